@@ -85,7 +85,7 @@ release: $(VENV)/.dev ## source archive and wheel in dist/, the wheel made from 
 wheel: release ## run the demo from the wheel of the release, away from the sources
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target build/wheel dist/*.whl
 	cd build && PYTHONPATH=$(CURDIR)/build/wheel $(abspath $(BIN))/python -c "import gatelab; assert 'build/wheel' in gatelab.__file__"
-	cd build && PYTHONPATH=$(CURDIR)/build/wheel $(abspath $(BIN))/python -m gatelab.cli demo --out demo
+	cd build && PYTHONPATH=$(CURDIR)/build/wheel $(abspath $(BIN))/python -m gatelab demo --out demo
 
 clean: ## remove what was built (not the virtual environment)
 	rm -rf build dist site gatelab-out .pytest_cache .ruff_cache

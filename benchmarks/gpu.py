@@ -219,7 +219,7 @@ def step_times(model: ProductModel, theta: Tensor, device: str, repeats: int) ->
     calls: dict[str, Callable[[], object]] = {
         "project": lambda: model.project(theta),
         "normal": lambda: model.normal(theta, projection),
-        "step": lambda: marquardt._step(K, g, damping),
+        "step": lambda: marquardt.damped_step(K, g, damping),
         "gains": lambda: insertion.gains(model, theta, projection, theta),
         "drawn": lambda: insertion.drawn(model, [64] * len(theta), generators, there, present),
         "columns": lambda: model.columns(theta),
@@ -245,7 +245,7 @@ def profiled(device: str, sizes: Sizes, file: Path, last: tuple[ProductModel, Te
         for _ in range(3):
             projection = model.project(theta)
             K, g = model.normal(theta, projection)
-            marquardt._step(K, g, torch.full_like(projection.loss, 1e-2))
+            marquardt.damped_step(K, g, torch.full_like(projection.loss, 1e-2))
         wait(device)
     with torch.profiler.profile(activities=kernels) as course:
         seconds, _ = timed(device, sizes.fits, sizes, rounds=min(2, sizes.rounds), steps=140)

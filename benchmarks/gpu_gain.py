@@ -1,6 +1,7 @@
 """Where the gate's gain sits: the trainings of docs/results/ladder-design.md, as rows of a record, on a GPU.
 
     python benchmarks/gpu_gain.py results/ladder/grid.jsonl --seconds 560
+    python benchmarks/gpu_gain.py results/ladder/pilot4.jsonl --pilot results/ladder/grid.jsonl
 
 It needs enwik8 below GATELAB_DATA (text/enwik8.gz). A record that exists is continued: rows that it has are not
 computed again. It first runs the sweeps of learning rates, then the trainings at the rates of the rule that all
@@ -19,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,9 +31,10 @@ import typer
 
 from gatelab.feedforward import unit as as_unit
 from gatelab.models import DECODER_SIZES
+from gatelab.train.ladder_runs import part_of, read_text
 from gatelab.train.loop import device_name, train_many
+from gatelab.train.rates import RateRule, at_end, best_rate, further_rates, rounded_rate
 from gatelab.train.recipes import recipe
-from gatelab.train.rungs import part_of, read_text
 
 BATCH, CONTEXT = 16, 512
 UNITS = ("swiglu", "gelu", "relu2", "geglu")
@@ -42,6 +45,14 @@ SEEDS = (0, 1, 2, 3, 4)
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)  # learning rates of a sweep over the one in its middle
 # Where sweeps are centered, for d_model 192; from the sweeps of results/ladder/enwik8.json.
 CENTERS = {"swiglu": 0.0040, "geglu": 0.0040, "gelu": 0.0030, "relu2": 0.0025}
+# The fourth round of the pilot: what is changed in the decoder, the simplest first; three layers have about as many
+# parameters as the two of that size.
+THREE_LAYERS = {
+    "0.1M": {"layers": 3, "heads": 2, "d_model": 48, "width": 288},
+    "0.8M": {"layers": 3, "heads": 3, "d_model": 144, "width": 672},
+}
+VARIANTS = ("as chosen", "logits up to 32", "8 taps", "three layers", "three layers, logits up to 32")
+PILOT_STEPS, PILOT_SEEDS = 5493, (0, 1, 2, 3, 4, 5)
 LAUNCHED = 45.0  # seconds that a process takes before its first step
 # Tokens per second of all processes on an H200, for the plan alone.
 SPEEDS = {"0.1M": 3.2e7, "0.2M": 2.8e7, "0.4M": 2.4e7, "0.8M": 1.8e7, "1.6M": 1.2e7, "3.2M": 7.5e6, "6.4M": 4.3e6}
@@ -57,11 +68,12 @@ class Cell:
     steps: int
     lrs: tuple[float, ...]
     seeds: tuple[int, ...]
+    variant: str = ""
 
     @property
     def key(self) -> tuple[Any, ...]:
         """What a record knows the cell by: rates of a sweep may move, cells may not be computed twice."""
-        return self.kind, self.unit, self.size, self.steps
+        return self.kind, self.unit, self.size, self.steps, self.variant
 
     def seconds(self, jobs: int) -> float:
         """The time that it should take beside others."""
@@ -71,6 +83,22 @@ class Cell:
 def design_changes(steps: int) -> dict[str, Any]:
     """What the design has that the recipe of a decoder does not."""
     return {"warmup": max(50, steps // 50), "average": 0.02, "options": {"taps": 4, "sharpness": 16.0}}
+
+
+def variant_options(variant: str, size: str) -> dict[str, Any]:
+    """What a variant of the pilot changes in the decoder of a size.
+
+    >>> variant_options("three layers, logits up to 32", "0.1M")["sharpness"]
+    32.0
+    """
+    options: dict[str, Any] = {}
+    if "three layers" in variant:
+        options |= THREE_LAYERS[size]
+    if "32" in variant:
+        options["sharpness"] = 32.0
+    if "8 taps" in variant:
+        options["taps"] = 8
+    return options
 
 
 def trained_rows(cell: Cell, tiny: bool) -> list[dict[str, Any]]:
@@ -85,11 +113,12 @@ def trained_rows(cell: Cell, tiny: bool) -> list[dict[str, Any]]:
         "test_size": 2000,
         **design_changes(cell.steps),
     }
+    values["options"] |= variant_options(cell.variant, cell.size)
     if tiny:
         values |= {"batch": 4, "steps": 6, "warmup": 2, "test_size": 8, "size": "tiny"}
     first = recipe("decoder", cell.unit, "enwik8", lr=1.0, **values)
     members = [replace(first, lr=lr, seed=seed) for lr in cell.lrs for seed in cell.seeds]
-    data = part_of(read_text("enwik8", "bytes"), 1, "tune" if cell.kind == "sweep" else "climb")
+    data = part_of(read_text("enwik8", "bytes"), 1, "test" if cell.kind == "grid" else "valid")
     began = time.monotonic()
     histories = train_many(members, data=data, compile=torch.cuda.is_available(), progress=False)
     seconds = time.monotonic() - began
@@ -151,7 +180,7 @@ def compute(cells: Sequence[Cell], out: Path, jobs: int, deadline: float, tiny: 
     """All cells, a process per unit and size, `jobs` of them at a time; rows are appended to OUT as they come."""
     groups: dict[tuple[str, ...], list[Cell]] = {}
     for cell in cells:
-        groups.setdefault((cell.unit, cell.size), []).append(cell)
+        groups.setdefault((cell.unit, cell.size, cell.variant), []).append(cell)
     context, waiting, running = get_context("spawn"), list(groups.values()), 0
     answers, began = context.Queue(), time.time()
     processes: list[Any] = []
@@ -165,7 +194,7 @@ def compute(cells: Sequence[Cell], out: Path, jobs: int, deadline: float, tiny: 
             running += 1
         if not running:
             break
-        rows = answers.get(timeout=max(30.0, deadline - time.time() + 60))
+        rows = answers.get(timeout=max(300.0 if tiny else 30.0, deadline - time.time() + 60))
         if rows is None:
             running -= 1
             continue
@@ -173,9 +202,10 @@ def compute(cells: Sequence[Cell], out: Path, jobs: int, deadline: float, tiny: 
             file.writelines(json.dumps(row) + "\n" for row in rows)
         losses = [row.get("averaged") or row.get("bits") or row.get("error") or "diverged" for row in rows]
         first = rows[0]
+        texts = " ".join(f"{v:.4f}" if isinstance(v, float) else str(v) for v in losses)
         print(
             f"{time.time() - began:4.0f} s {first['kind']} {first['unit']} {first['size']} "
-            f"{first['steps']}: {' '.join(f'{v:.4f}' if isinstance(v, float) else str(v) for v in losses)}"
+            f"{first['steps']} {first['variant']}: {texts}"
             f"  {first.get('throughput') or 0:.2g}/s {first.get('seconds', 0):.0f} s",
             flush=True,
         )
@@ -191,89 +221,59 @@ def read_rows(out: Path) -> list[dict[str, Any]]:
     return [row for row in rows if "kind" in row and "error" not in row]
 
 
-def rule(rows: Sequence[dict[str, Any]]) -> dict[tuple[str, str, int], float]:
-    """The learning rate of every unit, size and number of steps: log lr = a_unit + s log d_model + t log steps.
-
-    Fitted by least squares to the best rates of all sweeps whose best lies inside, each the vertex of the parabola
-    through the lowest loss and its two neighbors in log lr.
-    """
-    best = {}
-    for unit in UNITS:
-        for size in SIZES:
-            for steps in SWEPT:
-                vertex = swept_best(rows, unit, size, steps)
-                if vertex is not None:
-                    best[unit, size, steps] = vertex[0]
-    design = [
-        [float(unit == u) for u in UNITS] + [math.log(DECODER_SIZES[size].d_model / 192), math.log(steps / 2747)]
-        for unit, size, steps in best
-    ]
-    solution = np.linalg.lstsq(np.array(design), np.log(list(best.values())), rcond=None)[0]
-    return {
-        (unit, size, steps): float(
-            np.exp(
-                solution[UNITS.index(unit)]
-                + solution[-2] * math.log(DECODER_SIZES[size].d_model / 192)
-                + solution[-1] * math.log(steps / 2747)
-            )
-        )
-        for unit in UNITS
-        for size in SIZES
-        for steps in STEPS
-    }
-
-
-def swept_best(rows: Sequence[dict[str, Any]], unit: str, size: str, steps: int) -> tuple[float, float] | None:
-    """The best rate of a sweep and the curvature of its loss in log lr; None where the best is at an end."""
-    points = sorted(
-        (row["lr"], row["averaged"] if row["averaged"] is not None else math.inf)
+def sweep(rows: Sequence[dict[str, Any]], unit: str, size: str, steps: int) -> tuple[list[float], list[float]]:
+    """The learning rates of a sweep, smallest first, and their losses; NaN where a training diverged."""
+    own = [
+        (row["lr"], math.nan if row["averaged"] is None else row["averaged"])
         for row in rows
         if (row["kind"], row["unit"], row["size"], row["steps"]) == ("sweep", unit, size, steps)
-    )
-    if len(points) < 3:
-        return None
-    lowest = min(range(len(points)), key=lambda i: points[i][1])
-    if lowest in (0, len(points) - 1):
-        return None
-    x, y = zip(*((math.log(lr), loss) for lr, loss in points[lowest - 1 : lowest + 2]), strict=True)
-    if not all(map(math.isfinite, y)):
-        return math.exp(x[1]), math.nan
-    a, b, _ = np.polyfit(np.array(x) - x[1], y, 2)
-    return math.exp(x[1] - b / (2 * a)), float(2 * a)
+    ]
+    return [lr for lr, _ in sorted(own)], [loss for _, loss in sorted(own)]
+
+
+def rule(rows: Sequence[dict[str, Any]]) -> RateRule:
+    """Learning rates by unit, d_model and steps, through the best rates of all sweeps whose best lies inside."""
+    best = []
+    for unit, size, steps in product(UNITS, SIZES, SWEPT):
+        own = sweep(rows, unit, size, steps)
+        if len(own[0]) > 2 and not at_end(*own):
+            best.append((unit, DECODER_SIZES[size].d_model, best_rate(*own), steps))
+    return RateRule.of(best)
 
 
 def sweep_cells(rows: Sequence[dict[str, Any]]) -> list[Cell]:
     """Sweeps that are missing, the largest sizes first; one whose best rate lies at an end goes on beyond it."""
     cells = []
-    for size in reversed(SIZES):
-        for unit in UNITS:
-            for steps in SWEPT:
-                center = CENTERS[unit] * (192 / DECODER_SIZES[size].d_model) ** 0.7
-                done = sorted(
-                    (row["lr"], row["averaged"])
-                    for row in rows
-                    if (row["kind"], row["unit"], row["size"], row["steps"]) == ("sweep", unit, size, steps)
-                )
-                if not done:
-                    lrs = tuple(float(f"{center * f:.4g}") for f in FACTORS)
-                elif swept_best(rows, unit, size, steps) is None:
-                    low = min(done, key=lambda pair: pair[1] if pair[1] is not None else math.inf)[0] == done[0][0]
-                    lrs = tuple(float(f"{(done[0][0] / 2**i if low else done[-1][0] * 2**i):.4g}") for i in range(1, 6))
-                else:
-                    continue
-                cells.append(Cell("sweep", unit, size, steps, lrs, (0,)))
+    for size, unit, steps in product(reversed(SIZES), UNITS, SWEPT):
+        center = CENTERS[unit] * (192 / DECODER_SIZES[size].d_model) ** 0.7
+        own = sweep(rows, unit, size, steps)
+        lrs = [rounded_rate(center * factor, 4) for factor in FACTORS]
+        if own[0]:
+            lrs = further_rates(*own, count=len(FACTORS), digits=4)
+        if lrs:
+            cells.append(Cell("sweep", unit, size, steps, tuple(lrs), (0,)))
     return cells
+
+
+def pilot_cells(rows: Sequence[dict[str, Any]], rates: RateRule) -> list[Cell]:
+    """The fourth round of the pilot, as far as it is missing, at the rate of the rule and at half of it."""
+    done = {(row["kind"], row["unit"], row["size"], row["steps"], row["variant"]) for row in rows}
+    cells = []
+    for size, variant, unit in product(THREE_LAYERS, VARIANTS, ("relu2", "swiglu")):
+        d_model = variant_options(variant, size).get("d_model", DECODER_SIZES[size].d_model)
+        rate = rates.rate(unit, d_model, PILOT_STEPS, digits=4)
+        cells.append(Cell("pilot", unit, size, PILOT_STEPS, (rate / 2, rate), PILOT_SEEDS, variant))
+    return [cell for cell in cells if cell.key not in done]
 
 
 def grid_cells(rows: Sequence[dict[str, Any]]) -> list[Cell]:
     """Trainings that are missing, the smallest sizes first."""
-    rates, done = rule(rows), {(row["kind"], row["unit"], row["size"], row["steps"]) for row in rows}
-    cells = [
-        Cell("grid", unit, size, steps, (float(f"{rates[unit, size, steps]:.4g}"),), SEEDS)
-        for size in SIZES
-        for unit in UNITS
-        for steps in STEPS
-    ]
+    rates = rule(rows)
+    done = {(row["kind"], row["unit"], row["size"], row["steps"], row.get("variant", "")) for row in rows}
+    cells = []
+    for size, unit, steps in product(SIZES, UNITS, STEPS):
+        rate = rates.rate(unit, DECODER_SIZES[size].d_model, steps, digits=4)
+        cells.append(Cell("grid", unit, size, steps, (rate,), SEEDS))
     return [cell for cell in cells if cell.key not in done]
 
 
@@ -282,6 +282,7 @@ def main(
     jobs: Annotated[int, typer.Option(min=1, help="Processes at a time.")] = 6,
     seconds: Annotated[float, typer.Option(help="After them nothing new is begun.")] = 560.0,
     tiny: Annotated[bool, typer.Option("--tiny", help="The same in small, on a CPU.")] = False,
+    pilot: Annotated[Path | None, typer.Option(help="Run the pilot, at the rates of this record's sweeps.")] = None,
 ) -> None:
     """Compute what OUT does not have yet."""
     deadline = time.time() + seconds
@@ -292,6 +293,9 @@ def main(
     with out.open("a", encoding="utf-8") as file:
         file.write(json.dumps(facts) + "\n")
     with overlapping():
+        if pilot is not None:
+            compute(pilot_cells(read_rows(out), rule(read_rows(pilot))), out, jobs, deadline, tiny)
+            return
         for _ in range(2):  # a sweep may go on once
             compute(sweep_cells(read_rows(out)), out, jobs, deadline, tiny)
         if tiny or not sweep_cells(read_rows(out)):

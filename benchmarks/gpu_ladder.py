@@ -1,7 +1,7 @@
 """The record of the ladder: `python benchmarks/gpu_ladder.py results/ladder/enwik8.json --store ladder.db`, on a GPU.
 
-Every rung is kept in the store as it ends, and its checkpoints beside it: whatever ends the script, the same command
-goes on, and OUT has all that was done: an OUT that is there already is what it goes on from. Several rungs are trained
+Every run is kept in the store as it ends, and its checkpoints beside it: whatever ends the script, the same command
+goes on, and OUT has all that was done: an OUT that is there already is what it goes on from. Several runs are trained
 beside each other on one device, which hides the time that compiling takes; NVIDIA's multi-process service (`nvidia-
 cuda-mps-control -d`) lets them overlap. GATELAB_DATA names the folder with text/enwik8.gz.
 
@@ -34,10 +34,11 @@ from gatelab.feedforward import unit as as_unit
 from gatelab.files import write_whole
 from gatelab.models import Decoder
 from gatelab.sweep import Store
-from gatelab.train.ladders import LADDER_SIZES, TUNED, UNITS, Ladder, Rates, climb_facts, planned, trained
+from gatelab.train.ladder_plans import LADDER_SIZES, TUNED, UNITS, Rates, plan_ladder, train_plan
+from gatelab.train.ladder_runs import LadderRun, read_text
+from gatelab.train.ladders import Ladder
 from gatelab.train.loop import State, device_name
 from gatelab.train.members import Source, build
-from gatelab.train.rungs import Rung, read_text
 
 REPEATED = (("gelu", "relu2", "swiglu", "gqu"), LADDER_SIZES[:4], 20)
 SWEPT = 4  # sizes at which learning rates are swept; at the largest a training takes twice as long as at the fourth
@@ -51,9 +52,9 @@ MOST_PROCESSES = 12  # that compile at once
 TINY: dict[str, Any] = {"batch": 4, "steps": 12, "test_size": 8, "options": {"context": 16}}
 
 
-def plain_loop(rung: Rung, source: Source, device: torch.device, compile: bool) -> Any:
+def plain_loop(run: LadderRun, source: Source, device: torch.device, compile: bool) -> Any:
     """A step of the loop that one would write: one model, compiled as a whole, bf16, torch's fused AdamW."""
-    model = Decoder(rung.recipe.size, rung.recipe.unit, **dict(rung.recipe.options)).to(device)
+    model = Decoder(run.recipe.size, run.recipe.unit, **dict(run.recipe.options)).to(device)
     loss_of = torch.compile(model, dynamic=False) if compile else model
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), fused=device.type == "cuda")
     steps = iter(range(10**9))
@@ -139,20 +140,20 @@ def compiled_loops(unit: str, size: str, seeds: int, tiny: bool) -> list[Loop]:
     torch.set_num_threads(1)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     compile = device.type == "cuda"
-    climb, _ = planned([unit], "enwik8", [size], seeds, (1,), TINY if tiny else {})
-    (rung,) = climb.ascents(lambda unit, d_model: 1e-3)
+    plan = plan_ladder([unit], "enwik8", [size], seeds, (1,), TINY if tiny else {})
+    (run,) = plan.tests(lambda unit, d_model: 1e-3)
     data = read_text("enwik8", "bytes")
-    source = Source.of(rung.recipe, data, device, rung.config.context)
-    tokens, flops = rung.recipe.batch * rung.config.context, rung.config.token_flops(unit)
+    source = Source.of(run.recipe, data, device, run.config.context)
+    tokens, flops = run.recipe.batch * run.config.context, run.config.token_flops(unit)
 
     def stacked(count: int) -> Callable[[], object]:
-        recipes = [replace(rung.recipe, lr=1e-3, seed=seed) for seed in range(count)]
+        recipes = [replace(run.recipe, lr=1e-3, seed=seed) for seed in range(count)]
         state = State(recipes, [build(r, data) for r in recipes], source, bf16=compile, compile=compile)
         return state.advance
 
     loops = []
     if unit == PLAIN_UNIT:
-        plain = plain_loop(rung, source, device, compile)
+        plain = plain_loop(run, source, device, compile)
         loops += [Loop("plain", 1, plain, tokens, flops, device), Loop("gatelab", 1, stacked(1), tokens, flops, device)]
     loops.append(Loop("gatelab", seeds, stacked(seeds), seeds * tokens, flops, device))
     for loop in loops:
@@ -211,14 +212,14 @@ def speeds(file: Path, seeds: int, tiny: bool) -> None:
 
 def write_record(out: Path, store: Path, seeds: int, options: dict[str, Any], sizes: tuple[str, ...]) -> None:
     """Everything that the store has, as one record."""
-    climb, _ = planned(UNITS, "enwik8", sizes, seeds, (1,), options)
+    plan = plan_ladder(UNITS, "enwik8", sizes, seeds, (1,), options)
     devices = {record.device for record in Store(store).records() if record.ok}
     facts = {
         "device": ", ".join(sorted(devices)),
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
         "torch": torch.__version__,
         "command": "python benchmarks/gpu_ladder.py results/ladder/enwik8.json --store ladder.db",
-        **climb_facts(climb),
+        **plan.facts(),
     }
     record = Ladder.from_store(store, facts)
     record.save(out)
@@ -227,62 +228,53 @@ def write_record(out: Path, store: Path, seeds: int, options: dict[str, Any], si
 
 def main(
     out: Path,
-    store: Annotated[Path, typer.Option(help="Where rungs are kept.")] = Path("ladder.db"),
-    jobs: Annotated[int, typer.Option(min=1, help="Rungs beside each other.")] = 3,
+    store: Annotated[Path, typer.Option(help="Where runs are kept.")] = Path("ladder.db"),
+    jobs: Annotated[int, typer.Option(min=1, help="Runs beside each other.")] = 3,
     seeds: Annotated[int, typer.Option(min=1, help="Trainings of each unit and size.")] = 3,
     hours: Annotated[float, typer.Option(help="After them nothing new is begun.")] = 24.0,
     speed_file: Annotated[Path | None, typer.Option("--speeds", help="Measure tokens a second first.")] = None,
     tiny: Annotated[bool, typer.Option("--tiny", help="The same in small.")] = False,
     record_only: Annotated[bool, typer.Option("--record-only", help="Train nothing: write OUT.")] = False,
 ) -> None:
-    """Climb, and write the record after each of the two regimes and whenever time is over."""
+    """Train, and write the record after each of the two regimes and whenever time is over."""
     sizes = ("tiny",) if tiny else LADDER_SIZES
     options = TINY if tiny else {}
     began = time.monotonic()
     if speed_file is not None:
         speeds(speed_file, seeds, tiny)
     if out.exists():
-        print(f"{Ladder.read(out).fill(store)} rungs of {out} are new to {store}", flush=True)
+        print(f"{Ladder.read(out).fill(store)} runs of {out} are new to {store}", flush=True)
     if not record_only:
         repeated, repeated_sizes, times = REPEATED
 
         told = [-math.inf]
 
-        def tell(done: int, total: int, rung: str) -> None:
+        def tell(done: int, total: int, run: str) -> None:
             """A line every ten seconds, and at the end."""
             now = time.monotonic() - began
             if now - told[0] >= 10 or done == total:
                 told[0] = now
-                print(f"{now:.0f} s {done}/{total} {rung}", flush=True)
+                print(f"{now:.0f} s {done}/{total} {run}", flush=True)
 
-        def climb(
+        def train(
             units: tuple[str, ...],
             own_sizes: tuple[str, ...],
             repeats: tuple[int, ...],
             lrs: Rates | None,
             checks: tuple[str, ...] = (),
         ) -> None:
-            plan, fingerprint = planned(units, "enwik8", own_sizes, seeds, repeats or (1,), options)
-            trained(
-                replace(plan, repeats=repeats, checked=checks),
-                fingerprint,
-                "enwik8",
-                lrs,
-                store=store,
-                backend="processes",
-                jobs=jobs,
-                device=None,
-                max_hours=max(0.0, hours - (time.monotonic() - began) / 3600),
-                progress=tell,
-            )
+            plan = plan_ladder(units, "enwik8", own_sizes, seeds, repeats or (1,), options)
+            left = max(0.0, hours - (time.monotonic() - began) / 3600)
+            how: dict[str, Any] = {"store": store, "backend": "processes", "jobs": jobs, "device": None}
+            train_plan(replace(plan, repeats=repeats, checked=checks), lrs, max_hours=left, progress=tell, **how)
 
         try:
-            # Sweeps alone, then climbs at the rates of the rule that all of them make, the longest first.
-            climb(UNITS, sizes[:SWEPT], (), None, sizes[TUNED:SWEPT])
+            # Sweeps alone, then the trainings at the rates of the rule that all of them make, the longest first.
+            train(UNITS, sizes[:SWEPT], (), None, sizes[TUNED:SWEPT])
             ladder = Ladder.from_store(store)
             for size in reversed(sizes):
-                climb(UNITS, (size,), (1,), ladder.near_rates())
-            climb(repeated, sizes[: len(repeated_sizes)], (times,), ladder.near_rates(times))
+                train(UNITS, (size,), (1,), ladder.near_rates())
+            train(repeated, sizes[: len(repeated_sizes)], (times,), ladder.near_rates(times))
         except GatelabError as error:
             print(error, flush=True)
     if store.exists():

@@ -32,7 +32,8 @@ import torch
 import typer
 
 from gatelab.train import Gap, History, Recipe, gap_recipes, train_many
-from gatelab.train.members import Data, load
+from gatelab.train.members import Data
+from gatelab.train.members import data_of as load
 
 UNITS = {"mixer": ("mlp", "glu", "gqu", "relu2"), "vit": ("mlp", "glu", "gqu", "relu2")}
 TEXT_UNITS = ("silu", "swiglu", "gqu", "relu2")
@@ -96,7 +97,7 @@ def passes(seeds: int, tiny: bool) -> list[Pass]:
 @lru_cache(maxsize=2)
 def data_of(name: str, model: str, tokenizer: str) -> Data:
     """Read once a process."""
-    return load(replace(passes(1, True)[0].recipes[0], model=model, data=name, tokenizer=tokenizer))
+    return load(replace(passes(1, True)[0].recipes[0], model=model, data=name, tokenizer=tokenizer), None)
 
 
 def work(recipes: tuple[Recipe, ...], device: str, compile: bool, folder: Path | None) -> list[dict[str, Any]]:
@@ -181,7 +182,7 @@ def main(
     todo = [p for p in todo if optimiser in ("", p.recipes[0].optimiser)]
     # Before the processes start: what is encoded once is read by all.
     for model in dict.fromkeys(p.model for p in todo):
-        data = load(next(p for p in todo if p.model == model).recipes[0])
+        data = load(next(p for p in todo if p.model == model).recipes[0], None)
         if whole:
             require_whole(data)
     made: dict[str, Any] = {

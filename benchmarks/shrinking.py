@@ -45,7 +45,7 @@ from gatelab.anatomy import (
     windows,
 )
 from gatelab.anatomy.distillation import own_windows
-from gatelab.anatomy.shrinking import held_out_windows
+from gatelab.anatomy.smaller_layers import held_out_windows
 from gatelab.anatomy.texts import Parts, token_losses
 from gatelab.files import write_whole
 from gatelab.statistics import t_interval
@@ -106,14 +106,14 @@ def main() -> None:
             model, widths, parts, method=published, length=length, distil=terms, unit=unit, store=store,
             device=options.device, progress=True,
         )  # fmt: skip
-        cell = {key: value for key, value in small.facts().items() if key not in ("layers", "distillation")}
+        cell = {key: value for key, value in small.plain().items() if key not in ("layers", "distillation")}
         cell["method"] = method
         if how == "balanced":
             cell["widths"] = widths
         cell["errors"] = [round(layer.error, 5) for layer in small.layers]
-        if small.course is not None:
-            cell["distillation"] = list(small.course.losses)
-            cell["rate"] = small.course.rate
+        if small.distillation is not None:
+            cell["distillation"] = list(small.distillation.losses)
+            cell["rate"] = small.distillation.rate
         if isinstance(terms, Distillation):
             written, seconds = own_texts[name]
             cell |= {"own_text": written.numel(), "writing_seconds": seconds, "passes": options.passes}

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 
 import gatelab as gl
-from gatelab.solve.solvers.newton import solve_newton
+from gatelab.solve.solvers.newton import solve as solve_newton
 
 Table = tuple[str, list[dict[str, float | str]], str]
 

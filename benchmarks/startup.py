@@ -19,10 +19,10 @@ COMMANDS = {
     "import torch": ("-c", "import torch"),
     "import gatelab": ("-c", "import gatelab"),
     "import gatelab; gl.fit": ("-c", "import gatelab as gl; gl.fit"),
-    "gatelab --help": ("-m", "gatelab.cli", "--help"),
-    "gatelab units": ("-m", "gatelab.cli", "units"),
-    "gatelab problems": ("-m", "gatelab.cli", "problems"),
-    "gatelab results list": ("-m", "gatelab.cli", "results", "list"),
+    "gatelab --help": ("-m", "gatelab", "--help"),
+    "gatelab units": ("-m", "gatelab", "units"),
+    "gatelab problems": ("-m", "gatelab", "problems"),
+    "gatelab results list": ("-m", "gatelab", "results", "list"),
 }
 
 

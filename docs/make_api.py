@@ -106,8 +106,10 @@ def written(value: Any, default: bool = False) -> str:
 
 
 def members(cls: type) -> Iterator[str]:
-    """Methods and properties that the class has of its own, a line each."""
-    for name, value in vars(cls).items():
+    """Methods and properties that the class has of its own or of a base beside it in its package, a line each."""
+    package = cls.__module__.rpartition(".")[0]
+    bases = [base for base in cls.__mro__ if base.__module__.rpartition(".")[0] == package]
+    for name, value in {n: v for base in reversed(bases) for n, v in vars(base).items()}.items():
         call = value.__func__ if isinstance(value, classmethod | staticmethod) else value
         if name.startswith("_") or not (inspect.isroutine(call) or isinstance(value, property)):
             continue

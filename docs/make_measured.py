@@ -38,13 +38,14 @@ from gatelab.plotting.theme import GREY, NEURON_COLOURS, style
 from gatelab.scaling_laws import limit
 from gatelab.statistics import Interval, t_interval
 from gatelab.studies import Claim, Request
-from gatelab.studies.catalogue import study
+from gatelab.studies.definition import study
 from gatelab.studies.ladder import enwik8
 from gatelab.studies.ladder.climbs import Regime, plain_frame, speed_rows
 from gatelab.studies.scaling.constructions import eq6_claim
 from gatelab.studies.scaling.error_curves import CODE, NEWTON, code_medians
 from gatelab.train import Ladder
-from gatelab.train.ladders import BITS, LADDER_SIZES
+from gatelab.train.ladder_plans import LADDER_SIZES
+from gatelab.train.ladders import BITS
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
@@ -788,8 +789,9 @@ def ladder() -> Iterator[Held]:
         for part in text.splitlines() if document == LADDER_ROOM else [text]:
             if words := " ".join(part.partition("([ladder-design")[0].split()):
                 yield Held((document,), words, LADDER)
-    climbed = plain_frame(pd.DataFrame(map(vars, Ladder.read(RESULTS / "ladder/enwik8.json").points)))
-    once = climbed[(climbed["purpose"] == "climb") & (climbed["repeats"] == 1)]
+    trainings = plain_frame(Ladder.read(RESULTS / "ladder/enwik8.json").trainings)
+    tested = trainings[trainings["part"] == "test"]
+    once = tested[tested["repeats"] == 1]
     bits = once.groupby(["unit", "size", "lr"])["loss"].mean() / BITS
     gains = {key: rates.iloc[-1] - rates.iloc[0] for key, rates in bits.groupby(["unit", "size"])}
     words = f"gqu has {gains['gqu', '11M']:.3f} bits less than before at 11M and {gains['gqu', '26M']:.3f} at 26M"
@@ -797,7 +799,7 @@ def ladder() -> Iterator[Held]:
     below = [abs(gain) for (_, size), gain in gains.items() if size in LADDER_SIZES[:3]]
     words += f"; at smaller sizes losses moved by {max(below):.3f} at most"
     yield Held((LADDER_ROOM,), words, "results/ladder/enwik8.json")
-    own = climbed[(climbed["unit"] == "relu2") & (climbed["size"] == "11M") & (climbed["purpose"] == "climb")]
+    own = tested[(tested["unit"] == "relu2") & (tested["size"] == "11M")]
     first, again = (own[own["repeats"] == repeats]["lr"].max() for repeats in (1, 20))
     words = f"(relu2 at 11M climbed at {first:.3g} once and at {again:.3g} repeated)"
     yield Held((LADDER_ROOM,), words, "results/ladder/enwik8.json")

@@ -17,8 +17,8 @@ from typing import Any
 from latex2mathml.converter import convert
 from mkdocs.structure.files import File
 
-from gatelab.data.catalogue import CATALOGUE as PROBLEMS
-from gatelab.feedforward.catalogue import CATALOGUE as UNITS
+from gatelab.data.named import CATALOGUE as PROBLEMS
+from gatelab.feedforward.named import CATALOGUE as UNITS
 
 ROOT = Path(__file__).resolve().parents[1]
 # Pages that no page has to link to: the menu does.

@@ -23,16 +23,14 @@ from gatelab.dynamics import (
 )
 from gatelab.feedforward import FunctionUnit, ModuleUnit, activation
 from gatelab.scaling_laws import compare_ladder, fit_ladder
-from gatelab.scaling_laws.ladder_losses import rank_agreement
-from gatelab.scorecard import Evidence, Facts, Growth, LeftOut, Line, Rival
-from gatelab.solve.solvers.knots import solve_knots
+from gatelab.scaling_laws.ladder_comparisons import rank_agreement
+from gatelab.solve.solvers.knots import solve as solve_knots
 from gatelab.statistics import Interval
 from gatelab.studies import Claim, Demo, Finding, Reproduction, Request, Sketch, Stroke, all_studies
 from gatelab.studies import Outcome as StudyOutcome
 from gatelab.sweep import Plan, Progress, Record, Run, RunOutcome, StoreCheck
 from gatelab.train import RateRule, energy_distance, matched_gap, permutation_test, recipe
-from gatelab.train.ladders import RungResult
-from gatelab.train.rungs import Rung
+from gatelab.train.ladder_runs import LadderRun
 
 # `gatelab.linearize` is a room and, as an attribute of the package, its function.
 linearize_room = import_module("gatelab.linearization")
@@ -113,10 +111,10 @@ def _ladder() -> dict[str, Any]:
     columns = dict(zip(("unit", "parameters", "seed"), zip(*rows, strict=True), strict=True))
     laws = fit_ladder(columns | {"loss": losses}, draws=20)
     comparisons = compare_ladder(laws.losses)
-    climbed = climbed_ladder()
+    ladder = made_up_ladder()
     return {
-        "ladder": climbed,
-        "point of a ladder": climbed.points[0],
+        "ladder": ladder,
+        "run of a ladder": LadderRun(recipe("decoder", "gelu", LONG), (1e-3,), (0, 1)),
         "rule of rates": RateRule({LONG: 1e-3}, Interval(0.5, 0.4, 0.6)),
         "laws of a ladder": laws,
         "losses of a ladder": laws.losses,
@@ -129,13 +127,13 @@ def _ladder() -> dict[str, Any]:
     }
 
 
-def climbed_ladder() -> gl.Ladder:
-    """A ladder that nobody climbed: two units, three sizes, two seeds, with losses of a law."""
-    results = []
+def made_up_ladder() -> gl.Ladder:
+    """A ladder that nobody trained: two units, three sizes, two seeds, with losses of a law."""
+    records = []
     for i, unit in enumerate(("gelu", "swiglu")):
         for j, size in enumerate(("tiny", "mini", "small")):
-            rung = Rung(recipe("decoder", unit, LONG, size=size, steps=10, tokenizer="bytes"), (1e-3,), (0, 1))
-            parameters = rung.config.body_count(unit)
+            run = LadderRun(recipe("decoder", unit, LONG, size=size, steps=10, tokenizer="bytes"), (1e-3,), (0, 1))
+            parameters = run.config.body_count(unit)
             losses = [0.8 + (29 - 3 * i) * parameters**-0.28 + 1e-3 * (s + (i + s + j) % 2) for s in range(2)]
             counts = {
                 "parameters": parameters,
@@ -144,8 +142,8 @@ def climbed_ladder() -> gl.Ladder:
                 "flops": 10 * parameters,
             }
             metrics = {"loss": losses, "train": losses, "diverged": [None] * 2, "throughput": 1.0, "seconds": 1.0}
-            results.append(RungResult(rung.run("text"), {**metrics, **counts, "together": 2}, "cpu", ""))
-    return gl.Ladder("made up", tuple(results), {})
+            records.append(Record(run.run("text"), "done", {**metrics, **counts, "together": 2}))
+    return gl.Ladder("made up", tuple(records), {})
 
 
 def _kernels() -> dict[str, Any]:
@@ -228,22 +226,13 @@ def _cards() -> dict[str, Any]:
     x = np.random.default_rng(0).uniform(-1, 1, (100, 2))
     y = x[:, 0] * x[:, 1]
     card = gl.compare(["mlp", "bilinear"], (x, y), widths=[1, 2], seeds=1, features=9, d_model=8)
-    facts = Facts(80, 20, 80, 1.0, 0.1, 0.2, 0, 4, 1, 80, 1, "a processor with a long name " * 9)
     model = gl.GatedRegressor(width=1, ridge=0.0, random_state=0, starts=1, rounds=0, steps=3)
     return {
         "scorecard": card,
-        "settings": card.settings,
-        "bench": card.settings.bench,
         "score": card.scores[0],
         "network of a card": card.networks[0],
         "recommendation": card.recommendation,
         "interval": card.networks[0].rmse,
-        "rival": Rival("glu", 3, (Line("error", "glu", True, LONG),), "error", LONG),
-        "line": Line("error", "glu", True, LONG),
-        "growth": Growth("glu", (2, 4), (11, 21), card.networks[0].rmse),
-        "left out": LeftOut("glu", 4, 21, "slope", LONG),
-        "facts": facts,
-        "evidence": Evidence(card.scores, card.networks, None, 10, facts),
         "scaling curve": gl.scaling_curve(model, x, y, [1, 2], cv=2),
         "regressor": model.fit(x, y),
     }

@@ -20,11 +20,16 @@ SHOWN = dict(
         re.M | re.S,
     )
 )
+# The entry of the method beside its file.
+ENTRY = """
+from gatelab.linearization.builders.lagrange import lagrange
+METHODS["lagrange"] = lagrange
+"""
 HEAVY = ("torch", "scipy", "sklearn", "pandas", "matplotlib")
 
 
 class Copy:
-    """A copy of the package with the five files more."""
+    """A copy of the package with the five files more, and the entry that one of them needs."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -33,6 +38,8 @@ class Copy:
             target = folder / "gatelab" / path
             assert target.parent.is_dir() and not target.exists()
             target.write_text(text, encoding="utf-8")
+        with (folder / "gatelab" / "linearization" / "registry.py").open("a", encoding="utf-8") as registry:
+            registry.write(ENTRY)
 
     def python(self, code: str) -> str:
         """What a fresh Python prints that imports the copy; it must end well."""

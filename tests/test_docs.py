@@ -128,7 +128,7 @@ def test_api_reference_is_up_to_date() -> None:
 
 
 # What a stranger meets in the help, the pages and the tables without having been told what it is.
-WORDS = """claim, condition number, crossing, facing, fit, floor, gap, gate, kernel, knot, limit, noise floor, order,
+WORDS = """claim, condition number, crossing, direction, fit, floor, gap, gate, kernel, knot, limit, noise floor, order,
 problem, record, slope, store, unit, verdict, width"""
 
 
@@ -150,9 +150,9 @@ def test_glossary_is_printed_whole_by_word_and_as_json() -> None:
 
 
 def test_word_that_the_glossary_lacks_is_an_error_with_the_nearest() -> None:
-    result = CliRunner().invoke(app, ["glossary", "faceing"])
+    result = CliRunner().invoke(app, ["glossary", "directon"])
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "no word of the glossary is called 'faceing'; did you mean 'facing'?" in result.stderr
+    assert "no word of the glossary is called 'directon'; did you mean 'direction'?" in result.stderr
     assert len(result.stderr.splitlines()) == 1
 
 

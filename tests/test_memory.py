@@ -177,9 +177,9 @@ def test_every_entry_point_refuses_a_device_without_numbers(name: str) -> None:
 
 
 def test_samples_and_models_without_numbers_are_refused() -> None:
-    with pytest.raises(GatelabError, match="samples are on the device 'meta'"):
+    with pytest.raises(GatelabError, match="device is 'meta'"):
         gl.ntk.analytic("glu", torch.ones(3, 2, device="meta"))
-    with pytest.raises(GatelabError, match="model is on the device 'meta'"):
+    with pytest.raises(GatelabError, match="on meta; a kernel is computed in"):
         gl.ntk.empirical(torch.nn.Linear(2, 1, device="meta"), torch.ones(3, 2))
 
 
@@ -246,7 +246,7 @@ COMMANDS = {
     "interval": ("linearize --interval 1e300", "its ends must lie within -1e+06 and 1e+06"),
     "small interval": ("linearize --interval 1e-300", "be 1e-06 apart or more"),
     "no interval": ("linearize --interval nan", "the interval is 'nan'"),
-    "scale": ("linearize --method hermite --scale 1e300", "from 1e-06 to 200000"),
+    "scale": ("linearize --method hermite --scale 1e300", "at least 1e-06 and at most 200000"),
     "w-scale": ("linearize --d 3 --w-scale 1e300", "w_scale is 1e+300"),
     "device": ("fit swiglu friedman1 --width 4 --device meta", "device is 'meta'"),
     "features": ("linearize --method optimal --d 1000 --features 1000000000000", "needs about"),

@@ -254,7 +254,7 @@ def test_an_unknown_target_spoils_no_prediction(fit: gl.Fit) -> None:
 
 @pytest.mark.parametrize("labels", [["dear", "cheap"], [2.0, 1.0]])
 def test_a_classifier_gives_classes_and_their_probabilities(labels: list, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trees, "_TREES", 10)
+    monkeypatch.setattr(trees.Deviance, "most", 10)
     monkeypatch.setattr(trees, "_AVERAGED", 5)
     rows = table()
     y = np.where(rows["price"] > rows["price"].median(), labels[0], labels[1])
@@ -359,7 +359,7 @@ def test_a_gap_in_an_array_is_one_for_an_estimator(fit: gl.Fit) -> None:
     content = json.loads(ok("regressor.safetensors", "--data", "gaps.npy", "--json"))
     assert np.array_equal(np.ravel(content["predictions"]), model.predict(gaps))
     refused = run("model.safetensors", "--data", "gaps.npy")
-    assert refused.exit_code == 2 and "the value in column 0 is nan" in refused.stderr
+    assert refused.exit_code == 2 and "the value in column 0 is missing" in refused.stderr
 
 
 @pytest.mark.parametrize("ending", ["csv", "npy", "parquet"])

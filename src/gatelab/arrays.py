@@ -51,8 +51,9 @@ def finite_array(what: str, values: Any, ndim: int | None = None, instead: str =
         ...
     gatelab.errors.GatelabError: y holds 1 NaN and 0 infinite values, the first in row 1; drop or fill them
     """
-    if isinstance(values, np.ma.MaskedArray) and np.ma.count_masked(values):
-        raise GatelabError(f"{what} has {np.ma.count_masked(values)} masked values; fill them, as with numpy.ma.filled")
+    refuse_masked(values, what)
+    if values is None:  # which numpy would read as NaN
+        raise GatelabError(f"{what} is None; give a numeric array")
     detach = getattr(values, "detach", None)
     if detach is not None:  # a tensor; numpy has no half precision of bfloat16's kind
         values = detach().cpu()
@@ -72,6 +73,15 @@ def finite_array(what: str, values: Any, ndim: int | None = None, instead: str =
         row = f", the first in row {np.argwhere(~finite)[0][0]}" if array.ndim else ""
         raise GatelabError(f"{what} holds {nans} NaN and {int((~finite).sum()) - nans} infinite values{row}; {instead}")
     return array
+
+
+def refuse_masked(value: Any, what: str) -> None:
+    """Refuse arrays with masked values: numpy keeps numbers below the mask, which nobody means."""
+    if isinstance(value, np.ma.MaskedArray) and (masked := int(np.ma.count_masked(value))):
+        raise GatelabError(
+            f"{what} has {masked} masked values of {value.size}; drop their rows or fill them, as with"
+            " numpy.ma.filled(array, value)"
+        )
 
 
 def check_interval(interval: Any, what: str = "the interval") -> tuple[float, float]:

@@ -36,8 +36,8 @@ def modules_in(folder: str) -> Iterator[ModuleType]:
 def specifications(folder: str, kind: type[S]) -> dict[str, S]:
     """Every value of a kind at the top of a module of the package, by its name.
 
-    >>> from gatelab.feedforward.specification import UnitSpec
-    >>> list(specifications("gatelab.feedforward.named", UnitSpec))[:3]
+    >>> from gatelab.feedforward.specification import Unit
+    >>> list(specifications("gatelab.feedforward.named", Unit))[:3]
     ['mlp', 'relu2', 'relu3']
     """
     by_name: dict[str, S] = {}

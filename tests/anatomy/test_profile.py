@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,23 +12,16 @@ import torch
 from torch import nn
 
 import gatelab as gl
+import tiny_models
 from gatelab.anatomy import BlockRows, fit_block, layer_rows, load_model, log_perplexity, profile
-from gatelab.anatomy.fits import Affine, affine_of_rows, left_over, ridge_maps
+from gatelab.anatomy.fits import Affine, affine_of_rows, left_over, ridge_map
 from gatelab.anatomy.flows import Flow, Moments, tapped, taps_of, without_head
-from gatelab.anatomy.profiles import (
-    Profile,
-    ProfileWork,
-    measured_costs,
-    parts_of,
-    ready,
-    recalled,
-    remembered,
-    replaced,
-    unit_of,
-)
+from gatelab.anatomy.profiles import Profile
+from gatelab.anatomy.profiling import block_function, earlier_outputs, model_losses, parts_of, ready, step_counter
 from gatelab.errors import GatelabError
 from gatelab.models import GPT2, blocks, replace_map
-from gatelab.models.layouts import Block
+from gatelab.models.hooks import replaced
+from gatelab.models.layouts import Block, unit_of
 from gatelab.statistics import Interval
 
 transformers = pytest.importorskip("transformers")
@@ -38,40 +30,9 @@ TOKENS = torch.randint(64, (1200,), generator=torch.Generator().manual_seed(0))
 
 def tiny(kind: str):
     """A small model of each layout with random weights, large enough to be nonlinear."""
-    torch.manual_seed(0)
-    sizes = {"vocab_size": 64, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
-    wide = {"intermediate_size": 40, "initializer_range": 0.3, "max_position_embeddings": 64}
-    if kind == "llama":
-        model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, **wide))
-    elif kind == "bert":
-        model = transformers.BertModel(transformers.BertConfig(**sizes, **wide), add_pooling_layer=False)
-    elif kind == "gpt2":
-        config = transformers.GPT2Config(
-            vocab_size=64, n_embd=16, n_layer=2, n_head=2, n_inner=40, n_positions=64, initializer_range=0.3
-        )
-        model = transformers.GPT2LMHeadModel(config)
-    elif kind == "neox":
-        model = transformers.GPTNeoXForCausalLM(transformers.GPTNeoXConfig(**sizes, **wide))
-    elif kind == "opt":
-        config = transformers.OPTConfig(
-            **sizes, word_embed_proj_dim=16, ffn_dim=40, max_position_embeddings=64, init_std=0.3
-        )
-        model = transformers.OPTForCausalLM(config)
-    elif kind == "distil":
-        config = transformers.DistilBertConfig(
-            vocab_size=64, dim=16, n_layers=2, n_heads=2, hidden_dim=40, max_position_embeddings=64,
-            initializer_range=0.3,
-        )  # fmt: skip
-        model = transformers.DistilBertModel(config)
-    elif kind == "own":
-        model = GPT2("tiny", "swiglu")
-    else:
-        config = transformers.ViTConfig(
-            hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=40, image_size=8,
-            patch_size=4, initializer_range=0.3,
-        )  # fmt: skip
-        model = transformers.ViTModel(config, add_pooling_layer=False)
-    return model.eval()
+    if kind == "own":
+        return GPT2("tiny", "swiglu").eval()
+    return tiny_models.tiny(kind, vocabulary=64, width=40, **({"image_size": 8} if kind == "vit" else {}))
 
 
 def small(model: nn.Module, text=TOKENS, **options) -> Profile:
@@ -161,7 +122,7 @@ def test_every_layout_is_profiled(kind: str, unit: str):
 def test_losses_are_those_of_replaced_maps():
     """The layers before a block are not run again, which changes no number."""
     model = tiny("llama")
-    test = parts_of(TOKENS, None, 960, 240, 16)[2]
+    parts = parts_of(model, TOKENS, None, 960, 240, 16)
     torch.manual_seed(1)
     maps = [Affine(0.1 * torch.randn(16, 16), torch.randn(16), 0.0) for _ in range(2)]
 
@@ -177,12 +138,9 @@ def test_losses_are_those_of_replaced_maps():
         def forward(self, x):
             return self.affine(x)
 
-    class Silent:
-        def step(self, amount=1):
-            pass
-
-    with ready(model):
-        costs, loss = measured_costs(model, taps_of(model), test, maps, Silent())
+    test = parts[2]
+    with ready(model, parts):
+        costs, loss = model_losses(model, taps_of(model), test, maps, step_counter(None, 0))
     clean = log_perplexity(model, test)
     assert loss == pytest.approx(clean, abs=1e-6)
     for i, (skipped, linearised) in enumerate(costs):
@@ -195,12 +153,12 @@ def test_what_is_recalled_leaves_the_model_as_it_was():
     model, rows = tiny("gpt2"), TOKENS[:32].view(2, 16)
     taps = taps_of(model)
     with torch.no_grad():
-        with remembered(taps) as earlier:
+        with earlier_outputs(taps) as earlier:
             clean = model(rows).logits
         assert [list(outputs) for outputs in earlier] == [[], [model.transformer.h[0]]]
-        with recalled(earlier[1]):
+        with replaced({module: lambda *_, output=output, **__: output for module, output in earlier[1].items()}):
             assert torch.equal(model(rows).logits, clean)
-        with replaced(taps[0], None):
+        with block_function(taps[0], None):
             assert not torch.allclose(model(rows).logits, clean)
         assert torch.equal(model(rows).logits, clean)
 
@@ -235,13 +193,13 @@ def test_a_layer_that_is_called_twice_is_never_recalled():
     model = tiny("llama")
     model.model.layers.append(model.model.layers[0])
     model.config.num_hidden_layers = 3
-    test = parts_of(TOKENS, None, 960, 240, 16)[2]
+    parts = parts_of(model, TOKENS, None, 960, 240, 16)
     taps = taps_of(model)
-    with ready(model):
-        costs, clean = measured_costs(model, taps, test, [None, None], ProfileWork(None, 2, [1, 1, 1], 0, True))
+    with ready(model, parts):
+        costs, clean = model_losses(model, taps, parts[2], [None, None], step_counter(None, 0))
         for tap, (skipped, _) in zip(taps, costs, strict=True):
-            with replaced(tap, None):
-                assert skipped.value == pytest.approx(log_perplexity(model, test) - clean, abs=1e-5)
+            with block_function(tap, None):
+                assert skipped.value == pytest.approx(log_perplexity(model, parts[2]) - clean, abs=1e-5)
 
 
 @pytest.mark.parametrize("memory", [2**31, 9e4, 5e4])
@@ -391,7 +349,7 @@ def test_what_cannot_be_profiled(model, options: dict, message: str):
 
 
 def test_parts_of_a_text_never_overlap():
-    fit, chosen, test = parts_of(torch.arange(1600), None, 960, 240, 16)
+    fit, chosen, test = parts_of(nn.Identity(), torch.arange(1600), None, 960, 240, 16)
     assert [len(part) for part in (fit, chosen, test)] == [52, 8, 15]
     assert len(torch.cat([fit, chosen, test]).flatten().unique()) == 75 * 16
 
@@ -429,7 +387,7 @@ def test_ridge_maps_are_least_squares():
     solution = torch.linalg.lstsq(design, rows.y.double()).solution
     assert torch.allclose(torch.cat([affine.A, affine.b[:, None]], 1), solution.T.float(), atol=1e-4)
     xx = (rows.x.T @ rows.x).double()
-    (A,) = ridge_maps(xx, (rows.x.T @ rows.y).double(), [0.5])
+    A = ridge_map(xx, (rows.x.T @ rows.y).double(), 0.5)
     scaled = torch.linalg.inv(xx + 0.5 * xx.diagonal().mean() * torch.eye(3)) @ (rows.x.T @ rows.y).double()
     assert torch.allclose(A.T, scaled)
 
@@ -545,31 +503,3 @@ def test_a_real_model_is_profiled():
     result = small(model, text, tokenizer=tokenizer, tokens=512, test=128, length=32, widths=(), losses=False)
     assert [(b.unit, b.width, b.d_in) for b in result.blocks] == [("gelu", 1536, 384)] * 6
     assert all(0 < block.linear.value < 1 for block in result.blocks)
-
-
-def test_what_the_page_says_of_smollm2_is_in_its_record():
-    root = Path(__file__).parents[2]
-    record = json.loads((root / "results" / "anatomy" / "smollm2.json").read_text(encoding="utf-8"))
-    page = " ".join((root / "docs" / "rooms" / "anatomy.md").read_text(encoding="utf-8").split())
-    text = " ".join(record["sentences"])
-    for words in (
-        "Layers 3 to 8 are 18 to 33 % linear",
-        "Layers 28 to 29 are 93 to 94 % linear",
-        "In 6 layers a few tokens hold most of the variance (1, 2, 9, 10, 11, 28)",
-        "Layer 11 costs the most when made linear: 1.9 [1.3, 2.4] nats a token.",
-        "1 of 30 blocks cost less than 1 % of perplexity when made linear, one at a time; for 0 of them the interval",
-        "The largest single activation is 458 times the usual size, in layer 11",
-    ):
-        assert words in page and words in text, words
-    blocks_of = {block["number"]: block for block in record["blocks"]}
-    assert (
-        f"{blocks_of[11]['linearised']['value']:.2g}" == "1.9" and round(blocks_of[11]["statistics"]["largest"]) == 458
-    )
-    assert sum(record["tokens"][:2]) == 6144 and record["tokens"][2] == 512
-    assert f"SmolLM2-135M-Instruct takes {record['seconds'] / 60:.1f} minutes on two ARM cores" in page
-    printed = " ".join((root / "results" / "anatomy" / "smollm2-h200.txt").read_text(encoding="utf-8").split())
-    assert all(" ".join(words.split()) in printed for words in record["sentences"])
-    seconds = re.search(r"others in (\d+) s\..* real 1m(\d+)\.", printed)
-    assert seconds is not None
-    wall = 60 + int(seconds[2]) + 1
-    assert f"{seconds[1]} seconds on an H200, {wall} with loading" in page

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from typer.testing import CliRunner
 
 from gatelab.cli import app
+from tiny_models import tiny
 
-transformers = pytest.importorskip("transformers")
+pytest.importorskip("transformers")
 
 
 def gatelab(*words: object):
@@ -21,12 +21,7 @@ def gatelab(*words: object):
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny Llama and tokens for it."""
     place = tmp_path_factory.mktemp("model")
-    torch.manual_seed(0)
-    config = transformers.LlamaConfig(
-        vocab_size=64, hidden_size=16, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4,
-        max_position_embeddings=64, initializer_range=0.3,
-    )  # fmt: skip
-    transformers.LlamaForCausalLM(config).save_pretrained(place)
+    tiny("llama", vocabulary=64, width=40).save_pretrained(place)
     np.save(place / "tokens.npy", np.random.default_rng(0).integers(64, size=640))
     return place
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import math
-import struct
 import zipfile
 from dataclasses import replace
 from importlib.util import find_spec
@@ -19,17 +18,13 @@ from gatelab.data import text as texts
 from gatelab.data.archives import data_folder
 from gatelab.errors import GatelabError
 from gatelab.models import GPT2
+from tiny_models import tiny
 
-transformers = pytest.importorskip("transformers")
+pytest.importorskip("transformers")
 
 
-def tiny_llama(seed: int = 0):
-    torch.manual_seed(seed)
-    config = transformers.LlamaConfig(
-        vocab_size=64, hidden_size=16, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=64, tie_word_embeddings=True, initializer_range=0.2,
-    )  # fmt: skip
-    return transformers.LlamaForCausalLM(config).eval()
+def tiny_llama():
+    return tiny("llama", vocabulary=64, width=40, tie_word_embeddings=True)
 
 
 class Letters:
@@ -51,46 +46,6 @@ def test_a_folder_of_transformers_gives_the_model_that_was_saved(tmp_path: Path)
     assert torch.equal(read(rows).logits, model(rows).logits)
     by_file, _ = load_model(tmp_path / "model.safetensors")
     assert torch.equal(by_file(rows).logits, model(rows).logits)
-
-
-def llama2c_bytes(model) -> bytes:
-    """A Llama as llama2.c writes it: neighbours are turned together, where Transformers turns halves."""
-    state, config = model.state_dict(), model.config
-    dim, heads, kv = config.hidden_size, config.num_attention_heads, config.num_key_value_heads
-
-    def interleaved(weight: torch.Tensor) -> torch.Tensor:
-        return weight.view(-1, 2, dim // heads // 2, dim).transpose(1, 2).reshape(weight.shape)
-
-    def stacked(name: str, change=lambda w: w) -> list[torch.Tensor]:
-        return [change(state[f"model.layers.{i}.{name}.weight"]) for i in range(config.num_hidden_layers)]
-
-    arrays = [
-        state["model.embed_tokens.weight"],
-        *stacked("input_layernorm"),
-        *stacked("self_attn.q_proj", interleaved),
-        *stacked("self_attn.k_proj", interleaved),
-        *(w for name in ("self_attn.v_proj", "self_attn.o_proj", "post_attention_layernorm") for w in stacked(name)),
-        *(w for name in ("mlp.gate_proj", "mlp.down_proj", "mlp.up_proj") for w in stacked(name)),
-        state["model.norm.weight"],
-        torch.zeros(config.max_position_embeddings, dim // heads),
-    ]
-    sizes = (dim, config.intermediate_size, config.num_hidden_layers, heads, kv, config.vocab_size)
-    head = struct.pack("<7i", *sizes, config.max_position_embeddings)
-    return head + b"".join(w.contiguous().numpy().astype(np.float32).tobytes() for w in arrays)
-
-
-def test_a_file_of_llama2c_gives_the_same_logits(tmp_path: Path):
-    model = tiny_llama()
-    (tmp_path / "story.bin").write_bytes(llama2c_bytes(model))
-    read, tokenizer = load_model(tmp_path / "story.bin")
-    rows = torch.randint(64, (2, 9))
-    assert tokenizer is None
-    # llama2.c's epsilon is 1e-5, that of the configuration 1e-6.
-    read.config.rms_norm_eps = model.config.rms_norm_eps
-    for module in read.modules():
-        if hasattr(module, "variance_epsilon"):
-            module.variance_epsilon = 1e-6
-    assert torch.allclose(read(rows).logits, model(rows).logits, atol=1e-5)
 
 
 @pytest.mark.skipif(data_folder() is None, reason="GATELAB_DATA names no folder of data")
@@ -173,7 +128,7 @@ def test_windows_of_strings_files_and_numbers_are_the_same(tmp_path: Path):
 
 def test_windows_of_a_text_that_is_one_of_several_in_a_zip(tmp_path: Path, monkeypatch):
     raw = b"It is a truth universally acknowledged."
-    small = replace(texts.WIKITEXT2, sha256=hashlib.sha256(raw).hexdigest(), size=len(raw))
+    small = replace(texts.WIKITEXT2, sha256=hashlib.sha256(raw).hexdigest())
     monkeypatch.setitem(texts.TEXTS, "wikitext-2", small)
     monkeypatch.setenv("GATELAB_DATA", str(tmp_path))
 
@@ -243,12 +198,9 @@ def test_log_perplexity_is_the_mean_loss_of_the_next_token():
 
 
 def test_models_and_tokens_without_a_perplexity_are_refused():
-    config = transformers.BertConfig(
-        vocab_size=64, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32
-    )
     rows = torch.randint(64, (2, 8))
     with pytest.raises(GatelabError, match="gives no logits of next tokens"):
-        log_perplexity(transformers.BertModel(config), rows)
+        log_perplexity(tiny("bert", vocabulary=64), rows)
     with pytest.raises(GatelabError, match="a token is 64"):
         log_perplexity(tiny_llama(), rows * 0 + 64)
     with pytest.raises(GatelabError, match="the model reads 64"):

@@ -46,7 +46,7 @@ def ok(*args: str) -> str:
 
 
 def command(*args: str) -> list[str]:
-    return [sys.executable, "-m", "gatelab.cli", *args]
+    return [sys.executable, "-m", "gatelab", *args]
 
 
 def environment() -> dict[str, str]:
@@ -368,7 +368,7 @@ ERRORS = {
     "missing": (["fit", "glu", "--data", "no.csv"], None, "there is no file no.csv"),
     "two targets": (["fit", "glu", "x3", "--data", "d.csv"], None, "leave one of them out"),
     "data with points": (["fit", "glu", "--data", "d.csv", "--points", "5"], None, "leave them out"),
-    "inverted": (["fit", "glu", "--interval", "3,0"], None, "give (0, 3)"),
+    "inverted": (["fit", "glu", "--interval", "3,0"], None, "give two finite numbers"),
     "empty interval": (["fit", "glu", "--interval", "1,1"], None, "a < b"),
     "nan interval": (["scale", "glu", "--interval", "nan,1"], None, "a < b"),
     "interval of two words": (["fit", "glu", "--interval", "0", "3"], None, "with a comma between"),
@@ -395,7 +395,7 @@ ERRORS = {
     "study": (["reproduce", "scaling/fig22"], None, "'scaling/fig2'"),
     "no study": (["reproduce"], None, "--list"),
     "sampling": (["fit", "glu", "--sampling", "gird"], None, "'grid'"),
-    "noise": (["fit", "glu", "--noise", "-1"], None, "0 or more"),
+    "noise": (["fit", "glu", "--noise", "-1"], None, "at least 0"),
     "parameters": (["fit", "glu", "--points", "100"], None, "a width of at most 19"),
     "parameters in scale": (["scale", "glu", "--widths", "50", *SMALL, "--csv", "s.csv"], None, "a width of at most"),
     "forbidden": (["fit", "glu", "__import__('os')"], None, "'__import__'"),

@@ -131,6 +131,17 @@ with interrupts.keeping(lambda: "3 fits are in runs.db"):
         assert press(process)[1] == "gatelab: interrupted; 3 fits are in runs.db\n"
 
 
+def test_a_store_that_does_not_answer_delays_nothing() -> None:
+    body = """
+with interrupts.keeping(stuck):
+    ready()
+    stuck()
+"""
+    with started(script(body)) as process:
+        wait_for_ready(process)
+        assert press(process)[1] == "gatelab: interrupted; what was stored before is kept\n"
+
+
 def test_after_the_end_of_the_work_nothing_changes() -> None:
     body = """
 import atexit

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from gatelab.cli.application import app
 from gatelab.train import Ladder
-from gatelab.train.ladders import H200_RATES, LADDER_SIZES
+from gatelab.train.ladder_plans import H200_RATES, LADDER_SIZES
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 
@@ -29,7 +29,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_whole_flow_on_a_text_of_ones_own(text: Path, tmp_path: Path) -> None:
     how = ["--text", str(text), "--steps", "4", "--batch", "2", "--seeds", "2", "--lr", "0.01", "--device", "cpu"]
     saved, figure, table = (tmp_path / name for name in ("ladder.json", "ladder.png", "ladder.csv"))
-    files = ["--save", str(saved), "--plot", str(figure), "--csv", str(table), "--store", str(tmp_path / "rungs.db")]
+    files = ["--save", str(saved), "--plot", str(figure), "--csv", str(table), "--store", str(tmp_path / "runs.db")]
     result = CliRunner().invoke(app, ["ladder", "gelu", "swiglu", "--sizes", "tiny,mini,small", *how, *files])
     assert result.exit_code == 0, result.output
     assert "swiglu is worth" in result.output or "no law" in result.output
@@ -40,21 +40,28 @@ def test_the_whole_flow_on_a_text_of_ones_own(text: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_the_table_and_the_document_tell_climbs_that_count_from_others() -> None:
-    """The record has climbs of gqu at 26M at two learning rates; three seeds count."""
+def test_the_table_and_the_document_tell_trainings_that_count_from_others() -> None:
+    """The record has trainings of gqu at 26M at two learning rates; three seeds count."""
     record = RESULTS / "ladder/enwik8.json"
-    counted = [p for p in Ladder.read(record).climbs if (p.unit, p.size, p.repeats) == ("gqu", "26M", 1)]
+    table = Ladder.read(record).table()
+    counted = table[(table["unit"] == "gqu") & (table["size"] == "26M") & (table["repeats"] == 1)]
     shown = CliRunner().invoke(app, ["ladder", "--record", str(record)]).output
     (row,) = (line.split() for line in shown.splitlines() if line.split()[:3] == ["1", "26M", "gqu"])
-    losses = [p.loss for p in counted]
-    assert row[3:] == [f"{counted[0].lr:.3g}", f"{np.mean(losses):.4f}", f"{np.mean(losses) / np.log(2):.4f}", "3", "0"]
+    losses = counted["loss"].tolist()
+    assert row[3:] == [
+        f"{counted['lr'].iloc[0]:.3g}",
+        f"{np.mean(losses):.4f}",
+        f"{np.mean(losses) / np.log(2):.4f}",
+        "3",
+        "0",
+    ]
     # The laws are those that the README tells of: the same number of draws.
     told = re.search(r"\(p (\S+)\): .*undecided \(p (\S+); ratios of exponents (\S+ to \S+)\)", " ".join(shown.split()))
     readme = " ".join((RESULTS.parent / "README.md").read_text(encoding="utf-8").split())
     assert told and "ratios of exponents to their mean {2}, p {0}, and {1} beside".format(*told.groups()) in readme
     document = json.loads(CliRunner().invoke(app, ["ladder", "--record", str(record), "--json"]).output)
     marked = [p["loss"] for p in document["points"] if p["counts"]]
-    assert marked == [p.loss for p in Ladder.read(record).climbs] and len(marked) < len(document["points"])
+    assert marked == table["loss"].tolist() and len(marked) < len(document["points"])
 
 
 @pytest.mark.slow
@@ -83,7 +90,7 @@ def test_a_figure_is_written_where_there_is_no_law_and_a_line_where_there_is_no_
     result = CliRunner().invoke(app, ["ladder", *how])
     assert result.exit_code == 0 and "no law" in result.output and (tmp_path / "a.png").stat().st_size > 1000
     (tmp_path / "a.png").unlink()
-    monkeypatch.setattr("gatelab.train.rungs.final", lambda *_: None)
+    monkeypatch.setattr("gatelab.train.ladder_runs.final_loss", lambda *_: None)
     result = CliRunner().invoke(app, ["ladder", *how])
     assert result.exit_code == 0 and "a.png was not written" in result.stderr.replace("\n", "")
     assert not (tmp_path / "a.png").exists() and "wrote" not in result.output
@@ -93,7 +100,7 @@ def test_a_figure_is_written_where_there_is_no_law_and_a_line_where_there_is_no_
 def test_a_figure_that_cannot_be_written_is_refused_before_anything_is_trained(
     text: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gatelab.train.rungs.train_many", None)
+    monkeypatch.setattr("gatelab.train.ladder_runs.train_many", None)
     result = CliRunner().invoke(app, ["ladder", "glu", "--text", str(text), "--steps", "2", "--plot", "/proc/x.png"])
     assert result.exit_code == 2 and "/proc takes no files" in " ".join(result.output.split())
 
@@ -101,7 +108,7 @@ def test_a_figure_that_cannot_be_written_is_refused_before_anything_is_trained(
 def test_a_dry_run_says_what_it_would_take(text: Path) -> None:
     how = ["ladder", "gelu", "--text", str(text), "--sizes", "tiny", "--steps", "4", "--seeds", "2", "--dry-run"]
     facts = json.loads(CliRunner().invoke(app, [*how, "--json"]).output)
-    assert facts["rungs"] == 2 and facts["trainings"] == 4 + 2 and facts["h200_hours"] > 0
+    assert facts["runs"] == 2 and facts["trainings"] == 4 + 2 and facts["h200_hours"] > 0
     told = CliRunner().invoke(app, how).output
     assert "hours on an H200" in told and "sweeps of learning rates" in told
     assert "sweeps" not in CliRunner().invoke(app, [*how, "--lr", "0.001"]).output
@@ -133,13 +140,18 @@ def test_at_every_size_the_loop_is_faster_than_a_plain_one(name: str) -> None:
         (["glu", "--repeats", "\u00b2"], "--repeats is"),
         (["glu", "--lr", "0"], "lr is 0"),
         (["glu", "--sizes", "tiny", "--lr", "nan", "--dry-run"], "lr is nan"),
-        (["glu", "--sizes", "tiny", "--repeats", "500", "--dry-run"], "repeats 500 a rung has 10 training"),
+        (["glu", "--sizes", "tiny", "--repeats", "500", "--dry-run"], "repeats 500 a run has 10 training"),
         (["glu", "--sizes", "tiny", "--max-hours", "nan", "--dry-run"], "max_hours is nan"),
         (["glu", "--sizes", "11M", "--dry-run"], "too few for a window"),
         (["glu", "--plot", "ladder.txt"], "ladder.txt"),
-        (["--record", "nowhere.json"], "no record of a ladder"),
+        (["glu", "--record", "ladder.json"], "leave out the units glu, --text, --steps, --device"),
     ],
 )
 def test_bad_input_ends_with_code_2(words: list[str], message: str, text: Path) -> None:
     result = CliRunner().invoke(app, ["ladder", *words, "--text", str(text), "--steps", "2", "--device", "cpu"])
     assert result.exit_code == 2 and message in " ".join(result.output.split())
+
+
+def test_a_record_that_is_none_is_refused() -> None:
+    result = CliRunner().invoke(app, ["ladder", "--record", "nowhere.json"])
+    assert result.exit_code == 2 and "no record of a ladder" in " ".join(result.output.split())

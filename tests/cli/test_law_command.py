@@ -88,7 +88,7 @@ def test_it_says_what_the_table_cannot_tell(here: Path) -> None:
         (b"\xff\xfe\x80", [], "not a text file"),
         (None, [], "there is no file t.csv"),
         ("P,D,L\n1,2,3\n", ["--plot", "a.doc"], ".png, .svg or .pdf"),
-        ("P,D,L\n1,2,nan\n", [], "L[0] is nan"),
+        ("P,D,L\n1,2,nan\n", [], "L holds 1 NaN and 0 infinite values, the first in row 0"),
     ],
 )
 def test_errors_are_one_line(here: Path, text: str | bytes | None, args: list[str], says: str) -> None:

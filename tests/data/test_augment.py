@@ -86,7 +86,7 @@ def test_colours():
     jittered = batches.colour_jitter(IMAGES, generator(5))
     for image, w, o, result in zip(IMAGES, weights.double(), order.tolist(), jittered, strict=True):
         assert torch.allclose(result, _jittered(image, w, o), atol=1e-6)
-    assert torch.allclose(batches.colour_jitter(IMAGES, generator(), 0, 0, 0), IMAGES, atol=1e-6)
+    assert torch.allclose(batches.colour_jitter(IMAGES, generator(), (0, 0, 0)), IMAGES, atol=1e-6)
     with pytest.raises(GatelabError, match="have 1 channels; colours need 3"):
         batches.colour_jitter(IMAGES[:, :1], generator())
 

@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 from byte_letters import letters
 
-from gatelab.data import text as texts
-from gatelab.data.text import BPE, read_bpe, text_data, text_parts, trained_tokenizer
+from gatelab.data import tokens
+from gatelab.data.text import byte_parts, text_data
+from gatelab.data.tokens import read_bpe, text_parts, trained_tokenizer
 from gatelab.errors import GatelabError
 
 # As our own encoder gave them, before the library took its place.
@@ -159,12 +160,6 @@ def test_a_word_without_end_comes_back(bpe):
     assert bpe.decode(tokens) == "ab" * 50_000
 
 
-def test_without_the_library_the_way_out_is_said(monkeypatch):
-    monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(GatelabError, match=r"needs the library tokenizers.*gatelab\[models\].*'bytes'"):
-        BPE({"a": 0}, []).encode("a")
-
-
 def test_tokens_that_are_none(bpe):
     with pytest.raises(GatelabError, match="50257 is no token; give numbers from 0 to 50256"):
         bpe.decode([0, 50257])
@@ -243,18 +238,18 @@ def test_a_trained_tokenizer_is_kept(tmp_path, monkeypatch):
     first = trained_tokenizer(raw, 300, lambda *pair: seen.append(pair))
     assert seen[-1] == (len(raw), len(raw))
     assert len(list((tmp_path / "cache" / "tokenizers").iterdir())) == 2
-    train = texts.train_bpe
+    train = tokens.train_bpe
 
     def refuse(*_):
         raise AssertionError("trained again")
 
-    monkeypatch.setattr(texts, "train_bpe", refuse)
+    monkeypatch.setattr(tokens, "train_bpe", refuse)
     again = trained_tokenizer(raw, 300)
     assert (again.ids, again.merges, again.fingerprint) == (first.ids, first.merges, first.fingerprint)
     for other in ((raw, 301), (raw + b" more", 300)):
         with pytest.raises(AssertionError, match="trained again"):
             trained_tokenizer(*other)
-    monkeypatch.setattr(texts, "train_bpe", train)
+    monkeypatch.setattr(tokens, "train_bpe", train)
     monkeypatch.setenv("GATELAB_CACHE", str(tmp_path / "another"))
     assert trained_tokenizer(raw, 300).fingerprint == first.fingerprint
     for file in (tmp_path / "another" / "tokenizers").glob("*.json"):
@@ -280,7 +275,7 @@ def test_parts_are_cut_between_characters(tmp_path):
         text = "x" * shift + "naïve — 日本 " * 60
         path.write_text(text, encoding="utf-8")
         data = text_data(path, "trained:260", test_fraction=0.15, valid_fraction=0.1)
-        parts = texts.byte_parts(path, "a.txt", (0.1, 0.15))
+        parts = byte_parts(path, "a.txt", (0.1, 0.15))
         bpe = trained_tokenizer(parts[0], 260)
         assert "".join(part.decode() for part in parts) == text
         assert [bpe.decode(part) for part in (data.train, data.valid, data.test)] == [part.decode() for part in parts]
@@ -312,12 +307,6 @@ def test_texts_that_train_no_tokenizer(tmp_path, name, content, says):
     with pytest.raises(GatelabError, match=says):
         text_data(tmp_path / name, "trained:300")
     assert not (tmp_path / "cache").exists()
-
-
-def test_training_without_the_library(monkeypatch):
-    monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(GatelabError, match=r"needs the library tokenizers.*gatelab\[models\].*'bytes'"):
-        trained_tokenizer(b"abc", 300)
 
 
 def test_without_the_library_the_user_is_told_to_install_it_and_not_to_copy_files(tmp_path, monkeypatch):

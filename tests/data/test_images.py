@@ -328,12 +328,12 @@ def _served(server, monkeypatch):
     for archive, array in zip(MNIST, DIGITS, strict=True):
         content = gzip.compress(_idx(array))
         url, digest = server.url(archive.file, content), hashlib.sha256(content).hexdigest()
-        small.append(replace(archive, url=url, sha256=digest, size=len(content)))
+        small.append(replace(archive, url=url, sha256=digest))
     monkeypatch.setattr(images, "MNIST", tuple(small))
     for name, content in (("CIFAR10", ARCHIVE), ("TINY_IMAGENET", _zipped(_tiny_files()))):
         archive = getattr(images, name)
         url, digest = server.url(archive.file, content), hashlib.sha256(content).hexdigest()
-        monkeypatch.setattr(images, name, replace(archive, url=url, sha256=digest, size=len(content)))
+        monkeypatch.setattr(images, name, replace(archive, url=url, sha256=digest))
 
 
 def test_downloaded_once_and_kept(tmp_path, small_files, server, monkeypatch):
@@ -344,7 +344,7 @@ def test_downloaded_once_and_kept(tmp_path, small_files, server, monkeypatch):
         _are_the_batches(image_data("cifar10"))
         _is_tiny(image_data("tiny-imagenet"))
     assert len(server.asked) == 6
-    assert len(seen) == 4 and all(done == size for done, size in seen)
+    assert len({size for _, size in seen}) == 4 and all(done == size for done, size in seen)
     assert (tmp_path / "cache" / "cifar10" / CIFAR10.file).read_bytes() == ARCHIVE
 
 
@@ -360,12 +360,11 @@ def test_a_spoilt_cache_is_downloaded_again(tmp_path, server, monkeypatch):
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [
-        (lambda s: setattr(s, "cut", 100), "cut short or altered: 100 bytes|IncompleteRead"),
-        (lambda s: s.files.update({k: v[::-1] for k, v in s.files.items()}), "altered: .* bytes with sha256"),
-        (lambda s: s.files.update({k: v * 9 for k, v in s.files.items()}), "altered"),
+        (lambda s: setattr(s, "cut", 100), "IncompleteRead"),
+        (lambda s: s.files.update({k: v[::-1] for k, v in s.files.items()}), "does not match the known hash"),
         (lambda s: s.files.clear(), "cannot be downloaded from http.*404"),
     ],
-    ids=["cut", "altered", "longer", "404"],
+    ids=["cut", "altered", "404"],
 )
 def test_a_bad_download_is_refused_and_not_kept(tmp_path, server, monkeypatch, spoil, says):
     _served(server, monkeypatch)

@@ -7,7 +7,7 @@ import pytest
 from sklearn import datasets
 
 from gatelab.data import Problem, ProblemSpec, check_problem, parse, problem, problems
-from gatelab.data.catalogue import CATALOGUE
+from gatelab.data.named import CATALOGUE
 from gatelab.errors import GatelabError
 
 TWINS = {

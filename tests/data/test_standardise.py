@@ -11,6 +11,7 @@ import pytest
 from gatelab.data import Problem, parse, problem
 from gatelab.data.rows import Scales, standardised
 from gatelab.errors import GatelabError
+from gatelab.plain import from_plain, to_plain
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 3)) * [1, 100, 1e-3] + [5, -200, 0]
@@ -50,7 +51,7 @@ def test_the_scales_are_kept_and_lead_back():
         np.testing.assert_allclose(
             scale.stretch(getattr(p.test, side)), getattr(raw.test, side), rtol=1e-12, atol=1e-12
         )
-    again = Scales.of_plain(json.loads(json.dumps(p.scales.plain())))
+    again = from_plain(Scales, json.loads(json.dumps(to_plain(p.scales))))
     np.testing.assert_array_equal(again.x.deviation, p.scales.x.deviation)
     np.testing.assert_array_equal(again.y.mean, p.scales.y.mean)
     with pytest.raises(GatelabError, match="standardised already"):
@@ -66,7 +67,7 @@ def test_scales_that_are_none_are_refused(change):
     plain = {axis: {"mean": [0.0], "deviation": [1.0]} for axis in ("x", "y")}
     plain["x"] |= change
     with pytest.raises(ValueError, match="no scale"):
-        Scales.of_plain(plain)
+        from_plain(Scales, plain)
 
 
 def test_a_column_that_does_not_vary_becomes_zero():

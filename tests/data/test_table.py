@@ -202,7 +202,7 @@ BROKEN = {
         (lambda p: np.save(p, np.array([[1, None]]), allow_pickle=True), "not a plain .npy array"),
         (lambda p: p.write_bytes(pickle.dumps([1, 2])), "not a plain .npy array"),
         (lambda p: p.write_bytes(b""), "not a plain .npy array"),
-        (lambda p: np.save(p, [[1, 2], [3, np.nan]]), r"row 1 \(counted from 0\): the value in column 1 is nan"),
+        (lambda p: np.save(p, [[1, 2], [3, np.nan]]), r"row 1 \(counted from 0\): the value in column 1 is missing"),
     ],
     "d.npz": [
         (lambda p: np.savez(p, a=[1], b=[2]), "holds the arrays 'a', 'b'; give one array .* or two called x and y"),
@@ -293,25 +293,12 @@ def test_a_problem_from_a_file(tmp_path):
     assert Problem.from_file(path, standardise=True).train.x.std() == pytest.approx(1)
 
 
-def test_a_file_of_one_input_has_an_interval(tmp_path):
-    path = write(tmp_path, "csv bare")
-    p = Problem.from_file(path, inputs=0, target=1)
-    assert p.interval == (ROWS[:, 0].min(), ROWS[:, 0].max())
-    assert Problem.from_file(path, inputs=0, target=1, interval=(-9, 9)).interval == (-9.0, 9.0)
-
-
-def test_the_papers_protocol_of_a_file(tmp_path):
-    p = Problem.from_file(write(tmp_path, "npy"), protocol="paper")
-    assert (p.name, p.train.n) == ("d.npy (paper's protocol)", 30)
-    assert p.test is p.train
-
-
 @pytest.mark.parametrize(
     ("text", "options", "says"),
     [
         ("1,2\n3,4\n5,6\n", {}, "3 rows with 3 distinct x;.* at least 4"),
         ("1,2\n3,2\n5,2\n7,2\n9,2\n", {}, "target is constant = 2"),
-        ("1,2\n1,3\n1,4\n1,5\n1,6\n", {}, "every x is 1"),
+        ("1,2\n1,3\n1,4\n1,5\n1,6\n", {}, "with 1 distinct x"),
         ("1,2\n3,4\n5,6\n7,9\n", {"test_fraction": 2}, "test_fraction is 2"),
         ("1,2,0\n3,4,1\n5,6,2\n7,9,3\n", {"interval": (0, 9)}, "an interval is given with 2 inputs"),
     ],

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import gatelab as gl
-from gatelab.data.batches import batch_rows
 from gatelab.dynamics import in_span, train
 from gatelab.errors import GatelabError
-from gatelab.tensors import pack, read, write_packed
 
 N, D = 30, 5
 
@@ -41,19 +32,16 @@ def problem(outputs: int) -> tuple[np.ndarray, np.ndarray]:
     return generator.standard_normal((N, D)), generator.standard_normal((N, outputs))
 
 
-def slow(unit, X, Y, width, lr, steps, seed, batch_size=None, scale=1.0) -> np.ndarray:
+def slow(unit, X, Y, width, lr, steps, seed, scale=1.0) -> np.ndarray:
     """The losses of one network, by autograd and a plain loop."""
     net = gl.unit(unit).network(width, D, Y.shape[1], seed=seed)
     own = isinstance(gl.unit(unit), gl.Unit)
     learned = [p for name, p in net.named_parameters() if not own or name[0].isupper()]
     x, y = torch.tensor(X), torch.tensor(Y)
     losses = []
-    for t in range(steps + 1):
+    for _ in range(steps + 1):
         loss = 0.5 * scale * (net(x) - y).square().sum()
         losses.append(loss.item())
-        if batch_size:
-            rows = batch_rows(N, batch_size, t, seed)
-            loss = 0.5 * scale * N / batch_size * (net(x[rows]) - y[rows]).square().sum()
         with torch.no_grad():
             for p, g in zip(learned, torch.autograd.grad(loss, learned), strict=True):
                 p -= lr * g
@@ -65,24 +53,20 @@ UNITS = ["mlp", "glu", "gqu", "relu2", "gelu", "geglu", "silu", "swiglu", "bilin
 
 @pytest.mark.parametrize("unit", [*UNITS, gl.Unit("gelu", 3), sine_gated, Own], ids=lambda u: gl.unit(u).name)
 @pytest.mark.parametrize("outputs", [1, 3])
-@pytest.mark.parametrize("batch_size", [None, 7])
-def test_a_batch_is_its_networks_one_by_one(unit, outputs: int, batch_size: int | None) -> None:
+def test_a_batch_is_its_networks_one_by_one(unit, outputs: int) -> None:
     X, Y = problem(outputs)
-    run = train(unit, X, Y, 9, 3e-4, 12, seeds=[4, 0, 7], batch_size=batch_size)
-    expected = [slow(unit, X, Y, 9, 3e-4, 12, seed, batch_size) for seed in (4, 0, 7)]
+    run = train(unit, X, Y, 9, 3e-4, 12, seeds=[4, 0, 7])
+    expected = [slow(unit, X, Y, 9, 3e-4, 12, seed) for seed in (4, 0, 7)]
     np.testing.assert_allclose(run.losses, expected, rtol=1e-11)
     assert run.seeds == (4, 0, 7) and not (run.diverged >= 0).any()
 
 
-def test_rates_the_mean_loss_and_test_data() -> None:
+def test_rates_and_the_mean_loss() -> None:
     X, Y = problem(1)
-    run = train("glu", X, Y, 9, [0.1, 0.02], 10, seeds=2, loss="mean", test=(X[:4], Y[:4]))
+    run = train("glu", X, Y, 9, [0.1, 0.02], 10, seeds=2, loss="mean")
     for i, lr in enumerate((0.1, 0.02)):
         for j in range(2):
             np.testing.assert_allclose(run.losses[i, j], slow("glu", X, Y, 9, lr, 10, j, scale=1 / N), rtol=1e-11)
-    assert run.test_losses is not None and run.test_losses.shape == run.losses.shape == (2, 2, 11)
-    first = gl.unit("glu").network(9, D, seed=1)(torch.tensor(X[:4])).detach().numpy()
-    assert run.test_losses[0, 1, 0] == pytest.approx(np.mean((first - Y[:4]) ** 2) / 2)
     np.testing.assert_array_equal(run.at(0.021).losses, run.losses[1])
     assert len(run.table()) == 44
 
@@ -104,7 +88,7 @@ def test_how_the_batch_is_cut_changes_no_bit(monkeypatch: pytest.MonkeyPatch) ->
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(threads)
-    monkeypatch.setattr("gatelab.dynamics.runs.CACHE", 1)
+    monkeypatch.setattr("gatelab.dynamics.training.CACHE", 1)
     np.testing.assert_allclose(train("glu", X, Y, 16, 1e-3, 40, seeds=7).losses, whole.losses, rtol=1e-12)
 
 
@@ -162,16 +146,12 @@ def test_progress_runs_to_the_end() -> None:
         ({"seeds": [1, 1]}, "none twice"),
         ({"seeds": 0}, "seeds is 0"),
         ({"steps": 0}, "steps is 0"),
-        ({"batch_size": 31}, "batch_size is 31 of 30"),
-        ({"test": (np.ones((2, 3)), [1.0, 2.0])}, "3 inputs and 1 outputs"),
-        ({"test": 3}, "test is not a pair"),
         ({"record": [99]}, "step 99 of 5"),
         ({"record": [0.5]}, "record is"),
         ({"dtype": torch.float16}, "dtype is"),
         ({"unit": Own, "fan_in": 3}, "has its own"),
         ({"X": np.ones(3)}, "shape"),
         ({"y": np.ones(3)}, "30 targets"),
-        ({"unit": lambda z: z.sin(), "checkpoint": "there"}, "cannot be found by name"),
     ],
 )
 def test_errors_say_what_was_given(change: dict, says: str) -> None:
@@ -181,92 +161,7 @@ def test_errors_say_what_was_given(change: dict, says: str) -> None:
         train(**given)
 
 
-# ---- interrupted
-
-
-SCRIPT = """
-import time
-import numpy as np
-from gatelab.dynamics import train
-
-X = np.random.default_rng(0).standard_normal((40, 6))
-train(
-    "swiglu", X, X[:, :2], 24, [1e-3, 2e-3], 800, seeds=3, batch_size={batch}, test=(X[:5], X[:5, :2]),
-    checkpoint={folder!r}, every=0.0, progress=lambda done, total: time.sleep(0.2),
-)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("batch", [None, 16])
-def test_a_killed_training_goes_on_to_bit_equal_losses(tmp_path: Path, batch: int | None) -> None:
-    text = SCRIPT.format(batch=batch, folder=str(tmp_path))
-    killed = subprocess.Popen([sys.executable, "-c", text], env=os.environ | {"OMP_NUM_THREADS": "1"})
-    until = time.monotonic() + 120
-
-    def saved_step() -> int:
-        return max((read(file, "wait").facts["step"] for file in tmp_path.glob("[!.]*.safetensors")), default=0)
-
-    try:
-        # Beyond the first look at the losses, after 32 steps, so that going on and beginning anew are told apart.
-        while saved_step() <= 32 and time.monotonic() < until:
-            time.sleep(0.01)
-        assert killed.poll() is None, "it ended before it could be killed"
-    finally:
-        killed.send_signal(signal.SIGKILL)
-        killed.wait()
-    assert 32 < saved_step() < 800
-    X = np.random.default_rng(0).standard_normal((40, 6))
-    steps: list[int] = []
-
-    def again(**more: object):
-        given = {"seeds": 3, "batch_size": batch, "test": (X[:5], X[:5, :2])} | more
-        return train("swiglu", X, X[:, :2], 24, [1e-3, 2e-3], 800, **given)  # pyright: ignore[reportArgumentType]
-
-    resumed = again(checkpoint=tmp_path, progress=lambda done, total: steps.append(done))
-    assert steps[0] > 32 and steps[-1] == 800  # it began where the other was
-    whole = again()
-    for found in (resumed, again(checkpoint=tmp_path)):
-        np.testing.assert_array_equal(found.losses, whole.losses)
-        np.testing.assert_array_equal(found.test_losses, whole.test_losses)
-        np.testing.assert_array_equal(found.start, whole.start)
-
-
-def test_a_checkpoint_of_other_data_is_not_taken(tmp_path: Path) -> None:
-    X, Y = problem(1)
-    first = train("mlp", X, Y, 4, 1e-3, 20, seeds=1, checkpoint=tmp_path)
-    other = train("mlp", X, 2 * Y, 4, 1e-3, 20, seeds=1, checkpoint=tmp_path)
-    assert other.losses[0, 0] != first.losses[0, 0] and len(list(tmp_path.iterdir())) == 2
-    for file in tmp_path.iterdir():
-        file.write_bytes(b"not a checkpoint")
-    with pytest.raises(GatelabError, match=r"cannot be read .*; remove it"):
-        train("mlp", X, Y, 4, 1e-3, 20, seeds=1, checkpoint=tmp_path)
-    for file in tmp_path.iterdir():
-        write_packed(file, pack({"K": X}, "another kind"))
-    with pytest.raises(GatelabError, match="is no checkpoint of a training; remove it"):
-        train("mlp", X, Y, 4, 1e-3, 20, seeds=1, checkpoint=tmp_path)
-
-
 def test_a_keyword_that_there_is_not_is_refused() -> None:
     X, Y = problem(1)
     with pytest.raises(TypeError, match="unexpected keyword argument 'recorded'"):
         train("mlp", X, Y, 4, 1e-3, 20, recorded=3)  # type: ignore[call-arg]
-
-
-def test_a_diverged_network_stays_so_after_a_resume(tmp_path: Path) -> None:
-    X, Y = problem(1)
-    calls = 0
-
-    def stop(done: int, total: int) -> None:
-        nonlocal calls
-        calls += 1
-        if calls == 3:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train("glu", X, Y, 16, [1e-4, 0.5], 150, seeds=2, checkpoint=tmp_path, every=0.0, progress=stop)
-    with pytest.warns(UserWarning, match="diverged"):
-        resumed = train("glu", X, Y, 16, [1e-4, 0.5], 150, seeds=2, checkpoint=tmp_path)
-        whole = train("glu", X, Y, 16, [1e-4, 0.5], 150, seeds=2)
-    np.testing.assert_array_equal(resumed.losses, whole.losses)
-    np.testing.assert_array_equal(resumed.diverged, whole.diverged)

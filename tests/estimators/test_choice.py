@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from gatelab import GatedRegressor, unit
-from gatelab.estimators.frames import TableRows, drawn
-from gatelab.estimators.search import Trial
+from gatelab.estimators.frames import TableRows
+from gatelab.estimators.squares import SquaresSearch, drawn
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
@@ -67,11 +67,10 @@ def test_what_is_given_is_not_chosen() -> None:
 def test_folds_cover_every_row_once_and_hold_out_equal_inputs_together() -> None:
     x = np.repeat(plane(20), 2, axis=0)
     rows = TableRows(x, np.arange(40.0)[:, None], np.ones(40))
-    trial = Trial.of(rows, x, seed=0, device="cpu")
-    assert trial is not None
-    assert trial.used == 5
-    assert sorted(np.bincount(trial.fold)) == [8] * 5
-    assert (trial.fold[::2] == trial.fold[1::2]).all()
+    search = SquaresSearch(rows, x, seed=0, device="cpu")
+    assert search.used == 5
+    assert sorted(np.bincount(search.fold)) == [8] * 5
+    assert (search.fold[::2] == search.fold[1::2]).all()
 
 
 def test_the_batch_of_a_width_is_what_fits_to_fewer_rows_would_find() -> None:
@@ -81,10 +80,9 @@ def test_the_batch_of_a_width_is_what_fits_to_fewer_rows_would_find() -> None:
     """
     x = plane(100)
     y = (x[:, :1] * x[:, 1:] + x[:, :1]) / 0.5
-    trial = Trial.of(TableRows(x, y, np.ones(100)), x, seed=0, device="cpu")
-    assert trial is not None
-    (entrant,) = trial.trained(unit("bilinear"), 2, [0.0])
-    assert entrant.candidate.rmse < 1e-9
+    search = SquaresSearch(TableRows(x, y, np.ones(100)), x, seed=0, device="cpu")
+    (candidate,) = search.trained(unit("bilinear"), 2, [0.0])
+    assert candidate.error < 1e-9
 
 
 def test_drawn_gates_have_the_least_squares_solution() -> None:

@@ -17,26 +17,11 @@ from sklearn.exceptions import ConvergenceWarning
 
 from gatelab import GatedClassifier, GatedRegressor
 from gatelab.errors import GatelabError
-from gatelab.estimators.columns import (
-    MISSING,
-    MOST_LEVELS,
-    LevelSpread,
-    LevelTerm,
-    TableColumns,
-    are_many,
-    level_effects,
-    neighbours_alike,
-    positions,
-)
+from gatelab.estimators.columns import MOST_LEVELS, TableColumns, are_many
+from gatelab.estimators.levels import LevelSpread, LevelTerm, level_effects, neighbours_alike
+from gatelab.estimators.reading import MISSING, positions
 
 Y, W = np.arange(6.0)[:, None], np.ones(6)
-
-
-def test_numbers_stay_as_they_are():
-    x = np.random.default_rng(0).normal(size=(6, 3))
-    columns = TableColumns.of(x, Y, W)
-    assert columns.width == 3
-    assert np.array_equal(columns.encode(x), x)
 
 
 def test_what_is_missing_is_the_median_and_is_marked():
@@ -84,9 +69,9 @@ def sloped(n: int = 400, levels: int = 20) -> tuple[pd.DataFrame, np.ndarray, np
 def test_what_levels_add_is_that_of_one_penalised_fit(monkeypatch):
     """Given how far effects are drawn, fitting in turn ends where the normal equations of all together do."""
     table, y, weight, _ = panel()
-    monkeypatch.setattr("gatelab.estimators.columns._FEWEST_DRAWN", 4.0)
-    monkeypatch.setattr("gatelab.estimators.columns._MOST_DRAWN", 4.0)
-    monkeypatch.setattr("gatelab.estimators.columns._ROUNDS", 1000)
+    monkeypatch.setattr("gatelab.estimators.levels._FEWEST_DRAWN", 4.0)
+    monkeypatch.setattr("gatelab.estimators.levels._MOST_DRAWN", 4.0)
+    monkeypatch.setattr("gatelab.estimators.levels._ROUNDS", 1000)
     level, levels = np.unique(table["place"], return_inverse=True)[1], table["place"].nunique()
     other, time = np.arange(len(y)) % 17, table["time"].to_numpy()
     x = np.stack([time, np.ones(len(y))], axis=1)
@@ -182,7 +167,6 @@ def test_many_levels_are_means_that_tell_no_row_its_own_target():
 def test_levels_have_lines_of_their_own_where_slopes_differ_and_none_where_not():
     table, y, own = sloped()
     columns = TableColumns.of(table, y, np.ones(len(y)))
-    assert "20 levels, the mean target of each, and its slope in 1 number" in repr(columns.columns[1])
     assert [s.number for s in columns.columns[1].slopes] == [0] and columns.width == 6
     means, lines = np.split(columns.encode(table)[:, 1:5], 2, axis=1)
     assert np.corrcoef(lines[:, 0], own[:, 0])[0, 1] > 0.98 > 0.9 > np.corrcoef(means[:, 0], own[:, 0])[0, 1]
@@ -226,34 +210,6 @@ def test_lines_of_levels_within_levels_vary_in_training_as_they_do_later():
     assert 0.7 < ratio[2] < 1.3 and 0.7 < ratio[4] < 1.3
 
 
-def test_plain_values_and_back():
-    table = pd.DataFrame({"a": [1.0, None, 2.0, 3.0, 4.0, 5.0], "b": list("uvwxyz")})
-    columns = TableColumns.of(table, Y, W)
-    assert TableColumns.restored(json.loads(json.dumps(columns.facts()))) == columns
-    table, y, _ = sloped()
-    columns = TableColumns.of(table, y, np.ones(len(y)))
-    facts = json.loads(json.dumps(columns.facts()))
-    assert TableColumns.restored(facts) == columns
-    facts[1]["slopes"][0]["number"] = 1
-    with pytest.raises(ValueError, match="slopes in a column that is no number"):
-        TableColumns.restored(facts)
-
-
-def test_both_estimators_learn_the_line_of_each_level_and_keep_it_in_their_files(tmp_path):
-    """Means of pigs leave what their slopes differ by, which lines explain."""
-    table, y, own = sloped(600)
-    model = GatedRegressor("glu", width=1, ridge=1e-3, starts=1, rounds=0, random_state=0)
-    model.fit(table[:400], y[:400, 0])
-    assert model.columns_.columns[1].slopes and model.score(table[400:], y[400:, 0]) > 0.95
-    loaded = GatedRegressor.load(model.save(tmp_path / "r"))
-    assert np.array_equal(loaded.predict(table), model.predict(table)) and loaded.columns_ == model.columns_
-    classes = np.where(own[:, 0] > 0, "above", "below")
-    classifier = GatedClassifier("glu", width=1, ridge=1e-3, members=1, random_state=0).fit(table[:400], classes[:400])
-    assert classifier.columns_.columns[1].slopes and classifier.score(table[400:], classes[400:]) > 0.85
-    again = GatedClassifier.load(classifier.save(tmp_path / "c"))
-    assert np.array_equal(again.predict_proba(table), classifier.predict_proba(table))
-
-
 def persons(rows: int = 600, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Rows of 60 persons by number, their age and a size: each person has a mean, and age counts smoothly."""
     generator = np.random.default_rng(seed)
@@ -269,7 +225,6 @@ def test_numbers_that_are_names_are_told_from_numbers():
     columns = TableColumns.of(x, y[:, None], np.ones(len(y)))
     person, age, size = columns.columns
     assert (person.kind, len(person.levels), person.averaged) == ("number", 60, True)
-    assert "a name of 60 levels, the mean target of each" in repr(person)
     assert not age.levels and not size.levels and columns.averaged and columns.width == 4
     encoded = columns.encode(x)
     assert np.array_equal(encoded[:, [0, 2, 3]], x) and np.corrcoef(encoded[:, 1], y)[0, 1] > 0.7
@@ -281,7 +236,6 @@ def test_numbers_that_are_names_are_told_from_numbers():
     changed = y.copy()
     changed[7] += 100.0
     assert np.array_equal(columns.training(x, changed[:, None], np.ones(len(y)), fold)[7], trained[7])
-    assert np.array_equal(columns.keys(x), x)
     assert TableColumns.restored(json.loads(json.dumps(columns.facts()))) == columns
     assert not TableColumns.of(np.round(x / 10), y[:, None], np.ones(len(y))).averaged
 
@@ -315,16 +269,29 @@ def test_numbers_by_chance_are_seldom_called_names():
     assert not are_many(np.arange(100.0)) and not are_many(np.arange(100) // 4 + 0.5)
 
 
-def test_both_estimators_learn_what_persons_have_by_number(tmp_path):
-    x, y = persons(900)
-    model = GatedRegressor("glu", width=2, ridge=1e-3, starts=1, rounds=0, random_state=0).fit(x[:600], y[:600])
-    assert model.score(x[600:], y[600:]) > 0.8 > 0.5 > np.corrcoef(x[:, 0], y)[0, 1] ** 2
+@pytest.mark.parametrize("kind", ["lines", "names"])
+def test_both_estimators_learn_what_levels_have_and_keep_it_in_their_files(kind, tmp_path):
+    """Means of pigs leave what their slopes differ by, which lines explain; persons are told by their numbers."""
+    if kind == "lines":
+        table, y, own = sloped(900)
+        y, classes = y[:, 0], own[:, 0] > 0
+    else:
+        table, y = persons(900)
+        classes = y > 0
+    model = GatedRegressor("glu", width=2, ridge=1e-3, starts=1, rounds=0, random_state=0)
+    model.fit(table[:600], y[:600])
+    assert model.columns_.averaged and model.score(table[600:], y[600:]) > 0.8
     loaded = GatedRegressor.load(model.save(tmp_path / "r"))
-    assert np.array_equal(loaded.predict(x), model.predict(x)) and loaded.columns_ == model.columns_
-    classifier = GatedClassifier("glu", width=1, ridge=1e-3, members=1, random_state=0).fit(x[:600], y[:600] > 0)
-    assert classifier.columns_.averaged and classifier.score(x[600:], y[600:] > 0) > 0.8
+    assert np.array_equal(loaded.predict(table), model.predict(table)) and loaded.columns_ == model.columns_
+    classifier = GatedClassifier("glu", width=1, ridge=1e-3, members=1, random_state=0).fit(table[:600], classes[:600])
+    assert classifier.columns_.averaged and classifier.score(table[600:], classes[600:]) > 0.8
     again = GatedClassifier.load(classifier.save(tmp_path / "c"))
-    assert np.array_equal(again.predict_proba(x), classifier.predict_proba(x))
+    assert np.array_equal(again.predict_proba(table), classifier.predict_proba(table))
+    facts = json.loads(json.dumps(model.columns_.facts()))
+    if kind == "lines":
+        facts[1]["slopes"][0]["number"] = 1
+        with pytest.raises(ValueError, match="slopes in a column that is no number"):
+            TableColumns.restored(facts)
 
 
 def test_what_is_refused():
@@ -406,7 +373,6 @@ def test_what_is_no_number_stays_a_category():
 def test_a_column_is_read_later_as_it_was_when_fitted():
     """Days before months were told by a day beyond the twelfth, which rows to predict need not have."""
     dates = TableColumns.of(pd.DataFrame({"when": STAMPS.strftime("%d/%m/%Y")}), DAYS[:, None] * 1.0, np.ones(200))
-    assert "when: a date in days" in repr(dates.columns[0])
     assert dates.encode(pd.DataFrame({"when": ["03/02/2024"]})).tolist() == [[FIRST + 33]]
     assert dates.encode(pd.DataFrame({"when": [pd.Timestamp("2024-02-03", tz="UTC")]})).tolist() == [[FIRST + 33]]
     for values in ([7.0], ["7"], ["soon"], ["02/13/2024"], [pd.Timedelta(days=7)]):
@@ -540,14 +506,6 @@ def test_a_regressor_takes_the_columns_of_a_table_as_they_are(tmp_path):
     assert np.isfinite(model.predict(unseen)).all()
 
 
-def test_positions_are_those_of_a_dictionary():
-    generator = np.random.default_rng(3)
-    levels = tuple(sorted({f"level {k}" for k in generator.integers(0, 99, 50)}))
-    texts = np.array([f"level {k}" for k in generator.integers(0, 120, 500)], dtype=object)
-    slow = {level: i for i, level in enumerate(levels)}
-    assert positions(texts, levels).tolist() == [slow.get(text, len(levels)) for text in texts]
-
-
 @pytest.mark.parametrize(
     ("texts", "levels", "expected"),
     [
@@ -561,13 +519,6 @@ def test_positions_are_those_of_a_dictionary():
 def test_levels_are_found_however_a_file_writes_them(texts, levels, expected):
     """Such rows were predicted as rows of no known level, without a word."""
     assert positions(np.array(texts, dtype=object), levels).tolist() == expected
-
-
-def test_columns_of_numbers_have_their_names_in_sentences():
-    x = np.random.default_rng(0).uniform(-1, 1, (40, 2))
-    model = GatedRegressor(width=1, ridge=1e-3, random_state=0).fit(pd.DataFrame(x, columns=["size", "age"]), x[:, 0])
-    with pytest.raises(GatelabError, match="column 'age' was numbers"):
-        model.predict(pd.DataFrame({"size": [1.0], "age": ["old"]}))
 
 
 def test_whole_numbers_that_double_precision_rounds_are_warned_of() -> None:

@@ -13,8 +13,9 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from gatelab import GatedRegressor
-from gatelab.estimators import search, steps
-from gatelab.estimators.search import widths_for
+from gatelab.estimators import squares
+from gatelab.estimators.squares import widths_for
+from gatelab.estimators.trees import Squares
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 FIXED = GatedRegressor(width=3, ridge=1e-6, starts=1, rounds=0, steps=20, random_state=0)
@@ -29,9 +30,9 @@ FIXED = GatedRegressor(width=3, ridge=1e-6, starts=1, rounds=0, steps=20, random
 )
 def test_scikit_learn_checks(estimator, check, monkeypatch) -> None:
     """Two ridges, two widths, few step gates: what is checked are conventions, not how good a choice is."""
-    monkeypatch.setattr(steps, "_NEURONS", 4)
-    monkeypatch.setattr(search, "RIDGES", (1e-6, 1e-2))
-    monkeypatch.setattr(search, "widths_for", lambda unit, rows: widths_for(unit, rows)[:2])
+    monkeypatch.setattr(Squares, "most", 4)
+    monkeypatch.setattr(squares, "RIDGES", (1e-6, 1e-2))
+    monkeypatch.setattr(squares, "widths_for", lambda unit, rows: widths_for(unit, rows)[:2])
     check(estimator)
 
 
@@ -108,4 +109,4 @@ def test_equal_seeds_give_equal_bits_and_an_interrupted_fit_leaves_no_trace(monk
 def test_verbose_says_what_is_tried(capsys) -> None:
     x, y = data(40)
     model = GatedRegressor(width=1, starts=1, rounds=0, steps=5, random_state=0, verbose=1).fit(x, y)
-    assert capsys.readouterr().out.count("width 1") == len(model.validation_) == len(search.RIDGES)
+    assert capsys.readouterr().out.count("width 1") == len(model.validation_) == len(squares.RIDGES)

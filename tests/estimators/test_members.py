@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from gatelab import GatedRegressor, GatelabError, unit
-from gatelab.estimators import steps
+from gatelab.estimators import trees
+from gatelab.estimators.committee import deviation_scale, picked
 from gatelab.estimators.frames import Bend, Frame, TableRows
-from gatelab.estimators.members import deviation_scale, picked
-from gatelab.estimators.search import bent_frame
-from gatelab.estimators.steps import BinnedRows, grown
+from gatelab.estimators.squares import bent_frame
+from gatelab.estimators.trees import BinnedRows, Squares, boosted
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
@@ -27,17 +27,17 @@ def stairs(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 def test_gates_are_those_that_a_loop_over_all_thresholds_finds():
     generator = np.random.default_rng(0)
     x = np.column_stack([generator.normal(size=120), generator.integers(0, 5, 120)])
-    residual, weight = generator.normal(size=(120, 2)), generator.uniform(0.5, 2.0, 120)
+    residual, weight, loss = generator.normal(size=(120, 2)), generator.uniform(0.5, 2.0, 120), Squares()
     rows = BinnedRows.of(x, residual, weight)
-    neuron, table = steps._neuron(rows, np.arange(120), np.arange(2), residual, 3)
+    tree, leaf = rows.level_tree(np.arange(120), residual, weight, generator, loss.held, 3)
     cell = np.zeros(120, dtype=int)
 
     def explained(parts: np.ndarray) -> float:
         chosen = [parts == p for p in np.unique(parts)]
         sums = [(np.square(weight[c] @ residual[c]).sum(), weight[c].sum()) for c in chosen]
-        return sum(square / (total + steps._HELD) for square, total in sums)
+        return sum(square / (total + loss.held) for square, total in sums)
 
-    for j, b in neuron:
+    for j, b in zip(tree.columns, tree.bins, strict=True):
         gains = {
             (k, i): explained(2 * cell + (x[:, k] > cut))
             for k, cuts in enumerate(rows.thresholds)
@@ -45,17 +45,14 @@ def test_gates_are_those_that_a_loop_over_all_thresholds_finds():
         }
         assert gains[j, b] == pytest.approx(max(gains.values()), rel=1e-12)
         cell = 2 * cell + (x[:, j] > rows.thresholds[j][b])
-    for c in np.unique(cell):
-        own = cell == c
-        by_hand = weight[own] @ residual[own] / (weight[own].sum() + steps._HELD)
-        assert np.allclose(table[c], steps._RATE * by_hand)
+    assert np.array_equal(leaf, cell)
 
 
-def test_values_of_step_gates_are_sums_over_neurons_and_agree_with_what_growth_saw(monkeypatch):
+def test_values_of_step_gates_are_sums_over_trees_and_agree_with_what_growth_saw(monkeypatch):
     x, y = stairs(200)
     held = np.arange(200) < 50
-    network, values = grown(BinnedRows.of(x, y[:, None], np.ones(200)), held, gates=2, seed=1)
-    monkeypatch.setattr(steps, "_BLOCK", 64)
+    ((network, values),) = boosted(BinnedRows.of(x, y[:, None], np.ones(200)), Squares(), [held], [1], 2)
+    monkeypatch.setattr(trees, "_ROW_BLOCK", 64)
     assert np.allclose(network.values(x)[held], values, rtol=0, atol=1e-12)
     total = np.full(200, network.offset[0])
     for columns, thresholds, table in zip(network.columns, network.thresholds, network.tables, strict=True):
@@ -158,7 +155,7 @@ def test_bent_columns_come_back():
 
 def test_targets_and_inputs_with_heavy_tails_are_bent_where_that_helps(monkeypatch):
     """The logarithm of the target is a line in the logarithms of the inputs; of a normal target nothing is bent."""
-    monkeypatch.setattr(steps, "_NEURONS", 60)
+    monkeypatch.setattr(Squares, "most", 60)
     generator = np.random.default_rng(0)
     x = np.exp(1.5 * generator.normal(size=(200, 2)))
     y = np.exp(0.7 * np.log(x[:, :1]) - 0.7 * np.log(x[:, 1:]) + 0.2 * generator.normal(size=(200, 1)))

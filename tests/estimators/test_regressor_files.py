@@ -93,18 +93,6 @@ def test_metadata_that_does_not_fit_is_refused(saved, tmp_path, change) -> None:
         GatedRegressor.load(path)
 
 
-def test_a_file_of_the_format_before_columns_is_read(rows, tmp_path) -> None:
-    x, y = rows[0].to_numpy(), rows[1]
-    model = GatedRegressor(width=1, ridge=0.1, random_state=0).fit(x, y)
-    path = model.save(tmp_path / "m")
-    with safe_open(path, framework="numpy") as file:
-        content = json.loads(file.metadata()[KEY])
-        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, it is not a dict
-    del content["columns"]
-    save_file(arrays, path, metadata={KEY: json.dumps(content | {"format": 2})})
-    assert np.array_equal(GatedRegressor.load(path).predict(x), model.predict(x))
-
-
 def test_a_function_of_ones_own_is_not_saved(rows, tmp_path) -> None:
     model = GatedRegressor(lambda z, v: z.sin() * v, width=1, ridge=0.1).fit(*rows)
     with pytest.raises(GatelabError, match="a function of your own"):

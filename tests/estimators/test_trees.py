@@ -10,10 +10,12 @@ from sklearn.metrics import log_loss
 
 import gatelab as gl
 from gatelab import GatedClassifier
-from gatelab.estimators import committee, trees
-from gatelab.estimators.committee import ClassCandidate, best_of_kinds
+from gatelab.estimators import classes as search
+from gatelab.estimators import trees
+from gatelab.estimators.classes import ClassSearch, best_of_kinds
 from gatelab.estimators.frames import TableRows
-from gatelab.estimators.trees import KINDS, StepTrees, TreeGrower, log_probability
+from gatelab.estimators.search import Candidate
+from gatelab.estimators.trees import KINDS, BinnedRows, Deviance, StepTrees, averaged, boosted, class_log_probability
 
 
 def boxes(n: int, seed: int = 0, classes: int = 3) -> tuple[np.ndarray, np.ndarray]:
@@ -25,10 +27,10 @@ def boxes(n: int, seed: int = 0, classes: int = 3) -> tuple[np.ndarray, np.ndarr
     return x, np.minimum(y, classes - 1)
 
 
-def grower(classes: int, n: int = 120) -> TreeGrower:
+def binned(classes: int, n: int = 120) -> BinnedRows:
     x, y = boxes(n, classes=classes)
     weight = np.random.default_rng(1).uniform(0.5, 2.0, n)
-    return TreeGrower(TableRows(x, np.eye(classes)[y], weight / weight.mean()), 0, lambda: False)
+    return BinnedRows.of(x, np.eye(classes)[y], weight / weight.mean())
 
 
 def walked(network: StepTrees, row: np.ndarray) -> np.ndarray:
@@ -47,7 +49,7 @@ def test_slopes_and_curvatures_are_those_of_autograd(classes: int) -> None:
     draw = np.random.default_rng(classes)
     logits = draw.normal(size=(6, 1 if classes == 2 else classes))
     y = np.eye(classes)[draw.integers(classes, size=6)]
-    slope, curvature = trees.slopes(logits, y)
+    slope, curvature = Deviance().slopes(logits, y)
 
     def loss(z: torch.Tensor, i: int) -> torch.Tensor:
         if classes == 2:
@@ -64,47 +66,48 @@ def test_slopes_and_curvatures_are_those_of_autograd(classes: int) -> None:
 
 @pytest.mark.parametrize("classes", [2, 3])
 def test_every_leaf_makes_a_share_of_newtons_step_on_the_rows_that_the_tree_saw(classes: int) -> None:
-    rows = grower(classes)
+    rows = binned(classes)
     trained = np.flatnonzero(np.arange(120) >= 20)
-    logits = np.tile(rows.offset(np.arange(120) >= 20), (120, 1))
+    logits = np.tile(Deviance().offset(rows.y[20:], rows.weight[20:]), (120, 1))
     before = logits.copy()
-    tree = rows.boost(np.random.default_rng(5), logits, trained, 4)
+    tree = trees.boost(rows, Deviance(), np.random.default_rng(5), logits, trained, 4)
     some = np.sort(np.random.default_rng(5).choice(trained, 50, replace=False, shuffle=False))
-    network = trees.joined([tree], rows.thresholds, np.zeros(logits.shape[1]))
+    network = StepTrees.of([tree], rows, np.zeros(logits.shape[1]))
     x, _ = boxes(120, classes=classes)
     added = np.array([walked(network, row) for row in x])
     np.testing.assert_allclose(logits - before, added, atol=1e-12)
     for value in np.unique(added[:, 0]):
         own = [i for i in some if added[i, 0] == value]
         for c in range(logits.shape[1]):
-            p = np.exp(log_probability("boosted", before))[:, c - logits.shape[1]]
+            p = np.exp(class_log_probability(before))[:, c - logits.shape[1]]
             y = rows.y[:, c - logits.shape[1]]
             pull = sum(rows.weight[i] * (y[i] - p[i]) for i in own)
             curved = sum(rows.weight[i] * p[i] * (1 - p[i]) for i in own)
-            step = trees._RATE * pull / (curved + trees._HELD)
+            step = trees._RATE * pull / (curved + Deviance.held)
             np.testing.assert_allclose(added[added[:, 0] == value, c], step, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_networks_agree_with_walks_and_with_what_growth_saw(kind: str, monkeypatch) -> None:
-    rows = grower(3)
+    x, y = boxes(120)
+    rows = TableRows(x, np.eye(3)[y], np.ones(120))
+    grower = ClassSearch(rows, x, 8, seed=0, device="cpu", end=np.inf, show=print)
     held = [np.arange(120) % 3 == f for f in range(3)]
-    networks, outside = rows.grown(kind, held)
-    assert len({len(network.roots) for network in networks}) == 1
+    networks = [network for _, network in grower.grown(kind, held, None)]
+    assert len({len(network) for network in networks}) == 1
     monkeypatch.setattr(trees, "_BLOCK", 64)
-    x, _ = boxes(120)
-    for network, h, log_p in zip(networks, held, outside, strict=True):
-        values = network.values(x)
-        np.testing.assert_allclose(values[::4], [walked(network, row) for row in x[::4]], atol=1e-12)
-        np.testing.assert_allclose(log_probability(kind, values)[h], log_p, atol=1e-12)
-        np.testing.assert_allclose(np.exp(log_probability(kind, values)).sum(1), 1, atol=1e-12)
+    for network in networks:
+        np.testing.assert_allclose(network.values(x)[::4], [walked(network, row) for row in x[::4]], atol=1e-12)
+        np.testing.assert_allclose(np.exp(network.log_probability(x)).sum(1), 1, atol=1e-12)
+    ((network, outside),) = boosted(grower.binned, Deviance(), held[:1], [0], 4)
+    np.testing.assert_allclose(network.values(x)[held[0]], outside, atol=1e-12)
 
 
 def test_leaves_of_averaged_trees_have_the_shares_of_their_classes() -> None:
     """One tree: the rows that were drawn, by hand; a little of the shares of all rows keeps zeros away."""
-    rows = grower(3)
+    rows = binned(3)
     held = np.arange(120) < 20
-    network, _ = rows.averaged(held, 1, 7)
+    network = averaged(rows, held, 7, 1, lambda: False)
     drawn = np.random.default_rng(7).choice(np.flatnonzero(~held), 100)
     x, _ = boxes(120)
     p = np.array([walked(network, row) for row in x])
@@ -116,17 +119,14 @@ def test_leaves_of_averaged_trees_have_the_shares_of_their_classes() -> None:
 
 
 def test_a_number_of_trees_that_is_given_is_grown_and_none_may_be_best() -> None:
-    rows = grower(2)
-    networks, outside = rows.grown("boosted", [np.zeros(120, dtype=bool)], 5)
-    assert len(networks[0].roots) == 5 and outside[0].shape == (0, 2)
+    ((network, outside),) = boosted(binned(2), Deviance(), [np.zeros(120, dtype=bool)], [1], 4, number=5)
+    assert len(network) == 5 and outside.shape == (0, 1)
     noise = np.random.default_rng(0).integers(2, size=60)
-    alone = TreeGrower(TableRows(np.ones((60, 1)), np.eye(2)[noise], np.ones(60)), 0, lambda: False)
-    networks, _ = alone.grown("boosted", [np.arange(60) < 20])
-    assert np.ptp(networks[0].values(np.zeros((3, 1)))) == 0
-    ended = TreeGrower(TableRows(np.ones((60, 1)), np.eye(2)[noise], np.ones(60)), 0, lambda: True)
-    for kind in KINDS:
-        networks, outside = ended.grown(kind, [np.arange(60) < 20])
-        assert len(networks[0].roots) <= 1 and np.isfinite(outside[0]).all()
+    alone, held = BinnedRows.of(np.ones((60, 1)), np.eye(2)[noise], np.ones(60)), np.arange(60) < 20
+    for over in (False, True):
+        ((network, outside),) = boosted(alone, Deviance(), [held], [1], 4, over=lambda over=over: over)
+        assert len(network) == 0 and np.ptp(network.values(np.zeros((3, 1)))) == 0 and np.isfinite(outside).all()
+    assert len(averaged(alone, held, 1, None, lambda: True)) == 1
 
 
 @pytest.fixture(scope="module")
@@ -146,22 +146,22 @@ def test_where_classes_are_boxes_steps_are_chosen_and_better_than_gates_alone(st
 def test_of_few_rows_the_best_of_each_kind_is_a_member_and_of_more_those_that_help(stepped, monkeypatch) -> None:
     losses = {row["log_loss"]: row["width"] for row in stepped.validation_ if row["unit"] == "swiglu"}
     gated, linear = (min(loss for loss, n in losses.items() if bool(n) is wide) for wide in (True, False))
-    parts = (*stepped.committee_.networks, *stepped.committee_.trees)
-    assert sorted(part.width for part in stepped.committee_.networks) == [0, losses[gated]]
-    assert sorted(part.kind for part in stepped.committee_.trees) == ["averaged", "boosted"]
+    committee = stepped.committee_
+    assert {network.width for network in committee.networks} == {0, losses[gated]}
+    assert {network.averaged for network in committee.trees} == {True, False}
     # A line is of little use for boxes, and its share is that of the row which it is given at least.
     assert linear > 1.2 * stepped.validation_[0]["log_loss"]
-    share = [float(part.share.sum()) for part in parts]
-    assert min(share) >= 0.999 / 304 and sum(share) == pytest.approx(1)
-    monkeypatch.setattr(committee, "_MANY_ROWS", 100)
+    share = np.bincount(committee.candidate, committee.weight)
+    assert len(share) == 4 and min(share) >= 0.999 / 304 and sum(share) == pytest.approx(1)
+    monkeypatch.setattr(search, "_MANY_ROWS", 100)
     more = GatedClassifier("swiglu", ridge=1e-2, members=3, random_state=0).fit(*boxes(120, classes=2))
-    assert len(more.committee_.networks) == 1
+    assert more.committee_.candidate.max() == 0
 
 
 def test_a_candidate_without_a_loss_joins_nothing_unless_there_is_no_other() -> None:
     swiglu = gl.unit("swiglu")
     assert isinstance(swiglu, gl.Unit)
-    lost, wide, wider = (ClassCandidate(swiglu, n, log_loss=loss) for n, loss in ((0, np.inf), (4, 0.6), (8, 0.5)))
+    lost, wide, wider = (Candidate(swiglu, n, error=loss) for n, loss in ((0, np.inf), (4, 0.6), (8, 0.5)))
     assert best_of_kinds([lost, wide, wider]) == [wider]
     assert best_of_kinds([lost]) == [lost]
 
@@ -186,7 +186,7 @@ def test_a_saved_committee_with_trees_predicts_the_same_to_the_last_bit(stepped,
 @pytest.fixture
 def few_trees(monkeypatch) -> None:
     """Networks of few trees, for what does not depend on how many there are."""
-    monkeypatch.setattr(trees, "_TREES", 25)
+    monkeypatch.setattr(Deviance, "most", 25)
     monkeypatch.setattr(trees, "_AVERAGED", 10)
 
 
@@ -214,12 +214,11 @@ def test_deep_trees_are_tried_where_rows_are_many_and_folds_that_did_not_judge_a
     x, y = boxes(150, classes=2)
     tried = {row["unit"] for row in GatedClassifier("steps", members=4, random_state=0).fit(x, y).validation_}
     assert tried == {"boosted steps", "averaged steps"}
-    monkeypatch.setattr(committee, "_FEW_ROWS", 100)
-    monkeypatch.setattr(committee, "_JUDGES", 60)
-    monkeypatch.setattr(committee, "KINDS", ("deeply boosted",))
+    monkeypatch.setattr(search, "_FEW_ROWS", 100)
+    monkeypatch.setattr(search, "_JUDGES", 60)
+    monkeypatch.setattr(search, "KINDS", ("deeply boosted",))
     model = GatedClassifier("steps", members=4, random_state=0).fit(x, y)
-    (part,) = model.committee_.trees
-    assert part.kind == "deeply boosted" and len(part.trees) == 4
-    assert len({len(network.roots) for network in part.trees}) == 1
+    assert model.unit_ == "deeply boosted steps" and len(model.committee_.trees) == 4
+    assert len({len(network) for network in model.committee_.trees}) == 1
     again = gl.load(model.save(tmp_path / "model.safetensors"))
     assert isinstance(again, GatedClassifier) and np.array_equal(again.predict_proba(x), model.predict_proba(x))

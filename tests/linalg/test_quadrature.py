@@ -69,12 +69,6 @@ def test_gegenbauer_polynomials_are_scipys_over_their_value_at_one(d):
         np.testing.assert_allclose(P, theirs, atol=1e-12)
 
 
-def test_in_one_dimension_there_are_two_degrees():
-    t = np.array([-1.0, 1.0])
-    even, odd = islice(gegenbauer_polynomials(t, 1), 2)
-    assert np.array_equal(even, [1.0, 1.0]) and np.array_equal(odd, t)
-
-
 @pytest.mark.parametrize("d", [3, 5, 20])
 def test_gegenbauers_rule_is_scipys(d):
     t, masses = gegenbauer_rule(d, 15)

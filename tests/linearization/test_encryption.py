@@ -5,22 +5,16 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from numpy.polynomial import chebyshev
 
 from gatelab.errors import GatelabError
-from gatelab.linearization import linearize, parameters_for
-from gatelab.linearization.encryption import (
-    LARGEST,
-    Number,
-    PlainMachine,
-    SealMachine,
-    circuit_cost,
-    levels_of,
-    run_polynomial,
-)
+from gatelab.linearization import cost, linearize, parameters_for
+from gatelab.linearization.circuits import CircuitForm, Number, PlainMachine, levels_of
+from gatelab.linearization.encryption import LARGEST, SealMachine
 
 needs_tenseal = pytest.mark.skipif(
     importlib.util.find_spec("tenseal") is None, reason="needs TenSEAL: pip install 'gatelab[encrypted]'"
@@ -32,29 +26,43 @@ needs_tenseal = pytest.mark.skipif(
 def test_a_circuit_is_the_series_at_the_least_levels(degree: int, baby: int) -> None:
     c = np.random.default_rng(degree).normal(size=degree + 1)
     t, machine = np.linspace(-1, 1, 301), PlainMachine()
-    result = run_polynomial(machine, Number(t), c, baby)
+    result = CircuitForm("", (-1.0, 1.0), tuple(c)).run(machine, Number(t), baby)
     assert np.abs(result.value - chebyshev.chebval(t, c)).max() < 1e-11
     assert result.level == math.ceil(math.log2(degree + 1)) == levels_of(degree)
 
 
-def test_the_cheapest_circuit_needs_no_more_products_than_any_other() -> None:
-    for degree in (4, 14, 15, 30):
-        c = np.ones(degree + 1)
-        best = circuit_cost(c)
-        for baby in (1, 2, 4, 8, 16):
-            machine = PlainMachine()
-            run_polynomial(machine, Number(0.3), c, baby)
-            assert best.products <= machine.products
-        assert best.products < degree
+class DepthMachine(PlainMachine):
+    """Follows every path by itself: values are (number, products of ciphertexts, products with plain numbers)."""
+
+    def product(self, a: Number, b: Number) -> Number:
+        longest = max(a.value, b.value, key=sum)
+        return replace(
+            super().product(replace(a, value=0.0), replace(b, value=0.0)), value=(longest[0] + 1, longest[1])
+        )
+
+    def combination(self, terms, constant, level=None, scale=0.0) -> Number:
+        longest = max((u.value for _, u in terms), key=sum)
+        plain = [(c, replace(u, value=0.0)) for c, u in terms]
+        return replace(super().combination(plain, 0.0, level), value=(longest[0], longest[1] + 1))
+
+    def add(self, a: Number, b: Number) -> Number:
+        return Number(max(a.value, b.value, key=sum), max(a.level, b.level))
+
+    def shifted(self, a: Number, constant: float) -> Number:
+        return a
 
 
-def test_a_level_is_counted_where_a_number_is_multiplied() -> None:
-    machine = PlainMachine()
-    a = machine.product(Number(2.0), Number(3.0, 2))
-    assert (a.value, a.level, machine.products) == (6.0, 3, 1)
-    assert machine.combination([(0.5, a)], 1.0) == Number(4.0, 4)
-    with pytest.raises(AssertionError):
-        machine.combination([(0.5, a)], 1.0, 3)
+@pytest.mark.parametrize("degree", [1, 4, 8, 14, 15, 30])
+def test_levels_are_the_products_along_the_longest_path(degree: int) -> None:
+    """A stated rule: a product of ciphertexts is a level, and so is one with a plain number; degree 4 has 2 + 1."""
+    form = CircuitForm("", (-1.0, 1.0), (1.0,) * (degree + 1))
+    result = form.run(DepthMachine(), Number((0, 0)))
+    assert sum(result.value) == result.level == form.cost.levels == math.ceil(math.log2(degree + 1))
+    assert result.value[0] == degree.bit_length() - 1 or degree == 1
+    for baby in (1, 2, 4, 8, 16, 32):
+        machine = PlainMachine()
+        form.run(machine, Number(0.3), baby)
+        assert form.cost.products <= machine.products
 
 
 @pytest.mark.parametrize("levels", range(1, 18))
@@ -95,9 +103,9 @@ def test_values_under_encryption_are_within_the_bound_and_the_noise(
     assert result.approximation == maps.bound().value and result.excess is not None
     assert 0.9 * result.approximation < result.total <= result.approximation + result.encryption
     assert result.excess == result.total - result.approximation
-    assert result.products == circuit_cost(maps.polynomial.chebyshev).products
+    assert result.products == cost(maps.polynomial).products
     assert result.bytes[0] == 16 * result.parameters.poly_modulus_degree * 4 and min(result.seconds.values()) >= 0
-    assert "proved" in repr(result) and result.document()["parameters"]["security"] == 128
+    assert "levels=3" in repr(result) and result.document()["parameters"]["security"] == 128
 
 
 @needs_tenseal

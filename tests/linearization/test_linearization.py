@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from gatelab.errors import GatelabError
 from gatelab.feedforward import Unit
-from gatelab.linearization import Linearization, linearize, methods
-from gatelab.linearization.monomials import blocks, count, multiplicities, powers
+from gatelab.linearization import linearize
+from gatelab.linearization.monomials import count, multiplicities, powers
 
 
 def rows(n: int, d: int, seed: int, scale: float = 0.5) -> Tensor:
@@ -34,7 +34,7 @@ def naive_monomials(x: Tensor, k: int) -> Tensor:
 @pytest.mark.parametrize("k", [0, 1, 2, 5])
 def test_features_are_the_monomials(d: int, k: int) -> None:
     x = rows(1, d, 0)[0]
-    found, naive = powers([x], k), naive_monomials(x, k)
+    (found,), naive = powers([x], [k]), naive_monomials(x, k)
     assert len(found) == count(d, k) == len(naive)
     assert torch.allclose(found.sort().values, naive.sort().values)
     assert multiplicities(d, k)[0].sum() == d**k
@@ -43,21 +43,11 @@ def test_features_are_the_monomials(d: int, k: int) -> None:
 @pytest.mark.parametrize("kind", ["symmetric", "kronecker"])
 def test_powers_of_products_with_factors(kind: str) -> None:
     x, g, u, v = rows(6, 3, 0), rows(4, 3, 1), rows(4, 3, 2), rows(4, 3, 3)
-    for k in range(5):
-        assert torch.allclose(powers([x], k, kind) @ powers([g], k, kind).T, (x @ g.T) ** k)
-        one = powers([x], k + 1, kind) @ powers([g, u], k + 1, kind).T
-        assert torch.allclose(one, (x @ g.T) ** k * (x @ u.T))
-        two = powers([x], k + 2, kind) @ powers([g, u, v], k + 2, kind).T
-        assert torch.allclose(two, (x @ g.T) ** k * (x @ u.T) * (x @ v.T))
-
-
-@pytest.mark.parametrize("size", [1, 7, 10**6])
-def test_blocks_are_all_of_the_features(size: int) -> None:
-    x, g, u = rows(6, 5, 0), rows(4, 5, 1), rows(4, 5, 2)
-    for k in range(4):
-        assert torch.allclose(sum(a @ b.T for a, b in blocks(([x], [g]), k, size)), (x @ g.T) ** k)
-        both = sum(a @ b.T for a, b in blocks(([x], [g, u]), k + 1, size))
-        assert torch.allclose(both, (x @ g.T) ** k * (x @ u.T))
+    left = dict(enumerate(powers([x], range(7), kind)))
+    for weights, times in (([g], 1.0), ([g, u], x @ u.T), ([g, u, v], (x @ u.T) * (x @ v.T))):
+        for k in range(5):
+            (phi,) = powers(weights, [k + len(weights) - 1], kind)
+            assert torch.allclose(left[k + len(weights) - 1] @ phi.T, (x @ g.T) ** k * times)
 
 
 def test_symmetric_features_equal_kronecker_features_with_163_instead_of_66432() -> None:
@@ -74,51 +64,18 @@ def test_degree_four_of_64_inputs_where_kronecker_cannot() -> None:
     assert made.m == 766_480 + 2_080 + 64
     W, X = rows(2, 64, 0, 0.1), rows(3, 64, 1, 1.0)
     assert (made.psi(X) @ made.phi(W).T - made.product(W, X)).abs().max() < 1e-12
-    assert (made.product(W, X, 2**18, features=True) - made.product(W, X)).abs().max() < 1e-12
     with pytest.raises(GatelabError, match="kronecker features"):
         linearize("gelu", "taylor", degree=6, d=64, features="kronecker").psi(X)
 
 
-@pytest.mark.parametrize("method", ["taylor", "chebyshev", "minimax", "hermite", "tangent"])
-def test_products_in_parts_are_the_whole_product(method: str) -> None:
-    made = linearize("gelu", method, **({"reference": torch.ones(5)} if method == "tangent" else {"degree": 4}))
-    W, X = rows(9, 5, 0), rows(2 * 7, 5, 1).reshape(2, 7, 5)
-    whole = made.psi(X) @ made.phi(W).mT
-    assert whole.shape == (2, 7, 9)
-    for chunk in (1, 50, 2**24):
-        assert torch.allclose(made.product(W, X, chunk), whole, atol=1e-12)
-    assert torch.allclose(made.product(W, X, 100, features=True), whole, atol=1e-12)
-    batch = rows(2 * 9, 5, 2).reshape(2, 9, 5)
-    assert torch.allclose(made.product(batch, X), made.psi(X) @ made.phi(batch).mT, atol=1e-12)
-    assert torch.allclose(made.product(batch, X[0]), made.psi(X[0]) @ made.phi(batch).mT, atol=1e-12)
-
-
-def test_parts_are_as_small_as_was_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A wide layer's product with features holds no matrix beyond the chunk but its result."""
-    from gatelab.linearization import monomials
-
-    largest = 0
-
-    def watched(*args):
-        nonlocal largest
-        for a, b in blocks(*args):
-            largest = max(largest, a.numel(), b.numel())
-            yield a, b
-
-    monkeypatch.setattr(monomials, "blocks", watched)
-    made = linearize("gelu", "taylor", degree=2)
-    W, X = rows(256, 64, 0, 0.05), rows(300, 64, 1)
-    found = made.product(W, X, 2**14, features=True)
-    assert largest <= 2**14 and made.features(64).m * 300 > 10 * 2**14
-    assert torch.allclose(found, made.product(W, X), atol=1e-12)
-
-
-def test_float32_stays_float32() -> None:
-    W, X = rows(4, 3, 0).float(), rows(5, 3, 1).float()
-    made = linearize("silu", "hermite", degree=4)
-    assert made.phi(W).dtype == made.psi(X).dtype == made.product(W, X).dtype == torch.float32
-    with pytest.raises(GatelabError, match="one dtype"):
-        made.product(W, X.double())
+def test_batches_of_weights_broadcast_with_batches_of_inputs() -> None:
+    made, X, batch = (
+        linearize("gelu", "taylor", degree=4),
+        rows(14, 5, 1).reshape(2, 7, 5),
+        rows(18, 5, 2).reshape(2, 9, 5),
+    )
+    for inputs in (X, X[0]):
+        assert torch.allclose(made.product(batch, inputs), made.psi(inputs) @ made.phi(batch).mT, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +88,6 @@ def test_gated_units(unit: str | Unit, m: int | None) -> None:
     X = rows(3, 5, 9)
     whole = made.psi(X) @ made.phi(W).T
     assert torch.allclose(whole, made.product(W, X), atol=1e-12)
-    assert torch.allclose(whole, made.product(W, X, 200, features=True), atol=1e-12)
     assert made.polynomial is not None
     expected = made.polynomial(X @ W[0].T)
     for u in W[1:]:
@@ -141,14 +97,6 @@ def test_gated_units(unit: str | Unit, m: int | None) -> None:
         assert made.m == m and torch.allclose(whole, made.exact(W, X), atol=1e-12)
     with pytest.raises(GatelabError, match="weights were given"):
         made.phi(W[0])
-
-
-def test_gated_units_of_other_methods_multiply_maps() -> None:
-    made = linearize("swiglu", "tangent", d=4, reference=torch.ones(4))
-    W, X = (rows(3, 4, 0), rows(3, 4, 1)), rows(2, 4, 2)
-    gate = linearize("silu", "tangent", d=4, reference=torch.ones(4))
-    assert made.m == 5 * 4
-    assert torch.allclose(made.product(W, X), gate.product(W[0], X) * (X @ W[1].T))
 
 
 def test_the_tangent_touches_at_its_reference_to_first_order() -> None:
@@ -163,16 +111,11 @@ def test_the_tangent_touches_at_its_reference_to_first_order() -> None:
 
 
 @pytest.mark.parametrize("method", ["hermite", "tangent"])
-@pytest.mark.parametrize("features", [True, False])
-def test_modules_are_the_layer_with_its_bias(method: str, features: bool) -> None:
+def test_modules_are_the_layer_with_its_bias(method: str) -> None:
     layer = nn.Linear(4, 6, dtype=torch.float64)
     made = linearize("gelu", method, **({"reference": torch.zeros(4)} if method == "tangent" else {}))
     X = rows(10, 4, 0).reshape(2, 5, 4)
-    if method == "tangent" and not features:
-        with pytest.raises(GatelabError, match="no polynomial"):
-            made.module(layer.weight, layer.bias, features=False)
-        return
-    module = made.module(layer.weight, layer.bias, features=features)
+    module = made.module(layer.weight, layer.bias)
     assert module(X).shape == (2, 5, 6) and "Phi" in module.state_dict()
     if made.polynomial is not None:
         assert torch.allclose(module(X), made.polynomial(layer(X)).detach(), atol=1e-12)
@@ -180,7 +123,7 @@ def test_modules_are_the_layer_with_its_bias(method: str, features: bool) -> Non
         z = layer.bias  # about x = 0
         tangent = made.activation(z) + made.activation.slope(z) * (layer(X) - z)
         assert torch.allclose(module(X), tangent.detach(), atol=1e-12)
-    plain = made.module(layer.weight, features=features)
+    plain = made.module(layer.weight)
     assert torch.allclose(plain(X), made.product(layer.weight.detach(), X), atol=1e-12)
     with pytest.raises(GatelabError, match="biases do not fit"):
         made.module(layer.weight, torch.zeros(5))
@@ -191,9 +134,7 @@ def test_gated_modules_take_biases_for_each_weight() -> None:
     W, b, X = (rows(3, 4, 0), rows(3, 4, 1)), (rows(1, 3, 2)[0], rows(1, 3, 3)[0]), rows(5, 4, 4)
     assert made.polynomial is not None
     expected = made.polynomial(X @ W[0].T + b[0]) * (X @ W[1].T + b[1])
-    assert torch.allclose(made.module(W, b)(X), expected) and torch.allclose(
-        made.module(W, b, features=False)(X), expected
-    )
+    assert torch.allclose(made.module(W, b)(X), expected)
 
 
 def test_error_on_a_distribution_is_what_integration_gives() -> None:
@@ -243,16 +184,9 @@ def test_error_on_data_and_its_floor() -> None:
         (lambda: linearize("gelu", "tangent", d=3, reference=[1.0]), "reference"),
         (lambda: linearize("gelu", "tangent", d=3, reference=[0.0] * 3).bound(), "no polynomial"),
         (lambda: linearize(nn.Linear, "hermite"), "is a class"),
+        (lambda: linearize("silu").product(rows(4, 3, 0), rows(4, 3, 1).float()), "one dtype"),
     ],
 )
 def test_errors_say_what_to_do(call, says: str) -> None:
     with pytest.raises(GatelabError, match=says):
         call()
-
-
-def test_it_is_a_frozen_value() -> None:
-    made = linearize("gelu", d=3)
-    assert isinstance(made, Linearization) and set(methods()) >= {"taylor", "optimal", "tangent"}
-    with pytest.raises(AttributeError):
-        made.d = 4  # type: ignore[misc]
-    assert str(made) == "gelu by hermite of degree 8, d = 3, m = 98"

@@ -13,7 +13,6 @@ from gatelab.feedforward import activation
 from gatelab.linearization import floor, linearize
 from gatelab.linearization.builders import singular_functions
 from gatelab.linearization.builders.singular_functions import by_coordinates, harmonics, optimal_maps
-from gatelab.linearization.error import RandomPairs
 from gatelab.linearization.floors import multiplicity
 
 
@@ -158,7 +157,7 @@ def test_the_interval_of_the_best_maps_holds_their_error_in_most_draws():
     """
     maps = linearize("gelu", "optimal", d=2, m=16)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RandomPairs, "floor", lambda self, m: None)
+        patch.setattr(import_module("gatelab.linearization.error"), "floor_of", lambda *_: None)
         errors = [maps.error(samples=2048, seed=seed) for seed in range(80)]
     least = floor("gelu", 2, 16)
     assert sum(e.low <= least <= e.high for e in errors) >= 70

@@ -20,10 +20,9 @@ import gatelab as gl
 from gatelab.errors import GatelabError
 from gatelab.feedforward.gates import activation
 from gatelab.linearization import find_published, read_plan
-from gatelab.linearization.encryption import Number, PlainMachine, SealMachine, parameters_for
+from gatelab.linearization.circuits import CircuitForm, FormTerm, Number, PlainMachine
+from gatelab.linearization.encryption import SealMachine, parameters_for
 from gatelab.linearization.forms import (
-    CircuitForm,
-    FormTerm,
     PreActivations,
     TabulatedForm,
     candidates,
@@ -32,7 +31,7 @@ from gatelab.linearization.forms import (
     minimax_form,
     published_form,
 )
-from gatelab.linearization.plans import Subject, activations_of, assignments, parted, plan_encrypted, quality_of
+from gatelab.linearization.plans import Subject, assignments, plan_encrypted, quality_of
 from gatelab.models import GPT2
 
 PUBLISHED = [find_published(name) for name in ("puma", "bolt", "nexus")]
@@ -60,18 +59,18 @@ def test_a_form_run_as_a_circuit_has_its_values_and_no_more_levels(levels: int, 
 
 def test_a_fit_is_best_in_its_norm_and_minimax_in_its_own(data: PreActivations) -> None:
     gate = activation("gelu")
-    exact = gate(torch.from_numpy(data.z)).numpy()
     z = np.linspace(*data.interval, 4001)
     everywhere = gate(torch.from_numpy(z)).numpy()
     best, fit = minimax_form(gate, data, 4), fitted_form(gate, data, 4, 1e-4)
-    assert data.rms(fit(data.z) - exact) < data.rms(best(data.z) - exact)
+    assert data.error(fit, gate) < data.error(best, gate)
     assert np.abs(fit(z) - everywhere).max() > np.abs(best(z) - everywhere).max()
 
 
 def test_pieces_come_nearer_to_what_was_published_as_levels_grow(data: PreActivations) -> None:
     bolt = find_published("bolt")
     exact = bolt(data.z)
-    errors = [data.rms(published_form(bolt, activation("gelu"), data, n)(data.z) - exact) for n in (4, 6, 8)]
+    forms = [published_form(bolt, activation("gelu"), data, n) for n in (4, 6, 8)]
+    errors = [np.sqrt(data.counts @ (form(data.z) - exact) ** 2) for form in forms]
     assert errors[0] > 3 * errors[1] > 9 * errors[2]
 
 
@@ -83,14 +82,10 @@ def test_breaks_outside_the_interval_need_no_comparison() -> None:
 
 
 def test_a_table_is_its_form_inside_and_outside(data: PreActivations) -> None:
-    form = minimax_form(activation("gelu"), data, 4)
     z = np.linspace(data.interval[0] - 2, data.interval[1] + 2, 1001)
-    looked_up = TabulatedForm(form)(torch.from_numpy(z)).numpy()
-    assert np.abs(looked_up - form(z)).max() < 1e-5 * np.abs(form(z)).max()
-    inside = z[(z >= data.interval[0]) & (z <= data.interval[1])]
-    for form in candidates(activation("gelu"), data, 6, PUBLISHED):
-        gap = np.abs(TabulatedForm(form).inside(inside) - form(inside)).max()
-        assert gap < 1e-6 * max(1.0, np.abs(form(inside)).max()), form
+    for form in candidates(activation("gelu"), data, 4, PUBLISHED):
+        looked_up = TabulatedForm(form)(torch.from_numpy(z)).numpy()
+        assert np.abs(looked_up - form(z)).max() < 1e-5 * np.abs(form(z)).max(), form
 
 
 def test_an_interpolant_meets_its_values() -> None:
@@ -112,9 +107,10 @@ def test_pieces_and_compositions_run_under_encryption_too() -> None:
     t = np.linspace(-1, 1, 64)
     low, high = data.interval
     machine = SealMachine(parameters_for(4, largest=64))
-    forms = [f for f in candidates(activation("gelu"), data, 4, PUBLISHED[1:2]) if f.terms]
-    assert [f.method for f in forms] == ["composite", "clamped", "bolt"]
-    for form in forms:
+    pieces = [f for f in candidates(activation("gelu"), data, 4, PUBLISHED[1:2]) if f.terms]
+    assert [f.method for f in pieces] == ["bolt"]
+    composed = FormTerm(((0.0, 0.9, 0.0, 0.1), (0.2, 0.7)), (0.3, 2.0))
+    for form in (*pieces, CircuitForm("composed", data.interval, (0.1, 0.5), (composed,))):
         result = form.run(machine, machine.encrypt(t), form.cost.baby)
         exact = form((low + high) / 2 + (high - low) / 2 * t)
         assert np.abs(machine.decrypt(result, 64) - exact).max() < 1e-6 * max(1.0, np.abs(exact).max()), form
@@ -127,8 +123,7 @@ def test_the_search_is_exact() -> None:
     for total in range(8, 21):
         ways = [w for w in itertools.product((2, 3, 4, 5), repeat=4) if sum(w) == total]
         ways.sort(key=lambda w: sum(c[n] for c, n in zip(curves, w, strict=True)))
-        assert assignments(curves, total, most=5) == ways[:5]
-    assert assignments(curves, 99) == []
+        assert [way for _, way in assignments(curves, most=5)[total]] == ways[:5]
 
 
 def test_quality_is_a_cosine_or_a_ratio_of_perplexities() -> None:
@@ -153,12 +148,6 @@ def model() -> GPT2:
             if "feed_forward" in name:
                 p *= 12  # as far as trained weights reach
     return model
-
-
-def test_parts_of_the_text_are_disjoint_and_all_of_it() -> None:
-    text = list(torch.arange(11))
-    parts = parted(text)
-    assert sorted(int(r) for part in parts for r in part) == list(range(11)) and [len(p) for p in parts] == [6, 3, 2]
 
 
 @pytest.mark.slow
@@ -207,7 +196,7 @@ def test_a_model_on_a_gpu_has_the_plan_of_the_same_model_here(model: GPT2) -> No
 
 def test_pre_activations_are_those_of_the_blocks_without_padding(model: GPT2) -> None:
     subject, text = Subject(model), rows(5)
-    recorded = subject.record(text, 0.0)
+    recorded = [PreActivations.of(z, 0.0) for z in subject.pre_activations(text)]
     count = sum(len(r) for r in text) * 96
     assert [int(d.counts.sum()) for d in recorded] == [count, count]
     flow = [gl.models.trace(model, lambda m, r=r: m(r[None])).inputs[0][0] for r in text]
@@ -251,14 +240,16 @@ def test_gated_models_and_models_of_sentences_are_planned(sentences: bool) -> No
     changed = plan.apply(model)
     assert isinstance(changed, GatedModel) and isinstance(model.mlp.act_fn, nn.SiLU)
     z = torch.linspace(*plan.layers[0].form.interval, 50)
-    assert torch.allclose(activations_of(changed)[0](z), torch.from_numpy(plan.layers[0].form(z)).float(), atol=1e-4)
+    assert torch.allclose(
+        gl.models.blocks(changed)[0].activation(z), torch.from_numpy(plan.layers[0].form(z)).float(), atol=1e-4
+    )
     assert plan.quality.value > 0.9
 
 
 def test_bad_input_is_refused(model: GPT2, tmp_path: Path) -> None:
     with pytest.raises(GatelabError, match="3 rows; give 8"):
         plan_encrypted(model, rows(3))
-    with pytest.raises(GatelabError, match="between 0 and 1"):
+    with pytest.raises(GatelabError, match="above 0 and below 1"):
         plan_encrypted(model, rows(8), quality=2.0, most=2)
     with pytest.raises(GatelabError, match="encode="):
         plan_encrypted(model, ["some text"] * 8)
@@ -270,14 +261,9 @@ def test_bad_input_is_refused(model: GPT2, tmp_path: Path) -> None:
     document = plan_encrypted(model, rows(8), quality=0.5, most=2).document()
     for damage in ({"format": "other"}, {"layers": [{}]}):
         path.write_text(json.dumps({**document, **damage}))
-        with pytest.raises(GatelabError, match=r"not a 'gatelab plan 1'|damaged"):
+        with pytest.raises(GatelabError, match=r"not a 'gatelab plan 1'|cannot be read"):
             read_plan(path)
     document["layers"][0]["levels"] = 1
     path.write_text(json.dumps(document))
     with pytest.raises(GatelabError, match="layer 0 says 1 levels"):
         read_plan(path)
-
-
-def test_a_form_is_its_document() -> None:
-    form = CircuitForm("pieces", (-1.0, 2.0), (0.1, 0.2), (FormTerm(((0.0, 1.0), (1.0, 2.0, 3.0)), (0.5, 0.5)),))
-    assert CircuitForm.of_document(json.loads(json.dumps(form.document()))) == form

@@ -75,11 +75,6 @@ def interpreted(text: str, z: float) -> float:
     raise AssertionError(text)
 
 
-def test_the_interpreter_computes() -> None:
-    lines = ("%c = arith.constant 2.5 : f64", "%0 = arith.mulf %arg0, %c : f64", "return %0 : f64")
-    assert interpreted("\n".join(lines), 2.0) == 5.0
-
-
 @pytest.mark.skipif(heir_opt() is None, reason="needs heir_py: pip install heir_py")
 def test_heir_lowers_it_to_the_polynomial(case: tuple[Polynomial, np.ndarray], tmp_path: Path) -> None:
     p, z = case

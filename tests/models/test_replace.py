@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from gatelab.linearization import linearize
 from gatelab.models import GPT2
 from gatelab.models.layouts import blocks, layers_of
 from gatelab.models.replace import LinearMap, Trace, folded, replace_activation, replace_map, trace
+from tiny_models import tiny
 
 TOKENS = torch.arange(20).reshape(2, 10)
 
@@ -21,65 +23,25 @@ def own():
     return GPT2("tiny", "gelu", vocabulary=50, seed=3).eval()
 
 
-def bert(**options):
-    transformers = pytest.importorskip("transformers")
-    sizes = {"hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 48}
-    torch.manual_seed(0)
-    config = transformers.BertConfig(**sizes, vocab_size=50, initializer_range=0.2, **options)
-    return transformers.BertModel(config, add_pooling_layer=False).eval()
-
-
-def gpt2():
-    transformers = pytest.importorskip("transformers")
-    sizes = {"n_layer": 2, "n_head": 2, "n_embd": 32, "vocab_size": 50, "n_positions": 16, "initializer_range": 0.2}
-    torch.manual_seed(0)
-    return transformers.GPT2Model(transformers.GPT2Config(**sizes)).eval()
-
-
 def gated():
     return GPT2("tiny", "swiglu", vocabulary=50, seed=3).eval()
 
 
-def of_transformers(name, **options):
-    """A small model of Transformers, its weights large enough that blocks matter."""
-    transformers = pytest.importorskip("transformers")
-    sizes = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 40}
-    torch.manual_seed(0)
-    config = getattr(transformers, f"{name}Config")(**sizes, vocab_size=50, initializer_range=0.2, **options)
-    return getattr(transformers, f"{name}Model")(config).eval()
+def made(kind, **options):
+    """A function that makes a small model of Transformers."""
+    return partial(tiny, kind, 50, 24, 40, 0.2, **options)
 
 
-def llama():
-    return of_transformers("Llama", num_key_value_heads=1, mlp_bias=True)
-
-
-def qwen():
-    return of_transformers("Qwen2", num_key_value_heads=2)
-
-
-def neox():
-    return of_transformers("GPTNeoX")
-
-
-def phi():
-    return of_transformers("Phi")
-
-
-def opt():
-    transformers = pytest.importorskip("transformers")
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 24, "word_embed_proj_dim": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
-    return transformers.OPTModel(transformers.OPTConfig(**sizes, ffn_dim=40, vocab_size=50, init_std=0.2)).eval()
-
-
+bert, gpt2, neox, phi, opt = (made(kind) for kind in ("bert", "gpt2", "neox", "Phi", "opt"))
+llama, qwen = made("llama", num_key_value_heads=1, mlp_bias=True), made("Qwen2", num_key_value_heads=2)
 PLAIN = pytest.mark.parametrize("make", [own, bert, gpt2])
 MODELS = pytest.mark.parametrize("make", [own, bert, gpt2, gated, llama, qwen, neox, phi, opt])
 
 
 @torch.no_grad()
 def run(model):
-    made = model(TOKENS)
-    return made if isinstance(made, torch.Tensor) else made.last_hidden_state
+    result = model(TOKENS)
+    return result if isinstance(result, torch.Tensor) else result[0]
 
 
 def inner(layer):

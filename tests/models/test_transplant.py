@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
+import re
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
 
 from gatelab.errors import GatelabError
-from gatelab.models import transplant
+from gatelab.models import GPT2, transplant
+from tiny_models import tiny
 
 
-def gpt2(**options):
-    transformers = pytest.importorskip("transformers")
-    sizes = {"n_layer": 3, "n_head": 2, "n_embd": 32, "vocab_size": 50, "n_positions": 16}
-    torch.manual_seed(0)
-    return transformers.GPT2LMHeadModel(transformers.GPT2Config(**(sizes | options))).eval()
+def made(kind, **options):
+    """A function that makes a small model of Transformers, its weights as the model draws them."""
+    return partial(tiny, kind, 50, 24, 48, 0.02, **options)
 
 
-def vit():
-    transformers = pytest.importorskip("transformers")
-    sizes = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
-    torch.manual_seed(0)
-    return transformers.ViTForImageClassification(transformers.ViTConfig(**sizes, image_size=8, patch_size=4)).eval()
-
-
-def llama():
-    transformers = pytest.importorskip("transformers")
-    sizes = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
-    torch.manual_seed(0)
-    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, vocab_size=50)).eval()
+gpt2, vit, llama, bert, opt = (made(kind) for kind in ("gpt2", "vit", "llama", "bert", "opt"))
 
 
 def count(model):
@@ -36,19 +27,18 @@ def count(model):
 
 
 def run(model):
-    if "GPT2" in type(model).__name__ or "Llama" in type(model).__name__:
-        return model(input_ids=torch.arange(20).reshape(2, 10)).logits
-    return model(pixel_values=torch.ones(2, 3, 8, 8)).logits
+    return model(torch.ones(2, 3, 16, 16) if "ViT" in type(model).__name__ else torch.arange(20).reshape(2, 10))[0]
 
 
-@pytest.mark.parametrize("make", [gpt2, vit, llama])
-@pytest.mark.parametrize("unit", ["mlp", "glu", "gqu", "swiglu"])
+@pytest.mark.parametrize("make", [gpt2, vit, llama, bert, opt])
+@pytest.mark.parametrize("unit", ["mlp", "gqu", "swiglu"])
 def test_the_gate_alone_changes(make, unit):
     plain = make()
     before = {name: p.clone() for name, p in plain.state_dict().items()}
     gated = transplant(plain, unit, seed=3)
     assert all(torch.equal(before[name], p) for name, p in plain.state_dict().items())
-    kept = {n: p for n, p in gated.state_dict().items() if "mlp" not in n}
+    replaced = re.compile(r"mlp|intermediate|\d\.output\.dense|fc\d")
+    kept = {name: p for name, p in gated.state_dict().items() if not replaced.search(name)}
     assert len(kept) > 10
     assert all(torch.equal(before[name], p) for name, p in kept.items())
     assert run(gated).shape == run(plain).shape
@@ -58,9 +48,9 @@ def test_the_gate_alone_changes(make, unit):
 
 def test_the_block_is_the_formula():
     block = transplant(gpt2(), "gqu").transformer.h[1].mlp
-    x = torch.randn(2, 5, 32)
+    x = torch.randn(2, 5, 24)
     G, U, Q, D = block.neurons.G, block.neurons.U, block.neurons.Q, block.D
-    assert G.weight.shape == (64, 32)
+    assert G.weight.shape == (24, 24)
     expected = D(torch.relu(G(x)) * U(x) * Q(x))
     assert torch.allclose(block(x), expected)
 
@@ -71,7 +61,7 @@ def test_initial_weights_follow_the_models_scheme(make):
     blocks = [m for m in model.modules() if type(m).__name__ == "Transplant"]
     hidden = torch.cat([b.neurons.U.weight.detach().flatten() for b in blocks])
     out = torch.cat([b.D.weight.detach().flatten() for b in blocks])
-    scaled = 0.02 / (2 * 3) ** 0.5 if make is gpt2 else 0.02
+    scaled = 0.02 / (2 * 2) ** 0.5 if make is gpt2 else 0.02
     # 2304 draws or more: the sample deviation is within 8% of the true one but for 1 in 10^7.
     assert float(hidden.std()) == pytest.approx(0.02, rel=0.08)
     assert float(out.std()) == pytest.approx(scaled, rel=0.08)
@@ -108,7 +98,7 @@ def test_precision_mode_dropout_and_size_stay():
     assert block.D.weight.dtype == torch.float64
     assert block.training
     assert block.dropout.p == 0.3
-    assert block.neurons.G.out_features == 128
+    assert block.neurons.G.out_features == 48
 
 
 def test_a_users_function_and_class():
@@ -135,7 +125,7 @@ def test_the_vit_of_older_versions():
     class Intermediate(nn.Module):
         def __init__(self):
             super().__init__()
-            self.dense = nn.Linear(6, 12)
+            self.dense, self.intermediate_act_fn = nn.Linear(6, 12), nn.GELU()
 
     class Output(nn.Module):
         def __init__(self):
@@ -174,14 +164,16 @@ def test_the_vit_of_older_versions():
 
 
 def test_other_models_are_refused():
-    with pytest.raises(GatelabError, match=r"Sequential has no feed-forward block.*GPT2LMHeadModel"):
+    with pytest.raises(GatelabError, match=r"Sequential has no feed-forward block"):
         transplant(nn.Sequential(nn.Linear(2, 2)), "glu")
+    with pytest.raises(GatelabError, match=r"GPT2 is no model of Transformers.*build gatelab's own"):
+        transplant(GPT2("tiny"), "glu")
     with pytest.raises(GatelabError, match="gllu"):
         transplant(gpt2(), "gllu")
 
 
-@pytest.mark.parametrize("make", [gpt2, vit])
-@pytest.mark.parametrize("first", ["glu", "gqu", "class"])
+@pytest.mark.parametrize("make", [gpt2, vit, bert])
+@pytest.mark.parametrize("first", ["gqu", "class"])
 def test_a_second_unit_takes_the_place_of_the_first(make, first):
     class Mine(nn.Module):
         def __init__(self, width, d_in, d_out):
@@ -202,6 +194,6 @@ def test_a_second_unit_takes_the_place_of_the_first(make, first):
 def test_a_block_whose_width_is_lost_is_refused():
     from gatelab.models import replace_map
 
-    whole = replace_map(gpt2(), {i: nn.Linear(32, 32) for i in range(3)})
+    whole = replace_map(gpt2(), {i: nn.Linear(24, 24) for i in range(2)})
     with pytest.raises(GatelabError, match="transplant into the model as it was"):
         transplant(whole, "glu")

@@ -1,8 +1,6 @@
 """Analytic kernels: against Monte Carlo over initialisations, theory.md's formulas, and themselves tiled otherwise."""
 
 import math
-import subprocess
-import sys
 import warnings
 
 import numpy as np
@@ -53,15 +51,6 @@ def test_kernels_are_the_mean_over_initialisations(gate, factors):
         assert z.abs().max() < 5, (kind, z)
 
 
-def test_diagonals_of_relu_are_those_of_theory():
-    """q = 0: (m + d) r^2 / (2 d); q = 1: (m + 2 d) r^4 / (2 d^2)."""
-    x, m = samples(9, 6), 50
-    r2 = x.square().sum(1)
-    K0, K1 = ntk.analytic(["mlp", "glu"], x, m)
-    torch.testing.assert_close(K0.matrix.diagonal(), (m + 6) * r2 / 12, rtol=1e-14, atol=0)
-    torch.testing.assert_close(K1.matrix.diagonal(), (m + 12) * r2**2 / 72, rtol=1e-14, atol=0)
-
-
 def test_relu_kernels_are_arc_cosine_kernels():
     """theory.md's formulas in plain numpy."""
     x, m, d = samples(20, 7).numpy(), 30, 7
@@ -72,16 +61,6 @@ def test_relu_kernels_are_arc_cosine_kernels():
     k0 = (np.pi - theta) / (2 * np.pi)
     for q, kernel in enumerate(ntk.analytic(["mlp", "glu", "gqu"], x, m)):
         np.testing.assert_allclose(kernel.numpy(), (G / d) ** q * ((m + q * d) * k1 + G * k0), rtol=1e-12, atol=1e-13)
-
-
-def test_wide_gated_kernels_are_the_gram_matrix_times_the_ungated(gate="gelu"):
-    """Eq. 5: K_1 -> (G/d) * K_0 for m >> d, at the rate d/m."""
-    x = samples(12, 5)
-    S = x @ x.T / 5
-    for m, within in ((500, 1e-2), (500_000, 1e-5)):
-        K0, K1 = ntk.analytic([Unit(gate, 0), Unit(gate, 1)], x, m)
-        off = (K1.matrix - S * K0.matrix).abs().max() / K1.matrix.abs().max()
-        assert within / 20 < off < within
 
 
 def test_the_limit_is_the_nngp_kernel_and_what_the_kernel_over_width_tends_to():
@@ -101,9 +80,9 @@ def test_tiles_do_not_show(width):
     x[7], x[50] = x[3], -x[3]
     x[20] = 0.0
     units = [unit(name) for name in ("mlp", "gqu", "geglu", "swiglu", "sigmoid-glu", "bilinear", "relu3")]
-    whole = Tiling.of(units, x, width).kernels(100)
+    whole = Tiling(units, x, width).kernels(100)
     for tile in (7, 25, 60):
-        for (K, _), (T, _), u in zip(whole, Tiling.of(units, x, width).kernels(tile), units, strict=True):
+        for (K, _), (T, _), u in zip(whole, Tiling(units, x, width).kernels(tile), units, strict=True):
             scale = K.diagonal().sqrt()
             bound = (2e-12 if u.gate.name in ("silu", "sigmoid") else 1e-14) * torch.outer(scale, scale)
             assert ((K - T).abs() <= bound).all(), (u.name, tile)
@@ -157,13 +136,6 @@ def test_zero_rows():
         assert not K.any()
 
 
-def test_one_sample():
-    K = ntk.analytic("glu", torch.tensor([[3.0, 4.0]]), 10)
-    assert K.matrix.shape == (1, 1)
-    assert float(K.matrix) == pytest.approx((10 + 4) * 625 / 8)
-    assert ntk.analytic("swiglu", [[1.0]], 10).matrix.shape == (1, 1)
-
-
 def test_rows_of_every_size():
     """Entries are homogeneous in relu's samples: no square may overflow or vanish on the way."""
     x = samples(4, 3)
@@ -195,13 +167,14 @@ def test_samples_are_left_as_they_are():
     [
         (np.ones(3), r"shape \(3,\).*reshape"),
         (np.ones((2, 2, 2)), r"shape \(2, 2, 2\)"),
-        (np.ones((0, 3)), "neither n nor d zero"),
-        (np.ones((3, 0)), "neither n nor d zero"),
-        (np.array([[1.0], [np.nan], [np.inf]]), "2 of the 3 samples.*row 1"),
+        (np.ones((0, 3)), r"shape \(0, 3\)"),
+        (np.ones((3, 0)), r"shape \(3, 0\)"),
+        (np.array([[1.0], [np.nan], [np.inf]]), "X holds 1 NaN and 1 infinite values, the first in row 1"),
+        (torch.tensor([[1.0], [math.nan], [math.inf]]), "2 rows of X hold NaN or infinite values"),
         (np.array([["a"]]), "numbers"),
         (np.ones((2, 2), complex), "numbers"),
-        ([[1.0, 2.0], [3.0]], "no table"),
-        (np.ma.masked_array(np.ones((2, 2)), mask=np.eye(2)), "X has 2 masked values of 4"),
+        ([[1.0, 2.0], [3.0]], "inhomogeneous"),
+        (np.ma.masked_array(np.ones((2, 2)), mask=np.eye(2)), "X has 2 masked values"),
         (torch.ones(2, 2, dtype=torch.complex64), "real"),
     ],
 )
@@ -262,7 +235,7 @@ def test_a_gate_whose_series_falls_short_warns_and_says_by_how_much():
 def test_progress_counts_the_tiles():
     seen = []
     x = samples(30, 2)
-    Tiling.of([unit("mlp")], x, 3).kernels(10, lambda done, total: seen.append((done, total)))
+    Tiling([unit("mlp")], x, 3).kernels(10, lambda done, total: seen.append((done, total)))
     assert seen == [(k, 6) for k in range(1, 7)]
     seen.clear()
     ntk.analytic("mlp", x, progress=lambda done, total: seen.append((done, total)))
@@ -278,34 +251,3 @@ def test_the_device_is_that_of_the_samples_unless_given():
             there = ntk.analytic(name, x.cuda(), 40)
             assert there.matrix.is_cuda
             torch.testing.assert_close(there.matrix.cpu(), ntk.analytic(name, x, 40).matrix, rtol=1e-11, atol=1e-11)
-
-
-PEAK = """
-import os, resource, sys, torch
-torch.set_num_threads(1)
-from gatelab import ntk
-x = torch.randn(2600, 16, dtype=torch.float64)
-for names in sys.argv[1:]:
-    child = os.fork()
-    if not child:
-        ntk.analytic(names.split(","), x[:1100], 8)
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        ntk.analytic(names.split(","), x, 8)
-        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, flush=True)
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in KiB on Linux")
-def test_little_more_memory_than_the_result():
-    """Beyond what 1100 samples took already (tiles among it), 2600 samples need the result and 16 MiB.
-
-    Each pair of units in a process of its own, of which both are copies of one that has imported torch.
-    """
-    pairs = ["mlp,glu", "geglu,swiglu"]
-    done = subprocess.run([sys.executable, "-c", PEAK, *pairs], capture_output=True, text=True, check=True)
-    results = 2 * (2600**2 - 1100**2) * 8 / 2**20
-    for names, risen in zip(pairs, done.stdout.split(), strict=True):
-        assert results / 2 < float(risen) / 2**10 < results + 16, names

@@ -83,15 +83,6 @@ def rows(*s):
     return torch.tensor(s, dtype=torch.float64)
 
 
-def test_the_independent_integral_knows_simple_moments():
-    assert expectation(lambda z: z, 2.0, 3.0, 0.4) == pytest.approx(2.4, rel=1e-13)
-    assert expectation(lambda z: z * z, 1.0, 1.0, 0.6) == pytest.approx(1 + 2 * 0.36, rel=1e-13)
-    assert expectation(lambda z: 1.0 * (z > 0), 1.0, 1.0, 0.5) == pytest.approx(1 / 3, rel=1e-12)
-    for act, slope in GATES.values():
-        assert length(act, 0.7) ** 2 == pytest.approx(expectation(act, 0.7, 0.7, 1.0), rel=1e-12)
-        assert length(slope, 1.9) ** 2 == pytest.approx(expectation(slope, 1.9, 1.9, 1.0), rel=1e-12)
-
-
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow) if name in ("sigmoid", "tanh") else name for name in GATES]
 )
@@ -225,10 +216,6 @@ def test_scales_far_from_one():
         scale = math.sqrt(expectation(act, s, s, 1.0) * expectation(act, 2 * s, 2 * s, 1.0))
         assert abs(A - expectation(act, s, 2 * s, 0.9)) <= within * scale
         assert error <= within
-
-
-def test_without_slopes_there_is_no_C():
-    assert dual("silu", rows(1.0), slopes=False).diagonal()[1] is None
 
 
 def test_gates_that_are_no_elementwise_functions_are_refused():

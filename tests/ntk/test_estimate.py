@@ -5,11 +5,9 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from scipy.integrate import dblquad
 
 from gatelab.errors import GatelabError
 from gatelab.ntk import analytic, estimate
-from gatelab.ntk.estimates import arc_cosine
 
 
 def measured(unit, n, d, width, seeds):
@@ -81,24 +79,6 @@ def test_the_density_is_that_of_the_eigenvalues():
     assert shares == pytest.approx(counts, abs=0.015)
     with pytest.raises(GatelabError, match="positive"):
         e.density([0.0])
-
-
-@pytest.mark.parametrize("k", [1, 2, 3])
-def test_arc_cosine_against_integration(k):
-    """Plain integration in the plane: z, and t z + sqrt(1 - t^2) y, both positive."""
-    t = 0.3
-    s = math.sqrt(1 - t * t)
-
-    def f(y, z):
-        return (z * (t * z + s * y)) ** k * math.exp(-(z * z + y * y) / 2) / (2 * math.pi)
-
-    value = dblquad(f, 0, 12, lambda z: -t * z / s, 12, epsabs=1e-11)[0]
-    assert float(arc_cosine(k, np.array([t]))[0]) == pytest.approx(value, rel=1e-7)
-
-
-def test_it_is_repeatable():
-    once = estimate("glu", 3200, 800, 1000).ours
-    assert once == estimate("glu", 3200, 800, 1000).ours
 
 
 def test_edges_of_the_domain():

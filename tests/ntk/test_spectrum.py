@@ -37,8 +37,7 @@ def test_duplicate_and_zero_rows_are_told():
     X[1] = X[0]
     with pytest.warns(UserWarning, match="cannot be told from zero"):
         found = spectrum(analytic("mlp", X, width=100))
-    assert found.status == "unresolved"
-    assert found.condition == math.inf
+    assert found.status == "unresolved" and found.condition == math.inf
     assert found.lambda_min_bounds[0] <= 0 <= found.lambda_min_bounds[1]
     assert 1e10 < found.condition_bounds[0] < math.inf
     with pytest.warns(UserWarning, match="zero rows"):
@@ -69,11 +68,6 @@ def test_the_zero_matrix_is_singular():
     with pytest.warns(UserWarning, match="told from zero"):
         found = spectrum(np.zeros((3, 3)))
     assert (found.lambda_max, found.lambda_min, found.condition_bounds) == (0, 0, (1, math.inf))
-
-
-def test_one_sample():
-    found = spectrum([[4.0]], full=True)
-    assert (found.lambda_max, found.lambda_min, found.condition) == pytest.approx((4, 4, 1))
 
 
 @pytest.mark.parametrize("scale", [1e-300, 1e300])
@@ -158,3 +152,14 @@ def test_the_figure(tmp_path):
     assert (tmp_path / "spectrum.svg").read_text().startswith("<?xml")
     with pytest.raises(GatelabError, match="positive points"):
         found.density([-1.0, 1.0], log=True)
+
+
+def test_a_kernel_is_an_array_where_one_is_wanted():
+    matrix = torch.eye(3, dtype=torch.float64)
+    kernel = Kernel(matrix, "mlp", width=7)
+    assert len(kernel) == 3
+    assert np.array_equal(np.asarray(kernel), np.eye(3))
+    copied = np.array(kernel, copy=True)
+    copied[0, 0] = 5
+    assert matrix[0, 0] == 1
+    assert np.asarray(kernel, dtype=np.float32).dtype == np.float32

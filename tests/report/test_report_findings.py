@@ -16,8 +16,7 @@ from gatelab.report import build
 from gatelab.report.findings import draw, found
 from gatelab.report.records import read_records
 from gatelab.studies import Finding, Sketch, Stroke, all_studies, study, take_record
-from gatelab.studies.catalogue import FOLDERS
-from gatelab.studies.definition import no_findings
+from gatelab.studies.definition import FOLDERS, no_findings
 
 
 def slopes_tables(low: float, high: float) -> dict[str, pd.DataFrame]:

@@ -12,7 +12,7 @@ from scipy.integrate import quad
 from scipy.stats import linregress, t
 
 import gatelab as gl
-from gatelab.scaling_laws.slopes import aggregated, lines_through, noise_rmse
+from gatelab.scaling_laws.slopes import aggregated, noise_rmse
 from gatelab.theory import constant
 
 
@@ -92,14 +92,6 @@ def test_aggregates_against_a_loop():
     for aggregate, f in (("best", np.min), ("median", np.median)):
         expected = [f(row[np.isfinite(row)]) if np.isfinite(row).any() else np.nan for row in e]
         np.testing.assert_array_equal(aggregated(e, aggregate), expected)
-
-
-def test_lines_of_many_rows_are_those_of_each():
-    generator = np.random.default_rng(0)
-    x, y = generator.standard_normal((2, 4, 9))
-    slopes, intercepts = lines_through(x, y)
-    for i in range(4):
-        np.testing.assert_allclose([slopes[i], intercepts[i]], np.polyfit(x[i], y[i], 1))
 
 
 def test_a_slope_reads_tensors_with_a_gradient():
@@ -435,7 +427,7 @@ def test_options_are_checked_for_units_with_and_without_a_name(unit, options, sa
 
 
 def test_serial_is_serial_for_a_lambda_too(monkeypatch):
-    monkeypatch.setattr("gatelab.scaling_laws.curves.joblib", None)
+    monkeypatch.setattr("gatelab.sweep.backends.ProcessPool", None)
     widths = (n for n in (1, 2))
     study = gl.scaling([lambda z: z.sin()], gl.problem("x2", n=50), widths, backend="serial", jobs=2, starts=1)
     assert [p.width for p in study.points] == [1, 2]

@@ -12,7 +12,6 @@ import gatelab as gl
 from gatelab.cli import app
 from gatelab.solve import SOLVERS, predict, solvers
 from gatelab.solve.solution import Status
-from gatelab.solve.solvers import Solvers, solver
 
 
 @pytest.mark.parametrize("name", SOLVERS)
@@ -33,63 +32,28 @@ def test_every_solver_returns_the_same_kind_of_result(name):
 def test_every_solver_takes_a_seed_and_steps_and_says_how_much_memory_it_needs(name):
     parameters = inspect.signature(SOLVERS[name]).parameters
     assert {"seed", "steps"} <= {p.name for p in parameters.values() if p.kind is p.KEYWORD_ONLY}
-    estimate = SOLVERS.memory(name)
-    assert estimate is not None
-    assert 0 < estimate(gl.unit("glu"), 4, 300, 1, 1) < estimate(gl.unit("glu"), 40, 300, 1, 1)
+    memory = SOLVERS.module(name).memory
+    assert 0 < memory(gl.unit("glu"), 4, 300, 1, 1) < memory(gl.unit("glu"), 40, 300, 1, 1)
 
 
-def test_names_of_solvers_are_read_from_the_files_that_register_them():
-    assert set(SOLVERS.files) >= {"knots", "frozen", "varpro", "newton", "adam", "lbfgs"}
-    assert all(callable(SOLVERS[name]) for name in SOLVERS.files)
-    assert "newtn" not in SOLVERS and len(SOLVERS) == len(SOLVERS.files)
-    with pytest.raises(KeyError):
-        SOLVERS["newtn"]
-
-
-def test_help_lists_every_solver():
+def test_names_of_solvers_are_those_of_their_files(tmp_path, monkeypatch):
+    assert set(SOLVERS) == {"adam", "frozen", "knots", "lbfgs", "newton", "varpro"} and len(SOLVERS) == 6
+    assert "newtn" not in SOLVERS and "varpro" in repr(SOLVERS)
     page = CliRunner().invoke(app, ["fit", "--help"], env={"COLUMNS": "200", "NO_COLOR": "1"}).output
     assert all(name in page for name in SOLVERS)
-
-
-def test_a_solver_is_one_file(tmp_path, monkeypatch):
     (tmp_path / "mean.py").write_text(
         """
 from gatelab.solve.solution import Solution, Status
-from gatelab.solve.solvers import solver
-
-@solver("mean")
-def solve_mean(unit, problem, width, *, seed):
+def memory(*sizes):
+    return 0
+def solve(unit, problem, width, *, seed):
     return Solution(unit.network(width, seed=seed), Status.BUDGET, (1.0,))
 """
     )
-    registry = Solvers()
     monkeypatch.setattr(solvers, "__path__", [*solvers.__path__, str(tmp_path)])
-    monkeypatch.setattr(solvers, "SOLVERS", registry)
-    monkeypatch.setattr("gatelab.solve.fits.SOLVERS", registry)
-    assert set(registry) == {*SOLVERS.files, "mean"}
     assert gl.fit("glu", "x2", 3, solver="mean").solver == "mean"
-
-
-def test_a_registered_solver_is_there_for_fit(monkeypatch):
-    registry = Solvers()
-    monkeypatch.setattr(solvers, "SOLVERS", registry)
-    monkeypatch.setattr("gatelab.solve.fits.SOLVERS", registry)
-
-    @solver("untrained", width_factor=2)
-    def untrained(unit, problem, width, *, seed, width_factor=1):
-        network = unit.network(width * width_factor, seed=seed)
-        return gl.solve.Solution(network, gl.Status.BUDGET, (1.0,))
-
-    fit = gl.fit("glu", "x2", 3, solver="untrained")
-    assert fit.solver == "untrained" and fit.network.width == 6
-    assert "untrained" in registry and list(registry) == sorted({*SOLVERS.files, "untrained"})
-    with pytest.raises(gl.GatelabError, match=r"Known: .*untrained"):
-        gl.fit("glu", "x2", 3, solver="utrained")
-
-
-def test_train_and_test_are_different_data():
-    f = gl.fit("mlp", gl.problem("paper-1d", n=300), 20)
-    assert f.train_rmse < f.test_rmse
+    with pytest.raises(gl.GatelabError, match=r"Known: .*mean"):
+        gl.fit("glu", "x2", 3, solver="meam")
 
 
 @pytest.mark.parametrize("name", ["mlp", "relu2", "relu3", "glu", "gqu"])
@@ -136,9 +100,6 @@ def test_small_integers_of_numpy_do_not_overflow(name, width):
     f = gl.fit("glu", target, width, solver=name, steps=1, **more)
     assert type(f.width) is int
     assert f.parameters == 5 * int(width) + 1 == sum(p.numel() for p in f.network.parameters())
-
-
-def test_counts_of_parameters_do_not_overflow():
     assert gl.unit("glu").parameter_count(np.int8(100), np.int8(100), np.int8(2)) == 20_402
     assert gl.construct("gqu", "sin4x", np.int8(100)).network.width == 100
 
@@ -188,15 +149,11 @@ def test_a_unit_that_mixes_rows_is_caught_and_warned_of(mixing):
     ("unit", "says"),
     [
         (lambda z: (z > 0).to(z.dtype), "and a gradient"),
-        (torch.ones_like, "and a gradient"),
         (torch.nn.ReLU, r"cannot be built as ReLU\(width, d_in, d_out\)"),
         (torch.nn.Linear, "does not map rows"),
         (lambda z: 3.0, "does not map rows .* not float"),
-        (lambda z: z.sum(), "does not map rows"),
-        (lambda z: np.sin(z), "without numpy"),
         (lambda z: np.tanh(z.detach().numpy()), "without numpy"),
         (lambda z: z[:2], r"it gave \(2, 1\)"),
-        (lambda z: z / z.abs().max(), "does not map rows"),
         (gl.Unit(activation=lambda z: 3.0), "does not map rows"),
     ],
 )
@@ -220,10 +177,7 @@ def test_advice_names_overfitting():
     assert wide.as_row()["advice"] == wide.advice
     assert "overfitted: the test error is" in wide._repr_html_()
     assert narrow.advice == narrow.status.advice
-
-
-def test_errors_at_the_rounding_are_not_overfitted():
-    assert gl.fit("glu", gl.problem("x**2", n=50), 3).advice == Status.FLOOR.advice
+    assert gl.fit("glu", gl.problem("x**2", n=50), 3).advice == Status.FLOOR.advice, "at the rounding nothing is said"
 
 
 def test_a_solver_of_ones_own():
@@ -246,13 +200,6 @@ def test_predict_in_slices_is_the_plain_forward_pass():
     assert slices == [8] * 6 + [2]
 
 
-def test_a_fit_predicts_in_the_shape_of_its_rows():
-    f = gl.fit("mlp", gl.problem("x2", n=100), 3)
-    assert f.predict([0.0, 0.5]).shape == (2,)
-    assert f.predict([[0.0], [0.5]]).shape == (2, 1)
-    assert set(f.as_row()) >= {"unit", "width", "test_rmse", "status", "advice"}
-
-
 ROOMS = np.random.default_rng(1).uniform([1, 0], [9, 100], (120, 2))
 PRICES = 50_000 * ROOMS[:, 0] * np.exp(-ROOMS[:, 1] / 100)
 QUICK = {"starts": 1, "rounds": 0, "steps": 30}
@@ -270,13 +217,6 @@ def test_a_standardised_fit_predicts_raw_targets_from_raw_rows():
     with torch.no_grad():
         inside = f.network(torch.from_numpy(problem.scales.x.shrink(ROOMS))).numpy()
     np.testing.assert_allclose(f.predict(ROOMS), problem.scales.y.stretch(inside), rtol=1e-12)
-
-
-def test_a_standardised_curve_keeps_its_units_with_the_knot_solver():
-    f = gl.fit("glu", gl.problem("1000*sin(x/100)", interval=(0, 300), n=500, standardise=True), 8)
-    assert f.solver == "knots"
-    x = np.linspace(10, 290, 50)
-    assert np.abs(f.predict(x) - 1000 * np.sin(x / 100)).max() < 20
 
 
 def test_raw_errors_of_several_outputs_are_each_in_its_own_units():
@@ -305,6 +245,7 @@ def test_a_number_and_no_rows_are_predicted_too(line):
     assert line.predict(0.5).shape == () and float(line.predict(0.5)) == pytest.approx(2, abs=1e-6)
     assert float(line.predict(torch.tensor(0.5, requires_grad=True))) == pytest.approx(2, abs=1e-6)
     assert line.predict([]).shape == (0,) and line.predict(np.empty((0, 1))).shape == (0, 1)
+    assert line.predict([0.0, 0.5]).shape == (2,) and line.predict([[0.0], [0.5]]).shape == (2, 1)
 
 
 def test_columns_of_a_table_are_taken_by_name(houses):
@@ -321,17 +262,12 @@ def test_columns_of_a_table_are_taken_by_name(houses):
     ("x", "says"),
     [
         (0.5, r"shape \(\) and the network has 2 inputs; give an array of the shape \(N, 2\)"),
-        ([1.0, 2.0], r"shape \(2,\) and the network has 2 inputs"),
         (np.zeros((4, 3)), r"shape \(4, 3\) and the network has 2 inputs"),
         (np.zeros((4, 2, 1)), r"shape \(4, 2, 1\)"),
         ([[1.0, np.nan]], "1 NaN and 0 infinite values, the first in row 0"),
-        ([[1.0, 2.0], [np.inf, 2.0]], "0 NaN and 1 infinite values, the first in row 1"),
         ([["a", "b"]], "cannot be read as real numbers"),
-        ("a", "cannot be read as real numbers"),
         ([[1.0, 2.0], [1.0]], "cannot be read as real numbers"),
-        (None, "x has the shape"),
-        ({"rooms": 1}, "cannot be read as real numbers"),
-        (np.ones((1, 2)) * 1j, "cannot be read as real numbers"),
+        (None, "x is None; give a numeric array"),
     ],
 )
 def test_what_cannot_be_predicted_is_said(houses, x, says):
@@ -357,20 +293,5 @@ def test_targets_beyond_double_precision_are_refused_with_the_range_that_works(s
             solve("glu", rows, [2] if solve is gl.scaling else 2)
     with pytest.raises(gl.GatelabError, match="inputs reach"):
         gl.fit("glu", gl.Problem.from_arrays(size / 2 * x, x**2), 2)
-
-
-@pytest.mark.parametrize("size", [1e-55, 1e55])
-def test_within_that_range_the_size_is_no_matter(size):
-    x = np.linspace(-1, 1, 60)
-    plain, sized = (gl.fit("mlp", (x, s * np.sin(4 * x)), 6) for s in (1.0, size))
-    assert sized.test_rmse / size == pytest.approx(plain.test_rmse, rel=1e-3)
-    assert gl.fit("mlp", (size * x, np.sin(4 * x)), 6).test_rmse < 0.1
-
-
-def test_fair_coins_at_ten_inputs_have_the_error_of_a_coin():
-    """Groups of (x, y) made it 0.70 to 0.82; the truth is 0.5, and a line through 800 coins is off by little."""
-    x = np.repeat(np.arange(10.0), 100)
-    for seed in range(3):
-        coins = np.random.default_rng(seed).integers(0, 2, 1000)
-        rows = gl.Problem.from_arrays(x, coins, seed=seed)
-        assert gl.fit("mlp", rows, 1).test_rmse < 0.56
+    large, plain = (gl.fit("mlp", (x, s * np.sin(4 * x)), 6) for s in (1e55, 1.0))
+    assert large.test_rmse / 1e55 == pytest.approx(plain.test_rmse, rel=1e-3)

@@ -25,17 +25,9 @@ PLANE = gl.problem("sin(4*x)*sin(4*y)", n=200)
 
 def test_which_unit_contains_which():
     """By hand: one more factor of the same gate, and powers of relu whose factors follow the gate."""
-    larger = {(a.name, b.name) for a, b in PAIRS if a != b}
-    assert larger == {
-        ("glu", "mlp"),
-        ("glu", "relu2"),
-        ("gqu", "mlp"),
-        ("gqu", "relu2"),
-        ("gqu", "relu3"),
-        ("gqu", "glu"),
-        ("swiglu", "silu"),
-        ("geglu", "gelu"),
-    }
+    larger = {f"{a.name} {b.name}" for a, b in PAIRS if a != b}
+    relu = {"glu mlp", "glu relu2", "gqu mlp", "gqu relu2", "gqu relu3", "gqu glu"}
+    assert larger == {*relu, "swiglu silu", "geglu gelu"}
 
 
 @pytest.mark.parametrize(("d_in", "d_out"), [(1, 1), (3, 2)])
@@ -72,16 +64,6 @@ def test_a_unit_is_never_worse_than_the_power_of_relu_that_it_contains(text, see
     for width, unit, power in ((3, "glu", "relu2"), (14, "glu", "relu2"), (14, "gqu", "relu3")):
         own, contained = (gl.fit(u, p, width, seed=seed, starts=1) for u in (unit, power))
         assert own.train_rmse <= (1 + 1e-9) * contained.train_rmse or own.status is gl.Status.FLOOR
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("text", ["paper-1d", "exp(x)", "1/(1+25*x**2)", "abs(x-0.2)*exp(x)", "sin(9*x)*exp(-2*x)"])
-def test_single_fits_of_few_neurons_are_nested(text):
-    """All pairs. A factor less is a start there and no guarantee; it breaks nowhere here."""
-    p = gl.problem(text, n=1000)
-    for width in (2, 5):
-        errors = {u: gl.fit(u, p, width).train_rmse for u in ("mlp", "relu2", "relu3", "glu", "gqu")}
-        assert all(errors[a] <= max((1 + 1e-9) * errors[b], 1e-12) for a, b in NESTED), (width, errors)
 
 
 def test_the_gqu_of_two_neurons_is_no_worse_than_the_glu():
@@ -144,7 +126,7 @@ def test_two_neurons_that_are_always_open_are_found(text, seed):
 
 def test_no_network_of_open_gates_passes_the_best_polynomial():
     """The bound that decides whether such networks are tried, beside numpy's own least squares."""
-    from gatelab.solve.marquardt import Standard
+    from gatelab.solve.features import Standard
 
     data = Standard.of(PLANE.train.x, PLANE.train.y, None, torch.device("cpu"))
     x, y = data.x[:, :-1].numpy(), data.y.numpy()
@@ -233,9 +215,3 @@ def test_a_study_in_a_store_keeps_what_was_fitted_again(tmp_path):
     alone = gl.fit("relu3", p, 46)
     assert alone.train_rmse > relu45 and first.points[3].start == "the relu3 of width 45"
     assert [q.start for q in first.points] == [q.start for q in second.points]
-
-
-def test_a_ridge_has_no_such_invariant():
-    p = gl.problem("x*y", n=60)
-    study = gl.scaling(["mlp", "glu"], p, [1, 2], jobs=1, progress=False, starts=1, rounds=0, ridge=10.0)
-    assert not any(q.start or q.breaks for q in study.points)

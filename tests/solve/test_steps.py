@@ -78,18 +78,6 @@ def test_steps_that_cover_the_course_of_varpro_change_nothing() -> None:
         assert covered.status is default.status
 
 
-@pytest.mark.slow
-def test_more_steps_help_where_a_default_ended_still_improving() -> None:
-    """A sharp optimum of smooth gates takes varpro more steps than it takes by itself."""
-    target = gl.problem("paper-1d", n=300)
-    default = gl.fit("swiglu", target, 6, starts=1, rounds=0)
-    assert default.status is gl.Status.BUDGET
-    same, more = (gl.fit("swiglu", target, 6, starts=1, rounds=0, steps=n) for n in (default.steps, 4 * default.steps))
-    assert same.train_rmse == default.train_rmse
-    assert more.train_rmse < default.train_rmse
-    assert default.steps < more.steps <= 4 * default.steps
-
-
 def test_the_knot_solver_uses_steps_until_it_has_settled() -> None:
     """7, 100 and 1000 steps once gave the same network and asked for more of them."""
     few, some, many = (gl.fit("glu", LINE, 2, steps=n) for n in (7, 200, 1000))

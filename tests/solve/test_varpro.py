@@ -16,9 +16,9 @@ from gatelab.feedforward import unit
 from gatelab.solve import fit, fit_many
 from gatelab.solve.features import linear_parameters
 from gatelab.solve.fits import predict, rmse
-from gatelab.solve.marquardt import on_threads, parts
 from gatelab.solve.solution import Status
-from gatelab.solve.solvers.varpro import solve_varpro, varpro_many
+from gatelab.solve.solvers.varpro import parts, varpro_many
+from gatelab.solve.solvers.varpro import solve as solve_varpro
 
 QUICK = {"starts": 1, "rounds": 1, "steps": 10}
 
@@ -112,21 +112,6 @@ def test_ridge_and_weights_belong_to_their_members(surface: Problem) -> None:
     settled = varpro_many("glu", x, y, [(3, 0)] * 2, ridge=[0.0, 1e-2], starts=1, rounds=1)
     errors = [rmse(s.network, x, y) for s in settled]
     assert errors[1] > errors[0]
-
-
-@pytest.mark.slow
-def test_weight_zero_leaves_a_row_out(surface: Problem) -> None:
-    """Rows of weight zero may hold anything, once inputs are in the same range."""
-    x, y = surface.train.x, surface.train.y
-    weights = np.ones(len(x))
-    weights[:50] = 0
-    spoilt = y.copy()
-    spoilt[:50] *= -1
-    spoilt[:50] += y[:50].mean() + spoilt[:50].mean() - 2 * spoilt[:50].mean()
-    weighted = varpro_many("bilinear", x, spoilt, [(3, 0)], weights=weights)[0]
-    kept = rmse(weighted.network, x[50:], y[50:])
-    best = varpro_many("bilinear", x[50:], y[50:], [(3, 0)])[0]
-    assert kept == pytest.approx(rmse(best.network, x[50:], y[50:]), rel=1e-3)
 
 
 def test_weight_two_is_the_row_twice(surface: Problem) -> None:
@@ -241,8 +226,6 @@ def test_fit_many_is_fit_member_by_member(surface: Problem) -> None:
     [
         ({"starts": 0}, "starts is 0"),
         ({"rounds": -1}, "rounds is -1"),
-        ({"ridge": -1.0}, "ridge is -1"),
-        ({"ridge": math.nan}, "ridge is nan"),
         ({"device": "abacus"}, "device is 'abacus'"),
         ({"round": 2}, "no option 'round'"),
         ({"start": 2}, "start is int"),
@@ -251,12 +234,9 @@ def test_fit_many_is_fit_member_by_member(surface: Problem) -> None:
 def test_errors_say_what_was_given(options: dict, says: str, surface: Problem) -> None:
     with pytest.raises(GatelabError, match=says):
         fit("glu", surface, 2, solver="varpro", **options)
-
-
-def test_weights_are_checked(surface: Problem) -> None:
-    for weights in (np.ones(3), -np.ones(surface.train.n), np.zeros(surface.train.n)):
+    for weights in (np.ones(3), -np.ones(surface.train.n), np.zeros(surface.train.n), "many"):
         with pytest.raises(GatelabError, match="weights"):
-            varpro_many("glu", surface.train.x, surface.train.y, [(2, 0)], weights=weights)
+            varpro_many("glu", surface.train.x, surface.train.y, [(2, 0)], weights=weights)  # pyright: ignore
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -272,13 +252,3 @@ def test_parts_hold_every_member_once(threads: int) -> None:
         assert len(parts(widths, 10_000, torch.device("cuda"))) == 1
     finally:
         torch.set_num_threads(before)
-
-
-def test_an_error_in_a_thread_is_raised() -> None:
-    def work(piece: int) -> int:
-        if piece == 2:
-            raise KeyError(piece)
-        return piece
-
-    with pytest.raises(KeyError):
-        list(on_threads(work, [1, 2, 3], torch.device("cpu")))

@@ -13,7 +13,7 @@ from gatelab.linalg import least_squares
 from gatelab.solve import features
 from gatelab.solve.features import ProductModel
 from gatelab.solve.insertion import costs, draw, drawn, gains, inserted, removed
-from gatelab.solve.marquardt import descend
+from gatelab.solve.marquardt import ProjectedBatch, descend
 from gatelab.solve.solution import Status
 
 UNITS = ["mlp", "relu2", "glu", "gqu", "gelu", "swiglu", "bilinear", "sigmoid-glu"]
@@ -234,17 +234,18 @@ def test_the_way_of_a_gpu_comes_to_the_same(spec: str, d_out: int, monkeypatch: 
 
 def test_descent_never_rises_and_stops_at_its_own_budget() -> None:
     model, theta = model_of("glu")
-    floor = model.y.square().sum().expand(3)
-    now = descend(model, theta, [0, 3, 300], tolerance=1e-4, floor=floor)
+    batch = ProjectedBatch(model, theta)
+    now = descend(batch, [0, 3, 300], tolerance=1e-4)
     assert [len(h) for h in now.losses[:2]] == [0, 3]
     assert now.status[0] == now.status[1] == Status.BUDGET
     assert now.status[2] in (Status.CONVERGED, Status.STALLED)
     assert all(a >= b for a, b in zip(now.losses[2], now.losses[2][1:], strict=False))
-    assert torch.equal(now.theta[0], theta[0])
+    assert torch.equal(batch.theta[0], theta[0])
+    assert now.loss.tolist() == batch.losses().tolist()
 
 
 def test_descent_says_floor_where_the_unit_is_exact() -> None:
     model, theta = model_of("bilinear", width=3)
     exact = replace(model, y=(model.x[:, :1] * model.x[:, 1:2]))
-    now = descend(exact, theta, [50] * 3, tolerance=1e-9, floor=exact.y.square().sum().expand(3))
+    now = descend(ProjectedBatch(exact, theta), [50] * 3, tolerance=1e-9, floor=1e-26 * float(exact.y.square().sum()))
     assert now.status == (Status.FLOOR,) * 3

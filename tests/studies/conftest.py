@@ -9,7 +9,8 @@ import torch
 from quick_runs import Quick, QuickRun
 
 from gatelab.plotting.chart import chart_of
-from gatelab.studies import Request, catalogue
+from gatelab.studies import Request
+from gatelab.studies import definition as catalogue
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ from quick_runs import LONGER, Quick
 from gatelab.errors import GatelabError
 from gatelab.report.records import read_records
 from gatelab.studies import Claim, Request, all_studies
-from gatelab.studies.catalogue import PAPERS, study
+from gatelab.studies.definition import PAPERS, study
 from gatelab.studies.inventory import ITEMS, Item, answers, faults, in_quick
 from gatelab.studies.linearize import learned2d
 from gatelab.studies.linearize import printed as third

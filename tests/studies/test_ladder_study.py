@@ -57,8 +57,8 @@ from gatelab.studies.ladder.enwik8 import (
     worth_claim,
 )
 from gatelab.train import Ladder
-from gatelab.train.ladders import LADDER_SIZES
-from gatelab.train.rungs import rung_of
+from gatelab.train.ladder_plans import LADDER_SIZES
+from gatelab.train.ladder_runs import run_of
 
 RECORD = Path(__file__).parents[2] / "results/ladder/enwik8.json"
 UNITS = {"gelu": 1.0, "relu2": 0.97, "swiglu": 0.92, "gqu": 0.99}
@@ -85,7 +85,7 @@ def made_up(
                 rung = copy.deepcopy(first[unit])
                 rung["arguments"] |= {"lrs": [0.003], "seeds": [0, 1, 2], "repeats": repeats, "purpose": "climb"}
                 rung["arguments"]["recipe"]["size"] = size
-                made = rung_of(rung["arguments"])
+                made = run_of(rung["arguments"])
                 P = made.config.body_count(made.recipe.unit, True)
                 gain = UNITS[unit] ** (1.5 if repeats > 1 else 1.0)
                 own = 0.26 + (exponents or {}).get(unit, 0.0)
@@ -210,7 +210,7 @@ def test_an_exponent_that_learning_rates_account_for_is_undecided() -> None:
     climbs = climbs_of(made_up(5, 0, exponents={"gqu": -0.03}))
     claim = law_claim(climbs, 1, "parameters")
     assert claim.ours.startswith("exponent, ") and "gqu the least steep" in claim.ours and claim.verdict == "differs"
-    P = {p.size: p.parameters for p in climbs.ladder.climbs}
+    P = dict(climbs.ladder.table()[["size", "parameters"]].itertuples(index=False))
     dearer = {size: 18 * 0.99 * n**-0.26 * ((n / 3e6) ** 0.03 - 1) / math.log(2) for size, n in P.items()}
     rates = pd.DataFrame([{"unit": "gqu", "size": size, "excess": dearer[size]} for size in list(P)[:4]])
     # The largest size was not swept: its rate is taken to cost what that of the fourth does.
@@ -320,9 +320,9 @@ def test_seconds_are_those_of_speeds_and_units_without_them_are_left_out() -> No
 
 def test_what_lies_above_the_best_is_paired_by_seed_and_a_diverged_run_is_left_out() -> None:
     ladder = made_up(3, 0)
-    ladder.results[-1].metrics["diverged"][0] = 5  # type: ignore[index]
-    ladder.results[-1].metrics["loss"][0] = None  # type: ignore[index]
-    climbs = climbs_of(replace(ladder, results=ladder.results))
+    ladder.records[-1].metrics["diverged"][0] = 5  # type: ignore[index]
+    ladder.records[-1].metrics["loss"][0] = None  # type: ignore[index]
+    climbs = climbs_of(replace(ladder, records=ladder.records))
     table = bits_table(climbs.regimes).set_index(["size", "unit"])
     points = climbs.once.points.set_index(["size", "unit", "seed"])["bits"]
     size = LADDER_SIZES[0]
@@ -331,7 +331,7 @@ def test_what_lies_above_the_best_is_paired_by_seed_and_a_diverged_run_is_left_o
     assert row["best"] == "swiglu" and row["excess"] == pytest.approx(apart.mean())
     # Pairing takes away what seeds share, which is four times what is left.
     assert row["excess_high"] - row["excess_low"] < row["high"] - row["low"]
-    last = table.loc[LADDER_SIZES[2], ladder.results[-1].rung.recipe.unit.name]
+    last = table.loc[LADDER_SIZES[2], run_of(ladder.records[-1].arguments).recipe.unit.name]
     assert (last["seeds"], last["diverged"]) == (3, 1) and math.isfinite(last["bits"])
     assert any("Diverged, marked and left out" in line for line in notes(climbs))
 
@@ -396,7 +396,7 @@ def test_the_committed_record_is_what_the_study_tells(quick: Quick) -> None:
     assert set(outcome.tables) == {"bits", "laws", "worth", "comparisons", "regimes", "rates", "agreement"}
     assert any("1.11" in claim.paper for claim in outcome.comparison)
     # Courses are those of the climbs that count, whatever the order: the record has others.
-    turned = replace(ladder, results=ladder.results[::-1])
+    turned = replace(ladder, records=ladder.records[::-1])
     for own, repeats in product((ladder, turned), (1, 20)):
         last = {key: bits for key, (_, bits) in lowest_bits(own, repeats).items()}
         wanted = {(unit, size): bits for (size, unit), bits in expected[repeats].items()}

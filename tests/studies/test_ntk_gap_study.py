@@ -12,7 +12,7 @@ from scipy.stats import ttest_ind
 
 from gatelab.errors import GatelabError
 from gatelab.studies import Request
-from gatelab.studies.ntk import appendix_d, fig7, gaps
+from gatelab.studies.ntk import fig7, gaps
 from gatelab.studies.ntk.gaps import digits, read_record, small_text
 from gatelab.train import Gap, History, gap_recipes
 from gatelab.train.recipes import evaluation_steps
@@ -42,9 +42,9 @@ def made_up(gate: float = 0.0, adamw: float = -0.1, seeds: int = 5, faster: floa
     return Gap(tuple(histories), {"device": "made up", "date": "never", "command": "none"})
 
 
-def outcome(found: Gap, monkeypatch: pytest.MonkeyPatch, study=fig7):
-    monkeypatch.setattr(study, "runs_for", lambda request, units: found)
-    return study.run(Request())
+def outcome(found: Gap, monkeypatch: pytest.MonkeyPatch, run=fig7.run):
+    monkeypatch.setattr(fig7, "runs_for", lambda request, units: found)
+    return run(Request())
 
 
 def test_no_effect_of_the_gate_and_less_gap_of_adamw_is_the_papers_finding(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +88,7 @@ def test_too_few_runs_claim_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_units_that_the_paper_did_not_try_are_new(monkeypatch: pytest.MonkeyPatch) -> None:
-    done = outcome(made_up(), monkeypatch, appendix_d)
+    done = outcome(made_up(), monkeypatch, fig7.run_appendix_d)
     by_unit = {c.what: c for c in done.comparison}
     assert {c.verdict for what, c in by_unit.items() if "gqu" in what} == {"new"}
     assert {c.verdict for what, c in by_unit.items() if "ReGLU" in what} == {"reproduced"}

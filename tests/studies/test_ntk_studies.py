@@ -14,7 +14,7 @@ from gatelab.feedforward import Unit
 from gatelab.ntk import Kernel, analytic
 from gatelab.scaling_laws import Slope
 from gatelab.studies import Request, all_studies
-from gatelab.studies.catalogue import study
+from gatelab.studies.definition import study
 from gatelab.studies.ntk import fig2
 from gatelab.studies.ntk.angles import cosines, drawn_kernels, measure_angles, orthogonal
 from gatelab.studies.ntk.fig1 import Spectra

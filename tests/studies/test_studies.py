@@ -13,7 +13,8 @@ from matplotlib.figure import Figure
 from quick_runs import Quick, each_study
 
 from gatelab.errors import GatelabError
-from gatelab.studies import Outcome, Request, Study, all_studies, catalogue, reproduce
+from gatelab.studies import Outcome, Request, Study, all_studies, reproduce
+from gatelab.studies import definition as catalogue
 from gatelab.studies.scaling.random_networks import hinge, random_network
 
 # Those of kernels and of training have tests of their own.

@@ -71,7 +71,7 @@ def test_arrays_and_threads_on_ray(cluster: str, tmp_path: Path) -> None:
     assert [r.metrics["omp"] for r in records if "omp" in r.metrics] == ["1"]
 
 
-def test_a_ladder_takes_a_gpu_for_each_rung(cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ladder_takes_a_gpu_for_each_run(cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU that the cluster only pretends to have: what is trained there is what is trained here."""
     from gatelab.sweep.ray_backend import RayPool
     from gatelab.train import ladder
@@ -79,17 +79,17 @@ def test_a_ladder_takes_a_gpu_for_each_rung(cluster: str, tmp_path: Path, monkey
     asked = []
     pool = RayPool.__init__
 
-    def noted(self: RayPool, jobs: int | None, address: str | None, cpus: float, gpus: float, *limits: Any) -> None:
+    def noted(self: RayPool, jobs: int | None, address: str | None, gpus: float, *limits: Any) -> None:
         asked.append(gpus)
-        pool(self, jobs, address, cpus, gpus, *limits)
+        pool(self, jobs, address, gpus, *limits)
 
     monkeypatch.setattr(RayPool, "__init__", noted)
     text = tmp_path / "gates.txt"
     text.write_bytes(b"the gate opens and the line passes; the gate closes and nothing does. " * 80)
     how: dict[str, Any] = {"lrs": {"glu": 1e-2}, "batch": 4, "steps": 6, "test_size": 8, "evaluations": 2}
-    there = ladder(["glu"], text, ["tiny"], 2, store=tmp_path / "rungs.db", backend="ray", progress=False, **how)
+    there = ladder(["glu"], text, ["tiny"], 2, store=tmp_path / "runs.db", backend="ray", progress=False, **how)
     here = ladder(["glu"], text, ["tiny"], 2, device="cpu", progress=False, **how)
-    assert asked == [1.0] and [p.loss for p in there.points] == [p.loss for p in here.points]
+    assert asked == [1.0] and there.table()["loss"].tolist() == here.table()["loss"].tolist()
 
 
 def test_ray_workers_killed_in_the_middle(cluster: str, tmp_path: Path) -> None:

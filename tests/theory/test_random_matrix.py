@@ -44,7 +44,7 @@ def test_spike_is_continuous_at_the_transition():
 
 
 def test_a_ratio_is_positive():
-    with pytest.raises(GatelabError, match="positive"):
+    with pytest.raises(GatelabError, match="above 0"):
         mp_edges(0)
 
 

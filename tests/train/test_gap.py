@@ -32,7 +32,7 @@ def test_a_faster_unit_has_the_same_gap_at_equal_loss_though_its_cloud_is_elsewh
     slow, fast = curves(generator, 6), curves(generator, 6, fast=3.0)
     found = compare("made up", "slow", "fast", slow, fast)
     assert found.matched is not None
-    assert abs(found.matched.difference) < 0.1 and found.matched.low < 0 < found.matched.high
+    assert abs(found.matched.difference) < 0.1 and 0 in found.matched.interval
     assert found.joint.p < 0.01 < 0.05 < found.matched.p
 
 

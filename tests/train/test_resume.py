@@ -17,7 +17,7 @@ from training_data import images, small
 from gatelab.data.text import TextData
 from gatelab.errors import GatelabError
 from gatelab.train import History, recipe, train, train_many
-from gatelab.train.checkpoint import NAME
+from gatelab.train.loop import CHECKPOINT as NAME
 
 DRIVE = Path(__file__).with_name("training_data.py")
 NUMBERS = ("steps", "train", "test", "running", "accuracy", "lr")

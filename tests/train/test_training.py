@@ -222,14 +222,14 @@ def test_recipes_have_defaults_for_every_pair_and_refuse_what_is_wrong() -> None
     assert set(LEARNING_RATES) == {(m, o) for m in SIZES for o in OPTIMISERS}
     for changed, says in (
         ({"lr": 0.0}, "lr is 0.0"),
-        ({"lr": "0.1"}, "lr is '0.1'; give a finite number above 0"),
+        ({"lr": "0.1"}, "lr is '0.1'; give a number above 0"),
         ({"beta2": "0.9"}, "beta2 is '0.9'"),
         ({"steps": 0}, "steps is 0"),
         ({"steps": None}, "steps is None; give a whole number"),
         ({"batch": 1.5}, "batch is 1.5"),
         ({"warmup": 99}, "warmup is 99 steps of 24"),
         ({"clip": -1.0}, "clip"),
-        ({"average": 1.5}, "average is 1.5; give a share of the steps"),
+        ({"average": 1.5}, "average is 1.5; give a number at least 0"),
         ({"momentum": 1.0}, "momentum"),
         ({"schedule": "linear"}, "no schedule"),
         ({"size": "huge"}, "no size of the mixer"),

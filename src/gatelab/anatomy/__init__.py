@@ -9,7 +9,8 @@ shrink(model, 0.8, "book.txt", tokenizer=tokenizer)   fewer neurons in every blo
 
 from gatelab.anatomy.distillation import Distillation
 from gatelab.anatomy.fits import Affine, BlockFit, BlockRows, fit_block
-from gatelab.anatomy.profiles import BlockProfile, Profile, layer_problem, layer_rows, profile
+from gatelab.anatomy.profiles import BlockProfile, Profile
+from gatelab.anatomy.profiling import layer_problem, layer_rows, profile
 from gatelab.anatomy.shrinking import Shrunk, ShrunkLayer, balanced_widths, shrink
 from gatelab.anatomy.texts import continued, log_perplexity, split, windows
 from gatelab.models.pretrained import load_model

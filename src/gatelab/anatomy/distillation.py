@@ -19,7 +19,9 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -27,10 +29,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gatelab.anatomy.streams import first_of
+from gatelab.anatomy.streams import last_states
 from gatelab.anatomy.texts import continued, given_numbers, logits_of, token_losses
 from gatelab.display import Listener, ProgressLike
-from gatelab.errors import GatelabError, whole_number
+from gatelab.errors import GatelabError, real_number, whole_number
 from gatelab.models.layouts import Layer, Replaced, layers_of
 
 TOKENS, STEPS = 1024, 3000  # of a step, at least; where there are more tokens than for so many steps, steps grow
@@ -56,7 +58,7 @@ class Distillation:
 
     epochs: int = 1
     own_text: int | Tensor = 0
-    rates: tuple[float, ...] = RATES
+    rates: Sequence[float] = RATES
     seed: int = 0
 
     @property
@@ -76,31 +78,24 @@ class Distillation:
             object.__setattr__(self, "own_text", windows)
         else:
             whole_number("own_text", self.own_text, 0, of="tokens")
-        numbers = isinstance(self.rates, Sequence) and all(isinstance(rate, int | float) for rate in self.rates)
-        if not numbers or not self.rates or not all(math.isfinite(rate) and rate > 0 for rate in self.rates):
+        if isinstance(self.rates, str) or not isinstance(self.rates, Sequence) or not self.rates:
             raise GatelabError(f"rates are {self.rates!r}; give one or more positive numbers, such as (0.003, 0.001)")
+        for rate in self.rates:
+            real_number("one of the rates", rate, above=0)
 
 
 @dataclass(frozen=True)
 class Distilled:
-    """How a distillation went.
+    """How a distillation went."""
 
-    Attributes:
-        losses: on held-out windows, before it and after every epoch.
-        best: which of them was taken.
-        rate: the change of a weight in a step, as a share of the root mean square of its matrix.
-        epochs: passes over the windows.
-        own_text: tokens of own text that were asked for or given.
-    """
-
-    losses: tuple[float, ...]
-    best: int
-    rate: float
-    epochs: int
-    own_text: int
+    losses: tuple[float, ...]  # on held-out windows, before it and after every epoch
+    best: int  # which of them was taken
+    rate: float  # the change of a weight in a step, as a share of the root mean square of its matrix
+    epochs: int  # passes over the windows
+    own_text: int  # tokens of own text that were asked for or given
 
 
-def distil(
+def distil_blocks(
     dense: Any,
     small: Any,
     fitted: Tensor,
@@ -116,70 +111,80 @@ def distil(
     itself is among those to fit already. Steps that are reported are those of the rates tried, then of the epochs.
     """
     weights = block_weights(layers_of(small))
-    trained = {id(W) for W in weights}
-    needed = {p: p.requires_grad for p in small.parameters()}
-    epochs, rates = terms.epochs, terms.rates
-    size = 8
+    epochs, rates, size = terms.epochs, terms.rates, 8
     if not fitted.is_floating_point():
         size = max(1, max(TOKENS, epochs * fitted.numel() // STEPS) // fitted.shape[1])
     steps = epochs * -(-len(fitted) // size)
-    start = copies(weights)
-    best, saved = 0, start
-    losses = [loss_on(dense, small, held_out, size, causal)]
-    tried: dict[float, float] = {}
-    if len(rates) == 1:
-        tried[rates[0]] = losses[0]
     trial = min(steps, max(2 * WARM, min(steps // TRIED, MOST_TRIED)))
-    every, done = (len(rates) - len(tried)) * trial + steps, 0
+    to_try = rates if len(rates) > 1 else ()  # one alone is taken
+    all_steps, done = len(to_try) * trial + steps, 0
 
-    def batches() -> Iterator[Tensor]:
-        """Windows in an order by chance, epoch after epoch."""
-        generator = torch.Generator().manual_seed(terms.seed)
-        while True:
-            for chosen in torch.randperm(len(fitted), generator=generator).split(size):
-                yield fitted[chosen]
+    def loss() -> float:
+        return loss_on(dense, small, held_out, size, causal)
 
     def descent(rate: float, steps: int) -> Iterator[int]:
-        """Step after step, the rate falling to a twentieth."""
+        """Step after step on windows in an order by chance, the rate falling to a twentieth."""
         nonlocal done
         groups = [{"params": [W], "lr": rate * float(W.detach().square().mean().sqrt())} for W in weights]
-        optimiser = torch.optim.Adam(groups, betas=(0.9, 0.95), eps=1e-12, fused=weights[0].is_cuda)
+        optimizer = torch.optim.Adam(groups, betas=(0.9, 0.95), eps=1e-12, fused=weights[0].is_cuda)
         schedule = torch.optim.lr_scheduler.LambdaLR(
-            optimiser, lambda step: min(1.0, (step + 1) / WARM) * (1 - 0.95 * step / steps)
+            optimizer, lambda step: min(1.0, (step + 1) / WARM) * (1 - 0.95 * step / steps)
         )
-        for step, batch in zip(range(1, steps + 1), batches(), strict=False):
+        for step, batch in enumerate(islice(shuffled(fitted, size, terms.seed), steps), 1):
             with torch.enable_grad():
                 difference(dense, small, batch, causal).backward()
-            optimiser.step()
+            optimizer.step()
             schedule.step()
-            optimiser.zero_grad(set_to_none=True)
+            optimizer.zero_grad(set_to_none=True)
             done += 1
             if report:
-                report(done, every)
+                report(done, all_steps)
             yield step
 
+    losses, best, start = [loss()], 0, copies(weights)
+    saved, rate = start, rates[0]
     try:
-        for p in small.parameters():
-            p.requires_grad_(id(p) in trained)
-        for rate in rates if len(rates) > 1 else ():
-            for _ in descent(rate, trial):
-                pass
-            tried[rate] = loss_on(dense, small, held_out, size, causal)
-            put(weights, start)
-        rate = min(tried, key=lambda rate: (not math.isfinite(tried[rate]), tried[rate]))
-        for step in descent(rate, steps):
-            if step % (steps // epochs):
-                continue
-            losses.append(loss_on(dense, small, held_out, size, causal))
-            if losses[-1] < losses[best]:
-                best, saved = len(losses) - 1, copies(weights)
+        with trained_alone(small, weights):
+            tried: dict[float, float] = {}
+            for rate in to_try:
+                for _ in descent(rate, trial):
+                    pass
+                tried[rate] = loss()
+                put(weights, start)
+            if tried:
+                rate = min(tried, key=lambda rate: (not math.isfinite(tried[rate]), tried[rate]))
+            for step in descent(rate, steps):
+                if step % (steps // epochs) == 0:
+                    losses.append(loss())
+                    if losses[-1] < losses[best]:
+                        best, saved = len(losses) - 1, copies(weights)
     finally:
         put(weights, saved)
+    own_text = terms.own_text.numel() if isinstance(terms.own_text, Tensor) else terms.own_text
+    return Distilled(tuple(losses), best, rate, epochs, own_text)
+
+
+def shuffled(rows: Tensor, size: int, seed: int) -> Iterator[Tensor]:
+    """Batches of windows in an order by chance, epoch after epoch."""
+    generator = torch.Generator().manual_seed(seed)
+    while True:
+        for chosen in torch.randperm(len(rows), generator=generator).split(size):
+            yield rows[chosen]
+
+
+@contextmanager
+def trained_alone(model: nn.Module, weights: Sequence[nn.Parameter]) -> Iterator[None]:
+    """A model of which only these weights have gradients; afterwards as before, and without gradients."""
+    needed = {p: p.requires_grad for p in model.parameters()}
+    try:
+        model.requires_grad_(False)
+        for W in weights:
+            W.requires_grad_(True)
+        yield
+    finally:
         for p, flag in needed.items():
             p.requires_grad_(flag)
             p.grad = None
-    own_text = terms.own_text.numel() if isinstance(terms.own_text, Tensor) else terms.own_text
-    return Distilled(tuple(losses), best, rate, epochs, own_text)
 
 
 def own_windows(dense: Any, fitted: Tensor, terms: Distillation, progress: ProgressLike = False) -> Tensor:
@@ -292,14 +297,3 @@ def loss_on(dense: Any, small: Any, rows: Tensor, size: int, causal: bool) -> fl
     """The mean difference over windows."""
     total = sum(float(difference(dense, small, batch, causal)) * len(batch) for batch in rows.split(size))
     return total / len(rows)
-
-
-def last_states(model: Any, rows: Tensor) -> Tensor:
-    """What the last layer gives, (windows, places, d)."""
-    notes: list[Tensor] = []
-    hook = layers_of(model)[-1].module.register_forward_hook(lambda _, __, result: notes.append(first_of(result)))
-    try:
-        model(rows.to(next(model.parameters()).device))
-    finally:
-        hook.remove()
-    return notes[0].float()

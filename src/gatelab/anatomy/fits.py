@@ -1,6 +1,6 @@
 """Maps fitted to the rows of a block: the best linear one, and units of any kind and width, within a budget.
 
-    linear_fit(moments, rows)                      ridge least squares by Gram matrices
+    affine_of_rows(x, y, validation)               ridge least squares by Gram matrices
     fit_block(rows, "swiglu", 64, start=block)     D and d by ridge least squares, G and U by Adam on minibatches
 
 `gl.fit` brings small networks to their optimum. Blocks of real models have hundreds of inputs and outputs and some
@@ -12,26 +12,25 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from gatelab.display import one_line
+from gatelab.display import Compact
 from gatelab.errors import GatelabError, check_seed, whole_number
 from gatelab.feedforward import Unit
 from gatelab.feedforward import unit as as_unit
 from gatelab.models.layouts import Block
 
 RIDGES = (1e-6, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # times the mean diagonal of the Gram matrix; validation chooses
-RIDGE = 1e-4  # while gates move
 ROUNDS, EACH = 4, 10  # how often the last map is eliminated again, at most, and after how many steps at least
 RATE = 0.03  # of a step, in root mean squares of the parameters
 
 
 @dataclass(frozen=True, eq=False)
-class BlockRows:
+class BlockRows(Compact):
     """Inputs and outputs of a block: rows to fit on, to choose by, and to measure on.
 
     Attributes:
@@ -48,27 +47,21 @@ class BlockRows:
     test: tuple[Tensor, Tensor]
     windows: Tensor | None = None
 
-    def __repr__(self) -> str:
-        rows = f"{len(self.x)} rows to fit on, {len(self.test[0])} to measure on"
-        return one_line(self, f"{self.x.shape[1]} inputs, {self.y.shape[1]} outputs, {rows}")
-
     def to(self, device: str | torch.device) -> BlockRows:
         """The same on a device."""
-        pairs = [tuple(part.to(device) for part in pair) for pair in ((self.x, self.y), self.validation, self.test)]
-        (x, y), validation, test = ((a, b) for a, b in pairs)
+        (x, y), validation, test = (
+            (a.to(device), b.to(device)) for a, b in ((self.x, self.y), self.validation, self.test)
+        )
         return BlockRows(x, y, validation, test, self.windows)
 
 
 @dataclass(frozen=True, eq=False)
-class Affine:
+class Affine(Compact):
     """x -> A x + b, and the ridge that validation chose."""
 
     A: Tensor
     b: Tensor
     ridge: float
-
-    def __repr__(self) -> str:
-        return one_line(self, f"{self.A.shape[1]} to {self.A.shape[0]}, ridge {self.ridge:g}")
 
     def __call__(self, x: Tensor) -> Tensor:
         return x @ self.A.mT + self.b
@@ -80,7 +73,7 @@ class Affine:
 
 
 @dataclass(frozen=True, eq=False)
-class BlockFit:
+class BlockFit(Compact):
     """A unit fitted to the rows of a block, and an affine map beside it where there is one.
 
     Attributes:
@@ -103,14 +96,8 @@ class BlockFit:
     validation: float
     seconds: float
 
-    def __repr__(self) -> str:
-        return one_line(self, f"{self.unit}, width {self.width}: {100 * self.error:.2g} % of the variance left")
-
     def __call__(self, x: Tensor) -> Tensor:
-        values = self.block(x)
-        if self.beside is not None:
-            values = values + self.beside(x)
-        return values
+        return self.block(x) if self.beside is None else self.block(x) + self.beside(x)
 
 
 def left_over(predicted: Tensor, y: Tensor, centre: Tensor) -> float:
@@ -123,22 +110,24 @@ def left_over(predicted: Tensor, y: Tensor, centre: Tensor) -> float:
     return float((predicted - y).double().square().sum() / (y - centre).double().square().sum())
 
 
-def ridge_maps(xx: Tensor, xy: Tensor, ridges: Sequence[float]) -> list[Tensor]:
-    """For each ridge the matrix A (outputs, inputs) that is best by centred Gram matrices (inputs, inputs or outputs).
+def damped(gram: Tensor, ridge: float) -> Tensor:
+    """A Gram matrix with a share of its mean diagonal added to the diagonal."""
+    out = gram.clone()
+    out.diagonal().add_(max(ridge * float(gram.diagonal().mean()), torch.finfo(gram.dtype).tiny))
+    return out
 
-    >>> [round(float(A), 4) for A in ridge_maps(torch.eye(1) * 2, torch.eye(1) * 4, [0.0, 1.0])]
-    [2.0, 1.0]
+
+def ridge_map(xx: Tensor, xy: Tensor, ridge: float) -> Tensor:
+    """The matrix A (outputs, inputs) that is best by centred Gram matrices (inputs, inputs or outputs).
+
+    >>> round(float(ridge_map(torch.eye(1) * 2, torch.eye(1) * 4, 1.0)), 4)
+    1.0
     """
-    scale = xx.diagonal().mean().clamp_min(torch.finfo(xx.dtype).tiny)
-    maps = []
-    for ridge in ridges:
-        shifted = xx + ridge * scale * torch.eye(len(xx), dtype=xx.dtype, device=xx.device)
-        factor, failed = torch.linalg.cholesky_ex(shifted)
-        if int(failed):
-            maps.append(torch.linalg.lstsq(shifted, xy).solution.mT)
-        else:
-            maps.append(torch.cholesky_solve(xy, factor).mT)
-    return maps
+    shifted = damped(xx, ridge)
+    factor, failed = torch.linalg.cholesky_ex(shifted)
+    if int(failed):
+        return torch.linalg.lstsq(shifted, xy).solution.mT
+    return torch.cholesky_solve(xy, factor).mT
 
 
 def best_affine(
@@ -151,7 +140,8 @@ def best_affine(
     """
     x, y = validation
     candidates = []
-    for ridge, A in zip(ridges, ridge_maps(*grams, ridges), strict=True):
+    for ridge in ridges:
+        A = ridge_map(*grams, ridge)
         candidate = Affine(A.to(x.dtype), (means[1] - A @ means[0]).to(x.dtype), ridge)
         candidates.append((left_over(candidate(x), y, means[1].to(y.dtype)), candidate))
     return min(candidates, key=lambda pair: pair[0])[1]
@@ -175,7 +165,6 @@ def fit_block(
     batch: int = 512,
     rate: float = RATE,
     seed: int = 0,
-    report: Callable[[int, int], object] | None = None,
 ) -> BlockFit:
     """Fit a unit to the rows of a block.
 
@@ -190,7 +179,6 @@ def fit_block(
         batch: rows a step.
         rate: of a step at first, in root mean squares of the parameters; it falls to zero along a cosine.
         seed: of random starts and batches.
-        report: called with (done, steps).
 
     Returns:
         The fit that was best on the validation rows, with its error on the test rows.
@@ -198,33 +186,34 @@ def fit_block(
     unit = product_unit(unit)
     width, steps = whole_number("width", width, 1, of="neurons"), whole_number("steps", steps, 0)
     began, generator = time.perf_counter(), torch.Generator().manual_seed(check_seed(seed))
-    x, centre = rows.x, rows.y.double().mean(0).to(rows.y.dtype)
-    target, checked = rows.y, rows.validation
+    x, y, (x_chosen, y_chosen), (x_test, y_test) = rows.x, rows.y, rows.validation, rows.test
+    centre = y.double().mean(0).to(y.dtype)
     if beside is not None:
-        target, checked = target - beside(x), (checked[0], checked[1] - beside(checked[0]))
+        y, y_chosen = y - beside(x), y_chosen - beside(x_chosen)
+
+    def share_left(block: Block, x: Tensor, y: Tensor) -> float:
+        predicted = block(x) if beside is None else block(x) + beside(x)
+        error = left_over(predicted, y, centre)
+        return error if math.isfinite(error) else math.inf
+
     gates = starting_maps(unit, width, rows, start, generator)
-    best = eliminated(unit, gates, x, target, checked)
-    least, block = validation_error(best, rows, beside, centre), best
+    best = block = with_best_last_map(unit, gates, x, y, (x_chosen, y_chosen))
+    least = share_left(best, *rows.validation)
     rounds = min(ROUNDS, math.ceil(steps / EACH))
     for r in range(rounds):
         counts = range(r * steps // rounds, (r + 1) * steps // rounds)
-        moved = moved_by_adam(unit, block, x, target, [falling(rate, i, steps) for i in counts], batch, generator)
-        block = eliminated(unit, moved, x, target, checked)
-        error = validation_error(block, rows, beside, centre)
+        rates = [0.5 * rate * (1 + math.cos(math.pi * i / steps)) for i in counts]
+        gates = moved_by_adam(block, x, y, rates, batch, generator)
+        block = with_best_last_map(unit, gates, x, y, (x_chosen, y_chosen))
+        error = share_left(block, *rows.validation)
         if error < least:
             least, best = error, block
-        if not math.isfinite(error):
+        if error == math.inf:
             break
-        if report:
-            report(counts.stop, steps)
-    predicted = best(rows.test[0])
-    numbers = best.parameters + best.b1.numel() * (1 + unit.factors) + best.b2.numel()
-    if beside is not None:
-        predicted, numbers = predicted + beside(rows.test[0]), numbers + beside.parameters
-    error = left_over(predicted, rows.test[1], centre)
+    numbers = sum(p.numel() for p in parameters_of(best)) + (0 if beside is None else beside.parameters)
     return BlockFit(
-        unit=unit.name, width=width, parameters=numbers, block=best, beside=beside, error=error, validation=least,
-        seconds=time.perf_counter() - began,
+        unit=unit.name, width=width, parameters=numbers, block=best, beside=beside,
+        error=share_left(best, x_test, y_test), validation=least, seconds=time.perf_counter() - began,
     )  # fmt: skip
 
 
@@ -234,21 +223,6 @@ def product_unit(unit: str | Unit) -> Unit:
     if not isinstance(known, Unit):
         raise GatelabError(f"{unit!r} is no gate times factors; give a name such as 'swiglu', or gl.Unit(...)")
     return known
-
-
-def falling(rate: float, i: int, steps: int) -> float:
-    """A cosine from the rate to zero."""
-    return 0.5 * rate * (1 + math.cos(math.pi * i / steps))
-
-
-def validation_error(block: Block, rows: BlockRows, beside: Affine | None, centre: Tensor) -> float:
-    """The share of the variance of the validation rows that a fit leaves; infinite where it is no number."""
-    x, y = rows.validation
-    predicted = block(x)
-    if beside is not None:
-        predicted = predicted + beside(x)
-    error = left_over(predicted, y, centre)
-    return error if math.isfinite(error) else math.inf
 
 
 Maps = list[tuple[Tensor, Tensor]]
@@ -281,41 +255,77 @@ def starting_maps(unit: Unit, width: int, rows: BlockRows, start: Block | None, 
     ]
 
 
-def eliminated(unit: Unit, gates: Maps, x: Tensor, y: Tensor, validation: tuple[Tensor, Tensor]) -> Block:
+def with_best_last_map(unit: Unit, gates: Maps, x: Tensor, y: Tensor, validation: tuple[Tensor, Tensor]) -> Block:
     """The block with these gates whose last map is the best by ridge least squares."""
     n, d_out = len(gates[0][0]), y.shape[1]
     blank = Block("", *gates[0], y.new_zeros(d_out, n), y.new_zeros(d_out), unit.gate, tuple(gates[1:]))
     with torch.no_grad():
-        hidden = blank.hidden(x)
-        last = affine_of_rows(hidden, y, (blank.hidden(validation[0]), validation[1]))
-    return Block("", *gates[0], last.A, last.b, unit.gate, tuple(gates[1:]))
+        last = affine_of_rows(blank.hidden(x), y, (blank.hidden(validation[0]), validation[1]))
+    return replace(blank, W2=last.A, b2=last.b)
+
+
+class BlockAdam:
+    """Adam on the mean square of what a block gets wrong: every weight moves by a scale of its own.
+
+    Scales are in the order of `parameters_of`; what has none, stays.
+    """
+
+    def __init__(self, block: Block, scales: Sequence[float | None], betas: tuple[float, float], eps: float) -> None:
+        tensors = [p.detach().clone() for p in parameters_of(block)]
+        groups = [
+            {"params": [p.requires_grad_()], "scale": scale}
+            for p, scale in zip(tensors, scales, strict=True)
+            if scale is not None
+        ]
+        self.block = with_parameters(block, tensors)
+        self.adam = torch.optim.Adam(groups, lr=1.0, betas=betas, eps=eps)
+
+    def step(self, x: Tensor, y: Tensor, size: float, rate: float) -> None:
+        """One step on some rows, whose targets are of that size, at a rate that multiplies the scales."""
+        for group in self.adam.param_groups:
+            group["lr"] = rate * group["scale"]
+        with torch.enable_grad():
+            loss = ((self.block(x) - y) / size).square().mean()
+            self.adam.zero_grad()
+            loss.backward()
+        self.adam.step()
+
+    def result(self) -> Block:
+        """The block as it is now, a copy."""
+        return with_parameters(self.block, [p.detach().clone() for p in parameters_of(self.block)])
+
+
+def parameters_of(block: Block) -> list[Tensor]:
+    """The weights of gate, factors and last map, then their biases."""
+    maps = ((block.W1, block.b1), *block.factors, (block.W2, block.b2))
+    return [W for W, _ in maps] + [b for _, b in maps]
+
+
+def with_parameters(block: Block, tensors: Sequence[Tensor]) -> Block:
+    """The block with other weights and biases, as `parameters_of` lists them."""
+    half = len(tensors) // 2
+    (W1, b1), *factors, (W2, b2) = zip(tensors[:half], tensors[half:], strict=True)
+    return replace(block, W1=W1, b1=b1, W2=W2, b2=b2, factors=tuple(factors))
+
+
+def root_mean_square(values: Tensor) -> float:
+    """The usual size of numbers; of zeros 1."""
+    return float(values.double().square().mean().sqrt()) or 1.0
 
 
 def moved_by_adam(
-    unit: Unit, block: Block, x: Tensor, y: Tensor, rates: Sequence[float], batch: int, generator: torch.Generator
+    block: Block, x: Tensor, y: Tensor, rates: Sequence[float], batch: int, generator: torch.Generator
 ) -> Maps:
     """Gates and factors after a step of Adam for each rate, the last map moving with them."""
-    weights = [block.W1, *(U for U, _ in block.factors), block.W2]
-    biases = [block.b1, *(u for _, u in block.factors), block.b2]
-    scales = [float(W.double().square().mean().sqrt()) or 1.0 for W in weights]
-    size = float(y.double().square().mean().sqrt()) or 1.0
+    size = root_mean_square(y)
     length = float(x.double().square().sum(1).mean().sqrt()) or 1.0
-    weights = [W.detach().clone().requires_grad_() for W in weights]
-    biases = [b.detach().clone().requires_grad_() for b in biases]
+    scales = [root_mean_square(W) for W in parameters_of(block)[: 2 + len(block.factors)]]
     # A bias moves as much as a weight does on an input of usual size: by the length of x over the root of d.
-    steps = [scale * length / x.shape[1] ** 0.5 for scale in scales[:-1]] + [size]
-    groups = [{"params": [p], "scale": s} for p, s in zip([*weights, *biases], [*scales, *steps], strict=True)]
-    adam = torch.optim.Adam(groups, lr=1.0, betas=(0.9, 0.99))
+    adam = BlockAdam(
+        block, [*scales, *(scale * length / x.shape[1] ** 0.5 for scale in scales[:-1]), size], (0.9, 0.99), 1e-8
+    )
     for rate in rates:
-        for group in adam.param_groups:
-            group["lr"] = rate * group["scale"]
         chosen = torch.randint(len(x), (min(batch, len(x)),), generator=generator).to(x.device)
-        values = unit.gate(torch.nn.functional.linear(x[chosen], weights[0], biases[0]))
-        for U, u in zip(weights[1:-1], biases[1:-1], strict=True):
-            values = values * torch.nn.functional.linear(x[chosen], U, u)
-        predicted = torch.nn.functional.linear(values, weights[-1], biases[-1])
-        loss = ((predicted - y[chosen]) / size).square().mean()
-        adam.zero_grad()
-        loss.backward()
-        adam.step()
-    return [(W.detach(), b.detach()) for W, b in zip(weights[:-1], biases[:-1], strict=True)]
+        adam.step(x[chosen], y[chosen], size, rate)
+    moved = adam.result()
+    return [(moved.W1, moved.b1), *moved.factors]

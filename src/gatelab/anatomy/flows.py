@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gatelab.display import one_line
 from gatelab.errors import GatelabError
+from gatelab.models.hooks import captured, first_tensor
 from gatelab.models.layouts import OWN, Block, Layer, check_module, layers_of, part
 
 TAIL = 1e-4  # the share of activations that lie above the quantile
@@ -24,26 +24,19 @@ TAIL = 1e-4  # the share of activations that lie above the quantile
 
 @dataclass(frozen=True, eq=False)
 class Tap:
-    """A block in a model: what is called with its input, what gives its output; any module by name has no more.
-
-    Attributes:
-        name: in the model.
-        entrance: the module that is called with the input.
-        exit: the module that gives the output.
-        layer: the layer around it; None for a module given by name.
-        block: its weights; None likewise.
-        number: that of the layer among those of the model that hold a block; None likewise.
-    """
+    """A block in a model: what is called with its input, what gives its output; any module by name has no more."""
 
     name: str
     entrance: nn.Module
     exit: nn.Module
     layer: Layer | None = None
     block: Block | None = None
-    number: int | None = None
+    number: int | None = None  # of the layer among those of the model that hold a block
 
-    def __repr__(self) -> str:
-        return one_line(self, self.name)
+    @classmethod
+    def of(cls, layer: Layer, number: int) -> Tap:
+        """The tap of a layer that holds a block."""
+        return cls(layer.name, layer.entrance, layer.exit, layer, layer.read(), number)
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +54,7 @@ def taps_of(model: nn.Module, modules: Sequence[str] | None = None) -> list[Tap]
     """Where the blocks of a model are: by names of modules or of layers, or every block of a known layout."""
     check_module(model)
     if modules is None:
-        return [layer_tap(layer, i) for i, layer in enumerate(layers_of(model))]
+        return [Tap.of(layer, i) for i, layer in enumerate(layers_of(model))]
     if isinstance(modules, str) or not modules or not all(isinstance(name, str) for name in modules):
         raise GatelabError(f"modules is {modules!r}; give a list of names, such as ['model.layers.0.mlp']")
     known = dict(model.named_modules())
@@ -73,37 +66,14 @@ def taps_of(model: nn.Module, modules: Sequence[str] | None = None) -> list[Tap]
     taps = []
     for name in modules:
         if name in layers:
-            taps.append(layer_tap(*layers[name]))
+            taps.append(Tap.of(*layers[name]))
         elif name in known and name:
             taps.append(Tap(name, known[name], known[name]))
         else:
             near = [other for other in known if other and (name in other or other.endswith(name.rpartition(".")[2]))]
-            advice = (
-                f"; did you mean {', '.join(map(repr, near[:3]))}?" if near else "; model.named_modules() lists them"
-            )
-            raise GatelabError(f"{type(model).__name__} has no module {name!r}{advice}")
+            advice = f"did you mean {', '.join(map(repr, near[:3]))}?" if near else "model.named_modules() lists them"
+            raise GatelabError(f"{type(model).__name__} has no module {name!r}; {advice}")
     return taps
-
-
-def layer_tap(layer: Layer, number: int) -> Tap:
-    """The tap of a layer that holds a block."""
-    return Tap(layer.name, layer.entrance, layer.exit, layer, layer.read(), number)
-
-
-def first_tensor(value: Any) -> Tensor:
-    """What a module gives, of several things the first."""
-    if isinstance(value, tuple | list):
-        value = value[0]
-    value = getattr(value, "last_hidden_state", value)
-    if not isinstance(value, Tensor) or not value.is_floating_point():
-        kind = f"tensor of {value.dtype}" if isinstance(value, Tensor) else type(value).__name__
-        raise GatelabError(f"a module by name must map floating point numbers to such, and here is a {kind}")
-    return value
-
-
-def first_argument(arguments: tuple[Any, ...], options: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What a module is called with in first place, with a name or without; empty where it is called with nothing."""
-    return (*arguments, *options.values())[:1]
 
 
 def as_rows(value: Any) -> Tensor:
@@ -123,83 +93,56 @@ def not_called_once(name: str) -> GatelabError:
 @contextmanager
 def tapped(taps: Sequence[Tap], listen: Callable[[int, Flow], None]) -> Iterator[None]:
     """Whoever listens is called with the number of a tap and its rows, each time that the model calls the block."""
-    parts: list[dict[str, Tensor]] = [{} for _ in taps]
-    hooks = []
-
-    def keep(module: nn.Module, i: int, name: str, *, entering: bool) -> None:
-        if entering:
-
-            def enter(_: nn.Module, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
-                given = first_argument(arguments, options)
-                if name in parts[i]:
-                    raise not_called_once(taps[i].name)
-                if given:
-                    parts[i][name] = as_rows(given)
-
-            hooks.append(module.register_forward_pre_hook(enter, with_kwargs=True))
-        else:
-            hooks.append(module.register_forward_hook(lambda _, __, result: parts[i].update({name: as_rows(result)})))
-
-    def end(module: nn.Module, i: int) -> None:
-        def leave(_: nn.Module, __: Any, result: Any) -> None:
-            values = parts[i]
-            if "x" not in values:
-                raise GatelabError(f"{taps[i].name} is called without a tensor in first place; give another module")
-            block, layer = taps[i].block, taps[i].layer
-            if block is None or layer is None:
-                outputs = as_rows(result)
-                if len(outputs) != len(values["x"]):
-                    raise GatelabError(
-                        f"{taps[i].name} makes {len(outputs)} rows of {len(values['x'])}; give a module that maps every"
-                        " row by itself or with others, one to one"
-                    )
-                listen(i, Flow(values["x"], outputs))
-            else:
-                if layer.layout is OWN:
-                    values |= {"z": block.before(values["x"]), "h": block.hidden(values["x"])}
-                stream = as_rows(result)
-                if len(stream) != len(values["y"]):
-                    raise GatelabError(
-                        f"{taps[i].name} makes {len(stream)} rows where its block makes {len(values['y'])}; such layers"
-                        " are not known: give the block by its name, modules=[...]"
-                    )
-                if layer.layout.post_norm:
-                    stream = values["x"] + values["y"]  # what comes out of the layer has passed its norm
-                listen(i, Flow(values["x"], values["y"], values["z"], values["h"], stream))
-            values.clear()
-
-        hooks.append(module.register_forward_hook(leave))
-
+    values: list[dict[str, Tensor]] = [{} for _ in taps]
+    inputs: dict[tuple[int, str], nn.Module] = {}
+    outputs: dict[tuple[int, str], nn.Module] = {}
     for i, tap in enumerate(taps):
-        keep(tap.entrance, i, "x", entering=True)
+        inputs[i, "x"] = tap.entrance
         if tap.layer is None:
-            end(tap.exit, i)
+            outputs[i, "end"] = tap.exit
             continue
-        keep(tap.exit, i, "y", entering=False)
+        outputs[i, "y"] = tap.exit
         if tap.layer.layout is not OWN:
-            keep(part(tap.layer.module, tap.layer.layout.first), i, "z", entering=False)
-            keep(part(tap.layer.module, tap.layer.layout.last), i, "h", entering=True)
-        end(tap.layer.module, i)
-    try:
+            outputs[i, "z"] = part(tap.layer.module, tap.layer.layout.first)
+            inputs[i, "h"] = part(tap.layer.module, tap.layer.layout.last)
+        outputs[i, "end"] = tap.layer.module
+
+    def hear(key: tuple[int, str], value: Any) -> None:
+        i, name = key
+        if name == "end":
+            listen(i, flow_of(taps[i], values[i], value))
+            values[i].clear()
+        elif name in values[i]:
+            raise not_called_once(taps[i].name)
+        else:
+            values[i][name] = as_rows(value)
+
+    with captured(inputs, outputs, hear):
         yield
-    finally:
-        for hook in hooks:
-            hook.remove()
+
+
+def flow_of(tap: Tap, values: Mapping[str, Tensor], result: Any) -> Flow:
+    """The rows of a tap whose module, or the layer around it, has given its result."""
+    if "x" not in values:
+        raise GatelabError(f"{tap.name} is called without a tensor in first place; give another module")
+    x, after = values["x"], as_rows(result)
+    if len(after) != len(x):
+        raise GatelabError(
+            f"{tap.name} makes {len(after)} rows of {len(x)}; give modules=[...] that map every row by itself or with"
+            " others, one to one"
+        )
+    if tap.block is None or tap.layer is None:
+        return Flow(x, after)
+    if tap.layer.layout is OWN:
+        values = {**values, "z": tap.block.before(x), "h": tap.block.hidden(x)}
+    if tap.layer.layout.post_norm:
+        after = x + values["y"]  # what comes out of the layer has passed its norm
+    return Flow(x, values["y"], values["z"], values["h"], after)
 
 
 def without_head(model: nn.Module) -> nn.Module:
     """The model without what makes logits of its stream, where it can be called so."""
     return getattr(model, "base_model", model)
-
-
-def quantile_of_top(values: Tensor, count: int, share: float) -> float:
-    """The nearest-rank quantile of `count` numbers, `share` of which lie above it, by their largest ones.
-
-    >>> quantile_of_top(torch.tensor([9.0, 8.0, 7.0]), 100, 0.02)
-    8.0
-    """
-    rank = max(1, math.ceil(share * count))
-    return float(values.sort(descending=True).values[rank - 1])
 
 
 class Moments:
@@ -273,7 +216,7 @@ class Moments:
             "effective width": float(energy.sum() ** 2 / energy.square().sum().clamp_min(1e-300)),
             "rank hidden": self.effective_rank("h"),
             "largest": float(self.largest[0]) / root,
-            "tail": quantile_of_top(self.largest, self.count * block.width, TAIL) / root,
+            "tail": float(self.largest[max(1, math.ceil(TAIL * self.count * block.width)) - 1]) / root,
             "alignment": alignment(block),
             "stream share": self.stream_share / self.count,
         }

@@ -1,7 +1,13 @@
-"""What is fitted again once neurons are gone: the last map alone, or the gates, the factors and the last map together.
+"""Blocks with fewer neurons, or of another unit: which neurons stay, and what is fitted again once others are gone.
 
-    last_map    min over D of  E|t - D h|^2 + ridge |D - D_0|^2        a Gram matrix and one solve, in float64
-    joint       the same over the gates and the factors too            Adam, then D eliminated once more
+    magnitude       |G_i| |U_i| |D_i|: weights alone
+    wanda           rms(h_i) |D_i|: how much a neuron carries on the calibration rows (Wanda, by whole neurons)
+    flap            var(h_i) |D_i|^2: what it carries less its mean, which a bias can take over (FLAP)
+    surgeon         min over D' of |D h - D' h|^2, neuron after neuron: the exact cost once D is refitted (ZipLM)
+
+    last_map        min over D of  E|t - D h|^2 + ridge |D - D_0|^2        a Gram matrix and one solve, in float64
+    joint_refit     the same over the gates and the factors too            Adam, then D eliminated once more
+    smaller_block   the block of a layer by a method, from rows of its inputs and of what it should give there
 
 Few rows are easily fitted too well: a model's hidden values are sparse, and what replaces a lost neuron on some
 thousand tokens need not do so on others. So everything pulls towards the weights that there were, and how strongly is
@@ -15,15 +21,108 @@ import math
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 
-from gatelab.anatomy.orders import CHUNK, HiddenSums, damped, moments
+from gatelab.anatomy.fits import BlockAdam, damped, root_mean_square
 from gatelab.errors import GatelabError
+from gatelab.feedforward import Unit
 from gatelab.models.layouts import Block, Elementwise
 
+CHUNK = 4096  # rows whose hidden values are held at once
 RIDGES = (1e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0, 3.0)
 BATCH, WARM = 256, 10  # rows of a step; steps until the rate is what it is to be
 DECAY = (0.9, 0.95)  # of the gradient's mean and of the mean of its square
+EPOCHS, RATE = 3, 0.02  # of the joint refit of a block
+DAMPING = 1e-2  # of surgeon's refit, as SparseGPT, ZipLM and FASP have it
+
+
+# ---- which neurons stay
+
+
+@dataclass(frozen=True, eq=False)
+class HiddenSums:
+    """Means over rows with the hidden values h (n,) of a block and targets t (d,), in float64."""
+
+    gram: Tensor  # of h h^T (n, n)
+    mean: Tensor  # of h (n,)
+    cross: Tensor  # of h t^T (n, d)
+    size: float  # of |t|^2
+
+    def take(self, neurons: Tensor) -> HiddenSums:
+        """Those of some neurons alone."""
+        gram = self.gram[neurons][:, neurons]
+        return HiddenSums(gram, self.mean[neurons], self.cross[neurons], self.size)
+
+    def error(self, D: Tensor) -> float:
+        """The mean of |t - D h|^2."""
+        D = D.to(self.gram)
+        return float(self.size - 2 * (D.T * self.cross).sum() + ((D @ self.gram) * D).sum())
+
+
+def magnitude(block: Block, sums: HiddenSums) -> Tensor:
+    """The product of the lengths of a neuron's weights; the rows do not matter."""
+    return math.prod((U.norm(dim=1) for U, _ in block.factors), start=block.W1.norm(dim=1) * block.W2.norm(dim=0))
+
+
+def wanda(block: Block, sums: HiddenSums) -> Tensor:
+    """How much a neuron carries: the root mean square of its value times the length of its column in the last map."""
+    return sums.gram.diagonal().sqrt() * block.W2.double().norm(dim=0)
+
+
+def flap(block: Block, sums: HiddenSums) -> Tensor:
+    """How much it carries beside its mean."""
+    variance = (sums.gram.diagonal() - sums.mean.square()).clamp(min=0)
+    return variance * block.W2.double().square().sum(0)
+
+
+SCORES = {"magnitude": magnitude, "wanda": wanda, "flap": flap}
+METHODS = ("ours", *SCORES, "surgeon")
+
+
+def neurons_that_stay(method: str, block: Block, sums: HiddenSums, width: int) -> Tensor:
+    """So many neurons in ascending order: by the largest scores of a method, or those that surgeon leaves."""
+    if method == "surgeon":
+        return surgeon(block, sums, width)
+    return SCORES[method](block, sums).argsort(descending=True, stable=True)[:width].sort().values
+
+
+def surgeon(block: Block, sums: HiddenSums, width: int, ridge: float = 1e-3) -> Tensor:
+    """Neurons go one after another, the one whose loss costs least once the last map of the others is refitted.
+
+    With A = E[h h^T] + ridge and D at its best for all neurons, neuron i costs |D_i|^2 / (A^-1)_ii exactly; a rank-one
+    change of D and of A^-1 accounts for its loss.
+    """
+    stays = torch.ones(block.width, dtype=torch.bool)
+    neurons, _ = surgeon_costs(block, sums, block.width - width, ridge)
+    stays[neurons] = False
+    return stays.nonzero()[:, 0].to(sums.gram.device)
+
+
+def surgeon_costs(block: Block, sums: HiddenSums, count: int, ridge: float = 1e-3) -> tuple[list[int], list[float]]:
+    """Which neurons go, one after another, and what each costs beside those before it, in the mean of |t - D h|^2."""
+    A = damped(sums.gram, ridge)
+    inverse = torch.cholesky_inverse(torch.linalg.cholesky(A))
+    start = block.W2.to(A)
+    D = start + torch.linalg.solve(A, sums.cross - sums.gram @ start.T).T
+    gone = torch.zeros(len(inverse), dtype=torch.bool, device=inverse.device)
+    order: list[int] = []
+    costs: list[Tensor] = []
+    for _ in range(count):
+        cost = (D.square().sum(0) / inverse.diagonal()).masked_fill(gone, torch.inf)
+        i = int(cost.argmin())
+        order.append(i)
+        costs.append(cost[i])
+        gone[i] = True
+        column = inverse[:, i] / inverse[i, i]
+        row = inverse[i].clone()
+        D.addr_(D[:, i].clone(), column, alpha=-1)
+        inverse.addr_(column, row, alpha=-1)
+        inverse[i, i], D[:, i] = 1.0, 0.0  # out of the way of the divisions
+    return order, [float(cost) for cost in costs]
+
+
+# ---- weights that are fitted again
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +143,19 @@ class BlockTargets:
         """The mean of |t|^2; of a block that gives nothing 1, so that an error of 0 is no share of nothing."""
         return float(self.targets.double().square().sum() / len(self.targets)) or 1.0
 
+    def moments(self, block: Block) -> HiddenSums:
+        """One pass over the rows for what last maps and orders of neurons need."""
+        n, d, count = block.width, self.targets.shape[1], len(self.inputs)
+        gram, mean, cross = (self.inputs.new_zeros(shape, dtype=torch.float64) for shape in ((n, n), (n,), (n, d)))
+        size = 0.0
+        for x, t in zip(self.inputs.split(CHUNK), self.targets.split(CHUNK), strict=True):
+            h = block.hidden(x)
+            gram += h.T @ h
+            mean += h.sum(0, dtype=torch.float64)
+            cross += h.T @ t
+            size += float(t.double().square().sum())
+        return HiddenSums(gram / count, mean / count, cross / count, size / count)
+
 
 def last_map(block: Block, sums: HiddenSums, ridge: float) -> Tensor:
     """The last map at its best for the neurons as they are.
@@ -56,51 +168,99 @@ def last_map(block: Block, sums: HiddenSums, ridge: float) -> Tensor:
     return (start + change.T).to(block.W2)
 
 
-def last_map_by_held_out(block: Block, sums: HiddenSums, held_out: HiddenSums) -> tuple[Tensor, float]:
-    """The last map with the ridge that does best on other rows, or as it is where none does better.
-
-    The second value is the ridge, infinity where D stays as it is.
-    """
-    candidates = [(last_map(block, sums, ridge), ridge) for ridge in RIDGES]
-    return min([*candidates, (block.W2, math.inf)], key=lambda pair: held_out.error(pair[0]))
+def last_map_by_held_out(block: Block, sums: HiddenSums, held_out: HiddenSums) -> Tensor:
+    """The last map with the ridge that does best on other rows, or as it is where none does better."""
+    return min([*(last_map(block, sums, ridge) for ridge in RIDGES), block.W2], key=held_out.error)
 
 
-def joint(
-    block: Block, fitted: BlockTargets, held_out: BlockTargets, *, epochs: int, rate: float, seed: int = 0
-) -> Block:
+def joint_refit(
+    block: Block, fitted: BlockTargets, held_out: BlockTargets, *, epochs: int = EPOCHS, rate: float = RATE,
+    seed: int = 0,
+) -> Block:  # fmt: skip
     """Gates, factors and the last map together: Adam in the weights, and D at its best for the others in the end.
 
     Held-out rows decide when it ends, `epochs` at most, how far D follows, and whether the given block is better. The
-    rate is the change of a weight in a step, as a share of the root mean square of its matrix; the seed is of the order
-    of the rows.
+    rate is the change of a weight in a step, as a share of the root mean square of its matrix and biases; biases that
+    are zero in the whole map stay so. The seed is of the order of the rows.
     """
     best, least = block, held_out.error(block)
     generator = torch.Generator().manual_seed(seed)
-    maps = [W.clone() for W in weights(block)]
-    rates = [rate * float(W.square().mean().sqrt()) for W in maps]
-    first, second = [torch.zeros_like(W) for W in maps], [torch.zeros_like(W) for W in maps]
-    size = min(BATCH, len(fitted.inputs))
-    batches = len(fitted.inputs) // size
-    step, total = 0, epochs * batches
+    affine = [(block.W1, block.b1), *block.factors]
+    scales = [root_mean_square(torch.cat([W, b[:, None]], 1)) for W, b in affine]
+    bias_scales = [scale if bool(b.any()) else None for scale, (_, b) in zip(scales, affine, strict=True)]
+    without_bias = replace(block, b2=torch.zeros_like(block.b2))
+    adam = BlockAdam(without_bias, [*scales, root_mean_square(block.W2), *bias_scales, None], DECAY, 1e-12)
+    size, count = root_mean_square(fitted.targets), len(fitted.inputs)
+    batch = min(BATCH, count)
+    steps, step = epochs * (count // batch), 0
     for _ in range(epochs):
-        order = torch.randperm(len(fitted.inputs), generator=generator).to(fitted.inputs.device)
-        for chosen in order[: batches * size].split(size):
-            gradients = gradient(with_weights(block, maps), fitted.inputs[chosen], fitted.targets[chosen])
+        order = torch.randperm(count, generator=generator).to(fitted.inputs.device)
+        for chosen in order[: count // batch * batch].split(batch):
             step += 1
-            share = min(1.0, step / WARM) * (1 - 0.95 * step / total)
-            corrections = [1 - decay**step for decay in DECAY]
-            for W, g, m, v, speed in zip(maps, gradients, first, second, rates, strict=True):
-                m.lerp_(g, 1 - DECAY[0])
-                v.lerp_(g.square(), 1 - DECAY[1])
-                scale = (v / corrections[1]).sqrt_().add_(1e-12)
-                W.sub_(m / scale, alpha=speed * share / corrections[0])
-        current = with_weights(block, maps)
+            share = min(1.0, step / WARM) * (1 - 0.95 * step / steps)
+            adam.step(fitted.inputs[chosen], fitted.targets[chosen], size, rate * share)
+        current = replace(adam.result(), b2=block.b2)
         error = held_out.error(current)
         if error < least:
-            best, least = current_copy(current), error
-    sums, others = (moments(best, rows.inputs, rows.targets) for rows in (fitted, held_out))
-    D, _ = last_map_by_held_out(best, sums, others)
-    return replace(best, W2=D)
+            best, least = current, error
+    return replace(best, W2=last_map_by_held_out(best, fitted.moments(best), held_out.moments(best)))
+
+
+# ---- smaller blocks
+
+
+def smaller_block(
+    block: Block, fitted: BlockTargets, others: BlockTargets, width: int, method: str
+) -> tuple[Block, float]:
+    """A block with fewer neurons, and the share of its output that is lost where they only are left out.
+
+    magnitude and wanda: the others stay as they are. flap: a bias takes over the means of those that go. surgeon: the
+    order of ZipLM and the last map refitted, as in FASP: our combination. ours: see `our_block`.
+    """
+    if method == "ours":
+        return our_block(block, fitted, others, width)
+    sums = fitted.moments(block)
+    chosen = neurons_that_stay(method, block, sums, width)
+    small = narrowed(block, chosen)
+    dropped = others.error(small) / others.size()
+    if method == "surgeon":
+        small = replace(small, W2=last_map(small, sums.take(chosen), DAMPING))
+    if method == "flap":
+        gone = torch.ones(block.width, dtype=torch.bool, device=chosen.device)
+        gone[chosen] = False
+        small = replace(small, b2=block.b2 + (block.W2[:, gone].double() @ sums.mean[gone]).to(block.b2))
+    return small, dropped
+
+
+def our_block(block: Block, fitted: BlockTargets, others: BlockTargets, width: int) -> tuple[Block, float]:
+    """Neurons by the exact cost after refitting, then all weights together, decided on held-out windows.
+
+    The exact cost is that on the rows at hand, which few rows make too good to be true; so the order by what neurons
+    carry is tried as well, and held-out windows say which is better once the last map is refitted.
+    """
+    sums, decisive = fitted.moments(block), others.moments(block)
+    candidates: list[tuple[float, Block, float]] = []
+    for order in ("surgeon", "wanda"):
+        chosen = neurons_that_stay(order, block, sums, width)
+        small, its_decisive = narrowed(block, chosen), decisive.take(chosen)
+        D = last_map_by_held_out(small, sums.take(chosen), its_decisive)
+        candidates.append((its_decisive.error(D), replace(small, W2=D), its_decisive.error(small.W2)))
+    _, start, dropped = min(candidates, key=lambda candidate: candidate[0])
+    return joint_refit(start, fitted, others), dropped / others.size()
+
+
+def other_block(block: Block, fitted: BlockTargets, others: BlockTargets, width: int, unit: Unit) -> Block:
+    """A block of another unit that does what the old one does, as well as it can."""
+    order = wanda(block, fitted.moments(block)).argsort(descending=True)
+    start = another_unit(block, unit.gate, unit.factors, width, order)
+    D = last_map_by_held_out(start, fitted.moments(start), others.moments(start))
+    return joint_refit(replace(start, W2=D), fitted, others)
+
+
+def narrowed(block: Block, neurons: Tensor) -> Block:
+    """The block with these neurons alone, their weights as they are."""
+    factors = tuple((U[neurons], u[neurons]) for U, u in block.factors)
+    return replace(block, W1=block.W1[neurons], b1=block.b1[neurons], W2=block.W2[:, neurons], factors=factors)
 
 
 def another_unit(block: Block, gate: Elementwise, factors: int, width: int, neurons: Tensor) -> Block:
@@ -133,50 +293,17 @@ def another_unit(block: Block, gate: Elementwise, factors: int, width: int, neur
     )  # fmt: skip
 
 
-def weights(block: Block) -> list[Tensor]:
-    """Gate with bias, factors with theirs, last map; biases are further columns where the block has any."""
-    affine = [(block.W1, block.b1), *block.factors]
-    return [torch.cat([W, b[:, None]], 1) for W, b in affine] + [block.W2]
+class BlockModule(nn.Module):
+    """A block as a module: D [act(Gx + g) * (Ux + u) * ...] + d, its weights free to move."""
 
+    def __init__(self, block: Block) -> None:
+        super().__init__()
+        affine = ((block.W1, block.b1), *block.factors, (block.W2, block.b2))
+        self.weights = nn.ParameterList(nn.Parameter(W.clone()) for W, _ in affine)
+        self.biases = nn.ParameterList(nn.Parameter(b.clone()) for _, b in affine)
+        self.activation = block.activation
 
-def with_weights(block: Block, maps: list[Tensor]) -> Block:
-    """The block with other weights, as `weights` lists them."""
-    (W1, b1), *factors = [(W[:, :-1], W[:, -1]) for W in maps[:-1]]
-    return replace(block, W1=W1, b1=b1, factors=tuple(factors), W2=maps[-1])
-
-
-def current_copy(block: Block) -> Block:
-    """A block whose weights nobody changes."""
-    return with_weights(block, [W.clone() for W in weights(block)])
-
-
-def gradient(block: Block, x: Tensor, t: Tensor) -> list[Tensor]:
-    """The gradient of half the mean of |t - D h(x)|^2 by every map, as `weights` lists them, in closed form.
-
-    Biases that are zero in the whole map stay so: their column gets no gradient.
-    """
-    affine = [(block.W1, block.b1), *block.factors]
-    z = [torch.nn.functional.linear(x, W, b) for W, b in affine]
-    value, slope = value_and_slope(block.activation, z[0])
-    factors = math.prod(z[1:], start=torch.ones_like(value))
-    hidden = value * factors
-    residual = (hidden @ block.W2.T - t) / len(x)
-    back = residual @ block.W2
-    partials = [slope * factors]
-    for l in range(1, len(z)):
-        partials.append(math.prod((z[j] for j in range(1, len(z)) if j != l), start=value))
-    gradients = []
-    for (_, bias), partial in zip(affine, partials, strict=True):
-        delta = back * partial
-        column = delta.sum(0) if bool(bias.any()) else torch.zeros_like(bias)
-        gradients.append(torch.cat([delta.T @ x, column[:, None]], 1))
-    return [*gradients, residual.T @ hidden]
-
-
-def value_and_slope(activation: Elementwise, z: Tensor) -> tuple[Tensor, Tensor]:
-    """An activation and its derivative, entry by entry."""
-    with torch.enable_grad():
-        point = z.detach().requires_grad_()
-        value = activation(point)
-        (slope,) = torch.autograd.grad(value.sum(), point)
-    return value.detach(), slope
+    def forward(self, x: Tensor) -> Tensor:
+        values = [functional.linear(x, W, b) for W, b in zip(self.weights[:-1], self.biases[:-1], strict=True)]
+        hidden = math.prod(values[1:], start=self.activation(values[0]))
+        return functional.linear(hidden, self.weights[-1], self.biases[-1])

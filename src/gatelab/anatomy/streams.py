@@ -12,7 +12,8 @@ called again once the block has changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -22,8 +23,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gatelab.anatomy.flows import not_called_once
-from gatelab.anatomy.texts import logits_of
+from gatelab.anatomy.texts import logits_of, without_cache
 from gatelab.errors import GatelabError
+from gatelab.models.hooks import captured, changed_output, first_tensor, replaced
 from gatelab.models.layouts import Layer, layers_of
 
 TOKENS = 4096  # that go through a layer at once
@@ -40,17 +42,11 @@ class Reached(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Passage:
-    """What some windows are in one layer, as rows (N, d).
-
-    Attributes:
-        inputs: the inputs of the block.
-        outputs: its outputs, as the layer is now.
-        residual: what the outputs are added to; zeros where they are not added as they are.
-    """
+    """What some windows are in one layer: inputs and outputs of its block as rows (N, d)."""
 
     inputs: Tensor
     outputs: Tensor
-    residual: Tensor
+    residual: Tensor  # what the outputs are added to; zeros where they are not added as they are
 
 
 class Stream:
@@ -96,52 +92,35 @@ class Stream:
         """What a layer makes of the states of a batch."""
         arguments, options = self.calls[len(states)][layer.name]
         device = next(layer.module.parameters()).device
-        return first_of(layer.module(states.to(device), *arguments, **options))
+        return first_tensor(layer.module(states.to(device), *arguments, **options))
 
     def adds_output(self, layer: Layer) -> bool:
         """Whether a layer adds its block's output as it is: half of it gone is half of it missing in the end.
 
         It is not so where a norm follows the block, as in Gemma 2 and OLMo 2, or a factor, as in Granite.
         """
-        outputs: list[Tensor] = []
-
-        def halve(_: nn.Module, __: Any, result: Any) -> Tensor:
-            outputs.append(first_of(result).clone())
-            return outputs[0] / 2
-
         states = self.states[: self.size]
         after = self.call(layer, states)
-        hook = layer.exit.register_forward_hook(halve)
-        try:
+        with (
+            replaced({layer.exit: changed_output(layer.exit, lambda y: y / 2)}),
+            captured(outputs={"half": layer.exit}) as values,
+        ):
             changed = self.call(layer, states)
-        finally:
-            hook.remove()
-        if len(outputs) != 1:
+        if len(values["half"]) != 1:
             raise not_called_once(layer.name)
-        gap = (after - changed - outputs[0].view_as(after) / 2).norm()
-        return bool(gap <= 1e-3 * outputs[0].norm() + 4 * torch.finfo(after.dtype).eps * after.norm())
+        half = values["half"][0].view_as(after)
+        gap = (after - changed - half).norm()
+        return bool(gap <= 2e-3 * half.norm() + 4 * torch.finfo(after.dtype).eps * after.norm())
 
     def through(self, layer: Layer) -> Iterator[Passage]:
         """Inputs, outputs and residuals of the block of a layer, a batch of windows after the other."""
         self.passages = []
         for _, states in self.batches():
-            notes: dict[str, Tensor] = {}
-
-            def enter(_: nn.Module, arguments: tuple[Any, ...], notes: dict[str, Tensor] = notes) -> None:
-                if notes:
-                    raise not_called_once(layer.name)
-                notes["inputs"] = arguments[0].clone()
-
-            def leave(_: nn.Module, __: Any, result: Any, notes: dict[str, Tensor] = notes) -> None:
-                notes["outputs"] = first_of(result).clone()  # Falcon adds to it in place
-
-            hooks = (layer.entrance.register_forward_pre_hook(enter), layer.exit.register_forward_hook(leave))
-            try:
+            with captured({"x": layer.entrance}, {"y": layer.exit}) as values:
                 after = self.call(layer, states)
-            finally:
-                for hook in hooks:
-                    hook.remove()
-            inputs, outputs = (notes[name].reshape(-1, notes[name].shape[-1]) for name in ("inputs", "outputs"))
+            if any(len(calls) != 1 for calls in values.values()):
+                raise not_called_once(layer.name)
+            inputs, outputs = (values[name][0].flatten(0, -2) for name in ("x", "y"))
             residual = torch.zeros_like(outputs)
             if self.adds:
                 residual = after.reshape(outputs.shape) - outputs
@@ -159,7 +138,7 @@ class Stream:
                 self.states[place] = self.call(layer, states).cpu()
             return
         for (place, states), passage in zip(self.batches(), passages, strict=True):
-            after = passage.residual + first_of(layer.entrance(passage.inputs))
+            after = passage.residual + first_tensor(layer.entrance(passage.inputs))
             self.states[place] = after.reshape(states.shape).cpu()
 
 
@@ -168,42 +147,30 @@ def entry(model: Any, layers: Sequence[Layer], batch: Tensor) -> tuple[Tensor, d
     states: list[Tensor] = []
     calls: dict[str, Call] = {}
 
-    def enter(_: nn.Module, arguments: tuple[Any, ...], options: dict[str, Any], name: str) -> None:
+    def enter(layer: Layer, forward: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         named = dict(options)
         hidden = arguments[0] if arguments else named.pop("hidden_states")
         if not states:
             states.append(hidden)
-        calls[name] = arguments[1:], named
+        calls[layer.name] = arguments[1:], named
         if len(calls) == len(layers):
             raise Reached
+        return forward(*arguments, **options)
 
-    hooks = [
-        layer.module.register_forward_pre_hook(partial(enter, name=layer.name), with_kwargs=True) for layer in layers
-    ]
-    config = getattr(model, "config", None)
-    cached = getattr(config, "use_cache", None)
-    if cached is not None:
-        config.use_cache = False  # type: ignore[union-attr]
-    try:
+    stops = {layer.module: partial(enter, layer, layer.module.forward) for layer in layers}
+    with without_cache(model), replaced(stops), suppress(Reached):
         model(batch)
-    except Reached:
-        pass
-    finally:
-        for hook in hooks:
-            hook.remove()
-        if cached is not None:
-            config.use_cache = cached  # type: ignore[union-attr]
     missing = [layer.name for layer in layers if layer.name not in calls]
     if missing:
         raise GatelabError(f"{type(model).__name__} does not call {missing[0]} on these rows; give text for it")
     return states[0], calls
 
 
-def first_of(result: Any) -> Tensor:
-    """The states among what a layer gives back."""
-    if isinstance(result, tuple | list):
-        return result[0]
-    return result
+def last_states(model: Any, rows: Tensor) -> Tensor:
+    """What the last layer gives, (windows, places, d)."""
+    with captured(outputs={"last": layers_of(model)[-1].module}) as values:
+        model(rows.to(next(model.parameters()).device))
+    return values["last"][-1].float()
 
 
 @torch.no_grad()
@@ -221,13 +188,7 @@ def check_order(model: nn.Module, window: Tensor) -> None:
             )
         stream.passages = []  # so that the whole layer is called
         stream.advance(layer)
-    last: list[Tensor] = []
-    hook = layers[-1].module.register_forward_hook(lambda _, __, result: last.append(first_of(result)))
-    try:
-        model(window.to(next(model.parameters()).device))
-    finally:
-        hook.remove()
-    expected = last[0].cpu()
+    expected = last_states(model, window).cpu()
     gap = float((stream.states - expected).norm() / expected.norm())
     if not gap < TELLING:
         raise GatelabError(
@@ -249,20 +210,17 @@ def felt_directions(model: Any, rows: Tensor, seed: int = 0) -> list[Tensor]:
     for batch in rows.split(max(1, FELT // rows.shape[1])):
         probes: dict[int, Tensor] = {}
 
-        def leave(_: nn.Module, __: Any, result: Tensor, i: int, probes: dict[int, Tensor] = probes) -> Tensor:
-            probes[i] = torch.zeros_like(result, requires_grad=True)
-            return result + probes[i]
+        def add_probe(y: Tensor, i: int, probes: dict[int, Tensor] = probes) -> Tensor:
+            probes[i] = torch.zeros_like(y, requires_grad=True)
+            return y + probes[i]
 
-        hooks = [layer.exit.register_forward_hook(partial(leave, i=i)) for i, layer in enumerate(layers)]
-        try:
-            with torch.enable_grad():
-                logits = logits_of(model(batch.to(device)), model).float().flatten(0, 1)
-                drawn = torch.multinomial(logits.detach().softmax(-1), 1, generator=generator)[:, 0]
-                loss = functional.cross_entropy(logits, drawn, reduction="sum")
-                gradients = torch.autograd.grad(loss, [probes[i] for i in range(len(layers))])
-        finally:
-            for hook in hooks:
-                hook.remove()
+        exits = [layer.exit for layer in layers]
+        probed = {exit: changed_output(exit, partial(add_probe, i=i)) for i, exit in enumerate(exits)}
+        with replaced(probed), torch.enable_grad():
+            logits = logits_of(model(batch.to(device)), model).float().flatten(0, 1)
+            drawn = torch.multinomial(logits.detach().softmax(-1), 1, generator=generator)[:, 0]
+            loss = functional.cross_entropy(logits, drawn, reduction="sum")
+            gradients = torch.autograd.grad(loss, [probes[i] for i in range(len(layers))])
         for i, g in enumerate(gradients):
             flat = g.reshape(-1, g.shape[-1])
             sums[i] = sums.get(i, 0) + (flat.T @ flat).double()

@@ -19,7 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gatelab.data.text import TEXTS, decoded, empty, text_content, text_file, text_parts
+from gatelab.data.text import TEXTS, decoded, empty, text_content, text_file
+from gatelab.data.tokens import text_parts
 from gatelab.display import ProgressLike, reporting
 from gatelab.errors import GatelabError, whole_number
 from gatelab.memory import most_that_fits
@@ -267,36 +268,45 @@ def evaluating(model: nn.Module) -> Iterator[None]:
             module.training = training
 
 
-def log_perplexity(model: nn.Module, rows: Tensor, *, progress: ProgressLike = False) -> float:
+@contextmanager
+def without_cache(model: nn.Module) -> Iterator[None]:
+    """The model without a cache of keys and values, where its configuration has one; afterwards as it was."""
+    config: Any = getattr(model, "config", None)
+    cached = getattr(config, "use_cache", None)
+    if cached is None:
+        yield
+        return
+    config.use_cache = False
+    try:
+        yield
+    finally:
+        config.use_cache = cached
+
+
+def log_perplexity(model: nn.Module, rows: Tensor) -> float:
     """The mean loss of the next token in nats: the logarithm of the perplexity.
 
     Args:
         model: a model that gives logits, of Transformers or gatelab's own.
         rows: (windows, length) tokens; the first token of a window is not predicted.
-        progress: what to show, see `gatelab.display`.
 
     Returns:
         Nats a token.
     """
-    return float(token_losses(model, rows, progress=progress).double().mean())
+    return float(token_losses(model, rows).double().mean())
 
 
 @torch.no_grad()
-def token_losses(model: nn.Module, rows: Tensor, *, progress: ProgressLike = False) -> Tensor:
+def token_losses(model: nn.Module, rows: Tensor) -> Tensor:
     """The loss of each token but the first of a window in nats, (windows, length - 1), on the CPU."""
     check_tokens(model, rows)
-    place = next(model.parameters())
+    device = next(model.parameters()).device
     vocabulary = getattr(getattr(model, "config", None), "vocab_size", None) or 2**16
-    losses, start, size = [], 0, max(1, LOGITS // (4 * rows.shape[1] * vocabulary))
-    with reporting(progress, "perplexity") as report:
-        while start < len(rows):
-            batch = rows[start : start + size].to(place.device)
-            logits = logits_of(model(batch), model)
-            flat = logits[:, :-1].reshape(-1, logits.shape[-1]).float()
-            losses.append(functional.cross_entropy(flat, batch[:, 1:].reshape(-1), reduction="none").cpu())
-            start += len(batch)
-            if report:
-                report(start, len(rows))
+    losses = []
+    for batch in rows.split(max(1, LOGITS // (4 * rows.shape[1] * vocabulary))):
+        batch = batch.to(device)
+        logits = logits_of(model(batch), model)[:, :-1].flatten(0, 1).float()
+        losses.append(functional.cross_entropy(logits, batch[:, 1:].flatten(), reduction="none").cpu())
     return torch.cat(losses).view(len(rows), -1)
 
 

@@ -24,7 +24,8 @@ PATIENCE = 1.2  # seconds for the main thread to end in good order
 LAST = 0.3  # seconds for the line that says what is complete, where the main thread does not end
 
 _pressed = threading.Event()
-_line = threading.Lock()  # whoever has it has written the one line
+_line = threading.Lock()  # held while the one line is written
+_said = threading.Event()
 _timers: list[threading.Timer] = []
 _pipe: list[int] = []
 _complete: list[Callable[[], str | None]] = []
@@ -94,8 +95,14 @@ def _later(seconds: float, call: Callable[[], None]) -> None:
 
 
 def _end_now() -> None:
-    _later(LAST, end)
+    _later(LAST, _end_unasked)
     say(_to_terminal)
+    end()
+
+
+def _end_unasked() -> None:
+    """A store that others hold, or a full machine, can take too long to say what it keeps."""
+    _say_once("gatelab: interrupted; what was stored before is kept\n", _to_terminal)
     end()
 
 
@@ -116,8 +123,7 @@ def begin() -> None:
     """Forget what an earlier command of this process has written."""
     _complete.clear()
     _outputs.clear()
-    if _line.locked():
-        _line.release()
+    _said.clear()
 
 
 @contextmanager
@@ -158,9 +164,18 @@ def left() -> str:
 
 def say(write: Callable[[str], object]) -> None:
     """The one line, once, whichever thread comes first."""
-    line = f"gatelab: interrupted; {left()}\n"
-    if _line.acquire(blocking=False):
-        write(line)
+    _say_once(f"gatelab: interrupted; {left()}\n", write)
+
+
+def _say_once(line: str, write: Callable[[str], object]) -> None:
+    # No wait without an end: the other thread's write may never return, where nobody reads.
+    if _line.acquire(timeout=LAST):
+        try:
+            if not _said.is_set():
+                write(line)
+                _said.set()
+        finally:
+            _line.release()
 
 
 def end() -> None:

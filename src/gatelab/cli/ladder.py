@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
 from gatelab.cli import interrupts, output, reading
 from gatelab.cli.options import Json, complete_unit, grouped, unit_option
 from gatelab.cli.output import check_file
 from gatelab.errors import GatelabError, unknown_name
-from gatelab.feedforward.catalogue import CATALOGUE
+from gatelab.feedforward.named import CATALOGUE
 from gatelab.files import PICTURES, write_whole
 
 if TYPE_CHECKING:
     from gatelab.scaling_laws import LadderLaws
-    from gatelab.train import Ladder, LadderPoint
+    from gatelab.train import Ladder
 
+Frame = Any  # a table whose columns may be used without saying what they hold
 LADDER = """Examples: gatelab ladder --quick
 
-gatelab ladder gelu relu2 swiglu --text novel.txt --sizes 0.4M,1.3M,3.2M --store rungs.db --plot ladder.png
+gatelab ladder gelu relu2 swiglu --text novel.txt --sizes 0.4M,1.3M,3.2M --store runs.db --plot ladder.png
 
-gatelab ladder --text enwik8 --repeats 1,20 --store rungs.db --dry-run
+gatelab ladder --text enwik8 --repeats 1,20 --store runs.db --dry-run
 
 gatelab ladder --record results/ladder/enwik8.json --plot ladder.png"""
 
@@ -54,7 +54,7 @@ class LadderOptions:
 
     def keywords(self, names: Sequence[str]) -> dict[str, Any]:
         """The arguments of `ladder` but those of the sweep."""
-        from gatelab.train.ladders import LADDER_SIZES, QUICK, UNITS, quick_text
+        from gatelab.train.ladder_plans import LADDER_SIZES, QUICK, UNITS, quick_text
 
         values: dict[str, Any] = {"units": UNITS, "data": "enwik8", "sizes": LADDER_SIZES}
         if self.quick:
@@ -68,7 +68,7 @@ class LadderOptions:
 
     def rates(self, units: Sequence[Any]) -> dict[str, float] | None:
         """The learning rate of every unit, or None where they are to be tuned."""
-        from gatelab.train.ladders import rates_by_name
+        from gatelab.train.ladder_plans import rates_by_name
 
         if self.lr is None:
             return None
@@ -76,12 +76,12 @@ class LadderOptions:
 
 
 @dataclass(frozen=True)
-class RungOptions:
-    """Who trains the rungs, and where they are kept."""
+class RunOptions:
+    """Who trains, and where what was trained is kept."""
 
-    store: Annotated[Path | None, typer.Option(help="Keep every rung here; the same command goes on.")] = None
+    store: Annotated[Path | None, typer.Option(help="Keep every run here; the same command goes on.")] = None
     backend: Annotated[str, typer.Option(help="serial, processes or ray.")] = "serial"
-    jobs: Annotated[int | None, typer.Option(min=1, help="Rungs at once.", show_default="one a core")] = None
+    jobs: Annotated[int | None, typer.Option(min=1, help="Runs at once.", show_default="one a core")] = None
     device: Annotated[str | None, typer.Option(help="cpu or cuda.", show_default="cuda if there is one")] = None
     max_hours: Annotated[float | None, typer.Option(help="Begin nothing new after that.", show_default="no limit")] = (
         None
@@ -109,7 +109,7 @@ def ladder_command(
     ] = None,
     units: Annotated[list[str] | None, unit_option("gelu,relu2,reglu,geglu,swiglu,gqu")] = None,
     what: LadderOptions,
-    how: RungOptions,
+    how: RunOptions,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would take; train nothing.")] = False,
     record: Annotated[Path | None, typer.Option(metavar="FILE", help="Read what --save wrote; train nothing.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Write the figure, .png, .svg or .pdf.")] = None,
@@ -123,10 +123,11 @@ def ladder_command(
     names, word = reading.units(words, units)
     if word is not None:
         raise unknown_name("unit", word, CATALOGUE)
+    from gatelab.sweep.backends import check_hours
     from gatelab.train import Ladder, ladder
-    from gatelab.train.ladders import check_hours
 
     if record is not None:
+        refuse_training_options(names, what, how, dry_run)
         result = Ladder.read(record)
     else:
         values = what.keywords(names)
@@ -139,28 +140,27 @@ def ladder_command(
         def state() -> str | None:
             if how.store is None or not how.store.exists():
                 return None
-            return f"the rungs that ended are in {how.store}: the same command goes on from there"
+            return f"the runs that ended are in {how.store}: the same command goes on from there"
 
-        with interrupts.keeping(state), output.progress("climbing") as report:
+        with interrupts.keeping(state), output.progress("training the ladder") as report:
             result = ladder(lrs=lrs, progress=report, **values, **vars(how))
     if csv:
         write_whole(csv, result.table().to_csv(index=False).encode())
     if save:
         result.save(save)
     laws = laws_of(result)
-    ended = [p.repeats for p in result.climbs if math.isfinite(p.loss)]
-    if plot and not ended:
-        output.note(f"{plot} was not written: no climb has a loss")
+    tested: Frame = result.table()
+    ended = tested.dropna(subset=["loss"])["repeats"]
+    if plot and ended.empty:
+        output.note(f"{plot} was not written: no training has a loss")
         plot = None
     elif plot and isinstance(laws, str):
-        result.plot(plot, repeats=min(ended))
+        result.plot(plot, repeats=int(ended.min()))
     elif plot and not isinstance(laws, str):
         laws.plot(plot)
     files = output.asked_for(plot, csv, save)
     if as_json:
-        climbs = set(result.climbs)
-        points = [{**vars(p), "counts": p in climbs} for p in result.points]
-        document = {"text": result.text, "facts": dict(result.facts), "points": points}
+        document = {"text": result.text, "facts": dict(result.facts), "points": training_rows(result)}
         if isinstance(laws, str):
             document["no_law"] = laws
         else:
@@ -171,43 +171,57 @@ def ladder_command(
     output.say_written(*files)
 
 
+def refuse_training_options(names: Sequence[str], what: LadderOptions, how: RunOptions, dry_run: bool) -> None:
+    """--record trains nothing: units, and whatever says how to train, would be ignored."""
+    given = [f"the units {', '.join(names)}"] if names else []
+    for options in (what, how):
+        given += [f"--{f.name.replace('_', '-')}" for f in fields(options) if getattr(options, f.name) != f.default]
+    given += ["--dry-run"] if dry_run else []
+    if given:
+        raise GatelabError(f"--record reads what was trained and trains nothing; leave out {', '.join(given)}")
+
+
 def laws_of(ladder: Ladder) -> LadderLaws | str:
     """The laws in parameters of the first regime, or why there are none."""
-    repeats = [p.repeats for p in ladder.points if p.purpose == "climb"]
-    if not repeats:
-        return "nothing has climbed yet"
+    table: Frame = ladder.trainings
+    repeats = table[table["part"] == "test"]["repeats"]
+    if repeats.empty:
+        return "nothing was trained yet but sweeps of learning rates"
     try:
         with output.progress("laws of the ladder") as report:
-            return ladder.law(repeats=min(repeats), progress=report)
+            return ladder.law(repeats=int(repeats.min()), progress=report)
     except GatelabError as error:
         return str(error)
 
 
-def mean_loss(points: Sequence[LadderPoint]) -> float:
-    """The mean over the trainings that did not diverge; NaN where all did."""
-    return float(np.mean([p.loss for p in points if math.isfinite(p.loss)] or [math.nan]))
+def training_rows(ladder: Ladder) -> list[dict[str, Any]]:
+    """All trainings, each with whether it counts; null for what is not a number."""
+    table: Frame = ladder.trainings
+    keys = ["part", "unit", "size", "lr", "seed", "repeats", "tokens"]
+    counting: Frame = ladder.table().set_index(keys).index
+    rows = table.assign(counts=table.set_index(keys).index.isin(counting), diverged=table["diverged"].astype("Int64"))
+    return rows.astype(object).where(rows.notna(), None).to_dict("records")
 
 
 def _print_plan(values: dict[str, Any], lrs: dict[str, float] | None, as_json: bool) -> None:
-    from gatelab.train.ladders import expected_rungs, gpu_hours, planned, rung_flops
+    from gatelab.train.ladder_plans import gpu_hours, plan_ladder
 
     parts = ("units", "data", "sizes", "seeds", "repeats")
     options = {name: value for name, value in values.items() if name not in parts}
     units, data, sizes, seeds, repeats = (values[name] for name in parts)
-    climb, _ = planned(units, data, sizes, seeds, repeats, options)
-    rungs = expected_rungs(climb, lrs)
+    runs = plan_ladder(units, data, sizes, seeds, repeats, options).expected(lrs)
     facts = {
-        "rungs": len(rungs),
-        "trainings": sum(len(rung.members) for rung in rungs),
-        "flops": sum(rung_flops(rung) for rung in rungs),
-        "h200_hours": gpu_hours(rungs),
+        "runs": len(runs),
+        "trainings": sum(len(run.members) for run in runs),
+        "flops": sum(run.flops for run in runs),
+        "h200_hours": gpu_hours(runs),
     }
     if as_json:
         output.document(facts)
         return
     output.pairs(
         [
-            ("rungs", str(facts["rungs"])),
+            ("runs", str(facts["runs"])),
             ("trainings", str(facts["trainings"])),
             ("operations", f"{facts['flops']:.3g}"),
             ("hours on an H200", f"{facts['h200_hours']:.3g}"),
@@ -218,25 +232,15 @@ def _print_plan(values: dict[str, Any], lrs: dict[str, float] | None, as_json: b
 
 
 def _print_ladder(ladder: Ladder, laws: LadderLaws | str) -> None:
-    rungs: dict[tuple[int, str, str], list[LadderPoint]] = {}
-    for point in ladder.climbs:
-        rungs.setdefault((point.repeats, point.size, point.unit), []).append(point)
-    losses = {key: mean_loss(own) for key, own in rungs.items()}
-    output.table(
-        ("repeats", "size", "unit", "lr", "loss", "bits", "seeds", "diverged"),
-        [
-            [
-                *map(str, key),
-                f"{own[0].lr:.3g}",
-                output.number(losses[key], ".4f"),
-                output.number(losses[key] / np.log(2), ".4f"),
-                str(len(own)),
-                str(sum(p.diverged is not None for p in own)),
-            ]
-            for key, own in rungs.items()
-        ],
-        right=(0, 3, 4, 5, 6, 7),
-    )
+    table: Frame = ladder.table()
+    rows = []
+    for key, own in table.groupby(["repeats", "size", "unit"], sort=False):
+        loss = float(own["loss"].mean())  # of the trainings that did not diverge
+        numbers = (output.number(loss, ".4f"), output.number(loss / math.log(2), ".4f"))
+        rate, diverged = f"{own['lr'].iloc[0]:.3g}", str(int(own["diverged"].notna().sum()))
+        rows.append([*map(str, key), rate, *numbers, str(len(own)), diverged])
+    columns = ("repeats", "size", "unit", "lr", "loss", "bits", "seeds", "diverged")
+    output.table(columns, rows, right=(0, 3, 4, 5, 6, 7))
     if isinstance(laws, str):
         output.say("", f"no law: {laws}")
         return

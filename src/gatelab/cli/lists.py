@@ -17,7 +17,7 @@ GLOSSARY = "Example: gatelab glossary condition number"
 
 def units(as_json: Json = False) -> None:
     """List the units with their formulas, orders and parameters."""
-    from gatelab.feedforward.catalogue import CATALOGUE
+    from gatelab.feedforward.named import CATALOGUE
 
     rows = [
         {
@@ -59,7 +59,7 @@ def glossary(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Say what the words mean: knot, order, limit, floor, kernel, facing, gap and more."""
+    """Say what the words mean: knot, order, limit, floor, kernel, direction, gap and more."""
     from gatelab.glossary import define, definitions
 
     entries = definitions()

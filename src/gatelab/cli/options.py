@@ -78,7 +78,7 @@ def grouped(command: Command) -> Command:
 
 def complete_unit(incomplete: str) -> list[str]:
     """The units that begin so, for the shell; after a comma the next one."""
-    from gatelab.feedforward.catalogue import CATALOGUE
+    from gatelab.feedforward.named import CATALOGUE
 
     before, comma, last = incomplete.rpartition(",")
     return [f"{before}{comma}{name}" for name in CATALOGUE if name.startswith(last.lower())]
@@ -86,7 +86,7 @@ def complete_unit(incomplete: str) -> list[str]:
 
 def complete_word(incomplete: str) -> list[str]:
     """Units and problems that begin so, for the shell."""
-    from gatelab.data.catalogue import CATALOGUE
+    from gatelab.data.named import CATALOGUE
 
     return complete_unit(incomplete) + [name for name in CATALOGUE if name.startswith(incomplete.lower())]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -195,6 +196,24 @@ def interval(value: float, low: float, high: float) -> str:
     if math.isnan(value) or math.isnan(low):
         return number(value)
     return f"{value:.2f} [{low:.2f}, {high:.2f}]"
+
+
+def command_line(context: typer.Context) -> str:
+    """The command that was given, with files by their names alone; whether as JSON does not matter."""
+    words = context.command_path.split()
+    for option in context.command.params:
+        name = str(option.name)
+        source = context.get_parameter_source(name)
+        if source is None or source.name != "COMMANDLINE" or name == "as_json":
+            continue
+        value = context.params[name]
+        for one in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(one, bool):
+                words.append((option.opts if one else option.secondary_opts)[0])
+            else:
+                words += option.opts[:1] * (option.param_type_name == "option")
+                words.append(one.name if isinstance(one, Path) else str(one))
+    return shlex.join(words)
 
 
 def note(message: str) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gatelab.errors import GatelabError, unknown_name
-from gatelab.feedforward.catalogue import ALIASES, CATALOGUE, unit_name
+from gatelab.feedforward.named import ALIASES, CATALOGUE, unit_name
 
 if TYPE_CHECKING:
     from torch import nn
@@ -118,7 +118,7 @@ def one_unit(names: list[str], command: str, word: str | None = None) -> str:
 
 def some_unit(names: list[str], command: str, word: str | None = None) -> None:
     """Refuse a command without a unit that has none by default."""
-    from gatelab.data.catalogue import CATALOGUE as PROBLEMS
+    from gatelab.data.named import CATALOGUE as PROBLEMS
 
     if not names and word not in PROBLEMS and _NAME.fullmatch(word or ""):
         raise unknown_name("unit", word or "", CATALOGUE)
@@ -131,7 +131,7 @@ def _near_unit(word: str) -> bool:
     """Whether a word is a unit's name mistyped rather than a problem: a name like one, and none of a problem."""
     from difflib import get_close_matches
 
-    from gatelab.data.catalogue import CATALOGUE as PROBLEMS
+    from gatelab.data.named import CATALOGUE as PROBLEMS
 
     name = word.strip().lower()
     if name in PROBLEMS or not _NAME.fullmatch(name):

@@ -88,7 +88,7 @@ class RecordOptions:
 
 def stored_unit(name: str) -> str:
     """The name under which a unit is stored: for another name of it its own, for a unit of the user's the same."""
-    from gatelab.feedforward.catalogue import unit_name
+    from gatelab.feedforward.named import unit_name
 
     try:
         return unit_name(name)

@@ -89,7 +89,7 @@ def shrink_command(
     if out is not None:
         small.save(out)
     if as_json:
-        output.document({**small.facts(), "files": output.asked_for(out)})
+        output.document({**small.plain(), "files": output.asked_for(out)})
         return
     print_shrunk(small)
     output.say_written(out)
@@ -126,8 +126,8 @@ def print_shrunk(small: Shrunk) -> None:
         rows.append(("excess", f"{small.after - small.before:.4f} nats a token"))
     else:
         rows.append(("cosine", f"{small.after:.4f} of the mean states, on windows that nothing was fitted to"))
-    if small.course is not None:
-        course = small.course
+    if small.distillation is not None:
+        course = small.distillation
         losses = f"{course.losses[0]:.4f} -> {course.losses[course.best]:.4f} on held-out windows"
         way = f"after {course.best} of {counted(course.epochs, 'epoch')}, rate {course.rate:g}"
         rows.append(("distilled", f"{losses} {way}, own text {counted(course.own_text, 'token')}"))

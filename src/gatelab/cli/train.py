@@ -15,7 +15,7 @@ from gatelab.cli.options import Json, complete_unit, grouped, unit_option
 from gatelab.cli.output import check_file, check_folder
 from gatelab.display import duration
 from gatelab.errors import GatelabError, unknown_name
-from gatelab.feedforward.catalogue import CATALOGUE
+from gatelab.feedforward.named import CATALOGUE
 from gatelab.files import PICTURES, write_whole
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from gatelab.lazy import import_on_use
 
 if TYPE_CHECKING:
-    from gatelab.data.catalogue import problems
     from gatelab.data.definition import Problem
     from gatelab.data.expression import Expression, parse
     from gatelab.data.images import ImageData, image_data
+    from gatelab.data.named import problems
     from gatelab.data.registry import check_problem, problem
     from gatelab.data.rows import Data
     from gatelab.data.specification import ProblemSpec
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 import_on_use(
     __name__,
     {
-        "catalogue": ("problems",),
+        "named": ("problems",),
         "specification": ("ProblemSpec",),
         "rows": ("Data",),
         "expression": ("Expression", "parse"),

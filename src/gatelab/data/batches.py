@@ -24,11 +24,7 @@ ORDER, AUGMENTATION, OFFSETS = 0, 1, 2
 
 
 def stream(seed: int, *place: int) -> torch.Generator:
-    """A generator for one place of a run; equal seeds and places draw equal numbers, all others unrelated ones.
-
-    >>> torch.rand(1, generator=stream(0, 5)) == torch.rand(1, generator=stream(0, 5))
-    tensor([True])
-    """
+    """A generator for one place of a run; equal seeds and places draw equal numbers, all others unrelated ones."""
     values = [whole_number("the seed or step", value, 0) for value in (seed, *place)]
     state = np.random.SeedSequence(values).generate_state(1, np.uint64)
     return torch.Generator().manual_seed(int(state[0]))
@@ -38,9 +34,6 @@ def batch_rows(n: int, size: int, step: int, seed: int) -> Tensor:
     """Which of n rows make the batch of that step: every epoch is a new order of all rows, cut into batches.
 
     What is left over at the end of an epoch, fewer than `size`, is in other batches of the next.
-
-    >>> sorted(batch_rows(6, 3, 0, seed=0).tolist() + batch_rows(6, 3, 1, seed=0).tolist())
-    [0, 1, 2, 3, 4, 5]
     """
     size = whole_number("the batch size", size, 1, n, of="rows")
     epoch, place = divmod(step, n // size)
@@ -51,10 +44,6 @@ def consecutive_rows(n: int, size: int, step: int, seed: int) -> Tensor:
     """Which of n rows make the batch of that step, where none is left out: the orders of all epochs, one after another.
 
     A batch begins where the one before it ended, so that it may lie across epochs, or hold several where n is small.
-
-    >>> rows = torch.cat([consecutive_rows(6, 4, step, seed=0) for step in range(3)])
-    >>> sorted(rows[:6].tolist()), sorted(rows[6:].tolist())
-    ([0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 4, 5])
     """
     size = whole_number("the batch size", size, 1, of="rows")
     first = whole_number("step", step, 0) * size
@@ -76,9 +65,7 @@ Augmentation = Callable[[Tensor, Statistics, Statistics, Generator], Tensor]
 
 def normalised(images: Tensor, mean: Statistics, std: Statistics) -> Tensor:
     """Bytes, or numbers from 0 to 1, less the mean of each channel and over its deviation."""
-    values = images
-    if images.dtype == torch.uint8:
-        values = images.float() / 255
+    values = images.float() / 255 if images.dtype == torch.uint8 else images
     return (values - per_channel(mean, values)) / per_channel(std, values)
 
 
@@ -97,22 +84,17 @@ def random_crop(images: Tensor, generator: Generator, padding: int = 4) -> Tenso
 
 def random_flip(images: Tensor, generator: Generator, p: float = 0.5) -> Tensor:
     """Left and right exchanged in a share p of the images."""
-    flipped = uniform(generator, (len(images),), images.device) < p
+    flipped = uniform(generator, len(images), images.device) < p
     return torch.where(flipped[:, None, None, None], images.flip(-1), images)
 
 
-def random_erasing(
-    images: Tensor,
-    generator: Generator,
-    p: float = 0.5,
-    scale: tuple[float, float] = (0.02, 0.33),
-    ratio: tuple[float, float] = (0.3, 3.3),
-    value: float = 0.0,
-) -> Tensor:
+def random_erasing(images: Tensor, generator: Generator, p: float = 0.5, value: float = 0.0) -> Tensor:
     """A rectangle of `value` in a share p of the images: the mean colour where they are normalised."""
     n, _, height, width = images.shape
-    top, left, h, w = boxes(n, height, width, generator, scale, ratio, strict=True).to(images.device).unbind(1)
-    chosen = uniform(generator, (n,), images.device) < p
+    top, left, h, w = (
+        boxes(n, height, width, generator, (0.02, 0.33), (0.3, 3.3), strict=True).to(images.device).unbind(1)
+    )
+    chosen = uniform(generator, n, images.device) < p
     rows, columns = torch.arange(height, device=images.device), torch.arange(width, device=images.device)
     in_rows = (rows >= top[:, None]) & (rows < (top + h)[:, None])
     in_columns = (columns >= left[:, None]) & (columns < (left + w)[:, None])
@@ -120,18 +102,13 @@ def random_erasing(
     return torch.where(erased, images.new_full((), value), images)
 
 
-def resized_crop(
-    images: Tensor,
-    generator: Generator,
-    scale: tuple[float, float] = (0.08, 1.0),
-    ratio: tuple[float, float] = (3 / 4, 4 / 3),
-) -> Tensor:
+def resized_crop(images: Tensor, generator: Generator, scale: tuple[float, float] = (0.08, 1.0)) -> Tensor:
     """A rectangle of each image, stretched to the old size by bilinear interpolation.
 
     Where none of ten draws fits, the whole image stays.
     """
     n, _, height, width = images.shape
-    box = boxes(n, height, width, generator, scale, ratio, strict=False).to(images.device)
+    box = boxes(n, height, width, generator, scale, (3 / 4, 4 / 3), strict=False).to(images.device)
     top, left, h, w = box.unbind(1)
     whole = h == 0
     h, w = torch.where(whole, height, h), torch.where(whole, width, w)
@@ -139,22 +116,15 @@ def resized_crop(
     return torch.einsum("nyi,ncij,nxj->ncyx", rows, images, columns)
 
 
-def colour_jitter(
-    images: Tensor,
-    generator: Generator,
-    brightness: float = 0.4,
-    contrast: float = 0.4,
-    saturation: float = 0.4,
-) -> Tensor:
+def colour_jitter(images: Tensor, generator: Generator, spans: Sequence[float] = (0.4, 0.4, 0.4)) -> Tensor:
     """Each image, from 0 to 1, blended with black, with its mean grey and with its own grey, in an order of its own.
 
-    The weights are drawn from 1 - x to 1 + x; after each step values are held between 0 and 1.
+    The weights are drawn within the spans of 1; after each step values are held between 0 and 1.
     """
     if images.shape[1] != 3:
         raise GatelabError(f"the images have {images.shape[1]} channels; colours need 3: red, green and blue")
     n = len(images)
-    spans = torch.tensor([brightness, contrast, saturation])
-    weights = 1 + spans * (2 * torch.rand(n, 3, generator=generator, device=generator.device).cpu() - 1)
+    weights = 1 + torch.tensor(spans) * (2 * torch.rand(n, 3, generator=generator, device=generator.device).cpu() - 1)
     order = torch.rand(n, 3, generator=generator, device=generator.device).argsort(1).to(images.device)
     weights = weights.to(images)
     for k in range(3):
@@ -165,11 +135,6 @@ def colour_jitter(
         other = torch.where(kind == 0, torch.zeros_like(grey), torch.where(kind == 1, grey.mean((2, 3), True), grey))
         images = (weight * images + (1 - weight) * other).clamp(0, 1)
     return images
-
-
-def unchanged(images: Tensor, mean: Statistics, std: Statistics, generator: Generator) -> Tensor:
-    """The images as they are."""
-    return normalised(images, mean, std)
 
 
 def crop_flip_erase(images: Tensor, mean: Statistics, std: Statistics, generator: Generator) -> Tensor:
@@ -185,7 +150,7 @@ def crop_jitter_flip_erase(images: Tensor, mean: Statistics, std: Statistics, ge
 
 
 AUGMENTATIONS: dict[str, Augmentation] = {
-    "none": unchanged,
+    "none": lambda images, mean, std, generator: normalised(images, mean, std),
     "crop-flip-erase": crop_flip_erase,
     "resized-crop-jitter-flip-erase": crop_jitter_flip_erase,
 }
@@ -248,6 +213,6 @@ def window(start: Tensor, size: int) -> tuple[Tensor, Tensor]:
     return rows.clamp(0, size - 1), (rows >= 0) & (rows < size)
 
 
-def uniform(generator: Generator, shape: tuple[int, ...], device: torch.device) -> Tensor:
+def uniform(generator: Generator, n: int, device: torch.device) -> Tensor:
     """Uniform numbers of a generator, drawn on its device and moved to another."""
-    return torch.rand(shape, generator=generator, device=generator.device).to(device)
+    return torch.rand(n, generator=generator, device=generator.device).to(device)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import re
 import warnings
 from collections.abc import Sequence
-from numbers import Real
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from gatelab.arrays import Array
+from gatelab.arrays import Array, finite_array, refuse_masked
 from gatelab.errors import GatelabError, check_seed, unknown_name
 
 PROTOCOLS = ("split", "paper")
@@ -22,71 +20,24 @@ MAX_POINTS = 10**8
 LEAST, MOST = 1e-60, 1e60
 # How pandas and R head the column of row labels in a CSV file, and pandas when it reads that file.
 UNNAMED = re.compile(r"(Unnamed: \d+(\.\d+)?)?")
-
-
-def checked_interval(interval: Any) -> tuple[float, float]:
-    """The interval as two floats a < b, or the error that says what is wrong with it.
-
-    >>> checked_interval((3, 0))
-    Traceback (most recent call last):
-        ...
-    gatelab.errors.GatelabError: the interval (3, 0) is inverted; give (0, 3)
-    """
-    try:
-        a, b = (float(end) for end in interval)
-    except (TypeError, ValueError, OverflowError):
-        raise GatelabError(f"the interval is {interval!r}; give two numbers (a, b) with a < b") from None
-    if not (math.isfinite(a) and math.isfinite(b) and math.isfinite(b - a)):
-        raise GatelabError(f"the interval ({a:g}, {b:g}) is not finite; give two finite numbers a < b")
-    if a > b:
-        raise GatelabError(f"the interval ({a:g}, {b:g}) is inverted; give ({b:g}, {a:g})")
-    if a == b:
-        raise GatelabError(f"the interval ({a:g}, {b:g}) is empty; give two numbers a < b")
-    return a, b
+EPS = float(np.finfo(np.float64).eps)
 
 
 def matrix(value: Any, what: str) -> Array:
     """A finite float64 copy with one row for each example."""
-    refuse_masked(value, what)
-    value = without_row_labels(value, what)
-    if isinstance(value, torch.Tensor):
-        value = value.detach().cpu()
-        if not value.is_complex():  # which are refused below
-            value = value.double()  # half-precision tensors have no counterpart in numpy, float64 has
-        value = value.numpy()
     try:
-        raw = np.asarray(value)
-        if raw.dtype.kind not in "biufO":
-            raise TypeError(f"its type is {raw.dtype}")
-        rows = np.array(raw, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise GatelabError(
-            f"{what} cannot be read as real numbers ({error}); give a numeric array (of a lazy table, collect() it"
-            " first), or columns of text, dates and gaps to gl.GatedRegressor"
-        ) from error
+        rows = finite_array(what, without_row_labels(value, what), instead="remove or replace those rows")
+    except GatelabError as error:
+        raise GatelabError(f"{error}; gl.GatedRegressor takes columns of text, dates and gaps as they are") from error
     if rows.ndim == 1:
         rows = rows[:, None]
     if rows.ndim != 2 or rows.shape[1] == 0:
         raise GatelabError(f"{what} has the shape {rows.shape}; give (N,) or (N, columns), one row for each example")
-    bad = ~np.isfinite(rows)
-    if bad.any():
-        nans = int(np.isnan(rows).sum())
-        first = int(np.argmax(bad.any(axis=1)))
-        raise GatelabError(
-            f"{what} holds {nans} NaN and {int(bad.sum()) - nans} infinite values, the first in row {first}"
-            " (counted from 0); remove or replace those rows"
-        )
     return rows
 
 
 def names_of(value: Any) -> tuple[str, ...]:
-    """The names of the columns of a table, of pandas, polars or pyarrow, or of one column; none unless all are text.
-
-    >>> import pandas as pd
-    >>> table = pd.DataFrame({"a": [1.0], "b": [2.0]})
-    >>> names_of(table), names_of(table["b"]), names_of(table.to_numpy())
-    (('a', 'b'), ('b',), ())
-    """
+    """The names of the columns of a table, of pandas, polars or pyarrow, or of one column; none unless all are text."""
     names: list[Any] = list(getattr(value, "column_names", ()))  # of pyarrow, whose columns are arrays
     if not names and not hasattr(value, "to_numpy"):
         return ()
@@ -96,15 +47,6 @@ def names_of(value: Any) -> tuple[str, ...]:
     if not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
         return ()
     return tuple(names)
-
-
-def refuse_masked(value: Any, what: str) -> None:
-    """Refuse arrays with masked values: numpy keeps numbers below the mask, which nobody means."""
-    if isinstance(value, np.ma.MaskedArray) and (masked := int(np.ma.count_masked(value))):
-        raise GatelabError(
-            f"{what} has {masked} masked values of {value.size}; drop their rows or fill them, as with"
-            " numpy.ma.filled(array, value)"
-        )
 
 
 def for_numpy(value: Any, what: str) -> Any:
@@ -119,23 +61,13 @@ def for_numpy(value: Any, what: str) -> Any:
 
 
 def unnamed(names: Sequence[str]) -> list[int]:
-    """The columns without a name among others that have one, as the index of a data frame is in a file.
-
-    >>> unnamed(["", "width", "area"]), unnamed(["Unnamed: 0", "area"]), unnamed(["", ""])
-    ([0], [0], [])
-    """
+    """The columns without a name among others that have one, as the index of a data frame is in a file."""
     bare = [i for i, name in enumerate(names) if UNNAMED.fullmatch(str(name).strip())]
-    if len(bare) == len(names):
-        return []
-    return bare
+    return bare if len(bare) < len(names) else []
 
 
 def are_row_labels(values: Any) -> bool:
-    """Whether values number or name the rows: no two are equal, and those that are numbers are whole.
-
-    >>> are_row_labels(["0", "1", "2"]), are_row_labels(["0.5", "1", "2"]), are_row_labels(["ann", "bob"])
-    (True, False, True)
-    """
+    """Whether values number or name the rows: no two are equal, and those that are numbers are whole."""
     texts = [str(value).strip() for value in values]
     try:
         numbers = np.array(texts, dtype=np.float64)
@@ -163,13 +95,7 @@ def warn_of_columns(message: str) -> None:
 
 
 def require_range(x: Array, y: Array) -> None:
-    """Refuse inputs and targets whose squares or powers are beyond double precision.
-
-    >>> require_range(np.array([[0.0], [1.0]]), np.array([[0.0], [1e200]]))
-    Traceback (most recent call last):
-        ...
-    gatelab.errors.GatelabError: the targets reach 1e+200; sizes from 1e-60 to 1e+60 work: ...
-    """
+    """Refuse inputs and targets whose squares or powers are beyond double precision."""
     for rows, what in ((x, "inputs"), (y, "targets")):
         size = np.abs(rows).max(axis=0)
         extreme = (size > MOST) | ((size > 0) & (size < LEAST))
@@ -181,14 +107,10 @@ def require_range(x: Array, y: Array) -> None:
 
 
 def varying(rows: Array) -> NDArray[np.bool_]:
-    """For each column, whether its values differ by more than rounding.
-
-    >>> varying(np.array([[1.0, 0.1 + 0.2], [2.0, 0.3]]))
-    array([ True, False])
-    """
+    """For each column, whether its values differ by more than rounding."""
     # Halves, since the range of finite numbers can overflow.
     half_range = rows.max(axis=0) / 2 - rows.min(axis=0) / 2
-    return half_range > 8 * np.finfo(np.float64).eps * np.abs(rows).max(axis=0)
+    return half_range > 8 * EPS * np.abs(rows).max(axis=0)
 
 
 def first_row(rows: Array, most: int | None = 5) -> str:
@@ -202,17 +124,18 @@ def first_row(rows: Array, most: int | None = 5) -> str:
 def require_varying(y: Array) -> None:
     """Refuse a target that does not vary."""
     y = y.reshape(len(y), -1)
-    if not varying(y).any():
-        # Up to a few units of the last digit a target is a constant that was computed with rounding.
-        if (np.ptp(y, axis=0) > 4 * np.finfo(np.float64).eps * np.abs(y).max(axis=0)).any():
-            raise GatelabError(
-                f"the target differs by {np.ptp(y, axis=0).max():.3g} about {first_row(y)}, which float64 can hardly"
-                " hold; subtract that first"
-            )
+    if varying(y).any():
+        return
+    # Up to a few units of the last digit a target is a constant that was computed with rounding.
+    if (np.ptp(y, axis=0) > 4 * EPS * np.abs(y).max(axis=0)).any():
         raise GatelabError(
-            f"the target is constant = {first_row(y)} on the {len(y)} training rows; a network's output bias d"
-            " fits it exactly and no slope exists; choose another target"
+            f"the target differs by {np.ptp(y, axis=0).max():.3g} about {first_row(y)}, which float64 can hardly"
+            " hold; subtract that first"
         )
+    raise GatelabError(
+        f"the target is constant = {first_row(y)} on the {len(y)} training rows; a network's output bias d"
+        " fits it exactly and no slope exists; choose another target"
+    )
 
 
 def seeds(seed: Any) -> np.random.SeedSequence:
@@ -220,15 +143,11 @@ def seeds(seed: Any) -> np.random.SeedSequence:
     return np.random.SeedSequence(check_seed(seed))
 
 
-def deviation(noise: Any) -> float:
-    """The standard deviation of noise."""
-    if not (isinstance(noise, Real) and math.isfinite(float(noise)) and float(noise) >= 0):
-        raise GatelabError(f"noise is {noise!r}; give a standard deviation, 0 or more")
-    return float(noise)
-
-
-def checked_protocol(protocol: Any) -> bool:
-    """Whether the protocol is the paper's."""
+def checked_protocol(protocol: Any, **given: Any) -> bool:
+    """Whether the protocol is the paper's, which tests on the training data and takes none of the test's options."""
     if protocol not in PROTOCOLS:
         raise unknown_name("protocol", str(protocol), PROTOCOLS)
+    for name, value in given.items():
+        if protocol == "paper" and value is not None:
+            raise GatelabError(f"the paper's protocol tests on the training data; leave {name} out, or the protocol")
     return protocol == "paper"

@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gatelab.arrays import check_interval
 from gatelab.data.checks import (
     MAX_POINTS,
-    checked_interval,
     checked_protocol,
-    deviation,
     first_row,
     matrix,
     names_of,
@@ -44,7 +43,7 @@ from gatelab.data.rows import (
 )
 from gatelab.data.tables import FILES, Selector, read_table
 from gatelab.display import counted, one_line, shorten
-from gatelab.errors import GatelabError, whole_number
+from gatelab.errors import GatelabError, real_number, whole_number
 from gatelab.files import as_path
 from gatelab.memory import check_memory
 
@@ -111,15 +110,11 @@ class Problem:
         require_varying(self.train.y)
         if self.interval is not None:
             object.__setattr__(self, "interval", self.interval_around_inputs(self.interval))
-        if self.columns and len(self.columns) != self.d_in:
-            raise GatelabError(
-                f"{len(self.columns)} names {self.columns} are given for {self.d_in} inputs; give one for each, or none"
-            )
-        if self.targets and len(self.targets) != self.d_out:
-            raise GatelabError(
-                f"{len(self.targets)} names {self.targets} are given for {self.d_out} targets; give one for each, or"
-                " none"
-            )
+        for names, count, what in ((self.columns, self.d_in, "inputs"), (self.targets, self.d_out, "targets")):
+            if names and len(names) != count:
+                raise GatelabError(
+                    f"{len(names)} names {names} are given for {count} {what}; give one for each, or none"
+                )
 
     @property
     def d_in(self) -> int:
@@ -152,18 +147,15 @@ class Problem:
     def _repr_html_(self) -> str:
         from gatelab.plotting.theme import html
 
-        interval = "none"
-        if self.interval is not None:
-            interval = f"[{self.interval[0]:g}, {self.interval[1]:g}]"
-        rows = [
-            ("inputs", ", ".join(self.columns) or str(self.d_in)),
-            ("outputs", str(self.d_out)),
-            ("training rows", str(self.train.n)),
-            ("test rows", str(self.test.n)),
-            ("interval", interval),
-            ("about", self.description),
-        ]
-        return html(f"Problem {self.name}", rows, figure=self.plot())
+        rows = {
+            "inputs": ", ".join(self.columns) or str(self.d_in),
+            "outputs": str(self.d_out),
+            "training rows": str(self.train.n),
+            "test rows": str(self.test.n),
+            "interval": "[{:g}, {:g}]".format(*self.interval) if self.interval else "none",
+            "about": self.description,
+        }
+        return html(f"Problem {self.name}", list(rows.items()), figure=self.plot())
 
     def interval_around_inputs(self, interval: Any) -> tuple[float, float]:
         """The interval, refused unless all inputs lie in it."""
@@ -171,7 +163,7 @@ class Problem:
             raise GatelabError(
                 f"an interval is given with {self.d_in} inputs; it belongs to problems of one input: leave it out"
             )
-        a, b = checked_interval(interval)
+        a, b = check_interval(interval)
         x = np.concatenate([self.train.x, self.test.x])
         outside = int(((x < a) | (x > b)).sum())
         if outside:
@@ -227,9 +219,7 @@ class Problem:
         x, y = without_row_labels(x, "x"), without_row_labels(y, "y")
         columns, targets = tuple(columns) or names_of(x), tuple(targets) or names_of(y)
         x, y = matrix(x, "x"), matrix(y, "y")
-        paper = checked_protocol(protocol)
-        if paper and test is not None:
-            raise GatelabError("the paper's protocol tests on the training data; leave test out, or the protocol")
+        paper = checked_protocol(protocol, test=test)
         if paper:
             train_data = test_data = Data(x, y)
         elif test is None:
@@ -237,18 +227,16 @@ class Problem:
         else:
             train_data, test_data = Data(x, y), given_test(test)
         if interval is None and train_data.d_in == 1:
-            lows, highs = zip(*[(d.x.min(), d.x.max()) for d in (train_data, test_data)], strict=True)
-            if min(lows) < max(highs):  # a single distinct x is for the problem itself to refuse
-                interval = (float(min(lows)), float(max(highs)))
+            every = np.concatenate([train_data.x.ravel(), test_data.x.ravel()])
+            if every.min() < every.max():  # a single distinct x is for the problem itself to refuse
+                interval = (float(every.min()), float(every.max()))
         description = f"{train_data.n} training and {test_data.n} test rows"
         if paper:
             name, description = PAPER.format(name), f"{train_data.n} rows for training and test"
         problem = cls(name, train_data, test_data, interval, None, description, columns=columns, targets=targets)
         if test is not None:
             refuse_shared_rows(train_data, test_data)
-        if standardise:
-            return standardised(problem)
-        return problem
+        return standardised(problem) if standardise else problem
 
     @classmethod
     def from_file(
@@ -323,7 +311,7 @@ class Problem:
         Problem(GPT2 blocks.1: 32 inputs, 32 outputs, 150 training and 50 test rows)
         """
         # The room of models lies above this one: only who comes through this door needs it.
-        return import_module("gatelab.anatomy.profiles").layer_problem(model, layer, text, **options)
+        return import_module("gatelab.anatomy").layer_problem(model, layer, text, **options)
 
     @classmethod
     def from_function(
@@ -373,24 +361,19 @@ class Problem:
         >>> p.train.x.shape, p.description
         ((9, 2), 'xy on [-1, 1]^2, grid of 3^2 = 9 points')
         """
-        interval = checked_interval(interval)
-        if d_in is not None:
-            d_in = whole_number("d_in", d_in, 1, 10_000)
-            if isinstance(f, Expression) and d_in != f.d_in:
-                raise GatelabError(f"d_in is {d_in} and the formula {f.text!r} has {f.d_in} inputs; leave d_in out")
-        elif isinstance(f, Expression):
-            d_in = f.d_in
-        else:
-            d_in = 1
+        interval = check_interval(interval)
+        if d_in is None:
+            d_in = f.d_in if isinstance(f, Expression) else 1
+        d_in = whole_number("d_in", d_in, 1, 10_000)
+        if isinstance(f, Expression) and d_in != f.d_in:
+            raise GatelabError(f"d_in is {d_in} and the formula {f.text!r} has {f.d_in} inputs; leave d_in out")
         n = whole_number("n", n, 2, MAX_POINTS)
-        paper = checked_protocol(protocol)
-        if paper and n_test is not None:
-            raise GatelabError("the paper's protocol tests on the training data; leave n_test out, or the protocol")
+        paper = checked_protocol(protocol, n_test=n_test)
         n_test = n if n_test is None else whole_number("n_test", n_test, 2, MAX_POINTS)
-        noise = deviation(noise)
+        noise = real_number("noise", noise, least=0)
         # Points, values, the copies that are checked, and those that are kept.
         check_memory(
-            8 * (n + n_test) * 4 * (d_in + 1),
+            [(4, n + n_test, d_in + 1)],
             f"a problem of {n} training and {n_test} test points with {d_in} inputs",
             "give a smaller n or n_test",
         )
@@ -400,11 +383,8 @@ class Problem:
         y = values(f, x)
         require_varying(y)
         train = Data(x, y + noise * for_noise.standard_normal(y.shape))
-        if paper:
-            test = train
-        else:
-            x_test = sample("random", interval, n_test, d_in, for_test)
-            test = Data(x_test, values(f, x_test))
+        x_test = sample("random", interval, n_test, d_in, for_test)
+        test = train if paper else Data(x_test, values(f, x_test))
         name = str(name or getattr(f, "text", None) or getattr(f, "__name__", type(f).__name__))
         description = f"{name} on [{interval[0]:g}, {interval[1]:g}]"
         if d_in > 1:
@@ -413,10 +393,5 @@ class Problem:
                 description += f", grid of {grid_side(n, d_in)}^{d_in} = {len(x)} points"
         if paper:
             name = PAPER.format(name)
-        where = None
-        if d_in == 1:
-            where = interval
-        problem = cls(name, train, test, where, f, description, noise=noise)
-        if standardise:
-            return standardised(problem)
-        return problem
+        problem = cls(name, train, test, interval if d_in == 1 else None, f, description, noise=noise)
+        return standardised(problem) if standardise else problem

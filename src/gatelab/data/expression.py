@@ -17,7 +17,7 @@ import unicodedata
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from gatelab.arrays import Array
-from gatelab.display import one_line, shorten
+from gatelab.display import Compact, shorten
 from gatelab.errors import GatelabError, unknown_name
 
 MAX_LENGTH = 1000
@@ -36,23 +36,8 @@ Inputs = Mapping[str, Array]
 Part = float | Callable[[Inputs], Array]
 
 
-def relu(x: Array) -> Array:
-    """max(x, 0)."""
-    return np.maximum(x, 0.0)
-
-
-def gelu(x: Array) -> Array:
-    """x times the normal distribution function."""
-    return x * special.ndtr(x)
-
-
-def silu(x: Array) -> Array:
-    """x sigmoid(x)."""
-    return x * special.expit(x)
-
-
 CONSTANTS = {"pi": math.pi, "e": math.e}
-UNARY: dict[str, Callable[..., Any]] = {
+FUNCTIONS: dict[str, Callable[..., Any]] = {
     "sin": np.sin,
     "cos": np.cos,
     "tan": np.tan,
@@ -71,13 +56,13 @@ UNARY: dict[str, Callable[..., Any]] = {
     "abs": np.abs,
     "sign": np.sign,
     "erf": special.erf,
-    "relu": relu,
-    "gelu": gelu,
-    "silu": silu,
+    "relu": lambda x: np.maximum(x, 0.0),
+    "gelu": lambda x: x * special.ndtr(x),
+    "silu": lambda x: x * special.expit(x),
     "sigmoid": special.expit,
+    "minimum": np.minimum,
+    "maximum": np.maximum,
 }
-BINARY: dict[str, Callable[..., Any]] = {"minimum": np.minimum, "maximum": np.maximum}
-FUNCTIONS = {**{name: (f, 1) for name, f in UNARY.items()}, **{name: (f, 2) for name, f in BINARY.items()}}
 LETTERS = ("x", "y", "z")
 NUMBERED = tuple(f"x{i}" for i in range(1, 10))
 INPUTS = (*LETTERS, *NUMBERED)
@@ -92,39 +77,11 @@ OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.USub: operator.neg,
     ast.UAdd: operator.pos,
 }
-REFUSED: dict[type[ast.AST], str] = {
-    ast.Attribute: "an attribute (a.b)",
-    ast.Subscript: "an index (a[b])",
-    ast.Compare: "a comparison",
-    ast.BoolOp: "'and' or 'or'",
-    ast.IfExp: "a conditional (a if b else c)",
-    ast.Lambda: "a lambda",
-    ast.ListComp: "a comprehension",
-    ast.SetComp: "a comprehension",
-    ast.DictComp: "a comprehension",
-    ast.GeneratorExp: "a comprehension",
-    ast.List: "a list",
-    ast.Tuple: "a tuple",
-    ast.Set: "a set",
-    ast.Dict: "a dictionary",
-    ast.JoinedStr: "a formatted string",
-    ast.NamedExpr: "an assignment (:=)",
-    ast.Starred: "an unpacking (*a)",
-    ast.FloorDiv: "the operator //",
-    ast.Mod: "the operator %",
-    ast.MatMult: "the operator @",
-    ast.BitOr: "the operator |",
-    ast.BitAnd: "the operator &",
-    ast.LShift: "the operator <<",
-    ast.RShift: "the operator >>",
-    ast.Invert: "the operator ~",
-    ast.Not: "'not'",
-}
 GRAMMAR = "use numbers, x (y, z, or x1 to x9), pi, e, + - * / **, parentheses and functions such as sin(x)"
 
 
 @dataclass(frozen=True)
-class Expression:
+class Expression(Compact):
     """A formula, callable on arrays; `parse` makes one.
 
     Of one input it maps an array of any shape to one of the same shape, of d inputs an array (..., d) to one (...).
@@ -147,9 +104,6 @@ class Expression:
     text: str
     inputs: tuple[str, ...] = field(init=False, repr=False, compare=False)
     _value: Part = field(init=False, repr=False, compare=False)
-
-    def __repr__(self) -> str:
-        return one_line(self, repr(self.text))
 
     def __post_init__(self) -> None:
         reader = Reader(checked_text(self.text))
@@ -175,9 +129,7 @@ class Expression:
                 f" of shape {x.shape}; give (N, {self.d_in})"
             )
         with np.errstate(all="ignore"):
-            y = self._value
-            if callable(y):
-                y = y(columns)
+            y = self._value(columns) if callable(self._value) else self._value
         # A copy, since the formula "x" would otherwise hand back the caller's own array.
         return np.array(np.broadcast_to(y, shape), dtype=np.float64)
 
@@ -220,7 +172,6 @@ def checked_text(text: object) -> str:
     text = text.strip()
     if not text:
         raise GatelabError("the expression is empty; give one such as 'sin(3*x)'")
-    depth = 0
     for i, c in enumerate(text):
         # Python folds lookalike letters into ASCII names; we read only what a reader of the text can see.
         if not " " <= c <= "~":
@@ -229,10 +180,8 @@ def checked_text(text: object) -> str:
                 f" ({unicodedata.name(c, 'a control character')});"
                 " write plain ASCII on one line, such as sin(pi*x)"
             )
-    for c in text:
-        depth += (c in "([{") - (c in ")]}")
-        if depth > MAX_DEPTH:
-            raise too_deep()
+    if max(accumulate((c in "([{") - (c in ")]}") for c in text)) > MAX_DEPTH:
+        raise too_deep()
     return text
 
 
@@ -272,9 +221,7 @@ class Reader:
                 f"the expression {self.text!r} mixes {' and '.join(sorted(used))}; call the inputs x, y, z or x1 to"
                 " x9, not both"
             )
-        order = NUMBERED
-        if used.intersection(LETTERS):
-            order = LETTERS
+        order = LETTERS if used.intersection(LETTERS) else NUMBERED
         inputs = order[: max(map(order.index, used)) + 1]
         if missing := [name for name in inputs if name not in used]:
             raise GatelabError(
@@ -292,21 +239,24 @@ class Reader:
             return self.number(node)
         if isinstance(node, ast.Name):
             return named(node.id)
-        if isinstance(node, ast.UnaryOp):
-            function, arguments = self.operator(node.op), [node.operand]
-        elif isinstance(node, ast.BinOp):
-            function, arguments = self.operator(node.op), [node.left, node.right]
+        if isinstance(node, ast.UnaryOp | ast.BinOp) and type(node.op) in OPERATORS:
+            function = OPERATORS[type(node.op)]
+            arguments = [node.operand] if isinstance(node, ast.UnaryOp) else [node.left, node.right]
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitXor):
+            raise GatelabError(f"the expression {self.text!r} uses ^; write a power with **, as in x**2")
         elif isinstance(node, ast.Call):
             function, arguments = self.function(node), node.args
         else:
-            raise self.refusal(node)
+            raise GatelabError(
+                f"the expression {self.text!r} contains {self.source(node)}, which is not read; {GRAMMAR}"
+            )
         parts = [self.part(argument, depth + 1) for argument in arguments]
         numbers = [p for p in parts if not callable(p)]
         if len(numbers) == len(parts):
             # numpy's floats overflow to inf and give nan for (-8)**0.5, where Python's raise or turn complex.
             with np.errstate(all="ignore"):
                 return self.finite(float(function(*map(np.float64, numbers))), node)
-        return partial(evaluated, function, parts)
+        return lambda inputs: function(*[p(inputs) if callable(p) else p for p in parts])
 
     def number(self, node: ast.Constant) -> float:
         """The number that is written there."""
@@ -322,14 +272,6 @@ class Reader:
             value = math.inf
         return self.finite(value, node)
 
-    def operator(self, op: ast.operator | ast.unaryop) -> Callable[..., Any]:
-        """The function of an operator."""
-        if isinstance(op, ast.BitXor):
-            raise GatelabError(f"the expression {self.text!r} uses ^; write a power with **, as in x**2")
-        if type(op) not in OPERATORS:
-            raise self.refusal(op)
-        return OPERATORS[type(op)]
-
     def function(self, node: ast.Call) -> Callable[..., Any]:
         """The function that is called there, with as many arguments as it takes."""
         if isinstance(node.func, ast.Constant) or (
@@ -340,11 +282,9 @@ class Reader:
                 " 2*(x + 1)"
             )
         if not isinstance(node.func, ast.Name):
-            if type(node.func) in REFUSED:
-                raise self.refusal(node.func)
             raise GatelabError(
                 f"the expression {self.text!r} calls {self.source(node.func)}, which is not a function's name;"
-                " write a product with *, as in (x + 1)*(x - 1)"
+                f" write a product with *, as in (x + 1)*(x - 1); {GRAMMAR}"
             )
         name = node.func.id
         if name not in FUNCTIONS:
@@ -353,33 +293,23 @@ class Reader:
             raise GatelabError(
                 f"{name} is given a keyword argument in {self.text!r}; give plain arguments, as in {name}(x)"
             )
-        function, arity = FUNCTIONS[name]
+        arity = 2 if name in ("minimum", "maximum") else 1
         if len(node.args) != arity:
             raise GatelabError(
                 f"{name} takes {arity} argument{'s' * (arity > 1)} and was given {len(node.args)} in {self.text!r};"
                 f" write {name}({', '.join(['x', '0.5'][:arity])})"
             )
-        return function
+        return FUNCTIONS[name]
 
     def finite(self, value: float, node: ast.expr) -> float:
         """The value of a part without inputs, refused unless it is finite."""
-        if math.isinf(value):
-            raise GatelabError(
-                f"{self.source(node)} in the expression is {value} in double precision; choose smaller numbers"
-            )
-        if math.isnan(value):
-            raise GatelabError(f"{self.source(node)} in the expression is not defined (nan); correct it")
+        if not math.isfinite(value):
+            raise GatelabError(f"{self.source(node)} in the expression is {value} in double precision; correct it")
         return value
-
-    def refusal(self, node: ast.AST) -> GatelabError:
-        """The error for a construct that is not read."""
-        construct = REFUSED.get(type(node), f"the Python construct {type(node).__name__}")
-        return GatelabError(f"the expression {self.text!r} contains {construct}, which is not read; {GRAMMAR}")
 
     def source(self, node: ast.expr) -> str:
         """What stands there in the text, in quotes; the text is one line of ASCII, so that columns are characters."""
-        part = self.text[node.col_offset : node.end_col_offset]
-        return repr(shorten(part, 60))
+        return repr(shorten(self.text[node.col_offset : node.end_col_offset], 60))
 
 
 def too_deep() -> GatelabError:
@@ -399,8 +329,3 @@ def named(name: str) -> Part:
     if name in FUNCTIONS:
         raise GatelabError(f"{name} is a function and stands here without arguments; write {name}(x)")
     raise unknown_name("name in an expression", name, NAMES)
-
-
-def evaluated(function: Callable[..., Any], parts: list[Part], inputs: Inputs) -> Array:
-    """A function of parts, at given inputs."""
-    return function(*[p(inputs) if callable(p) else p for p in parts])

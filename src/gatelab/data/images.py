@@ -6,40 +6,41 @@ channel, by the training images. Batches are functions of the step (`batch`), au
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import io
+import os
+import re
+import struct
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from gatelab.arrays import Bytes
 from gatelab.data import batches as augmentations
-from gatelab.data.archives import (
-    Archive,
-    Progress,
-    Rows,
-    cifar_rows,
-    content,
-    fetched,
-    first_file,
-    missing,
-    places,
-    read_idx,
-    read_tiny_imagenet,
-    tar_members,
-)
+from gatelab.data.archives import Progress, content, downloaded, first_file, located, missing, places, spoilt
 from gatelab.data.batches import AUGMENTATION, batch_rows, stream
-from gatelab.display import one_line
+from gatelab.data.specification import Archive
+from gatelab.display import Compact, one_line
 from gatelab.errors import GatelabError, unknown_name
+from gatelab.interrupts import on_threads
 
+Rows = tuple[Bytes, NDArray[np.int64]]
 _MNIST_URL = "https://storage.googleapis.com/cvdf-datasets/mnist/"
 MNIST = tuple(
-    Archive("mnist", file, _MNIST_URL + file, sha256, size)
-    for file, sha256, size in (
-        ("train-images-idx3-ubyte.gz", "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609", 9912422),
-        ("train-labels-idx1-ubyte.gz", "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c", 28881),
-        ("t10k-images-idx3-ubyte.gz", "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6", 1648877),
-        ("t10k-labels-idx1-ubyte.gz", "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6", 4542),
+    Archive("mnist", f"{file}.gz", f"{_MNIST_URL}{file}.gz", sha256, others=(file,))
+    for file, sha256 in (
+        ("train-images-idx3-ubyte", "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"),
+        ("train-labels-idx1-ubyte", "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"),
+        ("t10k-images-idx3-ubyte", "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6"),
+        ("t10k-labels-idx1-ubyte", "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"),
     )
 )
 CIFAR10 = Archive(
@@ -47,21 +48,23 @@ CIFAR10 = Archive(
     "cifar-10-binary.tar.gz",
     "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
     "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
-    170052171,
 )
 TINY_IMAGENET = Archive(
     "tiny-imagenet",
     "tiny-imagenet-200.zip",
     "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
     "6198c8ae015e2b3e007c7841da39ec069199b9aa3bfa943a462022fe5e43c821",
-    248100043,
 )
 CIFAR10_ROWS = 10000  # in each of its six files
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+CIFAR10_FILES = [f"data_batch_{i}.bin" for i in range(1, 6)], ["test_batch.bin"]
+RECORD = 1 + 3 * 32 * 32
+TRAIN_IMAGE = re.compile(r"(?:.*/)?train/([^/]+)/images/[^/]+\.JPEG", re.IGNORECASE)
+VAL_IMAGE = re.compile(r"(?:.*/)?val/images/([^/]+\.JPEG)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, eq=False)
-class Images:
+class Images(Compact):
     """Images and the class of each.
 
     Attributes:
@@ -71,9 +74,6 @@ class Images:
 
     images: Tensor
     labels: Tensor
-
-    def __repr__(self) -> str:
-        return one_line(self, f"{len(self)} of shape {tuple(self.images.shape[1:])}")
 
     def __len__(self) -> int:
         return len(self.images)
@@ -111,8 +111,8 @@ class ImageData:
 
     def to(self, device: str | torch.device) -> ImageData:
         """The same with its images there: batches are then made there too."""
-        parts = {part: Images(v.images.to(device), v.labels.to(device)) for part, v in self.parts.items()}
-        return replace(self, **parts)
+        train, test = (Images(part.images.to(device), part.labels.to(device)) for part in (self.train, self.test))
+        return replace(self, train=train, test=test)
 
     def normalised(self, images: Tensor) -> Tensor:
         """Bytes as float32 of mean 0 and variance 1 in each channel."""
@@ -129,16 +129,11 @@ class ImageData:
 
     def batches(self, part: str, size: int) -> Iterator[tuple[Tensor, Tensor]]:
         """All images of "train" or "test" in their order and as they are; the last batch may be smaller."""
-        if part not in self.parts:
-            raise unknown_name("part", part, self.parts)
-        rows = self.parts[part]
+        if part not in ("train", "test"):
+            raise unknown_name("part", part, ("train", "test"))
+        rows: Images = getattr(self, part)
         for images, labels in zip(rows.images.split(size), rows.labels.split(size), strict=True):
             yield self.normalised(images), labels
-
-    @property
-    def parts(self) -> dict[str, Images]:
-        """Training and test images by the names that `batches` takes."""
-        return {"train": self.train, "test": self.test}
 
 
 def image_data(name: str, progress: Progress | None = None) -> ImageData:
@@ -158,82 +153,59 @@ def image_data(name: str, progress: Progress | None = None) -> ImageData:
 
 def load_mnist(progress: Progress | None) -> ImageData:
     """MNIST from its four idx files, gzipped or not."""
-    folders = places("mnist")
-    arrays = []
-    for archive in MNIST:
-        if folders is None:
-            path = fetched(archive, progress)
-        else:
-            names = archive.file, archive.file.removesuffix(".gz")
-            path = first_file(folders, names)
-            if path is None:
-                raise missing("mnist", (folder / name for folder in folders for name in names), archive.url)
-        arrays.append(read_idx(path, 3 if "idx3" in archive.file else 1, archive.url))
-    train, test = ((arrays[i][:, None], arrays[i + 1].astype(np.int64)) for i in (0, 2))
-    return labelled("mnist", train, test, classes=tuple("0123456789"), augmentation="none", counts=(60000, 10000))
+    paths = [located(archive, "mnist", progress) for archive in MNIST]
+    x, y, x_test, y_test = (read_idx(p, d, a.url) for p, d, a in zip(paths, (3, 1, 3, 1), MNIST, strict=True))
+    train, test = (x[:, None], y.astype(np.int64)), (x_test[:, None], y_test.astype(np.int64))
+    return labelled("mnist", train, test, tuple("0123456789"), "none", counts=(60000, 10000))
 
 
 def load_cifar10(progress: Progress | None) -> ImageData:
     """The official archive, or its binary files, plain or gzipped; of these as many as there are."""
-    url = CIFAR10.url
-    official = [f"data_batch_{i}.bin" for i in range(1, 6)], ["test_batch.bin"]
-    folders = places("cifar10") or []
-    if folders:
-        path = first_file(folders, [CIFAR10.file])
-    else:
-        path = fetched(CIFAR10, progress)
-    parts: list[list[Rows]]
+    folders = places("cifar10")
+    path = first_file(folders, [CIFAR10.file]) if folders else downloaded(CIFAR10, "cifar10", progress)
     if path is not None:
-        files = tar_members(path, official[0] + official[1], url)
-        parts = [[cifar_rows(files[name], path / name, url, CIFAR10_ROWS) for name in names] for names in official]
+        files = tar_members(path, [name for names in CIFAR10_FILES for name in names], CIFAR10.url)
+        parts = [[cifar_rows(files[name], path / name, CIFAR10_ROWS) for name in names] for names in CIFAR10_FILES]
     else:
-        folders = [inner for outer in folders for inner in (outer, outer / "cifar-10-batches-bin")]
-        batches = [[first_file(folders, (name, name + ".gz")) for name in names] for names in official]
-        parts = [[cifar_rows(content(p, url), p, url, CIFAR10_ROWS) for p in paths if p] for paths in batches]
-        if not parts[1]:
-            # A test batch under another name, such as test_batch_first2000.bin.gz, is a part of the official one.
-            some = sorted(p for folder in folders for p in folder.glob("test_batch*.bin*"))[:1]
-            parts[1] = [cifar_rows(content(p, url), p, url, None) for p in some]
-        if not all(parts):
-            looked = [f"{folder}/{name}[.gz]" for folder in folders[:1] for name in (*official[0], *official[1])]
-            raise missing("cifar10", (folders[0] / CIFAR10.file, *looked), url)
+        parts = cifar_parts([inner for outer in folders for inner in (outer, outer / "cifar-10-batches-bin")])
     train, test = ((np.concatenate([x for x, _ in p]), np.concatenate([y for _, y in p])) for p in parts)
-    return labelled(
-        "cifar10", train, test, classes=CIFAR10_CLASSES, augmentation="crop-flip-erase", counts=(50000, 10000)
-    )
+    return labelled("cifar10", train, test, CIFAR10_CLASSES, "crop-flip-erase", counts=(50000, 10000))
+
+
+def cifar_parts(folders: Sequence[Path]) -> list[list[Rows]]:
+    """The training and test files that are in folders of the user."""
+    url = CIFAR10.url
+    paths = [[first_file(folders, (name, name + ".gz")) for name in names] for names in CIFAR10_FILES]
+    parts = [[cifar_rows(content(p, url), p, CIFAR10_ROWS) for p in some if p] for some in paths]
+    if not parts[1]:
+        # A test batch under another name, such as test_batch_first2000.bin.gz, is a part of the official one.
+        some = sorted(p for folder in folders for p in folder.glob("test_batch*.bin*"))[:1]
+        parts[1] = [cifar_rows(content(p, url), p, None) for p in some]
+    if not all(parts):
+        looked = [f"{folders[0]}/{name}[.gz]" for names in CIFAR10_FILES for name in names]
+        raise missing("cifar10", (folders[0] / CIFAR10.file, *looked), url)
+    return parts
 
 
 def load_tiny_imagenet(progress: Progress | None) -> ImageData:
     """The official zip, or the folder that it unpacks to; its validation images are the test images."""
-    url = TINY_IMAGENET.url
     folders = places("tiny-imagenet")
-    if folders is None:
-        path = fetched(TINY_IMAGENET, progress)
-    else:
-        inside = [base / name for base in folders for name in ("tiny-imagenet-200", "tiny-imagenet-200.zip")]
+    if folders:
+        inside = [base / name for base in folders for name in ("tiny-imagenet-200", TINY_IMAGENET.file)]
         path = next((p for p in (*inside, folders[0]) if p.is_file() or (p / "train").is_dir()), None)
         if path is None:
-            raise missing("tiny-imagenet", inside, url)
-    train, test, classes = read_tiny_imagenet(path, url)
-    return labelled(
-        "tiny-imagenet",
-        train,
-        test,
-        classes=classes,
-        augmentation="resized-crop-jitter-flip-erase",
-        counts=(100000, 10000),
-    )
+            raise missing("tiny-imagenet", inside, TINY_IMAGENET.url)
+    else:
+        path = downloaded(TINY_IMAGENET, "tiny-imagenet", progress)
+    train, test, classes = read_tiny_imagenet(path)
+    return labelled("tiny-imagenet", train, test, classes, "resized-crop-jitter-flip-erase", counts=(100000, 10000))
 
 
-LOADERS: dict[str, Callable[[Progress | None], ImageData]] = {
-    "mnist": load_mnist,
-    "cifar10": load_cifar10,
-    "tiny-imagenet": load_tiny_imagenet,
-}
+LOADERS = {"mnist": load_mnist, "cifar10": load_cifar10, "tiny-imagenet": load_tiny_imagenet}
 
 
 def labelled(
-    name: str, train: Rows, test: Rows, *, classes: tuple[str, ...], augmentation: str, counts: tuple[int, int]
+    name: str, train: Rows, test: Rows, classes: tuple[str, ...], augmentation: str, *, counts: tuple[int, int]
 ) -> ImageData:
     """The data of images and labels that were read; `counts` says how many of each part the whole has."""
     described, parts = [], []
@@ -249,17 +221,9 @@ def labelled(
         # Arrays over the bytes of a file are read-only, which tensors cannot be.
         writable = np.require(images, requirements=["C", "W"])
         parts.append(Images(torch.from_numpy(writable), torch.from_numpy(labels)))
+    description = f"{name}: {', '.join(described)}, {len(classes)} classes"
     mean, std = channel_statistics(train[0])
-    return ImageData(
-        name,
-        train=parts[0],
-        test=parts[1],
-        classes=classes,
-        mean=mean,
-        std=std,
-        augmentation=augmentation,
-        description=f"{name}: {', '.join(described)}, {len(classes)} classes",
-    )
+    return ImageData(name, parts[0], parts[1], classes, mean, std, augmentation, description=description)
 
 
 def channel_statistics(images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -275,3 +239,105 @@ def channel_statistics(images: np.ndarray) -> tuple[tuple[float, ...], tuple[flo
     if min(std) == 0:
         raise GatelabError("a channel of the images has one value throughout; give images that differ")
     return tuple(mean), tuple(std)
+
+
+# ---- formats
+
+
+def read_idx(path: Path, dimensions: int, url: str) -> Bytes:
+    """An idx file of bytes: two zeros, the type 8, the number of dimensions, each as four bytes, then the values."""
+    raw = content(path, url)
+    head = 4 + 4 * dimensions
+    if len(raw) < head or raw[:4] != bytes([0, 0, 8, dimensions]):
+        raise spoilt(path, f"it is no idx file of bytes in {dimensions} dimensions", url)
+    shape = struct.unpack(f">{dimensions}I", raw[4:head])
+    if len(raw) - head != int(np.prod(shape, dtype=np.int64)):
+        raise spoilt(path, f"its head says {shape}, and {len(raw) - head} bytes follow", url)
+    return np.frombuffer(raw, np.uint8, offset=head).reshape(shape)
+
+
+def cifar_rows(raw: bytes, path: Path, rows: int | None) -> Rows:
+    """CIFAR-10's binary layout: a byte for the label, then the red, green and blue planes of 32 x 32."""
+    if not raw or len(raw) % RECORD or (rows and len(raw) != rows * RECORD):
+        expected = f"{rows or 'whole'} records"
+        raise spoilt(path, f"{len(raw)} bytes are not {expected} of {RECORD}", CIFAR10.url)
+    records = np.frombuffer(raw, np.uint8).reshape(-1, RECORD)
+    labels = records[:, 0].astype(np.int64)
+    if labels.max() > 9:
+        raise spoilt(path, f"a label is {labels.max()}, they are 0 to 9", CIFAR10.url)
+    return records[:, 1:].reshape(-1, 3, 32, 32), labels
+
+
+def tar_members(path: Path, names: Sequence[str], url: str) -> dict[str, bytes]:
+    """Files of a tar.gz by their last names."""
+    try:
+        with tarfile.open(path, mode="r:gz") as archive:
+            members = {member.name.rpartition("/")[2]: member for member in archive.getmembers() if member.isfile()}
+            return {name: file.read() for name in names if (file := archive.extractfile(members[name])) is not None}
+    except (OSError, EOFError, zlib.error, tarfile.TarError, KeyError) as error:
+        raise spoilt(path, error, url) from error
+
+
+def read_tiny_imagenet(path: Path) -> tuple[Rows, Rows, tuple[str, ...]]:
+    """Training and validation images of Tiny ImageNet, from its folder or its zip, and the names of its classes."""
+    try:
+        if path.is_dir():
+            tree = {f.relative_to(path).as_posix(): f.read_bytes for f in path.rglob("*") if f.is_file()}
+            return read_image_tree(tree, path)
+        archive = zipfile.ZipFile(path)
+        return read_image_tree({name: partial(archive.read, name) for name in archive.namelist()}, path)
+    except (OSError, EOFError, zlib.error, zipfile.BadZipFile, UnicodeDecodeError) as error:
+        raise spoilt(path, error, TINY_IMAGENET.url) from error
+
+
+def read_image_tree(tree: Mapping[str, Callable[[], bytes]], path: Path) -> tuple[Rows, Rows, tuple[str, ...]]:
+    """The same from the files by their names below the root of the data set, each with the function that reads it."""
+    train = {name: match[1] for name in sorted(tree) if (match := TRAIN_IMAGE.fullmatch(name))}
+    val = {match[1]: name for name in sorted(tree) if (match := VAL_IMAGE.fullmatch(name))}
+    notes = next((name for name in tree if name.endswith("val/val_annotations.txt")), None)
+    url = TINY_IMAGENET.url
+    if not train or not val or notes is None:
+        raise spoilt(
+            path, "there is no train/<class>/images/*.JPEG, or no val/images/*.JPEG and val/val_annotations.txt", url
+        )
+    classes = tuple(sorted(set(train.values())))
+    number = {name: i for i, name in enumerate(classes)}
+    labels = {}
+    for line in tree[notes]().decode().splitlines():
+        file, wnid, *_ = [*line.split("\t"), ""]
+        if wnid not in number:
+            raise spoilt(path, f"val_annotations.txt has the line {line!r}, whose class is not in train", url)
+        labels[file] = number[wnid]
+    unlabelled = sorted(set(val) - set(labels))
+    if unlabelled:
+        raise spoilt(path, f"val_annotations.txt does not name {unlabelled[0]}", url)
+    images = decoded_images([*train, *val.values()], tree, path)
+    y_train = np.array([number[wnid] for wnid in train.values()])
+    return (images[: len(train)], y_train), (images[len(train) :], np.array([labels[f] for f in val])), classes
+
+
+def decoded_images(names: Sequence[str], tree: Mapping[str, Callable[[], bytes]], path: Path) -> Bytes:
+    """The images of these names as (N, 3, H, W); Pillow decodes beside Python, so threads do help."""
+    from PIL import Image  # with matplotlib; 30 ms that only this data set needs
+
+    def decoded(name: str) -> Bytes:
+        try:
+            with Image.open(io.BytesIO(tree[name]())) as image:
+                return np.asarray(image.convert("RGB")).transpose(2, 0, 1)  # some of them are grey
+        except (OSError, SyntaxError, zlib.error, zipfile.BadZipFile) as error:
+            raise spoilt(path / name, error, TINY_IMAGENET.url) from error
+
+    first = decoded(names[0])
+    images = np.empty((len(names), *first.shape), np.uint8)
+
+    def place_many(start: int) -> None:
+        for i in range(start, min(start + 64, len(names))):
+            image = decoded(names[i])
+            if image.shape != first.shape:
+                why = f"it has the shape {image.shape}, others {first.shape}"
+                raise spoilt(path / names[i], why, TINY_IMAGENET.url)
+            images[i] = image
+
+    for _ in on_threads(place_many, range(0, len(names), 64), threads=os.cpu_count() or 1):
+        pass
+    return images

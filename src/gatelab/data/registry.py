@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -22,17 +22,19 @@ import numpy as np
 from gatelab import tensors
 from gatelab.arrays import fingerprint
 from gatelab.data.archives import cache_folder
-from gatelab.data.catalogue import CATALOGUE, DATASETS
-from gatelab.data.checks import MAX_POINTS, checked_protocol, deviation, seeds
+from gatelab.data.checks import MAX_POINTS, checked_protocol, seeds
 from gatelab.data.definition import PAPER, Problem
 from gatelab.data.expression import INPUTS, Expression, parse
-from gatelab.data.measured import load, table_fingerprint
+from gatelab.data.named import CATALOGUE, DATASETS
 from gatelab.data.rows import Data, Scales, standardised
 from gatelab.data.specification import ProblemSpec
-from gatelab.errors import GatelabError, unknown_name, whole_number
+from gatelab.data.tables import load_measured, table_fingerprint
+from gatelab.errors import GatelabError, real_number, unknown_name, whole_number
+from gatelab.plain import from_plain, to_plain
 
-POINTS = 10_000
-FRIEDMAN_POINTS = 2000
+POINTS, FRIEDMAN_POINTS = 10_000, 2000
+DEFAULTS = {"interval": None, "n": None, "n_test": None, "sampling": "random", "noise": 0.0, "seed": 0}
+DRAWS = ("n", "n_test", "sampling", "noise")
 AnyProblem = str | Callable[..., Any] | Problem | tuple[Any, Any]
 # Covers names with hyphens such as paper-1d; "x-pi" is covered too, hence names are tried as formulas first.
 LIKE_A_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
@@ -88,33 +90,36 @@ def problem(
         ...
     gatelab.errors.GatelabError: no problem is called 'rungee9'; did you mean 'runge9' or 'runge1' or 'runge9-2d'? ...
     """
-    request = ProblemRequest(interval=interval, n=n, n_test=n_test, sampling=sampling, noise=noise, seed=seed)
+    options: Any = {"interval": interval, "n": n, "n_test": n_test, "sampling": sampling, "noise": noise, "seed": seed}
+    # What is None by default is compared with that alone: an interval may be an array, which has no one truth.
+    given = [k for k, v in options.items() if (v is not None if DEFAULTS[k] is None else v != DEFAULTS[k])]
     if isinstance(spec, Problem):
-        options = request.changed() + ["standardise"] * (standardise is not None) + ["protocol"] * (protocol != "split")
-        if options:
+        others = {"standardise": standardise is not None, "protocol": protocol != "split"}
+        if given := given + [name for name, is_given in others.items() if is_given]:
             raise GatelabError(
                 f"the problem {spec.name!r} holds its data already and takes no options; leave out"
-                f" {', '.join(options)}, or give a name, a formula or a function"
+                f" {', '.join(given)}, or give a name, a formula or a function"
             )
         return spec
     if isinstance(spec, tuple):
-        return request.pair(spec, standardise=bool(standardise), protocol=protocol)
+        if len(spec) != 2:
+            raise GatelabError(f"the data are a tuple of {len(spec)}; give a pair of arrays (x, y)")
+        refuse("a pair of arrays", given, DRAWS, "it has its rows")
+        return Problem.from_arrays(
+            *spec, interval=interval, seed=seed, standardise=bool(standardise), protocol=protocol
+        )
     paper = checked_protocol(protocol)
-    known = None
-    if isinstance(spec, str):
-        known = CATALOGUE.get(spec.strip().lower())
-    if known is None:
-        task, recipe = request.unregistered(spec, protocol)
-    elif known.kind == "friedman":
-        task, recipe = request.friedman(known, paper)
-    elif known.kind == "data":
-        task, recipe = request.measured(known, protocol)
+    known = CATALOGUE.get(spec.strip().lower()) if isinstance(spec, str) else None
+    if known is not None and known.kind == "friedman":
+        refuse(known.name, given, ("interval", "sampling"), "its inputs are drawn as scikit-learn draws them")
+        task, recipe = friedman_problem(known, n=n, n_test=n_test, noise=noise, seed=seed, protocol=protocol)
+    elif known is not None and known.kind == "data":
+        refuse(known.name, given, ("interval", "n_test", "sampling", "noise"), "its rows are measured")
+        task, recipe = measured_problem(known, n, seed, protocol)
     else:
-        task, recipe = request.registered(known, protocol)
+        task, recipe = sampled_problem(spec, known, options | {"protocol": protocol})
     by_default = known is not None and known.standardise
-    wanted = by_default
-    if standardise is not None:
-        wanted = bool(standardise)
+    wanted = by_default if standardise is None else bool(standardise)
     if wanted:
         task = standardised(task)
     if not isinstance(spec, str):
@@ -127,121 +132,85 @@ def problem(
     return replace(task, recipe=recipe)
 
 
-@dataclass(frozen=True, eq=False)
-class ProblemRequest:
-    """Which rows are wanted: the options of `problem`, and the problems that they make, each with its recipe."""
+def refuse(what: str, given: Sequence[str], names: Sequence[str], why: str) -> None:
+    """Refuse options that a problem does not take."""
+    if wrong := [name for name in given if name in names]:
+        raise GatelabError(f"{what} takes no {' and no '.join(wrong)}: {why}; leave it out, or give a formula")
 
-    interval: tuple[float, float] | None = None
-    n: int | None = None
-    n_test: int | None = None
-    sampling: str = "random"
-    noise: float = 0.0
-    seed: int = 0
 
-    def changed(self) -> list[str]:
-        """The names of the options that are not as they are by default."""
-        # Identity first, since an interval may be an array, which has no one truth.
-        options = [(field.name, getattr(self, field.name), field.default) for field in fields(self)]
-        return [name for name, v, default in options if v is not default and (default is None or v != default)]
+def plain_options(**options: Any) -> dict[str, Any]:
+    """Options that have been checked, in Python's own types, whatever numbers of numpy's they were."""
+    kinds = {"sampling": str, "noise": float}
+    return {name: None if v is None else kinds.get(name, int)(v) for name, v in options.items()}
 
-    def refuse(self, known: ProblemSpec, names: tuple[str, ...], why: str) -> None:
-        """Refuse options that a registered problem does not take."""
-        if wrong := [name for name in self.changed() if name in names]:
-            raise GatelabError(f"{known.name} takes no {' and no '.join(wrong)}: {why}; leave it out")
 
-    def plain(self, *names: str) -> dict[str, Any]:
-        """Options that have been checked, in Python's own types, whatever numbers of numpy's they were."""
-        kinds = {"n": int, "n_test": int, "noise": float, "seed": int}
-        options = {name: getattr(self, name) for name in names}
-        return {name: v if v is None else kinds.get(name, str)(v) for name, v in options.items()}
-
-    def pair(self, arrays: tuple[Any, ...], *, standardise: bool, protocol: str) -> Problem:
-        """The problem of a pair of arrays."""
-        if len(arrays) != 2:
-            raise GatelabError(f"the data are a tuple of {len(arrays)}; give a pair of arrays (x, y)")
-        if wrong := [name for name in self.changed() if name not in ("interval", "seed")]:
-            raise GatelabError(f"a pair of arrays takes no {' and no '.join(wrong)}; leave it out, or give a formula")
-        return Problem.from_arrays(
-            *arrays, interval=self.interval, seed=self.seed, standardise=standardise, protocol=protocol
-        )
-
-    def registered(self, known: ProblemSpec, protocol: str) -> tuple[Problem, dict[str, Any]]:
-        """The problem of a registered formula."""
-        task, recipe = self.sampled(parse(known.expression), known.name, known.interval or (-1.0, 1.0), protocol)
-        where = f",{task.description.removeprefix(known.name)}" * (known.inputs > 1)
-        return replace(task, description=f"{known.expression}: {known.description}{where}"), recipe
-
-    def unregistered(self, spec: Any, protocol: str) -> tuple[Problem, dict[str, Any]]:
-        """The problem of a formula or of a function."""
-        if isinstance(spec, str):
-            task, recipe = self.sampled(formula(spec), None, (-1.0, 1.0), protocol)
-            return task, recipe | {"spec": spec.strip()}
-        if callable(spec):
-            return self.sampled(spec, None, (-1.0, 1.0), protocol)
+def sampled_problem(spec: Any, known: ProblemSpec | None, options: dict[str, Any]) -> tuple[Problem, dict[str, Any]]:
+    """The problem of a registered formula, a formula or a function, and how it was made."""
+    if known is None and not isinstance(spec, str) and not callable(spec):
         raise GatelabError(
             f"a problem cannot be made from {type(spec).__name__}; give a registered name, a formula in x or a"
             " function, for arrays the pair (x, y) and for files Problem.from_file(path)"
         )
+    interval, n = options["interval"], POINTS if options["n"] is None else options["n"]
+    if interval is None:
+        interval = (known.interval if known is not None else None) or (-1.0, 1.0)
+    options = options | {"interval": interval, "n": n}
+    if known is not None:
+        label, task = known.name, Problem.from_function(parse(known.expression), name=known.name, **options)
+        where = f",{task.description.removeprefix(known.name)}" if known.inputs > 1 else ""
+        task = replace(task, description=f"{known.expression}: {known.description}{where}")
+    elif isinstance(spec, str):
+        label, task = spec.strip(), Problem.from_function(formula(spec), **options)
+    else:
+        f: Any = spec
+        label, task = None, Problem.from_function(f, **options)
+    ends = task.interval or tuple(float(end) for end in interval)
+    draws = {name: options[name] for name in (*DRAWS, "seed")}
+    return task, {"spec": label, "interval": list(ends)} | plain_options(**draws)
 
-    def sampled(
-        self, f: Callable[..., Any], name: str | None, interval: tuple[float, float], protocol: str
-    ) -> tuple[Problem, dict[str, Any]]:
-        """The problem of a function, by default on an interval, and how it was made."""
-        points = POINTS
-        if self.n is not None:
-            points = self.n
-        if self.interval is not None:
-            interval = self.interval
-        task = Problem.from_function(
-            f,
-            interval=interval,
-            n=points,
-            n_test=self.n_test,
-            sampling=self.sampling,
-            noise=self.noise,
-            seed=self.seed,
-            name=name,
-            protocol=protocol,
-        )
-        ends = task.interval or tuple(float(end) for end in interval)
-        options = replace(self, n=points).plain("n", "n_test", "sampling", "noise", "seed")
-        return task, {"spec": name, "interval": list(ends)} | options
 
-    def friedman(self, known: ProblemSpec, paper: bool) -> tuple[Problem, dict[str, Any]]:
-        """The problem of Friedman's with the number that its name ends in."""
-        self.refuse(known, ("interval", "sampling"), "its inputs are drawn as scikit-learn draws them")
-        if paper and self.n_test is not None:
-            raise GatelabError("the paper's protocol tests on the training data; leave n_test out, or the protocol")
-        points = FRIEDMAN_POINTS
-        if self.n is not None:
-            points = self.n
-        train, test = friedman(int(known.name[-1]), n=points, n_test=self.n_test, noise=self.noise, seed=self.seed)
-        name = known.name
-        if paper:
-            name, test = PAPER.format(name), train
-        f = parse(known.expression)
-        description = f"{known.expression}: {known.description}"
-        task = Problem(name, train, test, f=f, description=description, columns=f.inputs, noise=float(self.noise))
-        return task, {"spec": known.name} | replace(self, n=points).plain("n", "n_test", "noise", "seed")
+def friedman_problem(
+    known: ProblemSpec, *, n: int | None, n_test: int | None, noise: float, seed: int, protocol: str
+) -> tuple[Problem, dict[str, Any]]:
+    """The problem of Friedman's with the number that its name ends in, and how it was made.
 
-    def measured(self, known: ProblemSpec, protocol: str) -> tuple[Problem, dict[str, Any]]:
-        """The problem of measured data."""
-        self.refuse(known, ("interval", "n_test", "sampling", "noise"), "its rows are measured")
-        table = load(DATASETS[known.name])
-        task = Problem.from_arrays(
-            table.x, table.y, seed=self.seed, name=known.name, columns=table.columns, protocol=protocol
-        )
-        recipe = {"spec": known.name, "content": table_fingerprint(table), "seed": int(self.seed)}
-        if self.n is not None:
-            n = whole_number("n", self.n, 2, task.train.n)
-            # The beginning of one order: fewer rows are among more rows, as a study of the number of rows wants it.
-            rows = np.random.default_rng(seeds(self.seed).spawn(1)[0]).permutation(task.train.n)[:n]
-            train, test = Data(task.train.x[rows], task.train.y[rows]), task.test
-            if test is task.train:  # the paper's protocol
-                test = train
-            task = replace(task, train=train, test=test, description=f"{n} of {task.description}")
-            recipe["n"] = n
-        return replace(task, description=f"{known.description}: {task.description}"), recipe
+    The training rows are those of scikit-learn with `random_state=seed`, the first with 5 inputs; the test rows, n
+    unless given, are a draw of their own and carry no noise.
+    """
+    from sklearn import datasets  # which takes longer to import than all of ours
+
+    paper = checked_protocol(protocol, n_test=n_test)
+    n = whole_number("n", FRIEDMAN_POINTS if n is None else n, 2, MAX_POINTS)
+    recipe = {"spec": known.name} | plain_options(n=n, n_test=n_test, noise=noise, seed=seed)
+    n_test = n if n_test is None else whole_number("n_test", n_test, 2, MAX_POINTS)
+    noise = real_number("noise", noise, least=0)
+    seed = whole_number("seed", seed, 0, 2**32 - 1)
+    make: Any = getattr(datasets, f"make_{known.name}")
+    shape = {"n_features": known.inputs} if known.name == "friedman1" else {}
+    train = test = Data(*make(n, noise=noise, random_state=seed, **shape))
+    name = PAPER.format(known.name) if paper else known.name
+    if not paper:
+        apart = np.random.RandomState(np.random.MT19937(seeds(seed).spawn(1)[0]))
+        test = Data(*make(n_test, noise=0.0, random_state=apart, **shape))
+    f = parse(known.expression)
+    description = f"{known.expression}: {known.description}"
+    return Problem(name, train, test, f=f, description=description, columns=f.inputs, noise=noise), recipe
+
+
+def measured_problem(known: ProblemSpec, n: int | None, seed: int, protocol: str) -> tuple[Problem, dict[str, Any]]:
+    """The problem of measured data, and how it was made."""
+    table = load_measured(DATASETS[known.name])
+    task = Problem.from_arrays(table.x, table.y, seed=seed, name=known.name, columns=table.columns, protocol=protocol)
+    recipe = {"spec": known.name, "content": table_fingerprint(table), "seed": int(seed)}
+    if n is not None:
+        n = whole_number("n", n, 2, task.train.n)
+        # The beginning of one order: fewer rows are among more rows, as a study of the number of rows wants it.
+        rows = np.random.default_rng(seeds(seed).spawn(1)[0]).permutation(task.train.n)[:n]
+        train = Data(task.train.x[rows], task.train.y[rows])
+        test = train if task.test is task.train else task.test  # the paper's protocol
+        task = replace(task, train=train, test=test, description=f"{n} of {task.description}")
+        recipe["n"] = n
+    return replace(task, description=f"{known.description}: {task.description}"), recipe
 
 
 def formula(text: str) -> Expression:
@@ -258,75 +227,35 @@ def formula(text: str) -> Expression:
     )
 
 
-def friedman(
-    number: int, *, n: int = FRIEDMAN_POINTS, n_test: int | None = None, noise: float = 0.0, seed: int = 0
-) -> tuple[Data, Data]:
-    """Training and test data of `make_friedman1` (with 5 inputs), `2` or `3`.
-
-    The training rows are those of scikit-learn with `random_state=seed`; the test rows, n unless given, are a draw of
-    their own and carry no noise.
-
-    >>> train, test = friedman(1, n=100)
-    >>> train.x.shape, test.n
-    ((100, 5), 100)
-    """
-    from sklearn import datasets  # which takes longer to import than all of ours
-
-    n = whole_number("n", n, 2, MAX_POINTS)
-    n_test = n if n_test is None else whole_number("n_test", n_test, 2, MAX_POINTS)
-    noise = deviation(noise)
-    seed = whole_number("seed", seed, 0, 2**32 - 1)
-    make: Any = getattr(datasets, f"make_friedman{number}")
-    options = {1: {"n_features": 5}}.get(number, {})
-    apart = np.random.RandomState(np.random.MT19937(seeds(seed).spawn(1)[0]))
-    train = Data(*make(n, noise=noise, random_state=seed, **options))
-    return train, Data(*make(n_test, noise=0.0, random_state=apart, **options))
-
-
 def describe(problem: Problem) -> dict[str, Any]:
-    """The problem in plain values; `restore` makes it again.
-
-    >>> from gatelab.data import problem
-    >>> describe(problem("x2", n=50))["spec"]
-    'x2'
-    """
+    """The problem in plain values; `restore` makes it again."""
     if problem.recipe is not None and same_rows(problem, restore(problem.recipe)):
         return dict(problem.recipe)
-    arrays = {
-        f"{side}_{axis}": np.ascontiguousarray(getattr(getattr(problem, side), axis))
-        for side in ("train", "test")
-        for axis in ("x", "y")
-    }
+    train, test = problem.train, problem.test
+    arrays = {"train_x": train.x, "train_y": train.y, "test_x": test.x, "test_y": test.y}
     content = [part for name, array in sorted(arrays.items()) for part in (f"{name}{array.shape}", array)]
     key = fingerprint([repr((problem.name, problem.interval)), *content], 32)
     target = cached_data(key)
     if not target.exists():
         tensors.write_packed(target, tensors.pack(arrays))
-    description: dict[str, Any] = {"data": key, "name": problem.name, "interval": None}
-    if problem.interval is not None:
-        description["interval"] = list(problem.interval)
+    description = {"data": key, "name": problem.name, "interval": to_plain(problem.interval)}
     # Only where there are any, and no names of targets: the hashes of stored results depend on it.
     if problem.columns:
         description["columns"] = list(problem.columns)
     if problem.scales is not None:
-        description["scales"] = problem.scales.plain()
+        description["scales"] = to_plain(problem.scales)
     return description
 
 
 def same_rows(one: Problem, other: Problem) -> bool:
     """Whether two problems have the same rows and interval: of rows that were replaced the recipe says nothing."""
-    pairs = [(getattr(one, side), getattr(other, side)) for side in ("train", "test")]
+    pairs = ((one.train, other.train), (one.test, other.test))
     rows = all(np.array_equal(a.x, b.x) and np.array_equal(a.y, b.y) for a, b in pairs)
     return rows and one.interval == other.interval
 
 
 def restore(description: Mapping[str, Any]) -> Problem:
-    """The problem that was described; the last few are kept, since a sweep asks for the same one again and again.
-
-    >>> from gatelab.data import problem
-    >>> restore(describe(problem("x2", n=50))).train.n
-    50
-    """
+    """The problem that was described; the last few are kept, since a sweep asks for the same one again and again."""
     return restored(json.dumps(description, sort_keys=True))
 
 
@@ -352,9 +281,7 @@ def restored(text: str) -> Problem:
         )
     arrays = tensors.read(source, "delete it and start the sweep anew").arrays
     train, test = (Data(arrays[f"{side}_x"], arrays[f"{side}_y"]) for side in ("train", "test"))
-    scales = description.get("scales")
-    if scales is not None:
-        scales = Scales.of_plain(scales)
+    scales = from_plain(Scales | None, description.get("scales"))  # pyright: ignore[reportArgumentType]
     columns = tuple(description.get("columns", ()))
     return Problem(description["name"], train, test, interval=interval, columns=columns, scales=scales)
 

@@ -6,18 +6,17 @@ inputs and targets have mean 0 and standard deviation 1 on the training part.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gatelab.arrays import Array
-from gatelab.data.checks import MAX_POINTS, first_row, matrix, refuse_masked, seeds, varying
-from gatelab.display import counted, one_line, shorten
-from gatelab.errors import GatelabError, unknown_name
+from gatelab.arrays import Array, refuse_masked
+from gatelab.data.checks import MAX_POINTS, first_row, matrix, seeds, varying
+from gatelab.display import Compact, counted, one_line
+from gatelab.errors import GatelabError, real_number, unknown_name
 
 if TYPE_CHECKING:
     from gatelab.data.definition import Problem
@@ -78,17 +77,10 @@ def row_keys(*parts: Array) -> NDArray[np.void]:
 
 
 def split(x: Array, y: Array, test_fraction: float, seed: int) -> tuple[Data, Data]:
-    """Training and test rows; rows of equal x stay on one side, whatever their targets are.
-
-    Parted by x and y, rows of one x with the target 0 would be trained on and those with the target 1 tested on: of
-    targets with few values the test error would be too large.
-    """
-    if not (isinstance(test_fraction, Real) and 0 < test_fraction < 1):
-        raise GatelabError(f"test_fraction is {test_fraction!r}; give a number between 0 and 1, such as 0.2")
+    """Training and test rows; rows of equal x stay on one side, whatever their targets are."""
+    real_number("test_fraction", test_fraction, above=0, below=1)
     source = seeds(seed)
     everything = Data(x, y)
-    if not varying(x).any():
-        raise GatelabError(f"every x is {first_row(x)}; give inputs with at least 2 distinct values")
     distinct, group = np.unique(row_keys(everything.x), return_inverse=True)
     groups = len(distinct)
     if groups < 4:
@@ -126,23 +118,17 @@ def refuse_shared_rows(train: Data, test: Data) -> None:
 
 
 def sample(sampling: str, interval: tuple[float, float], n: int, d_in: int, rng: np.random.Generator) -> Array:
-    """n points of the interval, or of the cube that has it as every side; a grid in a cube has about n.
-
-    >>> sample("grid", (0.0, 1.0), 10, 2, np.random.default_rng(0)).shape
-    (9, 2)
-    """
+    """n points of the interval, or of the cube that has it as every side; a grid in a cube has about n."""
     if sampling not in SAMPLINGS:
         raise unknown_name("sampling", str(sampling), SAMPLINGS)
-    if sampling == "random" and d_in == 1:
-        return rng.uniform(*interval, n)
     if sampling == "random":
-        return rng.uniform(*interval, (n, d_in))
-    if sampling == "grid" and d_in == 1:
-        return np.linspace(*interval, n)
-    if d_in == 1:
-        return gauss_nodes(interval, n)
-    if sampling == "gauss":
+        return rng.uniform(*interval, n if d_in == 1 else (n, d_in))
+    if sampling == "gauss" and d_in > 1:
         raise GatelabError(f"sampling 'gauss' is for one input, the function has {d_in}; take 'random' or 'grid'")
+    if sampling == "gauss":
+        return gauss_nodes(interval, n)
+    if d_in == 1:
+        return np.linspace(*interval, n)
     if grid_side(n, d_in) ** d_in > MAX_POINTS:
         raise GatelabError(f"a grid with {d_in} inputs has 2^{d_in} points or more; take sampling 'random'")
     side = np.linspace(*interval, grid_side(n, d_in))
@@ -150,20 +136,14 @@ def sample(sampling: str, interval: tuple[float, float], n: int, d_in: int, rng:
 
 
 def grid_side(n: int, d_in: int) -> int:
-    """The points along each side of a product grid of about n points, 2 or more.
-
-    >>> grid_side(10_000, 2), grid_side(10_000, 3), grid_side(5, 4)
-    (100, 22, 2)
-    """
+    """The points along each side of a product grid of about n points, 2 or more."""
     return max(2, round(n ** (1 / d_in)))
 
 
 def gauss_nodes(interval: tuple[float, float], n: int) -> Array:
     """n Gauss-Legendre nodes: of a single rule up to 64, beyond that of equal panels with about 8 each."""
     a, b = interval
-    panels = 1
-    if n > 64:
-        panels = n // 8
+    panels = n // 8 if n > 64 else 1
     h = (b - a) / panels
     # Panels of two sizes, spread evenly, so that exactly n nodes come out whatever n is.
     counts = np.diff(np.arange(panels + 1) * n // panels)
@@ -176,11 +156,8 @@ def gauss_nodes(interval: tuple[float, float], n: int) -> Array:
 
 def values(f: Function, x: Array) -> Array:
     """The function's values at x, finite and float64: (N,) for one input, (N,) or (N, d_out) for several."""
-    shapes, result = "an (N,) array to an (N,) array", "one real number for each x"
-    hint = ", or wrap it in numpy.vectorize"
-    if x.ndim > 1:
-        shapes, result = f"an (N, {x.shape[1]}) array to (N,) or (N, d_out)", "real numbers, (N,) or (N, d_out)"
-        hint = f"; it maps {shapes}"
+    one = x.ndim == 1
+    shapes = "an (N,) array to an (N,) array" if one else f"an (N, {x.shape[1]}) array to (N,) or (N, d_out)"
     if not callable(f):
         raise GatelabError(f"f is {f!r}; give a function that maps {shapes}")
     try:
@@ -194,22 +171,18 @@ def values(f: Function, x: Array) -> Array:
     except Exception as error:
         raise GatelabError(
             f"the function failed on an array of {len(x)} points: {type(error).__name__}: {error};"
-            f" write it with numpy functions{hint}"
+            f" write it with numpy functions, such that it maps {shapes}, or wrap it in numpy.vectorize"
         ) from error
-    fits = y.shape[:1] == x.shape[:1] and y.ndim <= 2 and y.size > 0
-    if x.ndim == 1:
-        fits = y.shape == x.shape
+    fits = y.shape == x.shape if one else y.shape[:1] == x.shape[:1] and y.ndim <= 2 and y.size > 0
     if not fits or y.dtype.kind not in "biuf":
         raise GatelabError(
-            f"the function returned {y.dtype} of shape {y.shape} for an array of shape {x.shape};"
-            f" it must return {result}"
+            f"the function returned {y.dtype} of shape {y.shape} for an array of shape {x.shape}; it must map {shapes}"
+            " of real numbers"
         )
     y = y.astype(np.float64)
     bad = ~np.isfinite(y.reshape(len(y), -1)).all(axis=1)
     if bad.any():
-        first = np.flatnonzero(bad)[0]
-        if x.ndim == 1:
-            first = np.flatnonzero(bad)[np.argmin(x[bad])]
+        first = np.flatnonzero(bad)[np.argmin(x[bad]) if one else 0]
         place = first_row(x[first].reshape(1, -1), most=None)
         raise GatelabError(
             f"the function is not finite at {int(bad.sum())} of {len(x)} points, the first of them at"
@@ -222,7 +195,7 @@ STANDARDISED = "inputs and target standardised by the mean and standard deviatio
 
 
 @dataclass(frozen=True, eq=False)
-class Scale:
+class Scale(Compact):
     """The mean and the standard deviation of each column; 1 for a column that does not vary.
 
     >>> scale = Scale.of(np.array([[1.0, 5.0], [3.0, 5.0]]))
@@ -233,8 +206,10 @@ class Scale:
     mean: Array
     deviation: Array
 
-    def __repr__(self) -> str:
-        return one_line(self, f"of {counted(len(self.mean), 'column')}")
+    def __post_init__(self) -> None:
+        mean, deviation = self.mean, self.deviation
+        if mean.ndim != 1 or mean.shape != deviation.shape or not (np.isfinite(mean) & (deviation > 0)).all():
+            raise ValueError(f"the means {mean} and deviations {deviation} are no scale")
 
     @classmethod
     def of(cls, rows: Array) -> Scale:
@@ -259,48 +234,22 @@ class Scale:
 
 
 @dataclass(frozen=True, eq=False)
-class Scales:
-    """How the inputs and the targets of a problem were standardised, and with that the way back to raw values.
-
-    >>> scales = Scales(Scale(np.array([1.0]), np.array([2.0])), Scale(np.array([10.0]), np.array([5.0])))
-    >>> scales.x.shrink(np.array([[3.0]])), scales.y.stretch(np.array([[1.0]]))
-    (array([[1.]]), array([[15.]]))
-    """
+class Scales(Compact):
+    """How the inputs and the targets of a problem were standardised, and with that the way back to raw values."""
 
     x: Scale
     y: Scale
 
-    def __repr__(self) -> str:
-        return one_line(self, f"{counted(len(self.x.mean), 'input')}, {counted(len(self.y.mean), 'output')}")
-
-    def plain(self) -> dict[str, dict[str, list[float]]]:
-        """As lists of numbers, which `of_plain` takes back to the last bit."""
-        return {
-            axis: {"mean": scale.mean.tolist(), "deviation": scale.deviation.tolist()}
-            for axis, scale in (("x", self.x), ("y", self.y))
-        }
-
-    @classmethod
-    def of_plain(cls, values: Mapping[str, Mapping[str, Sequence[float]]]) -> Scales:
-        """The scales of such lists; KeyError, TypeError or ValueError where they are none."""
-        scales = []
-        for axis in ("x", "y"):
-            mean, deviation = (np.array(values[axis][name], dtype=np.float64) for name in ("mean", "deviation"))
-            if mean.ndim != 1 or mean.shape != deviation.shape or not (np.isfinite(mean) & (deviation > 0)).all():
-                raise ValueError(f"the means and deviations of {axis} are no scale")
-            scales.append(Scale(mean, deviation))
-        return cls(*scales)
+    def shrink(self, rows: Data) -> Data:
+        return Data(self.x.shrink(rows.x), self.y.shrink(rows.y))
 
 
 @dataclass(frozen=True, eq=False)
-class Standardised:
-    """The function between standardised inputs and standardised targets."""
+class Standardised(Compact):
+    """The function between standardised inputs and targets."""
 
     f: Function
     scales: Scales
-
-    def __repr__(self) -> str:
-        return one_line(self, f"{shorten(getattr(self.f, '__name__', str(self.f)))} between standardised columns")
 
     def __call__(self, x: Array) -> Array:
         return self.scales.y.shrink(self.f(self.scales.x.stretch(x)))
@@ -310,35 +259,25 @@ def standardised(problem: Problem) -> Problem:
     """The problem with inputs and targets standardised by its training part, which its `scales` undo.
 
     Errors are then in units of the target's spread: 1 is what the mean alone achieves.
-
-    >>> from gatelab.data import Problem
-    >>> p = standardised(Problem.from_function(np.exp, interval=(0, 1), n=100))
-    >>> bool(abs(p.train.y.mean()) < 1e-12), float(p.train.y.std().round(12)), p.test.n
-    (True, 1.0, 100)
-    >>> p.scales.y.stretch(p.train.y).min() >= 1
-    np.True_
     """
     if problem.scales is not None:
         raise GatelabError(f"the problem {problem.name!r} is standardised already; leave standardise out")
-    x, y = Scale.of(problem.train.x), Scale.of(problem.train.y)
-    train = Data(x.shrink(problem.train.x), y.shrink(problem.train.y))
-    test, interval, noise, f = train, problem.interval, problem.noise, problem.f
-    if problem.test is not problem.train:  # else it is the paper's protocol
-        test = Data(x.shrink(problem.test.x), y.shrink(problem.test.y))
+    scales = Scales(Scale.of(problem.train.x), Scale.of(problem.train.y))
+    train = scales.shrink(problem.train)
+    test = train if problem.test is problem.train else scales.shrink(problem.test)  # the paper's protocol
+    interval, noise = problem.interval, problem.noise
     if interval is not None:
-        a, b = (float(x.shrink(np.array([end]))[0]) for end in interval)
+        a, b = (float(scales.x.shrink(np.array([end]))[0]) for end in interval)
         interval = (a, b)
     if noise is not None:
-        noise = float(noise * np.sqrt(np.mean(y.deviation**-2.0)))
-    if f is not None:
-        f = Standardised(f, Scales(x, y))
+        noise = float(noise * np.sqrt(np.mean(scales.y.deviation**-2.0)))
     return replace(
         problem,
         train=train,
         test=test,
         interval=interval,
-        f=f,
+        f=None if problem.f is None else Standardised(problem.f, scales),
         description="; ".join(filter(None, (problem.description, STANDARDISED))),
-        scales=Scales(x, y),
+        scales=scales,
         noise=noise,
     )

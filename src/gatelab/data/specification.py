@@ -24,7 +24,7 @@ class ProblemSpec:
         interval: where every input lies; None where inputs differ.
         inputs: how many there are.
         kind: "formula", "friedman" (drawn by scikit-learn) or "data" (measured: a `Dataset` of the same name is beside
-            it). Friedman's and measured data are standardised unless asked otherwise.
+            it).
 
     >>> ProblemSpec("wave", "sin(4*x)", "a wave").inputs, ProblemSpec("wave", "sin(4*x)", "a wave").standardise
     (1, False)
@@ -47,23 +47,32 @@ class ProblemSpec:
 
 
 @dataclass(frozen=True)
-class Dataset:
-    """Measured data: their shape, the files that may hold them, and where the original lives.
+class Archive:
+    """An original file: the folder it is kept in, its name, where it lives, and what it must be.
 
-    Attributes:
-        name: that of the problem.
-        rows: how many rows there are.
-        columns: the names of the inputs.
-        files: the names of the files that may hold them, the original first.
-        url: where the original lives.
-        sha256: its checksum.
-        read: makes a table of one of the files.
+    Where it is the `member` of a zip, the zip lives at the address and the hash is that of the member: unpacked it is
+    kept, and wherever it is found packed its content is what is checked. `others` are names that it may have in a
+    folder of the user.
     """
 
-    name: str
-    rows: int
-    columns: tuple[str, ...]
-    files: tuple[str, ...]
+    folder: str
+    file: str
     url: str
     sha256: str
+    member: str = ""
+    others: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.file, *self.others
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Measured data: the problem's name, the file, how many rows, the names of the inputs, and what reads a file."""
+
+    name: str
+    archive: Archive
+    rows: int
+    columns: tuple[str, ...]
     read: Callable[[Path], Table]

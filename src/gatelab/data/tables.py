@@ -13,6 +13,7 @@ import gzip
 import io
 import math
 import re
+import tarfile
 import zipfile
 import zlib
 from array import array
@@ -24,8 +25,10 @@ from typing import IO, Any
 
 import numpy as np
 
-from gatelab.arrays import Array
+from gatelab.arrays import Array, fingerprint
+from gatelab.data.archives import located
 from gatelab.data.checks import are_row_labels, unnamed, warn_of_columns
+from gatelab.data.specification import Dataset
 from gatelab.errors import GatelabError, unknown_name
 from gatelab.files import as_path
 
@@ -91,14 +94,6 @@ def read_table(path: str | Path, *, target: Any = None, inputs: Any = None) -> T
     Columns are given by name or by number, counted from 0, one or several; the target is the last column, or the y of
     an .npz file, and the inputs are all others, unless given. A column that labels the rows, such as the
     index that a data frame writes along, is no input unless it is given; a warning says so.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     file = Path(folder) / "points.csv"
-    ...     _ = file.write_text("when,height,speed\\n0,1,2\\n1,3,4\\n")
-    ...     table = read_table(file, target="height")
-    >>> table.columns, table.y.ravel()
-    (('when', 'speed'), array([1., 3.]))
     """
     path = as_path(path, FILES)
     if not path.is_file():
@@ -109,22 +104,16 @@ def read_table(path: str | Path, *, target: Any = None, inputs: Any = None) -> T
             f"{path} has one column; give a column for each input and one for the target, in a CSV file with commas,"
             " semicolons or tabs between"
         )
-    outs: Sequence[int] = range(source.count)[-source.targets :]
-    if target is not None:
-        outs = indices("target", target, source, path)
-    if inputs is None:
-        ins = other_columns(source, outs, path)
-    else:
-        ins = indices("inputs", inputs, source, path)
+    last = range(source.count)[-source.targets :]
+    outs = last if target is None else indices("target", target, source, path)
+    ins = other_columns(source, outs, path) if inputs is None else indices("inputs", inputs, source, path)
     if both := [source.label(i) for i in ins if i in outs]:
         raise GatelabError(f"{path}: {', '.join(both)} is both input and target; give it to one of them")
     if not ins:
         raise GatelabError(f"{path}: every column is a target, none is left as input; give fewer targets")
     values = source.take([*ins, *outs])
-    table = Table(values[:, : len(ins)], values[:, len(ins) :])
-    if not source.names:
-        return table
-    return Table(table.x, table.y, tuple(source.names[i] for i in ins), tuple(source.names[i] for i in outs))
+    columns, targets = (tuple(source.names[i] for i in some if source.names) for some in (ins, outs))
+    return Table(values[:, : len(ins)], values[:, len(ins) :], columns, targets)
 
 
 def other_columns(source: Columns, outs: Sequence[int], path: Path) -> list[int]:
@@ -197,113 +186,87 @@ def open_columns(path: Path) -> Columns:
 
 def open_text(path: Path) -> Columns:
     """The columns of a CSV file, with commas, semicolons or tabs between, packed by gzip or not."""
-    text = TextTable.open(path)
-    labels = tuple(i for i in unnamed(text.first) if text.names and text.labels_rows(i))
-    return Columns(len(text.first), text.parts, text.names, labels=labels)
-
-
-@dataclass(frozen=True, eq=False)
-class TextTable:
-    """A CSV file: what parts its columns, its first row with the line that it is on, and the names in it, if any."""
-
-    path: Path
-    delimiter: str
-    line: int = 0
-    first: tuple[str, ...] = ()
+    with path.open("rb") as raw:
+        beginning = [line for line in islice(text_lines(path, raw), 1000) if line.strip()][:2]
+    # Semicolons before commas, since with them commas are decimal; a comma alone decides nothing.
+    delimiter = next((d for d in "\t;" if beginning and all(d in line for line in beginning)), ",")
+    with path.open("rb") as raw:
+        rows = list(islice(text_rows(path, raw, delimiter), 1000))
+    if not rows:
+        raise GatelabError(f"{path} has no rows; give a CSV file with one example a line")
+    line, first = rows[0]
     names: tuple[str, ...] = ()
+    labels: list[int] = []
+    if is_header(first, [row for _, row in rows[1:] if len(row) == len(first)], f"{path} line {line}"):
+        names = tuple(cell.strip() or f"column {i}" for i, cell in enumerate(first))
+        for i in unnamed(first):
+            with path.open("rb") as raw:
+                body = islice(text_rows(path, raw, delimiter), 1, None)
+                if are_row_labels([row[i] for _, row in body if len(row) == len(first)]):
+                    labels.append(i)
 
-    @classmethod
-    def open(cls, path: Path) -> TextTable:
-        """The file with its first row read."""
-        text = cls(path, ",")
+    def parts(wanted: Sequence[int], tabular: bool = False) -> Parts:
+        size, last = path.stat().st_size, 0
+        values: Any = [] if tabular else array("d")
+        kind = np.object_ if tabular else np.float64
         with path.open("rb") as raw:
-            beginning = [line for line in islice(text.lines(raw), 1000) if line.strip()][:2]
-        # Semicolons before commas, since with them commas are decimal; a comma alone decides nothing.
-        delimiter = next((d for d in "\t;" if beginning and all(d in line for line in beginning)), ",")
-        text = cls(path, delimiter)
-        with path.open("rb") as raw:
-            rows = list(islice(text.rows(raw), 1000))
-        if not rows:
-            raise GatelabError(f"{path} has no rows; give a CSV file with one example a line")
-        line, cells = rows[0]
-        names: tuple[str, ...] = ()
-        if is_header(cells, [row for _, row in rows[1:] if len(row) == len(cells)], f"{path} line {line}"):
-            names = tuple(cell.strip() or f"column {i}" for i, cell in enumerate(cells))
-        return cls(path, delimiter, line, tuple(cells), names)
-
-    def lines(self, raw: IO[bytes]) -> Iterator[str]:
-        """The lines, unpacked if need be, whatever ends them: csv alone refuses those of old spreadsheets."""
-        binary: Any = raw
-        if self.path.suffix.lower() == ".gz":
-            binary = gzip.GzipFile(fileobj=raw)
-        try:
-            with io.TextIOWrapper(binary, encoding="utf-8-sig", newline=None) as text:
-                yield from text
-        except UnicodeDecodeError:
-            raise GatelabError(
-                f"{self.path} is not a text file; give a CSV file in UTF-8, Parquet, .npy or .npz"
-            ) from None
-        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise GatelabError(f"{self.path} is not a whole gzip file ({error}); copy or pack it again") from None
-
-    def rows(self, raw: IO[bytes]) -> Iterator[tuple[int, list[str]]]:
-        """The cells of every row that has any, with the line that it ends on."""
-        reader = csv.reader(self.lines(raw), delimiter=self.delimiter, skipinitialspace=True)
-        try:
-            for cells in reader:
-                if any(cell.strip() for cell in cells):
-                    yield reader.line_num, cells
-        except csv.Error as error:
-            raise GatelabError(f"{self.path} line {reader.line_num}: {error}; give a plain CSV file") from None
-
-    def labels_rows(self, i: int) -> bool:
-        """Whether a column numbers or names the rows."""
-        with self.path.open("rb") as raw:
-            rows = islice(self.rows(raw), 1, None)
-            return are_row_labels([row[i] for _, row in rows if len(row) == len(self.first)])
-
-    def parts(self, wanted: Sequence[int], tabular: bool = False) -> Parts:
-        """All rows of these columns as numbers, part by part; or as text."""
-        size, last, kind = self.path.stat().st_size, 0, np.float64
-        values: Any = array("d")
-        if tabular:
-            values, kind = [], np.object_
-        with self.path.open("rb") as raw:
-            body = self.rows(raw)
-            if self.names:
-                next(body)
-            for last, row in body:
-                if len(row) != len(self.first):
+            for last, row in islice(text_rows(path, raw, delimiter), bool(names), None):
+                if len(row) != len(first):
                     raise GatelabError(
-                        f"{self.path} line {last} has {len(row)} column{'s' * (len(row) != 1)}; line {self.line} has"
-                        f" {len(self.first)}: give every line as many"
+                        f"{path} line {last} has {len(row)} column{'s' * (len(row) != 1)}; line {line} has"
+                        f" {len(first)}: give every line as many"
                     )
-                values.extend(row[k] if tabular else self.number(row[k], last, k) for k in wanted)
+                values.extend(row[k] if tabular else number(row[k], path, last, names, k) for k in wanted)
                 if len(values) >= PART:
                     yield np.asarray(values, dtype=kind).reshape(-1, len(wanted)), raw.tell() / size
                     values = values[:0]
         if not last:
-            raise GatelabError(f"{self.path} has a header and no rows; give a CSV file with one example a line")
+            raise GatelabError(f"{path} has a header and no rows; give a CSV file with one example a line")
         if values:
             yield np.asarray(values, dtype=kind).reshape(-1, len(wanted)), 1.0
 
-    def number(self, cell: str, line: int, column: int) -> float:
-        """A cell as a number, or the error that says where it is and what is wrong with it."""
-        try:
-            value = float(cell)
-        except ValueError:
-            value = math.nan
-        # Python reads 1_000 as a number; in a file it is a slip.
-        if math.isfinite(value) and "_" not in cell:
-            return value
-        cell, where = cell.strip(), f"{self.path} line {line}"
-        label = label_of(self.names, column)
-        if cell.lower() in MISSING:
-            raise GatelabError(f"{where}: the value in {label} is missing ({cell!r}); {WAY_OUT}")
-        if math.isinf(value):
-            raise GatelabError(f"{where}: the value in {label} is infinite ({cell!r}); {WAY_OUT}")
-        comma = " with a decimal point and without separators," * bool(re.fullmatch(r"[-+]?[0-9]+[,.][0-9.,]+", cell))
-        raise GatelabError(f"{where}: {cell!r} in {label} is not a number; write numbers{comma} or {WAY_OUT}")
+    return Columns(len(first), parts, names, labels=tuple(labels))
+
+
+def text_lines(path: Path, raw: IO[bytes]) -> Iterator[str]:
+    """The lines, unpacked if need be, whatever ends them: csv alone refuses those of old spreadsheets."""
+    binary: Any = gzip.GzipFile(fileobj=raw) if path.suffix.lower() == ".gz" else raw
+    try:
+        with io.TextIOWrapper(binary, encoding="utf-8-sig", newline=None) as text:
+            yield from text
+    except UnicodeDecodeError:
+        raise GatelabError(f"{path} is not a text file; give a CSV file in UTF-8, Parquet, .npy or .npz") from None
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise GatelabError(f"{path} is not a whole gzip file ({error}); copy or pack it again") from None
+
+
+def text_rows(path: Path, raw: IO[bytes], delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """The cells of every row that has any, with the line that it ends on."""
+    reader = csv.reader(text_lines(path, raw), delimiter=delimiter, skipinitialspace=True)
+    try:
+        for cells in reader:
+            if any(cell.strip() for cell in cells):
+                yield reader.line_num, cells
+    except csv.Error as error:
+        raise GatelabError(f"{path} line {reader.line_num}: {error}; give a plain CSV file") from None
+
+
+def number(cell: str, path: Path, line: int, names: Sequence[str], column: int) -> float:
+    """A cell as a number, or the error that says where it is and what is wrong with it."""
+    try:
+        value = float(cell)
+    except ValueError:
+        value = math.nan
+    # Python reads 1_000 as a number; in a file it is a slip.
+    if math.isfinite(value) and "_" not in cell:
+        return value
+    cell, where, label = cell.strip(), f"{path} line {line}", label_of(names, column)
+    if cell.lower() in MISSING:
+        raise GatelabError(f"{where}: the value in {label} is missing ({cell!r}); {WAY_OUT}")
+    if math.isinf(value):
+        raise GatelabError(f"{where}: the value in {label} is infinite ({cell!r}); {WAY_OUT}")
+    comma = " with a decimal point and without separators," * bool(re.fullmatch(r"[-+]?[0-9]+[,.][0-9.,]+", cell))
+    raise GatelabError(f"{where}: {cell!r} in {label} is not a number; write numbers{comma} or {WAY_OUT}")
 
 
 def is_header(first: list[str], body: list[list[str]], where: str) -> bool:
@@ -312,9 +275,6 @@ def is_header(first: list[str], body: list[list[str]], where: str) -> bool:
     It does if it has no numbers. Numbers do if they are years, or four or more in equal steps, and the rows below are
     unlike them, or have numbers below a text beside the years. A warning says so, and also where numbers that may be
     names are taken as data.
-
-    >>> is_header(["2019", "2020"], [["1.5", "3"], ["0.5", "2"]], "a.csv line 1")
-    True
     """
     places = [i for i, cell in enumerate(first) if is_number(cell)]
     if not places:
@@ -361,14 +321,13 @@ def is_number(cell: str) -> bool:
 
 def open_npy(path: Path) -> Columns:
     """The columns of numpy's array."""
-    mode = None
-    if path.stat().st_size > 8 * PART:  # a large file stays on the disk, and its rows are read as they are wanted
-        mode = "r"
+    # A large file stays on the disk, and its rows are read as they are wanted.
+    mode = "r" if path.stat().st_size > 8 * PART else None
     try:
         return array_columns(np.load(path, mmap_mode=mode, allow_pickle=False), path)
+    except GatelabError:
+        raise
     except (ValueError, EOFError) as error:
-        if isinstance(error, GatelabError):
-            raise
         raise GatelabError(
             f"{path} is not a plain .npy array ({error}); write it with numpy.save, N x k numbers"
         ) from None
@@ -417,13 +376,15 @@ def array_columns(values: np.ndarray, path: Path, targets: int = 1) -> Columns:
             bad = ~np.isfinite(rows)
             if bad.any() and not tabular:
                 row, k = np.argwhere(bad)[0]
-                raise GatelabError(
-                    f"{path} row {start + row} (counted from 0): the value in column {wanted[k]} is {rows[row, k]};"
-                    f" {WAY_OUT}"
-                )
+                raise GatelabError(not_finite(path, start + row, f"column {wanted[k]}", float(rows[row, k])))
             yield rows, min(1.0, (start + step) / len(values))
 
     return Columns(values.shape[1], parts, (), targets)
+
+
+def not_finite(path: Path, row: int, label: str, value: float) -> str:
+    fault = "missing (nan)" if math.isnan(value) else "infinite"
+    return f"{path} row {row} (counted from 0): the value in {label} is {fault}; {WAY_OUT}"
 
 
 def require_real(values: np.ndarray, path: Path) -> None:
@@ -487,8 +448,37 @@ def numeric_column(column: Any, name: str, path: Path, start: int) -> Array:
     bad = ~np.isfinite(values)
     if bad.any():
         row = int(np.argmax(bad))
-        fault = "infinite"
-        if np.isnan(values[row]):
-            fault = "missing"
-        raise GatelabError(f"{path} row {start + row} (counted from 0): the value in {name!r} is {fault}; {WAY_OUT}")
+        raise GatelabError(not_finite(path, start + row, repr(name), values[row]))
     return values
+
+
+# ---- measured data
+
+
+def load_measured(data: Dataset) -> Table:
+    """The data set, every row and column, in its own units."""
+    path, url = located(data.archive, data.name), data.archive.url
+    try:
+        table = data.read(path)
+    except GatelabError:
+        raise
+    except (tarfile.TarError, KeyError, ValueError, EOFError, OSError, zlib.error) as error:
+        raise GatelabError(f"{path} cannot be read as {data.name} ({error}); copy it again from {url}") from error
+    rows, inputs, targets = (*table.x.shape, table.y.shape[1])
+    if (rows, inputs, targets) != (data.rows, len(data.columns), 1):
+        raise GatelabError(
+            f"{path} holds {rows} rows of {inputs} inputs and {targets} targets, {data.name} has {data.rows} of"
+            f" {len(data.columns)} and 1; copy it again from {url}, or fit your own file with Problem.from_file"
+        )
+    if table.columns and table.columns != data.columns:
+        raise GatelabError(
+            f"{path} has the columns {', '.join(table.columns)}, {data.name} has {', '.join(data.columns)}; give"
+            " these, in this order"
+        )
+    return Table(table.x, table.y, data.columns)
+
+
+def table_fingerprint(table: Table) -> str:
+    """A short hash of the values, the same on every machine."""
+    parts = [part for values in (table.x, table.y) for part in (repr(values.shape), values.astype("<f8"))]
+    return fingerprint(parts, 12)

@@ -3,7 +3,7 @@
     gl.dynamics.expected_loss(K, y, width, lr, steps)        proposition 4.1, its bias, variance and spread
     gl.dynamics.crossing(K_a, K_b, y, width, lr)             where two losses cross, and the conditions of corollary 4.2
     gl.dynamics.stable_step(K)                               how large a step may be
-    gl.dynamics.train("glu", X, y, width, lr, steps)         real networks, all seeds and rates in one batch, resumable
+    gl.dynamics.train("glu", X, y, width, lr, steps)         real networks, all seeds and rates in one batch
     gl.dynamics.measured_crossing(a, b)                      where their mean losses cross, with an interval
     gl.dynamics.finite_width_loss("glu", X, y, width, lr)    what the closed form leaves out at finite width
     gl.dynamics.in_span(X)                                   fewer inputs, the same dynamics
@@ -13,9 +13,8 @@ K is a kernel of `gl.ntk`. The loss is (1/2)|f - y|^2, or its mean over the samp
 
 from gatelab.dynamics.crossings import Change, Crossing, MeasuredCrossing, crossing, measured_crossing
 from gatelab.dynamics.expected import FiniteWidth, Trajectory, expected_loss, finite_width_loss
-from gatelab.dynamics.runs import Training
 from gatelab.dynamics.spectral import StableStep, stable_step
-from gatelab.dynamics.training import in_span, train
+from gatelab.dynamics.training import Training, in_span, train
 
 __all__ = [
     "Change",

@@ -15,7 +15,6 @@ initial outputs along u, and the second unit is ahead once
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,10 +23,10 @@ import numpy as np
 from scipy.optimize import brentq
 
 from gatelab.arrays import Array
-from gatelab.display import one_line
+from gatelab.display import Compact
 from gatelab.dynamics.expected import Trajectory, expected_loss
-from gatelab.dynamics.runs import Training
-from gatelab.dynamics.spectral import Loss, Spectral, eigen, kernel_matrix, loss_scale, pair
+from gatelab.dynamics.spectral import Loss, Spectral, eigen, kernel_matrix, loss_scale
+from gatelab.dynamics.training import Training
 from gatelab.errors import GatelabError, check_seed, whole_number
 from gatelab.statistics import Interval, percentile_interval, resampled
 
@@ -41,7 +40,7 @@ DECAYED = 40.0  # the horizon: where the slowest direction has fallen by exp(-2 
 
 
 @dataclass(frozen=True)
-class Early:
+class Early(Compact):
     """Of both units: the loss at the start, y^T K y, tr K^2, and by how much the first step lowers the loss.
 
     `holds` is the corollary's condition that the first unit falls faster: its y^T K y and its tr K^2 are larger.
@@ -52,23 +51,6 @@ class Early:
     spread: Pair
     first_step: Pair
 
-    @staticmethod
-    def of(a: Spectral, b: Spectral) -> Early:
-        """Evaluate the condition for the dynamics of two units."""
-        with np.errstate(over="ignore"):  # one step far beyond what is stable may leave float64
-            (a_0, a_1), (b_0, b_1) = (np.exp(s.log_loss(np.array([0.0, 1.0]))) for s in (a, b))
-        return Early(
-            start=(float(a_0), float(b_0)),
-            signal=(a.signal, b.signal),
-            spread=(a.spread, b.spread),
-            first_step=(float(a_0 - a_1), float(b_0 - b_1)),
-        )
-
-    def __repr__(self) -> str:
-        return one_line(
-            self, f"holds: {self.holds}, the first steps gain {self.first_step[0]:.3g} and {self.first_step[1]:.3g}"
-        )
-
     @property
     def holds(self) -> bool:
         """Whether the first unit falls faster early."""
@@ -76,7 +58,7 @@ class Early:
 
 
 @dataclass(frozen=True)
-class Late:
+class Late(Compact):
     """Of both units: the smallest eigenvalue, the weight C of its direction, and its factor 1 - eta lambda a step.
 
     `holds` is the condition that the second unit falls faster in the end. `bound` is the step after which the paper's
@@ -88,22 +70,6 @@ class Late:
     weight: Pair
     factor: Pair
     bound: float | None
-
-    @staticmethod
-    def of(a: Spectral, b: Spectral) -> Late:
-        """Evaluate the condition for the dynamics of two units."""
-        factors = (a.slowest_factor, b.slowest_factor)
-        weights = (a.slowest_weight, b.slowest_weight)
-        bound = None
-        if factors[1] < factors[0] and min(weights) > 0:
-            slower = math.inf if factors[1] == 0 else 2 * math.log(factors[0] / factors[1])
-            bound = max(0.0, math.log(weights[1] / weights[0]) / slower)
-        return Late((float(a.eigenvalues[0]), float(b.eigenvalues[0])), weights, factors, bound)
-
-    def __repr__(self) -> str:
-        return one_line(
-            self, f"holds: {self.holds}, smallest eigenvalues {self.lambda_min[0]:.3g} and {self.lambda_min[1]:.3g}"
-        )
 
     @property
     def holds(self) -> bool:
@@ -121,7 +87,7 @@ class Change:
 
 
 @dataclass(frozen=True, eq=False)
-class Crossing:
+class Crossing(Compact):
     """When the order of two losses changes, and why.
 
     `labels` are those of the kernels and `lr` the learning rates. `step` is the first change, between whole steps, and
@@ -145,10 +111,6 @@ class Crossing:
     late: Late
     curves: tuple[Trajectory, Trajectory] = field(repr=False)
     reason: str | None = None
-
-    def __repr__(self) -> str:
-        where = "no crossing" if self.step is None else f"crossing at step {self.step:.1f}"
-        return one_line(self, f"{' and '.join(self.labels)}: {where}, {self.last} ahead in the end")
 
     @property
     def verdict(self) -> str:
@@ -213,92 +175,122 @@ def crossing(
     >>> round(order.step, 2), order.first, order.last, order.early.holds, order.late.holds
     (2.55, 'a', 'b', True, True)
     """
-    matrices = kernel_matrix(K_a, "K_a"), kernel_matrix(K_b, "K_b")
-    if len(matrices[0]) != len(matrices[1]):
-        raise GatelabError(
-            f"K_a is of {len(matrices[0])} samples and K_b of {len(matrices[1])}; give kernels of the same rows"
-        )
-    scale = loss_scale(loss, len(matrices[0]))
-    lrs = pair(lr, "lr")
+    matrices = {name: kernel_matrix(K, name) for name, K in (("K_a", K_a), ("K_b", K_b))}
+    n, other = (len(matrix) for matrix in matrices.values())
+    if n != other:
+        raise GatelabError(f"K_a is of {n} samples and K_b of {other}; give kernels of the same rows")
     if lr is None:
-        top = max(float(eigen(m, name)[0][-1]) for m, name in zip(matrices, ("K_a", "K_b"), strict=True))
-        lrs = (1 / top / scale,) * 2
-    covariances, starts = own_pair(nngp, "nngp"), own_pair(start, "start")
+        lr = 1 / max(float(eigen(matrix, name)[0][-1]) for name, matrix in matrices.items()) / loss_scale(loss, n)
     curves = [
         expected_loss(K, y, width, eta, 0, nngp=N, start=f, loss=loss)
-        for K, eta, N, f in zip((K_a, K_b), lrs, covariances, starts, strict=True)
+        for K, eta, N, f in zip(
+            (K_a, K_b), pair(lr, "lr", common=True), pair(nngp, "nngp"), pair(start, "start"), strict=True
+        )
     ]
-    race = Race(curves[0].spectral, curves[1].spectral, kernel_labels(K_a, K_b))
-    horizon = race.horizon() if steps is None else whole_number("steps", steps, 1)
-    reason = unbounded(curves, race.labels)
-    changes: tuple[Change, ...] = ()
+    a, b = (curve.spectral for curve in curves)
+    names = getattr(K_a, "label", "a"), getattr(K_b, "label", "b")
+    if names[0] == names[1]:
+        names = f"{names[0]} (first)", f"{names[1]} (second)"
+    horizon = slowest_steps(a, b) if steps is None else whole_number("steps", steps, 1)
+    reason = unbounded(curves, names)
+    order: tuple[Change, ...] = ()
     first = last = where = height = None
     if reason is None:
-        changes, first, last = race.changes(horizon)
-    if changes:
-        where, height = changes[0].step, changes[0].loss
-    drawn = drawn_steps(horizon, changes)
+        order, first, last = order_changes(a, b, names, horizon)
+    if order:
+        where, height = order[0].step, order[0].loss
+    # The curves end well past the last change; with every early step, since a first may come long before the last.
+    end = min(horizon, int(np.ceil(4 * order[-1].step)) + 10 if order else 1000)
+    drawn = np.unique(np.concatenate([np.arange(min(end, 200) + 1), np.round(np.linspace(0, end, min(end, 500) + 1))]))
     return Crossing(
-        labels=race.labels,
+        labels=names,
         step=where,
         loss=height,
-        changes=changes,
+        changes=order,
         first=first,
         last=last,
         horizon=horizon,
         lr=(curves[0].lr, curves[1].lr),
-        early=Early.of(race.a, race.b),
-        late=Late.of(race.a, race.b),
+        early=early_condition(a, b),
+        late=late_condition(a, b),
         curves=(curves[0].at(drawn), curves[1].at(drawn)),
         reason=reason,
     )
 
 
-@dataclass(frozen=True)
-class Race:
-    """The dynamics of two units and their labels."""
+def pair(value: Any, what: str, *, common: bool = False) -> tuple[Any, Any]:
+    """One for each kernel; None is for both, and with `common` so is a single value."""
+    several = isinstance(value, tuple | list)
+    if value is None or (common and not several):
+        return value, value
+    if not several or len(value) != 2:
+        raise GatelabError(f"{what} is not a pair; give two, one for each kernel")
+    return value[0], value[1]
 
-    a: Spectral
-    b: Spectral
-    labels: tuple[str, str]
 
-    def lag(self, t: Array) -> Array:
+def early_condition(a: Spectral, b: Spectral) -> Early:
+    """The condition of the corollary that the first unit falls faster at first."""
+    with np.errstate(over="ignore"):  # one step far beyond what is stable may leave float64
+        (a_0, a_1), (b_0, b_1) = (np.exp(s.log_loss(np.array([0.0, 1.0]))) for s in (a, b))
+    return Early(
+        start=(float(a_0), float(b_0)),
+        signal=(float(a.eigenvalues @ a.targets), float(b.eigenvalues @ b.targets)),
+        spread=(float(np.sum(a.eigenvalues**2)), float(np.sum(b.eigenvalues**2))),
+        first_step=(float(a_0 - a_1), float(b_0 - b_1)),
+    )
+
+
+def late_condition(a: Spectral, b: Spectral) -> Late:
+    """The condition of the corollary that the second unit falls faster in the end."""
+    slowest = float(a.eigenvalues[0]), float(b.eigenvalues[0])
+    factors = abs(1 - a.lr * slowest[0]), abs(1 - b.lr * slowest[1])
+    weights = float((a.targets + a.outputs)[0]), float((b.targets + b.outputs)[0])
+    bound = None
+    if factors[1] < factors[0] and min(weights) > 0:
+        slower = math.inf if factors[1] == 0 else 2 * math.log(factors[0] / factors[1])
+        bound = max(0.0, math.log(weights[1] / weights[0]) / slower)
+    return Late(slowest, weights, factors, bound)
+
+
+def slowest_steps(a: Spectral, b: Spectral) -> int:
+    """Where the slower unit's slowest direction is gone; those of eigenvalue 0 never go, and count for nothing."""
+    pace = min(-float(s.log_rates[s.eigenvalues > 1e-12 * s.eigenvalues[-1]].max()) for s in (a, b))
+    if pace <= 0:
+        return 1000
+    return int(min(max(DECAYED / pace, 10), 1e9))
+
+
+def order_changes(
+    a: Spectral, b: Spectral, names: tuple[str, str], horizon: int
+) -> tuple[tuple[Change, ...], str, str]:
+    """Every change of order on the grid, refined; and who is ahead at the first and at the last step."""
+
+    def lag(t: Array) -> Array:
         """log L_a - log L_b: negative where the first unit is ahead."""
-        return self.a.log_loss(t) - self.b.log_loss(t)
+        return a.log_loss(t) - b.log_loss(t)
 
-    def horizon(self) -> int:
-        """Where the slower unit's slowest direction is gone."""
-        pace = min(self.a.pace, self.b.pace)
-        if pace <= 0:
-            return 1000
-        return int(min(max(DECAYED / pace, 10), 1e9))
-
-    def changes(self, horizon: int) -> tuple[tuple[Change, ...], str, str]:
-        """Every change of order on the grid, refined; and who is ahead at the first and at the last step."""
-        grid = np.arange(min(horizon, EVERY) + 1, dtype=np.float64)
-        if horizon > EVERY:
-            grid = np.unique(np.concatenate([grid, np.geomspace(EVERY, horizon, FURTHER)]))
-        lags = np.concatenate([self.lag(part) for part in np.array_split(grid, max(1, len(grid) // 200))])
-        clear = np.abs(lags) > TIE
-        if not clear.any():
-            raise GatelabError("the two units have the same loss at every step; there is nothing to cross")
-        grid, lags = grid[clear], lags[clear]
-        ahead = [self.labels[int(lag > 0)] for lag in lags]
-        changes = []
-        for i in np.flatnonzero(np.sign(lags[1:]) != np.sign(lags[:-1])):
-            root: Any = brentq(lambda t: float(self.lag(np.array([t]))[0]), grid[i], grid[i + 1], xtol=1e-9)
-            step = float(root)
-            loss = float(np.exp(self.a.log_loss(np.array([step]))[0]))
-            changes.append(Change(step, loss, ahead[i + 1]))
-        return tuple(changes), ahead[0], ahead[-1]
+    grid = np.arange(min(horizon, EVERY) + 1, dtype=np.float64)
+    if horizon > EVERY:
+        grid = np.unique(np.concatenate([grid, np.geomspace(EVERY, horizon, FURTHER)]))
+    lags = np.concatenate([lag(part) for part in np.array_split(grid, max(1, len(grid) // 200))])
+    clear = np.abs(lags) > TIE
+    if not clear.any():
+        raise GatelabError("the two units have the same loss at every step; there is nothing to cross")
+    grid, lags = grid[clear], lags[clear]
+    ahead = [names[int(value > 0)] for value in lags]
+    order = []
+    for i in np.flatnonzero(np.sign(lags[1:]) != np.sign(lags[:-1])):
+        root: Any = brentq(lambda t: float(lag(np.array([t]))[0]), grid[i], grid[i + 1], xtol=1e-9)
+        order.append(Change(float(root), float(np.exp(a.log_loss(np.array([root]))[0])), ahead[i + 1]))
+    return tuple(order), ahead[0], ahead[-1]
 
 
-def unbounded(curves: Sequence[Trajectory], labels: tuple[str, str]) -> str | None:
-    """Which of the two losses grow without bound, and from which step on, in a sentence; None where neither does."""
+def unbounded(curves: list[Trajectory], names: tuple[str, str]) -> str | None:
+    """Which of the two losses grow without bound, in a sentence; None where neither does."""
     wild = [
-        f"lr {t.lr:.3g} is above 2 / lambda_max = {t.limit:.3g} of {label}"
-        for t, label in zip(curves, labels, strict=True)
-        if not t.stable
+        f"lr {curve.lr:.3g} is above 2 / lambda_max = {curve.limit:.3g} of {name}"
+        for curve, name in zip(curves, names, strict=True)
+        if not curve.stable
     ]
     if not wild:
         return None
@@ -306,35 +298,8 @@ def unbounded(curves: Sequence[Trajectory], labels: tuple[str, str]) -> str | No
     return f"{' and '.join(wild)}: {whose} without bound, and no crossing is named; give less"
 
 
-def own_pair(value: Any, what: str) -> tuple[Any, Any]:
-    """One for each kernel, or None for both."""
-    if value is None:
-        return None, None
-    if not isinstance(value, tuple | list) or len(value) != 2:
-        raise GatelabError(f"{what} is of one unit; give a pair, one for each kernel")
-    return value[0], value[1]
-
-
-def kernel_labels(K_a: Any, K_b: Any) -> tuple[str, str]:
-    """The labels of two kernels, told apart where they are equal."""
-    a, b = getattr(K_a, "label", "a"), getattr(K_b, "label", "b")
-    if a == b:
-        return f"{a} (first)", f"{b} (second)"
-    return a, b
-
-
-def drawn_steps(horizon: int, changes: tuple[Change, ...]) -> Array:
-    """The steps of the curves that are kept: well past the last change, or all."""
-    end = min(horizon, 1000)
-    if changes:
-        end = min(horizon, int(np.ceil(4 * changes[-1].step)) + 10)
-    # Every early step, since a first crossing may come long before the last.
-    early = np.arange(min(end, 200) + 1, dtype=np.float64)
-    return np.unique(np.concatenate([early, np.round(np.linspace(0, end, min(end, 500) + 1))]))
-
-
 @dataclass(frozen=True)
-class MeasuredCrossing:
+class MeasuredCrossing(Compact):
     """The last crossing of two mean losses.
 
     `step` is None where they do not cross, and `changes` are all crossings. `low` and `high` are the ends of the
@@ -348,9 +313,6 @@ class MeasuredCrossing:
     share: float
     changes: tuple[float, ...]
     seeds: tuple[int, int]
-
-    def __repr__(self) -> str:
-        return one_line(self, f"{self}, in {self.share:.0%} of the draws")
 
     def __str__(self) -> str:
         return "none" if self.step is None else str(Interval(self.step, self.low, self.high))

@@ -12,7 +12,7 @@ the same kernel, and the losses add up.
 At finite width the kernel itself is random, which the closed form leaves out (`finite_width_loss`). A network of width
 m has at its start a kernel of its own, which differs from the expected one by about 1/sqrt(m). Slow directions profit
 less from a larger eigenvalue than they lose by a smaller one, so that the mean loss lies above the loss of the mean
-kernel, by a share that grows with t. Here the loss of the linearised network is averaged over kernels of drawn
+kernel, by a share that grows with t. Here the loss of the linearized network is averaged over kernels of drawn
 networks. The signs of the output's weights are averaged exactly: they leave the kernel as it is, and given all else f_0
 = sum_i V_i h_i has covariance sum_i V_i^2 h_i h_i^T, so that few draws suffice.
 """
@@ -30,8 +30,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from gatelab.arrays import Array
-from gatelab.display import ProgressLike, one_line, reporting
+from gatelab.arrays import Array, finite_array
+from gatelab.display import Compact, ProgressLike, reporting
 from gatelab.dynamics.networks import draw, neuron_partials
 from gatelab.dynamics.spectral import (
     Loss,
@@ -39,14 +39,12 @@ from gatelab.dynamics.spectral import (
     eigen,
     kernel_matrix,
     loss_scale,
-    numbers,
-    positive,
     samples,
     seed_numbers,
     step_list,
     targets,
 )
-from gatelab.errors import GatelabError
+from gatelab.errors import GatelabError, real_number
 from gatelab.feedforward import Unit
 from gatelab.feedforward import unit as find_unit
 from gatelab.feedforward.definition import check_width
@@ -56,31 +54,24 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Trajectory:
+class Trajectory(Compact):
     """The expected loss at every step: `loss` = `bias` + `variance`, for the learning rate `lr`.
 
     `label` is the kernel's, and `spectral` the eigenvalues and weights that all of this follows from. `deviation` is
-    the standard deviation of one network's loss over initialisations with Gaussian outputs, None where the outputs were
+    the standard deviation of one network's loss over initializations with Gaussian outputs, None where the outputs were
     given. `stable` says whether the step is at most `limit`, 2 / lambda_max; above it the loss grows without bound, and
     is infinite where it overflows.
     """
 
     steps: Array
     loss: Array
-    bias: Array
-    variance: Array
-    deviation: Array | None
+    bias: Array = field(repr=False)
+    variance: Array = field(repr=False)
+    deviation: Array | None = field(repr=False)
     lr: float
     label: str
     stable: bool
     spectral: Spectral = field(repr=False)
-
-    def __repr__(self) -> str:
-        return one_line(
-            self,
-            f"{self.label}, lr {self.lr:.3g}: loss {self.loss[0]:.3g} at step {self.steps[0]:.0f}, "
-            f"{self.loss[-1]:.3g} at step {self.steps[-1]:.0f}",
-        )
 
     @property
     def limit(self) -> float:
@@ -155,7 +146,7 @@ def expected_loss(
     Y = targets(y, n)
     scale = loss_scale(loss, n)
     values, vectors = eigen(matrix)
-    step = 1 / values[-1] / scale if lr is None else positive(lr, "lr")
+    step = 1 / values[-1] / scale if lr is None else real_number("lr", lr, above=0)
     places = step_list(steps, n)
     projected = vectors.T @ Y
     if start is not None:
@@ -191,17 +182,7 @@ def trajectory(s: Spectral, steps: Array, lr: float, label: str) -> Trajectory:
     with np.errstate(invalid="ignore", over="ignore"):
         # Where both parts are infinite and of different signs, the logarithm of their sum is known all the same.
         loss = bias + variance if stable else np.exp(s.log_loss(steps))
-    return Trajectory(
-        steps=steps,
-        loss=loss,
-        bias=bias,
-        variance=variance,
-        deviation=s.deviation(steps),
-        lr=lr,
-        label=label,
-        stable=stable,
-        spectral=s,
-    )
+    return Trajectory(steps, loss, bias, variance, s.deviation(steps), lr=lr, label=label, stable=stable, spectral=s)
 
 
 def output_covariance(K: Any, values: Array, vectors: Array, width: int | None, nngp: Any) -> Array:
@@ -225,7 +206,7 @@ def output_covariance(K: Any, values: Array, vectors: Array, width: int | None, 
 
 def start_weights(vectors: Array, Y: Array, start: Any) -> Array:
     """The squares of the initial residuals along each eigenvector, averaged over networks."""
-    f = numbers(start, "start")
+    f = finite_array("start", start)
     if f.ndim == 1:
         f = f[:, None]
     if f.ndim == 2:
@@ -239,16 +220,13 @@ def start_weights(vectors: Array, Y: Array, start: Any) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class FiniteWidth:
+class FiniteWidth(Compact):
     """The mean `loss` over drawn networks, its standard `error`, and the loss of `each`, (networks, steps)."""
 
     steps: Array
     loss: Array
     error: Array
     each: Array
-
-    def __repr__(self) -> str:
-        return one_line(self, f"{len(self.each)} networks: loss {self.loss[-1]:.3g} at step {self.steps[-1]:.0f}")
 
 
 def finite_width_loss(
@@ -265,7 +243,7 @@ def finite_width_loss(
     fan_in: int | None = None,
     progress: ProgressLike = None,
 ) -> FiniteWidth:
-    """The loss of linearised networks of finite width: exact but for training's change of the kernel.
+    """The loss of linearized networks of finite width: exact but for training's change of the kernel.
 
     The networks are those of `train` with the same seeds. A kernel of n samples and k outputs is of size n k.
 
@@ -299,15 +277,24 @@ def finite_width_loss(
         )
     x = samples(X)
     Y = targets(y, len(x))
-    scale, eta, places = loss_scale(loss, len(x)), positive(lr, "lr"), step_list(steps, Y.size)
+    scale, eta, places = loss_scale(loss, len(x)), real_number("lr", lr, above=0), step_list(steps, Y.size)
     width = check_width(width)
     which = seed_numbers(seeds)
-    network = Linearised(known, torch.from_numpy(x), Y, eta, scale, given_start)
+    rows = torch.from_numpy(x)
     losses = []
-    with reporting(progress, f"linearised networks of {known.name}") as report:
+    with reporting(progress, f"linearized networks of {known.name}") as report:
         for count, seed in enumerate(which, 1):
             maps, V = draw(known, width, x.shape[1], Y.shape[1], seed, fan_in or x.shape[1], torch.float64)
-            losses.append(np.exp(network.spectral(maps, V).log_loss(places)))
+            H, S = neuron_partials(known, maps @ rows.T)
+            values, vectors = eigen(own_kernel(H, S, V, rows).numpy(), "the kernel of a network")
+            if given_start:
+                target, outputs = (V @ H).numpy().ravel() - Y.T.ravel(), np.zeros(len(values))
+            else:
+                # sum_i V_ai V_bi h_i h_i^T, of all outputs together
+                F = (V[:, :, None] * H).permute(1, 0, 2).reshape(H.shape[0], -1).numpy()
+                target, outputs = Y.T.ravel(), np.sum((F @ vectors) ** 2, axis=0)
+            spectral = Spectral(values, (vectors.T @ target)[:, None], outputs, None, eta * scale, scale)
+            losses.append(np.exp(spectral.log_loss(places)))
             if report:
                 report(count, len(which))
     each = np.array(losses)
@@ -315,38 +302,6 @@ def finite_width_loss(
     if len(each) > 1:
         error = each.std(axis=0, ddof=1) / len(each) ** 0.5
     return FiniteWidth(places, each.mean(axis=0), error, each)
-
-
-@dataclass(frozen=True, eq=False)
-class Linearised:
-    """Networks of a unit on samples X, (n, d), with targets Y, linearised at their start.
-
-    `lr` is the step on the loss times `scale`. With `given_start` a network starts from its own outputs, else their
-    signs are averaged.
-    """
-
-    unit: Unit
-    X: Tensor
-    Y: Array
-    lr: float
-    scale: float
-    given_start: bool
-
-    def spectral(self, maps: Tensor, V: Tensor) -> Spectral:
-        """The dynamics of the network with weights `maps`, (q + 1, m, d), and V, (k, m)."""
-        H, S = neuron_partials(self.unit, maps @ self.X.T)
-        K = own_kernel(H, S, V, self.X).numpy()
-        values, vectors = eigen(K, "the kernel of a network")
-        if self.given_start:
-            target = (V @ H).numpy().ravel() - self.Y.T.ravel()
-            outputs = np.zeros(len(values))
-        else:
-            # sum_i V_ai V_bi h_i h_i^T, of all outputs together
-            F = (V[:, :, None] * H).permute(1, 0, 2).reshape(H.shape[0], -1).numpy()
-            outputs = np.sum((F @ vectors) ** 2, axis=0)
-            target = self.Y.T.ravel()
-        projected = (vectors.T @ target)[:, None]
-        return Spectral(values, projected, outputs, None, self.lr * self.scale, self.scale)
 
 
 def own_kernel(H: Tensor, S: Tensor, V: Tensor, X: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
 import torch
@@ -26,21 +27,10 @@ from gatelab.feedforward import ModuleUnit, Unit
 
 
 class ModuleStack:
-    """s modules with the interface of `Stack`; each is initialised as its class does under its seed."""
+    """s modules with the interface of `Stack`; each is initialized as its class does under its seed."""
 
-    def __init__(
-        self,
-        unit: ModuleUnit,
-        width: int,
-        d: int,
-        outputs: int,
-        seeds: Sequence[int],
-        lr: Tensor,
-        *,
-        dtype: torch.dtype,
-        device: torch.device,
-    ) -> None:
-        nets = [unit.network(width, d, outputs, seed=seed, dtype=dtype).to(device) for seed in seeds]
+    def __init__(self, unit: ModuleUnit, width: int, d: int, outputs: int, seeds: Sequence[int], lr: Tensor) -> None:
+        nets = [unit.network(width, d, outputs, seed=seed, dtype=lr.dtype).to(lr.device) for seed in seeds]
         if any(True for _ in nets[0].buffers()):
             raise GatelabError(
                 f"the unit {unit.name!r} has buffers (running averages, say), and many networks in one batch cannot "
@@ -48,24 +38,15 @@ class ModuleStack:
             )
         stacked, _ = stack_module_state(nets)
         self.parameters = {name: value.detach() for name, value in stacked.items()}
-        self.lr = lr.to(device)
+        self.lr = lr
         # Without storage of its own: only its structure is called.
         skeleton = copy.deepcopy(nets[0]).to("meta")
-
-        def squares(parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-            return 0.5 * (functional_call(skeleton, (parameters,), (x,)).T - y).square().sum()
 
         def call(parameters: dict[str, Tensor], x: Tensor) -> Tensor:
             return functional_call(skeleton, (parameters,), (x,)).T
 
-        self._both, self._call = grad_and_value(squares), call
-
-    def state(self) -> dict[str, Tensor]:
-        return {name: value.contiguous() for name, value in self.parameters.items()}
-
-    def load(self, state: dict[str, Tensor]) -> None:
-        for name, value in self.parameters.items():
-            value.copy_(state[name])
+        self._call = call
+        self._both = grad_and_value(lambda parameters, x, y: 0.5 * (call(parameters, x) - y).square().sum())
 
     def stop(self, which: Tensor) -> None:
         self.lr[which] = 0.0
@@ -79,9 +60,7 @@ class ModuleStack:
 
     def step(self, X: Tensor, Y: Tensor, weight: float) -> Tensor:
         """One step on weight/2 |f - y|^2; the losses before it."""
-        # Samples and targets of two dimensions are common to all networks.
-        own = {2: None, 3: 0}
-        gradients, losses = vmap(self._both, (0, own[X.ndim], own[Y.ndim]))(self.parameters, X, Y)
+        gradients, losses = vmap(self._both, (0, None, None))(self.parameters, X, Y)
         for name, value in self.parameters.items():
             rate = (self.lr * weight).view(-1, *[1] * (value.ndim - 1))
             value.sub_(gradients[name] * rate)
@@ -129,21 +108,14 @@ def neuron_partials(unit: Unit, Z: Tensor) -> tuple[Tensor, Tensor]:
     if is_product(unit):
         gate, factors = Z[0], list(Z[1:])
         value = unit.gate(gate)
-        partials = [_product([unit.gate.slope(gate), *factors])]
-        partials += [_product([value, *factors[:j], *factors[j + 1 :]]) for j in range(len(factors))]
+        partials = [reduce(torch.mul, [unit.gate.slope(gate), *factors])]
+        partials += [reduce(torch.mul, [value, *factors[:j], *factors[j + 1 :]]) for j in range(len(factors))]
         return unit.neuron(gate, *factors), torch.stack(partials)
     with torch.enable_grad():
         lines = [z.detach().requires_grad_() for z in Z]
         value = unit.neuron(*lines)
         partials = list(torch.autograd.grad(value.sum(), lines))
     return value.detach(), torch.stack(partials)
-
-
-def _product(values: Sequence[Tensor]) -> Tensor:
-    total = values[0]
-    for v in values[1:]:
-        total = total * v
-    return total
 
 
 class Stack:
@@ -157,28 +129,11 @@ class Stack:
 
     @classmethod
     def drawn(
-        cls,
-        unit: Unit,
-        width: int,
-        d: int,
-        outputs: int,
-        seeds: Sequence[int],
-        lr: Tensor,
-        *,
-        fan_in: int,
-        dtype: torch.dtype,
-        device: torch.device,
+        cls, unit: Unit, width: int, d: int, outputs: int, seeds: Sequence[int], lr: Tensor, fan_in: int
     ) -> Stack:
-        nets = [draw(unit, width, d, outputs, seed, fan_in, dtype) for seed in seeds]
-        maps = torch.stack([maps for maps, _ in nets], 1)
-        return cls(unit, maps.to(device), torch.stack([V for _, V in nets]).to(device), lr.to(device))
-
-    def state(self) -> dict[str, Tensor]:
-        return {"maps": self.maps, "V": self.V}
-
-    def load(self, state: dict[str, Tensor]) -> None:
-        self.maps.copy_(state["maps"])
-        self.V.copy_(state["V"])
+        nets = [draw(unit, width, d, outputs, seed, fan_in, lr.dtype) for seed in seeds]
+        maps, V = torch.stack([maps for maps, _ in nets], 1), torch.stack([V for _, V in nets])
+        return cls(unit, maps.to(lr.device), V.to(lr.device), lr)
 
     def stop(self, which: Tensor) -> None:
         """Weights to zero, and no further steps, so that numbers that have overflowed slow nothing down."""
@@ -194,7 +149,7 @@ class Stack:
     def step(self, X: Tensor, Y: Tensor, weight: float) -> Tensor:
         """One step of gradient descent on weight/2 |f - y|^2; the losses before it, (s,).
 
-        X is (n, d), the same for all networks, or (s, n, d); Y is (k, n) or (s, k, n).
+        X is (n, d), the same for all networks; Y is (k, n), or (s, k, n) where each has targets of its own.
         """
         Z = self._maps_of(X)
         H = self._neurons(Z)
@@ -205,39 +160,24 @@ class Stack:
         R.mul_(self.lr * weight)
         dV = torch.bmm(R, H.transpose(1, 2))
         S = self._partials(Z, H)
+        V, (n, d) = self.V.transpose(1, 2), X.shape
         if self.V.shape[1] == 1:
-            self._move_one_output(X, R, S)
+            RX = torch.mul(R.transpose(1, 2), X, out=self._array("RX", (len(V), n, d)))
+            B = self._array("B", (len(V), V.shape[1], d))
+            for maps, partial in zip(self.maps, S, strict=True):
+                torch.bmm(partial, RX, out=B)
+                maps.addcmul_(B, V, value=-1.0)
         else:
-            self._move(X, R, S)
+            dH = torch.bmm(V, R, out=self._array("dH", tuple(S[0].shape)))
+            for maps, partial in zip(self.maps, S, strict=True):
+                maps.view(-1, d).addmm_(partial.mul_(dH).view(-1, n), X, alpha=-1.0)
         self.V.sub_(dV)
         return losses
 
-    def _move_one_output(self, X: Tensor, R: Tensor, S: list[Tensor]) -> None:
-        s, n, d = len(self.V), X.shape[-2], X.shape[-1]
-        RX = torch.mul(R.transpose(1, 2), X, out=self._array("RX", (s, n, d)))
-        B = self._array("B", (s, self.V.shape[2], d))
-        for maps, partial in zip(self.maps, S, strict=True):
-            torch.bmm(partial, RX, out=B)
-            maps.addcmul_(B, self.V.transpose(1, 2), value=-1.0)
-
-    def _move(self, X: Tensor, R: Tensor, S: list[Tensor]) -> None:
-        dH = torch.bmm(self.V.transpose(1, 2), R, out=self._array("dH", tuple(S[0].shape)))
-        for maps, partial in zip(self.maps, S, strict=True):
-            partial.mul_(dH)
-            if X.ndim == 2:
-                maps.view(-1, X.shape[1]).addmm_(partial.view(-1, len(X)), X, alpha=-1.0)
-            else:
-                maps.baddbmm_(partial, X, alpha=-1.0)
-
     def _maps_of(self, X: Tensor) -> Tensor:
         """Z, (q + 1, s, m, n)."""
-        shape = (*self.maps.shape[:3], X.shape[-2])
-        Z = self._array("Z", shape)
-        if X.ndim == 2:
-            torch.mm(self.maps.view(-1, X.shape[1]), X.T, out=Z.view(-1, X.shape[0]))
-        else:
-            for z, maps in zip(Z, self.maps, strict=True):
-                torch.bmm(maps, X.transpose(1, 2), out=z)
+        Z = self._array("Z", (*self.maps.shape[:3], len(X)))
+        torch.mm(self.maps.view(-1, X.shape[1]), X.T, out=Z.view(-1, len(X)))
         return Z
 
     def _neurons(self, Z: Tensor) -> Tensor:
@@ -265,10 +205,10 @@ class Stack:
             return [H]
         factors = list(Z[1:])
         gate = self._array("gate", tuple(Z.shape[1:]))
-        self.fused[1](_product(factors), Z[0], H)
+        self.fused[1](reduce(torch.mul, factors), Z[0], H)
         if len(factors) == 1:
             return [H, gate]
-        return [H, *(_product([gate, *factors[:j], *factors[j + 1 :]]) for j in range(len(factors)))]
+        return [H, *(reduce(torch.mul, [gate, *factors[:j], *factors[j + 1 :]]) for j in range(len(factors)))]
 
     def _array(self, name: str, shape: tuple[int, ...]) -> Tensor:
         """An array of that name and shape, the same at every step: to ask the system for memory takes longer."""

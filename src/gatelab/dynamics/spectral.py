@@ -1,12 +1,11 @@
 """Gradient descent on a quadratic, direction by direction: eq. 9 of the paper, at any step and without overflow.
 
-What every function of this room takes is checked here: kernels, targets, samples, steps, and which loss is meant.
-
 In the basis of the kernel's eigenvectors the residual f - y shrinks by (1 - eta lambda) each step, so that
 
     L_t = 1/2 sum_i w_i (1 - eta lambda_i)^(2t)            w_i = (u_i^T y)^2 + the variance of f_0 along u_i
 
-Powers are exponentials of 2t log|1 - eta lambda|, with log1p where the product is small: t may be any real number.
+Powers are exponentials of 2t log|1 - eta lambda|, with log1p where the product is small: t may be any real number. The
+arguments that all functions of this package share are checked here too.
 """
 
 from __future__ import annotations
@@ -18,9 +17,8 @@ from typing import Any, Literal
 import numpy as np
 from scipy.special import logsumexp
 
-from gatelab.arrays import Array
-from gatelab.data.checks import for_numpy
-from gatelab.display import one_line
+from gatelab.arrays import Array, finite_array
+from gatelab.display import Compact
 from gatelab.errors import GatelabError, unknown_name, whole_number
 from gatelab.interrupts import apart
 from gatelab.memory import check_memory
@@ -30,24 +28,13 @@ SYMMETRIC = 1e-8  # of the largest entry: what rounding may leave
 NEGATIVE = 1e-9  # of the largest eigenvalue: a kernel's eigenvalue below minus this is no rounding
 
 
-def numbers(value: Any, what: str) -> Array:
-    """The value as float64, or a message that says what it is instead."""
-    array = np.asarray(for_numpy(value, what))
-    if array.dtype.kind not in "fiub":
-        raise GatelabError(f"{what} is of type {array.dtype}; give real numbers")
-    array = array.astype(np.float64)
-    if not np.isfinite(array).all():
-        raise GatelabError(f"{what} holds NaN or infinite values; drop or fill them")
-    return array
-
-
 def kernel_matrix(K: Any, what: str = "K") -> Array:
     """A symmetric matrix of numbers, made exactly symmetric."""
-    matrix = numbers(K, what)
+    matrix = finite_array(what, K)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size:
         raise GatelabError(f"{what} has shape {matrix.shape}; give a kernel of n samples, (n, n)")
     # The matrix made symmetric, its eigenvectors, what LAPACK works in, and the covariance in their basis.
-    check_memory(7 * matrix.nbytes, f"the dynamics of {len(matrix)} samples", "give a kernel of fewer rows")
+    check_memory([matrix.shape] * 7, f"the dynamics of {len(matrix)} samples", "give a kernel of fewer rows")
     if np.abs(matrix - matrix.T).max() > SYMMETRIC * np.abs(matrix).max():
         raise GatelabError(f"{what} is not symmetric; give a kernel such as gl.ntk.analytic makes")
     return (matrix + matrix.T) / 2
@@ -55,7 +42,7 @@ def kernel_matrix(K: Any, what: str = "K") -> Array:
 
 def targets(y: Any, n: int) -> Array:
     """Targets as (n, k), a column an output."""
-    array = numbers(y, "y")
+    array = finite_array("y", y)
     size = np.abs(array).max(initial=0.0)
     if size and not 1e-150 < size < 1e150:
         raise GatelabError(f"y reaches {size:.3g}, whose square is beyond double precision; give it in other units")
@@ -68,7 +55,7 @@ def targets(y: Any, n: int) -> Array:
 
 def samples(X: Any, what: str = "X") -> Array:
     """Samples as (n, d), one row a sample."""
-    array = numbers(X, what)
+    array = finite_array(what, X)
     if array.ndim != 2 or not array.size:
         raise GatelabError(f"{what} has shape {array.shape}; give (n, d), one row a sample")
     return array
@@ -81,23 +68,8 @@ def loss_scale(loss: str, n: int) -> float:
     return {"sum": 1.0, "mean": 1.0 / n}[loss]
 
 
-def positive(value: Any, what: str) -> float:
-    """The value as a positive, finite float."""
-    try:
-        number = 0.0 if isinstance(value, str) else float(value)
-    except (TypeError, ValueError):
-        number = 0.0
-    if not 0 < number < float("inf"):
-        raise GatelabError(f"{what} is {value!r}; give a positive number")
-    return number
-
-
 def seed_numbers(seeds: Any) -> Sequence[int]:
-    """A number is that many seeds from 0 on; else the seeds themselves.
-
-    >>> list(seed_numbers(3)), seed_numbers([5, 2])
-    ([0, 1, 2], [5, 2])
-    """
+    """A number is that many seeds from 0 on; else the seeds themselves."""
     if np.ndim(seeds) == 0:
         return range(whole_number("seeds", seeds, 1))
     return [whole_number("a seed", seed, 0) for seed in seeds]
@@ -105,38 +77,20 @@ def seed_numbers(seeds: Any) -> Sequence[int]:
 
 def step_list(steps: Any, n: int) -> Array:
     """An integer is all steps up to it, and 0; else the steps themselves, in their order; for losses of n samples."""
-    if np.ndim(steps) == 0:
-        last = whole_number("steps", steps, 0)
-        check_curve(last + 1, n)
-        return np.arange(last + 1, dtype=np.float64)
-    array = numbers(steps, "steps")
-    check_curve(array.size, n)
+    every = np.ndim(steps) == 0
+    array = np.empty(0) if every else finite_array("steps", steps)
+    count = whole_number("steps", steps, 0) + 1 if every else array.size
+    what, instead = f"a curve of {count} losses of {n} samples", "give fewer steps, or a list of some"
+    check_memory([(count, n + 1)] * 5, what, instead)  # powers, their copies, and products with targets
+    if every:
+        return np.arange(count, dtype=np.float64)
     if array.ndim != 1 or not array.size or array.min() < 0:
         raise GatelabError(f"steps is {steps!r}; give a whole number, or a list of steps from 0 on")
     return array
 
 
-def check_curve(count: int, n: int) -> None:
-    """Refuse more steps than fit.
-
-    There are five arrays of a number for each step and sample: powers, their copies, and products with targets.
-    """
-    check_memory(
-        8 * 5 * count * (n + 1), f"a curve of {count} losses of {n} samples", "give fewer steps, or a list of some"
-    )
-
-
-def pair(value: Any, what: str) -> tuple[Any, Any]:
-    """One for both units, or one each."""
-    if isinstance(value, tuple | list):
-        if len(value) != 2:
-            raise GatelabError(f"{what} has {len(value)} entries; give one for both units, or two")
-        return value[0], value[1]
-    return value, value
-
-
 @dataclass(frozen=True)
-class StableStep:
+class StableStep(Compact):
     """Steps of gradient descent.
 
     `limit` is 2 / lambda_max, beyond which it diverges, and `best` is 2 / (lambda_max + lambda_min), with which the
@@ -149,9 +103,6 @@ class StableStep:
     rate: float
     lambda_max: float
     lambda_min: float
-
-    def __repr__(self) -> str:
-        return one_line(self, f"limit {self.limit:.4g}, best {self.best:.4g} with rate {self.rate:.4g}")
 
 
 def stable_step(K: Any, *, loss: Loss = "sum") -> StableStep:
@@ -172,13 +123,7 @@ def stable_step(K: Any, *, loss: Loss = "sum") -> StableStep:
     values, _ = eigen(matrix)
     low, high = float(values[0]), float(values[-1])
     scale = loss_scale(loss, len(matrix))
-    return StableStep(
-        limit=2 / (high * scale),
-        best=2 / ((high + low) * scale),
-        rate=(high - low) / (high + low),
-        lambda_max=high,
-        lambda_min=low,
-    )
+    return StableStep(2 / (high * scale), 2 / ((high + low) * scale), (high - low) / (high + low), high, low)
 
 
 def eigen(K: Array, what: str = "K") -> tuple[Array, Array]:
@@ -223,7 +168,7 @@ def steps_until(eigenvalues: Array, weights: Array, lr: float, shares: Array, *,
 
 
 @dataclass(frozen=True, eq=False)
-class Spectral:
+class Spectral(Compact):
     """Eigenvalues, the weights of targets and of initial outputs along them, the step, and the loss's scale.
 
     `projected` are the targets along the eigenvectors, (n, k); `covariance` is that of the initial outputs in the same
@@ -237,40 +182,10 @@ class Spectral:
     lr: float
     scale: float
 
-    def __repr__(self) -> str:
-        return one_line(self, f"{len(self.eigenvalues)} eigenvalues, lr {self.lr:.3g}")
-
     @property
     def targets(self) -> Array:
         """The squares of the targets along the eigenvectors, summed over the outputs."""
         return np.sum(self.projected**2, axis=1)
-
-    @property
-    def signal(self) -> float:
-        """y^T K y."""
-        return float(self.eigenvalues @ self.targets)
-
-    @property
-    def spread(self) -> float:
-        """tr K^2."""
-        return float(np.sum(self.eigenvalues**2))
-
-    @property
-    def slowest_factor(self) -> float:
-        """|1 - eta lambda_min|."""
-        return abs(1 - self.lr * float(self.eigenvalues[0]))
-
-    @property
-    def slowest_weight(self) -> float:
-        """The weight of the direction of lambda_min at the start."""
-        weights: Array = self.targets + self.outputs
-        return float(weights[0])
-
-    @property
-    def pace(self) -> float:
-        """-log of the slowest rate; directions of eigenvalue 0 never go, and count for nothing."""
-        rates = self.log_rates[self.eigenvalues > 1e-12 * self.eigenvalues[-1]]
-        return float(-rates.max())
 
     @property
     def log_rates(self) -> Array:

@@ -1,44 +1,115 @@
 """`train`: gradient descent on two-layer networks, all seeds and learning rates in one batch.
 
 The networks are cut into parts that fit a core's cache (or a GPU's memory); each part goes through all its steps by
-itself, on a CPU in a thread of its own. So what a part computes depends neither on the number of threads nor on when
-it was interrupted: a training that was killed goes on from its checkpoints to bit-equal losses.
+itself, on a CPU in a thread of its own. So what a part computes does not depend on the number of threads.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
-from gatelab.display import ProgressLike, reporting
-from gatelab.dynamics.runs import Checkpoint, Job, Training, run_parts, training_name
-from gatelab.dynamics.spectral import Loss, loss_scale, numbers, positive, samples, seed_numbers, targets
-from gatelab.errors import GatelabError, whole_number
-from gatelab.feedforward import AnyUnit, ModuleUnit
+from gatelab.arrays import Array, finite_array
+from gatelab.display import Compact, Listener, ProgressLike, reporting
+from gatelab.dynamics.networks import ModuleStack, Stack
+from gatelab.dynamics.spectral import Loss, loss_scale, samples, seed_numbers, targets
+from gatelab.errors import GatelabError, real_number, whole_number
+from gatelab.feedforward import ModuleUnit, Unit
 from gatelab.feedforward import unit as find_unit
 from gatelab.feedforward.definition import check_width
-from gatelab.feedforward.registry import describe
+from gatelab.interrupts import on_threads, stop_if_asked
 from gatelab.memory import check_device, check_memory
+from gatelab.statistics import LEVEL, t_reach
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 RECORDED = 1000  # up to as many steps all are recorded by default
+CACHE = 2 << 20  # bytes of one array of neurons in a part: it and its like stay in a core's cache
+CUDA = 2 << 30
+EXPLODED = 1e6  # times the loss at the start: beyond it nothing comes back
+BLOCK = 32  # steps between looks at losses
+
+Member = tuple[float, int]  # a learning rate and a seed
 
 
-class FurtherOptions(TypedDict, total=False):
-    """Keywords of `train` that are seldom given; their defaults are those of `TrainingRequest`."""
+@dataclass(frozen=True, eq=False)
+class Training(Compact):
+    """Losses of networks of one unit, a row a seed: `losses` is (seeds, recorded steps).
 
-    record: int | Sequence[int] | None
-    fan_in: int | None
-    dtype: torch.dtype
-    device: str | torch.device | None
-    every: float
+    `unit` is the name of the unit, `lrs` are the learning rates, `steps` the recorded ones, and `seconds` is how long
+    the training took. With several learning rates it is (rates, seeds, recorded steps), and so is all else that has a
+    row a seed. `diverged` is the step at which a network's loss was no longer finite, or a million times what it was at
+    the start, and -1 where it never was; from there on its losses are infinite. `start` are the outputs before the
+    first step, (seeds, n, outputs).
+    """
+
+    unit: str
+    width: int
+    lrs: tuple[float, ...]
+    seeds: tuple[int, ...]
+    steps: Array
+    losses: Array
+    diverged: np.ndarray
+    start: Array
+    seconds: float
+
+    @property
+    def mean(self) -> Array:
+        """The mean over the seeds, infinite where one diverged."""
+        return self.losses.mean(axis=-2)
+
+    def interval(self, level: float = LEVEL) -> tuple[Array, Array]:
+        """The ends of the t-interval of the mean over the seeds, at every step; NaN for a single seed."""
+        count = len(self.seeds)
+        if count < 2:
+            empty = np.full_like(self.mean, np.nan)
+            return empty, empty
+        with np.errstate(invalid="ignore"):
+            reach = t_reach(level, count - 1) * self.losses.std(axis=-2, ddof=1) / count**0.5
+        return self.mean - reach, self.mean + reach
+
+    def at(self, lr: float) -> Training:
+        """Of several learning rates the one nearest to `lr`."""
+        if self.losses.ndim == 2:
+            raise GatelabError("this training has one learning rate; its losses are `losses`")
+        i = int(np.argmin(np.abs(np.log(np.array(self.lrs) / lr))))
+        return replace(self, lrs=(self.lrs[i],), losses=self.losses[i], diverged=self.diverged[i])
+
+    def table(self) -> pd.DataFrame:
+        """A row for every learning rate, seed and recorded step."""
+        index = pd.MultiIndex.from_product([self.lrs, self.seeds, self.steps], names=["lr", "seed", "step"])
+        return pd.DataFrame({"loss": self.losses.ravel()}, index=index).reset_index()
+
+    def plot(self, path: str | Path | None = None, *, ax: Any = None) -> Figure:
+        """The mean with its interval, a curve a rate; written to `path` or drawn into your own `ax` if given."""
+        from gatelab.plotting import saved
+        from gatelab.plotting.kernels import LossCurve, losses_figure
+
+        parts = [self] if self.losses.ndim == 2 else [self.at(lr) for lr in self.lrs]
+        curves = [LossCurve(f"lr {p.lrs[0]:.3g}", p.steps, p.mean, *p.interval()) for p in parts]
+        title = f"{self.unit} of width {self.width}, {len(self.seeds)} seeds"
+        return saved(losses_figure(curves, title, ax=ax), path)
+
+
+@dataclass(frozen=True)
+class Further:
+    """Keywords of `train` that are seldom given, with their defaults."""
+
+    record: int | Sequence[int] | None = None
+    fan_in: int | None = None
+    dtype: torch.dtype = torch.float64
+    device: str | torch.device | None = None
 
 
 def train(
@@ -50,12 +121,9 @@ def train(
     steps: int,
     *,
     seeds: int | Sequence[int] = 5,
-    batch_size: int | None = None,
     loss: Loss = "sum",
-    test: tuple[Any, Any] | None = None,
-    checkpoint: str | Path | None = None,
     progress: ProgressLike = None,
-    **further: Unpack[FurtherOptions],
+    **further: Any,
 ) -> Training:
     """Train two-layer networks of `unit` without biases on (1/2)|f - y|^2 by gradient descent from LeCun's weights.
 
@@ -69,16 +137,11 @@ def train(
         lr: the learning rate; with several, every seed is trained at each.
         steps: how many updates.
         seeds: how many networks, or which seeds.
-        batch_size: makes batches, a function of (seed, step), whose gradient is scaled by n / batch_size, so that `lr`
-            means the same; None takes all samples at every step.
         loss: with "mean" loss and gradient are divided by n.
-        test: test data (X, y), whose losses are recorded as those of the training data are.
-        checkpoint: a folder in which the state is saved; a call that is the same goes on from there, on a CPU to
-            bit-equal losses.
         progress: shown on a terminal and in a notebook unless it is False, or a function of (done, total).
         further: `record`, how many steps are recorded, or which (by default every one up to 1000 steps, else 200);
             `fan_in`, d of N(0, 1/d) where X is a rotation of samples of more inputs (`in_span`); `dtype`, torch.float64
-            or float32; `device`, the CPU by default; `every`, the seconds between two checkpoints, 10 by default.
+            or float32; `device`, the CPU by default.
 
     Returns:
         The losses of every network, as a `Training`.
@@ -90,31 +153,58 @@ def train(
     ((4, 51), True)
     """
     began = time.perf_counter()
-    request = TrainingRequest(
-        unit, X, y, width, lr, steps, seeds=seeds, batch_size=batch_size, loss=loss, test=test, **further
+    known, more = find_unit(unit), Further(**further)
+    x = samples(X)
+    n, d = x.shape
+    Y = targets(y, n)
+    rates: list[float] = [real_number("lr", rate, above=0) for rate in np.atleast_1d(np.asarray(lr, dtype=object))]
+    order = seed_numbers(seeds)
+    steps, width, scale = whole_number("steps", steps, 1), check_width(width), loss_scale(loss, n)
+    if more.fan_in is not None and isinstance(known, ModuleUnit):
+        raise GatelabError(f"fan_in is of our own initialization; the class {known.name!r} has its own")
+    if more.dtype not in (torch.float32, torch.float64):
+        raise GatelabError(f"dtype is {more.dtype}; give torch.float64 or torch.float32")
+    device = check_device(more.device, more.dtype)
+    record = more.record
+    if record is None:
+        record = steps + 1 if steps <= RECORDED else 200
+    count = min(whole_number("record", record, 2), steps + 1) if np.ndim(record) == 0 else np.size(record)
+    networks, maps = len(rates) * len(order), getattr(known, "factors", 0) + 1
+    # The maps, neurons and derivatives of one network; of all, the outputs at the start, the record and themselves.
+    one = width * (3 * maps * d + (maps + 2) * n) + 4 * n * d
+    check_memory(
+        more.dtype.itemsize * (one + 2 * networks * n * Y.shape[1]) + 200 * networks + count * (100 + 16 * networks),
+        f"training {networks} networks of {known.name}, width {width}, on {n} samples, {count} steps recorded,",
+        "give a smaller width, fewer samples, fewer seeds or a shorter record",
+        device,
     )
-    job = request.job()
-    parts = job.parts()
-    with reporting(progress, f"training {job.unit.name}") as report:
-        books = run_parts(job, parts, checkpoints(job, checkpoint, request.every, len(parts)), report)
-    lrs = tuple(dict.fromkeys(rate for rate, _ in job.members))
-    order = tuple(dict.fromkeys(seed for _, seed in job.members))
-    shape = (len(lrs), len(order)) if np.ndim(lr) > 0 else (len(order),)
+    if not networks or len(set(order)) < len(order) or len(set(rates)) < len(rates):
+        raise GatelabError(f"lr is {lr!r} and seeds is {seeds!r}; give at least one of each, none twice")
+    job = Job(
+        unit=known,
+        width=width,
+        X=torch.from_numpy(x).to(device=device, dtype=more.dtype),
+        Y=torch.from_numpy(np.ascontiguousarray(Y.T)).to(device=device, dtype=more.dtype),
+        scale=scale,
+        members=tuple((rate, seed) for rate in rates for seed in order),
+        steps=steps,
+        record=recorded_steps(record, steps),
+        fan_in=d if more.fan_in is None else whole_number("fan_in", more.fan_in, 1),
+    )
+    with reporting(progress, f"training {known.name}") as report:
+        books = job.run(report)
+    shape = (len(rates), len(order)) if np.ndim(lr) > 0 else (len(order),)
 
     def joined(name: str, axis: int = 0) -> np.ndarray:
         return torch.cat([book[name] for book in books], axis).numpy()
 
-    def curves(name: str) -> np.ndarray:
-        return joined(name, 1).T.reshape(*shape, -1).astype(np.float64)
-
     training = Training(
-        unit=job.unit.name,
-        width=job.width,
-        lrs=lrs,
-        seeds=order,
+        unit=known.name,
+        width=width,
+        lrs=tuple(rates),
+        seeds=tuple(order),
         steps=np.array(job.record, np.float64),
-        losses=curves("losses"),
-        test_losses=None if job.test is None else curves("test"),
+        losses=joined("losses", 1).T.reshape(*shape, -1).astype(np.float64),
         diverged=joined("diverged").reshape(shape),
         # Members are ordered by rate, then by seed, and all rates start alike.
         start=joined("start")[: len(order)].swapaxes(1, 2).astype(np.float64),
@@ -150,149 +240,22 @@ def in_span(X: Any) -> np.ndarray:
     return R.T
 
 
-@dataclass(frozen=True, eq=False)
-class TrainingRequest:
-    """The arguments of `train` as a user gives them; `job` checks them."""
-
-    unit: Any
-    X: Any
-    y: Any
-    width: int
-    lr: float | Sequence[float]
-    steps: int
-    seeds: int | Sequence[int]
-    batch_size: int | None
-    loss: Loss
-    test: tuple[Any, Any] | None
-    record: int | Sequence[int] | None = None
-    fan_in: int | None = None
-    dtype: torch.dtype = torch.float64
-    device: str | torch.device | None = None
-    every: float = 10.0
-
-    def job(self) -> Job:
-        """What is to be trained, every argument checked and the memory that it takes counted."""
-        known = find_unit(self.unit)
-        x = samples(self.X)
-        n, d = x.shape
-        Y = targets(self.y, n)
-        loss_scale(self.loss, n)
-        steps = whole_number("steps", self.steps, 1)
-        members = self.members()
-        if self.batch_size is not None and whole_number("batch_size", self.batch_size, 1) > n:
-            raise GatelabError(f"batch_size is {self.batch_size} of {n} samples; give at most {n}, or leave it out")
-        if self.fan_in is not None and isinstance(known, ModuleUnit):
-            raise GatelabError(f"fan_in is of our own initialisation; the class {known.name!r} has its own")
-        if self.dtype not in (torch.float32, torch.float64):
-            raise GatelabError(f"dtype is {self.dtype}; give torch.float64 or torch.float32")
-        device, width = check_device(self.device, self.dtype), check_width(self.width)
-        record = recorded_steps(self.record, steps, len(members))
-        self.check_memory(known, (n, d, Y.shape[1]), len(members), device)
-
-        def put(array: np.ndarray) -> Tensor:
-            return torch.from_numpy(np.ascontiguousarray(array)).to(device=device, dtype=self.dtype)
-
-        return Job(
-            unit=known,
-            width=width,
-            X=put(x),
-            Y=put(Y.T),
-            test=self.test_data(d, Y.shape[1], put),
-            members=members,
-            steps=steps,
-            record=record,
-            batch_size=None if self.batch_size is None else int(self.batch_size),
-            loss=self.loss,
-            fan_in=d if self.fan_in is None else whole_number("fan_in", self.fan_in, 1),
-        )
-
-    def members(self) -> tuple[tuple[float, int], ...]:
-        """Every learning rate with every seed."""
-        given_rates: Any = self.lr
-        if np.ndim(given_rates) == 0:
-            given_rates = [given_rates]
-        rates = [positive(value, "lr") for value in given_rates]
-        seeds = seed_numbers(self.seeds)
-        # Each member is a pair in a list before it is a network.
-        check_memory(200 * len(rates) * len(seeds), f"a list of {len(rates) * len(seeds)} networks", "give fewer seeds")
-        if not rates or not len(seeds) or len(set(seeds)) < len(seeds) or len(set(rates)) < len(rates):
-            raise GatelabError(f"lr is {self.lr!r} and seeds is {self.seeds!r}; give at least one of each, none twice")
-        return tuple((rate, seed) for rate in rates for seed in seeds)
-
-    def check_memory(self, unit: AnyUnit, shape: tuple[int, int, int], members: int, device: torch.device) -> None:
-        """Refuse what does not fit; `shape` is samples, inputs and outputs.
-
-        Of one network the maps, the neurons' values and their derivatives count; of all of them the outputs at the
-        start.
-        """
-        n, d, outputs = shape
-        maps = getattr(unit, "factors", 0) + 1
-        network = self.width * (3 * maps * d + (maps + 2) * (self.batch_size or n)) + 4 * n * d
-        check_memory(
-            self.dtype.itemsize * (network + 2 * members * n * outputs),
-            f"training {unit.name} of width {self.width} on {n} samples of {d} inputs, {members} networks,",
-            "give a smaller width, fewer samples or fewer seeds",
-            device,
-        )
-
-    def test_data(self, d: int, outputs: int, put: Callable[[np.ndarray], Tensor]) -> tuple[Tensor, Tensor] | None:
-        """The test data, if there are any: of d inputs and as many outputs as the training data."""
-        if self.test is None:
-            return None
-        if not isinstance(self.test, tuple | list) or len(self.test) != 2:
-            raise GatelabError("test is not a pair; give (X, y) of the test data")
-        x = samples(self.test[0], "the test samples")
-        Y = targets(self.test[1], len(x))
-        if x.shape[1] != d or Y.shape[1] != outputs:
-            raise GatelabError(
-                f"the test data have {x.shape[1]} inputs and {Y.shape[1]} outputs; the training data have {d} and"
-                f" {outputs}"
-            )
-        return put(x), put(Y.T)
-
-
-def recorded_steps(record: Any, steps: int, members: int) -> tuple[int, ...]:
+def recorded_steps(record: Any, steps: int) -> tuple[int, ...]:
     """Rising steps; the first and the last are always among those that we choose.
 
-    >>> recorded_steps(3, 100, members=1), recorded_steps([7, 3], 100, members=1)
+    >>> recorded_steps(3, 100), recorded_steps([7, 3], 100)
     ((0, 1, 100), (3, 7))
     """
-    if record is None:
-        record = steps + 1 if steps <= RECORDED else 200
     if np.ndim(record) == 0:
-        count = min(whole_number("record", record, 2), steps + 1)
-        # A number for every network in two precisions, and the steps themselves as Python's integers.
-        check_memory(count * (100 + 16 * members), f"a record of {count} steps of {members} networks", "record fewer")
-        if count == steps + 1:
+        if record > steps:
             return tuple(range(steps + 1))
-        return tuple(sorted({0, *np.round(np.geomspace(1, steps, count - 1)).astype(int).tolist()}))
-    chosen = numbers(record, "record")
+        return tuple(sorted({0, *np.round(np.geomspace(1, steps, record - 1)).astype(int).tolist()}))
+    chosen = finite_array("record", record)
     if chosen.ndim != 1 or not chosen.size or (chosen != np.round(chosen)).any() or chosen.min() < 0:
         raise GatelabError(f"record is {record!r}; give how many steps, or a list of whole steps")
     if chosen.max() > steps:
         raise GatelabError(f"record asks for step {chosen.max():.0f} of {steps}; give steps up to the last")
     return tuple(sorted({int(s) for s in chosen}))
-
-
-def checkpoints(job: Job, folder: str | Path | None, every: float, count: int) -> list[Checkpoint | None]:
-    """The file of each part in `folder`, under the name of what is trained; None for each without a folder."""
-    if folder is None:
-        return [None] * count
-    facts = {
-        "unit": describe(job.unit),
-        "width": job.width,
-        "members": job.members,
-        "steps": job.steps,
-        "record": job.record,
-        "batch_size": job.batch_size,
-        "loss": job.loss,
-        "fan_in": job.fan_in,
-    }
-    tensors = {"X": job.X, "Y": job.Y}
-    if job.test is not None:
-        tensors |= {"X_test": job.test[0], "Y_test": job.test[1]}
-    name = training_name(facts, tensors)
-    return [Checkpoint(Path(folder), name, i, every) for i in range(count)]
 
 
 def divergence(training: Training) -> str:
@@ -307,3 +270,87 @@ def divergence(training: Training) -> str:
         f"{int(first.min())} (lr {', '.join(rates)}); their losses are infinite from there on. "
         "gl.dynamics.stable_step(K) has the largest step that is stable"
     )
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """What is to be trained, checked: Y is (k, n), and a member is a learning rate and a seed."""
+
+    unit: Unit | ModuleUnit
+    width: int
+    X: Tensor
+    Y: Tensor
+    scale: float
+    members: tuple[Member, ...]
+    steps: int
+    record: tuple[int, ...]
+    fan_in: int
+
+    def run(self, report: Listener | None) -> list[dict[str, Tensor]]:
+        """What becomes of every part of the members; cut by size alone, so that the bits of a result are."""
+        cpu = self.X.device.type == "cpu"
+        size = max(1, (CACHE if cpu else CUDA) // (self.width * len(self.X) * self.X.element_size()))
+        parts = [self.members[i : i + size] for i in range(0, len(self.members), size)]
+        done, lock = 0, threading.Lock()
+
+        def part(members: Sequence[Member]) -> dict[str, Tensor]:
+            return self.run_part(members, tick)
+
+        def tick(steps: int) -> None:
+            nonlocal done
+            with lock:
+                done += steps
+                if report:
+                    report(done, self.steps * len(parts))
+
+        if not cpu:
+            return [part(members) for members in parts]
+        # In threads, each with one of torch's, even where there is one part: so bits agree.
+        return list(on_threads(part, parts, min(torch.get_num_threads(), len(parts))))
+
+    def networks(self, members: Sequence[Member]) -> Stack | ModuleStack:
+        """The networks of some members before their first step."""
+        lr = torch.tensor([rate for rate, _ in members], dtype=self.X.dtype, device=self.X.device)
+        seeds = [seed for _, seed in members]
+        if isinstance(self.unit, ModuleUnit):
+            return ModuleStack(self.unit, self.width, self.X.shape[1], len(self.Y), seeds, lr)
+        return Stack.drawn(self.unit, self.width, self.X.shape[1], len(self.Y), seeds, lr, self.fan_in)
+
+    @torch.no_grad()
+    def run_part(self, members: Sequence[Member], tick: Callable[[int], None]) -> dict[str, Tensor]:
+        """Some members from their first step to the last.
+
+        `losses` is (recorded steps, members), `diverged` (members,) and `start` (members, k, n).
+        """
+        nets, places = self.networks(members), {step: place for place, step in enumerate(self.record)}
+        losses = torch.full((len(places), len(members)), torch.nan, dtype=self.X.dtype)
+        diverged = torch.full((len(members),), -1, dtype=torch.int64)
+
+        def losses_of(outputs: Tensor) -> Tensor:
+            return (outputs - self.Y).square().sum((1, 2)).mul_(0.5 * self.scale).cpu()
+
+        start = nets.outputs(self.X).clone()
+        limit = EXPLODED * torch.maximum(losses_of(start), losses_of(0 * start))
+
+        def look(first: int, seen: Tensor) -> None:
+            """Find members that diverged in the steps from the first on, write down where, and stop them."""
+            bad = ~(seen.cpu() <= limit)
+            fresh = bad.any(0) & (diverged < 0)
+            if fresh.any():
+                diverged[fresh] = first + bad.int().argmax(0)[fresh]
+                nets.stop((diverged >= 0).to(self.X.device))
+
+        for first in range(0, self.steps, BLOCK):
+            seen = []
+            for t in range(first, min(first + BLOCK, self.steps)):
+                stop_if_asked()
+                seen.append(nets.step(self.X, self.Y, self.scale))
+                if t in places:
+                    losses[places[t]] = seen[-1].cpu()
+            look(first, torch.stack(seen))
+            tick(len(seen))
+        look(self.steps, losses_of(nets.outputs(self.X))[None])
+        if self.steps in places:
+            losses[places[self.steps]] = losses_of(nets.outputs(self.X))
+        losses[(diverged >= 0) & (torch.tensor(self.record)[:, None] >= diverged)] = torch.inf
+        return {"start": start.cpu(), "losses": losses, "diverged": diverged}

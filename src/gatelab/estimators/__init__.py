@@ -5,9 +5,9 @@
 - `GatedClassifier`: classes by such networks, calibrated; the same conventions.
 - `scaling_curve`: the regressor's error against the width, by cross-validation, with the slope.
 
-Parts: `columns` makes numbers of a table; `frames` makes rows canonical and scales them, fits networks whose gates are
-not trained, and saves and loads; `steps` grows networks of step gates; `search` chooses, `members` weighs. For classes
-`likelihood` descends and `committee` chooses and averages.
+Parts: `reading` and `columns` make numbers of a table, `frames` makes rows canonical and scales them; `search` is what
+both searches share, `squares` the regressor's and `classes` the classifier's, with `likelihood` for its networks;
+`trees` grows step gates, `committee` weighs and averages, `estimator` checks, saves and loads.
 """
 
 from gatelab.estimators.classifier import GatedClassifier

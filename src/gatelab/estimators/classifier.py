@@ -3,59 +3,45 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from copy import copy
-from numbers import Real
-from pathlib import Path
+from dataclasses import replace
 from time import monotonic
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
+from sklearn.utils.validation import check_consistent_length, column_or_1d
 
-from gatelab import tensors
-from gatelab.arrays import Array
-from gatelab.data.checks import refuse_masked
-from gatelab.errors import GatelabError
-from gatelab.estimators.columns import TableColumns, read_table
-from gatelab.estimators.committee import (
-    STEPS,
-    ClassCommittee,
-    Election,
-    MemberNetworks,
-    MemberTrees,
-    elect,
-)
-from gatelab.estimators.frames import (
-    Frame,
-    TableRows,
-    checked_terms,
-    encoded_rows,
+from gatelab.arrays import Array, refuse_masked
+from gatelab.errors import GatelabError, real_number
+from gatelab.estimators.classes import STEPS, ClassNetwork, ClassSearch
+from gatelab.estimators.committee import Committee, Member, log_mean, tempered
+from gatelab.estimators.estimator import (
+    Arrays,
+    GatedEstimator,
+    UnitLike,
+    nested,
     part_of,
-    plain_facts,
     row_weights,
     seed_of,
     showing,
     units_of,
 )
-from gatelab.estimators.trees import KINDS, StepTrees
-from gatelab.feedforward import AnyUnit
-from gatelab.memory import check_device
-from gatelab.solve.files import DAMAGED, damaged, described, restored_unit
+from gatelab.estimators.frames import Frame, TableRows, reach
+from gatelab.estimators.reading import read_table
+from gatelab.estimators.trees import StepTrees
+from gatelab.solve.files import described, restored_unit
 
-UnitLike = str | AnyUnit | Callable[..., object]
-KIND, _FORMAT = "GatedClassifier", 2
-_GIVE = "give a file that GatedClassifier.save wrote"
-_PLAIN = ("unit_", "width_", "ridge_", "temperature_", "validation_", "n_features_in_")
-# Candidates that a search tries as a rule, for its progress.
-_USUAL = 16
+# Candidates that a search tries as a rule, for its progress; parameters times rows that are predicted at a time.
+_USUAL, _BLOCK = 16, 2**22
+_TREES = ("roots", "columns", "thresholds", "children", "tables", "offset")
 
 
-class GatedClassifier(ClassifierMixin, BaseEstimator):
+class GatedClassifier(ClassifierMixin, GatedEstimator):
     """Classification by one hidden layer of gated units beside a linear part, and by trees of step gates.
 
         log p(x) = log softmax( A x + a + D [ act(Gx + g) * (Ux + u) * ... ] )
@@ -107,16 +93,12 @@ class GatedClassifier(ClassifierMixin, BaseEstimator):
     True
     """
 
+    KIND, FORMAT = "GatedClassifier", 2
+    PLAIN = ("unit_", "width_", "ridge_", "temperature_", "validation_", "n_features_in_")
     classes_: np.ndarray
-    committee_: ClassCommittee
-    frame_: Frame
-    columns_: TableColumns
-    unit_: str
-    width_: int
-    ridge_: float
+    committee_: Committee
     temperature_: float
-    n_features_in_: int
-    validation_: list[dict[str, Any]]
+    _range: tuple[Array, Array]
 
     def __init__(
         self,
@@ -143,66 +125,43 @@ class GatedClassifier(ClassifierMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> GatedClassifier:
         """Fit to X (rows, inputs) and the classes y (rows,). A fit that is interrupted leaves no trace."""
-        check_device(self.device)
         # Trees of step gates have no width that could be given.
         listed = units_of(self.unit)
         gated = [unit for unit in listed if not (isinstance(unit, str) and unit == STEPS)]
         steps = len(gated) < len(listed) and (not gated or self.width is None)
-        given = checked_terms(self, gated or (listed and ["swiglu"]))
-        end = math.inf
-        if self.time_budget is not None:
-            end = monotonic() + float(self.time_budget)
+        units = self._checked(gated or (listed and ["swiglu"]))
+        end = monotonic() + (self.time_budget or math.inf)
         for value, what in ((X, "X"), (y, "y"), (sample_weight, "sample_weight")):
             refuse_masked(value, what)
-        # All is written into a copy and taken over at the end.
         model = copy(self)
         table, y = model._validated(X, y)
         classes, index = np.unique(y, return_inverse=True)
         weight = row_weights(sample_weight, len(index))
-        weight = weight * class_weights(self.class_weight, classes, index, sample_weight)
-        if not weight.max() > 0:
-            raise GatelabError(
-                "every sample_weight is zero, so there is no row to fit; give some rows a positive weight"
-            )
-        if len(np.unique(index[weight > 0])) < 2:
+        weight = weight * class_weights(self.class_weight, classes, index, weight)
+        if weight.any() and len(np.unique(index[weight > 0])) < 2:
             raise GatelabError(
                 "the rows that have a weight are all of one class of y; give rows of two classes or "
                 "more: with one class there is nothing to learn"
             )
-        target = np.eye(len(classes))[index]
         seed = seed_of(self.random_state)
-        model.columns_, rows = encoded_rows(model, table, target, weight, seed)
+        rows = model._rows(table, np.eye(len(classes))[index], weight, seed)
         model.frame_ = Frame.of(rows)
         standard = TableRows(model.frame_.inputs(rows.x), rows.y, rows.weight)
-        terms = Election(
-            tuple(given.units),
-            gated=bool(gated),
-            steps=steps,
-            width=given.width,
-            ridge=given.ridge,
-            members=self.members,
-            seed=seed,
-            device=self.device,
-            end=end,
-        )
         with showing(self.verbose, "choosing networks", _USUAL) as show:
-            committee, tried = elect(standard, rows.x, terms, show)
-        model.classes_, model.committee_, model.temperature_ = classes, committee, committee.temperature
-        if tried:
-            model.unit_, model.width_, model.ridge_ = tried[0].name, tried[0].width, tried[0].ridge
-        else:
-            first = committee.networks[0]
-            model.unit_, model.width_, model.ridge_ = first.unit.name, first.width, float(given.ridge or 0.0)
-        model.validation_ = [candidate.row() for candidate in tried]
-        vars(self).clear()
-        vars(self).update(vars(model))
-        return self
+            search = ClassSearch(standard, rows.x, self.members, seed=seed, device=self.device, end=end, show=show)
+            if search.folds > 1 and gated:
+                search.run(units, self.width, self.ridge)
+            if search.folds > 1 and steps:
+                search.try_trees()
+            model.committee_, model.temperature_, first = search.committee(units, self.width, self.ridge, self.members)
+        model.classes_, model._range = classes, reach(standard.x)
+        model.unit_, model.width_, model.ridge_ = first.name, first.width, float(first.ridge)
+        model.validation_ = [search.row(candidate) for candidate in search.tried]
+        return self._take_over(model)
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Logarithms of the probabilities (rows, classes)."""
-        check_is_fitted(self, "committee_")
-        refuse_masked(X, "X")
-        return self._log_probability(read_table(self, X, reset=False))
+        return self._log_probability(self._table(X))
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities of the classes (rows, classes), in the order of `classes_`."""
@@ -217,31 +176,23 @@ class GatedClassifier(ClassifierMixin, BaseEstimator):
         """Probabilities (rows, classes) of a table whose columns are those of the fit in their order, by any name."""
         return np.exp(self._log_probability(table))
 
-    def save(self, path: str | Path) -> Path:
-        """Write the fitted model as safetensors: arrays and plain values, nothing that could be executed.
-
-        A `RandomState` is saved as None. Units are kept by gate and factors: functions of your own are refused, and so
-        are classes that are neither text nor numbers nor truth values.
-        """
-        check_is_fitted(self, "committee_")
-        return write_classifier(self, path)
-
-    @classmethod
-    def load(cls, path: str | Path) -> GatedClassifier:
-        """The model that was saved; its predictions are the same to the last bit."""
-        return read_classifier(cls, path)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        return tags
-
     def _log_probability(self, table: Any) -> np.ndarray:
-        x = self.columns_.encode(table)
-        return self.committee_.log_probability(self.frame_.inputs(x), x)
+        raw, members = self.columns_.encode(table), self.committee_.members
+        # What is beyond the range counts as its end, for far outside a network is a polynomial.
+        x = np.concatenate([np.clip(self.frame_.inputs(raw), *self._range), np.ones((len(raw), 1))], axis=1)
+        most = max(256, _BLOCK // max(1, sum(n.theta.numel() for n in self.committee_.networks)))
+        parts = []
+        for i in range(0, len(raw), most):
+            inputs, rows = torch.tensor(x[i : i + most]), raw[i : i + most]
+            values = [
+                network.log_probability(inputs, len(self.classes_)) if trees is None else trees.log_probability(rows)
+                for network, trees in members
+            ]
+            parts.append(log_mean(values, self.committee_.weight))
+        return tempered(np.concatenate(parts), self.temperature_)
 
     def _validated(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
-        """X as `TableColumns` takes it, and y; names are noted."""
+        """X as `TableColumns` takes it, and y; names of columns are noted."""
         if y is None:
             raise GatelabError("GatedClassifier requires y to be passed, but the target y is None; give a class a row")
         labels = np.asarray(y, dtype=object)
@@ -262,30 +213,67 @@ class GatedClassifier(ClassifierMixin, BaseEstimator):
         check_classification_targets(y)
         return table, y
 
+    def _content(self, parameters: dict[str, Any]) -> tuple[dict[str, Any], Arrays]:
+        """What a file holds beside what both estimators have; members of one candidate are together."""
+        if isinstance(parameters["class_weight"], Mapping):
+            weights = parameters["class_weight"].items()
+            parameters["class_weight"] = [[k.item() if isinstance(k, np.generic) else k, float(v)] for k, v in weights]
+        networks, trees, arrays = [], [], {"low": self._range[0], "high": self._range[1]}
+        for candidate in np.unique(self.committee_.candidate):
+            own = np.flatnonzero(self.committee_.candidate == candidate)
+            members, part = [self.committee_.members[i] for i in own], {"share": self.committee_.weight[own]}
+            first, steps = members[0]
+            if first is not None:
+                part["theta"] = np.stack([network.theta.numpy() for network, _ in members])
+                arrays |= nested(f"networks.{len(networks)}", part)
+                networks.append({"unit": described(first.unit), "width": first.width})
+            else:
+                for k, (_, network) in enumerate(members):
+                    part |= nested(str(k), {name: getattr(network, name) for name in _TREES})
+                arrays |= nested(f"trees.{len(trees)}", part)
+                trees.append({"kind": "averaged" if steps.averaged else "boosted", "networks": len(members)})
+        classes = {"classes": plain_classes(self.classes_), "dtype": self.classes_.dtype.str}
+        return {"networks": networks, "trees": trees, **classes}, arrays
 
-def class_weights(class_weight: Any, classes: np.ndarray, index: np.ndarray, sample_weight: Any) -> Array:
+    @classmethod
+    def _restored(cls, facts: dict[str, Any], arrays: Arrays, attributes: dict[str, Any]) -> dict[str, Any]:
+        parameters, classes = facts["parameters"], np.array(facts["classes"], dtype=facts["dtype"])
+        if isinstance(parameters["class_weight"], list):
+            parameters["class_weight"] = dict(parameters["class_weight"])
+        parts: list[list[Member]] = []
+        for i, fact in enumerate(facts["networks"]):
+            unit, theta = restored_unit(fact["unit"]), torch.tensor(arrays[f"networks.{i}.theta"])
+            parts.append([(ClassNetwork(unit, fact["width"], t), None) for t in theta])
+        for i, fact in enumerate(facts["trees"]):
+            kind = {"averaged": fact["kind"] == "averaged"}
+            trees = [StepTrees(**part_of(f"trees.{i}.{k}", arrays), **kind) for k in range(fact["networks"])]
+            parts.append([(None, network) for network in trees])
+        shares = [arrays[f"{kind}.{i}.share"] for kind in ("networks", "trees") for i in range(len(facts[kind]))]
+        committee = replace(Committee.of(parts, np.ones(len(parts))), weight=np.concatenate(shares))
+        return {"classes_": classes, "committee_": committee, "_range": (arrays["low"], arrays["high"])}
+
+
+def class_weights(class_weight: Any, classes: np.ndarray, index: np.ndarray, weight: Array) -> Array:
     """What `class_weight` multiplies the weight of each row by.
 
-    >>> class_weights("balanced", np.array(["a", "b"]), np.array([0, 0, 0, 1]), None).round(2).tolist()
+    >>> class_weights("balanced", np.array(["a", "b"]), np.array([0, 0, 0, 1]), np.ones(4)).round(2).tolist()
     [0.67, 0.67, 0.67, 2.0]
     """
     if class_weight is None:
         return np.ones(len(index))
     if isinstance(class_weight, str) and class_weight == "balanced":
-        rows = np.bincount(index, row_weights(sample_weight, len(index)), minlength=len(classes))
+        rows = np.bincount(index, weight, minlength=len(classes))
         balanced = rows.sum() / (np.count_nonzero(rows) * np.where(rows > 0, rows, 1.0))
         return balanced[index]
     if not isinstance(class_weight, Mapping):
         raise GatelabError(f"class_weight is {class_weight!r}; give 'balanced', a dict of classes and weights, or None")
     known = classes.tolist()
-    weight = np.ones(len(classes))
+    by_class = np.ones(len(classes))
     for label, value in class_weight.items():
         if label not in known:
             raise GatelabError(f"class_weight has the key {label!r}, which is no class of y: these are {known[:20]}")
-        if not (isinstance(value, Real) and 0 <= float(value) < np.inf):
-            raise GatelabError(f"class_weight of {label!r} is {value!r}; give a finite number, 0 or more")
-        weight[known.index(label)] = float(value)
-    return weight[index]
+        by_class[known.index(label)] = real_number(f"class_weight of {label!r}", value, least=0)
+    return by_class[index]
 
 
 def plain_classes(classes: np.ndarray) -> list[str | int | float | bool]:
@@ -297,95 +285,3 @@ def plain_classes(classes: np.ndarray) -> list[str | int | float | bool]:
             "whole numbers, numbers or truth values as classes"
         )
     return labels
-
-
-def write_classifier(model: GatedClassifier, path: str | Path) -> Path:
-    """Save a fitted model."""
-    facts = plain_facts(model, _PLAIN)
-    parameters = facts["parameters"]
-    if isinstance(parameters["class_weight"], Mapping):
-        weights = parameters["class_weight"].items()
-        parameters["class_weight"] = [[k.item() if isinstance(k, np.generic) else k, float(v)] for k, v in weights]
-    networks, trees = model.committee_.networks, model.committee_.trees
-    facts |= {
-        "format": _FORMAT,
-        "networks": [{"unit": described(n.unit), "width": n.width} for n in networks],
-        "trees": [{"kind": part.kind, "networks": len(part.trees)} for part in trees],
-        "classes": plain_classes(model.classes_),
-        "dtype": model.classes_.dtype.str,
-    }
-    arrays = {f"frame.{name}": value for name, value in model.frame_.arrays().items()}
-    arrays |= {"low": model.committee_.low, "high": model.committee_.high}
-    for i, part in enumerate(networks):
-        arrays |= {f"networks.{i}.theta": part.theta.numpy(), f"networks.{i}.share": part.share.numpy()}
-    for i, part in enumerate(trees):
-        arrays[f"trees.{i}.share"] = part.share
-        for k, network in enumerate(part.trees):
-            arrays |= {f"trees.{i}.{k}.{name}": value for name, value in network.arrays().items()}
-    return tensors.write_packed(path, tensors.pack(arrays, KIND, facts))
-
-
-def read_classifier(kind: type[GatedClassifier], path: str | Path) -> GatedClassifier:
-    """The model that was saved."""
-    holds = tensors.kind_of(path, _GIVE)
-    if holds != KIND:
-        raise GatelabError(f"{path} holds {holds or 'arrays'}, no GatedClassifier; {_GIVE}")
-    content = tensors.read(path, _GIVE)
-    tensors.check_format(path, content.facts, _FORMAT)
-    tensors.check_finite(path, content.arrays, "the file is damaged: save the model again")
-    try:
-        parameters, attributes = _restored(content.facts, content.arrays)
-        model = kind(**parameters)
-    except DAMAGED as error:
-        raise damaged(path, error) from error
-    vars(model).update(attributes)
-    return model
-
-
-def _restored(facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> tuple[dict[str, Any], dict[str, Any]]:
-    parameters = facts["parameters"]
-    units = tuple(u if isinstance(u, str) else restored_unit(u) for u in parameters["unit"])
-    parameters["unit"] = units if facts["several"] else units[0]
-    if isinstance(parameters["class_weight"], list):
-        parameters["class_weight"] = dict(parameters["class_weight"])
-    frame = Frame.restored(part_of("frame.", arrays))
-    attributes = {name: facts["attributes"][name] for name in _PLAIN}
-    classes = np.array(facts["classes"], dtype=facts["dtype"])
-    networks = tuple(
-        _restored_networks(part, arrays, i, frame.directions, len(classes)) for i, part in enumerate(facts["networks"])
-    )
-    trees = tuple(_restored_trees(part, arrays, i, len(classes)) for i, part in enumerate(facts["trees"]))
-    attributes |= {
-        "committee_": ClassCommittee(
-            networks, trees, attributes["temperature_"], len(classes), arrays["low"], arrays["high"]
-        ),
-        "frame_": frame,
-        "columns_": TableColumns.restored(facts["columns"]),
-        "classes_": classes,
-    }
-    if facts["feature_names"]:
-        attributes["feature_names_in_"] = np.array(facts["feature_names"], dtype=object)
-    return parameters, attributes
-
-
-def _restored_networks(
-    facts: dict[str, Any], arrays: dict[str, np.ndarray], number: int, directions: int, classes: int
-) -> MemberNetworks:
-    unit, width = restored_unit(facts["unit"]), facts["width"]
-    theta, share = (torch.tensor(arrays[f"networks.{number}.{name}"]) for name in ("theta", "share"))
-    logits = 1 if classes == 2 else classes
-    parameters = (unit.factors + 1) * width * (directions + 1) + logits * (width + directions + 1)
-    if theta.shape != (len(share), parameters):
-        raise ValueError(f"networks have the shape {tuple(theta.shape)} and not {(len(share), parameters)}")
-    return MemberNetworks(unit, width, theta, share)
-
-
-def _restored_trees(facts: dict[str, Any], arrays: dict[str, np.ndarray], number: int, classes: int) -> MemberTrees:
-    kind, share = facts["kind"], arrays[f"trees.{number}.share"]
-    outputs = 1 if classes == 2 and kind != "averaged" else classes
-    trees = tuple(StepTrees(**part_of(f"trees.{number}.{k}.", arrays)) for k in range(facts["networks"]))
-    nodes = [len(network.columns) for network in trees]
-    shapes = [network.tables.shape for network in trees]
-    if kind not in KINDS or len(share) != len(trees) or shapes != [(count, outputs) for count in nodes]:
-        raise ValueError(f"trees are {kind!r} with {len(share)} shares and tables of the shapes {shapes}")
-    return MemberTrees(kind, trees, share)

@@ -13,11 +13,10 @@ from joblib import Parallel, delayed
 from sklearn.base import clone
 from sklearn.model_selection import check_cv
 
-from gatelab.arrays import Array
-from gatelab.data.checks import refuse_masked
-from gatelab.display import counted, one_line
+from gatelab.arrays import Array, refuse_masked
+from gatelab.display import Compact
 from gatelab.errors import GatelabError
-from gatelab.estimators.columns import as_frame, rows_of
+from gatelab.estimators.reading import as_frame, rows_of
 from gatelab.estimators.regressor import GatedRegressor, targets_of
 from gatelab.feedforward.specification import check_widths
 from gatelab.scaling_laws import Slope, slope
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class ScalingCurve:
+class ScalingCurve(Compact):
     """The error of an estimator by width and fold.
 
     `unit` is the name of the unit, or the names that validation chose; `widths` are the numbers of neurons and
@@ -40,11 +39,6 @@ class ScalingCurve:
     parameters: tuple[int, ...]
     train_rmse: Array
     test_rmse: Array
-
-    def __repr__(self) -> str:
-        return one_line(
-            self, f"{self.unit}: {counted(len(self.widths), 'width')}, {counted(self.test_rmse.shape[1], 'fold')}"
-        )
 
     @property
     def slope(self) -> Slope:

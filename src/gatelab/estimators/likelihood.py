@@ -6,12 +6,11 @@ Two classes have one logit, that of the second against the first. The loss of a 
 of -log p at the rows, whose weights sum to one, and half its ridge times the sum of squares of all parameters but the
 constants of A. A strong ridge thus takes neurons away one after the other, and what is left is logistic regression.
 
-- `descend` goes by damped Gauss-Newton steps. The Fisher information of a row's logits is diag(p) - p p^T, with the
-  root diag(sqrt p) - p sqrt(p)^T: by it the Gauss-Newton matrix is a product of one tall matrix with itself.
-- `wander` goes by Adam in single precision over small batches of rows, for data where such matrices are too large.
-
-Rows that a member does not train on are its `held_out` rows: each keeps the parameters that were best there, and ends
-where they have been no better for some time.
+`gauss_newton` is for small data: the Fisher information of a row's logits is diag(p) - p p^T, with the root
+diag(sqrt p) - p sqrt(p)^T, by which the Gauss-Newton matrix is a product of one tall matrix with itself. `adam` goes in
+single precision over small batches of rows, where such matrices are too large. Rows that a member does not train on are
+its `held_out` rows: each keeps the parameters that were best there, and ends where they have been no better for some
+time.
 """
 
 from __future__ import annotations
@@ -22,41 +21,18 @@ from time import monotonic
 
 import torch
 from torch import Tensor
+from torch.optim.adam import adam as adam_step
 
 from gatelab.feedforward import Unit
 from gatelab.interrupts import stop_if_asked
 
 # Damping of the first step, beside the scaled diagonal, and where a member has come to rest.
 _FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-1, 1e-8, 1e6
-# A step that gains less than this share of the loss is idle, and so many of them in a row are the end.
-_TOLERANCE, _IDLE = 1e-4, 3
-# Steps without a better loss on rows held out, after which a member ends.
-_PATIENCE = 6
-# How much of the mean slope and of its mean square Adam keeps at a step, and what is added to the root of the latter.
-_MEMORY, _TINY = (0.9, 0.99), 1e-8
+# A step that gains less than this share of the loss is idle, and so many of them in a row are the end; steps without a
+# better loss on rows held out, after which a member ends.
+_TOLERANCE, _IDLE, _PATIENCE = 1e-4, 3, 6
 # Bytes of the tall matrix above which members of the batch are taken one after the other.
 _TALL_BYTES = 2**27
-
-
-@dataclass(frozen=True, eq=False)
-class ClassRows:
-    """The rows that a batch of networks is fitted to.
-
-    Attributes:
-        x: the inputs (N, d + 1), the last column ones.
-        target: zeros and a one for the class of each row (N, classes).
-    """
-
-    x: Tensor
-    target: Tensor
-
-    @property
-    def logits(self) -> int:
-        """How many logits a network gives: one for two classes."""
-        classes = self.target.shape[1]
-        if classes == 2:
-            return 1
-        return classes
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +42,8 @@ class Likelihood:
     Attributes:
         unit: the unit.
         width: neurons, zero or more.
-        rows: the data.
+        x: the inputs (N, d + 1), the last column ones.
+        target: zeros and a one for the class of each row (N, classes).
         weight: of the rows for each member (B, N), zero where a row is not trained on; each sums to one.
         ridge: of each member (B,).
         relevance: what each input is multiplied by for each member (B, d + 1), the last one: a ridge then costs inputs
@@ -75,26 +52,40 @@ class Likelihood:
 
     unit: Unit
     width: int
-    rows: ClassRows
+    x: Tensor
+    target: Tensor
     weight: Tensor
     ridge: Tensor
     relevance: Tensor
 
+    @classmethod
+    def plainly(cls, unit: Unit, width: int, x: Tensor, classes: int, weight: Tensor | None = None) -> Likelihood:
+        """Networks without a ridge and with inputs as they are, one for each row of weights: without them, one."""
+        if weight is None:
+            weight = x.new_full((1, len(x)), 1 / len(x))
+        ones = x.new_ones(len(weight), x.shape[1])
+        return cls(unit, width, x, x.new_zeros(len(x), classes), weight, torch.zeros_like(weight[:, 0]), ones)
+
+    @property
+    def outputs(self) -> int:
+        """How many logits a network gives: one for two classes."""
+        classes = self.target.shape[1]
+        return 1 if classes == 2 else classes
+
     @property
     def maps(self) -> int:
-        """How many affine maps a neuron has."""
         return self.unit.factors + 1
 
     @property
     def sizes(self) -> tuple[int, int, int]:
         """How many parameters the maps, the last map D and the linear part A have."""
-        d, c = self.rows.x.shape[1], self.rows.logits
+        d, c = self.x.shape[1], self.outputs
         return self.maps * self.width * d, c * self.width, c * d
 
     @property
     def together(self) -> int:
         """How many members can have their tall matrices in memory at a time."""
-        return max(1, _TALL_BYTES // (8 * len(self.rows.x) * self.rows.logits * max(1, sum(self.sizes))))
+        return max(1, _TALL_BYTES // (8 * len(self.x) * self.outputs * max(1, sum(self.sizes))))
 
     def take(self, index: Tensor) -> Likelihood:
         """These members of the batch."""
@@ -102,16 +93,14 @@ class Likelihood:
 
     def parts(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The maps (B, maps, n, d + 1), D (B, c, n) and A (B, c, d + 1) in flat parameters (B, p)."""
-        batch, d, c = len(theta), self.rows.x.shape[1], self.rows.logits
+        batch, d, c = len(theta), self.x.shape[1], self.outputs
         maps, D, A = theta.split(self.sizes, dim=1)
         return maps.view(batch, self.maps, self.width, d), D.view(batch, c, self.width), A.view(batch, c, d)
 
     def logits(self, theta: Tensor, x: Tensor | None = None) -> Tensor:
         """(B, N, c) at the rows, or at others."""
-        if x is None:
-            x = self.rows.x
         maps, D, A = self.parts(self.plain(theta))
-        *z, linear = self.affine(x, maps, A)
+        *z, linear = self.affine(self.x if x is None else x, maps, A)
         return linear + self.unit.neuron(*z) @ D.mT
 
     def affine(self, x: Tensor, maps: Tensor, A: Tensor) -> tuple[Tensor, ...]:
@@ -131,7 +120,7 @@ class Likelihood:
         maps, D, A = self.parts(self.plain(theta))
         total = torch.zeros_like(self.relevance)
         most = max(1, _TALL_BYTES // (8 * len(theta) * self.maps * max(1, self.width)))
-        for x, weight in zip(self.rows.x.split(most), self.weight.split(most, 1), strict=True):
+        for x, weight in zip(self.x.split(most), self.weight.split(most, 1), strict=True):
             *z, _ = self.affine(x, maps, A)
             _, slopes = neurons(self.unit, z)
             for c in range(D.shape[1]):
@@ -155,8 +144,8 @@ class Likelihood:
 
     def deviance(self, theta: Tensor) -> Tensor:
         """-log p of the class of each row (B, N), made over parts of the rows that fit into memory."""
-        most = max(1, _TALL_BYTES // (8 * len(theta) * (self.maps * self.width + self.rows.target.shape[1])))
-        parts = zip(self.rows.x.split(most), self.rows.target.split(most), strict=True)
+        most = max(1, _TALL_BYTES // (8 * len(theta) * (self.maps * self.width + self.target.shape[1])))
+        parts = zip(self.x.split(most), self.target.split(most), strict=True)
         return torch.cat([-(self.log_probability(theta, x) * target).sum(-1) for x, target in parts], -1)
 
     def loss(self, theta: Tensor) -> tuple[Tensor, Tensor]:
@@ -166,14 +155,14 @@ class Likelihood:
 
     def normal(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         """The Gauss-Newton matrix (B, p, p) and the downhill gradient (B, p) of the loss."""
-        x = self.rows.x * self.relevance[:, None]
-        batch, (n, _), c = len(theta), self.rows.x.shape, self.rows.logits
+        x = self.x * self.relevance[:, None]
+        batch, n, c = len(theta), len(self.x), self.outputs
         maps, D, A = self.parts(self.plain(theta))
-        *z, linear = self.affine(self.rows.x, maps, A)
+        *z, linear = self.affine(self.x, maps, A)
         values, slopes = neurons(self.unit, z)
         p = log_softmax(linear + values @ D.mT).exp()
         root_weight = self.weight.sqrt()
-        root, residual = fisher_root(p) * root_weight[..., None, None], (self.rows.target - p)[..., -c:]
+        root, residual = fisher_root(p) * root_weight[..., None, None], (self.target - p)[..., -c:]
         # For a neuron's map: its weights in D by the root, times its slope, times (x, 1).
         through = torch.einsum("bncs,bci->bnsi", root, D)
         tall = [
@@ -184,11 +173,7 @@ class Likelihood:
         J = torch.cat([t.reshape(batch, n * c, -1) for t in tall], -1)
         weighted = residual * self.weight[..., None]
         back = weighted @ D
-        gradient = [
-            *((back * b).mT @ x for b in slopes),
-            weighted.mT @ values,
-            weighted.mT @ x,
-        ]
+        gradient = [*((back * b).mT @ x for b in slopes), weighted.mT @ values, weighted.mT @ x]
         penalty = self.penalty(theta)
         g = torch.cat([t.reshape(batch, -1) for t in gradient], -1) - penalty * theta
         K = J.mT @ J
@@ -227,13 +212,9 @@ def fisher_root(p: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class LikelihoodFit:
-    """Where a batch ended, each member at its best on the rows held out.
+    """Where each member of a batch was best on the rows held out: its parameters (B, p), the mean of -log p there (B,)
 
-    Attributes:
-        theta: the parameters (B, p).
-        held_out: the mean of -log p there (B,); the loss itself where none were held out.
-        training: the mean of -log p at the training rows (B,).
-        steps: how many steps, or passes over the rows, led there.
+    or the loss itself where none were held out, that at the training rows (B,), and how many steps or passes led there.
     """
 
     theta: Tensor
@@ -241,8 +222,13 @@ class LikelihoodFit:
     training: Tensor
     steps: Tensor
 
+    def keep(self, members: Tensor, theta: Tensor, held_out: Tensor, training: Tensor, count: int) -> None:
+        """Put what some members have reached."""
+        self.theta[members], self.held_out[members] = theta, held_out
+        self.training[members], self.steps[members] = training, float(count)
 
-def descend(
+
+def gauss_newton(
     model: Likelihood,
     theta: Tensor,
     held_out: Tensor | None,
@@ -269,10 +255,9 @@ def descend(
         if not len(active) or monotonic() > end:
             break
         stale = active[outdated[active]]
-        if len(stale):
-            for piece in stale.split(model.together):
-                K[piece], g[piece] = model.take(piece).normal(theta[piece])
-            outdated[stale] = False
+        for piece in stale.split(model.together) if len(stale) else ():
+            K[piece], g[piece] = model.take(piece).normal(theta[piece])
+        outdated[stale] = False
         step, promised = damped_step(K[active], g[active], damping[active])
         part = model.take(active)
         trial = theta[active] + step
@@ -291,9 +276,7 @@ def descend(
         inside = (part.weight * deviance).sum(-1)
         gained = better & (outside < best.held_out[active])
         worse[active] = torch.where(gained, 0, worse[active] + better.long())
-        put = active[gained]
-        best.theta[put], best.held_out[put] = trial[gained], outside[gained]
-        best.training[put], best.steps[put] = inside[gained], float(count)
+        best.keep(active[gained], trial[gained], outside[gained], inside[gained], count)
         done = (damping[active] > _MOST_DAMPING) | (idle[active] >= _IDLE) | (worse[active] >= _PATIENCE)
         if until is not None:
             done |= better & (inside <= until[active])
@@ -303,9 +286,7 @@ def descend(
 
 def judged(held_out: Tensor | None, deviance: Tensor, loss: Tensor) -> Tensor:
     """By what the best parameters of each member are known (B,)."""
-    if held_out is None:
-        return loss
-    return (held_out * deviance).sum(-1)
+    return loss if held_out is None else (held_out * deviance).sum(-1)
 
 
 def damped_step(K: Tensor, g: Tensor, damping: Tensor) -> tuple[Tensor, Tensor]:
@@ -321,65 +302,46 @@ def damped_step(K: Tensor, g: Tensor, damping: Tensor) -> tuple[Tensor, Tensor]:
     return step, 0.5 * ((step * g).sum(-1) + (damping[:, None] * (step * size).square()).sum(-1))
 
 
-@dataclass(frozen=True)
-class Wandering:
-    """How Adam goes: passes over the rows, its first rate, the rows of a step, and the seed of their order."""
-
-    passes: int
-    rate: float
-    batch_rows: int
-    seed: int
-
-
-def wander(
+def adam(
     model: Likelihood,
     theta: Tensor,
     held_out: Tensor | None,
-    how: Wandering,
     *,
+    passes: int,
+    rate: float,
+    batch_rows: int,
+    seed: int,
     until: Tensor | None = None,
     end: float = math.inf,
 ) -> LikelihoodFit:
     """Adam over small batches of rows in single precision, its rate falling to nothing over the passes."""
-    n, generator = len(model.rows.x), torch.Generator().manual_seed(how.seed)
-    single = replace(
-        model,
-        rows=ClassRows(model.rows.x.float(), model.rows.target.float()),
-        weight=model.weight.float() * n,
-        ridge=model.ridge.float(),
-        relevance=model.relevance.float(),
-    )
+    n, generator = len(model.x), torch.Generator().manual_seed(seed)
+    names = ("x", "target", "weight", "ridge", "relevance")
+    single = replace(model, **{name: getattr(model, name).float() for name in names})
     current = theta.float().clone().requires_grad_()
-    # Adam is written out: torch's imports a compiler that takes longer than many a fit.
-    mean, square = torch.zeros_like(current), torch.zeros_like(current)
-    total, step = how.passes * math.ceil(n / how.batch_rows), 0
+    total = passes * math.ceil(n / batch_rows)
+    # As a function: the class imports a compiler, which takes longer than many a fit.
+    step, mean, square = torch.zeros(()), torch.zeros_like(current), torch.zeros_like(current)
+    how = {"amsgrad": False, "weight_decay": 0.0, "eps": 1e-8, "maximize": False}
     nothing = torch.zeros_like(model.ridge)
     best = LikelihoodFit(current.detach().clone(), nothing + math.inf, nothing + math.inf, nothing.clone())
-    for count in range(how.passes + 1):
+    for count in range(passes + 1):
         stop_if_asked()
         with torch.no_grad():
             deviance = single.deviance(current).to(theta.dtype)
             inside = (model.weight * deviance).sum(-1)
             outside = judged(held_out, deviance, inside + model.cost(current))
         gained = outside < best.held_out
-        best.theta[gained], best.held_out[gained] = current.detach()[gained], outside[gained]
-        best.training[gained], best.steps[gained] = inside[gained], float(count)
+        best.keep(gained, current.detach()[gained], outside[gained], inside[gained], count)
         reached = until is not None and bool((inside <= until).all())
-        idle = bool((count - best.steps > how.passes / 4).all())
-        if count == how.passes or reached or idle or (count and monotonic() > end):
+        idle = bool((count - best.steps > passes / 4).all())
+        if count == passes or reached or idle or (count and monotonic() > end):
             break
-        for index in torch.randperm(n, generator=generator).to(theta.device).split(how.batch_rows):
-            part = replace(
-                single,
-                rows=ClassRows(single.rows.x[index], single.rows.target[index]),
-                weight=single.weight[:, index] / len(index),
-            )
-            (slope,) = torch.autograd.grad(part.loss(current)[0].sum(), current)
-            rate = how.rate * (0.5 + 0.5 * math.cos(math.pi * step / total))
-            step += 1
+        for index in torch.randperm(n, generator=generator).to(theta.device).split(batch_rows):
+            weight = single.weight[:, index] * (n / len(index))
+            part = replace(single, x=single.x[index], target=single.target[index], weight=weight)
+            slope = list(torch.autograd.grad(part.loss(current)[0].sum(), current))
+            now = rate * (0.5 + 0.5 * math.cos(math.pi * float(step) / total))
             with torch.no_grad():
-                mean.lerp_(slope, 1 - _MEMORY[0])
-                square.lerp_(slope.square(), 1 - _MEMORY[1])
-                size = (square / (1 - _MEMORY[1] ** step)).sqrt_().add_(_TINY)
-                current.addcdiv_(mean, size, value=-rate / (1 - _MEMORY[0] ** step))
+                adam_step([current], slope, [mean], [square], [], [step], beta1=0.9, beta2=0.99, lr=now, **how)
     return replace(best, theta=best.theta.to(theta.dtype))

@@ -2,56 +2,51 @@
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Callable
 from copy import copy
-from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.base import RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array, check_consistent_length, column_or_1d
-from sklearn.utils.validation import check_is_fitted
 
-from gatelab.arrays import Array
-from gatelab.data.checks import refuse_masked
+from gatelab.arrays import Array, refuse_masked
 from gatelab.display import reporting
 from gatelab.errors import GatelabError, whole_number
-from gatelab.estimators.columns import TableColumns, read_table
-from gatelab.estimators.frames import (
-    Frame,
-    NetworkTerms,
-    TableRows,
-    checked_terms,
-    drawn,
-    encoded_rows,
-    read,
+from gatelab.estimators.committee import Committee, deviation_scale, mean_and_spread, picked
+from gatelab.estimators.estimator import (
+    Arrays,
+    GatedEstimator,
+    UnitLike,
+    nested,
+    numbered,
+    part_of,
     row_weights,
     seed_of,
     showing,
-    write,
 )
-from gatelab.estimators.members import Committee, deviation_scale, picked
-from gatelab.estimators.search import (
+from gatelab.estimators.frames import Frame, TableRows
+from gatelab.estimators.reading import read_table
+from gatelab.estimators.search import Candidate
+from gatelab.estimators.squares import (
     ENOUGH,
-    Candidate,
-    Choice,
-    TimeBudget,
-    as_network,
+    PRECISE,
+    SquaresSearch,
     bent_frame,
-    choose,
+    drawn,
     fewer,
-    scaled_weights,
     solved,
 )
-from gatelab.feedforward import AnyUnit, Network, Unit
-from gatelab.feedforward import unit as as_unit
+from gatelab.estimators.trees import StepNetwork
+from gatelab.feedforward import Network, Unit
 from gatelab.solve import Solution, Status, predict
+from gatelab.solve.files import described, restored_network, restored_unit
 from gatelab.solve.solution import check_steps
 
-UnitLike = str | AnyUnit | Callable[..., object]
 # Where a network without any ridge runs away, this much holds it and costs no digit that was left.
 _HOLD = 1e-8
 # Among what validation chooses where no unit is given: a smooth gate and a kinked one; step gates join them.
@@ -60,7 +55,7 @@ _UNITS = ("swiglu", "glu")
 _USUAL, _BLOCK = 30, 65_536
 
 
-class GatedRegressor(RegressorMixin, BaseEstimator):
+class GatedRegressor(RegressorMixin, GatedEstimator):
     """Regression by one hidden layer of gated units, several networks weighed on rows that none of them has seen.
 
         y(x) = d + D [ act(Gx + g) * (Ux + u) * ... ]
@@ -128,17 +123,12 @@ class GatedRegressor(RegressorMixin, BaseEstimator):
     True
     """
 
+    KIND, FORMAT = "GatedRegressor", 3
+    PLAIN = ("unit_", "width_", "ridge_", "gates_", "n_iter_", "validation_", "members_", "n_features_in_", "_vector")
     network_: Network
-    frame_: Frame
-    columns_: TableColumns
-    unit_: str
-    width_: int
-    ridge_: float
     gates_: str
     status_: Status
     n_iter_: int
-    n_features_in_: int
-    validation_: list[dict[str, Any]]
     members_: list[dict[str, Any]]
     committee_: Committee
     deviation_: Array | None
@@ -173,155 +163,78 @@ class GatedRegressor(RegressorMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> GatedRegressor:
         """Fit to X (rows, inputs) and y (rows,) or (rows, outputs). A fit that is interrupted leaves no trace."""
-        terms = self._checked()
-        units, width, ridge = terms.units, terms.width, terms.ridge
-        clock = TimeBudget.of(self.time_budget)
+        given: Any = self.unit
+        if given is None:
+            given = _UNITS if self.width is None else _UNITS[0]
+        whole_number("starts", self.starts, 1)
+        whole_number("rounds", self.rounds, 0)
+        check_steps(self.steps)
+        units = self._checked(given)
+        end = monotonic() + (self.time_budget or math.inf)
         for value, what in ((X, "X"), (y, "y"), (sample_weight, "sample_weight")):
             refuse_masked(value, what)
-        # All is written into a copy and taken over at the end.
         model = copy(self)
         table = read_table(model, X, reset=True)
         y = targets_of(y, table)
         weight = row_weights(sample_weight, len(y))
         seed = seed_of(self.random_state)
         model._vector = y.ndim == 2
-        model.columns_, rows = encoded_rows(model, table, y.reshape(len(y), -1), weight, seed)
+        rows = model._rows(table, y.reshape(len(y), -1), weight, seed)
         # More parameters than values are allowed, since a ridge can hold them; more neurons than values never help.
-        if width is not None and width > rows.y.size:
+        if self.width is not None and self.width > rows.y.size:
             raise GatelabError(
-                f"width is {width} and there are {rows.y.size} different target values, through which {rows.y.size} "
-                "neurons pass exactly; give a smaller width, or None to have it chosen"
+                f"width is {self.width} and there are {rows.y.size} different target values, through which "
+                f"{rows.y.size} neurons pass exactly; give a smaller width, or None to have it chosen"
             )
         model.frame_ = Frame.of(rows)
-        if self.unit is None and width is None:
-            model.frame_ = bent_frame(rows, model.frame_, as_unit(_UNITS[0]), seed, self.device)
+        if self.unit is None and self.width is None:
+            model.frame_ = bent_frame(rows, model.frame_, units[0], seed, self.device)
         standard = model.frame_.standard(rows)
         model.deviation_ = None
-        choice = Choice(Candidate(units[0], width or 1, ridge or 0.0))
         if model.frame_.directions == 0 or not model.frame_.y_scale.any():
             # Neither inputs that differ nor targets that differ: the mean is all there is to learn.
-            if not model.frame_.y_scale.any() and (span := np.ptp(y, axis=0).max()) > 1e-15 * np.abs(y).max():
-                message = (
-                    f"y differs by {span:.3g}, hardly more than its rounding; subtract its mean, which is predicted"
-                )
-                warnings.warn(message, UserWarning, stacklevel=2)
-            network = Network(units[0], choice.candidate.width, standard.x.shape[1], standard.y.shape[1])
-            solution = Solution(network, Status.CONVERGED, (_error(network, standard),))
+            span = np.ptp(y, axis=0).max()
+            if not model.frame_.y_scale.any() and span > 1e-15 * np.abs(y).max():
+                message = f"y differs by {span:.3g}, hardly more than its rounding; "
+                warnings.warn(f"{message}subtract its mean, which is predicted", UserWarning, stacklevel=2)
+            choice = Candidate(units[0], self.width or 1, float(self.ridge or 0.0))
+            network = Network(units[0], choice.width, standard.x.shape[1], standard.y.shape[1])
+            model._take(choice, Solution(network, Status.CONVERGED, (_error(network, standard),)))
             model.deviation_ = np.stack([model.frame_.y_scale > 0, np.ones(standard.y.shape[1])]).astype(np.float64)
         else:
-            if width is None or ridge is None or len(units) > 1:
-                choice = self._choose(units, standard, rows.x, width=width, ridge=ridge, seed=seed, clock=clock)
-            several = self._several(choice)
-            solution = self._solve(choice, standard, seed)
-            _warn(choice.candidate, solution, standard, steps_given=self.steps is not None and not several)
-        model.network_, model.status_ = as_network(solution), solution.status
-        model.n_iter_ = max(1, solution.steps)
-        model._take(choice)
-        vars(self).clear()
-        vars(self).update(vars(model))
-        return self
+            model._learn(units, standard, rows.x, seed, end)
+        return self._take_over(model)
 
-    def predict(self, X: Any, return_std: bool = False) -> Any:
-        """The weighted mean of the members, (rows,) or (rows, outputs) as the targets were.
+    def _learn(self, units: list[Unit], rows: TableRows, raw: Array, seed: int, end: float) -> None:
+        """Choose what is not given, and fit the one network, and the members where there are several."""
+        choice, search = Candidate(units[0], self.width or 1, float(self.ridge or 0.0)), None
+        if self.width is None or self.ridge is None or len(units) > 1:
+            alone = self.unit is not None or self.width is not None or self.members == 1
+            with showing(self.verbose, "choosing a network", _USUAL) as show:
+                search = SquaresSearch(rows, raw, seed, self.device, end, show)
+                choice = search.run(units, self.width, self.ridge, step_gates=not alone)
+                search = search if search.tried else None
+        # A mean would only cost digits where one network tells the target but for a trace.
+        precise = search is None or choice.error <= min(PRECISE, search.best.error)
+        several = self.members > 1 and self.width is None and not precise
+        if search is not None and several and choice.gates == "trained":
+            solution = search.warm(choice, choice.members[0][0])
+        else:
+            solution = self._solve(choice, rows if search is None else fewer(rows, seed), seed)
+        self._take(choice, solution, search, several=several)
+        _warn(choice, solution, rows, steps_given=self.steps is not None and not several)
 
-        With `return_std`, a pair of it and of the standard deviations of new targets about it: 1.96 of them to either
-        side are meant to hold 95 %. They come from rows held out, so that unit, width or ridge must have been chosen.
-        """
-        check_is_fitted(self, "network_")
-        refuse_masked(X, "X")
-        deviation = self.deviation_
-        if return_std and deviation is None:
-            raise GatelabError(
-                "return_std needs errors on rows held out, and there were none, since unit, width and ridge were "
-                "given; leave out width or ridge"
-            )
-        x = self.columns_.encode(read_table(self, X, reset=False))
-        mean, spread = self.committed(x)
-        if not self._vector:
-            mean, spread = mean[:, 0], spread[:, 0]
-        if return_std:
-            return mean, spread
-        return mean
-
-    def committed(self, x: Array) -> tuple[Array, Array]:
-        """Mean and deviation, (rows, outputs) each, at rows of numbers as `columns_` makes them."""
-        frame = self.frame_
-        noise, scale = np.zeros((2, len(frame.y_mean)))
-        if self.deviation_ is not None:
-            noise, scale = self.deviation_
-        means, spreads = [], []
-        for i in range(0, max(1, len(x)), _BLOCK):
-            part = x[i : i + _BLOCK]
-            mean, spread = self.committee_.values(part, frame.inputs(part), lambda z: np.clip(z, *frame.z_range))
-            means.append(frame.outputs(mean))
-            spreads.append(frame.deviations(mean, scale * np.sqrt(noise**2 + spread**2)))
-        return np.concatenate(means), np.concatenate(spreads)
-
-    def save(self, path: str | Path) -> Path:
-        """Write the fitted model as safetensors: arrays and plain values, nothing that could be executed.
-
-        A `RandomState` is saved as None. Units are kept by gate and factors: functions of your own are refused.
-        """
-        check_is_fitted(self, "network_")
-        return write(self, path)
-
-    @classmethod
-    def load(cls, path: str | Path) -> GatedRegressor:
-        """The model that was saved; its predictions are the same to the last bit."""
-        return read(cls, path)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        tags.input_tags.allow_nan = True
-        return tags
-
-    def _checked(self) -> NetworkTerms:
-        """The units, the width and the ridge, if all parameters can be used."""
-        given: Any = self.unit
-        if given is None:
-            given = _UNITS
-            if self.width is not None:
-                given = _UNITS[0]
-        whole_number("starts", self.starts, 1)
-        whole_number("rounds", self.rounds, 0)
-        check_steps(self.steps)
-        return checked_terms(self, given)
-
-    def _choose(self, units: list[Unit], rows: TableRows, raw: Array, **options: Any) -> Choice:
-        alone = self.unit is not None or options["width"] is not None or self.members == 1
-        with showing(self.verbose, "choosing a network", _USUAL) as show:
-            return choose(units, rows, raw, step_gates=not alone, device=self.device, show=show, **options)
-
-    def _solve(self, choice: Choice, rows: TableRows, seed: int) -> Solution:
-        """The one network: polished as far as it goes, or, as one of several, with all rows from where it stands."""
-        candidate = choice.candidate
+    def _solve(self, candidate: Candidate, rows: TableRows, seed: int) -> Solution:
+        """The one network, polished as far as it goes."""
         assert candidate.unit is not None
-        if choice.trial is not None:
-            rows = fewer(rows, seed)
         if candidate.gates == "drawn":
             network = drawn(candidate.unit, rows, candidate.width, candidate.steepness, seed)
             return Solution(network, Status.CONVERGED, (_error(network, rows),))
-        if self._several(choice):
-            assert choice.trial is not None
-            return choice.trial.warm(candidate, choice.entrant.members[0][0])
+        title, tasks = f"fitting {candidate.name} of width {candidate.width}", [(candidate.width, seed)]
+        how = {name: getattr(self, name) for name in ("starts", "rounds", "steps", "device")}
         for ridge in (candidate.ridge, max(candidate.ridge, _HOLD)):
-            with reporting(
-                bool(self.verbose) or None, f"fitting {candidate.name} of width {candidate.width}"
-            ) as report:
-                solution = solved(
-                    candidate.unit,
-                    rows.x,
-                    rows.y,
-                    [(candidate.width, seed)],
-                    starts=self.starts,
-                    rounds=self.rounds,
-                    steps=self.steps,
-                    ridge=ridge,
-                    weights=scaled_weights(rows),
-                    device=self.device,
-                    progress=report,
-                )[0]
+            with reporting(bool(self.verbose) or None, title) as report:
+                (solution,) = solved(candidate.unit, rows, tasks, ridge=ridge, progress=report, **how)
             if np.isfinite(_error(solution.network, rows)):
                 return solution
         raise GatelabError(
@@ -329,38 +242,112 @@ class GatedRegressor(RegressorMixin, BaseEstimator):
             "give a ridge of 1e-4 or more, or another unit"
         )
 
-    def _several(self, choice: Choice) -> bool:
-        """Whether a mean of networks is predicted: not where a width is given, nor where one network is precise."""
-        return self.members > 1 and self.width is None and choice.trial is not None and not choice.precise
-
-    def _take(self, choice: Choice) -> None:
-        """Take over what was chosen: the members with their weights, what was tried, and the deviation."""
-        candidate = choice.candidate
-        assert candidate.unit is not None
-        self.unit_, self.width_ = candidate.unit.name, candidate.width
-        self.ridge_, self.gates_ = candidate.ridge, candidate.gates
-        self.validation_ = [e.candidate.row() for e in choice.entrants]
-        self.members_ = [candidate.row() | {"weight": 1.0}]
-        self.committee_ = Committee.of([[(self.network_, None)]], [1.0])
-        if choice.trial is None:
-            return
-        y, weight = choice.trial.truth
-        values = np.stack([e.values for e in choice.entrants])
-        count = np.array([int(e.candidate is candidate) for e in choice.entrants])
-        if self._several(choice):
-            count = picked(values, y, weight, self.members)
-            index = np.flatnonzero(count)
-            parts = [choice.trial.members(choice.entrants[i], candidate, self.network_) for i in index]
-            self.committee_ = Committee.of(parts, list(count[index] / count.sum()))
-            self.members_ = [
-                choice.entrants[i].candidate.row() | {"weight": float(count[i] / count.sum())} for i in index
-            ]
+    def _take(
+        self, choice: Candidate, solution: Solution, search: SquaresSearch | None = None, *, several: bool = False
+    ) -> None:
+        """Take over the network of the chosen candidate; of a search what was tried, the members and the deviation."""
+        assert choice.unit is not None and isinstance(solution.network, Network)
+        self.network_, self.status_, self.n_iter_ = solution.network, solution.status, max(1, solution.steps)
+        self.unit_, self.width_, self.ridge_, self.gates_ = choice.unit.name, choice.width, choice.ridge, choice.gates
+        tried = [choice] if search is None else search.tried
+        rows = [SquaresSearch.row(c) for c in tried]
+        count = np.array([c is choice for c in tried], dtype=np.int64)
+        parts = [[(self.network_, None)]]
+        self.validation_ = [] if search is None else rows
+        if search is not None:
+            y, weight = search.truth(search.used)
+            values = np.stack([c.values for c in tried])
+            if several:
+                count = picked(values, y, weight, self.members)
+                parts = [search.members(c, choice, self.network_) for c, k in zip(tried, count, strict=True) if k]
+            mean, spread = mean_and_spread(values, count / count.sum())
+            self.deviation_ = np.stack(deviation_scale(y - mean, spread))
+            if self.frame_.y_bend.bends:
+                self.frame_ = self.frame_.smeared(y - mean)
         share = count / count.sum()
-        mean = np.tensordot(share, values, 1)
-        spread = np.sqrt(np.tensordot(share, np.square(values - mean), 1))
-        self.deviation_ = np.stack(deviation_scale(y - mean, spread))
-        if self.frame_.y_bend.bends:
-            self.frame_ = self.frame_.smeared(y - mean)
+        self.committee_ = Committee.of(parts, share[count > 0])
+        self.members_ = [row | {"weight": float(k)} for row, k in zip(rows, share, strict=True) if k]
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """The weighted mean of the members, (rows,) or (rows, outputs) as the targets were.
+
+        With `return_std`, a pair of it and of the standard deviations of new targets about it: 1.96 of them to either
+        side are meant to hold 95 %. They come from rows held out, so that unit, width or ridge must have been chosen.
+        """
+        table = self._table(X)
+        if return_std and self.deviation_ is None:
+            raise GatelabError(
+                "return_std needs errors on rows held out, and there were none, since unit, width and ridge were "
+                "given; leave out width or ridge"
+            )
+        mean, deviation = self.committed(self.columns_.encode(table))
+        if not self._vector:
+            mean, deviation = mean[:, 0], deviation[:, 0]
+        return (mean, deviation) if return_std else mean
+
+    def committed(self, x: Array) -> tuple[Array, Array]:
+        """Mean and deviation, (rows, outputs) each, at rows of numbers as `columns_` makes them."""
+        frame = self.frame_
+        noise, scale = np.zeros((2, len(frame.y_mean))) if self.deviation_ is None else self.deviation_
+        means, deviations = [], []
+        for i in range(0, max(1, len(x)), _BLOCK):
+            raw = x[i : i + _BLOCK]
+            mean, spread = self.committee_.mean_and_spread(self._values(raw, frame.inputs(raw)))
+            means.append(frame.outputs(mean))
+            deviations.append(frame.deviations(mean, scale * np.sqrt(noise**2 + spread**2)))
+        return np.concatenate(means), np.concatenate(deviations)
+
+    def _values(self, raw: Array, scaled: Array) -> Array:
+        """What each member says, (members, rows, outputs); networks stay near the targets that were seen."""
+        values = np.zeros((len(self.committee_.members), len(raw), len(self.frame_.y_mean)))
+        for value, (network, trees) in zip(values, self.committee_.members, strict=True):
+            if network is not None:
+                value += np.clip(predict(network, scaled), self.frame_.z_low, self.frame_.z_high)
+            if trees is not None:
+                value += trees.values(raw)
+        return values
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def _content(self, parameters: dict[str, Any]) -> tuple[dict[str, Any], Arrays]:
+        """What a file holds beside what both estimators have."""
+        networks, trees = self.committee_.networks, self.committee_.trees
+        facts = {
+            "network": described(self.network_.unit),
+            "status": self.status_.value,
+            "networks": [{"unit": described(n.unit), "width": n.width} for n in networks],
+            "steps": len(trees),
+        }
+        # The number of a member's network and that of its trees, -1 for none.
+        present = np.array([[part is not None for part in member] for member in self.committee_.members])
+        parts = np.where(present, np.cumsum(present, axis=0) - 1, -1)
+        states = [{k: v.numpy() for k, v in n.state_dict().items()} for n in (self.network_, *networks)]
+        arrays = nested("network", states[0]) | numbered("networks", states[1:]) | numbered("steps", map(vars, trees))
+        committee = {"parts": parts, "candidate": self.committee_.candidate, "weight": self.committee_.weight}
+        arrays |= nested("committee", committee)
+        return facts, arrays if self.deviation_ is None else arrays | {"deviation": self.deviation_}
+
+    @classmethod
+    def _restored(cls, facts: dict[str, Any], arrays: Arrays, attributes: dict[str, Any]) -> dict[str, Any]:
+        sizes = attributes["frame_"].directions, len(attributes["frame_"].y_mean)
+
+        def network(unit: Any, width: int, prefix: str) -> Network:
+            state = {name: torch.tensor(array) for name, array in part_of(prefix, arrays).items()}
+            return restored_network(restored_unit(unit), width, *sizes, state)
+
+        # A member without one of both has the number -1, which is None.
+        networks = [network(f["unit"], f["width"], f"networks.{i}") for i, f in enumerate(facts["networks"])] + [None]
+        steps = [StepNetwork(**part_of(f"steps.{i}", arrays)) for i in range(facts["steps"])] + [None]
+        members = tuple((networks[n], steps[s]) for n, s in arrays["committee.parts"])
+        return {
+            "network_": network(facts["network"], attributes["width_"], "network"),
+            "committee_": Committee(members, arrays["committee.candidate"], arrays["committee.weight"]),
+            "status_": Status(facts["status"]),
+            "deviation_": arrays.get("deviation"),
+        }
 
 
 def targets_of(y: Any, table: Any) -> Array:
@@ -385,14 +372,13 @@ def _warn(choice: Candidate, solution: Solution, rows: TableRows, *, steps_given
     assert choice.unit is not None
     parameters = choice.unit.parameter_count(choice.width, rows.x.shape[1], rows.y.shape[1])
     if parameters > rows.y.size:
-        remedy = "give more rows, a smaller width or a ridge"
-        if choice.width == 1:
-            remedy = "give more rows or a ridge"
+        narrower = "" if choice.width == 1 else ", a smaller width"
         warnings.warn(
             f"{choice.unit.name} of width {choice.width} has {parameters} parameters but there are only {rows.y.size} "
-            f"different target values to fit: predictions between the rows mean little; {remedy}",
+            f"different target values to fit: predictions between the rows mean little; give more rows{narrower} or a "
+            "ridge",
             UserWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
     error = _error(solution.network, rows)
     if steps_given and solution.status is Status.BUDGET and error > ENOUGH:
@@ -400,5 +386,5 @@ def _warn(choice: Candidate, solution: Solution, rows: TableRows, *, steps_given
             f"the steps ran out after {solution.steps} while the training error still fell; it is {error:.1e} standard "
             "deviations of the targets: raise steps, or leave them out",
             ConvergenceWarning,
-            stacklevel=3,
+            stacklevel=4,
         )

@@ -1,23 +1,22 @@
-"""Trees of step gates for classes: boosted on the log-likelihood, or averaged.
+"""Trees of step gates, boosted on a loss or averaged: for steps and for noise, in targets and in classes.
 
-A gate is shut or open, 1 where x_j > c, and which gate comes next depends on how it stands: a leaf is the product of
-the gates on the way to it, and has a coefficient for each output. Networks of them come in two kinds.
+A gate is shut or open, 1 where x_j > c; a leaf is the product of the gates on the way to it. In trees for classes the
+next gate depends on how those before stand. In trees for squares it does not, so that their values are read off a table
+by the number that the gates make, some times as fast; for classes this was less accurate, and for squares the other way
+was (7 % on mpg). Trees see the numbers of bins alone, and their gates are then written down as thresholds.
 
-- Boosted, and deeply boosted with more gates to a leaf: outputs are logits. Each tree follows the slope of the
-  log-likelihood at the trees before it, and every leaf makes a tenth of a step of Newton. Half of the rows and some of
-  the columns of each gate are seen. The networks of all folds grow side by side, and all end where the rows held out
-  from them are most likely together: an end of their own would flatter each, by far where rows are few.
-- Averaged: outputs are probabilities. Each tree is grown to the end on rows drawn with replacement, and its leaves have
-  the shares of their classes. Others call this a random forest; of few noisy rows little is better.
-
-Two classes have one logit, that of the second against the first. Trees see the numbers of bins alone, by scikit-learn's
-search for splits, and their gates are then written down as thresholds of the columns.
+- Boosted: each tree follows the slope of the loss at the trees before it, and every leaf makes a tenth of a step of
+  Newton. Networks of several folds grow side by side and end together, where the rows held out from all of them are
+  best: an end of its own would flatter each, by far where rows are few.
+- Averaged: leaves have the shares of their classes, of rows drawn with replacement. Others call this a random forest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,18 +24,15 @@ from sklearn import config_context
 from sklearn.tree import DecisionTreeRegressor
 
 from gatelab.arrays import Array
-from gatelab.estimators.frames import TableRows
-from gatelab.estimators.steps import BinnedRows
 from gatelab.interrupts import stop_if_asked
 
-# Gates to a leaf of boosted trees, by kind; all kinds.
+# Thresholds of a column are at most this many, at quantiles of its values; bins are one more and fit a byte.
+BINS = 128
+# Gates to a leaf of boosted trees for classes, by kind; all kinds.
 DEPTHS = {"boosted": 4, "deeply boosted": 6}
 KINDS = (*DEPTHS, "averaged")
-# Of boosted trees: shares of rows and of columns of a gate, the share of a step of Newton, the
-# curvature that counts for zero in every leaf, the most trees, and trees after which growth ends unless they lower the
-# error by more than this share of it.
-_ROWS, _COLUMNS, _RATE, _HELD = 0.5, 0.7, 0.1, 1.0
-_TREES, _PATIENCE, _GAIN = 400, 20, 0.003
+# Of boosted trees: shares of the rows of a tree and of the columns of a gate, and the share of a step of Newton.
+_ROWS, _COLUMNS, _RATE = 0.5, 0.7, 0.1
 # Of averaged trees: how many a network has where nothing is said; rows that count as the shares of all rows in every
 # leaf.
 _AVERAGED, _PRIOR = 50, 0.2
@@ -44,22 +40,13 @@ _AVERAGED, _PRIOR = 50, 0.2
 _MOST_ROWS, _LEAVES = 25_000, 1000
 # Curvature below it counts as this.
 _FLAT = 1e-6
-# Rows times trees whose values are computed at a time.
-_BLOCK = 2**20
+# Rows times trees whose values are computed at a time, and rows where trees go one after the other.
+_BLOCK, _ROW_BLOCK = 2**20, 65_536
 
 
 @dataclass(frozen=True, eq=False)
 class StepTrees:
-    """A network of trees of step gates.
-
-    Attributes:
-        roots: the first node of every tree.
-        columns: whose gate each node has, (nodes,).
-        thresholds: above which it is open, (nodes,).
-        children: the next node where it is shut and where it is open, (nodes, 2); a leaf is its own.
-        tables: the coefficients of leaves, (nodes, outputs).
-        offset: the outputs without any tree, (outputs,).
-    """
+    """Trees by their nodes, of which a leaf is its own child; `averaged` ones give probabilities, others logits."""
 
     roots: NDArray[np.int64]
     columns: NDArray[np.int64]
@@ -67,6 +54,10 @@ class StepTrees:
     children: NDArray[np.int64]
     tables: Array
     offset: Array
+    averaged: bool = False
+
+    def __len__(self) -> int:
+        return len(self.roots)
 
     def values(self, x: Array) -> Array:
         """The outputs at raw inputs, (rows, outputs)."""
@@ -82,193 +73,336 @@ class StepTrees:
                 return self.offset + self.tables[node].sum(axis=1)
             node = following
 
-    def arrays(self) -> dict[str, Array]:
-        """Its arrays by name."""
-        names = ("roots", "columns", "thresholds", "children", "tables", "offset")
-        return {name: getattr(self, name) for name in names}
+    def log_probability(self, x: Array) -> Array:
+        values = self.values(x)
+        return np.log(values) if self.averaged else class_log_probability(values)
+
+    @classmethod
+    def of(cls, trees: Sequence[Tree], rows: BinnedRows, offset: Array) -> StepTrees:
+        sizes = np.array([len(tree.columns) for tree in trees], dtype=np.int64)
+        roots = np.cumsum(sizes) - sizes
+        if not len(trees):
+            none = np.zeros(0, dtype=np.int64)
+            return cls(roots, none, np.zeros(0), none.reshape(0, 2), np.zeros((0, len(offset))), offset)
+        columns, bins, tables = (np.concatenate([getattr(t, n) for t in trees]) for n in ("columns", "bins", "tables"))
+        children = np.concatenate([tree.children + root for tree, root in zip(trees, roots, strict=True)])
+        inner = children[:, 0] != np.arange(len(children))
+        cuts = np.zeros(len(columns))
+        cuts[inner] = [rows.thresholds[j][b] for j, b in zip(columns[inner], bins[inner], strict=True)]
+        return cls(roots, columns, cuts, children, tables, offset)
 
 
 @dataclass(frozen=True, eq=False)
-class GrownTree:
-    """A tree on numbers of bins: its nodes as scikit-learn has them, and the coefficients of its leaves."""
+class StepNetwork:
+    """Trees with one gate a level (trees, gates), and a table by the number that gates make, highest digit first."""
+
+    columns: NDArray[np.int64]
+    thresholds: Array
+    tables: Array
+    offset: Array
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    def values(self, x: Array) -> Array:
+        """The outputs at raw inputs, (rows, outputs)."""
+        if len(x) > _ROW_BLOCK:
+            return np.concatenate([self.values(x[i : i + _ROW_BLOCK]) for i in range(0, len(x), _ROW_BLOCK)])
+        by_column = np.ascontiguousarray(x.T)
+        total = np.tile(self.offset, (len(x), 1))
+        for columns, thresholds, table in zip(self.columns, self.thresholds, self.tables, strict=True):
+            total += table[_cells(by_column, columns.tolist(), thresholds.tolist())]
+        return total
+
+    @classmethod
+    def of(cls, trees: Sequence[Tree], rows: BinnedRows, offset: Array, gates: int) -> StepNetwork:
+        shape = (len(trees), gates)
+        columns = np.array([tree.columns for tree in trees], dtype=np.int64).reshape(shape)
+        bins = np.array([tree.bins for tree in trees], dtype=np.int64).reshape(shape)
+        cuts = np.array([rows.thresholds[j][b] for j, b in zip(columns.flat, bins.flat, strict=True)]).reshape(shape)
+        tables = np.array([tree.tables for tree in trees]).reshape(len(trees), 2**gates, len(offset))
+        return cls(columns, cuts, tables, offset)
+
+
+def _cells(by_column: NDArray[Any], columns: Sequence[int], thresholds: Sequence[float]) -> NDArray[np.intp]:
+    cell = np.zeros(by_column.shape[1], dtype=np.intp)
+    for j, c in zip(columns, thresholds, strict=True):
+        cell *= 2
+        cell += by_column[j] > c
+    return cell
+
+
+@dataclass(frozen=True, eq=False)
+class Tree:
+    """A tree on numbers of bins: its nodes, or gates, and the coefficients of its leaves."""
 
     columns: NDArray[np.int64]
     bins: NDArray[np.int64]
-    children: NDArray[np.int64]
     tables: Array
+    children: NDArray[np.int64] | None = None
 
 
-def joined(trees: Sequence[GrownTree], thresholds: Sequence[Array], offset: Array) -> StepTrees:
-    """The network of some trees, with the thresholds of their columns in place of bins."""
-    sizes = np.array([len(tree.columns) for tree in trees], dtype=np.int64)
-    roots = np.cumsum(sizes) - sizes
-    no_nodes = np.zeros(0, dtype=np.int64)
-    none = GrownTree(no_nodes, no_nodes, no_nodes.reshape(0, 2), np.zeros((0, len(offset))))
-    columns, bins, tables = (
-        np.concatenate([getattr(t, name) for t in (none, *trees)]) for name in ("columns", "bins", "tables")
-    )
-    children = np.concatenate([none.children, *(t.children + root for t, root in zip(trees, roots, strict=True))])
-    inner = children[:, 0] != np.arange(len(children))
-    cuts = np.zeros(len(columns))
-    cuts[inner] = [thresholds[j][b] for j, b in zip(columns[inner], bins[inner], strict=True)]
-    return StepTrees(roots, columns, cuts, children, tables, offset)
+@dataclass(frozen=True, eq=False)
+class BinnedRows:
+    """Rows by the bins that inputs fall into: how many thresholds of their column lie below them."""
 
+    codes: NDArray[np.uint8]
+    thresholds: tuple[Array, ...]
+    y: Array
+    weight: Array
 
-def log_probability(kind: str, values: Array) -> Array:
-    """log p (rows, classes) of the outputs of a network.
+    @classmethod
+    def of(cls, x: Array, y: Array, weight: Array) -> BinnedRows:
+        """
+        >>> rows = BinnedRows.of(np.array([[1.0], [2.0], [2.0], [4.0]]), np.zeros((4, 1)), np.ones(4))
+        >>> rows.codes[:, 0].tolist(), rows.thresholds[0].tolist()
+        ([0, 1, 1, 2], [1.5, 3.0])
+        """
+        thresholds = tuple(thresholds_of(column) for column in x.T)
+        codes = np.empty(x.shape, dtype=np.uint8)
+        for j, (column, cuts) in enumerate(zip(x.T, thresholds, strict=True)):
+            codes[:, j] = np.searchsorted(cuts, column, side="left")
+        return cls(codes, thresholds, y, weight)
 
-    >>> log_probability("boosted", np.zeros((1, 1))).round(3).tolist()
-    [[-0.693, -0.693]]
-    """
-    if kind == "averaged":
-        return np.log(values)
-    if values.shape[1] == 1:
-        values = np.concatenate([np.zeros_like(values), values], axis=1)
-    shifted = values - values.max(axis=1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    def take(self, index: NDArray[np.intp]) -> BinnedRows:
+        return BinnedRows(self.codes[index], self.thresholds, self.y[index], self.weight[index])
 
+    @cached_property
+    def by_column(self) -> NDArray[np.uint8]:
+        return np.ascontiguousarray(self.codes.T)
 
-def slopes(logits: Array, y: Array) -> tuple[Array, Array]:
-    """How steeply -log p falls with each logit, and its curvature, (rows, logits) each.
-
-    The curvature is the diagonal of the Fisher information.
-    """
-    p = np.exp(log_probability("boosted", logits))[:, -logits.shape[1] :]
-    return y[:, -logits.shape[1] :] - p, p * (1 - p)
-
-
-class TreeGrower:
-    """Rows by bins, on which networks of trees grow.
-
-    Args:
-        rows: raw inputs, targets of zeros and a one for the class, weights.
-        seed: of the rows and columns that trees see.
-        over: whether time is up; growth then ends.
-    """
-
-    def __init__(self, rows: TableRows, seed: int, over: Callable[[], bool]) -> None:
-        binned = BinnedRows.of(rows.x, rows.y, rows.weight)
-        self.thresholds, self.y, self.weight = binned.thresholds, rows.y, rows.weight
-        self.codes = np.ascontiguousarray(binned.codes, dtype=np.float32)
-        self.seed, self.over = seed, over
-
-    def grown(
-        self, kind: str, held: Sequence[NDArray[np.bool_]], number: int | None = None, first: int = 0
-    ) -> tuple[tuple[StepTrees, ...], list[Array]]:
-        """Networks side by side."""
-        seeds = [self.seed + 1 + first + i for i in range(len(held))]
-        if kind == "averaged":
-            pairs = [self.averaged(h, number, s) for h, s in zip(held, seeds, strict=True)]
-        else:
-            pairs = self.boosted(held, number, seeds, DEPTHS[kind])
-        return tuple(network for network, _ in pairs), [log_probability(kind, values) for _, values in pairs]
-
-    def averaged(self, held: NDArray[np.bool_], number: int | None, seed: int) -> tuple[StepTrees, Array]:
-        """A network of averaged trees, and its probabilities at the rows held out."""
-        generator = np.random.default_rng(seed)
-        trained = np.flatnonzero(~held)
-        share = self.weight[trained] @ self.y[trained] + 0.5
-        share = share / share.sum()
-        if number is None:
-            number = _AVERAGED
-        sample = min(len(trained), _MOST_ROWS)
-        total = np.zeros((np.count_nonzero(held), len(share)))
-        trees: list[GrownTree] = []
-        while len(trees) < number and not (trees and self.over()):
-            times = np.bincount(generator.choice(trained, sample), minlength=len(held))
-            some = np.flatnonzero(times)
-            weight = self.weight[some] * times[some]
-            tree, leaf = self.tree(some, self.y[some], weight, generator, max_features="sqrt")
-            own = leaf[some]
-            sums = leaf_sums(own, weight[:, None] * self.y[some], len(tree.columns)) + _PRIOR * share
-            tables = sums / sums.sum(axis=1, keepdims=True)
-            total += tables[leaf[held]]
-            trees.append(GrownTree(tree.columns, tree.bins, tree.children, tables))
-        trees = [GrownTree(t.columns, t.bins, t.children, t.tables / len(trees)) for t in trees]
-        return joined(trees, self.thresholds, np.zeros(len(share))), total / len(trees)
-
-    def boosted(
-        self, held: Sequence[NDArray[np.bool_]], number: int | None, seeds: Sequence[int], depth: int
-    ) -> list[tuple[StepTrees, Array]]:
-        """Networks of boosted trees, all of one number, and their logits at the rows held out."""
-        most = _TREES if number is None else number
-        generators = [np.random.default_rng(seed) for seed in seeds]
-        offsets = [self.offset(~h) for h in held]
-        values = [np.tile(offset, (len(self.y), 1)) for offset in offsets]
-        trees: list[list[GrownTree]] = [[] for _ in held]
-        best, count = self.error(values, held), 0
-        mark, marked = best, 0
-        outside = [v[h] for v, h in zip(values, held, strict=True)]
-        for grown in range(1, most + 1):
-            if self.over() or (number is None and grown - 1 - marked >= _PATIENCE):
-                break
-            for generator, network, v, h in zip(generators, trees, values, held, strict=True):
-                network.append(self.boost(generator, v, np.flatnonzero(~h), depth))
-            error = self.error(values, held)
-            if error < (1 - _GAIN) * mark:
-                mark, marked = error, grown
-            if error < best or number is not None:
-                best, count = error, grown
-                outside = [v[h] for v, h in zip(values, held, strict=True)]
-        networks = [joined(t[:count], self.thresholds, o) for t, o in zip(trees, offsets, strict=True)]
-        return list(zip(networks, outside, strict=True))
-
-    def boost(self, generator: np.random.Generator, logits: Array, trained: NDArray[np.intp], depth: int) -> GrownTree:
-        """One more tree for logits of all rows, which it is added to."""
-        sample = min(max(20, int(_ROWS * len(trained))), len(trained), _MOST_ROWS)
-        some = np.sort(generator.choice(trained, sample, replace=False, shuffle=False))
-        slope, curvature = slopes(logits[some], self.y[some])
-        weight = self.weight[some]
-        # Where gates are is by squares of the steps that rows would make on their own, weighed by their curvature.
-        steepness = np.maximum(curvature.mean(axis=1), _FLAT)
-        tree, leaf = self.tree(
-            some, slope / steepness[:, None], weight * steepness, generator, max_features=_COLUMNS, max_depth=depth
-        )
-        tables = newton_steps(leaf[some], weight[:, None] * slope, weight[:, None] * curvature, len(tree.columns))
-        logits += tables[leaf]
-        return GrownTree(tree.columns, tree.bins, tree.children, tables)
+    @cached_property
+    def for_trees(self) -> NDArray[np.float32]:
+        return np.ascontiguousarray(self.codes, dtype=np.float32)
 
     def tree(
         self, some: NDArray[np.intp], y: Array, weight: Array, generator: np.random.Generator, **options: object
-    ) -> tuple[GrownTree, NDArray[np.intp]]:
-        """A tree on some of the rows, without coefficients, and the leaf of every row."""
-        stop_if_asked()
+    ) -> tuple[Tree, NDArray[np.intp]]:
+        """A tree of scikit-learn on some of the rows, without coefficients, and the leaf of every row."""
         with config_context(skip_parameter_validation=True):
             model = DecisionTreeRegressor(
                 random_state=int(generator.integers(2**31)),
                 min_samples_leaf=max(1, len(some) // _LEAVES),
                 **options,  # pyright: ignore[reportArgumentType]
             )
-            model.fit(self.codes[some], np.ascontiguousarray(y), sample_weight=weight, check_input=False)
+            model.fit(self.for_trees[some], np.ascontiguousarray(y), sample_weight=weight, check_input=False)
         nodes = model.tree_
         children = np.stack([nodes.children_left, nodes.children_right], axis=1)
         leaf = children[:, 0] < 0
         children[leaf] = np.flatnonzero(leaf)[:, None]
-        columns = np.where(leaf, 0, nodes.feature)
         bins = np.where(leaf, 0.0, nodes.threshold).astype(np.int64)
-        tree = GrownTree(columns, bins, children, np.zeros((len(leaf), 0)))
-        return tree, nodes.apply(self.codes)
+        tree = Tree(np.where(leaf, 0, nodes.feature), bins, np.zeros((len(leaf), 0)), children)
+        return tree, nodes.apply(self.for_trees)
 
-    def offset(self, trained: NDArray[np.bool_]) -> Array:
-        """The logits of the shares of the classes; half a row more of each, for one that is not there is possible."""
-        share = np.log(self.weight[trained] @ self.y[trained] + 0.5)
-        if len(share) == 2:
-            return share[1:] - share[:1]
-        return share - share.mean()
+    def level_tree(
+        self, some: NDArray[np.intp], y: Array, weight: Array, generator: np.random.Generator, held: float, gates: int
+    ) -> tuple[Tree, NDArray[np.intp]]:
+        """A tree with one gate a level, that which explains most of y at some rows, by sums over bins and leaves."""
+        useful = np.flatnonzero([len(cuts) > 0 for cuts in self.thresholds])
+        columns = np.sort(generator.choice(useful, int(np.ceil(_COLUMNS * len(useful))), replace=False))
+        sums = np.concatenate([weight[:, None], weight[:, None] * y], axis=1)
+        codes = self.codes[np.ix_(some, columns)].astype(np.intp) + BINS * np.arange(len(columns))
+        cell, chosen, bins = np.zeros(len(some), dtype=np.intp), [], []
+        by_cell = _sums(codes, sums, cell, 1)
+        for gate in range(gates):
+            # Weights and weighted values below each threshold and above, (1 + outputs, cells, columns, bins).
+            below = by_cell.cumsum(axis=3)
+            above = below[..., -1:] - below
+            gain = sum((np.square(side[1:]).sum(axis=0) / (side[0] + held)).sum(axis=0) for side in (below, above))
+            best, b = np.unravel_index(np.argmax(gain), below.shape[2:])
+            j = int(columns[best])
+            # The last bin of a column has all rows below it, which explains what no gate explains: any threshold does.
+            chosen.append(j)
+            bins.append(min(int(b), len(self.thresholds[j]) - 1))
+            opened = self.codes[some, j] > bins[-1]
+            if gate < gates - 1:
+                # The sums of the smaller side are made, those of the other are what is left.
+                smaller = opened == (2 * np.count_nonzero(opened) <= len(opened))
+                part = _sums(codes[smaller], sums[smaller], cell[smaller], 2**gate)
+                sides = [by_cell - part, part]
+                if smaller.any() and not opened[smaller][0]:
+                    sides.reverse()
+                by_cell = np.stack(sides, axis=2).reshape(part.shape[0], -1, *part.shape[2:])
+            cell = 2 * cell + opened
+        return Tree(np.array(chosen), np.array(bins), np.zeros((2**gates, 0))), _cells(self.by_column, chosen, bins)
 
-    def error(self, values: Sequence[Array], held: Sequence[NDArray[np.bool_]]) -> float:
-        """The weighted sum of -log p of the rows held out, of each network's at its logits."""
-        return -sum(
-            float(self.weight[h] @ (self.y[h] * log_probability("boosted", v[h])).sum(axis=1))
-            for v, h in zip(values, held, strict=True)
-        )
+
+def thresholds_of(column: Array) -> Array:
+    """Midway between neighbouring values: all of them, or those at quantiles."""
+    values = np.unique(column)
+    first = np.arange(len(values) - 1)
+    if len(values) > BINS:
+        levels = np.quantile(column, np.linspace(0, 1, BINS + 1)[1:-1], method="lower")
+        first = np.unique(np.searchsorted(values, levels))
+        first = first[first < len(values) - 1]
+    low, high = values[first], values[first + 1]
+    return low + (high - low) / 2
 
 
-def newton_steps(leaf: NDArray[np.intp], slope: Array, curvature: Array, nodes: int) -> Array:
-    """A tenth of the step of Newton in every leaf (nodes, logits): slopes over curvature, with some that is held."""
-    return _RATE * leaf_sums(leaf, slope, nodes) / (leaf_sums(leaf, curvature, nodes) + _HELD)
+def _sums(codes: NDArray[np.intp], sums: Array, cell: NDArray[np.intp], cells: int) -> Array:
+    """The sums of rows by cell, column and bin, (sums, cells, columns, bins)."""
+    columns = codes.shape[1]
+    index = (codes + (cell * (columns * BINS))[:, None]).ravel()
+    parts = [np.bincount(index, np.repeat(part, columns), minlength=cells * columns * BINS) for part in sums.T]
+    return np.asarray(parts, dtype=np.float64).reshape(-1, cells, columns, BINS)
 
 
-def leaf_sums(leaf: NDArray[np.intp], values: Array, nodes: int) -> Array:
-    """The sums of values (rows, k) by leaf, (nodes, k)."""
-    return np.stack([np.bincount(leaf, column, minlength=nodes) for column in values.T], axis=1).astype(np.float64)
+def leaf_sums(leaf: NDArray[np.intp], values: Array, leaves: int) -> Array:
+    """The sums of values (rows, k) by leaf, (leaves, k)."""
+    return np.stack([np.bincount(leaf, column, minlength=leaves) for column in values.T], axis=1).astype(np.float64)
+
+
+def class_log_probability(logits: Array) -> Array:
+    """log p (rows, classes) of c logits; a single one is the second class's against the first.
+
+    >>> class_log_probability(np.zeros((1, 1))).round(3).tolist()
+    [[-0.693, -0.693]]
+    """
+    if logits.shape[1] == 1:
+        logits = np.concatenate([np.zeros_like(logits), logits], axis=1)
+    shifted = logits - logits.max(axis=1, keepdims=True)  # scipy's log_softmax takes several times as long for few rows
+    return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+
+
+class Squares:
+    """Squared errors, by trees with one gate a level.
+
+    `slopes` are how steeply the loss falls with each output, and its curvature. `held` is the curvature that counts for
+    zero in every leaf; growth ends after `patience` trees that do not lower the error by more than its share `gain`.
+    """
+
+    held, most, patience, gain = 3.0, 600, 31, 0.0
+
+    def slopes(self, values: Array, y: Array) -> tuple[Array, Array]:
+        return y - values, np.ones_like(y)
+
+    def error(self, values: Array, y: Array) -> Array:
+        return np.square(values - y).sum(axis=1)
+
+    def offset(self, y: Array, weight: Array) -> Array:
+        return weight @ y / weight.sum()
+
+    def tree(self, rows: BinnedRows, some: Any, y: Array, weight: Array, generator: Any, depth: int) -> Any:
+        return rows.level_tree(some, y, weight, generator, self.held, depth)
+
+    def network(self, trees: Sequence[Tree], rows: BinnedRows, offset: Array, depth: int) -> Any:
+        return StepNetwork.of(trees, rows, offset, depth)
+
+
+class Deviance(Squares):
+    """-log p of classes, whose curvature is the diagonal of the Fisher information, by scikit-learn's trees."""
+
+    held, most, patience, gain = 1.0, 400, 20, 0.003
+
+    def slopes(self, values: Array, y: Array) -> tuple[Array, Array]:
+        p = np.exp(class_log_probability(values))[:, -values.shape[1] :]
+        return y[:, -values.shape[1] :] - p, p * (1 - p)
+
+    def error(self, values: Array, y: Array) -> Array:
+        return -(y * class_log_probability(values)).sum(axis=1)
+
+    def offset(self, y: Array, weight: Array) -> Array:
+        # Half a row more of each class, for one that is not there is possible.
+        share = np.log(weight @ y + 0.5)
+        return share[1:] - share[:1] if len(share) == 2 else share - share.mean()
+
+    def tree(self, rows: BinnedRows, some: Any, y: Array, weight: Array, generator: Any, depth: int) -> Any:
+        return rows.tree(some, y, weight, generator, max_features=_COLUMNS, max_depth=depth)
+
+    def network(self, trees: Sequence[Tree], rows: BinnedRows, offset: Array, depth: int) -> Any:
+        return StepTrees.of(trees, rows, offset)
+
+
+def boosted(
+    rows: BinnedRows,
+    loss: Squares,
+    held: Sequence[NDArray[np.bool_]],
+    seeds: Sequence[int],
+    depth: int,
+    *,
+    number: int | None = None,
+    base: Array | None = None,
+    over: Callable[[], bool] = lambda: False,
+) -> list[tuple[Any, Array]]:
+    """Networks side by side, all of one number of trees, and their outputs, on a base, at rows held out from each.
+
+    >>> x = np.random.default_rng(0).uniform(size=(400, 2))
+    >>> y = 1.0 * (x[:, :1] > 0.3) * (x[:, 1:] > 0.6)
+    >>> rows = BinnedRows.of(x, y, np.ones(400))
+    >>> network, _ = boosted(rows, Squares(), [np.arange(400) < 80], [0], 3)[0]
+    >>> bool(np.abs(network.values(x) - y).mean() < 0.03)
+    True
+    """
+
+    def error() -> float:
+        pairs = zip(values, held, strict=True)
+        return sum(float(rows.weight[h] @ loss.error(v[h], rows.y[h])) for v, h in pairs)
+
+    generators = [np.random.default_rng(seed) for seed in seeds]
+    if base is None:
+        offsets = [loss.offset(rows.y[~h], rows.weight[~h]) for h in held]
+        values = [np.tile(offset, (len(rows.y), 1)) for offset in offsets]
+    else:
+        offsets, values = [np.zeros(base.shape[1]) for _ in held], [base.copy() for _ in held]
+    trees: list[list[Tree]] = [[] for _ in held]
+    best = mark = error()
+    count = marked = 0
+    outside = [v[h] for v, h in zip(values, held, strict=True)]
+    splits = any(len(cuts) for cuts in rows.thresholds)
+    for grown in range(1, (loss.most if number is None else number) + 1):
+        if over() or not splits or (number is None and grown - 1 - marked >= loss.patience):
+            break
+        for generator, network, v, h in zip(generators, trees, values, held, strict=True):
+            network.append(boost(rows, loss, generator, v, np.flatnonzero(~h), depth))
+        now = error()
+        if now < (1 - loss.gain) * mark:
+            mark, marked = now, grown
+        if now < best or number is not None:
+            best, count = now, grown
+            outside = [v[h] for v, h in zip(values, held, strict=True)]
+    networks = [loss.network(t[:count], rows, offset, depth) for t, offset in zip(trees, offsets, strict=True)]
+    return list(zip(networks, outside, strict=True))
+
+
+def boost(
+    rows: BinnedRows,
+    loss: Squares,
+    generator: np.random.Generator,
+    values: Array,
+    trained: NDArray[np.intp],
+    depth: int,
+) -> Tree:
+    """One more tree for outputs of all rows, which it is added to."""
+    stop_if_asked()
+    sample = min(max(20, int(_ROWS * len(trained))), len(trained), _MOST_ROWS)
+    some = np.sort(generator.choice(trained, sample, replace=False, shuffle=False))
+    slope, curvature = loss.slopes(values[some], rows.y[some])
+    weight = rows.weight[some]
+    # Where gates are is by squares of the steps that rows would make on their own, weighed by their curvature.
+    steepness = np.maximum(curvature.mean(axis=1), _FLAT)
+    tree, leaf = loss.tree(rows, some, slope / steepness[:, None], weight * steepness, generator, depth)
+    leaves = len(tree.tables)
+    rise, bend = (leaf_sums(leaf[some], weight[:, None] * part, leaves) for part in (slope, curvature))
+    tables = _RATE * rise / (bend + loss.held)
+    values += tables[leaf]
+    return replace(tree, tables=tables)
+
+
+def averaged(
+    rows: BinnedRows, held: NDArray[np.bool_], seed: int, number: int | None, over: Callable[[], bool]
+) -> StepTrees:
+    generator = np.random.default_rng(seed)
+    trained = np.flatnonzero(~held)
+    share = rows.weight[trained] @ rows.y[trained] + 0.5
+    share = share / share.sum()
+    trees: list[Tree] = []
+    while len(trees) < (number or _AVERAGED) and not (trees and over()):
+        stop_if_asked()
+        times = np.bincount(generator.choice(trained, min(len(trained), _MOST_ROWS)), minlength=len(held))
+        some = np.flatnonzero(times)
+        weight = rows.weight[some] * times[some]
+        tree, leaf = rows.tree(some, rows.y[some], weight, generator, max_features="sqrt")
+        sums = leaf_sums(leaf[some], weight[:, None] * rows.y[some], len(tree.columns)) + _PRIOR * share
+        trees.append(replace(tree, tables=sums / sums.sum(axis=1, keepdims=True)))
+    trees = [replace(tree, tables=tree.tables / len(trees)) for tree in trees]
+    return replace(StepTrees.of(trees, rows, np.zeros(len(share))), averaged=True)

@@ -12,10 +12,12 @@ from gatelab.lazy import import_on_use
 if TYPE_CHECKING:
     from gatelab.feedforward.block import FeedForward, two_thirds
     from gatelab.feedforward.conformance import Check, check_unit
-    from gatelab.feedforward.definition import AnyUnit, FunctionUnit, ModuleUnit, Unit
+    from gatelab.feedforward.definition import AnyUnit, FunctionUnit, ModuleUnit
     from gatelab.feedforward.gates import Activation, activation, activations
+    from gatelab.feedforward.named import units
     from gatelab.feedforward.network import INITIALISERS, Network, factor_names, initialise
-    from gatelab.feedforward.registry import unit, units
+    from gatelab.feedforward.registry import unit
+    from gatelab.feedforward.specification import Unit
 
 import_on_use(
     __name__,
@@ -24,8 +26,10 @@ import_on_use(
         "conformance": ("Check", "check_unit"),
         "block": ("FeedForward", "two_thirds"),
         "network": ("INITIALISERS", "initialise", "Network", "factor_names"),
-        "registry": ("unit", "units"),
-        "definition": ("AnyUnit", "FunctionUnit", "ModuleUnit", "Unit"),
+        "registry": ("unit",),
+        "named": ("units",),
+        "specification": ("Unit",),
+        "definition": ("AnyUnit", "FunctionUnit", "ModuleUnit"),
     },
 )
 

@@ -1,6 +1,7 @@
 """The conformance suite: what every unit owes its users, ours and theirs alike.
 
-`check_unit` runs every check of `Conformance` and says which fail. The same suite runs over our own units in the tests.
+`check_unit` runs every check of `SUITE`, each a function that raises `AssertionError`, and says which fail. The same
+suite runs over our own units in the tests.
 """
 
 from __future__ import annotations
@@ -50,8 +51,7 @@ def check_unit(spec: object, *, raise_on_failure: bool = True) -> tuple[Check, .
     False
     """
     chosen = as_unit(spec)  # pyright: ignore[reportArgumentType]
-    suite = Conformance(chosen)
-    report = tuple(suite.result_of(check) for check in SUITE)
+    report = tuple(result_of(check, chosen) for check in SUITE)
     failed = [c for c in report if not c.passed]
     if failed and raise_on_failure:
         lines = "\n".join(f"  {c.name}: {c.message}" for c in failed)
@@ -59,98 +59,96 @@ def check_unit(spec: object, *, raise_on_failure: bool = True) -> tuple[Check, .
     return report
 
 
-@dataclass(frozen=True)
-class Conformance:
-    """The checks of one unit: each is a method that raises `AssertionError` with a sentence."""
-
-    unit: AnyUnit
-
-    def result_of(self, check: Callable[[Conformance], None]) -> Check:
-        """The line of one check in the report."""
-        name = check.__name__.replace("_", " ")
-        try:
-            check(self)
-        except Exception as error:  # a user's unit may raise anything; the report says what
-            return Check(name, False, f"{type(error).__name__}: {error}")
-        return Check(name, True)
-
-    def inputs(self, rows: int, d_in: int) -> torch.Tensor:
-        """Rows that are the same for every unit."""
-        return torch.randn(rows, d_in, dtype=torch.float64, generator=torch.Generator().manual_seed(7))
-
-    def maps_rows_to_rows(self) -> None:
-        for d_in, d_out in ((1, 1), (3, 2)):
-            y = self.unit.network(5, d_in, d_out)(self.inputs(11, d_in))
-            assert y.shape == (11, d_out), f"(11, {d_in}) went to {tuple(y.shape)}, expected (11, {d_out})"
-            assert y.dtype == torch.float64, f"float64 input gave {y.dtype}"
-
-    def counts_its_parameters(self) -> None:
-        for width, d_in, d_out in ((1, 1, 1), (4, 1, 1), (7, 3, 2)):
-            net = self.unit.network(width, d_in, d_out)
-            count = sum(p.numel() for p in net.parameters())
-            claim = self.unit.parameter_count(width, d_in, d_out)
-            assert count == claim, f"parameter_count({width}, {d_in}, {d_out}) says {claim}, the network has {count}"
-
-    def is_finite(self) -> None:
-        y = self.unit.network(6, 2, 1)(10 * self.inputs(50, 2))
-        assert torch.isfinite(y).all(), "inputs of size 10 gave NaN or infinite outputs"
-
-    def treats_rows_alone(self) -> None:
-        net, x = self.unit.network(6, 2, 1), self.inputs(8, 2)
-        alone = torch.cat([net(row[None]) for row in x])
-        worst = (net(x) - alone).abs().max().item()
-        assert worst <= 1e-10 * (1 + alone.abs().max().item()), f"a row's output moves by {worst:.2g} with its batch"
-
-    def has_true_gradients(self) -> None:
-        net, x = self.unit.network(3, 2, 1), self.inputs(20, 2)
-        parameters = list(net.parameters())
-        gradients = torch.autograd.grad(net(x).square().mean(), parameters)
-        step = 1e-6
-        direction = [
-            torch.randn(p.shape, dtype=p.dtype, generator=torch.Generator().manual_seed(3)) for p in parameters
-        ]
-
-        def moved(scale: float) -> float:
-            with torch.no_grad():
-                for p, v in zip(parameters, direction, strict=True):
-                    p.add_(v, alpha=scale)
-                value = net(x).square().mean().item()
-                for p, v in zip(parameters, direction, strict=True):
-                    p.sub_(v, alpha=scale)
-            return value
-
-        measured = (moved(step) - moved(-step)) / (2 * step)
-        claimed = sum((g * v).sum().item() for g, v in zip(gradients, direction, strict=True))
-        assert math.isclose(measured, claimed, rel_tol=1e-4, abs_tol=1e-6), (
-            f"autograd says the slope along a direction is {claimed:.6g}, differences say {measured:.6g}"
-        )
-
-    def every_parameter_matters(self) -> None:
-        net = self.unit.network(4, 2, 1)
-        net(self.inputs(200, 2)).square().mean().backward()
-        idle = [name for name, p in net.named_parameters() if p.grad is None or not p.grad.any()]
-        assert not idle, f"the output does not depend on {', '.join(idle)}: they would be counted but never used"
-
-    def equal_seeds_give_equal_networks(self) -> None:
-        first, again, other = (list(self.unit.network(5, seed=s).parameters()) for s in (0, 0, 1))
-        assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True)), "seed 0 gave two different networks"
-        assert not all(torch.equal(a, b) for a, b in zip(first, other, strict=True)), (
-            "seeds 0 and 1 gave the same network"
-        )
-
-    def leaves_the_global_generator_alone(self) -> None:
-        before = torch.random.get_rng_state()
-        self.unit.network(5, seed=3)
-        assert torch.equal(before, torch.random.get_rng_state()), "building a network moved torch's global generator"
+def result_of(check: Callable[[AnyUnit], None], unit: AnyUnit) -> Check:
+    """The line of one check in the report."""
+    name = check.__name__.replace("_", " ")
+    try:
+        check(unit)
+    except Exception as error:  # a user's unit may raise anything; the report says what
+        return Check(name, False, f"{type(error).__name__}: {error}")
+    return Check(name, True)
 
 
-SUITE: tuple[Callable[[Conformance], None], ...] = (
-    Conformance.maps_rows_to_rows,
-    Conformance.counts_its_parameters,
-    Conformance.is_finite,
-    Conformance.treats_rows_alone,
-    Conformance.has_true_gradients,
-    Conformance.every_parameter_matters,
-    Conformance.equal_seeds_give_equal_networks,
-    Conformance.leaves_the_global_generator_alone,
+def inputs(rows: int, d_in: int) -> torch.Tensor:
+    return torch.randn(rows, d_in, dtype=torch.float64, generator=torch.Generator().manual_seed(7))
+
+
+def maps_rows_to_rows(unit: AnyUnit) -> None:
+    for d_in, d_out in ((1, 1), (3, 2)):
+        y = unit.network(5, d_in, d_out)(inputs(11, d_in))
+        assert y.shape == (11, d_out), f"(11, {d_in}) went to {tuple(y.shape)}, expected (11, {d_out})"
+        assert y.dtype == torch.float64, f"float64 input gave {y.dtype}"
+
+
+def counts_its_parameters(unit: AnyUnit) -> None:
+    for width, d_in, d_out in ((1, 1, 1), (4, 1, 1), (7, 3, 2)):
+        net = unit.network(width, d_in, d_out)
+        count = sum(p.numel() for p in net.parameters())
+        claim = unit.parameter_count(width, d_in, d_out)
+        assert count == claim, f"parameter_count({width}, {d_in}, {d_out}) says {claim}, the network has {count}"
+
+
+def is_finite(unit: AnyUnit) -> None:
+    y = unit.network(6, 2, 1)(10 * inputs(50, 2))
+    assert torch.isfinite(y).all(), "inputs of size 10 gave NaN or infinite outputs"
+
+
+def treats_rows_alone(unit: AnyUnit) -> None:
+    net, x = unit.network(6, 2, 1), inputs(8, 2)
+    alone = torch.cat([net(row[None]) for row in x])
+    worst = (net(x) - alone).abs().max().item()
+    assert worst <= 1e-10 * (1 + alone.abs().max().item()), f"a row's output moves by {worst:.2g} with its batch"
+
+
+def has_true_gradients(unit: AnyUnit) -> None:
+    net, x = unit.network(3, 2, 1), inputs(20, 2)
+    parameters = list(net.parameters())
+    gradients = torch.autograd.grad(net(x).square().mean(), parameters)
+    step = 1e-6
+    direction = [torch.randn(p.shape, dtype=p.dtype, generator=torch.Generator().manual_seed(3)) for p in parameters]
+
+    def moved(scale: float) -> float:
+        with torch.no_grad():
+            for p, v in zip(parameters, direction, strict=True):
+                p.add_(v, alpha=scale)
+            value = net(x).square().mean().item()
+            for p, v in zip(parameters, direction, strict=True):
+                p.sub_(v, alpha=scale)
+        return value
+
+    measured = (moved(step) - moved(-step)) / (2 * step)
+    claimed = sum((g * v).sum().item() for g, v in zip(gradients, direction, strict=True))
+    assert math.isclose(measured, claimed, rel_tol=1e-4, abs_tol=1e-6), (
+        f"autograd says the slope along a direction is {claimed:.6g}, differences say {measured:.6g}"
+    )
+
+
+def every_parameter_matters(unit: AnyUnit) -> None:
+    net = unit.network(4, 2, 1)
+    net(inputs(200, 2)).square().mean().backward()
+    idle = [name for name, p in net.named_parameters() if p.grad is None or not p.grad.any()]
+    assert not idle, f"the output does not depend on {', '.join(idle)}: they would be counted but never used"
+
+
+def equal_seeds_give_equal_networks(unit: AnyUnit) -> None:
+    first, again, other = (list(unit.network(5, seed=s).parameters()) for s in (0, 0, 1))
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True)), "seed 0 gave two different networks"
+    assert not all(torch.equal(a, b) for a, b in zip(first, other, strict=True)), "seeds 0 and 1 gave the same network"
+
+
+def leaves_the_global_generator_alone(unit: AnyUnit) -> None:
+    before = torch.random.get_rng_state()
+    unit.network(5, seed=3)
+    assert torch.equal(before, torch.random.get_rng_state()), "building a network moved torch's global generator"
+
+
+SUITE = (
+    maps_rows_to_rows,
+    counts_its_parameters,
+    is_finite,
+    treats_rows_alone,
+    has_true_gradients,
+    every_parameter_matters,
+    equal_seeds_give_equal_networks,
+    leaves_the_global_generator_alone,
 )

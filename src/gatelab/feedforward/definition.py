@@ -1,107 +1,19 @@
-"""The product unit of order q: what gatelab studies.
-
-    y(x) = d + D [ act(Gx + g) * (U1 x + u1) * ... * (Uq x + uq) ]
-
-q = 0 is the MLP, q = 1 the GLU, q = 2 the GQU. A unit is a frozen value: it knows its formula, its parameter count and
-what theory promises; `network` makes the trainable module.
-"""
+"""Units of a user's own: any function of tensors, any class of modules; and whether their networks map rows to rows."""
 
 from __future__ import annotations
 
 import inspect
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from gatelab.display import counted, one_line
-from gatelab.errors import GatelabError, check_seed, whole_number
-from gatelab.feedforward.gates import GATES, Activation, activation
-from gatelab.feedforward.network import Network, initialise
-from gatelab.feedforward.specification import check_width, parameter_count, spline_order
-
-
-@dataclass(frozen=True)
-class Unit:
-    """A gate times affine factors.
-
-    Attributes:
-        activation: the gate, by name or as a function of one tensor; it is kept as an `Activation`.
-        factors: how many affine factors the gate is multiplied by.
-        name: what the unit is called; made of the gate and the factors where none is given.
-        description: a line on what it is, which does not count when units are compared.
-
-    >>> Unit(activation="relu", factors=1).parameter_count(50)
-    251
-    >>> Unit(activation=torch.sin, factors=2, name="sin-gated").order is None
-    True
-    """
-
-    activation: str | Activation | Callable[[Tensor], Tensor] = "relu"
-    factors: int = 0
-    name: str = ""
-    description: str = field(default="", compare=False)
-
-    def __repr__(self) -> str:
-        return one_line(self, f"{self.name}: {self.gate.name} times {counted(self.factors, 'factor')}")
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "factors", whole_number("factors", self.factors, 0))
-        gate = activation(self.activation)
-        object.__setattr__(self, "activation", gate)
-        if not self.name:
-            times = f"*{self.factors}" * (self.factors > 0)
-            object.__setattr__(self, "name", f"{gate.name}{times}")
-
-    @property
-    def gate(self) -> Activation:
-        return activation(self.activation)
-
-    @property
-    def gate_power(self) -> int | None:
-        """k where the gate is relu^k, else None."""
-        return self.gate.power
-
-    @property
-    def degree(self) -> int | None:
-        """The polynomial degree of an open neuron of a relu-power gate, else None."""
-        if self.gate_power is None:
-            return None
-        return self.gate_power + self.factors
-
-    @property
-    def order(self) -> int | None:
-        """The order m in RMSE ~ n^-m on smooth 1-D targets; None where no algebraic rate is known."""
-        return spline_order(self.gate.degree, self.factors)
-
-    def neuron(self, z: Tensor, *factors: Tensor) -> Tensor:
-        """The hidden value from the gate's pre-activation and those of the factors."""
-        value = self.gate(z)
-        for v in factors:
-            value = value * v
-        return value
-
-    def parameter_count(self, width: int, d_in: int = 1, d_out: int = 1, bias: bool = True) -> int:
-        """P = (d_in (q+1) + d_out + (q+1)) n + d_out; without biases only the products with n remain."""
-        return parameter_count(self.factors, width, d_in, d_out, bias)
-
-    def network(
-        self,
-        width: int,
-        d_in: int = 1,
-        d_out: int = 1,
-        *,
-        seed: int = 0,
-        init: str = "lecun",
-        interval: tuple[float, float] = (-1.0, 1.0),
-        dtype: torch.dtype = torch.float64,
-    ) -> Network:
-        """A network of `width` neurons, initialised from `seed`; see `gatelab.feedforward.network` for the ways."""
-        net = Network(self, check_width(width), d_in, d_out, dtype)
-        initialise(net, init, seed=seed, interval=interval)
-        return net
+from gatelab.display import one_line
+from gatelab.errors import GatelabError, check_seed
+from gatelab.feedforward.gates import Activation
+from gatelab.feedforward.specification import Unit, check_width
 
 
 def tensors_taken(function: Callable[..., Tensor]) -> int:
@@ -180,13 +92,13 @@ class ModuleUnit:
         seed: int = 0,
         init: str = "own",
         interval: tuple[float, float] = (-1.0, 1.0),
-        dtype: torch.dtype = torch.float64,
+        dtype: torch.dtype | None = None,
     ) -> nn.Module:
         """The module, built under `seed` without disturbing torch's global generator; its own initialisation."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(check_seed(seed))
             try:
-                return self.module(check_width(width), d_in, d_out).to(dtype)
+                return self.module(check_width(width), d_in, d_out).to(dtype or torch.float64)
             except Exception as error:  # a user's class may raise anything
                 raise GatelabError(
                     f"{self.name} cannot be built as {self.name}(width, d_in, d_out) ({type(error).__name__}: {error});"
@@ -199,7 +111,7 @@ AnyUnit = Unit | ModuleUnit
 
 def check_rows(unit: AnyUnit, width: int, d_in: int, d_out: int) -> None:
     """Refuse a user's own unit that does not map rows to rows, and warn where rows depend on each other."""
-    if isinstance(unit, Unit) and unit.gate == GATES.get(unit.gate.name):
+    if isinstance(unit, Unit) and isinstance(unit.activation, str):
         return
     x = torch.linspace(-1, 1, 6 * d_in, dtype=torch.float64).reshape(6, d_in).sin()
     with torch.random.fork_rng(devices=[]):

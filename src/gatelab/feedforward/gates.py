@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import FunctionType
 
 import torch
 from torch import Tensor
@@ -16,8 +17,7 @@ from torch.nn import functional
 
 from gatelab.display import one_line
 from gatelab.errors import unknown_name
-from gatelab.feedforward.catalogue import CATALOGUE
-from gatelab.feedforward.specification import DEGREES, POWERS
+from gatelab.feedforward.named import units
 
 LEAK = 0.5  # the slope of leaky relu below 0 whose square language-model speed runs take
 
@@ -66,12 +66,10 @@ class Activation:
 
 
 def relu2(z: Tensor) -> Tensor:
-    """relu(z)^2."""
     return torch.relu(z).square()
 
 
 def relu3(z: Tensor) -> Tensor:
-    """relu(z)^3."""
     r = torch.relu(z)
     return r * r * r
 
@@ -81,67 +79,61 @@ def leaky_relu2(z: Tensor) -> Tensor:
     return functional.leaky_relu(z, LEAK).square()
 
 
-def leaky_relu2_slope(z: Tensor) -> Tensor:
-    """The slope of leaky_relu(z, 1/2)^2."""
-    return torch.where(z > 0, 2 * z, 2 * LEAK**2 * z)
-
-
 def identity(z: Tensor) -> Tensor:
-    """z itself: the gate of a unit that has none."""
     return z
 
 
+# ---- the slopes
+
+
 def step(z: Tensor) -> Tensor:
-    """The slope of relu: 1 where z is above 0, else 0."""
     return (z > 0).to(z.dtype)
 
 
 def relu2_slope(z: Tensor) -> Tensor:
-    """The slope of relu(z)^2."""
     return 2 * torch.relu(z)
 
 
 def relu3_slope(z: Tensor) -> Tensor:
-    """The slope of relu(z)^3."""
     return 3 * torch.relu(z).square()
 
 
+def leaky_relu2_slope(z: Tensor) -> Tensor:
+    return torch.where(z > 0, 2 * z, 2 * LEAK**2 * z)
+
+
 def gelu_slope(z: Tensor) -> Tensor:
-    """The slope of z times the normal distribution function."""
     return torch.special.ndtr(z) + z * torch.exp(-z * z / 2) / math.sqrt(2 * math.pi)
 
 
 def silu_slope(z: Tensor) -> Tensor:
-    """The slope of z sigmoid(z)."""
     s = torch.sigmoid(z)
     return s * (1 + z * (1 - s))
 
 
 def sigmoid_slope(z: Tensor) -> Tensor:
-    """The slope of sigmoid(z)."""
     s = torch.sigmoid(z)
     return s * (1 - s)
 
 
 def tanh_slope(z: Tensor) -> Tensor:
-    """The slope of tanh(z)."""
     return 1 - torch.tanh(z).square()
 
 
 GATES = {
     gate.name: gate
     for gate in (
-        Activation("relu", torch.relu, growth=1, power=POWERS["relu"], derivative=step),
-        Activation("relu2", relu2, growth=2, power=POWERS["relu2"], derivative=relu2_slope),
-        Activation("relu3", relu3, growth=3, power=POWERS["relu3"], derivative=relu3_slope),
-        Activation("leaky-relu2", leaky_relu2, growth=2, derivative=leaky_relu2_slope, degree=DEGREES["leaky-relu2"]),
+        Activation("relu", torch.relu, growth=1, power=1, derivative=step),
+        Activation("relu2", relu2, growth=2, power=2, derivative=relu2_slope),
+        Activation("relu3", relu3, growth=3, power=3, derivative=relu3_slope),
+        Activation("leaky-relu2", leaky_relu2, growth=2, derivative=leaky_relu2_slope, degree=2),
         Activation("gelu", functional.gelu, growth=1, derivative=gelu_slope),
         Activation("silu", functional.silu, growth=1, derivative=silu_slope),
         Activation("sigmoid", torch.sigmoid, growth=0, derivative=sigmoid_slope),
         Activation("tanh", torch.tanh, growth=0, derivative=tanh_slope),
         Activation("identity", identity, growth=1, derivative=torch.ones_like),
         # A registered unit may bring a gate of its own.
-        *(Activation(s.gate_name, s.gate, growth=None) for s in CATALOGUE.values() if callable(s.gate)),
+        *(Activation(f.__name__, f, None) for f in [u.activation for u in units()] if isinstance(f, FunctionType)),
     )
 }
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from gatelab.errors import GatelabError, check_seed, unknown_name
 
 if TYPE_CHECKING:
-    from gatelab.feedforward.definition import Unit
+    from gatelab.feedforward.specification import Unit
 
 INITIALISERS = ("spline", "spline-alternating", "normal", "lecun", "uniform")
 
@@ -59,10 +59,9 @@ class Network(nn.Module):
     D: nn.Parameter
     d: nn.Parameter
 
-    def __init__(
-        self, unit: Unit, width: int, d_in: int = 1, d_out: int = 1, dtype: torch.dtype = torch.float64
-    ) -> None:
+    def __init__(self, unit: Unit, width: int, d_in: int = 1, d_out: int = 1, dtype: torch.dtype | None = None) -> None:
         super().__init__()
+        dtype = dtype or torch.float64
         self.unit = unit
         self.width, self.d_in, self.d_out = width, d_in, d_out
         for name in ("G", *factor_names(unit.factors)):
@@ -88,29 +87,6 @@ class Network(nn.Module):
         if self.d_in != 1:
             raise ValueError(f"knots need one input dimension, this network has {self.d_in}")
         return (-self.g / self.G[:, 0]).detach()
-
-    def open_polynomials(self) -> Tensor:
-        """Coefficients (width, degree + 1), constant first, of each open neuron of a 1-D network: eq. 2.
-
-        >>> from gatelab.feedforward import unit
-        >>> net = unit("glu").network(1)
-        >>> for name, value in dict(G=1.0, g=-2.0, U=3.0, u=4.0, D=10.0).items():
-        ...     _ = getattr(net, name).data.fill_(value)
-        >>> net.open_polynomials()          # D (x - 2)(3x + 4)
-        tensor([[-80., -20.,  30.]], dtype=torch.float64)
-        """
-        if self.d_in != 1 or self.d_out != 1:
-            raise ValueError(f"eq. 2 is for d_in = d_out = 1, this network has {self.d_in} and {self.d_out}")
-        gates = self.unit.gate_power
-        if gates is None:
-            raise ValueError(f"an open neuron of {self.unit.name!r} is a polynomial only for a relu-power gate")
-        lines = [(self.g, self.G[:, 0])] * gates
-        lines += [(getattr(self, n.lower()), getattr(self, n)[:, 0]) for n in factor_names(self.unit.factors)]
-        product = self.D[0][:, None]
-        for constant, slope in lines:
-            zero = torch.zeros_like(product[:, :1])
-            product = torch.cat([product * constant[:, None], zero], 1) + torch.cat([zero, product * slope[:, None]], 1)
-        return product.detach()
 
     def space_knots(self, interval: tuple[float, float], *, alternating: bool) -> None:
         """Put equally spaced knots on the interval, G being 1 or, where they alternate, +-1 in turn."""

@@ -22,24 +22,11 @@ from torch import Tensor, nn
 
 from gatelab.arrays import fingerprint
 from gatelab.errors import GatelabError
-from gatelab.feedforward.catalogue import CATALOGUE, unit_name
 from gatelab.feedforward.definition import AnyUnit, FunctionUnit, ModuleUnit, Unit
-from gatelab.feedforward.gates import activation, activations
+from gatelab.feedforward.gates import GATES
+from gatelab.feedforward.named import CATALOGUE, unit_name
 
 WHOLE = "*"  # all names of a module
-UNITS = {spec.name: Unit(spec.gate_name, spec.factors, spec.name, spec.description) for spec in CATALOGUE.values()}
-
-
-def units() -> tuple[Unit, ...]:
-    """Every registered unit.
-
-    Returns:
-        The units in the order of the list that `gatelab units` prints.
-
-    >>> [u.name for u in units()][:5]
-    ['mlp', 'relu2', 'relu3', 'glu', 'gqu']
-    """
-    return tuple(UNITS.values())
 
 
 def unit(spec: str | AnyUnit | Callable[..., object] | type[nn.Module]) -> AnyUnit:
@@ -62,7 +49,7 @@ def unit(spec: str | AnyUnit | Callable[..., object] | type[nn.Module]) -> AnyUn
     if isinstance(spec, Unit | ModuleUnit):
         return spec
     if isinstance(spec, str):
-        return UNITS[unit_name(spec)]
+        return CATALOGUE[unit_name(spec)]
     if inspect.isclass(spec) and issubclass(spec, nn.Module):
         return ModuleUnit(spec)
     if callable(spec):
@@ -95,7 +82,7 @@ def describe(chosen: AnyUnit) -> dict[str, Any]:
                 "or to compute them elsewhere, move it into a module of its own and import it from there"
             )
         return {"name": chosen.name, "import": dotted, **source_of(own)}
-    if chosen.gate.name not in activations() or activation(chosen.gate.name) != chosen.gate:
+    if GATES.get(chosen.gate.name) != chosen.gate:
         raise GatelabError(
             f"the gate of unit {chosen.name!r} is a function of your own; to keep its runs in a store, give the whole "
             "unit as a function in a module"
@@ -127,6 +114,9 @@ def restore(description: Mapping[str, Any]) -> AnyUnit:
     check_source(description)
     if "import" in description:
         return unit(imported(description["import"]))
+    known = CATALOGUE.get(description["name"])
+    if known is not None and describe(known) == description:
+        return known
     return Unit(description["gate"], description["factors"], description["name"])
 
 

@@ -1,68 +1,127 @@
-"""What a registered unit is, in plain values: gate, factors and what theory promises, for lists that need no torch."""
+"""The product unit of order q, what gatelab studies, and its counts; nothing here imports torch, so that lists do not.
+
+    y(x) = d + D [ act(Gx + g) * (U1 x + u1) * ... * (Uq x + uq) ]
+
+q = 0 is the MLP, q = 1 the GLU, q = 2 the GQU. A unit is a frozen value: it knows its formula, its parameter count and
+what theory promises; `network` makes the trainable module.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
 
+from gatelab.display import counted, one_line
 from gatelab.errors import GatelabError, whole_number
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from gatelab.feedforward.gates import Activation
+    from gatelab.feedforward.network import Network
 
 POWERS = {"relu": 1, "relu2": 2, "relu3": 3}
 """The k of the gates that are truncated powers relu(z)^k."""
-DEGREES = {**POWERS, "leaky-relu2": 2}
-"""The k of the gates that are relu(z)^k and a polynomial of degree k or less: they have the orders of relu^k."""
+DEGREES = {**POWERS, "leaky-relu2": 2, **dict.fromkeys(("gelu", "silu", "sigmoid", "tanh", "identity"))}
+"""Every gate; its k where it is relu(z)^k and a polynomial of degree k or less, which has the orders of relu^k."""
 
 
 @dataclass(frozen=True)
-class UnitSpec:
-    """A registered unit: a gate times so many affine factors.
+class Unit:
+    """A gate times affine factors.
 
     Attributes:
-        name: what the unit is called, in small letters.
-        gate: the name of a gate of `gatelab.feedforward.gates`, or a function of a tensor, which is a new gate.
+        activation: the gate by name, as a function of one tensor or as an `Activation`, which `gate` is in any case.
         factors: how many affine factors the gate is multiplied by.
-        description: the formula of a neuron and what is to be known of it, in a line.
-        aliases: other names that mean the same unit.
+        name: what the unit is called; made of the gate and the factors where none is given.
+        description: a line on what it is, which does not count when units are compared.
+        aliases: other names that mean a registered unit.
 
-    >>> glu = UnitSpec("glu", "relu", 1, "relu(Gx+g)(Ux+u)")
-    >>> glu.order, glu.parameter_count(50), UnitSpec("swiglu", "silu", 1, "silu(Gx+g)(Ux+u)").order
-    (3, 251, None)
+    >>> glu = Unit(activation="relu", factors=1)
+    >>> glu.parameter_count(50), glu.order, Unit("silu", 1).order
+    (251, 3, None)
     """
 
-    name: str
-    gate: str | Callable[..., Any]
-    factors: int
-    description: str
-    aliases: tuple[str, ...] = ()
+    activation: str | Activation | Callable[[Tensor], Tensor] = "relu"
+    factors: int = 0
+    name: str = ""
+    description: str = field(default="", compare=False)
+    aliases: tuple[str, ...] = field(default=(), compare=False)
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.name}: {self.gate.name} times {counted(self.factors, 'factor')}")
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "factors", whole_number("factors", self.factors, 0))
+        # Torch is imported for what needs a look: no gate's own name, and no function of a file that lists are made of.
+        plain = isinstance(self.activation, str) and self.activation in DEGREES
+        if not plain and not isinstance(self.activation, FunctionType):
+            from gatelab.feedforward.gates import GATES
+
+            known = self.gate == GATES.get(self.gate.name)
+            object.__setattr__(self, "activation", self.gate.name if known else self.gate)
+        if not self.name:
+            gate = self.activation if isinstance(self.activation, str) else self.gate.name
+            object.__setattr__(self, "name", gate + f"*{self.factors}" * (self.factors > 0))
+
+    @property
+    def gate(self) -> Activation:
+        from gatelab.feedforward.gates import activation
+
+        return activation(self.activation)
+
+    @property
+    def gate_power(self) -> int | None:
+        """k where the gate is relu^k, else None."""
+        return self.gate.power
+
+    @property
+    def degree(self) -> int | None:
+        """The polynomial degree of an open neuron of a relu-power gate, else None."""
+        power = self.gate_power
+        return None if power is None else power + self.factors
 
     @property
     def order(self) -> int | None:
         """The order m in RMSE ~ n^-m on smooth 1-D targets; None where no algebraic rate is known."""
-        return spline_order(DEGREES.get(self.gate_name), self.factors)
+        if isinstance(self.activation, str) and self.activation in DEGREES:
+            degree = DEGREES[self.activation]
+        else:
+            degree = getattr(self.activation, "degree", None)
+        return None if degree is None else degree + self.factors + 1
 
-    @property
-    def gate_name(self) -> str:
-        """The name of the gate, which of a function is its own."""
-        return getattr(self.gate, "__name__", str(self.gate))
+    def neuron(self, z: Tensor, *factors: Tensor) -> Tensor:
+        """The hidden value from the gate's pre-activation and those of the factors."""
+        value = self.gate(z)
+        for v in factors:
+            value = value * v
+        return value
 
-    def parameter_count(self, width: int) -> int:
-        """How many parameters a network of `width` neurons has, with one input and one output."""
-        return parameter_count(self.factors, width)
+    def parameter_count(self, width: int, d_in: int = 1, d_out: int = 1, bias: bool = True) -> int:
+        """P = (d_in (q+1) + d_out + (q+1)) n + d_out; without biases only the products with n remain."""
+        lines, d_in, d_out = self.factors + 1, whole_number("d_in", d_in, 1), whole_number("d_out", d_out, 1)
+        return (d_in * lines + d_out + lines * bias) * check_width(width) + d_out * bias
 
+    def network(
+        self,
+        width: int,
+        d_in: int = 1,
+        d_out: int = 1,
+        *,
+        seed: int = 0,
+        init: str = "lecun",
+        interval: tuple[float, float] = (-1.0, 1.0),
+        dtype: torch.dtype | None = None,
+    ) -> Network:
+        """A network of `width` neurons, initialised from `seed`; see `gatelab.feedforward.network` for the ways."""
+        from gatelab.feedforward.network import Network, initialise
 
-def spline_order(degree: int | None, factors: int) -> int | None:
-    """The order of a gate of that degree times `factors` lines: one more than the degree of its open neurons."""
-    if degree is None:
-        return None
-    return degree + factors + 1
-
-
-def parameter_count(factors: int, width: int, d_in: int = 1, d_out: int = 1, bias: bool = True) -> int:
-    """P = (d_in (q+1) + d_out + (q+1)) n + d_out; without biases only the products with n remain."""
-    lines, d_in, d_out = factors + 1, whole_number("d_in", d_in, 1), whole_number("d_out", d_out, 1)
-    per_neuron = d_in * lines + d_out + lines * bias
-    return per_neuron * check_width(width) + d_out * bias
+        net = Network(self, check_width(width), d_in, d_out, dtype)
+        initialise(net, init, seed=seed, interval=interval)
+        return net
 
 
 def check_width(width: Any) -> int:

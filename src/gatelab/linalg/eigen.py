@@ -75,7 +75,6 @@ class Ritz:
     value: float
     vector: Tensor
     error: float
-    steps: int
 
 
 def start_vector(n: int, seed: int, device: torch.device | str = "cpu") -> Tensor:
@@ -114,13 +113,8 @@ def krylov(apply: Apply, start: Tensor, steps: int, settled: Callable[[Array, Ar
     return Krylov(basis[:k], alpha[:k].copy(), beta[:k].copy(), closed)
 
 
-def largest(apply: Apply, start: Tensor, *, tol: float = 1e-8, steps: int = 500) -> Ritz:
-    """The largest eigenvalue, until its error is estimated below `tol` times the largest in absolute value."""
-    return both_ends(apply, start, tol=tol, steps=steps, flat=0.0)[0]
-
-
 def both_ends(
-    apply: Apply, start: Tensor, *, tol: float = 1e-8, steps: int = 300, flat: float, least: int = 0
+    apply: Apply, start: Tensor, *, tol: float = 1e-8, steps: int = 300, flat: float = 0.0, least: int = 0
 ) -> tuple[Ritz, Ritz]:
     """The largest eigenvalue and the smallest; the latter is waited for where the Ritz values span less than `flat`.
 
@@ -138,9 +132,7 @@ def both_ends(
         if len(values) == 1:
             return residual
         gap = abs(float(values[which] - values[-2 if which else 1]))
-        if not gap > 0:
-            return residual
-        return min(residual, residual**2 / gap)
+        return min(residual, residual**2 / gap) if gap > 0 else residual
 
     def settled(alpha: Array, beta: Array) -> bool:
         values, vectors = tridiagonal(alpha, beta)
@@ -154,10 +146,8 @@ def both_ends(
 
     def end(which: int) -> Ritz:
         v = space.basis.T @ torch.as_tensor(vectors[:, which].copy(), dtype=start.dtype, device=start.device)
-        gap = 0.0
-        if not space.closed:
-            gap = error(values, vectors, space.beta[-1], which)
-        return Ritz(float(values[which]), v / v.norm(), gap, len(values))
+        off = 0.0 if space.closed else error(values, vectors, space.beta[-1], which)
+        return Ritz(float(values[which]), v / v.norm(), off)
 
     return end(-1), end(0)
 
@@ -209,13 +199,9 @@ class Bracket:
 
 @dataclass(frozen=True)
 class Extremes:
-    """lambda_max and lambda_min of a matrix.
+    """lambda_max and lambda_min of a matrix: `top` and `bottom` times 2^exponent, which is lest squares overflow.
 
-    Attributes:
-        top: lambda_max over 2^exponent.
-        bottom: lambda_min over 2^exponent.
-        exponent: of the power of two that was taken out, lest squares overflow.
-        proved: False for operators, whose bounds hold but for one start vector in a million.
+    They are not `proved` for operators, whose bounds hold but for one start vector in a million.
     """
 
     top: Bracket
@@ -245,10 +231,7 @@ def extremes(K: Tensor, *, entry_error: float = 0.0, seed: int = 0) -> Extremes:
     >>> ends.lambda_min.lower < 1.0 < ends.lambda_min.upper, ends.lambda_min.upper - ends.lambda_min.lower < 1e-8
     (True, True)
     """
-    size = 0.0
-    if len(K):
-        least, most = (float(v) for v in torch.aminmax(K))
-        size = max(-least, most)
+    n, size = len(K), float(torch.stack(torch.aminmax(K)).abs().max()) if len(K) else 0.0
     if size == 0.0:
         return Extremes(Bracket(0.0, 0.0, 0.0), Bracket(0.0, 0.0, 0.0))
     exponent = math.frexp(size)[1]
@@ -257,16 +240,12 @@ def extremes(K: Tensor, *, entry_error: float = 0.0, seed: int = 0) -> Extremes:
     else:
         first, second = two_factors(-exponent)
         K = K * first * second
-    n = len(K)
     norm = float(torch.linalg.matrix_norm(K)) * (1 + n * n * _U)
     rounding = 2 * (n + 2) * _U * norm
     top, bottom = both_ends(product(K), start_vector(n, seed, K.device), tol=_TOL, flat=_FLAT, least=_ROUGH)
     high = _top_bracket(K, top, norm, rounding)
     # Where the lower end was not waited for, only a space that has closed has found it.
-    tol = 0.0
-    if bottom.value * _FLAT > top.value:
-        tol = _TOL
-    low = _bottom_bracket(K, bottom, tol, rounding, seed)
+    low = _bottom_bracket(K, bottom, _TOL * (bottom.value * _FLAT > top.value), rounding, seed)
     off = entry_error * float(K.diagonal().abs().sum())
     return Extremes(high.widened(off), low.widened(off), exponent)
 
@@ -276,12 +255,14 @@ def _top_bracket(K: Tensor, ritz: Ritz, norm: float, rounding: float) -> Bracket
     image = K @ ritz.vector
     theta = float(ritz.vector @ image)
     r = float((image - theta * ritz.vector).norm()) + rounding
-    inner = theta - rounding
-    base = theta - r
-    if base > 0 and (others := math.sqrt(max(norm * norm - base * base, 0.0))) < base:
+    base = max(theta - r, 0.0)
+    others = math.sqrt(max(norm * norm - base * base, 0.0))
+    if others < base:
         # The only eigenvalue beyond `others` lies within r of theta, and within r^2 over the gap.
-        return Bracket(theta, inner, theta + rounding + min(r, r * r / (theta - others)))
-    return Bracket(theta, inner, SignedMatrix(K, -1).outer_bound(theta, ritz.error))
+        upper = theta + rounding + min(r, r * r / (theta - others))
+    else:
+        upper = SignedMatrix(K, -1).outer_bound(theta, ritz.error)
+    return Bracket(theta, theta - rounding, upper)
 
 
 def _bottom_bracket(K: Tensor, ritz: Ritz, tol: float, rounding: float, seed: int) -> Bracket:
@@ -294,18 +275,13 @@ def _bottom_bracket(K: Tensor, ritz: Ritz, tol: float, rounding: float, seed: in
     trusted = (n + 2) * _U * float(K.diagonal().abs().sum())
     # The nearer to lambda_min the shift, the fewer solves; below zero it is a must. A Ritz value lies above lambda_min.
     below = ritz.value - max(0.03 * ritz.value, 2 * ritz.error)
-    shift = -below
-    if below <= trusted:
-        shift = 1.1 * max(-ritz.value - trusted, 0.0)
-    factor = matrix.cholesky(shift)
-    while factor is None:
+    shift = -below if below > trusted else 1.1 * max(-ritz.value - trusted, 0.0)
+    while (factor := matrix.cholesky(shift)) is None:
         shift = 0.0 if shift < 0 else max(4 * shift, trusted)
-        factor = matrix.cholesky(shift)
     # What is asked of lambda_min is asked of 1 / (lambda_min + shift): near to it, less accuracy does.
-    tol = _TOL
-    if shift < 0:
-        tol = _TOL * max(1.0, ritz.value / (ritz.value + shift))
-    inverse = largest(partial(solve_factored, factor), start_vector(n, seed + 1, K.device), tol=tol)
+    tol = _TOL * max(1.0, ritz.value / (ritz.value + shift)) if shift < 0 else _TOL
+    first = start_vector(n, seed + 1, K.device)
+    inverse, _ = both_ends(partial(solve_factored, factor), first, tol=tol, steps=500)
     # A solve more takes out what is left of the top, which would count by its eigenvalue in the quotient.
     v = solve_factored(factor, inverse.vector)
     v /= v.norm()
@@ -383,9 +359,8 @@ def operator_extremes(
     if n <= steps:
         K = torch.stack([apply(row) for row in torch.eye(n, dtype=torch.float64)])
         ends = extremes((K + K.mT) / 2, seed=seed)
-        off = (
-            float(torch.linalg.matrix_norm(K - K.mT)) + n * unit * float(torch.linalg.matrix_norm(K))
-        ) * 2.0**-ends.exponent
+        off = float(torch.linalg.matrix_norm(K - K.mT)) + n * unit * float(torch.linalg.matrix_norm(K))
+        off *= 2.0**-ends.exponent
         return replace(ends, top=ends.top.widened(off), bottom=ends.bottom.widened(off))
     space = krylov(apply, start_vector(n, seed), steps)
     values = space.ritz()[0]

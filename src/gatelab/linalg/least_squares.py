@@ -40,15 +40,10 @@ def on_gpu(A: Tensor) -> bool:
 
 @dataclass(frozen=True)
 class Projection:
-    """The solutions of min |F c - y|^2 + penalty |c|^2 for a batch.
+    """The solutions of min |F c - y|^2 + penalty |c|^2 for a batch: c (B, m, o), y - F c (B, N, o), the minimum (B,).
 
-    Attributes:
-        coefficients: c, (B, m, o).
-        residual: y - F c, (B, N, o).
-        loss: the minimum, (B,).
-        lower: the Cholesky factor of the scaled F^T F + penalty, (B, m, m).
-        scale: what the columns were multiplied by, (B, m).
-        careful: which of the batch took the way of QR, (B,).
+    `lower` (B, m, m) is the Cholesky factor of F^T F + penalty, its columns multiplied by `scale` (B, m); `careful`
+    (B,) says which of the batch took the way of QR.
     """
 
     coefficients: Tensor
@@ -84,15 +79,10 @@ class Projection:
 
 @dataclass(frozen=True)
 class SpreadColumns:
-    """The columns h_i x_k of a batch and one more, whose products with vectors need h and x alone.
+    """The columns h_i x_k of a batch, h (B, N, n) and x (N, d), and one more, (B or 1, N, 1).
 
-    The matrix has d times as many entries as h, and its products with single vectors take as long as it takes to read
-    them: this is what they cost on a GPU.
-
-    Attributes:
-        h: (B, N, n).
-        x: (N, d), the same for the whole batch.
-        last: the column behind the n d others, (B or 1, N, 1).
+    Products with vectors need h and x alone. The matrix has d times as many entries as h, and its products with single
+    vectors take as long as it takes to read them: this is what they cost on a GPU.
     """
 
     h: Tensor
@@ -126,38 +116,30 @@ def crossed(A: Tensor, B: Tensor) -> Tensor:
     True
     """
     stop_if_asked()
-    if on_gpu(A) or len(A) * _work(A, B.shape[-1]) <= _PIECE:
-        return A.mT @ B
-    columns = 64 * int(max(1, B.shape[-1] * _PIECE // _work(A, B.shape[-1]) // 64))
-    products = []
+    return _in_pieces(lambda b, a: a.mT @ b, B, A, -1, 64)
+
+
+def _in_pieces(function: Callable[[Tensor, Tensor], Tensor], A: Tensor, B: Tensor, dim: int, multiple: int) -> Tensor:
+    """function(A, B) for a batch, of which rows or columns of A are independent: on a CPU some at a time where large.
+
+    They are so many, or a multiple of it, as the libraries cut them: the bits are those of the whole.
+    """
+    work = float(A.shape[-2]) * A.shape[-1] * B.shape[-1]
+    if on_gpu(A) or len(A) * work <= _PIECE:
+        return function(A, B)
+    size = multiple * int(max(1, A.shape[dim] * _PIECE // work // multiple))
+    members = []
     for a, b in zip(A, B, strict=True):
         pieces = []
-        for some in b.split(columns, -1):
+        for some in a.split(size, dim):
             stop_if_asked()
-            pieces.append(a.mT @ some)
-        products.append(torch.cat(pieces, -1))
-    return torch.stack(products)
-
-
-def _work(A: Tensor, columns: int) -> float:
-    """The multiplications of a product of one member of A with so many columns."""
-    return float(A.shape[-2]) * A.shape[-1] * columns
+            pieces.append(function(some, b))
+        members.append(torch.cat(pieces, dim))
+    return torch.stack(members)
 
 
 def _by_rows(function: Callable[[Tensor, Tensor], Tensor], A: Tensor, B: Tensor) -> Tensor:
-    """function(A, B), of which rows of A (b, N, k) are independent: on a CPU some at a time where it is large."""
-    if on_gpu(A) or len(A) * _work(A, B.shape[-1]) <= _PIECE:
-        return function(A, B)
-    # A multiple of what the libraries cut rows into, so that the bits are those of the whole.
-    rows = 256 * int(max(1, A.shape[-2] * _PIECE // _work(A, B.shape[-1]) // 256))
-    parts = []
-    for a, b in zip(A, B, strict=True):
-        pieces = []
-        for some in a.split(rows):
-            stop_if_asked()
-            pieces.append(function(some, b))
-        parts.append(torch.cat(pieces))
-    return torch.stack(parts)
+    return _in_pieces(function, A, B, -2, 256)
 
 
 def _right_solved(R: Tensor, A: Tensor) -> Tensor:
@@ -175,18 +157,13 @@ def gram(A: Tensor) -> Tensor:
     >>> bool((gram(A) - A.mT @ A).abs().max() < 1e-10)
     True
     """
-    k, block, tile = A.shape[-1], _BLOCK, 1
-    if on_gpu(A):
-        block, tile = _GPU_BLOCK, _GPU_TILE
+    k, (block, tile) = A.shape[-1], (_GPU_BLOCK, _GPU_TILE) if on_gpu(A) else (_BLOCK, 1)
     if k <= block:
         return crossed(A, A)
     half = -(-k // (2 * tile)) * tile
     left, right = A[..., :half], A[..., half:]
     corner = crossed(left, right)
-    return torch.cat(
-        [torch.cat([gram(left), corner], -1), torch.cat([corner.mT, gram(right)], -1)],
-        -2,
-    )
+    return torch.cat([torch.cat([gram(left), corner], -1), torch.cat([corner.mT, gram(right)], -1)], -2)
 
 
 def project(

@@ -7,12 +7,12 @@ maps.bound(), export(maps.polynomial).save("gelu.json")           proved error, 
 maps.encrypted(z)                                                 its values under CKKS, and the parts of their error
 plan_encrypted(model, rows, quality=0.999)                        by layer the form that needs fewest levels in all
 published()                                                       what others use, to compare with
-methods(), polynomial_method, maps_method                         what there is, and how a method of one's own is added
+methods(), METHODS["mine"] = function                             what there is, and how a method of one's own is added
 """
 
-from gatelab.linearization.encryption import Cost, Encrypted, Parameters, cost, parameters_for
-from gatelab.linearization.error import Error
-from gatelab.linearization.estimates import monte_carlo, monte_carlo_variance
+from gatelab.linearization.circuits import Cost, cost
+from gatelab.linearization.encryption import Encrypted, Parameters, parameters_for
+from gatelab.linearization.error import Error, monte_carlo, monte_carlo_variance
 from gatelab.linearization.exchange import (
     Export,
     Published,
@@ -28,10 +28,11 @@ from gatelab.linearization.monomials import Maps
 from gatelab.linearization.plans import EncryptedPlan, plan_encrypted, read_plan
 from gatelab.linearization.polynomials import Polynomial, calibrate
 from gatelab.linearization.proofs import Bound, Equioscillation, bound, equioscillation
-from gatelab.linearization.registry import maps_method, methods, polynomial_method
+from gatelab.linearization.registry import METHODS, methods
 from gatelab.linearization.verdicts import Verdict, verdict
 
 __all__ = [
+    "METHODS",
     "Bound",
     "Cost",
     "Encrypted",
@@ -56,13 +57,11 @@ __all__ = [
     "floor",
     "floor_curve",
     "linearize",
-    "maps_method",
     "methods",
     "monte_carlo",
     "monte_carlo_variance",
     "parameters_for",
     "plan_encrypted",
-    "polynomial_method",
     "published",
     "read_plan",
     "read_polynomial",

@@ -1,15 +1,6 @@
-"""Polynomials evaluated under encryption (CKKS, by TenSEAL), with least depth, and what each part of the error is.
+"""Polynomials evaluated under encryption (CKKS, by TenSEAL), and what each part of the error is.
 
-A product uses up a level, whether its factors are two ciphertexts or one and a plain number, and a modulus of N
-coefficients has room for so many. A polynomial of degree n needs ceil(log2(n + 1)) levels and no more (Bossuat et al.,
-EUROCRYPT 2021): with T_1, T_2, T_4, ... of the input, p = q T_g + r by division, q one level above its product, and
-coefficients multiply where a level is free. The input is encrypted as t in [-1, 1] over the interval, so that scaling
-costs none: whoever encrypts does it, or the matrix before.
-
-The same circuit runs on two machines: `PlainMachine` computes with floats and counts levels and products, which is
-where every count in gatelab comes from; `SealMachine` computes with ciphertexts. Scales are carried exactly: a plain
-number is encoded at the scale that leaves the sum with the scale of its other terms.
-
+Circuits are those of `gatelab.linearization.circuits`; a modulus of N coefficients has primes for so many levels.
 Parameters are those of 128 bits of security by SEAL's table (homomorphicencryption.org, ternary secrets), or none.
 """
 
@@ -17,18 +8,19 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from gatelab.arrays import Array
-from gatelab.display import counted, one_line
+from gatelab.display import Compact, counted, one_line
 from gatelab.errors import GatelabError
 from gatelab.feedforward.gates import Activation
-from gatelab.linearization.polynomials import Interval, Polynomial, numbers, values
+from gatelab.linearization.circuits import CircuitForm, Number, PlainMachine
+from gatelab.linearization.polynomials import Interval, Polynomial, numbers, to_unit, values
 from gatelab.linearization.proofs import bound
 
 SECURITY = 128
@@ -125,88 +117,15 @@ def seal() -> Any:
         ) from None
 
 
-# ---- machines
+# ---- ciphertexts
 
 
-@dataclass(frozen=True)
-class Number:
-    """What a machine computes with: numbers or a ciphertext of them, the levels used so far, and the scale."""
-
-    value: Any
-    level: int = 0
-    scale: float = 1.0
-
-
-class Machine(Protocol):
-    """What a circuit is made of. A combination has the level and scale it is told to have."""
-
-    products: int
-
-    def product(self, a: Number, b: Number) -> Number:
-        """a b, one level below the lower of them."""
-        ...
-
-    def combination(
-        self, terms: Sequence[tuple[float, Number]], constant: float, level: int | None = None, scale: float = 0.0
-    ) -> Number:
-        """constant + sum of plain numbers times numbers; a scale of 0 is the machine's own."""
-        ...
-
-    def add(self, a: Number, b: Number) -> Number:
-        """a + b, of one level and scale."""
-        ...
-
-    def shifted(self, a: Number, constant: Any) -> Number:
-        """a + a plain number, or a row of them, which costs nothing."""
-        ...
-
-    def lowered(self, a: Number, level: int) -> Number:
-        """The same at a lower level."""
-        ...
-
-    def partner(self, a: Number, level: int, scale: float) -> float:
-        """The scale of another number whose product with a has that level and scale."""
-        ...
-
-
-class PlainMachine:
-    """Floats, with levels and products counted."""
-
-    def __init__(self) -> None:
-        self.products = 0
-
-    def product(self, a: Number, b: Number) -> Number:
-        self.products += 1
-        return Number(a.value * b.value, max(a.level, b.level) + 1)
-
-    def combination(
-        self, terms: Sequence[tuple[float, Number]], constant: float, level: int | None = None, scale: float = 0.0
-    ) -> Number:
-        needed = max((u.level + 1 for _, u in terms), default=0)
-        if level is None:
-            level = needed
-        if needed > level:
-            raise AssertionError(f"a combination of level {needed} was promised at level {level}")
-        return Number(constant + sum(c * u.value for c, u in terms), level)
-
-    def add(self, a: Number, b: Number) -> Number:
-        return Number(a.value + b.value, max(a.level, b.level))
-
-    def shifted(self, a: Number, constant: Any) -> Number:
-        return Number(a.value + constant, a.level)
-
-    def lowered(self, a: Number, level: int) -> Number:
-        return Number(a.value, level)
-
-    def partner(self, a: Number, level: int, scale: float) -> float:
-        return scale
-
-
-class SealMachine:
+class SealMachine(PlainMachine):
     """Ciphertexts. Keys are made at once; those for rotations where `rotations` names the steps."""
 
     def __init__(self, parameters: Parameters, rotations: Sequence[int] = ()) -> None:
-        self.seal, self.parameters, self.products = seal(), parameters, 0
+        super().__init__()
+        self.seal, self.parameters, self.rotations = seal(), parameters, 0
         api, n = self.seal, parameters.poly_modulus_degree
         settings = api.EncryptionParameters(api.SCHEME_TYPE.CKKS)
         settings.set_poly_modulus_degree(n)
@@ -257,7 +176,6 @@ class SealMachine:
         return 8 * a.value.size() * a.value.poly_modulus_degree() * a.value.coeff_modulus_size()
 
     def lowered(self, a: Number, level: int) -> Number:
-        """The same at a lower level."""
         self.check(level)
         if a.level == level:
             return a
@@ -339,145 +257,36 @@ class SealMachine:
         return (scale or self.scale) * self.primes[level - 1] / a.scale
 
     def rotated(self, a: Number, steps: int) -> Number:
-        """Slots moved to the left."""
+        """Slots moved to the left, which is counted."""
         if not steps:
             return a
+        self.rotations += 1
         cipher = self.seal.Ciphertext(self.context)
         self.evaluator.rotate_vector(a.value, steps, self.rotate_keys, cipher)
         return Number(cipher, a.level, a.scale)
-
-
-# ---- the circuit
-
-
-def levels_of(degree: int) -> int:
-    """The levels of a polynomial of that degree: ceil(log2(degree + 1)).
-
-    >>> [levels_of(n) for n in (0, 1, 2, 3, 7, 8, 15, 62)]
-    [0, 1, 2, 2, 3, 4, 4, 6]
-    """
-    return degree.bit_length()
-
-
-class ChebyshevCircuit:
-    """sum_k c_k T_k(t) on a machine; sums of degree below `baby` are direct where the level allows it."""
-
-    def __init__(self, machine: Machine, t: Number, baby: int) -> None:
-        self.machine, self.baby, self.known = machine, baby, {1: t}
-        self.start = t.level
-
-    def basis(self, k: int) -> Number:
-        """T_{a+b} = 2 T_a T_b - T_{a-b}, a the greatest power of two below k: ceil(log2 k) levels."""
-        if k not in self.known:
-            a = 1 << ((k - 1).bit_length() - 1)
-            product = self.machine.product(self.basis(a), self.basis(k - a))
-            doubled = self.machine.add(product, product)
-            if 2 * a == k:
-                self.known[k] = self.machine.shifted(doubled, -1.0)
-            else:
-                terms = [(-1.0, self.basis(2 * a - k))]
-                less = self.machine.combination(terms, 0.0, doubled.level, doubled.scale)
-                self.known[k] = self.machine.add(doubled, less)
-        return self.known[k]
-
-    def total(self, c: Array, level: int, scale: float = 0.0) -> Number:
-        """The sum at that level: direct where it is short, else q T_g + r."""
-        c = np.trim_zeros(c, "b")
-        degree = len(c) - 1
-        used = [k for k in range(1, degree + 1) if c[k]]
-        free = level - self.start - 1
-        if degree <= 1 or (degree < self.baby and all((k - 1).bit_length() <= free for k in used)):
-            return self.machine.combination([(float(c[k]), self.basis(k)) for k in used], float(c[0]), level, scale)
-        g = 1 << (degree.bit_length() - 1)
-        # T_{g+j} = 2 T_g T_j - T_{g-j}: the quotient is twice what lies above g, mirrored in the remainder.
-        quotient, remainder = 2 * c[g:], c[:g].copy()
-        quotient[0] = c[g]
-        remainder[g - np.arange(1, degree - g + 1)] -= c[g + 1 :]
-        giant = self.basis(g)
-        if len(np.trim_zeros(quotient, "b")) == 1:
-            top = self.machine.combination([(float(quotient[0]), giant)], 0.0, level, scale)
-        else:
-            above = self.total(quotient, level - 1, self.machine.partner(giant, level, scale))
-            top = self.machine.product(above, giant)
-        if not np.any(remainder[1:]):
-            return self.machine.shifted(top, float(remainder[0]))
-        return self.machine.add(top, self.total(remainder, level, scale))
-
-
-def run_polynomial(machine: Machine, t: Number, coefficients: Sequence[float], baby: int) -> Number:
-    """sum_k c_k T_k(t) with the least levels, on any machine."""
-    c = np.trim_zeros(np.asarray(coefficients, dtype=np.float64), "b")
-    if len(c) < 2:
-        raise GatelabError("a polynomial of degree 0 is a plain number; there is nothing to encrypt")
-    return ChebyshevCircuit(machine, t, baby).total(c, t.level + levels_of(len(c) - 1))
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What a circuit costs under encryption, its input scaled to [-1, 1]: by whoever encrypts, or by one level more.
-
-    Attributes:
-        levels: that it uses, of products and of coefficients.
-        products: of ciphertexts.
-        baby: the number of baby steps that needs fewest.
-    """
-
-    levels: int
-    products: int
-    baby: int
-
-
-def cost(polynomial: Polynomial) -> Cost:
-    """What the polynomial costs under encryption, as `Linearization.encrypted` evaluates it.
-
-    Args:
-        polynomial: the polynomial.
-
-    Returns:
-        A `Cost`.
-
-    >>> cost(Polynomial.from_powers([0, 0.5, 0.25, 0, -0.01], (-3, 3)))
-    Cost(levels=3, products=2, baby=1)
-    """
-    if polynomial.degree == 0:
-        return Cost(0, 0, 1)
-    return circuit_cost(polynomial.chebyshev)
-
-
-def circuit_cost(coefficients: Sequence[float]) -> Cost:
-    """The fewest products among circuits of the least levels, counted by running them on plain numbers.
-
-    >>> circuit_cost([0.0, 0.5, 0.25, 0, -0.01])
-    Cost(levels=3, products=2, baby=1)
-    >>> circuit_cost(np.arange(1.0, 17))
-    Cost(levels=4, products=8, baby=4)
-    """
-    degree = len(np.trim_zeros(np.asarray(coefficients, dtype=np.float64), "b")) - 1
-    costs = []
-    for baby in [2**j for j in range(max(degree, 1).bit_length() + 1)]:
-        machine = PlainMachine()
-        result = run_polynomial(machine, Number(0.5), coefficients, baby)
-        costs.append(Cost(result.level, machine.products, baby))
-    return min(costs, key=lambda c: (c.levels, c.products, c.baby))
 
 
 # ---- values under encryption
 
 
 @dataclass(frozen=True, eq=False)
-class Encrypted:
-    """A polynomial at encrypted numbers, decrypted again, and the parts of its error.
+class Encrypted(Compact):
+    """A polynomial at encrypted numbers, or a block of an encrypted token, decrypted again, and the parts of its error.
 
     Attributes:
-        values: what came out, one for each input.
-        approximation: proved: |act - p| is nowhere more on the interval; None where nothing is known of the activation.
-        encryption: measured: the largest |value - p|.
-        total: measured: the largest |value - act|.
+        values: what came out, one for each input, or the outputs of the block.
+        approximation: proved: the polynomial alone changes no value by more; None where nothing is known of the
+            activation.
+        encryption: measured: the largest change by encryption alone.
+        total: measured: the largest difference from the exact values.
         levels: that were used.
         products: of ciphertexts.
         seconds: by step: keys, encryption, evaluation, decryption.
         bytes: of the ciphertexts that were sent, and of those that came back.
         parameters: with their security level.
+        measured: the largest change by the polynomial alone.
+        size: of the largest exact value.
+        rotations: of ciphertexts.
     """
 
     values: Array = field(repr=False)
@@ -489,13 +298,9 @@ class Encrypted:
     seconds: Mapping[str, float]
     bytes: tuple[int, int]
     parameters: Parameters
-
-    def __repr__(self) -> str:
-        return one_line(
-            self,
-            f"{counted(len(self.values), 'number')}, {counted(self.levels, 'level')}: approximation "
-            f"{self.approximation or math.nan:.3g} (proved), encryption {self.encryption:.2g}, total {self.total:.3g}",
-        )
+    measured: float = math.nan
+    size: float = math.nan
+    rotations: int = 0
 
     @property
     def excess(self) -> float | None:
@@ -506,22 +311,13 @@ class Encrypted:
 
     def document(self) -> dict[str, Any]:
         """All but the values, in JSON's own types."""
+        names = ("approximation", "encryption", "total", "excess", "levels", "products")
         return {
             "numbers": len(self.values),
-            "approximation": self.approximation,
-            "encryption": self.encryption,
-            "total": self.total,
-            "excess": self.excess,
-            "levels": self.levels,
-            "products": self.products,
+            **{name: getattr(self, name) for name in names},
             "seconds": dict(self.seconds),
-            "bytes": {"sent": self.bytes[0], "returned": self.bytes[1]},
-            "parameters": {
-                "poly_modulus_degree": self.parameters.poly_modulus_degree,
-                "coeff_mod_bit_sizes": list(self.parameters.coeff_mod_bit_sizes),
-                "scale_bits": self.parameters.scale_bits,
-                "security": self.parameters.security,
-            },
+            "bytes": dict(zip(("sent", "returned"), self.bytes, strict=True)),
+            "parameters": asdict(self.parameters),
         }
 
 
@@ -538,6 +334,58 @@ def check_range(z: Array, interval: Interval) -> None:
         )
 
 
+def evaluate(
+    circuit: Callable[[SealMachine, Number], Number],
+    rows: Sequence[Array],
+    parameters: Parameters,
+    *,
+    exact: Array,
+    approximate: Array,
+    proved: float | None,
+    rotations: Sequence[int] = (),
+) -> Encrypted:
+    """The circuit of rows that are encrypted one by one, beside what it stands for and what it computes exactly."""
+    seconds: dict[str, float] = {}
+
+    def timed(step: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        start = time.perf_counter()
+        result = function(*arguments)
+        seconds[step] = seconds.get(step, 0.0) + time.perf_counter() - start
+        return result
+
+    machine = timed("keys", SealMachine, parameters, rotations)
+    outputs, sent, returned, levels = [], 0, 0, 0
+    for row in rows:
+        cipher = timed("encryption", machine.encrypt, row)
+        result = timed("evaluation", circuit, machine, cipher)
+        outputs.append(timed("decryption", machine.decrypt, result, min(len(row), exact.size)))
+        sent, returned = sent + machine.size(cipher), returned + machine.size(result)
+        levels = result.level
+    values = np.concatenate(outputs).reshape(exact.shape)
+    return Encrypted(
+        values=values,
+        approximation=proved,
+        encryption=float(np.abs(values - approximate).max()),
+        total=float(np.abs(values - exact).max()),
+        levels=levels,
+        products=machine.products,
+        seconds=seconds,
+        bytes=(sent, returned),
+        parameters=parameters,
+        measured=float(np.abs(approximate - exact).max()),
+        size=float(np.abs(exact).max()),
+        rotations=machine.rotations,
+    )
+
+
+def proved_bound(polynomial: Polynomial, activation: Activation, factor: float = 1.0) -> float | None:
+    """The proved bound on factor |act - p|; None where nothing is known of the activation."""
+    try:
+        return float(factor * bound(polynomial, activation).value)
+    except GatelabError:
+        return None
+
+
 def encrypt_polynomial(
     polynomial: Polynomial,
     activation: Activation,
@@ -548,52 +396,17 @@ def encrypt_polynomial(
     """p at the numbers x, under encryption, with what every part of the error is; see `Linearization.encrypted`."""
     z = numbers(x)
     check_range(z, polynomial.interval)
-    cost = circuit_cost(polynomial.chebyshev)
-    seal()
+    if polynomial.degree == 0:
+        raise GatelabError("a polynomial of degree 0 is a plain number; there is nothing to encrypt")
+    form = CircuitForm.of(polynomial)
     largest = max(1.0, float(np.abs(polynomial.chebyshev).sum()))
-    parameters = parameters_for(cost.levels, largest=largest, poly_modulus_degree=poly_modulus_degree)
-    low, high = polynomial.interval
-    t = np.clip((z - (low + high) / 2) / ((high - low) / 2), -1, 1)
-    clock = Clock()
-    machine = SealMachine(parameters)
-    clock.note("keys")
-    outputs, sent, returned, levels = [], 0, 0, 0
-    for part in np.array_split(t, math.ceil(len(t) / parameters.slots)):
-        cipher = machine.encrypt(part)
-        clock.note("encryption")
-        result = run_polynomial(machine, cipher, polynomial.chebyshev, cost.baby)
-        clock.note("evaluation")
-        outputs.append(machine.decrypt(result, len(part)))
-        clock.note("decryption")
-        sent, returned = sent + machine.size(cipher), returned + machine.size(result)
-        levels = result.level
-    decrypted = np.concatenate(outputs)
-    try:
-        proved = bound(polynomial, activation).value
-    except GatelabError:
-        proved = None
-    return Encrypted(
-        values=decrypted.reshape(np.shape(x)),
-        approximation=proved,
-        encryption=float(np.abs(decrypted - polynomial(z)).max()),
-        total=float(np.abs(decrypted - values(activation, z).numpy()).max()),
-        levels=levels,
-        products=machine.products,
-        seconds=clock.seconds,
-        bytes=(sent, returned),
-        parameters=parameters,
+    parameters = parameters_for(form.cost.levels, largest=largest, poly_modulus_degree=poly_modulus_degree)
+    t = np.clip(to_unit(z, polynomial.interval), -1, 1)
+    return evaluate(
+        form.run,
+        np.array_split(t, math.ceil(len(t) / parameters.slots)),
+        parameters,
+        exact=values(activation, z).numpy().reshape(np.shape(x)),
+        approximate=polynomial(z).reshape(np.shape(x)),
+        proved=proved_bound(polynomial, activation),
     )
-
-
-class Clock:
-    """Seconds by step."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self.last = time.perf_counter()
-
-    def note(self, step: str) -> None:
-        """What has passed since the last note belongs to this step."""
-        now = time.perf_counter()
-        self.seconds[step] = self.seconds.get(step, 0.0) + now - self.last
-        self.last = now

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,14 +20,15 @@ from typing import Any
 import numpy as np
 
 from gatelab.arrays import Array
-from gatelab.display import counted, one_line
+from gatelab.display import Compact
 from gatelab.errors import GatelabError, unknown_name
 from gatelab.feedforward.gates import Activation
 from gatelab.files import write_whole
 from gatelab.linearization.builders.taylor_series import power_series
-from gatelab.linearization.encryption import Cost, cost
-from gatelab.linearization.polynomials import ActivationLike, Polynomial, gate_and_factors, values
+from gatelab.linearization.circuits import Cost, cost
+from gatelab.linearization.polynomials import Polynomial, gate_and_factors, values
 from gatelab.linearization.proofs import bound
+from gatelab.plain import from_plain
 
 FORMAT = "gatelab polynomial 1"
 SOURCES = {".c": "c", ".py": "numpy", ".mlir": "heir"}  # by how the name of a file ends
@@ -37,7 +37,7 @@ OUTSIDE = (1.1, 1.25, 1.5, 2.0)  # half-widths from the middle
 
 
 @dataclass(frozen=True)
-class Export:
+class Export(Compact):
     """A polynomial with what its user must know.
 
     Attributes:
@@ -55,13 +55,6 @@ class Export:
     bound: float | None
     rounding: float
     outside: tuple[tuple[float, float], ...]
-
-    def __repr__(self) -> str:
-        return one_line(
-            self,
-            f"{self.polynomial.method} of {self.polynomial.activation}, degree {self.polynomial.degree}: "
-            f"largest error {self.measured:.3g}, {counted(self.cost.levels, 'level')}",
-        )
 
     def document(self) -> dict[str, Any]:
         """All of it in JSON's own types."""
@@ -134,40 +127,33 @@ def read_polynomial(path: str | Path) -> Polynomial:
     Returns:
         The polynomial, to the last bit.
     """
-    file = Path(path)
-    try:
-        document = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise GatelabError(f"{file} cannot be read ({error.strerror or error}); give a file of --export") from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise GatelabError(f"{file} is not JSON ({error}); give a file that was exported by gatelab") from None
-    return from_document(document, str(file))
-
-
-def from_document(document: Any, name: str = "the document") -> Polynomial:
-    """The polynomial of such a document."""
-    if not isinstance(document, Mapping) or document.get("format") != FORMAT:
-        raise GatelabError(f"{name} is not a {FORMAT!r} document; give what gatelab exported")
-    try:
-        interval = tuple(float(v) for v in document["interval"])
-        powers, basis = ([float(v) for v in document[key]] for key in ("powers", "chebyshev"))
-        about = {key: str(document[key]) for key in ("activation", "method")}
-        polynomial = Polynomial(
-            tuple(powers), tuple(basis), (interval[0], interval[1]), **about, margin=float(document["margin"])
-        )
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise GatelabError(
-            f"{name} is damaged ({type(error).__name__}: {error}); export the polynomial again"
-        ) from None
-    other = Polynomial.from_chebyshev(basis, polynomial.interval).coefficients
-    reach = max(map(abs, interval))
+    document = read_document(path, FORMAT)
+    parts = {**document, "coefficients": document.get("powers")}
+    polynomial = from_plain(Polynomial, parts, f"the polynomial in {path}")
+    powers = polynomial.coefficients
+    other = Polynomial.from_chebyshev(polynomial.chebyshev, polynomial.interval).coefficients
+    reach = max(map(abs, polynomial.interval))
     gap = sum(abs(a - b) * reach**k for k, (a, b) in enumerate(zip(powers, other, strict=True)))
     size = sum(abs(a) * reach**k for k, a in enumerate(powers))
     if gap > 1e-9 * max(size, 1e-300):
         raise GatelabError(
-            f"{name} is damaged: its coefficients in powers and in Chebyshev polynomials disagree by {gap:.2g}"
+            f"{path} is damaged: its coefficients in powers and in Chebyshev polynomials disagree by {gap:.2g}; export "
+            "the polynomial again"
         )
     return polynomial
+
+
+def read_document(path: str | Path, form: str) -> dict[str, Any]:
+    """What a JSON file holds that says of itself that it has this format."""
+    try:
+        document = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise GatelabError(f"{path} cannot be read ({error.strerror or error}); give a file of gatelab's") from error
+    except ValueError as error:
+        raise GatelabError(f"{path} is not JSON ({error}); give a file that gatelab saved") from None
+    if not isinstance(document, dict) or document.get("format") != form:
+        raise GatelabError(f"{path} is not a {form!r} document; give a file that gatelab saved")
+    return document
 
 
 def source_code(polynomial: Polynomial, language: str) -> str:
@@ -231,7 +217,7 @@ func.func @{name}(%z: f64) -> f64 {{
 
 
 @dataclass(frozen=True)
-class Published:
+class Published(Compact):
     """Pieces between `breaks`: piece i, coefficients of 1, z, z^2, ..., holds from breaks[i - 1] to breaks[i].
 
     Attributes:
@@ -249,9 +235,6 @@ class Published:
     source: str
     breaks: tuple[float, ...]
     pieces: tuple[tuple[float, ...], ...]
-
-    def __repr__(self) -> str:
-        return one_line(self, f"{self.name}: {counted(len(self.pieces), 'piece')} of degree {self.degree} or less")
 
     @property
     def comparisons(self) -> int:
@@ -271,18 +254,6 @@ class Published:
         for i, piece in enumerate(self.pieces):
             outputs[which == i] = np.polynomial.polynomial.polyval(z[which == i], piece)
         return outputs
-
-    def errors(
-        self, activation: ActivationLike = "gelu", reach: float = 8.0, points: int = 160_001
-    ) -> dict[str, float]:
-        """The largest error on [-reach, reach] and where, and away from the outer clamps (`inside`)."""
-        ends = [float(np.nextafter(b, b + side)) for b in self.breaks for side in (-1, 1)]
-        z = np.union1d(np.linspace(-reach, reach, points), [e for e in ends if abs(e) <= reach])
-        gap = np.abs(values(gate_and_factors(activation)[0], z).numpy() - self(z))
-        inside = gap
-        if self.breaks:
-            inside = gap[(z >= self.breaks[0]) & (z < self.breaks[-1])]
-        return {"maximum": float(gap.max()), "at": float(z[gap.argmax()]), "inside": float(inside.max())}
 
 
 _ZERO, _LINE = (0.0,), (0.0, 1.0)

@@ -19,19 +19,18 @@ the Gauss rule here is that of the chi distribution itself.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import cycle
-from numbers import Real
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from gatelab.arrays import Array
-from gatelab.display import one_line
-from gatelab.errors import GatelabError, unknown_name, whole_number
+from gatelab.display import Compact
+from gatelab.errors import GatelabError, real_number, unknown_name, whole_number
 from gatelab.feedforward import Activation
 from gatelab.feedforward import activation as gate_of
 from gatelab.linalg.quadrature import MOST_DEGREES, chi_rule, cosine_rule, gegenbauer_polynomials
@@ -45,11 +44,7 @@ _ROUNDING = 1e-13  # of the energy: squares of errors below this are lost in sub
 
 def check_spread(scale: float, name: str) -> float:
     """The spread of the entries of w or x: a positive number that leaves w.x and its powers in float64."""
-    if not (isinstance(scale, Real) and SMALLEST <= float(scale) <= LARGEST):
-        raise GatelabError(
-            f"{name} is {scale!r}; give the spread of each entry, a number from {SMALLEST:g} to {LARGEST:g}"
-        )
-    return float(scale)
+    return real_number(name, scale, least=SMALLEST, most=LARGEST)
 
 
 @dataclass(frozen=True)
@@ -63,19 +58,12 @@ class Scene:
     x_distribution: str = "normal"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "d", whole_number("d", self.d, 1, of="inputs"))
-        for name, scale in (("w_scale", self.w_scale), ("x_scale", self.x_scale)):
-            check_spread(scale, name)
+        whole_number("d", self.d, 1, of="inputs")
+        check_spread(self.w_scale, "w_scale")
+        check_spread(self.x_scale, "x_scale")
         for name in (self.w_distribution, self.x_distribution):
             if name not in DISTRIBUTIONS:
                 raise unknown_name("distribution of rows", name, DISTRIBUTIONS)
-
-    @property
-    def most_degrees(self) -> int:
-        """The highest degree there is: one in one dimension, and as many as the rule resolves elsewhere."""
-        if self.d == 1:
-            return 1
-        return MOST_DEGREES
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,22 +72,13 @@ class DegreeBlock:
 
     degree: int
     multiplicity: int
-    sigma: Array
-    left: Array
-    right: Array
-
-    def __repr__(self) -> str:
-        return one_line(
-            self, f"degree {self.degree}, multiplicity {self.multiplicity}, {len(self.sigma)} singular values"
-        )
+    sigma: Array = field(repr=False)
+    left: Array = field(repr=False)
+    right: Array = field(repr=False)
 
 
 def multiplicity(d: int, degree: int) -> int:
-    """N_l, the number of independent harmonics of degree l in d dimensions.
-
-    >>> [multiplicity(16, l) for l in range(4)], [multiplicity(2, l) for l in range(3)], multiplicity(1, 2)
-    ([1, 16, 135, 800], [1, 2, 2], 0)
-    """
+    """N_l, the number of independent harmonics of degree l in d dimensions."""
     if degree < 2:
         return d**degree
     return math.comb(d + degree - 1, degree) - math.comb(d + degree - 3, degree - 2)
@@ -114,28 +93,21 @@ def radii(scene: Scene, side: str, nodes: int) -> tuple[Array, Array]:
     return r * scale, masses
 
 
-class Angles:
-    """act(rho t) at given rho, ready to be projected on one degree after another."""
-
-    def __init__(self, activation: Activation, d: int, rho: Array) -> None:
-        self.shape = rho.shape
-        t, self.masses = cosine_rule(d, float(2.0 ** math.ceil(math.log2(max(float(rho.max()), 1e-300)))))
-        z = torch.from_numpy(rho.reshape(-1, 1) * t)
-        with torch.no_grad():
-            right, left = activation(z).numpy(), activation(-z).numpy()
-        if not (np.isfinite(right).all() and np.isfinite(left).all()):
-            raise GatelabError(
-                f"{activation.name} is not finite for some |z| <= {float(z.max()):.3g}; "
-                "give a gate that is, or a smaller scale"
-            )
-        self.even, self.odd = right + left, right - left
-        self.square = ((right**2 + left**2) @ self.masses).reshape(self.shape)
-        self.polynomials = zip(gegenbauer_polynomials(t, d), cycle((self.even, self.odd)), strict=False)
-
-    def next_degree(self) -> Array:
-        """g_l at every rho, for l = 0, 1, 2, ... at successive calls."""
-        P, part = next(self.polynomials)
-        return (part @ (self.masses * P)).reshape(self.shape)
+def angular(activation: Activation, d: int, rho: Array) -> tuple[Array, Iterator[Array]]:
+    """E_t[act(rho t)^2] at given rho, and g_l there, for l = 0, 1, 2, ... one after another."""
+    t, masses = cosine_rule(d, float(2.0 ** math.ceil(math.log2(max(float(rho.max()), 1e-300)))))
+    z = torch.from_numpy(rho.reshape(-1, 1) * t)
+    with torch.no_grad():
+        right, left = activation(z).numpy(), activation(-z).numpy()
+    if not (np.isfinite(right).all() and np.isfinite(left).all()):
+        raise GatelabError(
+            f"{activation.name} is not finite for some |z| <= {float(z.max()):.3g}; "
+            "give a gate that is, or a smaller scale"
+        )
+    square = ((right**2 + left**2) @ masses).reshape(rho.shape)
+    parts = cycle((right + left, right - left))  # even and odd degrees see one of the two each
+    degrees = gegenbauer_polynomials(t, d)
+    return square, ((next(parts) @ (masses * P)).reshape(rho.shape) for P in degrees)
 
 
 def degree_block(g: Array, d: int, degree: int, left: Array, right: Array) -> DegreeBlock:
@@ -145,8 +117,18 @@ def degree_block(g: Array, d: int, degree: int, left: Array, right: Array) -> De
     return DegreeBlock(degree, multiplicity(d, degree), sigma, U / a[:, None], Vt.T / b[:, None])
 
 
+def by_size(blocks: Sequence[DegreeBlock]) -> tuple[Array, Array, NDArray[np.intp], NDArray[np.intp]]:
+    """sigma, multiplicity, block and place within it of every radial function, largest sigma first."""
+    sigma = np.concatenate([b.sigma for b in blocks])
+    many = np.repeat([float(b.multiplicity) for b in blocks], [len(b.sigma) for b in blocks])
+    of = np.repeat(np.arange(len(blocks)), [len(b.sigma) for b in blocks])
+    place = np.concatenate([np.arange(len(b.sigma)) for b in blocks])
+    order = np.argsort(-sigma, kind="stable")
+    return sigma[order], many[order], of[order], place[order]
+
+
 @dataclass(frozen=True, eq=False)
-class FloorSpectrum:
+class FloorSpectrum(Compact):
     """The singular values of act(w.x), by degree.
 
     Attributes:
@@ -163,19 +145,9 @@ class FloorSpectrum:
     resolved: int
     nodes: int
 
-    def __repr__(self) -> str:
-        return one_line(
-            self, f"{self.resolved} singular values in d = {self.scene.d}, floor {self.rmse(self.resolved):.3g}"
-        )
-
     def pieces(self) -> tuple[Array, Array, NDArray[np.intp], NDArray[np.intp]]:
         """sigma, multiplicity, block and place within it of every radial function, largest sigma first."""
-        sigma = np.concatenate([b.sigma for b in self.blocks])
-        many = np.concatenate([np.full(len(b.sigma), float(b.multiplicity)) for b in self.blocks])
-        of = np.concatenate([np.full(len(b.sigma), i) for i, b in enumerate(self.blocks)])
-        place = np.concatenate([np.arange(len(b.sigma)) for b in self.blocks])
-        order = np.argsort(-sigma, kind="stable")
-        return sigma[order], many[order], of[order], place[order]
+        return by_size(self.blocks)
 
     def rmse(self, m: int) -> float:
         """The floor for m features; 0 where it is below what float64 can tell from 0."""
@@ -219,12 +191,11 @@ def spectrum(
     [(0, 1, 1.576), (1, 16, 0.5), (2, 135, 0.098)]
     """
     gate = gate_of(activation)
-    if isinstance(m, bool) or not isinstance(m, int | np.integer) or m < 0:
-        raise GatelabError(f"m is {m!r}; give a number of features, 0 or more")
+    m = whole_number("m", m, 0, of="features")
     scene = Scene(d, float(w_scale), float(x_scale), w_distribution, x_distribution)
-    coarse, change = spectrum_by_nodes(gate, scene, int(m), _NODES[0]), math.inf
+    coarse, change = spectrum_by_nodes(gate, scene, m, _NODES[0]), math.inf
     for nodes in _NODES[1:]:
-        finer = spectrum_by_nodes(gate, scene, int(m), nodes)
+        finer = spectrum_by_nodes(gate, scene, m, nodes)
         change = abs(finer.rmse(m) - coarse.rmse(m))
         if change <= _SETTLED * finer.rmse(m) + 1e-7 * math.sqrt(finer.energy):
             return finer
@@ -240,21 +211,19 @@ def spectrum_by_nodes(gate: Activation, scene: Scene, m: int, nodes: int) -> Flo
     """The spectrum with so many radii on either side."""
     r, left = radii(scene, "w", nodes)
     s, right = radii(scene, "x", nodes)
-    angles = Angles(gate, scene.d, r[:, None] * s)
-    energy = float(left @ angles.square @ right)
+    square, projections = angular(gate, scene.d, r[:, None] * s)
+    energy = float(left @ square @ right)
     blocks: list[DegreeBlock] = []
-    remainder = energy
-    for degree in range(scene.most_degrees + 1):
-        block = degree_block(angles.next_degree(), scene.d, degree, left, right)
+    remainder, top = energy, 1 if scene.d == 1 else MOST_DEGREES
+    for degree in range(top + 1):
+        block = degree_block(next(projections), scene.d, degree, left, right)
         blocks.append(block)
         remainder = max(0.0, remainder - block.multiplicity * float((block.sigma**2).sum()))
         if degree >= 1 and _complete(blocks, remainder, energy, scene.d, m):
             break
     else:
         if scene.d > 1:
-            raise GatelabError(
-                f"{m} features of {gate.name} in d = {scene.d} reach beyond degree {scene.most_degrees}; ask for fewer"
-            )
+            raise GatelabError(f"{m} features of {gate.name} in d = {scene.d} reach beyond degree {top}; ask for fewer")
     return FloorSpectrum(scene, energy, tuple(blocks), m, nodes)
 
 
@@ -262,12 +231,10 @@ def _complete(blocks: list[DegreeBlock], remainder: float, energy: float, d: int
     """Whether no later degree can hold one of the m largest: N_l sigma^2 of any of them is at most the remainder."""
     if remainder <= _ROUNDING * energy or m == 0:
         return True
-    sigma = np.concatenate([b.sigma for b in blocks])
-    many = np.concatenate([np.full(len(b.sigma), float(b.multiplicity)) for b in blocks])
-    order = np.argsort(-sigma, kind="stable")
-    enough = np.searchsorted(np.cumsum(many[order]), m)
+    sigma, many, _, _ = by_size(blocks)
+    enough = np.searchsorted(np.cumsum(many), m)
     following = multiplicity(d, blocks[-1].degree + 1)
-    return bool(enough < len(order)) and float(sigma[order[enough]]) ** 2 >= remainder / max(following, 1)
+    return bool(enough < len(sigma)) and float(sigma[enough]) ** 2 >= remainder / max(following, 1)
 
 
 def floor(
@@ -281,8 +248,7 @@ def floor(
         m: the number of features.
         w_scale: the spread of the entries of w.
         x_scale: the spread of the entries of x.
-        **distributions: `w_distribution="sphere"` or `x_distribution="sphere"` gives w or x the length `scale` and a
-            random direction instead.
+        **distributions: of w and x, as in `spectrum`.
 
     Returns:
         The RMSE.
@@ -309,7 +275,7 @@ def floor_curve(
         ms: the numbers of features.
         w_scale: the spread of the entries of w.
         x_scale: the spread of the entries of x.
-        **distributions: as in `floor`.
+        **distributions: of w and x, as in `spectrum`.
 
     Returns:
         The RMSE at each of them, an array.

@@ -20,10 +20,9 @@ from torch import Tensor, nn
 from gatelab.display import one_line
 from gatelab.errors import GatelabError, whole_number
 from gatelab.feedforward.gates import Activation
-from gatelab.linearization import monomials
 from gatelab.linearization.encryption import Encrypted, encrypt_polynomial
 from gatelab.linearization.error import Error, drawn_pairs, measure
-from gatelab.linearization.monomials import Maps, check_kind, lifted, real, times_linear
+from gatelab.linearization.monomials import KINDS, Maps, gated, lifted, times_linear
 from gatelab.linearization.polynomials import ActivationLike, Polynomial, gate_and_factors, values
 from gatelab.linearization.proofs import Bound, bound
 from gatelab.linearization.registry import Method, find_method
@@ -77,7 +76,10 @@ def linearize(
     way = find_method(method)
     if d is not None:
         d = whole_number("d", d, 1, of="inputs")
-    check_kind(features)
+    if features not in KINDS:
+        raise GatelabError(
+            f"features is {features!r}; give 'symmetric', each monomial once, or 'kronecker', the paper's"
+        )
     if degree is not None:
         options["degree"] = degree
     if way.polynomial:
@@ -100,7 +102,7 @@ def _maps_for(
 ) -> Callable[[int], Maps]:
     """The maps of a method as a function of the number of inputs; those of d are built at once, to refuse early."""
     if isinstance(m := options.get("m"), int):
-        check_memory(2 * 8 * m, f"a row of {m} features", "give a smaller m")
+        check_memory([(2, m)], f"a row of {m} features", "give a smaller m")
 
     @lru_cache(maxsize=4)
     def build(inputs: int) -> Maps:
@@ -108,7 +110,7 @@ def _maps_for(
 
     if d is not None:
         build(d)
-    elif not way.every_d:
+    elif "m" in way.options:
         raise GatelabError(
             f"{way.name} makes its maps for a number of inputs; give d=..., one more than that for a bias"
         )
@@ -182,16 +184,13 @@ class Linearization:
             rows += [("inputs d", str(self.d)), ("features m", str(self.m))]
         if (p := self.polynomial) is not None:
             rows += [("degree", str(p.degree)), ("interval", f"[{p.interval[0]:g}, {p.interval[1]:g}]")]
-        if self.polynomial is not None or (self.d is not None and self.m <= _GLANCE):
-            return html(str(self), rows, figure=self.plot())
-        return html(str(self), rows)
+        shown = self.polynomial is not None or (self.d is not None and self.m <= _GLANCE)
+        return html(str(self), rows, figure=self.plot() if shown else None)
 
     def features(self, d: int) -> Maps:
         """The two maps for inputs of d entries."""
         if self.d is not None and d != self.d:
-            bias = ""
-            if d == self.d + 1:
-                bias = "; a bias is one input more, that is always 1"
+            bias = "; a bias is one input more, that is always 1" if d == self.d + 1 else ""
             raise GatelabError(
                 f"inputs have {d} entries, the maps were made for d = {self.d}{bias}; linearize with d={d}"
             )
@@ -232,16 +231,12 @@ class Linearization:
 
     def exact(self, W: Weights, X: Tensor) -> Tensor:
         """What is approximated: act(X W^T), times the factors."""
-        gate, *others = self._parts(W)
-        value = self.activation(X @ gate.mT)
-        for u in others:
-            value = value * (X @ u.mT)
-        return value
+        return gated(self.activation, self._parts(W), X)
 
-    def product(self, W: Weights, X: Tensor, chunk: int = CHUNK, *, features: bool = False) -> Tensor:
-        """real(psi(X) phi(W)^T), (..., N, d) and (..., n, d) -> (..., N, n), no part holding more than `chunk` numbers.
+    def product(self, W: Weights, X: Tensor, chunk: int = CHUNK) -> Tensor:
+        """psi(X) phi(W)^T, (..., N, d) and (..., n, d) -> (..., N, n), no part holding more than `chunk` numbers.
 
-        The product of a polynomial's features is the polynomial of the product: they are not made unless `features`.
+        The product of a polynomial's features is the polynomial of the product: they are not made.
         """
         parts = self._parts(W)
         if chunk < 1:
@@ -253,26 +248,27 @@ class Linearization:
             )
         lead = torch.broadcast_shapes(X.shape[:-2], *(p.shape[:-2] for p in parts))
         if all(p.ndim == 2 for p in parts):
-            table = self._flat(parts, X.reshape(-1, X.shape[-1]), chunk, features)
+            table = self._flat(parts, X.reshape(-1, X.shape[-1]), chunk)
             return table.reshape(*X.shape[:-1], len(parts[0]))
         inputs, *weights = [t.expand(*lead, *t.shape[-2:]).flatten(0, -3) for t in (X, *parts)]
-        tables = [self._flat([w[i] for w in weights], inputs[i], chunk, features) for i in range(len(inputs))]
+        tables = [self._flat([w[i] for w in weights], inputs[i], chunk) for i in range(len(inputs))]
         return torch.stack(tables).reshape(*lead, *tables[0].shape)
 
-    def _flat(self, parts: Sequence[Tensor], X: Tensor, chunk: int, features: bool) -> Tensor:
+    def _flat(self, parts: Sequence[Tensor], X: Tensor, chunk: int) -> Tensor:
         """The product of matrices: W of n rows, X of N."""
         maps = self.features(X.shape[1])
-        if self.polynomial is not None and features:
-            return monomials.product(self.polynomial, parts, X, chunk)
-        if self.polynomial is not None:
-            return monomials.evaluate(self.polynomial, parts, X, chunk)
-        rows = max(1, min(chunk // maps.m, isqrt(chunk)))
         out = X.new_empty((len(X), len(parts[0])))
+        if self.polynomial is not None:
+            rows = max(1, chunk // max(1, len(parts[0])))
+            for i in range(0, len(X), rows):
+                out[i : i + rows] = gated(self.polynomial, parts, X[i : i + rows])
+            return out
+        rows = max(1, min(chunk // maps.m, isqrt(chunk)))
         stacked = self._stacked(parts)
         for i in range(0, len(X), rows):
             psi = maps.psi(X[i : i + rows])
             for j in range(0, len(stacked), rows):
-                out[i : i + rows, j : j + rows] = real(psi @ maps.phi(stacked[j : j + rows]).mT)
+                out[i : i + rows, j : j + rows] = psi @ maps.phi(stacked[j : j + rows]).mT
         return out
 
     def error(self, distribution: str = "gaussian", **options: Any) -> Error:
@@ -299,9 +295,9 @@ class Linearization:
             raise GatelabError(f"{self} is no polynomial of one number; encrypt that of its gate, such as minimax")
         return encrypt_polynomial(self.polynomial, self.activation, x, poly_modulus_degree=poly_modulus_degree)
 
-    def module(self, W: Weights, b: Any = None, *, features: bool = True) -> LinearizedLayer:
-        """The layer act(W x + b) with Phi of its weights made beforehand; features=False keeps W, for polynomials."""
-        return LinearizedLayer(self, self._parts(W), b, features)
+    def module(self, W: Weights, b: Any = None) -> LinearizedLayer:
+        """The layer act(W x + b) with Phi of its weights made beforehand."""
+        return LinearizedLayer(self, self._parts(W), b)
 
     def _parts(self, W: Weights) -> list[Tensor]:
         """W as a list of one tensor for the gate and one for each factor, checked."""
@@ -314,9 +310,7 @@ class Linearization:
 
     def _stacked(self, parts: Sequence[Tensor]) -> Tensor:
         """The rows as phi takes them: (..., d), or (..., 1 + factors, d) of a gated unit."""
-        if not self.factors:
-            return parts[0]
-        return torch.stack(list(parts), dim=-2)
+        return torch.stack(list(parts), dim=-2) if self.factors else parts[0]
 
 
 class LinearizedLayer(nn.Module):
@@ -324,55 +318,31 @@ class LinearizedLayer(nn.Module):
 
     Attributes:
         linearization: the maps.
-        lifted: whether Phi holds features; else it holds the weights, and the polynomial is evaluated.
         biased: whether a one is appended to x.
-        Phi: the features of the rows of [W, b], or those rows.
+        Phi: the features of the rows of [W, b].
     """
 
     Phi: Tensor
 
-    def __init__(self, linearization: Linearization, weights: Sequence[Tensor], b: Any, features: bool) -> None:
+    def __init__(self, linearization: Linearization, weights: Sequence[Tensor], b: Any) -> None:
         super().__init__()
-        biases = [None] * len(weights)
-        if b is not None:
-            biases = listed(b)
+        biases = [None] * len(weights) if b is None else listed(b)
         if len(biases) != len(weights) or any(v is not None and v.shape != weights[0].shape[:-1] for v in biases):
             raise GatelabError(
                 f"the biases do not fit W of shape {tuple(weights[0].shape)}; give one of shape "
                 f"{tuple(weights[0].shape[:-1])} for each of {len(weights)} weights"
             )
-        self.linearization, self.lifted = linearization, features
-        self.biased = any(v is not None for v in biases)
+        self.linearization, self.biased = linearization, any(v is not None for v in biases)
         rows = [w.detach() for w in weights]
         if self.biased:
             ends = [torch.zeros_like(w[..., 0]) if v is None else v.detach() for w, v in zip(rows, biases, strict=True)]
             rows = [torch.cat([w, v[..., None]], dim=-1) for w, v in zip(rows, ends, strict=True)]
-        if not features and linearization.polynomial is None:
-            raise GatelabError(
-                f"{linearization.method} is no polynomial of w.x and has no product without features; leave features on"
-            )
-        maps = linearization.features(rows[0].shape[-1])
-        if not features:
-            self.register_buffer("Phi", torch.stack(rows))
-            return
-        check_memory(
-            2 * rows[0].element_size() * maps.m * rows[0].shape[:-1].numel(),
-            f"Phi of {tuple(rows[0].shape)} weights with {maps.m} features a row",
-            "lower the degree, or give features=False to keep W and evaluate the polynomial",
-            rows[0].device,
-        )
         self.register_buffer("Phi", linearization.phi(rows))
 
     def forward(self, x: Tensor) -> Tensor:
         if self.biased:
             x = torch.cat([x, x.new_ones((*x.shape[:-1], 1))], dim=-1)
-        if self.lifted:
-            return real(self.linearization.psi(x) @ self.Phi.mT.to(x.device))
-        assert self.linearization.polynomial is not None
-        value = self.linearization.polynomial(x @ self.Phi[0].mT)
-        for u in self.Phi[1:]:
-            value = value * (x @ u.mT)
-        return value
+        return self.linearization.psi(x) @ self.Phi.mT.to(x.device)
 
     def extra_repr(self) -> str:
         return f"{self.linearization}, {tuple(self.Phi.shape)}"
@@ -380,6 +350,4 @@ class LinearizedLayer(nn.Module):
 
 def listed(tensors: Any) -> list[Any]:
     """One tensor or several, as a list."""
-    if isinstance(tensors, Tensor):
-        return [tensors]
-    return list(tensors)
+    return [tensors] if isinstance(tensors, Tensor) else list(tensors)

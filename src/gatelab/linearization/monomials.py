@@ -16,9 +16,8 @@ of a gated unit by act(g.x) (u.x) = (Phi(g) (x) u) . (Psi(x) (x) x).
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import combinations
 
@@ -27,8 +26,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gatelab.display import one_line
-from gatelab.errors import GatelabError
 from gatelab.linearization.polynomials import Polynomial
 from gatelab.memory import check_memory
 
@@ -37,7 +34,7 @@ from gatelab.memory import check_memory
 class Maps:
     """A map of weights and a map of inputs; act(w.x) ~ phi(w) . psi(x).
 
-    Both act on the last dimension, keep dtype and device, and may be complex: then the real part of the product counts.
+    Both act on the last dimension, and keep dtype and device.
 
     Attributes:
         phi: (..., d) -> (..., m) of rows w of W.
@@ -46,90 +43,40 @@ class Maps:
         d: the number of inputs.
     """
 
-    phi: Callable[[Tensor], Tensor]
-    psi: Callable[[Tensor], Tensor]
+    phi: Callable[[Tensor], Tensor] = field(repr=False)
+    psi: Callable[[Tensor], Tensor] = field(repr=False)
     m: int
     d: int
 
-    def __repr__(self) -> str:
-        return one_line(self, f"m = {self.m} features of d = {self.d} inputs")
 
-
-Kind = str
 KINDS = ("symmetric", "kronecker")
 
 
-def count(d: int, k: int, kind: Kind = "symmetric") -> int:
-    """How many features of degree k there are.
-
-    >>> [sum(count(3, k, kind) for k in (1, 2, 4, 6, 8, 10)) for kind in KINDS]
-    [163, 66432]
-    """
+def count(d: int, k: int, kind: str = "symmetric") -> int:
+    """How many features of degree k there are."""
     if kind == "kronecker":
         return d**k
     return math.comb(d + k - 1, k)
 
 
-def powers(vectors: Sequence[Tensor], k: int, kind: Kind = "symmetric") -> Tensor:
-    """psi of degree k of one vector (..., d); of g and q factors, phi of degree k, the last q of it the factors'.
-
-    >>> powers([torch.tensor([2.0, 3.0])], 2)
-    tensor([4.0000, 8.4853, 9.0000])
-    >>> powers([torch.tensor([2.0, 3.0])], 2, "kronecker")
-    tensor([4., 6., 6., 9.])
-    """
-    check_kind(kind)
-    d = vectors[0].shape[-1]
-    check_count(d, k, count(d, k, kind), kind, vectors[0].numel() // max(1, d))
+def powers(vectors: Sequence[Tensor], degrees: Sequence[int], kind: str = "symmetric") -> list[Tensor]:
+    """psi of rising degrees of one vector (..., d); of g and q factors phi, the last q of each degree the factors'."""
     if kind == "kronecker":
-        return _kronecker(vectors, k)
-    return symmetric(vectors, (k,))[0]
-
-
-def symmetric(vectors: Sequence[Tensor], degrees: Sequence[int]) -> list[Tensor]:
-    """Symmetric features of several degrees, rising, from one ladder of monomials."""
-    features = []
+        return [_kronecker(vectors, k) for k in degrees]
+    features, factors = [], frozenset(range(1, len(vectors)))
     for k, level in enumerate(_ladder(vectors, degrees[-1])):
         if k in degrees:
-            monomials = level[_all(vectors)]
             # The roots of the multinomial coefficients.
-            roots = torch.from_numpy(np.sqrt(multiplicities(vectors[0].shape[-1], k)[0])).to(monomials)
-            features.append(monomials * roots / math.perm(k, len(vectors) - 1))
+            roots = torch.from_numpy(np.sqrt(multiplicities(vectors[0].shape[-1], k)[0])).to(level[factors])
+            features.append(level[factors] * roots / math.perm(k, len(vectors) - 1))
     return features
 
 
-def check_kind(kind: str) -> None:
-    """Refuse other features than these two kinds."""
-    if kind not in KINDS:
-        raise GatelabError(f"features is {kind!r}; give 'symmetric', each monomial once, or 'kronecker', the paper's")
-
-
-def check_count(d: int, k: int, number: int, kind: str, rows: int) -> None:
-    """Refuse features that would not fit: those of all rows, of the degree below, and joined."""
-    fewer = ""
-    if kind == "kronecker":
-        fewer = f"features='symmetric' has {short(count(d, k))}, "
-    check_memory(
-        8 * 3 * number * max(1, rows),
-        f"degree {k} of {d} inputs has {short(number)} {kind} features a row, which",
-        f"{fewer}lower the degree, or use product(W, X), which needs no features of a polynomial",
-    )
-
-
 def short(number: int) -> str:
-    """A whole number of any size.
-
-    >>> short(163), short(10**400)
-    ('163', 'about 10^400')
-    """
+    """A whole number of any size."""
     if number < 10**9:
         return str(number)
     return f"about 10^{int(math.log10(number))}"
-
-
-def _all(vectors: Sequence[Tensor]) -> frozenset[int]:
-    """The subset of all factors."""
-    return frozenset(range(1, len(vectors)))
 
 
 def _ladder(vectors: Sequence[Tensor], top: int) -> Iterator[dict[frozenset[int], Tensor]]:
@@ -141,23 +88,19 @@ def _ladder(vectors: Sequence[Tensor], top: int) -> Iterator[dict[frozenset[int]
     level[frozenset()] = g.new_ones((*g.shape[:-1], 1))
     yield level
     for k in range(1, top + 1):
-        level = {s: _raise(vectors, level, s, k, range(g.shape[-1])) for s in subsets}
+        level = {s: _raise(vectors, level, s, k) for s in subsets}
         yield level
 
 
-def _raise(
-    vectors: Sequence[Tensor], below: dict[frozenset[int], Tensor], s: frozenset[int], k: int, indices: range
-) -> Tensor:
-    """The blocks of those indices in degree k, from all of degree k - 1: x_i times the monomials in x_0 .. x_i."""
+def _raise(vectors: Sequence[Tensor], below: dict[frozenset[int], Tensor], s: frozenset[int], k: int) -> Tensor:
+    """Degree k from degree k - 1, index by index: x_i times the monomials in x_0 .. x_i."""
     blocks = []
-    for i in indices:
+    for i in range(vectors[0].shape[-1]):
         n = math.comb(i + k - 1, k - 1)
         block = vectors[0][..., i : i + 1] * below[s][..., :n]
         for j in s:
             block = block + vectors[j][..., i : i + 1] * below[s - {j}][..., :n]
         blocks.append(block)
-    if len(blocks) == 1:
-        return blocks[0]
     return torch.cat(blocks, dim=-1)
 
 
@@ -166,21 +109,18 @@ def multiplicities(d: int, k: int) -> tuple[NDArray[np.float64], NDArray[np.int1
     """The multinomial coefficients in that order, and how often the largest index occurs in each monomial."""
     if k == 0:
         return np.ones(1), np.zeros(1, np.int16)
-    before, runs = multiplicities(d, k - 1)
-    parts = [_block(before, runs, i, k) for i in range(d)]
-    return np.concatenate([many for many, _ in parts]), np.concatenate([run for _, run in parts])
-
-
-def _block(
-    before: NDArray[np.float64], runs: NDArray[np.int16], i: int, k: int
-) -> tuple[NDArray[np.float64], NDArray[np.int16]]:
-    """The same of block i: x_i raises its own exponent, to r say, and k! / prod(exponents!) grows by k / r."""
-    n = math.comb(i + k - 1, k - 1)
-    run = np.ones(n, np.int16)
-    if k > 1:  # what lies beyond the monomials without x_i has it already
-        without = math.comb(i + k - 2, k - 1)
-        run[without:] += runs[without:n]
-    return before[:n] * k / run, run
+    before, below = multiplicities(d, k - 1)
+    many, runs = [], []
+    for i in range(d):
+        # x_i raises its own exponent, to r say, and k! / prod(exponents!) grows by k / r.
+        n = math.comb(i + k - 1, k - 1)
+        run = np.ones(n, np.int16)
+        if k > 1:  # what lies beyond the monomials without x_i has it already
+            without = math.comb(i + k - 2, k - 1)
+            run[without:] += below[without:n]
+        many.append(before[:n] * k / run)
+        runs.append(run)
+    return np.concatenate(many), np.concatenate(runs)
 
 
 def _kronecker(vectors: Sequence[Tensor], k: int) -> Tensor:
@@ -192,103 +132,33 @@ def _kronecker(vectors: Sequence[Tensor], k: int) -> Tensor:
     return features
 
 
-def blocks(pair: tuple[Sequence[Tensor], Sequence[Tensor]], k: int, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """The symmetric features of degree k of two lists of vectors, in pieces of about `size` features.
-
-    All of degree k - 1 is held, and of degree k one piece at a time.
-    """
-    left, right = pair
-    d = left[0].shape[-1]
-    if k == 0:
-        yield powers(left, 0), powers(right, 0)
-        return
-    below = tuple(deque(_ladder(v, k - 1), maxlen=1)[0] for v in pair)
-    before, runs = multiplicities(d, k - 1)
-    shrink = math.perm(k, len(left) - 1) * math.perm(k, len(right) - 1)
-    start = 0
-    while start < d:
-        stop, total = start, 0
-        while stop < d and (stop == start or total + math.comb(stop + k - 1, k - 1) <= size):
-            total += math.comb(stop + k - 1, k - 1)
-            stop += 1
-        weights = np.concatenate([_block(before, runs, i, k)[0] for i in range(start, stop)])
-        a, b = (_raise(v, low, _all(v), k, range(start, stop)) for v, low in ((left, below[0]), (right, below[1])))
-        yield a * torch.from_numpy(weights / shrink).to(a), b
-        start = stop
-
-
 def lifted(polynomial: Polynomial, d: int, features: str = "symmetric", factors: int = 0) -> Maps:
     """phi holds the coefficients, as in the paper; psi holds the powers of x alone.
 
     With factors, phi takes (..., 1 + factors, d), the gate's row first, and degrees rise by their number.
-
-    >>> p = Polynomial.from_powers([0, 0.5, 0.25], (-2, 2))
-    >>> maps = lifted(p, 3)
-    >>> w, x = torch.tensor([1.0, 0, 2]), torch.tensor([0.5, 1, 1])
-    >>> maps.m, float(maps.phi(w) @ maps.psi(x)), float(p(w @ x))
-    (9, 2.8125, 2.8125)
     """
-    check_kind(features)
-    degrees = polynomial.degrees
-    number = sum(count(d, k + factors, features) for k in degrees)
-
-    def refuse(rows: Tensor) -> None:
-        # Asked when features are wanted: to know m, or the product, none are needed.
-        check_count(d, degrees[-1] + factors, number, features, rows.numel() // max(1, d * (factors + 1)))
+    degrees = [k + factors for k in polynomial.degrees]
+    number = sum(count(d, k, features) for k in degrees)
+    fewer = f"features='symmetric' has {short(count(d, degrees[-1]))}, " if features == "kronecker" else ""
 
     def raised(vectors: Sequence[Tensor]) -> list[Tensor]:
-        wanted = [k + factors for k in degrees]
-        if features == "symmetric":
-            return symmetric(vectors, wanted)
-        return [powers(vectors, k, features) for k in wanted]
+        # Asked when features are wanted: to know m, or the product, none are needed. All, those of a degree below, and
+        # joined.
+        check_memory(
+            8 * 3 * number * max(1, vectors[0].numel() // max(1, d)),
+            f"degree {degrees[-1]} of {d} inputs has {short(number)} {features} features a row, which",
+            f"{fewer}lower the degree, or use product(W, X), which needs no features of a polynomial",
+        )
+        return powers(vectors, degrees, features)
 
     def phi(rows: Tensor) -> Tensor:
-        refuse(rows)
         parts = raised(list(rows.unbind(-2)) if factors else [rows])
-        return torch.cat([polynomial.coefficients[k] * part for k, part in zip(degrees, parts, strict=True)], dim=-1)
+        return torch.cat([polynomial.coefficients[k - factors] * p for k, p in zip(degrees, parts, strict=True)], -1)
 
     def psi(rows: Tensor) -> Tensor:
-        refuse(rows)
         return torch.cat(raised([rows]), dim=-1)
 
     return Maps(phi, psi, number, d)
-
-
-def product(polynomial: Polynomial, weights: Sequence[Tensor], X: Tensor, chunk: int) -> Tensor:
-    """sum of the products of all symmetric features of X (N, d) and of n rows, a block of them at a time.
-
-    Rows and blocks are such that none holds more than about `chunk` numbers.
-    """
-    d, factors = X.shape[1], len(weights) - 1
-    out = X.new_zeros((len(X), len(weights[0])))
-    for k in polynomial.degrees:
-        degree = k + factors
-        below = count(d, max(degree - 1, 0))
-        if below > chunk:
-            raise GatelabError(
-                f"degree {degree} of {d} inputs needs {below} features of the degree below at once, chunk is {chunk}; "
-                "give a larger chunk, or leave features=True out: the product of a polynomial needs none"
-            )
-        rows = max(1, min(chunk // below, int(chunk**0.5)))
-        for i in range(0, len(X), rows):
-            for j in range(0, len(weights[0]), rows):
-                pair = ([X[i : i + rows]], [w[j : j + rows] for w in weights])
-                for psi, phi in blocks(pair, degree, chunk // rows):
-                    out[i : i + rows, j : j + rows].addmm_(psi, phi.T, alpha=polynomial.coefficients[k])
-    return out
-
-
-def evaluate(polynomial: Polynomial, weights: Sequence[Tensor], X: Tensor, chunk: int) -> Tensor:
-    """The same without features, p(x.g) (x.u) ..., rows of X such that no part holds more than `chunk` numbers."""
-    rows = max(1, chunk // max(1, len(weights[0])))
-    out = X.new_empty((len(X), len(weights[0])))
-    for i in range(0, len(X), rows):
-        part = X[i : i + rows]
-        value = polynomial(part @ weights[0].T)
-        for u in weights[1:]:
-            value = value * (part @ u.T)
-        out[i : i + rows] = value
-    return out
 
 
 def times_linear(maps: Maps, factors: int) -> Maps:
@@ -316,8 +186,10 @@ def times_linear(maps: Maps, factors: int) -> Maps:
     return Maps(phi, psi, maps.m * maps.d**factors, maps.d)
 
 
-def real(product: Tensor) -> Tensor:
-    """What counts of a product of features: its real part."""
-    if product.is_complex():
-        return product.real
-    return product
+def gated(function: Callable[[Tensor], Tensor], weights: Sequence[Tensor], X: Tensor) -> Tensor:
+    """function(X G^T) times X U^T for each factor U."""
+    gate, *others = weights
+    value = function(X @ gate.mT)
+    for u in others:
+        value = value * (X @ u.mT)
+    return value

@@ -15,11 +15,12 @@ damaged model happens to do better must not hide the damage.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -27,15 +28,18 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gatelab.arrays import Array
-from gatelab.display import Listener, ProgressLike, counted, one_line, reporting
-from gatelab.errors import GatelabError
+from gatelab.display import Compact, Listener, ProgressLike, counted, reporting
+from gatelab.errors import GatelabError, real_number
 from gatelab.feedforward.gates import Activation, activation
 from gatelab.files import write_whole
-from gatelab.linearization.exchange import find_published
-from gatelab.linearization.forms import CircuitForm, PreActivations, TabulatedForm, candidates
-from gatelab.linearization.polynomials import GELU_TANH, values
-from gatelab.models.layouts import blocks
+from gatelab.linearization.circuits import CircuitForm
+from gatelab.linearization.exchange import find_published, read_document
+from gatelab.linearization.forms import PreActivations, TabulatedForm, candidates
+from gatelab.linearization.polynomials import GELU_TANH
+from gatelab.models.hooks import captured, replaced
+from gatelab.models.layouts import Pointwise, blocks
 from gatelab.models.replace import replace_activation
+from gatelab.plain import from_plain, to_plain
 from gatelab.statistics import Interval, bootstrap
 
 FORMAT = "gatelab plan 1"
@@ -46,30 +50,14 @@ LEEWAY = 2.0  # times what may be lost: an assignment whose layers alone lose mo
 BATCH = 16
 LEAST_ROWS = 8
 _KNOWN = ("gelu", "silu", "tanh", "sigmoid", "relu")
+Forms = Mapping[int, Callable[[Tensor], Tensor]]  # other activations, by layer
+_OWN: Forms = MappingProxyType({})
 
 
 # ---- models
 
 
-class Switch:
-    """An activation that can be changed, and that notes what enters it while `inputs` is a list."""
-
-    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
-        self.plain = self.function = function
-        self.inputs: list[Tensor] | None = None
-
-    def __call__(self, z: Tensor) -> Tensor:
-        if self.inputs is not None:
-            self.inputs.append(z.detach().cpu())
-        return self.function(z)
-
-
-def activations_of(model: nn.Module) -> list[Callable[[Tensor], Tensor]]:
-    """The activation of every feed-forward block, gated or plain."""
-    return [block.activation for block in blocks(model)]
-
-
-def recognised(function: Callable[[Tensor], Tensor]) -> Activation:
+def gate_of(function: Callable[[Tensor], Tensor]) -> Activation:
     """Which of the activations that polynomials are made for a model's own is, by its values."""
     z = torch.linspace(-6, 6, 601)
     with torch.no_grad():
@@ -81,38 +69,49 @@ def recognised(function: Callable[[Tensor], Tensor]) -> Activation:
 
 
 class Subject:
-    """A model whose activations can be switched, and what it gives for rows of tokens."""
+    """A model whose activations can be exchanged, and what it gives for rows of tokens."""
 
     def __init__(self, model: nn.Module) -> None:
-        functions = activations_of(model)
-        self.gates = [recognised(f) for f in functions]
-        self.switches = [Switch(f) for f in functions]
-        self.model = replace_activation(model, dict(enumerate(self.switches))).eval()
+        functions = [block.activation for block in blocks(model)]
+        self.gates = [gate_of(f) for f in functions]
+        self.places = [Pointwise(partial(f)) for f in functions]
+        self.model = replace_activation(model, dict(enumerate(self.places))).eval()
         self.device = next(model.parameters()).device
 
-    def put(self, forms: Mapping[int, Callable[[Tensor], Tensor]]) -> None:
-        """Other activations in these layers, its own in all others."""
-        for i, switch in enumerate(self.switches):
-            switch.function = forms.get(i, switch.plain)
-
-    @torch.no_grad()
-    def outputs(self, rows: Sequence[Tensor]) -> Array:
-        """An embedding for each row, (rows, d); of a language model its loss and number of tokens, (rows, 2)."""
-        out: list[Array] = [np.zeros(0)] * len(rows)
+    def batches(self, rows: Sequence[Tensor]) -> Iterator[tuple[list[int], Tensor, Tensor]]:
+        """Rows of like length: their numbers, ids padded on the right, and where the ids are no padding."""
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
         for start in range(0, len(order), BATCH):
             which = order[start : start + BATCH]
             ids = nn.utils.rnn.pad_sequence([rows[i] for i in which], batch_first=True)
             lengths = torch.tensor([len(rows[i]) for i in which])
             mask = torch.arange(ids.shape[1]) < lengths[:, None]
-            before = [len(s.inputs) for s in self.switches if s.inputs is not None]
-            result = self.call(ids.to(self.device), mask.to(self.device))
-            for switch, count in zip(self.switches, before, strict=False):
-                assert switch.inputs is not None
-                switch.inputs[count:] = [z.reshape(*mask.shape, -1)[mask] for z in switch.inputs[count:]]
-            for i, part in zip(which, result, strict=True):
-                out[i] = part
+            yield which, ids.to(self.device), mask.to(self.device)
+
+    @torch.no_grad()
+    def outputs(self, rows: Sequence[Tensor], forms: Forms = _OWN) -> Array:
+        """An embedding for each row, (rows, d); of a language model its loss and number of tokens, (rows, 2)."""
+        out: list[Array] = [np.zeros(0)] * len(rows)
+        with replaced({self.places[i]: form for i, form in forms.items()}):
+            for which, ids, mask in self.batches(rows):
+                for i, part in zip(which, self.call(ids, mask), strict=True):
+                    out[i] = part
         return np.stack(out)
+
+    @torch.no_grad()
+    def pre_activations(self, rows: Sequence[Tensor], forms: Forms = _OWN) -> list[Tensor]:
+        """What enters the activation of every layer, without that of padding."""
+        inputs: list[list[Tensor]] = [[] for _ in self.places]
+        with (
+            replaced({self.places[i]: form for i, form in forms.items()}),
+            captured(dict(enumerate(self.places))) as values,
+        ):
+            for _, ids, mask in self.batches(rows):
+                self.call(ids, mask)
+                for i, calls in values.items():
+                    inputs[i] += [z.reshape(*mask.shape, -1)[mask].cpu() for z in calls]
+                    calls.clear()
+        return [torch.cat(parts) for parts in inputs]
 
     def call(self, ids: Tensor, mask: Tensor) -> list[Array]:
         """The model on a batch that is padded on the right."""
@@ -130,33 +129,6 @@ class Subject:
         states = result.last_hidden_state.double()
         means = (states * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
         return list(functional.normalize(means, dim=1).cpu().numpy())
-
-    def record(self, rows: Sequence[Tensor], margin: float) -> list[PreActivations]:
-        """The pre-activations of every layer of the plain model."""
-        self.put({})
-        for switch in self.switches:
-            switch.inputs = []
-        try:
-            self.outputs(rows)
-            return [PreActivations.of(torch.cat(s.inputs or []).numpy(), margin) for s in self.switches]
-        finally:
-            for switch in self.switches:
-                switch.inputs = None
-
-    def outside(self, rows: Sequence[Tensor], intervals: Sequence[tuple[float, float]]) -> list[float]:
-        """The share of each layer's pre-activations beyond its interval, the model as it is switched."""
-        for switch in self.switches:
-            switch.inputs = []
-        try:
-            self.outputs(rows)
-            shares = []
-            for switch, (low, high) in zip(self.switches, intervals, strict=True):
-                z = torch.cat(switch.inputs or [])
-                shares.append(float(((z < low) | (z > high)).double().mean()))
-            return shares
-        finally:
-            for switch in self.switches:
-                switch.inputs = None
 
 
 def quality_of(plain: Array, changed: Array) -> Interval:
@@ -176,32 +148,35 @@ def quality_of(plain: Array, changed: Array) -> Interval:
 
 
 @dataclass(frozen=True)
-class LayerPlan:
+class LayerPlan(Compact):
     """What a layer computes under encryption.
 
     Attributes:
         activation: the name of what it stands for.
         form: the form.
-        levels: that it uses.
-        products: of ciphertexts.
         alone: the quality with this layer alone replaced, on the text that forms were chosen by, at its lower end.
+        outside: the share of its pre-activations beyond the interval, on text that nothing was chosen by.
     """
 
     activation: str
     form: CircuitForm
-    levels: int
-    products: int
     alone: float
+    outside: float
+    PROPERTIES: ClassVar = ("levels", "products")  # that files have too
 
-    def __repr__(self) -> str:
-        low, high = self.form.interval
-        return one_line(
-            self, f"{self.form.method} of {self.activation} on [{low:.4g}, {high:.4g}], {counted(self.levels, 'level')}"
-        )
+    @property
+    def levels(self) -> int:
+        """That it uses."""
+        return self.form.cost.levels
+
+    @property
+    def products(self) -> int:
+        """Of ciphertexts."""
+        return self.form.cost.products
 
 
 @dataclass(frozen=True)
-class EncryptedPlan:
+class EncryptedPlan(Compact):
     """By layer the form that keeps the quality with the fewest levels in all.
 
     Attributes:
@@ -209,7 +184,6 @@ class EncryptedPlan:
         demanded: the quality that was asked for.
         chosen: the quality on the text that it was chosen by, the lower end of its interval.
         quality: that on text which nothing was chosen or calibrated by, with its interval.
-        outside: by layer, the share of pre-activations of that text beyond the interval.
         measure: "cosine" or "perplexity".
     """
 
@@ -217,15 +191,8 @@ class EncryptedPlan:
     demanded: float
     chosen: float
     quality: Interval
-    outside: tuple[float, ...]
     measure: str
-
-    def __repr__(self) -> str:
-        return one_line(
-            self,
-            f"{counted(len(self.layers), 'layer')}, {counted(self.levels, 'level')}, {self.measure} kept "
-            f"{self.quality:.5f}",
-        )
+    PROPERTIES: ClassVar = ("levels", "products")  # that files have too
 
     @property
     def levels(self) -> int:
@@ -237,36 +204,21 @@ class EncryptedPlan:
         """Products of ciphertexts in all layers together."""
         return sum(layer.products for layer in self.layers)
 
+    @property
+    def outside(self) -> tuple[float, ...]:
+        """By layer, the share of pre-activations beyond the interval."""
+        return tuple(layer.outside for layer in self.layers)
+
     def apply(self, model: nn.Module) -> nn.Module:
         """A copy of the model with the forms in place of its activations."""
-        count = len(activations_of(model))
+        count = len(blocks(model))
         if count != len(self.layers):
             raise GatelabError(f"the plan is of {counted(len(self.layers), 'layer')}, the model has {count}")
         return replace_activation(model, {i: TabulatedForm(layer.form) for i, layer in enumerate(self.layers)})
 
     def document(self) -> dict[str, Any]:
         """All of it in JSON's own types."""
-        q = self.quality
-        return {
-            "format": FORMAT,
-            "measure": self.measure,
-            "demanded": self.demanded,
-            "chosen": self.chosen,
-            "quality": {"value": q.value, "low": q.low, "high": q.high, "level": q.level},
-            "levels": self.levels,
-            "products": self.products,
-            "layers": [
-                {
-                    "activation": layer.activation,
-                    "levels": layer.levels,
-                    "products": layer.products,
-                    "alone": layer.alone,
-                    "outside": share,
-                    "form": layer.form.document(),
-                }
-                for layer, share in zip(self.layers, self.outside, strict=True)
-            ],
-        }
+        return {"format": FORMAT, **to_plain(self)}
 
     def save(self, path: str | Path) -> Path:
         """Write the plan to a file, which `read_plan` reads."""
@@ -282,43 +234,13 @@ def read_plan(path: str | Path) -> EncryptedPlan:
     Returns:
         The `EncryptedPlan`, to the last bit.
     """
-    file = Path(path)
-    try:
-        document = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise GatelabError(
-            f"{file} cannot be read ({error.strerror or error}); give a file of EncryptedPlan"
-        ) from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise GatelabError(f"{file} is not JSON ({error}); give a plan that gatelab saved") from None
-    if not isinstance(document, Mapping) or document.get("format") != FORMAT:
-        raise GatelabError(f"{file} is not a {FORMAT!r} document; give a plan that gatelab saved")
-    try:
-        layers = tuple(
-            LayerPlan(
-                str(row["activation"]),
-                CircuitForm.of_document(row["form"]),
-                int(row["levels"]),
-                int(row["products"]),
-                float(row["alone"]),
-            )
-            for row in document["layers"]
-        )
-        plan = EncryptedPlan(
-            layers,
-            float(document["demanded"]),
-            float(document["chosen"]),
-            Interval(**document["quality"]),
-            tuple(float(row["outside"]) for row in document["layers"]),
-            str(document["measure"]),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise GatelabError(f"{file} is damaged ({type(error).__name__}: {error}); make the plan again") from None
-    for i, layer in enumerate(layers):
-        if (layer.form.cost.levels, layer.form.cost.products) != (layer.levels, layer.products):
+    document = read_document(path, FORMAT)
+    plan = from_plain(EncryptedPlan, document, f"the plan in {path}")
+    for i, (layer, row) in enumerate(zip(plan.layers, document["layers"], strict=True)):
+        if (layer.levels, layer.products) != (row.get("levels"), row.get("products")):
             raise GatelabError(
-                f"{file} is damaged: layer {i} says {layer.levels} levels and {layer.products} products, its form "
-                f"needs {layer.form.cost.levels} and {layer.form.cost.products}"
+                f"{path} is damaged: layer {i} says {row.get('levels')} levels and {row.get('products')} products, its "
+                f"form needs {layer.levels} and {layer.products}; make the plan again"
             )
     return plan
 
@@ -326,13 +248,12 @@ def read_plan(path: str | Path) -> EncryptedPlan:
 # ---- the search
 
 
-def assignments(curves: Sequence[Mapping[int, float]], total: int, most: int = TRIED) -> list[tuple[int, ...]]:
-    """The `most` ways of least summed loss to give every layer one of its levels so that they add up to the total.
+def assignments(
+    curves: Sequence[Mapping[int, float]], most: int = TRIED
+) -> dict[int, list[tuple[float, tuple[int, ...]]]]:
+    """By total of levels, the `most` ways of least summed loss to give every layer one of its levels, with that loss.
 
     Of `curves`, the loss of each layer at each number of levels. Exact for losses that add up, the least loss first.
-
-    >>> assignments([{3: 0.5, 4: 0.1}, {3: 0.2, 4: 0.15}], 7)
-    [(4, 3), (3, 4)]
     """
     table: dict[int, list[tuple[float, tuple[int, ...]]]] = {0: [(0.0, ())]}
     for curve in curves:
@@ -342,16 +263,11 @@ def assignments(curves: Sequence[Mapping[int, float]], total: int, most: int = T
                 longer.setdefault(used + levels, []).extend((sofar + loss, (*way, levels)) for sofar, way in ways)
         # Of equal totals only the best few can end among the best few.
         table = {used: sorted(ways)[:most] for used, ways in longer.items()}
-    return [way for _, way in table.get(total, [])]
-
-
-def parted(rows: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
-    """Half of the rows to calibrate on, a quarter to choose by, a quarter to state the quality on, interleaved."""
-    return [r for i, r in enumerate(rows) if i % 4 < 2], list(rows[2::4]), list(rows[3::4])
+    return table
 
 
 @dataclass(frozen=True, eq=False)
-class Curves:
+class Curves(Compact):
     """What was measured of every layer: by level the best form, its losses alone, and the model they are of.
 
     Attributes:
@@ -359,111 +275,96 @@ class Curves:
         data: the pre-activations of every layer.
         forms: by layer and level, the best form.
         losses: by layer and level, 1 less the quality with that layer alone replaced, the lower end of its interval.
-        parts: the text to calibrate on, to choose by, and to state the quality on.
+        choosing: the text to choose by.
+        stating: the text to state the quality on.
     """
 
     subject: Subject
     data: tuple[PreActivations, ...]
     forms: tuple[dict[int, CircuitForm], ...]
     losses: tuple[dict[int, float], ...]
-    parts: tuple[list[Tensor], list[Tensor], list[Tensor]]
-
-    def __repr__(self) -> str:
-        return one_line(self, f"{counted(len(self.forms), 'layer')}")
+    choosing: list[Tensor]
+    stating: list[Tensor]
 
 
 def measure_curves(
     model: nn.Module,
-    rows: Sequence[Tensor],
+    text: Sequence[Any],
     *,
     margin: float = 0.1,
     most: int = MOST,
     forms_of: Callable[[Activation, PreActivations, int], Sequence[CircuitForm]] | None = None,
     progress: Listener | None = None,
 ) -> Curves:
-    """Calibrate on a part of the rows of token ids, make every form, and measure each layer's curve on another part.
+    """Calibrate on half of the rows of token ids, make every form, and measure each layer's curve on a quarter of them.
 
     `margin` is of the calibrated range, in half-widths; `most` the most levels of a layer; `forms_of` gives the forms
     of an activation, its data and a number of levels, by default all `candidates`. The model stays as it was.
     """
-    rows = [torch.as_tensor(row).long().cpu() for row in rows]
+    rows = [torch.as_tensor(row).long().cpu() for row in text]
     if len(rows) < LEAST_ROWS:
         raise GatelabError(f"the text has {counted(len(rows), 'row')}; give {LEAST_ROWS} or more, to part it in three")
-    parts, subject = parted(rows), Subject(model)
-    data = subject.record(parts[0], margin)
-    plain = subject.outputs(parts[1])
+    calibrating, choosing = [row for i, row in enumerate(rows) if i % 4 < 2], rows[2::4]
+    subject = Subject(model)
+    data = tuple(PreActivations.of(z.numpy(), margin) for z in subject.pre_activations(calibrating))
+    plain = subject.outputs(choosing)
     if forms_of is None:
         forms_of = partial(candidates, published=[find_published(name) for name in ("puma", "bolt", "nexus")])
     forms: list[dict[int, CircuitForm]] = []
     losses: list[dict[int, float]] = []
-    whole = len(data) * (most - FEWEST + 1)
+    steps = most - FEWEST + 1
     for i, (gate, known) in enumerate(zip(subject.gates, data, strict=True)):
         best: dict[int, tuple[float, CircuitForm]] = {}
-        exact = values(gate, known.z).numpy()
         for levels in range(FEWEST, most + 1):
             # What is far worse on the calibration text needs no model to be refused: the two best go into it.
-            ranked = sorted(
-                forms_of(gate, known, levels),
-                key=lambda form: known.rms(TabulatedForm(form).inside(known.z) - exact),
-            )
-            for form in ranked[:2]:
-                subject.put({i: TabulatedForm(form)})
-                loss = 1 - quality_of(plain, subject.outputs(parts[1])).low
-                if levels not in best or loss < best[levels][0]:
-                    best[levels] = loss, form
+            ranked = sorted(forms_of(gate, known, levels), key=partial(known.error, gate=gate))[:2]
+            measured = [subject.outputs(choosing, {i: TabulatedForm(form)}) for form in ranked]
+            tried = [(1 - quality_of(plain, outputs).low, form) for outputs, form in zip(measured, ranked, strict=True)]
+            best[levels] = min(tried, key=lambda pair: pair[0])
             if best[levels][0] < ENOUGH:
                 break
             if progress:
-                progress(i * (most - FEWEST + 1) + levels - FEWEST + 1, whole)
+                progress(i * steps + levels - FEWEST + 1, len(data) * steps)
         forms.append({levels: form for levels, (_, form) in best.items()})
         losses.append({levels: loss for levels, (loss, _) in best.items()})
-    subject.put({})
-    return Curves(subject, tuple(data), tuple(forms), tuple(losses), parts)
+    return Curves(subject, data, tuple(forms), tuple(losses), choosing, rows[3::4])
 
 
 def search(curves: Curves, quality: float) -> EncryptedPlan:
     """The assignment of fewest levels that has the quality when it is measured in the whole model."""
-    if not 0 < quality < 1:
-        raise GatelabError(f"the quality is {quality!r}; give a number between 0 and 1, such as 0.999")
-    subject, (_, choosing, stating) = curves.subject, curves.parts
-    tables = [{levels: TabulatedForm(form) for levels, form in forms.items()} for forms in curves.forms]
-    plain = subject.outputs(choosing)
-    best = 0.0
-    least, most = (sum(pick(c) for c in curves.losses) for pick in (min, max))
-    for total in range(least, most + 1):
-        for way in assignments(curves.losses, total):
-            if sum(c[levels] for c, levels in zip(curves.losses, way, strict=True)) > LEEWAY * (1 - quality):
+    quality = real_number("the quality", quality, above=0, below=1)
+    plain = curves.subject.outputs(curves.choosing)
+    best, totals = 0.0, assignments(curves.losses)
+    for total in sorted(totals):
+        for loss, way in totals[total]:
+            if loss > LEEWAY * (1 - quality):
                 break  # those that follow lose more still
-            subject.put({i: tables[i][levels] for i, levels in enumerate(way)})
-            chosen = quality_of(plain, subject.outputs(choosing)).low
+            tables = {i: TabulatedForm(curves.forms[i][levels]) for i, levels in enumerate(way)}
+            chosen = quality_of(plain, curves.subject.outputs(curves.choosing, tables)).low
             best = max(best, chosen)
             if chosen >= quality:
-                return stated(curves, way, quality, chosen, stating)
-    subject.put({})
+                alone = [1 - curves.losses[i][levels] for i, levels in enumerate(way)]
+                return _plan(curves, tables, alone, quality, chosen)
     raise GatelabError(
-        f"no plan of up to {most} levels keeps a quality of {quality:g}; the best that was measured keeps {best:.6f}: "
-        "ask for less, or raise the most levels of a layer"
+        f"no plan of up to {max(totals)} levels keeps a quality of {quality:g}; the best that was measured keeps "
+        f"{best:.6f}: ask for less, or raise the most levels of a layer"
     )
 
 
-def stated(curves: Curves, way: Sequence[int], demanded: float, chosen: float, rows: Sequence[Tensor]) -> EncryptedPlan:
-    """The plan of an assignment, with its quality on rows that nothing was chosen by."""
-    subject = curves.subject
-    subject.put({})
+def _plan(
+    curves: Curves, tables: Mapping[int, TabulatedForm], alone: Sequence[float], demanded: float, chosen: float
+) -> EncryptedPlan:
+    """The plan of these forms, with its quality on rows that nothing was chosen by."""
+    subject, rows = curves.subject, curves.stating
     plain = subject.outputs(rows)
-    forms = [curves.forms[i][levels] for i, levels in enumerate(way)]
-    subject.put({i: TabulatedForm(form) for i, form in enumerate(forms)})
-    quality = quality_of(plain, subject.outputs(rows))
-    outside = subject.outside(rows, [form.interval for form in forms])
-    subject.put({})
-    layers = tuple(
-        LayerPlan(gate.name, form, form.cost.levels, form.cost.products, 1 - curves.losses[i][levels])
-        for i, (gate, form, levels) in enumerate(zip(subject.gates, forms, way, strict=True))
-    )
-    measure = "cosine"
-    if plain.shape[1] == 2:
-        measure = "perplexity"
-    return EncryptedPlan(layers, demanded, chosen, quality, tuple(outside), measure)
+    quality = quality_of(plain, subject.outputs(rows, tables))
+    layers = []
+    for i, z in enumerate(subject.pre_activations(rows, tables)):
+        low, high = tables[i].form.interval
+        outside = float(((z < low) | (z > high)).double().mean())
+        layers.append(LayerPlan(subject.gates[i].name, tables[i].form, alone[i], outside))
+    measure = "perplexity" if plain.shape[1] == 2 else "cosine"
+    return EncryptedPlan(tuple(layers), demanded, chosen, quality, measure)
 
 
 def plan_encrypted(

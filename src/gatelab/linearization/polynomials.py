@@ -7,20 +7,23 @@ rational arithmetic: from one basis to the other floats would lose (1 + sqrt 2)^
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from fractions import Fraction
+from numbers import Real
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.polynomial import chebyshev as basis
+from numpy.polynomial.polynomial import polymulx
 from torch import Tensor
 from torch.nn import functional
 
-from gatelab.arrays import Array
-from gatelab.data.checks import for_numpy
+from gatelab import arrays
+from gatelab.arrays import Array, finite_array
 from gatelab.display import one_line
-from gatelab.errors import GatelabError, unknown_name, whole_number
+from gatelab.errors import GatelabError, real_number, unknown_name, whole_number
 from gatelab.feedforward import units
 from gatelab.feedforward.definition import ModuleUnit, Unit
 from gatelab.feedforward.gates import Activation, activation, activations
@@ -81,16 +84,19 @@ class Polynomial:
     @classmethod
     def from_powers(cls, coefficients: Iterable[Any], interval: Interval, **about: Any) -> Polynomial:
         """Of the coefficients of 1, z, z^2, ..."""
-        powers = _finite(coefficients)
-        interval = check_interval(interval)
-        return cls(powers, _to_chebyshev(powers, interval), interval, **about)
+        low, high = map(Fraction, interval := check_interval(interval))
+        powers = _coefficients(coefficients)
+        series = _composed(_exact(powers), (low + high) / 2, (high - low) / 2, basis.chebmulx)
+        return cls(powers, _rounded(series, len(powers), interval), interval, **about)
 
     @classmethod
     def from_chebyshev(cls, coefficients: Iterable[Any], interval: Interval, **about: Any) -> Polynomial:
         """Of the coefficients of T_0, T_1, ... of the interval."""
-        series = _finite(coefficients)
-        interval = check_interval(interval)
-        return cls(_to_powers(series, interval), series, interval, **about)
+        low, high = map(Fraction, interval := check_interval(interval))
+        series = _coefficients(coefficients)
+        of_t = basis.cheb2poly(_exact(series))
+        powers = _composed(of_t, (low + high) / (low - high), 2 / (high - low), polymulx)
+        return cls(_rounded(powers, len(series), interval), series, interval, **about)
 
     @property
     def degree(self) -> int:
@@ -106,27 +112,11 @@ class Polynomial:
         """The value at numbers, arrays or tensors, by Clenshaw's recurrence in the Chebyshev basis."""
         if not isinstance(z, Tensor):
             z = np.asarray(z, dtype=np.float64)
-        low, high = self.interval
-        t = (z - (low + high) / 2) / ((high - low) / 2)
+        t = to_unit(z, self.interval)
         after = later = 0 * t
         for c in self.chebyshev[:0:-1]:
             after, later = 2 * t * after - later + c, after
         return t * after - later + self.chebyshev[0]
-
-    def derivative(self, z: Any) -> Any:
-        """p'(z)."""
-        slopes = np.polynomial.chebyshev.chebder(self.chebyshev) * 2 / (self.interval[1] - self.interval[0])
-        return Polynomial.from_chebyshev(slopes, self.interval)(z)
-
-    def on(self, interval: Interval, margin: float = 0.0) -> Polynomial:
-        """The same function of z, described on another interval."""
-        return replace(
-            Polynomial.from_powers(self.coefficients, interval),
-            coefficients=self.coefficients,
-            activation=self.activation,
-            method=self.method,
-            margin=margin,
-        )
 
     def error(self, function: Callable[[Tensor], Tensor], points: int = 20001) -> float:
         """The largest error on an even grid over the interval: measured, from below; `bound` proves one from above."""
@@ -134,22 +124,37 @@ class Polynomial:
         return float((function(z) - self(z)).abs().max())
 
 
-def _finite(coefficients: Iterable[Any]) -> tuple[float, ...]:
-    """Coefficients as numbers, which exact conversion from basis to basis needs."""
+def _coefficients(values: Iterable[Any]) -> tuple[float, ...]:
+    instead = "give finite numbers, one for each degree"
+    return tuple(finite_array("the list of coefficients", list(values), 1, instead).tolist())
+
+
+def _exact(values: Iterable[float]) -> Any:
+    """As an array of fractions, with which numpy converts exactly."""
+    return np.array([Fraction(value) for value in values], dtype=object)
+
+
+def _composed(powers: Any, start: Fraction, slope: Fraction, times: Callable[[Any], Any]) -> Any:
+    """sum_k powers[k] (start + slope u)^k by Horner's rule; `times` multiplies by u in the basis of the result."""
+    total = _exact([0])
+    for a in reversed(powers):
+        total = basis.chebadd(start * total, slope * times(total))
+        total[0] += a
+    return total
+
+
+def _rounded(exact: Any, count: int, interval: Interval) -> tuple[float, ...]:
     try:
-        series = tuple(float(c) for c in coefficients)
-        assert all(map(math.isfinite, series))
-    except (AssertionError, TypeError, ValueError):
-        raise GatelabError(f"the coefficients are {coefficients!r}; give finite numbers, one for each degree") from None
-    return series
+        return tuple(float(exact[k]) if k < len(exact) else 0.0 for k in range(count))
+    except OverflowError:
+        raise GatelabError(
+            f"the coefficients of degree {count - 1} on ({interval[0]:g}, {interval[1]:g}) leave float64; lower "
+            "the degree or change the interval"
+        ) from None
 
 
 def gate_and_factors(unit: ActivationLike) -> tuple[Activation, int]:
-    """The gate of whatever a user calls an activation, and the number of linear factors: act(g.x) (u.x) has one.
-
-    >>> gate_and_factors("gelu")[0].name, gate_and_factors("swiglu")[1], gate_and_factors(torch.sin)[0].name
-    ('gelu', 1, 'sin')
-    """
+    """The gate of whatever a user calls an activation, and the number of linear factors: act(g.x) (u.x) has one."""
     if isinstance(unit, ModuleUnit):
         raise GatelabError(f"the unit {unit.name!r} is a class whose formula is not known; give its activation")
     if isinstance(unit, Unit):
@@ -187,15 +192,10 @@ def values(gate: Callable[[Tensor], Tensor], z: object) -> Tensor:
 
 
 def check_interval(interval: Any) -> Interval:
-    """(low, high), or R for (-R, R)."""
-    try:
-        if np.ndim(interval) == 0:
-            interval = (-float(interval), float(interval))
-        low, high = map(float, interval)
-    except (TypeError, ValueError):
-        raise GatelabError(f"the interval is {interval!r}; give (low, high), or R for (-R, R)") from None
-    if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise GatelabError(f"the interval is ({low}, {high}); give two finite numbers, the smaller first")
+    """(low, high), or R for (-R, R), such that powers of z stay in float64."""
+    if isinstance(interval, Real):
+        interval = (-interval, interval)
+    low, high = arrays.check_interval(interval)
     if max(-low, high) > FAR or high - low < NEAR:
         raise GatelabError(
             f"the interval is ({low:g}, {high:g}); its ends must lie within -{FAR:g} and {FAR:g} and be {NEAR:g} apart "
@@ -204,69 +204,28 @@ def check_interval(interval: Any) -> Interval:
     return low, high
 
 
+def to_unit(z: Any, interval: Interval) -> Any:
+    """t in [-1, 1] of z in the interval."""
+    low, high = interval
+    return (z - (low + high) / 2) / ((high - low) / 2)
+
+
+def from_unit(t: Any, interval: Interval) -> Any:
+    """z in the interval of t in [-1, 1]."""
+    low, high = interval
+    return (low + high) / 2 + (high - low) / 2 * t
+
+
 def check_degree(degree: Any, most: int = 200) -> int:
     """The degree as an int, checked."""
     return whole_number("the degree", degree, 0, most)
 
 
-def _to_powers(chebyshev: Sequence[float], interval: Interval) -> tuple[float, ...]:
-    """T_0 = 1, T_1 = t, T_{k+1} = 2 t T_k - T_{k-1} with t = (z - c) / h, exactly, rounded at the end."""
-    low, high = map(Fraction, interval)
-    c, h = (low + high) / 2, (high - low) / 2
-    total = [Fraction(0)] * len(chebyshev)
-    before, now = [Fraction(0)], [Fraction(1)]
-    for k, a in enumerate(map(Fraction, chebyshev)):
-        for i, v in enumerate(now):
-            total[i] += a * v
-        factor = min(k + 1, 2) / h
-        following = [Fraction(0)] * (len(now) + 1)
-        for i, v in enumerate(now):
-            following[i + 1] += factor * v
-            following[i] -= factor * c * v
-        for i, v in enumerate(before):
-            following[i] -= v
-        before, now = now, following
-    return _rounded(total, interval)
-
-
-def _to_chebyshev(powers: Sequence[float], interval: Interval) -> tuple[float, ...]:
-    """Horner's rule in the Chebyshev basis, z = c + h t and t T_k = (T_{k+1} + T_{|k-1|}) / 2, exactly."""
-    low, high = map(Fraction, interval)
-    c, h = (low + high) / 2, (high - low) / 2
-    total = [Fraction(0)] * len(powers)
-    for a in map(Fraction, reversed(powers)):
-        following = [c * v for v in total]
-        for k, v in enumerate(total):
-            if not v:
-                continue
-            for i in (k + 1, abs(k - 1)):
-                following[i] += h * v / 2
-        following[0] += a
-        total = following
-    return _rounded(total, interval)
-
-
-def _rounded(exact: Sequence[Fraction], interval: Interval) -> tuple[float, ...]:
-    try:
-        return tuple(map(float, exact))
-    except OverflowError:
-        raise GatelabError(
-            f"the coefficients of degree {len(exact) - 1} on ({interval[0]:g}, {interval[1]:g}) leave float64; lower "
-            "the degree or change the interval"
-        ) from None
-
-
 def numbers(data: Any) -> Array:
     """Pre-activations as one row of float64, checked."""
-    data = for_numpy(data, "the array of data")
-    try:
-        z = np.asarray(data, dtype=np.float64).ravel()
-    except (TypeError, ValueError):
-        raise GatelabError(f"the data are {type(data).__name__}; give an array of pre-activations") from None
+    z = finite_array("the array of data", data, instead="leave such rows out").ravel()
     if not z.size:
         raise GatelabError("the data are empty; give pre-activations, such as W @ x + b of a layer")
-    if not np.isfinite(z).all():
-        raise GatelabError(f"entry {int(np.argmin(np.isfinite(z)))} of the data is not finite; leave such rows out")
     return z
 
 
@@ -285,8 +244,7 @@ def calibrate(data: Any, margin: float = 0.1, symmetric: bool = False) -> Interv
     ((-2.0, 4.0), (-3.0, 3.0))
     """
     z = numbers(data)
-    if not np.isfinite(margin) or margin < 0:
-        raise GatelabError(f"the margin is {margin!r}; give 0 or more, a part of the half-width such as 0.1")
+    margin = real_number("the margin", margin, least=0)
     low, high = float(z.min()), float(z.max())
     if symmetric:
         high = max(-low, high)

@@ -25,10 +25,10 @@ from itertools import pairwise
 import numpy as np
 
 from gatelab.arrays import Array
-from gatelab.display import one_line
+from gatelab.display import Compact
 from gatelab.errors import GatelabError
 from gatelab.feedforward.gates import Activation
-from gatelab.linearization.polynomials import Interval, Polynomial, values
+from gatelab.linearization.polynomials import Interval, Polynomial, from_unit, to_unit, values
 
 DENSITY = 32  # M / N: costs 0.12 %
 MOST = 4096  # N: an activation so hard to approximate has its bound stated with the delta that is left
@@ -51,7 +51,7 @@ class Bound:
 
 
 @dataclass(frozen=True)
-class Equioscillation:
+class Equioscillation(Compact):
     """The alternating extrema of an error.
 
     Attributes:
@@ -61,9 +61,6 @@ class Equioscillation:
 
     points: tuple[float, ...]
     errors: tuple[float, ...]
-
-    def __repr__(self) -> str:
-        return one_line(self, f"{len(self.points)} extrema, smallest {self.level:.3g}, spread {self.spread:.1g}")
 
     @property
     def spread(self) -> float:
@@ -96,9 +93,7 @@ def bound(polynomial: Polynomial, gate: Activation, interval: Interval | None = 
     """
     low, high = interval or polynomial.interval
     if gate.power is not None or gate.name == "identity":
-        cuts = [low, high]
-        if low < 0 < high:
-            cuts = [low, 0.0, high]
+        cuts = [low, 0.0, high] if low < 0 < high else [low, high]
         n = max(polynomial.degree, gate.power or 1)
         parts = [_on_grid(polynomial, gate, a, b, n, 0.0) for a, b in pairwise(cuts)]
         return Bound(max(b.value for b in parts), max(b.measured for b in parts))
@@ -133,9 +128,7 @@ def equioscillation(polynomial: Polynomial, gate: Activation, points: int = 2000
     >>> len(turns.points), turns.spread < 1e-3
     (11, True)
     """
-    low, high = polynomial.interval
-    t = np.sort(np.cos(np.pi * np.arange(points) / (points - 1)))
-    z = (low + high) / 2 + (high - low) / 2 * t
+    z = from_unit(np.sort(np.cos(np.pi * np.arange(points) / (points - 1))), polynomial.interval)
 
     def error(z: Array) -> Array:
         return values(gate, z).numpy() - polynomial(z)
@@ -161,9 +154,7 @@ def extrema(grid: Array, error: Array, exact: Callable[[Array], Array]) -> tuple
     with np.errstate(divide="ignore", invalid="ignore"):
         move = np.where(curve != 0, -slope / (2 * curve), 0.0)
     moved = grid[inner] + np.clip(np.nan_to_num(move), a, b)
-    refined = mid
-    if len(moved):
-        refined = exact(moved)
+    refined = exact(moved) if len(moved) else mid
     better = np.abs(refined) > np.abs(mid)
     x = np.concatenate([grid[:1], np.where(better, moved, grid[inner]), grid[-1:]])
     e = np.concatenate([error[:1], np.where(better, refined, mid), error[-1:]])
@@ -197,12 +188,11 @@ def alternating(x: Array, e: Array, wanted: int) -> tuple[Array, Array]:
 def _on_grid(p: Polynomial, gate: Activation, low: float, high: float, n: int, delta: float) -> Bound:
     """The bound from M Chebyshev points, where some polynomial of degree n is within delta of the activation."""
     m = DENSITY * max(n, 1)
-    z = (low + high) / 2 + (high - low) / 2 * np.cos(np.pi * (np.arange(m) + 0.5) / m)
+    z = from_unit(np.cos(np.pi * (np.arange(m) + 0.5) / m), (low, high))
     f = values(gate, z).numpy()
     measured = float(np.abs(f - p(z)).max())
     # sum_k |c_k| max |T_k|: what the rounding of Clenshaw's recurrence is in proportion to.
-    centre, half = (p.interval[0] + p.interval[1]) / 2, (p.interval[1] - p.interval[0]) / 2
-    t = max(1.0, abs(low - centre) / half, abs(high - centre) / half)
+    t = max(1.0, abs(to_unit(low, p.interval)), abs(to_unit(high, p.interval)))
     size = float(sum(abs(c) * math.cosh(k * math.acosh(t)) for k, c in enumerate(p.chebyshev)))
     rounding = np.finfo(float).eps * (8 * np.abs(f).max() + 4 * (p.degree + 2) * size)
     return Bound(float((measured + rounding + delta) / math.cos(math.pi / (2 * DENSITY)) + delta), measured)

@@ -1,11 +1,7 @@
-"""The registry of methods: a name, the function that builds, and what it builds.
+"""The methods by name: functions of a gate that give a `Polynomial`, or of a gate and d that give `Maps`.
 
-Methods live in the modules of `gatelab.linearization.builders` and register themselves with one of two decorators:
-
-    @polynomial_method("minimax")     a function gate -> Polynomial, whose maps follow for every number of inputs
-    @maps_method("fourier")           a function (activation, d) -> Maps, made for d inputs
-
-The options of a method are the other arguments of its function. The folder is read when a method is first asked for.
+A new one is a function in a module of `gatelab.linearization.builders` and an entry here; its other arguments are its
+options. Maps whose number of features m is an option are made for d inputs; others for as many as rows have.
 """
 
 from __future__ import annotations
@@ -13,15 +9,30 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache, partial
-from importlib import import_module
-from pkgutil import iter_modules
-from typing import Any, TypeVar
+from functools import cached_property
+from typing import Any
 
 from gatelab.errors import GatelabError, unknown_name
+from gatelab.linearization.builders.mean_square import fit, hermite
+from gatelab.linearization.builders.random_features import fourier_maps, maclaurin_maps, tensorsketch_maps
+from gatelab.linearization.builders.singular_functions import optimal_maps
+from gatelab.linearization.builders.taylor_series import tangent_maps, taylor
+from gatelab.linearization.builders.trained_maps import learned_maps
+from gatelab.linearization.builders.uniform import chebyshev, minimax
 
-_Builder = TypeVar("_Builder", bound=Callable[..., Any])
-_METHODS: dict[str, Method] = {}
+METHODS: dict[str, Callable[..., Any]] = {
+    "taylor": taylor,
+    "chebyshev": chebyshev,
+    "minimax": minimax,
+    "hermite": hermite,
+    "fit": fit,
+    "tangent": tangent_maps,
+    "maclaurin": maclaurin_maps,
+    "tensorsketch": tensorsketch_maps,
+    "fourier": fourier_maps,
+    "optimal": optimal_maps,
+    "learned": learned_maps,
+}
 # What is asked for and is no method, and why.
 NO_METHODS = {
     "monte-carlo": (
@@ -35,100 +46,39 @@ NO_METHODS = {
 
 @dataclass(frozen=True)
 class Method:
-    """A way to linearise.
-
-    Attributes:
-        name: what it is called in `linearize` and on the command line.
-        build: the function; its first argument is the gate, and of maps its second the number of inputs.
-        polynomial: whether `build` gives a `Polynomial`; else it gives `Maps`.
-        every_d: whether the maps can be built for any number of inputs later on, so that none need be given.
-        more: a class whose fields `build` takes as further options, in its **keywords.
-    """
+    """A way to linearize: its name and its function."""
 
     name: str
     build: Callable[..., Any]
-    polynomial: bool
-    every_d: bool
-    more: type | None = None
 
-    @property
+    @cached_property
+    def polynomial(self) -> bool:
+        """Whether it gives a `Polynomial`; else it takes the number of inputs and gives `Maps`."""
+        return "d" not in inspect.signature(self.build).parameters
+
+    @cached_property
     def options(self) -> Mapping[str, inspect.Parameter]:
-        """The arguments of `build` that a caller may give."""
-        first = 1 if self.polynomial else 2
-        known = dict(list(inspect.signature(self.build).parameters.items())[first:])
-        if self.more is not None:
-            known = {name: p for name, p in known.items() if p.kind is not p.VAR_KEYWORD}
-            known.update(inspect.signature(self.more).parameters)
-        return known
+        """The arguments that a caller may give."""
+        return dict(list(inspect.signature(self.build).parameters.items())[1 if self.polynomial else 2 :])
 
     def check(self, options: Mapping[str, Any]) -> None:
         """Refuse options that the method does not have, and calls without those that it needs."""
-        known = self.options
         for option in options:
-            if option not in known:
-                raise unknown_name(f"option of {self.name}", option, known)
-        for option, parameter in known.items():
+            if option not in self.options:
+                raise unknown_name(f"option of {self.name}", option, self.options)
+        for option, parameter in self.options.items():
             if parameter.default is parameter.empty and option not in options:
-                raise GatelabError(f"{self.name} needs {option}=...; it takes {', '.join(known)}")
-
-
-def polynomial_method(name: str) -> Callable[[_Builder], _Builder]:
-    """Register the decorated function, gate -> `Polynomial`, as a method.
-
-    Args:
-        name: what the method is called.
-
-    Returns:
-        The decorator, which leaves the function as it is.
-    """
-    return partial(_register, name, polynomial=True, every_d=True)
-
-
-def maps_method(name: str, *, every_d: bool = False, more: type | None = None) -> Callable[[_Builder], _Builder]:
-    """Register the decorated function, (activation, d) -> `Maps`, as a method.
-
-    Args:
-        name: what the method is called.
-        every_d: build the maps when rows come, for as many inputs as they have.
-        more: a class whose fields are further options, which the function takes as **keywords.
-
-    Returns:
-        The decorator, which leaves the function as it is.
-    """
-    return partial(_register, name, polynomial=False, every_d=every_d, more=more)
-
-
-def _register(name: str, build: _Builder, *, polynomial: bool, every_d: bool, more: type | None = None) -> _Builder:
-    other = _METHODS.get(name)
-    if other is not None and other.build.__module__ != build.__module__:
-        raise GatelabError(
-            f"two methods are called {name!r}, in {other.build.__module__} and in {build.__module__}; rename one"
-        )
-    _METHODS[name] = Method(name, build, polynomial, every_d, more)
-    return build
-
-
-@cache
-def _discover() -> None:
-    """Import every module of the folder of methods."""
-    folder = import_module("gatelab.linearization.builders")
-    for module in iter_modules(folder.__path__):
-        import_module(f"{folder.__name__}.{module.name}")
+                raise GatelabError(f"{self.name} needs {option}=...; it takes {', '.join(self.options)}")
 
 
 def find_method(name: str) -> Method:
-    """The method of that name; upper case and underscores are allowed.
-
-    >>> find_method("minimax").polynomial, list(find_method("Minimax").options)
-    (True, ['degree', 'interval'])
-    """
-    _discover()
+    """The method of that name; upper case and underscores are allowed."""
     key = str(name).lower().replace("_", "-")
     if key in NO_METHODS:
         raise GatelabError(NO_METHODS[key])
-    if key not in _METHODS:
-        raise unknown_name("method", name, _METHODS)
-    return _METHODS[key]
+    if key not in METHODS:
+        raise unknown_name("method", name, METHODS)
+    return Method(key, METHODS[key])
 
 
 def methods() -> tuple[str, ...]:
@@ -140,5 +90,4 @@ def methods() -> tuple[str, ...]:
     >>> methods()[:5]
     ('chebyshev', 'fit', 'hermite', 'minimax', 'taylor')
     """
-    _discover()
-    return tuple(sorted(_METHODS, key=lambda name: (not _METHODS[name].polynomial, name)))
+    return tuple(sorted(METHODS, key=lambda name: (not find_method(name).polynomial, name)))

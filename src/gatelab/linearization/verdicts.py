@@ -26,8 +26,8 @@ import torch
 from torch import Tensor
 
 from gatelab.arrays import Array
-from gatelab.display import one_line
-from gatelab.errors import GatelabError, check_seed, whole_number
+from gatelab.display import Compact
+from gatelab.errors import GatelabError, check_seed, real_number, whole_number
 from gatelab.feedforward import Activation
 from gatelab.feedforward import activation as gate_of
 from gatelab.interrupts import apart
@@ -36,7 +36,7 @@ from gatelab.memory import check_memory
 
 
 @dataclass(frozen=True, eq=False)
-class Verdict:
+class Verdict(Compact):
     """What is possible: no maps of fewer than `needed` features reach `error` here; some of `enough` do on new inputs.
 
     Attributes:
@@ -71,11 +71,6 @@ class Verdict:
     spread: float
     sampled: bool
 
-    def __repr__(self) -> str:
-        return one_line(
-            self, f"{self.activation}: RMSE {self.error:g} with fewer than {self.width} features is {self.answer}"
-        )
-
     @property
     def answer(self) -> Literal["possible", "impossible", "open"]:
         """Whether fewer features than neurons can do; "open" where these inputs are too few to tell."""
@@ -92,17 +87,13 @@ class Verdict:
 
     def floor(self, m: int) -> float:
         """The least RMSE of any maps of m features on the rows and inputs that were looked at."""
-        if m < 0:
-            raise GatelabError(f"m is {m}; give a number of features, 0 or more")
-        return float(self.curve[min(m, len(self.curve) - 1)])
+        return float(self.curve[min(whole_number("m", m, 0, of="features"), len(self.curve) - 1)])
 
     def __str__(self) -> str:
         part = ""
         if self.sampled:
             part = " (part of it was looked at: a bound for that part, an estimate from below for all)"
-        at_least = str(self.needed)
-        if self.needed is None:
-            at_least = f"{len(self.curve) - 1} or more"
+        at_least = f"{len(self.curve) - 1} or more" if self.needed is None else str(self.needed)
         answers = {
             "possible": f"Possible: m = {self.enough} features, {(self.enough or 0) / self.width:.0%} of the width, "
             f"reach it on inputs held out; any maps need {at_least}.",
@@ -112,16 +103,15 @@ class Verdict:
             f"these inputs leave {self.held_out.min():.3g} on the other half.",
         }
         pairs = ", ".join(f"{v:.3g} at m = {m}" for m, v in zip(self.isotropic_m, self.isotropic, strict=True))
-        lines = [
-            f"{self.activation}(Wx) with {self.width} neurons on {self.d} inputs{part}; wanted RMSE {self.error:.3g}.",
-            answers[self.answer],
+        return (
+            f"{self.activation}(Wx) with {self.width} neurons on {self.d} inputs{part}; wanted RMSE {self.error:.3g}.\n"
+            f"{answers[self.answer]}\n"
             f"Effective rank: inputs {self.rank_x:.1f} of {self.d}, weights {self.rank_w:.1f} of {self.d}; "
-            f"pre-activations have a spread of {self.spread:.3g}.",
+            f"pre-activations have a spread of {self.spread:.3g}.\n"
             f"Isotropic inputs of that spread would leave at least {pairs}; between these numbers of features "
-            "the square of the floor lies on or below a straight line in m.",
-            self.advice,
-        ]
-        return "\n".join(lines)
+            "the square of the floor lies on or below a straight line in m.\n"
+            f"{self.advice}"
+        )
 
     @property
     def advice(self) -> str:
@@ -177,35 +167,27 @@ def verdict(
         raise GatelabError(
             f"W is {tuple(W.shape)} and X is {tuple(X.shape)}; both need d columns: neurons x d and inputs x d"
         )
-    if not (math.isfinite(error) and error > 0):
-        raise GatelabError(f"error is {error!r}; give the RMSE that is wanted, a positive number")
+    error = real_number("error, the RMSE that is wanted,", error, above=0)
     if len(X) < 2:
         raise GatelabError("X has one row; give inputs enough to hold some out, hundreds or more")
     most = whole_number("most", most, 2, of="rows to look at")
     width, d = W.shape
-    b = torch.zeros(width, dtype=torch.float64, device=W.device)
-    if bias is not None:
-        b = bias.detach().to(W)
+    b = torch.zeros(width).to(W) if bias is None else bias.detach().to(W)
     if b.shape != (width,):
         raise GatelabError(f"the bias has shape {tuple(b.shape)}; give one number for each of the {width} rows of W")
     generator = torch.Generator().manual_seed(check_seed(seed))
-    sampled = max(len(W), len(X)) > most
     # The values, their halves, and singular vectors with what LAPACK works in.
     check_memory(
-        8 * 6 * min(len(W), most) * min(len(X), most),
+        [(min(len(W), most), min(len(X), most))] * 6,
         f"a verdict on {min(len(W), most)} rows and {min(len(X), most)} inputs",
         "give a smaller `most`",
     )
-    rows, inputs = _pick(len(W), most, generator), _pick(len(X), most, generator)
+    rows, inputs = (_pick(len(matrix), most, generator) for matrix in (W, X))
     z = W[rows] @ X[inputs].T + b[rows][:, None]
     Y = gate(z)
     # From the smallest up: the tail of a sum that would be lost in the difference of two large ones.
     squares = apart(torch.linalg.svdvals, Y).square().cpu().numpy()
     curve = np.sqrt(np.concatenate([np.cumsum(squares[::-1])[::-1], [0.0]]) / Y.numel())
-    # Where fewer values were looked at than there are neurons, that all of them are enough says nothing.
-    telling = curve
-    if min(Y.shape) < width:
-        telling = curve[:-1]
     held_out = _held_out(Y, generator)
     ms = sorted({m for m in (1, d + 1, (d + 1) * (d + 2) // 2 - 1) if m <= 200_000})
     # For isotropic rows z has the variance w_scale^2 x_scale^2 d; the same spread, then.
@@ -213,10 +195,11 @@ def verdict(
     scale = math.sqrt(max(spread, 1e-12) / math.sqrt(d))
     return Verdict(
         activation=gate.name,
-        error=float(error),
+        error=error,
         width=width,
         d=d,
-        needed=_first(telling, error),
+        # Where fewer values were looked at than there are neurons, that all of them are enough says nothing.
+        needed=_first(curve[:-1] if min(Y.shape) < width else curve, error),
         enough=_first(held_out, error),
         curve=curve,
         held_out=held_out,
@@ -225,20 +208,17 @@ def verdict(
         rank_w=_effective_rank(W),
         rank_x=_effective_rank(X),
         spread=spread,
-        sampled=sampled,
+        sampled=max(len(W), len(X)) > most,
     )
 
 
 def _rows(name: str, matrix: Tensor) -> Tensor:
     """A matrix in float64, checked."""
-    if not isinstance(matrix, Tensor):
-        raise GatelabError(f"{name} is {type(matrix).__name__}; give a tensor of rows, (rows, d)")
-    if matrix.ndim != 2 or min(matrix.shape) < 1:
-        raise GatelabError(f"{name} is {tuple(matrix.shape)}; give a tensor of rows, (rows, d)")
-    matrix = matrix.detach().double()
+    if not isinstance(matrix, Tensor) or matrix.ndim != 2 or min(matrix.shape) < 1:
+        raise GatelabError(f"{name} is {type(matrix).__name__} of {np.shape(matrix)}; give a tensor of rows, (rows, d)")
     if not bool(torch.isfinite(matrix).all()):
         raise GatelabError(f"{name} has entries that are not finite; leave those rows out")
-    return matrix
+    return matrix.detach().double()
 
 
 def _pick(n: int, most: int, generator: torch.Generator) -> Tensor:
@@ -260,16 +240,11 @@ def _held_out(Y: Tensor, generator: torch.Generator) -> Array:
 
 def _first(curve: Array, error: float) -> int | None:
     """The least m at which the curve is at most `error`; one that ends above it cannot tell."""
-    reached = np.nonzero(curve <= error)[0]
-    if not len(reached):
-        return None
-    return int(reached[0])
+    return next((m for m, value in enumerate(curve) if value <= error), None)
 
 
 def _effective_rank(rows: Tensor) -> float:
     """(sum lambda)^2 / sum lambda^2 of the second moments: how many directions carry them."""
     gram = rows.T @ rows if len(rows) >= rows.shape[1] else rows @ rows.T
     total = float(gram.diagonal().sum())
-    if total <= 0:
-        return 0.0
-    return total * total / float(gram.square().sum())
+    return total * total / float(gram.square().sum()) if total > 0 else 0.0

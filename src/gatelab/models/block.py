@@ -7,10 +7,9 @@ gate alone. A plain part of `width` n has 2 d n weights; with `match_mlp` a unit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -24,6 +23,7 @@ from gatelab.feedforward.definition import check_width
 
 UnitLike = str | AnyUnit | Callable[..., object] | type[nn.Module]
 C = TypeVar("C")
+Feed = Callable[[int, int, int], nn.Module]  # d_model, width and seed to a feed-forward part
 
 
 class UserBlock(nn.Module):
@@ -48,15 +48,8 @@ def feed_forward(
     chosen = as_unit(unit)
     if not isinstance(chosen, ModuleUnit):
         return FeedForward(d_model, width, chosen, match_mlp=match_mlp, seed=seed, dtype=dtype)
-    n = block_width(chosen, d_model, width, match_mlp)
+    n = matched_width(chosen, d_model, width) if match_mlp else check_width(width)
     return UserBlock(chosen.network(n, d_model, d_model, seed=seed, dtype=dtype))
-
-
-def block_width(unit: AnyUnit, d_model: int, width: int, match_mlp: bool) -> int:
-    """The width of a block of `unit`: that of a plain one, or with `match_mlp` the one that costs the same."""
-    if match_mlp:
-        return matched_width(unit, d_model, width)
-    return check_width(width)
 
 
 def matched_width(unit: AnyUnit, d_model: int, width: int) -> int:
@@ -83,7 +76,7 @@ def matched_width(unit: AnyUnit, d_model: int, width: int) -> int:
 def feed_forward_count(d_model: int, width: int, unit: UnitLike, match_mlp: bool) -> int:
     """The parameters of such a part, without building it: (q + 2) d_model n of a product unit."""
     chosen = as_unit(unit)
-    n = block_width(chosen, d_model, width, match_mlp)
+    n = matched_width(chosen, d_model, width) if match_mlp else check_width(width)
     if isinstance(chosen, ModuleUnit):
         return chosen.parameter_count(n, d_model, d_model)
     return chosen.parameter_count(n, d_model, d_model, bias=False)
@@ -146,18 +139,6 @@ def patches(images: Tensor, patch: int) -> Tensor:
     return cut.permute(0, 2, 4, 1, 3, 5).reshape(n, (h // patch) * (w // patch), c * patch * patch)
 
 
-def check_images(images: Tensor, config: Any) -> None:
-    """Refuse images of another shape than the model was built for."""
-    expected = (config.channels, config.image_size, config.image_size)
-    if images.ndim != 4 or tuple(images.shape[1:]) != expected:
-        raise GatelabError(
-            f"the images have the shape {tuple(images.shape)}, the model takes (N, {', '.join(map(str, expected))});"
-            " build it with image_size and channels of the data"
-        )
-    if not images.is_floating_point():
-        raise GatelabError(f"the images are {images.dtype}; give them as numbers of unit variance: data.normalised(x)")
-
-
 @dataclass(frozen=True)
 class ImageConfig:
     """What models of images have in common: squares of `patch` pixels, and the classes they are told apart by."""
@@ -211,13 +192,6 @@ def layer_seeds(seed: int, layers: int) -> list[int]:
     return [int(s) for s in np.random.SeedSequence(check_seed(seed)).generate_state(layers)]
 
 
-@contextmanager
-def quietly() -> Iterator[None]:
-    """Layers that torch builds draw from its global generator; here they leave it as it was."""
-    with torch.random.fork_rng(devices=[]):
-        yield
-
-
 def initialise(model: nn.Module, seed: int, std: float | None = None) -> None:
     """Draw the weights from N(0, std^2), std None being LeCun's 1 / sqrt(fan-in); biases are zero.
 
@@ -246,6 +220,80 @@ def initialise(model: nn.Module, seed: int, std: float | None = None) -> None:
 
     with torch.no_grad():
         visit(model)
+
+
+class UnitModel(nn.Module):
+    """A model with one unit in all of its feed-forward parts; a class says how it is built of them.
+
+    `sizes` are its configurations by name, `std` is the deviation of initial weights as `initialise` takes it.
+    """
+
+    kind: ClassVar[str]
+    sizes: ClassVar[dict[str, Any]]
+    std: ClassVar[float | None] = None
+
+    def __init__(
+        self,
+        size: Any = "small",
+        unit: UnitLike = "gelu",
+        *,
+        match_mlp: bool = True,
+        seed: int = 0,
+        dtype: torch.dtype = torch.float32,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        self.config = named(self.kind, self.sizes, size, options)
+
+        def feed(d_model: int, width: int, seed: int) -> FeedForward | UserBlock:
+            return feed_forward(d_model, width, unit, match_mlp=match_mlp, seed=seed, dtype=dtype)
+
+        with torch.random.fork_rng(devices=[]):  # layers that torch builds draw from its global generator
+            self._build(self.config, feed, seed)
+        self.to(dtype)
+        initialise(self, seed, self.std)
+        with torch.no_grad():
+            self._scale(self.config, seed)
+
+    def _build(self, c: Any, feed: Feed, seed: int) -> None:
+        """Make the layers of a configuration, `feed` the feed-forward parts."""
+        raise NotImplementedError
+
+    def _scale(self, c: Any, seed: int) -> None:
+        """Change the weights that are not to be as they were drawn."""
+
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+        """The mean cross-entropy in nats: of labels, or of the tokens that follow."""
+        return cross_entropy(self(x), y)
+
+
+def transformer_blocks(c: Any, feed: Feed, seed: int, causal: bool) -> nn.ModuleList:
+    """The blocks of GPT-2 and of the ViT, by their configuration."""
+    return nn.ModuleList(
+        TransformerBlock(c.d_model, c.heads, feed(c.d_model, c.width, s), causal=causal, dropout=c.dropout)
+        for s in layer_seeds(seed, c.layers)
+    )
+
+
+class ImageModel(UnitModel):
+    """Images (N, channels, S, S) to logits (N, classes)."""
+
+    config: Any
+    embed: nn.Module
+
+    def patches(self, images: Tensor) -> Tensor:
+        """The embedding of the squares of images; those of another shape than the model was built for are refused."""
+        channels, size = self.config.channels, self.config.image_size
+        if images.ndim != 4 or tuple(images.shape[1:]) != (channels, size, size):
+            raise GatelabError(
+                f"the images have the shape {tuple(images.shape)}, the model takes (N, {channels}, {size}, {size});"
+                " build it with image_size and channels of the data"
+            )
+        if not images.is_floating_point():
+            raise GatelabError(
+                f"the images are {images.dtype}; give them as numbers of unit variance: data.normalised(x)"
+            )
+        return self.embed(patches(images, self.config.patch))
 
 
 def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:

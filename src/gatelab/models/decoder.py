@@ -23,17 +23,7 @@ from torch.nn import functional
 from gatelab.errors import GatelabError
 from gatelab.feedforward import FeedForward
 from gatelab.feedforward.network import factor_names
-from gatelab.models.block import (
-    UnitLike,
-    UserBlock,
-    check_config,
-    feed_forward,
-    feed_forward_count,
-    initialise,
-    layer_seeds,
-    named,
-    quietly,
-)
+from gatelab.models.block import Feed, UnitLike, UnitModel, check_config, feed_forward_count, layer_seeds
 
 # Up to so many tokens an embedding is a product with rows of zeros and a one. Its gradient is a product too, where that
 # of a look-up would add hundreds of thousands of rows to a few hundred places, one after the other.
@@ -160,7 +150,7 @@ def convolved(x: Tensor, taps: Tensor, length: int) -> Tensor:
 class DecoderBlock(nn.Module):
     """x + attention(rms x), then x + unit(rms x), on rows (..., N T, d)."""
 
-    def __init__(self, config: DecoderConfig, feed: FeedForward | UserBlock) -> None:
+    def __init__(self, config: DecoderConfig, feed: nn.Module) -> None:
         super().__init__()
         d = config.d_model
         self.heads, self.scale = config.heads, config.attention_scale
@@ -200,7 +190,7 @@ class DecoderBlock(nn.Module):
         return vmap(lambda params, rows: functional_call(feed, params, (rows,)))(dict(feed.named_parameters()), x)
 
 
-class Decoder(nn.Module):
+class Decoder(UnitModel):
     """Tokens (N, T) to logits (N, T, vocabulary), each from the tokens up to its own.
 
     `size` is a name of `DECODER_SIZES` or a `DecoderConfig`; options replace single values of it. Weights are drawn
@@ -212,39 +202,30 @@ class Decoder(nn.Module):
     torch.Size([2, 8, 256])
     """
 
-    def __init__(
-        self,
-        size: str | DecoderConfig = "0.4M",
-        unit: UnitLike = "swiglu",
-        *,
-        match_mlp: bool = True,
-        seed: int = 0,
-        dtype: torch.dtype = torch.float32,
-        **options: Any,
-    ) -> None:
-        super().__init__()
-        self.config = c = named("decoder", DECODER_SIZES, size, options)
-        with quietly():
-            self.tokens = nn.Embedding(c.vocabulary, c.d_model)
-            self.blocks = nn.ModuleList(
-                DecoderBlock(c, feed_forward(c.d_model, c.width, unit, match_mlp=match_mlp, seed=s, dtype=dtype))
-                for s in layer_seeds(seed, c.layers)
-            )
-            self.head = nn.Linear(c.d_model, c.vocabulary, bias=False)
-        self.to(dtype)
-        initialise(self, seed)
+    kind, sizes = "decoder", DECODER_SIZES
+    config: DecoderConfig
+
+    def __init__(self, size: str | DecoderConfig = "0.4M", unit: UnitLike = "swiglu", **options: Any) -> None:
+        super().__init__(size, unit, **options)
+
+    def _build(self, c: DecoderConfig, feed: Feed, seed: int) -> None:
+        self.tokens = nn.Embedding(c.vocabulary, c.d_model)
+        seeds = layer_seeds(seed, c.layers)
+        self.blocks = nn.ModuleList(DecoderBlock(c, feed(c.d_model, c.width, s)) for s in seeds)
+        self.head = nn.Linear(c.d_model, c.vocabulary, bias=False)
+
+    def _scale(self, c: DecoderConfig, seed: int) -> None:
         generator = torch.Generator().manual_seed(layer_seeds(seed, c.layers + 1)[-1])
-        with torch.no_grad():
-            self.head.weight.zero_()
-            for name, p in self.named_parameters():
-                if name.endswith((".out.weight", "feed_forward.D")):
-                    p /= (2 * c.layers) ** 0.5
-                elif name.endswith("qkv.weight") and c.taps > 1:
-                    p[c.d_model : 2 * c.d_model] = p[: c.d_model]
-                elif name.endswith(".taps"):
-                    queries, keys = p.split(c.d_model, 1)
-                    queries.copy_(torch.randn(queries.shape, generator=generator) / c.taps**0.5)
-                    keys[0], keys[1:] = 0, queries[:-1]
+        self.head.weight.zero_()
+        for name, p in self.named_parameters():
+            if name.endswith((".out.weight", "feed_forward.D")):
+                p /= (2 * c.layers) ** 0.5
+            elif name.endswith("qkv.weight") and c.taps > 1:
+                p[c.d_model : 2 * c.d_model] = p[: c.d_model]
+            elif name.endswith(".taps"):
+                queries, keys = p.split(c.d_model, 1)
+                queries.copy_(torch.randn(queries.shape, generator=generator) / c.taps**0.5)
+                keys[0], keys[1:] = 0, queries[:-1]
 
     def forward(self, tokens: Tensor, following: Tensor | None = None) -> Tensor:
         """Logits; with the tokens that follow the mean cross-entropy of these, in nats a token, of every model."""
@@ -290,6 +271,6 @@ class Decoder(nn.Module):
         self.embedded = torch.compile(self.embedded, dynamic=False)
         self.losses = torch.compile(self.losses, dynamic=False)
 
-    def loss(self, tokens: Tensor, following: Tensor) -> Tensor:
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
         """The mean cross-entropy of the tokens that follow, in nats a token."""
-        return self(tokens, following)
+        return self(x, y)

@@ -14,25 +14,13 @@ of "gpt2" with a plain unit its 124 439 808.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from gatelab.errors import GatelabError
-from gatelab.models.block import (
-    TransformerBlock,
-    UnitLike,
-    check_config,
-    cross_entropy,
-    feed_forward,
-    feed_forward_count,
-    initialise,
-    layer_seeds,
-    named,
-    quietly,
-)
+from gatelab.models.block import Feed, UnitLike, UnitModel, check_config, feed_forward_count, transformer_blocks
 
 
 @dataclass(frozen=True)
@@ -78,7 +66,7 @@ GPT2_SIZES = {
 }
 
 
-class GPT2(nn.Module):
+class GPT2(UnitModel):
     """Tokens (N, T) to logits (N, T, vocabulary), each from the tokens up to its own.
 
     `size` is a name of `GPT2_SIZES` or a `GPT2Config`; options replace single values of it. Weights are drawn as
@@ -90,41 +78,21 @@ class GPT2(nn.Module):
     torch.Size([2, 8, 256])
     """
 
-    def __init__(
-        self,
-        size: str | GPT2Config = "small",
-        unit: UnitLike = "gelu",
-        *,
-        match_mlp: bool = True,
-        seed: int = 0,
-        dtype: torch.dtype = torch.float32,
-        **options: Any,
-    ) -> None:
-        super().__init__()
-        self.config = c = named("GPT-2", GPT2_SIZES, size, options)
-        seeds = layer_seeds(seed, c.layers)
-        with quietly():
-            self.tokens = nn.Embedding(c.vocabulary, c.d_model)
-            self.positions = nn.Embedding(c.context, c.d_model)
-            self.blocks = nn.ModuleList(
-                TransformerBlock(
-                    c.d_model,
-                    c.heads,
-                    feed_forward(c.d_model, c.width, unit, match_mlp=match_mlp, seed=s, dtype=dtype),
-                    causal=True,
-                    dropout=c.dropout,
-                )
-                for s in seeds
-            )
-            self.norm = nn.LayerNorm(c.d_model)
-            self.dropout = nn.Dropout(c.dropout)
-        self.to(dtype)
-        initialise(self, seed, std=0.02)
-        with torch.no_grad():
-            self.positions.weight /= 2
-            for name, p in self.named_parameters():
-                if name.endswith(("attention.out.weight", "feed_forward.D")):
-                    p /= (2 * c.layers) ** 0.5
+    kind, sizes, std = "GPT-2", GPT2_SIZES, 0.02
+    config: GPT2Config
+
+    def _build(self, c: GPT2Config, feed: Feed, seed: int) -> None:
+        self.tokens = nn.Embedding(c.vocabulary, c.d_model)
+        self.positions = nn.Embedding(c.context, c.d_model)
+        self.blocks = transformer_blocks(c, feed, seed, causal=True)
+        self.norm = nn.LayerNorm(c.d_model)
+        self.dropout = nn.Dropout(c.dropout)
+
+    def _scale(self, c: GPT2Config, seed: int) -> None:
+        self.positions.weight /= 2
+        for name, p in self.named_parameters():
+            if name.endswith(("attention.out.weight", "feed_forward.D")):
+                p /= (2 * c.layers) ** 0.5
 
     def forward(self, tokens: Tensor) -> Tensor:
         length = tokens.shape[-1]
@@ -133,12 +101,7 @@ class GPT2(nn.Module):
                 f"the tokens have the shape {tuple(tokens.shape)}, the model takes (N, T) with T up to"
                 f" {self.config.context}; cut the text, or build it with context={length}"
             )
-        x = self.tokens(tokens) + self.positions(torch.arange(length, device=tokens.device))
-        x = self.dropout(x)
+        x = self.dropout(self.tokens(tokens) + self.positions(torch.arange(length, device=tokens.device)))
         for block in self.blocks:
             x = block(x)
         return functional.linear(self.norm(x), self.tokens.weight)
-
-    def loss(self, tokens: Tensor, following: Tensor) -> Tensor:
-        """The mean cross-entropy of the tokens that follow, in nats a token."""
-        return cross_entropy(self(tokens), following)

@@ -14,25 +14,27 @@ A layout is a row of names. Whatever works on blocks works on all of them, and o
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gatelab.display import one_line
+from gatelab.display import Compact
 from gatelab.errors import GatelabError
-from gatelab.feedforward import FeedForward, Unit
+from gatelab.feedforward import FeedForward, Unit, units
+from gatelab.feedforward.gates import activation
 from gatelab.feedforward.network import factor_names
 from gatelab.models.block import TransformerBlock
 
 Elementwise = Callable[[Tensor], Tensor]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class Block(Compact):
     """One feed-forward block: W2 [ act(W1 x + b1) * (U x + u) * ... ] + b2, and the name of the layer that holds it.
 
     Attributes:
@@ -52,10 +54,6 @@ class Block:
     b2: Tensor
     activation: Elementwise
     factors: tuple[tuple[Tensor, Tensor], ...] = ()
-
-    def __repr__(self) -> str:
-        gated = ", gated" if self.factors else ""
-        return one_line(self, f"{self.layer}: {self.width} neurons{gated}, d = {self.W1.shape[1]}")
 
     @property
     def width(self) -> int:
@@ -108,41 +106,31 @@ class Replaced(nn.Module):
         return self.dropout(self.made(hidden_states))
 
 
+def is_replacement(module: Any) -> bool:
+    """Whether a module took the place of a block: another map, or a unit that was transplanted and remembers it."""
+    return isinstance(module, Replaced) or hasattr(module, "plain")
+
+
 @dataclass(frozen=True)
 class Layout:
-    """Where the parts of a block are, as names below the layer that holds it.
-
-    Attributes:
-        name: what the layout is called.
-        first: the gate's linear map.
-        last: the linear map out of the block.
-        activations: names that the activation has in one model or another.
-        factors: the linear maps of the factors.
-        entrance: the module that is called with the input of the block.
-        exit: the module that gives the output of the block, before dropout, residual and norm.
-        widths: the fields that hold the number of neurons in the configuration of one model or another.
-        post_norm: whether a norm comes after the residual, which is the block's own input.
-        beside: a module that such a layer has beside its block, where the other names would fit blocks of another
-            layout too.
-    """
+    """Where the parts of a block are, as names below the layer that holds it."""
 
     name: str
-    first: str
-    last: str
-    activations: tuple[str, ...]
-    factors: tuple[str, ...] = ()
-    entrance: str = "mlp"
-    exit: str = "mlp"
-    widths: tuple[str, ...] = ("intermediate_size",)
-    post_norm: bool = False
-    beside: str = ""
+    first: str  # the gate's linear map
+    last: str  # the linear map out of the block
+    activations: tuple[str, ...]  # names that the activation has in one model or another
+    factors: tuple[str, ...] = ()  # the linear maps of the factors
+    entrance: str = "mlp"  # the module that is called with the input of the block
+    exit: str = "mlp"  # the module that gives its output, before dropout, residual and norm
+    widths: tuple[str, ...] = ("intermediate_size",)  # fields of one configuration or another for the neurons
+    post_norm: bool = False  # whether a norm comes after the residual, which is the block's own input
+    beside: str = ""  # a module beside the block, where the other names would fit blocks of another layout too
 
     def fits(self, layer: nn.Module) -> bool:
         """Whether a layer holds its block in this way, or held it before a map took its place."""
-        entrance = part(layer, self.entrance)
         if self.beside and part(layer, self.beside) is None:
             return False
-        if isinstance(entrance, Replaced):
+        if is_replacement(part(layer, self.entrance)):
             return self.last.startswith(self.entrance) or part(layer, self.last) is not None
         names = (self.first, *self.factors, self.last)
         return all(hasattr(part(layer, name), "weight") for name in names) and self.activation(layer) is not None
@@ -157,52 +145,24 @@ class Layout:
 
 
 LAYOUTS = (
-    Layout(
-        "llama",
-        "mlp.gate_proj",
-        "mlp.down_proj",
-        ("mlp.act_fn", "mlp.activation_fn"),
-        factors=("mlp.up_proj",),
-    ),
+    Layout("llama", "mlp.gate_proj", "mlp.down_proj", ("mlp.act_fn", "mlp.activation_fn"), factors=("mlp.up_proj",)),
     Layout("gpt2", "mlp.c_fc", "mlp.c_proj", ("mlp.act",), widths=("n_inner", "intermediate_size")),
     Layout("vit", "mlp.fc1", "mlp.fc2", ("mlp.activation_fn", "mlp.act")),
     Layout(
-        "neox",
-        "mlp.dense_h_to_4h",
-        "mlp.dense_4h_to_h",
-        ("mlp.act",),
-        widths=("ffn_hidden_size", "intermediate_size"),
+        "neox", "mlp.dense_h_to_4h", "mlp.dense_4h_to_h", ("mlp.act",), widths=("ffn_hidden_size", "intermediate_size")
     ),
     Layout(
-        "bert",
-        "intermediate.dense",
-        "output.dense",
-        ("intermediate.intermediate_act_fn",),
-        entrance="intermediate",
-        exit="output.dense",
+        "bert", "intermediate.dense", "output.dense", ("intermediate.intermediate_act_fn",), entrance="intermediate",
+        exit="output.dense", post_norm=True,
+    ),
+    Layout(
+        "distil", "ffn.lin1", "ffn.lin2", ("ffn.activation",), entrance="ffn", exit="ffn", widths=("hidden_dim",),
         post_norm=True,
     ),
     Layout(
-        "distil",
-        "ffn.lin1",
-        "ffn.lin2",
-        ("ffn.activation",),
-        entrance="ffn",
-        exit="ffn",
-        widths=("hidden_dim",),
-        post_norm=True,
+        "opt", "fc1", "fc2", ("activation_fn",), entrance="fc1", exit="fc2", widths=("ffn_dim",), beside="self_attn"
     ),
-    Layout(
-        "opt",
-        "fc1",
-        "fc2",
-        ("activation_fn",),
-        entrance="fc1",
-        exit="fc2",
-        widths=("ffn_dim",),
-        beside="self_attn",
-    ),
-)
+)  # fmt: skip
 OWN = Layout("own", "", "", (), entrance="feed_forward", exit="feed_forward", widths=("width",))
 
 
@@ -221,15 +181,12 @@ def put(module: nn.Module, name: str, value: nn.Module) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Layer:
+class Layer(Compact):
     """A layer that holds a feed-forward block: its name in the model, the module, and how the block is held."""
 
     name: str
     module: Any
     layout: Layout
-
-    def __repr__(self) -> str:
-        return one_line(self, f"{self.name}, {self.layout.name}")
 
     @property
     def entrance(self) -> nn.Module:
@@ -248,7 +205,7 @@ class Layer:
 
     def require_weights(self) -> None:
         """Refuse a layer whose whole map was replaced."""
-        if isinstance(self.entrance, Replaced):
+        if is_replacement(self.entrance):
             raise GatelabError(
                 f"the map of {self.name} was replaced before and has no weights left; give the model as it was"
             )
@@ -307,18 +264,22 @@ class Layer:
     def put_map(self, module: nn.Module) -> None:
         """Put another map in the place of the block."""
         self.require_weights()
-        if not self.is_whole:
-            # What comes after the block keeps its dropout, its residual and its norm.
-            name = self.layout.activation(self.module) or ""
-            if not name.startswith(self.layout.entrance):
-                put(self.module, name, nn.Identity())
-            put(self.module, self.layout.entrance, Replaced(module, nn.Identity()))
-            put(self.module, self.layout.exit, nn.Identity())
-            return
+        self.put_parts(Replaced(module, self.dropout), nn.Identity())
+
+    @property
+    def dropout(self) -> nn.Module:
+        """The dropout within the block; what comes after a block in two parts keeps its own."""
         dropout = getattr(self.entrance, "dropout", None)
-        if not isinstance(dropout, nn.Module):
-            dropout = nn.Identity()
-        put(self.module, self.layout.entrance, Replaced(module, dropout))
+        return dropout if self.is_whole and isinstance(dropout, nn.Module) else nn.Identity()
+
+    def put_parts(self, first: nn.Module, last: nn.Module) -> None:
+        """Put a module in the place of the block, or, where the layer holds it in two parts, one for each of them."""
+        if not self.is_whole:
+            name = self.layout.activation(self.module)
+            if name and not name.startswith(self.layout.entrance):
+                put(self.module, name, nn.Identity())
+            put(self.module, self.layout.exit, last)
+        put(self.module, self.layout.entrance, first)
 
 
 def weight_of(linear: Any) -> Tensor:
@@ -358,8 +319,8 @@ def layers_of(model: nn.Module) -> list[Layer]:
     """The layers of a model that hold a feed-forward block, in their order.
 
     >>> from gatelab.models import GPT2
-    >>> layers_of(GPT2("tiny", "swiglu"))
-    [Layer(blocks.0, own), Layer(blocks.1, own)]
+    >>> [layer.name for layer in layers_of(GPT2("tiny", "swiglu"))]
+    ['blocks.0', 'blocks.1']
     """
     check_module(model)
     layouts = ((name, module, layout_of(module)) for name, module in model.named_modules())
@@ -416,12 +377,29 @@ def blocks(model: nn.Module) -> tuple[Block, ...]:
     return tuple(layer.read() for layer in layers_of(model))
 
 
-def plain_width(block: Block) -> int:
-    """The width of the block without factors that has as many weights: (q + 2) d n = 2 d w.
+def find_gate(
+    function: Elementwise, gates: Iterable[tuple[T, Elementwise]], atol: float, like: Tensor | None = None
+) -> T | None:
+    """The first of some gates that has the values of a function between -6 and 6; None where none has.
 
-    >>> import torch
-    >>> G, D = torch.zeros(1536, 576), torch.zeros(576, 1536)
-    >>> plain_width(Block("0", G, G[:, 0], D, D[:, 0], torch.tanh, ((G, G[:, 0]),)))
-    2304
+    >>> find_gate(nn.Tanh(), [("relu", torch.relu), ("tanh", torch.tanh)], 1e-6)
+    'tanh'
     """
-    return math.ceil((len(block.factors) + 2) * block.width / 2)
+    z = torch.linspace(-6, 6, 601)
+    with torch.no_grad():
+        values = function(z if like is None else z.to(like)).to(z)
+        return next((name for name, gate in gates if torch.allclose(gate(z), values, atol=atol)), None)
+
+
+def unit_of(block: Block) -> Unit:
+    """The unit that a block is: the one whose gate has the same values and which has as many factors.
+
+    >>> W = torch.eye(2)
+    >>> unit_of(Block("", W, W[0], W, W[0], nn.SiLU(), ((W, W[0]),))).name
+    'swiglu'
+    """
+    factors = len(block.factors)
+    known = ((unit, unit.gate) for unit in units() if isinstance(unit, Unit) and unit.factors == factors)
+    # The formula of GELU by tanh is within 5e-4 of the one by erf.
+    unit = find_gate(block.activation, known, 2e-3, block.W1)
+    return unit or Unit(activation=activation(block.activation), factors=factors)

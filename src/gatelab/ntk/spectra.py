@@ -21,8 +21,7 @@ from numpy.typing import ArrayLike
 from scipy.sparse.linalg import LinearOperator
 from torch import Tensor
 
-from gatelab.arrays import Array
-from gatelab.data.checks import refuse_masked
+from gatelab.arrays import Array, refuse_masked
 from gatelab.display import one_line, shorten
 from gatelab.errors import GatelabError, whole_number
 from gatelab.interrupts import apart
@@ -170,44 +169,43 @@ def spectrum(K: Kernel | Tensor | ArrayLike | LinearOperator, full: bool = False
     """
     if isinstance(K, LinearOperator):
         return operator_spectrum(K, full)
-    label, error, values = "", 0.0, None
-    notes: list[str] = []
+    label, error, notes = "", 0.0, []
     if isinstance(K, Kernel):
         K, label, error = K.matrix, K.label, K.error
     matrix = checked(K)
-    ends = extremes(matrix, entry_error=error)
-    if full:
-        values = apart(torch.linalg.eigvalsh, matrix).cpu().numpy()
     if error:
         notes.append(f"the kernel's own error of {error:.1g} is part of the bounds")
+    ends = extremes(matrix, entry_error=error)
+    values = apart(torch.linalg.eigvalsh, matrix).cpu().numpy() if full else None
     plain = from_ends(ends, len(matrix), notes)
     return replace(plain, label=label, eigenvalues=values, _apply=partial(torch.mv, matrix), _device=matrix.device)
 
 
 def checked(K: Tensor | ArrayLike) -> Tensor:
     """A square, finite, symmetric matrix in float64; asymmetry of the size of rounding is averaged away."""
-    refuse_masked(K, "the matrix")
-    try:
-        matrix = K.detach() if isinstance(K, Tensor) else torch.as_tensor(np.asarray(K))
-    except (TypeError, ValueError) as problem:
-        raise GatelabError(f"a kernel is a matrix of real numbers, not {type(K).__name__}: {problem}") from None
-    if matrix.is_complex():
-        raise GatelabError("the matrix is complex; a kernel is real and symmetric")
-    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not len(matrix):
-        raise GatelabError(f"the matrix has shape {tuple(matrix.shape)}; a kernel is n by n, n >= 1")
+    if not isinstance(K, Tensor):
+        refuse_masked(K, "the matrix")
+        try:
+            K = torch.as_tensor(np.asarray(K))
+        except (TypeError, ValueError) as problem:
+            raise GatelabError(f"a kernel is a matrix of real numbers, not {type(K).__name__}: {problem}") from None
+    matrix = K.detach()
+    if matrix.is_complex() or matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not len(matrix):
+        raise GatelabError(
+            f"the matrix has shape {tuple(matrix.shape)} and is {matrix.dtype}; a kernel is real, n by n, n >= 1"
+        )
     # A copy of unit scale or a shifted one with its factor in place; the matrix itself, if it is not float64 yet.
     copies = 1 if matrix.dtype == torch.float64 else 2
-    check_memory(copies * 8 * len(matrix) ** 2, f"the spectrum of {len(matrix)} rows", "give fewer rows", matrix.device)
-    eps = 0.0
-    if matrix.is_floating_point():
-        eps = torch.finfo(matrix.dtype).eps
+    check_memory(
+        [matrix.shape] * copies, f"the spectrum of {len(matrix)} rows", "give fewer rows", device=matrix.device
+    )
+    eps = torch.finfo(matrix.dtype).eps if matrix.is_floating_point() else 0.0
     matrix = matrix.to(torch.float64)
     blocks = [slice(i, i + _BLOCK) for i in range(0, len(matrix), _BLOCK)]
-    ends = [torch.aminmax(matrix[b]) for b in blocks]  # of what has a NaN both are NaN
-    size = max(float(torch.maximum(-low, high)) for low, high in ends)
-    if not all(bool(torch.isfinite(low) & torch.isfinite(high)) for low, high in ends):
-        where = (~torch.isfinite(matrix)).nonzero()[0].tolist()
-        raise GatelabError(f"entry {tuple(where)} of the matrix is {float(matrix[tuple(where)])}; all must be finite")
+    size = float(torch.stack([matrix[b].abs().max() for b in blocks]).max())  # NaN where there is one
+    if not math.isfinite(size):
+        where = tuple((~torch.isfinite(matrix)).nonzero()[0].tolist())
+        raise GatelabError(f"entry {where} of the matrix is {float(matrix[where])}; all must be finite")
     skew = max(largest_skew(matrix[a, b], matrix[b, a]) for i, a in enumerate(blocks) for b in blocks[: i + 1])
     if skew > _ROUNDING * eps * size:
         raise GatelabError(
@@ -249,12 +247,8 @@ def operator_spectrum(K: LinearOperator, full: bool) -> Spectrum:
         check_memory(3 * 8 * n * n, f"all eigenvalues of {n} rows", "leave full=True out, or give fewer rows")
         return spectrum(checked(torch.stack([apply(row) for row in torch.eye(n, dtype=torch.float64)])), full=True)
     ends = operator_extremes(apply, n, unit=eps / 2)
-    notes: list[str] = []
-    if not ends.proved:
-        notes.append(
-            "an operator: positive semidefinite by assumption, bounds hold but for one start vector in a million"
-        )
-    return replace(from_ends(ends, n, notes), _apply=apply)
+    note = "an operator: positive semidefinite by assumption, bounds hold but for one start vector in a million"
+    return replace(from_ends(ends, n, [] if ends.proved else [note]), _apply=apply)
 
 
 def from_ends(ends: Extremes, n: int, notes: Sequence[str]) -> Spectrum:

@@ -11,8 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from gatelab.anatomy import Profile
 from gatelab.errors import GatelabError
 from gatelab.files import write_whole
@@ -22,7 +20,8 @@ from gatelab.report.findings import opening
 from gatelab.report.pages import Markup, Section, escape, page, points, table
 from gatelab.report.records import StudyRecord, read_records
 from gatelab.report.summary import PAPERS, accounted, address, all_claims, filters, how_many, own_claims, paper_of
-from gatelab.scorecard import Line, Score, Scorecard
+from gatelab.scorecard import Scorecard
+from gatelab.scorecard.result import frame
 from gatelab.studies import Study, all_studies
 from gatelab.studies.demonstration import Demo, draw
 from gatelab.studies.inventory import ITEMS, Item
@@ -191,99 +190,39 @@ def with_interval(value: float, low: float, high: float, digits: str) -> str:
     return f"{number(value, digits)} [{low:{digits}}, {high:{digits}}]"
 
 
-LIMITED = {
-    "units": "The units limit the error: more parameters lower it still, so the least error at equal ones counts.",
-    "noise": "Noise limits the error: more parameters do not lower it, so the cheapest unit that is as good counts.",
-    "rows": "The rows limit the error: there are too few, so the cheapest unit that is as good counts.",
-    "exact": "Nothing limits the error: the target is fitted to rounding, so the cheapest unit that does it counts.",
-    "open": "What limits the error is open: the widths that were fitted do not tell, so the least error counts.",
-}
+LEFT_OUT, MEASURED = "Left out", "How was it measured?"
 
 
 def scorecard_page(card: Scorecard, command: str = "") -> str:
     """The scorecard as one HTML document that needs nothing else."""
+    facts = card.facts
     return page(
-        f"{card.problem}: which unit?",
-        f"{', '.join(card.units)} side by side on {card.train_rows} training and {card.test_rows} test rows of "
-        f"{card.inputs} input{'s' * (card.inputs != 1)}, at {card.settings.budget} parameters.",
+        f"{facts['problem']}: which unit?",
+        f"{', '.join(card.units)} side by side on {facts['train_rows']} training and {facts['test_rows']} held-out "
+        f"rows of {facts['inputs']} input{'s' * (facts['inputs'] != 1)}, at {facts['budget']} parameters.",
         [_advice(card, command), _numbers(card), _figure(card), _networks(card)],
         kicker="gatelab scorecard",
     )
 
 
 def _advice(card: Scorecard, command: str) -> Section:
-    r = card.recommendation
-    lines = table(
-        (f"{r.unit} beside", *(line.name for line in r.rivals[0].lines)),
-        [[rival.unit, *(_side(line, rival.unit) for line in rival.lines)] for rival in r.rivals],
-    )
-    body = Markup(
-        f"<h3>Because</h3>{points(r.reasons)}<h3>For and against {escape(r.unit)}, its number first</h3>{lines}"
-        f"<h3>Keep in mind</h3>{points(r.caveats)}"
-    )
-    return Section("recommendation", f"Take {r}", LIMITED[r.regime], body, command=command)
-
-
-def _side(line: Line, rival: str) -> str:
-    if not line.decided:
-        return f"undecided: {line.text}"
-    if line.favours == rival:
-        return f"against: {line.text}"
-    return f"for: {line.text}"
+    title = f"Take {card.recommendation}"
+    (_, (opening,)), *parts = card.sections.items()
+    body = "".join(f"<h3>{heading}</h3>{points(i)}" for heading, i in parts if heading not in (LEFT_OUT, MEASURED))
+    return Section("recommendation", title, opening.removeprefix(f"{title}. "), body, command=command)
 
 
 def _numbers(card: Scorecard) -> Section:
-    s = card.settings
-    error = table(
-        ("unit", "width", "parameters", "test RMSE", "over best", "slope in P", "order", "limit"),
-        [_errors(score, card) for score in card.scores],
-        right=(1, 2, 3, 4, 5, 6, 7),
-    )
-    other = table(
-        ("unit", "condition", "steps", f"m = {s.features}", "degree 8", "FLOPs", "rows/s"),
-        [_others(score) for score in card.scores],
-        right=(1, 2, 3, 4, 5, 6),
-    )
-    body = (
-        f"<h3>Error at equal parameters, and how it falls</h3>{error}"
-        f"<h3>Training, linearisation, and the cost of a block of d_model {s.bench.d_model}</h3>{other}"
-    )
-    lead = "Intervals are of 95 %, those of rows a second quartiles."
-    return Section("numbers", "Side by side", lead, body, tables={"scorecard": card.table()}, notes=card.methods())
-
-
-def _errors(s: Score, card: Scorecard) -> list[object]:
-    order, limit = "-" if s.order is None else s.order, "-"
-    if card.floor is None:  # from noisy rows a limit would be that of the noise
-        limit = number(s.limit, ".2g")
-    return [
-        _name(s, card),
-        s.width,
-        s.parameters,
-        str(s.rmse_interval),
-        str(s.behind_interval),
-        with_interval(s.slope, s.slope_low, s.slope_high, ".2f"),
-        order,
-        limit,
-    ]
-
-
-def _name(s: Score, card: Scorecard) -> Markup:
-    if s.unit == card.recommendation.unit:
-        return Markup(f"<strong>{escape(s.unit)}</strong>")
-    return escape(s.unit)
-
-
-def _others(s: Score) -> list[object]:
-    return [
-        s.unit,
-        f"{s.condition:.3g}" if s.resolved else f"above {s.condition_low:.1g}",
-        f"{s.steps:.3g}" if math.isfinite(s.steps) else "never",
-        "-" if math.isnan(s.linear_error) else f"{s.linear_error:.2g} [{s.linear_low:.2g}, {s.linear_high:.2g}]",
-        number(s.minimax_error, ".2g"),
-        f"{s.block_flops:,}",
-        f"{s.rows_per_second:,.0f} [{s.rows_per_second_low:,.0f}, {s.rows_per_second_high:,.0f}]",
-    ]
+    body = ""
+    for heading, numbers in card.texts().items():
+        rows = numbers.to_numpy().tolist()
+        for row in rows:
+            if row[0] == card.recommendation.unit:
+                row[0] = Markup(f"<strong>{escape(row[0])}</strong>")
+        body += f"<h3>{heading}</h3>{table(tuple(numbers), rows, right=range(1, numbers.shape[1]))}"
+    lead = "Every unit at the largest width within the budget; intervals of rows per second are quartiles."
+    notes = card.sections[MEASURED]
+    return Section("numbers", "Side by side", lead, body, tables={"scorecard": card.table()}, notes=notes)
 
 
 def _figure(card: Scorecard) -> Section:
@@ -295,36 +234,19 @@ def _figure(card: Scorecard) -> Section:
 
 def _networks(card: Scorecard) -> Section:
     """Every network that could have been chosen."""
-    frame = pd.DataFrame(
-        [
-            {
-                "unit": n.unit,
-                "width": n.width,
-                "parameters": n.parameters,
-                "flops": n.flops,
-                "train_rmse": n.train_rmse,
-                "rmse": n.rmse.value,
-                "low": n.rmse.low,
-                "high": n.rmse.high,
-                "behind": n.behind.value,
-                "behind_low": n.behind.low,
-                "behind_high": n.behind.high,
-            }
-            for n in card.networks
-        ]
-    )
     rows = [
-        [n.unit, n.width, n.parameters, n.flops, f"{n.train_rmse:.3g}", str(n.rmse), str(n.behind)]
+        [n.unit, n.width, n.parameters, n.flops, f"{n.train_rmse:.3g}", str(n.rmse), str(n.ratio)]
         for n in sorted(card.networks, key=lambda n: n.rmse.value)
     ]
-    headings = ("unit", "width", "parameters", "FLOPs", "train RMSE", "test RMSE", "over best")
+    headings = ("unit", "width", "parameters", "FLOPs", "training RMSE", "held-out RMSE", "of the least")
     body = table(headings, rows, right=(1, 2, 3, 4, 5, 6))
-    if card.left_out:
-        body = Markup(f"{body}<h3>Left out</h3>{points(map(str, card.left_out))}")
-    lead = "Every network within the budget, the least error first; one that cannot be told from the best has 1 or less"
-    return Section(
-        "networks", "All networks", f"{lead} at the lower end of the last column.", body, tables={"all": frame}
+    if LEFT_OUT in card.sections:
+        body = Markup(f"{body}<h3>{LEFT_OUT}</h3>{points(card.sections[LEFT_OUT])}")
+    lead = (
+        "Every network within the budget, the smallest error first. One that is not significantly worse than the best "
+        "has 1 or less at the lower end of the last column."
     )
+    return Section("networks", "All networks", lead, body, tables={"all": frame(card.networks)})
 
 
 def profile_page(profile: Profile, command: str = "") -> str:

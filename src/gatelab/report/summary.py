@@ -12,8 +12,7 @@ from gatelab.display import counted
 from gatelab.report.pages import Markup, between, escape, prose
 from gatelab.report.records import StudyRecord, distinct
 from gatelab.studies import Claim
-from gatelab.studies.catalogue import all_studies
-from gatelab.studies.definition import VERDICTS
+from gatelab.studies.definition import VERDICTS, all_studies
 from gatelab.studies.inventory import Answer, Item, answers, in_quick, namesake
 
 ACCOUNT_COLUMNS = ("Row or panel", "Paper prints", "Ours", "Verdict", "Study")

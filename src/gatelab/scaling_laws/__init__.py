@@ -7,15 +7,17 @@ one is worth beside another; `compare_ladder` says which differences are decided
 """
 
 from gatelab.scaling_laws.curves import scaling, scaling_runs
-from gatelab.scaling_laws.ladder_laws import LadderLaw, LadderLaws, NestedTest, Worth, fit_ladder, rank_units
-from gatelab.scaling_laws.ladder_losses import (
+from gatelab.scaling_laws.ladder_comparisons import (
     LadderComparison,
     LadderComparisons,
-    LadderLosses,
     RankAgreement,
+    Worth,
     compare_ladder,
-    read_ladder,
+    rank_units,
 )
+from gatelab.scaling_laws.ladder_fits import NestedTest
+from gatelab.scaling_laws.ladder_laws import LadderLaw, LadderLaws, fit_ladder
+from gatelab.scaling_laws.ladder_losses import LadderLosses, read_ladder
 from gatelab.scaling_laws.laws import Law, fit_law
 from gatelab.scaling_laws.result import Point, Scaling
 from gatelab.scaling_laws.slopes import Slope, corrected_slope, limit, local_slopes, slope, spline_baseline

@@ -1,6 +1,6 @@
 """`scaling`: units x widths x seeds, each fitted, with the theoretical limit beside every point.
 
-A fit is a run of a sweep where it can be described by plain values, and is computed here with joblib where it cannot.
+A fit is a run of a sweep. What cannot be described by plain values, a lambda say, is sent to the processes by value.
 """
 
 from __future__ import annotations
@@ -8,17 +8,15 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
-from itertools import takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import joblib
+import cloudpickle
 import numpy as np
 import torch
+from joblib import cpu_count
 
 from gatelab.data import Problem
 from gatelab.data import problem as as_problem
@@ -39,23 +37,20 @@ from gatelab.solve.constructions import contains
 from gatelab.solve.files import packed, restored_network
 from gatelab.solve.fits import check_fit
 from gatelab.sweep import Backend, Record, Run, RunOutcome, Store, map_runs
-from gatelab.sweep.backends import check_backend, check_hours
+from gatelab.sweep.backends import check_backend, check_hours, opened
 
 # Training errors that differ by less than this share are the same.
 _EQUAL = 1e-9
-TASK = "gatelab.scaling_laws.curves:fit_one"
+TASK, UNNAMED_TASK = "gatelab.scaling_laws.curves:fit_one", "gatelab.scaling_laws.curves:fit_unnamed"
+Task = tuple[AnyUnit, int, int]  # a unit, a width and a seed
+Key = tuple[str, int, int]  # the same with the unit's name
 
 
-def run_of(
-    unit: AnyUnit,
-    problem: Problem,
-    width: int,
-    seed: int,
-    solver: str,
-    options: Mapping[str, Any],
-    start: Network | None = None,
-) -> Run:
+def run_of(task: Task, problem: Problem, solver: str, options: Mapping[str, Any], start: Network | None = None) -> Run:
     """The run that fits this unit; equal arguments make equal runs, in every process and on every machine."""
+    unit, width, seed = task
+    if not isinstance(solver, str):
+        raise GatelabError("a solver of your own has no name to be stored by; leave out store and backend='ray'")
     arguments: dict[str, Any] = {
         "unit": describe_unit(unit),
         "problem": describe_problem(problem),
@@ -70,14 +65,6 @@ def run_of(
     return Run(TASK, arguments)
 
 
-def restored_start(start: Mapping[str, Any], problem: Problem) -> Network:
-    """The network that a run says it begins with."""
-    unit = restore_unit(start["unit"])
-    assert isinstance(unit, Unit)
-    state = {name: torch.tensor(value, dtype=torch.float64) for name, value in start["parameters"].items()}
-    return restored_network(unit, start["width"], problem.d_in, problem.d_out, state)
-
-
 def fit_one(
     unit: Mapping[str, Any],
     problem: Mapping[str, Any],
@@ -90,15 +77,33 @@ def fit_one(
     """Fit, and keep errors, status and the network, as a file that `gl.load` reads."""
     target, how = restore_problem(problem), dict(options)
     if start is not None:
-        how["start"] = restored_start(start, target)
+        begin = restore_unit(start["unit"])
+        assert isinstance(begin, Unit)
+        state = {name: torch.tensor(value, dtype=torch.float64) for name, value in start["parameters"].items()}
+        how["start"] = restored_network(begin, start["width"], target.d_in, target.d_out, state)
     result = fit(restore_unit(unit), target, width, solver=solver, seed=seed, progress=False, **how)
+    # A file cannot hold code of a user's own: the parameters alone are kept.
+    return RunOutcome(
+        metrics_of(result), result.history, arrays=state_of(result) if "import" in unit else packed(result)
+    )
+
+
+def fit_unnamed(*, by_value: bytes, **_: Any) -> RunOutcome:
+    """The same of a unit or solver that only the calling process knows, and that came as a pickle."""
+    unit, problem, width, seed, solver, options = cloudpickle.loads(by_value)
+    result = fit(unit, problem, width, solver=solver, seed=seed, progress=False, **options)
+    return RunOutcome(metrics_of(result), result.history, arrays=state_of(result))
+
+
+def metrics_of(result: Any) -> dict[str, Any]:
+    """What a record has of a fit."""
     names = ("parameters", "train_rmse", "test_rmse", "status", "solver", "steps")
-    metrics = {name: getattr(result, name) for name in names} | {"status": str(result.status)}
-    if "import" in unit:
-        # A file cannot hold code of a user's own: the parameters alone are kept.
-        state = {name: value.detach().numpy() for name, value in result.network.state_dict().items()}
-        return RunOutcome(metrics, result.history, arrays=state)
-    return RunOutcome(metrics, result.history, arrays=packed(result))
+    return {name: getattr(result, name) for name in names} | {"status": str(result.status)}
+
+
+def state_of(result: Any) -> dict[str, np.ndarray]:
+    """The parameters of a fit's network."""
+    return {name: value.detach().numpy() for name, value in result.network.state_dict().items()}
 
 
 AnySpec = str | AnyUnit | Callable[..., Any]
@@ -150,8 +155,7 @@ def scaling(
     True
     """
     tasks, target, names = _tasks(units, problem, widths, seeds, solver)
-    bounds = _Bounds.of(dict.fromkeys(u for u, _, _ in tasks), target, sorted({n for _, n, _ in tasks}))
-    workers = min(joblib.cpu_count() if jobs is None else whole_number("jobs", jobs, 1), len(tasks))
+    workers = min(cpu_count() if jobs is None else whole_number("jobs", jobs, 1), len(tasks))
     how: Backend = backend or ("serial" if workers == 1 else "processes")
     check_backend(how, address)
     check_hours(max_hours)
@@ -160,28 +164,25 @@ def scaling(
     points: dict[Key, Point] = {}
     with TemporaryDirectory() as folder, reporting(progress, "fitting") as report:
         networks = Path(folder, "networks.db") if store is None else store
-        if store is not None or how == "ray" or _plain(tasks, solver):
-            refits = _StoredFits(networks, target, bounds, _named(solver), options)
-            runs = {refits.run(task): task for task in tasks}
-            limits = {"retry_failed": retry_failed, "max_seconds": seconds, "address": address}
-            records = map_runs(runs, store=networks, backend=how, jobs=workers, **limits)
-            arriving = _points(records, runs, bounds, keep_failures=store is not None)
-        else:
-            refits = _UnnamedFits(bounds, solver, options)
-            arriving = refits.points(tasks, 1 if how == "serial" else workers, end)
-        for point in arriving:
+        named = store is not None or how == "ray" or _describable(tasks, solver)
+        sizes, noise = sorted({n for _, n, _ in tasks}), noise_of(target) or 0.0
+        bounds = {u.name: limits_of(u, target, sizes) for u in dict.fromkeys(u for u, _, _ in tasks)}
+        how_kept = {"store": networks, "named": named, "keep_failures": store is not None}
+        fits = _Fits(target, solver, options, limits=bounds, noise=noise, **how_kept)
+        limits = {"retry_failed": retry_failed, "max_seconds": seconds, "address": address}
+        for point in fits.points({fits.run(task): task for task in tasks}, backend=how, jobs=workers, **limits):
             points[point.unit, point.width, point.seed] = point
             if report:
                 report(len(points), len(tasks), point)
         if len(points) < len(tasks):
-            remedy = "the same call goes on from the store"
-            if store is None:
-                remedy = "give a store to keep what is done"
+            remedy = (
+                "the same call goes on from the store" if store is not None else "give a store to keep what is done"
+            )
             raise GatelabError(
                 f"stopped after {max_hours:g} hours with {len(points)} of {len(tasks)} fits done; {remedy}"
             )
         if not options.get("ridge"):
-            points = nested(tasks, points, _refitting(refits, target, solver, options, end))
+            points = nested(tasks, points, lambda task, source: fits.refit(task, source, end))
     rank = {name: i for i, name in enumerate(names)}
     return Scaling(target.name, tuple(sorted(points.values(), key=lambda p: (rank[p.unit], p.width, p.seed))))
 
@@ -209,12 +210,7 @@ def scaling_runs(
         A run for each fit, wide networks first.
     """
     tasks, target, _ = _tasks(units, problem, widths, seeds, solver)
-    return tuple(run_of(u, target, n, s, solver, options) for u, n, s in tasks)
-
-
-Task = tuple[AnyUnit, int, int]
-# A unit's name, a width and a seed.
-Key = tuple[str, int, int]
+    return tuple(run_of(task, target, solver, options) for task in tasks)
 
 
 def _tasks(
@@ -235,41 +231,56 @@ def _tasks(
     return [(u, n, s) for n in reversed(sizes) for u in chosen for s in range(count)], target, names
 
 
-def _named(solver: Any) -> str:
-    if not isinstance(solver, str):
-        raise GatelabError("a solver of your own has no name to be stored by; leave out store and backend='ray'")
-    return solver
-
-
-def _plain(tasks: list[Task], solver: Any) -> bool:
-    """Whether the runs can be described: a lambda as unit, say, cannot, and is sent to the processes as it is."""
+def _describable(tasks: list[Task], solver: Any) -> bool:
+    """Whether the runs can be told in plain values: a lambda as unit, say, cannot."""
     try:
         for u in dict.fromkeys(u for u, _, _ in tasks):
-            run_of(u, as_problem("x2", n=4), 1, 0, _named(solver), {})
+            run_of((u, 1, 0), as_problem("x2", n=4), solver, {})
     except GatelabError:
         return False
     return True
 
 
-@dataclass(frozen=True, eq=False)
-class _Bounds:
-    """What the errors of a study are held against: limits by unit and width, and the noise of the problem's data."""
+@dataclass(eq=False)
+class _Fits:
+    """The fits of a call: their runs, the store that their networks lie in, and what their errors are held against."""
 
     problem: Problem
+    solver: Any
+    options: dict[str, Any]
+    store: Store | str | Path
+    named: bool
+    keep_failures: bool
     limits: dict[str, dict[int, float]]
     noise: float
+    refits: dict[Key, str] = field(default_factory=dict)
 
-    @classmethod
-    def of(cls, units: Iterable[AnyUnit], problem: Problem, widths: list[int]) -> _Bounds:
-        return cls(problem, {u.name: limits_of(u, problem, widths) for u in units}, noise_of(problem) or 0.0)
+    def run(self, task: Task, start: Network | None = None) -> Run:
+        """The run of a fit, from a search or from a network."""
+        if self.named:
+            return run_of(task, self.problem, self.solver, self.options, start)
+        unit, width, seed = task
+        options = self.options if start is None else {**self.options, "start": start}
+        value = cloudpickle.dumps((unit, self.problem, width, seed, self.solver, options))
+        arguments = {"unit": unit.name, "width": width, "seed": seed, "again": start is not None}
+        return Run(UNNAMED_TASK, arguments, {"by_value": value})
 
-    def point(self, unit: str, width: int, seed: int, metrics: Any, seconds: float) -> Point:
-        """The point of a fit, with its limit and its flag."""
+    def points(self, runs: Mapping[Run, Task], **how: Any) -> Iterator[Point]:
+        """The points of runs, as they end."""
+        for record in map_runs(runs, store=self.store, **how):
+            if not record.ok and not self.keep_failures:
+                raise_error(record)
+            yield self.point(runs[record.run], record)
+
+    def point(self, task: Task, record: Record) -> Point:
+        """The point of a fit, with its limit and its flag; that of one that did not end has no errors."""
+        unit, width, seed = task
+        problem, bound, metrics = self.problem, self.limits[unit.name][width], record.metrics
+        if not record.ok:
+            parameters = unit.parameter_count(width, problem.d_in, problem.d_out)
+            metrics = {"parameters": parameters, "train_rmse": np.nan, "test_rmse": np.nan, "status": "failed"}
         train, test, status = float(metrics["train_rmse"]), float(metrics["test_rmse"]), str(metrics["status"])
-        parameters, problem, bound = metrics["parameters"], self.problem, self.limits[unit][width]
-        ratio = np.nan
-        if bound > 0:
-            ratio = test / bound
+        parameters, ratio = metrics["parameters"], test / bound if bound > 0 else np.nan
         flag: Flag = ""
         if status == "failed":
             flag = "failed"
@@ -282,123 +293,47 @@ class _Bounds:
         elif ratio > ABOVE:
             flag = "optimiser"
         return Point(
-            unit=unit, width=width, parameters=parameters, seed=seed, train_rmse=train, test_rmse=test, limit=bound,
-            ratio=ratio, flag=flag, status=status, seconds=seconds,
+            unit=unit.name, width=width, parameters=parameters, seed=seed, train_rmse=train, test_rmse=test,
+            limit=bound, ratio=ratio, flag=flag, status=status, seconds=record.seconds,
         )  # fmt: skip
-
-    def failure(self, unit: AnyUnit, width: int, seed: int, seconds: float) -> Point:
-        """The point of a fit that did not end."""
-        parameters = unit.parameter_count(width, self.problem.d_in, self.problem.d_out)
-        metrics = {"parameters": parameters, "train_rmse": np.nan, "test_rmse": np.nan, "status": "failed"}
-        return self.point(unit.name, width, seed, metrics, seconds)
-
-
-def _points(records: Iterable[Record], runs: dict[Run, Task], bounds: _Bounds, keep_failures: bool) -> Iterator[Point]:
-    for record in records:
-        u, n, s = runs[record.run]
-        if record.ok:
-            yield bounds.point(u.name, n, s, record.metrics, record.seconds)
-        elif keep_failures:
-            yield bounds.failure(u, n, s, record.seconds)
-        else:
-            text = record.error or "no reason given"
-            name, _, message = text.strip().splitlines()[-1].partition(": ")
-            if name.endswith("GatelabError"):
-                raise GatelabError(message)
-            raise RuntimeError(f"a fit failed\n\n{text}")
-
-
-@dataclass(eq=False)
-class _StoredFits:
-    """Fits that are runs, whose networks lie in a store."""
-
-    store: Store | str | Path
-    problem: Problem
-    bounds: _Bounds
-    solver: str
-    options: dict[str, Any]
-    keys: dict[Key, str] = field(default_factory=dict)
-
-    def run(self, task: Task, start: Network | None = None) -> Run:
-        """The run of a fit, from a search or from a network."""
-        unit, width, seed = task
-        return run_of(unit, self.problem, width, seed, self.solver, self.options, start)
 
     def network(self, task: Task) -> Network:
         """The network of a fit, of the refit if there was one."""
         unit, width, seed = task
-        assert isinstance(unit, Unit)
-        key = self.keys.get((unit.name, width, seed)) or self.run(task).key
-        with nullcontext(self.store) if isinstance(self.store, Store) else Store(self.store) as database:
-            arrays = database.get_arrays(key)
-        if arrays is None:
+        key = self.refits.get((unit.name, width, seed)) or self.run(task).key
+        with opened(self.store) as database:
+            arrays = None if database is None else database.get_arrays(key)
+        if arrays is None or not isinstance(unit, Unit):
             raise GatelabError(f"there is no network of {key} in the store; fit it again, in a store of its own")
         state = {name: torch.tensor(value) for name, value in arrays.items()}
         return restored_network(unit, width, self.problem.d_in, self.problem.d_out, state)
 
-    def refit(self, task: Task, start: Network) -> Point:
-        """The point of a run that begins with a network."""
-        run = self.run(task, start)
-        (point,) = _points(map_runs([run], store=self.store), {run: task}, self.bounds, keep_failures=False)
-        self.keys[point.unit, point.width, point.seed] = run.key
-        return point
+    def refit(self, task: Task, source: Task, end: float) -> Point | None:
+        """A task fitted again from the network of another; None where the solver has no start, or time is over."""
+        name, _ = check_fit(task[0], self.problem, task[1], self.solver)
+        if name not in ("knots", "varpro") or "start" in self.options or time.monotonic() > end:
+            return None
+        try:
+            run = self.run(task, self.network(source))
+            (record,) = map_runs([run], store=self.store)
+            if not record.ok:
+                raise_error(record)
+        except GatelabError:
+            return None  # the point says then what it breaks
+        self.refits[task[0].name, task[1], task[2]] = run.key
+        return self.point(task, record)
 
 
-@dataclass(eq=False)
-class _UnnamedFits:
-    """Units and solvers that only this process knows: sent along by value, which joblib can."""
-
-    bounds: _Bounds
-    solver: Any
-    options: dict[str, Any]
-    networks: dict[Key, Any] = field(default_factory=dict)
-
-    def points(self, tasks: list[Task], workers: int, end: float) -> Iterator[Point]:
-        """The points of the fits, as they end; none is begun after the end."""
-        fit_task = partial(fit_here, problem=self.bounds.problem, solver=self.solver, options=self.options)
-        timely = takewhile(lambda _: time.monotonic() <= end, tasks)
-        if workers == 1:
-            results: Any = map(fit_task, timely)
-        else:
-            with joblib.parallel_config(backend="loky", inner_max_num_threads=1):
-                parallel = joblib.Parallel(n_jobs=workers, return_as="generator_unordered", pre_dispatch="n_jobs")
-                results = parallel(joblib.delayed(fit_task)(task) for task in timely)
-        for key, metrics, seconds, network in results:
-            self.networks[key] = network
-            unit, width, seed = key
-            yield self.bounds.point(unit, width, seed, metrics, seconds)
-
-    def network(self, task: Task) -> Network:
-        """The network of a fit, of the refit if there was one."""
-        unit, width, seed = task
-        return self.networks[unit.name, width, seed]
-
-    def refit(self, task: Task, start: Network) -> Point:
-        """The point of a fit that begins with a network, computed here."""
-        how = {"problem": self.bounds.problem, "solver": self.solver, "options": {**self.options, "start": start}}
-        key, metrics, seconds, network = fit_here(task, **how)
-        self.networks[key] = network
-        return self.bounds.point(*key, metrics, seconds)
+def raise_error(record: Record) -> None:
+    """What a run raised, here."""
+    text = record.error or "no reason given"
+    name, _, message = text.strip().splitlines()[-1].partition(": ")
+    if name.endswith("GatelabError"):
+        raise GatelabError(message)
+    raise RuntimeError(f"a fit failed\n\n{text}")
 
 
 Refit = Callable[[Task, Task], Point | None]
-
-
-def _refitting(
-    refits: _StoredFits | _UnnamedFits, problem: Problem, solver: Any, options: Mapping[str, Any], end: float
-) -> Refit:
-    """How a task is fitted again from the network of another; None where the solver has no start, or time is over."""
-
-    def refit(task: Task, source: Task) -> Point | None:
-        name, _ = check_fit(task[0], problem, task[1], solver)
-        if name not in ("knots", "varpro") or "start" in options or time.monotonic() > end:
-            return None
-        try:
-            return refits.refit(task, refits.network(source))
-        except GatelabError:
-            return None  # the point says then what it breaks
-
-    return refit
 
 
 def nested(tasks: Sequence[Task], points: Mapping[Key, Point], refit: Refit) -> dict[Key, Point]:
@@ -435,21 +370,6 @@ def nested(tasks: Sequence[Task], points: Mapping[Key, Point], refit: Refit) -> 
 def _larger(point: Point, error: float) -> bool:
     """Whether a training error is larger than another by more than rounding."""
     return point.status != "floor" and point.train_rmse > (1 + _EQUAL) * error
-
-
-def fit_here(
-    task: Task, *, problem: Problem, solver: Any, options: dict[str, Any]
-) -> tuple[Key, dict[str, Any], float, Any]:
-    """One fit with one thread: the unit's name, width and seed, what was measured, the seconds, and the network."""
-    unit, width, seed = task
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        result = fit(unit, problem, width, solver=solver, seed=seed, progress=False, **options)
-    finally:
-        torch.set_num_threads(threads)
-    metrics = {name: getattr(result, name) for name in ("parameters", "train_rmse", "test_rmse", "status")}
-    return (unit.name, width, seed), metrics, result.seconds, result.network
 
 
 def limits_of(unit: AnyUnit, problem: Problem, widths: list[int]) -> dict[int, float]:

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gatelab.arrays import Array
-from gatelab.data.checks import for_numpy
+from gatelab.arrays import Array, finite_array
 from gatelab.display import ProgressLike, one_line, reporting
-from gatelab.errors import GatelabError, check_seed, whole_number
+from gatelab.errors import GatelabError, check_seed, real_number, whole_number
 from gatelab.scaling_laws.law_search import STEEPEST, TERMS, Logs, again, best, log_law
 from gatelab.statistics import LEVEL, Interval, check_level
 
@@ -122,9 +121,7 @@ class Law:
         if self.draws is None or not len(self.draws):
             raise GatelabError("this law has no bootstrap, so no band; fit it with bootstrap=200")
         values = losses(self.draws, P, D)
-        level = self.level if level is None else level
-        check_level(level)
-        low, high = outer_ends(values, values, level)
+        low, high = outer_ends(values, values, check_level(self.level if level is None else level))
         return low[()], high[()]
 
     def optimal(self, C: Any, *, flops_per: float = 6.0) -> Allocation:
@@ -140,9 +137,10 @@ class Law:
         for name, factor in (("P", self.A * self.a), ("D", self.B * self.b)):
             if not factor > 0:
                 raise GatelabError(f"{self} has no term in {name}, so that no split is the best one")
-        if not (is_positive(flops_per) and is_positive(C)):
-            raise GatelabError(f"C is {C} and flops_per {flops_per}; give positive numbers")
-        product = np.log(np.asarray(C, float) / flops_per)
+        compute = np.asarray(C)
+        if compute.dtype.kind not in "iuf" or not (np.isfinite(compute) & (compute > 0)).all():
+            raise GatelabError(f"C is {C}; give positive numbers")
+        product = np.log(compute / real_number("flops_per", flops_per, above=0))
         shift = np.log(self.a) + np.log(self.A) - np.log(self.b) - np.log(self.B)
         log_p = (shift + self.b * product) / (self.a + self.b)
         P, D = np.exp(log_p)[()], np.exp(product - log_p)[()]
@@ -161,8 +159,7 @@ class Law:
         """A row a constant, with its interval."""
         import pandas as pd
 
-        intervals = {name: self.interval(name) for name in Intervals._fields}
-        rows = [(name, interval.value, interval.low, interval.high) for name, interval in intervals.items()]
+        rows = [(name, getattr(self, name), *getattr(self.intervals, name)) for name in Intervals._fields]
         return pd.DataFrame(rows, columns=["constant", "value", "low", "high"])
 
     def plot(self, path: str | Path | None = None, *, ax: Any = None, title: str | None = None) -> Figure:
@@ -179,9 +176,8 @@ class Law:
         band = None
         if self.draws is not None and len(self.draws):
             band = self.band
-        title, captions = title or self.formula(), [f"{name} = {self.with_ends(name)}" for name in "abE"]
-        figure = law_figure(*self.data, self.predict, band=band, floor=self.E, title=title, captions=captions, ax=ax)
-        return saved(figure, path)
+        how = {"title": title or self.formula(), "captions": [f"{name} = {self.with_ends(name)}" for name in "abE"]}
+        return saved(law_figure(*self.data, self.predict, band=band, floor=self.E, ax=ax, **how), path)
 
     def formula(self) -> str:
         r"""The law as matplotlib sets it.
@@ -212,10 +208,7 @@ class Law:
         if self.points:
             rows += [("points", str(self.points)), ("RMSE of log L", f"{self.rmse:.2g}")]
         rows += [("note", note) for note in self.notes]
-        figure = None
-        if self.data is not None:
-            figure = self.plot()
-        return html(str(self), rows, figure=figure)
+        return html(str(self), rows, figure=None if self.data is None else self.plot())
 
 
 def losses(x: Array, P: Any, D: Any) -> Array:
@@ -225,12 +218,6 @@ def losses(x: Array, P: Any, D: Any) -> Array:
         raise GatelabError(f"P is {P} and D is {D}; give positive numbers of parameters and data")
     E, A, B, a, b = x.T.reshape(5, len(x), *(1,) * P.ndim)
     return np.exp(E) + np.exp(A - a * np.log(P)) + np.exp(B - b * np.log(D))
-
-
-def is_positive(value: Any) -> bool:
-    """Whether a value is a positive number or an array of such."""
-    array = np.asarray(value)
-    return array.dtype.kind in "iuf" and bool((np.isfinite(array) & (array > 0)).all())
 
 
 def outer_ends(low: Array, high: Array, level: float) -> tuple[Any, Any]:
@@ -293,28 +280,33 @@ def fit_law(
     """
     data = _checked(P, D, L, delta, bootstrap, level)
     p, d = np.log(data[0]), np.log(data[1])
-    logs, centre = Logs(p - p.mean(), d - d.mean(), np.log(data[2])), (float(p.mean()), float(d.mean()))
+    logs, center = Logs(p - p.mean(), d - d.mean(), np.log(data[2])), (float(p.mean()), float(d.mean()))
     terms = [t for t in TERMS if t == 0 or np.ptp(data[t - 1]) > 0]
     cell, draws = _draws(data, terms, bootstrap, seed)
-    row = best(logs, np.ones(len(cell)), delta, terms)
+    row = best(logs, delta, terms)
     at_once, rows = max(1, _POINTS_AT_ONCE // len(cell)), []
     with reporting(progress, "bootstrap") as report:
         for first in range(0, bootstrap, at_once):
             rows.append(again(logs, draws[first : first + at_once][:, cell], row, delta, terms))
             if report:
                 report(min(first + at_once, bootstrap), bootstrap)
-    value, many = _uncentred(row[None], centre)[0], _uncentred(np.concatenate([np.empty((0, 5)), *rows]), centre)
+    value, many = _uncentered(row[None], center)[0], _uncentered(np.concatenate([np.empty((0, 5)), *rows]), center)
     if np.abs(value[:3][np.isfinite(value[:3])]).max() > _LARGEST_LOG:
         raise GatelabError("a constant of the law is beyond what a float holds; give P, D and L in other units")
     residual = log_law(logs, row[None])[0][0] - logs.y
     rmse = float(np.sqrt(np.mean(residual**2)))
     facts = {"rmse": rmse, "points": len(cell), "level": level, "data": data, "draws": many}
-    return Law(**_constants(value[None])[0], intervals=_intervals(many, level), **facts)
+    return Law(*_constants(value[None])[0].tolist(), intervals=_intervals(many, level), **facts)
 
 
 def _checked(P: Any, D: Any, L: Any, delta: float, bootstrap: int, level: float) -> tuple[Array, Array, Array]:
     """The three columns, if a law can be fitted to them."""
-    data = tuple(_column(name, values) for name, values in (("P", P), ("D", D), ("L", L)))
+    data = tuple(
+        finite_array(name, values, 1, "leave out failed runs") for name, values in zip("PDL", (P, D, L), strict=True)
+    )
+    for name, column in zip("PDL", data, strict=True):
+        if not (column > 0).all():
+            raise GatelabError(f"{name} holds {column.min():g}; give positive numbers, leave out failed runs")
     if len({len(column) for column in data}) > 1:
         raise GatelabError(f"P, D and L have {', '.join(str(len(c)) for c in data)} values; give one of each a run")
     p, d, loss = data
@@ -329,42 +321,22 @@ def _checked(P: Any, D: Any, L: Any, delta: float, bootstrap: int, level: float)
             raise GatelabError(
                 f"{name} has 2 values; its exponent needs 3 or more (with 1, the law without that term is fitted)"
             )
-    if min(counts.values()) > 1 and _tied(np.log(p), np.log(d)):
+    line = np.polynomial.Polynomial.fit(np.log(p), np.log(d), 1) if min(counts.values()) > 1 else None
+    if line is not None and np.std(line(np.log(p)) - np.log(d)) < 1e-3 * np.std(np.log(d)):
         raise GatelabError(
             "D is a power of P throughout, so that the terms of P and D cannot be told apart; "
             "add runs that change one and keep the other"
         )
-    if not is_positive(delta):
-        raise GatelabError(f"delta is {delta}; give a positive number, such as 1e-3")
+    real_number("delta", delta, above=0)
     whole_number("bootstrap", bootstrap, 0)
     check_level(level)
     return p, d, loss
 
 
-def _column(name: str, values: Any) -> Array:
-    values = for_numpy(values, name)
-    try:
-        column = np.array(values, dtype=float)
-    except (TypeError, ValueError):
-        raise GatelabError(f"{name} does not hold numbers; give an array with a number for each run") from None
-    if column.ndim != 1:
-        raise GatelabError(f"{name} has shape {column.shape}; give one dimension, a number for each run")
-    wrong = np.flatnonzero(~(np.isfinite(column) & (column > 0)))
-    if len(wrong):
-        raise GatelabError(f"{name}[{wrong[0]}] is {column[wrong[0]]}; give positive numbers, leave out failed runs")
-    return column
-
-
-def _tied(p: Array, d: Array) -> bool:
-    """Whether log D is a line in log P, to a thousandth of its range."""
-    line = np.polynomial.Polynomial.fit(p, d, 1)
-    return float(np.std(line(p) - d)) < 1e-3 * float(np.std(d))
-
-
-def _uncentred(x: Array, centre: tuple[float, float]) -> Array:
+def _uncentered(x: Array, center: tuple[float, float]) -> Array:
     """Rows for P and D over their geometric means as rows for P and D themselves."""
     x = x.copy()
-    x[:, 1:3] += x[:, 3:] * centre
+    x[:, 1:3] += x[:, 3:] * center
     x[:, 3:][np.isinf(x[:, 1:3])] = 1  # of a term that is not there: any but 0, which times infinity is no number
     return x
 
@@ -387,22 +359,18 @@ def _draws(data: tuple[Array, Array, Array], terms: list[int], count: int, seed:
     return cell, np.concatenate(accepted)
 
 
-def _constants(x: Array) -> list[dict[str, float]]:
+def _constants(x: Array) -> Array:
     """E, A, a, B, b of each row; the exponent of a term that is not there is NaN."""
     with np.errstate(over="ignore"):
         factors = np.exp(x[:, :3])
-    exponents = np.where(factors[:, 1:] > 0, x[:, 3:], np.nan)
-    columns = (factors[:, 0], factors[:, 1], exponents[:, 0], factors[:, 2], exponents[:, 1])
-    return [dict(zip(Intervals._fields, map(float, row), strict=True)) for row in zip(*columns, strict=True)]
+    a, b = np.where(factors[:, 1:] > 0, x[:, 3:], np.nan).T
+    return np.stack((factors[:, 0], factors[:, 1], a, factors[:, 2], b), axis=1)
 
 
 def _intervals(x: Array, level: float) -> Intervals:
     if not len(x):
         return Intervals()
-    drawn = {name: np.array([row[name] for row in _constants(x)]) for name in Intervals._fields}
-    ends = {}
-    for name, values in drawn.items():
-        # A draw without the term allows its exponent to be anything.
-        low, high = outer_ends(np.where(np.isnan(values), 0, values), np.where(np.isnan(values), np.inf, values), level)
-        ends[name] = (float(low), float(high))
-    return Intervals(**ends)
+    values = _constants(x)
+    # A draw without the term allows its exponent to be anything.
+    ends = outer_ends(np.where(np.isnan(values), 0, values), np.where(np.isnan(values), np.inf, values), level)
+    return Intervals(*zip(*(end.tolist() for end in ends), strict=True))

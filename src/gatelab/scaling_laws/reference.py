@@ -2,22 +2,19 @@
 
 The code is https://github.com/afqueiruga/divine_scaling. What its files say, and what is done here by our own solver:
 
-- **Data.** Of one and two inputs n points are drawn uniformly by `numpy.random` from the seed, and the test points are
-  a grid of their own, of n points or of int(sqrt(n)) squared. Friedman's problems are 2000 rows of scikit-learn with
-  `random_state=0`, standardised; airfoil and California are standardised too. These five are tested on the rows that
-  they were trained on.
+- **Data.** Of one and two inputs n points are drawn uniformly by `numpy.random` from the seed, tested on a grid of n
+  points or of int(sqrt(n)) squared. Friedman's problems are 2000 rows of scikit-learn with `random_state=0`; they,
+  airfoil and California are standardised, and tested on the rows that they were trained on.
 - **Start.** Of one input the gates stand on a grid, +1 and -1 in turn, and the other parameters are normal, as the
   paper says (the code draws them as `torch.nn.Linear` does). Of several all parameters are drawn as there.
 - **Stages.** Newton's method on the whole batch in float64 takes three steps on each layer by itself, from the output
-  to the gate, and a hundred on all parameters ("newton_layer_cascade"). A line search shortens steps; where the
-  direction does not descend, it is the gradient's. Theirs is strong Wolfe, ours is Armijo's with a look ahead.
+  to the gate, and a hundred on all parameters ("newton_layer_cascade"). Their line search is strong Wolfe, ours
+  Armijo's with a look ahead; where the direction does not descend, it is the gradient's.
 - **Slopes.** A line through log RMSE against log n, over all widths; of airfoil over n = 10 to 500 (MLP) and 10 to 100
-  (GLU), the only ranges that the code holds. Those of the other problems of many inputs are not known: here they are
-  those of our fits at the optimum, so that the two can stand beside each other.
+  (GLU), the only ranges that the code holds. Those of the other problems of many inputs are those of our fits.
 
-Not known either is how many rows of California the paper took: the code's default is the first 2000, and -1 is all.
-Both are here. Of airfoil the MLP ends at 214 neurons, from where on it has more parameters than there are rows; the
-code's 500 have 3501 for 1503 rows.
+Not known is how many rows of California the paper took (the code's default is the first 2000, -1 is all): both are
+here. Of airfoil the MLP ends at 214 neurons, from where on it has more parameters than there are rows.
 """
 
 from __future__ import annotations
@@ -31,8 +28,8 @@ from typing import Any
 import numpy as np
 
 from gatelab.data import Problem, problem
-from gatelab.data.measured import load
 from gatelab.data.named.measured import CALIFORNIA_DATA
+from gatelab.data.tables import load_measured
 from gatelab.errors import GatelabError, unknown_name
 from gatelab.feedforward import ModuleUnit
 from gatelab.feedforward import unit as as_unit
@@ -46,20 +43,12 @@ POINTS = {"paper-1d": 10_000, "sin4x-sin4y": 2000}
 
 @dataclass(frozen=True)
 class Experiment:
-    """A problem of the paper as its reference code runs it, and what of it is fitted here.
+    """A problem of the paper as its reference code runs it, and what of it is fitted here."""
 
-    Attributes:
-        name: Of the experiment: that of the problem, and what is special about it.
-        widths: The widths of each unit that are fitted first.
-        further: The widths that are fitted if there is time.
-        solver: "newton", ours in the stages of the paper's code, or another beside it.
-        seeds: How many fits a width has.
-    """
-
-    name: str
-    widths: Mapping[str, tuple[int, ...]]
-    further: Mapping[str, tuple[int, ...]]
-    solver: str = "newton"
+    name: str  # that of the problem, and what is special about it
+    widths: Mapping[str, tuple[int, ...]]  # of each unit, fitted first
+    further: Mapping[str, tuple[int, ...]]  # fitted if there is time
+    solver: str = "newton"  # ours in the stages of the paper's code, or another beside it
     seeds: int = SEEDS
 
     @property
@@ -110,7 +99,7 @@ def paper_problem(experiment: str, seed: int) -> Problem:
     if experiment in POINTS:
         return _on_a_grid(experiment, POINTS[experiment], seed)
     if experiment == f"california, first {FIRST_ROWS} rows":
-        table = load(CALIFORNIA_DATA)
+        table = load_measured(CALIFORNIA_DATA)
         rows = table.x[:FIRST_ROWS], table.y[:FIRST_ROWS]
         return Problem.from_arrays(*rows, name=experiment, protocol="paper", standardise=True)
     return problem(experiment.partition(",")[0], protocol="paper")

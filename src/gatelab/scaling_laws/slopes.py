@@ -87,7 +87,7 @@ def slope(sizes: np.ndarray, errors: np.ndarray, *, aggregate: Aggregate = "best
     different = len(np.unique(log_n))
     if different < 2:
         raise GatelabError(f"a slope needs two sizes or more, {different} are left after exclusions")
-    (value,), (intercept,) = lines_through(log_n[None], log_e[None])
+    value, intercept = np.polyfit(log_n, log_e, 1)
     if different >= LEAST_SIZES:
         freedom = len(log_n) - 2
         left = log_e - intercept - value * log_n
@@ -170,27 +170,15 @@ def local_slopes(sizes: np.ndarray, errors: np.ndarray, *, window: int = 5) -> n
         near = slice(max(0, i - reach), i + reach + 1)
         ok = np.isfinite(log_e[near])
         if len(np.unique(log_n[near][ok])) >= 2:
-            out[i] = lines_through(log_n[near][ok][None], log_e[near][ok][None])[0][0]
+            out[i] = np.polyfit(log_n[near][ok], log_e[near][ok], 1)[0]
     return out
 
 
 def aggregated(log_e: np.ndarray, aggregate: Aggregate) -> np.ndarray:
     """The least or the median over the last dimension, values that are not finite left out; NaN where all are."""
-    if aggregate == "best":
-        best = np.where(np.isfinite(log_e), log_e, np.inf).min(axis=-1)
-        return np.where(np.isinf(best), np.nan, best)
-    ordered = np.sort(np.where(np.isfinite(log_e), log_e, np.inf), axis=-1)
-    count = np.isfinite(ordered).sum(axis=-1)
-    low = np.take_along_axis(ordered, np.maximum((count - 1) // 2, 0)[..., None], axis=-1)[..., 0]
-    high = np.take_along_axis(ordered, np.minimum(count // 2, ordered.shape[-1] - 1)[..., None], axis=-1)[..., 0]
-    return np.where(count > 0, 0.5 * (low + high), np.nan)
-
-
-def lines_through(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Slopes and intercepts of the least-squares lines through each row."""
-    dx = x - x.mean(axis=1, keepdims=True)
-    value = (dx * y).sum(axis=1) / (dx * dx).sum(axis=1)
-    return value, y.mean(axis=1) - value * x.mean(axis=1)
+    measured = np.ma.masked_invalid(log_e)
+    chosen = measured.min(axis=-1) if aggregate == "best" else np.ma.median(measured, axis=-1)
+    return np.ma.filled(chosen, np.nan)
 
 
 def limit(unit: str | AnyUnit | Callable[..., Any], problem: AnyProblem, width: Any) -> Any:

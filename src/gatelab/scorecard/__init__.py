@@ -1,31 +1,22 @@
-"""One unit beside another on given data: slopes, conditioning, linearisation, cost, and a recommendation.
+"""Units side by side on given data: error, slope, conditioning, linearization, cost, and which one to take.
 
 card = gl.compare(["mlp", "glu", "gqu"], "mine.csv")     measure
-card.table(), card.plot("card.png")                      a row a unit; six panels
-card.recommendation.reasons, card.recommendation.caveats which unit, and why
-card.recommendation.rivals, card.left_out                the lines for and against it; what does not count
+card.recommendation, card.advice                         which unit at which width; how sure, why, at what cost
+card.table(), card.score("glu"), card.plot("card.png")   the numbers, with intervals; six panels
 
-`recommend` has the rules; they are functions of numbers alone.
+`recommend` has the rule, a function of numbers alone; `advice.md` has all sentences.
 """
 
 from gatelab.scorecard.comparison import UNITS, compare
-from gatelab.scorecard.evidence import Evidence, Facts, FittedNetwork, Growth, LeftOut, Line, Score
-from gatelab.scorecard.recommendation import Recommendation, Rival, recommend
-from gatelab.scorecard.result import Scorecard, Settings
+from gatelab.scorecard.recommendation import FittedNetwork, Recommendation, Score, recommend
+from gatelab.scorecard.result import Scorecard
 
 __all__ = [
     "UNITS",
-    "Evidence",
-    "Facts",
     "FittedNetwork",
-    "Growth",
-    "LeftOut",
-    "Line",
     "Recommendation",
-    "Rival",
     "Score",
     "Scorecard",
-    "Settings",
     "compare",
     "recommend",
 ]

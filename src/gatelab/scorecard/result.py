@@ -1,50 +1,30 @@
-"""`Scorecard`: units side by side on one problem, with the recommendation and a figure of six panels."""
+"""`Scorecard`: units side by side on one problem, with the recommendation, its words and a figure of six panels."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import astuple, dataclass
+from functools import cached_property
+from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
+from jinja2 import Environment, StrictUndefined
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from gatelab.display import Compact, one_line, shorten
-from gatelab.plotting import GREY, Look, Panel, Pen, canvas, looks, style
+from gatelab.display import one_line, shorten
+from gatelab.plotting import GREY, Look, Panel, Pen, canvas, looks, saved, style
+from gatelab.plotting.theme import html
 from gatelab.scaling_laws import Scaling
-from gatelab.scorecard.costs import Bench
-from gatelab.scorecard.evidence import FittedNetwork, LeftOut, Score
-from gatelab.scorecard.recommendation import Recommendation
+from gatelab.scorecard.recommendation import FittedNetwork, Recommendation, Score, leader_of
 from gatelab.statistics import DRAWS, Interval
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 WIDTH, HEIGHT = 11.4, 6.6
-
-
-@dataclass(frozen=True)
-class Settings(Compact):
-    """What was asked for.
-
-    Attributes:
-        budget: the number of parameters at which units are compared.
-        seeds: how many fits there are of every network.
-        features: the m of the linearisation.
-        loss: the share of the target's variance left that counts as trained.
-        bench: where and how blocks were timed.
-        minimax_interval: that of the polynomials.
-    """
-
-    budget: int
-    seeds: int
-    features: int
-    loss: float
-    bench: Bench
-    minimax_interval: tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -52,35 +32,26 @@ class Scorecard:
     """What `compare` measured, and what follows from it.
 
     Attributes:
-        problem: its name.
-        inputs: how many it has.
-        outputs: how many it has.
-        train_rows: how many were trained on.
-        test_rows: how many were set aside.
-        settings: what was asked for.
-        scores: a `Score` a unit at the budget.
+        facts: what was compared and how, by name: problem, inputs, outputs, train_rows, test_rows, budget, seeds,
+            features, loss, interval (of the polynomials), kernel_rows, d_model, batch, repeats, device, threads; and
+            what bears on how far errors can be trusted: deviation (of the held-out targets), outside (the share of
+            held-out rows beyond the range of the training rows), heaviest (the share of the best network's squared
+            error that one row makes up), fits, unfinished (fits that ran out of steps).
+        scores: a `Score` for every unit, at the budget.
         networks: every network within the budget.
         scaling: all fits, by their parameters.
-        recommendation: which unit to take, and why.
-        floor: the least test RMSE reached, with its interval, where the data set it and not the units; else None.
-        left_out: the networks that were fitted and do not count for the comparison or the slope, each with its reason.
+        recommendation: which unit to take.
     """
 
-    problem: str
-    inputs: int
-    outputs: int
-    train_rows: int
-    test_rows: int
-    settings: Settings
+    facts: Mapping[str, Any]
     scores: tuple[Score, ...]
     networks: tuple[FittedNetwork, ...]
     scaling: Scaling
     recommendation: Recommendation
-    floor: Interval | None
-    left_out: tuple[LeftOut, ...] = ()
 
     def __repr__(self) -> str:
-        return one_line(self, f"{shorten(', '.join(self.units))} on {shorten(self.problem)}: {self.recommendation}")
+        problem = shorten(self.facts["problem"])
+        return one_line(self, f"{shorten(', '.join(self.units))} on {problem}: {self.recommendation}")
 
     @property
     def units(self) -> tuple[str, ...]:
@@ -91,108 +62,152 @@ class Scorecard:
         """The numbers of one unit."""
         return next(s for s in self.scores if s.unit == unit)
 
+    def network(self, unit: str, width: int) -> FittedNetwork:
+        """The network of a unit and a width within the budget."""
+        return next(n for n in self.networks if (n.unit, n.width) == (unit, width))
+
+    @property
+    def best(self) -> FittedNetwork:
+        """The network with the least error of all."""
+        return min(self.networks, key=lambda n: n.rmse.value)
+
+    @property
+    def floor(self) -> Interval | None:
+        """The least RMSE on held-out rows where the data limit it and not the units; else None."""
+        return self.best.rmse if self.recommendation.regime in ("noise", "rows") else None
+
     def table(self) -> pd.DataFrame:
-        """A row a unit, in the order in which they were given; the columns are the fields of `Score`."""
-        import pandas as pd
+        """A row per unit; the columns are the fields of `Score`, those of intervals with `_low` and `_high` beside."""
+        return frame(self.scores)
 
-        return pd.DataFrame([asdict(s) for s in self.scores])
+    def left_out(self) -> pd.DataFrame:
+        """Networks that were fitted and do not count, and how many fits of each.
 
-    def methods(self) -> tuple[str, ...]:
-        """How each number was made, in sentences."""
-        s, b = self.settings, self.settings.bench
-        low, high = s.minimax_interval
-        return (
-            f"{self.train_rows} rows of {self.inputs} input{'s' * (self.inputs != 1)} were fitted and {self.test_rows} "
-            "held out; all errors are on those.",
-            f"Equal parameters: of every unit the width nearest to {s.budget} parameters from below, and smaller ones "
-            f"for the slopes. RMSE is the mean over {s.seeds} seeds; its 95 % interval is from {DRAWS} draws of test "
-            "rows and seeds.",
-            "Condition numbers are of the tangent kernel at that width on standardised training rows with a 1 for the "
-            "bias, expected over LeCun initialisations, with proved bounds.",
-            f"Steps are those of gradient descent on all rows at 1 / lambda_max until {s.loss:.0%} of the target's "
-            "variance is left, in the kernel regime.",
-            f"Linearisation: RMSE of maps with {s.features} features in all, over the deviation of the unit's neuron; "
-            f"polynomial: largest error of degree 8 of the gate on [{low:.2f}, {high:.2f}], over the gate's deviation.",
-            f"Rows a second: the transformer's block of d_model {b.d_model} with the parameters of an MLP four times "
-            f"as wide, {b.batch} rows a call, median and quartiles of {b.repeats} calls, on {b.device}.",
+        `why` is "budget" (not compared: beyond it), or "floor" (exact to rounding) and "interpolation" (no slope).
+        """
+        points = self.scaling.table()
+        beyond = points[points["parameters"] > self.facts["budget"]].assign(why="budget")
+        flagged = points[points["flag"] != ""].assign(why=lambda some: some["flag"])
+        networks = pd.concat([beyond, flagged]).groupby(["unit", "width", "parameters", "why"], sort=False)
+        return networks.agg(fits=("seed", "size")).reset_index()
+
+    @cached_property
+    def sections(self) -> dict[str, list[str]]:
+        """The words of `advice.md` by their headings: what to take (""), how sure, why, and so on."""
+        environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+        environment.filters |= {"share": "{:.3g} %".format, "count": whole_text, "bound": bound_text}
+        template = environment.from_string((files("gatelab.scorecard") / "advice.md").read_text(encoding="utf-8"))
+        names = {"card": self, "facts": self.facts, "advice": self.recommendation, "leader": leader_of(self.scores)}
+        text = template.render(**names, left_out=self.left_out().to_dict("records"), draws=DRAWS)
+        sections: dict[str, list[str]] = {"": []}
+        items = sections[""]
+        for line in map(str.strip, text.splitlines()):
+            if line.startswith("## "):
+                items = sections.setdefault(line[3:], [])
+            elif line.startswith("- "):
+                items.append(line[2:])
+            elif line:
+                items[-1:] = [" ".join([*items[-1:], line])]
+        return {heading: items for heading, items in sections.items() if items}
+
+    @property
+    def advice(self) -> str:
+        """Which unit to take, how sure that is, why, what it costs and what would change it, as Markdown."""
+        opening, *others = self.sections.items()
+        parts = ["\n".join([f"## {heading}\n", *(f"- {item}" for item in items)]) for heading, items in others]
+        return "\n\n".join([*opening[1], *parts])
+
+    def texts(self) -> dict[str, pd.DataFrame]:
+        """The numbers as people read them: the errors of every unit, and its training, linearization and cost."""
+        errors, costs = [], []
+        for s in self.scores:
+            slope = f"{s.slope:.2f}".replace("nan", "-")
+            limit = s.limit if self.floor is None else math.nan  # from noisy rows it is that of the noise
+            numbers = s.unit, s.width, s.parameters, s.rmse, s.ratio, slope, s.order or "-", short_number(limit)
+            errors.append(tuple(map(str, numbers)))
+            linear = [short_number(number) for number in (s.steps, s.linear.value, s.minimax)]
+            speed, low, high = (short_number(number) for number in astuple(s.rows_per_second)[:3])
+            costs.append((s.unit, bound_text(s.condition), *linear, f"{s.block_flops:,}", f"{speed} [{low}, {high}]"))
+        headings = ("unit", "width", "P", "RMSE", "of the least", "slope in P", "order", "limit")
+        more = (
+            "unit",
+            "condition",
+            "steps",
+            f"m = {self.facts['features']}",
+            "degree 8",
+            "FLOPs",
+            "rows/s",
         )
+        return {
+            "Error at equal parameters, with 95 % intervals": pd.DataFrame(errors, columns=headings),
+            f"Training, linearization, and a block of d_model {self.facts['d_model']}": pd.DataFrame(
+                costs, columns=more
+            ),
+        }
 
     def _repr_html_(self) -> str:
-        from gatelab.plotting.theme import html
-
-        columns = ("unit", "width", "parameters", "test RMSE", "slope in P", "condition", "steps", "rows/s")
-        rows = [
-            [
-                s.unit,
-                str(s.width),
-                str(s.parameters),
-                str(s.rmse_interval),
-                *(f"{value:.3g}" for value in (s.slope, s.condition, s.steps, s.rows_per_second)),
-            ]
-            for s in self.scores
-        ]
-        return html(f"{self.problem}: {self.recommendation}", rows, columns=columns, figure=self.plot())
+        errors, _ = self.texts().values()
+        title = f"{self.facts['problem']}: {self.recommendation}"
+        return html(title, errors.to_numpy().tolist(), columns=tuple(errors), figure=self.plot())
 
     def plot(self, path: str | Path | None = None, *, ax: Any = None) -> Figure:
-        """Six panels: error against P, error at the budget, conditioning, steps, linearisation, throughput.
+        """Six panels: error against P, error at the budget, conditioning, steps, linearization, throughput.
 
         Written to `path` (.png, .svg or .pdf) if given, and drawn into six axes of your own with `ax`.
         """
-        from gatelab.plotting import saved
-
         return saved(draw(self, ax), path)
 
 
+def frame(networks: Iterable[FittedNetwork]) -> pd.DataFrame:
+    """A row per network; an interval takes three columns: its value, and with `_low` and `_high` its ends."""
+
+    def cells(name: str, value: Any) -> dict[str, Any]:
+        if isinstance(value, Interval):
+            return {name: value.value, f"{name}_low": value.low, f"{name}_high": value.high}
+        return {name: value}
+
+    rows = [{key: v for field in vars(n).items() for key, v in cells(*field).items()} for n in networks]
+    return pd.DataFrame(rows)
+
+
+def whole_text(value: float) -> str:
+    """A large number in a sentence: 41234.5 becomes 41,200."""
+    return f"{float(f'{value:.3g}'):,.0f}" if math.isfinite(value) else "infinitely many"
+
+
 def draw(card: Scorecard, ax: Any = None) -> Figure:
-    """Error against P with limits; then a line a unit: error at the budget, condition, steps, linearisation, rows."""
-    shapes, s = looks(card.units), card.settings
-
-    def conditions(score: Score) -> Interval:
-        return Interval(score.condition, score.condition_low, score.condition_high)
-
-    def steps(score: Score) -> Interval:
-        return Interval(score.steps, score.steps, score.steps)  # a formula's value: it has no interval
-
-    def linear(score: Score) -> Interval:
-        return Interval(score.linear_error, score.linear_low, score.linear_high)
-
-    def speeds(score: Score) -> Interval:
-        return Interval(score.rows_per_second, score.rows_per_second_low, score.rows_per_second_high)
-
+    """Error against P with limits; then a line per unit: error at the budget, condition, steps, linearization, rows."""
+    shapes, facts = looks(card.units), card.facts
+    contents: list[tuple[Callable[[Score], Interval], str, str]] = [
+        (lambda s: s.rmse, f"RMSE at {facts['budget']} parameters", "RMSE on held-out rows, 95 % interval"),
+        (lambda s: s.condition, "Conditioning", "condition number of the tangent kernel"),
+        (lambda s: Interval(*[s.steps] * 3), "Training", f"predicted steps until {facts['loss']:.0%} is left"),
+        (lambda s: s.linear, "Linearization", f"RMSE of {facts['features']} features / deviation"),
+        (lambda s: s.rows_per_second, "Throughput of a block", "rows per second, quartiles"),
+    ]
     with style():
         place = canvas(WIDTH, HEIGHT, 6, ax, rows=2)
         errors, *panels = place.panels
         draw_errors(errors, card, shapes)
-        contents: list[tuple[Callable[[Score], Interval], str, str]] = [
-            (lambda score: score.rmse_interval, f"RMSE at {s.budget} parameters", "test RMSE, 95 % interval"),
-            (conditions, "Conditioning", "condition number of the tangent kernel"),
-            (steps, "Training", f"predicted steps until {s.loss:.0%} is left"),
-            (linear, "Linearisation", f"RMSE of {s.features} features / deviation"),
-            (speeds, "Throughput of a block", "rows a second, quartiles"),
-        ]
         for panel, (number, title, label) in zip(panels, contents, strict=True):
-            draw_dots(panel, card, shapes, number, log=number is not speeds)
+            draw_dots(panel, card, shapes, number, log=panel is not panels[-1])
             panel.set(title=title, xlabel=label)
-        place.title(f"{card.problem}: {card.recommendation}")
+        place.title(f"{facts['problem']}: {card.recommendation}")
         place.legend(ncols=min(3, len(card.scores)))
     return place.figure
 
 
 def draw_errors(panel: Panel, card: Scorecard, shapes: Mapping[str, Look]) -> None:
     """The errors of every unit against its parameters, with its limits, or with the floor of the data."""
-    title = "Error"
-    if card.floor is not None:
-        title = "Error, the floor of the data in grey"
+    title = "Error" if card.floor is None else "Error, the floor of the data in gray"
     for score in card.scores:
         shape = shapes[score.unit]
         sizes, errors = card.scaling.curve(score.unit, against="P", flagged=True)
         for seed in errors.T:
             panel.line(sizes, seed, Pen(shape.colour, "", marker=shape.marker, size=2.5, alpha=0.4))
-        slope = "no slope"
-        if not math.isnan(score.slope):
-            slope = f"slope {Interval(score.slope, score.slope_low, score.slope_high):.2f}"
-        means = errors.mean(axis=1)
-        panel.line(sizes, means, Pen(shape.colour, marker=shape.marker), label=f"{score.unit}: {slope}")
+        slope = "no slope" if math.isnan(score.slope.value) else f"slope {score.slope:.2f}"
+        label = f"{score.unit}: {slope}"
+        panel.line(sizes, errors.mean(axis=1), Pen(shape.colour, marker=shape.marker), label=label)
         limits = {p.parameters: p.limit for p in card.scaling.points if p.unit == score.unit and p.limit > 0}
         # From noisy rows a limit is that of the noise.
         if limits and card.floor is None:
@@ -201,41 +216,33 @@ def draw_errors(panel: Panel, card: Scorecard, shapes: Mapping[str, Look]) -> No
     if card.floor is not None:
         panel.span("y", card.floor.low, card.floor.high, GREY, alpha=0.15)
         panel.rule("y", card.floor.value, Pen(GREY, width=0.8))
-    panel.rule("x", card.settings.budget, Pen(GREY, ":", 0.9))
-    panel.set(xscale="log", yscale="log", xlabel="parameters P", ylabel="test RMSE", title=title)
-    plain_ticks(panel, "x")
-    plain_ticks(panel, "y")
+    panel.rule("x", card.facts["budget"], Pen(GREY, ":", 0.9))
+    panel.set(xscale="log", yscale="log", xlabel="parameters P", ylabel="RMSE on held-out rows", title=title)
+    plain_ticks(panel.axes.xaxis)
+    plain_ticks(panel.axes.yaxis)
 
 
 def draw_dots(
     panel: Panel, card: Scorecard, shapes: Mapping[str, Look], number: Callable[[Score], Interval], *, log: bool
 ) -> None:
-    """A line a unit from the top down; a hollow mark and an arrow where only a lower end is known."""
+    """A line per unit from the top down; a hollow mark and an arrow where only a lower end is known."""
     heights = np.arange(len(card.scores))[::-1]
     ends: list[float] = []
-
-    def write(text: str, height: float) -> None:
-        panel.text(text, 0.5, height, within=("panel", "data"), across="center", up="center", size=7.5, colour=GREY)
-
     for height, score in zip(heights, card.scores, strict=True):
         interval, shape = number(score), shapes[score.unit]
-        if math.isnan(interval.value):
-            write("not known", height)
+        if not math.isfinite(interval.low):
+            text = "not known" if math.isnan(interval.value) else "never"
+            panel.text(text, 0.5, height, within=("panel", "data"), across="center", up="center", size=7.5, colour=GREY)
             continue
-        if math.isfinite(interval.value):
-            shown, text, marker, face = interval.value, short_number(interval.value), shape.marker, ""
-            ends += [interval.value, interval.low, interval.high]
-            if interval.high > interval.low:
-                line = [interval.low, interval.high]
-                panel.line(line, [height, height], Pen(shape.colour, width=2.2, alpha=0.5))
-        elif math.isfinite(interval.low):
-            shown, text, marker, face = interval.low, f"above {short_number(interval.low)}", ">", "white"
-            ends.append(interval.low)
+        shown, pen = interval.value, Pen(shape.colour, marker=shape.marker)
+        if math.isfinite(shown):
+            panel.line([interval.low, interval.high], [height, height], Pen(shape.colour, width=2.2, alpha=0.5))
+            ends += [shown, interval.high]
         else:
-            write("never", height)
-            continue
-        panel.line(shown, height, Pen(shape.colour, marker=marker, face=face))
-        panel.text(text, shown, height, shift=(0, 6), across="center", size=7.5)
+            shown, pen = interval.low, Pen(shape.colour, marker=">", face="white")
+        ends.append(interval.low)
+        panel.line(shown, height, pen)
+        panel.text(bound_text(interval), shown, height, shift=(0, 6), across="center", size=7.5)
     panel.axes.set_yticks(heights, [s.unit for s in card.scores])
     panel.set(ylim=(-0.6, len(heights) - 0.3))
     panel.axes.grid(axis="y", visible=False)
@@ -244,35 +251,41 @@ def draw_dots(
         spread = max(math.log10(max(ends) / min(ends)), 1.0)
         middle = math.log10(max(ends) * min(ends)) / 2
         panel.set(xscale="log", xlim=(10 ** (middle - 0.68 * spread), 10 ** (middle + 0.68 * spread)))
-        plain_ticks(panel, "x")
+        plain_ticks(panel.axes.xaxis)
     elif ends:
         panel.set(xlim=(0, 1.18 * max(ends)))
         panel.axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short_number(value)))
 
 
-def plain_ticks(panel: Panel, which: str) -> None:
+def plain_ticks(axis: Axis) -> None:
     """Powers of ten, and between them 2 and 5 where there are less than two powers."""
-    axis = {"x": panel.axes.xaxis, "y": panel.axes.yaxis}[which]
     low, high = axis.get_view_interval()
-    steps = [1.0]
-    if math.log10(high / low) < 2:
-        steps += [2.0, 5.0]
+    steps = [1.0, 2.0, 5.0] if math.log10(high / low) < 2 else [1.0]
     axis.set_major_locator(LogLocator(subs=steps, numticks=6))
     axis.set_major_formatter(FuncFormatter(lambda value, _: short_number(value)))
     axis.set_minor_formatter(NullFormatter())
 
 
 def short_number(value: float) -> str:
-    """Three digits, thousands as k.
+    """Three digits, thousands as k; a hyphen for what is not known.
 
-    >>> short_number(0.0213), short_number(41234.0), short_number(3.2e7), short_number(14.0), short_number(1e-7)
-    ('0.0213', '41.2k', '3.2e7', '14', '1e-7')
+    >>> [short_number(value) for value in (0.0213, 41234.0, 3.2e7, 14.0, 1e-7, math.nan, math.inf)]
+    ['0.0213', '41.2k', '3.2e7', '14', '1e-7', '-', 'never']
     """
-    if value == 0:
-        return "0"
+    if value == 0 or not math.isfinite(value):
+        return {0.0: "0", math.inf: "never"}.get(value, "-")
     if 1e3 <= abs(value) < 1e6:
         return f"{value / 1e3:.3g}k"
     if 1e-3 <= abs(value) < 1e3:
         return f"{value:.3g}"
     digits, power = f"{value:.1e}".split("e")
     return f"{digits.removesuffix('.0')}e{int(power)}"
+
+
+def bound_text(interval: Interval) -> str:
+    """The value, or the lower end where that is all that is known.
+
+    >>> bound_text(Interval(1.2e8, 1e8, 2e8)), bound_text(Interval(math.inf, 1e13, math.inf))
+    ('1.2e8', 'above 1e13')
+    """
+    return short_number(interval.value) if math.isfinite(interval.value) else f"above {short_number(interval.low)}"

@@ -17,14 +17,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
 
 import numpy as np
 import torch
 
 from gatelab.arrays import AnyArray as Array
+from gatelab.arrays import check_interval
 from gatelab.data import Problem
 from gatelab.data import problem as as_problem
-from gatelab.data.checks import checked_interval
 from gatelab.display import one_line
 from gatelab.errors import GatelabError
 from gatelab.feedforward import AnyUnit, FunctionUnit, ModuleUnit, Network, Unit, factor_names
@@ -78,59 +80,53 @@ def construct(
     chosen = as_unit(unit)
     if not isinstance(chosen, Unit) or chosen.gate_power != 1 or chosen.factors not in (0, 1, 2):
         raise GatelabError(f"there are constructions for mlp, glu and gqu, not for {chosen.name!r}")
-    least, width = max(chosen.factors, 1), check_width(width)
+    least, width, order = max(chosen.factors, 1), check_width(width), chosen.factors + 2
     if width < least:
         raise GatelabError(f"width is {width}; the {chosen.name} construction needs at least {least}")
     # Some twenty arrays of one number a neuron: knots, values, derivatives, lines and the network.
-    check_memory(8 * 20 * width, f"a construction of {width} neurons", "give a smaller width")
+    check_memory([(20, width)], f"a construction of {width} neurons", "give a smaller width")
     target = as_problem(f) if isinstance(f, Problem) or interval is None else as_problem(f, interval=interval)
     if target.f is None or target.interval is None:
         raise GatelabError(f"problem {target.name!r} has data but no function; a construction evaluates f at its knots")
-    (a, b), order = checked_interval(target.interval if interval is None else interval), chosen.factors + 2
-    cells = width - (chosen.factors == 2)
-    h = (b - a) / cells
-    nodes = np.linspace(a, b, cells + 1)
+    a, b = check_interval(target.interval if interval is None else interval)
+    nodes = np.linspace(a, b, width + (order < 4))
+    h = (b - a) / (len(nodes) - 1)
     smooth = interpolate(target.f, (a, b), halvings=10)
     kinked = smooth.tail > 1e-10
     if kinked:  # derivatives on short panels beside a kink would be those of rounding
         smooth = interpolate(target.f, (a, b))
-    values = np.asarray(target.f(nodes), float)
-    construction = (_mlp, _glu, _gqu)[chosen.factors]
-    neurons = construction(nodes, h, values, lambda r, x: smooth.derivative(r)(x))
+    neurons = (_mlp, _glu, _gqu)[chosen.factors](nodes, h, np.asarray(target.f(nodes), float), smooth)
     rms = np.nan if kinked else smooth.norm(order, 2.0) / (b - a) ** 0.5
     return Construction(to_network(neurons, chosen), construction_constant(order) * h**order * rms, order)
 
 
-Derivative = Callable[[int, Array], Array]
-
-
-def _mlp(nodes: Array, h: float, f: Array, derivative: Derivative) -> Neurons:
+def _mlp(nodes: Array, h: float, f: Array, smooth: Any) -> Neurons:
     t, slope = nodes[:-1], np.diff(f) / h
     lines = np.stack((np.diff(slope, prepend=0.0), np.zeros_like(t)), axis=1)[:, None]
     return Neurons(t, np.ones_like(t), lines, float(f[0]))
 
 
-def _glu(nodes: Array, h: float, f: Array, derivative: Derivative) -> Neurons:
+def _glu(nodes: Array, h: float, f: Array, smooth: Any) -> Neurons:
     t = nodes[:-1]
-    bend = derivative(2, t)
+    bend = smooth.derivative(2)(t)
     slope = np.diff(f) / h - bend * h / 2
     arriving = np.concatenate(([0.0], slope[:-1] + bend[:-1] * h))
     lines = np.stack((slope - arriving, np.diff(bend, prepend=0.0) / 2), axis=1)[:, None]
     return Neurons(t, np.ones_like(t), lines, float(f[0]))
 
 
-def _gqu(nodes: Array, h: float, f: Array, derivative: Derivative) -> Neurons:
-    t, slope = nodes[:-1], derivative(1, nodes)
-    chord = np.diff(f) / h
+def _gqu(nodes: Array, h: float, f: Array, smooth: Any) -> Neurons:
+    t, slope, chord = nodes[:-1], smooth.derivative(1)(nodes), np.diff(f) / h
     second = (6 * chord - 4 * slope[:-1] - 2 * slope[1:]) / h
     third = 6 * (slope[:-1] + slope[1:] - 2 * chord) / h**2
     arriving = np.concatenate(([0.0], second[:-1] + third[:-1] * h))
-    last = np.stack(((second - arriving) / 2, np.diff(third, prepend=0.0) / 6), axis=1)
-    follow = np.tile([0.0, 1.0], (len(t), 1))
-    lines = np.stack((follow, last), axis=1)
-    opening = np.array([[[1.0, 0.0], [slope[0], 0.0]]])
+    # The first neuron is the slope at the left end; in the others one factor follows the gate.
     knots = np.concatenate((t[:1], t))
-    return Neurons(knots, np.ones_like(knots), np.concatenate((opening, lines)), float(f[0]))
+    lines = np.zeros((len(knots), 2, 2))
+    lines[0, :, 0] = 1.0, slope[0]
+    lines[1:, 0, 1] = 1.0
+    lines[1:, 1] = np.stack(((second - arriving) / 2, np.diff(third, prepend=0.0) / 6), axis=1)
+    return Neurons(knots, np.ones_like(knots), lines, float(f[0]))
 
 
 def contains(unit: AnyUnit, other: AnyUnit) -> bool:
@@ -144,7 +140,7 @@ def contains(unit: AnyUnit, other: AnyUnit) -> bool:
     """
     if unit == other:
         return not isinstance(unit, ModuleUnit)
-    if any(isinstance(u, FunctionUnit) or not isinstance(u, Unit) for u in (unit, other)):
+    if not all(isinstance(u, Unit) and not isinstance(u, FunctionUnit) for u in (unit, other)):
         return False
     assert isinstance(unit, Unit) and isinstance(other, Unit)
     following = _following(unit, other)
@@ -176,13 +172,11 @@ def embedded(network: Network, unit: Unit, width: int) -> Network:
             f"a {unit.name} network of width {width} does not contain a {network.unit.name} network of width "
             f"{network.width}; give a start of a unit that is contained, with at most {width} neurons"
         )
-    wider = Network(unit, width, network.d_in, network.d_out)
-    following = _following(unit, network.unit) or 0
-    names, own = factor_names(unit.factors), factor_names(network.unit.factors)
-    sources = [*["G"] * following, *own]
-    rows = torch.arange(width)
+    wider, rows = Network(unit, width, network.d_in, network.d_out), torch.arange(width)
     rows[network.width :] = 0
-    for name, source in zip(("G", *names), ("G", *sources, *[None] * (len(names) - len(sources))), strict=True):
+    following = _following(unit, network.unit) or 0
+    sources = ["G", *["G"] * following, *factor_names(network.unit.factors)]
+    for name, source in zip_longest(("G", *factor_names(unit.factors)), sources):
         if source is None:
             getattr(wider, name.lower()).fill_(1.0)
             continue

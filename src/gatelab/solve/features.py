@@ -28,6 +28,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from operator import mul
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, jacrev, vmap
@@ -38,6 +39,63 @@ from gatelab.linalg.least_squares import Projection, SpreadColumns, crossed, on_
 
 # Whether neurons, and their columns times the inputs, lie in one piece each on a GPU, where rows do on a CPU.
 _COLUMNS_IN_ONE_PIECE = True
+
+
+@dataclass(frozen=True)
+class Standard:
+    """The data with inputs and targets of mean zero and unit variance, on the device, and the way back."""
+
+    x: Tensor
+    y: Tensor
+    root_weight: Tensor | None
+    x_mean: Tensor
+    x_scale: Tensor
+    y_mean: Tensor
+    y_scale: float
+
+    @classmethod
+    def of(cls, x: np.ndarray, y: np.ndarray, weights: np.ndarray | None, device: torch.device) -> Standard:
+        """The data x (N, d_in) and y (N, d_out), rows weighted by weights (members or 1, N) if there are any."""
+        inputs, targets = (torch.tensor(np.asarray(a, dtype=np.float64)) for a in (x, y))
+        x_mean, x_scale = inputs.mean(0), _spread(inputs)
+        y_mean, y_scale = targets.mean(0), float(_spread(targets).max())
+        root = None
+        if weights is not None:
+            w = torch.tensor(weights, dtype=torch.float64)
+            root = (w / w.mean(-1, keepdim=True)).sqrt().to(device)
+        scaled = torch.cat([(inputs - x_mean) / x_scale, torch.ones_like(inputs[:, :1])], 1).to(device)
+        return cls(scaled, ((targets - y_mean) / y_scale).to(device), root, x_mean, x_scale, y_mean, y_scale)
+
+    @torch.no_grad()
+    def maps_of(self, net: Network) -> Tensor:
+        """The affine maps (1, maps, n, d_in + 1) of a network as functions of the scaled data, on their device."""
+        maps = [
+            torch.cat([weight * self.x_scale, (bias + weight @ self.x_mean)[:, None]], 1)
+            for weight, bias in affine_parameters(net)
+        ]
+        return torch.stack(maps)[None].to(self.x.device)
+
+    @torch.no_grad()
+    def undo(self, net: Network) -> Network:
+        """The same network as a function of the data as they were given."""
+        for weight, bias in affine_parameters(net):
+            weight /= self.x_scale
+            bias -= weight @ self.x_mean
+        net.D.mul_(self.y_scale)
+        net.d.mul_(self.y_scale).add_(self.y_mean)
+        return net
+
+
+def affine_parameters(net: Network) -> list[tuple[Tensor, Tensor]]:
+    """The weight and the bias of the gate and of each factor."""
+    return [(getattr(net, name), getattr(net, name.lower())) for name in ("G", *factor_names(net.unit.factors))]
+
+
+def _spread(a: Tensor) -> Tensor:
+    """The standard deviation of each column, one where a column is constant."""
+    largest = a.abs().amax(0).clamp_min(torch.finfo(a.dtype).tiny)
+    deviation = (a / largest).std(0, correction=0) * largest
+    return torch.where(deviation > 1e-14 * largest, deviation, 1.0)
 
 
 @dataclass(frozen=True)
@@ -57,8 +115,7 @@ class ProductModel:
     root_weight: Tensor | None = None
 
     @property
-    def lines(self) -> bool:
-        """Whether the last factor is eliminated."""
+    def lines(self) -> bool:  # whether the last factor is eliminated
         return self.unit.factors > 0 and self.y.shape[1] == 1 and not isinstance(self.unit, FunctionUnit)
 
     @property
@@ -74,10 +131,7 @@ class ProductModel:
         return (self.unit.gate_power is not None or self.unit.gate.name == "identity", *(True,) * (self.maps - 1))
 
     def take(self, index: Tensor) -> ProductModel:
-        """These members of the batch."""
-        weight = self.root_weight
-        if weight is not None:
-            weight = weight[index]
+        weight = None if self.root_weight is None else self.root_weight[index]
         return replace(self, present=self.present[index], ridge=self.ridge[index], root_weight=weight)
 
     def columns(self, theta: Tensor) -> Tensor:
@@ -86,8 +140,7 @@ class ProductModel:
 
     def hidden(self, theta: Tensor) -> Tensor:
         """The neurons (B, N, n) before what is linear, rows weighted, all of them present."""
-        everything = torch.ones(theta.shape[0], theta.shape[2], dtype=torch.bool, device=theta.device)
-        whole = replace(self, present=everything)
+        whole = replace(self, present=torch.ones_like(theta[:, 0, :, 0], dtype=torch.bool))
         return whole._neurons(whole.affine(theta))
 
     def project(self, theta: Tensor) -> Projection:
@@ -120,8 +173,7 @@ class ProductModel:
             K = projection.reduced_gram(F, J, torch.cat([crossed(F[..., :-1], J), border], 1))
             g = self._products(partial, projection.residual)
         else:
-            K = projection.reduced_gram(F, J)
-            g = J.mT @ projection.residual
+            K, g = projection.reduced_gram(F, J), J.mT @ projection.residual
         if self.lines:
             g = g[..., 0]
         else:
@@ -138,7 +190,6 @@ class ProductModel:
         return K, torch.where(self._unit_length(theta), tangent, g).flatten(1)
 
     def moved(self, theta: Tensor, step: Tensor) -> Tensor:
-        """The maps after a step."""
         return self.normalised(theta + step.view_as(theta))
 
     def normalised(self, theta: Tensor) -> Tensor:
@@ -157,21 +208,16 @@ class ProductModel:
         return [self.x @ theta[:, i].mT for i in range(theta.shape[1])]
 
     def _neurons(self, z: list[Tensor]) -> Tensor:
-        if self.lines:
-            return reduce(mul, z[1:], self.unit.gate(z[0])) * self._mask()
-        return self.unit.neuron(*z) * self._mask()
+        neurons = reduce(mul, z[1:], self.unit.gate(z[0])) if self.lines else self.unit.neuron(*z)
+        return neurons * self._mask()
 
     def _mask(self) -> Tensor:
         mask = self.present[:, None].to(self.x.dtype)
-        if self.root_weight is None:
-            return mask
-        return mask * self.root_weight[..., None]
+        return mask if self.root_weight is None else mask * self.root_weight[..., None]
 
     def _constant(self) -> Tensor:
         """The column of the constant (B or 1, N, 1), rows weighted."""
-        if self.root_weight is not None:
-            return self.root_weight[..., None]
-        return self.x[None, :, -1:]
+        return self.x[None, :, -1:] if self.root_weight is None else self.root_weight[..., None]
 
     def _columns_of(self, neurons: Tensor) -> Tensor:
         if self.lines:
@@ -214,8 +260,8 @@ class ProductModel:
             with torch.enable_grad():
                 maps = [v.detach().requires_grad_() for v in z]
                 # Neurons are functions of their own pre-activations alone: the gradient of the sum is elementwise.
-                slopes = torch.autograd.grad(self.unit.neuron(*maps).sum(), maps, allow_unused=True)
-            return [torch.zeros_like(mask * v) if s is None else s * mask for s, v in zip(slopes, z, strict=True)]
+                slopes = torch.autograd.grad(self.unit.neuron(*maps).sum(), maps, materialize_grads=True)
+            return [s * mask for s in slopes]
         value, slope = self.unit.gate(z[0]), self.unit.gate.slope(z[0])
         out = [slope * mask]
         for l in range(1, len(z)):
@@ -236,25 +282,22 @@ class ProductModel:
             return theta[:, 0].square().sum(-1)
         return torch.ones_like(theta[:, 0, :, 0])
 
+    @torch.no_grad()
     def network(self, theta: Tensor, coefficients: Tensor, row: int, width: int) -> Network:
         """One network of the batch, on the CPU, its neurons packed to `width`."""
         here = self.present[row].nonzero()[:width, 0]
         maps, c = theta[row][:, here].cpu(), coefficients[row].cpu()
-        d_in, d_out = self.x.shape[1] - 1, self.y.shape[1]
-        net = Network(self.unit, width, d_in, d_out)
-        names = ("G", *factor_names(self.unit.factors))
+        net = Network(self.unit, width, self.x.shape[1] - 1, self.y.shape[1])
         if self.lines:
-            lines = c[:-1, 0].view(-1, d_in + 1)[here.cpu()]
+            lines = c[:-1, 0].view(-1, self.x.shape[1])[here.cpu()]
             D = lines.norm(dim=-1)[None]
             maps = torch.cat([maps, torch.where(D.T > 0, lines / D.T, lines)[None]])
         else:
             D = c[:-1][here.cpu()].T
-        with torch.no_grad():
-            for name, value in zip(names, maps, strict=True):
-                getattr(net, name)[: len(here)] = value[:, :-1]
-                getattr(net, name.lower())[: len(here)] = value[:, -1]
-            net.D[:, : len(here)] = D
-            net.d.copy_(c[-1])
+        for (weight, bias), value in zip(affine_parameters(net), maps, strict=True):
+            weight[: len(here)], bias[: len(here)] = value[:, :-1], value[:, -1]
+        net.D[:, : len(here)] = D
+        net.d.copy_(c[-1])
         return net
 
 
@@ -272,8 +315,7 @@ class ModuleModel:
     @classmethod
     def of(cls, net: nn.Module, x: Tensor, y: Tensor, ridge: float) -> ModuleModel:
         """The model of a module's class, by what is linear in it."""
-        names = [name for name, p in net.named_parameters() if p.requires_grad]
-        linear = linear_parameters(net, x)
+        names, linear = [name for name, p in net.named_parameters() if p.requires_grad], linear_parameters(net, x)
         return cls(net, x, y, ridge, linear, tuple(n for n in names if n not in linear))
 
     def start(self, net: nn.Module) -> Tensor:
@@ -282,11 +324,9 @@ class ModuleModel:
         return torch.cat([torch.zeros(0, dtype=self.x.dtype), *(values[n].detach().flatten() for n in self.moving)])
 
     def take(self, index: Tensor) -> ModuleModel:
-        """The model itself, which is the same for all members."""
-        return self
+        return self  # which is the same for all members
 
     def moved(self, theta: Tensor, step: Tensor) -> Tensor:
-        """The parameters after a step."""
         return theta + step
 
     def project(self, theta: Tensor) -> Projection:
@@ -297,28 +337,22 @@ class ModuleModel:
 
     def normal(self, theta: Tensor, projection: Projection) -> tuple[Tensor, Tensor]:
         """The normal matrix (B, p, p) and the downhill gradient (B, p) of half the projected loss."""
-        F, _ = self._columns(theta)
-        rows = [
-            self._jacobian(self._values(self.moving, t) | self._values(self.linear, c[:, 0]), self.moving)
-            for t, c in zip(theta, projection.coefficients, strict=True)
-        ]
-        J = torch.stack(rows)
-        return projection.reduced_gram(F, J), (J.mT @ projection.residual)[..., 0]
+        pairs = zip(theta, projection.coefficients, strict=True)
+        J = torch.stack([self._jacobian(self._values(t, c), self.moving) for t, c in pairs])
+        return projection.reduced_gram(self._columns(theta)[0], J), (J.mT @ projection.residual)[..., 0]
 
+    @torch.no_grad()
     def network(self, theta: Tensor, coefficients: Tensor) -> nn.Module:
         """The module with these parameters: `net` itself, changed."""
-        values = self._values(self.moving, theta) | self._values(self.linear, coefficients[:, 0])
-        with torch.no_grad():
-            for name, p in self.net.named_parameters():
-                if name in values:
-                    p.copy_(values[name])
+        for name, value in self._values(theta, coefficients).items():
+            self.net.get_parameter(name).copy_(value)
         return self.net
 
     def _columns(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         """F (B, N d_out, m) and the output where the linear parameters are zero (B, N d_out, 1)."""
         columns, outputs = [], []
         for t in theta:
-            values = self._values(self.moving, t) | self._values(self.linear, None)
+            values = self._values(t, t.new_zeros(sum(self.net.get_parameter(n).numel() for n in self.linear), 1))
             with torch.no_grad():
                 outputs.append(functional_call(self.net, values, (self.x,)).reshape(-1, 1))
             columns.append(self._jacobian(values, self.linear) if self.linear else torch.zeros_like(outputs[-1]))
@@ -326,10 +360,9 @@ class ModuleModel:
 
     def _jacobian(self, values: Mapping[str, Tensor], names: tuple[str, ...]) -> Tensor:
         """d output / d the named parameters, (N d_out, count)."""
-        fixed = {n: v for n, v in values.items() if n not in names}
 
         def output(moving: dict[str, Tensor], row: Tensor) -> Tensor:
-            return functional_call(self.net, fixed | moving, (row[None],))[0]
+            return functional_call(self.net, {**values, **moving}, (row[None],))[0]
 
         try:
             parts = vmap(jacrev(output), in_dims=(None, 0))({n: values[n] for n in names}, self.x)
@@ -338,16 +371,17 @@ class ModuleModel:
                 f"{type(self.net).__name__} cannot be differentiated row by row ({str(error).splitlines()[0]}); "
                 "use solver='lbfgs' or 'adam'"
             ) from error
-        rows = self.y.numel()
-        return torch.cat([parts[n].reshape(rows, -1) for n in names], -1).detach()
+        return torch.cat([parts[n].reshape(self.y.numel(), -1) for n in names], -1).detach()
 
-    def _values(self, names: tuple[str, ...], flat: Tensor | None) -> dict[str, Tensor]:
-        """The named parameters cut from a flat tensor; zeros without one."""
-        shapes = {n: p for n, p in self.net.named_parameters() if n in names}
-        if flat is None:
-            return {n: torch.zeros_like(shapes[n]) for n in names}
-        sizes = [shapes[n].numel() for n in names]
-        return {n: v.view_as(shapes[n]) for n, v in zip(names, flat[: sum(sizes)].split(sizes), strict=True)}
+    def _values(self, theta: Tensor, coefficients: Tensor) -> dict[str, Tensor]:
+        """The parameters by name, cut from what moves and from what is linear (m, 1)."""
+        values = {}
+        for names, flat in ((self.moving, theta), (self.linear, coefficients[:, 0])):
+            shapes = [self.net.get_parameter(n).shape for n in names]
+            sizes = [s.numel() for s in shapes]
+            parts = flat[: sum(sizes)].split(sizes)
+            values |= {n: v.view(s) for n, v, s in zip(names, parts, shapes, strict=True)}
+        return values
 
 
 @torch.no_grad()
@@ -361,8 +395,7 @@ def linear_parameters(net: nn.Module, x: Tensor) -> tuple[str, ...]:
     generator = torch.Generator().manual_seed(0)
     rows = x[: min(len(x), 256)]
     named = [(n, p) for n, p in net.named_parameters() if p.requires_grad]
-    values = {n: torch.randn(p.shape, generator=generator, dtype=p.dtype) for n, p in named}
-    steps = {n: torch.randn(p.shape, generator=generator, dtype=p.dtype) for n, p in named}
+    values, steps = ({n: torch.randn(p.shape, generator=generator, dtype=p.dtype) for n, p in named} for _ in range(2))
     linear: list[str] = []
     for name, _ in reversed(named):
         tried = [name, *linear]

@@ -6,24 +6,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from gatelab import tensors
-from gatelab.data.rows import Scales
 from gatelab.errors import GatelabError
 from gatelab.feedforward import FunctionUnit, Network, Unit
 from gatelab.feedforward import unit as as_unit
 from gatelab.feedforward.registry import describe, restore
-from gatelab.solve.solution import Status
+from gatelab.plain import from_plain, to_plain
 
 if TYPE_CHECKING:
     from gatelab.solve.fits import Fit
 
 KIND, _FORMAT = "Fit", 1
 GIVE = "give a file that gatelab fit --save, Fit.save or GatedRegressor.save wrote"
-_PLAIN = ("problem", "width", "parameters", "solver", "seed", "train_rmse", "test_rmse", "test_rmse_raw", "steps")
-_PLAIN += ("seconds", "d_in", "history", "columns", "targets")
-_TUPLES = ("history", "columns", "targets")
 # What values that do not fit each other raise when a thing is made of them.
 DAMAGED = (AssertionError, AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
 
@@ -35,12 +32,8 @@ def packed(fit: Fit) -> bytes:
             f"the network of {fit.unit!r} is a class of your own, which a file of arrays cannot hold; "
             "save fit.network.state_dict() yourself"
         )
-    facts = {name: getattr(fit, name) for name in _PLAIN} | {
-        "format": _FORMAT,
-        "unit": described(fit.network.unit),
-        "status": fit.status.value,
-        "scales": None if fit.scales is None else fit.scales.plain(),
-    }
+    facts = {name: to_plain(value) for name, value in vars(fit).items() if name != "network"}
+    facts |= {"format": _FORMAT, "unit": described(fit.network.unit)}
     return tensors.pack(fit.network.state_dict(), KIND, facts)
 
 
@@ -58,19 +51,23 @@ def read(kind: type[Fit], path: str | Path) -> Fit:
     content = tensors.read(path, GIVE, "pt")
     tensors.check_format(path, content.facts, _FORMAT)
     tensors.check_finite(path, content.arrays, "the file is damaged: save the fit again")
-    facts = content.facts
+    facts, arrays = content.facts, content.arrays
     try:
-        values: dict[str, Any] = {name: facts[name] for name in _PLAIN}
-        values |= {name: tuple(facts[name]) for name in _TUPLES}
-        unit, scales = restored_unit(facts["unit"]), None
-        network = restored_network(unit, facts["width"], facts["d_in"], len(content.arrays["D"]), content.arrays)
-        sizes = scaled = (network.d_in, network.d_out)
-        if facts["scales"] is not None:
-            scales = Scales.of_plain(facts["scales"])
-            scaled = (len(scales.x.mean), len(scales.y.mean))
-        if scaled != sizes or len(facts["columns"]) not in (0, network.d_in):
+        unit = restored_unit(facts["unit"])
+        network = restored_network(unit, facts["width"], facts["d_in"], len(arrays["D"]), arrays)
+        fit = from_plain(kind, facts | {"unit": unit.name, "network": network})
+        scaled = sizes = (network.d_in, network.d_out)
+        if fit.scales is not None:
+            scaled = (len(fit.scales.x.mean), len(fit.scales.y.mean))
+            for scale in (fit.scales.x, fit.scales.y):
+                if (
+                    scale.mean.shape != scale.deviation.shape
+                    or not (np.isfinite(scale.mean) & (scale.deviation > 0)).all()
+                ):
+                    raise ValueError("its means and deviations are no scale")
+        if scaled != sizes or len(fit.columns) not in (0, network.d_in):
             raise ValueError(f"its scales or names are not of {network.d_in} inputs and {network.d_out} outputs")
-        return kind(**values, unit=unit.name, network=network, status=Status(facts["status"]), scales=scales)
+        return fit
     except DAMAGED as error:
         raise damaged(path, error) from error
 

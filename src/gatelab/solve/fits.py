@@ -106,10 +106,8 @@ class Fit:
             values = self.scales.y.stretch(values)
         if np.ndim(x) == 2:
             return values
-        values = values.reshape(*np.shape(x), values.shape[1])
-        if values.shape[-1] == 1:
-            return values[..., 0]
-        return values
+        outputs = values.shape[1:] if values.shape[1] > 1 else ()
+        return values.reshape((*np.shape(x), *outputs))
 
     def rows(self, x: Any) -> np.ndarray:
         """What `predict` makes of x: finite raw numbers, (N, d_in)."""
@@ -134,9 +132,7 @@ class Fit:
 
     def scaled(self, rows: np.ndarray) -> np.ndarray:
         """Raw rows as the network takes them."""
-        if self.scales is None:
-            return rows
-        return self.scales.x.shrink(rows)
+        return rows if self.scales is None else self.scales.x.shrink(rows)
 
     def save(self, path: str | Path) -> Path:
         """Write the fit as safetensors, numbers and text only; `gl.load(path)` gives it back, to the last bit.
@@ -173,12 +169,8 @@ class Fit:
     def as_row(self) -> dict[str, Any]:
         """Everything but the network and the history, as plain values."""
         names = ("unit", "problem", "width", "parameters", "solver", "seed", "train_rmse", "test_rmse", "test_rmse_raw")
-        return {name: getattr(self, name) for name in names} | {
-            "status": str(self.status),
-            "advice": self.advice,
-            "steps": self.steps,
-            "seconds": self.seconds,
-        }
+        row = {name: getattr(self, name) for name in names}
+        return row | {"status": str(self.status), "advice": self.advice, "steps": self.steps, "seconds": self.seconds}
 
 
 def fit(
@@ -220,19 +212,16 @@ def fit(
     check_rows(chosen, width, target.d_in, target.d_out)
     check_options(name, run, options)
     began = time.perf_counter()
-    best: tuple[float, int, Solution] | None = None
     inner = "progress" in inspect.signature(run).parameters
+    solutions: list[tuple[float, int, Solution]] = []
     with reporting(progress, f"fitting {chosen.name}") as report:
-        for index, s in enumerate(range(first, first + count)):
-            more = {"progress": part_of(report, index, count)} if inner else {}
+        for s in range(first, first + count):
+            more = {"progress": part_of(report, s - first, count)} if inner else {}
             solution = run(chosen, target, width, seed=s, **options, **more)
-            error = rmse(solution.network, target.train.x, target.train.y)
-            if best is None or error < best[0]:
-                best = (error, s, solution)
+            solutions.append((rmse(solution.network, target.train.x, target.train.y), s, solution))
             if report and not inner:
-                report(index + 1, count)
-    assert best is not None
-    _, seed, solution = best
+                report(len(solutions), count)
+    _, seed, solution = min(solutions, key=lambda one: one[0])
     seconds = time.perf_counter() - began
     return _as_fit(chosen, target, width, solution, solver=name, seed=seed, seconds=seconds)
 
@@ -303,10 +292,9 @@ def check_options(name: str, solver: Callable[..., object], options: Mapping[str
     """Whether a solver takes these options, before it is begun."""
     parameters = inspect.signature(solver).parameters.values()
     known = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
-    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
-    for option in options:
-        if option not in known and not takes_any:
-            raise GatelabError(f"the solver {name!r} has no option {option!r}; it takes {', '.join(known)}")
+    unknown = [option for option in options if option not in known]
+    if unknown and not any(p.kind is p.VAR_KEYWORD for p in parameters):
+        raise GatelabError(f"the solver {name!r} has no option {unknown[0]!r}; it takes {', '.join(known)}")
 
 
 def check_fit(unit: AnyUnit, problem: Problem, width: int, solver: str | Solver) -> tuple[str, Solver]:
@@ -318,14 +306,20 @@ def check_fit(unit: AnyUnit, problem: Problem, width: int, solver: str | Solver)
     if parameters > values:
         first, second = (unit.parameter_count(n, *sizes) for n in (1, 2))
         widest = 1 + (values - first) // max(second - first, 1)
-        remedy = "give more data"
-        if widest > 0:
-            remedy += f" or a width of at most {widest}"
+        remedy = "give more data" + f" or a width of at most {widest}" * (widest > 0)
         raise GatelabError(
             f"{unit.name} of width {width} has {parameters} parameters but the training data have only {values} "
             f"values; {remedy}"
         )
-    name, run = _resolve(solver, unit, problem)
+    if solver == "auto":
+        line = problem.d_in == problem.d_out == 1 and problem.interval is not None
+        solver = "knots" if line and unit.gate_power is not None else "varpro"
+    if callable(solver):
+        name, run = getattr(solver, "__name__", "custom"), solver
+    elif solver in SOLVERS:
+        name, run = solver, SOLVERS[solver]
+    else:
+        raise unknown_name("solver", str(solver), ("auto", *SOLVERS))
     # Variable projection asks for itself, since it knows the device that it is to run on.
     if name != "varpro" or not isinstance(unit, Unit):
         check_fit_memory(name, unit, width, problem.train.n, sizes)
@@ -342,14 +336,11 @@ def predict(network: nn.Module, x: np.ndarray) -> np.ndarray:
     Returns:
         Its outputs (N, d_out); (N,) of rows (N,) where there is one output.
     """
-    columns = x[:, None] if x.ndim == 1 else x
-    rows = torch.from_numpy(np.ascontiguousarray(columns))
+    rows = torch.from_numpy(np.ascontiguousarray(x[:, None] if x.ndim == 1 else x))
     slice_rows = max(1, 2**22 // max(1, getattr(network, "width", 64)))
     with torch.no_grad():
         out = torch.cat([network(part) for part in rows.split(slice_rows)]).numpy()
-    if x.ndim == 1 and out.shape[1] == 1:
-        return out[:, 0]
-    return out
+    return out[:, 0] if x.ndim == 1 and out.shape[1] == 1 else out
 
 
 def rmse(network: nn.Module, x: np.ndarray, y: np.ndarray) -> float:
@@ -364,15 +355,3 @@ def rmse(network: nn.Module, x: np.ndarray, y: np.ndarray) -> float:
         The error, in the units of y.
     """
     return math.sqrt(float(np.mean(np.square(predict(network, x) - y))))
-
-
-def _resolve(solver: str | Solver, unit: AnyUnit, problem: Problem) -> tuple[str, Solver]:
-    if callable(solver):
-        return getattr(solver, "__name__", "custom"), solver
-    if solver == "auto":
-        solver = "varpro"
-        if problem.d_in == problem.d_out == 1 and problem.interval is not None and unit.gate_power is not None:
-            solver = "knots"
-    if solver not in SOLVERS:
-        raise unknown_name("solver", str(solver), ("auto", *SOLVERS))
-    return solver, SOLVERS[solver]

@@ -1,25 +1,21 @@
 """Splines with free knots, and the networks that they are.
 
-Orthogonal parts: the density of knots that theory asks for (`Density`), the projection onto a spline space with given
-knots (`project`), the step that moves the knots (`optimise`), which way each gate faces (`choose_facing`), and the
-parameters that follow (`from_spline`, `to_network`).
-
 Variable projection of knots has a short form. Moving the knot t_j by delta changes a spline whose r-th
 derivative jumps there by a_j by -delta a_j (x - t_j)_+^(r-1) / (r-1)!: to first order it opens a jump in the
-derivative below. So the linearised problem is a least-squares spline with ONE CONTINUITY LESS at every knot, still
+derivative below. So the linearized problem is a least-squares spline with ONE CONTINUITY LESS at every knot, still
 local and banded; its jumps b_j, damped, give the step delta_j = -b_j / a_j. (Golub and Pereyra 1973 with Kaufman's
 simplification; nothing dense is formed, so that a step costs O(N) for any number of knots.)
 
-A gate that faces right adds its jump polynomial J_j(x) = (x - t_j)^k p_j(x) to the right of its knot; one that faces
-left takes J_j away on the left. With knots inside the interval a network is therefore a spline with
+A gate that opens to the right adds its jump polynomial J_j(x) = (x - t_j)^k p_j(x) to the right of its knot; one that
+opens to the left takes J_j away on the left. With knots inside the interval a network is therefore a spline with
 
-    y_0(x) + sum over left-facing j of J_j(x)  =  d + sum over open neurons of J_i(x),
+    y_0(x) + sum over left-opening j of J_j(x)  =  d + sum over open neurons of J_i(x),
 
 y_0 being the polynomial of the first cell and an open neuron one whose knot lies left of the interval. The papers
 keep the first knot on the left end, which for MLP and GLU meets this for every spline: n cells. With all n knots
-inside, the equation is `degree` linear constraints on a spline of n + 1 cells; but there are 2^n ways to face, and
-among them is nearly always one whose constraints the best spline satisfies almost by itself: a subset-sum problem in
-`degree` dimensions. One more cell, for free.
+inside, the equation is `degree` linear constraints on a spline of n + 1 cells; but there are 2^n choices of directions,
+and among them is nearly always one whose constraints the best spline satisfies almost by itself: a subset-sum problem
+in `degree` dimensions. One more cell, for free.
 """
 
 from __future__ import annotations
@@ -27,7 +23,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import numpy as np
 import torch
@@ -37,16 +32,17 @@ from gatelab.errors import GatelabError
 from gatelab.feedforward import Activation, Network, Unit, factor_names
 from gatelab.feedforward.specification import POWERS
 from gatelab.linalg import splines
-from gatelab.linalg.pilot import pilot_derivative
 from gatelab.linalg.splines import CellData, Space
+from gatelab.solve.marquardt import Damping, descend
+from gatelab.solve.solution import Status
 
 Constrain = Callable[[Space], Array]
+Interval = tuple[float, float]
 
-# Levenberg-Marquardt: the first damping and its bounds, and so many steps that gain less than the tolerance in a row.
-_FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING, _IDLE = 1e-2, 1e-8, 1e8, 3
+_DAMPING = Damping(least=1e-8, factors=(4, 5))
 # Gates are turned in so many passes; with more than MANY knots from fewer starts.
 _PASSES, _MANY = 4, 100
-# Facing is as good as free where the squared error grows by less than this share.
+# Directions are as good as free where the squared error grows by less than this share.
 _NO_COST = 1e-4
 
 
@@ -62,12 +58,10 @@ class Spline:
 
     @property
     def knots(self) -> Array:
-        """The breaks inside the interval."""
         return self.breaks[1:-1]
 
     @property
     def degree(self) -> int:
-        """The degree of its polynomials."""
         return self.z.shape[1] - 1
 
 
@@ -78,17 +72,11 @@ def project(
     if np.diff(breaks).min() <= 1e-13 * (breaks[-1] - breaks[0]):
         raise np.linalg.LinAlgError("knots coincide")
     data = splines.cell_data(x, y, breaks, degree)
-    if not (data.counts[0] and data.counts[-1]):  # else the constraints of facing would be met where nobody looks
+    if not (data.counts[0] and data.counts[-1]):  # else the constraints would be met where nobody looks
         raise np.linalg.LinAlgError("no data in the first or the last cell")
     space = splines.space(breaks, degree, multiplicity)
-    z = space.to_cells(splines.solve(data, space, constraints=_constraints(constrain, space)))
+    z = space.to_cells(splines.solve(data, space, constraints=constrain and constrain(space)))
     return Spline(breaks, z, multiplicity, data, float(np.sqrt(np.mean(np.square(data.residual(z))))))
-
-
-def _constraints(constrain: Constrain | None, space: Space) -> Array | None:
-    if constrain is None:
-        return None
-    return constrain(space)
 
 
 def optimise(
@@ -100,47 +88,50 @@ def optimise(
     `start` must satisfy the constraints. Settled means three steps in a row gained less than `tolerance` of the
     error, or no damping finds an improvement.
     """
-    x, y = start.data.x, start.data.y
-    floor = 1e-15 * float(np.abs(y).max())
-    best, damping, idle = start, _FIRST_DAMPING, 0
-    history: list[float] = []
-    while not (idle == _IDLE or damping > _MOST_DAMPING or best.rmse <= floor or not len(best.knots)):
-        if len(history) >= steps:
-            return best, tuple(history), False
+    if not len(start.knots):
+        return start, (), True
+    batch = _KnotBatch(start, constrain)
+    floor = 1e-15 * float(np.abs(start.data.y).max())
+    end = descend(batch, [max(steps, 0)], tolerance=tolerance, floor=floor, damping=_DAMPING)
+    return batch.spline, end.losses[0], end.status[0] is not Status.BUDGET
+
+
+class _KnotBatch:
+    """The knots of one spline, for `descend`; the linearized problem is a spline of a wider space."""
+
+    def __init__(self, start: Spline, constrain: Constrain | None) -> None:
+        self.spline = self.there = start
+        self.constrain = constrain
+
+    def losses(self) -> Array:
+        return np.array([self.spline.rmse])
+
+    def linearize(self, members: Array) -> None:
+        spline, data = self.spline, self.spline.data
+        r, h, counts = spline.degree - spline.multiplicity + 1, data.widths, data.counts
+        self.wider = splines.space(spline.breaks, spline.degree, spline.multiplicity + 1)
+        self.rows, self.constraints = self.wider.jump_rows(r - 1), self.constrain and self.constrain(self.wider)
+        # Marquardt's scaling: the squared norm on the data of a unit jump in derivative r - 1, up to a constant.
+        self.weights = (counts[1:] + counts[:-1]) * (h[1:] + h[:-1]) ** (2 * r - 2) / 12
+        self.strength = splines.jumps(spline.z, spline.breaks, r)
+
+    def trial(self, members: Array, damping: Array) -> tuple[Array, None]:
+        spline, data, h = self.spline, self.spline.data, self.spline.data.widths
+        penalty = self.rows, damping[0] * self.weights
         try:
-            breaks = _moved(best, damping, constrain)
-            trial = project(x, y, breaks, best.degree, best.multiplicity, constrain)
+            c = splines.solve(data, self.wider, penalty, self.constraints)
+            opened = splines.jumps(self.wider.to_cells(c), spline.breaks, spline.degree - spline.multiplicity)
+            far = np.abs(self.strength) > 1e-200
+            step = np.divide(-opened, self.strength, out=np.zeros_like(opened), where=far)
+            breaks = spline.breaks.copy()
+            breaks[1:-1] += np.clip(step, -0.4 * h[:-1], 0.4 * h[1:])
+            self.there = project(data.x, data.y, breaks, spline.degree, spline.multiplicity, self.constrain)
         except np.linalg.LinAlgError:  # a cell without enough data: shorter steps
-            damping *= 10
-            history.append(best.rmse)
-            continue
-        if trial.rmse < best.rmse:
-            idle += 1
-            if trial.rmse <= (1 - tolerance) * best.rmse:
-                idle = 0
-            best, damping = trial, max(damping / 4, _LEAST_DAMPING)
-        else:
-            damping *= 5
-        history.append(best.rmse)
-    return best, tuple(history), True
+            return np.array([np.inf]), None
+        return np.array([self.there.rmse]), None
 
-
-def _moved(spline: Spline, damping: float, constrain: Constrain | None) -> Array:
-    """The breaks after one damped step."""
-    breaks, data = spline.breaks, spline.data
-    r = spline.degree - spline.multiplicity + 1
-    wider = splines.space(breaks, spline.degree, spline.multiplicity + 1)
-    h, counts = data.widths, data.counts
-    # Marquardt's scaling: the squared norm on the data of a unit jump in derivative r - 1, up to a constant.
-    weights = (counts[1:] + counts[:-1]) * (h[1:] + h[:-1]) ** (2 * r - 2) / 12
-    rows = wider.jump_rows(r - 1)
-    c = splines.solve(data, wider, (rows, damping * weights), _constraints(constrain, wider))
-    opened = splines.jumps(wider.to_cells(c), breaks, r - 1)
-    strength = splines.jumps(spline.z, breaks, r)
-    step = np.divide(-opened, strength, out=np.zeros_like(opened), where=np.abs(strength) > 1e-200)
-    moved = breaks.copy()
-    moved[1:-1] += np.clip(step, -0.4 * h[:-1], 0.4 * h[1:])
-    return moved
+    def accept(self, members: Array, rows: Array) -> None:
+        self.spline = self.there
 
 
 @dataclass(frozen=True)
@@ -158,11 +149,11 @@ class Density:
         return np.interp(share / (count + 1), self.cumulative, self.grid)
 
 
-def density(x: Array, y: Array, interval: tuple[float, float], degree: int) -> Density:
+def density(x: Array, y: Array, interval: Interval, degree: int) -> Density:
     """The density for splines of `degree`, from a pilot spline through the data."""
     m = degree + 1
     try:
-        _, f_m = pilot_derivative(x, y, interval, m)
+        _, f_m = splines.pilot_derivative(x, y, interval, m)
         share = np.abs(f_m) ** (2 / (2 * m + 1))
     except np.linalg.LinAlgError:  # too few or too clustered data for a pilot: equal cells are the honest start
         share = np.ones(64)
@@ -173,10 +164,8 @@ def density(x: Array, y: Array, interval: tuple[float, float], degree: int) -> D
 
 def split_worst(spline: Spline) -> Array:
     """The breaks with one more in the middle of the cell that holds most of the squared error."""
-    r = spline.data.residual(spline.z)
-    ends = np.concatenate((spline.data.starts, [len(r)]))
-    sums = np.array([np.sum(r[a:b] ** 2) for a, b in pairwise(ends)])
-    worst = int(np.argmax(sums))
+    cells = np.split(spline.data.residual(spline.z), spline.data.starts[1:])
+    worst = int(np.argmax([np.sum(r**2) for r in cells]))
     return np.insert(spline.breaks, worst + 1, 0.5 * (spline.breaks[worst] + spline.breaks[worst + 1]))
 
 
@@ -208,53 +197,46 @@ def always_open(unit: Unit) -> int:
 def _supplied_powers(unit: Unit) -> list[int]:
     """The powers of x - t whose weights in a neuron are free: the highest, with factors the one below it too."""
     assert unit.degree is not None
-    if unit.factors == 0:
-        return [unit.degree]
-    return [unit.degree - 1, unit.degree]
+    return [unit.degree - 1, unit.degree][unit.factors == 0 :]
 
 
-def open_knots(interval: tuple[float, float], count: int) -> Array:
+def _open_knots(interval: Interval, count: int) -> Array:
     """The knots of open neurons: the first on the left end, the others to its left."""
     a, b = interval
     return a - 0.5 * (b - a) * np.arange(count)
 
 
-def _open_taylor(unit: Unit, interval: tuple[float, float], count: int) -> Array:
+def _open_taylor(unit: Unit, interval: Interval, count: int) -> Array:
     """Taylor coefficients 1..degree about the middle, in half intervals, of the powers that open neurons supply.
 
     The result is (degree, powers); the binomial coefficient is zero where a power has no such derivative.
     """
-    a, b = interval
-    middle, half = 0.5 * (a + b), 0.5 * (b - a)
+    middle, half = 0.5 * (interval[0] + interval[1]), 0.5 * (interval[1] - interval[0])
     powers = _supplied_powers(unit)
-    distance = (middle - open_knots(interval, count)) / half
+    distance = (middle - _open_knots(interval, count)) / half
     orders = range(1, powers[-1] + 1)
     rows = [[math.comb(e, r) * t ** max(e - r, 0) for t in distance for e in powers] for r in orders]
     return np.array(rows).reshape(len(orders), len(powers) * count)
 
 
 @dataclass(frozen=True)
-class Facing:
-    """Which inner gates face left, and how many further neurons are always open."""
+class Directions:
+    """Which inner gates open to the left, and how many further neurons are always open."""
 
     unit: Unit
-    interval: tuple[float, float]
+    interval: Interval
     left: Array
     open: int = 0
 
     @property
     def width(self) -> int:
-        """The number of neurons."""
         return len(self.left) + self.open
 
     @property
     def signs(self) -> Array:
         """s_c with y_0 + sum_left (y_j - y_(j-1)) = sum_c s_c y_c."""
-        s = np.zeros(len(self.left) + 1)
-        s[0] = 1.0
-        s[1:] += self.left
-        s[:-1] -= self.left
-        return s
+        padded = np.concatenate(([1.0], self.left, [0.0]))
+        return padded[:-1] - padded[1:]
 
     def unmet(self) -> Array:
         """An orthonormal basis (degree, k) of the Taylor coefficients that open neurons cannot supply."""
@@ -276,15 +258,16 @@ def _taylor_rows(breaks: Array, degree: int) -> Array:
     return splines.derivatives_at(breaks, degree, middle) * powers[:, None, None]
 
 
-def choose_facing(spline: Spline, unit: Unit, open: int, generator: np.random.Generator, count: int) -> list[Facing]:
-    """Up to `count` ways for the gates to face, the one that costs the spline least first.
+def choose_directions(
+    spline: Spline, unit: Unit, open: int, generator: np.random.Generator, count: int
+) -> list[Directions]:
+    """Up to `count` choices of the gates' directions, the one that costs the spline least first.
 
     From several starts, single gates and pairs are turned around while the estimated growth of the squared error,
     v^T (C H^-1 C^T)^-1 v, falls (v the violation, C the constraints, H the Gram matrix).
     """
     n = len(spline.knots)
-    interval = (float(spline.breaks[0]), float(spline.breaks[-1]))
-    right = Facing(unit, interval, np.zeros(n, bool), open)
+    right = Directions(unit, (float(spline.breaks[0]), float(spline.breaks[-1])), np.zeros(n, bool), open)
     unmet = right.unmet()
     if not unmet.shape[1]:
         return [right]
@@ -294,27 +277,26 @@ def choose_facing(spline: Spline, unit: Unit, open: int, generator: np.random.Ge
     jump = np.diff(taylor, axis=0)
     ordered, drawn = (2, 2) if n > _MANY else (8, 6)
     runs = np.unique(np.linspace(0, n, min(n + 1, ordered)).astype(int))
-    starts = [np.arange(n) < k for k in runs] + [generator.random(n) < 0.5 for _ in range(drawn)]
-    facings: dict[bytes, tuple[float, Facing]] = {}
-    for left in starts:
-        facing = Facing(unit, interval, left, open)
-        metric = _cost_metric(spline, space, rows, facing)
+    choices: dict[bytes, tuple[float, Directions]] = {}
+    for left in [np.arange(n) < k for k in runs] + [generator.random(n) < 0.5 for _ in range(drawn)]:
+        choice = replace(right, left=left)
+        metric = _cost_metric(spline, space, rows, choice)
         for _ in range(_PASSES):
-            turned = _turn(facing.left, taylor[0], jump, metric)
-            if np.array_equal(turned, facing.left):
+            turned = _turn(choice.left, taylor[0], jump, metric)
+            if np.array_equal(turned, choice.left):
                 break
-            facing = Facing(unit, interval, turned, open)
-            metric = _cost_metric(spline, space, rows, facing)
-        v = (taylor[0] + jump[facing.left].sum(0)) @ metric
-        facings[facing.left.tobytes()] = (float(v @ v), facing)
+            choice = replace(right, left=turned)
+            metric = _cost_metric(spline, space, rows, choice)
+        v = (taylor[0] + jump[choice.left].sum(0)) @ metric
+        choices[choice.left.tobytes()] = (float(v @ v), choice)
         if v @ v <= _NO_COST * spline.rmse**2 * len(spline.data.x):
-            return [facing]
-    return [facing for _, facing in sorted(facings.values(), key=lambda pair: pair[0])[:count]]
+            return [choice]
+    return [choice for _, choice in sorted(choices.values(), key=lambda pair: pair[0])[:count]]
 
 
-def _cost_metric(spline: Spline, space: Space, rows: Array, facing: Facing) -> Array:
+def _cost_metric(spline: Spline, space: Space, rows: Array, directions: Directions) -> Array:
     """M with |v M|^2 the growth of the squared error when the violation v of these constraints is removed."""
-    c = space.gather(rows * facing.signs[:, None])
+    c = space.gather(rows * directions.signs[:, None])
     values, vectors = np.linalg.eigh(c @ splines.gram_solve(spline.data, space, c.T))
     return vectors / np.sqrt(np.maximum(values, 1e-14 * values[-1]))
 
@@ -373,9 +355,9 @@ def widened(neurons: Neurons, unit: Unit, wider: Unit) -> Neurons:
     """
     assert unit.gate_power is not None and wider.gate_power is not None
     followers = unit.gate_power - wider.gate_power
-    lines = np.zeros((*neurons.lines.shape[:-2], max(wider.factors, 1), 2))
     if not wider.factors:
-        return replace(neurons, lines=neurons.lines)
+        return neurons
+    lines = np.zeros((*neurons.lines.shape[:-2], wider.factors, 2))
     lines[..., 0] = 1.0
     lines[..., :followers, :] = (0.0, 1.0)
     lines[..., wider.factors - unit.factors :, :] = neurons.lines[..., : unit.factors, :]
@@ -384,51 +366,40 @@ def widened(neurons: Neurons, unit: Unit, wider: Unit) -> Neurons:
     return replace(neurons, lines=lines)
 
 
-def from_spline(spline: Spline, facing: Facing) -> Neurons:
+def from_spline(spline: Spline, directions: Directions) -> Neurons:
     """The network that is this spline: factors but the last follow the gate, (x - t)^(q-1) (A + B (x - t))."""
-    unit = facing.unit
-    powers = _supplied_powers(unit)
+    unit, (a, b) = directions.unit, directions.interval
+    middle, half, powers = 0.5 * (a + b), 0.5 * (b - a), _supplied_powers(directions.unit)
     jump = np.stack([splines.jumps(spline.z, spline.breaks, e) / math.factorial(e) for e in powers], axis=1)
-    sign = np.where(facing.left, -1.0, 1.0)
-    polynomial = np.einsum("c,rci,ci->r", facing.signs, _taylor_rows(spline.breaks, spline.degree), spline.z)
-    half = 0.5 * (facing.interval[1] - facing.interval[0])
-    middle = 0.5 * (facing.interval[1] + facing.interval[0])
-    supplied, *_ = np.linalg.lstsq(_open_taylor(unit, facing.interval, facing.open), polynomial, rcond=1e-12)
-    supplied = supplied.reshape(facing.open, len(powers)) / half ** np.array(powers)
-    knots = np.concatenate((open_knots(facing.interval, facing.open), spline.knots))
-    weights = np.concatenate((supplied, sign[:, None] * jump))
-    lines = np.zeros((len(knots), max(unit.factors, 1), 2))
+    sign = np.where(directions.left, -1.0, 1.0)
+    polynomial = np.einsum("c,rci,ci->r", directions.signs, _taylor_rows(spline.breaks, spline.degree), spline.z)
+    taylor = _open_taylor(unit, directions.interval, directions.open)
+    supplied, *_ = np.linalg.lstsq(taylor, polynomial, rcond=1e-12)
+    supplied = supplied.reshape(directions.open, len(powers)) / half ** np.array(powers)
+    opened = _open_knots(directions.interval, directions.open)
+    lines = np.zeros((directions.width, max(unit.factors, 1), 2))
     lines[:, :-1, 1] = 1.0
-    lines[:, -1, : len(powers)] = weights
-    at_middle = sum(
-        (w * (middle - t) ** e).sum() for e, w, t in zip(powers, supplied.T, [knots[: facing.open]] * 2, strict=False)
-    )
-    offset = facing.signs @ splines.values_at(spline.breaks, spline.z, middle) - at_middle
-    return Neurons(knots, np.concatenate((np.ones(facing.open), sign)), lines, float(offset))
+    lines[:, -1, : len(powers)] = np.concatenate((supplied, sign[:, None] * jump))
+    at_middle = sum((w * (middle - opened) ** e).sum() for e, w in zip(powers, supplied.T, strict=True))
+    offset = directions.signs @ splines.values_at(spline.breaks, spline.z, middle) - at_middle
+    knots = np.concatenate((opened, spline.knots))
+    return Neurons(knots, np.concatenate((np.ones(directions.open), sign)), lines, float(offset))
 
 
+@torch.no_grad()
 def to_network(neurons: Neurons, unit: Unit) -> Network:
     """Exactly these neurons with the paper's parameters: |G| = 1, D = +-1 (or the weight itself where q = 0)."""
-    k = unit.gate_power
-    assert k is not None
-    net = Network(unit, len(neurons.knots))
-    t, sign = neurons.knots, neurons.sign
-
-    def put(name: str, value: Array) -> None:
+    assert unit.gate_power is not None
+    t, sign, lines = neurons.knots, neurons.sign, neurons.lines
+    outer = sign**unit.gate_power
+    values = {"G": sign, "g": -sign * t, "D": outer * lines[:, 0, 0] if unit.factors == 0 else outer}
+    for i, name in enumerate(factor_names(unit.factors)):
+        values |= {name: lines[:, i, 1], name.lower(): lines[:, i, 0] - lines[:, i, 1] * t}
+    net = Network(unit, len(t))
+    for name, value in values.items():
         p = getattr(net, name)
         p.copy_(torch.from_numpy(np.ascontiguousarray(value)).reshape(p.shape))
-
-    with torch.no_grad():
-        put("G", sign)
-        put("g", -sign * t)
-        outer = sign**k
-        if unit.factors == 0:
-            outer = outer * neurons.lines[:, 0, 0]
-        for i, name in enumerate(factor_names(unit.factors)):
-            put(name, neurons.lines[:, i, 1])
-            put(name.lower(), neurons.lines[:, i, 0] - neurons.lines[:, i, 1] * t)
-        put("D", outer)
-        net.d.fill_(float(neurons.offset))
+    net.d.fill_(float(neurons.offset))
     return net
 
 
@@ -447,3 +418,24 @@ def from_network(network: Network) -> Neurons:
         lines[:, i, 0], lines[:, i, 1] = bias + weight * t, weight
     lines[:, -1] *= (slope**k * network.D[0].detach().numpy())[:, None]
     return Neurons(t, sign, lines, float(network.d.item()))
+
+
+def group_means(values: Array, groups: int) -> list[float]:
+    """The means of sorted values in so many groups, cut where the gaps are largest.
+
+    >>> group_means(np.array([0.0, 1.0, 10.0, 12.0]), 2)
+    [0.5, 11.0]
+    """
+    if not groups:
+        return []
+    cuts = np.sort(np.argsort(np.diff(values))[len(values) - groups :]) + 1
+    return [float(part.mean()) for part in np.split(values, cuts)]
+
+
+def padded(neurons: Neurons, width: int) -> Neurons:
+    """The same function with more neurons: copies of the first, of weight zero."""
+    rows = np.arange(width)
+    rows[len(neurons.knots) :] = 0
+    lines = neurons.lines[rows]
+    lines[len(neurons.knots) :, -1] = 0.0
+    return Neurons(neurons.knots[rows], neurons.sign[rows], lines, neurons.offset)

@@ -36,13 +36,13 @@ def drawn(
     Drawn on the CPU, so that a seed means the same on every device: member by member what is random, all together what
     is made of it. A batch of hundreds would otherwise keep a GPU waiting.
     """
-    batch, most, (number, d) = len(counts), max(counts, default=0), (model.maps, model.x.shape[1] - 1)
-    theta = torch.zeros(batch, number, most, d + 1, dtype=torch.float64)
-    source = torch.zeros(batch, most, dtype=torch.long)
-    copied = torch.zeros(batch, most, dtype=torch.bool)
-    turn, steep = torch.zeros(2, batch, most, dtype=torch.float64)
-    side, rows = torch.zeros(batch, most), torch.zeros(batch, most, dtype=torch.long)
+    shape, number, d = (len(counts), max(counts, default=0)), model.maps, model.x.shape[1] - 1
     smooth = not model.homogeneous[0]
+    theta = torch.zeros(shape[0], number, shape[1], d + 1, dtype=torch.float64)
+    source, rows = torch.zeros(2, *shape, dtype=torch.long)
+    turn, steep = torch.zeros(2, *shape, dtype=torch.float64)
+    side, copied = torch.zeros(shape), torch.zeros(shape, dtype=torch.bool)
+    # A generator's numbers in the order of these lines: directions, copies (which, how far, which side), rows, slopes.
     for b, (count, g, n) in enumerate(zip(counts, generators, present.sum(1).tolist(), strict=True)):
         if not count:
             continue
@@ -57,20 +57,24 @@ def drawn(
         if smooth:
             steep[b, :count] = torch.rand(count, 1, generator=g, dtype=torch.float64)[:, 0]
     if bool(copied.any()):
-        slots = present.to(torch.uint8).argsort(dim=1, descending=True, stable=True).gather(1, source)
+        slots = _present_first(present).gather(1, source)
         near = maps.gather(2, slots[:, None, :, None].expand(-1, number, -1, d + 1))
         length = near[..., :-1].norm(dim=-1, keepdim=True).clamp_min(1e-12)
-        sign = torch.where(side < 0.5, 1.0, -1.0)[:, None, :, None]
-        turned = sign * near[..., :-1] / length + (0.3 * turn**4)[:, None, :, None] * theta[..., :-1]
-        here = copied[:, None, :, None]
-        theta[..., :-1] = torch.where(here, turned, theta[..., :-1])
-        theta[:, 1:, :, -1:] = torch.where(here, (sign * near[:, 1:] / length[:, 1:])[..., -1:], theta[:, 1:, :, -1:])
+        near = torch.where(side < 0.5, 1.0, -1.0)[:, None, :, None] * near / length
+        near[..., :-1] += (0.3 * turn**4)[:, None, :, None] * theta[..., :-1]
+        theta = torch.where(copied[:, None, :, None], near, theta)
+    # Every gate's hyperplane goes through a row.
     theta[:, 0, :, -1] = -(theta[:, 0, :, :-1] * model.x.cpu()[rows, :-1]).sum(-1)
     if smooth:
         # A smooth gate has a width: from nearly a line across the data to nearly a kink.
         lengths = theta[:, 0, :, :-1].norm(dim=-1, keepdim=True).clamp_min(1e-12)
         theta[:, 0] *= _STEEPEST ** steep[..., None] / lengths
     return theta
+
+
+def _present_first(present: Tensor) -> Tensor:
+    """The slots of each member, those that hold first, in their order."""
+    return present.to(torch.uint8).argsort(dim=1, descending=True, stable=True)
 
 
 def gains(model: ProductModel, theta: Tensor, projection: Projection, candidates: Tensor) -> Tensor:
@@ -118,21 +122,19 @@ def inserted(
     if not any(wanted):
         return model, theta
     maps, present = theta.cpu(), model.present.cpu()
-    counts = [max(_PER_NEURON * k, _FEWEST) * bool(k) for k in wanted]
+    counts = [max(_PER_NEURON * k, _FEWEST) if k else 0 for k in wanted]
     candidates = model.normalised(drawn(model, counts, generators, maps, present))
     score = gains(model, theta, projection, candidates.to(theta.device)).cpu()
     # As many slots as the widest member will need.
-    need = max(n + k for n, k in zip(present.sum(1).tolist(), wanted, strict=True))
-    more = max(need - present.shape[1], 0)
-    maps = torch.cat([maps, maps.new_zeros(*maps.shape[:2], more, maps.shape[3])], 2)
-    present = torch.cat([present, present.new_zeros(len(present), more)], 1)
-    free = present.to(torch.uint8).argsort(dim=1, stable=True)
+    more = max(int((present.sum(1) + torch.tensor(wanted)).max()) - present.shape[1], 0)
+    maps = torch.nn.functional.pad(maps, (0, 0, 0, more))
+    present = torch.nn.functional.pad(present, (0, more))
+    free = _present_first(~present)
     for k in sorted({*wanted} - {0}):
-        members = torch.tensor([b for b, w in enumerate(wanted) if w == k])
-        chosen = _best_of_groups(score[members, : max(_PER_NEURON * k, _FEWEST)], k)
-        slots = free[members, :k]
-        maps[members[:, None], :, slots] = candidates[members[:, None], :, chosen]
-        present[members[:, None], slots] = True
+        members = torch.tensor([b for b, w in enumerate(wanted) if w == k])[:, None]
+        chosen = _best_of_groups(score[members[:, 0], : max(_PER_NEURON * k, _FEWEST)], k)
+        slots = free[members[:, 0], :k]
+        maps[members, :, slots], present[members, slots] = candidates[members, :, chosen], True
     return replace(model, present=present.to(theta.device)), maps.to(theta.device)
 
 
@@ -147,7 +149,7 @@ def removed(
     model: ProductModel, projection: Projection, unwanted: list[int], generators: list[torch.Generator]
 ) -> ProductModel:
     """The batch without unwanted[b] neurons of member b: the cheapest, costs shaken by factors e^(N(0, 1) / 2)."""
-    cost, present = costs(model, projection).cpu(), model.present.cpu().clone()
+    cost, present = costs(model, projection).cpu(), model.present.cpu()
     shake = torch.zeros_like(cost)
     for b, (k, n) in enumerate(zip(unwanted, present.sum(1).tolist(), strict=True)):
         if k:

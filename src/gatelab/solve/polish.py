@@ -1,15 +1,15 @@
 """Levenberg-Marquardt in the networks' own parameters, many small networks at once.
 
-For a handful of neurons the constraints of facing, and for two or more factors the roots of the jump polynomials, carry
-weight that the spline search does not see, and there are many local optima. But there the truncated powers are still
-well enough conditioned for the plain method: knots, lines and offset move together, the Jacobian is in closed form, and
-a batch of networks (a leading dimension of `Neurons`) shares every array operation.
+For a handful of neurons the constraints of directions, and for two or more factors the roots of the jump polynomials,
+carry weight that the spline search does not see, and there are many local optima. But there the truncated powers are
+still well enough conditioned for the plain method: knots, lines and offset move together, the Jacobian is in closed
+form, and a batch of networks (a leading dimension of `Neurons`) shares every array operation.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import mul
 
@@ -17,17 +17,15 @@ import numpy as np
 
 from gatelab.arrays import AnyArray as Array
 from gatelab.feedforward import Unit
-from gatelab.solve.free_knots import Neurons
-from gatelab.solve.solution import UNLIMITED
+from gatelab.linalg import splines
+from gatelab.solve.free_knots import Directions, Interval, Neurons, Spline, from_spline, project
+from gatelab.solve.marquardt import Damping, descend
+from gatelab.solve.solution import UNLIMITED, Status
 
 _ROWS_AT_ONCE = 50_000  # so that a million points need little memory
 # Growth: networks of one neuron to begin with, then so many parents with so many random neurons each, and their steps.
 _FIRST_NEURONS, _PARENTS, _CHILDREN, _GROWING_STEPS = 32, 6, 6, 10
-# Levenberg-Marquardt: the first damping, factors after a step that gains or does not, and the bounds of either.
-_FIRST_DAMPING, _RELAXED, _RAISED = 1e-2, 5, 4
-_LEAST_DAMPING, _LEAST_RAISED, _MOST_DAMPING = 1e-12, 1e-8, 1e8
-# So many steps in a row that gain less than the tolerance end a network.
-_IDLE = 3
+_DAMPING = Damping(factors=(5, 4))
 # The RMSE of a network after each of its steps.
 History = tuple[float, ...]
 
@@ -40,99 +38,6 @@ class Polished:
     rmse: Array
     histories: tuple[History, ...]
     settled: Array
-
-    def best(self, count: int) -> Neurons:
-        """The first networks of the batch."""
-        return take(self.neurons, slice(count))
-
-
-def residual(neurons: Neurons, unit: Unit, x: Array, y: Array) -> Array:
-    """y minus the networks' output, (..., N)."""
-    out = np.broadcast_to(y, (*neurons.knots.shape[:-1], len(y))) - np.asarray(neurons.offset)[..., None]
-    for rows in _slices(len(x)):
-        _, gate, factors = _parts(neurons, unit, x[rows])
-        out[..., rows] -= reduce(mul, [gate, *factors]).sum(-2)
-    return out
-
-
-def random_neurons(
-    unit: Unit, width: int, interval: tuple[float, float], count: int, generator: np.random.Generator
-) -> Neurons:
-    """`count` networks: knots over the interval and a little beyond, gates facing either way, lines of its size."""
-    a, b = interval
-    knots = generator.uniform(a - 0.2 * (b - a), b, (count, width))
-    lines = generator.standard_normal((count, width, max(unit.factors, 1), 2))
-    lines[..., 1] *= 2 / (b - a) * (unit.factors > 0)
-    lines[..., -1, :] /= width
-    return Neurons(knots, generator.choice([-1.0, 1.0], (count, width)), lines, np.zeros(count))
-
-
-def solve_linear(neurons: Neurons, unit: Unit, x: Array, y: Array) -> Neurons:
-    """The batch with its last lines and offsets, in which a network is linear, at their least-squares values."""
-    n, q = neurons.knots.shape[-1], unit.factors
-    first = n * max(2 * q - 1, 1)
-    lines = neurons.lines.copy()
-    lines[..., -1, :] = 0.0
-    cleared = Neurons(neurons.knots, neurons.sign, lines, np.zeros(len(lines)))
-    columns = jacobian(cleared, unit, x)[:, first:]
-    scale = np.sqrt(np.maximum(np.mean(columns**2, axis=-1), 1e-300))
-    columns = columns / scale[..., None]
-    gram = columns @ np.swapaxes(columns, -1, -2) + 1e-9 * len(x) * np.eye(columns.shape[1])
-    weights = np.linalg.solve(gram, (columns @ y)[..., None])[..., 0] / scale
-    step = np.zeros((len(lines), first + weights.shape[1]))
-    step[:, first:] = weights
-    return _moved(cleared, step)
-
-
-def grow(
-    unit: Unit,
-    x: Array,
-    y: Array,
-    *,
-    width: int,
-    interval: tuple[float, float],
-    generator: np.random.Generator,
-    most: int = UNLIMITED,
-) -> Polished:
-    """Networks grown neuron by neuron: at each width the best few each try several random neurons more.
-
-    A wider network contains the narrower one, so that its error should never be larger: growth sees to that
-    where random starts alone would miss. No network takes more than `most` steps in all.
-    """
-    batch = random_neurons(unit, 1, interval, _FIRST_NEURONS, generator)
-    grown = polish_networks(solve_linear(batch, unit, x, y), unit, x, y, steps=_GROWING_STEPS, most=most)
-    for _ in range(1, width):
-        parents = np.repeat(np.arange(_PARENTS), _CHILDREN)
-        batch = join(take(grown.neurons, parents), random_neurons(unit, 1, interval, len(parents), generator))
-        paths = [grown.histories[p] for p in parents]
-        batch = solve_linear(batch, unit, x, y)
-        grown = polish_networks(batch, unit, x, y, steps=_GROWING_STEPS, paths=paths, most=most)
-    return grown
-
-
-def join(a: Neurons, b: Neurons) -> Neurons:
-    """Networks of two batches side by side: their neurons together, the sum of their outputs."""
-    knots, sign, lines = (
-        np.concatenate((getattr(a, name), getattr(b, name)), axis=1) for name in ("knots", "sign", "lines")
-    )
-    return Neurons(knots, sign, lines, np.asarray(a.offset) + np.asarray(b.offset))
-
-
-def stack(batch: list[Neurons]) -> Neurons:
-    """Single networks or batches as one batch."""
-    single = [n if n.knots.ndim == 2 else take(n, None) for n in batch]
-    return Neurons(
-        *(
-            np.concatenate([np.asarray(getattr(n, name)) for n in single])
-            for name in ("knots", "sign", "lines", "offset")
-        )
-    )
-
-
-def take(neurons: Neurons, which: int | slice | Array | None) -> Neurons:
-    """Networks out of a batch; an index gives a single one, None makes a batch of one."""
-    offset = np.asarray(neurons.offset)[which]
-    return Neurons(neurons.knots[which], neurons.sign[which], neurons.lines[which], offset)
 
 
 def polish_networks(
@@ -150,41 +55,156 @@ def polish_networks(
 
     `paths` are the histories that the networks come with; a network whose history has `most` entries moves no more.
     """
-    r = residual(neurons, unit, x, y)
-    error = _rms(r)
-    batch = len(error)
-    paths = paths or [()] * batch
-    budget = np.array([min(steps, most - len(path)) for path in paths])
-    damping, idle = np.full(batch, _FIRST_DAMPING), np.zeros(batch, int)
-    errors: list[Array] = []
-    for count in range(steps):
-        ended = (idle >= _IDLE) | (damping > _MOST_DAMPING) | (budget <= count)
-        if ended.all():
-            break
-        gram, gradient = _normal_systems(neurons, unit, x, r)
+    batch = _NetworkBatch(neurons, unit, x, y)
+    paths = paths or [()] * len(neurons.knots)
+    budget = [min(steps, most - len(path)) for path in paths]
+    end = descend(batch, budget, tolerance=tolerance, damping=_DAMPING, together=True)
+    rank = np.argsort(end.loss, kind="stable")
+    histories = [(*path, *errors) for path, errors in zip(paths, end.losses, strict=True)]
+    settled = np.array([status is not Status.BUDGET for status in end.status])
+    return Polished(take(batch.neurons, rank), end.loss[rank], tuple(histories[b] for b in rank), settled[rank])
+
+
+class _NetworkBatch:
+    """Networks in all their parameters, for `descend`: their residuals, and the scaled normal equations."""
+
+    def __init__(self, neurons: Neurons, unit: Unit, x: Array, y: Array) -> None:
+        self.unit, self.x, self.y = unit, x, y
+        self.neurons = take(neurons, np.arange(len(neurons.knots)))
+        self.residual = residual(neurons, unit, x, y)
+        self.there = self.neurons, self.residual
+        p = neurons.knots.shape[1] * (1 + max(2 * unit.factors, 1)) + 1
+        self.gram = np.zeros((len(self.residual), p, p))
+        self.gradient, self.scale = np.zeros((2, len(self.residual), p))
+
+    def losses(self) -> Array:
+        return _rms(self.residual)
+
+    def linearize(self, members: Array) -> None:
+        neurons, r, gram, gradient = take(self.neurons, members), self.residual[members], 0.0, 0.0
+        for rows in _slices(len(self.x)):
+            j = jacobian(neurons, self.unit, self.x[rows])
+            gram = gram + j @ np.swapaxes(j, -1, -2)
+            gradient = gradient + (j @ r[..., rows, None])[..., 0]
         scale = np.sqrt(np.maximum(np.einsum("...ii->...i", gram), 1e-300))
-        scaled = gram / (scale[:, :, None] * scale[:, None, :])
-        damped = scaled + damping[:, None, None] * np.eye(scale.shape[1])
-        step = np.linalg.solve(damped, (gradient / scale)[..., None])[..., 0] / scale
+        self.gram[members] = gram / (scale[:, :, None] * scale[:, None, :])
+        self.gradient[members], self.scale[members] = gradient / scale, scale
+
+    def trial(self, members: Array, damping: Array) -> tuple[Array, None]:
+        damped = self.gram[members] + damping[:, None, None] * np.eye(self.scale.shape[1])
+        step = np.linalg.solve(damped, self.gradient[members][..., None])[..., 0] / self.scale[members]
         with np.errstate(over="ignore", invalid="ignore"):  # a wild step is one that does not improve
-            trial = _moved(neurons, step)
-            r_trial = residual(trial, unit, x, y)
-            trial_error = _rms(r_trial)
-            better = (trial_error < error) & (budget > count)
-        idle = np.where(better, np.where(trial_error > (1 - tolerance) * error, idle + 1, 0), idle)
-        raised = np.where(budget > count, np.maximum(damping * _RAISED, _LEAST_RAISED), damping)
-        damping = np.where(better, np.maximum(damping / _RELAXED, _LEAST_DAMPING), raised)
-        neurons, r = _where(better, trial, neurons), np.where(better[:, None], r_trial, r)
-        error = np.where(better, trial_error, error)
-        errors.append(error)
-    rank = np.argsort(error, kind="stable")
-    settled = (idle >= _IDLE) | (damping > _MOST_DAMPING)
-    histories = [(*path, *(float(e[b]) for e in errors[: max(budget[b], 0)])) for b, path in enumerate(paths)]
-    return Polished(take(neurons, rank), error[rank], tuple(histories[b] for b in rank), settled[rank])
+            neurons = _moved(take(self.neurons, members), step)
+            self.there = neurons, residual(neurons, self.unit, self.x, self.y)
+            return _rms(self.there[1]), None
+
+    def accept(self, members: Array, rows: Array) -> None:
+        self.residual[members] = self.there[1][rows]
+        for name, values in vars(self.neurons).items():
+            values[members] = getattr(self.there[0], name)[rows]
+
+
+def random_neurons(unit: Unit, width: int, interval: Interval, count: int, generator: np.random.Generator) -> Neurons:
+    """`count` networks: knots over the interval and a little beyond, gates of either direction, lines of its size."""
+    a, b = interval
+    knots = generator.uniform(a - 0.2 * (b - a), b, (count, width))
+    lines = generator.standard_normal((count, width, max(unit.factors, 1), 2))
+    lines[..., 1] *= 2 / (b - a) * (unit.factors > 0)
+    lines[..., -1, :] /= width
+    return Neurons(knots, generator.choice([-1.0, 1.0], (count, width)), lines, np.zeros(count))
+
+
+def solve_linear(neurons: Neurons, unit: Unit, x: Array, y: Array) -> Neurons:
+    """The batch with its last lines and offsets, in which a network is linear, at their least-squares values."""
+    first = neurons.knots.shape[-1] * max(2 * unit.factors - 1, 1)
+    lines = neurons.lines.copy()
+    lines[..., -1, :] = 0.0
+    cleared = Neurons(neurons.knots, neurons.sign, lines, np.zeros(len(lines)))
+    columns = jacobian(cleared, unit, x)[:, first:]
+    scale = np.sqrt(np.maximum(np.mean(columns**2, axis=-1), 1e-300))
+    columns = columns / scale[..., None]
+    gram = columns @ np.swapaxes(columns, -1, -2) + 1e-9 * len(x) * np.eye(columns.shape[1])
+    weights = np.linalg.solve(gram, (columns @ y)[..., None])[..., 0] / scale
+    return _moved(cleared, np.pad(weights, ((0, 0), (first, 0))))
+
+
+def grow(
+    unit: Unit,
+    x: Array,
+    y: Array,
+    *,
+    width: int,
+    interval: Interval,
+    generator: np.random.Generator,
+    most: int = UNLIMITED,
+) -> Polished:
+    """Networks grown neuron by neuron: at each width the best few each try several random neurons more.
+
+    A wider network contains the narrower one, so that its error should never be larger: growth sees to that
+    where random starts alone would miss. No network takes more than `most` steps in all.
+    """
+
+    def polished(batch: Neurons, paths: Sequence[History] | None = None) -> Polished:
+        batch = solve_linear(batch, unit, x, y)
+        return polish_networks(batch, unit, x, y, steps=_GROWING_STEPS, paths=paths, most=most)
+
+    grown = polished(random_neurons(unit, 1, interval, _FIRST_NEURONS, generator))
+    parents = np.repeat(np.arange(_PARENTS), _CHILDREN)
+    for _ in range(1, width):
+        batch = join(take(grown.neurons, parents), random_neurons(unit, 1, interval, len(parents), generator))
+        grown = polished(batch, [grown.histories[p] for p in parents])
+    return grown
+
+
+def refined_network(spline: Spline, directions: Directions) -> Neurons:
+    """The spline's network, refined until its own output agrees with the spline to rounding.
+
+    Jumps of high derivatives lose digits (n^3 eps for a cubic), and truncated powers carry the loss across the
+    interval. The difference is itself a spline of the same space, so that one projection of it gives a correction
+    with full relative precision: iterative refinement, as for linear systems.
+    """
+    x, target = splines.sample(spline.breaks, spline.z)
+    neurons = from_spline(spline, directions)
+    for _ in range(2):
+        gap = residual(neurons, directions.unit, x, target)
+        correction = project(x, gap, spline.breaks, spline.degree, spline.multiplicity, directions.constrain)
+        change = from_spline(correction, directions)
+        lines = neurons.lines.copy()
+        lines[:, -1] += change.lines[:, -1]
+        neurons = replace(neurons, lines=lines, offset=neurons.offset + change.offset)
+    return neurons
+
+
+def join(a: Neurons, b: Neurons) -> Neurons:
+    """Networks of two batches side by side: their neurons together, the sum of their outputs."""
+    knots, sign, lines = (
+        np.concatenate((getattr(a, name), getattr(b, name)), axis=1) for name in ("knots", "sign", "lines")
+    )
+    return Neurons(knots, sign, lines, np.asarray(a.offset) + np.asarray(b.offset))
+
+
+def stack(batch: list[Neurons]) -> Neurons:
+    """Single networks or batches as one batch."""
+    single = [n if n.knots.ndim == 2 else take(n, None) for n in batch]
+    return Neurons(*(np.concatenate([np.asarray(vars(n)[name]) for n in single]) for name in vars(batch[0])))
+
+
+def take(neurons: Neurons, which: int | slice | Array | None) -> Neurons:
+    """Networks out of a batch; an index gives a single one, None makes a batch of one."""
+    return Neurons(*(np.asarray(values)[which] for values in vars(neurons).values()))
 
 
 def _rms(r: Array) -> Array:
     return np.sqrt(np.mean(r * r, axis=-1))
+
+
+def residual(neurons: Neurons, unit: Unit, x: Array, y: Array) -> Array:
+    """y minus the networks' output, (..., N)."""
+    out = np.broadcast_to(y, (*neurons.knots.shape[:-1], len(y))) - np.asarray(neurons.offset)[..., None]
+    for rows in _slices(len(x)):
+        _, gate, factors = _parts(neurons, unit, x[rows])
+        out[..., rows] -= reduce(mul, [gate, *factors]).sum(-2)
+    return out
 
 
 def _parts(neurons: Neurons, unit: Unit, x: Array) -> tuple[Array, Array, list[Array]]:
@@ -217,32 +237,13 @@ def jacobian(neurons: Neurons, unit: Unit, x: Array) -> Array:
     return np.concatenate((by_knot, *rows, np.ones_like(gate[..., :1, :])), axis=-2)
 
 
-def _normal_systems(neurons: Neurons, unit: Unit, x: Array, r: Array) -> tuple[Array, Array]:
-    gram, gradient = 0.0, 0.0
-    for rows in _slices(len(x)):
-        j = jacobian(neurons, unit, x[rows])
-        gram = gram + j @ np.swapaxes(j, -1, -2)
-        gradient = gradient + (j @ r[..., rows, None])[..., 0]
-    return np.asarray(gram), np.asarray(gradient)
-
-
 def _moved(neurons: Neurons, step: Array) -> Neurons:
-    n = neurons.knots.shape[-1]
+    n, lines = neurons.knots.shape[-1], neurons.lines.copy()
     blocks = step[..., n:-1].reshape(*step.shape[:-1], -1, n)
-    lines = neurons.lines.copy()
     per_line = blocks.shape[-2] // lines.shape[-2]
     for i in range(blocks.shape[-2]):
         lines[..., i // per_line, i % per_line] += blocks[..., i, :]
     return Neurons(neurons.knots + step[..., :n], neurons.sign, lines, neurons.offset + step[..., -1])
-
-
-def _where(mask: Array, a: Neurons, b: Neurons) -> Neurons:
-    def pick(u: Array, v: Array) -> Array:
-        return np.where(mask.reshape(-1, *[1] * (u.ndim - 1)), u, v)
-
-    return Neurons(
-        pick(a.knots, b.knots), b.sign, pick(a.lines, b.lines), pick(np.asarray(a.offset), np.asarray(b.offset))
-    )
 
 
 def _slices(n: int) -> list[slice]:

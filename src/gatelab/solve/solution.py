@@ -88,26 +88,18 @@ def tensors(problem: Problem) -> tuple[Tensor, Tensor]:
     return x, y
 
 
-def default_init(unit: AnyUnit, d_in: int) -> str:
-    """The paper's knots where the input is a line, `lecun` elsewhere; a user's class has its own.
-
-    >>> from gatelab.feedforward import unit
-    >>> default_init(unit("glu"), 1), default_init(unit("glu"), 2)
-    ('spline-alternating', 'lecun')
-    """
-    if isinstance(unit, ModuleUnit):
-        return "own"
-    if d_in == 1:
-        return "spline-alternating"
-    return "lecun"
-
-
 def start(unit: AnyUnit, problem: Problem, width: int, *, seed: int, init: str | None) -> nn.Module:
-    """The network where training begins, checked to have a finite loss; `init=None` takes `default_init`."""
+    """The network where training begins, checked to have a finite loss.
+
+    `init=None` takes the paper's knots where the input is a line, `lecun` elsewhere; a user's class has its own.
+    """
     x, y = tensors(problem)
-    if isinstance(unit, ModuleUnit) and init not in (None, "own"):
+    own = isinstance(unit, ModuleUnit)
+    if own and init not in (None, "own"):
         raise GatelabError(f"init is {init!r}, but {unit.name!r} is a class that initialises itself; leave init out")
-    interval, init = problem.interval or (float(x.min()), float(x.max())), init or default_init(unit, x.shape[1])
+    if init is None:
+        init = "own" if own else ("spline-alternating" if x.shape[1] == 1 else "lecun")
+    interval = problem.interval or (float(x.min()), float(x.max()))
     net = unit.network(width, x.shape[1], y.shape[1], seed=check_seed(seed), init=init, interval=interval)
     loss = mean_square(net, x, y)
     if not math.isfinite(loss):
@@ -126,31 +118,15 @@ def mean_square(net: nn.Module, x: Tensor, y: Tensor) -> float:
 
 def check_steps(steps: Any) -> int:
     """The most steps that a network may take in all; `UNLIMITED` for None, the solver's own measure."""
-    if steps is None:
-        return UNLIMITED
-    return whole_number("steps", steps, 1)
-
-
-def fit_bytes(solver: str, unit: AnyUnit, width: int, n: int, d_in: int, d_out: int) -> int:
-    """The bytes that one fit of `width` neurons to n rows takes at its largest; of a solver of one's own, the network.
-
-    >>> from gatelab.feedforward import unit
-    >>> fit_bytes("newton", unit("glu"), 100, 1000, 1, 1) / 8 == 6 * 501**2
-    True
-    """
-    estimate = SOLVERS.memory(solver)
-    if estimate is None:
-        return 8 * unit.parameter_count(width, d_in, d_out)
-    return estimate(unit, width, n, d_in, d_out)
+    return UNLIMITED if steps is None else whole_number("steps", steps, 1)
 
 
 def check_fit_memory(
     solver: str, unit: AnyUnit, width: int, n: int, sizes: tuple[int, int], device: str | torch.device = "cpu"
 ) -> None:
     """Refuse a fit that would not fit; `sizes` are the numbers of inputs and outputs."""
-    check_memory(
-        fit_bytes(solver, unit, width, n, *sizes),
-        f"a fit of {unit.name}, width {width}, to {n} rows by {solver}",
-        "give a smaller width or fewer rows",
-        device,
-    )
+    need = 8 * unit.parameter_count(width, *sizes)  # of a solver of one's own, the network
+    if solver in SOLVERS:
+        need = SOLVERS.module(solver).memory(unit, width, n, *sizes)
+    what = f"a fit of {unit.name}, width {width}, to {n} rows by {solver}"
+    check_memory(need, what, "give a smaller width or fewer rows", device)

@@ -5,8 +5,18 @@ shortest way to see the whole. A folder here is a paper, ladder/ is what none ha
 in it is found.
 """
 
-from gatelab.studies.catalogue import all_studies, study
-from gatelab.studies.definition import Claim, Finding, Outcome, Request, Sketch, Stroke, Study, Verdict
+from gatelab.studies.definition import (
+    Claim,
+    Finding,
+    Outcome,
+    Request,
+    Sketch,
+    Stroke,
+    Study,
+    Verdict,
+    all_studies,
+    study,
+)
 from gatelab.studies.demonstration import Demo, demo
 from gatelab.studies.records import done_before, read_outcome, take_record
 from gatelab.studies.reproduction import Reproduction, reproduce

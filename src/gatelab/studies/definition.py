@@ -12,6 +12,9 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -19,6 +22,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from gatelab.display import Compact, Listener
+from gatelab.errors import unknown_name
 
 Tables = Mapping[str, pd.DataFrame]
 
@@ -319,3 +323,70 @@ class Item:
         'figure 2, MLP against n'
         """
         return f"{self.heading}, {self.row}"
+
+
+def ticker(request: Request, total: int) -> Callable[..., None]:
+    """Count what is finished and report it to whoever asked for the study.
+
+    >>> tick = ticker(Request(progress=lambda done, total: print(f"{done} of {total}")), 2)
+    >>> tick()
+    1 of 2
+    """
+    count = 0
+
+    def tick(*_: object) -> None:
+        nonlocal count
+        count += 1
+        if request.progress:
+            request.progress(count, total)
+
+    return tick
+
+
+# ---- the studies by name: a study is any `Study` at the top of a module of a paper's folder
+
+# The papers, in the order of the report.
+PAPERS = ("scaling", "ntk", "linearize")
+# The folders of studies: those of the papers, and of what no paper has.
+FOLDERS = (*PAPERS, "ladder", "models")
+
+
+def all_studies() -> tuple[Study, ...]:
+    """Every study, in the order of the papers and of their figures.
+
+    Returns:
+        The studies; those of a paper are ordered by their position, and by name where they have none.
+
+    >>> [study.name for study in all_studies()][:3]
+    ['scaling/fig1', 'scaling/fig2', 'scaling/fig3']
+    """
+    return tuple(studies_by_name().values())
+
+
+def study(name: str) -> Study:
+    """The study of a name.
+
+    Args:
+        name: The paper and the study, such as "scaling/fig2"; what is not there is an error that names the nearest.
+
+    Returns:
+        The study, which can be run.
+
+    >>> study("scaling/fig3").title
+    'ReLUs of the spline initialisations'
+    """
+    if name not in studies_by_name():
+        raise unknown_name("study", name, studies_by_name())
+    return studies_by_name()[name]
+
+
+@cache
+def studies_by_name() -> dict[str, Study]:
+    """All studies that the folders of the papers hold, in the order of `all_studies`, by name."""
+    by_name: dict[str, Study] = {}
+    for paper in FOLDERS:
+        package = import_module(f"gatelab.studies.{paper}")
+        modules = [import_module(f"{package.__name__}.{info.name}") for info in iter_modules(package.__path__)]
+        studies = {s.name: s for module in modules for s in vars(module).values() if isinstance(s, Study)}
+        by_name |= {s.name: s for s in sorted(studies.values(), key=lambda s: (s.position, s.name))}
+    return by_name

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gatelab.errors import GatelabError
-from gatelab.studies.catalogue import studies_by_name
-from gatelab.studies.definition import Claim, Item
+from gatelab.studies.definition import Claim, Item, studies_by_name
 from gatelab.studies.linearize import printed as printed_linearize
 from gatelab.studies.ntk import printed as printed_ntk
 from gatelab.studies.scaling import printed as printed_scaling

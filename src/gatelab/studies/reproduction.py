@@ -20,9 +20,9 @@ from gatelab.errors import GatelabError
 from gatelab.plain import to_plain
 from gatelab.plotting import save
 from gatelab.plotting.chart import chart_of
-from gatelab.studies.catalogue import study as find
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Outcome, Request, Study
+from gatelab.studies.definition import study as find
 from gatelab.studies.records import code_fingerprint
 
 QUICK_NOTE = "A quick run with few widths and few points: its verdicts are not those of the paper's range."

@@ -10,7 +10,6 @@ from gatelab.theory.limits import (
     norm_of_data,
     norm_of_function,
     ridge_rate,
-    uniform_knot_rmse,
     worst_case_rate,
 )
 
@@ -25,6 +24,5 @@ __all__ = [
     "norm_of_data",
     "norm_of_function",
     "ridge_rate",
-    "uniform_knot_rmse",
     "worst_case_rate",
 ]

@@ -2,8 +2,7 @@
 
 For piecewise polynomials of degree m - 1 on n cells, as n grows,
 
-    free knots     RMSE ~ c_m n^-m ||f^(m)||_{L_sigma} / sqrt(|I|),   sigma = 2 / (2m + 1)
-    equal cells    RMSE ~ c_m (|I| / n)^m ||f^(m)||_{L_2} / sqrt(|I|)
+    RMSE ~ c_m n^-m ||f^(m)||_{L_sigma} / sqrt(|I|),   sigma = 2 / (2m + 1)
 
 where c_m is the L2 norm on the unit cell of the best monospline, x^m / m! less the splines. For the smoothest splines
 that is a Bernoulli polynomial, c_m^2 = |B_2m| / (2m)!, and the symmetry about each knot makes one continuity less no
@@ -29,7 +28,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy.special import bernoulli
 
-from gatelab.errors import GatelabError
+from gatelab.errors import GatelabError, whole_number
 from gatelab.theory.derivatives import interpolate, pilot
 
 _PANELS = (64, 49)  # where both give one norm, the function determines it
@@ -38,7 +37,7 @@ _CONSTRUCTIONS = {2: 120**-0.5, 3: (945 / 2) ** -0.5, 4: 1 / (24 * 630**0.5)}
 
 
 def constant(order: int) -> float:
-    """c_m of the free-knot and equal-cell limits.
+    """c_m of the free-knot limit.
 
     Args:
         order: m, one more than the degree of the pieces.
@@ -179,21 +178,6 @@ def free_knot_rmse(norm: float, cells: float | np.ndarray, order: int, length: f
     return constant(order) * np.asarray(cells, float) ** -order * norm / math.sqrt(length)
 
 
-def uniform_knot_rmse(norm: float, cells: float | np.ndarray, order: int, length: float) -> float | np.ndarray:
-    """The limit of equal cells for a norm taken with sigma = 2.
-
-    Args:
-        norm: of f^(order).
-        cells: how many cells, a number or an array.
-        order: m.
-        length: of the interval.
-
-    Returns:
-        The RMSE, of the shape of `cells`.
-    """
-    return constant(order) * (length / np.asarray(cells, float)) ** order * norm / math.sqrt(length)
-
-
 def worst_case_rate(degree: int, d_in: int) -> float:
     """The exponent of n for the hardest targets.
 
@@ -207,9 +191,7 @@ def worst_case_rate(degree: int, d_in: int) -> float:
     >>> [worst_case_rate(degree, 2) for degree in (1, 2, 3)], worst_case_rate(1, 1)
     ([1.25, 1.75, 2.25], 2.0)
     """
-    if degree < 1 or d_in < 1:
-        raise GatelabError(f"degree is {degree} and d_in {d_in}; both are 1 or more")
-    return 0.5 + (2 * degree + 1) / (2 * d_in)
+    return 0.5 + (2 * whole_number("degree", degree, 1) + 1) / (2 * whole_number("d_in", d_in, 1))
 
 
 def ridge_rate(degree: int) -> int:
@@ -224,9 +206,7 @@ def ridge_rate(degree: int) -> int:
     >>> ridge_rate(1), ridge_rate(2), ridge_rate(3)
     (2, 3, 4)
     """
-    if degree < 1:
-        raise GatelabError(f"degree is {degree}; it is 1 or more")
-    return degree + 1
+    return whole_number("degree", degree, 1) + 1
 
 
 def estimation_rmse(noise: float, parameters: float | np.ndarray, data: float | np.ndarray) -> float | np.ndarray:

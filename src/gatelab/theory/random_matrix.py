@@ -48,6 +48,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -55,8 +57,8 @@ from scipy.optimize import brentq
 from scipy.special import gammainccinv, gammaincinv, ndtr
 
 from gatelab.arrays import Array, Complex
-from gatelab.display import one_line
-from gatelab.errors import GatelabError
+from gatelab.display import Compact
+from gatelab.errors import real_number
 from gatelab.linalg.quadrature import gegenbauer_polynomials, gegenbauer_rule
 
 _NODES = 300
@@ -80,44 +82,26 @@ class Harmonics:
 
 
 def harmonics(h: Callable[[Array], Array], d: int, n: int) -> Harmonics:
-    """The expansion of h on the sphere in d >= 2 dimensions, as far as n rows can tell the degrees apart.
-
-    >>> parts = harmonics(lambda t: t * t, 10, 50)
-    >>> parts.coefficients.round(12)[:3], parts.dimensions[:3]
-    (array([0.1, 0. , 0.9]), array([ 1., 10., 54.]))
-    """
+    """The expansion of h on the sphere in d >= 2 dimensions, as far as n rows can tell the degrees apart."""
     t, weights = gegenbauer_rule(d, _NODES)
     values = h(t)
     coefficients, dimensions = [], []
     N = 1.0
-    for k, P in zip(range(_DEGREES + 1), gegenbauer_polynomials(t, d), strict=False):
+    for k, P in enumerate(islice(gegenbauer_polynomials(t, d), _DEGREES + 1)):
         if k > 2 and _PLENTY * n < N:
             break
         coefficients.append(N * float((weights * values * P).sum()))
         dimensions.append(N)
-        if k == 0:
-            N = float(d)
-        else:
-            N = N * (2 * k + d) / (2 * k + d - 2) * (k + d - 2) / (k + 1)
+        N = float(d) if k == 0 else N * (2 * k + d) / (2 * k + d - 2) * (k + d - 2) / (k + 1)
     total = float(h(np.ones(1))[0])
     b = np.array(coefficients)
     b[np.abs(b) < 1e-9 * total] = 0.0  # parity makes every other one vanish: what is left there is rounding
     tail = total - float(b.sum())
-    if tail <= 1e-9 * total:
-        tail = 0.0
-    return Harmonics(b, np.array(dimensions), tail)
+    return Harmonics(b, np.array(dimensions), tail if tail > 1e-9 * total else 0.0)
 
 
 def gaussian_lengths(d: int, points: int = 250, reach: float = 5.5) -> tuple[Array, Array]:
-    """|x|^2 / d of Gaussian rows as quantiles and their masses, which sum to one.
-
-    The quantiles lie evenly in the standard deviations of a normal variable: far tails, where a row in a thousand lies,
-    are resolved as well as the middle.
-
-    >>> squares, masses = gaussian_lengths(50)
-    >>> float((masses * squares).sum().round(3)), float((masses * squares**2).sum().round(3))
-    (1.0, 1.04)
-    """
+    """|x|^2 / d of Gaussian rows as quantiles, even in the deviations of a normal variable, and masses of sum one."""
     edges = np.linspace(-reach, reach, points + 1)
     masses = np.diff(ndtr(edges))
     middle = (edges[1:] + edges[:-1]) / 2
@@ -137,7 +121,7 @@ def mp_edges(gamma: float) -> tuple[float, float]:
     >>> mp_edges(0.25), mp_edges(4)
     ((0.25, 2.25), (1.0, 9.0))
     """
-    root = math.sqrt(_ratio(gamma))
+    root = math.sqrt(real_number("gamma, n / d,", gamma, above=0))
     return (1 - root) ** 2, (1 + root) ** 2
 
 
@@ -147,7 +131,7 @@ def mp_mass_at_zero(gamma: float) -> float:
     >>> mp_mass_at_zero(0.5), mp_mass_at_zero(4)
     (0.0, 0.75)
     """
-    return max(0.0, 1 - 1 / _ratio(gamma))
+    return max(0.0, 1 - 1 / real_number("gamma, n / d,", gamma, above=0))
 
 
 def mp_density(x: ArrayLike, gamma: float) -> Array:
@@ -169,31 +153,21 @@ def spiked_edge(theta: float, gamma: float) -> float:
     >>> spiked_edge(6.0, 4.0), spiked_edge(12.0, 4.0)
     (9.0, 13.5)
     """
-    if theta <= _ratio(gamma) + math.sqrt(gamma):
+    if theta <= real_number("gamma, n / d,", gamma, above=0) + math.sqrt(gamma):
         return mp_edges(gamma)[1]
     return theta + theta / (theta - gamma)
 
 
-def _ratio(gamma: float) -> float:
-    """gamma, checked."""
-    if not (gamma > 0 and math.isfinite(gamma)):
-        raise GatelabError(f"gamma is {gamma!r}; it is n / d, a positive number")
-    return gamma
-
-
 @dataclass(frozen=True, eq=False)
-class LimitSpectrum:
+class LimitSpectrum(Compact):
     """What to expect of the eigenvalues of K = (|x_i| |x_j| / d)^p h(cos) on n Gaussian rows in d dimensions."""
 
     n: int
     d: int
     power: float
-    parts: Harmonics
+    parts: Harmonics = field(repr=False)
     squares: Array = field(repr=False)
     masses: Array = field(repr=False)
-
-    def __repr__(self) -> str:
-        return one_line(self, f"{self.n} Gaussian rows in {self.d} dimensions, power {self.power:g}")
 
     def count(self, x: ArrayLike) -> Array:
         """How many of the n eigenvalues of the bulk lie below each x > 0."""
@@ -237,11 +211,8 @@ class LimitSpectrum:
         if self._pulled(least)[0] >= 0:
             # With nothing in the bulk but a multiple of W^2 a spike of any strength stands out.
             return math.inf, self._pulled(b0)[1]
-        critical = _root(lambda log: self._pulled(math.exp(log))[0], math.log(least), math.log(great))
-        place = math.nan
-        if math.log(b0) > critical:
-            place = self._pulled(b0)[1]
-        return b0 / math.exp(critical), place
+        critical: Any = brentq(lambda log: self._pulled(math.exp(log))[0], math.log(least), math.log(great))
+        return b0 / math.exp(critical), self._pulled(b0)[1] if math.log(b0) > critical else math.nan
 
     def _pulled(self, b0: float) -> tuple[float, float]:
         """(slope, z) at e = -1 / b0: a spike of that size stands at z if the slope dz/de is positive.
@@ -253,17 +224,14 @@ class LimitSpectrum:
         phi, change = (float(v[0].real) for v in self._phi(np.array([-1 / b0 + 0j])))
         size = b0 * float((self.masses * a).sum())
         gaps = phi * (a.max() - a)
-        over = _root(lambda y: b0 * float((self.masses * a / (y + gaps)).sum()) - 1, 1e-12 * size, 1.01 * size)
+        over: Any = brentq(lambda y: b0 * float((self.masses * a / (y + gaps)).sum()) - 1, 1e-12 * size, 1.01 * size)
         slope = 1 + change * float((self.masses * (a / (over + gaps)) ** 2).sum())
         return slope, phi * float(a.max()) + over
 
     def largest(self) -> float:
         """The spike where it stands out, else the end of the bulk."""
         strength, place = self.spike()
-        end = self.end_of_bulk()
-        if strength > 1:
-            return max(place, end)
-        return end
+        return max(place, self.end_of_bulk()) if strength > 1 else self.end_of_bulk()
 
     def _bulk(self) -> tuple[Array, Array]:
         """b_k and N_k of all degrees but 0."""
@@ -287,9 +255,9 @@ class LimitSpectrum:
                 value, slope = self._map(e, z)
                 step = (value - e) / (1 - slope)
                 e = e + step
-                if bool((np.abs(step) < 1e-12 * np.abs(e)).all()):
+                if (np.abs(step) < 1e-12 * np.abs(e)).all():
                     break
-            if bool((height <= _HEIGHT * x).all()):
+            if (height <= _HEIGHT * x).all():
                 return z, e
             height = np.maximum(0.4 * height, _HEIGHT * x)
 
@@ -301,19 +269,13 @@ class LimitSpectrum:
 
     def _quantile(self, count: float) -> float:
         """The x below which `count` eigenvalues lie, by repeated sectioning of a logarithmic range."""
-        n_over = self.n / self.d
         low = 1e-3 * (self.parts.tail or 1e-9 * self.parts.total) * float(self.squares.min())
-        high = 2 * self.parts.total * float(self.squares.max()) * (1 + math.sqrt(n_over)) ** 2
+        high = 2 * self.parts.total * float(self.squares.max()) * (1 + math.sqrt(self.n / self.d)) ** 2
         while high > low * (1 + 1e-5):
             x = np.geomspace(low, high, 14)
             i = int(np.searchsorted(self.count(x)[1:-1], count))
             low, high = float(x[i]), float(x[i + 1])
         return math.sqrt(low * high)
-
-
-def _root(f: Callable[[float], float], low: float, high: float) -> float:
-    """Where f changes its sign between low and high."""
-    return float(brentq(f, low, high))  # pyright: ignore[reportArgumentType]
 
 
 def limit_spectrum(h: Callable[[Array], Array], power: float, n: int, d: int) -> LimitSpectrum:
@@ -339,12 +301,8 @@ def paper_extremes(order: int, n: int, d: int, width: int | None) -> tuple[float
         raise ValueError(f"the paper has order 0 and 1, not {order}")
     gamma = n / d
     # The width m, and d, as they enter the coefficients; divided by m in the limit of great width.
-    m, dm = 1.0, 0.0
-    if width is not None:
-        m, dm = float(width), float(d)
-    low = 0.0
-    if gamma < 1:
-        low = mp_edges(gamma)[0]
+    m, dm = (1.0, 0.0) if width is None else (float(width), float(d))
+    low = mp_edges(gamma)[0] if gamma < 1 else 0.0
     if order == 0:
         c1, c2 = (m + dm) / (4 * d), m / (2 * math.pi * d)
         c3 = c1 - c2

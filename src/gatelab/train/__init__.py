@@ -16,8 +16,10 @@ The gap is test loss less training loss, both measured without augmentation on e
 from gatelab.train.comparison import Matched, PermutationTest, energy_distance, matched_gap, permutation_test
 from gatelab.train.gaps import Comparison, Gap, gap, gap_recipes
 from gatelab.train.history import History
-from gatelab.train.ladders import Ladder, LadderPoint, RateRule, ladder
+from gatelab.train.ladder_plans import ladder
+from gatelab.train.ladders import Ladder
 from gatelab.train.loop import train, train_many, trained
+from gatelab.train.rates import RateRule
 from gatelab.train.recipes import Recipe, recipe
 
 __all__ = [
@@ -25,7 +27,6 @@ __all__ = [
     "Gap",
     "History",
     "Ladder",
-    "LadderPoint",
     "Matched",
     "PermutationTest",
     "RateRule",

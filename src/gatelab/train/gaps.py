@@ -14,7 +14,7 @@ import pandas as pd
 import torch
 
 from gatelab.arrays import Array
-from gatelab.display import ProgressLike, counted, one_line, reporting
+from gatelab.display import Compact, ProgressLike, counted, one_line, reporting
 from gatelab.errors import GatelabError, whole_number
 from gatelab.feedforward import unit as as_unit
 from gatelab.files import write_whole
@@ -34,7 +34,7 @@ FEW = 4  # runs of each of two groups below which no p falls under 0.05
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class Comparison(Compact):
     """Two groups of runs: `first` and `second` are what they differ in, `where` what they have in common.
 
     `joint` asks whether the points (training loss, gap) are from one distribution, exchanging whole runs; `pointwise`
@@ -49,9 +49,6 @@ class Comparison:
     joint: PermutationTest
     pointwise: PermutationTest
     matched: Matched | None
-
-    def __repr__(self) -> str:
-        return one_line(self, f"{self.first} and {self.second}, {self.where}: p = {self.joint.p:.3g}")
 
     def row(self) -> dict[str, Any]:
         """The comparison as a row of a table."""
@@ -72,8 +69,10 @@ class Comparison:
         return row
 
 
-def compare(where: str, first: str, second: str, a: Sequence[Array], b: Sequence[Array]) -> Comparison:
-    """Runs of points (training loss, gap) of two kinds."""
+def compare(where: str, first: str, second: str, a: Sequence[Array], b: Sequence[Array]) -> Comparison | None:
+    """Runs of points (training loss, gap) of two kinds; None where there is no run of one."""
+    if not a or not b:
+        return None
     try:
         matched = matched_gap(a, b)
     except GatelabError:
@@ -126,35 +125,31 @@ class Gap:
 
     def comparisons(self) -> list[Comparison]:
         """The first unit with each other one, optimiser by optimiser."""
-        comparisons = []
-        for model, data in self.settings():
-            units = self.units(model, data)
-            for optimiser, other in product(self.optimisers(model, data), units[1:]):
-                comparisons.append(self.compare_units(model, data, optimiser, units[0], other))
-        return [c for c in comparisons if c is not None]
+        return [
+            comparison
+            for setting in self.settings()
+            for optimiser, other in product(self.optimisers(*setting), self.units(*setting)[1:])
+            if (comparison := self.compare_units(*setting, optimiser, self.units(*setting)[0], other))
+        ]
+
+    def optimiser_comparisons(self) -> list[Comparison]:
+        """The first optimiser with each other one, unit by unit."""
+        return [
+            comparison
+            for setting in self.settings()
+            for unit, other in product(self.units(*setting), self.optimisers(*setting)[1:])
+            if (comparison := self.compare_optimisers(*setting, unit, self.optimisers(*setting)[0], other))
+        ]
 
     def compare_units(self, model: str, data: str, optimiser: str, first: str, second: str) -> Comparison | None:
         """Two units under one optimiser; None where one of them has no run."""
         a, b = (self.runs(model, data, name, optimiser) for name in (first, second))
-        if not a or not b:
-            return None
         return compare(f"{model}, {data}, {optimiser}", first, second, a, b)
 
     def compare_optimisers(self, model: str, data: str, unit: str, first: str, second: str) -> Comparison | None:
         """Two optimisers of one unit; None where one of them has no run."""
         a, b = (self.runs(model, data, unit, name) for name in (first, second))
-        if not a or not b:
-            return None
         return compare(f"{model}, {data}, {unit}", first, second, a, b)
-
-    def optimiser_comparisons(self) -> list[Comparison]:
-        """The first optimiser with each other one, unit by unit."""
-        comparisons = []
-        for model, data in self.settings():
-            names = self.optimisers(model, data)
-            for unit, other in product(self.units(model, data), names[1:]):
-                comparisons.append(self.compare_optimisers(model, data, unit, names[0], other))
-        return [c for c in comparisons if c is not None]
 
     def table(self) -> pd.DataFrame:
         """A row a comparison: units under each optimiser, then optimisers of each unit."""
@@ -196,9 +191,8 @@ class Gap:
 
     def save(self, path: str | Path) -> Path:
         """All runs as one JSON file."""
-        content = {"format": _FORMAT, **self.origin, "runs": [h.plain() for h in self.histories]}
-        lines = json.dumps({k: v for k, v in content.items() if k != "runs"}, indent=1)[:-2]
-        runs = ",\n  ".join(json.dumps(run) for run in content["runs"])
+        lines = json.dumps({"format": _FORMAT, **self.origin}, indent=1)[:-2]
+        runs = ",\n  ".join(json.dumps(h.plain()) for h in self.histories)
         return write_whole(path, f'{lines},\n "runs": [\n  {runs}\n ]\n}}\n')
 
     @staticmethod
@@ -282,11 +276,7 @@ def gap(
     Returns:
         All runs, as a `Gap`.
     """
-    own_data = None
-    if data is None or isinstance(data, str):
-        name = data
-    else:
-        name, own_data = data.name, data
+    name, own_data = (data, None) if data is None or isinstance(data, str) else (data.name, data)
     groups = gap_recipes(units, model=model, data=name, optimisers=optimisers, seeds=seeds, **others)
     total = sum(group[0].steps for group in groups)
     histories: list[History] = []

@@ -79,10 +79,9 @@ class History:
         from gatelab.plotting import look, saved
         from gatelab.plotting.kernels import LossCurve, losses_figure
 
-        steps, colours = self.steps.astype(np.float64), (look("mlp").colour, look("glu").colour)
-        parts = (("training", self.train), ("test", self.test))
-        curves = [LossCurve(name, steps, v, colour=colour) for (name, v), colour in zip(parts, colours, strict=True)]
-        r = self.recipe
+        steps, r = self.steps.astype(np.float64), self.recipe
+        parts = (("training", self.train, "mlp"), ("test", self.test, "glu"))
+        curves = [LossCurve(name, steps, losses, colour=look(unit).colour) for name, losses, unit in parts]
         title = f"{r.model} with {r.unit.name} on {r.data}"
         return saved(losses_figure(curves, title, loss_label="loss (nats)", ax=ax), path)
 

@@ -22,7 +22,8 @@ from gatelab.display import Listener, ProgressLike, reporting
 from gatelab.errors import GatelabError
 from gatelab.interrupts import held_back
 from gatelab.memory import check_device
-from gatelab.train import checkpoint
+from gatelab.tensors import pack, write_packed
+from gatelab.tensors import read as read_content
 from gatelab.train.history import History
 from gatelab.train.members import Data, Members, Source, build, check_members, data_fingerprint, data_of
 from gatelab.train.optimisers import Optimisers, clip_members
@@ -34,11 +35,7 @@ _ASKED = 25
 
 
 def diverges_beyond(outcomes: int) -> float:
-    """The loss beyond which a training has diverged: ten times that of a guess among so many outcomes.
-
-    >>> round(diverges_beyond(10), 1)
-    23.0
-    """
+    """The loss beyond which a training has diverged: ten times that of a guess among so many outcomes."""
     return 10 * math.log(max(2, outcomes))
 
 
@@ -149,13 +146,6 @@ class State:
         """Seconds of this training, those of earlier processes included."""
         return self._before + time.perf_counter() - self._began
 
-    def speed(self) -> str:
-        """Images or tokens a second, of the last stretch that was measured; empty before."""
-        speeds = self.speeds()
-        if not speeds:
-            return ""
-        return f"{speeds[-1]:.0f} {self.source.counted}/s"
-
     def speeds(self) -> list[float]:
         """Images or tokens a second, of every stretch that was measured."""
         return [row["speed"] for row in self.rows if not math.isnan(row["speed"])]
@@ -166,7 +156,7 @@ class State:
         """Parameters, momenta and measurements by their names in a checkpoint."""
         tensors = {f"model.{name}": p for name, p in self.members.params.items()}
         tensors |= {f"average.{name}": p for name, p in self.averages.items()}
-        tensors |= checkpoint.optimiser_tensors(self.optimisers.parts)
+        tensors |= optimiser_tensors(self.optimisers.parts)
         tensors |= {"diverged": self.diverged, "running": self.running}
         tensors |= {f"rows.{name}": torch.tensor(np.array([row[name] for row in self.rows])) for name in _MEASURES}
         plain = ("step", "seconds", "speed")
@@ -184,7 +174,7 @@ class State:
                 p.copy_(tensors[f"model.{name}"])
             for name, p in self.averages.items():
                 p.copy_(tensors[f"average.{name}"])
-        checkpoint.restore_optimisers(self.optimisers.parts, tensors)
+        restore_optimisers(self.optimisers.parts, tensors)
         self.diverged.copy_(tensors["diverged"])
         self.running.copy_(tensors["running"])
         tensors = {"rows.averaged": torch.full_like(tensors["rows.test"], torch.nan), **tensors}  # older ones have none
@@ -206,20 +196,16 @@ class State:
         return tuple(self._history(i, r) for i, r in enumerate(self.recipes))
 
     def _history(self, member: int, recipe: Recipe) -> History:
-        diverged: int | None = int(self.diverged[member])
-        rows = self.rows
-        if diverged < 0:
-            diverged = None
-        else:
+        found, rows, speeds = int(self.diverged[member]), self.rows, self.speeds()
+        diverged = None if found < 0 else found
+        if diverged is not None:
             # An entry of the very step at which a loss was found beyond the bound is that loss.
-            before = [row for row in rows if row["step"] < diverged]
-            rows = before + [row for row in rows if row["step"] == diverged and self._fine(row, member)]
-        speeds = self.speeds()
+            rows = [r for r in rows if r["step"] < diverged or (r["step"] == diverged and self._fine(r, member))]
         return History(
             recipe=recipe,
             steps=np.array([row["step"] for row in rows], np.int64),
             **{name: np.array([row[name][member] for row in rows], float) for name in _MEASURES},
-            lr=np.array([rate_before(recipe, int(row["step"])) for row in rows], float),
+            lr=np.array([learning_rate(recipe, int(r["step"]) - 1) if r["step"] else 0.0 for r in rows], float),
             seconds=np.array([row["seconds"] for row in rows], float),
             throughput=float(np.median(speeds)) if speeds else math.nan,
             counted=self.source.counted,
@@ -271,13 +257,6 @@ class Replay:
     def update(self, state: State) -> None:
         """The update with what the buffers hold."""
         state.update(*state.source.windows(self.starts), list(self.rates))
-
-
-def rate_before(recipe: Recipe, step: int) -> float:
-    """The rate of the last of so many updates, 0 before the first."""
-    if step == 0:
-        return 0.0
-    return learning_rate(recipe, step - 1)
 
 
 def device_name(device: torch.device) -> str:
@@ -353,11 +332,11 @@ def train_many(
     state = State(recipes, models, source, bf16=bf16, compile=compile)
     file, identity = None, {}
     if folder is not None:
-        file = Path(folder) / checkpoint.NAME
+        file = Path(folder) / CHECKPOINT
         identity = {"recipes": [r.plain() for r in recipes], "data": data_fingerprint(content)}
-        saved = checkpoint.read(file)
+        saved = read_checkpoint(file)
         if saved is not None:
-            checkpoint.check_same(file, saved[1], identity)
+            check_same(file, saved[1], identity)
             state.load(*saved)
     with reporting(progress, "training") as report:
         run(state, file, identity, report, save_seconds)
@@ -370,7 +349,7 @@ def run(state: State, file: Path | None, identity: dict[str, Any], progress: Lis
 
     def save() -> None:
         if file is not None:
-            checkpoint.write(file, state.tensors(), {**identity, **state.facts()})
+            write_checkpoint(file, state.tensors(), {**identity, **state.facts()})
 
     if state.finished:
         return
@@ -385,7 +364,7 @@ def run(state: State, file: Path | None, identity: dict[str, Any], progress: Lis
                 return
             state.advance()
             if progress:
-                progress(state.step, total, state.speed())
+                progress(state.step, total, "".join(f"{v:.0f} {state.source.counted}/s" for v in state.speeds()[-1:]))
             if interrupts or state.clock() - saved >= seconds:
                 save()
                 saved = state.clock()
@@ -401,8 +380,8 @@ def trained(folder: str | Path, data: Data | None = None) -> tuple[nn.Module, ..
     Returns:
         A model for each recipe.
     """
-    path = Path(folder) / checkpoint.NAME
-    saved = checkpoint.read(path)
+    path = Path(folder) / CHECKPOINT
+    saved = read_checkpoint(path)
     if saved is None:
         raise GatelabError(f"there is no {path}; give the folder of a training")
     tensors, facts = saved
@@ -417,3 +396,62 @@ def trained(folder: str | Path, data: Data | None = None) -> tuple[nn.Module, ..
             raise GatelabError(f"{path} has a model for other data; give those that it was trained on") from None
         models.append(model)
     return tuple(models)
+
+
+# ---- the whole state of a training in one file: safetensors, written all or nothing, and what it belongs to
+
+CHECKPOINT = "checkpoint.safetensors"
+_KIND, _FORMAT = "train", 2
+
+
+def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> Path:
+    """Tensors by name and plain values beside them; on the disk when the call returns."""
+    return write_packed(path, pack(tensors, _KIND, {"format": _FORMAT, **facts}))
+
+
+def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    """What was written, or None where there is no such file."""
+    if not path.exists():
+        return None
+    content = read_content(path, "delete it to begin anew", "pt")
+    if content.kind != _KIND or content.facts.get("format") != _FORMAT:
+        raise GatelabError(f"{path} is no checkpoint of this version of gatelab; delete it to begin anew")
+    return content.arrays, content.facts
+
+
+def check_same(path: Path, facts: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """Refuse to go on with a training of something else: what a file says of itself is not what is wanted."""
+    if facts["recipes"] != wanted["recipes"]:
+        pairs = zip(facts["recipes"], wanted["recipes"], strict=False)
+        odd = sorted({k for a, b in pairs for k in a if a[k] != b.get(k)}) or ["seeds"]
+        raise GatelabError(
+            f"{path} holds a training of another recipe (it differs in {', '.join(odd)}); give another folder, or the"
+            " recipe that it was begun with"
+        )
+    if facts["data"] != wanted["data"]:
+        raise GatelabError(
+            f"{path} was begun with other data, with other parts of them for training and testing, or by an older "
+            "gatelab, which did not note the parts; give those again, another folder, or delete it"
+        )
+
+
+def optimiser_tensors(optimisers: Sequence[torch.optim.Optimizer]) -> dict[str, Tensor]:
+    """Momenta and the like by the number of their optimiser and of their parameter."""
+    return {
+        f"optimiser.{k}.{i}.{key}": value
+        for k, optimiser in enumerate(optimisers)
+        for i, values in optimiser.state_dict()["state"].items()
+        for key, value in values.items()
+        if value is not None
+    }
+
+
+def restore_optimisers(optimisers: Sequence[torch.optim.Optimizer], tensors: Mapping[str, Tensor]) -> None:
+    """The momenta back where they were; torch puts them on the devices that it wants them on."""
+    states: list[dict[int, dict[str, Tensor]]] = [{} for _ in optimisers]
+    for name, value in tensors.items():
+        if name.startswith("optimiser."):
+            _, k, number, key = name.split(".", 3)
+            states[int(k)].setdefault(int(number), {})[key] = value
+    for optimiser, state in zip(optimisers, states, strict=True):
+        optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})

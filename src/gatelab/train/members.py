@@ -35,17 +35,10 @@ _MEASURED = 3  # the place in a seed's streams beside those of `data.batches`
 _AT_ONCE = {"images": 500, "tokens": 32}
 
 
-def load(recipe: Recipe) -> Data:
-    """The data that a recipe names."""
-    if recipe.is_text:
-        return text_data(recipe.data, recipe.tokenizer)
-    return image_data(recipe.data)
-
-
 def data_of(recipe: Recipe, data: Data | None) -> Data:
     """The data of a user, or those that a recipe names; text for a model of images is refused, and the other way."""
     if data is None:
-        data = load(recipe)
+        data = text_data(recipe.data, recipe.tokenizer) if recipe.is_text else image_data(recipe.data)
     if recipe.is_text != isinstance(data, TextData):
         kind = "text" if isinstance(data, TextData) else "images"
         raise GatelabError(f"the model {recipe.model!r} does not take {kind}; give it data of its own kind")
@@ -75,7 +68,9 @@ class Source:
         tokens = None
         if isinstance(data, TextData):
             measured = {part: measured_windows(data, part, context, recipe.test_size) for part in PARTS}
-            tokens = device_tokens(data.train, device)
+            tokens = torch.from_numpy(data.train.astype(np.uint8 if data.train.dtype == np.uint8 else np.int32)).to(
+                device
+            )
         else:
             if recipe.batch > len(data.train):
                 raise GatelabError(f"batch is {recipe.batch} of {len(data.train)} training images; give no more")
@@ -92,9 +87,7 @@ class Source:
     @property
     def per_step(self) -> int:
         """How many of them a step has."""
-        if self.recipe.is_text:
-            return self.recipe.batch * self.context
-        return self.recipe.batch
+        return self.recipe.batch * (self.context if self.recipe.is_text else 1)
 
     @property
     def outcomes(self) -> int:
@@ -115,9 +108,7 @@ class Source:
     def all_starts(self, step: int, seeds: Sequence[int]) -> Tensor:
         """Where the windows of that step begin in a text, (seeds, batch)."""
         assert isinstance(self.data, TextData)
-        starts = self.data.starts
-        if self.recipe.sampling == "epochs":
-            starts = self.data.epoch_starts
+        starts = self.data.epoch_starts if self.recipe.sampling == "epochs" else self.data.starts
         return torch.stack([starts(step, self.recipe.batch, self.context, seed) for seed in seeds])
 
     def windows(self, starts: Tensor) -> tuple[Tensor, Tensor]:
@@ -131,13 +122,6 @@ class Source:
         size = _AT_ONCE[self.counted]
         for x, y in zip(*(tensor.split(size) for tensor in self.measured[part]), strict=True):
             yield (x if isinstance(self.data, TextData) else self.data.normalised(x)), y
-
-
-def device_tokens(tokens: Tokens, device: torch.device) -> Tensor:
-    """Tokens on a device, a byte each where they are bytes."""
-    if tokens.dtype == np.uint8:
-        return torch.from_numpy(np.array(tokens)).to(device)
-    return torch.from_numpy(tokens.astype(np.int32)).to(device)
 
 
 def data_fingerprint(data: Data) -> str:
@@ -196,9 +180,7 @@ def check_members(recipe: Recipe, data: Data, count: int, device: torch.device) 
     """
     config = named(recipe.model, dict(SIZES[recipe.model]), recipe.size, model_options(recipe, data))
     parameters = config.parameter_count(recipe.unit, recipe.match_mlp)
-    logits = 0
-    if recipe.is_text:
-        logits = 3 * recipe.batch * config.context * config.vocabulary
+    logits = 3 * recipe.batch * config.context * config.vocabulary if recipe.is_text else 0
     check_memory(
         4 * count * (5 * parameters + logits),
         f"training {count} of {recipe.model} with {parameters} parameters",
@@ -274,11 +256,6 @@ class Members:
                 loss, right = measured(self._only(), x, y)
                 return loss[None], right[None]
             return vmap(measured, in_dims=(0, None, None))(self.params, x, y)
-
-    def model(self, member: int, like: nn.Module) -> nn.Module:
-        """The parameters of one member put into a model."""
-        like.load_state_dict({name: p[member].detach().cpu() for name, p in self.params.items()})
-        return like
 
     def _measure_stack(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         # As it is written: to compile it once more for batches of another size would take longer than it does.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -19,7 +19,7 @@ import numpy as np
 from gatelab.arrays import fingerprint
 from gatelab.data.text import check_tokenizer
 from gatelab.display import one_line, shorten
-from gatelab.errors import GatelabError, unknown_name, whole_number
+from gatelab.errors import GatelabError, real_number, unknown_name, whole_number
 from gatelab.feedforward import AnyUnit
 from gatelab.feedforward import unit as as_unit
 from gatelab.feedforward.registry import describe, restore
@@ -207,9 +207,8 @@ def recipe(
         usual["lr"] = lr
     options = others.pop("options", ())
     known = {f.name for f in fields(Recipe)}
-    for name in others:
-        if name not in known:
-            raise unknown_name("value of a recipe", name, known)
+    for name in others.keys() - known:
+        raise unknown_name("value of a recipe", name, known)
     if "warmup" not in others and "steps" in others:
         others["warmup"] = min(100, whole_number("steps", others["steps"], 1) // 10)
     chosen = data or _DATA[model]
@@ -232,21 +231,16 @@ def check_recipe(r: Recipe) -> None:
         raise unknown_name(f"size of the {r.model}", str(r.size), SIZES[r.model])
     for name, least in (("steps", 1), ("batch", 1), ("seed", 0), ("warmup", 0), ("evaluations", 1), ("test_size", 1)):
         whole_number(name, getattr(r, name), least)
-    _number("lr", r.lr, lambda lr: lr > 0, "a finite number above 0")
-    _number("momentum", r.momentum, lambda share: 0 <= share < 1, "a number from 0 to below 1")
-    _number("weight_decay", r.weight_decay, lambda decay: decay >= 0, "a number, 0 or more")
-    _number("beta2", r.beta2, lambda share: 0 < share < 1, "a number between 0 and 1")
-    _number("average", r.average, lambda share: 0 <= share <= 1, "a share of the steps, from 0 to 1")
+    real_number("lr", r.lr, above=0)
+    real_number("momentum", r.momentum, least=0, below=1)
+    real_number("weight_decay", r.weight_decay, least=0)
+    real_number("beta2", r.beta2, above=0, below=1)
+    real_number("average", r.average, least=0, most=1)
     if r.clip is not None:
-        _number("clip", r.clip, lambda norm: norm > 0, "a positive norm, or None for no clipping")
+        real_number("clip", r.clip, above=0)
     if r.warmup > r.steps:
         raise GatelabError(f"warmup is {r.warmup} steps of {r.steps}; give fewer than there are")
     if dict(r.options).get("dropout"):
         raise GatelabError(
             "dropout draws from torch's global generator, which no checkpoint could bring back exactly; leave it at 0"
         )
-
-
-def _number(name: str, value: Any, good: Callable[[float], bool], expected: str) -> None:
-    if not (isinstance(value, int | float) and math.isfinite(value) and good(value)):
-        raise GatelabError(f"{name} is {value!r}; give {expected}")

@@ -14,7 +14,7 @@ import torch
 from numpy.polynomial import chebyshev, hermite_e
 
 from gatelab.arrays import Array
-from gatelab.errors import GatelabError
+from gatelab.errors import GatelabError, real_number
 from gatelab.feedforward.gates import Activation
 from gatelab.linalg.quadrature import hermite_functions, panel_rule
 from gatelab.linearization.polynomials import (
@@ -26,16 +26,15 @@ from gatelab.linearization.polynomials import (
     check_degree,
     check_interval,
     numbers,
+    to_unit,
     values,
 )
-from gatelab.linearization.registry import polynomial_method
 
 REACH = 14.0  # in deviations: beyond lies 1e-44 of the mass
 PANELS, POINTS = 112, 20
 USED = 5.0  # deviations that the interval of a Hermite polynomial covers by default
 
 
-@polynomial_method("hermite")
 def hermite(
     gate: Activation, degree: int = 8, scale: float | None = None, interval: Interval | None = None, data: Any = None
 ) -> Polynomial:
@@ -59,7 +58,6 @@ def hermite(
     return Polynomial.from_powers(powers, where, activation=gate.name, method="hermite")
 
 
-@polynomial_method("fit")
 def fit(gate: Activation, degree: int = 8, *, data: Any, interval: Interval | None = None) -> Polynomial:
     """The best polynomial in mean square on the given pre-activations, by least squares in the Chebyshev basis."""
     degree = check_degree(degree, 100)
@@ -69,24 +67,16 @@ def fit(gate: Activation, degree: int = 8, *, data: Any, interval: Interval | No
             f"{len(np.unique(z))} different pre-activations do not determine a polynomial of degree {degree}; "
             "give more of them or a lower degree"
         )
-    if interval is None:
-        interval = calibrate(z, margin=0.0)
-    low, high = check_interval(interval)
-    t = (z - (low + high) / 2) / ((high - low) / 2)
-    basis = torch.from_numpy(chebyshev.chebvander(t, degree))
+    interval = check_interval(calibrate(z, margin=0.0) if interval is None else interval)
+    basis = torch.from_numpy(chebyshev.chebvander(to_unit(z, interval), degree))
     coefficients = torch.linalg.lstsq(basis, values(gate, z)[:, None], driver="gelsd").solution[:, 0]
-    return Polynomial.from_chebyshev(coefficients.tolist(), (low, high), activation=gate.name, method="fit")
+    return Polynomial.from_chebyshev(coefficients.tolist(), interval, activation=gate.name, method="fit")
 
 
 def hermite_series(gate: Activation, degree: int, scale: float = 1.0) -> tuple[Array, float]:
     """h_0 .. h_degree of act(scale t), and E[act(scale t)^2].
 
     The rule has panels of 1/8 deviation that end at 0: a kink there costs nothing, others little.
-
-    >>> from gatelab.feedforward.gates import activation
-    >>> h, square = hermite_series(activation("gelu"), 2)
-    >>> round(math.sqrt(square - sum(h**2)), 4)
-    0.0782
     """
     scale = check_scale(scale)
     t, lengths = panel_rule(np.linspace(-REACH, REACH, 2 * PANELS + 1), POINTS)
@@ -98,10 +88,4 @@ def hermite_series(gate: Activation, degree: int, scale: float = 1.0) -> tuple[A
 
 def check_scale(scale: Any) -> float:
     """The deviation of the pre-activations as a float, checked."""
-    if not isinstance(scale, int | float | np.number) or not math.isfinite(scale) or scale <= 0:
-        raise GatelabError(f"the scale is {scale!r}; give the deviation of the pre-activations, a number above 0")
-    if not NEAR <= scale <= FAR / USED:
-        raise GatelabError(
-            f"the scale is {scale:g}; give a deviation from {NEAR:g} to {FAR / USED:g}: scale the pre-activations"
-        )
-    return float(scale)
+    return real_number("the scale, a deviation of pre-activations,", scale, least=NEAR, most=FAR / USED)

@@ -1,33 +1,39 @@
-"""Unbiased random features of the series of an activation: Maclaurin features and TensorSketch.
+"""Unbiased random features of the series of an activation: Maclaurin features, TensorSketch, complex exponentials.
 
-Both draw maps of m features whose product has the expectation
+All draw maps of m features whose product has the expectation
 
-    E[Phi(w).Psi(x)] = p(w.x)        p a finite series that stands for act on |z| <= radius
+    E[Phi(w).Psi(x)] = p(w.x)        p a polynomial, or a sum of waves, that is near act on |z| <= radius
 
-The distance between p and act is not random: `Terms.bias` is its largest value on a grid. The constant and the linear
-term are exact, with 1 and d features that count among the m; what is drawn is the rest. The variance of either is known
-in closed form, for every pair of a row of W and an input of X.
+The constant and the linear term are exact, with 1 and d features that count among the m; what is drawn is the rest.
 
 Random Maclaurin features (Kar and Karnick, AISTATS 2012) make a power of w.x a product of random projections. For signs
 omega_1 .. omega_n, independent and even, E[prod_j (omega_j.w)(omega_j.x)] = (w.x)^n. A feature draws its degree n with
-probability p_n ~ |a_n| radius^n and is that product times a_n / p_n. Of M drawn features the mean has the variance
-
-    ( sum_n a_n^2 / p_n (|w|^2 |x|^2 + 2 (w.x)^2 - 2 sum_i w_i^2 x_i^2)^n  -  remainder(w.x)^2 ) / M
+probability p_n ~ |a_n| radius^n, which has the least variance where |w| |x| = radius, and is that product times
+a_n / p_n.
 
 TensorSketch (Pham and Pagh, KDD 2013) makes a power of w.x from count sketches, multiplied by FFT. A count sketch
 throws entry i of x, with a sign, into one of k buckets. The circular convolution of n independent ones is a count
-sketch of the n-fold tensor product, made in n FFTs and never in d^n entries. With a = (w.x)^2, q = sum_i w_i^2 x_i^2,
-b = |w|^2 |x|^2 - q, c = a - q, and g = 2 for even k, 1 for odd,
+sketch of the n-fold tensor product, made in n FFTs and never in d^n entries. Degrees have sketches of their own, sized
+like |a_n| radius^n.
 
-    k E[(estimate)^2] = k a^n + (a+b)^n + (a+c)^n - 2 a^n + (g/k) ((a+b+c)^n - (a+b)^n - (a+c)^n + a^n)
+cos(omega w.x) is no product of a function of w and one of x. But for v ~ N(0, I) and any complex c
 
-which follows from pairing the indices of each factor: equal ones meet in one bucket always, the two crossed pairings
-if their buckets differ by amounts that sum to 0. Degrees have sketches of their own, sized like |a_n| radius^n.
+    E[ exp(c v.w - c^2 |w|^2 / 2) exp(c v.x - c^2 |x|^2 / 2) ] = exp(c^2 w.x)
+
+so with c^2 = i omega the real part is unbiased for the cosine, out of two real features (cosine and sine). act less
+its linear part is a short series in cos(omega z) and sin(omega z), omega = base/radius, 2 base/radius, ...; a draw
+takes a frequency with probability p ~ |b| exp(omega radius). Frequencies are low on purpose: with u = w + x the
+second moment is
+
+    E[Re^2] = |b|^2 (exp(omega |u|^2) + cos(omega (2 |u|^2 - |w|^2 - |x|^2) + 2 arg b)) / 2
+
+and grows exponentially in omega. For long w or x these features are of no use.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -36,126 +42,35 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gatelab.errors import GatelabError, check_seed
+from gatelab.errors import GatelabError, check_seed, real_number, whole_number
 from gatelab.feedforward import Activation
 from gatelab.linearization.builders.uniform import chebyshev
 from gatelab.linearization.monomials import Maps
-from gatelab.linearization.registry import maps_method
+from gatelab.linearization.polynomials import values
 from gatelab.memory import check_memory
 
+_POINTS = 400  # that waves are fitted at
 _NOTHING = 1e-14  # times (1 + sqrt 2)^degree, by which powers of z magnify rounding in Chebyshev polynomials
-
-
-@dataclass(frozen=True)
-class Terms:
-    """p(z) = constant + linear z + sum_n coefficients[n] z^degrees[n], near act to `bias` on |z| <= radius.
-
-    `exact` says that the linear term is not drawn.
-    """
-
-    d: int
-    constant: float
-    linear: float
-    degrees: tuple[int, ...]
-    coefficients: tuple[float, ...]
-    radius: float
-    bias: float
-    exact: bool
-
-    @property
-    def head(self) -> int:
-        """How many features are not drawn."""
-        return bool(self.constant) + self.d * self.exact
-
-    def drawn(self, m: int, least: int = 1) -> int:
-        """How many of m features are drawn."""
-        if isinstance(m, bool) or not isinstance(m, int | np.integer) or m < self.head + least:
-            raise GatelabError(
-                f"m is {m!r}; give {self.head + least} or more: {self.head} features hold the constant and linear part "
-                f"exactly, and {least} or more are drawn"
-            )
-        return int(m) - self.head
-
-    @property
-    def sizes(self) -> list[float]:
-        """|a_n| radius^n: what each degree may amount to."""
-        return [abs(a) * self.radius**n for n, a in zip(self.degrees, self.coefficients, strict=True)]
-
-    @property
-    def probabilities(self) -> Tensor:
-        """The p_n of Maclaurin features that have the least variance where |w| |x| = radius."""
-        sizes = torch.tensor(self.sizes, dtype=torch.float64)
-        return sizes / sizes.sum()
-
-    def buckets(self, m: int) -> list[int]:
-        """The sizes of the sketches of m features: one at least, the others shared out, largest remainders first."""
-        spare = self.drawn(m, least=len(self.degrees)) - len(self.degrees)
-        sizes = self.sizes
-        ideal = [spare * size / sum(sizes) for size in sizes]
-        whole = [int(v) for v in ideal]
-        order = sorted(range(len(sizes)), key=lambda i: whole[i] - ideal[i])
-        for i in order[: spare - sum(whole)]:
-            whole[i] += 1
-        return [1 + v for v in whole]
-
-    def remainder(self, z: Tensor) -> Tensor:
-        """What the drawn features estimate."""
-        return sum((a * z**n for n, a in zip(self.degrees, self.coefficients, strict=True)), torch.zeros_like(z))
-
-    def head_phi(self, W: Tensor) -> list[Tensor]:
-        """The features of rows of W that are not drawn."""
-        parts = []
-        if self.constant:
-            parts.append(torch.full_like(W[..., :1], self.constant))
-        if self.exact:
-            parts.append(self.linear * W)
-        return parts
-
-    def head_psi(self, X: Tensor) -> list[Tensor]:
-        """The features of inputs that are not drawn."""
-        parts = []
-        if self.constant:
-            parts.append(torch.ones_like(X[..., :1]))
-        if self.exact:
-            parts.append(X)
-        return parts
+Parts = Callable[[Tensor], list[Tensor]]
 
 
 @lru_cache(maxsize=32)
-def terms(activation: Activation, d: int, radius: float, degree: int, exact_linear: bool) -> Terms:
-    """The interpolant of act at Chebyshev points of [-radius, radius], in powers of z.
-
-    >>> from gatelab.feedforward import activation
-    >>> p = terms(activation("gelu"), 16, 1.0, 10, True)
-    >>> p.degrees, p.linear, p.head, p.bias < 1e-6
-    ((2, 4, 6, 8, 10), 0.5, 16, True)
-    """
-    if not (math.isfinite(radius) and radius > 0):
-        raise GatelabError(f"radius is {radius!r}; give a positive number that |w.x| does not exceed")
-    polynomial = chebyshev(activation, degree, (-float(radius), float(radius)))
-    coefficients = np.array(polynomial.coefficients)
-    size = np.abs(coefficients) * radius ** np.arange(len(coefficients))
-    coefficients[size < _NOTHING * (1 + math.sqrt(2)) ** degree * size.max()] = 0.0  # what parity makes vanish
-    coefficients = np.concatenate([coefficients, np.zeros(max(0, 2 - len(coefficients)))])
-    linear = float(np.round(coefficients[1], 15))
-    exact = bool(exact_linear and linear)
-    first = 2 if exact or not linear else 1
-    degrees = [n for n in range(first, len(coefficients)) if coefficients[n]]
-    if not degrees:
+def power_terms(
+    activation: Activation, radius: float, degree: int
+) -> tuple[float | None, float | None, dict[int, float]]:
+    """The constant and the linear coefficient that are exact, None where there is none, and those that are drawn."""
+    radius = real_number("radius, which |w.x| does not exceed,", radius, above=0)
+    a = np.array(chebyshev(activation, degree, (-radius, radius)).coefficients)
+    size = np.abs(a) * radius ** np.arange(len(a))
+    a[size < _NOTHING * (1 + math.sqrt(2)) ** degree * size.max()] = 0.0  # what parity makes vanish
+    terms = {n: float(value) for n, value in enumerate(a) if value}
+    constant, linear = terms.pop(0, None), float(np.round(terms.pop(1, 0.0), 15)) or None
+    if not terms:
         raise GatelabError(
             f"{activation.name} is linear to degree {degree}: there is nothing to draw; "
             "use method 'taylor', which is exact"
         )
-    return Terms(
-        d=d,
-        constant=float(coefficients[0]),
-        linear=linear,
-        degrees=tuple(degrees),
-        coefficients=tuple(float(coefficients[n]) for n in degrees),
-        radius=float(radius),
-        bias=float(polynomial.error(activation)),
-        exact=exact,
-    )
+    return constant, linear, terms
 
 
 def dice(seed: Any) -> torch.Generator:
@@ -163,13 +78,27 @@ def dice(seed: Any) -> torch.Generator:
     return torch.Generator().manual_seed(check_seed(seed))
 
 
-def moments(W: Tensor, X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """z = w.x, |w|^2 |x|^2 and sum_i w_i^2 x_i^2 of every pair, each (rows of W, rows of X)."""
-    w2, x2 = W.square(), X.square()
-    return W @ X.T, w2.sum(1)[:, None] * x2.sum(1), w2 @ x2.T
+def count_drawn(m: Any, exact: int, least: int) -> int:
+    """How many of m features are drawn beside those that are exact."""
+    return whole_number("m", m, exact + least, of=f"features, {exact} of which are exact") - exact
 
 
-@maps_method("maclaurin")
+def beside_line(constant: float | None, linear: float | None, phi: Parts, psi: Parts, m: int, d: int) -> Maps:
+    """Maps of a constant and a linear term, each with features of its own unless it is None, and of what is drawn."""
+
+    def line(rows: Tensor, constant: float | None, linear: float | None) -> list[Tensor]:
+        parts = [] if constant is None else [torch.full_like(rows[..., :1], constant)]
+        return parts if linear is None else [*parts, linear * rows]
+
+    ones = [None if value is None else 1.0 for value in (constant, linear)]
+    return Maps(
+        lambda W: torch.cat(line(W, constant, linear) + phi(W), -1),
+        lambda X: torch.cat(line(X, *ones) + psi(X), -1),
+        m,
+        d,
+    )
+
+
 def maclaurin_maps(
     activation: Activation,
     d: int,
@@ -178,29 +107,24 @@ def maclaurin_maps(
     seed: int = 0,
     radius: float = 1.0,
     degree: int = 10,
-    exact_linear: bool = True,
 ) -> Maps:
-    """m features in all, unbiased for the degree's interpolant of act on |w.x| <= radius.
-
-    >>> from gatelab.feedforward import activation
-    >>> maps = maclaurin_maps(activation("gelu"), 16, m=256)
-    >>> maps.phi(torch.ones(3, 16)).shape
-    torch.Size([3, 256])
-    """
-    p = terms(activation, d, radius, degree, exact_linear)
-    M = p.drawn(m)
+    """m features in all, unbiased for the degree's interpolant of act on |w.x| <= radius."""
+    constant, linear, terms = power_terms(activation, radius, degree)
+    M = count_drawn(m, (constant is not None) + d * (linear is not None), 1)
     # Signs of degree two or more, drawn as one array and scaled in another.
     check_memory(8 * 3 * M * d, f"a drawing of {M} features of {d} inputs", "give a smaller m")
     generator = dice(seed)
-    probabilities = p.probabilities
+    sizes = torch.tensor([abs(a) * radius**n for n, a in terms.items()], dtype=torch.float64)
+    probabilities = sizes / sizes.sum()
     draws = torch.multinomial(probabilities, M, replacement=True, generator=generator)
-    counts = torch.bincount(draws, minlength=len(probabilities))
-    signs, scales = [], []
-    for n, a, probability, count in zip(p.degrees, p.coefficients, probabilities, counts.tolist(), strict=True):
-        signs.append(2.0 * torch.randint(0, 2, (n, count, d), generator=generator, dtype=torch.float64) - 1)
-        scales.append(a / float(probability) / M)
+    counts = torch.bincount(draws, minlength=len(probabilities)).tolist()
+    signs = [
+        2.0 * torch.randint(0, 2, (n, count, d), generator=generator, dtype=torch.float64) - 1
+        for n, count in zip(terms, counts, strict=True)
+    ]
+    scales = [a / p / M for a, p in zip(terms.values(), probabilities.tolist(), strict=True)]
 
-    def products(rows: Tensor) -> list[Tensor]:
+    def psi(rows: Tensor) -> list[Tensor]:
         out = []
         for omegas in signs:
             first, *others = omegas.to(rows.device, rows.dtype)
@@ -210,34 +134,10 @@ def maclaurin_maps(
             out.append(value)
         return out
 
-    def phi(W: Tensor) -> Tensor:
-        return torch.cat(p.head_phi(W) + [s * v for s, v in zip(scales, products(W), strict=True)], -1)
+    def phi(rows: Tensor) -> list[Tensor]:
+        return [scale * value for scale, value in zip(scales, psi(rows), strict=True)]
 
-    def psi(X: Tensor) -> Tensor:
-        return torch.cat(p.head_psi(X) + products(X), -1)
-
-    return Maps(phi, psi, int(m), d)
-
-
-def maclaurin_variance(
-    activation: Activation,
-    W: Tensor,
-    X: Tensor,
-    *,
-    m: int,
-    radius: float = 1.0,
-    degree: int = 10,
-    exact_linear: bool = True,
-) -> Tensor:
-    """Var[Phi(w).Psi(x)] over the draws, (rows of W, rows of X), in closed form."""
-    p = terms(activation, W.shape[1], radius, degree, exact_linear)
-    M = p.drawn(m)
-    z, lengths, fourth = moments(W, X)
-    square = lengths + 2 * z.square() - 2 * fourth
-    total = -p.remainder(z).square()
-    for n, a, probability in zip(p.degrees, p.coefficients, p.probabilities.tolist(), strict=True):
-        total = total + a * a / probability * square**n
-    return total / M
+    return beside_line(constant, linear, phi, psi, int(m), d)
 
 
 @dataclass(frozen=True, eq=False)
@@ -264,7 +164,17 @@ class TensorSketch:
         return torch.fft.irfft(math.prod(waves[1:], start=waves[0]), n=self.size)
 
 
-@maps_method("tensorsketch")
+def buckets(count: int, sizes: list[float]) -> list[int]:
+    """How many of `count` buckets each sketch has: one at least, the others in proportion, largest remainders first."""
+    spare = count - len(sizes)
+    ideal = [spare * size / sum(sizes) for size in sizes]
+    whole = [int(v) for v in ideal]
+    order = sorted(range(len(sizes)), key=lambda i: whole[i] - ideal[i])
+    for i in order[: spare - sum(whole)]:
+        whole[i] += 1
+    return [1 + v for v in whole]
+
+
 def tensorsketch_maps(
     activation: Activation,
     d: int,
@@ -273,51 +183,100 @@ def tensorsketch_maps(
     seed: int = 0,
     radius: float = 1.0,
     degree: int = 10,
-    exact_linear: bool = True,
 ) -> Maps:
-    """m features in all, unbiased for the degree's interpolant of act on |w.x| <= radius.
-
-    >>> from gatelab.feedforward import activation
-    >>> maps = tensorsketch_maps(activation("gelu"), 16, m=256)
-    >>> maps.psi(torch.ones(3, 16)).shape
-    torch.Size([3, 256])
-    """
-    p = terms(activation, d, radius, degree, exact_linear)
-    sizes = p.buckets(m)
+    """m features in all, unbiased for the degree's interpolant of act on |w.x| <= radius."""
+    constant, linear, terms = power_terms(activation, radius, degree)
+    count = count_drawn(m, (constant is not None) + d * (linear is not None), len(terms))
+    sizes = buckets(count, [abs(a) * radius**n for n, a in terms.items()])
     generator = dice(seed)
-    sketches = [TensorSketch.drawn(n, d, k, generator) for n, k in zip(p.degrees, sizes, strict=True)]
+    sketches = [TensorSketch.drawn(n, d, k, generator) for n, k in zip(terms, sizes, strict=True)]
 
-    def phi(W: Tensor) -> Tensor:
-        return torch.cat(p.head_phi(W) + [a * s(W) for a, s in zip(p.coefficients, sketches, strict=True)], -1)
+    def psi(rows: Tensor) -> list[Tensor]:
+        return [sketch(rows) for sketch in sketches]
 
-    def psi(X: Tensor) -> Tensor:
-        return torch.cat(p.head_psi(X) + [s(X) for s in sketches], -1)
+    def phi(rows: Tensor) -> list[Tensor]:
+        return [a * sketch(rows) for a, sketch in zip(terms.values(), sketches, strict=True)]
 
-    return Maps(phi, psi, int(m), d)
+    return beside_line(constant, linear, phi, psi, int(m), d)
 
 
-def tensorsketch_variance(
+@lru_cache(maxsize=32)
+def waves(
+    activation: Activation, radius: float = 1.0, terms: int = 3, base: float = 1.0
+) -> tuple[float, float, dict[float, complex]]:
+    """act on [-radius, radius] as constant + linear z + Re sum_k b_k exp(i omega_k z): those two, and {omega_k: b_k}.
+
+    A least-squares fit of 1, z and `terms` harmonics of base/radius at Chebyshev points.
+    """
+    radius, base = real_number("radius", radius, above=0), real_number("base", base, above=0)
+    terms = whole_number("terms", terms, 1, 12, of="frequencies")
+    z = radius * np.cos(math.pi * (np.arange(_POINTS) + 0.5) / _POINTS)
+    f = base / radius * np.arange(1, terms + 1)
+    A = np.concatenate([np.ones((_POINTS, 1)), z[:, None], np.cos(np.outer(z, f)), np.sin(np.outer(z, f))], 1)
+    even = np.r_[0, 2 : 2 + terms]
+    odd = np.r_[1, 2 + terms : 2 + 2 * terms]
+    y = values(activation, z).numpy()
+    back = y[::-1]
+    # The two parities apart: each is exactly 0 where act has none of it.
+    b = np.zeros(A.shape[1])
+    for columns, part in ((even, (y + back) / 2), (odd, (y - back) / 2)):
+        b[columns] = _fit(A[:, columns], part)
+    b[np.abs(b) < 1e-12 * np.abs(b).max()] = 0.0
+    coefficients = {float(f[k]): complex(b[2 + k], -b[2 + terms + k]) for k in range(terms)}
+    drawn = {omega: value for omega, value in coefficients.items() if value}
+    if not drawn:
+        raise GatelabError(
+            f"{activation.name} is linear: there is nothing to draw; use method 'taylor', which is exact"
+        )
+    return float(b[0]), float(b[1]), drawn
+
+
+def _fit(A: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Least squares; an odd part that is linear is left to the linear column alone."""
+    slope = float(A[:, 0] @ y / (A[:, 0] @ A[:, 0]))
+    if np.abs(y - slope * A[:, 0]).max() <= 1e-12 * max(1.0, float(np.abs(y).max())):
+        return np.concatenate([[slope], np.zeros(A.shape[1] - 1)])
+    return np.linalg.lstsq(A, y, rcond=None)[0]
+
+
+def fourier_maps(
     activation: Activation,
-    W: Tensor,
-    X: Tensor,
+    d: int,
     *,
     m: int,
+    seed: int = 0,
     radius: float = 1.0,
-    degree: int = 10,
-    exact_linear: bool = True,
-) -> Tensor:
-    """Var[Phi(w).Psi(x)] over the draws, (rows of W, rows of X), in closed form."""
-    p = terms(activation, W.shape[1], radius, degree, exact_linear)
-    pairs = zip(p.degrees, p.coefficients, p.buckets(m), strict=True)
-    return torch.stack([a * a * sketch_variance(W, X, n, k) for n, a, k in pairs]).sum(0)
+    terms: int = 3,
+    base: float = 1.0,
+) -> Maps:
+    """m real features in all; an odd one that is left over is zero."""
+    constant, linear, drawn = waves(activation, radius, terms, base)
+    M, empty = divmod(count_drawn(m, d + 1, 2), 2)
+    check_memory(8 * M * (d + 6), f"a drawing of {M} pairs of features of {d} inputs", "give a smaller m")
+    generator = dice(seed)
+    sizes = [abs(b) * math.exp(f * radius) for f, b in drawn.items()]
+    probabilities = torch.tensor(sizes, dtype=torch.float64) / sum(sizes)
+    chosen = torch.multinomial(probabilities, M, replacement=True, generator=generator)
+    v = torch.randn(M, d, generator=generator, dtype=torch.float64)
+    omega = torch.tensor(list(drawn), dtype=torch.float64)[chosen]
+    b = torch.tensor(list(drawn.values()), dtype=torch.complex128)[chosen] / probabilities[chosen] / M
 
+    def exponentials(rows: Tensor, factor: Tensor | None) -> tuple[Tensor, Tensor]:
+        w = omega.to(rows.device, rows.dtype)
+        # c = sqrt(i omega) = (1 + i) sqrt(omega / 2): modulus and angle of the exponential grow alike.
+        projected = rows @ (v.to(rows.device, rows.dtype) * (w / 2).sqrt()[:, None]).T
+        angle = projected - w / 2 * rows.square().sum(-1, keepdim=True)
+        size = torch.exp(projected)
+        if factor is not None:
+            angle = angle + factor.angle().to(rows.device, rows.dtype)
+            size = size * factor.abs().to(rows.device, rows.dtype)
+        return size * torch.cos(angle), size * torch.sin(angle)
 
-def sketch_variance(W: Tensor, X: Tensor, degree: int, size: int) -> Tensor:
-    """The variance of one sketch of (w.x)^degree into `size` buckets."""
-    z, lengths, q = moments(W, X)
-    a = z.square()
-    b, c = lengths - q, a - q
-    n, k, g = degree, size, 2 - size % 2
-    either = (a + b) ** n + (a + c) ** n - 2 * a**n
-    both = (a + b + c) ** n - (a + b) ** n - (a + c) ** n + a**n
-    return either / k + g * both / k**2
+    def phi(W: Tensor) -> list[Tensor]:
+        return [*exponentials(W, b), W.new_zeros(*W.shape[:-1], empty)]
+
+    def psi(X: Tensor) -> list[Tensor]:
+        real, imaginary = exponentials(X, None)
+        return [real, -imaginary, X.new_zeros(*X.shape[:-1], empty)]
+
+    return beside_line(constant, linear, phi, psi, int(m), d)

@@ -36,16 +36,14 @@ from gatelab.arrays import Array
 from gatelab.errors import GatelabError, whole_number
 from gatelab.feedforward import Activation
 from gatelab.linalg.quadrature import gegenbauer_beside
-from gatelab.linearization.floors import Angles, FloorSpectrum, radii, spectrum
+from gatelab.linearization.floors import DegreeBlock, FloorSpectrum, angular, radii, spectrum
 from gatelab.linearization.monomials import Maps
-from gatelab.linearization.registry import maps_method
 
 _KNOTS = 320
 _PRODUCTS = 3000  # values of rho = r s at which g_l is computed; splines between
 _ROWS = 256  # rho for which the angular integrals are held at once
 
 
-@maps_method("optimal")
 def optimal_maps(
     activation: Activation,
     d: int,
@@ -56,20 +54,11 @@ def optimal_maps(
     w_distribution: str = "normal",
     x_distribution: str = "normal",
 ) -> Maps:
-    """The best m features for w ~ N(0, w_scale^2 I) and x ~ N(0, x_scale^2 I), or on spheres of those radii.
-
-    >>> from gatelab.feedforward import activation
-    >>> maps = optimal_maps(activation("gelu"), 16, m=152)
-    >>> draw = torch.Generator().manual_seed(0)
-    >>> W, X = torch.randn(2, 2000, 16, generator=draw, dtype=torch.float64)
-    >>> error = activation("gelu")(W @ X.T) - maps.phi(W) @ maps.psi(X).T
-    >>> round(float(error.square().mean().sqrt()), 2)  # the floor is 0.418
-    0.42
-    """
+    """The best m features for w ~ N(0, w_scale^2 I) and x ~ N(0, x_scale^2 I), or on spheres of those radii."""
     m = whole_number("m", m, 1, of="features")
     distributions = {"w_distribution": w_distribution, "x_distribution": x_distribution}
     values = spectrum(activation, d, m, w_scale=w_scale, x_scale=x_scale, **distributions)
-    pieces = _leading_pieces(values, m)
+    pieces = leading_pieces(values, m)
     count = sum(piece.harmonics for piece in pieces)
     if count < m:
         raise GatelabError(
@@ -82,67 +71,40 @@ def optimal_maps(
 
 @dataclass(frozen=True)
 class RadialPiece:
-    """One radial function with so many harmonics of its degree."""
+    """One radial function with so many harmonics of its degree: the block, and its place there."""
 
-    block: int
+    block: DegreeBlock
     place: int
     harmonics: int
 
 
-def _leading_pieces(spectrum: FloorSpectrum, m: int) -> list[RadialPiece]:
+def leading_pieces(spectrum: FloorSpectrum, m: int) -> list[RadialPiece]:
     """The radial functions of the m largest singular values, the last with a part of its harmonics."""
     sigma, many, of, place = spectrum.pieces()
     pieces, left = [], m
     for s, n, b, k in zip(sigma, many, of, place, strict=True):
         if left == 0 or s <= 1e-12 * sigma[0]:
             break
-        pieces.append(RadialPiece(int(b), int(k), int(min(n, left))))
+        pieces.append(RadialPiece(spectrum.blocks[b], int(k), int(min(n, left))))
         left -= pieces[-1].harmonics
     return pieces
 
 
 class SideFeatures:
-    """The features of rows w, or of inputs x: radial functions times harmonics."""
+    """The features of rows w, or of inputs x: harmonics times sqrt(sigma) u(r).
 
-    def __init__(self, activation: Activation, spectrum: FloorSpectrum, pieces: list[RadialPiece], side: str) -> None:
-        self.d, self.pieces = spectrum.scene.d, pieces
-        self.degrees = [spectrum.blocks[piece.block].degree for piece in pieces]
-        self.wanted: dict[int, int] = {}
-        for piece, l in zip(pieces, self.degrees, strict=True):
-            self.wanted[l] = max(piece.harmonics, self.wanted.get(l, 0))
-        self.radial = RadialFunctions(activation, spectrum, pieces, side)
-
-    def __call__(self, rows: Tensor) -> Tensor:
-        """(..., d) -> (..., m)."""
-        if rows.shape[-1] != self.d:
-            raise GatelabError(
-                f"rows have {rows.shape[-1]} entries, the maps were made for d = {self.d}; give (..., {self.d})"
-            )
-        flat = rows.reshape(-1, self.d)
-        length = torch.linalg.vector_norm(flat, dim=1)
-        tiny = torch.finfo(flat.dtype).tiny
-        Y = harmonics(flat / length.clamp_min(tiny)[:, None], self.wanted)
-        R = self.radial(length)
-        each = enumerate(zip(self.pieces, self.degrees, strict=True))
-        parts = [R[:, i, None] * Y[l][:, : piece.harmonics] for i, (piece, l) in each]
-        return torch.cat(parts, 1).reshape(*rows.shape[:-1], -1)
-
-
-class RadialFunctions:
-    """sqrt(sigma) u(r) of the chosen radial functions: a cubic table, and Nystrom's formula beyond it."""
+    Radial functions are read from a cubic table, and beyond it computed by Nystrom's formula.
+    """
 
     def __init__(self, activation: Activation, spectrum: FloorSpectrum, pieces: list[RadialPiece], side: str) -> None:
         other, functions = {"w": ("x", "right"), "x": ("w", "left")}[side]
-        self.activation, self.scene = activation, spectrum.scene
+        self.activation, self.d, self.pieces = activation, spectrum.scene.d, pieces
+        self.degrees = [piece.block.degree for piece in pieces]
+        self.wanted = {l: max(p.harmonics for p in pieces if p.block.degree == l) for l in dict.fromkeys(self.degrees)}
         own, _ = radii(spectrum.scene, side, spectrum.nodes)
         self.nodes, masses = radii(spectrum.scene, other, spectrum.nodes)
-        blocks = [spectrum.blocks[piece.block] for piece in pieces]
-        self.degrees = [block.degree for block in blocks]
-        weights = []
-        for piece, block in zip(pieces, blocks, strict=True):
-            v = getattr(block, functions)[:, piece.place]
-            weights.append(masses * v / np.sqrt(block.sigma[piece.place]))
-        self.weights = np.array(weights)
+        sides = [(getattr(p.block, functions)[:, p.place], p.block.sigma[p.place]) for p in pieces]
+        self.weights = np.array([masses * v / np.sqrt(sigma) for v, sigma in sides])
         self.end = 1.25 * float(own.max())
         knots = np.linspace(0.0, self.end, _KNOTS + 1)
         self.step = float(knots[1])
@@ -154,6 +116,20 @@ class RadialFunctions:
         # (knots, powers, functions): one gather brings all that a row needs.
         self.table = torch.from_numpy(np.ascontiguousarray(CubicSpline(knots, values).c.transpose(1, 0, 2)))
 
+    def __call__(self, rows: Tensor) -> Tensor:
+        """(..., d) -> (..., m)."""
+        if rows.shape[-1] != self.d:
+            raise GatelabError(
+                f"rows have {rows.shape[-1]} entries, the maps were made for d = {self.d}; give (..., {self.d})"
+            )
+        flat = rows.reshape(-1, self.d)
+        length = torch.linalg.vector_norm(flat, dim=1)
+        tiny = torch.finfo(flat.dtype).tiny
+        Y, R = harmonics(flat / length.clamp_min(tiny)[:, None], self.wanted), self.radial(length)
+        each = enumerate(zip(self.pieces, self.degrees, strict=True))
+        parts = [R[:, i, None] * Y[l][:, : piece.harmonics] for i, (piece, l) in each]
+        return torch.cat(parts, 1).reshape(*rows.shape[:-1], -1)
+
     def direct(self, r: Array) -> Array:
         """Nystrom's formula at the radii r, (n,) -> (n, functions)."""
         g = self._projected(r[:, None] * self.nodes)
@@ -164,15 +140,14 @@ class RadialFunctions:
         out = {l: np.empty_like(rho) for l in set(self.degrees)}
         for start in range(0, len(rho), _ROWS):
             part = slice(start, start + _ROWS)
-            angles = Angles(self.activation, self.scene.d, rho[part])
-            for degree in range(max(self.degrees) + 1):
-                g = angles.next_degree()
+            _, projections = angular(self.activation, self.d, rho[part])
+            for degree, g in enumerate(islice(projections, max(self.degrees) + 1)):
                 if degree in out:
                     out[degree][part] = g
         return out
 
-    def __call__(self, r: Tensor) -> Tensor:
-        """The values at lengths r, (n,) -> (n, functions)."""
+    def radial(self, r: Tensor) -> Tensor:
+        """The radial functions at lengths r, (n,) -> (n, functions)."""
         table = self.table.to(r.device, r.dtype)
         cell = (r.detach() / self.step).long().clamp_(0, _KNOTS - 1)
         t = (r - cell * self.step)[:, None]
@@ -186,13 +161,7 @@ class RadialFunctions:
 
 
 def harmonics(x: Tensor, wanted: Mapping[int, int]) -> dict[int, Tensor]:
-    """The first `wanted[l]` harmonics of each degree l at the unit vectors x, (n, d) -> (n, wanted[l]).
-
-    >>> x = torch.nn.functional.normalize(torch.randn(5, 7, dtype=torch.float64), dim=1)
-    >>> Y = harmonics(x, {2: 27})[2]
-    >>> bool(torch.allclose((Y * Y).sum(1), torch.full((5,), 27.0, dtype=torch.float64)))
-    True
-    """
+    """The first `wanted[l]` harmonics of each degree l at the unit vectors x, (n, d) -> (n, wanted[l])."""
     d = x.shape[1]
     if d == 1:
         return {l: x**l for l in wanted}

@@ -14,32 +14,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from gatelab.arrays import Array
-from gatelab.data.checks import for_numpy
+from gatelab.arrays import Array, finite_array
 from gatelab.errors import GatelabError
 from gatelab.feedforward.gates import Activation
 from gatelab.linearization.monomials import Maps
 from gatelab.linearization.polynomials import Interval, Polynomial, check_degree, values
-from gatelab.linearization.registry import maps_method, polynomial_method
 
 MOST_AUTOMATIC = 12  # each derivative of a derivative costs twice the one before
 _NEAR = 0.02  # where a series of a smooth function must be right
 
 
-@polynomial_method("taylor")
 def taylor(gate: Activation, degree: int = 10, interval: Interval = (-3.0, 3.0)) -> Polynomial:
-    """The series to that degree; the interval is where it is meant to be used and changes nothing in it.
-
-    >>> from gatelab.feedforward.gates import activation
-    >>> [round(a * math.sqrt(2 * math.pi), 6) for a in taylor(activation("gelu"), 6).coefficients[2::2]]
-    [1.0, -0.166667, 0.025]
-    """
+    """The series to that degree; the interval is where it is meant to be used and changes nothing in it."""
     degree = check_degree(degree)
     return Polynomial.from_powers(power_series(gate, degree), interval, activation=gate.name, method="taylor")
 
@@ -50,11 +43,7 @@ def power_series(gate: Activation, degree: int) -> Array:
         raise GatelabError(
             f"{gate.name} has a kink at 0 and no Taylor series there; use method 'minimax', 'chebyshev' or 'hermite'"
         )
-    series = _KNOWN.get(gate.name)
-    if series is None:
-        coefficients = _automatic(gate, degree)
-    else:
-        coefficients = series(degree)
+    coefficients = _KNOWN.get(gate.name, partial(_automatic, gate))(degree)
     # Refuse series of functions that have none: automatic derivatives of |z| exist, and say nothing. What a smooth
     # function's next term may be is of its own size times the distance to that power, and rounding.
     ends = np.array([-_NEAR, _NEAR])
@@ -137,18 +126,10 @@ def _automatic(gate: Activation, degree: int) -> Array:
     return np.array(coefficients)
 
 
-@maps_method("tangent", every_d=True)
 def tangent_maps(activation: Activation, d: int, *, reference: Any) -> Maps:
-    """Maps of d + 1 features about the reference; to one of d - 1 entries the one of a bias is appended.
-
-    >>> from gatelab.feedforward.gates import activation
-    >>> maps = tangent_maps(activation("gelu"), 2, reference=[1.0, 0.0])
-    >>> w = torch.tensor([2.0, 1.0])
-    >>> bool(torch.isclose(maps.phi(w) @ maps.psi(torch.tensor([1.0, 0.0])), activation("gelu")(torch.tensor(2.0))))
-    True
-    """
-    point = torch.as_tensor(np.asarray(for_numpy(reference, "the reference"), dtype=np.float64))
-    if point.ndim != 1 or len(point) not in (d, d - 1) or not bool(torch.isfinite(point).all()):
+    """Maps of d + 1 features about the reference; to one of d - 1 entries the one of a bias is appended."""
+    point = torch.from_numpy(finite_array("the reference", reference, 1, "give finite numbers"))
+    if len(point) not in (d, d - 1):
         raise GatelabError(
             f"the reference has shape {tuple(point.shape)} for {d} inputs; give one input x of {d} finite numbers, "
             "such as the mean of your inputs"

@@ -14,10 +14,12 @@ The recipe "paper" is the paper's: 1024 matrices W with one x each, drawn once; 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +31,6 @@ from gatelab.feedforward import Activation
 from gatelab.interrupts import apart
 from gatelab.linearization.floors import check_spread
 from gatelab.linearization.monomials import Maps
-from gatelab.linearization.registry import maps_method
 from gatelab.memory import check_memory
 
 Recipe = Literal["fresh", "paper"]
@@ -37,43 +38,9 @@ RECIPES = ("fresh", "paper")
 _REFIT_ROWS = 4096
 _RIDGE = 1e-10
 _WIDER = 1.5
+_BATCH = 256  # rows and inputs of a step
 
 
-@dataclass(frozen=True)
-class MapTraining:
-    """How the two networks are trained.
-
-    Attributes:
-        steps: of the recipe "fresh".
-        width: neurons of a layer; None stands for 192 or m, whichever is more.
-        layers: hidden layers; None stands for two in few dimensions and one in many, where the best maps are nearly
-            quadratic.
-        batch: rows and inputs of a step.
-        lr: the largest learning rate.
-        epochs: of the recipe "paper", which has no other option.
-    """
-
-    steps: int = 300
-    width: int | None = None
-    layers: int | None = None
-    batch: int = 256
-    lr: float = 1e-3
-    epochs: int = 30
-
-    def sized(self, m: int, d: int) -> MapTraining:
-        """The same with the width and the layers that maps of m features of d inputs get, checked."""
-        width, layers = self.width, self.layers
-        if width is None:
-            width = max(192, m)
-        if layers is None:
-            layers = 2 if d < 8 else 1
-        sized = replace(self, width=width, layers=layers)
-        for name in ("steps", "width", "layers", "batch", "epochs"):
-            whole_number(name, getattr(sized, name), 1)
-        return sized
-
-
-@maps_method("learned", more=MapTraining)
 def learned_maps(
     activation: Activation,
     d: int,
@@ -83,19 +50,23 @@ def learned_maps(
     seed: int = 0,
     w_scale: float = 1.0,
     x_scale: float = 1.0,
+    steps: int = 300,
+    width: int | None = None,
+    epochs: int = 30,
     progress: ProgressLike = None,
-    **training: Any,
 ) -> Maps:
     """Maps that were trained for w ~ N(0, w_scale^2 I), x ~ N(0, x_scale^2 I).
 
-    >>> from gatelab.feedforward import activation
-    >>> maps = learned_maps(activation("gelu"), 2, m=5, steps=5)
-    >>> maps.phi(torch.zeros(3, 2)).shape
-    torch.Size([3, 5])
+    Of the recipe "fresh" are the steps and the width, by default 192 or m, whichever is more; "paper" has the epochs.
     """
     m = whole_number("m", m, 1)
-    settings = MapTraining(**training).sized(m, d)
-    width, layers = settings.width or 0, settings.layers or 0
+    if width is None:
+        width = max(192, m)
+    for name, value in {"steps": steps, "width": width, "epochs": epochs}.items():
+        whole_number(name, value, 1)
+    layers = 2 if d < 8 else 1  # in many dimensions the best maps are nearly quadratic
+    if recipe not in RECIPES:
+        raise unknown_name("recipe", recipe, RECIPES)
     # Weights, gradients and two momenta in float32; then bodies and targets of all rows of the last step in float64.
     out = d + 2 + min(width, d * (d + 1)) + width
     weights = 2 * d * min(width, d * (d + 1)) + (2 * d + 1) * width + (layers - 1) * width**2 + out * m
@@ -105,30 +76,26 @@ def learned_maps(
         "give a smaller m or width",
     )
     data = TrainingPairs(activation, d, check_spread(w_scale, "w_scale"), check_spread(x_scale, "x_scale"))
-    if recipe not in RECIPES:
-        raise unknown_name("recipe", recipe, RECIPES)
+    generator = torch.Generator().manual_seed(check_seed(seed))
     with torch.random.fork_rng(devices=[]), torch.enable_grad(), reporting(progress, "training the maps") as report:
-        torch.manual_seed(check_seed(seed))
+        torch.manual_seed(seed)
         tell = report or (lambda done, total: None)
         if recipe == "paper":
-            phi, psi = _paper(data, m, settings.epochs, seed, tell)
+            phi, psi = _paper(data, m, epochs, generator, tell)
         else:
-            phi, psi = _fresh(data, m, settings, seed, tell)
-    return Maps(FrozenNetwork(phi), FrozenNetwork(psi), m, d)
+            phi, psi = _fresh(data, m, (width, layers), steps, generator, tell)
+    return Maps(frozen(phi), frozen(psi), m, d)
 
 
-class FrozenNetwork:
+def frozen(network: nn.Module) -> Callable[[Tensor], Tensor]:
     """A network as a function of rows of any dtype and device; its own numbers do not change any more."""
+    network = network.requires_grad_(False).eval()
 
-    def __init__(self, network: nn.Module) -> None:
-        self.network = network.requires_grad_(False).eval()
-        self.copies: dict[tuple[torch.dtype, torch.device], nn.Module] = {}
+    @cache
+    def version(dtype: torch.dtype, device: torch.device) -> nn.Module:
+        return deepcopy(network).to(device, dtype)
 
-    def __call__(self, rows: Tensor) -> Tensor:
-        key = (rows.dtype, rows.device)
-        if key not in self.copies:
-            self.copies[key] = deepcopy(self.network).to(rows.device, rows.dtype)
-        return self.copies[key](rows)
+    return lambda rows: version(rows.dtype, rows.device)(rows)
 
 
 class Body(nn.Module):
@@ -154,17 +121,6 @@ class Body(nn.Module):
         for layer in self.layers:
             hidden = functional.gelu(layer(hidden))
         return torch.cat([torch.ones_like(length), length, rows, length * g * u, hidden], -1)
-
-
-class LearnedRow(nn.Module):
-    """A body and a linear head: what is trained for each side."""
-
-    def __init__(self, body: nn.Module, head: nn.Linear) -> None:
-        super().__init__()
-        self.body, self.head = body, head
-
-    def forward(self, rows: Tensor) -> Tensor:
-        return self.head(self.body(rows))
 
 
 @dataclass(frozen=True)
@@ -195,30 +151,28 @@ class TrainingPairs:
 
 
 def _fresh(
-    data: TrainingPairs, m: int, settings: MapTraining, seed: int, tell: Listener
+    data: TrainingPairs, m: int, size: tuple[int, int], steps: int, generator: torch.Generator, tell: Listener
 ) -> tuple[nn.Module, nn.Module]:
-    """Phi and Psi by the recipe "fresh": training on new pairs, then the best last layers."""
-    steps = settings.steps
-    generator = torch.Generator().manual_seed(check_seed(seed))
+    """Phi and Psi by the recipe "fresh", of so many neurons and layers: training on new pairs, then the best heads."""
     sides = []
     for _ in range(2):
-        body = Body(data.d, settings.width or 0, settings.layers or 0)
-        sides.append(LearnedRow(body, nn.Linear(body.out, m, bias=False)))
+        body = Body(data.d, *size)
+        sides.append(nn.Sequential(body, nn.Linear(body.out, m, bias=False)))
     phi, psi = sides
     parameters = [*phi.parameters(), *psi.parameters()]
-    optimiser = torch.optim.Adam(parameters, lr=settings.lr)
+    optimizer = torch.optim.Adam(parameters, lr=1e-3)
     # Up in the first twentieth, then down to nothing.
     warm = max(1, steps // 20)
     schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimiser, lambda s: min((s + 1) / warm, 0.5 * (1 + math.cos(math.pi * min(1.0, s / steps))))
+        optimizer, lambda s: min((s + 1) / warm, 0.5 * (1 + math.cos(math.pi * min(1.0, s / steps))))
     )
     for step in range(steps):
-        W, X, y = data.draw(settings.batch, generator, torch.float32)
+        W, X, y = data.draw(_BATCH, generator, torch.float32)
         loss = (phi(W) @ psi(X).T - y).square().mean()
-        optimiser.zero_grad(set_to_none=True)
+        optimizer.zero_grad(set_to_none=True)
         loss.backward()
         nn.utils.clip_grad_norm_(parameters, 1.0)
-        optimiser.step()
+        optimizer.step()
         schedule.step()
         tell(step + 1, steps)
     return _refit(data, phi.double(), psi.double(), m, generator)
@@ -226,11 +180,11 @@ def _fresh(
 
 @torch.no_grad()
 def _refit(
-    data: TrainingPairs, phi: LearnedRow, psi: LearnedRow, m: int, generator: torch.Generator
+    data: TrainingPairs, phi: nn.Sequential, psi: nn.Sequential, m: int, generator: torch.Generator
 ) -> tuple[nn.Module, nn.Module]:
     """The best heads for the bodies as they are, if rows that were not used agree."""
     (W, w), (X, x) = (data.tails(_REFIT_ROWS, scale, generator) for scale in (data.w_scale, data.x_scale))
-    A, B = w * phi.body(W), x * psi.body(X)
+    A, B = w * phi[0](W), x * psi[0](X)
     y = w * data.activation(W @ X.T) * x.T
     roots = [_root(F.T @ F / len(F)) for F in (A, B)]
     core = roots[0] @ (A.T @ y @ B / (len(A) * len(B))) @ roots[1]
@@ -242,7 +196,7 @@ def _refit(
         head.weight.zero_()
         head.weight[:k] = (root @ vectors * sigma[:k].sqrt()).T
         heads.append(head)
-    refitted = LearnedRow(phi.body, heads[0]), LearnedRow(psi.body, heads[1])
+    refitted = nn.Sequential(phi[0], heads[0]), nn.Sequential(psi[0], heads[1])
     W, X, y = data.draw(_REFIT_ROWS // 2, generator, torch.float64)
     before, after = ((a(W) @ b(X).T - y).square().mean() for a, b in ((phi, psi), refitted))
     if after < before:
@@ -257,22 +211,23 @@ def _root(gram: Tensor) -> Tensor:
     return vectors[:, filled] @ torch.diag(values[filled].rsqrt()) @ vectors[:, filled].T
 
 
-def _paper(data: TrainingPairs, m: int, epochs: int, seed: int, tell: Listener) -> tuple[nn.Module, nn.Module]:
+def _paper(
+    data: TrainingPairs, m: int, epochs: int, generator: torch.Generator, tell: Listener
+) -> tuple[nn.Module, nn.Module]:
     """Phi and Psi by the paper's recipe."""
-    generator = torch.Generator().manual_seed(check_seed(seed))
     N, size, d = 1024, 64, data.d
     W = data.w_scale * torch.randn(N, d, d, generator=generator)
     x = data.x_scale * torch.randn(N, d, generator=generator)
     y = data.activation(torch.einsum("bij,bj->bi", W, x))
     psi, phi = (nn.Sequential(nn.Linear(d, 64), nn.ReLU(), nn.Linear(64, m)) for _ in range(2))
-    optimiser = torch.optim.Adam([*psi.parameters(), *phi.parameters()], lr=1e-3)
+    optimizer = torch.optim.Adam([*psi.parameters(), *phi.parameters()], lr=1e-3)
     for epoch in range(epochs):
         for rows in torch.randperm(N, generator=generator).split(size):
             outputs = (phi(W[rows]) @ psi(x[rows])[:, :, None])[:, :, 0]
             loss = functional.mse_loss(outputs, y[rows])
-            optimiser.zero_grad(set_to_none=True)
+            optimizer.zero_grad(set_to_none=True)
             loss.backward()
-            optimiser.step()
+            optimizer.step()
         tell(epoch + 1, epochs)
     return phi, psi
 

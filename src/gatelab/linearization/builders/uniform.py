@@ -16,36 +16,27 @@ from numpy.polynomial import chebyshev as basis
 from gatelab.arrays import Array
 from gatelab.errors import GatelabError
 from gatelab.feedforward.gates import Activation
-from gatelab.linearization.polynomials import Interval, Polynomial, check_degree, check_interval, values
+from gatelab.linearization.polynomials import Interval, Polynomial, check_degree, check_interval, from_unit, values
 from gatelab.linearization.proofs import LEVELLED, alternating, extrema
-from gatelab.linearization.registry import polynomial_method
 
 ROUNDS = 60
 _GRID = 40  # points between two neighbours of the reference, on the average
 _ROUNDING = 20 * np.finfo(float).eps
 
 
-@polynomial_method("chebyshev")
 def chebyshev(gate: Activation, degree: int = 8, interval: Interval | float = (-3.0, 3.0)) -> Polynomial:
     """The interpolant at the Chebyshev points: within a few times of the best, at the cost of a transform."""
-    degree, (low, high) = check_degree(degree), check_interval(interval)
+    degree, interval = check_degree(degree), check_interval(interval)
     t = np.cos(np.pi * (np.arange(degree + 1) + 0.5) / (degree + 1))
-    f = values(gate, (low + high) / 2 + (high - low) / 2 * t).numpy()
+    f = values(gate, from_unit(t, interval)).numpy()
     coefficients = 2 / (degree + 1) * (f @ basis.chebvander(t, degree))
     coefficients[0] /= 2
     coefficients[np.abs(coefficients) < 4 * np.finfo(float).eps * np.abs(f).max(initial=1e-300)] = 0
-    return Polynomial.from_chebyshev(coefficients, (low, high), activation=gate.name, method="chebyshev")
+    return Polynomial.from_chebyshev(coefficients, interval, activation=gate.name, method="chebyshev")
 
 
-@polynomial_method("minimax")
 def minimax(gate: Activation, degree: int = 8, interval: Interval | float = (-3.0, 3.0)) -> Polynomial:
-    """The polynomial whose largest error over the interval is smallest.
-
-    >>> from gatelab.feedforward.gates import activation
-    >>> gelu = activation("gelu")
-    >>> f"{minimax(gelu, 8, 3.0).error(gelu):.3g}"
-    '0.00187'
-    """
+    """The polynomial whose largest error over the interval is smallest."""
     degree, (low, high) = check_degree(degree, 100), check_interval(interval)
     c, h = (low + high) / 2, (high - low) / 2
 

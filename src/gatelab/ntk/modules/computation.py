@@ -1,35 +1,41 @@
-"""Kernels of modules: `empirical` surveys, plans, and then goes group by group: collect, contract, save.
+"""Kernels of modules: `empirical` surveys, plans, and then goes group by group: collect and contract.
 
 `operator` is the same kernel as an operator, K v = J (J^T v) by a backward pass and a forward-mode pass; K itself is
 never formed.
+
+The plan of a kernel within a budget of memory: groups of parameters, samples a pass, memory for products.
+
+A group's factors of all n samples are kept at once, while passes and products come and go:
+
+    peak = factors of the largest group + max(batch x what a pass keeps for a sample, workspace)
+
+K is a sum over parameters, so that a smaller budget means more groups, each with a forward and backward pass of its own
+over all samples. A parameter whose factors alone are too large is left to automatic Jacobians, block by block.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from scipy.sparse.linalg import LinearOperator
 from torch import Tensor, nn
-from torch.func import functional_call, jvp
+from torch.func import jvp
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from gatelab.display import Listener, ProgressLike, reporting
-from gatelab.memory import check_memory, most_that_fits, ran_out
+from gatelab.errors import GatelabError, whole_number
+from gatelab.memory import check_memory, free_memory, most_that_fits, ran_out
 from gatelab.ntk.kernels import Kernel
-from gatelab.ntk.modules.budgets import Budget, PartialKernel, PassPlan, bytes_of, make_plan
 from gatelab.ntk.modules.contraction import cuts
-from gatelab.ntk.modules.passes import Jacobians, block_count, collect
-from gatelab.ntk.modules.samples import Outputs, Samples, check_batch, trainable
-from gatelab.ntk.modules.surveys import Misfit, Share, Survey, survey
+from gatelab.ntk.modules.passes import Jacobians, collect
+from gatelab.ntk.modules.samples import Outputs, Samples, trainable
+from gatelab.ntk.modules.surveys import AHEAD, Misfit, Share, Survey, survey
 
-# Products larger than this gain nothing: on a GPU they fill it, on a CPU they leave the caches.
-_LIMIT = {"cuda": 2 * 2**30}
-_LIMIT_ELSEWHERE = 64 * 2**20
 _COPIES = 3  # of the kernel: the sum, what is added to it or its mirror image, and the result
 
 
@@ -40,7 +46,6 @@ def empirical(
     *,
     budget: int | float | str | None = None,
     batch: int | None = None,
-    store: str | Path | None = None,
     progress: ProgressLike = None,
 ) -> Kernel:
     """The tangent kernel of a model as it is: K_ij = <df(x_i)/dtheta, df(x_j)/dtheta>.
@@ -64,7 +69,6 @@ def empirical(
 
         budget: memory beside the model and K, in bytes or as "24GiB"; None is half of what is free beside K.
         batch: how many samples a pass takes; None leaves that to the budget.
-        store: a file in which partial sums are kept: after an interruption the same call goes on from there.
         progress: shown on a terminal and in a notebook unless it is False, or a function of (done, total).
 
     Returns:
@@ -77,92 +81,63 @@ def empirical(
     """
     parameters = trainable(model)
     samples = Samples.of(model, X, outputs, next(iter(parameters.values())))
-    check_batch(batch)
+    if batch is not None:
+        batch = whole_number("batch", batch, 1, of="samples")
     whole = _COPIES * 8 * samples.n**2
-    most = int(most_that_fits(_COPIES * 8, samples.device) ** 0.5)
     check_memory(
         whole,
         f"the kernel of {samples.n} samples",
-        f"give {most} samples or fewer, or gl.ntk.operator, which never forms it",
+        f"give {int(most_that_fits(_COPIES * 8, samples.device) ** 0.5)} samples or fewer, or gl.ntk.operator, which "
+        "never forms it",
         samples.device,
     )
     sizes = {name: p.numel() for name, p in parameters.items()}
-    room = bytes_of(budget, samples.device, beside=whole)
-    limit = _LIMIT.get(samples.device.type, _LIMIT_ELSEWHERE)
-    limits = Budget(samples.n, samples.dtype.itemsize, room, limit)
+    total = bytes_of(budget, samples.device, beside=whole)
     overview = survey(samples, parameters)
-    kernel = PartialKernel(store, samples, parameters, overview.values)
     trimmed = True
     with reporting(progress, "kernel") as report:
         while True:
-            plan = make_plan(overview, sizes, limits, batch)
+            plan = make_plan(overview, sizes, samples, total, batch)
             try:
-                Accumulation(samples, parameters, overview, plan, report).add_to(kernel)
+                K = kernel_sum(samples, parameters, overview, plan, report)
                 break
             except Misfit as misfit:
                 # Other samples went another way than the three ahead: keep all positions, then give up on factors.
                 if trimmed:
                     overview, trimmed = survey(samples, parameters, trim=False), False
                 else:
-                    overview = overview.without(misfit.names)
+                    shares = tuple(s for s in overview.shares if s.name not in misfit.args)
+                    free = tuple(dict.fromkeys((*overview.free, *misfit.args)))
+                    overview = replace(overview, shares=shares, free=free)
     error = 64 * torch.finfo(torch.float32).eps if samples.dtype == torch.float32 else 0.0
-    return Kernel((kernel.K + kernel.K.T) / 2, type(model).__name__, error=error)
+    return Kernel((K + K.T) / 2, type(model).__name__, error=error)
 
 
-@dataclass
-class Accumulation:
-    """The parts of the kernel one after the other, as planned; `steps` counts what progress has been told of."""
+def kernel_sum(
+    samples: Samples, parameters: dict[str, nn.Parameter], survey: Survey, plan: PassPlan, report: Listener | None
+) -> Tensor:
+    """The kernel, parameter by parameter, as planned."""
+    K = torch.zeros(samples.n, samples.n, dtype=torch.float64, device=samples.device)
+    free = {name: parameters[name] for name in plan.free}
+    blocks = -(-samples.n // plan.block) if free else 0
+    passes = sum(-(-samples.n // plan.batch) + len(group) for group in plan.groups)
+    total, done = survey.columns * (passes + blocks * (blocks + 1) // 2), 0
 
-    samples: Samples
-    parameters: dict[str, nn.Parameter]
-    survey: Survey
-    plan: PassPlan
-    progress: Listener | None
-    steps: int = 0
+    def tick() -> None:
+        nonlocal done
+        done += 1
+        if report is not None:
+            report(done, total)
 
-    @property
-    def passes(self) -> int:
-        """Passes over all samples."""
-        return -(-self.samples.n // self.plan.batch)
-
-    @property
-    def total(self) -> int:
-        """All steps that progress will be told of."""
-        steps = sum(self.passes + len(group) for group in self.plan.groups)
-        if self.plan.free:
-            steps += block_count(self.samples.n, self.plan.block)
-        return steps * self.survey.columns
-
-    def tick(self, steps: int = 1) -> None:
-        """Tell progress of further steps."""
-        self.steps += steps
-        if self.progress is not None:
-            self.progress(self.steps, self.total)
-
-    def add_to(self, kernel: PartialKernel) -> None:
-        """Add all parts that are not in the kernel yet."""
-        for column in range(self.survey.columns):
-            for group in self.plan.groups:
-                self.add_group(kernel, group, column)
-            free = {name: self.parameters[name] for name in self.plan.free if f"{column}:{name}" not in kernel.parts}
-            if free:
-                jacobians = Jacobians(self.samples, free, column, max(1, self.plan.batch // 2))
-                jacobians.add_to(kernel.K, self.plan.block, self.tick)
-                kernel.add({f"{column}:{name}" for name in free})
-
-    def add_group(self, kernel: PartialKernel, group: tuple[Share, ...], column: int) -> None:
-        """Collect the factors of a group of parameters and add their parts."""
-        missing = [share for share in group if f"{column}:{share.name}" not in kernel.parts]
-        if not missing:
-            self.tick(self.passes)
-        factors = {}
-        if missing:
-            factors = collect(self.samples, self.parameters, self.survey, missing, column, self.plan.batch, self.tick)
-        self.tick(len(group) - len(missing))
-        for share in missing:
-            factors.pop(share.name).add_to(kernel.K, self.plan.workspace)
-            self.tick()
-        kernel.add({f"{column}:{share.name}" for share in missing})
+    for column in range(survey.columns):
+        for group in plan.groups:
+            factors = collect(samples, parameters, survey, group, column, plan.batch, tick)
+            for share in group:
+                factors.pop(share.name).add_to(K, plan.workspace)
+                tick()
+        if free:
+            Jacobians(samples, free, column, max(1, plan.batch // 2)).add_to(K, plan.block, tick)
+    return K
 
 
 def operator(
@@ -194,11 +169,11 @@ def operator(
     """
     parameters = trainable(model)
     samples = Samples.of(model, X, outputs, next(iter(parameters.values())))
-    check_batch(batch)
     overview = survey(samples, parameters)
     if batch is None:
         # A forward-mode pass keeps nothing, the way through two backward passes keeps about three times one.
-        batch = max(1, min(samples.n, bytes_of(budget, samples.device) // (4 * max(1, overview.pass_bytes))))
+        batch = min(samples.n, bytes_of(budget, samples.device) // (4 * max(1, overview.pass_bytes))) or 1
+    batch = whole_number("batch", batch, 1, of="samples")
     products = Products(samples, parameters, batch, overview.columns)
     return LinearOperator((samples.n, samples.n), matvec=products, rmatvec=products, dtype=np.dtype(np.float64))  # type: ignore[call-arg]
 
@@ -229,7 +204,7 @@ class Products:
         total = {name: torch.zeros_like(p, requires_grad=False) for name, p in self.parameters.items()}
         for which in self.batches:
             with torch.enable_grad():
-                values = self.samples.run(self.samples.take(which), self.samples.index(which))[:, column]
+                values = self.samples.run(*self.samples.take(which))[:, column]
             if not values.requires_grad:
                 continue
             gradients = torch.autograd.grad(values @ weights[which], list(self.parameters.values()), allow_unused=True)
@@ -240,14 +215,10 @@ class Products:
 
     def along(self, which: slice, direction: dict[str, Tensor], column: int) -> Tensor:
         """J u for some samples. Fused attention has no forward mode: its plain form stands in."""
-        samples = self.samples
-        inputs, index = samples.take(which), samples.index(which)
+        inputs, index = self.samples.take(which)
 
         def value(parameters: dict[str, Tensor]) -> Tensor:
-            def call(*args: Tensor, **kwargs: Tensor) -> object:
-                return functional_call(samples.model, parameters, args, kwargs)
-
-            return samples.run(inputs, index, call)[:, column]
+            return self.samples.run(inputs, index, parameters)[:, column]
 
         with sdpa_kernel(SDPBackend.MATH):
             try:
@@ -279,3 +250,90 @@ def twice_backward(value: Callable[..., Tensor], parameters: dict[str, nn.Parame
             if total.requires_grad:
                 return torch.autograd.grad(total, w)[0].detach()
         return torch.zeros_like(values).detach()
+
+
+_UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "ki": 2**10, "mi": 2**20, "gi": 2**30}
+_BATCHES = (16, 8, 4, 2, 1)  # samples that a pass may be planned for
+# Products larger than this gain nothing: on a GPU they fill it, on a CPU they leave the caches.
+_LIMIT, _LIMIT_OF_GPU = 64 * 2**20, 2 * 2**30
+
+
+@dataclass(frozen=True)
+class PassPlan:
+    """What will be done: `groups` are the parameters whose factors are kept together, `free` go by Jacobians.
+
+    A pass takes `batch` samples, products take `workspace` bytes, and the Jacobians of `block` samples are in memory at
+    once.
+    """
+
+    groups: tuple[tuple[Share, ...], ...]
+    free: tuple[str, ...]
+    batch: int
+    workspace: int
+    block: int
+
+
+def bytes_of(budget: int | float | str | None, device: torch.device, beside: int = 0) -> int:
+    """A budget in bytes: a number, a text such as "24GiB", or None for half of what is free beside so many bytes.
+
+    >>> bytes_of("1.5 GiB", torch.device("cpu"))
+    1610612736
+    """
+    if budget is None:
+        return max(0, free_memory(device) - beside) // 2
+    if isinstance(budget, str):
+        match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([kmg]i?|)b?\s*", budget.lower())
+        if match:
+            return int(float(match[1]) * _UNITS[match[2]])
+    elif not isinstance(budget, bool) and isinstance(budget, int | float) and 0 < budget < float("inf"):
+        return int(budget)
+    raise GatelabError(f"budget is {budget!r}; give bytes, or a text such as '24GiB' or '500MB'")
+
+
+def make_plan(survey: Survey, sizes: dict[str, int], samples: Samples, total: int, batch: int | None) -> PassPlan:
+    """The plan for parameters of these `sizes`, in numbers, within `total` bytes; `batch` is chosen if None."""
+    n, item, each = samples.n, samples.dtype.itemsize, survey.pass_bytes
+    limit = _LIMIT_OF_GPU if samples.device.type == "cuda" else _LIMIT
+
+    def require(needed: int, what: str) -> None:
+        if needed > total:
+            raise GatelabError(
+                f"the budget is {total / 2**20:.1f} MiB, which does not hold {what}; give {needed / 2**20:.1f} MiB or"
+                " more"
+            )
+
+    # The passes ahead have the gradients of all parameters, and those of three samples by one of them.
+    ahead = AHEAD * each + (2 * sum(sizes.values()) + AHEAD * max(sizes.values())) * item
+    require(max(ahead, (batch or 1) * each), "three samples and a gradient of all parameters")
+    row = max((2 * n * share.shape[1] * item for share in survey.shares if not share.summed), default=0)
+    room = total - max((batch or 1) * each, row)
+    large = [share.name for share in survey.shares if share.numbers * n * item > room]
+    free = tuple(dict.fromkeys((*survey.free, *large)))
+    shares = [share for share in survey.shares if share.name not in free]
+
+    def grouped(batch: int) -> list[list[Share]]:
+        """Shares in the order of the model, as many as fit together beside a pass of so many samples."""
+        groups: list[list[Share]] = []
+        used = 0
+        for share in shares:
+            need = share.numbers * n * item
+            if not groups or used + need > total - max(batch * each, row):
+                groups.append([])
+                used = 0
+            groups[-1].append(share)
+            used += need
+        return groups
+
+    # Each group costs passes over all samples, which take the longer the fewer samples go at a time.
+    groups = grouped(min((batch,) if batch else _BATCHES, key=lambda size: len(grouped(size)) * (1 + 2 / size)))
+    largest = max((sum(share.numbers for share in group) * n * item for group in groups), default=0)
+    workspace = min(total - largest, limit)
+    size = batch or max(1, min(n, min(total - largest, 4 * limit) // max(1, each)))
+    # Jacobians of all samples, or else two blocks that are multiplied; a third is for the pass that makes them.
+    jacobian = sum(sizes[name] for name in free) * item
+    room, block = total - max(2 * each, total // 3), n
+    if n * jacobian > room:
+        if 2 * jacobian > room:
+            require(3 * jacobian + 2 * each, "the Jacobians of two samples")
+        block = room // (2 * jacobian)
+    return PassPlan(tuple(map(tuple, groups)), free, size, workspace, block)

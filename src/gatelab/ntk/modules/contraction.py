@@ -6,7 +6,7 @@ in two ways has both:
     Outer    sum_t L_it R_it^T      L, R: (n, T, p), (n, T, q); weight matrices, T positions a sample
     Rows     sum_t e_{r_it} v_it^T  r: (n, T) row numbers, v: (n, T, q); embeddings
     Sum      the gradient itself    (n, p q); biases, norms, whatever is small
-    Tied     Outer + Rows           a weight that is an embedding here and a matrix there
+    Tied     Outer + Rows           an embedding, whose weight may be a matrix elsewhere
 
 There are two ways from factors to the kernel:
 
@@ -31,52 +31,44 @@ _OVERHEAD = 20
 Shape = tuple[int, int]
 
 
-@dataclass(frozen=True)
-class Outer:
-    """Gradients sum_t L_it R_it^T.
+class Positional:
+    """Factors that are tensors of (n, T, ...), T positions a sample."""
 
-    `left` is (n, T, p) and `right` (n, T, q); `side` is 0 or 1 where the left or the right one is a view of the input
-    of the call, so that other parameters may have the same, and None where neither is.
-    """
+    @property
+    def positions(self) -> int:
+        return next(iter(vars(self).values())).shape[1]
+
+    def put(self, samples: slice, first: int, factors: Factors) -> None:
+        """Write the factors of some samples, at the positions from `first` on."""
+        for name, tensor in vars(factors).items():
+            getattr(self, name)[samples, first : first + factors.positions] = tensor
+
+
+@dataclass(frozen=True)
+class Outer(Positional):
+    """Gradients sum_t L_it R_it^T: `left` is (n, T, p) and `right` (n, T, q)."""
 
     left: Tensor
     right: Tensor
-    side: int | None = None
 
     @staticmethod
     def numbers(positions: int, shape: Shape) -> int:
         """How many numbers a sample needs."""
         return positions * sum(shape)
 
-    @property
-    def positions(self) -> int:
-        """T, how many positions a sample has."""
-        return self.left.shape[1]
-
     def activity(self) -> Tensor:
-        """How large the gradient is at each position (n, T): that of the factor which is no view of the input."""
-        gradient = self.right if self.side == 0 else self.left
-        return torch.linalg.vector_norm(gradient, ord=float("inf"), dim=-1)
+        """How large the smaller factor is at each position, (n, T): 0 where there is no gradient."""
+        sizes = [torch.linalg.vector_norm(t, ord=float("inf"), dim=-1) for t in (self.left, self.right)]
+        return torch.minimum(*sizes)
 
     def gathered(self, positions: Tensor) -> Outer:
         """The factors at these positions (n, T') of each sample."""
         left, right = (t.gather(1, positions[..., None].expand(-1, -1, t.shape[2])) for t in (self.left, self.right))
-        return Outer(left, right, self.side)
+        return Outer(left, right)
 
     def gradients(self, shape: Shape) -> Tensor:
         """The gradient of each sample (n, p q)."""
         return torch.bmm(self.left.transpose(1, 2), self.right).flatten(1)
-
-    def add_weighted(self, total: Tensor, weights: Tensor) -> None:
-        """Add sum_i v_i (gradient of sample i) to `total` (p, q)."""
-        total += torch.einsum("n,ntp,ntq->pq", weights, self.left, self.right)
-
-    def put(self, samples: slice, first: int, factors: Factors) -> None:
-        """Write the factors of some samples, at the positions from `first` on."""
-        assert isinstance(factors, Outer)
-        positions = slice(first, first + factors.positions)
-        self.left[samples, positions] = factors.left
-        self.right[samples, positions] = factors.right
 
     def add_to(self, K: Tensor, workspace: int) -> None:
         """Add the part of this parameter to K by the cheaper way, with `workspace` bytes beside the factors."""
@@ -94,7 +86,7 @@ class Outer:
 
         Of a vocabulary, few logits have a gradient.
         """
-        active = torch.linalg.vector_norm(self.left, ord=float("inf"), dim=(0, 1)) > 0
+        active = self.left.flatten(0, 1).any(0)
         count = int(active.sum())
         n, T, p = self.left.shape
         needed = count * n * T * self.left.element_size()
@@ -121,7 +113,7 @@ class Outer:
 
 
 @dataclass(frozen=True)
-class Rows:
+class Rows(Positional):
     """Gradients sum_t e_{r_it} v_it^T: `rows` (n, T) are the numbers of rows and `values` (n, T, q) what they get."""
 
     rows: Tensor
@@ -132,50 +124,11 @@ class Rows:
         """How many numbers a sample needs; values move once more on their way into a chunk of rows."""
         return positions * (2 * shape[1] + 2)
 
-    @property
-    def positions(self) -> int:
-        """T, how many positions a sample has."""
-        return self.rows.shape[1]
-
     def gradients(self, shape: Shape) -> Tensor:
         """The gradient of each sample (n, p q)."""
         whole = self.values.new_zeros(len(self.rows), *shape)
         whole.scatter_add_(1, self.rows[..., None].expand_as(self.values), self.values)
         return whole.flatten(1)
-
-    def add_weighted(self, total: Tensor, weights: Tensor) -> None:
-        """Add sum_i v_i (gradient of sample i) to `total` (p, q)."""
-        total.index_add_(0, self.rows.flatten(), (weights[:, None, None] * self.values).flatten(0, 1))
-
-    def put(self, samples: slice, first: int, factors: Factors) -> None:
-        """Write the factors of some samples, at the positions from `first` on."""
-        assert isinstance(factors, Rows)
-        positions = slice(first, first + factors.positions)
-        self.rows[samples, positions] = factors.rows
-        self.values[samples, positions] = factors.values
-
-    def add_to(self, K: Tensor, workspace: int) -> None:
-        """Add the part of this parameter to K by the cheaper way, with `workspace` bytes beside the factors."""
-        _, T, q = self.values.shape
-        present, numbered = self.renumbered()
-        cheaper = T * T * (q + _OVERHEAD) < (present + T) * q
-        if cheaper and tile_size(T, self.values, workspace):
-            numbered.add_by_positions(K, workspace)
-        else:
-            numbered.add_by_gradients(K, workspace, present)
-
-    def renumbered(self) -> tuple[int, Rows]:
-        """How many rows are used at all, and the same gradients with numbers of these alone."""
-        present, rows = torch.unique(self.rows, return_inverse=True)
-        return len(present), Rows(rows, self.values)
-
-    def add_by_gradients(self, K: Tensor, workspace: int, count: int) -> None:
-        """Add <gradient i, gradient j> of gradients with `count` rows, a chunk of the rows at a time."""
-        n, _, q = self.values.shape
-        for chunk in row_chunks(count, n * q * self.values.element_size(), workspace):
-            whole = self.values.new_zeros(n, chunk.stop - chunk.start, q)
-            self.scatter(whole, chunk)
-            add_gram(K, whole.flatten(1))
 
     def add_by_positions(self, K: Tensor, workspace: int) -> None:
         """Add sum_ts [r_it = r_js] (v_it . v_js), tile by tile."""
@@ -210,10 +163,6 @@ class Sum:
         """The gradient of each sample (n, p q)."""
         return self.whole
 
-    def add_weighted(self, total: Tensor, weights: Tensor) -> None:
-        """Add sum_i v_i (gradient of sample i) to `total` (p, q)."""
-        total += (weights @ self.whole).reshape(total.shape)
-
     def add_to(self, K: Tensor, workspace: int) -> None:
         """Add the part of this parameter to K."""
         add_gram(K, self.whole)
@@ -221,30 +170,31 @@ class Sum:
 
 @dataclass(frozen=True)
 class Tied:
-    """The gradients of a weight that is a matrix here and an embedding there: they add up, and are then multiplied."""
+    """The gradients of an embedding whose weight may be a matrix elsewhere: they add up, and are then multiplied."""
 
     outer: Outer
     rows: Rows
 
     def put(self, samples: slice, first: int, factors: Factors) -> None:
         """Write the factors of some samples among those of their kind, at the positions from `first` on."""
-        if isinstance(factors, Outer):
-            self.outer.put(samples, first, factors)
-        else:
-            self.rows.put(samples, first, factors)
+        (self.outer if isinstance(factors, Outer) else self.rows).put(samples, first, factors)
 
     def add_to(self, K: Tensor, workspace: int) -> None:
-        """Add the part of this parameter to K, with `workspace` bytes beside the factors."""
-        left, right = self.outer.left, self.outer.right
-        active = torch.linalg.vector_norm(left, ord=float("inf"), dim=(0, 1)) > 0
-        active[self.rows.rows.flatten()] = True
-        number = torch.cumsum(active, 0) - 1
-        rows = Rows(number[self.rows.rows], self.rows.values)
-        columns = active.nonzero()[:, 0]
-        each = len(left) * (right.shape[2] + left.shape[1]) * left.element_size()
+        """Add the part of this parameter to K by the cheaper way, with `workspace` bytes beside the factors."""
+        left, right, rows, values = self.outer.left, self.outer.right, self.rows.rows, self.rows.values
+        _, T, q = values.shape
+        used = left.flatten(0, 1).any(0)
+        used[rows.flatten()] = True
+        columns = used.nonzero()[:, 0]
+        cheaper = T * T * (q + _OVERHEAD) < (len(columns) + T) * q
+        if cheaper and not self.outer.positions and tile_size(T, values, workspace):
+            self.rows.add_by_positions(K, workspace)
+            return
+        numbered = Rows((torch.cumsum(used, 0) - 1)[rows], values)
+        each = len(left) * (q + left.shape[1]) * left.element_size()
         for chunk in row_chunks(len(columns), each, workspace):
             whole = torch.bmm(left[:, :, columns[chunk]].transpose(1, 2), right)
-            rows.scatter(whole, chunk)
+            numbered.scatter(whole, chunk)
             add_gram(K, whole.flatten(1))
 
 

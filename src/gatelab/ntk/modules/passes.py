@@ -15,38 +15,16 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
+from torch.func import grad, vmap
 
 from gatelab.errors import GatelabError
 from gatelab.interrupts import apart
 from gatelab.memory import ran_out
-from gatelab.ntk.modules.contraction import (
-    Factors,
-    Kind,
-    Outer,
-    Rows,
-    Sum,
-    Tied,
-    add_gram,
-    add_tile,
-    cuts,
-    product,
-)
+from gatelab.ntk.modules.contraction import Kind, Outer, Rows, Sum, Tied, add_gram, add_tile, cuts, product
 from gatelab.ntk.modules.samples import Samples, check_finite
-from gatelab.ntk.modules.surveys import (
-    AHEAD,
-    Call,
-    Misfit,
-    Recorder,
-    Share,
-    Survey,
-    Use,
-    View,
-    gradients,
-    plain_gradients,
-)
+from gatelab.ntk.modules.surveys import AHEAD, Call, Misfit, Recorder, Share, Survey, gradients, plain_gradients
 
-Collected = Outer | Rows | Sum | Tied
+Collected = Outer | Sum | Tied
 
 
 def collect(
@@ -61,12 +39,12 @@ def collect(
     """Run all samples, `batch` at a time, and keep the factors of `shares` for the output `column`."""
     known = {id(p): name for name, p in parameters.items()}
     numbers = sorted({use.call for share in shares for use in share.uses})
-    memory = allocate(samples, shares)
+    memory = {share.name: allocate(samples, share) for share in shares}
 
     def run(which: slice, recorder: Recorder) -> dict[int, Tensor | None]:
         """Forward and backward for the samples in `which`: the gradients by the results of the numbered calls."""
         with torch.enable_grad(), recorder:
-            values = samples.run(samples.take(which), samples.index(which))
+            values = samples.run(*samples.take(which))
         check_pass(recorder, values, survey)
         by_result = gradients(values[:, column].sum(), [recorder.calls[k] for k in numbers])
         return dict(zip(numbers, by_result, strict=True))
@@ -94,42 +72,23 @@ def check_pass(recorder: Recorder, values: Tensor, survey: Survey) -> None:
         raise Misfit(*sorted(new))
 
 
-def allocate(samples: Samples, shares: Sequence[Share]) -> dict[str, Collected]:
-    """Zeroed memory for all factors: what a batch does not reach has no gradient."""
-    inputs: dict[tuple[View, int], Tensor] = {}
+def allocate(samples: Samples, share: Share) -> Collected:
+    """Zeroed memory for all factors of a parameter: what a batch does not reach has no gradient."""
+    p, q = share.shape
+    lengths = Counter[Kind]()
+    for use in share.uses:
+        lengths[use.kind] += use.positions
 
     def zeros(*shape: int, dtype: torch.dtype = samples.dtype) -> Tensor:
         return torch.zeros(samples.n, *shape, dtype=dtype, device=samples.device)
 
-    def outer(share: Share, length: int) -> Outer:
-        """Both factors; one that is a view of an input has the memory of others with the same."""
-        sides = []
-        for side, width in enumerate(share.shape):
-            if share.view is None or share.view.side != side:
-                sides.append(zeros(length, width))
-                continue
-            if (share.view, length) not in inputs:
-                inputs[share.view, length] = zeros(length, width)
-            sides.append(inputs[share.view, length])
-        left, right = sides
-        return Outer(left, right)
-
-    memory: dict[str, Collected] = {}
-    for share in shares:
-        p, q = share.shape
-        lengths = Counter[Kind]()
-        for use in share.uses:
-            lengths[use.kind] += use.positions
-        if share.summed:
-            memory[share.name] = Sum(zeros(p * q))
-        elif Rows not in lengths:
-            memory[share.name] = outer(share, lengths[Outer])
-        else:
-            rows = Rows(zeros(lengths[Rows], dtype=torch.int64), zeros(lengths[Rows], q))
-            memory[share.name] = rows
-            if Outer in lengths:
-                memory[share.name] = Tied(outer(share, lengths[Outer]), rows)
-    return memory
+    if share.summed:
+        return Sum(zeros(p * q))
+    outer = Outer(zeros(lengths[Outer], p), zeros(lengths[Outer], q))
+    if Rows not in lengths:
+        return outer
+    rows = Rows(zeros(lengths[Rows], dtype=torch.int64), zeros(lengths[Rows], q))
+    return Tied(outer, rows)
 
 
 def write(memory: Collected, share: Share, calls: list[Call], by_call: dict[int, Tensor | None], which: slice) -> None:
@@ -149,21 +108,15 @@ def write(memory: Collected, share: Share, calls: list[Call], by_call: dict[int,
             raise Misfit(share.name) from error
         if isinstance(memory, Sum):
             memory.whole[which] += factors.gradients(share.shape)
-        else:
-            memory.put(which, place, fitted(factors, use, share.name))
-
-
-def fitted(factors: Factors, use: Use, name: str) -> Factors:
-    """The factors at as many positions as the survey expects; a `Misfit` where more have a gradient."""
-    if use.trimmed:
-        assert isinstance(factors, Outer)
-        activity = factors.activity()
-        if int((activity > 0).sum(1).max()) > use.positions:
-            raise Misfit(name)
-        factors = factors.gathered(activity.topk(use.positions, dim=1).indices)
-    if factors.positions != use.positions:
-        raise Misfit(name)
-    return factors
+            continue
+        if use.trimmed and isinstance(factors, Outer):
+            activity = factors.activity()
+            if int((activity > 0).sum(1).max()) > use.positions:
+                raise Misfit(share.name)
+            factors = factors.gathered(activity.topk(use.positions, dim=1).indices)
+        if factors.positions != use.positions:
+            raise Misfit(share.name)
+        memory.put(which, place, factors)
 
 
 @dataclass(frozen=True)
@@ -210,31 +163,17 @@ class Jacobians:
         samples = self.samples
 
         def value(parameters: dict[str, Tensor], inputs: dict[str, Tensor], index: Tensor) -> Tensor:
-            def call(*args: Tensor, **kwargs: Tensor) -> object:
-                return functional_call(samples.model, parameters, args, kwargs)
-
             sample = {name: tensor.unsqueeze(0) for name, tensor in inputs.items()}
-            return samples.run(sample, index.unsqueeze(0), call)[0, self.column]
+            return samples.run(sample, index.unsqueeze(0), parameters)[0, self.column]
 
         parameters = {name: p.detach() for name, p in self.free.items()}
         with torch.no_grad(), warnings.catch_warnings():  # the other parameters are constants here
             warnings.filterwarnings("ignore", "There is a performance drop")
-            by_name = vmap(grad(value), in_dims=(None, 0, 0))(parameters, samples.take(which), samples.index(which))
+            by_name = vmap(grad(value), in_dims=(None, 0, 0))(parameters, *samples.take(which))
         return torch.cat([by_name[name].flatten(1) for name in self.free], 1)
 
     def single(self, k: int) -> Tensor:
         """The gradient of sample k by a backward pass of its own."""
-        which = slice(k, k + 1)
         with torch.enable_grad():
-            value = self.samples.run(self.samples.take(which), self.samples.index(which))[0, self.column]
+            value = self.samples.run(*self.samples.take(slice(k, k + 1)))[0, self.column]
         return torch.cat([g.flatten() for g in plain_gradients(value, list(self.free.values()))])
-
-
-def block_count(n: int, block: int) -> int:
-    """How many blocks of Jacobians `Jacobians.add_to` makes.
-
-    >>> block_count(10, 4)
-    6
-    """
-    count = -(-n // block)
-    return count * (count + 1) // 2

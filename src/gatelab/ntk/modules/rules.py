@@ -1,13 +1,13 @@
 """What each use of a parameter leaves of it: the gradient of every sample, in factors (`contraction`).
 
-A call of `linear`, `addmm`, `matmul`, `embedding`, `conv1d`, `conv2d`, a normalisation or a broadcast sum, product,
+A call of `linear`, `addmm`, `matmul`, `embedding`, `conv1d`, `conv2d`, a normalization or a broadcast sum, product,
 slice or expansion with parameters among its arguments has a rule, which gives a `Part` for each of them. The rules look
 at functions, not at modules: `F.linear(x, self.W)` in a user's own forward is as good as `nn.Linear`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,37 +24,15 @@ Make = Callable[[Tensor, int, bool], Factors]
 
 @dataclass(frozen=True)
 class Part:
-    """One parameter in one call: its name, the kind of its factors, and how they are made.
-
-    `input` is the input of the call where one of the factors is a view of it, else None.
-    """
+    """One parameter in one call: its name, the kind of its factors, and how they are made."""
 
     name: str
     kind: Kind
     make: Make
-    input: Tensor | None = None
 
 
-@dataclass(frozen=True)
-class Arguments:
-    """The arguments of a call by their names, and which tensors are parameters."""
-
-    values: Mapping[str, Any]
-    known: Known
-
-    def __getitem__(self, key: str) -> Any:
-        return self.values[key]
-
-    def get(self, key: str, default: Any = None) -> Any:
-        """The argument of that name, or what it is by default."""
-        return self.values.get(key, default)
-
-    def parameter(self, key: str) -> str | None:
-        """The name of the parameter that is this argument, None where it is none."""
-        return self.known.get(id(self.values.get(key)))
-
-
-Rule = Callable[[Arguments], list[Part]]
+# Of the arguments by their names, and of the names of those that are parameters.
+Rule = Callable[[dict[str, Any], dict[str, str]], list[Part]]
 RULES: dict[Any, tuple[tuple[str, ...], Rule]] = {}
 
 
@@ -62,9 +40,13 @@ def parts_of(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], known
     """The parts of a call, none where it holds no known parameter or in a way that no rule covers."""
     if function not in RULES:
         return []
-    names, rule = RULES[function]
+    keys, rule = RULES[function]
+    call = dict(zip(keys, args, strict=False)) | kwargs  # those at the end may be left out
+    names = {key: known[id(value)] for key, value in call.items() if id(value) in known}
+    if not names:
+        return []
     try:
-        return rule(Arguments(dict(zip(names, args, strict=False)) | kwargs, known))
+        return rule(call, names)
     except KeyError:  # arguments under other names: left to automatic Jacobians
         return []
 
@@ -87,48 +69,46 @@ def per_sample(x: Tensor, n: int, shared: bool = False) -> Tensor:
     return rows.reshape(n, -1, rows.shape[-1])
 
 
-def bias_parts(call: Arguments, key: str) -> list[Part]:
+def bias_parts(names: dict[str, str], key: str) -> list[Part]:
     """Of a bias over the last dimension, or of none."""
-    name = call.parameter(key)
-    if name is None:
+    if key not in names:
         return []
-    return [Part(name, Sum, lambda g, n, _: Sum(g.reshape(n, -1, g.shape[-1]).sum(1)))]
+    return [Part(names[key], Sum, lambda g, n, _: Sum(g.reshape(n, -1, g.shape[-1]).sum(1)))]
 
 
 @rule_of(functional.linear, names="input weight bias")
-def linear(call: Arguments) -> list[Part]:
+def linear(call: dict[str, Any], names: dict[str, str]) -> list[Part]:
     """x W^T + b: L is the gradient and R the input."""
-    x, name = call["input"], call.parameter("weight")
-    if name is None:
-        return bias_parts(call, "bias")
-    make: Make = lambda g, n, shared: Outer(per_sample(g, n), per_sample(x, n, shared), side=1)  # noqa: E731
-    return [Part(name, Outer, make, x.detach()), *bias_parts(call, "bias")]
+    x, parts = call["input"], bias_parts(names, "bias")
+    if "weight" in names:
+        make: Make = lambda g, n, shared: Outer(per_sample(g, n), per_sample(x, n, shared))  # noqa: E731
+        parts.insert(0, Part(names["weight"], Outer, make))
+    return parts
 
 
 @rule_of(torch.matmul, Tensor.matmul, torch.mm, names="mat1 mat2")
-def matmul(call: Arguments) -> list[Part]:
+def matmul(call: dict[str, Any], names: dict[str, str]) -> list[Part]:
     """x W: L is the input and R the gradient."""
-    x, weight, name = call["mat1"], call["mat2"], call.parameter("mat2")
-    if name is None or weight.ndim != 2 or x.ndim < 2:
+    x = call["mat1"]
+    if "mat2" not in names or call["mat2"].ndim != 2 or x.ndim < 2:
         return []
-    make: Make = lambda g, n, shared: Outer(per_sample(x, n, shared), per_sample(g, n), side=0)  # noqa: E731
-    return [Part(name, Outer, make, x.detach())]
+    return [Part(names["mat2"], Outer, lambda g, n, shared: Outer(per_sample(x, n, shared), per_sample(g, n)))]
 
 
 @rule_of(torch.addmm, names="input mat1 mat2")
-def addmm(call: Arguments) -> list[Part]:
+def addmm(call: dict[str, Any], names: dict[str, str]) -> list[Part]:
     """b + x W, unscaled, b a vector."""
     scaled = call.get("alpha", 1) != 1 or call.get("beta", 1) != 1
-    if scaled or (call["input"].ndim != 1 and call.parameter("input") is not None):
+    if scaled or (call["input"].ndim != 1 and "input" in names):
         return []
-    return [*matmul(call), *bias_parts(call, "input")]
+    return [*matmul(call, names), *bias_parts(names, "input")]
 
 
 @rule_of(functional.embedding, names="input weight padding_idx max_norm norm_type scale_grad_by_freq sparse")
-def embedding(call: Arguments) -> list[Part]:
+def embedding(call: dict[str, Any], names: dict[str, str]) -> list[Part]:
     """Rows of a table by their numbers; the row of the padding has no gradient."""
-    name, padding = call.parameter("weight"), call.get("padding_idx")
-    if name is None or call.get("max_norm") is not None or call.get("scale_grad_by_freq"):
+    padding = call.get("padding_idx")
+    if "weight" not in names or call.get("max_norm") is not None or call.get("scale_grad_by_freq"):
         return []
     index, count = call["input"], call["weight"].shape[0]
 
@@ -139,91 +119,76 @@ def embedding(call: Arguments) -> list[Part]:
             values = values.masked_fill((rows == padding % count)[..., None], 0)
         return Rows(rows, values)
 
-    return [Part(name, Rows, make)]
+    return [Part(names["weight"], Rows, make)]
 
 
 @rule_of(functional.conv1d, functional.conv2d, names="input weight bias stride padding dilation groups")
-def convolution(call: Arguments) -> list[Part]:
+def convolution(call: dict[str, Any], names: dict[str, str]) -> list[Part]:
     """L is the gradient by position and channel, R the patch of the input there; with groups, group by group."""
-    x, weight, groups = call["input"], call["weight"], call.get("groups", 1)
-    dimensions, channels = weight.ndim - 2, weight.shape[0]
+    x, weight, groups, parts = call["input"], call["weight"], call.get("groups", 1), []
     if x.ndim != weight.ndim:
         return []
-    name, bias, parts = call.parameter("weight"), call.parameter("bias"), []
-    steps = (("stride", 1), ("padding", 0), ("dilation", 1))
-    options = [for_each(call.get(key, default), dimensions) for key, default in steps]
 
     def outer(g: Tensor, n: int, shared: bool) -> Outer:
-        patches = unfold(x.detach(), weight.shape[2:], *options).transpose(1, 2)
+        patches = unfold(x.detach(), weight.shape[2:], call).transpose(1, 2)
         if shared:
             patches = patches.expand(n, -1, -1)
-        return Outer(g.reshape(n, channels, -1).transpose(1, 2), patches)
+        return Outer(g.reshape(n, len(weight), -1).transpose(1, 2), patches)
 
     def grouped(g: Tensor, n: int, shared: bool) -> Sum:
-        both = outer(g, n, shared)
-        left, right = both.left.unflatten(2, (groups, -1)), both.right.unflatten(2, (groups, -1))
+        left, right = (t.unflatten(2, (groups, -1)) for t in vars(outer(g, n, shared)).values())
         return Sum(torch.einsum("ntgp,ntgq->ngpq", left, right).flatten(1))
 
-    if name is not None:
-        parts.append(Part(name, Sum, grouped) if groups > 1 else Part(name, Outer, outer))
-    if bias is not None:
-        parts.append(Part(bias, Sum, lambda g, n, _: Sum(g.reshape(n, channels, -1).sum(2))))
+    if "weight" in names:
+        parts.append(Part(names["weight"], Sum, grouped) if groups > 1 else Part(names["weight"], Outer, outer))
+    if "bias" in names:
+        parts.append(Part(names["bias"], Sum, lambda g, n, _: Sum(g.reshape(n, len(weight), -1).sum(2))))
     return parts
 
 
-def for_each(value: Any, dimensions: int) -> Any:
-    """An option of a convolution for each of its dimensions; a text stays as it is.
-
-    >>> for_each(2, 2), for_each((1, 3), 2), for_each("same", 2)
-    ((2, 2), (1, 3), 'same')
-    """
-    if isinstance(value, str):
-        return value
-    if isinstance(value, int):
-        return (int(value),) * dimensions
-    return tuple(value) * (dimensions // len(value))
-
-
-def unfold(x: Tensor, kernel: torch.Size, stride: Any, padding: Any, dilation: Any) -> Tensor:
+def unfold(x: Tensor, kernel: torch.Size, call: dict[str, Any]) -> Tensor:
     """The patches (N, C kernel, positions) that a convolution sees; `padding` may be "same" or "valid"."""
-    named = isinstance(padding, str)
+
+    def option(key: str, default: int) -> tuple[int, ...]:
+        value = call.get(key, default)
+        if isinstance(value, str):
+            value = 0
+        if isinstance(value, int):
+            value = (value,)
+        # Of a line of positions, a picture of one row.
+        return (default,) * (4 - x.ndim) + tuple(value) * ((x.ndim - 2) // len(value))
+
+    kernel = torch.Size((1,) * (4 - x.ndim)) + kernel
+    stride, padding, dilation = option("stride", 1), option("padding", 0), option("dilation", 1)
     if x.ndim == 3:
-        x, kernel = x[:, :, None], torch.Size((1, *kernel))
-        stride, dilation = (1, *stride), (1, *dilation)
-        if not named:
-            padding = (0, *padding)
-    if padding == "same":
+        x = x[:, :, None]
+    if call.get("padding") == "same":
         total = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
         x = functional.pad(x, [part for t in reversed(total) for part in (t // 2, t - t // 2)])
-    if named:
-        padding = (0, 0)
     return functional.unfold(x, tuple(kernel), dilation, padding, stride)  # type: ignore[arg-type]
 
 
 def norm_rule(function: Callable[..., Tensor], names: str, last: bool) -> None:
     """Enter y = w * plain(x) + b, with w over the last dimensions or over the channels, dimension 1."""
 
-    def rule(call: Arguments) -> list[Part]:
+    def rule(call: dict[str, Any], names: dict[str, str]) -> list[Part]:
         if call.get("training") or call.get("use_input_stats"):
             return []
-        others = {key: v for key, v in call.values.items() if key not in ("weight", "bias", "training", "momentum")}
-        parts = []
-        for key in ("weight", "bias"):
-            name = call.parameter(key)
-            if name is None:
-                continue
+        others = {key: v for key, v in call.items() if key not in ("weight", "bias", "training", "momentum")}
 
-            def make(
-                g: Tensor, n: int, shared: bool, scaled: bool = key == "weight", size: int = call[key].numel()
-            ) -> Sum:
-                if scaled:
+        def part(key: str) -> Part:
+            size = call[key].numel()
+
+            def make(g: Tensor, n: int, shared: bool) -> Sum:
+                if key == "weight":
                     g = g * function(**others).detach()
                 if last:
                     return Sum(g.reshape(n, -1, size).sum(1))
                 return Sum(g.reshape(n, -1, size, g.shape[2:].numel()).sum((1, 3)))
 
-            parts.append(Part(name, Sum, make))
-        return parts
+            return Part(names[key], Sum, make)
+
+        return [part(key) for key in ("weight", "bias") if key in names]
 
     rule_of(function, names=names)(rule)
 
@@ -235,28 +200,26 @@ norm_rule(functional.batch_norm, "input running_mean running_var weight bias tra
 
 
 @rule_of(torch.add, Tensor.add, Tensor.__radd__, names="input other")
-def addition(call: Arguments) -> list[Part]:
+def addition(call: dict[str, Any], names: dict[str, str]) -> list[Part]:
     """x + p and p + x."""
-    return broadcast(call, product=False)
+    return broadcast(call, names, product=False)
 
 
 @rule_of(torch.mul, Tensor.mul, Tensor.__rmul__, names="input other")
-def multiplication(call: Arguments) -> list[Part]:
+def multiplication(call: dict[str, Any], names: dict[str, str]) -> list[Part]:
     """x * p and p * x."""
-    return broadcast(call, product=True)
+    return broadcast(call, names, product=True)
 
 
-def broadcast(call: Arguments, product: bool) -> list[Part]:
-    """Of a sum or product of one parameter with something else: p is stretched over the samples."""
-    pair = (call["input"], call["other"])
-    if call.get("alpha", 1) != 1 or call.get("out") is not None or not all(isinstance(t, Tensor) for t in pair):
+def broadcast(call: dict[str, Any], names: dict[str, str], product: bool) -> list[Part]:
+    """Of a sum or product of one parameter with another tensor: p is stretched over the samples."""
+    if len(names) != 1 or call.get("alpha", 1) != 1 or call.get("out") is not None:
         return []
-    names = (call.parameter("input"), call.parameter("other"))
-    factors = [other.detach() if product else None for other in reversed(pair)]
-    parts = [stretched(name, p, f) for name, p, f in zip(names, pair, factors, strict=True) if name is not None]
-    if len(parts) != 1:
+    ((key, name),) = names.items()
+    other = call[{"input": "other", "other": "input"}[key]]
+    if not isinstance(other, Tensor):
         return []
-    return parts
+    return [stretched(name, call[key], other.detach() if product else None)]
 
 
 def stretched(name: str, p: Tensor, factor: Tensor | None) -> Part:
@@ -266,29 +229,26 @@ def stretched(name: str, p: Tensor, factor: Tensor | None) -> Part:
         if factor is not None:
             g = g * factor
         g = g.reshape(n, -1, *g.shape[1:])
-        shape = (1,) * (g.ndim - 2 - p.ndim) + tuple(p.shape[max(0, p.ndim - g.ndim + 2) :])
-        over = [1, *(k + 2 for k, (a, b) in enumerate(zip(shape, g.shape[2:], strict=True)) if a == 1 and b > 1)]
-        return Sum(g.sum(over).reshape(n, p.numel()))
+        own = p.shape[-(g.ndim - 2) :] if g.ndim > 2 else ()  # without a dimension for the samples
+        missing = (1,) * (g.ndim - 2 - len(own))
+        return Sum(g.sum_to_size(n, 1, *missing, *own).reshape(n, p.numel()))
 
     return Part(name, Sum, make)
 
 
 @rule_of(Tensor.expand, names="input")
-def expansion(call: Arguments) -> list[Part]:
+def expansion(call: dict[str, Any], names: dict[str, str]) -> list[Part]:
     """p.expand(...)."""
-    name = call.parameter("input")
-    if name is None:
-        return []
-    return [stretched(name, call["input"], None)]
+    return [stretched(names["input"], call["input"], None)]
 
 
 @rule_of(Tensor.__getitem__, names="input index")
-def slicing(call: Arguments) -> list[Part]:
+def slicing(call: dict[str, Any], names: dict[str, str]) -> list[Part]:
     """p[...] with numbers and slices."""
-    p, name, index = call["input"], call.parameter("input"), call["index"]
+    p, index = call["input"], call["index"]
     if not isinstance(index, tuple):
         index = (index,)
-    if name is None or not all(isinstance(k, int | slice) or k is None or k is Ellipsis for k in index):
+    if not all(isinstance(k, int | slice) or k is None or k is Ellipsis for k in index):
         return []
 
     def make(g: Tensor, n: int, shared: bool) -> Sum:
@@ -297,4 +257,4 @@ def slicing(call: Arguments) -> list[Part]:
         view += g.reshape(view.shape)
         return Sum(whole.reshape(n, -1))
 
-    return [Part(name, Sum, make)]
+    return [Part(names["input"], Sum, make)]

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
-from gatelab.data.checks import refuse_masked
-from gatelab.errors import GatelabError, whole_number
+from gatelab.arrays import refuse_masked
+from gatelab.errors import GatelabError
 
 Outputs = int | tuple[int, ...] | Tensor | np.ndarray | Callable[[Any], Tensor] | None
 
-PRECISIONS = (torch.float32, torch.float64)
 _WAYS = (
     "give outputs=c for an entry of the last dimension, outputs=(position, c) for a sequence, whole numbers for each"
     " sample, or a function of the model's output to (N,) or (N, k)"
@@ -45,13 +45,13 @@ class Samples:
     def of(cls, model: nn.Module, X: Any, outputs: Outputs, parameter: Tensor) -> Samples:
         """Check inputs and outputs as a user gives them; `parameter` is one of the model's."""
         named = isinstance(X, Mapping)
-        inputs = {str(k): _input(k, v) for k, v in (X if named else {"X": X}).items()}
-        if not inputs:
-            raise GatelabError("X holds no tensors; give an array of samples, or a dictionary of the model's inputs")
-        sizes = {k: next(iter(v.shape), 0) for k, v in inputs.items()}
-        n = next(iter(sizes.values()))
+        inputs = {str(name): input_tensor(name, value) for name, value in (X if named else {"X": X}).items()}
+        sizes = {name: next(iter(value.shape), 0) for name, value in inputs.items()}
+        n = next(iter(sizes.values()), 0)
         if n == 0 or len(set(sizes.values())) > 1:
-            raise GatelabError(f"the first dimension is that of the samples, one or more; given were {sizes}")
+            raise GatelabError(
+                f"the first dimension of every input is that of the samples, one or more; given were {sizes}"
+            )
         if isinstance(outputs, bool):
             raise GatelabError(f"outputs is {outputs}; {_WAYS}")
         if isinstance(outputs, Tensor | np.ndarray):
@@ -65,24 +65,22 @@ class Samples:
             outputs = outputs.long()
         return cls(model, inputs, named, outputs, n, parameter.device, parameter.dtype)
 
-    def take(self, which: Tensor | slice) -> dict[str, Tensor]:
-        """The inputs of some samples on the model's device, numbers in the model's precision."""
-        inputs = {k: v[which].to(self.device) for k, v in self.inputs.items()}
-        return {k: v.to(self.dtype) if v.is_floating_point() else v for k, v in inputs.items()}
+    def take(self, which: Tensor | slice) -> tuple[dict[str, Tensor], Tensor]:
+        """The inputs of some samples on the model's device, in the model's precision; and their numbers."""
+        inputs = {name: value[which].to(self.device) for name, value in self.inputs.items()}
+        inputs = {name: v.to(self.dtype) if v.is_floating_point() else v for name, v in inputs.items()}
+        return inputs, torch.arange(self.n)[which].to(self.device)
 
-    def index(self, which: Tensor | slice) -> Tensor:
-        """The numbers of some samples."""
-        return torch.arange(self.n)[which].to(self.device)
-
-    def run(self, inputs: dict[str, Tensor], index: Tensor, call: Callable[..., Any] | None = None) -> Tensor:
-        """The numbers (N, k) of these samples; `call` stands in for the model."""
-        if call is None:
-            call = self.model
-        result = call(**inputs) if self.named else call(inputs["X"])
-        return read(result, self.outputs, index)
+    def run(self, inputs: dict[str, Tensor], index: Tensor, parameters: dict[str, Tensor] | None = None) -> Tensor:
+        """The numbers (N, k) of these samples; `parameters` stand in for the model's."""
+        args, named = ((), inputs) if self.named else ((inputs["X"],), {})
+        if parameters is None:
+            return read(self.model(*args, **named), self.outputs, index)
+        return read(functional_call(self.model, parameters, args, named), self.outputs, index)
 
 
-def _input(name: Any, value: Any) -> Tensor:
+def input_tensor(name: Any, value: Any) -> Tensor:
+    """An input as a user gives it, a tensor."""
     refuse_masked(value, f"input {name!r}")
     if isinstance(value, Tensor):
         return value.detach()
@@ -99,31 +97,25 @@ def read(result: Any, outputs: Outputs, index: Tensor) -> Tensor:
     tensor([[1.],
             [4.]])
     """
-    if callable(outputs):
-        values = outputs(result)
-        if not isinstance(values, Tensor) or values.ndim not in (1, 2) or len(values) != len(index):
-            shape = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
-            raise GatelabError(f"outputs gave {shape} for {len(index)} samples; it must give (N,) or (N, k)")
-        values = values.reshape(len(index), -1)
-    else:
-        table = _tensor_of(result)
-        if table.ndim == 0 or table.shape[0] != len(index):
-            raise GatelabError(f"the output has the shape {tuple(table.shape)} for {len(index)} samples; {_WAYS}")
-        values = _picked(table, outputs, index)[:, None]
-    if values.is_complex() or not values.is_floating_point():
-        raise GatelabError(f"the outputs are {values.dtype}; a kernel is of real numbers: give outputs that are")
-    if values.dtype in (torch.float16, torch.bfloat16):
-        raise GatelabError(f"the outputs are {values.dtype}; compute in model.float() or .double(), without autocast")
-    return values
+    values = outputs(result) if callable(outputs) else picked(tensor_of(result), outputs, index)
+    if not isinstance(values, Tensor) or values.ndim not in (1, 2) or len(values) != len(index):
+        shape = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
+        raise GatelabError(f"outputs gave {shape} for {len(index)} samples; it must give (N,) or (N, k)")
+    if values.dtype not in (torch.float32, torch.float64):
+        raise GatelabError(
+            f"the outputs are {values.dtype}; a kernel is of real numbers, float32 or float64: give outputs that are,"
+            " or model.float() or .double(), without autocast"
+        )
+    return values.reshape(len(index), -1)
 
 
-def _picked(table: Tensor, outputs: Any, index: Tensor) -> Tensor:
+def picked(table: Tensor, outputs: Any, index: Tensor) -> Tensor:
     """One number (N,) of each sample out of the table of a model's outputs."""
-    if outputs is None:
-        if table.numel() != len(index):
-            raise GatelabError(f"the output has the shape {tuple(table.shape)}, more than one number a sample; {_WAYS}")
-        return table.reshape(len(index))
     shape = tuple(table.shape)
+    if outputs is None:
+        if table.ndim == 0 or table.numel() != len(index):
+            raise GatelabError(f"the output has the shape {shape}, not one number a sample; {_WAYS}")
+        return table.reshape(len(index))
     try:
         if isinstance(outputs, Tensor):
             entries = outputs.to(index.device)[index].reshape(len(index), -1)
@@ -140,7 +132,7 @@ def _picked(table: Tensor, outputs: Any, index: Tensor) -> Tensor:
         raise GatelabError(f"outputs {text} does not fit the output's shape {shape}; {_WAYS}") from error
 
 
-def _tensor_of(result: Any) -> Tensor:
+def tensor_of(result: Any) -> Tensor:
     """The tensor that a model gives, alone or among others."""
     if isinstance(result, Tensor):
         return result
@@ -148,9 +140,7 @@ def _tensor_of(result: Any) -> Tensor:
         value = result.get(name) if isinstance(result, Mapping) else getattr(result, name, None)
         if isinstance(value, Tensor):
             return value
-    contents = ""
-    if isinstance(result, Mapping) and result:
-        contents = f", which holds {', '.join(map(str, result))},"
+    contents = f", which holds {', '.join(map(str, result))}," if isinstance(result, Mapping) else ""
     raise GatelabError(
         f"the model gives a {type(result).__name__}{contents} without logits or last_hidden_state; give outputs as a "
         "function"
@@ -170,42 +160,23 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
         raise GatelabError(
             f"{type(model).__name__} has no parameter that requires a gradient; unfreeze some: p.requires_grad_(True)"
         )
-    _check_precision(model, parameters)
+    kinds = {(str(p.dtype), str(p.device)) for p in parameters.values()}
+    wrong = any(p.dtype not in (torch.float32, torch.float64) for p in model.parameters())
+    if wrong or len(kinds) > 1 or ("meta" in {device for _, device in kinds}):
+        text = ", ".join(sorted(f"{dtype} on {device}" for dtype, device in kinds))
+        raise GatelabError(
+            f"the parameters are {text}; a kernel is computed in float32 or float64, on the CPU or a GPU: give"
+            " model.float() or model.double() on one device"
+        )
     for name, module in model.named_modules():
-        reason = _disturbance(module)
-        if reason:
+        # Samples of a batch share their statistics, or parts are dropped at random.
+        share = getattr(module, "p", 0.0) if "Dropout" in type(module).__name__ else 0.0
+        if module.training and (share > 0 or isinstance(module, nn.modules.batchnorm._BatchNorm)):
             raise GatelabError(
-                f"{name or 'the model'} ({type(module).__name__}) is in training mode, {reason};"
-                " call model.eval() first (gradients are taken all the same)"
+                f"{name or 'the model'} ({type(module).__name__}) is in training mode, where the outputs of a sample"
+                " are not its own; call model.eval() first (gradients are taken all the same)"
             )
     return parameters
-
-
-def _check_precision(model: nn.Module, parameters: dict[str, nn.Parameter]) -> None:
-    floats = {str(p.dtype) for p in model.parameters() if p.dtype not in PRECISIONS}
-    if floats:
-        raise GatelabError(
-            f"the model has parameters in {', '.join(sorted(floats))}; a kernel is computed in float32 or float64: give"
-            " model.float() or model.double()"
-        )
-    if any(p.is_meta for p in parameters.values()):
-        raise GatelabError("the model is on the device 'meta', which holds no numbers; give one on the CPU or a GPU")
-    kinds = {(p.dtype, p.device) for p in parameters.values()}
-    if len(kinds) > 1:
-        text = ", ".join(sorted(f"{d} on {place}" for d, place in kinds))
-        raise GatelabError(f"the parameters are {text}; give them one precision and one device")
-
-
-def _disturbance(module: nn.Module) -> str | None:
-    """What a module does in training mode that a kernel cannot do with; None where it is in evaluation mode or fine."""
-    if not module.training:
-        return None
-    if isinstance(module, nn.modules.batchnorm._BatchNorm):
-        return "where samples share a mean and variance"
-    share = getattr(module, "p", 0.0)
-    if "Dropout" in type(module).__name__ and isinstance(share, float | int) and share > 0:
-        return f"where it drops at random (p = {share})"
-    return None
 
 
 def check_values(alone: Tensor, together: Tensor) -> None:
@@ -224,9 +195,3 @@ def check_finite(values: Tensor) -> None:
     """Refuse outputs that are not finite."""
     if not torch.isfinite(values).all():
         raise GatelabError("the model's outputs are not finite; look for NaN or overflow in weights and inputs")
-
-
-def check_batch(batch: int | None) -> None:
-    """Refuse what is no whole number of samples; None leaves it to the plan."""
-    if batch is not None:
-        whole_number("batch", batch, 1, of="samples")

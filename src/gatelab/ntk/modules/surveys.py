@@ -12,9 +12,10 @@ come first, tokens routed between samples), is left to automatic Jacobians. Noth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +23,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.overrides import TorchFunctionMode
 
 from gatelab.memory import ran_out
-from gatelab.ntk.modules.contraction import Factors, Kind, Outer, Sum
+from gatelab.ntk.modules.contraction import Kind, Outer, Sum
 from gatelab.ntk.modules.rules import Known, Part, parts_of
 from gatelab.ntk.modules.samples import Samples, check_values
 
@@ -33,11 +34,7 @@ Stretched = dict[int, tuple[int, ...]]  # by the number of a call: the shape of 
 
 
 class Misfit(Exception):
-    """The pass was not what the survey saw: `names` are the parameters that must go another way."""
-
-    def __init__(self, *names: str) -> None:
-        super().__init__(*names)
-        self.names = names
+    """The pass was not what the survey saw; its arguments are the parameters that must go another way."""
 
 
 @dataclass(frozen=True)
@@ -112,60 +109,38 @@ def plain_gradients(total: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]
     return list(torch.autograd.grad(total, parameters, allow_unused=True, materialize_grads=True))
 
 
-class View(NamedTuple):
-    """A factor that is an input of the model's layers: equal inputs have equal numbers, and `side` is which factor."""
-
-    number: int
-    side: int
-
-
 @dataclass(frozen=True)
 class Use:
-    """One part of one call.
-
-    `positions` are T of a sample, those with a gradient where few have one: then it is `trimmed`. `view` says which
-    factor is an input that other parameters may have too, None where none is.
-    """
+    """One part of one call; `positions` are T of a sample, those with a gradient where it is `trimmed` to them."""
 
     call: int
     part: int
     kind: Kind
     positions: int
     trimmed: bool
-    view: View | None
 
 
 @dataclass(frozen=True)
 class Share:
-    """What is kept of a parameter: factors of all its uses, or, `summed`, each sample's gradient if that is smaller."""
+    """What is kept of a parameter: factors of all its uses, or, `summed`, each sample's gradient if that is smaller.
+
+    `numbers` is how many numbers that is for a sample.
+    """
 
     name: str
     shape: tuple[int, int]
     uses: tuple[Use, ...]
     summed: bool
+    numbers: int
 
     @staticmethod
     def smallest(name: str, p: Tensor, uses: Sequence[Use]) -> Share:
         """Factors, or gradients where these are fewer numbers or a use has no factors."""
-        share = Share(name, matrix_shape(p), tuple(uses), summed=False)
-        direct = any(use.kind is Sum for use in uses)
-        return replace(share, summed=direct or p.numel() <= share.numbers())
-
-    def numbers(self, views: Collection[View] = ()) -> int:
-        """How many numbers a sample needs, where these views are there already."""
-        if self.summed:
-            return Sum.numbers(1, self.shape)
-        total = sum(use.kind.numbers(use.positions, self.shape) for use in self.uses)
-        if self.view is not None and self.view in views:
-            total -= self.uses[0].positions * self.shape[self.view.side]
-        return total
-
-    @property
-    def view(self) -> View | None:
-        """The factor that can be shared with other parameters; of several uses none can."""
-        if self.summed or len(self.uses) != 1:
-            return None
-        return self.uses[0].view
+        shape = matrix_shape(p)
+        numbers = sum(use.kind.numbers(use.positions, shape) for use in uses)
+        if p.numel() <= numbers or any(use.kind is Sum for use in uses):
+            return Share(name, shape, tuple(uses), True, p.numel())
+        return Share(name, shape, tuple(uses), False, numbers)
 
 
 @dataclass(frozen=True)
@@ -173,8 +148,7 @@ class Survey:
     """What the passes ahead found; bytes are for one sample.
 
     `columns` is how many numbers of a sample the kernel is of. `shares` are the parameters with factors, `free` those
-    without. `stretched`, `signature`, `shapes` and `other` are what every later pass must agree with. `values` are the
-    outputs of the three samples.
+    without. `stretched`, `signature`, `shapes` and `other` are what every later pass must agree with.
     """
 
     columns: int
@@ -185,15 +159,6 @@ class Survey:
     shapes: tuple[tuple[int, ...], ...]
     other: frozenset[str]
     pass_bytes: int
-    values: Tensor
-
-    def without(self, names: tuple[str, ...]) -> Survey:
-        """The same with these parameters left to automatic Jacobians."""
-        return replace(
-            self,
-            shares=tuple(s for s in self.shares if s.name not in names),
-            free=tuple(dict.fromkeys((*self.free, *names))),
-        )
 
 
 @torch.enable_grad()
@@ -201,16 +166,21 @@ def survey(samples: Samples, parameters: dict[str, nn.Parameter], trim: bool = T
     """Look at the model on three samples, repeated where there are fewer."""
     known: Known = {id(p): name for name, p in parameters.items()}
     index = torch.arange(AHEAD) % samples.n
-    trial = PassAhead(samples, known, index)
-    first, two = PassAhead(samples, known, index[:-1]).outline({})
-    second, three = trial.outline({})
+    first, two = outline(samples, known, index[:-1], {})
+    second, three = outline(samples, known, index, {})
     check_values(two, three)
     shared, dropped = stretchable(first, second)
-    stretched = trial.accepted(shared, three)
-    dropped |= {name for k in shared.keys() - stretched.keys() for name, _ in second[k][0]}
-    with SavedBytes(parameters) as saved:
-        recorder, values = trial.forward(stretched)
-    results = sum(torch.Size(call.shape).numel() * values.element_size() for call in recorder.calls)
+    stretched = shared
+    if shared and not fits(samples, known, index, shared, three):
+        stretched = {}
+        for k, shape in shared.items():
+            if fits(samples, known, index, stretched | {k: shape}, three):
+                stretched = stretched | {k: shape}
+            else:
+                dropped |= {name for name, _ in second[k][0]}
+    with saved_bytes(parameters) as sizes:
+        recorder, values = forward(samples, known, index, stretched)
+    saved = sum(sizes.values()) + sum(torch.Size(c.shape).numel() * values.element_size() for c in recorder.calls)
     shares, free = find_shares(recorder, values, parameters, dropped, trim)
     return Survey(
         columns=values.shape[1],
@@ -220,80 +190,27 @@ def survey(samples: Samples, parameters: dict[str, nn.Parameter], trim: bool = T
         signature=recorder.signature,
         shapes=tuple(call.shape for call in recorder.calls),
         other=frozenset(recorder.other),
-        pass_bytes=-(-(saved() + results + 3 * recorder.largest) // AHEAD),
-        values=three,
+        pass_bytes=-(-(saved + 3 * recorder.largest) // AHEAD),
     )
 
 
-@dataclass(frozen=True)
-class PassAhead:
-    """Passes of a few samples, those of `index`, ahead of the others."""
-
-    samples: Samples
-    known: Known
-    index: Tensor
-
-    def forward(self, stretched: Stretched) -> tuple[Recorder, Tensor]:
-        """The calls and the outputs."""
-        recorder = Recorder(self.known, len(self.index), stretched)
-        inputs = self.samples.take(self.index)
-        with recorder:
-            values = self.samples.run(inputs, self.index.to(self.samples.device))
-        return recorder, values
-
-    def outline(self, stretched: Stretched) -> tuple[Outline, Tensor]:
-        """A pass of which only the calls, their shapes and the outputs remain.
-
-        Gradients are on all the same: without them some modules take another way.
-        """
-        recorder, values = self.forward(stretched)
-        shapes = [call.shape for call in recorder.calls]
-        return list(zip(recorder.signature, shapes, strict=True)), values.detach()
-
-    def fits(self, stretched: Stretched, expected: Tensor) -> bool:
-        """Whether the model takes these results stretched over the samples, and gives the expected outputs."""
-        if not stretched:
-            return True
-        try:
-            _, values = self.outline(stretched)
-        except (RuntimeError, ValueError, IndexError, TypeError) as error:
-            if ran_out(error):
-                raise
-            return False
-        return torch.allclose(values, expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max()))
-
-    def accepted(self, wanted: Stretched, expected: Tensor) -> Stretched:
-        """Those results that the model takes stretched over the samples: all, or else one by one."""
-        if self.fits(wanted, expected):
-            return wanted
-        accepted: Stretched = {}
-        for k, shape in wanted.items():
-            if self.fits(accepted | {k: shape}, expected):
-                accepted[k] = shape
-        return accepted
+def forward(samples: Samples, known: Known, index: Tensor, stretched: Stretched) -> tuple[Recorder, Tensor]:
+    """The calls and the outputs of a few samples."""
+    recorder = Recorder(known, len(index), stretched)
+    inputs, numbers = samples.take(index)
+    with recorder:
+        values = samples.run(inputs, numbers)
+    return recorder, values
 
 
-class SavedBytes:
-    """Counts what a forward pass keeps for its backward pass, each storage once, parameters not."""
+def outline(samples: Samples, known: Known, index: Tensor, stretched: Stretched) -> tuple[Outline, Tensor]:
+    """A pass of which only the calls, their shapes and the outputs remain.
 
-    def __init__(self, parameters: dict[str, nn.Parameter]) -> None:
-        self.own = {p.untyped_storage().data_ptr() for p in parameters.values()}
-        self.sizes: dict[int, int] = {}
-        self.hooks = torch.autograd.graph.saved_tensors_hooks(self.note, lambda tensor: tensor)
-
-    def note(self, tensor: Tensor) -> Tensor:
-        """Count a tensor that is saved."""
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in self.own:
-            self.sizes[storage.data_ptr()] = storage.nbytes()
-        return tensor
-
-    def __enter__(self) -> Callable[[], int]:
-        self.hooks.__enter__()
-        return lambda: sum(self.sizes.values())
-
-    def __exit__(self, *error: Any) -> None:
-        self.hooks.__exit__(*error)
+    Gradients are on all the same: without them some modules take another way.
+    """
+    recorder, values = forward(samples, known, index, stretched)
+    shapes = [call.shape for call in recorder.calls]
+    return list(zip(recorder.signature, shapes, strict=True)), values.detach()
 
 
 def stretchable(first: Outline, second: Outline) -> tuple[Stretched, set[str]]:
@@ -309,6 +226,32 @@ def stretchable(first: Outline, second: Outline) -> tuple[Stretched, set[str]]:
     return stretched, dropped
 
 
+def fits(samples: Samples, known: Known, index: Tensor, stretched: Stretched, expected: Tensor) -> bool:
+    """Whether the model takes these results stretched over the samples, and gives the expected outputs."""
+    try:
+        _, values = outline(samples, known, index, stretched)
+    except (RuntimeError, ValueError, IndexError, TypeError) as error:
+        if ran_out(error):
+            raise
+        return False
+    return torch.allclose(values, expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max()))
+
+
+@contextmanager
+def saved_bytes(parameters: dict[str, nn.Parameter]) -> Iterator[dict[int, int]]:
+    """The sizes of what a forward pass keeps for its backward pass, each storage once, parameters not."""
+    own, sizes = {p.untyped_storage().data_ptr() for p in parameters.values()}, {}
+
+    def note(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            sizes[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        yield sizes
+
+
 def find_shares(
     recorder: Recorder, values: Tensor, parameters: dict[str, nn.Parameter], dropped: set[str], trim: bool
 ) -> tuple[tuple[Share, ...], tuple[str, ...]]:
@@ -318,77 +261,48 @@ def find_shares(
     mix = torch.randn(values.shape[1], generator=generator).to(values)
     weights = torch.randn(AHEAD, generator=generator).to(values)
     each = values @ mix
-    proof = Proof(calls, gradients(each.sum(), calls, keep=True), weights, trim)
+    by_result = gradients(each.sum(), calls, keep=True)
     truth = dict(zip(parameters, plain_gradients(weights @ each, list(parameters.values())), strict=True))
     scale = float(torch.stack([g.norm() for g in truth.values()]).norm())
     places: dict[str, list[tuple[int, int]]] = {}
     for k, call in enumerate(calls):
         for j, part in enumerate(call.parts):
             places.setdefault(part.name, []).append((k, j))
+
+    def uses(p: Tensor, own: Sequence[tuple[int, int]]) -> tuple[list[Use], Tensor]:
+        """The uses of a parameter, and sum_i v_i (its gradient of sample i) from their factors."""
+        total, found = torch.zeros_like(p), []
+        for k, j in own:
+            g, part = by_result[k], calls[k].parts[j]
+            if g is None:
+                continue
+            factors = part.make(g, AHEAD, calls[k].shared)
+            total += (weights @ factors.gradients(matrix_shape(p))).reshape(p.shape)
+            positions, trimmed = factors.positions, False
+            if trim and isinstance(factors, Outer):
+                active = max(1, int((factors.activity() > 0).sum(1).max()))
+                trimmed = 2 * active <= positions
+                positions = active if trimmed else positions
+            found.append(Use(k, j, part.kind, positions, trimmed))
+        return found, total
+
     shares, free = [], []
     for name in sorted(parameters, key=lambda n: places.get(n, [(len(calls), 0)])):
         p, own = parameters[name], places.get(name, [])
-        if name in dropped or (not own and name in recorder.other):
+        found, right = [], name not in dropped and bool(own or name not in recorder.other)
+        if right:
+            try:
+                found, total = uses(p.detach(), own)
+                right = agree(total, truth[name], scale)
+            except RuntimeError as error:
+                if ran_out(error):
+                    raise
+                right = False
+        if not right:
             free.append(name)
-            continue
-        try:
-            uses, total = proof.uses(p, own)
-        except RuntimeError as error:
-            if ran_out(error):
-                raise
-            free.append(name)
-            continue
-        if not agree(total, truth[name], scale):
-            free.append(name)
-        elif uses:
-            shares.append(Share.smallest(name, p, uses))
+        elif found:
+            shares.append(Share.smallest(name, p, found))
     return tuple(shares), tuple(free)
-
-
-@dataclass(frozen=True)
-class Proof:
-    """Factors of three samples, from the gradients by the results of `calls`, summed with random weights.
-
-    `inputs` numbers the inputs of calls by their place in memory.
-    """
-
-    calls: list[Call]
-    by_result: list[Tensor | None]
-    weights: Tensor
-    trim: bool
-    inputs: dict[Any, int] = field(default_factory=dict)
-
-    def uses(self, p: Tensor, places: Sequence[tuple[int, int]]) -> tuple[list[Use], Tensor]:
-        """The uses of a parameter, and sum_i v_i (its gradient of sample i) from their factors."""
-        total = torch.zeros(matrix_shape(p), dtype=p.dtype, device=p.device)
-        uses = []
-        for k, j in places:
-            g, call = self.by_result[k], self.calls[k]
-            if g is None:
-                continue
-            factors = call.parts[j].make(g, AHEAD, call.shared)
-            factors.add_weighted(total, self.weights)
-            positions = self.positions(factors)
-            trimmed = positions is not None
-            view = None if trimmed else self.view(call, call.parts[j], factors)
-            uses.append(Use(k, j, call.parts[j].kind, positions or factors.positions, trimmed, view))
-        return uses, total.reshape(p.shape)
-
-    def positions(self, factors: Factors) -> int | None:
-        """How many positions have a gradient, where at most half of them have one; None where all are kept."""
-        if not isinstance(factors, Outer):
-            return None
-        active = int((factors.activity() > 0).sum(1).max())
-        if self.trim and 2 * active <= factors.positions:
-            return max(1, active)
-        return None
-
-    def view(self, call: Call, part: Part, factors: Factors) -> View | None:
-        """Which factor is a view of an input that other calls may have too."""
-        if not isinstance(factors, Outer) or factors.side is None or part.input is None or call.shared:
-            return None
-        key = (part.input.data_ptr(), part.input.shape, part.input.stride())
-        return View(self.inputs.setdefault(key, len(self.inputs)), factors.side)
 
 
 def agree(total: Tensor, truth: Tensor, scale: float) -> bool:

@@ -1,68 +1,39 @@
 """The knot solver: relu-gated networks of one input, trained as splines with free knots.
 
-Basis x knots x facing: given the knots the network is a least-squares spline in a local basis
-(`gatelab.linalg.splines`); the knots move by banded variable projection, and the gates face so that the spline is
-exactly a network (both in `free_knots`). Small networks, where the constraints of facing matter, are finished in their
-own parameters (`polish`).
+Given the knots the network is a least-squares spline (`gatelab.linalg.splines`); the knots move by banded variable
+projection, and the gates open in directions that make the spline exactly a network (both in `free_knots`). Small
+networks, where these constraints matter, are finished in their own parameters (`polish`).
 
 Smooth first: a spline that is smoother than the unit needs is also a network of that unit, and its knots are better
 placed: at a C1 optimum the GLU's own slope jumps vanish, and with them the gradient that would move its knots.
-
-A network's steps are all those on its way: of the spline it began as, of the spline that faces, of its polishing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache
+from threading import Lock
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
+from threadpoolctl import ThreadpoolController
 
 from gatelab.arrays import AnyArray as Array
 from gatelab.data import Problem
 from gatelab.errors import GatelabError, check_seed, unknown_name, whole_number
 from gatelab.feedforward import AnyUnit, Network, Unit
 from gatelab.feedforward.definition import check_width
-from gatelab.linalg import splines
+from gatelab.solve import free_knots, polish
 from gatelab.solve.constructions import start_network
-from gatelab.solve.free_knots import (
-    Constrain,
-    Density,
-    Facing,
-    Neurons,
-    Spline,
-    always_open,
-    choose_facing,
-    density,
-    from_network,
-    from_spline,
-    optimise,
-    project,
-    relu_power,
-    split_worst,
-    spread,
-    to_network,
-    widened,
-)
-from gatelab.solve.marquardt import one_blas_thread
-from gatelab.solve.polish import (
-    History,
-    Polished,
-    grow,
-    join,
-    polish_networks,
-    random_neurons,
-    residual,
-    solve_linear,
-    stack,
-    take,
-)
+from gatelab.solve.free_knots import Constrain, Density, Directions, Interval, Neurons, Spline, always_open, project
+from gatelab.solve.polish import History, Polished, join, polish_networks, random_neurons, solve_linear, stack, take
 from gatelab.solve.solution import UNLIMITED, Solution, Status, check_steps, mean_square
-from gatelab.solve.solvers import solver
 
-# Neurons of networks that are tiny, where local optima abound; small, where facing costs something; and not yet wide.
+# Neurons of networks that are tiny, where local optima abound; small, where directions cost something; and not yet
+# wide.
 TINY, SMALL, WIDE = 6, 12, 50
 # An error this small beside the target is rounding; errors that differ by less than this share are the same.
 _ROUNDING, _EQUAL = 1e-12, 1e-9
@@ -76,18 +47,16 @@ _VALUES_AT_ONCE = 2**22
 _SPLIT_STEPS, _RACE_STEPS, _LEADING_STEPS, _OWN_SPACE_STEPS = 12, 8, 25, 10
 # So many lead, if their errors are within this factor of the least.
 _LEADING, _CLOSE = 2, 1.2
-# The share of the error that three steps in a row must gain: of free splines, of wide ones, and of those that face.
-_FREE_TOLERANCE, _WIDE_TOLERANCE = 1e-4, 1e-5
-_FACING_TOLERANCE, _WIDE_FACING_TOLERANCE = 1e-5, 1e-6
+# The share of the error that three steps in a row must gain: of free splines, of wide ones, and of networks.
+_FREE_TOLERANCE, _WIDE_TOLERANCE, _TOLERANCE, _WIDE_NETWORK_TOLERANCE = 1e-4, 1e-5, 1e-5, 1e-6
 
-# Steps of the spline that faces, for tiny, small and other networks, and of what the best of a few goes on with.
+# Steps of a spline with directions, for tiny, small and other networks, and of what the best of a few goes on with.
 _TINY_STEPS, _SMALL_STEPS, _STEPS, _LAST_STEPS = 6, 20, 100, 100
 # Where a spline can be exact its knots are found in a few steps.
 _SIMPLE_STEPS = 25
-# Facing is free where it costs less than this factor of the error. Where it is not, fewer starts are tried with more
-# neurons always open.
-_FREE_FACING, _STARTS_WHEN_OPEN = 1.01, 2
-_SMALL_FACINGS, _FACINGS = 2, 1
+# Directions are free where they cost less than this factor of the error. Where they are not, fewer starts are tried
+# with more neurons always open. So many choices of directions are tried, of small networks and of others.
+_FREE, _STARTS_WHEN_OPEN, _SMALL_CHOICES, _CHOICES = 1.01, 2, 2, 1
 # Where a unit's own bends lower the error of the smooth spline by less than this factor, they are of no use to it.
 _NO_GAIN = 1.01
 
@@ -99,14 +68,12 @@ _CONTAINED, _CONTAINED_STEPS = 6, 30
 _ROWS_A_NEURON = 25
 
 
-def knots_bytes(unit: AnyUnit, width: int, n: int, d_in: int, d_out: int) -> int:
-    """3 arrays (N, width) for the exact error, 3 (width, width) for the gates' facing."""
+def memory(unit: AnyUnit, width: int, n: int, d_in: int, d_out: int) -> int:
+    """3 arrays (N, width) for the exact error, 3 (width, width) for the gates' directions."""
     return 8 * 3 * width * (n + width)
 
 
-@solver("knots", memory=knots_bytes)
-@solver("frozen", memory=knots_bytes, gates="frozen")
-def solve_knots(
+def solve(
     unit: AnyUnit,
     problem: Problem,
     width: int,
@@ -121,7 +88,7 @@ def solve_knots(
 
     >>> from gatelab.data import problem
     >>> from gatelab.feedforward import unit
-    >>> solve_knots(unit("glu"), problem("x2", n=200), 3).status
+    >>> solve(unit("glu"), problem("x2", n=200), 3).status
     <Status.FLOOR: 'floor'>
     """
     if gates not in ("trained", "frozen"):
@@ -133,22 +100,15 @@ def solve_knots(
             f"the knot solver needs one input and one output, problem {problem.name!r} has {problem.d_in} and "
             f"{problem.d_out}; use solver='varpro'"
         )
-    order, width = np.argsort(problem.train.x[:, 0], kind="stable"), check_width(width)
-    task = KnotTask(
-        unit=unit,
-        x=problem.train.x[order, 0],
-        y=problem.train.y[order, 0],
-        interval=problem.interval,
-        seed=check_seed(seed),
-        generator=np.random.default_rng(check_seed(seed)),
-        starts=whole_number("starts", starts, 1),
-        steps=check_steps(steps),
-    )
-    with one_blas_thread:
+    order, width, seed = np.argsort(problem.train.x[:, 0], kind="stable"), check_width(width), check_seed(seed)
+    x, y, generator = problem.train.x[order, 0], problem.train.y[order, 0], np.random.default_rng(seed)
+    starts, most = whole_number("starts", starts, 1), check_steps(steps)
+    task = KnotTask(unit, x, y, problem.interval, seed, generator, starts=starts, steps=most)
+    with _one_blas_thread():
         if gates == "frozen":
             best = task.frozen_network(width)
         elif start is None:
-            best = task.trained_network(width)
+            best = task.best_network(width)
         else:
             best = task.network_after(start_network(start, unit, width, (1, 1)), width)
     rmse, status = task.rmse(best.neurons), Status.BUDGET
@@ -156,55 +116,55 @@ def solve_knots(
         status = Status.FLOOR
     elif best.settled:
         status = Status.CONVERGED
-    return Solution(to_network(best.neurons, unit), status, (*best.history[:-1], rmse))
+    return Solution(free_knots.to_network(best.neurons, unit), status, (*best.history[:-1], rmse))
+
+
+_TURN = Lock()
+_blas_libraries = cache(ThreadpoolController)
+
+
+@contextmanager
+def _one_blas_thread() -> Iterator[None]:
+    """Let numpy's and scipy's products of matrices use one thread each.
+
+    Products of many small matrices, shared out among cores, keep the cores waiting for each other: a network of ten
+    neurons took five times as long on two as on one. The setting belongs to the process: fits in threads take turns.
+    """
+    with _TURN, _blas_libraries().limit(limits=1, user_api="blas"):
+        yield
 
 
 class _Candidate(NamedTuple):
-    """A network on its way; `spline` and how it faces are there so long as it is one."""
+    """A network on its way; `spline` and its directions are there so long as it is one."""
 
     rmse: float
     neurons: Neurons
     history: History
     settled: bool
-    spline: tuple[Spline, Facing] | None = None
-
-
-class _Polishing(NamedTuple):
-    """A stage of polishing: on about so many rows, so many steps, after which so many networks go on."""
-
-    rows: int
-    steps: int
-    survivors: int
-
-
-class _Race(NamedTuple):
-    """What a race gave, the best first, and the state in which it left the generator."""
-
-    splines: list[tuple[Spline, History]]
-    state: Any
+    spline: tuple[Spline, Directions] | None = None
 
 
 @dataclass(frozen=True)
 class KnotTask:
     """What is fitted, the sorted data, the starts, and the most steps that any network may take.
 
-    `races` has the smooth splines that were searched for already, by rows, knots, starts and the generator's state;
-    tasks on the same data for units of one degree share it.
+    `races` has the smooth splines that were searched for already, the best first, with the state in which the search
+    left the generator, by rows, knots, starts and the generator's state before; tasks on the same data for units of one
+    degree share it.
     """
 
     unit: Unit
     x: Array
     y: Array
-    interval: tuple[float, float]
+    interval: Interval
     seed: int
     generator: np.random.Generator
     starts: int
     steps: int
-    races: dict[tuple[int, int, int, int], _Race] = field(default_factory=dict)
+    races: dict[tuple[int, int, int, int], tuple[list[tuple[Spline, History]], Any]] = field(default_factory=dict)
 
     @property
     def degree(self) -> int:
-        """The degree of the unit's splines."""
         assert self.unit.degree is not None
         return self.unit.degree
 
@@ -218,8 +178,9 @@ class KnotTask:
         """The error at which nothing but rounding is left."""
         return _ROUNDING * float(np.abs(self.y).max())
 
-    def every(self, stride: int) -> KnotTask:
-        """The task with every so many rows alone."""
+    def with_rows(self, count: int) -> KnotTask:
+        """The task with every so many rows alone, so that about `count` are left."""
+        stride = max(1, len(self.x) // count)
         return replace(self, x=self.x[::stride], y=self.y[::stride])
 
     def steps_left(self, history: History, own: int) -> int:
@@ -228,7 +189,7 @@ class KnotTask:
 
     def rmse(self, neurons: Neurons) -> float:
         """The RMSE of the network's own forward pass: large parameters lose digits there that neurons have."""
-        net = to_network(neurons, self.unit)
+        net = free_knots.to_network(neurons, self.unit)
         rows = max(1, _VALUES_AT_ONCE // net.width)
         x, y = (torch.from_numpy(np.ascontiguousarray(a)[:, None]).split(rows) for a in (self.x, self.y))
         square = sum(len(a) * mean_square(net, a, b) for a, b in zip(x, y, strict=True))
@@ -239,7 +200,6 @@ class KnotTask:
         return project(self.x, self.y, breaks, self.degree, multiplicity, constrain)
 
     def undetermined(self, width: int) -> GatelabError:
-        """The error where there are too few points for so many neurons."""
         return GatelabError(
             f"{len(np.unique(self.x))} distinct points do not determine a {self.unit.name!r} network of width {width}; "
             "give more data or a smaller width, or use solver='varpro'"
@@ -248,34 +208,31 @@ class KnotTask:
     def frozen_network(self, width: int) -> _Candidate:
         """The network with equally spaced knots."""
         opened = min(always_open(self.unit), width)
-        breaks = np.linspace(*self.interval, width - opened + 2)
-        facing = Facing(self.unit, self.interval, np.zeros(width - opened, bool), opened)
+        directions = Directions(self.unit, self.interval, np.zeros(width - opened, bool), opened)
         try:
-            spline = self.spline(breaks, self.multiplicity, facing.constrain)
+            breaks = np.linspace(*self.interval, width - opened + 2)
+            spline = self.spline(breaks, self.multiplicity, directions.constrain)
         except np.linalg.LinAlgError:
             raise self.undetermined(width) from None
-        return _Candidate(spline.rmse, refined_network(spline, facing), (spline.rmse,), True)
+        return _Candidate(spline.rmse, polish.refined_network(spline, directions), (spline.rmse,), True)
 
-    def trained_network(self, width: int) -> _Candidate:
+    def best_network(self, width: int) -> _Candidate:
         """The best network with knots that have moved: from splines, polished if small, made simple if exact."""
-        knot_density = density(self.x, self.y, self.interval, self.degree)
+        knot_density = free_knots.density(self.x, self.y, self.interval, self.degree)
         tiny, small = width <= TINY, width <= SMALL
-        stride, facing_steps = 1, _STEPS
-        if tiny:
-            # Tiny networks are finished on all data in any case, so that their splines need not see all.
-            stride, facing_steps = max(1, len(self.x) // _SEARCH_ROWS), _TINY_STEPS
-        elif small:
-            facing_steps = _SMALL_STEPS
-        search = self.every(stride)
-        candidates, facing_is_free = self.contained_networks(width, facing_steps), True
+        # Tiny networks are finished on all data in any case, so that their splines need not see all.
+        search = self.with_rows(_SEARCH_ROWS) if tiny else self
+        steps = _TINY_STEPS if tiny else _SMALL_STEPS if small else _STEPS
+        candidates, free = self.contained_networks(width, steps), True
         if small or not _smooth_is_best(candidates):
-            first, facing_is_free = search.facing_networks(knot_density, width, facing_steps)
-            candidates += [c._replace(rmse=self.rmse(c.neurons), settled=c.settled and stride == 1) for c in first]
-        if _least(candidates) > self.floor and (tiny or (small and not facing_is_free)):
+            first, free = search.spline_networks(knot_density, width, steps)
+            whole = len(search.x) == len(self.x)
+            candidates += [c._replace(rmse=self.rmse(c.neurons), settled=c.settled and whole) for c in first]
+        if _least(candidates) > self.floor and (tiny or (small and not free)):
             narrower: list[_Candidate] = []
             if tiny and width > 1:
                 # A network one neuron narrower is contained in this one: what the search finds there is a start here.
-                narrower, _ = search.facing_networks(knot_density, width - 1, _TINY_STEPS)
+                narrower, _ = search.spline_networks(knot_density, width - 1, _TINY_STEPS)
             candidates.append(self.polished_network(width, candidates, narrower))
         if not candidates:
             raise self.undetermined(width)
@@ -292,9 +249,9 @@ class KnotTask:
 
     def network_after(self, start: Network, width: int) -> _Candidate:
         """The best network that comes of a start: the start itself, its spline with the worst cells split, polished."""
-        first = from_network(start)
-        contained = _Candidate(self.rmse(padded(first, width)), padded(first, width), (), False)
-        contained = contained._replace(history=(contained.rmse,))
+        first = free_knots.from_network(start)
+        error = self.rmse(free_knots.padded(first, width))
+        contained = _Candidate(error, free_knots.padded(first, width), (error,), False)
         candidates = [contained]
         a, b = self.interval
         inside = (first.knots > a) & (first.knots < b)
@@ -303,74 +260,71 @@ class KnotTask:
         breaks = np.concatenate(([a], first.knots[inside][order], [b]))
         try:
             for _ in range(width - len(first.knots)):
-                breaks = split_worst(self.spline(self.spread(breaks), self.multiplicity))
+                breaks = free_knots.split_worst(self.spline(self.spread(breaks), self.multiplicity))
             spline = self.spline(self.spread(breaks), self.multiplicity)
-            facings = choose_facing(spline, self.unit, opened, self.generator, _SMALL_FACINGS)
+            choices = free_knots.choose_directions(spline, self.unit, opened, self.generator, _SMALL_CHOICES)
             if len(left) == len(spline.knots):
-                facings.append(Facing(self.unit, self.interval, left, opened))
-            for facing in facings:
-                constrained = self.spline(spline.breaks, self.multiplicity, facing.constrain)
-                steps = self.steps_left(contained.history, _STEPS)
-                candidates.append(self.moved_network(constrained, facing, contained.history, steps))
+                choices.append(Directions(self.unit, self.interval, left, opened))
+            candidates += [self.moved_network(spline.breaks, choice, (error,), _STEPS) for choice in choices]
         except np.linalg.LinAlgError:
             pass  # knots that coincide or have no data between them: the network's own parameters are left
-        if width <= SMALL and contained.rmse > self.floor:
-            narrower = [_Candidate(contained.rmse, first, contained.history, False)] * (len(first.knots) == width - 1)
+        if width <= SMALL and error > self.floor:
+            narrower = [contained._replace(neurons=first)] if len(first.knots) == width - 1 else []
             candidates.append(self.polished_network(width, candidates, narrower))
         best = min(candidates, key=lambda c: c.rmse)
         if best.rmse > self.floor and width <= SMALL:
-            finished = self.finished_network(best, _LAST_STEPS)
-            best = min(best, finished, key=lambda c: c.rmse)
+            best = min(best, self.finished_network(best, _LAST_STEPS), key=lambda c: c.rmse)
         return best
 
     def contained_networks(self, width: int, steps: int) -> list[_Candidate]:
-        """The trained network of the power of relu that this unit contains, and what its knots become in this unit.
+        """The best network of the power of relu that this unit contains, and what its knots become in this unit.
 
         The first is, as a network of this unit, exactly what a fit of that power with the same seed gives: a unit is
         never worse than the power that it contains. A power of relu itself contains none.
         """
         if not self.unit.factors:
             return []
-        power = relu_power(self.degree)
-        smooth = replace(self, unit=power, generator=np.random.default_rng(self.seed)).trained_network(width)
-        neurons = widened(smooth.neurons, power, self.unit)
-        contained = smooth._replace(rmse=self.rmse(neurons), neurons=neurons, spline=None)
+        power = free_knots.relu_power(self.degree)
+        smooth = replace(self, unit=power, generator=np.random.default_rng(self.seed)).best_network(width)
+        neurons = free_knots.widened(smooth.neurons, power, self.unit)
+        contained = smooth._replace(rmse=self.rmse(neurons), neurons=neurons, spline=None, settled=False)
         if smooth.spline is None:
-            return [contained._replace(settled=False)]
-        spline, facing = smooth.spline
-        own = replace(facing, unit=self.unit)
+            return [contained]
+        spline, directions = smooth.spline
         try:
-            start = self.spline(spline.breaks, self.multiplicity, own.constrain)
+            moved = self.moved_network(spline.breaks, replace(directions, unit=self.unit), smooth.history, steps)
         except np.linalg.LinAlgError:
-            return [contained._replace(settled=False)]
-        moved = self.moved_network(start, own, smooth.history, self.steps_left(smooth.history, steps))
+            return [contained]
         return [contained._replace(settled=moved.settled), moved]
 
-    def facing_networks(self, knot_density: Density, width: int, steps: int) -> tuple[list[_Candidate], bool]:
-        """Networks from free splines, and whether facing cost nothing; more neurons stay open while it does."""
-        facings = _SMALL_FACINGS if width <= SMALL else _FACINGS
+    def spline_networks(self, knot_density: Density, width: int, steps: int) -> tuple[list[_Candidate], bool]:
+        """Networks from free splines, and whether directions cost nothing; more neurons stay open while they do."""
+        count = _SMALL_CHOICES if width <= SMALL else _CHOICES
         candidates: list[_Candidate] = []
         for opened in range(min(always_open(self.unit), width) + 1):
             starts = min(self.starts, _STARTS_WHEN_OPEN) if opened else self.starts
             free, history = self.free_spline(knot_density, width - opened, starts)
             if free is None:
                 continue
-            for facing in choose_facing(free, self.unit, opened, self.generator, facings):
+            for directions in free_knots.choose_directions(free, self.unit, opened, self.generator, count):
                 try:
-                    start = self.spline(free.breaks, free.multiplicity, facing.constrain)
+                    candidates.append(self.moved_network(free.breaks, directions, history, steps))
                 except np.linalg.LinAlgError:
                     continue
-                candidates.append(self.moved_network(start, facing, history, self.steps_left(history, steps)))
-            if _least(candidates) <= max(_FREE_FACING * free.rmse, self.floor):
+            if _least(candidates) <= max(_FREE * free.rmse, self.floor):
                 return candidates, opened == 0
         return candidates, False
 
-    def moved_network(self, start: Spline, facing: Facing, history: History, steps: int) -> _Candidate:
-        """A spline that faces after at most so many steps more, as a network."""
-        tolerance = _FACING_TOLERANCE if facing.width <= WIDE else _WIDE_FACING_TOLERANCE
-        spline, path, settled = optimise(start, steps=steps, tolerance=tolerance, constrain=facing.constrain)
-        neurons = refined_network(spline, facing)
-        return _Candidate(self.rmse(neurons), neurons, (*history, *path), settled, (spline, facing))
+    def moved_network(self, breaks: Array, directions: Directions, history: History, own: int) -> _Candidate:
+        """The spline on these breaks with these directions after at most so many steps more, as a network."""
+        start = self.spline(breaks, self.multiplicity, directions.constrain)
+        tolerance = _TOLERANCE if directions.width <= WIDE else _WIDE_NETWORK_TOLERANCE
+        steps = self.steps_left(history, own)
+        spline, path, settled = free_knots.optimise(
+            start, steps=steps, tolerance=tolerance, constrain=directions.constrain
+        )
+        neurons = polish.refined_network(spline, directions)
+        return _Candidate(self.rmse(neurons), neurons, (*history, *path), settled, (spline, directions))
 
     def free_spline(self, knot_density: Density, inner: int, starts: int) -> tuple[Spline | None, History]:
         """The best unconstrained spline with `inner` free knots, found on thinned data, projected on all of them."""
@@ -387,24 +341,20 @@ class KnotTask:
 
     def thinned(self, inner: int) -> KnotTask:
         """The task with as many rows as so many knots are searched for on."""
-        return self.every(max(1, len(self.x) // max(_SEARCH_ROWS, _SEARCH_ROWS_A_CELL * (inner + 1))))
+        return self.with_rows(max(_SEARCH_ROWS, _SEARCH_ROWS_A_CELL * (inner + 1)))
 
     def smooth_splines(self, knot_density: Density, inner: int, starts: int) -> list[tuple[Spline, History]]:
         """The smoothest free splines with `inner` knots, on thinned data, the best first.
 
         A race: those that lead after a few steps go on, if they are close. Units of one degree share it.
         """
-        state = self.generator.bit_generator.state
-        key = (len(self.x), inner, starts, state["state"]["state"])
+        key = (len(self.x), inner, starts, self.generator.bit_generator.state["state"]["state"])
         if key in self.races:
-            race = self.races[key]
-            self.generator.bit_generator.state = race.state
-            return race.splines
+            splines_found, self.generator.bit_generator.state = self.races[key]
+            return splines_found
         thin = self.thinned(inner)
-        count = starts
-        if not inner:
-            count = 1
-        elif TINY < inner <= 2 * SMALL and starts > 1:
+        count = starts if inner else 1
+        if TINY < inner <= 2 * SMALL and starts > 1:
             # Between few knots, where polishing finds what is missed, and many, where all starts end alike.
             count = 2 * starts
         begun: list[tuple[Spline, History]] = []
@@ -415,21 +365,18 @@ class KnotTask:
             except np.linalg.LinAlgError:
                 continue
         leading = sorted(begun, key=_error)[:_LEADING]
-        leading = [leader for leader in leading if _error(leader) <= _CLOSE * _error(leading[0])]
-        steps, tolerance = _LEADING_STEPS, _FREE_TOLERANCE
-        if inner > WIDE:
-            steps, tolerance = inner, _WIDE_TOLERANCE
-        finished = [self.stage(spline, history, steps, tolerance) for spline, history in leading]
-        self.races[key] = _Race(sorted(finished, key=_error), self.generator.bit_generator.state)
-        return self.races[key].splines
+        steps, tolerance = (inner, _WIDE_TOLERANCE) if inner > WIDE else (_LEADING_STEPS, _FREE_TOLERANCE)
+        finished = [self.stage(*one, steps, tolerance) for one in leading if _error(one) <= _CLOSE * _error(leading[0])]
+        self.races[key] = sorted(finished, key=_error), self.generator.bit_generator.state
+        return self.races[key][0]
 
     def spread(self, breaks: Array) -> Array:
         """Breaks moved as little as needed so that every cell has data enough for a polynomial."""
-        return spread(breaks, self.x, self.degree + 2)
+        return free_knots.spread(breaks, self.x, self.degree + 2)
 
     def stage(self, start: Spline, history: History, steps: int, tolerance: float) -> tuple[Spline, History]:
         """A free spline after so many steps, or as many as are left, and its history with them."""
-        spline, path, _ = optimise(start, steps=self.steps_left(history, steps), tolerance=tolerance)
+        spline, path, _ = free_knots.optimise(start, steps=self.steps_left(history, steps), tolerance=tolerance)
         return spline, (*history, *path)
 
     def first_breaks(self, knot_density: Density, inner: int, count: int) -> Iterator[tuple[Array, History]]:
@@ -441,7 +388,7 @@ class KnotTask:
             try:
                 fewer = self.spread(np.concatenate(([a], knot_density.knots(inner - 1), [b])))
                 spline, history = self.stage(self.spline(fewer, 1), (), _SPLIT_STEPS, _FREE_TOLERANCE)
-                yield split_worst(spline), history
+                yield free_knots.split_worst(spline), history
             except np.linalg.LinAlgError:
                 pass
         for _ in range(count - 1 - grows):
@@ -449,12 +396,10 @@ class KnotTask:
 
     def polished_network(self, width: int, wide: Sequence[_Candidate], narrower: Sequence[_Candidate]) -> _Candidate:
         """A small network in its own parameters, from what the spline search found and from random starts."""
-        unit, interval, generator = self.unit, self.interval, self.generator
-        tiny = width <= TINY
-        drawn = _TINY_DRAWN if tiny else _SMALL_DRAWN
-        more = _DRAWN_A_NARROWER
-        coarse = _ROWS_A_NEURON * (width + 2)
-        few = self.every(max(1, len(self.x) // coarse))
+        unit, interval, generator, most = self.unit, self.interval, self.generator, self.steps
+        tiny, coarse = width <= TINY, _ROWS_A_NEURON * (width + 2)
+        drawn, more = _TINY_DRAWN if tiny else _SMALL_DRAWN, _DRAWN_A_NARROWER
+        few = self.with_rows(coarse)
         starts = [random_neurons(unit, width, interval, drawn, generator)]
         for candidate in narrower:
             neurons = random_neurons(unit, 1, interval, more, generator)
@@ -462,26 +407,21 @@ class KnotTask:
         batch = stack([*(c.neurons for c in wide), solve_linear(stack(starts), unit, few.x, few.y)])
         paths = [*(c.history for c in wide), *[()] * drawn, *(c.history for c in narrower for _ in range(more))]
         if tiny:
-            grown = grow(unit, few.x, few.y, width=width, interval=interval, generator=generator, most=self.steps)
+            grown = polish.grow(unit, few.x, few.y, width=width, interval=interval, generator=generator, most=most)
             batch, paths = stack([batch, grown.neurons]), [*paths, *grown.histories]
-            if unit.factors:
-                # A network with a factor less is contained in this one, and for few neurons may be the better start.
-                fewer = Unit(unit.gate, unit.factors - 1)
-                apart = np.random.default_rng((self.seed, unit.factors))
-                contained = solve_linear(random_neurons(fewer, width, interval, drawn, apart), fewer, few.x, few.y)
-                polished = polish_networks(contained, fewer, few.x, few.y, steps=_CONTAINED_STEPS, most=self.steps)
-                batch = stack([batch, widened(polished.best(_CONTAINED), fewer, unit)])
-                paths += polished.histories[:_CONTAINED]
-        # Coarse to fine: most of the search on some hundred points, the last steps on all.
-        for stage in (
-            _Polishing(rows=coarse, steps=8, survivors=16),
-            _Polishing(rows=coarse, steps=22, survivors=2),
-            _Polishing(rows=4 * coarse, steps=75, survivors=1),
-            _Polishing(rows=len(self.x), steps=6, survivors=1),
-        ):
-            some = self.every(max(1, len(self.x) // stage.rows))
-            polished = polish_networks(batch, unit, some.x, some.y, steps=stage.steps, paths=paths, most=self.steps)
-            batch, paths = polished.best(stage.survivors), list(polished.histories[: stage.survivors])
+        if tiny and unit.factors:
+            # A network with a factor less is contained in this one, and for few neurons may be the better start.
+            fewer, apart = Unit(unit.gate, unit.factors - 1), np.random.default_rng((self.seed, unit.factors))
+            contained = solve_linear(random_neurons(fewer, width, interval, drawn, apart), fewer, few.x, few.y)
+            polished = polish_networks(contained, fewer, few.x, few.y, steps=_CONTAINED_STEPS, most=most)
+            batch = stack([batch, free_knots.widened(take(polished.neurons, slice(_CONTAINED)), fewer, unit)])
+            paths += polished.histories[:_CONTAINED]
+        # Coarse to fine, so many rows, steps and survivors: most of the search on some hundred points, the last steps
+        # on all.
+        for rows, steps, survivors in ((coarse, 8, 16), (coarse, 22, 2), (4 * coarse, 75, 1), (len(self.x), 6, 1)):
+            some = self.with_rows(rows)
+            polished = polish_networks(batch, unit, some.x, some.y, steps=steps, paths=paths, most=most)
+            batch, paths = take(polished.neurons, slice(survivors)), list(polished.histories[:survivors])
         return self.best_polished(polished)
 
     def best_polished(self, polished: Polished) -> _Candidate:
@@ -494,14 +434,11 @@ class KnotTask:
         steps = own if self.steps == UNLIMITED else self.steps - len(best.history)
         if best.settled or steps <= 0:
             return best
-        if best.spline is None:
-            batch = stack([best.neurons])
-            return self.best_polished(
-                polish_networks(batch, self.unit, self.x, self.y, steps=steps, paths=[best.history])
-            )
-        spline, facing = best.spline
-        start = self.spline(spline.breaks, spline.multiplicity, facing.constrain)
-        return self.moved_network(start, facing, best.history, steps)
+        if best.spline is not None:
+            spline, directions = best.spline
+            return self.moved_network(spline.breaks, directions, best.history, steps)
+        batch = stack([best.neurons])
+        return self.best_polished(polish_networks(batch, self.unit, self.x, self.y, steps=steps, paths=[best.history]))
 
     def simplest_network(self, width: int, best: _Candidate) -> _Candidate:
         """Of networks at rounding the one with the fewest knots, `best` if there is none simpler.
@@ -510,26 +447,26 @@ class KnotTask:
         determined by the data. So neighbouring knots are drawn together, and neurons that are left over get weight
         zero.
         """
-        opened = always_open(self.unit)
+        opened, ends = always_open(self.unit), self.interval
         least = min(self.degree + 2, (len(self.x) - 1) // 2)
         among = (best.neurons.knots > self.x[least]) & (best.neurons.knots < self.x[-least - 1])
         inside = np.sort(best.neurons.knots[among])
         for inner in range(min(width - opened, len(inside), SMALL) + 1):
-            ends, centres = self.interval, group_means(inside, inner)
-            breaks = spread(np.array([ends[0], *centres, ends[1]]), self.x, least)
-            facing = Facing(self.unit, ends, np.zeros(inner, bool), opened)
+            breaks = free_knots.spread(
+                np.array([ends[0], *free_knots.group_means(inside, inner), ends[1]]), self.x, least
+            )
+            directions = Directions(self.unit, ends, np.zeros(inner, bool), opened)
             try:
-                start = self.spline(breaks, self.multiplicity, facing.constrain)
+                simple = self.moved_network(breaks, directions, (), _SIMPLE_STEPS)
             except np.linalg.LinAlgError:
                 continue
-            simple = self.moved_network(start, facing, (), self.steps_left((), _SIMPLE_STEPS))
             if simple.rmse <= self.floor:
-                return simple._replace(neurons=padded(simple.neurons, width))
+                return simple._replace(neurons=free_knots.padded(simple.neurons, width))
         return best
 
 
 def _smooth_is_best(contained: Sequence[_Candidate]) -> bool:
-    """Whether the knots of the contained power of relu are as good as any: facing is free, and bends gain nothing."""
+    """Whether the knots of the contained power of relu are as good as any: directions free, nothing gained by bends."""
     if len(contained) < 2:
         return False
     smooth, moved = contained
@@ -543,43 +480,3 @@ def _least(candidates: Sequence[_Candidate]) -> float:
 
 def _error(member: tuple[Spline, History]) -> float:
     return member[0].rmse
-
-
-def refined_network(spline: Spline, facing: Facing) -> Neurons:
-    """The spline's network, refined until its own output agrees with the spline to rounding.
-
-    Jumps of high derivatives lose digits (n^3 eps for a cubic), and truncated powers carry the loss across the
-    interval. The difference is itself a spline of the same space, so that one projection of it gives a correction
-    with full relative precision: iterative refinement, as for linear systems.
-    """
-    x, target = splines.sample(spline.breaks, spline.z)
-    neurons = from_spline(spline, facing)
-    for _ in range(2):
-        gap = residual(neurons, facing.unit, x, target)
-        correction = project(x, gap, spline.breaks, spline.degree, spline.multiplicity, facing.constrain)
-        change = from_spline(correction, facing)
-        lines = neurons.lines.copy()
-        lines[:, -1] += change.lines[:, -1]
-        neurons = Neurons(neurons.knots, neurons.sign, lines, neurons.offset + change.offset)
-    return neurons
-
-
-def group_means(values: Array, groups: int) -> list[float]:
-    """The means of sorted values in so many groups, cut where the gaps are largest.
-
-    >>> group_means(np.array([0.0, 1.0, 10.0, 12.0]), 2)
-    [0.5, 11.0]
-    """
-    if not groups:
-        return []
-    cuts = np.sort(np.argsort(np.diff(values))[len(values) - groups :]) + 1
-    return [float(part.mean()) for part in np.split(values, cuts)]
-
-
-def padded(neurons: Neurons, width: int) -> Neurons:
-    """The same function with more neurons: copies of the first, of weight zero."""
-    more = width - len(neurons.knots)
-    lines = np.concatenate((neurons.lines, np.repeat(neurons.lines[:1], more, axis=0)))
-    lines[width - more :, -1] = 0.0
-    knots, sign = (np.concatenate((a, np.repeat(a[:1], more))) for a in (neurons.knots, neurons.sign))
-    return Neurons(knots, sign, lines, neurons.offset)

@@ -15,15 +15,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from itertools import chain
-from typing import TYPE_CHECKING, Literal
+from itertools import accumulate, chain
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 import torch
-from scipy.linalg import LinAlgError, LinAlgWarning, lstsq, solve
+from scipy import linalg
 from torch import Tensor, nn
 from torch.func import functional_call, grad, jacrev
 
@@ -33,12 +32,12 @@ from gatelab.feedforward import AnyUnit, Network, factor_names
 from gatelab.feedforward import unit as as_unit
 from gatelab.interrupts import apart
 from gatelab.solve.solution import Solution, Status, UnitLike, mean_square, start, tensors
-from gatelab.solve.solvers import solver
 
 if TYPE_CHECKING:
     from gatelab.data import Problem
 
 Names = tuple[str, ...]
+Step = Callable[[Names], Status | None]  # None where the parameters moved, else why they did not
 _EPS = float(np.finfo(np.float64).eps)
 # A loss so many roundings away from the targets is zero.
 _ROUNDINGS = 64
@@ -62,13 +61,12 @@ class Schedule(StrEnum):
     REFERENCE = "reference"
 
 
-def newton_bytes(unit: AnyUnit, width: int, n: int, d_in: int, d_out: int) -> int:
+def memory(unit: AnyUnit, width: int, n: int, d_in: int, d_out: int) -> int:
     """6 Hessians (P, P), beside which pieces of the Jacobian, of bounded size, are small."""
     return 8 * 6 * unit.parameter_count(width, d_in, d_out) ** 2
 
 
-@solver("newton", memory=newton_bytes)
-def solve_newton(
+def solve(
     unit: UnitLike,
     problem: Problem,
     width: int,
@@ -84,17 +82,17 @@ def solve_newton(
 
     >>> from gatelab.data import Problem
     >>> wave = Problem.from_function(lambda x: np.sin(3 * x), n=200)
-    >>> fit = solve_newton("glu", wave, 4, steps=30)
+    >>> fit = solve("glu", wave, 4, steps=30)
     >>> fit.steps, fit.history[-1] < 0.01
     (30, True)
     """
     if schedule not in tuple(Schedule):
         raise unknown_name("schedule", str(schedule), [s.value for s in Schedule])
+    if hessian not in ("structured", "autodiff"):
+        raise unknown_name("way to the Hessian", str(hessian), ("structured", "autodiff"))
     budget = whole_number("steps", steps, 1)
     net = start(as_unit(unit), problem, width, seed=seed, init=init)
     x, y = tensors(problem)
-    if hessian not in ("structured", "autodiff"):
-        raise unknown_name("way to the Hessian", str(hessian), ("structured", "autodiff"))
     curvature = partial(dense_curvature, net, x, y)
     if hessian == "structured" and isinstance(net, Network) and is_elementwise(net, x):
         curvature = partial(structured_curvature, net, x, y)
@@ -106,16 +104,14 @@ def solve_newton(
             history.append(loss**0.5)
         return outcome
 
-    layers = layers_of(net)
-    if schedule == Schedule.LAYERS:
-        status = _layers(step, layers, budget)
-    elif schedule == Schedule.REFERENCE:
+    layers, status = layers_of(net), Status.BUDGET
+    if schedule in (Schedule.LAYERS, Schedule.PAPER):
+        status = _layers(step, layers, budget if schedule == Schedule.LAYERS else budget // 2)
+    if schedule == Schedule.REFERENCE:
         stages = [(names, _STEPS_A_LAYER) for names in layers]
         status = _stages(step, [*stages, (tuple(chain(*layers)), budget)], budget)
-    else:
-        if schedule == Schedule.PAPER:
-            _layers(step, layers, budget // 2)
-        status = _cascade(step, layers, budget - len(history))
+    elif schedule != Schedule.LAYERS:
+        status = _stages(step, [(names, None) for names in accumulate(layers)], budget - len(history))
     if mean_square(net, x, y) <= (_ROUNDINGS * _EPS) ** 2 * y.square().mean().item():
         status = Status.FLOOR
     return Solution(net, status, tuple(history))
@@ -135,7 +131,7 @@ def layers_of(net: nn.Module) -> tuple[Names, ...]:
     return tuple(tuple(names) for names in reversed(owners.values()))
 
 
-def _layers(step: Callable[[Names], Status | None], layers: Sequence[Names], budget: int) -> Status:
+def _layers(step: Step, layers: Sequence[Names], budget: int) -> Status:
     """One step on each layer in turn, until the steps are spent or a whole sweep moves nothing."""
     while budget > 0:
         outcomes: list[Status | None] = []
@@ -151,48 +147,27 @@ def _layers(step: Callable[[Names], Status | None], layers: Sequence[Names], bud
     return Status.BUDGET
 
 
-def _cascade(step: Callable[[Names], Status | None], layers: Sequence[Names], budget: int) -> Status:
-    """The output alone, with the next layer, ..., finally all; a stage leaves its unused steps to the next."""
+def _stages(step: Step, stages: Sequence[tuple[Names, int | None]], budget: int) -> Status:
+    """Parameters and the most steps that they may take, in turn; None is an equal share of those that are left."""
     outcome: Status | None = None
-    for stage in range(1, len(layers) + 1):
-        names = tuple(chain(*layers[:stage]))
-        share = budget // (len(layers) - stage + 1)
+    for stage, (names, most) in enumerate(stages):
+        share = budget // (len(stages) - stage) if most is None else min(most, budget)
         outcome = None
-        while share > 0 and outcome is None:
-            outcome = step(names)
-            moved = int(outcome is None)
-            share, budget = share - moved, budget - moved
-    return outcome or Status.BUDGET
-
-
-def _stages(step: Callable[[Names], Status | None], stages: Sequence[tuple[Names, int]], budget: int) -> Status:
-    """Parameters and how many steps they may take, in turn, within a budget of steps for all."""
-    outcome: Status | None = None
-    for names, most in stages:
-        outcome = None
-        for _ in range(min(most, budget)):
-            outcome = step(names)
-            if outcome is not None:
-                break
-            budget -= 1
+        while share > 0 and (outcome := step(names)) is None:
+            share, budget = share - 1, budget - 1
     return outcome or Status.BUDGET
 
 
 def _step(
-    net: nn.Module,
-    x: Tensor,
-    y: Tensor,
-    names: Names,
-    curvature: Callable[[Names], Curvature],
-    tolerance: float,
+    net: nn.Module, x: Tensor, y: Tensor, names: Names, curvature: Callable[[Names], Curvature], tolerance: float
 ) -> tuple[Status | None, float]:
     """Move the named parameters once, in place: (None, the new loss), or why they stayed and the old loss."""
-    curvature_here = curvature(names)
-    if not (curvature_here.gradient.isfinite().all() and curvature_here.hessian.isfinite().all()):
-        return Status.STALLED, curvature_here.loss
-    move, promise = direction(curvature_here.gradient.numpy(), curvature_here.hessian.numpy())
-    if promise <= tolerance * curvature_here.loss:
-        return Status.CONVERGED, curvature_here.loss
+    before, gradient, hessian = curvature(names)
+    if not (gradient.isfinite().all() and hessian.isfinite().all()):
+        return Status.STALLED, before
+    move, promise = direction(gradient.numpy(), hessian.numpy())
+    if promise <= tolerance * before:
+        return Status.CONVERGED, before
     parameters = [net.get_parameter(n) for n in names]
     origin = [p.detach().clone() for p in parameters]
     moves = torch.from_numpy(move).split([p.numel() for p in parameters])
@@ -203,11 +178,8 @@ def _step(
                 p.copy_(o + t * m.view_as(p))
         return mean_square(net, x, y)
 
-    t = _search(loss_at, curvature_here.loss, float(curvature_here.gradient.numpy() @ move))
-    loss = loss_at(t)
-    if t == 0.0:
-        return Status.STALLED, loss
-    return None, loss
+    t = _search(loss_at, before, float(gradient.numpy() @ move))
+    return (Status.STALLED if t == 0.0 else None), loss_at(t)
 
 
 def direction(gradient: Array, hessian: Array) -> tuple[Array, float]:
@@ -230,8 +202,7 @@ def direction(gradient: Array, hessian: Array) -> tuple[Array, float]:
     move = np.zeros_like(gradient)
     if live.any():
         s = _solve(P[:, None] * hessian[np.ix_(live, live)] * P, b)
-        descends = s @ b > 0
-        move[live] = P * (s if descends else b)
+        move[live] = P * np.where(s @ b > 0, s, b)
     return move, float(b @ b)
 
 
@@ -243,11 +214,10 @@ def _solve(A: Array, b: Array) -> Array:
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error", LinAlgWarning)
-            return apart(solve, A, b, assume_a="sym")
-    except (LinAlgError, LinAlgWarning):
-        s = apart(lstsq, A, b, cond=1e-13)
-        return np.asarray(s[0])  # pyright: ignore[reportOptionalSubscript]
+            warnings.simplefilter("error", linalg.LinAlgWarning)
+            return apart(linalg.solve, A, b, assume_a="sym")
+    except (linalg.LinAlgError, linalg.LinAlgWarning):
+        return np.asarray(apart(linalg.lstsq, A, b, cond=1e-13)[0])  # pyright: ignore[reportOptionalSubscript]
 
 
 def _search(loss_at: Callable[[float], float], loss: float, slope: float) -> float:
@@ -268,8 +238,7 @@ def _search(loss_at: Callable[[float], float], loss: float, slope: float) -> flo
     return t
 
 
-@dataclass(frozen=True)
-class Curvature:
+class Curvature(NamedTuple):
     """A loss, and its gradient (P,) and Hessian (P, P) in the chosen parameters."""
 
     loss: float
@@ -309,8 +278,11 @@ def dense_curvature(net: nn.Module, x: Tensor, y: Tensor, names: Sequence[str]) 
 
 def structured_curvature(net: Network, x: Tensor, y: Tensor, names: Sequence[str]) -> Curvature:
     """For product units: the formula at the top. `names` has a bias next to every weight it has."""
-    D, place = net.D.detach(), _places(net, names)
-    size = sum(p.numel() for p in place.values())
+    D = net.D.detach()
+    # Where each parameter's entries stand in the vector of all that are named, in the parameter's shape.
+    shapes = [net.get_parameter(n).shape for n in names]
+    size, sizes = sum(s.numel() for s in shapes), [s.numel() for s in shapes]
+    place = {n: i.view(s) for n, s, i in zip(names, shapes, torch.arange(size).split(sizes), strict=True)}
     # lines[k] is (width, d_in + 1): where the weights and the bias of each neuron's k-th affine map stand.
     lines = {
         k: torch.cat([place[n], place[n.lower()][:, None]], 1)
@@ -345,13 +317,6 @@ def structured_curvature(net: Network, x: Tensor, y: Tensor, names: Sequence[str
             block = ((pull * bend).T @ x2).view(net.width, x1.shape[1], x1.shape[1])
             H[lines[k][:, :, None], lines[m][:, None, :]] += block
     return Curvature(loss / y.numel(), 2 / y.numel() * g, 2 / y.numel() * H)
-
-
-def _places(net: nn.Module, names: Sequence[str]) -> dict[str, Tensor]:
-    """Where each parameter's entries stand in the vector of all that are named, in the parameter's shape."""
-    shapes = {n: net.get_parameter(n).shape for n in names}
-    sizes = [s.numel() for s in shapes.values()]
-    return {n: i.view(shapes[n]) for n, i in zip(names, torch.arange(sum(sizes)).split(sizes), strict=True)}
 
 
 def _neuron_derivatives(

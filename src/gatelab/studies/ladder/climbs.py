@@ -19,7 +19,7 @@ import pandas as pd
 from gatelab.display import counted
 from gatelab.errors import GatelabError
 from gatelab.feedforward import unit as as_unit
-from gatelab.feedforward.catalogue import CATALOGUE
+from gatelab.feedforward.named import CATALOGUE
 from gatelab.ntk import analytic, spectrum
 from gatelab.scaling_laws import (
     LadderComparisons,
@@ -175,7 +175,7 @@ def columns_of(points: Frame) -> Columns:
     names = ("unit", "parameters", "seed", "flops", "seconds")
     columns: Columns = {name: points[name].tolist() for name in names}
     diverged = points["diverged"].notna().tolist()
-    return {**columns, "loss": points["bits"].tolist(), "rung": points["size"].tolist(), "diverged": diverged}
+    return {**columns, "loss": points["bits"].tolist(), "size": points["size"].tolist(), "diverged": diverged}
 
 
 def laws_of(points: Frame, against: LadderAxis, draws: int) -> LadderLaws | str:
@@ -348,7 +348,7 @@ def comparisons_table(regimes: Mapping[int, Regime]) -> pd.DataFrame:
 
 def rates_table(ladder: Ladder) -> pd.DataFrame:
     """The learning rates that were best, those of the rule and of the climbs; what the latter cost, in bits."""
-    rates = plain_frame(ladder.rates())
+    rates = plain_frame(ladder.rates()).rename(columns={"used": "climbed"})
     tuned = list(dict.fromkeys(rates["size"]))[:2]
     used = rates["climbed"].fillna(rates["rule"])
     rates = rates.assign(excess=rates["excess"] / BITS, factor=used / rates["best"])

@@ -21,10 +21,23 @@ from gatelab.display import counted
 from gatelab.plotting import GREY, Entry, Look, Panel, Pen, canvas, look, looks, style
 from gatelab.plotting.curves import size_text
 from gatelab.scaling_laws import LadderComparisons, LadderLaws
-from gatelab.scaling_laws.ladder_laws import DRAWS, EXPONENT, OFFSET, more_or_fewer, percent_ends
-from gatelab.scaling_laws.ladder_losses import SIGNIFICANT, LadderAxis, seed_noise
+from gatelab.scaling_laws.ladder_comparisons import more_or_fewer, percent_ends
+from gatelab.scaling_laws.ladder_fits import EXPONENT, OFFSET
+from gatelab.scaling_laws.ladder_losses import DRAWS, SIGNIFICANT, LadderAxis, seed_noise
 from gatelab.statistics import Interval
-from gatelab.studies.definition import Claim, Finding, Outcome, Request, Sketch, Stroke, Study, Tables, Verdict, numbers
+from gatelab.studies.definition import (
+    Claim,
+    Finding,
+    Outcome,
+    Request,
+    Sketch,
+    Stroke,
+    Study,
+    Tables,
+    Verdict,
+    numbers,
+    ticker,
+)
 from gatelab.studies.ladder.climbs import (
     AXES,
     NOUNS,
@@ -49,10 +62,10 @@ from gatelab.studies.ladder.climbs import (
     speed_rows,
     worth_table,
 )
-from gatelab.studies.progress import ticker
 from gatelab.studies.records import origin, read_record, record_path
 from gatelab.studies.verdicts import reproduced_if
 from gatelab.train import Ladder
+from gatelab.train.ladder_runs import run_of
 from gatelab.train.ladders import BITS
 
 RECORD, SPEEDS, SLOPES, KERNELS = "ladder/enwik8.json", "ladder/speed.json", "ladder/slopes.json", "ntk/models.json"
@@ -102,7 +115,7 @@ class Climbs:
     @property
     def unswept(self) -> list[str]:
         """Sizes at which no learning rates were swept: those of their climbs are extrapolated."""
-        swept = {sweep.size for sweep in self.ladder.sweeps()}
+        swept = {size for _, size, *_ in self.ladder.sweeps()}
         sizes = dict.fromkeys(size for regime in self.regimes.values() for size in regime.sizes)
         return [size for size in sizes if size not in swept]
 
@@ -510,13 +523,15 @@ def course_words(climbs: Climbs, unit: str) -> str:
 
 def lowest_bits(ladder: Ladder, repeats: int) -> dict[tuple[str, str], tuple[float, float]]:
     """Of each unit and size the means over seeds of the lowest loss of a course and of its last."""
-    counting = {(p.unit, p.size, p.lr) for p in ladder.climbs if p.repeats == repeats}
+    own = plain_frame(ladder.regime(repeats))
+    counting = set(zip(own["unit"], own["size"], own["lr"], strict=True))
     found: dict[tuple[str, str], tuple[float, float]] = {}
-    for result in ladder.results:
-        p = result.points[0]
-        if (p.purpose, p.repeats) == ("climb", repeats) and (p.unit, p.size, p.lr) in counting:
-            course = np.array(result.metrics["course"], float) / BITS
-            found[p.unit, p.size] = float(course.min(axis=1).mean()), float(course[:, -1].mean())
+    for record in ladder.records:
+        run = run_of(record.arguments)
+        unit, size = run.recipe.unit.name, run.recipe.size
+        if (run.part, run.repeats) == ("test", repeats) and (unit, size, run.lrs[0]) in counting:
+            course = np.array(record.metrics["course"], float) / BITS
+            found[unit, size] = float(course.min(axis=1).mean()), float(course[:, -1].mean())
     return found
 
 
@@ -598,15 +613,15 @@ def unswept_words(climbs: Climbs) -> str:
     """Sizes without a sweep, and what units gained there that climbed them again at lower rates."""
     sentences = []
     for size in climbs.unswept:
-        here = [p for p in climbs.ladder.points if (p.purpose, p.repeats, p.size) == ("climb", 1, size)]
-        counting = {p.unit: p.lr for p in climbs.ladder.climbs if (p.repeats, p.size) == (1, size)}
+        table = plain_frame(climbs.ladder.trainings)
+        here = table[(table["part"] == "test") & (table["repeats"] == 1) & (table["size"] == size)]
+        regime = plain_frame(climbs.ladder.regime(1))
+        counting = regime[regime["size"] == size].groupby("unit", sort=False)["lr"].last()
         gains = []
         for unit, lr in counting.items():
-            means = {
-                rate: float(np.mean([p.loss for p in here if (p.unit, p.lr) == (unit, rate)])) / BITS
-                for rate in {p.lr for p in here if p.unit == unit and p.lr >= lr}
-            }
-            gains += [means[min(means.keys() - {lr})] - means[lr]] if len(means) > 1 else []
+            own = here[(here["unit"] == unit) & (here["lr"] >= lr)]
+            means = own.groupby("lr")["loss"].apply(lambda losses: float(np.mean(losses)) / BITS)
+            gains += [means.iloc[1] - means.iloc[0]] if len(means) > 1 else []
         text = f"{size} has no sweep of learning rates"
         if gains:
             text += (
@@ -716,9 +731,11 @@ def notes(climbs: Climbs) -> tuple[str, ...]:
         "GPU seconds are those of a training among three that are trained together on an idle device "
         f"(results/{SPEEDS}: {', '.join(dict.fromkeys(climbs.speeds['unit']))}); units without speeds are not shown.",
     ]
-    diverged = [p for p in climbs.ladder.points if p.diverged is not None and p.purpose == "climb"]
-    if diverged:
-        lines.append(f"Diverged, marked and left out: {'; '.join(map(str, diverged))}.")
+    table = plain_frame(climbs.ladder.trainings)
+    diverged = table[table["diverged"].notna() & (table["part"] == "test")]
+    if len(diverged):
+        told = [f"{p.unit} at {p.size}, lr {p.lr:.3g}, seed {p.seed}" for p in diverged.itertuples()]
+        lines.append(f"Diverged, marked and left out: {'; '.join(told)}.")
     for regime in climbs.regimes.values():
         laws = regime.law()
         if isinstance(laws, LadderLaws) and laws.losses.left_out:

@@ -15,11 +15,10 @@ from torch import Tensor
 from gatelab.data.text import text_data
 from gatelab.feedforward.gates import Activation
 from gatelab.linearization import Published, find_published, linearize
-from gatelab.linearization.encrypted_blocks import BlockWeights, encrypt_block
-from gatelab.linearization.encryption import levels_of
+from gatelab.linearization.circuits import CircuitForm, levels_of
+from gatelab.linearization.encrypted_blocks import encrypt_block
 from gatelab.linearization.forms import (
     GUARDS,
-    CircuitForm,
     PreActivations,
     TabulatedForm,
     fitted_form,
@@ -34,14 +33,26 @@ from gatelab.linearization.plans import (
     quality_of,
     search,
 )
+from gatelab.models.hooks import captured
 from gatelab.models.layouts import layers_of
 from gatelab.models.pretrained import import_transformers, read_pretrained
 from gatelab.plotting import NEURON_COLOURS
 from gatelab.plotting.panel import Entry, Panel, Pen, new_figure
 from gatelab.plotting.theme import style
-from gatelab.studies.definition import Claim, Finding, Outcome, Request, Sketch, Stroke, Study, Tables, numbers, only
+from gatelab.studies.definition import (
+    Claim,
+    Finding,
+    Outcome,
+    Request,
+    Sketch,
+    Stroke,
+    Study,
+    Tables,
+    numbers,
+    only,
+    ticker,
+)
 from gatelab.studies.linearize.transformer_models import made_up, sentences_of, small_bert
-from gatelab.studies.progress import ticker
 
 QUALITY = 0.999
 INPUTS = 1000
@@ -189,14 +200,12 @@ def plan_rows(
 
     Forms (fitted to data, minimax) and levels (by layer, one for all) are crossed: what each of the two gains.
     """
-    subject, rows = curves.subject, curves.parts[2]
-    subject.put({})
+    subject, rows = curves.subject, curves.stating
     plain = subject.outputs(rows)
 
     def row(way: str, forms: Sequence[CircuitForm]) -> dict[str, Any]:
-        subject.put({i: TabulatedForm(form) for i, form in enumerate(forms)})
-        quality = quality_of(plain, changed := subject.outputs(rows))
-        subject.put({})
+        changed = subject.outputs(rows, {i: TabulatedForm(form) for i, form in enumerate(forms)})
+        quality = quality_of(plain, changed)
         perplexities: dict[str, float | None] = {"perplexity": None, "plain perplexity": None}
         if plan.measure == "perplexity":
             sums = changed[:, 0].sum(), plain[:, 0].sum()
@@ -245,28 +254,25 @@ def fitting(published: Published, gate: str) -> Published:
 
 def block_row(planned: PlannedModel, curves: Curves, degree: int) -> dict[str, Any]:
     """The last block of a model for one token of the text that nothing was chosen by, under encryption."""
-    subject, token = curves.subject, curves.parts[2][0]
-    gate, data = subject.gates[-1], curves.data[-1]
-    layer, inputs = layers_of(planned.model)[-1], []
-    weights = BlockWeights.of(layer.read())
-    hook = layer.entrance.register_forward_pre_hook(lambda _, given: inputs.append(given[0].detach()))
-    with torch.no_grad():
+    token, gate, data = curves.stating[0], curves.subject.gates[-1], curves.data[-1]
+    layer = layers_of(planned.model)[-1]
+    block = layer.read()
+    with torch.no_grad(), captured({0: layer.entrance}) as inputs:
         planned.model(token[None])
-    hook.remove()
     polynomial = linearize(gate, "minimax", degree=degree, interval=data.interval).polynomial
     assert polynomial is not None
-    result = encrypt_block(weights, polynomial, gate, inputs[0][0, -1].double().numpy())
+    result = encrypt_block(block, polynomial, gate, inputs[0][0][0, -1].double().numpy())
     return {
         "model": planned.name,
-        "block": repr(weights),
+        "block": repr(block),
         "degree": degree,
         "levels": result.levels,
         "rotations": result.rotations,
         "N": result.parameters.poly_modulus_degree,
         "security": result.parameters.security,
         "largest output": result.size,
-        "proved": result.bound,
-        "approximation": result.approximation,
+        "proved": result.approximation,
+        "approximation": result.measured,
         "encryption": result.encryption,
         "total": result.total,
         "seconds of keys": result.seconds["keys"],

@@ -17,8 +17,19 @@ from gatelab.feedforward import activation
 from gatelab.linearization import Linearization, floor_curve, linearize
 from gatelab.plotting import GREY, NEURON_COLOURS
 from gatelab.plotting.maps import FloorPanel, MethodErrors, floor_figure
-from gatelab.studies.definition import Claim, Finding, Outcome, Request, Sketch, Study, Tables, last, only, stroke
-from gatelab.studies.progress import ticker
+from gatelab.studies.definition import (
+    Claim,
+    Finding,
+    Outcome,
+    Request,
+    Sketch,
+    Study,
+    Tables,
+    last,
+    only,
+    stroke,
+    ticker,
+)
 
 ROWS = 2000
 SEED = 20_000  # of the rows and inputs that errors are measured on; no method has seen them

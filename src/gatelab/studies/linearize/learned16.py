@@ -18,8 +18,7 @@ from gatelab.linearization.builders.trained_maps import learned_maps, population
 from gatelab.linearization.monomials import Maps
 from gatelab.plotting import GREY, Panel, new_figure, style
 from gatelab.plotting.kernels import Series, draw_series, legend_below, plain_values
-from gatelab.studies.definition import Claim, Outcome, Request, Study, last, only
-from gatelab.studies.progress import ticker
+from gatelab.studies.definition import Claim, Outcome, Request, Study, last, only, ticker
 
 PAPER_LOSS = 2.013
 D = 16

@@ -18,9 +18,8 @@ from gatelab.linearization.monomials import Maps
 from gatelab.plotting.kernels import Series
 from gatelab.plotting.maps import training_figure
 from gatelab.statistics import LEVEL, Interval, t_reach
-from gatelab.studies.definition import Claim, Outcome, Request, Study, Verdict
+from gatelab.studies.definition import Claim, Outcome, Request, Study, Verdict, ticker
 from gatelab.studies.linearize.table1 import monte_carlo_claims
-from gatelab.studies.progress import ticker
 from gatelab.studies.verdicts import reproduced_if, side_verdict
 
 PAPER = {3: 0.1245, 10: 0.0822, 30: 0.0891}  # RMSE on one random pair (W, x)

@@ -17,8 +17,19 @@ from gatelab.linearization import Polynomial, bound, linearize, monte_carlo, mon
 from gatelab.linearization.polynomials import values
 from gatelab.plotting import NEURON_COLOURS, Panel, Pen, new_figure, style
 from gatelab.plotting.maps import ErrorCurve, draw_errors
-from gatelab.studies.definition import Claim, Finding, Outcome, Request, Sketch, Study, Tables, last, only, stroke
-from gatelab.studies.progress import ticker
+from gatelab.studies.definition import (
+    Claim,
+    Finding,
+    Outcome,
+    Request,
+    Sketch,
+    Study,
+    Tables,
+    last,
+    only,
+    stroke,
+    ticker,
+)
 from gatelab.studies.verdicts import reproduced_if
 
 # As printed; mantissas are compared in as many digits.

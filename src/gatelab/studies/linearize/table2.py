@@ -15,9 +15,8 @@ from torch import Tensor
 from gatelab.linearization import Linearization, linearize
 from gatelab.linearization.polynomials import gate_and_factors, values
 from gatelab.plotting import Panel, Pen, new_figure, style
-from gatelab.studies.definition import Claim, Outcome, Request, Study, Verdict
+from gatelab.studies.definition import Claim, Outcome, Request, Study, Verdict, ticker
 from gatelab.studies.linearize.table1 import DEGREE, five_terms
-from gatelab.studies.progress import ticker
 from gatelab.studies.verdicts import reproduced_if, together
 
 # Table 2 as printed.

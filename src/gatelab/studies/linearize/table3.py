@@ -14,10 +14,9 @@ from gatelab.linearization.polynomials import gate_and_factors, values
 from gatelab.plotting import Panel, Pen, new_figure, style
 from gatelab.plotting.maps import ErrorCurve, draw_errors
 from gatelab.statistics import Interval, t_interval
-from gatelab.studies.definition import Claim, Outcome, Request, Study, Verdict
+from gatelab.studies.definition import Claim, Outcome, Request, Study, Verdict, ticker
 from gatelab.studies.linearize.table1 import DEGREE, best, five_terms
 from gatelab.studies.linearize.table2 import FEATURES, Z, layer, product
-from gatelab.studies.progress import ticker
 from gatelab.studies.verdicts import number_verdict, reproduced_if, together
 
 # Table 3 as printed.

@@ -13,7 +13,7 @@ from gatelab.models.layouts import blocks
 from gatelab.plotting import NEURON_COLOURS
 from gatelab.plotting.kernels import LossCurve
 from gatelab.plotting.maps import LEVELS, Replacement, replaced_figure
-from gatelab.studies.definition import Claim, Outcome, Request, Study, Verdict
+from gatelab.studies.definition import Claim, Outcome, Request, Study, Verdict, ticker
 from gatelab.studies.linearize.transformer_models import Texts, minilm, small_bert, texts, trace_sentences
 from gatelab.studies.linearize.transformer_training import (
     LEARNING_RATE,
@@ -35,7 +35,6 @@ from gatelab.studies.linearize.transformer_ways import (
     plain,
     ways,
 )
-from gatelab.studies.progress import ticker
 
 COLLAPSED = 0.5  # of the cosine: unrelated sentences are near 0 to 0.2
 Rows = Sequence[Mapping[str, Any]]

@@ -20,16 +20,15 @@ from matplotlib.ticker import NullFormatter
 
 from gatelab.anatomy import BlockRows, fit_block, layer_rows
 from gatelab.anatomy.fits import affine_of_rows, left_over, product_unit
-from gatelab.anatomy.profiles import unit_of
 from gatelab.display import shorten
 from gatelab.models import GPT2, blocks
+from gatelab.models.layouts import unit_of
 from gatelab.plotting import GREY, Pen, figure_legend, looks, new_figure, style
 from gatelab.plotting.panel import Panel
 from gatelab.plotting.theme import Look
 from gatelab.scaling_laws import Slope, slope
 from gatelab.statistics import Interval, t_interval
-from gatelab.studies.definition import Claim, Finding, Outcome, Request, Sketch, Study, Tables, stroke
-from gatelab.studies.progress import ticker
+from gatelab.studies.definition import Claim, Finding, Outcome, Request, Sketch, Study, Tables, stroke, ticker
 from gatelab.studies.records import origin, read_record
 
 RECORD = "anatomy/blocks.json"

@@ -22,10 +22,9 @@ from gatelab.ntk import analytic
 from gatelab.plotting import NEURON_COLOURS, Panel, Pen, new_figure, style
 from gatelab.plotting.kernels import Series, draw_series, legend_below, plain_values, size_ticks
 from gatelab.statistics import Interval, bootstrap, t_interval
-from gatelab.studies.definition import Claim, Outcome, Request, Study
+from gatelab.studies.definition import Claim, Outcome, Request, Study, ticker
 from gatelab.studies.ntk.fig4 import UNITS
 from gatelab.studies.ntk.gaussian import interval_cells, interval_columns, samples
-from gatelab.studies.progress import ticker
 from gatelab.studies.verdicts import restored, side_verdict, together
 
 ROWS, INPUTS, SEEDS = (2, 3, 5, 10, 20, 40, 80, 160), (2, 3, 5, 10, 20, 40, 80), 40

@@ -26,6 +26,7 @@ from gatelab.studies.definition import (
     bracket,
     last,
     numbers,
+    ticker,
 )
 from gatelab.studies.ntk.gaussian import (
     NO_CAPTIONS,
@@ -37,7 +38,6 @@ from gatelab.studies.ntk.gaussian import (
     interval_cells,
     samples,
 )
-from gatelab.studies.progress import ticker
 from gatelab.studies.verdicts import side_verdict
 
 SIZE, QUICK_SIZE = (1000, 500), (120, 60)  # n, d

@@ -15,7 +15,7 @@ from gatelab.ntk import estimate
 from gatelab.plotting import GREY, NEURON_COLOURS, Entry, Panel, Pen, look, new_figure, style
 from gatelab.plotting.kernels import Series, draw_series, legend_below, plain_values, size_ticks
 from gatelab.statistics import Interval
-from gatelab.studies.definition import Claim, Outcome, Request, Study, Verdict
+from gatelab.studies.definition import Claim, Outcome, Request, Study, Verdict, ticker
 from gatelab.studies.ntk.gaussian import (
     CLOSE,
     NO_CAPTIONS,
@@ -27,7 +27,6 @@ from gatelab.studies.ntk.gaussian import (
     interval_columns,
     samples,
 )
-from gatelab.studies.progress import ticker
 from gatelab.studies.verdicts import reproduced_if, restored
 
 UNITS = ("mlp", "glu")

@@ -24,9 +24,8 @@ from gatelab.ntk import empirical, spectrum
 from gatelab.plotting import Panel, figure_legend, look, new_figure, style
 from gatelab.plotting.kernels import Series, draw_series
 from gatelab.statistics import Interval
-from gatelab.studies.definition import Claim, Outcome, Request, Study
+from gatelab.studies.definition import Claim, Outcome, Request, Study, ticker
 from gatelab.studies.ntk.gaussian import PAIRS, PAPER_NAMES, interval, interval_columns
-from gatelab.studies.progress import ticker
 from gatelab.studies.records import origin, read_record
 from gatelab.studies.verdicts import side_verdict
 

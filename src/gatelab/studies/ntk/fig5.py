@@ -14,9 +14,8 @@ from gatelab.dynamics import Crossing, crossing
 from gatelab.ntk import analytic
 from gatelab.plotting import Panel, Pen, look, new_figure, style
 from gatelab.plotting.kernels import LossCurve, draw_losses, mark_crossing
-from gatelab.studies.definition import Claim, Outcome, Request, Study
+from gatelab.studies.definition import Claim, Outcome, Request, Study, ticker
 from gatelab.studies.ntk.gaussian import NO_CAPTIONS, PAPER_NAMES, WIDTH
-from gatelab.studies.progress import ticker
 from gatelab.studies.verdicts import reproduced_if
 
 UNITS = ("mlp", "glu")

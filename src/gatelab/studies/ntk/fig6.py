@@ -14,7 +14,19 @@ from gatelab.errors import GatelabError
 from gatelab.plotting import GREY, Entry, Panel, Pen, figure_legend, look, new_figure, style
 from gatelab.plotting.kernels import LossCurve, draw_losses, mark_crossing, plain_values, size_ticks
 from gatelab.statistics import Interval
-from gatelab.studies.definition import Claim, Finding, Outcome, Request, Sketch, Study, Tables, Verdict, only, stroke
+from gatelab.studies.definition import (
+    Claim,
+    Finding,
+    Outcome,
+    Request,
+    Sketch,
+    Study,
+    Tables,
+    Verdict,
+    only,
+    stroke,
+    ticker,
+)
 from gatelab.studies.ntk.crossing import (
     NEW_PAIRS,
     SHARES,
@@ -30,7 +42,6 @@ from gatelab.studies.ntk.crossing import (
     run_pairs,
 )
 from gatelab.studies.ntk.gaussian import NO_CAPTIONS, PAIRS, PAPER_NAMES
-from gatelab.studies.progress import ticker
 from gatelab.studies.verdicts import reproduced_if, restored
 
 EVERY_PAIR = (*PAIRS, *NEW_PAIRS)

@@ -353,3 +353,46 @@ STUDY = Study(
     findings=findings,
     position=9,
 )
+
+
+# ---- appendix D: every model, data set and optimiser, with units that the paper did not try
+
+NEW = ("gqu", "relu2")
+
+
+def run_appendix_d(request: Request) -> Outcome:
+    """Appendix D from the record, or from small models that are trained now."""
+    gap = runs_for(request, {"vit": (*PAIRS["vit"], *NEW), "gpt2": (*PAIRS["gpt2"], *NEW)})
+    comparisons = gap.comparisons()
+    claims: list[Claim] = []
+    for c in comparisons:
+        if c.second in NEW:
+            claims += [joint_claim(c, paper="-"), matched_claim(c, paper="-")]
+        else:
+            claims += [joint_claim(c), matched_claim(c)]
+    tables = {
+        "comparisons": pd.DataFrame([c.row() for c in (*comparisons, *gap.optimiser_comparisons())]),
+        "runs": ends_table(gap),
+    }
+    return Outcome(draw_all(gap, comparisons), tables, tuple(claims), notes(gap))
+
+
+def draw_all(gap: Gap, comparisons: Sequence[Comparison]) -> Figure:
+    """A plane for each model, data set and optimiser, all units in it, and the differences at equal loss."""
+    panels = []
+    for model, data in gap.settings():
+        for optimiser in gap.optimisers(model, data):
+            clouds = clouds_of(gap, model, data, gap.units(model, data), optimiser)
+            panels.append((setting_name(model, data, optimiser), clouds))
+    title = "Appendix D: generalisation gap against training loss, all units"
+    return gap_figure(panels, title, differences(comparisons))
+
+
+APPENDIX_D = Study(
+    "ntk/appendix-d",
+    "The generalisation gap of more units",
+    "For the same training error a gate has limited influence on the generalisation gap.",
+    run_appendix_d,
+    position=10,
+    beyond=True,
+)

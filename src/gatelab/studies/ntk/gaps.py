@@ -15,9 +15,8 @@ from gatelab import feedforward
 from gatelab.data.images import ImageData, Images
 from gatelab.data.text import TextData
 from gatelab.plotting.kernels import Cloud
-from gatelab.studies.definition import Request
+from gatelab.studies.definition import Request, ticker
 from gatelab.studies.ntk.gaussian import PAPER_NAMES
-from gatelab.studies.progress import ticker
 from gatelab.studies.records import record_path
 from gatelab.train import Gap, History, Recipe, gap_recipes, train_many
 

@@ -18,9 +18,8 @@ from gatelab.arrays import Array
 from gatelab.plotting import Panel, Pen, look, new_figure, style
 from gatelab.plotting.kernels import Series, draw_histogram, draw_series, legend_below, plain_values, size_ticks
 from gatelab.statistics import Interval, t_interval
-from gatelab.studies.definition import Claim, Outcome, Request, Study
+from gatelab.studies.definition import Claim, Outcome, Request, Study, ticker
 from gatelab.studies.ntk.gaussian import interval, interval_cells, interval_columns, matrices, samples
-from gatelab.studies.progress import ticker
 from gatelab.studies.verdicts import number_verdict, restored
 from gatelab.theory.random_matrix import mp_density, mp_edges, mp_mass_at_zero
 

@@ -327,8 +327,8 @@ class StepNetworks:
     def losses(self, steps: int) -> Array:
         """The losses before each step, (steps, seeds), until all are at the last share that is trained for."""
         rows, rates = torch.from_numpy(self.X), torch.full((TRAINED_SEEDS,), self.lr, dtype=torch.float64)
-        shape = (product_unit(self.unit), self.width, self.X.shape[1], 1, range(TRAINED_SEEDS), rates)
-        nets = Stack.drawn(*shape, fan_in=self.X.shape[1], dtype=torch.float64, device=torch.device("cpu"))
+        d = self.X.shape[1]
+        nets = Stack.drawn(product_unit(self.unit), self.width, d, 1, range(TRAINED_SEEDS), rates, d)
         start = nets.outputs(rows).clone()
         losses = []
         for _ in range(steps):

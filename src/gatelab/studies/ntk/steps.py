@@ -29,6 +29,7 @@ from gatelab.studies.definition import (
     numbers,
     only,
     span,
+    ticker,
 )
 from gatelab.studies.ntk.gaussian import PAIRS, interval
 from gatelab.studies.ntk.step_counts import (
@@ -53,7 +54,6 @@ from gatelab.studies.ntk.step_counts import (
     spearman,
     training_table,
 )
-from gatelab.studies.progress import ticker
 from gatelab.studies.verdicts import NEAR, ends, number_verdict, restored, side_verdict, together
 
 PREMISE = "1: κ log(1/ε) steps (section 2.2; formula lost, restored)"

@@ -19,7 +19,7 @@ from gatelab.plotting import Panel, figure_legend, look, new_figure, style
 from gatelab.plotting.kernels import Series, draw_series, plain_values, size_ticks
 from gatelab.scaling_laws import Slope, local_slopes, slope
 from gatelab.statistics import Interval
-from gatelab.studies.definition import Claim, Outcome, Request, Study, Verdict
+from gatelab.studies.definition import Claim, Outcome, Request, Study, Verdict, ticker
 from gatelab.studies.ntk.gaussian import (
     CLOSE,
     PAPER_NAMES,
@@ -31,7 +31,6 @@ from gatelab.studies.ntk.gaussian import (
     shortest,
     table_claims,
 )
-from gatelab.studies.progress import ticker
 from gatelab.studies.verdicts import number_verdict, reproduced_if, restored, slope_ends
 
 UNITS = ("mlp", "glu")

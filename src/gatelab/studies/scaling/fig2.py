@@ -26,8 +26,8 @@ from gatelab.studies.definition import (
     last,
     only,
     stroke,
+    ticker,
 )
-from gatelab.studies.progress import ticker
 from gatelab.studies.scaling.constructions import cell_claims, construction_claims, count_claim, eq6_claim, shift_claim
 from gatelab.studies.scaling.error_curves import (
     CODE,

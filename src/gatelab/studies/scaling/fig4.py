@@ -13,8 +13,7 @@ from gatelab.data import Problem
 from gatelab.feedforward import Network
 from gatelab.plotting import GREY, NEURON_COLOURS, Panel, Pen, figure_legend, look, new_figure, style
 from gatelab.solve import Fit, construct, fit
-from gatelab.studies.definition import Claim, Outcome, Request, Study
-from gatelab.studies.progress import ticker
+from gatelab.studies.definition import Claim, Outcome, Request, Study, ticker
 from gatelab.studies.scaling.error_curves import paper_target
 from gatelab.studies.scaling.random_networks import line_claim
 from gatelab.studies.verdicts import reproduced_if

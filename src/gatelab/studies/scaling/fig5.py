@@ -11,8 +11,7 @@ import pandas as pd
 from gatelab.arrays import Array
 from gatelab.plotting import Curve, scaling_figure
 from gatelab.scaling_laws import Scaling, slope, spline_baseline
-from gatelab.studies.definition import Claim, Outcome, Request, Study, Verdict
-from gatelab.studies.progress import ticker
+from gatelab.studies.definition import Claim, Outcome, Request, Study, Verdict, ticker
 from gatelab.studies.scaling.error_curves import best_errors, fit_curves, paper_target, upper_half, widths_for
 from gatelab.studies.verdicts import near, reproduced_if, slope_claim, slope_ends
 

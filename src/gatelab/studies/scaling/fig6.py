@@ -31,8 +31,8 @@ from gatelab.studies.definition import (
     last,
     only,
     stroke,
+    ticker,
 )
-from gatelab.studies.progress import ticker
 from gatelab.studies.scaling.error_curves import (
     best_errors,
     by_newton,

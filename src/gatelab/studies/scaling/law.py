@@ -22,8 +22,7 @@ from gatelab.arrays import Array
 from gatelab.display import counted
 from gatelab.plotting import GREY, NEURON_COLOURS, Entry, Panel, Pen, figure_legend, new_figure, style
 from gatelab.scaling_laws import Law, Slope, fit_law, slope
-from gatelab.studies.definition import Claim, Outcome, Request, Study
-from gatelab.studies.progress import ticker
+from gatelab.studies.definition import Claim, Outcome, Request, Study, ticker
 from gatelab.studies.scaling.error_curves import fit_curves
 from gatelab.studies.scaling.noisy_fits import (
     QUICK,

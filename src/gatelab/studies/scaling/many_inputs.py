@@ -16,8 +16,7 @@ from gatelab.errors import GatelabError
 from gatelab.plotting import GREY, Curve, Panel, Pen, look, new_figure, style
 from gatelab.plotting.curves import draw_curves
 from gatelab.scaling_laws import Slope
-from gatelab.studies.definition import Outcome, Request, Study
-from gatelab.studies.progress import ticker
+from gatelab.studies.definition import Outcome, Request, Study, ticker
 from gatelab.studies.scaling.printed import UNITS, Protocol
 from gatelab.studies.scaling.problem_rows import (
     FittedRow,

@@ -20,8 +20,7 @@ from gatelab.display import counted
 from gatelab.plotting import Curve
 from gatelab.scaling_laws import Point, Scaling, Slope
 from gatelab.scaling_laws.reference import FIRST_ROWS, OPTIMUM, newton_options
-from gatelab.studies.definition import Claim, Outcome, Request, Study
-from gatelab.studies.progress import ticker
+from gatelab.studies.definition import Claim, Outcome, Request, Study, ticker
 from gatelab.studies.records import record_path
 from gatelab.studies.scaling.error_curves import fit_curves, median_errors, method_curves, method_origin
 from gatelab.studies.scaling.many_inputs import CurvePanel, panel_figure

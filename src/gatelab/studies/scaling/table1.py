@@ -12,8 +12,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from gatelab.plotting import GREY, Entry, Panel, Pen, figure_legend, look, new_figure, style
-from gatelab.studies.definition import Outcome, Request, Study
-from gatelab.studies.progress import ticker
+from gatelab.studies.definition import Outcome, Request, Study, ticker
 from gatelab.studies.scaling.printed import PROTOCOLS, UNITS, Reading
 from gatelab.studies.scaling.problem_rows import (
     SlopeCell,

@@ -1,0 +1,412 @@
+"""`profile`: the blocks of a model measured; and the rows of single blocks for other fits.
+
+The text is cut into windows: some to fit on, some to choose by, the last ones to measure on. One pass over each part
+collects counters, Gram matrices and as many rows as the memory allows; then every block is held against the best linear
+map, a bilinear unit beside it and units of its own kind of growing width, all measured on rows that they have not seen;
+at last the model itself is run on the test windows with one block at a time skipped or made linear.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from gatelab.anatomy.fits import Affine, BlockRows, best_affine, fit_block
+from gatelab.anatomy.flows import Flow, Moments, Tap, tapped, taps_of, without_head
+from gatelab.anatomy.profiles import BILINEAR, BlockProfile, Profile
+from gatelab.anatomy.texts import (
+    check_reads,
+    check_tokens,
+    evaluating,
+    is_language_model,
+    split,
+    token_losses,
+    window_length,
+    windows,
+    without_cache,
+)
+from gatelab.data import Problem
+from gatelab.display import ProgressLike, counted, reporting
+from gatelab.errors import GatelabError, whole_number
+from gatelab.memory import check_memory
+from gatelab.models.hooks import captured, changed_output, first_tensor, replaced
+from gatelab.models.layouts import layers_of, unit_of
+from gatelab.scaling_laws import slope
+from gatelab.statistics import Interval, percentile_interval, resampled, t_interval
+
+TOKENS, TEST, LENGTH = 6144, 512, 128
+VALIDATION = 0.125  # of the windows that are not for the test
+WIDTHS = (16, 32, 64, 128)
+STEPS = 20
+MEMORY = 2 * 2**30
+DRAWS = 1000
+
+Parts = tuple[Tensor, Tensor, Tensor]
+Step = Callable[[int], None]
+
+
+def profile(
+    model: nn.Module,
+    text: Any,
+    *,
+    tokenizer: Any = None,
+    modules: Sequence[str] | None = None,
+    tokens: int = TOKENS,
+    test: int = TEST,
+    length: int | None = None,
+    widths: Sequence[int] = WIDTHS,
+    steps: int = STEPS,
+    losses: bool = True,
+    memory: float = MEMORY,
+    progress: ProgressLike = None,
+) -> Profile:
+    """What every feed-forward block of a model does, and how hard it is to replace.
+
+    Args:
+        model: a model of Transformers in a known layout (Llama and its kin, GPT-2, BERT, ViT, GPT-NeoX), or gatelab's
+            own; with `modules` any module. What it is on computes.
+        text: a string, a file, the name of a text, token numbers, or images for models of images.
+        tokenizer: of the model, where the text is a string or a file.
+        modules: names of modules that stand for blocks; None for all blocks of the layout.
+        tokens: how many to fit on and to choose by.
+        test: how many to measure on, never the same ones.
+        length: tokens a window; None for 128, or for what the model reads where that is less.
+        widths: of the units that are fitted to every block; none for no curve and no bilinear unit.
+        steps: of Adam for every such unit.
+        losses: whether the model is run with blocks skipped and made linear.
+        memory: bytes for Gram matrices and rows; of rows fewer are kept where they would need more.
+        progress: shown on a terminal and in a notebook unless it is False, or a function of (done, total).
+
+    Returns:
+        A `Profile`.
+    """
+    began = time.perf_counter()
+    widths = tuple(whole_number("widths", width, 1, of="neurons") for width in np.atleast_1d(widths))
+    steps = whole_number("steps", steps, 0)
+    taps = taps_of(model, modules)
+    parts = parts_of(model, text, tokenizer, tokens, test, length)
+    fit_work = 1 + 10 * len(widths)  # in windows that a layer reads
+    with ready(model, parts), reporting(progress, "profiling") as report:
+        step = step_counter(report, len(taps) * (sum(map(len, parts)) + fit_work + 2 * len(parts[2]) * losses))
+        moments, rows, counts = collect(model, taps, parts, memory, step)
+        blocks, maps = [], []
+        for tap, sums, its_rows in zip(taps, moments, rows, strict=True):
+            grams = sums.centred("x", "x"), sums.centred("x", "y")
+            maps.append(best_affine(grams, (sums.mean("x"), sums.mean("y")), its_rows.validation))
+            blocks.append(block_profile(tap, sums, its_rows, maps[-1], widths, steps))
+            step(fit_work)
+        loss = math.nan
+        if losses:
+            costs, loss = model_losses(model, taps, parts[2], maps, step)
+            blocks = [replace(block, skipped=a, linearised=b) for block, (a, b) in zip(blocks, costs, strict=True)]
+    return Profile(type(model).__name__, tuple(blocks), counts, loss, time.perf_counter() - began)
+
+
+def step_counter(report: Callable[[int, int], object] | None, total: int) -> Step:
+    """What is called with so much more that is done, and reports all of it."""
+    done = 0
+
+    def step(amount: int) -> None:
+        nonlocal done
+        done = min(done + amount, total)
+        if report:
+            report(done, total)
+
+    return step
+
+
+def parts_of(model: nn.Module, text: Any, tokenizer: Any, tokens: int, test: int, length: int | None) -> Parts:
+    """Windows to fit on, to choose by and to measure on."""
+    length = window_length(model, text, length, LENGTH)
+    to_fit = max(1, whole_number("tokens", tokens, 2) // length)
+    to_test = max(1, whole_number("test", test, 1) // length)
+    rows = windows(text, tokenizer, length, most=to_fit + to_test)
+    if len(rows) < 3:
+        raise GatelabError(
+            f"the text has {counted(len(rows), 'window')} of {length} tokens; three at least are needed, to fit on, to"
+            " choose by and to measure on: give a longer text or a smaller length"
+        )
+    share = to_test / (to_fit + to_test)
+    calibration, measured = split(rows, min(max(share, 1 / len(rows)), 1 - 2 / len(rows)))
+    fitted, chosen = split(calibration, max(VALIDATION, 1 / len(calibration)))
+    for part in (fitted, chosen, measured):
+        check_tokens(model, part)
+    return fitted, chosen, measured
+
+
+@contextmanager
+def ready(model: nn.Module, parts: Parts) -> Iterator[None]:
+    """The model in evaluation mode, without gradients and without a cache of keys; afterwards as it was."""
+    with evaluating(model), without_cache(model), torch.no_grad():
+        check_reads(model, parts[0])
+        yield
+
+
+def batches(rows: Tensor) -> Iterator[Tensor]:
+    """Windows, some hundred tokens at a time."""
+    return iter(rows.split(8 if rows.is_floating_point() else max(1, 512 // rows.shape[1])))
+
+
+def collect(
+    model: nn.Module, taps: Sequence[Tap], parts: Parts, memory: float, step: Step
+) -> tuple[list[Moments], list[BlockRows], tuple[int, int, int]]:
+    """Counters and Gram matrices of the rows to fit on; the rows themselves of all three parts, or some of them."""
+    model, moments, keep, each = prepared(model, taps, parts, memory)
+    generator = torch.Generator().manual_seed(0)
+    fit = part_rows(model, taps, parts[0], keep, generator, step, moments)
+    chosen, test = (part_rows(model, taps, rows, keep, generator, step) for rows in parts[1:])
+    kept = [BlockRows(*fit[i][:2], chosen[i][:2], test[i][:2], test[i][2]) for i in range(len(taps))]
+    return moments, kept, (each * len(parts[0]), each * len(parts[1]), each * len(parts[2]))
+
+
+def part_rows(
+    model: nn.Module, taps: Sequence[Tap], rows: Tensor, keep: int, generator: torch.Generator, step: Step,
+    moments: Sequence[Moments] = (),
+) -> list[tuple[Tensor, Tensor, Tensor]]:  # fmt: skip
+    """Inputs and outputs of every block on some windows, one of so many of them, and which windows they are of."""
+    stored: list[list[tuple[Tensor, Tensor, Tensor]]] = [[] for _ in taps]
+    first = count = 0  # the first window of a batch, and how many there are in it
+
+    def listen(i: int, flow: Flow) -> None:
+        if moments:
+            moments[i].add(flow)
+        size = len(flow.x)
+        chosen = torch.arange(size)
+        if keep > 1:  # at random: every so many would be the same places of all windows
+            chosen = torch.randperm(size, generator=generator)[: math.ceil(size / keep)].sort().values
+        here = chosen.to(flow.x.device)
+        stored[i].append((flow.x[here], flow.y[here], first + chosen * count // size))
+
+    place = next(model.parameters()).device
+    with tapped(taps, listen):
+        for batch in batches(rows):
+            count = len(batch)
+            model(batch.to(place))
+            first += count
+            step(len(taps) * count)
+    return [(torch.cat(x), torch.cat(y), torch.cat(which)) for x, y, which in (zip(*s, strict=True) for s in stored)]
+
+
+def prepared(
+    model: nn.Module, taps: Sequence[Tap], parts: Parts, memory: float
+) -> tuple[nn.Module, list[Moments], int, int]:
+    """What is to be run; empty counters; of how many rows one is kept, by their memory; rows a window."""
+    bare = without_head(model)
+    shapes: dict[int, tuple[int, int, int]] = {}
+
+    def listen(i: int, flow: Flow) -> None:
+        shapes[i] = (len(flow.x), flow.x.shape[1], flow.y.shape[1])
+
+    with tapped(taps, listen):
+        bare(parts[0][:1].to(next(model.parameters()).device))
+    grams = rows = 0
+    for i, tap in enumerate(taps):
+        if i not in shapes:
+            raise GatelabError(f"the model does not call {tap.name}; give other modules")
+        count, d_in, d_out = shapes[i]
+        width = 0 if tap.block is None else tap.block.width
+        grams += 8 * (d_in**2 + d_in * d_out + d_out**2 + width**2)
+        rows += 4 * sum(map(len, parts)) * count * (d_in + d_out)
+    if grams > memory:
+        raise GatelabError(
+            f"Gram matrices of {counted(len(taps), 'block')} need {grams / 2**30:.2g} GiB and memory is"
+            f" {memory / 2**30:.2g} GiB; give more memory, or some blocks at a time by modules=[...]"
+        )
+    keep = max(1, math.ceil(rows / max(memory - grams, rows / 64)))
+    check_memory(grams + rows / keep, "a profile", "give fewer tokens or some blocks at a time by modules=[...]")
+    return bare, [Moments(tap, len(parts[0]) * shapes[i][0]) for i, tap in enumerate(taps)], keep, shapes[0][0]
+
+
+def block_profile(
+    tap: Tap, moments: Moments, rows: BlockRows, affine: Affine, widths: Sequence[int], steps: int
+) -> BlockProfile:
+    """What one block does, but for the losses of the model."""
+    x, y = rows.test
+    centre = moments.mean("y").to(y.dtype)
+    wrong, whole = (affine(x) - y).double().square().sum(1), (y - centre).double().square().sum(1)
+    if not bool(whole.any()):
+        raise GatelabError(f"{tap.name} gives the same for every token; leave it out: modules=[...] names the others")
+    linear = share_interval(wrong, whole, rows.windows)
+    typical = float((wrong / whole.clamp_min(1e-300)).median())
+    unit, name, width = None, "", 0
+    if tap.block is not None:
+        unit, width = unit_of(tap.block), tap.block.width
+        name = unit.name
+    curve, bilinear, line = [], math.nan, None
+    if widths:
+        for w in widths:
+            fit = fit_block(rows, unit or "swiglu", w, start=tap.block, steps=steps)
+            curve.append((w, fit.parameters, fit.error))
+        bilinear = fit_block(rows, "bilinear", BILINEAR, beside=affine, steps=steps).error
+    if len(curve) > 2:
+        line = slope(np.array([p for _, p, _ in curve]), np.sqrt([e for _, _, e in curve]))
+    return BlockProfile(
+        number=tap.number, name=tap.name, unit=name, width=width, d_in=x.shape[1], d_out=y.shape[1],
+        statistics=moments.statistics(), linear=linear, typical=typical, bilinear=bilinear, curve=tuple(curve),
+        slope=line, skipped=None, linearised=None,
+    )  # fmt: skip
+
+
+def share_interval(wrong: Tensor, whole: Tensor, groups: Tensor | None) -> Interval:
+    """The sum of squared errors over that of the squares, with an interval that draws windows with replacement."""
+    value = float(wrong.sum() / whole.sum())
+    if groups is None:
+        groups = torch.arange(len(wrong))
+    known, which = groups.unique(return_inverse=True)  # of some windows no row may be left
+    count = len(known)
+    sums = [torch.zeros(count, dtype=torch.float64).index_add_(0, which, part.cpu()).numpy() for part in (wrong, whole)]
+    drawn = resampled(count, DRAWS, np.random.default_rng(0))
+    if count < 3:
+        return Interval(value, math.nan, math.nan)
+    return percentile_interval(value, sums[0][drawn].sum(1) / sums[1][drawn].sum(1))
+
+
+def layer_rows(
+    model: nn.Module,
+    layers: Sequence[str | int],
+    text: Any,
+    *,
+    tokenizer: Any = None,
+    tokens: int = TOKENS,
+    test: int = TEST,
+    length: int | None = None,
+    memory: float = MEMORY,
+) -> list[BlockRows]:
+    """Inputs and outputs of some blocks of a model, in three parts that share no window.
+
+    Args:
+        model: as in `profile`.
+        layers: numbers of layers that hold a block, or names of modules.
+        text: as in `profile`.
+        tokenizer: likewise.
+        tokens: how many to fit on and to choose by.
+        test: how many to measure on.
+        length: as in `profile`.
+        memory: bytes for all of it; of rows fewer are kept where they would need more.
+
+    Returns:
+        The rows of each block.
+    """
+    taps = taps_of(model, [layer_name(model, layer) for layer in layers])
+    parts = parts_of(model, text, tokenizer, tokens, test, length)
+    with ready(model, parts):
+        return collect(model, taps, parts, memory, step_counter(None, 0))[1]
+
+
+def layer_name(model: nn.Module, layer: str | int) -> str:
+    """The name of a layer that was given by its number among those that hold a block; names stay as they are."""
+    if isinstance(layer, str):
+        return layer
+    layers = layers_of(model)
+    return layers[whole_number("layer", layer, 0, len(layers) - 1)].name
+
+
+def layer_problem(model: nn.Module, layer: str | int, text: Any, **options: Any) -> Problem:
+    """Inputs and outputs of a block as a problem for every solver.
+
+    Args:
+        model: as in `profile`.
+        layer: the number of a layer that holds a block, or the name of a module.
+        text: as in `profile`.
+        **options: further ones of `layer_rows`.
+
+    Returns:
+        A problem with as many inputs and outputs as the block has; its test rows are of other windows.
+    """
+    (rows,) = layer_rows(model, [layer], text, **options)
+    # numpy has no bfloat16.
+    x, y = (torch.cat(pair).float().cpu().numpy() for pair in zip((rows.x, rows.y), rows.validation, strict=True))
+    x_test, y_test = (part.float().cpu().numpy() for part in rows.test)
+    # Windows that begin with the same token begin with the same row.
+    known = {row.tobytes() for row in x}
+    fresh = np.array([row.tobytes() not in known for row in x_test])
+    name = f"{type(model).__name__} {layer_name(model, layer)}"
+    return Problem.from_arrays(x, y, test=(x_test[fresh], y_test[fresh]), name=name)
+
+
+# ---- losses of the model
+
+
+def model_losses(
+    model: nn.Module, taps: Sequence[Tap], rows: Tensor, maps: Sequence[Affine | None], step: Step
+) -> tuple[list[tuple[Interval, Interval]], float]:
+    """What the model loses without each block, and with a linear map in its place, window by window; and its loss."""
+    speaks = is_language_model(model, rows)
+    lost: list[tuple[list[Tensor], list[Tensor]]] = [([], []) for _ in taps]
+    losses, device = [], next(model.parameters()).device
+    for batch in batches(rows):
+        batch = batch.to(device)
+        with earlier_outputs(taps) as earlier:
+            clean = outcome(model, batch, speaks)
+        losses.append(clean)
+        for tap, affine, outputs, costs in zip(taps, maps, earlier, lost, strict=True):
+            # Layers on which nothing changes give at once what they gave before.
+            known = {module: lambda *_, output=output, **__: output for module, output in outputs.items()}
+            for function, part in zip((None, affine), costs, strict=True):
+                with replaced(known), block_function(tap, function):
+                    part.append(cost(outcome(model, batch, speaks), clean, speaks))
+                step(len(batch))
+    loss = float(torch.cat(losses).mean()) if speaks else math.nan
+    return [(t_interval(torch.cat(a).numpy()), t_interval(torch.cat(b).numpy())) for a, b in lost], loss
+
+
+def outcome(model: nn.Module, batch: Tensor, speaks: bool) -> Tensor:
+    """The loss of each window, or what the model gives."""
+    if speaks:
+        return token_losses(model, batch).mean(1).double().cpu()
+    return first_tensor(without_head(model)(batch)).double().cpu()
+
+
+def cost(changed: Tensor, clean: Tensor, speaks: bool) -> Tensor:
+    """Nats more a token in each window; or the share of the variance of each output that is wrong."""
+    if speaks:
+        return changed - clean
+    wrong = (changed - clean).flatten(1).square().sum(1)
+    return wrong / (clean - clean.mean(dim=tuple(range(clean.ndim - 1)))).flatten(1).square().sum(1)
+
+
+@contextmanager
+def block_function(tap: Tap, function: Callable[[Tensor], Tensor] | None) -> Iterator[None]:
+    """The model with another function in the place of a block, None for zeros."""
+    with captured({"x": tap.entrance}) as values:
+
+        def change(y: Tensor) -> Tensor:
+            x = values["x"].pop()
+            return torch.zeros_like(y) if function is None else function(x)
+
+        with replaced({tap.exit: changed_output(tap.exit, change)}):
+            yield
+
+
+@contextmanager
+def earlier_outputs(taps: Sequence[Tap]) -> Iterator[list[dict[nn.Module, Any]]]:
+    """For every block what the layers give that the model has left when it comes to the block, whatever their order.
+
+    A layer that the model calls more than once is not among them: what it gives later may depend on the block.
+    """
+    outputs: dict[nn.Module, Any] = {}
+    earlier: list[dict[nn.Module, Any] | None] = [None] * len(taps)
+    again = set[nn.Module]()
+
+    def hear(key: int | nn.Module, value: Any) -> None:
+        if isinstance(key, int):
+            if earlier[key] is None:
+                earlier[key] = dict(outputs)
+            return
+        if key in outputs:
+            again.add(key)
+        outputs[key] = value
+
+    layers = {tap.layer.module: tap.layer.module for tap in taps if tap.layer is not None}
+    results: list[dict[nn.Module, Any]] = []
+    with captured(dict(enumerate(tap.entrance for tap in taps)), layers, hear):
+        yield results
+    results += [{key: value for key, value in (known or {}).items() if key not in again} for known in earlier]

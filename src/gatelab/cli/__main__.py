@@ -1,6 +1,0 @@
-"""`python -m gatelab.cli`, for where the entry point is not on the path."""
-
-from gatelab.cli import main
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,238 @@
+"""Tokenizers: bytes, GPT-2's byte-pair encoding, and encodings that are trained on a text.
+
+The encoding is that of the library `tokenizers`, made of files such as GPT-2's encoder.json and vocab.bpe.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from gatelab.arrays import Tokens, fingerprint
+from gatelab.data.archives import Progress, cache_folder, located
+from gatelab.data.specification import Archive
+from gatelab.display import Compact
+from gatelab.errors import GatelabError, unknown_name
+from gatelab.files import write_whole
+from gatelab.interrupts import apart
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+END = "<|endoftext|>"
+PART = 2**20  # characters that are encoded at once: the library keeps some hundred bytes for each of their tokens
+OPENAI = "https://openaipublic.blob.core.windows.net/gpt-2/encodings/main/"
+GPT2_FILES = tuple(
+    Archive("gpt2_bpe", file, OPENAI + file, sha256)
+    for file, sha256 in (
+        ("encoder.json", "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783"),
+        ("vocab.bpe", "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5"),
+    )
+)
+TOKENIZERS = ("gpt2", "bytes")
+TRAINED, FEWEST, MOST = "trained:", 257, 2**16  # all bytes and a pair of them; what 16 bits hold
+COPY = "copy GPT-2's encoder.json and vocab.bpe again, both from one place"
+
+
+def trained_size(tokenizer: str) -> int | None:
+    """How many tokens "trained:4096" asks for; None for names that ask for no training.
+
+    >>> trained_size("trained:4096"), trained_size("gpt2")
+    (4096, None)
+    """
+    if not str(tokenizer).startswith(TRAINED.rstrip(":")):
+        return None
+    number = tokenizer.removeprefix(TRAINED)
+    if not (number.isascii() and number.isdigit() and len(number) < 6 and FEWEST <= int(number) <= MOST):
+        raise GatelabError(
+            f"tokenizer is {tokenizer!r}; give {TRAINED}4096, or another number of tokens from {FEWEST} to {MOST}"
+        )
+    return int(number)
+
+
+def check_tokenizer(tokenizer: str) -> None:
+    """Refuse what is no name of a tokenizer: "gpt2", "bytes", or "trained:" and a number of tokens."""
+    if tokenizer not in TOKENIZERS and trained_size(tokenizer) is None:
+        raise unknown_name("tokenizer", str(tokenizer), (*TOKENIZERS, f"{TRAINED}4096"))
+
+
+class ByteTokenizer:
+    """Each byte of the text is a token, and takes a byte."""
+
+    vocabulary, end, fingerprint, dtype = 256, None, "bytes, uint8", np.uint8
+
+    def encode(self, text: str) -> Tokens:
+        return np.frombuffer(text.encode(), np.uint8)
+
+
+@dataclass(frozen=True, eq=False)
+class BPE(Compact):
+    """A byte-level byte-pair encoding: what GPT-2's two files hold, encoded by the library `tokenizers`.
+
+    Attributes:
+        ids: the number of every token, the end of text aside; a token is written in letters that stand for bytes, as in
+            encoder.json.
+        merges: pairs of neighbours that become one token, in the order of their rank.
+        end: the number of the end of text, None where there is none.
+        fingerprint: a hash of the files, empty for a tokenizer that was made by hand.
+
+    >>> small = BPE({"a": 0, "b": 1, "c": 2, "ab": 3, "abc": 4}, [("a", "b"), ("ab", "c")])
+    >>> small.encode("abcab").tolist(), small.decode([4, 3])
+    ([4, 3], 'abcab')
+    """
+
+    ids: Mapping[str, int]
+    merges: Sequence[tuple[str, str]]
+    end: int | None = None
+    fingerprint: str = ""
+    dtype: ClassVar = np.uint16
+
+    @property
+    def vocabulary(self) -> int:
+        """How many tokens there are."""
+        return len(self.ids) + (self.end is not None)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The same as a tokenizer of the library."""
+        tokenizers = import_tokenizers()
+        ids = dict(self.ids)
+        if self.end is not None:
+            ids[END] = self.end
+        tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(ids, list(self.merges)))
+        tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = tokenizers.decoders.ByteLevel()
+        return tokenizer
+
+    def encode(self, text: str) -> Tokens:
+        """The tokens of a text; `<|endoftext|>` in it is text like any other."""
+        # A lone half of a surrogate pair has no UTF-8, and becomes a question mark.
+        whole = text.encode("utf-8", errors="replace").decode()
+        parts = [np.array(self.tokenizer.encode(part).ids, dtype=np.uint16) for part in text_parts(whole)]
+        return np.concatenate([np.empty(0, np.uint16), *parts])
+
+    def decode(self, tokens: Iterable[int]) -> str:
+        """The text of the tokens; bytes that are no UTF-8 become the replacement character."""
+        numbers = [int(t) for t in tokens]
+        for t in numbers:
+            if not 0 <= t < self.vocabulary:
+                raise GatelabError(f"{t} is no token; give numbers from 0 to {self.vocabulary - 1}")
+        return self.tokenizer.decode(numbers, skip_special_tokens=False)
+
+
+def text_parts(text: str, size: int = PART) -> Iterator[str]:
+    """A text in parts of about `size` characters, cut where a word ends before a space: no token lies across.
+
+    >>> list(text_parts("one two  three", 5))
+    ['one two', '  three']
+    """
+    start = 0
+    while start < len(text):
+        end = start + size
+        while end < len(text) and (text[end] not in " \n" or text[end - 1].isspace()):
+            end += 1
+        yield text[start:end]
+        start = end
+
+
+def import_tokenizers() -> Any:
+    """The library `tokenizers`, which only this encoding needs."""
+    try:
+        import tokenizers
+    except ImportError:
+        raise GatelabError(
+            "byte-pair encoding needs the library tokenizers, which is not installed: pip install 'gatelab[models]', or"
+            " take the tokenizer 'bytes'"
+        ) from None
+    return tokenizers
+
+
+def read_bpe(encoder: str | Path, vocab: str | Path, way_out: str = COPY) -> BPE:
+    """The tokenizer of GPT-2's two files: encoder.json (token -> number) and vocab.bpe (the merges in order)."""
+    encoder, vocab = Path(encoder), Path(vocab)
+    try:
+        raw, lines = encoder.read_bytes(), vocab.read_bytes()
+        table = json.loads(raw)
+        pairs = [line.split(" ") for line in lines.decode().split("\n")[1:] if line]
+    except (OSError, ValueError) as error:
+        raise GatelabError(f"{encoder} and {vocab} cannot be read as a tokenizer ({error}); {way_out}") from error
+    if not isinstance(table, dict) or sorted(table.values()) != list(range(len(table))) or len(table) > MOST:
+        raise GatelabError(f"{encoder} does not number its tokens 0, 1, 2, ... up to 65535; {way_out}")
+    end = table.pop(END, None)
+    alphabet = import_tokenizers().pre_tokenizers.ByteLevel.alphabet()
+    # The library would not say which of its tokens a list of merges lacks, and would leave out bytes without a word.
+    try:
+        merges = [(left, right) for left, right in pairs]
+        needed = [token for left, right in merges for token in (left, right, left + right)]
+        for token in (*needed, *alphabet):
+            table[token]
+    except (KeyError, ValueError) as error:
+        raise GatelabError(f"{encoder} and {vocab} do not belong together ({error!r}); {way_out}") from error
+    return BPE(table, merges, end, fingerprint([raw, lines], 12))
+
+
+def gpt2_tokenizer(progress: Progress | None = None) -> BPE:
+    """GPT-2's tokenizer, from `GATELAB_DATA` (gpt2_bpe/encoder.json, gpt2_bpe/vocab.bpe), the cache or OpenAI."""
+    encoder, vocab = (located(archive, "GPT-2's tokenizer", progress) for archive in GPT2_FILES)
+    return read_bpe(encoder, vocab)
+
+
+def find_tokenizer(tokenizer: str | BPE, progress: Progress | None) -> BPE | ByteTokenizer:
+    """The tokenizer of a name that asks for no training, or one that is given."""
+    if isinstance(tokenizer, BPE):
+        return tokenizer
+    return ByteTokenizer() if tokenizer == "bytes" else gpt2_tokenizer(progress)
+
+
+def trained_tokenizer(raw: bytes, size: int, progress: Progress | None = None) -> BPE:
+    """A byte-level byte-pair encoding trained on a text, out of the cache if it is there.
+
+    The pair of neighbours that is most frequent within words becomes a token, until there are enough; of equally
+    frequent ones it is that of the lowest numbers, so that a text and a size have one tokenizer.
+
+    `size` counts the 256 bytes; there is no end of text. `progress` is called with bytes read and to be read.
+    """
+    key = fingerprint([f"trained {size} {hashlib.sha256(raw).hexdigest()}"], 24)
+    encoder, vocab = (cache_folder() / "tokenizers" / f"{key}.{file}" for file in ("encoder.json", "vocab.bpe"))
+    if not (encoder.is_file() and vocab.is_file()):
+        tokenizer = train_bpe(raw, size, progress)
+        with TemporaryDirectory() as folder:
+            for file, saved in zip((encoder, vocab), tokenizer.model.save(folder), strict=True):
+                write_whole(file, Path(saved).read_bytes())
+    return read_bpe(encoder, vocab, "delete both, and the tokenizer is trained again")
+
+
+def train_bpe(raw: bytes, size: int, progress: Progress | None) -> Tokenizer:
+    """The same as a tokenizer of the library, trained now; an error if the text does not have so many tokens."""
+    tokenizers = import_tokenizers()
+    words = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer.pre_tokenizer = words
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=size, min_frequency=2, initial_alphabet=words.alphabet(), show_progress=False
+    )
+
+    def parts() -> Iterator[str]:
+        read = 0
+        for part in text_parts(raw.decode(), PART // 64):  # the library reads 256 of them at once
+            yield part
+            read += len(part.encode())
+            if progress:
+                progress(read, len(raw))
+
+    apart(tokenizer.train_from_iterator, parts(), trainer)  # minutes for 100 MB, of which the library hears no Ctrl-C
+    count = tokenizer.get_vocab_size()
+    if count < size:
+        raise GatelabError(
+            f"tokenizer is {TRAINED}{size}, but the training part of the text, {len(raw)} bytes, has pairs that occur"
+            f" twice for {count} tokens only; give a longer text, fewer tokens, or the tokenizer 'bytes'"
+        )
+    return tokenizer

@@ -1,0 +1,259 @@
+"""Circuits of least depth for polynomials, pieces and compositions: one evaluation, and one count of what it costs.
+
+A product uses up a level, whether its factors are two ciphertexts or one and a plain number; sums use none. A
+polynomial of degree n then needs ceil(log2(n + 1)) levels and no more (Bossuat et al., EUROCRYPT 2021): with T_1, T_2,
+T_4, ... of the input, p = q T_g + r by division, q one level above its product, and coefficients multiply where a level
+is free. The input is t in [-1, 1] over the interval, so that scaling costs none: whoever encrypts does it, or the
+matrix before.
+
+The same circuit runs on two machines: `PlainMachine` computes with floats and counts levels and products, which is
+where every count in gatelab comes from; `SealMachine` computes with ciphertexts. Scales are carried exactly: a plain
+number is encoded at the scale that leaves the sum with the scale of its other terms.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from typing import Any
+
+import numpy as np
+from numpy.polynomial import chebyshev
+
+from gatelab.arrays import Array
+from gatelab.display import Compact
+from gatelab.errors import GatelabError
+from gatelab.linearization.polynomials import Interval, Polynomial, to_unit
+
+Series = tuple[float, ...]  # coefficients of T_0, T_1, ...
+BABIES = (1, 2, 4, 8, 16)  # sums below these degrees are direct: more never pays
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a circuit costs under encryption, its input scaled to [-1, 1]: by whoever encrypts, or by one level more.
+
+    Attributes:
+        levels: that it uses, of products and of coefficients.
+        products: of ciphertexts.
+        baby: the number of baby steps that needs fewest.
+    """
+
+    levels: int
+    products: int
+    baby: int
+
+
+@dataclass(frozen=True)
+class Number:
+    """What a machine computes with: numbers or a ciphertext of them, the levels used so far, and the scale."""
+
+    value: Any
+    level: int = 0
+    scale: float = 1.0
+
+
+class PlainMachine:
+    """Floats, with levels and products counted."""
+
+    def __init__(self) -> None:
+        self.products = 0
+
+    def product(self, a: Number, b: Number) -> Number:
+        """a b, one level below the lower of them."""
+        self.products += 1
+        return Number(a.value * b.value, max(a.level, b.level) + 1)
+
+    def combination(
+        self, terms: Sequence[tuple[Any, Number]], constant: Any, level: int | None = None, scale: float = 0.0
+    ) -> Number:
+        """constant + sum of plain numbers times numbers, at that level; a scale of 0 is the machine's own."""
+        needed = max((u.level + 1 for _, u in terms), default=0)
+        if level is None:
+            level = needed
+        assert needed <= level, f"a combination of level {needed} was promised at level {level}"
+        return Number(constant + sum(c * u.value for c, u in terms), level)
+
+    def add(self, a: Number, b: Number) -> Number:
+        """a + b, of one scale."""
+        return Number(a.value + b.value, max(a.level, b.level))
+
+    def shifted(self, a: Number, constant: Any) -> Number:
+        """a + a plain number, or a row of them, which costs nothing."""
+        return Number(a.value + constant, a.level)
+
+    def lowered(self, a: Number, level: int) -> Number:
+        """The same at a lower level."""
+        return Number(a.value, level)
+
+    def partner(self, a: Number, level: int, scale: float) -> float:
+        """The scale of another number whose product with a has that level and scale."""
+        return scale
+
+
+def levels_of(degree: int) -> int:
+    """The levels of a polynomial of that degree: ceil(log2(degree + 1))."""
+    return degree.bit_length()
+
+
+def trimmed(series: Sequence[float] | Array) -> Array:
+    """Without zeros at its end, but never without any."""
+    c = np.asarray(series, dtype=np.float64)
+    return np.append(c[:1], np.trim_zeros(c[1:], "b"))
+
+
+class ChebyshevCircuit:
+    """sum_k c_k T_k(t) on a machine; sums of degree below `baby` are direct where the level allows it."""
+
+    def __init__(self, machine: PlainMachine, t: Number, baby: int) -> None:
+        self.machine, self.baby, self.known = machine, baby, {1: t}
+        self.start = t.level
+
+    def basis(self, k: int) -> Number:
+        """T_{a+b} = 2 T_a T_b - T_{a-b}, a the greatest power of two below k: ceil(log2 k) levels."""
+        if k not in self.known:
+            a = 1 << ((k - 1).bit_length() - 1)
+            product = self.machine.product(self.basis(a), self.basis(k - a))
+            doubled = self.machine.add(product, product)
+            if 2 * a == k:
+                self.known[k] = self.machine.shifted(doubled, -1.0)
+            else:
+                terms = [(-1.0, self.basis(2 * a - k))]
+                less = self.machine.combination(terms, 0.0, doubled.level, doubled.scale)
+                self.known[k] = self.machine.add(doubled, less)
+        return self.known[k]
+
+    def series(self, series: Sequence[float]) -> Number:
+        """The sum at the least level."""
+        c = trimmed(series)
+        return self.total(c, self.start + levels_of(len(c) - 1))
+
+    def total(self, series: Sequence[float] | Array, level: int, scale: float = 0.0) -> Number:
+        """The sum at that level: direct where it is short, else q T_g + r."""
+        c = trimmed(series)
+        degree = len(c) - 1
+        used = [k for k in range(1, degree + 1) if c[k]]
+        free = level - self.start - 1
+        if degree <= 1 or (degree < self.baby and all((k - 1).bit_length() <= free for k in used)):
+            return self.machine.combination([(float(c[k]), self.basis(k)) for k in used], float(c[0]), level, scale)
+        g = 1 << (degree.bit_length() - 1)
+        # T_{g+j} = 2 T_g T_j - T_{g-j}: the quotient is twice what lies above g, mirrored in the remainder.
+        quotient, remainder = 2 * c[g:], c[:g].copy()
+        quotient[0] = c[g]
+        remainder[g - np.arange(1, degree - g + 1)] -= c[g + 1 :]
+        giant = self.basis(g)
+        if len(trimmed(quotient)) == 1:
+            top = self.machine.combination([(float(quotient[0]), giant)], 0.0, level, scale)
+        else:
+            above = self.total(quotient, level - 1, self.machine.partner(giant, level, scale))
+            top = self.machine.product(above, giant)
+        if not np.any(remainder[1:]):
+            return self.machine.shifted(top, float(remainder[0]))
+        return self.machine.add(top, self.total(remainder, level, scale))
+
+
+@dataclass(frozen=True)
+class FormTerm:
+    """left(t) right(t), left being a composition, innermost first."""
+
+    left: tuple[Series, ...]
+    right: Series
+
+    def __post_init__(self) -> None:
+        if len(self.right) < 2 or any(len(series) < 2 for series in self.left):
+            raise GatelabError("a factor of a product is a plain number; put it into the other factor")
+
+
+@dataclass(frozen=True)
+class CircuitForm(Compact):
+    """base(t) + sum left(t) right(t), t in [-1, 1] over the interval: all that is computed under encryption.
+
+    Attributes:
+        method: how it was made.
+        interval: where it holds.
+        base: coefficients of T_0, T_1, ...; of a polynomial, all of it.
+        terms: the products, of pieces and compositions.
+    """
+
+    method: str
+    interval: Interval
+    base: Series
+    terms: tuple[FormTerm, ...] = ()
+
+    @classmethod
+    def of(cls, polynomial: Polynomial) -> CircuitForm:
+        """The circuit of a polynomial."""
+        return cls(polynomial.method, polynomial.interval, polynomial.chebyshev)
+
+    @property
+    def degree(self) -> int:
+        """The degree of the base, or the highest of a product's."""
+        tops = [math.prod(len(s) - 1 for s in term.left) + len(term.right) - 1 for term in self.terms]
+        return max([len(self.base) - 1, *tops])
+
+    def __call__(self, z: Any) -> Array:
+        """The values at the numbers z, exactly as the circuit gives them but for rounding."""
+        t = to_unit(np.asarray(z, dtype=np.float64), self.interval)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self.combined(lambda series: chebyshev.chebval(t, series))
+
+    def combined(self, values_of: Callable[[Series], Any]) -> Array:
+        """The values where `values_of` gives those of a series of t."""
+        total = np.asarray(values_of(self.base), dtype=np.float64)
+        for term in self.terms:
+            left = values_of(term.left[0])
+            for series in term.left[1:]:
+                left = chebyshev.chebval(left, series)
+            total = total + left * values_of(term.right)
+        return total
+
+    def run(self, machine: PlainMachine, t: Number, baby: int | None = None) -> Number:
+        """The same on a machine, with the least levels, and the fewest products unless `baby` says otherwise."""
+        baby = baby or self.cost.baby
+        circuit = ChebyshevCircuit(machine, t, baby)
+        if not self.terms:
+            return circuit.series(self.base)
+        factors = []
+        for term in self.terms:
+            left, inner = t, circuit
+            for series in term.left:
+                if left is not t:
+                    inner = ChebyshevCircuit(machine, left, baby)
+                left = inner.series(series)
+            factors.append((left, circuit.series(term.right)))
+        level = max(number.level for pair in factors for number in pair)
+        lowered = [[machine.lowered(number, level) for number in pair] for pair in factors]
+        total = reduce(machine.add, [machine.product(left, right) for left, right in lowered])
+        degree = len(trimmed(self.base)) - 1
+        if degree > 0:
+            level = max(total.level, t.level + levels_of(degree))
+            return machine.add(machine.lowered(total, level), circuit.total(self.base, level, total.scale))
+        if self.base[0]:
+            return machine.shifted(total, float(self.base[0]))
+        return total
+
+    @cached_property
+    def cost(self) -> Cost:
+        """Levels and products, by running the circuit on plain numbers; of several circuits the cheapest."""
+        costs = []
+        for baby in BABIES:
+            machine = PlainMachine()
+            costs.append(Cost(self.run(machine, Number(0.25), baby).level, machine.products, baby))
+        return min(costs, key=lambda c: (c.levels, c.products, c.baby))
+
+
+def cost(polynomial: Polynomial) -> Cost:
+    """What the polynomial costs under encryption, as `Linearization.encrypted` evaluates it.
+
+    Args:
+        polynomial: the polynomial.
+
+    Returns:
+        A `Cost`.
+
+    >>> cost(Polynomial.from_powers([0, 0.5, 0.25, 0, -0.01], (-3, 3)))
+    Cost(levels=3, products=2, baby=1)
+    """
+    return CircuitForm.of(polynomial).cost

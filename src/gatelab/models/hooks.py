@@ -1,0 +1,117 @@
+"""What flows through the modules of a model while it runs, and other functions in their place.
+
+    with captured({"x": layer.entrance}, {"y": layer.exit}) as values:
+        model(rows)                              values["x"] and values["y"]: a tensor for each call
+    with replaced({layer.exit: changed_output(layer.exit, torch.zeros_like)}):
+        model(rows)                              the model without this block
+
+The model is left as it was, whatever happens inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from torch import Tensor, nn
+
+from gatelab.errors import GatelabError
+
+K = TypeVar("K", bound=Hashable)
+NONE: Mapping[Any, nn.Module] = MappingProxyType({})
+
+
+def first_tensor(value: Any) -> Tensor:
+    """What a module takes or gives, of several things the first."""
+    if isinstance(value, tuple | list):
+        value = value[0]
+    value = getattr(value, "last_hidden_state", value)
+    if not isinstance(value, Tensor) or not value.is_floating_point():
+        kind = f"tensor of {value.dtype}" if isinstance(value, Tensor) else type(value).__name__
+        raise GatelabError(f"a module by name must map floating point numbers to such, and here is a {kind}")
+    return value
+
+
+@contextmanager
+def captured(
+    inputs: Mapping[K, nn.Module] = NONE,
+    outputs: Mapping[K, nn.Module] = NONE,
+    listen: Callable[[K, Any], object] | None = None,
+) -> Iterator[dict[K, list[Tensor]]]:
+    """What modules are called with in first place, by name or not, and what they give, while a model runs inside.
+
+    Args:
+        inputs: by keys of your own, the modules whose inputs are wanted.
+        outputs: likewise those whose outputs are; with other keys.
+        listen: called with the key and the value as it is, each time, where nothing is to be kept.
+
+    Returns:
+        For every key the tensors, one for each call. They are copies: Falcon adds to what its blocks give in place.
+
+    >>> import torch
+    >>> model = nn.Sequential(nn.Linear(3, 4), nn.ReLU())
+    >>> with captured({"before": model[1]}, {"after": model[1]}) as values:
+    ...     y = model(torch.ones(2, 3))
+    >>> len(values["before"]), bool((values["after"][0] == y).all())
+    (1, True)
+    """
+    values: dict[K, list[Tensor]] = {key: [] for key in (*inputs, *outputs)}
+
+    def keep(key: K, value: Any) -> None:
+        if listen is None:
+            values[key].append(first_tensor(value).clone())
+        else:
+            listen(key, value)
+
+    def enter(key: K) -> Callable[..., None]:
+        def hook(_: nn.Module, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+            for value in (*arguments, *options.values())[:1]:
+                keep(key, value)
+
+        return hook
+
+    def leave(key: K) -> Callable[..., None]:
+        return lambda _, __, result: keep(key, result)
+
+    with ExitStack() as stack:
+        for key, module in inputs.items():
+            stack.callback(module.register_forward_pre_hook(enter(key), with_kwargs=True).remove)
+        for key, module in outputs.items():
+            stack.callback(module.register_forward_hook(leave(key)).remove)
+        yield values
+
+
+@contextmanager
+def replaced(functions: Mapping[nn.Module, Callable[..., Any]]) -> Iterator[None]:
+    """Modules that compute other functions while a model runs inside, and their own again afterwards.
+
+    >>> import torch
+    >>> model = nn.Sequential(nn.Linear(3, 4), nn.ReLU())
+    >>> with replaced({model[0]: torch.neg, model[1]: changed_output(model[1], lambda y: y + 1)}):
+    ...     model(torch.tensor([-2.0, 0.0, 2.0]))
+    tensor([3., 1., 1.])
+    """
+    own = {module: vars(module).get("forward") for module in functions}  # what was set on a module itself comes back
+    try:
+        for module, function in functions.items():
+            module.forward = function
+        yield
+    finally:
+        for module, forward in own.items():
+            vars(module).pop("forward", None)
+            if forward is not None:
+                module.forward = forward
+
+
+def changed_output(module: nn.Module, change: Callable[[Tensor], Tensor]) -> Callable[..., Any]:
+    """What a module computes, the tensor that it gives, or the first of several, changed: for `replaced`."""
+    forward = module.forward
+
+    def compute(*arguments: Any, **options: Any) -> Any:
+        result = forward(*arguments, **options)
+        value = change(first_tensor(result))
+        return (value, *result[1:]) if isinstance(result, tuple) else value
+
+    return compute

@@ -1,0 +1,421 @@
+"""Which units of a ladder differ, whether another score ranks them alike, and what one is worth beside another."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gatelab.arrays import Array
+from gatelab.display import Compact, counted, one_line
+from gatelab.errors import GatelabError
+from gatelab.plain import to_plain
+from gatelab.scaling_laws.ladder_losses import (
+    DRAWS,
+    LEAST_SEEDS,
+    SIGNIFICANT,
+    LadderAxis,
+    LadderLosses,
+    SeedNoise,
+    redrawn_deviations,
+    seed_noise,
+)
+from gatelab.statistics import LEVEL, Interval, holm, percentile_interval, t_interval, t_reach
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ORDERS = 50_000  # of units, that a rank correlation is held against: all, or so many drawn ones
+Trend = Literal["falling", "rising", "constant", "undecided"]
+ALIKE = 0.1  # exponents that differ by less than a tenth are alike: k then changes by a factor of 1.26 a decade at most
+_MOST_FACTOR = 1e6  # that is told: beyond it a law is flat
+NOUNS: dict[LadderAxis, str] = {"parameters": "parameters", "flops": "FLOPs", "seconds": "seconds"}
+
+
+@dataclass(frozen=True)
+class LadderComparison(Compact):
+    """Two units at one size, or over all where `parameters` is None: first less second, paired by seed."""
+
+    PROPERTIES: ClassVar[tuple[str, ...]] = ("decided",)
+
+    first: str
+    second: str
+    parameters: float | None
+    difference: Interval
+    p: float
+    p_holm: float
+
+    plain = to_plain
+
+    @property
+    def decided(self) -> bool:
+        """Whether Holm's p is at most 5 %."""
+        return self.p_holm <= SIGNIFICANT
+
+
+@dataclass(frozen=True)
+class LadderComparisons(Compact):
+    """All pairs of units, over all sizes and at each of them; Holm's correction is over each of the two families."""
+
+    rows: tuple[LadderComparison, ...]
+
+    plain = to_plain
+
+    def table(self) -> pd.DataFrame:
+        """A row a comparison."""
+        import pandas as pd
+
+        rows = [to_plain(row) for row in self.rows]
+        return pd.DataFrame([row | row.pop("difference") for row in rows]).rename(columns={"value": "difference"})
+
+
+def compare_ladder(
+    ladder: LadderLosses, *, variance: Literal["pooled", "pair"] = "pooled", level: float = LEVEL
+) -> LadderComparisons:
+    """The differences of all pairs of units, paired by seed, with t-intervals and Holm's correction.
+
+    Seeds are few: three leave a pair two degrees of freedom, and an interval of 4.3 standard errors. So the variance of
+    a difference is by default that of all pairs of the size together, which takes every unit to scatter alike once what
+    its seed does to all of them is gone: (units - 1) (seeds - 1) degrees of freedom. Over all sizes a difference is the
+    mean of those at the sizes that both units have, each weighed by the inverse of its variance: seeds of one size may
+    differ ten times as much as those of another, and a plain mean would be the luck of that size. With "pair" it is the
+    plain mean.
+
+    Args:
+        ladder: the losses.
+        variance: "pooled" as above, or "pair", which takes nothing for granted.
+        level: of the intervals, each for itself.
+
+    Returns:
+        A row a pair over all sizes, then a row a pair and size.
+    """
+    noise, families = seed_noise(ladder), ([], [])
+    for u, v in combinations(range(len(ladder.units)), 2):
+        apart = ladder.losses[u] - ladder.losses[v]
+        both = np.flatnonzero(np.isfinite(apart).sum(axis=1) >= LEAST_SEEDS)
+        if not len(both):
+            continue
+        asked = [(None, both), *((float(ladder.parameters[r]), both[both == r]) for r in both)]
+        for where, sizes in asked:
+            if variance == "pooled":
+                interval, p = _by_all_pairs(apart[sizes], sizes, noise, level)
+            else:
+                interval, p = _by_the_pair(apart[sizes], level)
+            families[where is not None].append((ladder.units[u], ladder.units[v], where, interval, p))
+    return LadderComparisons(
+        tuple(
+            LadderComparison(first, second, where, interval, p, float(corrected))
+            for family in families
+            for (first, second, where, interval, p), corrected in zip(
+                family, holm([row[-1] for row in family]), strict=True
+            )
+        )
+    )
+
+
+def _by_all_pairs(apart: Array, sizes: NDArray[np.intp], noise: SeedNoise, level: float) -> tuple[Interval, float]:
+    """The mean over sizes of a pair's differences, each by the inverse of the variance that all pairs have there.
+
+    The weights are estimates: the variance of the mean has the factor 1 + 4 sum w (1 - w) / f, w the shares of the
+    weights, and its degrees of freedom are 1 / sum(w^2 / f) (Meier 1953, "Variance of a weighted mean").
+    """
+    squares = np.maximum(2 * noise.own_variance[sizes] / np.isfinite(apart).sum(axis=1), 1e-300)
+    freedom = np.maximum(noise.freedom[sizes], 1)
+    share = (1 / squares) / np.sum(1 / squares)
+    mean = float(share @ np.nanmean(apart, axis=1))
+    error = math.sqrt((1 + 4 * float(np.sum(share * (1 - share) / freedom))) / float(np.sum(1 / squares)))
+    total = 1 / float(np.sum(share**2 / freedom))
+    reach = t_reach(level, total) * error
+    return Interval(mean, mean - reach, mean + reach, level), two_sided(mean / error, total)
+
+
+def _by_the_pair(apart: Array, level: float) -> tuple[Interval, float]:
+    """The mean over sizes of a pair's differences by what they themselves scatter over seeds."""
+    values = apart[:, np.isfinite(apart).all(axis=0)].mean(axis=0)
+    if len(values) < 2:
+        return Interval(float(np.nanmean(apart, axis=1).mean()), math.nan, math.nan, level), 1.0
+    error = max(float(np.std(values, ddof=1)) / math.sqrt(len(values)), 1e-300)
+    return t_interval(values, level), two_sided(float(values.mean()) / error, len(values) - 1)
+
+
+def two_sided(t: float, freedom: float) -> float:
+    """The probability of a Student's t as far from 0 as this."""
+    from scipy.stats import t as student
+
+    return float(2 * student.sf(abs(t), freedom))
+
+
+@dataclass(frozen=True)
+class RankAgreement:
+    """Spearman's correlation of the units' mean losses with another score of theirs.
+
+    Attributes:
+        units: Those that have both.
+        losses: Their mean losses over the sizes that all have.
+        scores: The other score.
+        correlation: With its interval over the ladder's seeds: how far the ladder's own order is certain.
+        over_units: The same correlation with an interval for units drawn from many; nan where the orders agree wholly.
+        p: The share of all orders of the units, or of 50 000 drawn ones, whose correlation is as far from 0.
+        least: The least correlation that could have p <= 5 % with so many units; nan where none could.
+    """
+
+    PROPERTIES: ClassVar[tuple[str, ...]] = ("sentence",)
+
+    units: tuple[str, ...]
+    losses: tuple[float, ...]
+    scores: tuple[float, ...]
+    correlation: Interval
+    over_units: Interval
+    p: float
+    least: float
+
+    plain = to_plain
+
+    @property
+    def sentence(self) -> str:
+        """The answer in words."""
+        word, bar = "undecided", f"no correlation of {len(self.units)} units could decide it"
+        if self.p <= SIGNIFICANT:
+            word = "decided"
+        if not math.isnan(self.least):
+            bar = f"with {len(self.units)} units it takes {self.least:.2f} or more to decide"
+        over_units = self.over_units.ends(".2f") or "no interval"
+        rank = f"rank correlation {self.correlation:.2f} over seeds, {over_units} over units"
+        return f"{rank}, p {self.p:.2g}, {word}; {bar}"
+
+    def __repr__(self) -> str:
+        return one_line(self, self.sentence)
+
+
+def rank_agreement(
+    losses: Mapping[str, float], drawn: Array, scores: Mapping[str, float], level: float = LEVEL
+) -> RankAgreement:
+    """Whether a score ranks units as their losses do: Spearman's correlation, its intervals and p by all orders."""
+    from scipy.stats import permutation_test, rankdata
+
+    values, means = np.array([scores[unit] for unit in losses], float), np.array(list(losses.values()))
+    if len(values) < 3 or np.ptp(values) == 0:
+        raise GatelabError(
+            f"scores {values.tolist()} have no order to compare; give three units or more, not all equal"
+        )
+    ranks = rankdata(values) - (len(values) + 1) / 2
+
+    def spearman(first: Array, axis: int = -1) -> Array:
+        own = rankdata(first, axis=axis) - (len(values) + 1) / 2
+        return (own * ranks).sum(axis=axis) / np.sqrt((own * own).sum(axis=axis) * (ranks * ranks).sum())
+
+    value = float(spearman(means))
+    how = {"permutation_type": "pairings", "vectorized": True, "n_resamples": ORDERS, "random_state": 0}
+    tested = permutation_test((means,), spearman, **how)  # pyright: ignore[reportArgumentType, reportCallIssue]
+    by_chance = np.abs(tested.null_distribution).round(9)
+    sizes, counts = np.unique(by_chance, return_counts=True)
+    enough = sizes[np.cumsum(counts[::-1])[::-1] <= SIGNIFICANT * len(by_chance)]
+    return RankAgreement(
+        units=tuple(losses),
+        losses=tuple(means.tolist()),
+        scores=tuple(values.tolist()),
+        correlation=percentile_interval(value, spearman(drawn), level),
+        over_units=rank_interval(value, len(values), level),
+        p=max(float(np.mean(by_chance >= round(abs(value), 9))), 1 / len(by_chance)),
+        least=float(min(enough, default=math.nan)),
+    )
+
+
+def rank_interval(correlation: float, count: int, level: float = LEVEL) -> Interval:
+    """A rank correlation of `count` pairs with its interval by Fisher's z, as Bonett and Wright (2000) scale it.
+
+    >>> print(f"{rank_interval(0.6, 6):.2f}")
+    0.60 [-0.49, 0.96]
+    """
+    if count < 4 or abs(correlation) > 1 - 1e-9:
+        return Interval(correlation, math.nan, math.nan, level)
+    reach = t_reach(level, 1e9) * math.sqrt((1 + correlation**2 / 2) / (count - 3))
+    middle = math.atanh(correlation)
+    return Interval(correlation, math.tanh(middle - reach), math.tanh(middle + reach), level)
+
+
+def rank_units(
+    ladder: LadderLosses, scores: Mapping[str, float], *, draws: int = DRAWS, level: float = LEVEL, seed: int = 0
+) -> RankAgreement:
+    """Whether a score ranks units as their mean losses do, over the sizes that all of them have; no law is needed.
+
+    Sizes count by the inverse of the variance of their seeds, as in `compare_ladder`.
+
+    Args:
+        ladder: the losses.
+        scores: a number for each unit, such as a condition number or a slope; at least three units need one.
+        draws: of the ladder's seeds.
+        level: of the intervals.
+        seed: of the draws.
+
+    Returns:
+        Spearman's correlation, positive where units of larger scores have larger losses.
+    """
+    common = [unit for unit in ladder.units if unit in scores and math.isfinite(scores[unit])]
+    if len(common) < 3:
+        raise GatelabError(
+            f"{counted(len(common), 'unit')} of the ladder have a score; a rank correlation needs 3 or more of "
+            f"{', '.join(ladder.units)}"
+        )
+    places = [ladder.index(unit) for unit in common]
+    sizes = np.flatnonzero(ladder.present[places].any(axis=2).all(axis=0))
+    if not len(sizes):
+        raise GatelabError(f"no size is common to {', '.join(common)}; leave units out")
+    # The mean of the seeds that are there, at each size, and of the sizes.
+    there = ladder.present[places][:, sizes]
+    weight = 1 / np.maximum(seed_noise(ladder).own_variance[sizes], 1e-300)
+    share = there / there.sum(axis=2, keepdims=True) * (weight / weight.sum())[:, None]
+    losses = np.where(there, ladder.losses[places][:, sizes], 0.0)
+    means = (share * losses).sum(axis=(1, 2))
+    parts = redrawn_deviations(ladder, draws=draws, level=level, seed=seed)
+    drawn = np.concatenate([np.einsum("urs,drsu->du", share, off[:, sizes][..., places]) for off in parts])
+    return rank_agreement(dict(zip(common, means.tolist(), strict=True)), means + drawn, scores, level)
+
+
+@dataclass(frozen=True)
+class Worth:
+    """How many times larger the reference would have to be for the loss of a unit: k, by size.
+
+    Attributes:
+        unit: Whose losses are to be reached.
+        reference: What would have to grow for it.
+        against: What size is counted in.
+        sizes: Those of the unit.
+        factor: k at each of them, with intervals over seeds.
+        extrapolated: Where the reference was not measured at such losses, and its last size and exponent had to do.
+        overall: The one factor of the law with one exponent, (A_reference / A_unit)^(1/a).
+        slope: d log k / d log size, of the line through all sizes.
+    """
+
+    PROPERTIES: ClassVar[tuple[str, ...]] = ("trend", "sentence")
+
+    unit: str
+    reference: str
+    against: LadderAxis
+    sizes: tuple[float, ...]
+    factor: tuple[Interval, ...]
+    extrapolated: tuple[bool, ...]
+    overall: Interval
+    slope: Interval
+
+    plain = to_plain
+
+    def __repr__(self) -> str:
+        return one_line(self, self.sentence)
+
+    @property
+    def trend(self) -> Trend:
+        """How k changes with size; constant where the slope is certainly within a tenth of 0."""
+        if self.slope.excludes(0.0):
+            return "falling" if self.slope.value < 0 else "rising"
+        if self.slope.low >= -ALIKE and self.slope.high <= ALIKE:
+            return "constant"
+        return "undecided"
+
+    @property
+    def by_size(self) -> str:
+        """The measured factors in percent, size by size."""
+        pairs = zip(self.sizes, self.factor, strict=True)
+        return ", ".join(f"{100 * (k.value - 1):+.0f} % {percent_ends(k)} at {size_words(size)}" for size, k in pairs)
+
+    @property
+    def sentence(self) -> str:
+        """The answer in words, with as much of it as is decided."""
+        noun, trend = NOUNS[self.against], self.trend
+        amount = f"{more_or_fewer(self.overall.value)} {noun} than {self.reference} {percent_ends(self.overall)}"
+        if trend in ("falling", "rising"):
+            text = f"{self.unit} is worth, in {noun} of {self.reference}, {self.by_size}: {trend} with size"
+        elif not self.overall.excludes(1.0):
+            if max(self.overall.high, 1 / self.overall.low) > 0.99 * _MOST_FACTOR:
+                amount = "curves as flat as these tell no number"
+            text = f"whether {self.unit} is worth more or fewer {noun} than {self.reference} is undecided: {amount}"
+        elif trend == "constant":
+            text = f"{self.unit} is worth {amount}, at every size"
+        else:
+            text = f"{self.unit} is worth {amount} over all sizes; whether that changes with size is undecided"
+        beyond = [size_words(size) for size, far in zip(self.sizes, self.extrapolated, strict=True) if far]
+        if beyond:
+            text += f" (at {', '.join(beyond)} by extrapolation of {self.reference})"
+        return text
+
+    def table(self) -> pd.DataFrame:
+        """A row a size: k with its interval, and in percent."""
+        import pandas as pd
+
+        rows = [
+            (size, k.value, k.low, k.high, 100 * (k.value - 1), far)
+            for size, k, far in zip(self.sizes, self.factor, self.extrapolated, strict=True)
+        ]
+        return pd.DataFrame(rows, columns=[self.against, "factor", "low", "high", "percent", "extrapolated"])
+
+
+def size_words(size: float) -> str:
+    """A size to two digits, in millions where that is what one says.
+
+    >>> size_words(401408), size_words(25690112), size_words(1.5e16), size_words(83.1)
+    ('0.4M', '26M', '1.5e+16', '83')
+    """
+    if 1e4 <= size < 1e9:
+        return f"{size / 1e6:.2g}M"
+    return f"{size:.2g}"
+
+
+def more_or_fewer(factor: float) -> str:
+    """A factor in percent and words.
+
+    >>> more_or_fewer(1.23), more_or_fewer(0.9)
+    ('23 % more', '10 % fewer')
+    """
+    percent = 100 * (factor - 1)
+    return f"{abs(percent):.0f} % {'more' if percent >= 0 else 'fewer'}"
+
+
+def percent_ends(factor: Interval) -> str:
+    """The ends of a factor's interval in percent.
+
+    >>> percent_ends(Interval(1.23, 1.15, 1.32))
+    '[15, 32]'
+    """
+    return Interval(*(100 * (end - 1) for end in (factor.value, factor.low, factor.high))).ends(".0f")
+
+
+def log_factors(log_sizes: Array, losses: Array, curve: tuple[Array, Array], E: Array, exponent: Array) -> Array:
+    """log k (rows, sizes): how far along the reference's curve (log sizes, losses) each loss lies.
+
+    The curve is lines of log(L - E) against log size, and goes on beyond its ends with the exponent. Where it does not
+    fall, the mean of the two nearest curves that do stands for it: the least so far, and the largest still to come.
+    """
+    x, heights = curve
+    falling = 0.5 * (np.minimum.accumulate(heights, axis=1) + np.maximum.accumulate(heights[:, ::-1], axis=1)[:, ::-1])
+    z, wanted = (np.log(np.maximum(part - E[:, None], 1e-9)) for part in (falling, losses))
+    left = np.clip((z[:, None, :] > wanted[:, :, None]).sum(axis=2) - 1, 0, len(x) - 2)
+    z_left, z_right = np.take_along_axis(z, left, axis=1), np.take_along_axis(z, left + 1, axis=1)
+    share = (z_left - wanted) / np.maximum(z_left - z_right, 1e-12)
+    inside = x[left] + np.clip(share, 0.0, 1.0) * (x[left + 1] - x[left])
+    above, below = np.maximum(wanted - z[:, :1], 0.0), np.maximum(z[:, -1:] - wanted, 0.0)
+    return inside - above / exponent[:, None] + below / exponent[:, None] - log_sizes
+
+
+def factor_interval(log_factor: float, drawn: Array, level: float = LEVEL) -> Interval:
+    """A factor with the percentiles of what was drawn for it, all given as logarithms.
+
+    Factors are told between 1e-6 and 1e6. A draw that tells nothing, nan, counts against both ends.
+
+    >>> print(factor_interval(0.0, np.log([0.5, 1.0, 2.0, 4.0]), level=0.5))
+    1 [0.875, 2.5]
+    >>> print(factor_interval(0.0, np.array([0.0, np.nan, np.nan, 900.0])))
+    1 [1e-06, 1e+06]
+    """
+    most = math.log(_MOST_FACTOR)
+
+    def factors(worst: float) -> Array:
+        return np.exp(np.clip(np.where(np.isnan(drawn), worst, drawn), -most, most))
+
+    value = float(np.exp(np.clip(log_factor, -most, most)))
+    low, high = (percentile_interval(value, factors(worst), level) for worst in (-most, most))
+    return replace(low, high=high.high)

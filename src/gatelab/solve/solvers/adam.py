@@ -1,0 +1,109 @@
+"""Adam on the whole batch, for comparison; and what it shares with L-BFGS: training along gradients, in float64.
+
+The best network that was seen is kept. Converged means that the largest entry of the gradient has fallen to 1e-8 of
+what it was at the start; a loss that no longer changes at all is a stall, and one that is not finite, or larger in the
+end than at the start, has diverged.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from gatelab.errors import real_number, whole_number
+from gatelab.feedforward import AnyUnit
+from gatelab.feedforward import unit as as_unit
+from gatelab.solve.solution import Solution, Status, UnitLike, start, tensors
+
+if TYPE_CHECKING:
+    from gatelab.data import Problem
+
+_SMALL_GRADIENT = 1e-8
+
+
+def gradient_memory(vectors: int, unit: AnyUnit, width: int, n: int, d_in: int, d_out: int) -> int:
+    """3 (factors + 2) arrays (N, width) that the backward pass keeps or makes, and so many vectors of parameters."""
+    activations = 3 * (getattr(unit, "factors", 0) + 2) * n * width
+    return 8 * (activations + vectors * unit.parameter_count(width, d_in, d_out))
+
+
+def follow_gradient(
+    net: nn.Module, problem: Problem, steps: int, advance: Callable[[Callable[[], Tensor]], object]
+) -> Solution:
+    """Advance until the steps are spent, the gradient is small, or the loss is constant or not finite."""
+    x, y = tensors(problem)
+
+    def closure() -> Tensor:
+        net.zero_grad()
+        loss = (net(x) - y).square().mean()
+        loss.backward()
+        return loss.detach()
+
+    def parameters() -> dict[str, Tensor]:
+        return {name: value.detach().clone() for name, value in net.state_dict().items()}
+
+    def largest_gradient() -> float:
+        return max((p.grad.abs().max().item() for p in net.parameters() if p.grad is not None), default=0.0)
+
+    first = best = loss = closure().item()
+    state, small = parameters(), _SMALL_GRADIENT * largest_gradient()
+    status, history = Status.BUDGET, []
+    for _ in range(steps):
+        before = loss
+        advance(closure)
+        loss = closure().item()
+        if not math.isfinite(loss):
+            break
+        history.append(loss**0.5)
+        if loss < best:
+            best, state = loss, parameters()
+        if largest_gradient() <= small:
+            status = Status.CONVERGED
+            break
+        if loss == before:
+            status = Status.STALLED
+            break
+    if not loss <= first:
+        status = Status.DIVERGED
+    net.load_state_dict(state)
+    net.zero_grad()
+    return Solution(net, status, tuple(history))
+
+
+memory = partial(gradient_memory, 4)  # the parameters, their gradient and two moments
+
+
+def solve(
+    unit: UnitLike,
+    problem: Problem,
+    width: int,
+    *,
+    seed: int = 0,
+    steps: int = 2000,
+    lr: float = 1e-2,
+    init: str | None = None,
+) -> Solution:
+    """Adam with the learning rate lr(t) = lr (1 + cos(pi t / steps)) / 2.
+
+    >>> import numpy as np
+    >>> from gatelab.data import Problem
+    >>> wave = Problem.from_function(lambda x: np.sin(3 * x), n=200)
+    >>> fit = solve("glu", wave, 4, steps=100)
+    >>> fit.steps, fit.history[-1] < fit.history[0]
+    (100, True)
+    """
+    lr, steps = real_number("lr", lr, above=0), whole_number("steps", steps, 1)
+    net = start(as_unit(unit), problem, width, seed=seed, init=init)
+    optimizer = torch.optim.Adam(net.parameters(), lr=lr)
+    decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+
+    def advance(_: Callable[[], Tensor]) -> None:
+        optimizer.step()  # at the gradient that the loop has just computed
+        decay.step()
+
+    return follow_gradient(net, problem, steps, advance)

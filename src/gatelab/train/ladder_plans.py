@@ -1,0 +1,336 @@
+"""`ladder`: what is trained at which learning rates, stage by stage.
+
+At the two smallest sizes every unit is trained at several learning rates, and a parabola in log lr gives the best. A
+rule, lr = a_unit d_model^-s with one s for all units, takes these rates to the larger sizes; around its rates at the
+third size there are sweeps again, and they enter the rule too. Then every unit is trained at all sizes with all seeds,
+at the rates of the rule. Rates are tuned on the validation part of the text, and what is reported is the loss on its
+test part, which nothing was chosen by.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import time
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from numbers import Real
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from gatelab.data.text import TextData
+from gatelab.display import ProgressLike, reporting
+from gatelab.errors import GatelabError, unknown_name, whole_number
+from gatelab.feedforward import unit as as_unit
+from gatelab.memory import check_device
+from gatelab.statistics import Interval
+from gatelab.sweep import Backend, Record, Store, map_runs
+from gatelab.sweep.backends import check_hours
+from gatelab.train.ladder_runs import LadderRun, read_text, run_of, text_fingerprint
+from gatelab.train.ladders import Ladder
+from gatelab.train.rates import FACTOR, RateRule, further_rates, rounded_rate
+from gatelab.train.recipes import TEXT_MODELS, Recipe, recipe
+
+UNITS = ("gelu", "relu2", "reglu", "geglu", "swiglu", "gqu")
+LADDER_SIZES = ("0.4M", "1.3M", "3.2M", "11M", "26M")
+RATES = tuple(2e-3 * FACTOR**k for k in range(4))
+TUNED = 2  # sizes at which learning rates are swept, the smallest
+PARTS = 10_000  # in which progress is told
+ROUNDS = 3  # how often a sweep whose best rate lies at its end goes on beyond
+SHARED = ("model", "optimiser", "tokenizer", "batch", "steps", "schedule", "weight_decay", "beta2", "clip", "warmup")
+# Parameters and operations a second of three swiglus together on an H200: results/ladder/speed.json.
+H200_RATES = {396288: 6.797e13, 1327104: 1.043e14, 3211264: 1.523e14, 10616832: 2.174e14, 25690112: 2.756e14}
+# The whole flow in minutes on two cores, on a text that every Python has.
+QUICK: Mapping[str, Any] = {
+    "units": ("gelu", "swiglu"),
+    "sizes": ("tiny", "mini", "small"),
+    "seeds": 3,
+    "batch": 8,
+    "steps": 120,
+    "test_size": 200,
+}
+Rates = Mapping[str, float] | RateRule | Callable[[str, int], float]
+
+
+@dataclass(frozen=True)
+class LadderPlan:
+    """What a ladder asks for: recipes by unit and size, and the numbers of seeds and repeats."""
+
+    text: str
+    fingerprint: str  # what runs remember of the text
+    recipes: Mapping[tuple[str, str], Recipe]  # of each unit and size, smallest first, without learning rate and seed
+    seeds: int
+    repeats: tuple[int, ...]  # how often the text is read, for each regime
+    checked: tuple[str, ...]  # the sizes at which learning rates are swept around those of the rule
+
+    @property
+    def sizes(self) -> list[str]:
+        """The sizes, smallest first."""
+        return list(dict.fromkeys(size for _, size in self.recipes))
+
+    def facts(self) -> dict[str, Any]:
+        """What all runs share."""
+        first = next(iter(self.recipes.values()))
+        shared = {name: getattr(first, name) for name in SHARED}
+        return {**shared, "context": LadderRun(first, (1.0,), (0,)).config.context}
+
+    def sweep(self, unit: str, size: str, lrs: Iterable[float]) -> LadderRun:
+        """A sweep of learning rates."""
+        return LadderRun(self.recipes[unit, size], tuple(lrs), (0,), 1, "valid")
+
+    def sweeps(self) -> list[LadderRun]:
+        """The first sweeps, at the smallest sizes."""
+        return [self.sweep(unit, size, RATES) for unit, size in self.recipes if size in self.sizes[:TUNED]]
+
+    def extensions(self, ladder: Ladder, sizes: Sequence[str]) -> list[LadderRun]:
+        """Further rates where the best of some sizes lies at an end: two at a time, one where trainings are dear."""
+        runs = []
+        for unit, size, _, *sweep in ladder.sweeps():
+            further = further_rates(*sweep, count=2 if size in self.sizes[: TUNED + 1] else 1)
+            if further and size in sizes and (unit, size) in self.recipes:
+                runs.append(self.sweep(unit, size, further))
+        return runs
+
+    def checks(self, rule: RateRule) -> list[LadderRun]:
+        """Sweeps around the rates of the rule, at sizes that it was not made from so far."""
+        runs = []
+        for (unit, size), own in self.recipes.items():
+            if size in self.checked:
+                rate = rule.rate(unit, LadderRun(own, (1.0,), (0,)).config.d_model)
+                runs.append(self.sweep(unit, size, [rounded_rate(rate * FACTOR**k) for k in (-1, 0, 1)]))
+        return runs
+
+    def tests(self, rate: Callable[[str, int], float]) -> list[LadderRun]:
+        """All units, sizes and seeds at rates that are a function of unit and d_model."""
+        runs = []
+        for (unit, _), own in self.recipes.items():
+            lrs = (rate(unit, LadderRun(own, (1.0,), (0,)).config.d_model),)
+            runs += [LadderRun(own, lrs, tuple(range(self.seeds)), repeats) for repeats in self.repeats]
+        return runs
+
+    def stages(self, lrs: Rates | None) -> list[Callable[[Ladder], list[LadderRun]]]:
+        """What is trained one after the other, each by the ladder so far."""
+        if lrs is not None:
+            rate = self.given_rates(lrs)
+            return [lambda _: self.tests(rate)]
+        return [
+            lambda _: self.sweeps(),
+            *[lambda ladder: self.extensions(ladder, self.sizes[:TUNED])] * ROUNDS,
+            lambda ladder: self.checks(ladder.rule()),
+            *[lambda ladder: self.extensions(ladder, self.checked)] * ROUNDS,
+            lambda ladder: self.tests(ladder.rule().rate),
+        ]
+
+    def expected(self, lrs: Rates | None) -> list[LadderRun]:
+        """The runs that there will be at least; their learning rates are checked, or not yet known."""
+        if lrs is not None:
+            return self.tests(self.given_rates(lrs))
+        unknown = RateRule(dict.fromkeys((unit for unit, _ in self.recipes), 1.0), Interval(0.0, math.nan, math.nan))
+        return self.tests(unknown.rate) + self.sweeps() + self.checks(unknown)
+
+    def given_rates(self, lrs: Rates) -> Callable[[str, int], float]:
+        """Learning rates that are known, as a function of unit and d_model."""
+        if callable(lrs):
+            return lrs
+        units = dict.fromkeys(unit for unit, _ in self.recipes)
+        if not isinstance(lrs, RateRule):
+            lrs = RateRule(rates_by_name(lrs, units), Interval(0.0, math.nan, math.nan))
+        missing = [unit for unit in units if unit not in lrs.scales]
+        if missing:
+            raise GatelabError(f"lrs has no learning rate of {', '.join(missing)}; give one for each")
+        return lrs.rate
+
+
+def rates_by_name(lrs: Mapping[Any, float], units: Container[str]) -> dict[str, float]:
+    """Learning rates by the names that units have, of whatever a user calls them by: "reglu" is "glu"."""
+    if not isinstance(lrs, Mapping):
+        raise GatelabError(f"lrs is {lrs!r}; give a learning rate for each unit, such as {{'gelu': 0.003}}")
+    rates: dict[str, float] = {}
+    for given, lr in lrs.items():
+        name = given if given in units else as_unit(given).name
+        if not (isinstance(lr, Real) and 0 < lr < math.inf):
+            raise GatelabError(f"of {name} the lr is {lr!r}; give a finite number above 0")
+        if rates.setdefault(name, lr) != lr:
+            raise GatelabError(f"lrs has both {rates[name]:g} and {lr:g} for {name}, one as {given!r}; give one")
+    return rates
+
+
+def ladder(
+    units: Sequence[Any] = UNITS,
+    data: str | Path = "enwik8",
+    sizes: Sequence[str] = LADDER_SIZES,
+    seeds: int = 3,
+    *,
+    repeats: Sequence[int] = (1,),
+    lrs: Mapping[str, float] | RateRule | None = None,
+    store: Store | str | Path | None = None,
+    backend: Backend = "serial",
+    jobs: int | None = None,
+    device: str | None = None,
+    max_hours: float | None = None,
+    progress: ProgressLike = None,
+    **options: Any,
+) -> Ladder:
+    """Train a language model with every unit at every size, each unit at its own best learning rate.
+
+    Args:
+        units: whatever `gl.unit` takes, each once; of a script or notebook too, without a store and in this process.
+        data: "enwik8", another text of `gl.data.text_data`, or a file.
+        sizes: of the model, smallest first.
+        seeds: trainings of each unit and size; equal seeds see equal batches, whatever the unit.
+        repeats: how often the text is read: 1 is every token once, 20 a twentieth of the text twenty times.
+        lrs: learning rates by unit, at all sizes, or a rule that gives them; None sweeps them at the two smallest sizes
+            and goes on by a rule.
+        store: a file in which every run, a unit at a size with all seeds, is kept as it ends, its checkpoints beside
+            it: the same call goes on.
+        backend: "serial", "processes" or "ray", which takes a GPU for each run where the device is one.
+        jobs: how many runs at once.
+        device: None for a GPU if there is one, else the CPU.
+        max_hours: after them nothing new is begun.
+        progress: shown on a terminal and in a notebook unless it is False, or a function of (done, total, run), which
+            is called whenever a run ends; done and total count operations.
+        **options: values of the recipes: model, optimiser, tokenizer, batch, steps, weight_decay, options and so on.
+
+    Returns:
+        All trainings, with tables, laws and figures.
+    """
+    plan = plan_ladder(units, data, sizes, seeds, repeats, options)
+    how: dict[str, Any] = {"store": store, "backend": backend, "jobs": jobs, "device": device, "max_hours": max_hours}
+    return train_plan(plan, lrs, progress=progress, **how)
+
+
+def plan_ladder(
+    units: Any, data: str | Path, sizes: Any, seeds: int, repeats: Any, options: Mapping[str, Any]
+) -> LadderPlan:
+    """What a ladder asks for, every value checked."""
+    units, sizes, repeats = (
+        list(each) if isinstance(each, Iterable) and not isinstance(each, str) and not callable(each) else [each]
+        for each in (units, sizes, repeats)
+    )
+    names = [as_unit(u).name for u in units]
+    for what, values in (("units", names), ("sizes", sizes), ("repeats", repeats)):
+        if not values or len(set(values)) < len(values):
+            raise GatelabError(f"the {what} are {values}; give one or more, each once")
+    for name, number in (("seeds", seeds), *(("repeats", times) for times in repeats)):
+        whole_number(name, number, 1)
+    values = {"model": "decoder", "tokenizer": "bytes", "batch": 16, "evaluations": 4, **options}
+    model = values.pop("model")
+    if model not in TEXT_MODELS:
+        raise unknown_name("model of text", str(model), TEXT_MODELS)
+    content = read_text(str(data), values["tokenizer"])
+    recipes: dict[tuple[str, str], Recipe] = {}
+    counts: dict[str, int] = {}
+    for size in sizes:
+        for unit in units:
+            own = recipe(model, unit, str(data), size=size, sampling="epochs", lr=1.0, **{"steps": 1, **values})
+            config = LadderRun(own, (1.0,), (0,)).config
+            if "steps" not in values:
+                steps = len(content.train) // (config.context * own.batch)
+                if steps < 1:
+                    raise GatelabError(
+                        f"{data} has {len(content.train)} training tokens, fewer than a batch of {own.batch} windows "
+                        f"of {config.context}; give a longer text, a smaller batch or options={{'context': ...}}"
+                    )
+                own = replace(own, steps=steps, warmup=min(100, steps // 10))
+            check_windows(content, config.context, repeats)
+            recipes[own.unit.name, size] = own
+            counts[size] = config.body_count("mlp")
+    if list(counts.values()) != sorted(counts.values()):
+        raise GatelabError(f"the sizes are {', '.join(sizes)}; give them smallest first")
+    fingerprint, third = text_fingerprint(str(data), content), tuple(sizes[TUNED : TUNED + 1])
+    return LadderPlan(Path(str(data)).name, fingerprint, recipes, seeds, tuple(repeats), third)
+
+
+def check_windows(text: TextData, context: int, repeats: Sequence[int]) -> None:
+    """Refuse a text of which a part, as it is read most often, is no window and the token after it."""
+    assert text.valid is not None
+    counts = (round(len(text.train) / max(repeats)), len(text.valid), len(text.test))
+    if min(counts) <= context:
+        raise GatelabError(
+            f"with repeats {max(repeats)} a run has {counts[0]} training, {counts[1]} validation and {counts[2]} test "
+            f"tokens of {text.name}, too few for a window of {context} and the token after it; give a longer text, "
+            "fewer repeats or options={'context': ...}"
+        )
+
+
+def train_plan(plan: LadderPlan, lrs: Rates | None, *, progress: ProgressLike, **how: Any) -> Ladder:
+    """All stages of a plan; `lrs`, `progress` and `how`, store, backend, jobs, device and max_hours, as in `ladder`."""
+    check_hours(how["max_hours"])
+    if how["store"] is not None or how["backend"] != "serial":
+        for own in plan.recipes.values():
+            own.plain()  # an error where a unit is known to this process alone
+    if how["device"] is not None:
+        check_device(how["device"], torch.float32)
+    total, done, began = sum(run.flops for run in plan.expected(lrs)), 0.0, time.monotonic()
+    result = Ladder(plan.text, (), plan.facts())
+    with reporting(progress, "training the ladder") as report:
+        for stage in plan.stages(lrs):
+            records = []
+            for record in completed(stage(result), plan.fingerprint, began, **how):
+                records.append(record)
+                run = run_of(record.arguments)
+                done += run.flops
+                if report:
+                    report(int(PARTS * done / max(total, done)), PARTS, repr(run))
+            result = replace(result, records=(*result.records, *records))
+    return result
+
+
+def completed(
+    runs: Sequence[LadderRun],
+    text: str,
+    began: float,
+    *,
+    store: Store | str | Path | None,
+    backend: Backend,
+    jobs: int | None,
+    device: str | None,
+    max_hours: float | None,
+) -> Iterator[Record]:
+    """The records of runs, as they end; what fails is raised, and all else is kept in the store."""
+    folder, seconds = None, None
+    if store is not None:
+        path = store.path if isinstance(store, Store) else Path(store)
+        folder = str(path.with_name(path.name + ".checkpoints").resolve())
+    if max_hours is not None:
+        seconds = max(0.0, 3600 * max_hours - (time.monotonic() - began))
+    asked = {run.run(text, {"folder": folder, "device": device}): run for run in runs}
+    gpus, ended = float(backend == "ray" and device != "cpu"), 0
+    for record in map_runs(
+        asked, store=store, backend=backend, jobs=jobs, retry_failed=True, max_seconds=seconds, gpus_per_run=gpus
+    ):
+        if not record.ok:
+            why = " ".join((record.error or "").strip().splitlines()[-1:])
+            raise GatelabError(
+                f"{asked[record.run]!r} failed; the others are kept in the store, if there is one: {why}"
+            )
+        ended += 1
+        yield record
+    if ended < len(asked):
+        remedy = "give a store to keep what is done" if store is None else "the same call goes on from the store"
+        raise GatelabError(
+            f"stopped after {max_hours:g} hours with {ended} of {len(asked)} runs of this stage done; {remedy}"
+        )
+
+
+def gpu_hours(runs: Sequence[LadderRun]) -> float:
+    """Hours that runs take on an H200, by the measured rates of its sizes, in logarithms between them.
+
+    >>> plan = plan_ladder(["glu"], quick_text(), ["0.4M"], 3, (1,), {"steps": 1000})
+    >>> round(3600 * gpu_hours(plan.expected({"glu": 1e-3})), 2)
+    1.22
+    """
+    counts = [run.config.body_count(run.recipe.unit, run.recipe.match_mlp) for run in runs]
+    rates = np.exp(np.interp(np.log(counts), np.log(list(H200_RATES)), np.log(list(H200_RATES.values()))))
+    return float(np.sum(np.array([run.flops for run in runs]) / rates)) / 3600
+
+
+def quick_text() -> Path:
+    """Half a million characters of English that come with Python: what `help()` says of its topics."""
+    origin = getattr(importlib.util.find_spec("pydoc_data.topics"), "origin", None)
+    if origin is None:
+        raise GatelabError("this Python has no pydoc_data, whose text a quick ladder reads; give a text of your own")
+    return Path(origin)

@@ -1,0 +1,258 @@
+"""A run of the ladder: one unit at one size, all its seeds and learning rates trained together, as a run of a sweep.
+
+What a run is called with decides its numbers; where it computes does not, and is no part of its key: the folder of
+checkpoints and the device travel with it as settings. So a store that was begun on one machine goes on on another,
+several ladders are trained in one process, and a worker that is killed costs the steps since its last checkpoint.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from gatelab.arrays import Array
+from gatelab.data.text import TextData, is_checked, text_data
+from gatelab.display import one_line
+from gatelab.errors import GatelabError, whole_number
+from gatelab.feedforward import unit as as_unit
+from gatelab.feedforward.registry import check_source
+from gatelab.models import DecoderConfig, GPT2Config
+from gatelab.models.block import named
+from gatelab.sweep import Record, Run, RunOutcome
+from gatelab.train.history import History
+from gatelab.train.loop import train_many
+from gatelab.train.members import model_options, token_fingerprint
+from gatelab.train.recipes import SIZES, Recipe
+
+TASK = "gatelab.train.rungs:train_rung"  # a part of the keys of all runs that were ever stored
+SAVE_SECONDS = 45.0  # between two checkpoints
+# The parts of a text that losses are measured on, and what stores and records call a run by it.
+PURPOSES = {"test": "climb", "valid": "tune"}
+HERE = SimpleNamespace()  # units that only this process knows, such as those of a notebook, by name
+
+
+@dataclass(frozen=True)
+class LadderRun:
+    """What is trained together: a recipe at several learning rates and seeds.
+
+    Attributes:
+        recipe: of all members; its own seed and learning rate do not count.
+        lrs: the learning rates.
+        seeds: the seeds; members that share one see the same batches.
+        repeats: how often the text is read: with 20, a twentieth of it, twenty times.
+        part: of the text, which losses are measured on: "test", or "valid" in sweeps of learning rates.
+    """
+
+    recipe: Recipe
+    lrs: tuple[float, ...]
+    seeds: tuple[int, ...]
+    repeats: int = 1
+    part: str = "test"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "recipe", replace(self.recipe, seed=0, lr=1.0))
+        whole_number("repeats", self.repeats, 1)
+        # Recipes refuse what is no learning rate and no seed, and have numbers of their own in the place of numpy's.
+        object.__setattr__(self, "lrs", tuple(dict.fromkeys(member.lr for member in self.members)))
+
+    def __repr__(self) -> str:
+        r = self.recipe
+        text = f"{r.unit.name} at {r.size}, {len(self.lrs)} learning rates, {len(self.seeds)} seeds, {self.part} part"
+        return one_line(self, text)
+
+    @property
+    def config(self) -> DecoderConfig | GPT2Config:
+        """The sizes of its model, before the data have said their vocabulary."""
+        return config_of(self.recipe, dict(self.recipe.options))
+
+    @property
+    def members(self) -> list[Recipe]:
+        """A recipe for each learning rate and seed."""
+        return [replace(self.recipe, lr=lr, seed=seed) for lr in self.lrs for seed in self.seeds]
+
+    @property
+    def flops(self) -> float:
+        """Operations of all members."""
+        r, config = self.recipe, self.config
+        return float(len(self.members) * r.steps * r.batch * config.context * config.token_flops(r.unit, r.match_mlp))
+
+    def run(self, text: str, settings: Mapping[str, Any] | None = None) -> Run:
+        """The run of the sweep; `text` is as `text_fingerprint` gives it, and settings are those of `train_run`."""
+        joined, _, valid = text.partition("-")
+        arguments: dict[str, Any] = {
+            "recipe": plain_here(self.recipe),
+            "lrs": list(self.lrs),
+            "seeds": list(self.seeds),
+            "repeats": self.repeats,
+            "purpose": PURPOSES[self.part],
+            "text": joined,
+        }
+        if valid and self.part == "valid":
+            arguments["valid"] = valid
+        return Run(TASK, arguments, settings)
+
+
+def run_of(arguments: Mapping[str, Any]) -> LadderRun:
+    """What the arguments of a sweep's run tell of."""
+    lrs, seeds = tuple(arguments["lrs"]), tuple(arguments["seeds"])
+    part = {purpose: part for part, purpose in PURPOSES.items()}[arguments["purpose"]]
+    return LadderRun(Recipe.from_plain(arguments["recipe"]), lrs, seeds, arguments["repeats"], part)
+
+
+def config_of(recipe: Recipe, options: dict[str, Any]) -> DecoderConfig | GPT2Config:
+    """The sizes of a recipe's model with these options."""
+    return named(recipe.model, dict(SIZES[recipe.model]), recipe.size, options)
+
+
+def plain_here(recipe: Recipe) -> dict[str, Any]:
+    """The recipe in plain values; a unit that cannot be imported is named by a place where this process finds it."""
+    try:
+        return recipe.plain()
+    except GatelabError:
+        place = f"{recipe.unit.name.replace('.', ' ')} {id(recipe.unit)}"
+        setattr(HERE, place, recipe.unit)
+        described = {"name": recipe.unit.name, "import": f"{__name__}:HERE.{place}"}
+        return {**replace(recipe, unit=as_unit("mlp")).plain(), "unit": described}
+
+
+def read_text(source: str, tokenizer: str) -> TextData:
+    """The text of a ladder, read once a process unless its file changes: 90 % to train on, 5 % to tune, 5 % to test."""
+    file = Path(source).expanduser()
+    stamp = None
+    if file.is_file():
+        facts = file.stat()  # the time of its last change, which no copying tool sets back
+        stamp = facts.st_mtime_ns, facts.st_ctime_ns, facts.st_size
+    return read_unchanged(source, tokenizer, stamp)
+
+
+@lru_cache(maxsize=2)
+def read_unchanged(source: str, tokenizer: str, stamp: tuple[int, ...] | None) -> TextData:
+    """The text of a ladder; the stamp is that of its file."""
+    del stamp
+    data = text_data(source, tokenizer)
+    if data.valid is not None:
+        return data
+    half = len(data.test) // 2
+    return replace(data, valid=data.test[:half], test=data.test[half:])
+
+
+def part_of(data: TextData, repeats: int, part: str) -> TextData:
+    """The text as a run reads it: so much of it, and the part that losses are measured on as its test part."""
+    if repeats > 1:
+        data = data.first(1 / repeats)
+    if part == "valid":
+        return data.tuning()
+    return data
+
+
+def text_fingerprint(source: str, text: TextData) -> str:
+    """What runs remember of a ladder's text: the hash of its training and test tokens, then "-" and that of the others.
+
+    Parts are fixed shares of a text, so that the first hash says where one ends; it is all that losses on the test part
+    hang on. A sweep is measured on the validation part. A text that is known by its own hash, such as enwik8, has but
+    one: its sweeps have the keys that they always had.
+    """
+    joined = token_fingerprint(text.train, text.test)
+    if text.valid is None or is_checked(source):
+        return joined
+    return f"{joined}-{token_fingerprint(text.valid)}"
+
+
+def train_run(*, valid: str = "", folder: str | None = None, device: str | None = None, **arguments: Any) -> RunOutcome:
+    """Train all members of a run; the metrics have a list entry a member, learning rates outermost.
+
+    The arguments are those of `LadderRun.run`: `text` and `valid`, which is empty where losses are of the test part and
+    for texts that have but one hash, are fingerprints of what must be read here. Settings are the `folder` of
+    checkpoints and the `device`, None for a GPU if there is one.
+    """
+    check_source(arguments["recipe"]["unit"])
+    asked, text = run_of(arguments), arguments["text"]
+    whole = read_text(asked.recipe.data, asked.recipe.tokenizer)
+    joined, _, others = text_fingerprint(asked.recipe.data, whole).partition("-")
+    if joined != text or (valid and others != valid):
+        raise GatelabError(f"{asked.recipe.data} is not the text that this ladder was begun with; give that one again")
+    place = None if folder is None else Path(folder) / asked.run(f"{text}-{valid}").key
+    histories = train_many(
+        asked.members,
+        data=part_of(whole, asked.repeats, asked.part),
+        folder=place,
+        device=device,
+        compile=torch.cuda.is_available() and device != "cpu",
+        save_seconds=SAVE_SECONDS,
+        progress=False,
+    )
+    if place is not None:  # the record says it all, and states of a large model, half-written ones too, are gigabytes
+        shutil.rmtree(place, ignore_errors=True)
+    return RunOutcome(run_metrics(asked, histories, whole), device=histories[0].device)
+
+
+def run_metrics(run: LadderRun, histories: Sequence[History], data: TextData) -> dict[str, Any]:
+    """What a record of a run has; `course` is the loss of each member along the way."""
+    first, r = histories[0], run.recipe
+    config = config_of(r, model_options(r, data))
+    tokens = r.steps * r.batch * config.context
+    return {
+        "loss": [final_loss(h.test, h.diverged) for h in histories],
+        "train": [final_loss(h.train, h.diverged) for h in histories],
+        "diverged": [h.diverged for h in histories],
+        "steps": first.steps.tolist(),
+        "course": [[rounded(loss) for loss in h.test] for h in histories],
+        "parameters": config.body_count(r.unit, r.match_mlp),
+        "all_parameters": first.parameters,
+        "tokens": tokens,
+        "flops": config.token_flops(r.unit, r.match_mlp) * tokens,
+        "throughput": rounded(first.throughput),
+        "seconds": rounded(first.seconds[-1]),
+        "together": first.together,
+    }
+
+
+def final_loss(losses: Array, diverged: int | None) -> float | None:
+    """The loss at the end; None of a training that diverged."""
+    if diverged is not None or not len(losses):
+        return None
+    return float(f"{losses[-1]:.7g}")
+
+
+def rounded(value: float) -> float | None:
+    """Six digits; None for what is not a number."""
+    return float(f"{value:.6g}") if math.isfinite(value) else None
+
+
+def training_rows(record: Record) -> list[dict[str, Any]]:
+    """A row of `Ladder.trainings` for each learning rate and seed of a record."""
+    run, m = run_of(record.run.arguments), record.metrics
+
+    def number(value: float | None) -> float:
+        return math.nan if value is None else float(value)
+
+    return [
+        {
+            "unit": run.recipe.unit.name,
+            "size": run.recipe.size,
+            "d_model": run.config.d_model,
+            "parameters": m["parameters"],
+            "lr": member.lr,
+            "seed": member.seed,
+            "repeats": run.repeats,
+            "part": run.part,
+            "loss": number(m["loss"][i]),
+            "train": number(m["train"][i]),
+            "diverged": m["diverged"][i],
+            "tokens": m["tokens"],
+            "flops": m["flops"],
+            "seconds": m["seconds"] / m["together"],
+            "throughput": number(m["throughput"]),
+            "together": m["together"],
+            "device": record.device,
+        }
+        for i, member in enumerate(run.members)
+    ]
