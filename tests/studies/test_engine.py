@@ -14,12 +14,12 @@ import pandas as pd
 import pytest
 
 from gatelab.errors import GatelabError
-from gatelab.plotting.facets import Facets, Overlay, draw_facets
+from gatelab.plotting.facets import Facets, Overlay, draw_figure
 from gatelab.plotting.page_figures import plotly_figure
 from gatelab.statistics import Interval
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
-from gatelab.studies.engine import GridStudy, rendered
+from gatelab.studies.engine import GridStudy, sections
 from gatelab.studies.reproduction import claim_document
 
 STUDY = GridStudy(
@@ -141,7 +141,7 @@ def test_both_backends_draw_what_the_table_has() -> None:
         "n", "rmse", "unit", xlog=True, ylog=True, lines=(Overlay("limit", "limit"),), marks=("best", "best"),
         levels={"noise": 0.1}, paper="printed", title="Errors",
     )  # fmt: skip
-    figure = draw_facets(facets, {"errors": TABLE})
+    figure = draw_figure(facets, {"errors": TABLE})
     axes = figure.axes[0]
     drawn = [tuple(np.asarray(line.get_ydata()).tolist()) for line in axes.lines]
     assert (1.0, 0.5) in drawn and (0.8, 0.2) in drawn and (0.5, 0.2) in drawn and (0.2,) in drawn
@@ -158,7 +158,7 @@ def test_both_backends_draw_what_the_table_has() -> None:
 
 def test_panels_are_rows_and_columns() -> None:
     facets = Facets("n", "rmse", col="unit", where={"n": [1, 2]}, names={"mlp": "plain"}, points=True)
-    figure = draw_facets(facets, {"errors": TABLE})
+    figure = draw_figure(facets, {"errors": TABLE})
     assert [axes.get_title() for axes in figure.axes] == ["plain", "glu"] and not figure.legends
     page = plotly_figure(facets, {"errors": TABLE})
     assert [t["xaxis"] for t in page["data"]] == ["x", "x2"]
@@ -166,13 +166,13 @@ def test_panels_are_rows_and_columns() -> None:
 
 def test_a_column_that_is_not_there_is_an_error() -> None:
     with pytest.raises(GatelabError, match="no column depth; it has n, unit"):
-        draw_facets(Facets("depth", "rmse"), {"errors": TABLE})
+        draw_figure(Facets("depth", "rmse"), {"errors": TABLE})
 
 
 def test_templates_refuse_names_that_are_not_there(tmp_path: Path) -> None:
     template = tmp_path / "study.md"
     template.write_text("The slope is {{ slope | number }},\nas expected.\n\nSecond.")
-    assert rendered(template, slope=-2.1234) == ("The slope is -2.12, as expected.", "Second.")
+    assert sections(template, slope=-2.1234)[""] == ("The slope is -2.12, as expected.", "Second.")
     with pytest.raises(Exception, match="'slope' is undefined"):
-        rendered(template)
-    assert rendered(tmp_path / "none.md") == ()
+        sections(template)
+    assert sections(tmp_path / "none.md") == {"": ()}

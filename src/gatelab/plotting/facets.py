@@ -8,7 +8,7 @@ beside `condition` are its interval. Nothing is computed: what is drawn stands i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -101,6 +101,11 @@ class Facets:
             table = table[table[column].isin(value) if isinstance(value, list | tuple) else table[column] == value]
         return table
 
+    def shape(self, tables: Tables) -> tuple[int, int]:
+        """How many rows and columns of panels there are."""
+        table = self.rows_of(tables)
+        return len(_levels(table, self.row)), len(_levels(table, self.col))
+
     def panels(self, table: Table) -> Iterator[tuple[int, int, str, Table]]:
         """Each panel: its row and column in the figure, its title, its rows of the table."""
         for i, row in enumerate(_levels(table, self.row)):
@@ -125,36 +130,47 @@ def _levels(table: Table, column: str) -> list[Any]:
     return list(dict.fromkeys(table[column])) if column else [""]
 
 
-def draw_facets(facets: Facets, tables: Tables) -> Figure:
-    """Draw the figure with matplotlib.
+def draw_figure(facets: Facets | Sequence[Facets], tables: Tables) -> Figure:
+    """Draw one figure with matplotlib.
 
     Args:
-        facets: What is drawn.
+        facets: What is drawn; several are drawn side by side, such as errors against n and against P.
         tables: The tables by name.
 
     Returns:
         The figure, which `save` writes.
     """
-    table = facets.rows_of(tables)
-    panels = list(facets.panels(table))
-    rows, columns = 1 + max(p[0] for p in panels), 1 + max(p[1] for p in panels)
-    shapes = looks(facets.name(value) for value in _levels(table, facets.hue))
+    parts = [facets] if isinstance(facets, Facets) else list(facets)
+    shapes = [part.shape(tables) for part in parts]
     with style():
-        size = (max(5.6, WIDTH * columns), HEIGHT * rows + LEGEND)
-        figure = Figure(figsize=size, layout="constrained")
-        grid = figure.subplots(rows, columns, squeeze=False, sharex="col")
-        for i, j, title, chosen in panels:
-            axes: Axes = grid[i, j]
-            for value, series in facets.series(chosen):
-                shape = shapes[facets.name(value)]
-                _draw_series(axes, facets, series, shape.colour, shape.marker)
-            _finish(axes, facets, title, bottom=i == rows - 1, left=j == 0)
-        handles = _handles(facets, shapes if facets.hue else {})
-        if handles:
-            figure.legend(handles=handles, loc="outside lower center", ncols=min(4, len(handles)))
-        if facets.title:
-            figure.suptitle(facets.title)
+        width, height = sum(WIDTH * columns for _, columns in shapes), max(HEIGHT * rows for rows, _ in shapes)
+        figure = Figure(figsize=(max(5.6, width), height + LEGEND), layout="constrained")
+        for part, place in zip(parts, _places(figure, [columns for _, columns in shapes]), strict=True):
+            _draw_part(place, part, tables)
     return figure
+
+
+def _places(figure: Figure, columns: list[int]) -> list[Any]:
+    return [figure] if len(columns) == 1 else list(figure.subfigures(1, len(columns), width_ratios=columns))
+
+
+def _draw_part(place: Any, facets: Facets, tables: Tables) -> None:
+    """Panels, a legend below them and a title, in a figure or in a part of one."""
+    table = facets.rows_of(tables)
+    rows, columns = facets.shape(tables)
+    shapes = looks(facets.name(value) for value in _levels(table, facets.hue))
+    grid = place.subplots(rows, columns, squeeze=False, sharex="col")
+    for i, j, title, chosen in facets.panels(table):
+        axes: Axes = grid[i, j]
+        for value, series in facets.series(chosen):
+            look = shapes[facets.name(value)]
+            _draw_series(axes, facets, series, look.colour, look.marker)
+        _finish(axes, facets, title, bottom=i == rows - 1, left=j == 0)
+    handles = _handles(facets, shapes if facets.hue else {})
+    if handles:
+        place.legend(handles=handles, loc="outside lower center", ncols=min(4, len(handles)))
+    if facets.title:
+        place.suptitle(facets.title)
 
 
 def draw_panel(axes: Axes, facets: Facets, tables: Tables) -> None:

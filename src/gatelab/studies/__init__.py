@@ -18,8 +18,8 @@ from gatelab.studies.definition import (
     study,
 )
 from gatelab.studies.demonstration import Demo, demo
-from gatelab.studies.records import done_before, read_outcome, take_record
-from gatelab.studies.reproduction import Reproduction, reproduce
+from gatelab.studies.records import done_before, read_outcome
+from gatelab.studies.reproduction import Reproduction, reproduce, take_record
 
 __all__ = [
     "Claim",

@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, get_args
 
 from gatelab.display import Compact
+from gatelab.plain import from_plain
 from gatelab.statistics import Interval
 
 Verdict = Literal["reproduced", "exceeded", "differs", "undecided", "outside", "new"]
@@ -127,6 +128,8 @@ def number_text(value: Any, unit: str = "") -> str:
     """
     if isinstance(value, list | tuple):
         return ", ".join(number_text(part, unit) for part in value)
+    if isinstance(value, Mapping):  # an interval, read from a record
+        value = from_plain(Interval, value)
     if isinstance(value, Interval):
         text = format(value, ".3g")
     elif isinstance(value, float):

@@ -23,6 +23,7 @@ from matplotlib.figure import Figure
 
 from gatelab.display import Compact, Listener
 from gatelab.errors import unknown_name
+from gatelab.plotting.facets import Facets
 
 Tables = Mapping[str, pd.DataFrame]
 
@@ -84,12 +85,14 @@ class Finding(Compact):
         sentence: What was measured; what the numbers do not decide is called undecided.
         sizes: The sizes and the data that it is true of.
         sketch: Its figure.
+        tables: The tables that the figure is drawn from, where it is facets.
     """
 
     topic: str
     sentence: str
     sizes: str
-    sketch: Sketch
+    sketch: Sketch | Facets
+    tables: Tables = field(default_factory=dict)
 
 
 Findings = Callable[[Tables], tuple[Finding, ...]]

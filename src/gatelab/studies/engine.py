@@ -9,8 +9,14 @@
     def claims(tables): ...                          # yields Claim objects
 
 Cells are runs of a sweep: parallel, resumed from a store if there is one, reported as they end. Numbers are averaged
-over the column `over`, with an interval as `name_low` and `name_high`. A Markdown template beside the study, of the
-module's name, holds its sentences: numbers enter by name, and a name that is not there is an error.
+over the column `over`, with an interval as `name_low` and `name_high`. A study whose tables are not those of a grid,
+such as a record made on a GPU, gives them itself (`tables`). Claims, figure and sentences are made of the tables alone,
+so that a committed record is nothing but tables (`report`).
+
+A Markdown template beside the study, of the module's name, holds its sentences: numbers enter by name, and a name that
+is not there is an error. Its paragraphs are notes. A section with a heading is a finding, which the report shows first:
+the heading is its topic, the first paragraph what was measured, the second the sizes and data that it is true of; the
+figure of that topic is in `cards`.
 """
 
 from __future__ import annotations
@@ -27,10 +33,10 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from gatelab.display import Compact
-from gatelab.plotting.facets import Facets, Table, Tables, draw_facets
+from gatelab.plotting.facets import Facets, Table, Tables, draw_figure
 from gatelab.statistics import Interval, t_interval
-from gatelab.studies.claims import number_text
-from gatelab.studies.definition import Outcome, Request, Study
+from gatelab.studies.claims import Claim, number_text
+from gatelab.studies.definition import Finding, Outcome, Request, Study
 from gatelab.sweep import Progress, Run, map_runs
 
 Mean = Literal["arithmetic", "geometric"]
@@ -159,19 +165,23 @@ class GridStudy(Study):
         quick: The values that a quick run takes instead of some of them.
         over: The argument that numbers are averaged over; empty for none.
         mean: How they are averaged.
-        figure: What is drawn, or a function of the tables that draws what facets cannot say.
+        figure: What is drawn, side by side where there are several, or a function of the tables that draws what
+            facets cannot say.
+        cards: The small figure of each finding, by its topic.
     """
 
     grid: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     quick: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     over: str = ""
     mean: Mean = "arithmetic"
-    figure: Facets | Callable[[Tables], Figure] = NO_FIGURE
+    figure: Facets | Sequence[Facets] | Callable[[Tables], Figure] = NO_FIGURE
+    cards: Mapping[str, Facets] = field(default_factory=dict)
     measures: dict[str, Measure] = field(default_factory=dict, repr=False)
     _functions: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "run", self.outcome)
+        object.__setattr__(self, "findings", self.found)
 
     def measure(self, name: str = "", together: str = "", **own: Any) -> Callable[[Function], Function]:
         """Declare the function from one cell to the numbers of a table.
@@ -188,6 +198,11 @@ class GridStudy(Study):
 
         return register
 
+    def tables(self, function: Function) -> Function:
+        """Declare a function from the request to tables that are not measured on a grid."""
+        self._functions["tables"] = function
+        return function
+
     def columns(self, function: Function) -> Function:
         """Declare a function from the tables and the rows that they average to the tables that are kept.
 
@@ -202,26 +217,49 @@ class GridStudy(Study):
         return function
 
     def outcome(self, request: Request) -> Outcome:
-        """Measure, claim, draw."""
+        """Measure, and report."""
         rows, tables = {}, {}
         for name, measure in self.measures.items():
             rows[name], tables[name] = measure.tables(request)
+        if "tables" in self._functions:
+            tables |= self._functions["tables"](request)
         if "columns" in self._functions:
             tables = self._functions["columns"](tables, rows)
+        return self.report(tables)
+
+    def report(self, tables: Tables) -> Outcome:
+        """Claims, figure and sentences of tables, whether just measured or read from a record."""
         claims = tuple(self._functions["claims"](tables))
-        figure = draw_facets(self.figure, tables) if isinstance(self.figure, Facets) else self.figure(tables)
+        figure = self.figure(tables) if callable(self.figure) else draw_figure(self.figure, tables)
+        return Outcome(figure, dict(tables), claims, self._sections(tables)[""])
+
+    def found(self, tables: Tables) -> tuple[Finding, ...]:
+        """The findings: the sections of the template, each with its small figure."""
+        sections = self._sections(tables)
+        return tuple(Finding(topic, *sections[topic], facets, tables) for topic, facets in self.cards.items())
+
+    def _sections(self, tables: Tables) -> dict[str, tuple[str, ...]]:
+        claims = tuple(self._functions["claims"](tables))
         module = sys.modules[self._functions["claims"].__module__]
-        template = Path(str(module.__file__)).with_suffix(".md")
-        return Outcome(figure, tables, claims, rendered(template, claims=claims, **tables))
+        return sections(Path(str(module.__file__)).with_suffix(".md"), **tables, study=self.name, claims=claims)
 
 
-def rendered(template: Path, **values: Any) -> tuple[str, ...]:
-    """The sentences of a template, a paragraph each; none where there is no file."""
+def sections(template: Path, claims: Sequence[Claim] = (), **values: Any) -> dict[str, tuple[str, ...]]:
+    """The paragraphs of a template by the heading above them; those before the first heading have "".
+
+    A template has the tables by their names, `claim["what"]` for the claims, and `study`, the name of the study that
+    asks, where several are in one module.
+    """
     if not template.is_file():
-        return ()
+        return {"": ()}
     from jinja2 import Environment, StrictUndefined
 
-    environment = Environment(undefined=StrictUndefined, autoescape=False)
+    environment = Environment(undefined=StrictUndefined, autoescape=False, keep_trailing_newline=True)
     environment.filters["number"] = number_text
-    text = environment.from_string(template.read_text(encoding="utf-8")).render(**values)
-    return tuple(" ".join(part.split()) for part in text.split("\n\n") if part.strip())
+    by_title = {claim.what: claim for claim in claims}
+    text = environment.from_string(template.read_text(encoding="utf-8")).render(claim=by_title, **values)
+    found: dict[str, tuple[str, ...]] = {}
+    for part in f"\n{text}".split("\n## "):
+        heading, _, body = part.partition("\n")
+        found[heading.strip()] = tuple(" ".join(p.split()) for p in body.split("\n\n") if p.strip())
+    return found

@@ -2,20 +2,18 @@
 
 There are two kinds. A record of plain values is what a study is made from (`read_record`). The outcome of a whole study
 lies under the study's name as `reproduce` wrote it, with the device and the date; it need not be computed again where
-this very code has written it (`done_before`) or where it is committed (`take_record`).
+this very code has written it (`done_before`) or where its tables are committed (`reproduction.take_record`).
 """
 
 from __future__ import annotations
 
 import json
-import shutil
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from gatelab.arrays import fingerprint
 from gatelab.errors import GatelabError
-from gatelab.files import write_whole
 
 CODE = Path(__file__).resolve().parents[1]
 # In a checkout results/ lies beside src/; the wheel carries it inside the package.
@@ -109,35 +107,3 @@ def done_before(name: str, out: str | Path, *, quick: bool) -> dict[str, Any] | 
     if same and whole and outcome.get("quick") == quick:
         return outcome
     return None
-
-
-def take_record(name: str, out: str | Path) -> dict[str, Any] | None:
-    """Copy the committed outcome of a study to a folder, marked as recorded.
-
-    Args:
-        name: The name of the study.
-        out: The folder, as `reproduce` is given it.
-
-    Returns:
-        What `read_outcome` gives of the copy, or None where no outcome is committed.
-    """
-    for folder in record_folders():
-        source = folder / f"{name}.json"
-        if not source.is_file():
-            continue
-        outcome = {**read_outcome(source), "recorded": True}
-        target = Path(out) / name
-        for file in outcome["files"]:
-            if file != source.name:
-                write_whole(target.with_name(file), partial(copy_file, source.with_name(file)))
-        write_whole(target.with_name(source.name), json.dumps(outcome, indent=2, ensure_ascii=False) + "\n")
-        return outcome
-    return None
-
-
-def copy_file(source: Path, target: Path) -> None:
-    """Copy a file of a record; one that is not there is an error that says how to go on."""
-    try:
-        shutil.copyfile(source, target)
-    except FileNotFoundError as error:
-        raise GatelabError(f"{source} is missing from the records; compute the study with --full") from error

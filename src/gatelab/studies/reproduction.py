@@ -8,22 +8,27 @@ import platform
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 from gatelab._version import __version__
 from gatelab.display import Compact, Listener
 from gatelab.errors import GatelabError
+from gatelab.files import write_whole
 from gatelab.plain import to_plain
 from gatelab.plotting import save
 from gatelab.plotting.chart import chart_of
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Outcome, Request, Study
 from gatelab.studies.definition import study as find
-from gatelab.studies.records import code_fingerprint
+from gatelab.studies.engine import GridStudy
+from gatelab.studies.records import code_fingerprint, read_outcome, record_folders
 
 QUICK_NOTE = "A quick run with few widths and few points: its verdicts are not those of the paper's range."
 
@@ -81,7 +86,7 @@ def reproduce(
         if quick:
             outcome = replace(outcome, notes=(*outcome.notes, QUICK_NOTE))
         seconds = time.perf_counter() - began
-        names = write_outcome(study, outcome, stage, quick, seconds)
+        names = write_outcome(study, outcome, stage, quick=quick, seconds=seconds)
         files = tuple((stage / n).replace(folder / n) for n in names)
     finally:
         shutil.rmtree(stage, ignore_errors=True)
@@ -109,8 +114,70 @@ def staging_folder(folder: Path) -> Path:
         ) from error
 
 
-def write_outcome(study: Study, outcome: Outcome, stage: Path, quick: bool, seconds: float) -> list[str]:
-    """Write the figure, the tables and last the document about them; the names of the files."""
+def take_record(name: str, out: str | Path) -> dict[str, Any] | None:
+    """Write what the committed tables of a study give, marked as recorded.
+
+    Args:
+        name: The name of the study.
+        out: The folder, as `reproduce` is given it.
+
+    Returns:
+        What `read_outcome` gives of it, or None where no record is committed.
+    """
+    study = find(name)
+    for folder in record_folders():
+        source = folder / f"{name}.json"
+        if not source.is_file():
+            continue
+        facts = read_outcome(source)
+        target = (Path(out) / name).parent
+        if isinstance(study, GridStudy):
+            outcome = study.report(read_tables(source, facts["files"]))
+            stage = staging_folder(target)
+            try:
+                kept = {key: facts[key] for key in ("command", "gatelab", "seconds", "date", "device")}
+                for file in write_outcome(study, outcome, stage, quick=False, **kept, recorded=True):
+                    (stage / file).replace(target / file)
+            finally:
+                shutil.rmtree(stage, ignore_errors=True)
+        else:
+            copy_outcome(source, facts, target)
+        return read_outcome(Path(out) / f"{name}.json")
+    return None
+
+
+def read_tables(record: Path, files: Iterable[str]) -> dict[str, pd.DataFrame]:
+    """The tables beside a record, by name; one that is not there is an error that says how to go on."""
+    tables = {}
+    for file in files:
+        if file.endswith(".csv"):
+            path = record.with_name(file)
+            if not path.is_file():
+                raise GatelabError(f"{path} is missing from the records; compute the study with --full")
+            tables[path.stem.removeprefix(f"{record.stem}-")] = pd.read_csv(path)
+    return tables
+
+
+def copy_outcome(source: Path, facts: Mapping[str, Any], folder: Path) -> None:
+    """Copy a recorded outcome with its files."""
+    for file in facts["files"]:
+        if file != source.name:
+            write_whole(folder / file, partial(copy_file, source.with_name(file)))
+    write_whole(folder / source.name, json.dumps({**facts, "recorded": True}, indent=2, ensure_ascii=False) + "\n")
+
+
+def copy_file(source: Path, target: Path) -> None:
+    """Copy a file of a record; one that is not there is an error that says how to go on."""
+    try:
+        shutil.copyfile(source, target)
+    except FileNotFoundError as error:
+        raise GatelabError(f"{source} is missing from the records; compute the study with --full") from error
+
+
+def write_outcome(
+    study: Study, outcome: Outcome, stage: Path, *, quick: bool, seconds: float, **facts: Any
+) -> list[str]:
+    """Write the figure, the tables and last the document about them, with the facts of a record; the files' names."""
     stem = Path(study.name).name
     names = [f"{stem}{suffix}" for suffix in (".png", ".svg")]
     for name in names:
@@ -136,6 +203,7 @@ def write_outcome(study: Study, outcome: Outcome, stage: Path, quick: bool, seco
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "device": f"{os.cpu_count()} {platform.machine()} cores",
         "recorded": False,
+        **facts,
         "claims": [claim_document(claim) for claim in outcome.comparison],
         "notes": list(outcome.notes),
         "files": names,

@@ -85,9 +85,8 @@ def columns(tables: Tables, rows: Tables) -> Tables:
         for known, q, n, d in zip(relu, table["order"], table["n"], table["d"], strict=True)
     ]
     sizes = [f"n = {n}, d = {d}" for n, d in zip(table["n"], table["d"], strict=True)]
-    return table.assign(
-        estimate=estimates, best=(table["condition"] == least) & (table["data"] == "Gaussian"), size=sizes
-    )
+    best = (table["condition"] == least) & (table["data"] == "Gaussian")
+    return {"orders": table.assign(estimate=estimates, best=best, size=sizes)}
 
 
 @STUDY.claims

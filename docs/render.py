@@ -1,0 +1,124 @@
+"""Numbers in documents: `python docs/render.py` writes every document that has a template in docs/templates.
+
+A template is the document with its numbers as expressions (Jinja2), so that a sentence can be reworded freely and a
+number comes from its record:
+
+    claim("scaling/fig2", "slope of the mlp against n, at the optimum")    one claim of a study, with value, low, high
+    claims("ntk/fig3")                                                     all claims of a study, by what they measure
+    record("ntk/gap.json")                                                 a record in results/, plain values
+    table("ntk/steps-gains.csv")                                           a table in results/, a data frame
+    gl                                                                     the package, for what is computed in a second
+
+`| f(".2f")` formats a number, an interval ("-2.14 [-2.20, -2.08]") or a list of them. A name that is not there is an
+error. `python docs/render.py FOLDER` first takes the claims of the full runs in FOLDER, as `gatelab reproduce` wrote
+them, into results/claims.json.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import numpy as np
+import pandas as pd
+
+import gatelab as gl
+from gatelab.plain import from_plain
+from gatelab.statistics import Interval
+from gatelab.studies.claims import Claim
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS, TEMPLATES = ROOT / "results", ROOT / "docs" / "templates"
+
+
+def take_claims(folder: Path) -> None:
+    """Write results/claims.json from the full runs in a folder; studies that are not there stay as they are."""
+    path = RESULTS / "claims.json"
+    taken = json.loads(path.read_text(encoding="utf-8"))
+    for file in sorted(folder.glob("*/*.json")):
+        outcome = json.loads(file.read_text(encoding="utf-8"))
+        if isinstance(outcome, dict) and not outcome.get("quick", True):
+            taken[outcome["study"]] = {name: outcome[name] for name in ("command", "date", "device", "claims", "notes")}
+    path.write_text(json.dumps(dict(sorted(taken.items())), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+@cache
+def record(name: str) -> Any:
+    """A record of plain values."""
+    return json.loads((RESULTS / name).read_text(encoding="utf-8"))
+
+
+@cache
+def table(name: str) -> pd.DataFrame:
+    """A table of a record."""
+    return pd.read_csv(RESULTS / name)
+
+
+@cache
+def claims(study: str) -> dict[str, Claim]:
+    """The claims of a study's last full run, by what they measure."""
+    return {c["what"]: from_plain(Claim, c["numbers"]) for c in record("claims.json")[study]["claims"]}
+
+
+def claim(study: str, what: str) -> Claim:
+    """One claim; a title that the study does not have is an error that lists those it has."""
+    found = claims(study)
+    if what not in found:
+        raise KeyError(f"{study} has no claim {what!r}; it has\n" + "\n".join(found))
+    return found[what]
+
+
+def formatted(value: Any, form: str = ".3g") -> str:
+    """A number, an interval, a claim or a list of them, with each number in the given format."""
+    if isinstance(value, Claim):
+        value = value.interval if np.isfinite(value.low) else value.value
+    if isinstance(value, list | tuple | pd.Series | np.ndarray):
+        return ", ".join(formatted(part, form) for part in value)
+    if isinstance(value, Interval) or "e" not in form:
+        return format(value, form)
+    mantissa, _, exponent = format(value, form).partition("e")
+    return f"{mantissa}e{int(exponent)}"
+
+
+def environment() -> jinja2.Environment:
+    """Templates that know the records; an unknown name is an error."""
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        undefined=jinja2.StrictUndefined,
+        autoescape=False,
+        keep_trailing_newline=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters["f"] = formatted
+    made.globals |= {"claim": claim, "claims": claims, "record": record, "table": table, "gl": gl, "np": np}
+    made.globals |= {"min": min, "max": max, "abs": abs, "zip": zip, "Interval": Interval}
+    return made
+
+
+def documents() -> dict[Path, str]:
+    """Every document that has a template: where it stands, and what it says."""
+    templates = environment()
+    made = {}
+    for path in sorted(TEMPLATES.rglob("*.md")):
+        name = path.relative_to(TEMPLATES).as_posix()
+        target = ROOT / name if name == "README.md" else ROOT / "docs" / name
+        made[target] = templates.get_template(name).render()
+    return made
+
+
+def main() -> None:
+    """Take claims from the folder that is named, if one is, and write the documents."""
+    if len(sys.argv) > 1:
+        take_claims(Path(sys.argv[1]))
+    for path, text in documents().items():
+        path.write_text(text, encoding="utf-8")
+        print(path.relative_to(ROOT))
+
+
+if __name__ == "__main__":
+    main()
