@@ -31,7 +31,7 @@ from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
@@ -339,7 +339,10 @@ class Record:
         self.reread()
         self.entries |= {key_of(entry): entry for entry in entries}
         lines = ",\n".join(json.dumps(self.entries[key]) for key in sorted(self.entries))
-        write_whole(self.path, f'{{"entries": [\n{lines}\n]}}\n')
+        tuned = json.dumps(
+            sorted(dataset.name for task in get_args(Task) for dataset in chosen(task) if dataset.development)
+        )
+        write_whole(self.path, f'{{"tuned": {tuned},\n"entries": [\n{lines}\n]}}\n')
 
     def lacks(self, dataset: DataSet, method: Method, split: int) -> bool:
         """Whether a fit is still to be done, or to be done again: it failed, or its settings were others."""

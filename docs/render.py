@@ -7,6 +7,7 @@ number comes from its record:
     claims("ntk/fig3")                                                     all claims of a study, by what they measure
     record("ntk/gap.json")                                                 a record in results/, plain values
     table("ntk/steps-gains.csv")                                           a table in results/, a data frame
+    tables("models/shrink")                                                the tables of a study made from a record
     gl                                                                     the package, for what is computed in a second
 
 `| f(".2f")` formats a number, an interval ("-2.14 [-2.20, -2.08]") or a list of them. A name that is not there is an
@@ -29,7 +30,9 @@ import pandas as pd
 import gatelab as gl
 from gatelab.plain import from_plain
 from gatelab.statistics import Interval
+from gatelab.studies import Request, study
 from gatelab.studies.claims import Claim
+from gatelab.studies.engine import GridStudy
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, TEMPLATES = ROOT / "results", ROOT / "docs" / "templates"
@@ -59,16 +62,24 @@ def table(name: str) -> pd.DataFrame:
 
 
 @cache
-def claims(study: str) -> dict[str, Claim]:
+def tables(name: str) -> Any:
+    """The tables of a study that is made from a record."""
+    found = study(name)
+    assert isinstance(found, GridStudy), name
+    return found.measured(Request())
+
+
+@cache
+def claims(name: str) -> dict[str, Claim]:
     """The claims of a study's last full run, by what they measure."""
-    return {c["what"]: from_plain(Claim, c["numbers"]) for c in record("claims.json")[study]["claims"]}
+    return {c["what"]: from_plain(Claim, c["numbers"]) for c in record("claims.json")[name]["claims"]}
 
 
-def claim(study: str, what: str) -> Claim:
+def claim(name: str, what: str) -> Claim:
     """One claim; a title that the study does not have is an error that lists those it has."""
-    found = claims(study)
+    found = claims(name)
     if what not in found:
-        raise KeyError(f"{study} has no claim {what!r}; it has\n" + "\n".join(found))
+        raise KeyError(f"{name} has no claim {what!r}; it has\n" + "\n".join(found))
     return found[what]
 
 
@@ -95,7 +106,15 @@ def environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     made.filters["f"] = formatted
-    made.globals |= {"claim": claim, "claims": claims, "record": record, "table": table, "gl": gl, "np": np}
+    made.globals |= {
+        "claim": claim,
+        "claims": claims,
+        "record": record,
+        "table": table,
+        "tables": tables,
+        "gl": gl,
+        "np": np,
+    }
     made.globals |= {"min": min, "max": max, "abs": abs, "zip": zip, "Interval": Interval}
     return made
 

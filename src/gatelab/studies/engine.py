@@ -218,6 +218,10 @@ class GridStudy(Study):
 
     def outcome(self, request: Request) -> Outcome:
         """Measure, and report."""
+        return self.report(self.measured(request))
+
+    def measured(self, request: Request) -> Tables:
+        """The tables that claims and figure are made of."""
         rows, tables = {}, {}
         for name, measure in self.measures.items():
             rows[name], tables[name] = measure.tables(request)
@@ -225,7 +229,7 @@ class GridStudy(Study):
             tables |= self._functions["tables"](request)
         if "columns" in self._functions:
             tables = self._functions["columns"](tables, rows)
-        return self.report(tables)
+        return tables
 
     def report(self, tables: Tables) -> Outcome:
         """Claims, figure and sentences of tables, whether just measured or read from a record."""

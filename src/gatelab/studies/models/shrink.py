@@ -1,0 +1,105 @@
+"""Models with fewer neurons per block, by published methods and ours: from the record of `benchmarks/shrinking.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from gatelab.plotting.facets import Facets, Table, Tables
+from gatelab.statistics import Interval, t_interval
+from gatelab.studies.claims import Claim
+from gatelab.studies.definition import Request
+from gatelab.studies.engine import GridStudy, interval_at
+from gatelab.studies.records import read_record
+
+RECORDS = ("anatomy/shrink-stories.json", "anatomy/shrink.json")
+PUBLISHED = ("magnitude", "wanda", "flap")
+COMBINED = "surgeon"  # our combination of ZipLM's order and FASP's refit
+UNITS = ("ours as relu2", "ours as gqu", "ours as relu2 + distilled", "ours as gqu + distilled")
+ORDER = (
+    *PUBLISHED, COMBINED, "ours", "ours balanced", "surgeon + distilled", "ours + distilled", "ours + 4M own text",
+    "surgeon + 12M own text", "ours + 12M own text", *UNITS,
+)  # fmt: skip
+DRAWN = ("wanda", "flap", "surgeon", "ours", "ours balanced", "surgeon + 12M own text", "ours + 12M own text")
+
+STUDY = GridStudy(
+    "models/shrink",
+    "Smaller blocks in the place of given ones",
+    beyond=True,
+    figure=Facets(
+        x="removed", y="lost", hue="method", table="losses", where={"text": "larger", "method": list(DRAWN)},
+        xlabel="neurons removed, %", ylabel="log perplexity lost, nats per token",
+        title="SmolLM2-135M-Instruct with fewer neurons",
+    ),
+)  # fmt: skip
+
+
+@STUDY.tables
+def losses(request: Request) -> Tables:
+    """What each smaller model loses, and differences between ours and surgeon over the same windows."""
+    cells = {}
+    for name in RECORDS:
+        cells |= read_record(name, "python -m benchmarks.shrinking")["cells"]
+    rows = []
+    for key, cell in sorted(cells.items(), key=lambda item: ORDER.index(item[0].split(":")[2])):
+        model, keep, method = key.split(":")
+        row = {"model": model, "keep": float(keep), "removed": 100 * (1 - float(keep)), "method": method}
+        rows.append(row | {"text": "test", "lost": lost(cell)})
+        if "wide" in cell:
+            ends = {f"lost_{end}": cell["wide"][end] for end in ("low", "high")}
+            rows.append(row | {"text": "larger", "lost": cell["wide"]["value"], **ends})
+    return {"losses": pd.DataFrame(rows), "paired": pd.DataFrame(paired(cells))}
+
+
+def lost(cell: dict[str, Any]) -> float:
+    """Nats per token; of a model that predicts no token, 1 minus the cosine of sentence embeddings."""
+    return 1 - cell["sentences"] if cell["measure"] == "cosine" else cell["after"] - cell["before"]
+
+
+def paired(cells: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Ours minus surgeon, window by window, before and after a distillation, where the record has the windows."""
+    for key in cells:
+        other = key.replace(":ours", f":{COMBINED}")
+        for text, ours, theirs in (
+            ("test", cells[key], cells.get(other, {})),
+            ("larger", cells[key].get("wide", {}), cells.get(other, {}).get("wide", {})),
+        ):
+            if other != key and "windows" in ours and "windows" in theirs:
+                gap = t_interval(np.subtract(ours["windows"], theirs["windows"]))
+                model, keep, method = key.split(":")
+                yield {
+                    "model": model, "keep": float(keep), "method": method, "text": text,
+                    "windows": len(ours["windows"]), "minus_surgeon": gap.value, "minus_surgeon_low": gap.low,
+                    "minus_surgeon_high": gap.high,
+                }  # fmt: skip
+
+
+def loss(table: Table, keep: float, method: str) -> Interval:
+    """What SmolLM2 loses on the larger text."""
+    rows = table[(table["text"] == "larger") & (table["keep"] == keep) & (table["method"] == method)]
+    return interval_at(rows.iloc[0], "lost")
+
+
+@STUDY.claims
+def claims(tables: Tables) -> Iterator[Claim]:
+    """What SmolLM2 loses before and after distillation, and whether ours differs from surgeon."""
+    table = tables["losses"]
+    for keep in (0.8, 0.6):
+        best = min(PUBLISHED[1:], key=lambda method: loss(table, keep, method).value)
+        for method in ("surgeon", "ours", "surgeon + 12M own text", "ours + 12M own text"):
+            yield Claim.of(
+                f"loss of SmolLM2-135M-Instruct by {method}, keep {keep}",
+                loss(table, keep, method),
+                unit="nats per token",
+                support={f"best published, {best}": loss(table, keep, best)},
+            )
+    for row in tables["paired"].to_dict("records"):
+        yield Claim.of(
+            f"{row['method']} minus surgeon, {row['model']}, keep {row['keep']}, {row['text']} text",
+            interval_at(row, "minus_surgeon"),
+            unit="nats per token",
+            support={"windows": row["windows"]},
+        )
