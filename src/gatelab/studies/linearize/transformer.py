@@ -37,7 +37,8 @@ def figure(tables: Tables) -> Figure:
     ways = list(cosines["way"])
     with style():
         drawing = Figure(figsize=(11.5, 4.4 + 0.24 * len(ways)), layout="constrained")
-        top, bottom = np.ravel(drawing.subfigures(2, 1, height_ratios=(0.9 + 0.24 * len(ways), 3.3)))
+        halves: Any = drawing.subfigures(2, 1, height_ratios=(0.9 + 0.24 * len(ways), 3.3))
+        top, bottom = halves
         alone, together, dots = top.subplots(1, 3, sharey=True, width_ratios=(1, 1, 1.15))
         draw_errors(alone, layers.pivot(index="way", columns="layer", values="alone").loc[ways])
         alone.set_title("error of a layer's output, it alone replaced")
