@@ -55,8 +55,8 @@ def test_stretched_pieces_are_near_silu() -> None:
 
 def rows_of(*rows: tuple[str, int, float, float]) -> pd.DataFrame:
     table = pd.DataFrame(rows, columns=["way", "levels", "quality", "quality low"])
-    table = table.assign(model="one", **{"most of a layer": 9, "quality high": table["quality"]})
-    return study.columns({"plans": table}, {})["plans"]
+    losses = dict.fromkeys(("loss", "loss_low", "loss_high"), 1 - table["quality"])
+    return table.assign(**{"most of a layer": 9}, **losses)
 
 
 def test_a_claim_has_the_cheapest_row_that_is_certain() -> None:

@@ -13,7 +13,7 @@ import torch
 from quick_runs import Quick
 
 from gatelab.errors import GatelabError
-from gatelab.linearization import find_published, linearize
+from gatelab.linearization import linearize
 from gatelab.models.layouts import blocks
 from gatelab.models.pretrained import MINILM
 from gatelab.studies import Outcome
@@ -112,13 +112,6 @@ def test_counted_fits_are_fits_to_all_pre_activations(small):
     at = np.linspace(z.min(), z.max(), 101)
     assert np.allclose(made(at), slow(at), atol=1e-4)
     assert layer.rms(layer.data.z) == pytest.approx(np.sqrt((z**2).mean()), rel=1e-4)
-
-
-def test_pieces_on_tensors_are_the_published_ones():
-    z = torch.cat([torch.linspace(-9, 9, 3001, dtype=torch.float64), torch.tensor([-4.0, -2.7, 0.0, 3.0, 3.5])])
-    for name in parts.PUBLISHED:
-        published = find_published(name)
-        assert np.allclose(parts.piecewise(published, z).numpy(), published(z.numpy()), atol=1e-12)
 
 
 @pytest.mark.parametrize("way", parts.MAPS)

@@ -17,7 +17,7 @@ from gatelab.linearization import Published, find_published, linearize
 from gatelab.linearization.circuits import CircuitForm, levels_of
 from gatelab.linearization.encrypted_blocks import encrypt_block
 from gatelab.linearization.forms import GUARDS, TabulatedForm, fitted_form, minimax_form, published_form
-from gatelab.linearization.plans import MOST, Curves, measure_curves, quality_of, search
+from gatelab.linearization.plans import MOST, Curves, EncryptedPlan, measure_curves, quality_of, search
 from gatelab.models.hooks import captured
 from gatelab.models.layouts import layers_of
 from gatelab.models.pretrained import import_transformers, read_pretrained
@@ -98,10 +98,9 @@ def tables(request: Request) -> Tables:
         # Minimax and no other form: levels by layer are all that this plan gains.
         alone = measure_curves(model, text, most=most, forms_of=lambda *layer: [minimax_form(*layer)])
         plan, mixed = search(curves, QUALITY), search(alone, QUALITY)
-        chosen = {way: [x.form for x in p.layers] for way, p in (("our plan", plan), ("mixed minimax", mixed))}
         own = {
-            "layers": layer_rows(curves, plan.layers, mixed.layers),
-            "plans": plan_rows(curves, plan.measure == "perplexity", chosen, most, most_pieces),
+            "layers": layer_rows(curves, plan, mixed),
+            "plans": plan_rows(curves, plan, mixed, most, most_pieces),
             "blocks": [block_row(model, curves, degree)],
         }
         for table, part in own.items():
@@ -148,9 +147,9 @@ def random_llama() -> tuple[str, Any, list[Tensor]]:
     return "a Llama of one layer and random weights", model, random_bert()[2]
 
 
-def layer_rows(curves: Curves, plan: Sequence[Any], mixed: Sequence[Any]) -> Iterator[dict[str, Any]]:
+def layer_rows(curves: Curves, plan: EncryptedPlan, mixed: EncryptedPlan) -> Iterator[dict[str, Any]]:
     """Our plan by layer, with the loss of that layer alone at every number of levels, and the levels of minimax."""
-    for i, layer in enumerate(plan):
+    for i, layer in enumerate(plan.layers):
         yield {
             "layer": i + 1,
             "low": layer.form.interval[0],
@@ -158,7 +157,7 @@ def layer_rows(curves: Curves, plan: Sequence[Any], mixed: Sequence[Any]) -> Ite
             "form": layer.form.method,
             "degree": layer.form.degree,
             "levels": layer.levels,
-            "levels of mixed minimax": mixed[i].levels,
+            "levels of mixed minimax": mixed.layers[i].levels,
             "products": layer.products,
             "outside": layer.outside,
             **{f"loss at {n}": curves.losses[i].get(n) for n in range(2, MOST + 1)},
@@ -166,7 +165,7 @@ def layer_rows(curves: Curves, plan: Sequence[Any], mixed: Sequence[Any]) -> Ite
 
 
 def plan_rows(
-    curves: Curves, language: bool, chosen: dict[str, list[CircuitForm]], most: int, most_pieces: int
+    curves: Curves, plan: EncryptedPlan, mixed: EncryptedPlan, most: int, most_pieces: int
 ) -> Iterator[dict[str, Any]]:
     """Our plan, minimax and the published pieces: levels in total, and quality on text that nothing was chosen by.
 
@@ -178,8 +177,9 @@ def plan_rows(
     def row(way: str, forms: Sequence[CircuitForm]) -> dict[str, Any]:
         changed = subject.outputs(text, {i: TabulatedForm(form) for i, form in enumerate(forms)})
         quality = quality_of(plain, changed)
-        losses = np.array([changed[:, 0].sum(), plain[:, 0].sum()]) / plain[:, 1].sum()
-        perplexities = np.exp(np.minimum(losses, 700)) if language else [None, None]
+        losses = np.array([part[:, 0].sum() / plain[:, 1].sum() for part in (changed, plain)])
+        perplexities = np.exp(np.minimum(losses, 700)) if plan.measure == "perplexity" else [None, None]
+        ends = {"loss": quality.value, "loss_low": quality.high, "loss_high": quality.low}
         return {
             "way": way,
             "levels": sum(form.cost.levels for form in forms),
@@ -190,6 +190,7 @@ def plan_rows(
             "quality high": quality.high,
             "perplexity": perplexities[0],
             "plain perplexity": perplexities[1],
+            **{name: float(np.clip(1 - value, 1e-7, 1)) for name, value in ends.items()},  # for a logarithmic axis
         }
 
     layers = list(zip(subject.gates, curves.data, strict=True))
@@ -201,8 +202,8 @@ def plan_rows(
         pieces = pieces_for(find_published(name), subject.gates[0].name)
         tried = range(levels_of(pieces.degree) + 1, most_pieces + 1)
         ways[name] = tried, partial(published_form, pieces)
-    for way, forms in chosen.items():
-        yield row(way, forms)
+    for way, chosen in (("our plan", plan), ("mixed minimax", mixed)):
+        yield row(way, [layer.form for layer in chosen.layers])
     for way, (tried, form_of) in ways.items():
         for levels in tried:
             yield (uniform := row(way, [form_of(*layer, levels) for layer in layers]))
@@ -243,15 +244,6 @@ def block_row(model: Any, curves: Curves, degree: int) -> dict[str, Any]:
         "seconds": result.seconds["evaluation"],
         "bytes": result.bytes[0],
     }
-
-
-@STUDY.columns
-def columns(tables: Tables, rows: Tables) -> Tables:
-    """1 - quality, which the figure has on a logarithmic axis."""
-    plans = tables["plans"]
-    ends = {"loss": "quality", "loss_low": "quality high", "loss_high": "quality low"}
-    losses = {name: np.clip(1 - plans[column], 1e-7, 1) for name, column in ends.items()}
-    return {**tables, "plans": plans.assign(**losses)}
 
 
 def cheapest(rows: Table, way: str) -> Table | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
+from gatelab.feedforward import Activation, Unit
 from gatelab.models.layouts import blocks
 from gatelab.models.replace import trace
 from gatelab.plotting.theme import GREY, NEURON_COLOURS, ink_on, style
@@ -21,6 +23,7 @@ from gatelab.studies.definition import Request
 from gatelab.studies.engine import GridStudy, Table, Tables
 from gatelab.studies.linearize import transformer_models as models
 from gatelab.studies.linearize import transformer_ways as parts
+from gatelab.train import trained
 
 LEVELS = (0.999, 0.99)  # cosines that a way keeps
 COLLAPSED = 0.5  # unrelated sentences have cosines near 0 to 0.2
@@ -118,10 +121,10 @@ STUDY = GridStudy(
 @STUDY.tables
 def tables(request: Request) -> Tables:
     """Every way in a model of sentences, GPTs trained without GELU, and the trained GPT with its blocks replaced."""
-    ways, trained, after, size, sentences, most = parts.WAYS, TRAINED, GPT_WAYS, models.FULL, (192, 96), 3500
+    ways, functions, after, size, sentences, most = parts.WAYS, TRAINED, GPT_WAYS, models.FULL, (192, 96), 3500
     embedder = models.small_bert() if request.quick else models.minilm()
     if request.quick:
-        ways, trained, after, size = QUICK_WAYS, ("minimax 4", "taylor 10"), ("minimax 4", "linear fit"), models.QUICK
+        ways, functions, after, size = QUICK_WAYS, ("minimax 4", "taylor 10"), ("minimax 4", "linear fit"), models.QUICK
         sentences, most = (40, 20), 400
     text = models.texts(request.quick, *sentences)
     layers = parts.traced_layers(embedder.model, embedder.trace(embedder.model, text.calibration).inputs)
@@ -131,7 +134,7 @@ def tables(request: Request) -> Tables:
         measured.append(parts.measure(way, layers, embedder, text.measured, before))
         if request.progress:
             request.progress(done, len(ways))
-    runs, gpts = training(size, text.letters, trained)
+    runs, gpts = training(size, text.letters, functions)
     curves = [
         {"activation": name, "seed": h.recipe.seed, "step": int(step), "train": float(train), "test": float(test)}
         for name, histories in runs.items()
@@ -156,12 +159,16 @@ def training(size: models.Size, data: Any, names: Sequence[str]) -> tuple[dict[s
 
     Polynomials serve the pre-activations that GELU's models end with: the range before training is narrower.
     """
-    histories, gpts = models.train_plain(size, data)
+    with tempfile.TemporaryDirectory() as folder:
+        runs = {"gelu": models.train(size, data, "gelu", folder)}
+        gpts = trained(folder, data)
     tokens, _ = data.batch(0, size["test"], size["context"])
     layers = [layer for gpt in gpts for layer in zip(blocks(gpt), trace(gpt, lambda m: m(tokens)).inputs, strict=True)]
     z = torch.cat([block.before(x).flatten() for block, x in layers])
-    runs = {name: models.train_with(name, parts.trained_function(name, z), size, data) for name in names}
-    return {"gelu": histories, **runs}, gpts
+    for name in names:
+        function = Activation(name, parts.trained_function(name, z), growth=None)
+        runs[name] = models.train(size, data, Unit(activation=function, name=name))
+    return runs, gpts
 
 
 # ---- claims

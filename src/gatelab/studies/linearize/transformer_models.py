@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -17,11 +16,11 @@ from gatelab.arrays import Array
 from gatelab.data.archives import data_folder
 from gatelab.data.text import TextData, text_data
 from gatelab.errors import GatelabError
-from gatelab.feedforward import Activation, Unit
+from gatelab.feedforward import Unit
 from gatelab.models.pretrained import import_transformers, load_model
 from gatelab.models.replace import trace
 from gatelab.statistics import LEVEL, t_interval
-from gatelab.train import History, recipe, train_many, trained
+from gatelab.train import History, recipe, train_many
 
 SMALL_BERT = "a BERT of 3 layers and random weights"
 Size = Mapping[str, int]  # how long and how wide the small GPT is trained
@@ -166,27 +165,15 @@ def small_bert() -> Embedder:
 # ---- a small GPT
 
 
-def recipes(size: Size, unit: Unit | str) -> list[Any]:
-    """How a GPT with that unit is trained, a recipe per seed."""
+def train(size: Size, data: TextData, unit: Unit | str, folder: str | None = None) -> tuple[History, ...]:
+    """A GPT with that unit, a history per seed, all from the same weights on the same batches; models into a folder."""
     options = {**{name: size[name] for name in ("context", "d_model", "width")}, "heads": 2}
     first = recipe(
         "gpt2", unit, "letters", size="tiny", options=options, steps=size["steps"], batch=size["batch"],
         lr=2e-3, evaluations=12, test_size=size["test"], tokenizer="bytes", precision="float32",
     )  # fmt: skip
-    return [first.with_seed(seed) for seed in range(size["seeds"])]
-
-
-def train_plain(size: Size, data: TextData) -> tuple[tuple[History, ...], tuple[Any, ...]]:
-    """The GPT with GELU, a history and a model for each seed."""
-    with tempfile.TemporaryDirectory() as folder:
-        histories = train_many(recipes(size, "gelu"), data=data, folder=folder, device="cpu")
-        return histories, trained(folder, data)
-
-
-def train_with(name: str, function: Callable[[Tensor], Tensor], size: Size, data: TextData) -> tuple[History, ...]:
-    """The same with another function in GELU's place, from the same weights on the same batches."""
-    unit = Unit(activation=Activation(name, function, growth=None), name=name)
-    return train_many(recipes(size, unit), data=data, device="cpu")
+    recipes = [first.with_seed(seed) for seed in range(size["seeds"])]
+    return train_many(recipes, data=data, folder=folder, device="cpu")
 
 
 def training_rows(runs: Mapping[str, Sequence[History]]) -> list[dict[str, Any]]:

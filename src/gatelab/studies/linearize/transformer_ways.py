@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 
 from gatelab.arrays import Array
 from gatelab.data.text import TextData
-from gatelab.linearization import Polynomial, Published, calibrate, find_published, linearize, verdict
+from gatelab.linearization import Polynomial, calibrate, find_published, linearize, verdict
 from gatelab.linearization.forms import PreActivations
 from gatelab.linearization.polynomials import gate_and_factors, to_unit, values
 from gatelab.models.layouts import Block, blocks
@@ -81,7 +80,7 @@ class Substitute(NamedTuple):
 def make(way: str, layer: TracedLayer) -> Substitute:
     """One way at one layer, out of nothing but the calibration text."""
     if way in PUBLISHED:
-        return Substitute(partial(piecewise, find_published(way)))
+        return Substitute(find_published(way))
     if way in MAPS:
         return Substitute(whole_map(way, layer))
     if way.startswith("fit "):
@@ -97,7 +96,7 @@ def trained_function(way: str, z: Tensor) -> Function:
     if way == "identity":
         return torch.clone
     if way in PUBLISHED:
-        return partial(piecewise, find_published(way))
+        return find_published(way)
     return series(way, minimax={"interval": calibrate(z)}, hermite={"data": z})
 
 
@@ -107,18 +106,6 @@ def series(way: str, **options: dict[str, Any]) -> Polynomial:
     made = linearize("gelu", method, degree=int(degree), **options.get(method, {})).polynomial
     assert made is not None
     return made
-
-
-def piecewise(published: Published, z: Tensor) -> Tensor:
-    """A published approximation on tensors: Horner's rule on every piece, each used where it holds."""
-    which = torch.bucketize(z, torch.tensor(published.breaks, dtype=z.dtype), right=True)
-    out = torch.zeros_like(z)
-    for i, piece in enumerate(published.pieces):
-        value = torch.full_like(z, piece[-1])
-        for c in piece[-2::-1]:
-            value = value * z + c
-        out = torch.where(which == i, value, out)
-    return out
 
 
 def whole_map(way: str, layer: TracedLayer) -> LinearMap:
