@@ -204,6 +204,10 @@ def test_published_ones_have_the_errors_that_are_known(name: str, maximum: float
 
 def test_published_quadratic_and_taylor() -> None:
     z = np.array([-2.0, 0.0, 3.0])
+    for name in ("puma", "bolt", "nexus"):  # a tensor gives a tensor of its kind
+        of_tensor = find_published(name)(torch.from_numpy(z).float())
+        assert of_tensor.dtype == torch.float32
+        assert np.allclose(of_tensor.numpy(), find_published(name)(z.astype(np.float32)), atol=1e-4)
     assert np.allclose(find_published("mpcformer")(z), 0.125 * z**2 + 0.25 * z + 0.5)
     taylor = linearize("gelu", "taylor", degree=10).polynomial
     assert taylor is not None and np.allclose(find_published("taylor")(z), taylor(z))

@@ -1,8 +1,7 @@
-"""The study of encrypted inference: its quick run, its parts, and what its record says, in the page too."""
+"""The study of encrypted inference: its quick run, its parts, and what its record says."""
 
 from __future__ import annotations
 
-import re
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,8 +15,7 @@ from gatelab.feedforward.gates import activation
 from gatelab.linearization import find_published
 from gatelab.studies.linearize import encrypted as study
 
-ROOT = Path(__file__).parents[2]
-RECORD = ROOT / "results" / "linearize"
+RECORD = Path(__file__).parents[2] / "results" / "linearize"
 TABLES = ("values", "blocks", "plans", "layers")
 
 
@@ -31,7 +29,7 @@ def record() -> dict[str, pd.DataFrame]:
 def test_the_quick_study(quick: Quick) -> None:
     run = quick("linearize/encrypted")
     tables = run.outcome.tables
-    assert tuple(tables) == TABLES and run.progress[-1][0] == run.progress[-1][1] == len(run.progress)
+    assert tuple(tables) == TABLES and run.progress[-1] == (2, 2)
     assert (tables["values"]["excess"] < 0).all() and (tables["values"]["security"] == 128).all()
     blocks = tables["blocks"]
     assert (blocks["total"] <= blocks["proved"] + blocks["encryption"]).all() and (blocks["encryption"] < 1e-6).all()
@@ -50,19 +48,24 @@ def test_the_quick_study(quick: Quick) -> None:
 def test_stretched_pieces_are_near_silu() -> None:
     z = np.linspace(-12, 12, 2001)
     silu = activation("silu")(torch.from_numpy(z)).numpy()
-    for name in study.NAMES:
-        assert np.abs(study.fitting(find_published(name), "silu")(z) - silu).max() < 0.06
-        assert study.fitting(find_published(name), "gelu") is find_published(name)
+    for name in study.PUBLISHED:
+        assert np.abs(study.pieces_for(find_published(name), "silu")(z) - silu).max() < 0.06
+        assert study.pieces_for(find_published(name), "gelu") is find_published(name)
 
 
 def rows_of(*rows: tuple[str, int, float, float]) -> pd.DataFrame:
-    return pd.DataFrame(rows, columns=["way", "levels", "quality", "quality low"]).assign(**{"most of a layer": 9})
+    table = pd.DataFrame(rows, columns=["way", "levels", "quality", "quality low"])
+    losses = dict.fromkeys(("loss", "loss_low", "loss_high"), 1 - table["quality"])
+    return table.assign(**{"most of a layer": 9}, **losses)
 
 
-def test_a_way_is_told_by_its_cheapest_row_that_is_certain() -> None:
-    rows = rows_of(("a", 10, 0.9995, 0.9985), ("a", 12, 0.9996, 0.9994), ("a", 14, 1.0, 1.0), ("b", 9, 0.5, 0.4))
-    assert study.told_of(rows, "a") == "a 12, at most 9 a layer (0.99960)"
-    assert study.told_of(rows, "b") == "b not with up to 9 levels a layer (quality 0.5000)"
+def test_a_claim_has_the_cheapest_row_that_is_certain() -> None:
+    rows = rows_of(("our plan", 10, 0.9995, 0.9985), ("our plan", 12, 0.9996, 0.9994), ("our plan", 14, 1.0, 1.0))
+    others = rows_of(*((way, 20, 0.5, 0.4) for way in study.RIVALS))
+    claim = study.plan_claim("one", pd.concat([rows, others]))
+    assert claim.value == 12 and claim.support["1 - quality"].value == pytest.approx(0.0004)
+    assert claim.support["least 1 - quality of bolt, which does not reach it"] == 0.5
+    assert study.plan_claim("one", others).value is None
 
 
 def test_the_record_is_within_what_is_proved(record: dict[str, pd.DataFrame]) -> None:
@@ -87,15 +90,9 @@ def test_in_the_record_no_other_way_has_the_quality_with_as_few_levels(record: d
         assert plan["most of a layer"] == mixed["most of a layer"] == uniform["most of a layer"]
 
 
-def test_the_page_has_the_numbers_of_the_record(record: dict[str, pd.DataFrame]) -> None:
-    """The table of docs/rooms/encrypted.md: levels in all, most of a layer, and quality, or that none has it."""
-    page = (ROOT / "docs" / "rooms" / "encrypted.md").read_text(encoding="utf-8")
-    for model, rows in record["plans"].groupby("model"):
-        for way in ("our plan", *study.RIVALS):
-            cells = rf"^\| {re.escape(str(model))} \| {way} \| (\S+) \| (\d+) \| ([\d.]+) \|"
-            line = re.search(cells, page, re.MULTILINE)
-            assert line is not None, (model, way)
-            row = study.cheapest(rows, way)
-            if row is None:
-                row = {**study.best(rows, way), "levels": "-"}
-            assert line.groups() == (str(row["levels"]), str(row["most of a layer"]), f"{row['quality']:.5f}")
+def test_the_record_makes_claims_and_the_finding(record: dict[str, pd.DataFrame]) -> None:
+    claims = {claim.what: claim for claim in study.STUDY.report(record).comparison}
+    assert len(claims) == 5 and {claim.verdict for claim in claims.values()} == {"new"}
+    assert claims["levels of all activations of all-MiniLM-L6-v2 that keep a quality of 0.999"].value == 28
+    (finding,) = study.STUDY.findings(record)
+    assert "28 levels" in finding.sentence and "nexus 54" in finding.sentence

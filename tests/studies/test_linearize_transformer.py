@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from quick_runs import Quick
 
 from gatelab.errors import GatelabError
-from gatelab.linearization import find_published, linearize
+from gatelab.linearization import linearize
 from gatelab.models.layouts import blocks
 from gatelab.models.pretrained import MINILM
 from gatelab.studies import Outcome
 from gatelab.studies.linearize import transformer_models as models
 from gatelab.studies.linearize import transformer_ways as parts
-from gatelab.studies.linearize.transformer import claims
-from gatelab.studies.linearize.transformer_training import training_rows
+from gatelab.studies.linearize.transformer import QUICK_WAYS, STUDY
 
+RECORD = Path(__file__).parents[2] / "results" / "linearize"
 pytestmark = pytest.mark.skipif(
     find_spec("transformers") is None, reason="needs transformers: pip install 'gatelab[models]'"
 )
@@ -29,25 +31,23 @@ pytestmark = pytest.mark.skipif(
 def small():
     embedder = models.small_bert()
     text = models.texts(True, 24, 12)
-    known = models.trace_sentences(embedder, embedder.model, text.calibration)
-    layers = [parts.TracedLayer(b, x) for b, x in zip(blocks(embedder.model), known.inputs, strict=True)]
-    return embedder, text, layers, parts.plain(embedder, text.measured)
+    layers = parts.traced_layers(embedder.model, embedder.trace(embedder.model, text.calibration).inputs)
+    return embedder, text, layers, embedder.trace(embedder.model, text.measured)
 
 
 @pytest.fixture(scope="module")
 def outcome(quick: Quick) -> Outcome:
     run = quick("linearize/transformer")
-    assert run.progress == tuple((i + 1, len(run.progress)) for i in range(len(run.progress)))
+    assert run.progress[-1] == (len(QUICK_WAYS), len(QUICK_WAYS))
     return run.outcome
 
 
 @pytest.mark.slow
 def test_the_quick_study(outcome):
     tables = outcome.tables
-    assert set(tables) == {"layers", "cosines", "verdicts", "training", "curves", "gpt"}
-    chosen = parts.ways(True)
-    assert tables["cosines"]["way"].tolist() == list(chosen)
-    assert len(tables["layers"]) == 3 * len(chosen)
+    assert set(tables) == {"layers", "cosines", "verdicts", "training", "curves", "gpt", "setup"}
+    assert tables["cosines"]["way"].tolist() == list(QUICK_WAYS)
+    assert len(tables["layers"]) == 3 * len(QUICK_WAYS)
     cosine = tables["cosines"].set_index("way")["cosine"]
     # A piecewise fit of degree 6 with clamps is near GELU everywhere; the series leaves it at 3.
     assert cosine["puma"] > 0.999 > 0.5 > cosine["taylor 10"]
@@ -62,33 +62,45 @@ def test_the_quick_study(outcome):
 
 @pytest.mark.slow
 def test_claims_notes_and_figure(outcome):
-    said = {c.what.split(",")[0]: c for c in outcome.comparison}
-    assert "puma" in next(c.ours for what, c in said.items() if what.startswith("ways that keep") and "but" not in what)
+    said = {c.what: c for c in outcome.comparison}
+    assert "puma" in said["ways that keep embeddings at a cosine above 0.999"].support
+    assert {c.verdict for c in outcome.comparison} == {"new"}
     assert all(c.because and "nan" not in c.because + c.ours for c in outcome.comparison)
     assert "random weights" in outcome.notes[0] and "made up" in outcome.notes[0]
-    labelled = [a for a in outcome.figure.axes if a.get_xlabel() in ("layer", "step")]
-    assert len(labelled) == 4
-    assert len(outcome.figure.axes) == 6  # three panels of ways, their colours, two of training
+    assert len(outcome.figure.axes) == 6  # three panels of ways, their colors, two of training
+
+
+def test_the_record_makes_its_claims():
+    names = ("layers", "cosines", "verdicts", "training", "curves", "gpt", "setup")
+    claims = {
+        c.what: c for c in STUDY.report({n: pd.read_csv(RECORD / f"transformer-{n}.csv") for n in names}).comparison
+    }
+    assert claims["farthest pre-activation that one polynomial must serve"].value == pytest.approx(24.7, abs=0.05)
+    assert list(claims["ways that keep embeddings at a cosine above 0.999"].support) == ["bolt", "puma", "nexus"]
+    counts = [claim.value for what, claim in claims.items() if what.startswith("ways")]
+    assert sum(counts) == len(parts.WAYS)
+    faster = [c for what, c in claims.items() if what.startswith("test loss") and c.high < 0]
+    assert not faster
 
 
 def test_a_layer_alone_is_the_model_with_that_layer_replaced(small):
     embedder, text, layers, plain = small
-    rows, _ = parts.measure("fit 4", layers, plain)
+    rows, _ = parts.measure("fit 4", layers, embedder, text.measured, plain)
     for i in range(len(layers)):
         one = parts.replaced(embedder.model, {i: parts.make("fit 4", layers[i])})
-        after = models.trace_sentences(embedder, one, text.measured)
-        difference, size = ((after.outputs[i] - plain.traced.outputs[i]).norm(), plain.traced.outputs[i].norm())
+        after = embedder.trace(one, text.measured)
+        difference, size = ((after.outputs[i] - plain.outputs[i]).norm(), plain.outputs[i].norm())
         assert rows[i]["alone"] == pytest.approx(float(difference / size), rel=1e-3)
 
 
 def test_embeddings_are_means_over_the_tokens_of_each_sentence_alone(small):
-    embedder, text, _, at = small
+    embedder, text, _, plain = small
     for n in (0, 7):
         ids, mask = embedder.encode(text.measured[n : n + 1])[0]
         with torch.no_grad():
             hidden = embedder.model(input_ids=ids, attention_mask=mask.long()).last_hidden_state[0]
         mean = hidden.mean(0)
-        assert torch.allclose(at.traced.embeddings[n], (mean / mean.norm()).double(), atol=1e-5)
+        assert torch.allclose(plain.embeddings[n], (mean / mean.norm()).double(), atol=1e-5)
 
 
 def test_counted_fits_are_fits_to_all_pre_activations(small):
@@ -96,25 +108,17 @@ def test_counted_fits_are_fits_to_all_pre_activations(small):
     layer = layers[0]
     z = layer.block.before(layer.X).flatten().double().numpy()
     made = layer.fitted(6)
-    slow = linearize("gelu", "fit", degree=6, data=z, interval=layer.interval).polynomial
+    slow = linearize("gelu", "fit", degree=6, data=z, interval=layer.data.interval).polynomial
     at = np.linspace(z.min(), z.max(), 101)
     assert np.allclose(made(at), slow(at), atol=1e-4)
-    assert layer.rms(layer.z) == pytest.approx(np.sqrt((z**2).mean()), rel=1e-4)
-
-
-def test_pieces_on_tensors_are_the_published_ones():
-    z = torch.cat([torch.linspace(-9, 9, 3001, dtype=torch.float64), torch.tensor([-4.0, -2.7, 0.0, 3.0, 3.5])])
-    for name in parts.PUBLISHED:
-        assert np.allclose(
-            parts.ModelPieces(find_published(name))(z).numpy(), find_published(name)(z.numpy()), atol=1e-12
-        )
+    assert layer.rms(layer.data.z) == pytest.approx(np.sqrt((z**2).mean()), rel=1e-4)
 
 
 @pytest.mark.parametrize("way", parts.MAPS)
 def test_whole_maps_have_few_features_and_fits_are_the_best_of_their_kind(small, way):
     _, _, layers, _ = small
     layer = layers[1]
-    made = parts.make(way, layer).whole
+    made = parts.make(way, layer).function
     d = layer.X.shape[1]
     assert made.A.shape[1] <= d + 2 + (d // 3) * (d // 3 + 1) // 2
     exact = layer.block(layer.X)
@@ -122,7 +126,7 @@ def test_whole_maps_have_few_features_and_fits_are_the_best_of_their_kind(small,
     def error(m):
         return float((m(layer.X) - exact).norm() / exact.norm())
 
-    best = error(parts.make("linear fit", layer).whole)
+    best = error(parts.make("linear fit", layer).function)
     assert best < 1
     if way == "linear + quadratic fit":
         assert error(made) < best
@@ -142,8 +146,8 @@ def test_cosines_and_ratios_by_hand():
     of = torch.tensor([0, 0, 1])
     error = parts.ratio(torch.full((3, 2), 1.5), torch.ones(3, 2), of)
     assert (error.value, error.low, error.high) == pytest.approx((0.5, 0.5, 0.5))
-    assert parts.outside(torch.tensor([-2.0, 0.0, 1.0, 5.0]), (-1.0, 1.0)) == 0.5
-    assert parts.outside(torch.zeros(3), None) is None
+    assert parts.Substitute(torch.tanh, (-1.0, 1.0)).outside(torch.tensor([-2.0, 0.0, 1.0, 5.0])) == 0.5
+    assert parts.Substitute(torch.tanh).outside(torch.zeros(3)) is None
 
 
 def history(losses, diverged=None):
@@ -158,26 +162,10 @@ def test_training_rows_tell_the_faster_the_slower_and_the_diverged():
         "faster": tuple(history([5, 2, 1 + s, 1 + s, 0.5 + s]) for s in (0, 0.1, 0.2)),
         "gone": (*(history([5, 4, 3, 2, 1]) for _ in range(2)), history([5, 9], diverged=13)),
     }
-    rows = {row["activation"]: row for row in training_rows(runs)}
+    rows = {row["activation"]: row for row in models.training_rows(runs)}
     assert rows["gelu"]["steps"] == pytest.approx(1) and rows["gelu"]["less gelu"] == 0
     assert rows["faster"]["less gelu high"] < 0 and rows["faster"]["steps"] < 0.6
     assert rows["gone"]["diverged"] == 1 and np.isnan(rows["gone"]["less gelu"])
-
-
-@pytest.mark.slow
-def test_the_claim_follows_the_numbers(outcome):
-    tables = {name: table.replace({np.nan: None}).to_dict("records") for name, table in outcome.tables.items()}
-
-    def convergence(rows):
-        return next(c for c in claims({**tables, "training": rows}) if "converges" in c.what)
-
-    base = {"activation": "gelu", "seeds": 3, "diverged": 0, "less gelu": 0.0, "less gelu low": 0.0, "steps": 1.0}
-    base["less gelu high"] = 0.0
-    better = {**base, "activation": "magic", "less gelu": -0.2, "less gelu low": -0.3, "less gelu high": -0.1}
-    gone = {**base, "activation": "wild", "diverged": 2, "less gelu": np.nan}
-    gone |= {"less gelu low": np.nan, "less gelu high": np.nan, "steps": np.inf}
-    assert convergence([base, better]).verdict == "reproduced" and "magic" in convergence([base, better]).ours
-    assert convergence([base, gone]).verdict == "new" and "wild 2 of 3" in convergence([base, gone]).ours
 
 
 def test_text_from_the_folder_of_data(tmp_path, monkeypatch):
@@ -207,10 +195,10 @@ def test_a_missing_package_is_said(monkeypatch):
 def test_the_given_model():
     embedder = models.minilm()
     near, far = ("A cat sits on the mat.", "The mat has a cat on it."), ("Interest rates rose in March.",)
-    e = models.trace_sentences(embedder, embedder.model, (*near, *far)).embeddings
+    plain = embedder.trace(embedder.model, (*near, *far))
+    e = plain.embeddings
     assert float(e[0] @ e[1]) > 0.7 > 0.3 > float(e[0] @ e[2])
     assert [tuple(b.W1.shape) for b in blocks(embedder.model)] == [(1536, 384)] * 6
-    at = parts.plain(embedder, (*near, *far))
-    layers = [parts.TracedLayer(b, x) for b, x in zip(at.blocks, at.traced.inputs, strict=True)]
-    assert parts.measure("puma", layers, at)[1]["cosine"] > 0.999
-    assert parts.measure("taylor 10", layers, at)[1]["cosine"] < 0.5
+    layers = parts.traced_layers(embedder.model, plain.inputs)
+    for way, low, high in (("puma", 0.999, 1.001), ("taylor 10", -1.0, 0.5)):
+        assert low < parts.measure(way, layers, embedder, (*near, *far), plain)[1]["cosine"] < high

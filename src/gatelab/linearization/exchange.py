@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from gatelab.arrays import Array
 from gatelab.display import Compact
 from gatelab.errors import GatelabError, unknown_name
 from gatelab.feedforward.gates import Activation
@@ -246,14 +247,17 @@ class Published(Compact):
         """The highest of the degrees of its pieces."""
         return max(len(piece) - 1 for piece in self.pieces)
 
-    def __call__(self, z: Any) -> Array:
-        """The values at the numbers z."""
-        z = np.asarray(z, dtype=np.float64)
-        which = np.searchsorted(self.breaks, z, side="right")
-        outputs = np.empty_like(z)
+    def __call__(self, z: Any) -> Any:
+        """The values at z: a tensor for a tensor, which a model can have as its activation, else an array."""
+        at = z if isinstance(z, Tensor) else torch.from_numpy(np.array(z, dtype=np.float64, order="C"))
+        which = torch.bucketize(at, torch.tensor(self.breaks, dtype=at.dtype, device=at.device), right=True)
+        outputs = torch.zeros_like(at)
         for i, piece in enumerate(self.pieces):
-            outputs[which == i] = np.polynomial.polynomial.polyval(z[which == i], piece)
-        return outputs
+            value = torch.full_like(at, piece[-1])
+            for c in piece[-2::-1]:
+                value = value * at + c
+            outputs = torch.where(which == i, value, outputs)
+        return outputs if at is z else outputs.numpy()
 
 
 _ZERO, _LINE = (0.0,), (0.0, 1.0)
