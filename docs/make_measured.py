@@ -65,12 +65,8 @@ own; what names a study or a function is computed by the test.
 | document | sentence | record | test |
 |---|---|---|---|
 """
-README, CORRECTIONS, KERNELS = "README.md", "docs/corrections.md", "docs/derivations/tangent-kernel.md"
-GQU_PAGE, LIMIT_PAGE, NTK_ROOM = (
-    "docs/derivations/gqu-order-four.md",
-    "docs/derivations/spline-limit.md",
-    "docs/rooms/ntk.md",
-)
+README, CORRECTIONS = "README.md", "docs/corrections.md"
+GQU_PAGE, LIMIT_PAGE = "docs/derivations/gqu-order-four.md", "docs/derivations/spline-limit.md"
 FIG2_FIG6 = "results/claims.json, scaling/fig2 and fig6"
 FIG2 = "results/claims.json, scaling/fig2"
 FIG6 = "results/claims.json, scaling/fig6"
@@ -79,8 +75,6 @@ GAINS = "results/ntk/steps-gains.csv"
 ERRORS = "results/scaling/table1-errors.csv"
 TABLE1 = "results/scaling/table1.json"
 GAP = "results/ntk/gap.json"
-MODELS = "results/ntk/models.json"
-WIDTH = "results/claims.json, ntk/width"
 TABLE3 = "results/claims.json, linearize/table3"
 LEARNED2 = "results/claims.json, linearize/learned2d"
 LEARNED16 = "results/claims.json, linearize/learned16"
@@ -348,24 +342,7 @@ def table1() -> Iterator[Held]:
 
 
 def kernels() -> Iterator[Held]:
-    """Of the second paper: condition numbers, steps, widths, models and gaps."""
-    gains = table("ntk/steps-gains.csv").drop_duplicates("gated").set_index("gated")
-    (relu, gelu, silu), bulk = (gains.loc[["glu", "geglu", "swiglu"], name] for name in ("condition", "bulk"))
-    sizes = f"(n = {gains['n'].iloc[0]}, d = {gains['d'].iloc[0]}) and with {gains['width'].iloc[0]} neurons"
-    yield Held((README,), f"On Gaussian data {sizes}", GAINS)
-    yield Held((README,), f"kernel by {relu:.0f}, GELU's by {gelu:.0f}, SiLU's by {silu:.0f}", GAINS)
-    factors = "{:.1f}, {:.1f} and {:.1f}".format(*bulk)
-    yield Held((README,), f"All but a factor of {factors} of that is one eigenvalue", GAINS)
-    yield Held(
-        (CORRECTIONS,),
-        f"of the {relu:.0f} by which it divides ReLU's κ (n = 1000, d = 500, m = 4096), all but {bulk.iloc[0]:.1f}",
-        GAINS,
-    )
-    yield Held(
-        (KERNELS,),
-        f"of the {relu:.0f} that it divides the ReLU's by (n = 1000, d = 500), all but {bulk.iloc[0]:.1f}",
-        GAINS,
-    )
+    """Of the second paper: steps and gaps."""
     row = table("ntk/steps-gains.csv").query("gated == 'glu' and target == 'random' and share == 0.01").iloc[0]
     yield Held(
         (CORRECTIONS,),
@@ -387,94 +364,7 @@ def kernels() -> Iterator[Held]:
         "its exponent of log(1/ε) is {:.1f} to {:.1f}".format(*map(float, powers)),
         "results/ntk/steps.json",
     )
-    yield from widths()
-    yield from early()
-    yield from models()
     yield from gaps()
-
-
-def widths() -> Iterator[Held]:
-    """Eq. 5 and 8 at two widths and as laws."""
-    fig4, laws = claims("ntk/fig4"), claims("ntk/width")
-    five, eight = (
-        [number(claim.ours) for claim in fig4.values() if claim.place.startswith(f"{name}, m =")]
-        for name in ("eq. 5", "eq. 8")
-    )
-    places = "results/claims.json, ntk/fig4"
-    yield Held((CORRECTIONS,), "Off by {:g} % at m = d, by {:g} % at m = 10 d".format(*five), places)
-    yield Held((CORRECTIONS,), "at m = d = 100 it is off by {:g} %, at m = 10 d by {:g} %".format(*eight), places)
-    yield Held((KERNELS,), "the whole kernel by {:g} % at m = d and {:g} % at m = 10 d".format(*five), places)
-    yield Held((KERNELS,), "eq. 8, by {:g} % and {:g} %".format(*eight), places)
-    yield Held((NTK_ROOM,), f"eq. 5 of the paper is off by {five[0]:g} %", places)
-    for name, words in (("eq. 5", "the coefficient "), ("eq. 8", "")):
-        claim = laws[f"how far {name} is off in drawn networks, against d/m"]
-        low = claim.interval.partition(", power")[0]
-        yield Held(
-            (CORRECTIONS,),
-            f"drawn networks have {words}{find('coefficient ([0-9.]+) of', claim.ours)[0]:.3f} {low}",
-            WIDTH,
-        )
-
-
-def early() -> Iterator[Held]:
-    """Corollary 4.2 over n and d."""
-    own = claims("ntk/early")
-    stage, targets = (
-        own["ReLU falls faster at first, for n and d above their bounds"],
-        own["random targets whose y·Ky is larger for ReLU"],
-    )
-    bounds = [f"{value:.2g}" for value in find(r"([\d.]+) \(\d+ of those run\)", stage.because)]
-    larger, sizes = find(r"in (\d+) of (\d+) sizes", stage.ours)
-    slower, below = find(r"ReGLU is faster in (\d+) of (\d+) sizes", stage.because)
-    assert (larger, slower) == (sizes, below)
-    places = "results/claims.json, ntk/early"
-    yield Held(
-        (CORRECTIONS,),
-        f"tr K² is larger from n = {', '.join(bounds[:-1])} and {bounds[-1]} on at d = 5, 10, 20, 40 and 80",
-        places,
-    )
-    yield Held((CORRECTIONS,), f"holds for {targets.ours.replace('%', ' %')} of random ones", places)
-    yield Held(
-        (CORRECTIONS,),
-        f"In all of {sizes:.0f} sizes at twice these bounds or more ReLU is faster, "
-        f"in all of {below:.0f} at half of them or less ReGLU",
-        places,
-    )
-
-
-def models() -> Iterator[Held]:
-    """Condition numbers of whole models."""
-    lecun = [
-        number(claim.ours)
-        for claim in claims("ntk/fig3").values()
-        if claim.what.endswith("LeCun weights") and "against" in claim.what
-    ]
-    words = f"{min(lecun):.0f} to {max(lecun):.0f} times"
-    yield Held((README,), f"gating lowers the condition number {words} with LeCun's weights", MODELS)
-    yield Held((CORRECTIONS,), f"With LeCun's weights, {words}.", MODELS)
-    small = {
-        what: claim.ours
-        for what, claim in claims("ntk/fig3").items()
-        if what.endswith("weights of deviation 0.02") and "against" in what
-    }
-    gpt2, vit = (
-        [number(ours) for what, ours in small.items() if f"of {model} with" in what and "smaller" in ours]
-        for model in ("GPT-2", "ViT")
-    )
-    ((larger, times),) = ((what, number(ours)) for what, ours in small.items() if "larger" in ours)
-    assert len(gpt2) == 3 and len(vit) == 2 and "ViT with ReGLU" in larger
-    gpt2_words, vit_words = f"{min(gpt2):.0f} to {max(gpt2):.0f} times", f"{min(vit):.1f} to {max(vit):.1f} times"
-    yield Held((README,), f"it lowers GPT-2's {gpt2_words} and a ViT's {vit_words} with a GEGLU or SwiGLU", MODELS)
-    yield Held((README,), f"a ViT's ReGLU alone has a *higher* one than its ReLU, {times:.1f} times", MODELS)
-    yield Held((NTK_ROOM,), f"GPT-2's condition number falls {gpt2_words}", MODELS)
-    yield Held((CORRECTIONS,), f"{gpt2_words} in GPT-2 and {vit_words} in a ViT with GEGLU or SwiGLU", MODELS)
-    yield Held((CORRECTIONS,), f"has a *higher* κ than its ReLU, {times:.1f} times", MODELS)
-    sizes = [
-        run["parameters"]
-        for run in record("ntk/models.json")["figure3"]
-        if (run["model"], run["unit"]) == ("gpt2", "mlp")
-    ]
-    yield Held((README,), f"GPT-2 of {sizes[0] / 1e6:.0f} million parameters on text", MODELS)
 
 
 def gaps() -> Iterator[Held]:
@@ -594,37 +484,6 @@ def smooth_gates() -> Iterator[Held]:
     yield Held((ESTIMATORS_ROOM,), f"{defaults}({by_device['cpu']:.1f} s on 16 cores beside it)", "results/gpu.json")
     share = f"reach {gpu['share_in_blocks']:.0%} of the card's float64 rate".replace("%", " %")
     yield Held((ESTIMATORS_ROOM,), share, "results/gpu.json")
-
-
-def estimates() -> Iterator[Held]:
-    """The paper's estimates of condition numbers and ours, over what was measured, n in proportion to d."""
-    own = claims("ntk/fig2")
-    least = min(
-        find(r"^([\d.]+) to", claim.ours)[0]
-        for what, claim in own.items()
-        if what.startswith("the paper's estimate of κ over the m")
-    )
-    ours = {
-        unit: max(
-            abs(value - 1)
-            for value in find(
-                r"([\d.]+) to ([\d.]+)", own[f"our estimate of κ over the measured, {unit}, n in proportion to d"].ours
-            )
-        )
-        for unit in ("ReLU", "ReGLU")
-    }
-    places = "results/claims.json, ntk/fig2"
-    yield Held((README,), f"are, as we derived them again, up to {1 / least:.0f} times too small; ours", places)
-    yield Held(
-        (README,),
-        f"are within {ours['ReGLU']:.0%} for n from d/2 to 4 d, and within {ours['ReLU']:.0%} for ReLU".replace(
-            "%", " %"
-        ),
-        places,
-    )
-    yield Held((CORRECTIONS,), f"they are up to {1 / least:.0f} times too small", places)
-    yield Held((CORRECTIONS,), f"within {ours['ReGLU']:.0%} for n from d/2 to 4d".replace("%", " %"), places)
-    yield Held((CORRECTIONS,), f"up to {1 / least:.0f} times, and for ReGLU also for n < 2d", places)
 
 
 def pages() -> Iterator[Held]:
@@ -1404,7 +1263,6 @@ def prose(document: str) -> str:
 SOURCES: tuple[Callable[[], Iterator[Held]], ...] = (
     scaling,
     kernels,
-    estimates,
     linearisation,
     pages,
     ladder,

@@ -110,17 +110,18 @@ def densities(spectra: dict[str, Array], expected: dict[str, Estimate]) -> Table
     everything = np.concatenate(list(spectra.values()))
     low, high = np.log10(everything.min()) - 0.1, np.log10(everything.max()) + 0.1
     edges = np.logspace(low, high, max(8, round(BINS * (high - low))))
-    x, decades = np.sqrt(edges[1:] * edges[:-1]), np.log10(edges[1] / edges[0])
+    x = np.geomspace(edges[0], edges[-1], 4 * len(edges) - 3)  # with the middles of bins, and more for the law
     parts = []
     for pair in PAIRS:
         for unit in pair:
             counts = np.histogram(spectra[unit], edges)[0]
-            shares = np.where(counts > 0, counts, np.nan) / len(spectra[unit]) / decades
-            part = pd.DataFrame({"pair": TITLES[pair], "unit": unit, "eigenvalue": x, "density": shares, "law": np.nan})
+            shares, law = np.full(len(x), np.nan), np.full(len(x), np.nan)
+            shares[2::4] = np.where(counts > 0, counts, np.nan) / len(spectra[unit]) / np.log10(edges[1] / edges[0])
             if unit in expected:
                 law = expected[unit].density(x * WIDTH) * WIDTH * x * np.log(10)
-                part["law"] = np.where(law > np.nanmin(shares) / 2, law, np.nan)
-            parts.append(part)
+                law[law < np.nanmin(shares) / 2] = np.nan
+            columns = {"eigenvalue": x, "density": shares, "law": law}
+            parts.append(pd.DataFrame({"pair": TITLES[pair], "unit": unit, **columns}))
     return pd.concat(parts)
 
 

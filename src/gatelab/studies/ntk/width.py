@@ -64,10 +64,18 @@ STUDY = GridStudy(
     "The kernel of ReGLU is that of ReLU times the Gram matrix, and cos φ~ = cos φ cos θ, for m much larger than d.",
     position=4.5,
     over="seed",
-    figure=Facets(
-        table="expected", x="d_over_m", y="error", hue="quantity", xlog=True, ylog=True, names=NAMES,
-        lines=(Overlay("law", "(d/m)^p / (1 + 2 d/m)", "dotted", hue=False),), xlabel="inputs over width, d/m",
-        ylabel="relative error", title="Eq. 5 and 8 against d/m, expected kernels",
+    figure=(
+        Facets(
+            table="expected", x="d_over_m", y="error", hue="quantity", xlog=True, ylog=True,
+            names={"lambda_max": "λ_max", "lambda_min": "λ_min", "condition": "κ"},
+            lines=(Overlay("law", "law", "dotted", hue=False),), xlabel="inputs over width, d/m",
+            ylabel="relative error", title="Expected kernels; the law is (d/m)^p / (1 + 2 d/m)",
+        ),
+        Facets(
+            table="drawn", x="d_over_m", y="error", hue="equation", xlog=True, ylog=True, points=True,
+            lines=(Overlay("law", "law", "dotted"),), xlabel="inputs over width, d/m", ylabel="relative error",
+            title="Drawn networks",
+        ),
     ),
 )  # fmt: skip
 
