@@ -36,7 +36,7 @@ def test_a_quick_study_writes_its_files(stem: str, quick: Quick) -> None:
     assert claims and not any("nan" in c[part] for c in claims for part in ("because", "ours"))
     # Claims and figure are made of the tables alone, as they are read from a record.
     tables = {key: pd.read_csv(folder / f"{stem}-{key}.csv") for key in done.outcome.tables}
-    again = done.study.report(tables)  # pyright: ignore[reportAttributeAccessIssue]
+    again = done.study.report(tables)
     assert [c.verdict for c in again.comparison] == [c.verdict for c in done.outcome.comparison]
 
 
@@ -135,8 +135,8 @@ def test_our_estimates_are_within_a_quarter_and_the_papers_are_not(monkeypatch: 
     """At all sizes of the study; fewer draws than it has make the same bounds harder to keep."""
     two = study("ntk/fig2")
     key = "n, d, fixed, scaled, seed"
-    sizes = [size for size in two.grid[key] if size[-1] < (2 if size[0] >= 400 else 10)]  # pyright: ignore[reportAttributeAccessIssue]
-    monkeypatch.setitem(two.grid, key, sizes)  # pyright: ignore[reportAttributeAccessIssue]
+    sizes = [size for size in two.grid[key] if size[-1] < (2 if size[0] >= 400 else 10)]
+    monkeypatch.setitem(two.grid, key, sizes)
     table = two.run(Request()).tables["conditions"]
     inside = table[(table["n"] >= table["d"] / 2) & (table["n"] <= 4 * table["d"])]
     assert (inside["ours_over_measured"] - 1).abs().max() < 0.25
