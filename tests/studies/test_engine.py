@@ -64,6 +64,8 @@ def claims(tables: dict[str, Any]) -> Iterator[Claim]:
         (Claim("number", 1.0, 0.5, 1.5, 1.3, "number"), "reproduced"),
         (Claim("number", 1.0, paper=1.3, rule="number"), "differs"),
         (Claim("number", 0.1, -0.4, 0.6, 0.0, "number", opposite=0.5), "undecided"),
+        (Claim("exponent", 0.04, 0.03, 0.05, 0.0, "number", opposite=1.0), "reproduced"),
+        (Claim("exponent", 0.04, 0.03, 0.05, 0.0, "number"), "differs"),
         (Claim("ratio", 3.6, 3.1, 4.2, 1.0, "above"), "reproduced"),
         (Claim("ratio", 1.2, 0.9, 1.5, 1.0, "above"), "undecided"),
         (Claim("ratio", 0.5, 0.4, 0.6, 1.0, "above"), "differs"),

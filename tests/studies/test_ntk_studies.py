@@ -209,9 +209,18 @@ def test_digits_come_in_classes() -> None:
 )
 def test_verdicts_on_exponents(ends: tuple[float, float, float], says: str) -> None:
     row = dict(zip(("exponent", "exponent_low", "exponent_high"), ends, strict=True))
-    row |= {"unit": "mlp", "walk": "n", "quantity": "lambda_max", "theorem": 1, "last_three": 1, "ours": 1, "paper": 1}
+    row |= {
+        "unit": "mlp",
+        "walk": "both",
+        "quantity": "lambda_max",
+        "theorem": 1,
+        "last_three": 1,
+        "ours": 1,
+        "paper": 1,
+    }
     size = {"n": 80, "d": 20, "value": 1.0, "value_low": 0.9, "value_high": 1.1}
     assert thm31.exponent_claim(row, size, size).verdict == says
+    assert thm31.exponent_claim(row | {"walk": "n"}, size, size).verdict == "outside"
 
 
 def test_matrices_of_table_1_are_what_loops_give() -> None:

@@ -142,13 +142,14 @@ def number_text(value: Any, unit: str = "") -> str:
 
 
 def number_rule(claim: Claim, opposite: float | None = None) -> Verdict:
-    """Reproduced where the interval contains the paper's number or ours is within 5 % of it.
+    """Reproduced where the interval contains the paper's number or ours is within 5 % of it; of 0, of its opposite.
 
     An interval that contains both the paper's number and its opposite decides nothing.
     """
     paper, ours = _printed(claim), claim.interval
-    agrees = paper in ours or abs(ours.value - paper) <= TOLERANCE * abs(paper)
-    if agrees and (claim.opposite if opposite is None else opposite) in ours:
+    other = claim.opposite if opposite is None else opposite
+    agrees = paper in ours or abs(ours.value - paper) <= TOLERANCE * abs(paper or other)
+    if agrees and other in ours:
         return "undecided"
     return "reproduced" if agrees else "differs"
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from gatelab.arrays import Array
+from gatelab.statistics import Interval
 from gatelab.studies.claims import Claim
 from gatelab.studies.engine import interval_at
 
@@ -37,14 +38,19 @@ def restored_limits(n: int, d: int) -> tuple[tuple[float, float], ...]:
 
 
 def cell_claims(row: dict[str, Any]) -> Iterator[Claim]:
-    """The two cells of a row of table 1; a limit of 0 is compared with rounding."""
+    """The two cells of a row of table 1; where the limit is 0, the interval is what rounding allows."""
     for word in ("largest", "smallest"):
-        limit, measured = row[f"{word}_limit"], interval_at(row, word)
-        shared: dict[str, Any] = {"place": f"table 1, {row['matrix']}, {word}", "reconstructed": True}
-        shared["support"] = {"n": int(row["n"]), "d": int(row["d"])}
-        what = f"{word} eigenvalue of the {row['matrix']} (table 1)"
+        limit, measured = float(row[f"{word}_limit"]), interval_at(row, word)
         if limit == 0:
-            note = "The limit is 0; the number next to ours is what rounding allows."
-            yield Claim(what, abs(measured.value), paper=1e-10 * row["n"], rule="below", note=note, **shared)
-        else:
-            yield Claim.of(what, measured, limit, "number", **shared)
+            rounding = 1e-10 * row["n"]
+            measured = Interval(measured.value, measured.value - rounding, measured.value + rounding)
+        yield Claim.of(
+            f"{word} eigenvalue of the {row['matrix']} (table 1)",
+            measured,
+            limit,
+            "number",
+            place=f"table 1, {row['matrix']}, {word}",
+            reconstructed=True,
+            support={"n": int(row["n"]), "d": int(row["d"])},
+            note="" if limit else "The interval is what rounding allows.",
+        )

@@ -51,7 +51,7 @@ STUDY = GridStudy(
         lines=(Overlay("ours", "our estimate"), Overlay("theorem", "slope of Theorem 3.1", "dotted")),
         names=PAPER_NAMES | {"lambda_max": "λ_max/m", "lambda_min": "λ_min/m", "condition": "κ"}
         | {walk: words.removeprefix("as ") for walk, words in WALKS.items()},
-        xlabel="the size that grows: n, or d", ylabel="K/m as m grows",
+        xlabel="the size that grows: n, or d", ylabel="eigenvalue of K/m, or κ",
         title="Theorem 3.1: extreme eigenvalues and condition number, infinite width",
     ),
 )  # fmt: skip
@@ -158,6 +158,7 @@ def exponent_claim(row: dict[str, Any], first: Table, last: Table) -> Claim:
         place=f"theorem 3.1, {what} of {name}, {words}",
         reconstructed=True,
         opposite=float(row["theorem"] == 0),
+        outside="" if row["walk"] == "both" else "the theorem has n and d in proportion",
         support=support,
     )
 
