@@ -109,6 +109,8 @@ def test_the_spectra_contract(quick: Quick) -> None:
         assert table["lambda_max"][gated] < table["lambda_max"][plain]
         assert table["lambda_min"][gated] > table["lambda_min"][plain]
     assert {c.verdict for c in outcome.comparison} == {"reproduced", "new"}
+    (finding,) = quick("ntk/fig1").study.findings(outcome.tables)
+    assert "by 27 [22, 33]. Without one eigenvalue" in finding.sentence and "n = 120 Gaussian" in finding.sizes
     assert np.isnan(table["condition_ours"]["geglu"]) and table["condition_paper"]["glu"] < table["condition"]["glu"]
 
 
