@@ -101,16 +101,7 @@ def test_equal_parameters_are_compared_between_sizes_as_well() -> None:
     assert powers.sentence == f"{expected} the GQU."
 
 
-def test_one_eigenvalue_and_the_floor_name_their_sizes() -> None:
-    spectra = pd.DataFrame({"mlp": [1.0, 2.0, 300.0], "glu": [3.0, 1.0, 2.0]})
-    row = {"plain": "mlp", "gated": "glu", "n": 3, "d": 7, "width": 11, "seeds": 5}
-    row |= {"condition": 100.4, "condition_low": 90.0, "condition_high": 110.0}
-    row |= {"bulk": 1.04, "bulk_low": 0.9, "bulk_high": 1.2}
-    finding = one("ntk/fig1", {"spectra": spectra, "contractions": pd.DataFrame([row])})
-    assert "by 100 [90, 110]" in finding.sentence
-    assert "by 1.0 [0.9, 1.2]" in finding.sentence
-    assert "n = 3 Gaussian samples of d = 7 inputs, width 11, 5 seeds" in finding.sizes
-    assert finding.sketch.strokes[1].y == (3.0, 2.0, 1.0)
+def test_the_floor_names_its_sizes() -> None:
     errors = [("d16", "optimal", 152, 0.08, 0.07), ("d16", "hermite", 153, 0.1, 0.07), ("d2", "optimal", 5, 1.0, 1.0)]
     table = pd.DataFrame(errors, columns=["law", "method", "m", "rmse", "floor"])
     said = one("linearize/floor", {"errors": table})

@@ -39,10 +39,10 @@ def test_figure_5_is_gradient_descent_on_two_samples(quick: Quick) -> None:
     x = two_samples()
     assert np.linalg.norm(x, axis=1) == pytest.approx([2**0.5] * 2)
     K = np.array([[2.0, 1.0], [1.0, 2.0]])
-    curve = path("mlp", K, 0.1, 5, np.zeros(2))
+    outputs = path(K, 0.1, 5, np.zeros(2))
     f = np.zeros(2)
     for t in range(6):
-        np.testing.assert_allclose(curve.outputs[t], f, atol=1e-14)
+        np.testing.assert_allclose(outputs[t], f, atol=1e-14)
         f = f - 0.1 * K @ (f - TARGETS)
     assert [c.verdict for c in quick("ntk/fig5").outcome.comparison] == ["reproduced"] * 3
 

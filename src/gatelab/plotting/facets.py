@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from gatelab.errors import GatelabError
-from gatelab.plotting.theme import GREY, looks, style
+from gatelab.plotting.theme import GREY, Look, looks, style
 
 Table = Any  # a data frame of pandas, whose stubs tell its columns from nothing
 Tables = Mapping[str, Table]
@@ -66,6 +66,7 @@ class Facets:
         paper: A column with the paper's own values, drawn as crosses.
         names: What values of columns are called in titles and legends.
         points: Whether series are points without a line between them.
+        smooth: Whether series are lines without points: functions of x.
     """
 
     x: str
@@ -86,9 +87,16 @@ class Facets:
     paper: str = ""
     names: Mapping[Any, str] = field(default_factory=dict)
     points: bool = False
+    smooth: bool = False
 
     def name(self, value: Any) -> str:
         return self.names.get(value, str(value))
+
+    def looks(self, table: Table) -> dict[str, Look]:
+        """Color and marker of each series by its name; units keep theirs whatever they are called."""
+        values = _levels(table, self.hue)
+        shapes = looks(map(str, values))
+        return {self.name(value): shapes[str(value)] for value in values}
 
     def rows_of(self, tables: Tables) -> Table:
         """The rows that are drawn; a column that is not there is an error."""
@@ -158,7 +166,7 @@ def _draw_part(place: Any, facets: Facets, tables: Tables) -> None:
     """Panels, a legend below them and a title, in a figure or in a part of one."""
     table = facets.rows_of(tables)
     rows, columns = facets.shape(tables)
-    shapes = looks(facets.name(value) for value in _levels(table, facets.hue))
+    shapes = facets.looks(table)
     grid = place.subplots(rows, columns, squeeze=False, sharex="col")
     for i, j, title, chosen in facets.panels(table):
         axes: Axes = grid[i, j]
@@ -176,7 +184,7 @@ def _draw_part(place: Any, facets: Facets, tables: Tables) -> None:
 def draw_panel(axes: Axes, facets: Facets, tables: Tables) -> None:
     """Draw facets of one panel into given axes, with a legend of its own: for figures that have other panels too."""
     table = facets.rows_of(tables)
-    shapes = looks(facets.name(value) for value in _levels(table, facets.hue))
+    shapes = facets.looks(table)
     for value, series in facets.series(table):
         shape = shapes[facets.name(value)]
         _draw_series(axes, facets, series, shape.colour, shape.marker)
@@ -189,6 +197,7 @@ def _draw_series(axes: Axes, facets: Facets, rows: Table, colour: str, marker: s
     low, high = f"{facets.y}_low", f"{facets.y}_high"
     if low in rows and high in rows:
         axes.errorbar(x, y, [y - rows[low], rows[high] - y], fmt="none", ecolor=colour, elinewidth=1, capsize=2)
+    marker = "" if facets.smooth else marker
     axes.plot(x, y, color=colour, marker=marker, linestyle="" if facets.points else "-")
     for line in facets.lines:
         if line.y in rows and rows[line.y].notna().any():

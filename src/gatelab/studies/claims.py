@@ -52,6 +52,7 @@ class Claim(Compact):
         outside: Which condition of the paper does not hold where this was measured; empty where all hold.
         reconstructed: Whether the paper's formula was lost in our copy and is a reconstruction.
         held_out: Whether the number is of rows that were not trained on.
+        opposite: What the paper excludes: an interval that contains it and the paper's number decides nothing.
     """
 
     what: str
@@ -67,6 +68,7 @@ class Claim(Compact):
     outside: str = ""
     reconstructed: bool = False
     held_out: bool = True
+    opposite: float = math.nan
     PROPERTIES: ClassVar[tuple[str, ...]] = ("verdict", "ours", "theirs", "because")
 
     @classmethod
@@ -140,13 +142,14 @@ def number_text(value: Any, unit: str = "") -> str:
 
 
 def number_rule(claim: Claim, opposite: float | None = None) -> Verdict:
-    """Reproduced where the interval contains the paper's number or ours is within 5 % of it.
+    """Reproduced where the interval contains the paper's number or ours is within 5 % of it; of 0, of its opposite.
 
     An interval that contains both the paper's number and its opposite decides nothing.
     """
     paper, ours = _printed(claim), claim.interval
-    agrees = paper in ours or abs(ours.value - paper) <= TOLERANCE * abs(paper)
-    if agrees and opposite is not None and opposite in ours:
+    other = claim.opposite if opposite is None else opposite
+    agrees = paper in ours or abs(ours.value - paper) <= TOLERANCE * abs(paper or other)
+    if agrees and other in ours:
         return "undecided"
     return "reproduced" if agrees else "differs"
 

@@ -2,87 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from gatelab.arrays import Array
-from gatelab.dynamics import Crossing, crossing
-from gatelab.ntk import analytic
-from gatelab.plotting import Panel, Pen, look, new_figure, style
-from gatelab.plotting.kernels import LossCurve, draw_losses, mark_crossing
-from gatelab.studies.definition import Claim, Outcome, Request, Study, ticker
-from gatelab.studies.ntk.gaussian import NO_CAPTIONS, PAPER_NAMES, WIDTH
-from gatelab.studies.verdicts import reproduced_if
+from gatelab.dynamics import crossing
+from gatelab.ntk import Kernel, analytic
+from gatelab.plotting.facets import Facets, draw_panel
+from gatelab.plotting.theme import look, style
+from gatelab.studies.claims import Claim
+from gatelab.studies.definition import Request
+from gatelab.studies.engine import GridStudy, Table, Tables
+from gatelab.studies.ntk.gaussian import PAPER_NAMES, WIDTH
 
 UNITS = ("mlp", "glu")
 INPUTS, ANGLE = 2, 70.0  # of the two samples, both of length sqrt(d)
 TARGETS = np.array([1.0, 0.35])  # mostly along (1, 1), the top direction, with a part across it
 SHARE = 0.05  # of 1 / lambda_max of the ReLU: small, so that the path is seen
-# Parts of the crossing step at which panels (a) to (d) stop.
-STOPS = (0.15, 0.5, 2.0, 12.0)
-
-
-@dataclass(frozen=True, eq=False)
-class Path:
-    """The kernel of a unit, its eigenvalues (rising) and eigenvectors, and the outputs at every step."""
-
-    unit: str
-    eigenvalues: Array
-    vectors: Array
-    outputs: Array
-
-    @property
-    def losses(self) -> Array:
-        """Half the squared distance to the targets, at every step."""
-        return 0.5 * np.sum((self.outputs - TARGETS) ** 2, axis=1)
-
-    @property
-    def detour(self) -> float:
-        """The length of the path over the straight line from its start to the targets."""
-        length = np.sum(np.linalg.norm(np.diff(self.outputs, axis=0), axis=1))
-        return float(length / np.linalg.norm(TARGETS - self.outputs[0]))
-
-    @property
-    def condition(self) -> float:
-        """The larger eigenvalue over the smaller."""
-        return float(self.eigenvalues[-1] / self.eigenvalues[0])
-
-    @property
-    def along_top(self) -> float:
-        """The share of the residual from 0, squared, that lies along the top direction."""
-        return float((self.vectors[:, -1] @ TARGETS) ** 2 / (TARGETS @ TARGETS))
-
-    def ends(self) -> str:
-        """Both eigenvalues over the width, the larger first."""
-        return f"{self.eigenvalues[-1] / WIDTH:.3f} and {self.eigenvalues[0] / WIDTH:.3f}"
-
-
-def run(request: Request) -> Outcome:
-    """Figure 5: the closed form of two paths, which takes no time; quick runs are the same."""
-    tick = ticker(request, 2)
-    kernels = analytic(list(UNITS), two_samples(), WIDTH)
-    start = np.zeros(2)
-    lr = SHARE / max(float(np.linalg.eigvalsh(k.numpy())[-1]) for k in kernels)
-    relu, reglu = kernels
-    meeting = crossing(relu, reglu, TARGETS, lr=lr, start=(start, start))
-    assert meeting.step is not None
-    stops = [max(1, round(part * meeting.step)) for part in STOPS]
-    paths = [path(unit, k.numpy(), lr, stops[-1], start) for unit, k in zip(UNITS, kernels, strict=True)]
-    tick()
-    figure = draw(paths, stops, meeting)
-    tick()
-    notes = (
-        NO_CAPTIONS,
-        f"Samples of length sqrt(d), d = {INPUTS}; targets {TARGETS[0]:g} and {TARGETS[1]:g}; outputs start at 0; step "
-        f"{SHARE:g} / λ_max of the ReLU for both ({lr:.2e}).",
-        "What the axes of the paper's ellipse are proportional to is lost. Here they are sqrt(λ): the ellipse is where "
-        "a change of the parameters of fixed length can move the outputs, a level set of e^T K^-1 e.",
-    )
-    return Outcome(figure, {"paths": paths_table(paths)}, claims(paths, meeting, stops), notes)
+STOPS = (0.15, 0.5, 2.0, 12.0)  # parts of the crossing step at which panels (a) to (d) stop
+LOSSES = Facets(table="paths", x="step", y="loss", hue="unit", ylog=True, names=PAPER_NAMES, smooth=True)
 
 
 def two_samples() -> Array:
@@ -91,131 +33,144 @@ def two_samples() -> Array:
     return INPUTS**0.5 * np.array([[1.0, 0.0], [np.cos(angle), np.sin(angle)]])
 
 
-def path(unit: str, K: Array, lr: float, steps: int, start: Array) -> Path:
-    """f_t = y + (I - eta K)^t (f_0 - y)."""
+def kernels() -> dict[str, Kernel]:
+    """The kernels of both units on the two samples."""
+    return dict(zip(UNITS, analytic(list(UNITS), two_samples(), WIDTH), strict=True))
+
+
+def path(K: Array, lr: float, steps: int, start: Array) -> Array:
+    """The outputs at every step, f_t = y + (I - eta K)^t (f_0 - y)."""
     values, vectors = np.linalg.eigh(K)
     t = np.arange(steps + 1)[:, None]
     along = (1 - lr * values) ** t * (vectors.T @ (start - TARGETS))
-    return Path(unit, values, vectors, TARGETS + along @ vectors.T)
+    return TARGETS + along @ vectors.T
 
 
-def paths_table(paths: Sequence[Path]) -> pd.DataFrame:
-    """A row a unit and step: both outputs and the loss."""
-    frames = [
-        pd.DataFrame(
-            {
-                "unit": p.unit,
-                "step": np.arange(len(p.outputs)),
-                "output_1": p.outputs[:, 0],
-                "output_2": p.outputs[:, 1],
-                "loss": p.losses,
-            }
-        )
-        for p in paths
-    ]
-    return pd.concat(frames, ignore_index=True)
-
-
-# ---- what it says
-
-
-def claims(paths: Sequence[Path], meeting: Crossing, stops: Sequence[int]) -> tuple[Claim, ...]:
-    """The eigenvalues, who is ahead, and how direct the paths are."""
-    plain, gated = paths
-    assert meeting.step is not None
-    contracted = plain.eigenvalues[-1] > gated.eigenvalues[-1] and plain.eigenvalues[0] < gated.eigenvalues[0]
-    early = plain.losses[stops[0]] < gated.losses[stops[0]]
-    late = gated.losses[stops[2]] < plain.losses[stops[2]]
-    return (
-        Claim(
-            "largest and smallest eigenvalue of the two-sample kernel",
-            "ReLU has the larger λ_max, ReGLU the larger λ_min",
-            f"λ / m: ReLU {plain.ends()}, ReGLU {gated.ends()}",
-            reproduced_if(contracted),
-            f"At {ANGLE:.0f}° the condition number is {plain.condition:.2f} for ReLU and {gated.condition:.2f} for "
-            "ReGLU: the Gram matrix multiplies the off-diagonal entry by the cosine.",
-            place="figure 5, the ellipses",
-        ),
-        Claim(
-            "who is ahead in panels (a), (b) and in (c)",
-            "ReLU early, ReGLU late",
-            f"ReLU up to step {meeting.step:.1f}, ReGLU after it",
-            reproduced_if(early and late and len(meeting.changes) == 1),
-            f"From 0 the residual is {plain.along_top:.0%} along the top direction (squared), which ReLU shrinks by "
-            f"{meeting.lr[0] * plain.eigenvalues[-1]:.1%} a step and ReGLU by "
-            f"{meeting.lr[1] * gated.eigenvalues[-1]:.1%}; across it by {meeting.lr[0] * plain.eigenvalues[0]:.1%} and "
-            f"{meeting.lr[1] * gated.eigenvalues[0]:.1%}.",
-            place="figure 5, (a), (b) and (c)",
-        ),
-        Claim(
-            "the path of panel (d)",
-            "ReGLU's is more direct",
-            f"longer than the straight line by {plain.detour - 1:.2%} (ReLU) and {gated.detour - 1:.2%} (ReGLU)",
-            reproduced_if(gated.detour < plain.detour),
-            "Paths bend where directions shrink at different rates; equal eigenvalues would give a straight line.",
-            place="figure 5, (d)",
-        ),
-    )
-
-
-# ---- figure
-
-
-def draw(paths: Sequence[Path], stops: Sequence[int], meeting: Crossing) -> Figure:
+def figure(tables: Tables) -> Figure:
     """Four panels of the plane, each up to a later step, and two of the losses."""
-    assert meeting.step is not None
-    end = len(paths[0].outputs)
+    meeting = tables["crossing"].iloc[0]
+    by_step = tables["paths"].pivot(index="step", columns="unit", values="loss")
+    near = {"paths": tables["paths"][tables["paths"]["step"] < 3 * meeting["step"]]}
     with style():
-        figure = new_figure(10.4, 5.9)
-        grid = figure.add_gridspec(2, 3)
-        for place, (letter, stop) in enumerate(zip("abcd", stops, strict=True)):
-            panel = Panel(figure.add_subplot(grid[place // 2, place % 2]))
-            draw_plane(panel, paths, stop)
-            leader = paths[int(np.argmin([p.losses[stop] for p in paths]))].unit
-            panel.set(title=f"({letter}) step {stop}: {PAPER_NAMES[leader]} is ahead")
-            if place == 0:
-                panel.legend(loc="upper left", handlelength=1.8)
-        panel = Panel(figure.add_subplot(grid[0, 2]))
-        draw_losses_until(panel, paths, meeting, end, log=True)
-        panel.set(title="all steps")
-        panel = Panel(figure.add_subplot(grid[1, 2]))
-        draw_losses_until(panel, paths, meeting, min(end, int(3 * meeting.step)), log=False)
-        panel.set(title=f"around the crossing, step {meeting.step:.1f}")
-        figure.suptitle(f"Figure 5: outputs on two samples at {ANGLE:.0f}°, gradient descent from 0 (m = {WIDTH})")
-    return figure
+        drawing = Figure(figsize=(12.6, 7.0), layout="constrained")
+        axes = drawing.subplots(2, 3)
+        for letter, panel, stop in zip("abcd", axes[:, :2].flat, stops(meeting["step"]), strict=True):
+            draw_plane(panel, tables["paths"], stop)
+            panel.set_title(f"({letter}) step {stop}: {PAPER_NAMES[by_step.loc[stop].idxmin()]} is ahead")
+        axes[0, 0].legend(loc="upper left", handlelength=1.8)
+        for panel, shown, title in ((axes[0, 2], tables, "all steps"), (axes[1, 2], near, "around the crossing")):
+            draw_panel(panel, LOSSES, shown)
+            panel.plot(meeting["step"], meeting["loss"], "o", color="black", markersize=9, markerfacecolor="none")
+            panel.set_title(f"{title}, step {meeting['step']:.1f}" if shown is near else title)
+        drawing.suptitle(f"Figure 5: outputs on two samples at {ANGLE:.0f}°, gradient descent from 0 (m = {WIDTH})")
+    return drawing
 
 
-def draw_plane(panel: Panel, paths: Sequence[Path], stop: int) -> None:
-    """The plane of both outputs: the targets, and the paths up to a step."""
-    top = max(p.eigenvalues[-1] for p in paths)
-    for p in paths:
-        shape = look(p.unit)
-        # The outputs that a change of the parameters of given length can reach: semi-axes sqrt(lambda).
-        turn = np.linspace(0, 2 * np.pi, 181)[:-1]
-        circle = 0.55 * np.sqrt(p.eigenvalues / top) * np.column_stack((np.sin(turn), np.cos(turn)))
-        reached = TARGETS[:, None] + p.vectors @ circle.T
-        panel.area(reached[0], reached[1], shape.colour, alpha=0.13)
-        xs = p.outputs[: stop + 1]
-        panel.line(xs[:, 0], xs[:, 1], Pen(shape.colour, width=1.4), label=PAPER_NAMES[p.unit])
-        panel.line(xs[-1, 0], xs[-1, 1], Pen(shape.colour, marker=shape.marker, size=6), order=5)
-    panel.line(TARGETS[0], TARGETS[1], Pen("#222222", "", marker="*", size=10), label="targets", order=6)
-    panel.set(xlim=(-0.1, 1.55), ylim=(-0.25, 0.95), aspect="equal")
-    panel.set(xlabel="output on sample 1", ylabel="output on sample 2")
+def stops(step: float) -> list[int]:
+    """The steps at which panels (a) to (d) stop, by the step at which losses cross."""
+    return [max(1, round(part * step)) for part in STOPS]
 
 
-def draw_losses_until(panel: Panel, paths: Sequence[Path], meeting: Crossing, end: int, *, log: bool) -> None:
-    """The losses of both units before the step `end`, and where they cross."""
-    assert meeting.step is not None and meeting.loss is not None
-    steps = np.arange(end, dtype=float)
-    curves = [LossCurve(PAPER_NAMES[p.unit], steps, p.losses[:end], colour=look(p.unit).colour) for p in paths]
-    draw_losses(panel, curves, log=log)
-    mark_crossing(panel, meeting.step, meeting.loss)
+def draw_plane(axes: Axes, paths: Table, stop: int) -> None:
+    """The plane of both outputs: the targets, and the paths up to a step.
+
+    An ellipse has the outputs that a change of the parameters of given length can reach: semi-axes sqrt(lambda).
+    """
+    spectra = {unit: np.linalg.eigh(kernel.numpy()) for unit, kernel in kernels().items()}
+    top = max(values[-1] for values, _ in spectra.values())
+    turn = np.linspace(0, 2 * np.pi, 181)[:-1]
+    for unit, (values, vectors) in spectra.items():
+        shape = look(unit)
+        circle = 0.55 * np.sqrt(values / top) * np.column_stack((np.sin(turn), np.cos(turn)))
+        axes.fill(*(TARGETS[:, None] + vectors @ circle.T), color=shape.colour, alpha=0.13)
+        own = paths[(paths["unit"] == unit) & (paths["step"] <= stop)]
+        axes.plot(own["output_1"], own["output_2"], color=shape.colour, label=PAPER_NAMES[unit])
+        axes.plot(*own[["output_1", "output_2"]].iloc[-1], color=shape.colour, marker=shape.marker, markersize=6)
+    axes.plot(*TARGETS, "*", color="#222222", markersize=10, label="targets")
+    axes.set(xlim=(-0.1, 1.55), ylim=(-0.25, 0.95), aspect="equal")
+    axes.set(xlabel="output on sample 1", ylabel="output on sample 2")
 
 
-STUDY = Study(
+STUDY = GridStudy(
     "ntk/fig5",
     "Two samples: direction-wise training",
     "ReLU converges faster along the top direction and leads at first; ReGLU overtakes and takes a more direct path.",
-    run,
     position=5,
+    figure=figure,
 )
+
+
+@STUDY.tables
+def tables(request: Request) -> Tables:
+    """The closed form of two paths, which takes no time: quick runs are the same."""
+    made, start = kernels(), np.zeros(2)
+    lr = SHARE / max(float(np.linalg.eigvalsh(kernel.numpy())[-1]) for kernel in made.values())
+    meeting = crossing(made["mlp"], made["glu"], TARGETS, lr=lr, start=(start, start))
+    assert meeting.step is not None and meeting.loss is not None
+    paths, units = [], []
+    for unit, kernel in made.items():
+        outputs = path(kernel.numpy(), lr, stops(meeting.step)[-1], start)
+        losses = 0.5 * np.sum((outputs - TARGETS) ** 2, axis=1)
+        columns = {"output_1": outputs[:, 0], "output_2": outputs[:, 1], "loss": losses}
+        paths.append(pd.DataFrame({"unit": unit, "step": np.arange(len(outputs)), **columns}))
+        values, vectors = np.linalg.eigh(kernel.numpy())
+        length = np.sum(np.linalg.norm(np.diff(outputs, axis=0), axis=1)) / np.linalg.norm(TARGETS)
+        units.append(
+            {
+                "unit": unit,
+                "lambda_max": values[-1] / WIDTH,
+                "lambda_min": values[0] / WIDTH,
+                "along_top": (vectors[:, -1] @ TARGETS) ** 2 / (TARGETS @ TARGETS),
+                "shrinks_along": lr * values[-1],
+                "shrinks_across": lr * values[0],
+                "detour": length - 1,
+            }
+        )
+    found = {"step": meeting.step, "loss": meeting.loss, "changes": len(meeting.changes), "rate": lr}
+    return {"paths": pd.concat(paths), "units": pd.DataFrame(units), "crossing": pd.DataFrame([found])}
+
+
+@STUDY.claims
+def claims(tables: Tables) -> Iterator[Claim]:
+    """The eigenvalues, who is ahead, and how direct the paths are."""
+    plain, gated = (tables["units"].set_index("unit").loc[unit] for unit in UNITS)
+    meeting = tables["crossing"].iloc[0]
+    larger, smaller = plain["lambda_max"] / gated["lambda_max"], gated["lambda_min"] / plain["lambda_min"]
+    yield Claim(
+        "largest and smallest eigenvalue of the two-sample kernel",
+        float(larger > 1 and smaller > 1),
+        paper="ReLU has the larger λ_max, ReGLU the larger λ_min",
+        rule="holds",
+        place="figure 5, the ellipses",
+        support={
+            "λ_max/m of ReLU and of ReGLU": [plain["lambda_max"], gated["lambda_max"]],
+            "λ_min/m of ReLU and of ReGLU": [plain["lambda_min"], gated["lambda_min"]],
+            "κ of ReLU and of ReGLU": [row["lambda_max"] / row["lambda_min"] for row in (plain, gated)],
+        },
+        note=f"At {ANGLE:.0f}° the Gram matrix multiplies the off-diagonal entry by the cosine.",
+    )
+    losses = tables["paths"].pivot(index="step", columns="unit", values="loss")
+    ahead = losses["mlp"] < losses["glu"]
+    early, _, late, _ = stops(meeting["step"])
+    yield Claim(
+        "who is ahead in panels (a), (b) and in (c)",
+        float(ahead[early] and not ahead[late] and meeting["changes"] == 1),
+        paper="ReLU early, ReGLU late",
+        rule="holds",
+        place="figure 5, (a), (b) and (c)",
+        support={
+            "step of the crossing": meeting["step"],
+            "share of the residual along the top direction, squared": plain["along_top"],
+            "shrinking per step along it, ReLU and ReGLU": [plain["shrinks_along"], gated["shrinks_along"]],
+            "shrinking per step across it": [plain["shrinks_across"], gated["shrinks_across"]],
+        },
+    )
+    yield Claim(
+        "what ReLU's path has beyond the straight line, over what ReGLU's has",
+        float(plain["detour"] / gated["detour"]),
+        paper=1.0,
+        rule="above",
+        place="figure 5, (d)",
+        support={"ReLU, share of the line": plain["detour"], "ReGLU": gated["detour"]},
+        note="Paths bend where directions shrink at different rates; equal eigenvalues would give a straight line.",
+    )

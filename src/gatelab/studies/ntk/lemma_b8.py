@@ -6,70 +6,71 @@ Its formula is lost in the copy that was used. Restored: for Gaussian rows and 2
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 
 from gatelab.arrays import Array
-from gatelab.plotting import Panel, Pen, look, new_figure, style
-from gatelab.plotting.kernels import Series, draw_histogram, draw_series, legend_below, plain_values, size_ticks
-from gatelab.statistics import Interval, t_interval
-from gatelab.studies.definition import Claim, Outcome, Request, Study, ticker
-from gatelab.studies.ntk.gaussian import interval, interval_cells, interval_columns, matrices, samples
-from gatelab.studies.verdicts import number_verdict, restored
+from gatelab.plotting.facets import Facets, Overlay
+from gatelab.statistics import t_interval
+from gatelab.studies.claims import Claim
+from gatelab.studies.engine import GridStudy, Table, Tables, interval_at
+from gatelab.studies.ntk.gaussian import interval_cells, samples
+from gatelab.studies.ntk.table1 import matrices
 from gatelab.theory.random_matrix import mp_density, mp_edges, mp_mass_at_zero
 
 SHAPES = (0.25, 0.5)
-INPUTS, SEEDS = (10, 14, 20, 28, 40, 56), 8
-QUICK_INPUTS, QUICK_SEEDS = (8, 12, 18, 26), 3
-HALF = "half the shape"
-COLOURS = {0.25: look("mlp").colour, 0.5: look("glu").colour}
+SHAPE_NAMES = {shape: f"2n/d² = {shape:g}" for shape in SHAPES}
 
 
-@dataclass(frozen=True, eq=False)
-class ShapeDistances:
-    """At one shape: distances (inputs, seeds) to the lemma's law, and to the law of half the shape, which is wrong.
+def sizes(inputs: Sequence[int]) -> list[tuple[float, int, int]]:
+    """The shape gamma, n = gamma d^2 / 2, and d.
 
-    `spectrum` has the eigenvalues of the first seed at the most inputs.
+    >>> sizes([20])
+    [(0.25, 50, 20), (0.5, 100, 20)]
     """
-
-    shape: float
-    inputs: tuple[int, ...]
-    lemma: Array
-    half: Array
-    spectrum: Array
-
-    def limit(self, distances: Array) -> Interval:
-        """What distances tend to: a of a + b/d + c/d^2, fitted seed by seed, with the t-interval over seeds."""
-        d = np.array(self.inputs, float)
-        design = np.stack([np.ones(len(d)), 1 / d, 1 / d**2], axis=1)
-        return t_interval(np.linalg.lstsq(design, distances, rcond=None)[0][0])
+    return [(shape, round(shape * d**2 / 2), d) for shape in SHAPES for d in inputs]
 
 
-def run(request: Request) -> Outcome:
-    """The spectrum at every size and shape beside the law of the lemma."""
-    inputs, seeds = INPUTS, SEEDS
-    if request.quick:
-        inputs, seeds = QUICK_INPUTS, QUICK_SEEDS
-    tick = ticker(request, len(SHAPES) * len(inputs) * seeds)
-    measured = [measure(shape, inputs, seeds, tick) for shape in SHAPES]
-    return Outcome(draw(measured), {"distances": distances_table(measured)}, tuple(map(claim, measured)), NOTES)
+STUDY = GridStudy(
+    "ntk/lemma-b8",
+    "The Wishart matrix squared by elements",
+    "Where n grows as d², the spectrum of G∘G/d² is that of Marchenko and Pastur with the shape 2n/d².",
+    position=7.5,
+    grid={"shape, n, d": sizes((10, 14, 20, 28, 40, 56)), "seed": range(8)},
+    quick={"shape, n, d": sizes((8, 12, 18, 26)), "seed": range(3)},
+    over="seed",
+    mean="geometric",
+    figure=(
+        Facets(
+            table="densities", x="eigenvalue", y="density", hue="shape", col="shape", points=True, names=SHAPE_NAMES,
+            lines=(Overlay("law", "the lemma's law", "solid"), Overlay("law_half", "law of half the shape", "dotted")),
+            title="one spectrum at the largest d",
+        ),
+        Facets(
+            table="distances", x="d", y="distance", hue="shape", xlog=True, ylog=True, names=SHAPE_NAMES,
+            lines=(Overlay("distance_half", "from the law of half the shape", "dotted"),),
+            xlabel="input dimension d, n = γ d²/2", ylabel="Kolmogorov's distance from the law",
+            title="Lemma B.8: distance from the law",
+        ),
+    ),
+)  # fmt: skip
 
 
-# ---- the law, and distances to it
+@STUDY.measure("distances")
+def distances(shape: float, n: int, d: int, seed: int) -> dict[str, float]:
+    """Distances to the lemma's law, and to the law of half the shape, which is wrong."""
+    values = square_spectrum(n, d, seed)
+    return {
+        "distance": largest_difference(values, shape),
+        "distance_half": largest_difference(values, shape / 2),
+    }
 
 
-def rows_for(shape: float, d: int) -> int:
-    """n with 2n/d^2 = shape.
-
-    >>> rows_for(0.5, 20)
-    100
-    """
-    return round(shape * d**2 / 2)
+def square_spectrum(n: int, d: int, seed: int) -> Array:
+    """The eigenvalues of (G/d) * (G/d), in ascending order."""
+    return np.asarray(np.linalg.eigvalsh(matrices(samples(n, d, seed))[1]), np.float64)
 
 
 def mp_share_below(x: Array, gamma: float) -> Array:
@@ -93,56 +94,6 @@ def largest_difference(values: Array, gamma: float) -> float:
     return float(max(np.max(steps[1:] - law), np.max(law - steps[:-1])))
 
 
-def measure(shape: float, inputs: Sequence[int], seeds: int, tick: Callable[[], None]) -> ShapeDistances:
-    """Distances at one shape, one tick a size and seed."""
-    distances = np.empty((2, len(inputs), seeds))
-    first = np.empty(0)
-    for i, d in enumerate(inputs):
-        for seed in range(seeds):
-            values = np.asarray(np.linalg.eigvalsh(matrices(samples(rows_for(shape, d), d, seed))[1]), np.float64)
-            distances[:, i, seed] = largest_difference(values, shape), largest_difference(values, shape / 2)
-            if seed == 0:
-                first = values
-            tick()
-    return ShapeDistances(shape, tuple(inputs), *distances, spectrum=first)
-
-
-# ---- what it says
-
-
-def distances_table(measured: Sequence[ShapeDistances]) -> pd.DataFrame:
-    """A row a shape and size."""
-    rows = []
-    for one in measured:
-        for i, d in enumerate(one.inputs):
-            row = {"shape": one.shape, "d": d, "n": rows_for(one.shape, d)}
-            row |= interval_cells("distance", interval(one.lemma[i]))
-            rows.append(row | interval_cells("distance_half", interval(one.half[i])))
-    return pd.DataFrame(rows)
-
-
-def claim(one: ShapeDistances) -> Claim:
-    """Whether the spectrum goes to the law: what its distance tends to as sizes grow.
-
-    The opposite of going to the law is here going to that of half the shape, which has its own distance from it.
-    """
-    limit, wrong = one.limit(one.lemma), one.limit(one.half)
-    first, last = (interval(one.lemma[i]) for i in (0, -1))
-    n, d = rows_for(one.shape, one.inputs[-1]), one.inputs[-1]
-    return Claim(
-        f"distance of the spectrum of (G/d)*(G/d) from Marchenko and Pastur's law, 2n/d² = {one.shape:g} (lemma B.8)",
-        f"0 in the limit, shape 2n/d² = {one.shape:g} (formula lost, restored)",
-        f"{limit.value:.3f} in the limit, {last.value:.3f} at d = {d}",
-        restored(number_verdict(0, law_distance(one.shape), limit)),
-        f"Kolmogorov's distance, {first.value:.3f} at d = {one.inputs[0]}, n = {rows_for(one.shape, one.inputs[0])}, "
-        f"and {last.value:.3f} at d = {d}, n = {n}; its limit is a of a + b/d + c/d². From the law of {HALF} it tends "
-        f"to {wrong:.3f}, where the two laws are {law_distance(one.shape):.3f} apart. What is left at these sizes are "
-        f"the lengths of the rows: r⁴/d² on the diagonal has the deviation {(8 / d) ** 0.5:.2f}, and the lemma has 1.",
-        limit.ends(".3f"),
-        place=f"lemma B.8, 2n/d² = {one.shape:g}",
-    )
-
-
 def law_distance(shape: float) -> float:
     """Kolmogorov's distance between the laws of a shape and of half of it.
 
@@ -153,64 +104,51 @@ def law_distance(shape: float) -> float:
     return float(np.abs(mp_share_below(x, shape) - mp_share_below(x, shape / 2)).max())
 
 
-NOTES = (
-    "The lemma is for n of the order of d², theorem 3.1 for n of the order of d, where the shape goes to 0 and the law "
-    "to the single value 1: proposition B.9 puts sizes of the second kind into the lemma's ends.",
-    "One eigenvalue, n/d, stands above the bulk, as the mean of a kernel does; a limit of shares does not see it.",
-    "Intervals are t-intervals over seeds, of the distances in the figure of their logarithms; 95 %.",
-)
+@STUDY.columns
+def columns(tables: Tables, rows: Tables) -> Tables:
+    """What distances tend to, and the spectrum of the first seed at the most inputs next to both laws."""
+    limits, densities = [], []
+    for shape, own in rows["distances"].groupby("shape"):
+        row = {"shape": shape, "laws_apart": law_distance(shape)}
+        for name in ("distance", "distance_half"):
+            row |= interval_cells(name, t_interval(limit(own.pivot(index="d", columns="seed", values=name))))
+        limits.append(row)
+        n, d = (int(size) for size in own.iloc[-1][["n", "d"]])
+        counts, _ = np.histogram(square_spectrum(n, d, 0), np.linspace(0, 4, 41))
+        x = np.arange(1, 400) / 100  # the middles of the bins, and points between them for the laws
+        density = np.full(len(x), np.nan)
+        density[4::10] = np.where(counts > 0, counts / n * 10, np.nan)
+        part = pd.DataFrame({"shape": shape, "n": n, "d": d, "eigenvalue": x, "density": density})
+        densities.append(part.assign(law=mp_density(x, shape), law_half=mp_density(x, shape / 2)))
+    return {"distances": tables["distances"], "limits": pd.DataFrame(limits), "densities": pd.concat(densities)}
 
 
-# ---- figure
+def limit(by_seed: Table) -> Array:
+    """a of a + b/d + c/d^2, an entry per seed, of distances with a row per d and a column per seed."""
+    d = by_seed.index.to_numpy(float)
+    design = np.stack([np.ones(len(d)), 1 / d, 1 / d**2], axis=1)
+    return np.linalg.lstsq(design, by_seed.to_numpy(float), rcond=None)[0][0]
 
 
-def draw(measured: Sequence[ShapeDistances]) -> Figure:
-    """The spectra at the most inputs beside the law, and distances against d."""
-    with style():
-        figure = new_figure(11.0, 4.3)
-        panels = list(map(Panel, figure.subplots(1, 1 + len(measured))))
-        for panel, one in zip(panels, measured, strict=False):
-            draw_spectrum(panel, one)
-        draw_distances(panels[-1], measured)
-        figure.suptitle("Lemma B.8: the Wishart matrix squared by elements, and the law of Marchenko and Pastur")
-    return figure
-
-
-def draw_spectrum(panel: Panel, one: ShapeDistances) -> None:
-    """Eigenvalues of one draw as a histogram, and the density of the lemma."""
-    edges = np.linspace(0, 4, 41)
-    x = np.linspace(0.001, 4, 800)
-    draw_histogram(panel, one.spectrum, edges, colour=COLOURS[one.shape], scale=10 / len(one.spectrum))
-    panel.line(x, mp_density(x, one.shape), Pen("black"), label=f"shape {one.shape:g}, the lemma")
-    panel.line(x, mp_density(x, one.shape / 2), Pen("black", ":"), label=f"shape {one.shape / 2:g}")
-    d = one.inputs[-1]
-    panel.set(
-        xlabel="eigenvalue", ylabel="density", title=f"n = {rows_for(one.shape, d)}, d = {d}, 2n/d² = {one.shape:g}"
-    )
-    panel.legend(loc="upper right")
-
-
-def draw_distances(panel: Panel, measured: Sequence[ShapeDistances]) -> None:
-    """Distances from the law and from that of half the shape."""
-    series = []
-    for one in measured:
-        x = np.array(one.inputs, float)
-        lines: tuple[tuple[Array, str, Literal["-", ":"]], ...] = ((one.lemma, "the lemma", "-"), (one.half, HALF, ":"))
-        for values, words, line in lines:
-            value, low, high = interval_columns([interval(row) for row in values])
-            label = f"2n/d² = {one.shape:g}, {words}"
-            series.append(Series(label, x, value, low, high, colour=COLOURS[one.shape], marker="o", line=line))
-    draw_series(panel, series)
-    size_ticks(panel, measured[0].inputs)
-    plain_values(panel)
-    panel.set(xlabel="input dimension d, n = γ d²/2", ylabel="Kolmogorov's distance", title="distance from the law")
-    legend_below(panel, [s.entry() for s in series])
-
-
-STUDY = Study(
-    "ntk/lemma-b8",
-    "The Wishart matrix squared by elements",
-    "Where n grows as d², the spectrum of G∘G/d² is that of Marchenko and Pastur with the shape 2n/d².",
-    run,
-    position=7.5,
-)
+@STUDY.claims
+def claims(tables: Tables) -> Iterator[Claim]:
+    """Whether the spectrum goes to the law, and not to that of half the shape."""
+    for row in tables["limits"].to_dict("records"):
+        own = tables["distances"][tables["distances"]["shape"] == row["shape"]]
+        first, last = own.iloc[0], own.iloc[-1]
+        law = f"Marchenko and Pastur's law, 2n/d² = {row['shape']:g}"
+        yield Claim.of(
+            f"limit of the distance of the spectrum of (G/d)*(G/d) from {law} (lemma B.8)",
+            interval_at(row, "distance"),
+            0.0,
+            "number",
+            place=f"lemma B.8, 2n/d² = {row['shape']:g}",
+            reconstructed=True,
+            opposite=row["laws_apart"],
+            support={
+                **{f"at d = {end['d']:g}, n = {end['n']:g}": interval_at(end, "distance") for end in (first, last)},
+                "limit of the distance from the law of half the shape": interval_at(row, "distance_half"),
+                "distance between the two laws": row["laws_apart"],
+                "deviation of r⁴/d², which the lemma has at 1": float((8 / last["d"]) ** 0.5),
+            },
+        )
