@@ -279,7 +279,6 @@ def scaling() -> Iterator[Held]:
     yield Held((CORRECTIONS,), f"one stays dead. | {even}, {odd}.", FIG3)
     count, share = re.findall(r"(\d) equal cells, each (1/\d)", cells.ours)[0]
     yield Held((CORRECTIONS,), f"{count} cells of {share} for 6 gates", FIG3)
-    yield from table1()
 
 
 def code_slopes(own: dict[str, Claim], places: str) -> Iterator[Held]:
@@ -300,51 +299,6 @@ def code_slopes(own: dict[str, Claim], places: str) -> Iterator[Held]:
     yield Held((CORRECTIONS,), f"The paper's code has {first[2]} for n = 5 to 14 and {last[2]} for n = {ends[2]}", FIG6)
     logged = sum(json.loads(line)["commit"] == "fcee655" for line in reference_lines())
     yield Held((README,), f"[{logged} logged runs]", "results/scaling/reference.jsonl")
-
-
-def table1() -> Iterator[Held]:
-    """Of table 1 beyond its slopes: fits, errors beside the reference code's, and what goes with the inputs."""
-    errors, own = table("scaling/table1-errors.csv"), claims("scaling/table1")
-    yield Held((README,), f"(`gatelab reproduce scaling/table1`, {len(errors)} fits)", ERRORS)
-    friedman = errors[errors["problem"] == "friedman1"]
-    best = friedman.groupby(["unit", "width"])["train_rmse"].min()
-    runs = [run for run in map(json.loads, reference_lines()) if run["problem"] == "friedman1"]
-    assert len(runs) == 4 and {(run["width"], run["seed"]) for run in runs} == {(8, 0), (16, 0)}
-    times = [run["train_rmse"] / best[run["unit"], run["width"]] for run in runs]
-    words, place = f"{min(times):.1f} to {max(times):.0f} times below", f"{ERRORS}, reference.jsonl"
-    yield Held((README,), f"training errors {words} those of four logged runs of the paper's code", place)
-    yield Held((CORRECTIONS,), f"Training errors on Friedman 1 are {words} four logged runs of its code", place)
-    assert (friedman["width"].nunique(), friedman["seed"].nunique()) == (5, 2)
-    waves = errors[errors["problem"] == "sin4x-sin4y"]
-    assert (waves["width"].nunique(), waves["seed"].nunique()) == (7, 2)
-    own_rows = errors[errors["problem"].str.startswith("friedman")]
-    over = (own_rows["test_rmse"] / own_rows["train_rmse"]).groupby([own_rows["unit"], own_rows["width"] > 16]).median()
-    # Of the wide ones half have test errors a half or more above those of training; of the narrow ones half do not.
-    assert all(over[unit, True] > 1.5 for unit in ("glu", "gqu")), over
-    yield Held((README,), "GLUs and GQUs of more than 16 neurons are limited by", ERRORS)
-    inputs = own["slope times dim_x over the slope in one dimension, mlp and glu, paper's protocol"]
-    low, high = find(r"table ([\d.]+) to ([\d.]+)", inputs.paper)
-    ours, twelve, paper = find(r"are (\d+) of our (\d+) and (\d+) of the paper's 12", inputs.because)
-    yield Held(
-        (CORRECTIONS,),
-        f"slope times inputs over the 1-D slope is {low:.2f} to {high:.2f}",
-        TABLE1,
-    )
-    yield Held(
-        (CORRECTIONS,),
-        f"{paper:.0f} of its {twelve:.0f} cells within 25 % of 1, {ours:.0f} of ours",
-        TABLE1,
-    )
-    paper_side, split = (
-        own[f"problems on which the GLU is steeper than the MLP, {protocol}"].ours
-        for protocol in ("paper's protocol", "true split")
-    )
-    assert "Friedman 2" not in paper_side
-    yield Held(
-        (CORRECTIONS,),
-        f"Under its own protocol on {paper_side[:6]} (not on Friedman 2), on rows held out on {split[:6]}",
-        TABLE1,
-    )
 
 
 def kernels() -> Iterator[Held]:
@@ -571,29 +525,6 @@ def linearisation() -> Iterator[Held]:
         f"pre-activations reach {largest:.0f} where nearly all lie below {nearly:.0f}",
         "results/linearize/transformer.json",
     )
-    yield from smooth_gates()
-
-
-def smooth_gates() -> Iterator[Held]:
-    """A smooth gate on Friedman's first problem beside the ReLU's."""
-    fits = record("scaling/smooth.json")["fits"]
-    best = {unit: min(fit["train_rmse"] for fit in fits if fit["unit"] == unit) for unit in ("swiglu", "glu")}
-    words = {unit: f"{value:.0e}".replace("e-0", "e-") for unit, value in best.items()}
-    yield Held(
-        (README,),
-        f"a SwiGLU of 16 neurons fits Friedman's first problem to {words['swiglu']} of its deviation, where the "
-        f"ReLU-gated GLU has {words['glu']}",
-        "results/scaling/smooth.json",
-    )
-    gpu = record("gpu.json")
-    seconds = f"take {gpu['cuda_seconds']:.0f} seconds, {gpu['ratio']:.0f} times less than on two cores"
-    yield Held((README,), seconds, "results/gpu.json")
-    by_device = {fit["device"]: fit["seconds"] for fit in gpu["classifier"]}
-    defaults = f"take {gpu['regressor'][0]['seconds']:.1f} s for a regression and {by_device['cuda']:.1f} s for a "
-    defaults += "classification of 10 000 rows and 20 columns "
-    yield Held((ESTIMATORS_ROOM,), f"{defaults}({by_device['cpu']:.1f} s on 16 cores beside it)", "results/gpu.json")
-    share = f"reach {gpu['share_in_blocks']:.0%} of the card's float64 rate".replace("%", " %")
-    yield Held((ESTIMATORS_ROOM,), share, "results/gpu.json")
 
 
 def estimates() -> Iterator[Held]:
@@ -1139,68 +1070,6 @@ ELSEWHERE: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
             (
                 CORRECTIONS,
                 "our Newton in its stages -2.69 [-2.83, -2.54] over n = 1 to 50",
-            ),
-        ),
-    ),
-    (
-        "test_how_many_slopes_our_newton_gives_is_counted_by_the_study",
-        "results/scaling/paper-method.json",
-        (
-            (
-                README,
-                "6 of the paper's 15 slopes are reproduced and 9 differ",
-            ),
-            (
-                README,
-                "4.8 to 46 times the error at the optimum",
-            ),
-            (
-                README,
-                "over the same widths the optimum is steeper for 13 of 15",
-            ),
-            (
-                README,
-                "our Newton has -0.09 (MLP) and -0.32 (GLU), the optimum -0.50 and -0.81",
-            ),
-            (
-                CORRECTIONS,
-                "6 of the 15 slopes are reproduced and 9 differ; for the widest synthetic networks it ends at 4.8 to "
-                "46 times the error at the optimum",
-            ),
-            (
-                CORRECTIONS,
-                "our Newton -0.32 and -0.09, the optimum -0.81 and -0.50",
-            ),
-        ),
-    ),
-    (
-        "test_slopes_in_many_dimensions_are_those_of_the_record",
-        TABLE1,
-        (
-            (
-                README,
-                "slopes of -1.44 (MLP), -1.70 (GLU) and -2.06 (GQU)",
-            ),
-            (
-                README,
-                "his third: -0.98, -1.40 and -1.77. sin 4x sin 4y: -1.51, -2.11 and -2.25",
-            ),
-            (
-                README,
-                "(Friedman's third problem: -0.98 becomes -0.56; airfoil, n = 2 to 32: -0.39 becomes -0.26). On "
-                "airfoil the GLU's -0.50 becomes -0.27",
-            ),
-            (
-                README,
-                "is undecided: -0.17 [-0.75, 0.41]",
-            ),
-            (
-                CORRECTIONS,
-                "-1.51 / -2.11 and -1.44 / -1.70 (MLP / GLU)",
-            ),
-            (
-                CORRECTIONS,
-                "On rows held out airfoil's GLU has -0.27, not -0.50",
             ),
         ),
     ),

@@ -159,9 +159,10 @@ def claims(tables: Tables) -> Iterator[Claim]:
         support = {
             "n": pair["widths"],
             "seeds": pair["seeds"],
-            f"our Newton over n = {least}..{most}": interval_at(pair, "method_common"),
-            "the optimum there": interval_at(pair, "optimum"),
-            f"error over that at the optimum at n = {least} and {most}": [
+            "n in common with the optimum": pair["common_widths"],
+            "our Newton over these": interval_at(pair, "method_common"),
+            "the optimum over these": interval_at(pair, "optimum"),
+            "error over the optimum's at the least and the greatest of these": [
                 pair["times_at_least_width"], pair["times_at_greatest_width"],
             ],
         }  # fmt: skip
