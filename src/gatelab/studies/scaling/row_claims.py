@@ -10,7 +10,7 @@ import numpy as np
 from gatelab.studies.claims import CLOSE, Claim
 from gatelab.studies.engine import Table, Tables
 from gatelab.studies.scaling.printed import APART, BY_INPUTS, READINGS, SLOPE_RANGES, STEEPER, Reading, slope_row
-from gatelab.studies.scaling.problem_rows import ALL, PRINTED, ROWS, SPLIT
+from gatelab.studies.scaling.problem_rows import ALL, ROWS, SPLIT
 from gatelab.studies.scaling.row_slopes import interval_of, medians, part_of
 
 MARGIN = 0.05  # by which one slope must be steeper than another to count as such
@@ -23,14 +23,14 @@ def slope_claims(tables: Tables, heading: str) -> Iterator[Claim]:
         row, unit, protocol = ROWS[cell["problem"]], cell["unit"], cell["protocol"]
         what = slope_row(row.label, unit, READINGS[protocol])
         paper = row.paper(unit)
-        answers = row.label in PRINTED if heading == "table 1" else protocol == "paper" and paper is not None
+        answers = row.tabled if heading == "table 1" else protocol == "paper" and paper is not None
         low, high = (int(n) for n in cell["widths"].split(".."))
         theirs = SLOPE_RANGES.get((row.label, unit), (low, high))
         different = f"the paper's slope is over n = {theirs[0]} to {theirs[1]}, ours over {low} to {high}"
         yield Claim.of(
             what,
             interval_of(cell),
-            paper,
+            "-" if paper is None else paper,
             "new" if paper is None else "slope",
             place=f"{heading}, {what}" if answers else "",
             outside=different if theirs != (low, high) else "",
