@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from gatelab.studies.ntk.angles import eq5_claims
 
 from gatelab.data import problem
 from gatelab.scaling_laws import Point, Scaling

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.datasets import make_friedman2
 from sklearn.preprocessing import StandardScaler
 
 from gatelab.errors import GatelabError
 from gatelab.feedforward import unit
-from gatelab.scaling_laws import Point, Scaling
 from gatelab.scaling_laws.reference import (
     EXPERIMENTS,
     SEEDS,
@@ -36,9 +35,9 @@ from gatelab.studies.scaling.error_curves import (
     method_curves,
     range_slopes,
 )
-from gatelab.studies.scaling.method import ROWS, SlopePair, optimum_curves, paper_units
-from gatelab.studies.scaling.printed import APART
+from gatelab.studies.scaling.method import TABLED, optimum_fits, pair_of
 from gatelab.studies.scaling.problem_rows import SYNTHETIC
+from gatelab.studies.scaling.row_slopes import median_slope, part_of
 from gatelab.sweep import map_runs
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the benchmarks are beside the package, not in it
@@ -115,43 +114,30 @@ def test_what_is_computed_comes_back_from_a_store_and_from_a_record(tmp_path: Pa
 # ---- the record and its pairs
 
 
-def made_up(order: float, widths: tuple[int, ...], scale: float = 1.0) -> Scaling:
-    points = [
-        Point("mlp", n, 9 * n, s, 1.0, scale * n**order, np.nan, np.nan, "", "converged", 0.0)
-        for n in widths
-        for s in range(3)
-    ]
-    return Scaling("made up", tuple(points))
+def made_up(order: float, widths: tuple[int, ...], scale: float = 1.0) -> pd.DataFrame:
+    errors = [("friedman1", "", "mlp", n, 9 * n, s, 1.0, scale * n**order) for n in widths for s in range(3)]
+    names = ["problem", "trained_on", "unit", "width", "parameters", "seed", "train_rmse", "test_rmse"]
+    return pd.DataFrame(errors, columns=names)
 
 
 def test_a_pair_has_the_slope_of_all_widths_and_both_over_those_in_common() -> None:
-    row = SYNTHETIC[1]
-    pair = SlopePair(row, "mlp", made_up(-0.5, (2, 4, 8, 16, 32, 64), 3.0), made_up(-1.5, (8, 16, 32)))
-    assert (pair.widths, pair.common) == ((2, 64), (8, 32))
-    assert [s.value for s in (pair.slope, pair.common_slope, pair.best_slope)] == pytest.approx([-0.5, -0.5, -1.5])
-    assert pair.times == pytest.approx({8: 24.0, 16: 48.0, 32: 96.0})
-    claim = pair.claim()
-    assert claim.place == "table 1, Friedman 1, mlp, our Newton in its stages"
-    assert (claim.paper, claim.verdict) == ("-0.55", "differs")  # by 9 %
-    assert "n = 2..64, 3 seeds, tested on the training rows" in claim.because
-    assert "over n = 8..32 is -1.50" in claim.because and "where our Newton has -0.50" in claim.because
-    assert claim.outside == "which widths the paper took is not known"
-    assert SlopePair(ROWS[0], "mlp", made_up(-2.0, (1, 2, 4)), made_up(-2.0, (1, 2, 4))).outside == ""
-    airfoil = next(row for row in ROWS if row.name == "airfoil")
-    short = replace(pair, row=airfoil)
-    assert short.outside == "the paper's widths end at 500, ours at 64"
+    newton, optimum = made_up(-0.5, (2, 4, 8, 16, 32, 64), 3.0), made_up(-1.5, (8, 16, 32))
+    slopes, pair, errors = pair_of(SYNTHETIC[1], "mlp", newton, optimum)
+    assert (slopes["widths"], pair["widths"], pair["common_widths"], pair["seeds"]) == ("2..64", "2..64", "8..32", 3)
+    assert [pair[name] for name in ("method", "method_common", "optimum")] == pytest.approx([-0.5, -0.5, -1.5])
+    assert [pair["times_at_least_width"], pair["times_at_greatest_width"]] == pytest.approx([24.0, 96.0])
+    assert list(errors["width"]) == [2, 4, 8, 16, 32, 64] and errors["optimum_rmse"].notna().sum() == 3
 
 
-def test_the_optimum_is_that_of_table_1_under_the_paper_s_protocol() -> None:
-    """Slopes of table 1 itself, which its own record holds."""
-    claims = json.loads((RECORD.parent / "table1.json").read_text(encoding="utf-8"))["claims"]
-    ours = {c["what"]: c["ours"] for c in claims}
-    curves = optimum_curves()
-    for row in ROWS:
-        for name in paper_units(row):
-            value = curves[row.name].slope(name, aggregate="median", flagged=row.every).value
-            assert f"{value:.2f}" == ours[f"{row.label}, {name}, paper's protocol"]
-    assert [row.label for row in ROWS if row.apart] == list(APART)
+def test_the_optimum_is_that_of_table_1_under_the_papers_protocol() -> None:
+    """Slopes of table 1 itself, which its own record holds; of airfoil the range of widths is another."""
+    recorded = pd.read_csv(RECORD.with_name("table1-slopes.csv"))
+    fits = optimum_fits()
+    for row in TABLED:
+        for name in ("mlp", "glu"):
+            own = part_of(recorded, problem=row.name, unit=name, protocol="paper")["slope"].item()
+            ours = median_slope(part_of(fits, problem=row.name, unit=name)).value
+            assert (ours == pytest.approx(own)) == (row.name != "airfoil")
 
 
 def test_the_record_holds_what_was_planned() -> None:
@@ -217,10 +203,14 @@ def test_runs_that_ended_in_an_error_are_left_out() -> None:
 def test_the_study_answers_every_slope_that_the_paper_has() -> None:
     outcome = study("scaling/method").run(Request())
     pairs = outcome.tables["pairs"]
-    assert "1476 of its 1476 fits were made" in outcome.notes[-1]
-    assert len(pairs) == 15 == sum(len(paper_units(row)) for row in ROWS)
+    assert "1476 of 1476 fits" in outcome.notes[-1] and "6 of 15 slopes are reproduced" in outcome.notes[0]
     placed = [claim for claim in outcome.comparison if claim.place.startswith("table 1")]
-    assert len(placed) == 15 and sum(claim.place.startswith("appendix D") for claim in outcome.comparison) == 2
+    assert len(placed) == len(pairs) == 15
+    assert sum(claim.place.startswith("appendix D") for claim in outcome.comparison) == 2
     for claim, (_, pair) in zip(placed, pairs.iterrows(), strict=True):
-        assert claim.ours == f"{pair['method']:.2f}" and claim.paper == f"{pair['paper']:.2f}"
-        assert f"{pair['optimum']:.2f} [" in claim.because
+        assert claim.value == pair["method"] and claim.paper == pair["paper"]
+        assert claim.support["the optimum over these"].value == pair["optimum"]
+    (outside,) = (claim for claim in placed if claim.verdict == "outside")
+    assert outside.what.startswith("airfoil, mlp") and outside.outside == "the paper's widths end at 500, ours at 214"
+    (first,) = (claim for claim in placed if claim.what.startswith("California, glu"))
+    assert f"{first.support['slope on the first 2000 rows, n = 2..32']:.2f}" == "-0.10 [-0.11, -0.08]"

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from gatelab.studies.ntk.angles import cosines, drawn_kernels, measure_angles, orthogonal
 from quick_runs import Quick, each_study
 
 from gatelab.feedforward import Unit

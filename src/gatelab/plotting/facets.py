@@ -14,8 +14,10 @@ from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from gatelab.errors import GatelabError
 from gatelab.plotting.theme import GREY, Look, looks, style
@@ -53,6 +55,7 @@ class Facets:
         hue: The column that tells series apart; empty for one series.
         row: The column whose values have a row of panels each.
         col: The column whose values have a column of panels each.
+        wrap: How many panels of `col` stand side by side, the others below them; 0 for all. Without `row`.
         table: The name of the table; empty for the first one of the study.
         where: Columns and the values that are drawn; other rows are left out.
         xlog: Whether the x axis is logarithmic.
@@ -74,6 +77,7 @@ class Facets:
     hue: str = ""
     row: str = ""
     col: str = ""
+    wrap: int = 0
     table: str = ""
     where: Mapping[str, Any] = field(default_factory=dict)
     xlog: bool = False
@@ -112,7 +116,8 @@ class Facets:
     def shape(self, tables: Tables) -> tuple[int, int]:
         """How many rows and columns of panels there are."""
         table = self.rows_of(tables)
-        return len(_levels(table, self.row)), len(_levels(table, self.col))
+        rows, columns = len(_levels(table, self.row)), len(_levels(table, self.col))
+        return (-(-columns // self.wrap), min(columns, self.wrap)) if self.wrap else (rows, columns)
 
     def panels(self, table: Table) -> Iterator[tuple[int, int, str, Table]]:
         """Each panel: its row and column in the figure, its title, its rows of the table."""
@@ -123,7 +128,7 @@ class Facets:
                     if column:
                         chosen = chosen[chosen[column] == value]
                 title = ", ".join(self.name(value) for column, value in ((self.row, row), (self.col, col)) if column)
-                yield i, j, title, chosen
+                yield (*divmod(j, self.wrap), title, chosen) if self.wrap else (i, j, title, chosen)
 
     def series(self, rows: Table) -> Iterator[tuple[Any, Table]]:
         """Each series of a panel: its value of `hue`, and its rows in ascending x."""
@@ -167,16 +172,19 @@ def _draw_part(place: Any, facets: Facets, tables: Tables) -> None:
     table = facets.rows_of(tables)
     rows, columns = facets.shape(tables)
     shapes = facets.looks(table)
-    grid = place.subplots(rows, columns, squeeze=False, sharex="col")
+    grid = place.subplots(rows, columns, squeeze=False, sharex=False if facets.wrap else "col")
     for i, j, title, chosen in facets.panels(table):
         axes: Axes = grid[i, j]
         for value, series in facets.series(chosen):
             look = shapes[facets.name(value)]
             _draw_series(axes, facets, series, look.colour, look.marker)
-        _finish(axes, facets, title, bottom=i == rows - 1, left=j == 0)
+        _finish(axes, facets, title, bottom=i == rows - 1 or facets.wrap > 0, left=j == 0)
+    for axes in grid.ravel():
+        if not axes.has_data():
+            axes.remove()
     handles = _handles(facets, shapes if facets.hue else {})
     if handles:
-        place.legend(handles=handles, loc="outside lower center", ncols=min(4, len(handles)))
+        place.legend(handles=handles, loc="outside lower center", ncols=min(3 * columns, len(handles)))
     if facets.title:
         place.suptitle(facets.title)
 
@@ -214,13 +222,24 @@ def _finish(axes: Axes, facets: Facets, title: str, *, bottom: bool, left: bool)
         axes.axhline(level, color=GREY, linewidth=0.9)
     if facets.xlog:
         axes.set_xscale("log")
+        _plain_ticks(axes.xaxis)
     if facets.ylog:
         axes.set_yscale("log")
+        _plain_ticks(axes.yaxis)
     axes.set_title(title)
     if bottom:
         axes.set_xlabel(facets.xlabel or facets.x)
     if left:
         axes.set_ylabel(facets.ylabel or facets.y)
+
+
+def _plain_ticks(axis: Axis) -> None:
+    """Plain numbers on a short logarithmic axis, where powers of ten are few and labels of their multiples touch."""
+    low, high = axis.get_view_interval()
+    if low > 1e-4 and high < 1e5 and high / low < 1000:
+        axis.set_major_locator(MaxNLocator(5) if high / low < 4 else LogLocator(10, subs=(1.0, 2.0, 5.0)))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_minor_formatter(NullFormatter())
 
 
 def _handles(facets: Facets, shapes: Mapping[str, Any]) -> list[Line2D]:

@@ -6,329 +6,211 @@ the errors with both laws, and how far each of them is off as P nears D.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from itertools import pairwise
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 import pandas as pd
-from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from gatelab.arrays import Array
-from gatelab.display import counted
-from gatelab.plotting import GREY, NEURON_COLOURS, Entry, Panel, Pen, figure_legend, new_figure, style
-from gatelab.scaling_laws import Law, Slope, fit_law, slope
-from gatelab.studies.definition import Claim, Outcome, Request, Study, ticker
+from gatelab.data import problem
+from gatelab.feedforward import unit as as_unit
+from gatelab.plotting.facets import Facets, Overlay, draw_figure
+from gatelab.scaling_laws import Law, fit_law, slope
+from gatelab.statistics import Interval
+from gatelab.studies.claims import Claim
+from gatelab.studies.definition import Request, ticker
+from gatelab.studies.engine import GridStudy, Table, Tables, interval_at
 from gatelab.studies.scaling.error_curves import fit_curves
-from gatelab.studies.scaling.noisy_fits import (
-    QUICK,
-    NoiseLaw,
-    NoisyFit,
-    NoisyPlan,
-    columns,
-    fit_noise_law,
-    measure_noisy,
-)
-from gatelab.studies.verdicts import ends
+from gatelab.studies.scaling.noise_law import NoiseLaw, fit_noise_law
+from gatelab.studies.scaling.row_slopes import part_of
 
-Columns = tuple[Array, Array, Array]
-Predict = Callable[[Array, Array], Array]
-MARKS = {"additive": ("o", NEURON_COLOURS[0]), "noise": ("^", NEURON_COLOURS[1])}
-LINES = {"additive": "-", "noise": "--"}
 NEAR_D = 0.25  # parameters over data from which on a network counts as near to interpolation
 BINS = (0.0, 1 / 64, 1 / 16, 1 / 4, 1 / 2, np.inf)
+SHARED: Mapping[str, Any] = {"row": "unit", "xlog": True, "ylog": True, "points": True}
+ERRORS = Facets(
+    x="parameters", y="test_rmse", hue="D", **SHARED, xlabel="parameters P", ylabel="RMSE on clean test data",
+    lines=(Overlay("additive law", "E + A/P^a + B/D^b", "solid"), Overlay("noise law", "noise law")),
+    marks=("left_out", "left out: P ≥ D/2"), title="The law in P and D: noisy Friedman 1",
+)  # fmt: skip
+RATIOS = Facets(
+    x="P_over_D", y="ratio", hue="law", **SHARED, xlabel="parameters over data, P/D", ylabel="measured over law",
+    levels={"1": 1.0}, marks=("left_out", "left out: P ≥ D/2"), table="ratios", title="Measured over law",
+)  # fmt: skip
 
 
-def run(request: Request) -> Outcome:
-    """Every fit of the plan, the laws of each unit, and what they say."""
-    plan = NoisyPlan()
-    if request.quick:
-        plan = QUICK
-    tick = ticker(request, plan.fits)
-    fits = measure_noisy(request, plan, tick)
-    clean = fit_curves(request, plan.units, plan.target(max(plan.data), 0, noise=0.0), plan.widths, tick, **plan.how)
-    units = [unit_laws(u, fits, plan, slope(*clean.curve(u, against="P"))) for u in plan.units]
-    figure = law_panels(
-        [laws.panel for laws in units], f"The law in P and D: Friedman 1 with noise of deviation {plan.noise:g}"
-    )
-    errors = pd.DataFrame(
-        [{"data": f.data, "draw": f.draw, "noise": plan.noise, **asdict(f.point)} for f in fits]
-        + [{"data": max(plan.data), "draw": 0, "noise": 0.0, **asdict(p)} for p in clean.points]
-    )
-    tables = {"laws": laws_table(units), "ratios": ratios_table(units), "errors": errors}
-    claims = [claim for laws in units for claim in (size_claim(laws), data_claim(laws), noise_claim(laws))]
-    return Outcome(figure, tables, tuple(claims), notes(plan, units))
+def figure(tables: Tables) -> Figure:
+    """Errors against P for each D with both laws, and measured over predicted against P/D."""
+    fits = with_laws(tables)
+    fits["D"] = [f"D = {D}" for D in fits["data"]]
+    return draw_figure((ERRORS, RATIOS), {"errors": fits, "ratios": ratios(fits)})
 
 
-@dataclass(frozen=True, eq=False)
-class UnitLaws:
-    """What the fits of one unit say.
-
-    Attributes:
-        unit: The unit.
-        additive: The additive law in P and D.
-        noisy: The noise law.
-        noise_free: The slope against P of fits without noise.
-        used: The fits that made the laws.
-        left_out: The fits with half as many parameters as data or more.
-    """
-
-    unit: str
-    additive: Law
-    noisy: NoiseLaw
-    noise_free: Slope
-    used: tuple[NoisyFit, ...]
-    left_out: tuple[NoisyFit, ...]
-
-    @property
-    def panel(self) -> LawPanel:
-        """What the figure shows of them."""
-        predictions = {"additive": self.additive.predict, "noise": self.noisy.predict}
-        return LawPanel(self.unit, columns(self.used), columns(self.left_out), predictions)
-
-    def ratios(self, low: float, high: float) -> tuple[Array, Array]:
-        """Measured error over that of the additive and of the noise law, for fits with P/D in [low, high)."""
-        P, D, L = columns((*self.used, *self.left_out))
-        here = (low <= P / D) & (high > P / D)
-        return (L / self.additive.predict(P, D))[here], (L / self.noisy.predict(P, D))[here]
-
-
-def unit_laws(unit: str, fits: Sequence[NoisyFit], plan: NoisyPlan, noise_free: Slope) -> UnitLaws:
-    """Both laws through the fits of a unit."""
-    used, left_out = (tuple(f for f in fits if f.unit == unit and f.left_out is out) for out in (False, True))
-    P, D, L = columns(used)
-    return UnitLaws(unit, fit_law(P, D, L), fit_noise_law(P, D, L, plan.noise), noise_free, used, left_out)
-
-
-def share_of_noise(laws: UnitLaws) -> tuple[float, float]:
-    """How much of the squared error estimation makes, by the noise law, at the two opposite corners of the table."""
-    P, D, _ = columns(laws.used)
-    least = D[P.max() <= P].min()
-    shape, estimation = laws.noisy.parts(np.array([P.min(), P.max()]), np.array([D.max(), least]))
-    shares = estimation**2 / (shape**2 + estimation**2)
-    return float(shares[0]), float(shares[1])
-
-
-def laws_table(units: Sequence[UnitLaws]) -> pd.DataFrame:
-    """A row a unit: the five constants of the additive law with intervals, the noise law, the slope without noise."""
-    rows = []
-    for laws in units:
-        row: dict[str, object] = {"unit": laws.unit, "fits": laws.additive.points, "left_out": len(laws.left_out)}
-        for name, (low, high) in laws.additive.intervals._asdict().items():
-            row |= {name: getattr(laws.additive, name), f"{name}_low": low, f"{name}_high": high}
-        row["log_rmse"] = laws.additive.rmse
-        row |= {f"noise_{key}": getattr(laws.noisy, key) for key in ("A", "a", "c")}
-        row |= {"noise_log_rmse": laws.noisy.rmse, "noise_free_slope_P": laws.noise_free.value}
-        rows.append(row | {"noise_free_low": laws.noise_free.low, "noise_free_high": laws.noise_free.high})
-    return pd.DataFrame(rows)
-
-
-def ratios_table(units: Sequence[UnitLaws]) -> pd.DataFrame:
-    """Measured error over each law's, by how near P is to D: geometric mean, least and greatest."""
-    rows = []
-    for laws in units:
-        for low, high in pairwise(BINS):
-            for law, ratios in zip(("additive", "noise"), laws.ratios(low, high), strict=True):
-                if len(ratios):
-                    row = {"unit": laws.unit, "P_over_D_from": low, "P_over_D_to": high, "law": law}
-                    middle = float(np.exp(np.log(ratios).mean()))
-                    rows.append(row | {"fits": len(ratios), "mean": middle, "min": ratios.min(), "max": ratios.max()})
-    return pd.DataFrame(rows)
-
-
-def where_it_holds(laws: UnitLaws) -> str:
-    """How far the additive law is off far from interpolation and near to it."""
-    parts = []
-    for words, low, high in (("below", 0.0, NEAR_D), ("from", NEAR_D, np.inf)):
-        additive, noisy = laws.ratios(low, high)
-        if len(additive):
-            off, less = (float(np.exp(np.abs(np.log(r)).max())) for r in (additive, noisy))
-            mean = float(np.exp(np.log(additive).mean()))
-            parts.append(
-                f"for P/D {words} {NEAR_D:g} the error is {mean:.2f} times the additive law's in the mean and up to "
-                f"{off:.2f} times off (noise law: {less:.2f})"
-            )
-    return f"{laws.unit}: {'; '.join(parts)}."
-
-
-def size_claim(laws: UnitLaws) -> Claim:
-    """The exponent of P beside the slope without noise."""
-    interval, free = laws.additive.intervals.a, laws.noise_free
-    agrees = "does not agree"
-    if interval[0] <= -free.value <= interval[1]:
-        agrees = "agrees"
-    return Claim(
-        f"exponent a of P, {laws.unit}",
-        "-",
-        exponent_words(laws.additive.a),
-        "new",
-        f"Without noise the {laws.unit}'s error falls with slope {free} against P: the law's exponent "
-        f"{agrees} with it within its interval. The noise law's exponent is "
-        f"{laws.noisy.a:.2f}.",
-        exponent_ends(laws.additive.a, interval),
-    )
-
-
-def data_claim(laws: UnitLaws) -> Claim:
-    """The exponent of D beside the 1/2 of theory."""
-    interval = laws.additive.intervals.b
-    holds = "does not hold"
-    if interval[0] <= 0.5 <= interval[1]:
-        holds = "holds"
-    few, many = share_of_noise(laws)
-    return Claim(
-        f"exponent b of D, {laws.unit}",
-        "-",
-        exponent_words(laws.additive.b),
-        "new",
-        f"Noise alone would give 1/2, which the interval for the {laws.unit} {holds}. By the noise law estimation "
-        f"makes {few:.0%} of the squared error at the least P and the most D, and {many:.0%} at the most P and the "
-        "least D.",
-        exponent_ends(laws.additive.b, interval),
-    )
-
-
-def noise_claim(laws: UnitLaws) -> Claim:
-    """The constant of the estimation error, and which law describes the table better."""
-    return Claim(
-        f"estimation error over noise (P/D)^1/2, {laws.unit}",
-        "-",
-        f"{laws.noisy.c:.2f}",
-        "new",
-        f"With 3 constants the noise law is within {laws.noisy.rmse:.1%} (RMS of log) of the {laws.unit}'s "
-        f"{len(laws.used)} fits, with 5 the additive one within {laws.additive.rmse:.1%}.",
-    )
-
-
-def exponent_words(value: float) -> str:
-    """An exponent as claims have it; a law without that term has none.
-
-    >>> exponent_words(1.234), exponent_words(np.nan)
-    ('1.23', 'none')
-    """
-    if np.isnan(value):
-        return "none"
-    return f"{value:.2f}"
-
-
-def exponent_ends(value: float, interval: tuple[float, float]) -> str:
-    """The interval of an exponent, if there is the exponent.
-
-    >>> exponent_ends(1.234, (1.0, np.inf)), exponent_ends(np.nan, (0.0, np.inf))
-    ('[1.00, inf]', '')
-    """
-    if np.isnan(value):
-        return ""
-    return ends(*interval, ".2f")
-
-
-def notes(plan: NoisyPlan, units: Sequence[UnitLaws]) -> tuple[str, ...]:
-    """What was fitted, and where the additive law holds."""
-    return (
-        f"Friedman 1 in its own units, noise of deviation {plan.noise:g} on the training targets, D from "
-        f"{min(plan.data)} to {max(plan.data)}, n = {min(plan.widths)}..{max(plan.widths)}, "
-        f"{counted(plan.draws, 'draw')} of the data; errors on {plan.tests} clean points.",
-        "Fits with P at least D/2 are left out of both laws and drawn hollow.",
-        "The additive law has no term in which P and D meet; estimation error has: it grows with P at fixed D. "
-        + " ".join(where_it_holds(laws) for laws in units),
-        *(f"{laws.unit}: {note}." for laws in units for note in laws.additive.notes),
-    )
-
-
-@dataclass(frozen=True, eq=False)
-class LawPanel:
-    """One unit in the figure.
-
-    Attributes:
-        name: The unit.
-        used: P, D and error of the fits that made the laws.
-        left_out: The same of the fits that were left out.
-        predictions: What the "additive" and the "noise" law predict from P and D.
-    """
-
-    name: str
-    used: Columns
-    left_out: Columns
-    predictions: Mapping[str, Predict]
-
-
-def law_panels(units: Sequence[LawPanel], title: str) -> Figure:
-    """Above, error against P for each D with both laws; below, measured over predicted against P/D."""
-    with style():
-        figure = new_figure(1.2 + 3.4 * len(units), 6.2)
-        grid = figure.subplots(2, len(units), sharey="row", sharex="row", squeeze=False, height_ratios=(1.4, 1.0))
-        data = np.unique(np.concatenate([u.used[1] for u in units]))
-        for (above, below), unit in zip(grid.T, units, strict=True):
-            draw_errors(Panel(above), unit, data)
-            draw_ratios(Panel(below), unit)
-            above.set_title(unit.name)
-        grid[0, 0].set_ylabel("RMSE on clean test data")
-        grid[1, 0].set_ylabel("measured over law")
-        figure_legend(figure, legend_entries(data), loc="outside right center", handlelength=2.2)
-        figure.suptitle(title)
-    return figure
-
-
-def draw_errors(panel: Panel, unit: LawPanel, data: Array) -> None:
-    """Errors against P, a colour for each D, with both laws."""
-    panel.set(xscale="log", yscale="log", xlabel="parameters P")
-    for D in data:
-        colour = data_colour(D, data)
-        for (P, Ds, L), face in ((unit.used, ""), (unit.left_out, "white")):
-            here = Ds == D
-            panel.line(P[here], L[here], Pen(colour, "", marker="o", size=3.5, face=face), order=3)
-        P = unit.used[0][unit.used[1] == D]
-        if len(P):
-            along = np.geomspace(P.min(), P.max(), 60)
-            for law, predict in unit.predictions.items():
-                panel.line(along, predict(along, np.full(60, D)), Pen(colour, LINES[law]))
-    plain_ticks(panel.axes.xaxis, (1.0, 2.0, 5.0))
-    plain_ticks(panel.axes.yaxis, (1.0, 2.0, 5.0))
-
-
-def draw_ratios(panel: Panel, unit: LawPanel) -> None:
-    """Measured over predicted against P/D."""
-    panel.set(xscale="log", yscale="log", xlabel="parameters over data, P/D")
-    panel.rule("y", 1.0, Pen(GREY, width=0.8))
-    for law, predict in unit.predictions.items():
-        marker, colour = MARKS[law]
-        for (P, D, L), face in ((unit.used, ""), (unit.left_out, "white")):
-            panel.line(P / D, L / predict(P, D), Pen(colour, "", marker=marker, size=3.5, face=face))
-    plain_ticks(panel.axes.xaxis, (1.0, 3.0))
-    plain_ticks(panel.axes.yaxis, (1.0, 2.0, 5.0))
-
-
-def plain_ticks(axis: Axis, steps: tuple[float, ...]) -> None:
-    """Ticks at these steps of each decade, labelled with plain numbers."""
-    axis.set_major_locator(LogLocator(10, subs=steps))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.set_minor_formatter(NullFormatter())
-
-
-def data_colour(value: float, values: Array) -> Any:
-    """From dark to light with the logarithm; the palest part, which white would swallow, is not used."""
-    share = np.log(value / values[0]) / max(np.log(values[-1] / values[0]), 1e-12)
-    return mpl.colormaps["viridis"](0.86 * share)
-
-
-def legend_entries(data: Array) -> list[Entry]:
-    """What colours, lines and marks mean."""
-    of_data = [Entry(f"D = {D:g}", Pen(data_colour(D, data), "", marker="o")) for D in data]
-    of_laws = [Entry("$E + A/P^a + B/D^b$", Pen(GREY)), Entry("noise law", Pen(GREY, "--"))]
-    below = [Entry(f"over the {law} law", Pen(colour, "", marker=marker)) for law, (marker, colour) in MARKS.items()]
-    return [*of_data, *of_laws, *below, Entry("left out: P ≥ D/2", Pen(GREY, "", marker="o", face="white"))]
-
-
-STUDY = Study(
+STUDY = GridStudy(
     "scaling/law",
     "The law in parameters and data",
     "Not in the paper, which varies the network alone: here data and their noise are varied too.",
-    run,
     long=True,
     position=13,
     beyond=True,
+    grid={
+        "unit": ("mlp", "glu", "swiglu"),
+        "width": (2, 3, 4, 6, 8, 12, 16),
+        "data": (200, 400, 800, 1600, 3200, 6400),
+        "draw": range(2),
+        "noise": (0.5,),
+        "tests": (4000,),
+        "options": ({"starts": 2, "rounds": 8, "steps": None},),
+    },
+    quick={
+        "unit": ("mlp", "glu"),
+        "width": (1, 2, 3),
+        "data": (100, 200, 400),
+        "draw": range(1),
+        "noise": (1.0,),
+        "tests": (400,),
+        "options": ({"starts": 1, "rounds": 0, "steps": 5},),
+    },
+    figure=figure,
 )
+
+
+@STUDY.tables
+def tables(request: Request) -> Tables:
+    """Every fit, the laws of each unit, and how far they are off."""
+    errors = fitted(request, STUDY.quick if request.quick else STUDY.grid)
+    laws = pd.DataFrame(unit_laws(fits) for _, fits in errors.groupby("unit", sort=False))
+    return {"laws": laws, "ratios": ratios_table(with_laws({"laws": laws, "errors": errors})), "errors": errors}
+
+
+def fitted(request: Request, grid: Mapping[str, Any]) -> Table:
+    """One row per fit: noisy ones, and at the largest D those without noise.
+
+    Friedman 1 is in its own units: standardized, every draw would have a noise of its own. The training data are drawn
+    again for each draw; test data are clean and the same for every D.
+    """
+    units, widths = grid["unit"], grid["width"]
+    (noise,), (tests,), (options,) = grid["noise"], grid["tests"], grid["options"]
+    plans = [(D, draw, noise, fitted_widths(units, widths, D)) for D in grid["data"] for draw in grid["draw"]]
+    plans.append((max(grid["data"]), 0, 0.0, widths))
+    tick = ticker(request, len(units) * sum(len(chosen) for *_, chosen in plans))
+    parts = []
+    for D, draw, deviation, chosen in plans:
+        target = problem("friedman1", n=D, n_test=tests, noise=deviation, seed=draw, standardise=False)
+        fits = fit_curves(request, units, target, chosen, tick, **options).table()
+        names = pd.DataFrame({"data": D, "draw": draw, "noise": deviation}, index=fits.index)
+        parts.append(pd.concat([names, fits], axis=1))
+    return pd.concat(parts, ignore_index=True)
+
+
+def fitted_widths(units: Sequence[str], widths: Sequence[int], data: int, inputs: int = 5) -> tuple[int, ...]:
+    """Those whose networks have no more parameters than there are data.
+
+    >>> fitted_widths(["mlp", "glu"], (2, 8, 12, 16), 200)
+    (2, 8, 12)
+    """
+    return tuple(w for w in widths if max(as_unit(u).parameter_count(w, inputs) for u in units) <= data)
+
+
+# ---- the laws
+
+
+def unit_laws(fits: Table) -> dict[str, Any]:
+    """The five constants of the additive law with intervals, the noise law, and the slope without noise."""
+    noisy, clean = fits[fits["noise"] > 0], fits[(fits["noise"] == 0) & (fits["flag"].fillna("") == "")]
+    used = noisy[noisy["flag"] != "interpolation"]
+    P, D, L = (used[name].to_numpy(float) for name in ("parameters", "data", "test_rmse"))
+    law, noise = fit_law(P, D, L), fit_noise_law(P, D, L, float(noisy["noise"].iloc[0]))
+    free = slope(clean["parameters"].to_numpy(float), clean["test_rmse"].to_numpy(float))
+    row: dict[str, Any] = {"unit": fits["unit"].iloc[0], "fits": law.points, "left_out": len(noisy) - len(used)}
+    for name, (low, high) in law.intervals._asdict().items():
+        row |= {name: getattr(law, name), f"{name}_low": low, f"{name}_high": high}
+    row |= {"log_rmse": law.rmse, "noise_A": noise.A, "noise_a": noise.a, "noise_c": noise.c}
+    row |= {"noise_log_rmse": noise.rmse, "noise_free_slope_P": free.value}
+    return row | {"noise_free_low": free.low, "noise_free_high": free.high}
+
+
+def with_laws(tables: Tables) -> Table:
+    """The noisy fits with what both laws predict for them; those near interpolation took no part in the laws."""
+    parts = []
+    for row in tables["laws"].to_dict("records"):
+        fits = part_of(tables["errors"], unit=row["unit"])
+        fits = fits[fits["noise"] > 0]
+        P, D = fits["parameters"].to_numpy(float), fits["data"].to_numpy(float)
+        additive = Law(*(row[name] for name in ("E", "A", "a", "B", "b")))
+        made = {"additive law": additive.predict(P, D), "noise law": noise_law(row, fits).predict(P, D)}
+        parts.append(fits.assign(P_over_D=P / D, left_out=fits["flag"] == "interpolation", **made))
+    return pd.concat(parts)
+
+
+def noise_law(row: Mapping[str, Any], fits: Table) -> NoiseLaw:
+    return NoiseLaw(row["noise_A"], row["noise_a"], row["noise_c"], float(fits["noise"].iloc[0]))
+
+
+def ratios(fits: Table) -> Table:
+    """Measured over predicted, one row per fit and law."""
+    long = fits.melt(["unit", "P_over_D", "left_out", "test_rmse"], ["additive law", "noise law"], "law", "predicted")
+    return long.assign(law=long["law"].str.removesuffix(" law"), ratio=long["test_rmse"] / long["predicted"])
+
+
+def ratios_table(fits: Table) -> Table:
+    """Measured error over each law's, by how near P is to D: geometric mean, least and greatest."""
+    long = ratios(fits)
+    place = np.digitize(long["P_over_D"], BINS)
+    long = long.assign(
+        unit=pd.Categorical(long["unit"], list(dict.fromkeys(long["unit"]))),
+        P_over_D_from=np.take(BINS, place - 1),
+        P_over_D_to=np.take(BINS, place),
+    )
+    grouped = long.groupby(["unit", "P_over_D_from", "P_over_D_to", "law"], observed=True)["ratio"]
+    return grouped.agg(fits="size", mean=lambda r: np.exp(np.log(r).mean()), min="min", max="max").reset_index()
+
+
+@STUDY.claims
+def claims(tables: Tables) -> Iterator[Claim]:
+    """The exponents of P and D, and the constant of the estimation error."""
+    fits = with_laws(tables)
+    for row in tables["laws"].to_dict("records"):
+        own = part_of(fits, unit=row["unit"])
+        free = Interval(row["noise_free_slope_P"], row["noise_free_low"], row["noise_free_high"])
+        yield exponent(row, "a", "P", {"slope against P without noise": free, "noise law": row["noise_a"]})
+        few, many = noise_shares(row, own[~own["left_out"]])
+        shares = "share of noise in the squared error"
+        at_ends = {f"{shares} at the least P and the most D": few, f"{shares} at the most P and the least D": many}
+        yield exponent(row, "b", "D", {"by noise alone": 0.5} | at_ends)
+        near = own["P_over_D"] >= NEAR_D
+        yield Claim(
+            f"estimation error over noise (P/D)^1/2, {row['unit']}",
+            row["noise_c"],
+            support={
+                "fits": row["fits"],
+                "RMS of log(measured over law), noise law of 3 constants": row["noise_log_rmse"],
+                "additive law of 5 constants": row["log_rmse"],
+            }
+            | {
+                f"largest factor off, {law}, P/D {'>=' if part else '<'} {NEAR_D}": largest(own[near == part], law)
+                for law in ("additive law", "noise law")
+                for part in (False, True)
+            },
+        )
+
+
+def exponent(row: Mapping[str, Any], name: str, size: str, support: Mapping[str, Any]) -> Claim:
+    """The claim on an exponent of the additive law; a law without that term has none."""
+    value, what = interval_at(row, name), f"exponent {name} of {size}, {row['unit']}"
+    return Claim.of(what, value, support=support) if np.isfinite(value.value) else Claim(what, None, support=support)
+
+
+def noise_shares(row: Mapping[str, Any], used: Table) -> tuple[float, float]:
+    """The share of estimation in the squared error, by the noise law, at the two opposite corners of the table."""
+    P, D = used["parameters"], used["data"]
+    widest = P.max()
+    corners = np.array([P.min(), widest]), np.array([D.max(), D[widest == P].min()])
+    shape, estimation = noise_law(row, used).parts(*corners)
+    few, many = estimation**2 / (shape**2 + estimation**2)
+    return float(few), float(many)
+
+
+def largest(fits: Table, law: str) -> float:
+    """The largest factor by which a law is off, to either side."""
+    return float(np.exp(np.abs(np.log(fits["test_rmse"] / fits[law])).max()))

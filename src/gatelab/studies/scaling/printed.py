@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from gatelab.studies.inventory import printed, read_items
+from gatelab.studies.inventory import printed
 
 UNITS = ("mlp", "glu", "gqu")
 # Slopes for n = 1 to 50; that of the GQU against P is in the caption of figure 6, which rounds.
@@ -49,11 +49,3 @@ def slope_row(problem: str, unit: str, protocol: str) -> str:
     'airfoil, glu, true split'
     """
     return f"{problem}, {unit}, {protocol}"
-
-
-# Table 1 by problem, the cells of the units after an empty one: what tests/studies/test_table1.py reads.
-TABLE1 = [
-    (problem, ["", *("-" if (slope := table1_slope(problem, unit)) is None else f"{slope:.2f}" for unit in UNITS)])
-    for problem in dict.fromkeys(item.row.split(", ")[0] for item in read_items("scaling") if item.heading == "table 1")
-]
-table_rows = list

@@ -1,149 +1,144 @@
-"""Table 1: the slopes of MLP, GLU and GQU on seven problems, under the true split and under the paper's protocol.
-
-Its figure has a panel a unit and a line a problem, with slopes as dots and their intervals.
-"""
+"""Table 1: the slopes of MLP, GLU and GQU on seven problems, under the true split and under the paper's protocol."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
-from gatelab.plotting import GREY, Entry, Panel, Pen, figure_legend, look, new_figure, style
-from gatelab.studies.definition import Outcome, Request, Study, ticker
-from gatelab.studies.scaling.printed import PROTOCOLS, UNITS, Reading
-from gatelab.studies.scaling.problem_rows import (
-    SlopeCell,
-    cells_of,
-    fit_row,
-    fits_table,
-    inputs_claim,
-    line_row,
-    measured_rows,
-    printed_table,
-    rows_with_data,
-    slopes_table,
-    steeper_claim,
-    synthetic_rows,
-)
-from gatelab.studies.scaling.row_reasons import (
-    DEFINITIONS,
-    SEPARATE,
-    fits_note,
-    floors_table,
-    gap_table,
-    outliers,
-    protocols_reason,
-    row_facts,
-    row_reason,
-)
+from gatelab.plotting.theme import GREY, look, style
+from gatelab.scaling_laws import slope
+from gatelab.studies.claims import Claim
+from gatelab.studies.definition import Request
+from gatelab.studies.engine import GridStudy, Table, Tables
+from gatelab.studies.scaling.printed import PROTOCOLS, UNITS
+from gatelab.studies.scaling.problem_rows import LINE, REAL, ROWS, SPLIT, SYNTHETIC, at_hand, fit_rows
+from gatelab.studies.scaling.row_claims import problem_claims, slope_claims
+from gatelab.studies.scaling.row_facts import data_table, ridge_table
+from gatelab.studies.scaling.row_slopes import interval_of, medians, part_of, row_tables
 
-# Protocols stand above and below the line of their problem, so that intervals do not hide each other.
-SHIFTS = {"split": -0.2, "paper": 0.2}
-MARKS = {"split": "o", "paper": "s"}
-# An error that rises has no rate: its slope, marked at this edge, should not press the others together.
-EDGE = 1.0
-QUICK_NOTE = "A quick run has no measured data: airfoil and California are left out."
+EDGE = 1.0  # slopes of errors that rise are drawn at this edge: they should not press the others together
+LIGHT = "#9a9a9a"
+STROKE: dict[str, Any] = {"color": "black", "marker": "|", "markersize": 16, "linestyle": ""}
+MARKS: dict[str, dict[str, Any]] = {
+    "split": {"marker": "o", "color": look("mlp").colour, "label": f"ours, {PROTOCOLS['split']}"},
+    "paper": {"marker": "s", "color": LIGHT, "label": f"ours, {PROTOCOLS['paper']}"},
+    "printed": {
+        "marker": "D", "color": "black", "markerfacecolor": "white", "linestyle": "", "label": "the paper's table",
+    },
+    "worst_case": STROKE | {"label": "worst case for this number of inputs"},
+    "attainable": STROKE | {"color": "#E69F00", "label": "attainable: a sum of ridge functions"},
+}  # fmt: skip
 
 
-def run(request: Request) -> Outcome:
-    """Every row that the machine has the data of; a quick run leaves measured data out."""
-    # Before the first fit: data that are not there should not be missed after the last.
-    real_rows, lacking = (), (QUICK_NOTE,)
-    if not request.quick:
-        real_rows, lacking = rows_with_data(measured_rows(request))
-    rows = (line_row(request), *synthetic_rows(request), *real_rows)
-    tick = ticker(request, sum(row.fits for row in rows))
-    fitted_rows = [fit_row(request, row, tick) for row in rows]
-    cells = [c for fitted in fitted_rows for c in cells_of(fitted)]
-    measured = [fitted for fitted in fitted_rows if fitted.row.measured]
-    reasons = {fitted.row.name: row_reason(fitted) for fitted in fitted_rows if not fitted.row.measured}
-    reasons |= {fitted.row.name: protocols_reason(fitted) for fitted in measured}
-    figure = slope_dots(cells, f"Table 1: slopes of {len(UNITS)} units on {len(rows)} problems")
-    notes = [*DEFINITIONS, SEPARATE, fits_note(rows), *lacking]
-    for fitted in measured:
-        label = fitted.row.label
-        notes += [row_facts(fitted.row).sentence(label), f"{label}. {outliers(fitted).sentence}"]
-    claims = [c.claim(reasons[c.row.name], "table 1") for c in cells]
-    for protocol in PROTOCOLS:
-        claims += [steeper_claim(cells, protocol), inputs_claim(cells, protocol)]
-    tables = {"table": printed_table(cells), "slopes": slopes_table(cells), "errors": fits_table(fitted_rows)}
-    if measured:
-        tables["protocols"] = pd.concat([gap_table(fitted) for fitted in measured], ignore_index=True)
-        tables["floors"] = pd.concat([floors_table(fitted) for fitted in measured], ignore_index=True)
-    return Outcome(figure, tables, tuple(claims), tuple(notes))
-
-
-def slope_dots(cells: Sequence[SlopeCell], title: str) -> Figure:
-    """Filled marks are ours, hollow ones the paper's, upright strokes what theory grants."""
-    rows = list(dict.fromkeys(c.row.name for c in cells))
-    labels = {c.row.name: f"{c.row.label} ({c.row.inputs}D)" for c in cells}
+def figure(tables: Tables) -> Figure:
+    """One panel per unit and one line per problem, with slopes as dots."""
+    slopes = tables["slopes"]
+    names = list(dict.fromkeys(slopes["problem"]))
     with style():
-        figure = new_figure(10.4, 1.5 + 0.5 * len(rows))
-        panels = [Panel(axes) for axes in figure.subplots(1, len(UNITS), sharey=True)]
-        for panel, unit in zip(panels, UNITS, strict=True):
-            draw_slopes(panel, [c for c in cells if c.unit == unit], rows, look(unit).colour)
-            panel.set(title=unit.upper(), xlabel="slope against n")
-        panels[0].axes.set_yticks(range(len(rows)), [labels[name] for name in rows])
-        panels[0].set(ylim=(len(rows) - 0.5, -0.5))
-        figure_legend(figure, legend_entries(), ncols=5, handletextpad=0.4, columnspacing=1.6)
-        figure.suptitle(title)
-    return figure
+        drawing = Figure(figsize=(10.4, 1.5 + 0.5 * len(names)), layout="constrained")
+        panels = drawing.subplots(1, len(UNITS), sharey=True)
+        for axes, unit in zip(panels, UNITS, strict=True):
+            for cell in part_of(slopes, unit=unit).to_dict("records"):
+                draw_cell(axes, cell, names.index(cell["problem"]))
+            axes.axvline(0, color=GREY, linewidth=0.6)
+            axes.grid(axis="y", visible=False)
+            axes.set(title=unit.upper(), xlabel="slope against n", xlim=(None, min(axes.get_xlim()[1], EDGE)))
+        labels = [f"{ROWS[name].label} ({ROWS[name].inputs}D)" for name in names]
+        panels[0].set_yticks(range(len(names)), labels)
+        panels[0].set_ylim(len(names) - 0.5, -0.5)
+        handles = [Line2D([], [], **mark) for mark in MARKS.values()]
+        drawing.legend(handles=handles, loc="outside lower center", ncols=5, columnspacing=1.6)
+        drawing.suptitle(f"Table 1: slopes of {len(UNITS)} units on {len(names)} problems")
+    return drawing
 
 
-def draw_slopes(panel: Panel, cells: Sequence[SlopeCell], rows: list[str], colour: str) -> None:
-    """The slopes of one unit: marks with intervals, and below those of the true split what theory grants."""
-    panel.rule("x", 0, Pen(GREY, width=0.6))
-    faces = {"split": colour, "paper": "#9a9a9a"}
-    for c in cells:
-        line = rows.index(c.row.name)
-        shown: Reading = c.protocol
-        if c.row.apart:
-            shown = "split"  # which the paper's own protocol is there
-        height, face, mark = line + SHIFTS[shown] * (not c.row.apart), faces[shown], MARKS[shown]
-        if np.isfinite(c.ours.low):
-            ends = [c.ours.low, c.ours.high]
-            panel.line(ends, [height, height], Pen(face, width=1.4), solid_capstyle="butt")
-        if c.ours.value >= EDGE:
-            mark = ">"
-        panel.line(min(c.ours.value, 0.97 * EDGE), height, Pen(face, "", marker=mark, size=4.5), order=3)
-        if c.protocol == "paper":
-            draw_theory(panel, c, line)
-    panel.set(xlim=(None, min(panel.axes.get_xlim()[1], EDGE)))
-    panel.axes.grid(axis="y", visible=False)
-    for line in range(1, len(rows)):
-        panel.rule("y", line - 0.5, Pen("#e4e4e4", width=0.5), order=0)
+def draw_cell(axes: Axes, cell: dict[str, Any], line: int) -> None:
+    """One slope with its interval; next to that of the paper's protocol the paper's, and the rates of theory."""
+    alone = len(ROWS[cell["problem"]].readings) == 1
+    protocol = "split" if alone else cell["protocol"]
+    height = line if alone else line + {"split": -0.2, "paper": 0.2}[protocol]
+    color = look(cell["unit"]).colour if protocol == "split" else LIGHT
+    axes.plot([cell["low"], cell["high"]], [height, height], color=color, linewidth=1.4)
+    marker = ">" if cell["slope"] >= EDGE else MARKS[protocol]["marker"]
+    axes.plot(min(cell["slope"], 0.97 * EDGE), height, color=color, marker=marker)
+    if cell["protocol"] == "paper":
+        for column, name in (("worst_case", "worst_case"), ("attainable", "attainable"), ("paper", "printed")):
+            if column != "attainable" or cell["attainable"] != cell["worst_case"]:
+                axes.plot(cell[column], line, **MARKS[name])
 
 
-def draw_theory(panel: Panel, cell: SlopeCell, line: int) -> None:
-    """Strokes at the worst case and at what is attainable, and the paper's slope."""
-    ends = [line - 0.36, line + 0.36]
-    panel.line([cell.worst_case] * 2, ends, Pen("black", width=1.1), order=1)
-    if cell.attainable is not None and cell.attainable != cell.worst_case:
-        panel.line([cell.attainable] * 2, ends, Pen("black", ":", 1.1), order=1)
-    if cell.paper is not None:
-        panel.line(cell.paper, line, Pen("black", "", marker="D", size=4.5, face="white"), order=4)
-
-
-def legend_entries() -> list[Entry]:
-    """What the marks and strokes mean."""
-    return [
-        Entry(f"ours, {PROTOCOLS['split']}", Pen(look("mlp").colour, marker=MARKS["split"])),
-        Entry(f"ours, {PROTOCOLS['paper']}", Pen("#9a9a9a", marker=MARKS["paper"])),
-        Entry("the paper's table", Pen("black", "", marker="D", size=4.5, face="white")),
-        Entry("worst case for so many inputs", Pen("black", "", marker="|", size=10)),
-        Entry("attainable: a sum of ridge functions", Pen("black", ":")),
-    ]
-
-
-STUDY = Study(
+STUDY = GridStudy(
     "scaling/table1",
     "Slopes in one and in many dimensions",
     "The slopes of the GLU are steeper than those of the MLP on every problem but California housing, and fall with "
     "the number of inputs.",
-    run,
     long=True,
     position=9,
+    figure=figure,
 )
+
+
+@STUDY.tables
+def tables(request: Request) -> Tables:
+    """Every row that the machine has the data of; a quick run leaves measured data out."""
+    rows = [LINE, *SYNTHETIC, *at_hand(REAL)]
+    if request.quick:
+        rows = [row.quick() for row in (LINE, *SYNTHETIC)]
+    made = row_tables(fit_rows(request, rows), rows)
+    made = {"table": printed_table(made["slopes"])} | made
+    if not request.quick:
+        made["ridge"] = ridge_table(SYNTHETIC[0].widths)
+    measured = [row for row in rows if row.measured]
+    if measured:
+        made["data"] = data_table(made["errors"], measured)
+    return made
+
+
+def printed_table(slopes: Table) -> Table:
+    """The table as one would print it: one line per problem, with the paper's slope, both of ours and both rates."""
+    lines = []
+    for name, own in slopes.groupby("problem", sort=False):
+        line: dict[str, Any] = {"problem": ROWS[name].label, "x dim": ROWS[name].inputs}
+        for unit in UNITS:
+            cells = part_of(own, unit=unit).set_index("protocol").to_dict("index")
+            theirs = cells["paper"]
+            line[f"{unit}, paper"] = "-" if np.isnan(theirs["paper"] or np.nan) else f"{theirs['paper']:.2f}"
+            for protocol, words in PROTOCOLS.items():
+                line[f"{unit}, {words}"] = f"{interval_of(cells.get(protocol, theirs)):.2f}"
+            line[f"{unit}, worst case"] = f"{theirs['worst_case']:.2f}"
+            rate = theirs["attainable"]
+            line[f"{unit}, attainable"] = "" if np.isnan(rate) else f"{rate:.0f}"
+        lines.append(line)
+    return pd.DataFrame(lines)
+
+
+@STUDY.claims
+def claims(tables: Tables) -> Iterator[Claim]:
+    """Every cell of the table under each protocol, and what the paper says of all of them."""
+    for claim in slope_claims(tables, "table 1"):
+        problem, unit, _ = claim.what.rsplit(", ", 2)
+        if "ridge" in tables and problem == SYNTHETIC[0].label:
+            yield replace(claim, support={**claim.support, **ridge_support(tables, unit)})
+        else:
+            yield claim
+    for protocol in PROTOCOLS:
+        yield from problem_claims(tables["slopes"], protocol)
+
+
+def ridge_support(tables: Tables, unit: str) -> dict[str, Any]:
+    """The slope of two fits on a line that share the neurons, and our training error over theirs."""
+    pair = part_of(tables["ridge"], unit=unit)
+    ours = part_of(medians(tables["errors"]), problem=SYNTHETIC[0].name, unit=unit, trained_on=SPLIT)
+    line = slope(pair["width"].to_numpy(float), pair["rmse"].to_numpy(float))
+    times = ours["train_rmse"].iloc[-1] / pair["rmse"].iloc[-1]
+    return {
+        "slope of two fits on a line that share the neurons": line.value,
+        f"our training RMSE over theirs at n = {pair['width'].iloc[-1]}": float(times),
+    }
