@@ -118,29 +118,6 @@ def test_every_figure_is_there(paper: str, count: int) -> None:
     assert figures == {f"figure {k}" for k in range(1, count + 1)}
 
 
-# The other two versions print the same numbers under other figure numbers: this one's, and theirs ("" where absent).
-ELSEWHERE = {
-    "figure 1": ("figure 1", "figure 1"),
-    "figure 2": ("figure 3", "figure 3"),
-    "figure 3": ("figure 5", "figure 8"),
-    "figure 4": ("figure 2", "figure 2"),
-    "figure 5": ("figure 4", "figure 4"),
-    "figure 6": ("", "figure 5"),
-    "figure 7": ("", "figure 6"),
-    "figure 8": ("", "figure 7"),
-    "figure 9": ("figure 6", "figure 9"),
-    "figure 10": ("figure 7", "figure 10"),
-    "figure 11": ("figure 8", "figure 11"),
-}
-
-
-def test_the_other_versions_of_the_first_paper_have_no_figure_more() -> None:
-    for version, count in ((0, 8), (1, 11)):
-        theirs = [names[version] for names in ELSEWHERE.values() if names[version]]
-        assert sorted(theirs) == sorted(f"figure {k}" for k in range(1, count + 1))
-    assert set(ELSEWHERE) == {f"figure {k}" for k in range(1, 12)}
-
-
 def test_panels_with_letters_are_there() -> None:
     rows = {
         (i.paper, i.heading): " ".join(j.row for j in ITEMS if (j.paper, j.heading) == (i.paper, i.heading))
