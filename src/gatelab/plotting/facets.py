@@ -66,6 +66,7 @@ class Facets:
         paper: A column with the paper's own values, drawn as crosses.
         names: What values of columns are called in titles and legends.
         points: Whether series are points without a line between them.
+        smooth: Whether series are lines without points: functions of x.
     """
 
     x: str
@@ -86,6 +87,7 @@ class Facets:
     paper: str = ""
     names: Mapping[Any, str] = field(default_factory=dict)
     points: bool = False
+    smooth: bool = False
 
     def name(self, value: Any) -> str:
         return self.names.get(value, str(value))
@@ -189,6 +191,7 @@ def _draw_series(axes: Axes, facets: Facets, rows: Table, colour: str, marker: s
     low, high = f"{facets.y}_low", f"{facets.y}_high"
     if low in rows and high in rows:
         axes.errorbar(x, y, [y - rows[low], rows[high] - y], fmt="none", ecolor=colour, elinewidth=1, capsize=2)
+    marker = "" if facets.smooth else marker
     axes.plot(x, y, color=colour, marker=marker, linestyle="" if facets.points else "-")
     for line in facets.lines:
         if line.y in rows and rows[line.y].notna().any():
@@ -217,7 +220,8 @@ def _finish(axes: Axes, facets: Facets, title: str, *, bottom: bool, left: bool)
 def _handles(facets: Facets, shapes: Mapping[str, Any]) -> list[Line2D]:
     dash: Any = "" if facets.points else "-"
     handles = [
-        Line2D([], [], color=s.colour, marker=s.marker, linestyle=dash, label=name) for name, s in shapes.items()
+        Line2D([], [], color=s.colour, marker="" if facets.smooth else s.marker, linestyle=dash, label=name)
+        for name, s in shapes.items()
     ]
     handles += [Line2D([], [], color=GREY, linestyle=DASHES[line.dash], label=line.label) for line in facets.lines]
     handles += [Line2D([], [], color=GREY, linewidth=0.9, label=label) for label in facets.levels]
