@@ -26,11 +26,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 from matplotlib.figure import Figure
 
 from gatelab.data import problem
-from gatelab.linearization import floor, linearize
 from gatelab.plotting import save
 from gatelab.plotting.kernels import Series, draw_series, legend_below, plain_values
 from gatelab.plotting.panel import canvas
@@ -81,9 +79,6 @@ TABLE1 = "results/scaling/table1.json"
 GAP = "results/ntk/gap.json"
 MODELS = "results/ntk/models.json"
 WIDTH = "results/claims.json, ntk/width"
-TABLE3 = "results/claims.json, linearize/table3"
-LEARNED2 = "results/claims.json, linearize/learned2d"
-LEARNED16 = "results/claims.json, linearize/learned16"
 LADDER_ROOM = "docs/rooms/ladder.md"
 SUPERSEDED = (
     "A new design supersedes this record, a grid in parameters and data ([ladder-design.md]({link})): here the largest "
@@ -116,7 +111,7 @@ ELSEWHERE_ON_TABLES = (
 )
 # What is written into documents, between these two lines, out of records.
 BEGIN, END = "<!-- made by docs/make_measured.py -->", "<!-- end of what is made -->"
-SCALING_ROOM, LINEARIZE_ROOM, WORDS = "docs/rooms/scaling_laws.md", "docs/rooms/linearization.md", "docs/glossary.md"
+SCALING_ROOM, WORDS = "docs/rooms/scaling_laws.md", "docs/glossary.md"
 HERE = "test_measured.py::test_a_sentence_is_that_of_its_record"
 
 
@@ -510,57 +505,7 @@ def gaps() -> Iterator[Held]:
 
 
 def linearisation() -> Iterator[Held]:
-    """Of the third paper: polynomials, the floor, learned maps and a transformer."""
-    taylor, best = (
-        linearize("gelu", method, degree=10, interval=3.0).bound().measured for method in ("taylor", "minimax")
-    )
-    yield Held(
-        (README,),
-        f"Five Taylor terms of GELU are off by {taylor:.1f} on [-3, 3]; "
-        f"the best polynomial of the same degree by {best:.5f}",
-        "gl.linearize",
-    )
-    largest_gelu = float(torch.nn.functional.gelu(torch.tensor(3.0, dtype=torch.float64)))
-    yield Held(
-        (CORRECTIONS,),
-        f"The error there, {taylor:.1f}, is {taylor / largest_gelu:.0%} of the largest GELU".replace("%", " %"),
-        "gl.linearize",
-    )
-    yield Held(
-        (README,),
-        f"no 152 features come nearer to GELU(w.x) than RMSE {floor('gelu', 16, 152):.3f}",
-        "gl.linearization.floor",
-    )
-    yield Held((CORRECTIONS,), f"the floor for m = 16 is {floor('gelu', 2, 16):.4f}", "gl.linearization.floor")
-    yield Held(
-        (CORRECTIONS,),
-        f"The best polynomial of that degree is off by {best:.1e}".replace("e-0", "e-"),
-        "gl.linearize",
-    )
-    repeated, once = (
-        linearize("gelu", "taylor", degree=10, d=3, features=kind).m for kind in ("kronecker", "symmetric")
-    )
-    assert repeated == 66_432
-    yield Held((CORRECTIONS,), f"Kronecker powers repeat monomials; {once} give the same function", "gl.linearize")
-    series = claims("linearize/table3")["RMSE (Taylor vs. Tanh GELU)"]
-    against = find(r"against its own function it is ([\d.]+\d)", series.because)[0]
-    yield Held(
-        (CORRECTIONS,),
-        f"with tanh-GELU: {series.ours}; against its own function {against:.4f}",
-        TABLE3,
-    )
-    learned = claims("linearize/learned2d")
-    after = ", ".join(f"{number(learned[f'RMSE after {epochs} epochs'].ours):.2f}" for epochs in (3, 10, 30))
-    yield Held((CORRECTIONS,), f"Over all pairs and five seeds: {after}.", LEARNED2)
-    losses = find(
-        r"([\d.]+) on .+, ([\d.]+) on", claims("linearize/learned16")["training loss over the steps (figure 1)"].ours
-    )
-    yield Held(
-        (CORRECTIONS,),
-        f"Its code defaults to m = 16, floor {floor('gelu', 16, 16) ** 2:.2f}: its recipe then ends at {losses[0]:.2f} "
-        f"on its training data and at {losses[1]:.2f} on *new* data",
-        LEARNED16,
-    )
+    """Of the third paper: a transformer."""
     page = flat(GQU_PAGE)
     roots = re.findall(r"no real roots at (\d+ of \d+) knots", page)[0]
     yield Held((CORRECTIONS,), f"at {roots} on equal cells", "docs/derivations/gqu-order-four.md, executed")
@@ -664,12 +609,6 @@ def pages() -> Iterator[Held]:
     yield Held((LADDER_ROOM,), words, "results/ladder/speed.json")
     wide, narrow = (limit("glu", "paper-1d", width) for width in (50, 25))
     yield Held((WORDS,), f"it is {wide:.2e}, with 25 neurons {narrow:.2e}, which is 2^3 = 8 times as much", "gl.limit")
-    best = linearize("gelu", "minimax", degree=8, interval=5.0).polynomial
-    assert best is not None
-    near, far = (abs(float(best(z)) - z) for z in (6.25, 10.0))  # where GELU(z) is z
-    yield Held(
-        (LINEARIZE_ROOM,), f"is off by {near:.0f} at 6.25 and by {float(f'{far:.1g}'):.0f} at 10", "gl.linearize"
-    )
 
 
 def over_plain(name: str) -> tuple[pd.Series, pd.Series, pd.Series]:

@@ -158,18 +158,16 @@ def claims(tables: Tables) -> Iterator[Claim]:
     best = table[table["method"] == "optimal"]
     far = best.loc[(best["over"] - 1).abs().idxmax()]
     yield Claim(
-        "the best maps reach the floor: RMSE over it, where it is farthest",
-        far["over"],
+        "the best maps reach the floor: RMSE over it, where it is farthest", far["over"],
         support={"m": int(far["m"]), "of": far["law"], "RMSE": far["rmse"], "floor": far["floor"]},
         note="Chance in the rows makes the difference.",
-    )
+    )  # fmt: skip
     others = table[~table["method"].isin(["optimal", "learned"]) & (table["floor"] > 0)]
     for which, row in (
         ("least", others.loc[others["over"].idxmin()]),
         ("largest", others.loc[others["over"].idxmax()]),
     ):
         yield Claim(
-            f"polynomials and random features against the floor: the {which} RMSE over it",
-            row["over"],
+            f"polynomials and random features against the floor: the {which} RMSE over it", row["over"],
             support={"method": row["name"], "m": int(row["m"])},
-        )
+        )  # fmt: skip

@@ -105,51 +105,33 @@ def claims(tables: Tables) -> Iterator[Claim]:
     """Where the paper's loss is possible, the losses with the m of its code, and its examples."""
     floor = tables["floors"].set_index("m")["floor"]
     yield Claim(
-        f"features from which on a loss of {PAPER_LOSS} is possible",
-        float((floor**2 <= PAPER_LOSS).idxmax()),
+        f"features from which on a loss of {PAPER_LOSS} is possible", float((floor**2 <= PAPER_LOSS).idxmax()),
         support={"loss of predicting 0": floor[0] ** 2, "of the best single feature": floor[1] ** 2},
         note="The paper does not say m.",
-    )
+    )  # fmt: skip
     for recipe, name in RECIPES.items():
         of_m = tables["errors"].query(f"recipe == '{recipe}'").set_index("m")
         row, most = of_m.loc[DEFAULT_M], of_m.index.max()
         support = {"on its training data": row["training"]} if recipe == "paper" else {}
         support |= {"the floor of new data": row["floor"] ** 2, f"with m = {most}": of_m.loc[most, "mse"]}
         yield Claim(
-            f"loss with m = {DEFAULT_M}, {name}",
-            row["mse"],
-            paper=PAPER_LOSS,
-            rule="number",
-            reconstructed=True,
+            f"loss with m = {DEFAULT_M}, {name}", row["mse"], paper=PAPER_LOSS, rule="number", reconstructed=True,
             place=f"section 4.3.3, the level of the loss, {name}",
-            support=support | {f"the floor with m = {most}": of_m.loc[most, "floor"] ** 2},
-            note=UNKNOWN,
-        )
+            support=support | {f"the floor with m = {most}": of_m.loc[most, "floor"] ** 2}, note=UNKNOWN,
+        )  # fmt: skip
     steps = tables["steps"].set_index("steps")
     half, last = steps[steps.index >= steps.index[-1] / 2].iloc[0], steps.iloc[-1]
     yield Claim(
-        "training loss over the steps (figure 1)",
-        last["training"],
-        paper=PAPER_LOSS,
-        rule="number",
-        reconstructed=True,
-        place="figure 1, training loss over 2000 steps",
-        support={
-            "on new data": last["new_data"],
-            f"both at step {half.name}": [half["training"], half["new_data"]],
-            "steps": int(last.name),
-        },
+        "training loss over the steps (figure 1)", last["training"], paper=PAPER_LOSS, rule="number",
+        reconstructed=True, place="figure 1, training loss over 2000 steps",
+        support={"on new data": last["new_data"], f"both at step {half.name}": list(half[["training", "new_data"]])},
         note=UNKNOWN,
-    )
+    )  # fmt: skip
     four = tables["examples"]
+    pairs, alike, scale = four["mse"] ** 0.5, four["correlation"], float(four["square"].mean() ** 0.5)
     yield Claim(
-        "RMSE of y' on four new pairs (examples 1-4)",
-        float(four["mse"].mean() ** 0.5),
+        "RMSE of y' on four new pairs (examples 1-4)", float(four["mse"].mean() ** 0.5),
         paper="four pictures without numbers",
         place="; ".join(f"section 4.3.2, example {number}" for number in range(1, 5)),
-        support={
-            "by pair": list(four["mse"] ** 0.5),
-            "correlation with GELU(Wx)": list(four["correlation"]),
-            "root mean square of GELU(Wx)": float(four["square"].mean() ** 0.5),
-        },
-    )
+        support={"by pair": list(pairs), "correlation": list(alike), "root mean square of GELU(Wx)": scale},
+    )  # fmt: skip

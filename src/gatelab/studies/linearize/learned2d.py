@@ -110,67 +110,44 @@ def claims(tables: Tables) -> Iterator[Claim]:
     for epochs in sorted(set(EPOCHS) & set(paper.index)):
         row = paper.loc[epochs]
         yield Claim(
-            f"RMSE after {epochs} epochs",
-            *row[["rmse", "pair_low", "pair_high"]],
-            paper=EPOCHS[epochs],
-            rule="equal",
+            f"RMSE after {epochs} epochs", *row[["rmse", "pair_low", "pair_high"]], paper=EPOCHS[epochs], rule="equal",
             place=f"section 4.2.3, {epochs} epochs",
             support={"mean over seeds": interval_at(row, "rmse"), "over the paper's": row["rmse"] / row["paper"]},
             note="Over all pairs. The interval holds nine of ten single pairs; the paper's number is of one pair.",
-        )
+        )  # fmt: skip
     if {10, 30} <= set(paper.index):
         yield Claim.of(
-            "RMSE after 30 epochs minus that after 10",
-            welch_difference(found["paper", 10], found["paper", 30]),
-            0.0,
-            "above",
-            place="section 4.2.3, worse after 30 epochs",
+            "RMSE after 30 epochs minus that after 10", welch_difference(found["paper", 10], found["paper", 30]), 0.0,
+            "above", place="section 4.2.3, worse after 30 epochs",
             note="The paper has 0.0891 against 0.0822, possibly overfitting: chance in its one pair.",
-        )
+        )  # fmt: skip
     longest, most = paper.index[-1], fresh.index[-1]
     yield Claim.of(
         "more data: RMSE of the paper's recipe minus that with new data at every step",
-        welch_difference(found["fresh", most], found["paper", longest]),
-        0.0,
-        "above",
+        welch_difference(found["fresh", most], found["paper", longest]), 0.0, "above",
         place="section 4.2.3, more data",
-        support={
-            f"the paper's recipe after {longest} epochs": paper.loc[longest, "rmse"],
-            f"new data, {most} steps": fresh.loc[most, "rmse"],
-        },
+        support={"the paper's recipe": paper.loc[longest, "rmse"], "new data": fresh.loc[most, "rmse"]},
         note="The paper says that more data could improve accuracy.",
-    )
+    )  # fmt: skip
     yield Claim(
-        f"least RMSE of any maps of {M} features",
-        float(errors["floor"].iloc[0]),
-        paper=0.0,
-        rule="number",
+        f"least RMSE of any maps of {M} features", float(errors["floor"].iloc[0]), paper=0.0, rule="number",
         place="section 4.2.3, unbiased",
-        note="The paper calls learned maps unbiased. Their number of features limits them as a degree limits a "
-        "polynomial; the rest is a function of w and x, which more data do not average out.",
-    )
+        note="The paper calls learned maps unbiased.",
+    )  # fmt: skip
     few, many = (tables["monte_carlo"].query(f"N == {n}").set_index("z") for n in SAMPLES)
     bias, error = few["mean"] - few["gelu"], (few["variance"] / DRAWS) ** 0.5
     z = (bias / error).abs().idxmax()
     yield Claim(
-        "mean of the Monte Carlo estimates minus GELU (section 4.1)",
-        bias[z],
-        bias[z] - SURE * error[z],
-        bias[z] + SURE * error[z],
-        paper=0.0,
-        rule="number",
-        place="section 4.1.2, unbiased",
+        "mean of the Monte Carlo estimates minus GELU (section 4.1)", bias[z], bias[z] - SURE * error[z],
+        bias[z] + SURE * error[z], paper=0.0, rule="number", place="section 4.1.2, unbiased",
         support={"z, the farthest of five": z, "standard errors": abs(bias[z] / error[z])},
         note=f"The paper calls it unbiased. The interval is of {SURE} standard errors.",
-    )
+    )  # fmt: skip
     falls = few["variance"] / many["variance"] / (SAMPLES[1] / SAMPLES[0])
     z = np.log(falls).abs().idxmax()
     theory = many["variance"] / many["expected_variance"]
     yield Claim(
-        "variance of N = 16 over 16 times that of N = 256 (section 4.1)",
-        falls[z],
-        paper="1: consistent",
-        rule="close",
-        place="section 4.1.2, consistent",
+        "variance of N = 16 over 16 times that of N = 256 (section 4.1)", falls[z], paper="1: consistent",
+        rule="close", place="section 4.1.2, consistent",
         support={"z, the farthest of five": z, "variance over z² Φ(1 - Φ)/N": [theory.min(), theory.max()]},
-    )
+    )  # fmt: skip

@@ -87,39 +87,29 @@ def claims(tables: Tables) -> Iterator[Claim]:
     table = tables["table1"].set_index("range")
     for where, row in table.iterrows():
         yield Claim(
-            f"largest error of 5 Taylor terms, Wx in {where}",
-            row["Taylor"],
-            paper=printed("linearize", f"table 1, {where}"),
-            rule="digits",
-            place=f"table 1, {where}",
+            f"largest error of 5 Taylor terms, Wx in {where}", row["Taylor"],
+            paper=printed("linearize", f"table 1, {where}"), rule="digits", place=f"table 1, {where}",
             support={"proved to be at most": row["Taylor, proved at most"]},
-        )
+        )  # fmt: skip
     share = float(table.loc["[-3, 3]", "of max |GELU|"])
     yield Claim(
-        "Wx in [-3, 3], where the error is called acceptable",
-        float(share < ACCEPTABLE),
-        paper="acceptable",
-        rule="holds",
-        place="section 3.2.4, the error on [-3, 3]",
+        "Wx in [-3, 3], where the error is called acceptable", float(share < ACCEPTABLE), paper="acceptable",
+        rule="holds", place="section 3.2.4, the error on [-3, 3]",
         support={"error over the largest |GELU| there": share},
-    )
+    )  # fmt: skip
     coefficient = tables["series"].set_index("power")["coefficient"]
     denominators = {k: 1 / (coefficient[k] * math.sqrt(2 * math.pi)) for k in (2, 4, 6, 8)}
+    others = {"z": coefficient[1], "largest coefficient of other odd powers": coefficient[3::2].abs().max()}
     yield Claim(
-        "denominators of z^2, z^4, z^6, z^8 in the series, times sqrt(2 pi)",
-        denominators[2],
-        paper="1, -6, 40, -336",
-        rule="digits",
-        place="section 3.2.1, the series; eq. 6, the series",
-        support={f"z^{k}": denominators[k] for k in (4, 6, 8)}
-        | {"z": coefficient[1], "largest coefficient of other odd powers": coefficient[3::2].abs().max()},
-    )
+        "denominators of z^2, z^4, z^6, z^8 in the series, times sqrt(2 pi)", denominators[2], paper="1, -6, 40, -336",
+        rule="digits", place="section 3.2.1, the series; eq. 6, the series",
+        support={f"z^{k}": denominators[k] for k in (4, 6, 8)} | others,
+    )  # fmt: skip
     for where, row in table.iterrows():
         yield Claim(
-            f"largest error of the best polynomial of degree {DEGREE} on {where}",
-            row["minimax"],
+            f"largest error of the best polynomial of degree {DEGREE} on {where}", row["minimax"],
             support={
                 "Taylor's over it": row["Taylor"] / row["minimax"],
                 "proved to be at most": row["minimax, proved at most"],
             },
-        )
+        )  # fmt: skip

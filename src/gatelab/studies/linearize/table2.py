@@ -141,26 +141,17 @@ def claims(tables: Tables) -> Iterator[Claim]:
         yield Claim(what, first, paper=PRINTED[what], rule="digits", place=f"table 2, {what}", support=support)
     residual = float(tables["drawn"]["residual"].max())
     yield Claim(
-        f"Phi(W) Psi(x) is the series, for {PAIRS} drawn W and x",
-        float(residual < ROUNDING),
-        paper="exactly",
-        rule="holds",
-        support={"largest difference over the largest sum of terms": residual},
-    )
+        f"Phi(W) Psi(x) is the series, for {PAIRS} drawn W and x", float(residual < ROUNDING), paper="exactly",
+        rule="holds", support={"largest difference over the largest sum of terms": residual},
+    )  # fmt: skip
     yield Claim(
-        "features of W and x in R^3, Kronecker powers",
-        float(counts.loc[3, "kronecker"]),
-        paper=f"{FEATURES}",
-        rule="digits",
-        place="section 3.2.4, features",
-        note="3 + 3^2 + 3^4 + 3^6 + 3^8 + 3^10.",
-    )
+        "features of W and x in R^3, Kronecker powers", float(counts.loc[3, "kronecker"]), paper=f"{FEATURES}",
+        rule="digits", place="section 3.2.4, features", note="3 + 3^2 + 3^4 + 3^6 + 3^8 + 3^10.",
+    )  # fmt: skip
     yield Claim(
-        "features that the same function needs",
-        float(counts.loc[3, "symmetric"]),
-        paper=float(FEATURES),
+        "features that the same function needs", float(counts.loc[3, "symmetric"]), paper=float(FEATURES),
         rule="at most",
         support={"largest difference of the two": float((table["Kronecker"] - table["symmetric"]).abs().max())}
         | {f"with {d} inputs, of either kind": list(counts.loc[d, ["kronecker", "symmetric"]]) for d in (16, 64)},
         note="Kronecker powers repeat monomials; here each is counted once, with its multinomial weight.",
-    )
+    )  # fmt: skip

@@ -40,7 +40,7 @@ STUDY = GridStudy(
     figure=Facets(
         table="curves", x="z", y="error", hue="comparison", smooth=True, ylog=True, xlabel="z = w.x",
         ylabel="|difference|", marks=("printed", "the paper's z"), names=DRAWN, where={"comparison": list(DRAWN)},
-        title="Taylor's series, both forms of GELU, and the best polynomial of degree 10",
+        title="What the series of table 3 is compared with",
     ),
 )  # fmt: skip
 
@@ -134,55 +134,36 @@ def claims(tables: Tables) -> Iterator[Claim]:
     rmse, forms = tables["table3"].set_index("metric")["RMSE"], tables["reference"].set_index("form")
     rounding, least, erf = rmse["Kronecker product vs. Taylor"], rmse[BEST], rmse["Taylor vs. erf-GELU"]
     yield Claim(
-        SERIES,
-        rmse["Taylor vs. tanh-GELU"],
-        paper=printed("linearize", f"table 3, {SERIES}"),
-        rule="digits",
-        place=f"table 3, {SERIES}",
-        support={"against erf-GELU, whose series it is": erf},
+        SERIES, rmse["Taylor vs. tanh-GELU"], paper=printed("linearize", f"table 3, {SERIES}"), rule="digits",
+        place=f"table 3, {SERIES}", support={"against erf-GELU, whose series it is": erf},
         note=f"Nearly all of the error is that at z = {Z[0]}.",
-    )
+    )  # fmt: skip
     yield Claim(
-        PRODUCT,
-        rounding,
-        paper=printed("linearize", f"table 3, {PRODUCT}"),
-        rule="digits",
-        place=f"table 3, {PRODUCT}",
-        support={"with 163 symmetric features": rmse["symmetric product vs. Taylor"]},
-    )
+        PRODUCT, rounding, paper=printed("linearize", f"table 3, {PRODUCT}"), rule="digits",
+        place=f"table 3, {PRODUCT}", support={"with 163 symmetric features": rmse["symmetric product vs. Taylor"]},
+    )  # fmt: skip
     yield Claim(
-        f"RMSE of the best polynomial of degree {DEGREE} on [-3, 3], on the same three numbers",
-        least,
+        f"RMSE of the best polynomial of degree {DEGREE} on [-3, 3], on the same three numbers", least,
         support={"Taylor's over it": erf / least},
-    )
+    )  # fmt: skip
     off = forms["derivative_error"]
     yield Claim(
-        "the derivative of GELU (section 3.3.1)",
-        float(off["gelu-tanh"] < 1e-12),
-        paper="with 8943/200000 and 26829/200000",
-        rule="holds",
-        place="section 3.3.1, GELU'",
+        "the derivative of GELU (section 3.3.1)", float(off["gelu-tanh"] < 1e-12),
+        paper="with 8943/200000 and 26829/200000", rule="holds", place="section 3.3.1, GELU'",
         support={"largest error for tanh-GELU": off["gelu-tanh"], "for erf-GELU, which eq. 1 defines": off["gelu"]},
-    )
+    )  # fmt: skip
     yield Claim.of(
         "power of |x - reference point| with which the maps of section 3.3.1 are off",
-        interval_at(forms.loc["gelu-tanh"], "power"),
-        2.0,
-        "number",
-        place="section 3.3.1, maps at a reference point",
+        interval_at(forms.loc["gelu-tanh"], "power"), 2.0, "number", place="section 3.3.1, maps at a reference point",
         support={"against erf-GELU": interval_at(forms.loc["gelu"], "power"), "distances": list(DISTANCES[[0, -1]])},
         note="A first-order expansion leaves 2. Its values and slopes are those of the tanh form.",
-    )
+    )  # fmt: skip
     biases = [interval_at(row, "bias") for row in tables["bias"].to_dict("records")]
     nearest = min(biases, key=lambda bias: max(bias.low, -bias.high))
     ends = sorted(abs(end) if nearest.excludes(0) else end for end in (nearest.low, nearest.high))
     yield Claim(
-        "mean error of the maps at a reference point, the output with the smallest",
-        abs(nearest.value),
-        *ends,
-        paper=0.0,
-        rule="above",
-        place="section 3.3.1, biased",
+        "mean error of the maps at a reference point, the output with the smallest", abs(nearest.value), *ends,
+        paper=0.0, rule="above", place="section 3.3.1, biased",
         support={"of the three outputs": biases, "deviation of the inputs": SPREAD},
         note="The paper calls the maps biased. To second order the bias is -GELU'' |w|² σ²/2.",
-    )
+    )  # fmt: skip

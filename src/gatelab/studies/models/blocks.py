@@ -221,11 +221,9 @@ def claims(tables: Tables) -> Iterator[Claim]:
     for model, of_model in slopes.groupby("model", sort=False):
         linear = of_model[of_model["unit"] == "linear"].set_index("layer")["left"]
         yield Claim(
-            f"{model}: what the best linear map leaves, mean over layers",
-            100 * linear.mean(),
-            unit="% of the variance",
-            support={f"layer {layer}": 100 * left for layer, left in linear.items()},
-        )
+            f"{model}: what the best linear map leaves, mean over layers", 100 * linear.mean(),
+            unit="% of the variance", support={f"layer {layer}": 100 * left for layer, left in linear.items()},
+        )  # fmt: skip
         starts = cells[(cells["model"] == model) & (cells["unit"] != "linear")]["start"]
         for row in tables["advantages"].query("model == @model").to_dict("records"):
             own, every = NAMES.get(row["own"], row["own"]), row["rivals"] == "any other unit"
@@ -233,7 +231,6 @@ def claims(tables: Tables) -> Iterator[Claim]:
             yield Claim.of(
                 f"{model}: does a block of {own} need {own}?" if every else f"{model}: its blocks by {row['rivals']}",
                 interval_at(row, "ratio"),
-                support=support
-                | {"share of fits for which the block's own neurons were the better start": starts.eq("own").mean()},
+                support=support | {"share of fits that began as the block's own neurons": starts.eq("own").mean()},
                 note="Variance left by the best of them over that left by its own unit. Above 1 its own is better.",
-            )
+            )  # fmt: skip
