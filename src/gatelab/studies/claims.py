@@ -204,7 +204,7 @@ def digits_rule(claim: Claim) -> Verdict:
     ours = [claim.value, *claim.support.values()]
     texts = str(claim.paper).split(", ")
     off = (
-        abs(number - float(text)) / 10.0 ** Decimal(text).as_tuple().exponent
+        abs(number - float(text)) / 10.0 ** int(Decimal(text).as_tuple().exponent)
         for number, text in zip(ours, texts, strict=False)
     )
     return "reproduced" if all(share <= 0.55 for share in off) else "differs"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,8 +14,8 @@ from matplotlib.figure import Figure
 from gatelab.arrays import Array
 from gatelab.feedforward import activation
 from gatelab.linearization import floor_curve, linearize
-from gatelab.plotting.facets import Facets, Overlay, draw_panel
-from gatelab.plotting.theme import style
+from gatelab.plotting.facets import Facets, Overlay
+from gatelab.plotting.theme import NEURON_COLOURS, style
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
 from gatelab.studies.engine import GridStudy, Tables
@@ -47,24 +46,29 @@ QUICK = {
     "sphere": {"optimal": (17, 152), POLYNOMIALS: (2,), RANDOM: (80,)},
 }
 THEORY = ((2, 1.0, 16), (16, 1.0, 152), (16, 0.25, 152), (16, 0.25, 3893))  # d, scale of w, m
-PANEL = Facets(
-    table="errors", x="m", y="rmse", hue="method", xlog=True, ylog=True, points=True, xlabel="features m", ylabel="RMSE"
-)
+METHODS = ("optimal", "learned", *POLYNOMIALS.split(), *RANDOM.split())
 
 
 def figure(tables: Tables) -> Figure:
     """A panel for each distribution: the methods, and the floor under them."""
     with style():
-        drawing = Figure(figsize=(11.6, 4.6), layout="constrained")
-        panels = np.atleast_1d(drawing.subplots(1, len(LAWS)))
-        for axes, (law, (*_, highest)) in zip(panels, LAWS.items(), strict=True):
-            floor = tables["floors"].query(f"law == '{law}'")
+        drawing = Figure(figsize=(11.6, 4.8), layout="constrained")
+        entries: dict[str, Any] = {}
+        for axes, (law, (*_, highest)) in zip(drawing.subplots(1, len(LAWS)), LAWS.items(), strict=True):
+            floor, errors = (tables[name].query(f"law == '{law}'") for name in ("floors", "errors"))
             axes.fill_between(floor["m"], floor["floor"], color="#222222", alpha=0.07)
-            axes.plot(floor["m"], floor["floor"], color="#222222", linewidth=2)
-            draw_panel(axes, replace(PANEL, where={"law": law}, title=TITLES[law]), tables)
+            entries["the floor"] = axes.plot(floor["m"], floor["floor"], color="#222222", linewidth=2)[0]
+            for method, rows in errors.groupby("method", sort=False):
+                k = METHODS.index(method)
+                reach = [rows["rmse"] - rows["rmse_low"], rows["rmse_high"] - rows["rmse"]]
+                entries[method] = axes.errorbar(
+                    rows["m"], rows["rmse"], reach, fmt="PX<>hDsv"[k], color=NEURON_COLOURS[k]
+                )
+            axes.set(xscale="log", yscale="log", xlabel="features m", title=TITLES[law])
             axes.set_ylim(0.6 * floor["floor"].min(), highest)
-            axes.legend(handles=axes.get_legend().legend_handles, loc="lower left")
-        drawing.suptitle("GELU(w.x) as Phi(w).Psi(x): the errors of m features, and the least possible (black)")
+        drawing.axes[0].set_ylabel("RMSE")
+        drawing.legend(entries.values(), entries, loc="outside lower center", ncols=len(entries))
+        drawing.suptitle("GELU(w.x) as Phi(w).Psi(x): the errors of m features, and the least possible")
     return drawing
 
 
@@ -89,8 +93,9 @@ STUDY = GridStudy(
     quick={"law, method, size": points(QUICK), "rows, draws": [(400, 2)]},
     figure=figure,
     cards={
-        "A floor under every method": replace(
-            PANEL, where={"law": "d16", "method": ["optimal", "hermite"]}, names={"optimal": "best maps"},
+        "A floor under every method": Facets(
+            table="errors", x="m", y="rmse", hue="method", where={"law": "d16", "method": ["optimal", "hermite"]},
+            xlog=True, ylog=True, points=True, names={"optimal": "best maps"}, xlabel="features m", ylabel="RMSE",
             lines=(Overlay("floor", "the floor", hue=False),),
         )
     },
@@ -125,7 +130,8 @@ def errors(law: str, method: str, size: int, rows: int, draws: int) -> dict[str,
         "minimax": {"degree": size, "interval": 4 * deviation},
         "taylor": {"degree": size},
     }
-    several = [{"m": size, "seed": seed} for seed in range(draws)] if method in RANDOM.split() else [options[method]]
+    seeds: list[dict[str, Any]] = [{"m": size, "seed": seed} for seed in range(draws)]
+    several = seeds if method in RANDOM.split() else [options[method]]
     W, X = drawn(law, rows)
     exact = activation("gelu")(X @ W.T)
     found = []
