@@ -9,7 +9,7 @@ block's own strongest neurons, and as random ones; the start that is better on t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -41,35 +41,24 @@ STUDY = GridStudy(
     "Units fitted to the blocks of real models",
     "Nothing: no paper asks whether a trained SwiGLU block needs a SwiGLU.",
     beyond=True,
-    figure=Facets(**{**vars(OVER_OWN), "col": "model", "title": "Units fitted to blocks, mean over layers"}),
-    cards={"Blocks of a real model": Facets(**{**vars(OVER_OWN), "where": {"first": True}})},
+    figure=replace(OVER_OWN, col="model", title="Units fitted to blocks, mean over layers"),
+    cards={"Blocks of a real model": replace(OVER_OWN, where={"first": True})},
 )
 Cell = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class BlocksPlan:
-    """Which blocks are fitted, and how.
-
-    Attributes:
-        model: the name of the model, as the record has it.
-        layers: numbers of layers.
-        units: that are fitted.
-        widths: of a unit without factors; gated ones have two thirds of it, and so the same number of parameters.
-        steps: of Adam per fit.
-        tokens: to fit on and to choose by.
-        test: tokens to measure on.
-        length: tokens per window.
-    """
+    """Which blocks are fitted, and how. Widths are of units without factors; gated ones have two thirds of them."""
 
     model: str
     layers: tuple[int, ...]
     units: tuple[str, ...] = UNITS
     widths: tuple[int, ...] = (24, 48, 96, 192)
-    steps: int = 30
-    tokens: int = 4096
-    test: int = 1024
-    length: int = 128
+    steps: int = 30  # of Adam per fit
+    tokens: int = 4096  # to fit on and to choose by
+    test: int = 1024  # tokens to measure on
+    length: int = 128  # tokens per window
 
     def __str__(self) -> str:
         return (
@@ -155,15 +144,9 @@ def tables(request: Request) -> Tables:
         cells, facts = record["cells"], [origin(record), *record["plans"]]
     table = pd.DataFrame(cells)
     slopes = slope_table(table)
-    compared = [comparison(of_model) for _, of_model in slopes.groupby("model", sort=False)]
-    advantages = [row for rows in compared for row in rows]
-    return {
-        "slopes": slopes,
-        "cells": table,
-        "ratios": ratio_table(table),
-        "advantages": pd.DataFrame(advantages),
-        "origin": pd.DataFrame({"fact": facts}),
-    }
+    advantages = pd.DataFrame(row for _, rows in slopes.groupby("model", sort=False) for row in comparison(rows))
+    made = {"slopes": slopes, "cells": table, "ratios": ratio_table(table), "advantages": advantages}
+    return {**made, "origin": pd.DataFrame({"fact": facts})}
 
 
 # ---- computed from the cells
