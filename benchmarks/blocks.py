@@ -18,7 +18,7 @@ import typer
 
 from gatelab.anatomy import load_model
 from gatelab.files import write_whole
-from gatelab.studies.models.blocks import COMMAND, BlocksPlan, measure_blocks, plan_words
+from gatelab.studies.models.blocks import COMMAND, BlocksPlan, measure_blocks
 
 PLANS = {
     "smollm2": BlocksPlan("SmolLM2-135M-Instruct", (8, 14, 20, 27)),
@@ -40,7 +40,7 @@ def main(
         record = json.loads(out.read_text(encoding="utf-8"))
     others = [cell for cell in record["cells"] if cell["model"] != chosen.model]
     known = [cell for cell in record["cells"] if cell["model"] == chosen.model]
-    plans = list(dict.fromkeys([*record["plans"], plan_words(chosen)]))
+    plans = list(dict.fromkeys([*record["plans"], str(chosen)]))
     where = platform.processor() or platform.machine()
     if device != "cpu":
         where = torch.cuda.get_device_name(device)

@@ -73,7 +73,7 @@ def _compact_repr(self: Any) -> str:
 def _compact(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
-    if hasattr(value, "shape") and len(value.shape):
+    if isinstance(getattr(value, "shape", None), tuple) and value.shape:
         return f"array of {' x '.join(map(str, value.shape))}"
     if isinstance(value, Sized) and not isinstance(value, str) and len(value) > 3:
         return counted(len(value), "value")

@@ -101,16 +101,6 @@ def test_equal_parameters_are_compared_between_sizes_as_well() -> None:
     assert powers.sentence == f"{expected} the GQU."
 
 
-def test_the_floor_names_its_sizes() -> None:
-    errors = [("d16", "optimal", 152, 0.08, 0.07), ("d16", "hermite", 153, 0.1, 0.07), ("d2", "optimal", 5, 1.0, 1.0)]
-    table = pd.DataFrame(errors, columns=["law", "method", "m", "rmse", "floor"])
-    said = one("linearize/floor", {"errors": table})
-    assert "No 152 features" in said.sentence
-    assert "an RMSE of 0.07. The best maps have 0.08" in said.sentence
-    assert "153 features 0.1." in said.sentence
-    assert "d = 16" in said.sizes
-
-
 def test_crossings_are_counted_from_the_committed_record(tmp_path: Path) -> None:
     take_record("ntk/fig6", tmp_path)
     with (tmp_path / "ntk" / "fig6-crossings.csv").open() as file:

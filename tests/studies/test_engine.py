@@ -76,6 +76,11 @@ def claims(tables: dict[str, Any]) -> Iterator[Claim]:
         (Claim("neurons", 16.0, paper=15.0, rule="at most"), "differs"),
         (Claim("estimate", 1.2, rule="close"), "reproduced"),
         (Claim("estimate", 0.7, rule="close"), "differs"),
+        # 785.25 was rounded twice, to 785 and to even.
+        (Claim("error", 785.25, paper="7.8e+02", rule="digits"), "reproduced"),
+        (Claim("error", 785.6, paper="7.8e+02", rule="digits"), "differs"),
+        (Claim("row", 0.33579, paper="0.3358, 1.4577", rule="digits", support={"b": 1.45767, "c": 9}), "reproduced"),
+        (Claim("row", 0.33579, paper="0.3358, 1.4577", rule="digits", support={"b": 1.4576, "c": 9}), "differs"),
         (Claim("statement", 1.0, rule="holds"), "reproduced"),
         (Claim("statement", 0.0, rule="holds"), "differs"),
         (Claim("statement", None, rule="holds"), "undecided"),

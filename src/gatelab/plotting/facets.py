@@ -245,7 +245,8 @@ def _plain_ticks(axis: Axis) -> None:
 def _handles(facets: Facets, shapes: Mapping[str, Any]) -> list[Line2D]:
     dash: Any = "" if facets.points else "-"
     handles = [
-        Line2D([], [], color=s.colour, marker=s.marker, linestyle=dash, label=name) for name, s in shapes.items()
+        Line2D([], [], color=s.colour, marker="" if facets.smooth else s.marker, linestyle=dash, label=name)
+        for name, s in shapes.items()
     ]
     handles += [Line2D([], [], color=GREY, linestyle=DASHES[line.dash], label=line.label) for line in facets.lines]
     handles += [Line2D([], [], color=GREY, linewidth=0.9, label=label) for label in facets.levels]

@@ -4,11 +4,14 @@ A claim holds numbers. Its texts are made by one formatter, so that a table, a p
 rules, each a function of the claim:
 
     number      our interval contains the paper's number, or ours is within 5 % of it
-    slope       the same; 0 is the opposite of a slope, and a steeper slope of held-out errors exceeds the paper's
+    equal       ours is within 5 % of the paper's number; further away it differs, unless the interval contains the
+                number, which decides nothing: that a difference is not seen does not show that there is none
+    slope       as number; 0 is the opposite of a slope, and a steeper slope of held-out errors exceeds the paper's
     above       ours lies above the paper's number; an interval on both sides of it decides nothing
     below       ours lies below it
     at most     ours is not larger; smaller exceeds
     close       ours, a ratio, is within a quarter of 1
+    digits      ours is what the paper prints, to its last digit; of several numbers the others are in `support`
     holds       ours is the truth of a statement, without an interval
     new         the paper has nothing to compare with
 
@@ -22,6 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any, ClassVar, Literal, get_args
 
 from gatelab.display import Compact
@@ -154,6 +158,14 @@ def number_rule(claim: Claim, opposite: float | None = None) -> Verdict:
     return "reproduced" if agrees else "differs"
 
 
+def equal_rule(claim: Claim) -> Verdict:
+    """Reproduced within 5 % of the paper's number; further away an interval that contains it decides nothing."""
+    paper, ours = _printed(claim), claim.interval
+    if abs(ours.value - paper) <= TOLERANCE * abs(paper):
+        return "reproduced"
+    return "undecided" if paper in ours else "differs"
+
+
 def slope_rule(claim: Claim) -> Verdict:
     """As `number`, with 0 as the opposite; steeper held-out errors exceed, steeper training errors differ."""
     verdict = number_rule(claim, opposite=0.0)
@@ -187,6 +199,20 @@ def close_rule(claim: Claim) -> Verdict:
     return "reproduced" if 1 / (1 + CLOSE) <= claim.interval.value <= 1 + CLOSE else "differs"
 
 
+def digits_rule(claim: Claim) -> Verdict:
+    """Reproduced where our number, and those of `support` after it, round to those in the paper's words.
+
+    A number that was rounded twice is off by up to 0.55 of its last digit.
+    """
+    ours = [claim.value, *claim.support.values()]
+    texts = str(claim.paper).split(", ")
+    off = (
+        abs(number - float(text)) / 10.0 ** int(Decimal(text).as_tuple().exponent)
+        for number, text in zip(ours, texts, strict=False)
+    )
+    return "reproduced" if all(share <= 0.55 for share in off) else "differs"
+
+
 def holds_rule(claim: Claim) -> Verdict:
     """Reproduced where the statement holds; undecided where that is not known."""
     if claim.value is None:
@@ -202,11 +228,13 @@ def _printed(claim: Claim) -> float:
 
 RULES: dict[str, Callable[[Claim], Verdict]] = {
     "number": number_rule,
+    "equal": equal_rule,
     "slope": slope_rule,
     "above": side_rule("above"),
     "below": side_rule("below"),
     "at most": at_most_rule,
     "close": close_rule,
+    "digits": digits_rule,
     "holds": holds_rule,
     "new": lambda _: "new",
 }

@@ -1,281 +1,179 @@
-"""Error against the number of features, every method beside the floor that no maps of m features can pass."""
+"""Error against the number of features: every method, next to the floor that no maps of m features can pass."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor
+from matplotlib.figure import Figure
 
 from gatelab.arrays import Array
 from gatelab.feedforward import activation
-from gatelab.linearization import Linearization, floor_curve, linearize
-from gatelab.plotting import GREY, NEURON_COLOURS
-from gatelab.plotting.maps import FloorPanel, MethodErrors, floor_figure
-from gatelab.studies.definition import (
-    Claim,
-    Finding,
-    Outcome,
-    Request,
-    Sketch,
-    Study,
-    Tables,
-    last,
-    only,
-    stroke,
-    ticker,
-)
+from gatelab.linearization import floor_curve, linearize
+from gatelab.plotting.facets import Facets, Overlay
+from gatelab.plotting.theme import NEURON_COLOURS, style
+from gatelab.studies.claims import Claim
+from gatelab.studies.definition import Request
+from gatelab.studies.engine import GridStudy, Tables
 
-ROWS = 2000
 SEED = 20_000  # of the rows and inputs that errors are measured on; no method has seen them
-DRAWS = 3
-# What theory has, to all its digits: d, w_scale, m and the floor.
-CHECKED = ((2, 1.0, 16, 0.01054), (16, 1.0, 152, 0.418), (16, 0.25, 152, 0.0705), (16, 0.25, 3893, 0.0259))
+# Where w and x come from: inputs, scale of w, distribution; and where the axis of the figure ends.
+LAWS: dict[str, tuple[int, float, str, float]] = {
+    "d2": (2, 1.0, "normal", 3.0),
+    "d16": (16, 0.25, "normal", 3.0),
+    "sphere": (16, 1.0, "sphere", 1.0),
+}
+TITLES = {
+    "d2": "d = 2, w, x ~ N(0, I)",
+    "d16": "d = 16, w ~ N(0, I/16), x ~ N(0, I)",
+    "sphere": "d = 16, |w| = |x| = 1",
+}
+# Polynomials by their degree, all others by their number of features.
+POLYNOMIALS, RANDOM = "hermite minimax taylor", "maclaurin tensorsketch fourier"
+OPTIMAL = (1, 17, 40, 80, 152, 1000, 3893)
+SIZES = {
+    "d2": {"optimal": (1, 2, 4, 5, 8, 16, 32), "learned": (5, 8, 16), POLYNOMIALS: (1, 2, 4, 6, 8, 10)},
+    "d16": {"optimal": OPTIMAL, "learned": (152,), POLYNOMIALS: (1, 2, 4)},
+    "sphere": {"optimal": OPTIMAL, POLYNOMIALS: (1, 2, 4), RANDOM: (80, 272, 1040, 4112)},  # 16 are the linear part
+}
+QUICK = {
+    "d2": {"optimal": (5, 16), POLYNOMIALS: (2, 4)},
+    "d16": {"optimal": (17, 152), POLYNOMIALS: (2,)},
+    "sphere": {"optimal": (17, 152), POLYNOMIALS: (2,), RANDOM: (80,)},
+}
+THEORY = ((2, 1.0, 16), (16, 1.0, 152), (16, 0.25, 152), (16, 0.25, 3893))  # d, scale of w, m
+METHODS = ("optimal", "learned", *POLYNOMIALS.split(), *RANDOM.split())
 
 
-@dataclass(frozen=True)
-class Setting:
-    """A distribution of w and x, and what is run on it.
-
-    `law` names the distribution, "normal" or "sphere"; `best` and `learned` are numbers of features of the best and of
-    learned maps, `degrees` those of polynomials, `drawn` numbers of random features. The figure ends at `highest`.
-    """
-
-    name: str
-    title: str
-    d: int
-    w_scale: float
-    law: str
-    best: tuple[int, ...]
-    degrees: tuple[int, ...]
-    highest: float
-    learned: tuple[int, ...] = ()
-    drawn: tuple[int, ...] = ()
-
-    def rows(self, n: int, seed: int) -> tuple[Tensor, Tensor]:
-        """n rows w and n inputs x, (n, d) each."""
-        generator = torch.Generator().manual_seed(seed)
-        W, X = torch.randn(2, n, self.d, generator=generator, dtype=torch.float64)
-        if self.law == "sphere":
-            W, X = (torch.nn.functional.normalize(rows, dim=1) for rows in (W, X))
-        return W * self.w_scale, X
-
-    @property
-    def spread(self) -> float:
-        """The standard deviation of w.x."""
-        if self.law == "sphere":
-            return self.w_scale * (1 / math.sqrt(self.d))
-        return self.w_scale * math.sqrt(self.d)
-
-    @property
-    def distributions(self) -> dict[str, Any]:
-        """The distribution, as `linearize` and `floor_curve` take it."""
-        return {"w_distribution": self.law, "x_distribution": self.law}
-
-    def floor(self, ms: Sequence[int]) -> Array:
-        """The least error that maps of so many features can have."""
-        return floor_curve("gelu", self.d, list(ms), self.w_scale, 1.0, **self.distributions)
+def figure(tables: Tables) -> Figure:
+    """A panel for each distribution: the methods, and the floor under them."""
+    with style():
+        drawing = Figure(figsize=(11.6, 4.8), layout="constrained")
+        entries: dict[str, Any] = {}
+        for axes, (law, (*_, highest)) in zip(drawing.subplots(1, len(LAWS)), LAWS.items(), strict=True):
+            floor, errors = (tables[name].query(f"law == '{law}'") for name in ("floors", "errors"))
+            axes.fill_between(floor["m"], floor["floor"], color="#222222", alpha=0.07)
+            entries["the floor"] = axes.plot(floor["m"], floor["floor"], color="#222222", linewidth=2)[0]
+            for method, rows in errors.groupby("method", sort=False):
+                k = METHODS.index(method)
+                reach = [rows["rmse"] - rows["rmse_low"], rows["rmse_high"] - rows["rmse"]]
+                entries[method] = axes.errorbar(
+                    rows["m"], rows["rmse"], reach, fmt="PX<>hDsv"[k], color=NEURON_COLOURS[k]
+                )
+            axes.set(xscale="log", yscale="log", xlabel="features m", title=TITLES[law])
+            axes.set_ylim(0.6 * floor["floor"].min(), highest)
+        drawing.axes[0].set_ylabel("RMSE")
+        drawing.legend(entries.values(), entries, loc="outside lower center", ncols=len(entries))
+        drawing.suptitle("GELU(w.x) as Phi(w).Psi(x): the errors of m features, and the least possible")
+    return drawing
 
 
-PLANE = Setting(
-    "d2",
-    "d = 2, w, x ~ N(0, I)",
-    d=2,
-    w_scale=1.0,
-    law="normal",
-    best=(1, 2, 4, 5, 8, 16, 32),
-    learned=(5, 8, 16),
-    degrees=(1, 2, 4, 6, 8, 10),
-    highest=3.0,
-)
-SPACE = Setting(
-    "d16",
-    "d = 16, w ~ N(0, I/16), x ~ N(0, I)",
-    d=16,
-    w_scale=0.25,
-    law="normal",
-    best=(1, 17, 40, 80, 152, 1000, 3893),
-    learned=(152,),
-    degrees=(1, 2, 4),
-    highest=3.0,
-)
-SPHERE = Setting(
-    "sphere",
-    "d = 16, w and x of length 1",
-    d=16,
-    w_scale=1.0,
-    law="sphere",
-    best=(1, 17, 40, 80, 152, 1000, 3893),
-    degrees=(1, 2, 4),
-    drawn=(80, 272, 1040, 4112),  # 16 of each are the linear part
-    highest=1.0,
-)
-QUICK = (
-    replace(PLANE, best=(5, 16), learned=(), degrees=(2, 4)),
-    replace(SPACE, best=(17, 152), learned=(), degrees=(2,)),
-    replace(SPHERE, best=(17, 152), degrees=(2,), drawn=(80,)),
-)
+def points(sizes: Mapping[str, Mapping[str, Sequence[int]]]) -> list[tuple[str, str, int]]:
+    """Distribution, method and size of every point."""
+    return [
+        (law, method, size)
+        for law, of_law in sizes.items()
+        for methods, of_methods in of_law.items()
+        for size in of_methods
+        for method in methods.split()
+    ]
 
 
-@dataclass(frozen=True)
-class FloorPoint:
-    """One method at one m; low and high span its draws."""
-
-    law: str
-    method: str
-    m: int
-    rmse: float
-    low: float
-    high: float
-    floor: float
-
-
-def run(request: Request) -> Outcome:
-    """Every method on three distributions of w and x."""
-    settings = (PLANE, SPACE, SPHERE)
-    if request.quick:
-        settings = QUICK
-    tick = ticker(request, len(settings))
-    points: list[FloorPoint] = []
-    panels = []
-    for setting in settings:
-        of_setting = list(measured(setting, request.quick))
-        points += of_setting
-        panels.append(panel(setting, of_setting))
-        tick()
-    figure = floor_figure(panels, "GELU(w.x) as Phi(w).Psi(x): what m features can do")
-    return Outcome(figure, {"errors": pd.DataFrame(map(asdict, points))}, tuple(claims(points)), NOTES)
-
-
-def measured(setting: Setting, quick: bool) -> Iterator[FloorPoint]:
-    """A point for every method and m: RMSE over all pairs of new rows and inputs."""
-    count, draws = ROWS, DRAWS
-    if setting.d > 2:
-        count = ROWS // 2
-    if quick:
-        count, draws = 400, 2
-    W, X = setting.rows(count, SEED)
-    exact = activation("gelu")(X @ W.T)
-
-    def point(method: str, m: int, maps: Iterable[Linearization]) -> FloorPoint:
-        errors = [float((each.product(W, X) - exact).square().mean().sqrt()) for each in maps]
-        return FloorPoint(
-            setting.name,
-            method,
-            m,
-            rmse=float(np.sqrt(np.mean(np.square(errors)))),
-            low=min(errors),
-            high=max(errors),
-            floor=float(setting.floor([m])[0]),
-        )
-
-    for m in setting.best:
-        maps = linearize("gelu", "optimal", d=setting.d, m=m, w_scale=setting.w_scale, **setting.distributions)
-        yield point("optimal", m, [maps])
-    for m in setting.learned:
-        steps = 1000 if setting.d < 8 else 200
-        maps = linearize("gelu", "learned", d=setting.d, m=m, w_scale=setting.w_scale, steps=steps)
-        yield point("learned", m, [maps])
-    kinds: dict[str, dict[str, Any]] = {
-        "hermite": {"scale": setting.spread},
-        "minimax": {"interval": 4 * setting.spread},
-        "taylor": {},
-    }
-    for degree in setting.degrees:
-        for method, options in kinds.items():
-            maps = linearize("gelu", method, d=setting.d, degree=degree, **options)
-            yield point(method, maps.m, [maps])
-    for m in setting.drawn:
-        for method in ("maclaurin", "tensorsketch", "fourier"):
-            yield point(method, m, (linearize("gelu", method, d=setting.d, m=m, seed=seed) for seed in range(draws)))
-
-
-def panel(setting: Setting, points: Sequence[FloorPoint]) -> FloorPanel:
-    """All methods on one distribution, and the floor under them."""
-    top = min(max(p.m for p in points), 64 if setting.d == 2 else 8000)
-    ms = np.unique(np.geomspace(1, top, 60).round().astype(int))
-    methods = []
-    for name in dict.fromkeys(p.method for p in points):
-        part = sorted((p for p in points if p.method == name and p.m <= 1.5 * top), key=lambda p: p.m)
-        m, rmse, low, high = (np.array([getattr(p, c) for p in part], float) for c in ("m", "rmse", "low", "high"))
-        if (high > low).any():
-            methods.append(MethodErrors(name, m, rmse, low, high))
-        else:
-            methods.append(MethodErrors(name, m, rmse, None, None))
-    return FloorPanel(setting.title, ms.astype(float), setting.floor(ms.tolist()), tuple(methods), setting.highest)
-
-
-# ---- what it says
-
-
-def claims(points: Sequence[FloorPoint]) -> Iterator[Claim]:
-    """The floor to the digits of theory, the best maps on it, and all other methods against it."""
-    for d, scale, m, expected in CHECKED:
-        ours = float(floor_curve("gelu", d, [m], scale)[0])
-        agrees = "agrees" if abs(ours / expected - 1) < 0.005 else "DISAGREES"
-        what = f"the floor at d = {d}, w ~ N(0, {scale:g}^2 I), m = {m}"
-        yield Claim(what, "-", f"{ours:.4g}", "new", f"Expected {expected:g} from theory: {agrees} to its digits.")
-    best = max((p for p in points if p.method == "optimal"), key=lambda p: abs(p.rmse / p.floor - 1))
-    yield Claim(
-        "the best maps reach the floor",
-        "-",
-        f"within {abs(best.rmse / best.floor - 1):.1%} on new rows and inputs",
-        "new",
-        f"Farthest at m = {best.m} ({best.law}): {best.rmse:.4g} against {best.floor:.4g}; "
-        "what is left is chance in the rows.",
-    )
-    others = [p for p in points if p.method not in ("optimal", "learned") and p.floor > 0]
-    nearest, farthest = (pick(others, key=lambda p: p.rmse / p.floor) for pick in (min, max))
-    yield Claim(
-        "polynomials and random features against the floor",
-        "-",
-        f"{nearest.rmse / nearest.floor:.2f} to {farthest.rmse / farthest.floor:.2g} times it",
-        "new",
-        f"Nearest: {nearest.method} with {nearest.m} features ({nearest.law}); farthest: {farthest.method} with "
-        f"{farthest.m} ({farthest.law}).",
-    )
-
-
-NOTES = (
-    f"Errors are over all pairs of {ROWS} new rows and as many inputs, half of that in d = 16, 400 in a quick run.",
-    "Features of polynomials are symmetric monomials. Random features keep the linear part exactly; strokes span "
-    f"{DRAWS} draws. On Gaussian rows |w.x| has no bound and they are not drawn.",
-    "Taylor and minimax polynomials leave their interval on Gaussian rows; triangles mark errors above the axis.",
-)
-
-
-def findings(tables: Tables) -> tuple[Finding, ...]:
-    """The floor at one number of features in 16 inputs, and who reaches it."""
-    rows, features = only(tables["errors"], law="d16"), 152
-    best = only(rows, method="optimal")
-    row = last(best, m=features)
-    other = only(rows, method="hermite")
-    near = last(other, m=min(other["m"], key=lambda m: abs(m - features)))
-    sentence = (
-        f"No {features} features Φ(w)·Ψ(x), whatever they are, come nearer to GELU(w·x) than an RMSE of "
-        f"{row['floor']:.3g}. The best maps have {row['rmse']:.3g} on new rows and inputs, the Hermite series of "
-        f"{near['m']} features {near['rmse']:.3g}."
-    )
-    sizes = "d = 16 inputs, w ~ N(0, I/16), x ~ N(0, I)."
-    strokes = (
-        stroke("floor", best, "m", "floor", GREY, dashed=True),
-        stroke("best maps", best, "m", "rmse", NEURON_COLOURS[0], marks=True),
-        stroke("Hermite", other, "m", "rmse", NEURON_COLOURS[1], marks=True),
-    )
-    return (Finding("A floor under every method", sentence, sizes, Sketch("features m", "RMSE", strokes)),)
-
-
-STUDY = Study(
+STUDY = GridStudy(
     "linearize/floor",
     "What m features can do",
-    "The paper has no bound to hold its maps against; here every method stands beside the least error possible.",
-    run,
-    findings=findings,
+    "The paper has no bound to hold its maps against; here every method stands next to the least error possible.",
     position=6,
     beyond=True,
-)
+    grid={"law, method, size": points(SIZES), "rows, draws": [(2000, 3)]},
+    quick={"law, method, size": points(QUICK), "rows, draws": [(400, 2)]},
+    figure=figure,
+    cards={
+        "A floor under every method": Facets(
+            table="errors", x="m", y="rmse", hue="method", where={"law": "d16", "method": ["optimal", "hermite"]},
+            xlog=True, ylog=True, points=True, names={"optimal": "best maps"}, xlabel="features m", ylabel="RMSE",
+            lines=(Overlay("floor", "the floor", hue=False),),
+        )
+    },
+)  # fmt: skip
+
+
+def floors(law: str, ms: Sequence[int]) -> Array:
+    """The least error that maps of m features can have."""
+    d, scale, distribution, _ = LAWS[law]
+    return floor_curve("gelu", d, list(ms), scale, 1.0, w_distribution=distribution, x_distribution=distribution)
+
+
+def drawn(law: str, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """New rows w and inputs x, (count, d) each."""
+    d, scale, distribution, _ = LAWS[law]
+    W, X = torch.randn(2, count, d, generator=torch.Generator().manual_seed(SEED), dtype=torch.float64)
+    if distribution == "sphere":
+        W, X = (torch.nn.functional.normalize(rows, dim=1) for rows in (W, X))
+    return W * scale, X
+
+
+@STUDY.measure("errors")
+def errors(law: str, method: str, size: int, rows: int, draws: int) -> dict[str, float]:
+    """The RMSE of a method over all pairs of new rows and inputs; of random features with the span of draws."""
+    d, scale, distribution, _ = LAWS[law]
+    deviation = scale * (1 / math.sqrt(d) if distribution == "sphere" else math.sqrt(d))  # of w.x
+    rows = rows if d == 2 else min(rows, 1000)
+    options: dict[str, dict[str, Any]] = {
+        "optimal": {"m": size, "w_scale": scale, "w_distribution": distribution, "x_distribution": distribution},
+        "learned": {"m": size, "w_scale": scale, "steps": 1000 if d < 8 else 200},
+        "hermite": {"degree": size, "scale": deviation},
+        "minimax": {"degree": size, "interval": 4 * deviation},
+        "taylor": {"degree": size},
+    }
+    seeds: list[dict[str, Any]] = [{"m": size, "seed": seed} for seed in range(draws)]
+    several = seeds if method in RANDOM.split() else [options[method]]
+    W, X = drawn(law, rows)
+    exact = activation("gelu")(X @ W.T)
+    found = []
+    for one in several:
+        maps = linearize("gelu", method, d=d, **one)
+        found.append((maps.m, float((maps.product(W, X) - exact).square().mean().sqrt())))
+    m, each = found[0][0], np.array([error for _, error in found])
+    ends = {"rmse_low": each.min(), "rmse_high": each.max()}
+    return {"m": m, "rmse": np.sqrt((each**2).mean()), **ends, "floor": floors(law, [m])[0], "rows": rows}
+
+
+@STUDY.tables
+def theory(request: Request) -> Tables:
+    """The floor by the number of features, and at some sizes that are asked for often."""
+    parts = []
+    for law, (d, *_) in LAWS.items():
+        ms = np.unique(np.geomspace(1, 64 if d == 2 else 4112, 60).round().astype(int))
+        parts.append(pd.DataFrame({"law": law, "m": ms, "floor": floors(law, ms.tolist())}))
+    known = [{"d": d, "w_scale": s, "m": m, "floor": float(floor_curve("gelu", d, [m], s)[0])} for d, s, m in THEORY]
+    return {"floors": pd.concat(parts), "theory": pd.DataFrame(known)}
+
+
+@STUDY.claims
+def claims(tables: Tables) -> Iterator[Claim]:
+    """The floor, the best maps on it, and all other methods against it."""
+    for row in tables["theory"].to_dict("records"):
+        what = f"the floor at d = {row['d']}, w ~ N(0, {row['w_scale']:g}^2 I), m = {row['m']}"
+        yield Claim(what, row["floor"])
+    table = tables["errors"].assign(over=lambda t: t["rmse"] / t["floor"], name=lambda t: t["method"] + ", " + t["law"])
+    best = table[table["method"] == "optimal"]
+    far = best.loc[(best["over"] - 1).abs().idxmax()]
+    yield Claim(
+        "the best maps reach the floor: RMSE over it, where it is farthest", far["over"],
+        support={"m": int(far["m"]), "of": far["law"], "RMSE": far["rmse"], "floor": far["floor"]},
+        note="Chance in the rows makes the difference.",
+    )  # fmt: skip
+    others = table[~table["method"].isin(["optimal", "learned"]) & (table["floor"] > 0)]
+    for which, row in (
+        ("least", others.loc[others["over"].idxmin()]),
+        ("largest", others.loc[others["over"].idxmax()]),
+    ):
+        yield Claim(
+            f"polynomials and random features against the floor: the {which} RMSE over it", row["over"],
+            support={"method": row["name"], "m": int(row["m"])},
+        )  # fmt: skip

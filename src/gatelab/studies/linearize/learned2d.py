@@ -1,201 +1,153 @@
-"""Section 4.2: two networks trained as Phi and Psi in two dimensions, over seeds, on all pairs and not on one."""
+"""Section 4.2: two networks trained as Phi and Psi in two dimensions, over seeds and all pairs; section 4.1 with it."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pandas as pd
 import torch
-from matplotlib.figure import Figure
+from torch import Tensor
 
-from gatelab.feedforward import Activation, activation
-from gatelab.linearization import floor
+from gatelab.feedforward import activation
+from gatelab.linearization import floor, monte_carlo, monte_carlo_variance
 from gatelab.linearization.builders.trained_maps import learned_maps, population_rmse
 from gatelab.linearization.monomials import Maps
-from gatelab.plotting.kernels import Series
-from gatelab.plotting.maps import training_figure
-from gatelab.statistics import LEVEL, Interval, t_reach
-from gatelab.studies.definition import Claim, Outcome, Request, Study, Verdict, ticker
-from gatelab.studies.linearize.table1 import monte_carlo_claims
-from gatelab.studies.verdicts import reproduced_if, side_verdict
+from gatelab.plotting.facets import Facets, Overlay
+from gatelab.statistics import sample, welch_difference
+from gatelab.studies.claims import Claim
+from gatelab.studies.definition import Request
+from gatelab.studies.engine import GridStudy, Tables, averaged, interval_at
+from gatelab.studies.inventory import printed
 
-PAPER = {3: 0.1245, 10: 0.0822, 30: 0.0891}  # RMSE on one random pair (W, x)
+EPOCHS = {n: float(printed("linearize", f"section 4.2.3, {n} epochs")) for n in (3, 10, 30)}
 M, D = 16, 2
-SINGLES = 2000
+EPOCH = 16  # steps
+SINGLES = 2000  # pairs of W and x, of which the paper has one
+Z = (-2.48, -1.0, 0.5, 1.55, 2.23)
+DRAWS, SAMPLES = 4000, (16, 256)  # Monte Carlo estimates, and the samples in each
+SURE = 4.5  # standard errors: in less than one of 10 000 studies does one of five means lie beyond it at random
+RECIPES = {"paper": "paper's recipe", "fresh": "new data"}
 GELU = activation("gelu")
+Plan = tuple[str, int, int]
 
 
-def run(request: Request) -> Outcome:
-    """The paper's recipe for several epochs, and new data at every step, over seeds."""
-    epochs, steps, seeds = (3, 10, 30, 100, 300), (1, 30, 300), range(5)
-    if request.quick:
-        epochs, steps, seeds = (3, 10), (10,), range(2)
-    plans: list[tuple[str, int, dict[str, int]]] = [
-        *(("paper", seed, {"epochs": count}) for count in epochs for seed in seeds),
-        *(("fresh", seed, {"steps": count}) for count in steps for seed in seeds[:2]),
-    ]
-    tick = ticker(request, len(plans))
-    rows: list[dict[str, Any]] = []
-    for recipe, seed, options in plans:
-        maps = learned_maps(GELU, D, m=M, recipe=recipe, seed=seed, **options)  # type: ignore[arg-type]
-        low, high = np.quantile(single_pairs(maps, GELU, 9000 + seed), (0.05, 0.95))
-        rmse = population_rmse(maps, GELU, seed=9000 + seed)
-        rows.append({"recipe": recipe, **options, "seed": seed, "rmse": rmse, "pair_low": low, "pair_high": high})
-        tick()
-    table = pd.DataFrame(rows)
-    least = floor("gelu", D, M)
-    by_epochs = table[table["recipe"] == "paper"].groupby("epochs")
-    paper = by_epochs["rmse"].agg(["mean", "std", "min", "max", "count"])
-    paper = paper.assign(low=by_epochs["pair_low"].mean(), high=by_epochs["pair_high"].mean()).reset_index()
-    ours = table[table["recipe"] == "fresh"].groupby("steps")["rmse"].agg(["mean", "min", "max", "count"]).reset_index()
-    tables = {"runs": table, "paper-recipe": paper, "ours": ours}
-    return Outcome(draw(paper, ours, least), tables, claims(paper, ours, least), NOTES)
+def plans(epochs: Sequence[int], steps: Sequence[int], seeds: int) -> list[Plan]:
+    """The recipe, its epochs or steps, and the seed of every training; that with new data takes two seeds."""
+    paper = [("paper", count, seed) for count in epochs for seed in range(seeds)]
+    return [*paper, *(("fresh", count, seed) for count in steps for seed in range(2))]
 
 
-def single_pairs(maps: Maps, gate: Activation, seed: int) -> np.ndarray:
-    """The RMSE on single pairs of a new matrix W and a new x, which is what the paper reports."""
-    draw = torch.Generator().manual_seed(seed)
-    W = torch.randn(SINGLES, D, D, generator=draw, dtype=torch.float64)
-    x = torch.randn(SINGLES, D, generator=draw, dtype=torch.float64)
-    products = (maps.phi(W.reshape(-1, D)).reshape(SINGLES, D, -1) @ maps.psi(x)[:, :, None])[:, :, 0]
-    return (products - gate(torch.einsum("bij,bj->bi", W, x))).square().mean(1).sqrt().numpy()
-
-
-# ---- what it says
-
-
-def claims(paper: pd.DataFrame, ours: pd.DataFrame, least: float) -> tuple[Claim, ...]:
-    """Of the tables of the paper's recipe and of ours, and of the least error that any maps can have."""
-    rows = [row for row in paper.to_dict("records") if int(row["epochs"]) in PAPER]
-    by_epochs = {int(row["epochs"]): row for row in rows}
-    order = []
-    if 10 in by_epochs and 30 in by_epochs:
-        order.append(overfitting_claim(by_epochs[10], by_epochs[30], int(paper["count"].iloc[0])))
-    last, best = (frame.to_dict("records")[-1] for frame in (paper, ours))
-    return (
-        *(epochs_claim(n, row) for n, row in by_epochs.items()),
-        *order,
-        Claim(
-            "more data",
-            "could improve accuracy",
-            f"{best['mean']:.4f} with new data at every step; the paper's recipe {last['mean']:.3f}",
-            ranges_verdict(best, last),
-            f"The paper's recipe after {int(last['epochs'])} epochs on its 1024 matrices. The floor is {least:.5f}.",
-            f"over {int(best['count'])} seeds: {best['min']:.4f} to {best['max']:.4f}",
-            place="section 4.2.3, more data",
-        ),
-        Claim(
-            "whether learned maps are unbiased",
-            "unbiased: not limited as the polynomial's degree is",
-            f"no maps of {M} features have RMSE below {least:.4f}",
-            reproduced_if(least < 1e-3),
-            f"m limits them as the degree limits a polynomial: the best of all pairs of maps leaves {least:.5f}, and "
-            "what it leaves is a function of w and x, not chance that more data would average out.",
-            place="section 4.2.3, unbiased",
-        ),
-        *monte_carlo_claims(),
-    )
-
-
-def epochs_claim(n: int, row: Mapping[Any, Any]) -> Claim:
-    """The paper's number, of one pair, beside the error over all pairs and over single ones."""
-    return Claim(
-        f"RMSE after {n} epochs",
-        f"{PAPER[n]:.4f} (one pair)",
-        f"{row['mean']:.3f} over all pairs; {row['low']:.3f} to {row['high']:.3f} on nine of ten single pairs",
-        single_verdict(PAPER[n], row),
-        f"Undecided where it is among the middle nine tenths of {SINGLES} single pairs: one pair of W and x has "
-        "two outputs, and their RMSE says little about the maps. As an error of the maps it would be "
-        f"{row['mean'] / PAPER[n]:.1f} times too small.",
-        f"over {int(row['count'])} seeds: {row['min']:.3f} to {row['max']:.3f}",
-        place=f"section 4.2.3, {n} epochs",
-    )
-
-
-def single_verdict(paper: float, row: Mapping[Any, Any]) -> Verdict:
-    """An error of one pair can contradict the maps, outside of what single pairs have, and cannot confirm them."""
-    if row["low"] <= paper <= row["high"]:
-        return "undecided"
-    return "differs"
-
-
-def ranges_verdict(lower: Mapping[Any, Any], upper: Mapping[Any, Any]) -> Verdict:
-    """Whether one group of seeds lies wholly below another; groups that overlap decide nothing."""
-    if lower["max"] < upper["min"]:
-        return "reproduced"
-    if lower["min"] > upper["max"]:
-        return "differs"
-    return "undecided"
-
-
-def difference(first: Mapping[Any, Any], second: Mapping[Any, Any]) -> Interval:
-    """The mean of the first less that of the second, with a t-interval; freedom is that of the smaller group."""
-    error = math.sqrt(first["std"] ** 2 / first["count"] + second["std"] ** 2 / second["count"])
-    reach = t_reach(LEVEL, min(first["count"], second["count"]) - 1) * error
-    value = float(first["mean"] - second["mean"])
-    return Interval(value, value - reach, value + reach)
-
-
-def overfitting_claim(ten: Mapping[Any, Any], thirty: Mapping[Any, Any], seeds: int) -> Claim:
-    """Whether more epochs make the maps worse."""
-    word = "better" if thirty["mean"] < ten["mean"] else "worse"
-    return Claim(
-        "30 epochs are worse than 10",
-        "0.0891 against 0.0822, possibly overfitting",
-        f"{thirty['mean']:.3f} against {ten['mean']:.3f}: {word}",
-        side_verdict(difference(thirty, ten), 0, "above"),
-        "Means over the seeds, on new pairs: there is no overfitting yet. The paper's order is chance in its one pair.",
-        f"over {seeds} seeds: {thirty['min']:.3f} to {thirty['max']:.3f} against {ten['min']:.3f} to {ten['max']:.3f}",
-        place="section 4.2.3, worse after 30 epochs",
-    )
-
-
-NOTES = (
-    "Population RMSE: all pairs of 3000 new rows and 3000 new inputs; strokes span the seeds.",
-    "The paper's recipe: 1024 matrices with one x each, hidden layers of 64 relu, Adam at 1e-3, batches of 64. "
-    "An epoch is 16 steps, and the axis counts steps.",
-)
-
-
-# ---- figure
-
-
-def draw(paper: pd.DataFrame, ours: pd.DataFrame, least: float) -> Figure:
-    """Errors over the steps by both recipes, the paper's numbers, and the floor."""
-
-    def series(label: str, part: pd.DataFrame, x, colour: str, marker: str) -> Series:
-        mean, low, high = (part[c].to_numpy(float) for c in ("mean", "min", "max"))
-        return Series(label, np.asarray(x, float), mean, low, high, colour=colour, marker=marker)
-
-    shown = sorted(PAPER)
-    drawn = [
-        series("the paper's recipe, population RMSE", paper, paper["epochs"] * 16, "#0072B2", "o"),
-        series("new data at every step, last layers solved for, population RMSE", ours, ours["steps"], "#D55E00", "s"),
-        Series(
-            "the paper's figures, one pair each",
-            np.array([16.0 * n for n in shown]),
-            np.array([PAPER[n] for n in shown]),
-            colour="#6b6b6b",
-            marker="x",
-            line="",
-        ),
-    ]
-    return training_figure(
-        drawn,
-        [(least, f"the floor for m = {M}: {least:.5f}", "-")],
-        x_label="training steps",
-        y_label="RMSE",
-        title=f"GELU(w.x) by two networks, d = {D}, m = {M}",
-    )
-
-
-STUDY = Study(
+STUDY = GridStudy(
     "linearize/learned2d",
     "Learned maps in two dimensions",
     "Two networks approximate GELU(Wx) at d = 2: RMSE 0.1245, 0.0822, 0.0891 after 3, 10, 30 epochs.",
-    run,
     position=4,
-)
+    grid={"recipe, count, seed": plans((3, 10, 30, 100, 300), (1, 30, 300), 5)},
+    quick={"recipe, count, seed": plans((3, 10), (10,), 2)},
+    figure=Facets(
+        table="errors", x="steps", y="rmse", hue="recipe", xlog=True, ylog=True, paper="paper", names=RECIPES,
+        lines=(Overlay("floor", "floor, m = 16", "solid", hue=False),), xlabel="training steps",
+        ylabel="RMSE over all pairs", title="GELU(w.x) by two networks, d = 2, m = 16 (the paper: one pair)",
+    ),
+)  # fmt: skip
+
+
+def drawn_pairs(maps: Maps, count: int, seed: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
+    """Phi(W) Psi(x) and GELU(W x) of drawn matrices W and inputs x, (count, d) each."""
+    draw, d = torch.Generator().manual_seed(seed), maps.d
+    W = torch.randn(count, d, d, generator=draw, dtype=dtype).double()
+    x = torch.randn(count, d, 1, generator=draw, dtype=dtype).double()
+    products = maps.phi(W.reshape(-1, d)).reshape(count, d, -1) @ maps.psi(x[:, :, 0])[:, :, None]
+    return products[:, :, 0], GELU(W @ x)[:, :, 0]
+
+
+def single_errors(maps: Maps, seed: int) -> Tensor:
+    """The RMSE on single pairs of a new W and a new x, which is what the paper reports."""
+    made, exact = drawn_pairs(maps, SINGLES, seed)
+    return (made - exact).square().mean(1).sqrt()
+
+
+@STUDY.measure("runs")
+def runs(recipe: str, count: int, seed: int) -> dict[str, float]:
+    """One training: its error over all pairs of new rows and inputs, and the middle nine tenths of single pairs."""
+    options = {"epochs": count} if recipe == "paper" else {"steps": count}
+    maps = learned_maps(GELU, D, m=M, recipe=recipe, seed=seed, **options)  # type: ignore[arg-type]
+    low, high = np.quantile(single_errors(maps, 9000 + seed), (0.05, 0.95))
+    rmse = population_rmse(maps, GELU, seed=9000 + seed)
+    return {"rmse": rmse, "pair_low": low, "pair_high": high, "steps": count * (EPOCH if recipe == "paper" else 1)}
+
+
+@STUDY.tables
+def estimates(request: Request) -> Tables:
+    """GELU by Monte Carlo, section 4.1: mean and variance of many estimates at five z."""
+    z = torch.tensor(Z, dtype=torch.float64)
+    parts = []
+    for samples in SAMPLES:
+        draw = torch.Generator().manual_seed(0)
+        drawn = torch.stack([monte_carlo(z, samples, "naive", draw) for _ in range(DRAWS)]).numpy()
+        numbers = {"N": samples, "z": Z, "gelu": GELU(z), "mean": drawn.mean(0), "variance": drawn.var(0, ddof=1)}
+        parts.append(pd.DataFrame({**numbers, "expected_variance": monte_carlo_variance(z, samples).numpy()}))
+    return {"monte_carlo": pd.concat(parts)}
+
+
+@STUDY.columns
+def columns(tables: Tables, rows: Tables) -> Tables:
+    """Means over seeds, next to the least error that any maps can have and to the paper's numbers."""
+    errors = averaged(tables["runs"], "seed", ["recipe", "count", "steps"], "arithmetic")
+    errors = errors.drop(columns=errors.filter(regex="pair_.*_").columns)
+    paper = errors["count"].map(EPOCHS).where(errors["recipe"] == "paper")
+    return {"errors": errors.assign(floor=floor("gelu", D, M), paper=paper), **tables}
+
+
+@STUDY.claims
+def claims(tables: Tables) -> Iterator[Claim]:
+    """The paper's recipe after its epochs, what more epochs and more data do, and the bias of both sections."""
+    errors, by_run = tables["errors"], tables["runs"].groupby(["recipe", "count"])["rmse"]
+    found = {key: sample(values.to_numpy(float)) for key, values in by_run}
+    of_recipe = {name: rows.set_index("count") for name, rows in errors.groupby("recipe")}
+    paper, fresh = of_recipe["paper"], of_recipe["fresh"]
+    for epochs in sorted(set(EPOCHS) & set(paper.index)):
+        row = paper.loc[epochs]
+        yield Claim(
+            f"RMSE after {epochs} epochs", *row[["rmse", "pair_low", "pair_high"]], paper=EPOCHS[epochs], rule="equal",
+            place=f"section 4.2.3, {epochs} epochs",
+            support={"mean over seeds": interval_at(row, "rmse"), "over the paper's": row["rmse"] / row["paper"]},
+            note="Over all pairs. The interval holds nine of ten single pairs; the paper's number is of one pair.",
+        )  # fmt: skip
+    if {10, 30} <= set(paper.index):
+        yield Claim.of(
+            "RMSE after 30 epochs minus that after 10", welch_difference(found["paper", 10], found["paper", 30]), 0.0,
+            "above", place="section 4.2.3, worse after 30 epochs",
+            note="The paper has 0.0891 against 0.0822, possibly overfitting: chance in its one pair.",
+        )  # fmt: skip
+    longest, most = paper.index[-1], fresh.index[-1]
+    yield Claim.of(
+        "more data: RMSE of the paper's recipe minus that with new data at every step",
+        welch_difference(found["fresh", most], found["paper", longest]), 0.0, "above",
+        place="section 4.2.3, more data",
+        support={"the paper's recipe": paper.loc[longest, "rmse"], "new data": fresh.loc[most, "rmse"]},
+        note="The paper says that more data could improve accuracy.",
+    )  # fmt: skip
+    yield Claim(
+        f"least RMSE of any maps of {M} features", float(errors["floor"].iloc[0]), paper=0.0, rule="number",
+        place="section 4.2.3, unbiased",
+        note="The paper calls learned maps unbiased.",
+    )  # fmt: skip
+    few, many = (tables["monte_carlo"].query(f"N == {n}").set_index("z") for n in SAMPLES)
+    bias, error = few["mean"] - few["gelu"], (few["variance"] / DRAWS) ** 0.5
+    z = (bias / error).abs().idxmax()
+    yield Claim(
+        "mean of the Monte Carlo estimates minus GELU (section 4.1)", bias[z], bias[z] - SURE * error[z],
+        bias[z] + SURE * error[z], paper=0.0, rule="number", place="section 4.1.2, unbiased",
+        support={"z, the farthest of five": z, "standard errors": abs(bias[z] / error[z])},
+        note=f"The paper calls it unbiased. The interval is of {SURE} standard errors.",
+    )  # fmt: skip
+    falls = few["variance"] / many["variance"] / (SAMPLES[1] / SAMPLES[0])
+    z = np.log(falls).abs().idxmax()
+    theory = many["variance"] / many["expected_variance"]
+    yield Claim(
+        "variance of N = 16 over 16 times that of N = 256 (section 4.1)", falls[z], paper="1: consistent",
+        rule="close", place="section 4.1.2, consistent",
+        support={"z, the farthest of five": z, "variance over z² Φ(1 - Φ)/N": [theory.min(), theory.max()]},
+    )  # fmt: skip

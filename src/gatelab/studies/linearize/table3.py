@@ -1,127 +1,65 @@
-"""Table 3 of paper 003: the error of the series on three numbers, and that of the product against the series."""
+"""Table 3: the error of the series on three numbers, and that of the product against the series; section 3.3.1."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
 import torch
-from matplotlib.figure import Figure
 
+from gatelab.arrays import Array
 from gatelab.linearization import linearize
-from gatelab.linearization.polynomials import gate_and_factors, values
-from gatelab.plotting import Panel, Pen, new_figure, style
-from gatelab.plotting.maps import ErrorCurve, draw_errors
+from gatelab.linearization.polynomials import gate_and_factors
+from gatelab.plotting.facets import Facets
 from gatelab.statistics import Interval, t_interval
-from gatelab.studies.definition import Claim, Outcome, Request, Study, Verdict, ticker
-from gatelab.studies.linearize.table1 import DEGREE, best, five_terms
-from gatelab.studies.linearize.table2 import FEATURES, Z, layer, product
-from gatelab.studies.verdicts import number_verdict, reproduced_if, together
+from gatelab.studies.claims import Claim
+from gatelab.studies.definition import Request
+from gatelab.studies.engine import GridStudy, Tables, interval_at
+from gatelab.studies.inventory import printed
+from gatelab.studies.linearize.table1 import DEGREE, polynomial
+from gatelab.studies.linearize.table2 import Z, gelu, layer, product, taylor, taylor_maps
 
-# Table 3 as printed.
-TAYLOR_TANH, LINEARIZED_TAYLOR = 0.21182, 0.00000
-# Section 3.3.1: distances from the reference point, how many points, and a cloud about one of them.
+SERIES, PRODUCT = "RMSE (Taylor vs. Tanh GELU)", "RMSE (Linearized vs. Taylor GELU)"
+# Section 3.3.1: distances from the reference point, the number of points, and a cloud about one of them.
 DISTANCES = np.geomspace(1e-4, 1e-2, 5)
 REFERENCES, POINTS, SPREAD = 20, 4000, 0.5
-BIASED: dict[bool, Verdict] = {True: "reproduced", False: "undecided"}  # whether the mean error is known not to be 0
+BEST = f"minimax of degree {DEGREE} on [-3, 3] vs. erf-GELU"
+LEAST_DRAWN = 1e-10  # differences below it are drawn there
+DRAWN = {
+    "Taylor vs. tanh-GELU": "Taylor - tanh",
+    "Taylor vs. erf-GELU": "Taylor - erf",
+    "tanh-GELU vs. erf-GELU": "tanh - erf",
+    BEST: "best - erf",
+}
+STUDY = GridStudy(
+    "linearize/table3",
+    "The error of the series, and of the product",
+    "The product of Phi and Psi is the Taylor series exactly, which is off by 0.21182.",
+    position=3,
+    figure=Facets(
+        table="curves", x="z", y="error", hue="comparison", smooth=True, ylog=True, xlabel="z = w.x",
+        ylabel="|difference|", marks=("printed", "the paper's z"), names=DRAWN, where={"comparison": list(DRAWN)},
+        title="What the series of table 3 is compared with",
+    ),
+)  # fmt: skip
 
 
-def run(request: Request) -> Outcome:
-    """Table 3, and the derivative of GELU; quick runs are the same."""
-    tick = ticker(request, 2)
-    z = np.array(Z)
-    W, x = layer()
-    series = five_terms(3.0)(z)
-    tanh, erf = (values(gate_and_factors(name)[0], z).numpy() for name in ("gelu-tanh", "gelu"))
-    products = {kind: product(kind, W, x) for kind in ("kronecker", "symmetric")}
-    tick()
-    gaussian = linearize("gelu", "hermite", degree=DEGREE, scale=1.0).polynomial
-    assert gaussian is not None
-    rows = {
-        "Taylor vs. tanh-GELU": rmse(series, tanh),
-        "Taylor vs. erf-GELU": rmse(series, erf),
-        "tanh-GELU vs. erf-GELU": rmse(tanh, erf),
-        "Kronecker product vs. Taylor": rmse(products["kronecker"], series),
-        "symmetric product vs. Taylor": rmse(products["symmetric"], series),
-        f"minimax of degree {DEGREE} on [-3, 3] vs. erf-GELU": rmse(best(DEGREE, 3.0)(z), erf),
-        f"Hermite of degree {DEGREE}, N(0, 1), vs. erf-GELU": rmse(gaussian(z), erf),
-    }
-    tick()
-    table = pd.DataFrame({"metric": list(rows), "RMSE": list(rows.values())})
-    return Outcome(draw(), {"table3": table}, (*claims(rows), derivative_claim(), *reference_claims()), NOTES)
-
-
-def rmse(a: np.ndarray, b: np.ndarray) -> float:
-    """The root mean square of the difference."""
-    return float(np.sqrt(np.mean((a - b) ** 2)))
-
-
-# ---- what it says
-
-
-def claims(rows: Mapping[str, float]) -> tuple[Claim, ...]:
-    """The two numbers of table 3 to their digits, and what the best polynomial has there."""
-    tanh, erf = rows["Taylor vs. tanh-GELU"], rows["Taylor vs. erf-GELU"]
-    rounding = rows["Kronecker product vs. Taylor"]
-    least = rows[f"minimax of degree {DEGREE} on [-3, 3] vs. erf-GELU"]
-    return (
-        Claim(
-            "RMSE (Taylor vs. Tanh GELU)",
-            f"{TAYLOR_TANH:.5f}",
-            f"{tanh:.5f}",
-            reproduced_if(f"{tanh:.5f}" == f"{TAYLOR_TANH:.5f}"),
-            f"It is the series of the erf form that is compared with the tanh form; against its own function it is "
-            f"{erf:.5f}. Nearly all of it is the error at z = {Z[0]}.",
-            place="table 3, RMSE (Taylor vs. Tanh GELU)",
-        ),
-        Claim(
-            "RMSE (Linearized vs. Taylor GELU)",
-            f"{LINEARIZED_TAYLOR:.5f}",
-            f"{rounding:.5f}",
-            reproduced_if(f"{rounding:.5f}" == f"{LINEARIZED_TAYLOR:.5f}"),
-            f"{rounding:.1g}: rounding, for {FEATURES} features; {rows['symmetric product vs. Taylor']:.1g} for 163.",
-            place="table 3, RMSE (Linearized vs. Taylor GELU)",
-        ),
-        Claim(
-            f"RMSE of the best polynomial of degree {DEGREE} on [-3, 3], on the same three numbers",
-            "-",
-            f"{least:.2g}",
-            "new",
-            f"{erf / least:.0f} times less than Taylor's, with the same 163 features and a constant.",
-        ),
-    )
-
-
-def derivative(x: np.ndarray) -> np.ndarray:
+def derivative(x: Array) -> Array:
     """GELU' as section 3.3.1 prints it."""
     inner = np.sqrt(2) * (8943 * x**3 / 200_000 + x) / np.sqrt(np.pi)
     outer = x * (26_829 * x**2 / 200_000 + 1) / np.cosh(inner) ** 2 / (np.sqrt(2) * np.sqrt(np.pi))
     return (np.tanh(inner) + 1) / 2 + outer
 
 
-def derivative_claim() -> Claim:
-    """The printed formula beside derivatives by autodiff."""
+def derivative_error(form: str) -> float:
+    """The largest distance on [-6, 6] between the printed derivative and that of a form of GELU by autodiff."""
     z = torch.linspace(-6, 6, 2401, dtype=torch.float64).requires_grad_()
-    slopes = {}
-    for name in ("gelu-tanh", "gelu"):
-        (slopes[name],) = torch.autograd.grad(gate_and_factors(name)[0](z).sum(), z)
-    ours = derivative(z.detach().numpy())
-    tanh, erf = (float(np.abs(ours - slopes[name].numpy()).max()) for name in ("gelu-tanh", "gelu"))
-    return Claim(
-        "the derivative of GELU (section 3.3.1)",
-        "with 8943/200000 and 26829/200000",
-        f"that of tanh-GELU to {tanh:.0e}",
-        reproduced_if(tanh < 1e-12),
-        f"On [-6, 6]. It is {erf:.1g} off the derivative of erf-GELU, which eq. 1 defines.",
-        place="section 3.3.1, GELU'",
-    )
+    (slope,) = torch.autograd.grad(gate_and_factors(form)[0](z).sum(), z)
+    return float(np.abs(derivative(z.detach().numpy()) - slope.numpy()).max())
 
 
-# ---- maps at a reference point, section 3.3.1
-
-
-def reference_maps(W: np.ndarray, centre: np.ndarray, x: np.ndarray) -> np.ndarray:
+def reference_maps(W: Array, centre: Array, x: Array) -> Array:
     """Phi(W) Psi(x) of section 3.3.1: tanh-GELU and its slope at W times the reference point, as printed."""
     z = W @ centre
     phi = np.column_stack([derivative(z)[:, None] * W, gelu(z, "gelu-tanh")])
@@ -129,12 +67,7 @@ def reference_maps(W: np.ndarray, centre: np.ndarray, x: np.ndarray) -> np.ndarr
     return psi @ phi.T
 
 
-def gelu(z: np.ndarray, form: str) -> np.ndarray:
-    """GELU of numbers in one of its forms, "gelu" or "gelu-tanh"."""
-    return values(gate_and_factors(form)[0], z).numpy()
-
-
-def reference_orders(form: str) -> Interval:
+def reference_power(form: str) -> Interval:
     """The power with which the error of the maps falls as x comes to the reference point, over drawn W and points."""
     powers = []
     for seed in range(REFERENCES):
@@ -146,75 +79,91 @@ def reference_orders(form: str) -> Interval:
     return t_interval(np.array(powers))
 
 
-def reference_claims() -> tuple[Claim, Claim]:
-    """Maps at a reference point: a first-order expansion is off to second order, and biased."""
-    tanh, erf = (reference_orders(form) for form in ("gelu-tanh", "gelu"))
+def reference_biases() -> list[Interval]:
+    """The mean error of the maps over a cloud about one reference point, of each of three outputs."""
     generator = np.random.default_rng(331)
     W, centre = generator.standard_normal((3, 3)) / 3**0.5, generator.standard_normal(3)
     x = centre + SPREAD * generator.standard_normal((POINTS, 3))
-    off = reference_maps(W, centre, x) - gelu(x @ W.T, "gelu-tanh")
-    biases = [t_interval(column) for column in off.T]
-    return (
-        Claim(
-            "power of |x - reference point| with which the maps of section 3.3.1 are off",
-            "2: a first-order Taylor expansion",
-            f"{tanh.value:.2f}",
-            number_verdict(2, 1, tanh, 0.05),
-            f"Distances {DISTANCES[0]:g} to {DISTANCES[-1]:g}, {REFERENCES} drawn W and points in R^3; d + 1 features. "
-            f"Against erf-GELU, which eq. 1 defines, it is {erf:.2f}: values and slopes are those of the tanh form.",
-            tanh.ends(".2f"),
-            place="section 3.3.1, maps at a reference point",
-        ),
-        Claim(
-            "mean error of the maps at a reference point",
-            "typically biased",
-            ", ".join(f"{bias.value:.3f}" for bias in biases),
-            together([BIASED[bias.excludes(0)] for bias in biases]),
-            f"Three outputs over {POINTS} inputs about one point, deviation {SPREAD:g} in each entry. To second order "
-            "it is -GELU'' |w|² σ²/2.",
-            ", ".join(bias.ends(".3f") for bias in biases),
-            place="section 3.3.1, biased",
-        ),
-    )
+    return [t_interval(column) for column in (reference_maps(W, centre, x) - gelu(x @ W.T, "gelu-tanh")).T]
 
 
-# ---- figure
+def comparisons(z: Array) -> dict[str, tuple[Array, Array]]:
+    """Two functions of z by what compares them."""
+    hermite = linearize("gelu", "hermite", degree=DEGREE, scale=1.0).polynomial
+    assert hermite is not None
+    series, tanh, erf = taylor(z), gelu(z, "gelu-tanh"), gelu(z)
+    return {
+        "Taylor vs. tanh-GELU": (series, tanh),
+        "Taylor vs. erf-GELU": (series, erf),
+        "tanh-GELU vs. erf-GELU": (tanh, erf),
+        BEST: (polynomial("minimax", DEGREE, 3.0)(z), erf),
+        f"Hermite of degree {DEGREE}, N(0, 1), vs. erf-GELU": (hermite(z), erf),
+    }
 
 
-def draw() -> Figure:
-    """What the series is compared with, over z."""
-    z = np.linspace(-3, 3, 1201)
-    tanh, erf = (values(gate_and_factors(name)[0], z).numpy() for name in ("gelu-tanh", "gelu"))
-    series = five_terms(3.0)(z)
-    with style():
-        figure = new_figure(6.8, 4.2)
-        panel = Panel(figure.subplots())
-        curves = [
-            ErrorCurve("Taylor - tanh-GELU", z, series - tanh, "#0072B2"),
-            ErrorCurve("Taylor - erf-GELU", z, series - erf, "#56B4E9", "--"),
-            ErrorCurve("tanh-GELU - erf-GELU", z, tanh - erf, "#6b6b6b", ":"),
-            ErrorCurve(f"minimax, degree {DEGREE} - erf-GELU", z, best(DEGREE, 3.0)(z) - erf, "#D55E00"),
-        ]
-        draw_errors(panel, curves, floor=1e-12, xlabel="z = w.x")
-        for z_printed in Z:
-            panel.rule("x", z_printed, Pen("#6b6b6b", width=0.7))
-        panel.set(ylim=(1e-10, 10))
-        panel.legend(loc="lower right", fontsize=7)
-        figure.suptitle("Table 3: what the series is compared with (lines: the paper's three numbers)")
-    return figure
+@STUDY.tables
+def tables(request: Request) -> Tables:
+    """Table 3, what is compared over z, and the maps at a reference point."""
+    z, (W, x) = np.array(Z), layer()
+    pairs = comparisons(z)
+    for kind in ("Kronecker", "symmetric"):
+        pairs[f"{kind} product vs. Taylor"] = (product(taylor_maps(kind.lower()), W, x), taylor(z))
+    errors = [{"metric": name, "RMSE": float(np.sqrt(np.mean((a - b) ** 2)))} for name, (a, b) in pairs.items()]
+    grid = np.union1d(np.linspace(-3, 3, 241), Z)
+    curves = [
+        pd.DataFrame({"comparison": name, "z": grid, "error": np.maximum(np.abs(a - b), LEAST_DRAWN)})
+        for name, (a, b) in comparisons(grid).items()
+    ]
+    maps = []
+    for form in ("gelu-tanh", "gelu"):
+        power = reference_power(form)
+        ends = {"power": power.value, "power_low": power.low, "power_high": power.high}
+        maps.append({"form": form, "derivative_error": derivative_error(form), **ends})
+    biases = [{"bias": bias.value, "bias_low": bias.low, "bias_high": bias.high} for bias in reference_biases()]
+    return {
+        "table3": pd.DataFrame(errors),
+        "curves": pd.concat(curves).assign(printed=lambda rows: rows["z"].isin(Z)),
+        "reference": pd.DataFrame(maps),
+        "bias": pd.DataFrame(biases),
+    }
 
 
-NOTES = (
-    "Tables 2 and 3 compare with tanh-GELU, Table 1 and eq. 2 with erf-GELU.",
-    "Algorithm 1 keeps its counter outside the function: a second call would go on counting.",
-    "The Monte-Carlo estimator of section 4.1 does not factor into a map of W and a map of x.",
-    "The bmm call of section 4.2.2 raises as printed: it must be Phi times Psi, (B, d, m) by (B, m, 1).",
-    "Sections 4.2 and 4.3 are in linearize/learned2d and learned16.",
-)
-STUDY = Study(
-    "linearize/table3",
-    "The error of the series, and of the product",
-    "The product of Phi and Psi is the Taylor series exactly, which is off by 0.21182.",
-    run,
-    position=3,
-)
+@STUDY.claims
+def claims(tables: Tables) -> Iterator[Claim]:
+    """The two numbers of table 3 to their digits, and section 3.3.1."""
+    rmse, forms = tables["table3"].set_index("metric")["RMSE"], tables["reference"].set_index("form")
+    rounding, least, erf = rmse["Kronecker product vs. Taylor"], rmse[BEST], rmse["Taylor vs. erf-GELU"]
+    yield Claim(
+        SERIES, rmse["Taylor vs. tanh-GELU"], paper=printed("linearize", f"table 3, {SERIES}"), rule="digits",
+        place=f"table 3, {SERIES}", support={"against erf-GELU, whose series it is": erf},
+        note=f"Nearly all of the error is that at z = {Z[0]}.",
+    )  # fmt: skip
+    yield Claim(
+        PRODUCT, rounding, paper=printed("linearize", f"table 3, {PRODUCT}"), rule="digits",
+        place=f"table 3, {PRODUCT}", support={"with 163 symmetric features": rmse["symmetric product vs. Taylor"]},
+    )  # fmt: skip
+    yield Claim(
+        f"RMSE of the best polynomial of degree {DEGREE} on [-3, 3], on the same three numbers", least,
+        support={"Taylor's over it": erf / least},
+    )  # fmt: skip
+    off = forms["derivative_error"]
+    yield Claim(
+        "the derivative of GELU (section 3.3.1)", float(off["gelu-tanh"] < 1e-12),
+        paper="with 8943/200000 and 26829/200000", rule="holds", place="section 3.3.1, GELU'",
+        support={"largest error for tanh-GELU": off["gelu-tanh"], "for erf-GELU, which eq. 1 defines": off["gelu"]},
+    )  # fmt: skip
+    yield Claim.of(
+        "power of |x - reference point| with which the maps of section 3.3.1 are off",
+        interval_at(forms.loc["gelu-tanh"], "power"), 2.0, "number", place="section 3.3.1, maps at a reference point",
+        support={"against erf-GELU": interval_at(forms.loc["gelu"], "power"), "distances": list(DISTANCES[[0, -1]])},
+        note="A first-order expansion leaves 2. Its values and slopes are those of the tanh form.",
+    )  # fmt: skip
+    biases = [interval_at(row, "bias") for row in tables["bias"].to_dict("records")]
+    nearest = min(biases, key=lambda bias: max(bias.low, -bias.high))
+    ends = sorted(abs(end) if nearest.excludes(0) else end for end in (nearest.low, nearest.high))
+    yield Claim(
+        "mean error of the maps at a reference point, the output with the smallest", abs(nearest.value), *ends,
+        paper=0.0, rule="above", place="section 3.3.1, biased",
+        support={"of the three outputs": biases, "deviation of the inputs": SPREAD},
+        note="The paper calls the maps biased. To second order the bias is -GELU'' |w|² σ²/2.",
+    )  # fmt: skip

