@@ -144,6 +144,34 @@ def t_interval(values: Array, level: float = LEVEL) -> Interval:
     return Interval(mean, mean - reach, mean + reach, level)
 
 
+Sample = tuple[float, float, int]  # mean, standard deviation and number of independent values
+
+
+def sample(values: Array) -> Sample:
+    """Mean, standard deviation and number of values; the deviation of a single one is nan.
+
+    >>> sample(np.array([1.0, 2.0, 3.0]))
+    (2.0, 1.0, 3)
+    """
+    deviation = float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
+    return float(np.mean(values)), deviation, len(values)
+
+
+def welch_difference(first: Sample, second: Sample, level: float = LEVEL) -> Interval:
+    """The mean of the second sample minus that of the first, with Welch's interval; none for single values.
+
+    >>> print(welch_difference((2.0, 1.0, 3), (1.0, 1.0, 3)))
+    -1 [-3.27, 1.27]
+    """
+    value = second[0] - first[0]
+    parts = [deviation**2 / count for _, deviation, count in (first, second)]
+    if math.isnan(sum(parts)) or sum(parts) == 0:
+        return Interval(value, value + sum(parts), value + sum(parts), level)
+    freedom = sum(parts) ** 2 / sum(part**2 / (count - 1) for part, (_, _, count) in zip(parts, (first, second)))
+    reach = t_reach(level, freedom) * sum(parts) ** 0.5
+    return Interval(value, value - reach, value + reach, level)
+
+
 def holm(p: ArrayLike) -> Array:
     """Correct the p-values of several tests by Holm's step-down procedure.
 

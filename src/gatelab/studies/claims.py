@@ -4,7 +4,9 @@ A claim holds numbers. Its texts are made by one formatter, so that a table, a p
 rules, each a function of the claim:
 
     number      our interval contains the paper's number, or ours is within 5 % of it
-    slope       the same; 0 is the opposite of a slope, and a steeper slope of held-out errors exceeds the paper's
+    equal       ours is within 5 % of the paper's number; further away it differs, unless the interval contains the
+                number, which decides nothing: that a difference is not seen does not show that there is none
+    slope       as number; 0 is the opposite of a slope, and a steeper slope of held-out errors exceeds the paper's
     above       ours lies above the paper's number; an interval on both sides of it decides nothing
     below       ours lies below it
     at most     ours is not larger; smaller exceeds
@@ -151,6 +153,14 @@ def number_rule(claim: Claim, opposite: float | None = None) -> Verdict:
     return "reproduced" if agrees else "differs"
 
 
+def equal_rule(claim: Claim) -> Verdict:
+    """Reproduced within 5 % of the paper's number; further away an interval that contains it decides nothing."""
+    paper, ours = _printed(claim), claim.interval
+    if abs(ours.value - paper) <= TOLERANCE * abs(paper):
+        return "reproduced"
+    return "undecided" if paper in ours else "differs"
+
+
 def slope_rule(claim: Claim) -> Verdict:
     """As `number`, with 0 as the opposite; steeper held-out errors exceed, steeper training errors differ."""
     verdict = number_rule(claim, opposite=0.0)
@@ -199,6 +209,7 @@ def _printed(claim: Claim) -> float:
 
 RULES: dict[str, Callable[[Claim], Verdict]] = {
     "number": number_rule,
+    "equal": equal_rule,
     "slope": slope_rule,
     "above": side_rule("above"),
     "below": side_rule("below"),
