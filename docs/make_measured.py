@@ -78,7 +78,6 @@ FIG3 = "results/claims.json, scaling/fig3"
 GAINS = "results/ntk/steps-gains.csv"
 ERRORS = "results/scaling/table1-errors.csv"
 TABLE1 = "results/scaling/table1.json"
-GAP = "results/ntk/gap.json"
 MODELS = "results/ntk/models.json"
 WIDTH = "results/claims.json, ntk/width"
 TABLE3 = "results/claims.json, linearize/table3"
@@ -170,7 +169,7 @@ def table(name: str) -> pd.DataFrame:
 @cache
 def claims(name: str) -> dict[str, Claim]:
     """The claims of a study by their titles: of its record, of the last full run, or made from a record on the spot."""
-    if name in ("ntk/fig3", "ntk/fig7"):
+    if name == "ntk/fig3":
         made = study(name).run(Request(jobs=1)).comparison
     elif (RESULTS / f"{name}.json").is_file():
         made = tuple(Claim(**claim) for claim in record(f"{name}.json")["claims"])
@@ -350,47 +349,15 @@ def table1() -> Iterator[Held]:
 def kernels() -> Iterator[Held]:
     """Of the second paper: condition numbers, steps, widths, models and gaps."""
     gains = table("ntk/steps-gains.csv").drop_duplicates("gated").set_index("gated")
-    (relu, gelu, silu), bulk = (gains.loc[["glu", "geglu", "swiglu"], name] for name in ("condition", "bulk"))
-    sizes = f"(n = {gains['n'].iloc[0]}, d = {gains['d'].iloc[0]}) and with {gains['width'].iloc[0]} neurons"
-    yield Held((README,), f"On Gaussian data {sizes}", GAINS)
-    yield Held((README,), f"kernel by {relu:.0f}, GELU's by {gelu:.0f}, SiLU's by {silu:.0f}", GAINS)
-    factors = "{:.1f}, {:.1f} and {:.1f}".format(*bulk)
-    yield Held((README,), f"All but a factor of {factors} of that is one eigenvalue", GAINS)
-    yield Held(
-        (CORRECTIONS,),
-        f"of the {relu:.0f} by which it divides ReLU's κ (n = 1000, d = 500, m = 4096), all but {bulk.iloc[0]:.1f}",
-        GAINS,
-    )
+    relu, bulk = gains.loc["glu", "condition"], gains.loc["glu", "bulk"]
     yield Held(
         (KERNELS,),
-        f"of the {relu:.0f} that it divides the ReLU's by (n = 1000, d = 500), all but {bulk.iloc[0]:.1f}",
+        f"of the {relu:.0f} that it divides the ReLU's by (n = 1000, d = 500), all but {bulk:.1f}",
         GAINS,
-    )
-    row = table("ntk/steps-gains.csv").query("gated == 'glu' and target == 'random' and share == 0.01").iloc[0]
-    yield Held(
-        (CORRECTIONS,),
-        f"gating's {row['condition']:.0f} in κ are {row['steps']:.0f} in steps, counted in continuous time "
-        f"({row['flow']:.0f} for gradient flow)",
-        GAINS,
-    )
-    yield Held(
-        (CORRECTIONS,),
-        f"the gain is {row['removed']:.1f} times and κ without that eigenvalue predicts",
-        GAINS,
-    )
-    powers = [
-        claims("ntk/steps")[f"exponent of log(1/ε) in the steps, {target} targets, rate 1/λ_max"].ours
-        for target in ("random", "smooth")
-    ]
-    yield Held(
-        (CORRECTIONS,),
-        "its exponent of log(1/ε) is {:.1f} to {:.1f}".format(*map(float, powers)),
-        "results/ntk/steps.json",
     )
     yield from widths()
     yield from early()
     yield from models()
-    yield from gaps()
 
 
 def widths() -> Iterator[Held]:
@@ -475,38 +442,6 @@ def models() -> Iterator[Held]:
         if (run["model"], run["unit"]) == ("gpt2", "mlp")
     ]
     yield Held((README,), f"GPT-2 of {sizes[0] / 1e6:.0f} million parameters on text", MODELS)
-
-
-def gaps() -> Iterator[Held]:
-    """Gaps at equal loss on 10 000 images and on text, and what the optimiser does to them."""
-    own = {
-        what.partition("equal loss, ")[2]: claim
-        for what, claim in claims("ntk/fig7").items()
-        if what.startswith("gap of")
-    }
-    images = {name: claim for name, claim in own.items() if "CIFAR" in name}
-    shares = [find(r"\(([-+]\d+)%\)", claim.ours)[0] for claim in images.values()]
-    least = [find(r"\[([-+][\d.]+), ([-+][\d.]+)\]", claim.interval) for claim in images.values()]
-    assert sum(low <= 0 <= high for low, high in least) == 1
-    (text,) = (find(r"\(([-+]\d+)%\)", claim.ours)[0] for name, claim in own.items() if "GPT-2" in name)
-    yield Held(
-        (README,),
-        "the gap between test and training loss at equal training loss is "
-        f"{min(shares):.0f} to {max(shares):.0f} % *larger* with a ReGLU",
-        GAP,
-    )
-    yield Held((README,), f"with a SwiGLU it is {-text:.0f} % smaller than with a SiLU", GAP)
-    sizes = [run["parameters"] for run in record("ntk/gap.json")["runs"] if run["recipe"]["model"] == "gpt2"]
-    yield Held((README,), f"(GPT-2 of {sizes[0] / 1e6:.0f} million parameters on text)", GAP)
-    gate = [find(r"([-+][\d.]+) nats", claim.ours)[0] for name, claim in images.items() if "ViT" in name]
-    optimiser = find(
-        r"ReLU ([-+][\d.]+) nats", claims("ntk/fig7")["AdamW less SGD at equal loss, ViT on CIFAR-10"].ours
-    )[0]
-    yield Held(
-        (CORRECTIONS,),
-        f"ViT: AdamW less SGD {optimiser:.3f} nats, ReGLU less ReLU {min(gate):+.3f} to {max(gate):+.3f}",
-        GAP,
-    )
 
 
 def linearisation() -> Iterator[Held]:
@@ -1201,128 +1136,6 @@ ELSEWHERE: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
             (
                 CORRECTIONS,
                 "On rows held out airfoil's GLU has -0.27, not -0.50",
-            ),
-        ),
-    ),
-    (
-        "test_what_the_readme_says_of_steps_is_in_the_record",
-        "results/ntk/steps-prediction.csv, steps-gains.csv",
-        (
-            (
-                README,
-                "correlations 0.95 to 0.99 against 0.88 to 0.93), and the 327 are 424 in steps to 1 % of the loss, "
-                "counted in continuous time (360 for gradient flow)",
-            ),
-        ),
-    ),
-    (
-        "test_what_the_readme_says_of_steps_is_in_the_record",
-        GAINS,
-        (
-            (
-                README,
-                "the gain is 4.5 times",
-            ),
-        ),
-    ),
-    (
-        "test_what_the_readme_says_of_steps_is_in_the_record",
-        "results/ntk/steps-prediction.csv",
-        (
-            (
-                README,
-                "half the cases take less than 0.40 of it (random targets) or 0.28 (smooth ones)",
-            ),
-        ),
-    ),
-    (
-        "test_trainings_and_sizes_are_those_of_the_records",
-        "results/ntk/gap.json, gap-whole.json, gap-whole-constant.json",
-        (
-            (
-                README,
-                "270 trainings on a GPU",
-            ),
-        ),
-    ),
-    (
-        "test_trainings_and_sizes_are_those_of_the_records",
-        GAP,
-        (
-            (
-                README,
-                "Mixer of 0.8 and ViT of 1.2 million parameters",
-            ),
-        ),
-    ),
-    (
-        "test_what_the_readme_says_of_all_images_is_in_the_record",
-        "results/ntk/gap-whole.json",
-        (
-            (
-                README,
-                "120 trainings) the best test loss is lower with a gate than without in 6 of 12 comparisons after "
-                "Holm's correction",
-            ),
-            (
-                README,
-                "(single 95 % intervals would say 9)",
-            ),
-            (
-                README,
-                "the 50 000 images are read 11.5 times",
-            ),
-            (
-                CORRECTIONS,
-                "At one untuned rate and 11.5 epochs of all of CIFAR-10",
-            ),
-        ),
-    ),
-    (
-        "test_trainings_and_sizes_are_those_of_the_records",
-        "results/ntk/gap-whole-constant.json",
-        (
-            (
-                README,
-                "With 60 more trainings at a constant learning rate",
-            ),
-        ),
-    ),
-    (
-        "test_what_is_said_after_holms_correction_is_in_the_study",
-        "ntk/appendix-d-whole",
-        (
-            (
-                README,
-                "in 8 of 18 comparisons and the gap at equal training loss *larger* in 7 of 18, by 0.009 to 0.019 nats",
-            ),
-            (
-                CORRECTIONS,
-                "on all 50 000 a gate's is lower in 8 of 18",
-            ),
-            (
-                CORRECTIONS,
-                "it adds 0.009 to 0.019 nats in the 7 of 18 comparisons",
-            ),
-            (
-                CORRECTIONS,
-                "and 11 are undecided. All 7 are with AdamW, which the appendix does not have. Best test losses there "
-                "are 0.74 to 1.07",
-            ),
-        ),
-    ),
-    (
-        "test_what_corrections_says_of_test_loss_is_in_the_record_of_10000_images",
-        GAP,
-        (
-            (
-                CORRECTIONS,
-                "on 10 000 images a ReGLU's is higher in 3 of 4 comparisons",
-            ),
-            (
-                CORRECTIONS,
-                "Last step: Mixer, SGD 1.07 and 1.50; ViT, SGD 1.28 and 1.33; GPT-2 +0.34 nats "
-                "[-0.26, +0.94]. Best checkpoint: GPT-2 -0.079 nats [-0.116, -0.042]",
             ),
         ),
     ),

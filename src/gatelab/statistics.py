@@ -164,10 +164,11 @@ def welch_difference(first: Sample, second: Sample, level: float = LEVEL) -> Int
     -1 [-3.27, 1.27]
     """
     value = second[0] - first[0]
-    parts = [deviation**2 / count for _, deviation, count in (first, second)]
+    samples = (first, second)
+    parts = [deviation**2 / count for _, deviation, count in samples]
     if math.isnan(sum(parts)) or sum(parts) == 0:
         return Interval(value, value + sum(parts), value + sum(parts), level)
-    freedom = sum(parts) ** 2 / sum(part**2 / (count - 1) for part, (_, _, count) in zip(parts, (first, second)))
+    freedom = sum(parts) ** 2 / sum(part**2 / (s[2] - 1) for part, s in zip(parts, samples, strict=True))
     reach = t_reach(level, freedom) * sum(parts) ** 0.5
     return Interval(value, value - reach, value + reach, level)
 

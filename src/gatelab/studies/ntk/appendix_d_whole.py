@@ -175,3 +175,33 @@ def claims(tables: Tables) -> Iterator[Claim]:
             support[f"best test loss, {schedule}"] = interval_at(of_schedule.loc["best"], "difference")
             support[f"its corrected p, {schedule}"] = of_schedule.loc["best", "p_holm"]
         yield Claim.of(what, interval_at(gaps.iloc[0], "difference"), unit="nats", support=support, **words)
+    yield from counts(tables["comparisons"])
+
+
+def counts(table: Table) -> Iterator[Claim]:
+    """In how many comparisons of all models, optimizers, pairs and schedules a gate changes something."""
+    best, gaps = (table[table["measure"] == measure] for measure in ("best", "gap"))
+    cosine, means = best[best["schedule"] == "cosine"], best[["mean_first", "mean_second"]].to_numpy(float)
+    yield Claim(
+        "comparisons in which a gate lowers the test loss of the best checkpoint",
+        int((best["decision"] == "lower").sum()),
+        support={
+            "of": len(best),
+            "raises": int((best["decision"] == "higher").sum()),
+            "lowers, cosine alone": int((cosine["decision"] == "lower").sum()),
+            "of, cosine alone": len(cosine),
+            "by single intervals, cosine alone": int((cosine["difference_high"] < 0).sum()),
+            "least and largest loss": [means.min(), means.max()],
+        },
+    )
+    wider = gaps[gaps["decision"] == "higher"]
+    yield Claim(
+        "comparisons in which a gate widens the gap at equal training loss",
+        len(wider),
+        support={
+            "of": len(gaps),
+            "narrows": int((gaps["decision"] == "lower").sum()),
+            "widens, with AdamW": int((wider["optimiser"] == "adamw").sum()),
+            "least and largest difference, nats": [wider["difference"].min(), wider["difference"].max()],
+        },
+    )

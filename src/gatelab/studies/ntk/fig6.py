@@ -140,16 +140,14 @@ def crossings(request: Request) -> Tables:
     grid = {"data, n, d, width, seeds": sets, "first, second": (*PAIRS, *NEW_PAIRS), "lr_times_lambda_max": shares}
     rows = measured_rows("gatelab.studies.ntk.fig6:crossing_at", grid_cells(grid), "", request)
     curves = [
-        pd.DataFrame(part).assign(data=data, pair=f"{first}/{second}", lr_times_lambda_max=share)
-        for data, first, second, share, parts in rows[[*"data first second lr_times_lambda_max curves".split()]].values
-        for part in parts
+        pd.DataFrame({key: row[key] for key in ("data", "pair", "lr_times_lambda_max")} | part)
+        for row in rows.assign(pair=rows["first"] + "/" + rows["second"]).to_dict("records")
+        for part in row["curves"]
     ]
-    pairs = [f"{NAMES[a]}, {NAMES[b]}" for a, b in zip(rows["first"], rows["second"], strict=True)]
-    table = pd.concat(curves, ignore_index=True)
-    keys = ["data", "pair", "lr_times_lambda_max"]
+    pairs = rows["first"].map(NAMES) + ", " + rows["second"].map(NAMES)
     return {
         "crossings": rows.drop(columns="curves").assign(pair=pairs),
-        "curves": table[keys + [name for name in table if name not in keys]],
+        "curves": pd.concat(curves, ignore_index=True),
     }
 
 
@@ -326,8 +324,8 @@ def bound_claim(rows: Table) -> Claim:
         reconstructed=True,
         support={f"{data}, step by the formula": bound for data, bound in rows[["data", "paper_bound"]].values}
         | {f"{row['data']}, step of the crossing": interval_at(row, "measured") for row in rows.to_dict("records")},
-        note="It compares two directions of n, which hold a small part of the loss when the curves cross: it says which "
-        "unit is ahead in the end, not when that begins.",
+        note="It compares two directions of n, which hold a small part of the loss when the curves cross: it says who "
+        "is ahead in the end, not when that begins.",
     )
 
 
