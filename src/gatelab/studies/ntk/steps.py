@@ -88,6 +88,8 @@ def draw(tables: Tables) -> Figure:
                     xlog=True, xlabel="ε", ylabel="rank correlation with the steps", title=f"{target}, {rate}",
                 )  # fmt: skip
                 draw_panel(axes, facets, tables)
+                low, high = axes.get_ylim()
+                axes.set_ylim(low - 0.5 * (high - low), high)  # room for the legend
         handles = [*units.legend_handles, *trained, *bound]
         labels = [NAMES[text.get_text()] for text in units.get_texts()]
         labels += ["trained networks (third column: minus their mean output)", "κ log(1/ε)/2, or bulk κ"]
