@@ -17,12 +17,10 @@ from gatelab.errors import GatelabError
 from gatelab.report.records import read_records
 from gatelab.studies import Claim, Request, all_studies
 from gatelab.studies.definition import PAPERS, study
-from gatelab.studies.engine import GridStudy
 from gatelab.studies.inventory import ITEMS, Item, answers, faults, in_quick
 from gatelab.studies.linearize import learned2d
 from gatelab.studies.linearize import printed as third
 from gatelab.studies.ntk import printed as second
-from gatelab.studies.reproduction import read_tables
 from gatelab.studies.scaling import printed as first
 from gatelab.studies.scaling.problem_rows import LINE, REAL, SYNTHETIC
 
@@ -267,8 +265,6 @@ def committed(name: str) -> dict[str, tuple[Claim, ...]]:
     """The claims of the record of a full study, if it has been committed."""
     path = RESULTS / f"{name}.json"
     document = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    if "claims" in document and isinstance(study(name), GridStudy):
-        return {name: study(name).report(read_tables(path, document["files"])).comparison}
     return {name: tuple(Claim(**claim) for claim in document["claims"])} if "claims" in document else {}
 
 

@@ -70,7 +70,8 @@ def faults(items: Iterable[Item], answered: Mapping[Item, Answer]) -> tuple[str,
             continue
         if item not in answered:
             sentences.append(f"{item.paper}, {item.place}: no claim answers it")
-        elif item.printed not in (theirs := getattr(answered[item].claim, "theirs", answered[item].claim.paper)):
+        elif item.printed not in answered[item].claim.paper:
+            theirs = answered[item].claim.paper
             sentences.append(f"{item.paper}, {item.place}: {item.printed!r} is printed and the claim has {theirs!r}")
     return tuple(sentences)
 
