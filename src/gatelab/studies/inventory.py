@@ -1,26 +1,49 @@
 """Every figure, every row of every table and every number that the three papers print, and the claims that answer them.
 
-Each paper's `printed.py` lists what it prints, by place; a claim says the place that it answers. The inventory is what
-the two give together: nothing in it is written down twice. The tests hold it against copies of the printed tables,
-against the studies when they are run, and against the committed records.
+The file `printed.csv` in the folder of a paper lists what the paper prints, a place per row; a claim says the place
+that it answers. The inventory joins the two: nothing in it is written down twice. The tests compare it with copies of
+the printed tables, with the studies when they are run, and with the committed records.
 """
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 from gatelab.errors import GatelabError
-from gatelab.studies.definition import Claim, Item, studies_by_name
-from gatelab.studies.linearize import printed as printed_linearize
-from gatelab.studies.ntk import printed as printed_ntk
-from gatelab.studies.scaling import printed as printed_scaling
+from gatelab.studies import claims, definition
+from gatelab.studies.definition import PAPERS, Item, studies_by_name
 
-__all__ = ["FULL_ONLY", "ITEMS", "Answer", "Item", "answers", "faults", "in_quick", "namesake"]
+__all__ = ["FULL_ONLY", "ITEMS", "Answer", "Item", "answers", "faults", "in_quick", "namesake", "printed", "read_items"]
 
-ITEMS: tuple[Item, ...] = (*printed_scaling.ITEMS, *printed_ntk.ITEMS, *printed_linearize.ITEMS)
+Claim = definition.Claim | claims.Claim
 # Words of places that only a full study answers: measured data, records made on a GPU, and the longest training.
 FULL_ONLY = ("airfoil", "California", "MNIST", "CIFAR-10", "FineWeb-Edu", "weights of deviation 0.02", "30 epochs")
+
+
+@cache
+def read_items(paper: str) -> tuple[Item, ...]:
+    """What a paper prints, from the file in the folder of its studies."""
+    with (Path(__file__).with_name(paper) / "printed.csv").open(encoding="utf-8", newline="") as file:
+        return tuple(Item(paper, **{**row, "measurable": row["measurable"] == "yes"}) for row in csv.DictReader(file))
+
+
+ITEMS: tuple[Item, ...] = tuple(item for paper in PAPERS for item in read_items(paper))
+
+
+def printed(paper: str, place: str) -> str:
+    """What a paper prints at a place.
+
+    >>> printed("scaling", "figure 2, MLP against n")
+    '-2.13'
+    """
+    for item in read_items(paper):
+        if item.place == place:
+            return item.printed
+    raise GatelabError(f"the paper {paper} has no place {place!r}")
 
 
 @dataclass(frozen=True)
@@ -70,10 +93,26 @@ def faults(items: Iterable[Item], answered: Mapping[Item, Answer]) -> tuple[str,
             continue
         if item not in answered:
             sentences.append(f"{item.paper}, {item.place}: no claim answers it")
-        elif item.printed not in answered[item].claim.paper:
+        elif not agrees(item.printed, answered[item].claim.paper):
             theirs = answered[item].claim.paper
             sentences.append(f"{item.paper}, {item.place}: {item.printed!r} is printed and the claim has {theirs!r}")
     return tuple(sentences)
+
+
+def agrees(printed: str, paper: float | str | None) -> bool:
+    """Whether a claim has on the paper's side what is printed: these words, or one of these numbers.
+
+    The value of a printed formula is the study's own affair.
+
+    >>> agrees("0.0891 against 0.0822", "0.0891 against 0.0822"), agrees("6, 40, -336", 40), agrees("-2.13", -2.1)
+    (True, True, False)
+    """
+    if not isinstance(paper, float | int):
+        return printed in (paper or "")
+    try:
+        return not printed or paper in [float(number) for number in printed.split(", ")]
+    except ValueError:
+        return True
 
 
 def in_quick(item: Item) -> bool:
@@ -92,6 +131,4 @@ def namesake(item: Item) -> str:
     ('scaling/fig2', '')
     """
     name = f"{item.paper}/{item.heading.replace('figure ', 'fig').replace('table ', 'table')}"
-    if name not in studies_by_name():
-        return ""
-    return name
+    return name if name in studies_by_name() else ""
