@@ -118,7 +118,7 @@ def test_there_is_a_claim_a_pair_and_panels_are_answered_by_sgd_alone(outcome: O
         rows = table[(table["model"] == model.lower()) & (table["optimiser"] == optimiser.lower())]
         rows = rows[(rows["second"] == gated) & (rows["schedule"] == "cosine")].set_index("measure")
         assert claim.value == rows.loc["gap", "difference"]
-        assert claim.support["corrected p, cosine"] == rows.loc["gap", "p_holm"]
+        assert claim.support["corrected p, gap, cosine"] == rows.loc["gap", "p_holm"]
 
 
 def test_counts_are_those_of_the_table(outcome: Outcome) -> None:

@@ -111,17 +111,16 @@ def compared(schedule: str, gap: Gap) -> Iterator[dict[str, Any]]:
         if comparison is None:
             continue
         runs = [finished_runs(gap, model, data, unit, optimiser) for unit in (plain, gated)]
-        values = {
-            "last": [[h.test[-1] for h in own] for own in runs],
-            "best": [[h.test.min() for h in own] for own in runs],
-        }
-        if comparison.matched is not None:
-            values = {"gap": [comparison.matched.first, comparison.matched.second], **values}
+        values = {"last": [[h.test[-1] for h in own] for own in runs]}
+        values["best"] = [[h.test.min() for h in own] for own in runs]
+        matched = comparison.matched
+        if matched is not None:
+            values = {"gap": [matched.first, matched.second], **values}
         for measure, groups in values.items():
             first, second = (np.array(group, float) for group in groups)
-            change = (
-                comparison.matched.interval if measure == "gap" else welch_difference(sample(first), sample(second))
-            )
+            change = welch_difference(sample(first), sample(second))
+            if measure == "gap" and matched is not None:
+                change = matched.interval
             p, least = exchanged_means(first, second)
             yield {
                 "schedule": schedule,
@@ -169,11 +168,9 @@ def claims(tables: Tables) -> Iterator[Claim]:
             yield Claim(what, None, note="The runs pass through no common training losses.", **words)
             continue
         support: dict[str, Any] = {"mean gaps": [gaps["mean_first"].iloc[0], gaps["mean_second"].iloc[0]]}
-        for schedule, of_schedule in rows.set_index("measure").groupby("schedule", sort=False):
-            support[f"gap, {schedule}"] = interval_at(of_schedule.loc["gap"], "difference")
-            support[f"corrected p, {schedule}"] = of_schedule.loc["gap", "p_holm"]
-            support[f"best test loss, {schedule}"] = interval_at(of_schedule.loc["best"], "difference")
-            support[f"its corrected p, {schedule}"] = of_schedule.loc["best", "p_holm"]
+        for row in rows[rows["measure"] != "last"].to_dict("records"):
+            name = f"{'gap' if row['measure'] == 'gap' else 'best test loss'}, {row['schedule']}"
+            support |= {name: interval_at(row, "difference"), f"corrected p, {name}": row["p_holm"]}
         yield Claim.of(what, interval_at(gaps.iloc[0], "difference"), unit="nats", support=support, **words)
     yield from counts(tables["comparisons"])
 
@@ -183,25 +180,25 @@ def counts(table: Table) -> Iterator[Claim]:
     best, gaps = (table[table["measure"] == measure] for measure in ("best", "gap"))
     cosine, means = best[best["schedule"] == "cosine"], best[["mean_first", "mean_second"]].to_numpy(float)
     yield Claim(
-        "comparisons in which a gate lowers the test loss of the best checkpoint",
-        int((best["decision"] == "lower").sum()),
+        "comparisons in which a gate lowers the test loss of the best checkpoint", count(best, "lower"),
         support={
-            "of": len(best),
-            "raises": int((best["decision"] == "higher").sum()),
-            "lowers, cosine alone": int((cosine["decision"] == "lower").sum()),
-            "of, cosine alone": len(cosine),
+            "of": len(best), "raises": count(best, "higher"),
+            "lowers, cosine alone": count(cosine, "lower"), "of, cosine alone": len(cosine),
             "by single intervals, cosine alone": int((cosine["difference_high"] < 0).sum()),
             "least and largest loss": [means.min(), means.max()],
         },
-    )
+    )  # fmt: skip
     wider = gaps[gaps["decision"] == "higher"]
     yield Claim(
-        "comparisons in which a gate widens the gap at equal training loss",
-        len(wider),
+        "comparisons in which a gate widens the gap at equal training loss", len(wider),
         support={
-            "of": len(gaps),
-            "narrows": int((gaps["decision"] == "lower").sum()),
+            "of": len(gaps), "narrows": count(gaps, "lower"),
             "widens, with AdamW": int((wider["optimiser"] == "adamw").sum()),
             "least and largest difference, nats": [wider["difference"].min(), wider["difference"].max()],
         },
-    )
+    )  # fmt: skip
+
+
+def count(rows: Table, decision: str) -> int:
+    """How many comparisons are decided that way."""
+    return int((rows["decision"] == decision).sum())

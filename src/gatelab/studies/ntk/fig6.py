@@ -46,6 +46,7 @@ DRAWN = 0.5  # the share that the panels of curves show
 BEYOND = 1.6  # networks are trained to this multiple of the predicted crossing
 HORIZON = 4000
 CHECKED = 0.8  # of 1 / λ_max of the ReLU, where the closed form is checked
+ENDS = (("_low", "_high"), ("_high", "_low"))  # of numerator and denominator, for the ends of a ratio
 SURE = 3  # standard errors, at the worst of all steps
 DRAWS = 24
 CURVES: dict[str, Any] = {
@@ -157,15 +158,15 @@ def crossing_at(
     """One pair at one learning rate: its crossing in expectation, given the networks' starts, and measured."""
     X, Y = data_set(data, n, d)
     units = (first, second)
-    kernels = analytic(list(units), X, width)
+    K, K_gated = kernels = analytic(list(units), X, width)
     lr = lr_times_lambda_max / max(stable_step(kernel).lambda_max for kernel in kernels)
-    expected = crossing(*kernels, Y, lr=lr, nngp=tuple(analytic(list(units), X, kind="nngp")), steps=HORIZON)
+    expected = crossing(K, K_gated, Y, lr=lr, nngp=tuple(analytic(list(units), X, kind="nngp")), steps=HORIZON)
     if expected.step is None:
         raise GatelabError(f"no crossing of {first} and {second} is predicted on {data} data")
     end = int(BEYOND * expected.step) + 5
     settings: dict[str, Any] = {"seeds": seeds, "fan_in": d, "dtype": torch.float32, "record": range(end + 1)}
     a, b = (train(unit, in_span(X), Y, width, lr, end, **settings) for unit in units)
-    given = crossing(*kernels, Y, lr=lr, start=(a.start, b.start), steps=end).changes
+    given = crossing(K, K_gated, Y, lr=lr, start=(a.start, b.start), steps=end).changes
     measured = measured_crossing(a, b)
     step = np.nan if measured.step is None else measured.step
     before, sign = a.steps <= expected.step, 1 if expected.first == expected.labels[0] else -1
@@ -177,23 +178,14 @@ def crossing_at(
         columns = {"step": run.steps.astype(int), "measured": run.mean, "measured_low": low, "measured_high": high}
         columns["predicted"] = curve.at(run.steps).loss
         curves.append({"unit": unit} | {name: column.tolist() for name, column in columns.items()})
-    return {
-        "lr": lr,
-        "predicted": expected.step,
-        "predicted_given_start": given[-1].step if given else np.nan,
-        "measured": step,
-        "measured_low": measured.low,
-        "measured_high": measured.high,
-        "crossing_draws": measured.share,
-        "measured_over_predicted": step / expected.step,
-        "measured_over_given": step / given[-1].step if given else np.nan,
-        "lead_predicted": leads[0],
-        "lead_measured": leads[1],
-        "early_condition": expected.early.holds,
-        "late_condition": expected.late.holds,
-        "paper_bound": np.nan if expected.late.bound is None else expected.late.bound,
-        "curves": curves,
-    }
+    found = {"lr": lr, "predicted": expected.step, "predicted_given_start": given[-1].step if given else np.nan}
+    found |= {"measured": step, "measured_low": measured.low, "measured_high": measured.high}
+    found |= {"crossing_draws": measured.share, "measured_over_predicted": step / expected.step}
+    found |= {"measured_over_given": step / found["predicted_given_start"]}
+    found |= {"lead_predicted": leads[0], "lead_measured": leads[1]}
+    found |= {"early_condition": expected.early.holds, "late_condition": expected.late.holds}
+    bound = expected.late.bound
+    return {**found, "paper_bound": np.nan if bound is None else bound, "curves": curves}
 
 
 # ---- the closed form, step by step
@@ -251,103 +243,73 @@ def claims(tables: Tables) -> Iterator[Claim]:
 def pair_claim(rows: Table) -> Claim:
     """Whether a pair crosses at every learning rate; pairs that the paper does not have are new."""
     first, second, data = rows[["first", "second", "data"]].iloc[0]
-    what, place = f"{NAMES[first]} and {NAMES[second]}, {data}", ""
-    known = (first, second) in PAIRS
-    if known:
-        place = f"figure 6, (a) to (d): {what}"
-        if (first, second, data) == (*PAIRS[0], "Gaussian"):
-            place += "; corollary 4.2, early stage"
-    support: dict[str, Any] = {
-        f"step at {row['lr_times_lambda_max']:g} / λ_max": interval_at(row, "measured")
-        for row in rows.to_dict("records")
-    }
-    support |= {
+    what = f"{NAMES[first]} and {NAMES[second]}, {data}"
+    steps = {row["lr_times_lambda_max"]: interval_at(row, "measured") for row in rows.to_dict("records")}
+    support: dict[str, Any] = {f"step at {share:g} / λ_max": step for share, step in steps.items()} | {
         "predicted": rows["predicted"].tolist(),
         "measured over predicted": rows["measured_over_predicted"].tolist(),
         "over predicted from the initial outputs": rows["measured_over_given"].tolist(),
     }
-    if not known:
-        drawn = support[f"step at {DRAWN:g} / λ_max"]
-        return Claim.of(f"crossing of {what}, step at {DRAWN:g} / λ_max", drawn, support=support)
-    crossed = float((rows["crossing_draws"] >= 0.95).all())
-    paper = "the gated unit overtakes"
+    if (first, second) in NEW_PAIRS:
+        return Claim.of(f"crossing of {what}, step at {DRAWN:g} / λ_max", steps[DRAWN], support=support)
+    place = f"figure 6, (a) to (d): {what}"
+    if (first, second, data) == (*PAIRS[0], "Gaussian"):
+        place += "; corollary 4.2, early stage"
+    crossed, paper = float((rows["crossing_draws"] >= 0.95).all()), "the gated unit overtakes"
     return Claim(f"crossing of {what}", crossed, paper=paper, rule="holds", place=place, support=support)
 
 
 def rate_claims(data: str, rows: Table) -> Iterator[Claim]:
     """How long the early advantage lasts and how large it is, by learning rate."""
-    name, low, high = NAMES[PAIRS[0][0]], rows.iloc[0], rows.iloc[-1]
+    name, low, high, leads = NAMES[PAIRS[0][0]], rows.iloc[0], rows.iloc[-1], rows["lead_measured"].tolist()
     shares = f"{low['lr_times_lambda_max']:g} to {high['lr_times_lambda_max']:g} / λ_max"
-    yield Claim(
-        f"how long {name} stays ahead, by learning rate, {data}",
-        high["measured"] / low["measured"],
-        high["measured_low"] / low["measured_high"],
-        high["measured_high"] / low["measured_low"],
-        1.0,
-        "below",
+    shorter = Interval(*(high[f"measured{a}"] / low[f"measured{b}"] for a, b in (("", ""), *ENDS)))
+    times = (rows["lr_times_lambda_max"] * rows["predicted"]).tolist()
+    yield Claim.of(
+        f"how long {name} stays ahead, by learning rate, {data}", shorter, 1.0, "below",
         place=f"section 4.2, learning rate, {data}, how long",
-        support={
-            f"steps at {shares}": rows["measured"].tolist(),
-            "learning rate times predicted step": (rows["lr_times_lambda_max"] * rows["predicted"]).tolist(),
-        },
+        support={f"steps at {shares}": rows["measured"].tolist(), "learning rate times predicted step": times},
         note="Steps at the largest rate over steps at the smallest. The paper says that a larger rate diminishes the "
         "early advantage; to first order the rate only scales time.",
-    )
-    leads = rows["lead_measured"].tolist()
+    )  # fmt: skip
     yield Claim(
-        f"how far {name} gets ahead, by learning rate, {data}",
-        float(all(b < a for a, b in pairwise(leads))),
-        paper="a larger learning rate diminishes the early advantage",
-        rule="holds",
+        f"how far {name} gets ahead, by learning rate, {data}", float(all(b < a for a, b in pairwise(leads))),
+        paper="a larger learning rate diminishes the early advantage", rule="holds",
         place=f"section 4.2, learning rate, {data}, how far",
-        support={
-            f"largest lead over the loss at {shares}": leads,
-            "expected": rows["lead_predicted"].tolist(),
-        },
+        support={f"largest lead over the loss at {shares}": leads, "expected": rows["lead_predicted"].tolist()},
         note="Only beyond 1 / λ_max, where the top direction overshoots, does a larger rate cost the lead.",
-    )
+    )  # fmt: skip
 
 
 def bound_claim(rows: Table) -> Claim:
     """The step of appendix C.2, from the two smallest eigenvalues alone, over that of the crossing."""
-    ratios = {
-        row["data"]: Interval(*(row["paper_bound"] / row[f"measured{end}"] for end in ("", "_high", "_low")))
-        for row in rows.to_dict("records")
-    }
-    worst = max(ratios, key=lambda data: abs(ratios[data].value - 1))
+    ratios, support = [], {}
+    for row in rows.to_dict("records"):
+        ratios.append(Interval(*(row["paper_bound"] / row[f"measured{end}"] for end in ("", "_high", "_low"))))
+        support |= {f"{row['data']}, step by the formula": row["paper_bound"]}
+        support |= {f"{row['data']}, step of the crossing": interval_at(row, "measured")}
     return Claim.of(
         "the step from which the smallest eigenvalues alone put ReGLU ahead (appendix C.2), over the crossing",
-        ratios[worst],
-        1.0,
-        "number",
-        place="corollary 4.2, late stage",
-        reconstructed=True,
-        support={f"{data}, step by the formula": bound for data, bound in rows[["data", "paper_bound"]].values}
-        | {f"{row['data']}, step of the crossing": interval_at(row, "measured") for row in rows.to_dict("records")},
+        max(ratios, key=lambda ratio: abs(ratio.value - 1)), 1.0, "number", place="corollary 4.2, late stage",
+        reconstructed=True, support=support,
         note="It compares two directions of n, which hold a small part of the loss when the curves cross: it says who "
         "is ahead in the end, not when that begins.",
-    )
+    )  # fmt: skip
 
 
 def closed_form_claim(name: str, rows: Table) -> Claim:
     """Proposition 4.1, judged by the paper's own formula: whether it explains the mean within its noise."""
-    off = {level: rows[level] / rows["measured"] - 1 for level in ("paper", "exact", "finite", "given", "own")}
     noise = {level: (rows[level] - rows["measured"]).abs() / rows["standard_error"] for level in ("paper", "finite")}
+    support = {
+        "largest error, standard errors": noise["paper"].max(),
+        "of our formula for finite widths": noise["finite"].max(),
+    }
+    levels = {"paper": "largest error", "exact": "with the exact NNGP kernel", "given": "given the initial outputs"}
+    for level, words in (levels | {"own": "given the kernels too"}).items():
+        support[f"{words}, %"] = 100 * (rows[level] / rows["measured"] - 1).abs().max()
+    support["n, d, width, seeds"] = rows[["n", "d", "width", "seeds"]].iloc[0].tolist()
     return Claim(
-        f"expected loss of {name} at every step",
-        float(noise["paper"].max() < SURE),
-        paper="proposition 4.1",
-        rule="holds",
-        place=f"prop. 4.1, {name}",
-        reconstructed=True,
-        support={
-            "largest error, standard errors": noise["paper"].max(),
-            "of our formula for finite widths": noise["finite"].max(),
-            "largest error, % of the loss": 100 * off["paper"].abs().max(),
-            "with the exact NNGP kernel, %": 100 * off["exact"].abs().max(),
-            "given the initial outputs, %": 100 * off["given"].abs().max(),
-            "given the kernels too, %": 100 * off["own"].abs().max(),
-            "n, d, width, seeds": [int(rows[name].iloc[0]) for name in ("n", "d", "width", "seeds")],
-        },
+        f"expected loss of {name} at every step", float(noise["paper"].max() < SURE), paper="proposition 4.1",
+        rule="holds", place=f"prop. 4.1, {name}", reconstructed=True, support=support,
         note=f"Reproduced if it is less than {SURE} standard errors of the mean off at every step.",
-    )
+    )  # fmt: skip

@@ -35,6 +35,7 @@ PAIRS = {"mixer": ("mlp", "glu"), "vit": ("mlp", "glu"), "gpt2": ("silu", "swigl
 NEW = ("gqu", "relu2")  # which the paper did not try
 # The settings at which the paper's inventory has the record, with the optimizer and without it.
 SETTINGS = {*RECORDED, *(setting.rpartition(", ")[0] for setting in RECORDED)}
+NO_COMMON_LOSS = "The runs pass through no common training losses."
 Row = Mapping[Any, Any]
 
 
@@ -121,60 +122,54 @@ def joint_claim(row: Row, place: str = "", *, new: bool = False) -> Claim:
     """Whether the points are from one distribution; runs that are too few for a significant p claim nothing."""
     return Claim(
         f"p of one distribution of (loss, gap), {name_of(row['first'])} and {name_of(row['second'])}, {row['setting']}",
-        row["p"],
-        paper=None if new else SIGNIFICANT,
-        rule="new" if new or row["least_p"] > SIGNIFICANT else "above",
-        place=place,
+        row["p"], paper=None if new else SIGNIFICANT, rule="new" if new or few(row) else "above", place=place,
         support={
-            "least possible p": row["least_p"],
-            "energy coefficient": row["energy_coefficient"],
-            "p if points were exchanged": row["p_points"],
-            "runs": [row["runs_first"], row["runs_second"]],
+            "least possible p": row["least_p"], "energy coefficient": row["energy_coefficient"],
+            "p if points were exchanged": row["p_points"], "runs": [row["runs_first"], row["runs_second"]],
         },
         note="" if new else "The paper says that there is no significant shift; its p is lost in our copy.",
-    )
+    )  # fmt: skip
+
+
+def few(row: Row) -> bool:
+    """Whether there are so few runs that no p can be significant."""
+    return row["least_p"] > SIGNIFICANT
 
 
 def matched_claim(row: Row, place: str = "", *, new: bool = False) -> Claim:
     """The gap at equal training loss, as a ratio."""
     what = f"gap of {name_of(row['second'])} over that of {name_of(row['first'])} at equal loss, {row['setting']}"
     if np.isnan(row["ratio"]):
-        return Claim(what, None, place=place, note="The runs pass through no common training losses.")
+        return Claim(what, None, place=place, note=NO_COMMON_LOSS)
     first = row["difference"] / row["relative"]
     return Claim.of(
-        what,
-        interval_at(row, "ratio"),
-        None if new else 1.0,
-        "new" if new or row["least_p"] > SIGNIFICANT else "equal",
-        place=place,
+        what, interval_at(row, "ratio"), None if new else 1.0, "new" if new or few(row) else "equal", place=place,
         support={
-            "difference in nats": Interval(row["difference"], row["low"], row["high"]),
-            "p": row["p_matched"],
-            "mean gaps": [first, first + row["difference"]],
+            "difference in nats": shift(row), "p": row["p_matched"], "mean gaps": [first, first + row["difference"]],
             "training losses from and to": [row["low_loss"], row["high_loss"]],
         },
-    )
+    )  # fmt: skip
+
+
+def shift(row: Row) -> Interval:
+    """The difference of the gaps at equal training loss, in nats."""
+    return Interval(row["difference"], row["low"], row["high"])
 
 
 def loss_claims(row: Row, runs: Table) -> Iterator[Claim]:
     """The introduction: a gate speeds up training and, the gap being the same, has a better test loss."""
     model, data, optimiser = row["where"].split(", ")
-    table = runs.set_index(RUN)
-    plain, gated = (table.loc[(model, data, row[side], optimiser)] for side in ("first", "second"))
+    by_run, pair = runs.set_index(RUN), f"{name_of(row['second'])} minus that of {name_of(row['first'])}"
+    plain, gated = (by_run.loc[(model, data, row[side], optimiser)] for side in ("first", "second"))
+    rule = "new" if min(row["runs_first"], row["runs_second"]) < 3 else "below"
     for loss, word in (("train", "training"), ("test", "test")):
         change, least = (loss_difference(plain, gated, name) for name in (loss, f"least_{loss}"))
-        few = min(row["runs_first"], row["runs_second"]) < 3
         yield Claim.of(
-            f"{word} loss of {name_of(row['second'])} minus that of {name_of(row['first'])} at the last step, "
-            f"{row['setting']}",
-            change,
-            0.0,
-            "new" if few else "below",
+            f"{word} loss of {pair} at the last step, {row['setting']}", change, 0.0, rule, unit="nats",
             place=recorded_place(f"section 1, {word} loss", row["setting"]),
-            unit="nats",
             support={"losses": [plain[loss], gated[loss]], "difference of the least losses on the way": least},
             note="The paper says that it is lower.",
-        )
+        )  # fmt: skip
 
 
 def loss_difference(plain: Row, gated: Row, name: str) -> Interval:
@@ -188,23 +183,17 @@ def optimiser_claim(where: str, optimisers: Table, gates: Table) -> Claim:
     name = setting_name(*where.split(", "))
     what, place = f"AdamW minus SGD at equal loss, {name}", recorded_place("section 5, SGD and AdamW", name)
     paper = "smaller gap, for both units; far more than the gate changes"
-    shifts, by_gate = optimisers.dropna(subset=["difference"]), gates["difference"].abs().max()
+    shifts, by_gate = optimisers.dropna(subset=["difference"]), float(gates["difference"].abs().max())
     if shifts.empty or np.isnan(by_gate):
-        return Claim(what, None, paper=paper, place=place, note="The runs pass through no common training losses.")
-    least = float(shifts["difference"].abs().min())
+        return Claim(what, None, paper=paper, place=place, note=NO_COMMON_LOSS)
+    rows, least = shifts.to_dict("records"), float(shifts["difference"].abs().min())
+    support: dict[str, Any] = {f"{row['setting'].rpartition(', ')[2]}, nats": shift(row) for row in rows}
+    support |= {"least change by the optimizer, nats": least, "largest change by the gate, nats": by_gate}
     return Claim(
-        what,
-        float((shifts["high"] < 0).all() and least > by_gate),
-        paper=paper,
-        rule="new" if (shifts["least_p"] > SIGNIFICANT).all() else "holds",
-        place=place,
-        support={
-            f"{row['setting'].rpartition(', ')[2]}, nats": Interval(row["difference"], row["low"], row["high"])
-            for row in shifts.to_dict("records")
-        }
-        | {"least change by the optimizer, nats": least, "largest change by the gate, nats": float(by_gate)},
+        what, float((shifts["high"] < 0).all() and least > by_gate), paper=paper, place=place, support=support,
+        rule="new" if all(map(few, rows)) else "holds",
         note="The learning rate of each optimizer was chosen once and not tuned.",
-    )
+    )  # fmt: skip
 
 
 # ---- appendix D: every model, data set and optimizer, with units that the paper did not try

@@ -5,7 +5,7 @@ Steps are counted by `step_counts`, in closed form over units, rows and widths, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import combinations
 from typing import Any
@@ -55,6 +55,15 @@ SIZES = [
     *(("digits", n, 64) for n in (100, 200, 400)),
 ]
 LOST = "The formula is lost in our copy and was restored: κ log(1/ε) steps."
+# Further numbers that gating divides, by their columns.
+GAINS = {
+    "removed": "without the top direction",
+    "condition": "κ is divided by",
+    "bulk": "bulk κ is divided by",
+    "best": "at 2/(λ_max + λ_min)",
+    "flow": "gradient flow",
+    "centred": "networks minus their mean output",
+}
 # Columns of the figure: a rate, a predictor of the steps, the kernel of the trained networks, a title.
 SCATTERS = (
     (RATES[PLAIN], "κ", "whole", "rate 1/λ_max"),
@@ -65,10 +74,11 @@ SCATTERS = (
 
 def draw(tables: Tables) -> Figure:
     """A row per target: steps against κ and bulk κ, those without the top direction, and rank correlations."""
+    legend: dict[str, Any] = {}
     with style():
         figure = Figure(figsize=(15.5, 7.2), layout="constrained")
-        for line, target in zip(figure.subplots(2, 5), TARGETS, strict=True):
-            for axes, (rate, predictor, kernel, title) in zip(line[:3], SCATTERS, strict=True):
+        for panels, target in zip(figure.subplots(2, 5), TARGETS, strict=True):
+            for axes, (rate, predictor, kernel, title) in zip(panels[:3], SCATTERS, strict=True):
                 facets = Facets(
                     table="cases", x=predictor, y=f"steps_{DRAWN:g}", hue="unit", xlog=True, ylog=True,
                     where={"rate": rate, "target": target}, points=True, title=f"{target} targets, {title}",
@@ -76,13 +86,18 @@ def draw(tables: Tables) -> Figure:
                 )  # fmt: skip
                 draw_panel(axes, facets, tables)
                 units = axes.get_legend()
+                legend |= {NAMES[t.get_text()]: h for t, h in zip(units.texts, units.legend_handles, strict=True)}
                 units.remove()
                 reach = np.array(axes.get_xlim())
-                bound = axes.plot(reach, 0.5 * reach * np.log(1 / DRAWN), "--", color=GREY)
+                (line,) = axes.plot(reach, 0.5 * reach * np.log(1 / DRAWN), "--", color=GREY)
+                legend["κ log(1/ε)/2, or bulk κ"] = line
                 if kernel:
                     real = tables["training"].query("kernel == @kernel and target == @target and share == @DRAWN")
-                    trained = axes.plot(real["condition"], real["measured"], "ko", markersize=6, markerfacecolor="none")
-            for axes, rate in zip(line[3:], (RATES[PLAIN], RATES[REMOVED]), strict=True):
+                    (rings,) = axes.plot(
+                        real["condition"], real["measured"], "ko", markersize=6, markerfacecolor="none"
+                    )
+                    legend["trained networks (third column: minus their mean output)"] = rings
+            for axes, rate in zip(panels[3:], (RATES[PLAIN], RATES[REMOVED]), strict=True):
                 facets = Facets(
                     table="prediction", x="share", y="within", hue="predictor", where={"rate": rate, "target": target},
                     xlog=True, xlabel="ε", ylabel="rank correlation with the steps", title=f"{target}, {rate}",
@@ -90,10 +105,7 @@ def draw(tables: Tables) -> Figure:
                 draw_panel(axes, facets, tables)
                 low, high = axes.get_ylim()
                 axes.set_ylim(low - 0.5 * (high - low), high)  # room for the legend
-        handles = [*units.legend_handles, *trained, *bound]
-        labels = [NAMES[text.get_text()] for text in units.get_texts()]
-        labels += ["trained networks (third column: minus their mean output)", "κ log(1/ε)/2, or bulk κ"]
-        figure.legend(handles, labels, loc="outside lower center", ncols=10)
+        figure.legend(list(legend.values()), list(legend), loc="outside lower center", ncols=10)
         figure.suptitle("Steps of gradient descent against the condition number, with and without its one eigenvalue")
     return figure
 
@@ -307,21 +319,21 @@ def claims(tables: Tables) -> Iterator[Claim]:
         yield premise_claim(target, rows.loc[(RATES[PLAIN], "κ")].query("target == @target"))
     for target, row in tables["exponents"].set_index("target").iterrows():
         yield Claim.of(
-            f"exponent of log(1/ε) in the steps, {target} targets, rate 1/λ_max",
-            interval_at(row, "exponent"),
-            1.0,
-            "number",
-            place=f"section 2.2, power of log(1/ε), {target} targets",
-            reconstructed=True,
+            f"exponent of log(1/ε) in the steps, {target} targets, rate 1/λ_max", interval_at(row, "exponent"),
+            1.0, "number", place=f"section 2.2, power of log(1/ε), {target} targets", reconstructed=True,
             note=f"From ε = {SHARES[0]:g} to {SHARES[-1]:g}: what lies along large eigenvalues goes first. {LOST}",
-        )
+        )  # fmt: skip
     for rate, other in ((RATES[PLAIN], "bulk κ"), (RATES[PLAIN], PREDICTORS[3]), (RATES[REMOVED], "bulk κ")):
         yield contest_claim(rate, other, rows.loc[rate])
     for rate in (RATES[PLAIN], RATES[REMOVED]):
         yield pairs_claim(rate, rows.loc[rate])
     yield cost_claim(tables["cases"])
     for row in tables["gains"].query("target == 'random' and share == @DRAWN").to_dict("records"):
-        yield gain_claim(row)
+        yield Claim.of(
+            f"what {NAMES[row['gated']]} divides {NAMES[row['plain']]}'s steps by, n = {row['n']}, d = {row['d']}",
+            interval_at(row, "steps"), support={words: interval_at(row, name) for name, words in GAINS.items()},
+            note=f"Random targets, ε = {row['share']:g}, rate 1/λ_max.",
+        )  # fmt: skip
     for kernel, of_kernel in tables["training"].groupby("kernel", sort=False):
         yield training_claim(str(kernel), of_kernel)
 
@@ -331,63 +343,56 @@ def premise_claim(target: str, rows: Table) -> Claim:
     rows = rows.sort_values("share", ascending=False)
     worst = rows.iloc[int((rows["slope"] - 1).abs().argmax())]
     return Claim.of(
-        f"exponent of κ in the steps, {target} targets, rate 1/λ_max",
-        interval_at(worst, "slope"),
-        1.0,
-        "number",
-        place=f"section 2.2, power of κ, {target} targets",
-        reconstructed=True,
+        f"exponent of κ in the steps, {target} targets, rate 1/λ_max", interval_at(worst, "slope"), 1.0, "number",
+        place=f"section 2.2, power of κ, {target} targets", reconstructed=True,
         support={
             f"at ε = {', '.join(f'{share:g}' for share in rows['share'])}": rows["slope"].tolist(),
             "median of the steps over κ log(1/ε)/2": rows["over_bound"].tolist(),
             "rank correlation over all cases": rows["overall"].tolist(),
         },
         note=f"The value is that at ε = {worst['share']:g}. {LOST}",
-    )
+    )  # fmt: skip
 
 
 def contest_claim(rate: str, other: str, rows: Table) -> Claim:
     """Who ranks units and widths on the same rows: κ, as the paper has it, or another number."""
-    own = rows.loc[other]
+    own, of_paper = rows.loc[other], (rate, other) == (RATES[PLAIN], "bulk κ")
     ahead, behind = int((own["lead_low"] > 0).sum()), int((own["lead_high"] < 0).sum())
-    paper = rate == RATES[PLAIN] and other == "bulk κ"
+    support: dict[str, Any] = {"settings (target and ε) in which κ leads": ahead, "the other leads": behind}
+    support["not significant"] = len(own) - ahead - behind
+    support |= {f"correlations of {name}": limits(rows.loc[name, "within"]) for name in ("κ", other)}
+    support["κ right of the pairs that the two order differently"] = limits(own["right"])
     return Claim.of(
-        f"least lead of κ over {other} in rank correlation with the steps, rate {rate}",
-        interval_at(own.iloc[int(own["lead"].argmin())], "lead"),
-        0.0 if paper else None,
-        "above" if paper else "new",
-        place="section 2.2, κ is the key indicator" if paper else "",
-        support={
-            "settings (target and ε) in which κ leads": ahead,
-            "the other leads": behind,
-            "not significant": len(own) - ahead - behind,
-        }
-        | {f"correlations of {name}": limits(rows.loc[name, "within"]) for name in ("κ", other)}
-        | {"κ right of the pairs that the two order differently": limits(own["right"])},
-    )
+        f"least lead of κ over {other} in rank correlation with the steps, rate {rate}", least(own, "lead"),
+        0.0 if of_paper else None, "above" if of_paper else "new", support=support,
+        place="section 2.2, κ is the key indicator" if of_paper else "",
+    )  # fmt: skip
 
 
 def pairs_claim(rate: str, rows: Table) -> Claim:
     """Of the paper's pairs, how often the unit of smaller κ needs fewer steps: the least share over targets and ε."""
-    kappa, bulk, paper = rows.loc["κ"], rows.loc["bulk κ"], rate == RATES[PLAIN]
+    kappa, bulk, of_paper = rows.loc["κ"], rows.loc["bulk κ"], rate == RATES[PLAIN]
     return Claim.of(
-        f"gated and plain units: smaller κ, fewer steps, rate {rate}",
-        interval_at(kappa.iloc[int(kappa["gated_pairs"].argmin())], "gated_pairs"),
-        0.5 if paper else None,
-        "above" if paper else "new",
-        place="section 2.2, smaller κ, faster training" if paper else "",
+        f"gated and plain units: smaller κ, fewer steps, rate {rate}", least(kappa, "gated_pairs"),
+        0.5 if of_paper else None, "above" if of_paper else "new",
+        place="section 2.2, smaller κ, faster training" if of_paper else "",
         support={
             "by bulk κ": limits(bulk["gated_pairs"]),
             f"of all pairs of {len(UNITS)} units, by κ": limits(kappa["pairs"]),
             "by bulk κ, all pairs": limits(bulk["pairs"]),
         },
         note="The share of cases, the least over targets and ε; 0.5 is chance. Equal steps count half.",
-    )
+    )  # fmt: skip
 
 
 def limits(values: Table) -> list[float]:
     """The least and the largest value."""
     return [float(values.min()), float(values.max())]
+
+
+def least(rows: Table, name: str) -> Interval:
+    """The least number of a column, with its interval."""
+    return interval_at(rows.iloc[int(rows[name].argmin())], name)
 
 
 def cost_claim(table: Table) -> Claim:
@@ -396,33 +401,12 @@ def cost_claim(table: Table) -> Claim:
     plain, removed = (table[table["rate"] == RATES[rate]] for rate in (PLAIN, REMOVED))
     times = (plain["κ"] / plain["bulk κ"]).to_numpy(float)
     over = plain[names].to_numpy(float) / removed[names].to_numpy(float) / times[:, None]
-    low, middle, high = np.quantile(over, (0.025, 0.5, 0.975))
+    middle, low, high = map(float, np.quantile(over, (0.5, 0.025, 0.975)))
     return Claim(
-        "what the largest eigenvalue costs: steps at 1/λ_max over steps without it, over λ_max/λ_2",
-        float(middle),
-        float(low),
-        float(high),
-        support={"λ_max/λ_2": [float(times.min()), float(times.max())]},
+        "what the largest eigenvalue costs: steps at 1/λ_max over steps without it, over λ_max/λ_2", middle, low, high,
+        support={"λ_max/λ_2": limits(times)},
         note="The median and the middle 95 % of cases. The other directions go at λ/λ_max per step.",
-    )
-
-
-def gain_claim(row: Mapping[Any, Any]) -> Claim:
-    """What gating divides the steps by, at 1/λ_max and without the top direction."""
-    names = {
-        "removed": "without the top direction",
-        "condition": "κ is divided by",
-        "bulk": "bulk κ is divided by",
-        "best": "at 2/(λ_max + λ_min)",
-        "flow": "gradient flow",
-        "centred": "networks minus their mean output",
-    }
-    return Claim.of(
-        f"what {NAMES[row['gated']]} divides {NAMES[row['plain']]}'s steps by, n = {row['n']}, d = {row['d']}",
-        interval_at(row, "steps"),
-        support={words: interval_at(row, name) for name, words in names.items()},
-        note=f"Random targets, ε = {row['share']:g}, rate 1/λ_max.",
-    )
+    )  # fmt: skip
 
 
 def training_claim(kernel: str, rows: Table) -> Claim:
@@ -437,7 +421,6 @@ def training_claim(kernel: str, rows: Table) -> Claim:
             "over those of the kernel at the start": interval(np.exp(logs["measured"] - logs["own"])),
             "rank correlation with the predicted ones": float(spearman(*rows[["predicted", "measured"]].to_numpy().T)),
             "what ReGLU divides ReLU's by": interval(np.exp(gain)),
-            "networks": len(logs),
-            "width": int(rows["width"].iloc[0]),
+            "networks": len(logs), "width": int(rows["width"].iloc[0]),
         },
-    )
+    )  # fmt: skip
