@@ -1,24 +1,18 @@
 """Every command and every piece of Python in the README runs."""
 
-import json
 import re
 import shlex
 from pathlib import Path
 
-import numpy as np
-import pandas as pd
 import pytest
-from scipy.stats import ttest_ind
 from typer.testing import CliRunner
 
 import gatelab as gl
 from gatelab.cli import app
-from gatelab.studies import Outcome, Request
 from gatelab.studies import definition as catalogue
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-CORRECTIONS = (ROOT / "docs" / "corrections.md").read_text(encoding="utf-8")
 COMMANDS = [line.strip() for line in README.splitlines() if line.startswith("    gatelab ")]
 # Studies in quick form and in this process; `scale` as it stands starts processes.
 QUICK = ["--quick", "--jobs", "1"]
@@ -52,156 +46,3 @@ def test_commands_in_the_readme_run(tmp_path, monkeypatch):
         result = CliRunner().invoke(app, words)
         assert result.exit_code == 0, f"{command}\n{result.output}"
     assert (tmp_path / "gatelab-out/report.html").is_file() and (tmp_path / "card.html").is_file()
-
-
-def test_what_the_readme_says_of_all_images_is_in_the_record():
-    """Of twelve comparisons of best test losses six are lower with a gate after Holm's correction, and nine before."""
-    record = json.loads((ROOT / "results/ntk/gap-whole.json").read_text(encoding="utf-8"))
-    best: dict[tuple[str, str, str], list[float]] = {}
-    for run in record["runs"]:
-        recipe = run["recipe"]
-        best.setdefault((recipe["model"], recipe["optimiser"], recipe["unit"]["name"]), []).append(min(run["test"]))
-    signs, p = [], []
-    for model in ("mixer", "vit"):
-        for optimiser in ("sgd", "adamw"):
-            for plain, gated in (("mlp", "glu"), ("gelu", "geglu"), ("silu", "swiglu")):
-                pair = best[model, optimiser, gated], best[model, optimiser, plain]
-                assert [len(runs) for runs in pair] == [5, 5]
-                test = ttest_ind(*pair, equal_var=False)
-                ends = test.confidence_interval(0.95)
-                signs.append(int(np.sign(ends.low)) if np.sign(ends.low) == np.sign(ends.high) else 0)
-                p.append(test.pvalue)
-    assert (signs.count(-1), signs.count(0), signs.count(1)) == (9, 3, 0)
-    # Over these twelve alone, and over all comparisons of the study, the same six are left.
-    kept = sorted(p)
-    assert sum(value * (12 - i) <= 0.05 for i, value in enumerate(kept)) == 6
-    whole = catalogue.study("ntk/appendix-d-whole").run(Request()).tables["comparisons"]
-    best = whole[(whole["measure"] == "best") & (whole["schedule"] == "cosine")]
-    assert best.loc[best["decided"], "decision"].tolist() == ["lower"] * 6
-    text = " ".join(README.split())
-    assert "lower with a gate than without in 6 of 12 comparisons after Holm's correction" in text
-    assert "(single 95 % intervals would say 9). The others are undecided; none is higher." in text
-    (length,) = {run["recipe"]["steps"] * run["recipe"]["batch"] / 50_000 for run in record["runs"]}
-    assert f"images are read {length:.1f} times" in text and f"{length:.1f} epochs of all of CIFAR-10" in CORRECTIONS
-    rates = {(run["recipe"]["model"], run["recipe"]["optimiser"], run["recipe"]["lr"]) for run in record["runs"]}
-    assert len(rates) == 4 and "one rate, which was not tuned" in text
-    assert len(record["runs"]) == 120 and "120 trainings" in text
-
-
-@pytest.fixture(scope="module")
-def method() -> Outcome:
-    """The study of our Newton in the stages of the paper's code, from its record."""
-    return catalogue.study("scaling/method").run(Request())
-
-
-def test_slopes_by_our_newton_are_those_of_the_record(method: Outcome):
-    """The medians of five seeds, a line through all widths that were run; networks of one width are one point."""
-    record = json.loads((Path(__file__).parents[1] / "results/scaling/paper-method.json").read_text(encoding="utf-8"))
-    study = gl.Scaling.from_json(json.dumps(record["curves"]["paper-1d"]))
-    claims = {claim.what: claim for claim in method.comparison}
-    text = " ".join(README.split())
-    for unit, paper in (("mlp", "-2.13"), ("glu", "-3.08"), ("gqu", "-3.55")):
-        widths = sorted({p.width for p in study.points if p.unit == unit})
-        points = [[p.test_rmse for p in study.points if (p.unit, p.width) == (unit, width)] for width in widths]
-        assert {len(errors) for errors in points} == {5} and (widths[0], widths[-1]) == (1, 50)
-        slope = np.polyfit(np.log(widths), np.log([np.median(errors) for errors in points]), 1)[0]
-        claim = claims[f"1/(1+cos²πx), {unit}, our Newton in its stages"]
-        assert claim.value == pytest.approx(slope) and claim.paper == float(paper)
-        assert f"{claim.interval:.2f} ({unit.upper()})" in text and f"{paper} ({unit.upper()})" in text
-        assert f"{claim.interval:.2f}" in CORRECTIONS
-        assert widths == list(range(1, 51))
-    assert "Over all widths 1 to 50, five seeds, its slopes are" in text
-
-
-@pytest.fixture(scope="module")
-def whole() -> pd.DataFrame:
-    """The comparisons of ntk/appendix-d-whole, whose own tests hold them against the records."""
-    return catalogue.study("ntk/appendix-d-whole").run(Request()).tables["comparisons"]
-
-
-def test_what_is_said_after_holms_correction_is_in_the_study(whole):
-    best, gap = (whole[whole["measure"] == measure] for measure in ("best", "gap"))
-    assert [len(best), len(gap)] == [18, 18]
-    assert best.loc[best["decided"], "decision"].tolist() == ["lower"] * 8
-    assert gap.loc[gap["decided"], "decision"].tolist() == ["higher"] * 7
-    assert set(gap.loc[gap["decided"], "optimiser"]) == {"adamw"} and "All 7 are with AdamW" in CORRECTIONS
-    sizes = gap.loc[gap["decided"], "difference"]
-    assert (f"{sizes.min():.3f}", f"{sizes.max():.3f}") == ("0.009", "0.019")
-    text = " ".join(README.split())
-    assert "the best test loss is lower with a gate in 8 of 18 comparisons and the gap" in text
-    assert "*larger* in 7 of 18, by 0.009 to 0.019 nats; all the others are undecided" in text
-    assert "on all 50 000 a gate's is lower in 8 of 18, the others being undecided" in CORRECTIONS
-    assert "it adds 0.009 to 0.019 nats in the 7 of 18 comparisons that are decided" in CORRECTIONS
-    assert "it lowers the gap in none, and 11 are undecided" in CORRECTIONS
-    least, most = (getattr(best[["mean_first", "mean_second"]].to_numpy(), of)() for of in ("min", "max"))
-    assert f"Best test losses there are {least:.2f} to {most:.2f}" in CORRECTIONS
-
-
-def test_trainings_and_sizes_are_those_of_the_records():
-    runs = [
-        run
-        for name in ("gap", "gap-whole", "gap-whole-constant")
-        for run in json.loads((ROOT / f"results/ntk/{name}.json").read_text(encoding="utf-8"))["runs"]
-    ]
-    assert f"{len(runs)} trainings on a GPU" in README and len(runs) == 90 + 120 + 60
-    million = {run["recipe"]["model"]: f"{run['parameters'] / 1e6:.1f}" for run in runs}
-    assert f"Mixer of {million['mixer']} and ViT of {million['vit']} million parameters" in README
-
-
-def test_what_corrections_says_of_test_loss_is_in_the_record_of_10000_images():
-    losses: dict[tuple[str, str, str, str], list[float]] = {}
-    for run in json.loads((ROOT / "results/ntk/gap.json").read_text(encoding="utf-8"))["runs"]:
-        place = (run["recipe"]["model"], run["recipe"]["optimiser"], run["recipe"]["unit"]["name"])
-        losses.setdefault((*place, "last"), []).append(run["test"][-1])
-        losses.setdefault((*place, "best"), []).append(min(run["test"]))
-
-    def change(model, optimiser, plain, gated, when):
-        pair = losses[model, optimiser, gated, when], losses[model, optimiser, plain, when]
-        ends = ttest_ind(*pair, equal_var=False).confidence_interval(0.95)
-        return np.mean(pair[0]) - np.mean(pair[1]), ends.low, ends.high
-
-    images = [(model, optimiser, "mlp", "glu") for model in ("mixer", "vit") for optimiser in ("sgd", "adamw")]
-    text = ("gpt2", "adamw", "silu", "swiglu")
-    for pair in (*images, text):
-        assert change(*pair, "last")[2] > 0, "no interval is wholly below zero"
-    assert "GPT-2 {:+.2f} nats [{:+.2f}, {:+.2f}]".format(*change(*text, "last")) in CORRECTIONS
-    assert "Best checkpoint: GPT-2 {:+.3f} nats [{:+.3f}, {:+.3f}]".format(*change(*text, "best")) in CORRECTIONS
-    for model, name in (("mixer", "Mixer"), ("vit", "ViT")):
-        means = [np.mean(losses[model, "sgd", unit, "last"]) for unit in ("mlp", "glu")]
-        assert "{}, SGD {:.2f} and {:.2f}".format(name, *means) in CORRECTIONS
-    lowest = [change(*pair, "best")[1] for pair in images]
-    assert (
-        sum(low > 0 for low in lowest) == 3
-        and "higher in 3 of 4 comparisons and undecided in the fourth" in CORRECTIONS
-    )
-    assert all(change(*pair, "best")[2] > 0 for pair in images)
-
-
-def test_what_the_readme_says_of_steps_is_in_the_record():
-    """Each number of the paragraph on kappa and training, from the tables of the committed study."""
-    folder = Path(__file__).parents[1] / "results/ntk"
-    gains, prediction, cases, training = (
-        pd.read_csv(folder / f"steps-{name}.csv") for name in ("gains", "prediction", "cases", "training")
-    )
-    says = " ".join(README.split())
-    (gain,) = gains.query("gated == 'glu' and target == 'random' and share == 0.01").itertuples()
-    assert f"the {gain.condition:.0f} are {gain.steps:.0f} in steps to 1 % of the loss" in says
-    assert f"counted in continuous time ({gain.flow:.0f} for gradient flow)" in says
-    assert f"{gain.removed:.1f}" == f"{gain.centred:.1f}" and f"the gain is {gain.removed:.1f} times" in says
-    plain = prediction[prediction["rate"] == "1/λ_max"]
-    ends = {name: own["within"].agg(["min", "max"]) for name, own in plain.groupby("predictor")}
-    words = [f"{ends[name]['min']:.2f} to {ends[name]['max']:.2f}" for name in ("κ", "bulk κ")]
-    assert f"rank correlations {words[0]} against {words[1]}" in says
-    # Who leads is decided in every setting: kappa at 1/λ_max, bulk kappa without the top direction.
-    bulk = prediction[prediction["predictor"] == "bulk κ"]
-    assert (bulk.loc[bulk["rate"] == "1/λ_max", "lead_low"] > 0).all()
-    assert (bulk.loc[bulk["rate"] == "1/λ_2, top removed", "lead_high"] < 0).all()
-    # What knows the target leads to 10 % and 1 % of the loss; the README speaks of 1 %.
-    aligned = plain[(plain["predictor"] == "λ_max over λ of the target") & (plain["share"] >= 0.01)]
-    assert (aligned["lead_high"] < 0).all() and len(aligned) == 4
-    random, smooth = plain.query("predictor == 'κ' and share == 0.01").sort_values("target")["over_bound"]
-    assert f"less than {random:.2f} of it (random targets) or {smooth:.2f} (smooth ones)" in says
-    assert "eight units" in says and cases["unit"].nunique() == 8
-    assert set(cases["data"]) == {"Gaussian", "clusters", "digits"}
-    ratio = training["measured"] / training["predicted"]
-    assert ratio.between(0.85, 1.3).all() and ratio.median() < 1.1

@@ -56,6 +56,10 @@ def claims(tables: dict[str, Any]) -> Iterator[Claim]:
         (Claim("slope", -2.87, -2.9, -2.84, -3.0, "slope"), "reproduced"),
         (Claim("slope", -3.84, -3.9, -3.8, -4.0, "slope"), "reproduced"),
         (Claim("slope", -1.87, -1.9, -1.84, -2.0, "slope"), "differs"),
+        # What is equal is near; a difference that is not seen decides nothing, one that is seen differs.
+        (Claim("ratio", 0.962, 0.945, 0.977, 1.0, "equal"), "reproduced"),
+        (Claim("ratio", 1.12, 0.99, 1.23, 1.0, "equal"), "undecided"),
+        (Claim("ratio", 1.24, 1.16, 1.3, 1.0, "equal"), "differs"),
         # Only held-out errors exceed; a steeper training error differs.
         (Claim("slope", -4.0, -4.1, -3.9, -3.0, "slope"), "exceeded"),
         (Claim("slope", -4.0, -4.1, -3.9, -3.0, "slope", held_out=False), "differs"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,8 @@ from quick_runs import Quick
 from scipy.stats import ttest_ind
 
 from gatelab.errors import GatelabError
-from gatelab.studies import Request
+from gatelab.statistics import Interval, sample, welch_difference
+from gatelab.studies import Outcome, Request, study
 from gatelab.studies.ntk import fig7, gaps
 from gatelab.studies.ntk.gaps import digits, read_record, small_text
 from gatelab.train import Gap, History, gap_recipes
@@ -42,26 +42,26 @@ def made_up(gate: float = 0.0, adamw: float = -0.1, seeds: int = 5, faster: floa
     return Gap(tuple(histories), {"device": "made up", "date": "never", "command": "none"})
 
 
-def outcome(found: Gap, monkeypatch: pytest.MonkeyPatch, run=fig7.run):
+def outcome(found: Gap, monkeypatch: pytest.MonkeyPatch, name: str = "ntk/fig7") -> Outcome:
     monkeypatch.setattr(fig7, "runs_for", lambda request, units: found)
-    return run(Request())
+    return study(name).run(Request())
 
 
 def test_no_effect_of_the_gate_and_less_gap_of_adamw_is_the_papers_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     every = outcome(made_up(), monkeypatch).comparison
     claims = [c for c in every if "at the last step" not in c.what]
     assert {c.verdict for c in claims} == {"reproduced"} and len(claims) == 2 * 3 + 1 == len(every) - 2 * 3
-    assert "ReLU and ReGLU, Mixer on CIFAR-10, SGD" in claims[0].what and "least possible 0.0079" in claims[0].ours
-    assert "matters more than the gate" in claims[-1].because
+    assert "ReLU and ReGLU, Mixer on CIFAR-10, SGD" in claims[0].what
+    assert claims[0].support["least possible p"] == pytest.approx(2 / 252)
 
 
 def test_an_effect_of_the_gate_differs_from_the_paper(monkeypatch: pytest.MonkeyPatch) -> None:
     claims = outcome(made_up(gate=0.3, adamw=0.0), monkeypatch).comparison
-    matched = [c for c in claims if "at equal loss" in c.what and "less that of" in c.what]
+    matched = [c for c in claims if c.what.startswith("gap of")]
     assert {c.verdict for c in matched} == {"differs"}
-    shares = [int(re.search(r"\(([+-]\d+)%\)", c.ours)[1]) for c in matched]  # type: ignore[index]
-    assert shares == pytest.approx([30] * 3, abs=3)
-    assert claims[-1].verdict == "differs" and "no more than the gate" in claims[-1].because
+    assert [c.value for c in matched] == pytest.approx([1.3] * 3, abs=0.03)
+    shift = matched[0].support["difference in nats"].value
+    assert claims[-1].verdict == "differs" and claims[-1].support["largest change by the gate, nats"] >= shift
 
 
 def test_a_gate_that_is_faster_has_lower_losses_at_the_last_step(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,39 +69,39 @@ def test_a_gate_that_is_faster_has_lower_losses_at_the_last_step(monkeypatch: py
         claims = outcome(made_up(gate, faster=faster), monkeypatch).comparison
         losses = [c for c in claims if "at the last step, Mixer on CIFAR-10, SGD" in c.what]
         assert [c.verdict for c in losses] == [training, test]
-        assert losses[0].ours == "-0.100 nats" and losses[0].interval.startswith("[-0.1")
+        assert losses[0].value == pytest.approx(-0.1) and losses[0].low <= -0.1 <= losses[0].high
 
 
 def test_welchs_interval_is_scipys() -> None:
     generator = np.random.default_rng(3)
     a, b = generator.normal(size=5), 2 * generator.normal(size=4)
-    found, scipys = fig7.difference(a, b), ttest_ind(b, a, equal_var=False).confidence_interval(0.95)
+    found, scipys = welch_difference(sample(a), sample(b)), ttest_ind(b, a, equal_var=False).confidence_interval(0.95)
     assert (found.low, found.high) == pytest.approx((scipys.low, scipys.high))
-    assert np.isnan(fig7.difference(a[:1], b).low)
+    assert np.isnan(welch_difference(sample(a[:1]), sample(b)).low)
+    assert welch_difference((1.0, 0.0, 3), (2.0, 0.0, 3)) == Interval(1.0, 1.0, 1.0)
 
 
 def test_too_few_runs_claim_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     every = outcome(made_up(seeds=3), monkeypatch).comparison
     claims = [c for c in every if "at the last step" not in c.what]
-    assert {c.verdict for c in claims} == {"new"} and "least possible 0.1" in claims[0].ours
-    assert "So few runs" in claims[0].because
+    assert {c.verdict for c in claims} == {"new"} and claims[0].support["least possible p"] == pytest.approx(0.1)
 
 
 def test_units_that_the_paper_did_not_try_are_new(monkeypatch: pytest.MonkeyPatch) -> None:
-    done = outcome(made_up(), monkeypatch, fig7.run_appendix_d)
-    by_unit = {c.what: c for c in done.comparison}
-    assert {c.verdict for what, c in by_unit.items() if "gqu" in what} == {"new"}
-    assert {c.verdict for what, c in by_unit.items() if "ReGLU" in what} == {"reproduced"}
-    assert len(done.figure.axes) == 3 + 1 and set(done.tables) == {"comparisons", "runs"}
-    assert "made up, never, by 'none'" in done.notes[0]
+    done = outcome(made_up(), monkeypatch, "ntk/appendix-d")
+    assert {c.verdict for c in done.comparison if "GQU" in c.what} == {"new"}
+    assert {c.verdict for c in done.comparison if "ReGLU" in c.what} == {"reproduced"}
+    assert len(done.figure.axes) == 3 + 1 and "40 trainings on made up" in done.notes[0]
 
 
 def test_the_figure_has_a_plane_a_setting_and_the_differences(monkeypatch: pytest.MonkeyPatch) -> None:
     done = outcome(made_up(), monkeypatch)
-    assert [a.get_title() for a in done.figure.axes][:2] == ["(a) Mixer on CIFAR-10", "(b) GPT-2 on FineWeb-Edu"]
+    assert [a.get_title() for a in done.figure.axes][:2] == ["Mixer on CIFAR-10", "GPT-2 on FineWeb-Edu"]
     runs = done.tables["runs"]
     assert (runs["seeds"] == 5).all() and (runs["diverged"] == 0).all() and len(runs) == 3 * 2 + 2
     assert len(done.tables["comparisons"]) == 3 + 2
+    (finding,) = study("ntk/fig7").findings(done.tables)
+    assert "for ReLU and ReGLU" in finding.sentence.replace("ReGLU and ReLU", "ReLU and ReGLU")
 
 
 def test_without_a_record_it_says_how_to_make_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -128,5 +128,4 @@ def test_a_quick_study_trains_now_and_writes(name: str, quick: Quick) -> None:
     seen = list(done.progress)
     assert seen == [(i + 1, len(seen)) for i in range(len(seen))] and len(seen) >= 10
     assert all(path.stat().st_size > 0 for path in done.files)
-    assert done.outcome.comparison and all(c.because and "nan" not in c.because for c in done.outcome.comparison)
     assert {c.verdict for c in done.outcome.comparison} == {"new"}  # two runs can show nothing

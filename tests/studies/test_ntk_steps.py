@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,10 +12,13 @@ from quick_runs import Quick
 from scipy.stats import spearmanr
 
 from gatelab.dynamics.networks import draw
-from gatelab.statistics import Interval
+from gatelab.ntk import analytic
 from gatelab.studies.ntk import step_counts
 from gatelab.studies.ntk import steps as study
-from gatelab.studies.ntk.step_counts import PLAIN, PREDICTORS, RATES, REMOVED, SHARES, TARGETS, UNITS
+from gatelab.studies.ntk.step_counts import PLAIN, PREDICTORS, RATES, REMOVED, SHARES, TARGETS
+from gatelab.studies.ntk.steps import UNITS
+
+RESULTS = Path(__file__).resolve().parents[2] / "results" / "ntk"
 
 
 def whole(counts: np.ndarray) -> np.ndarray:
@@ -35,7 +40,7 @@ def iterated(K: np.ndarray, y: np.ndarray, lr: float, share: float) -> int:
 @pytest.mark.parametrize("kind", ["Gaussian", "clusters", "digits"])
 def test_steps_are_those_of_matrix_iterations(kind: str) -> None:
     X, Y = step_counts.rows_and_targets(kind, 20, 64, 1)
-    K = step_counts.analytic("glu", X, 256).numpy()
+    K = analytic("glu", X, 256).numpy()
     values, vectors = np.linalg.eigh(K)
     times, predictors = step_counts.kernel_steps(K, Y)
     counts = whole(times)
@@ -82,7 +87,7 @@ def test_a_gain_is_not_rounded_to_whole_steps() -> None:
 
 def test_networks_less_their_mean_have_the_centred_kernel() -> None:
     X, Y = step_counts.rows_and_targets("Gaussian", 15, 10, 0)
-    K = step_counts.analytic("mlp", X, 256).numpy()
+    K = analytic("mlp", X, 256).numpy()
     centred = step_counts.centred(K)
     np.testing.assert_allclose(centred, K - K.mean(0) - K.mean(1)[:, None] + K.mean())
     lr = 1 / np.linalg.eigvalsh(centred)[-1]
@@ -93,15 +98,14 @@ def test_networks_less_their_mean_have_the_centred_kernel() -> None:
 
 @pytest.mark.parametrize("less_mean", [False, True])
 def test_networks_move_as_autograd_says(less_mean: bool) -> None:
-    """Two steps of gradient descent on the loss as it is written down, for each of the seeds."""
+    """Two steps of gradient descent on the loss as it is written down."""
     X, Y = step_counts.rows_and_targets("Gaussian", 8, 5, 0)
-    networks = step_counts.StepNetworks("glu", X, Y[:, 0], 12, 0.01, less_mean)
     rows, y = torch.from_numpy(X), torch.from_numpy(Y[:, 0])
 
     def outputs(W: torch.Tensor, P: torch.Tensor, V: torch.Tensor) -> torch.Tensor:
         return (torch.relu(rows @ W.T) * (rows @ P.T) @ V.T)[:, 0]
 
-    for seed in range(step_counts.TRAINED_SEEDS):
+    for seed in range(3):
         maps, V = draw(step_counts.product_unit("glu"), 12, 5, 1, seed, 5, torch.float64)
         weights = [maps[0].clone(), maps[1].clone(), V.clone()]
         start, losses = outputs(*weights), []
@@ -112,7 +116,10 @@ def test_networks_move_as_autograd_says(less_mean: bool) -> None:
             losses.append(loss.item())
             slopes = torch.autograd.grad(loss, weights)
             weights = [w - 0.01 * g for w, g in zip(weights, slopes, strict=True)]
-        np.testing.assert_allclose(networks.losses(3)[:, seed], losses)
+        found = step_counts.network_losses(
+            "glu", X, Y[:, 0], 12, 0.01, seed, steps=3, until=0.0, less_mean=less_mean
+        )  # fmt: skip
+        np.testing.assert_allclose(found, losses)
 
 
 @pytest.mark.parametrize("kind", ["Gaussian", "clusters", "digits"])
@@ -135,38 +142,28 @@ def test_rank_correlations_are_scipys() -> None:
     assert step_counts.line_slope(x, y) == pytest.approx(np.polyfit(x.ravel(), y.ravel(), 1)[0])
 
 
-def made_up(power: float) -> step_counts.StepCases:
-    """Steps that are κ^power log(1/ε) / 2, where bulk κ is unrelated to κ."""
-    plan = step_counts.StepPlan((("Gaussian", 9, 3), ("digits", 9, 64)), 4, (8, 16))
-    generator = np.random.default_rng(1)
-    shape = len(plan.draws()), len(UNITS), 2
-    predictors = np.broadcast_to(
-        np.exp(generator.uniform(1, 6, (len(PREDICTORS), 1, 1, *shape))), (len(PREDICTORS), 3, len(TARGETS), *shape)
-    )
+def made_up(power: float) -> tuple[np.ndarray, np.ndarray]:
+    """Steps that are κ^power log(1/ε) / 2, where bulk κ is unrelated to κ; and the predictors."""
+    shape = 8, len(UNITS), 2
+    drawn = np.exp(np.random.default_rng(1).uniform(1, 6, (len(PREDICTORS), 1, 1, *shape)))
+    predictors = np.broadcast_to(drawn, (len(PREDICTORS), 3, len(TARGETS), *shape))
     over = np.log(1 / np.array(SHARES)).reshape(1, 1, -1, 1, 1, 1) / 2
-    steps = np.broadcast_to(predictors[0][:, :, None] ** power * over, (3, len(TARGETS), len(SHARES), *shape))
-    return step_counts.StepCases(plan, steps, predictors)
+    return np.broadcast_to(predictors[0][:, :, None] ** power * over, (3, 2, len(SHARES), *shape)), predictors
 
 
-@pytest.mark.parametrize(
-    ("power", "says"),
-    [pytest.param(1.0, "reproduced", marks=pytest.mark.slow), (0.9, "reproduced"), (0.5, "undecided")],
-)
+@pytest.mark.parametrize(("power", "says"), [(0.96, "reproduced"), (0.5, "undecided")])
 def test_the_premise_is_held_against_an_exponent_of_one(power: float, says: str) -> None:
-    cases = made_up(power)
-    rows = step_counts.prediction_table(cases)
-    own = rows[(rows["rate"] == RATES[PLAIN]) & (rows["target"] == "random")]
+    """Its formula is lost in our copy: what does not agree with the restored one decides nothing."""
+    counts, predictors = made_up(power)
+    rows = study.prediction_table(counts, predictors)
+    own = rows[(rows["rate"] == RATES[PLAIN]) & (rows["target"] == "random") & (rows["predictor"] == "κ")]
     claim = study.premise_claim("random", own)
-    assert claim.verdict == says and claim.ours.startswith(f"{power:.2f}, ")
-    exponents = step_counts.exponents(cases)
-    assert exponents["smooth"].value == pytest.approx(1.0)
-    assert study.exponent_claim("smooth", exponents["smooth"]).verdict == "reproduced"
-    # The premise's formula is lost in our copy: what does not agree with the restored one decides nothing.
-    assert study.exponent_claim("smooth", Interval(1.5, 1.4, 1.6)).verdict == "undecided"
+    assert claim.verdict == says and claim.value == pytest.approx(power)
+    assert study.exponents_table(counts)["exponent"].tolist() == pytest.approx([1.0, 1.0])
 
 
 def test_a_number_that_makes_the_steps_beats_one_that_is_unrelated() -> None:
-    rows = step_counts.prediction_table(made_up(1.0)).set_index(["rate", "target", "share", "predictor"])
+    rows = study.prediction_table(*made_up(1.0)).set_index(["rate", "target", "share", "predictor"])
     kappa, bulk = (rows.loc[RATES[PLAIN], "random", SHARES[0], name] for name in PREDICTORS[:2])
     assert kappa["within"] == kappa["pairs"] == kappa["gated_pairs"] == 1 and kappa["disagreements"] == 0
     assert kappa["over_bound"] == pytest.approx(1.0)
@@ -175,41 +172,40 @@ def test_a_number_that_makes_the_steps_beats_one_that_is_unrelated() -> None:
 
 
 def rows_with(leads: list[tuple[float, float]], low: float = 0.9) -> pd.DataFrame:
-    """Rows of one rate: bulk κ with these intervals of κ's lead, and all else alike."""
+    """Rows of one rate: all predictors with these intervals of κ's lead, and all else alike."""
     frames = []
     for name in PREDICTORS:
         frame = pd.DataFrame(leads, columns=["lead_low", "lead_high"]).assign(predictor=name, within=0.5, right=0.7)
         frame["lead"] = (frame["lead_low"] + frame["lead_high"]) / 2
         frames.append(frame.assign(pairs=0.8, gated_pairs=0.95, gated_pairs_low=low, gated_pairs_high=1.0))
-    return pd.concat(frames)
+    return pd.concat(frames).set_index("predictor")
 
 
-def test_the_verdict_on_who_predicts_follows_the_intervals() -> None:
-    for leads, words, says in (
-        ([(0.1, 0.2), (0.05, 0.1)], "κ in 2 of 2 settings, the other in 0, undecided in 0", "reproduced"),
-        ([(0.1, 0.2), (-0.1, 0.1)], "κ in 1 of 2 settings, the other in 0, undecided in 1", "undecided"),
-        ([(-0.1, 0.2), (-0.1, 0.1)], "κ in 0 of 2 settings, the other in 0, undecided in 2", "undecided"),
-        ([(0.1, 0.2), (-0.2, -0.1)], "κ in 1 of 2 settings, the other in 1, undecided in 0", "differs"),
+def test_the_verdict_on_who_predicts_follows_the_least_lead() -> None:
+    for leads, counts, says in (
+        ([(0.1, 0.2), (0.05, 0.1)], [2, 0, 0], "reproduced"),
+        ([(0.1, 0.2), (-0.1, 0.1)], [1, 0, 1], "undecided"),
+        ([(0.1, 0.2), (-0.2, -0.1)], [1, 1, 0], "differs"),
     ):
-        claim = study.contest_claim(RATES[PLAIN], PREDICTORS[1], rows_with(leads))
-        assert (claim.ours, claim.verdict) == (words, says)
-        assert study.contest_claim(RATES[REMOVED], PREDICTORS[1], rows_with(leads)).verdict == "new"
+        claim = study.contest_claim(RATES[PLAIN], "bulk κ", rows_with(leads))
+        assert (list(claim.support.values())[:3], claim.verdict) == (counts, says)
+        assert study.contest_claim(RATES[REMOVED], "bulk κ", rows_with(leads)).verdict == "new"
         assert study.contest_claim(RATES[PLAIN], PREDICTORS[3], rows_with(leads)).verdict == "new"
 
 
 def test_the_verdict_on_pairs_needs_more_than_chance() -> None:
-    assert study.pairs_claim(RATES[PLAIN], rows_with([(0.1, 0.2)])).verdict == "reproduced"
-    assert study.pairs_claim(RATES[PLAIN], rows_with([(0.1, 0.2)], low=0.45)).verdict == "undecided"
-    assert study.pairs_claim(RATES[REMOVED], rows_with([(0.1, 0.2)])).verdict == "new"
+    assert study.pairs_claim(RATES[PLAIN], rows_with([(0.1, 0.2)] * 2)).verdict == "reproduced"
+    assert study.pairs_claim(RATES[PLAIN], rows_with([(0.1, 0.2)] * 2, low=0.45)).verdict == "undecided"
+    assert study.pairs_claim(RATES[REMOVED], rows_with([(0.1, 0.2)] * 2)).verdict == "new"
 
 
 def test_the_first_step_below_a_share() -> None:
     losses = np.array([2.0, 1.0, 0.2, 0.1, 0.01])
     # The loss is a tenth of the first at 2, and a hundredth 0.301 of the way (in logarithms) from 3 to 4 before 4.
-    assert step_counts.first_step(losses, 0) == pytest.approx(2)
-    assert step_counts.first_step(losses, 1) == pytest.approx(3 + np.log(5) / np.log(10))
-    assert step_counts.first_step(np.array([2.0, 1e-9]), 1) == 1
-    assert step_counts.first_step(losses, 2) == np.inf
+    assert step_counts.first_step(losses, 0.1) == pytest.approx(2)
+    assert step_counts.first_step(losses, 0.01) == pytest.approx(3 + np.log(5) / np.log(10))
+    assert step_counts.first_step(np.array([2.0, 1e-9]), 0.01) == 1
+    assert step_counts.first_step(losses, 1e-4) == np.inf
 
 
 # ---- the study
@@ -224,5 +220,18 @@ def test_the_quick_study_has_its_claims(quick: Quick) -> None:
     assert np.isfinite(rows["measured"]).all() and (rows["measured"] / rows["own"]).between(0.6, 1.4).all()
     cases = outcome.tables["cases"]
     assert (cases["κ"] >= cases["bulk κ"]).all() and set(cases["unit"]) == set(UNITS)
-    (finding,) = study.findings(outcome.tables)
+    (finding,) = study.STUDY.found(outcome.tables)
     assert "A gate divides a ReLU network's steps" in finding.sentence
+
+
+def test_the_committed_record_says_what_the_documents_say() -> None:
+    """Who leads is significant in every setting: κ at 1/λ_max, bulk κ without the top direction."""
+    prediction, training = (pd.read_csv(RESULTS / f"steps-{name}.csv") for name in ("prediction", "training"))
+    bulk = prediction[prediction["predictor"] == "bulk κ"]
+    assert (bulk.loc[bulk["rate"] == RATES[PLAIN], "lead_low"] > 0).all()
+    assert (bulk.loc[bulk["rate"] == RATES[REMOVED], "lead_high"] < 0).all()
+    # What knows the target leads to 10 % and 1 % of the loss.
+    aligned = prediction.query("rate == '1/λ_max' and predictor == 'λ_max over λ of the target' and share >= 0.01")
+    assert (aligned["lead_high"] < 0).all() and len(aligned) == 4
+    ratio = training["measured"] / training["predicted"]
+    assert ratio.between(0.85, 1.3).all() and ratio.median() < 1.1

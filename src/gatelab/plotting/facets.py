@@ -138,6 +138,14 @@ class Facets:
                 chosen = chosen.sort_values(self.x, kind="stable")
             yield value, chosen
 
+    def places(self, panel: Table, value: Any, series: Table) -> Any:
+        """The x of a series; points at names stand side by side, so that their intervals can be seen."""
+        names, hues = _levels(panel, self.x), _levels(panel, self.hue)
+        if not self.points or len(hues) < 2 or pd.api.types.is_numeric_dtype(panel[self.x]):
+            return series[self.x]
+        shift = 0.6 * ((hues.index(value) + 0.5) / len(hues) - 0.5)
+        return pd.Series([names.index(name) + shift for name in series[self.x]], series.index)
+
 
 def _levels(table: Table, column: str) -> list[Any]:
     return list(dict.fromkeys(table[column])) if column else [""]
@@ -177,8 +185,8 @@ def _draw_part(place: Any, facets: Facets, tables: Tables) -> None:
         axes: Axes = grid[i, j]
         for value, series in facets.series(chosen):
             look = shapes[facets.name(value)]
-            _draw_series(axes, facets, series, look.colour, look.marker)
-        _finish(axes, facets, title, bottom=i == rows - 1 or facets.wrap > 0, left=j == 0)
+            _draw_series(axes, facets, series, facets.places(chosen, value, series), look.colour, look.marker)
+        _finish(axes, facets, chosen, title, bottom=i == rows - 1 or facets.wrap > 0, left=j == 0)
     for axes in grid.ravel():
         if not axes.has_data():
             axes.remove()
@@ -195,13 +203,13 @@ def draw_panel(axes: Axes, facets: Facets, tables: Tables) -> None:
     shapes = facets.looks(table)
     for value, series in facets.series(table):
         shape = shapes[facets.name(value)]
-        _draw_series(axes, facets, series, shape.colour, shape.marker)
-    _finish(axes, facets, facets.title, bottom=True, left=True)
+        _draw_series(axes, facets, series, facets.places(table, value, series), shape.colour, shape.marker)
+    _finish(axes, facets, table, facets.title, bottom=True, left=True)
     axes.legend(handles=_handles(facets, shapes if facets.hue else {}), loc="best")
 
 
-def _draw_series(axes: Axes, facets: Facets, rows: Table, colour: str, marker: str) -> None:
-    x, y = rows[facets.x], rows[facets.y]
+def _draw_series(axes: Axes, facets: Facets, rows: Table, x: Any, colour: str, marker: str) -> None:
+    y = rows[facets.y]
     low, high = f"{facets.y}_low", f"{facets.y}_high"
     if low in rows and high in rows:
         axes.errorbar(x, y, [y - rows[low], rows[high] - y], fmt="none", ecolor=colour, elinewidth=1, capsize=2)
@@ -211,13 +219,13 @@ def _draw_series(axes: Axes, facets: Facets, rows: Table, colour: str, marker: s
         if line.y in rows and rows[line.y].notna().any():
             axes.plot(x, rows[line.y], color=colour if line.hue else GREY, linestyle=DASHES[line.dash])
     if facets.marks:
-        marked = rows[rows[facets.marks[0]].astype(bool)]
-        axes.plot(marked[facets.x], marked[facets.y], "o", color="black", markersize=9, markerfacecolor="none")
+        marked = rows[facets.marks[0]].astype(bool)
+        axes.plot(x[marked], y[marked], "o", color="black", markersize=9, markerfacecolor="none")
     if facets.paper:
         axes.plot(x, rows[facets.paper], "x", color=colour, markersize=7, markeredgewidth=1.6)
 
 
-def _finish(axes: Axes, facets: Facets, title: str, *, bottom: bool, left: bool) -> None:
+def _finish(axes: Axes, facets: Facets, panel: Table, title: str, *, bottom: bool, left: bool) -> None:
     for level in facets.levels.values():
         axes.axhline(level, color=GREY, linewidth=0.9)
     if facets.xlog:
@@ -226,6 +234,9 @@ def _finish(axes: Axes, facets: Facets, title: str, *, bottom: bool, left: bool)
     if facets.ylog:
         axes.set_yscale("log")
         _plain_ticks(axes.yaxis)
+    if not pd.api.types.is_numeric_dtype(panel[facets.x]):
+        names = _levels(panel, facets.x)
+        axes.set_xticks(range(len(names)), [facets.name(name) for name in names])
     axes.set_title(title)
     if bottom:
         axes.set_xlabel(facets.xlabel or facets.x)

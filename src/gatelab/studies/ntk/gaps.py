@@ -1,9 +1,8 @@
-"""What the studies of the gap share: the record of runs on a GPU, a small version of it, tables, and their wording."""
+"""Runs whose generalization gap is studied: the record made on a GPU, a small version of it, and their tables."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,36 +13,28 @@ import torch
 from gatelab import feedforward
 from gatelab.data.images import ImageData, Images
 from gatelab.data.text import TextData
-from gatelab.plotting.kernels import Cloud
-from gatelab.studies.definition import Request, ticker
+from gatelab.studies.definition import Request
+from gatelab.studies.engine import Table
 from gatelab.studies.ntk.gaussian import PAPER_NAMES
 from gatelab.studies.records import record_path
-from gatelab.train import Gap, History, Recipe, gap_recipes, train_many
+from gatelab.train import Comparison, Gap, History, gap_recipes, train_many
 
 RECORD = "ntk/gap.json"
 COMMAND = "python benchmarks/gpu_training.py results/ntk/gap.json"
-MODEL_NAMES = {"mixer": "Mixer", "vit": "ViT", "gpt2": "GPT-2"}
-DATA_NAMES = {"cifar10": "CIFAR-10", "tiny-imagenet": "Tiny ImageNet", "mnist": "MNIST", "fineweb-edu": "FineWeb-Edu"}
-OPTIMISER_NAMES = {"sgd": "SGD", "adamw": "AdamW"}
+OPTIMISERS = {"sgd": "SGD", "adamw": "AdamW"}
+NAMES = PAPER_NAMES | OPTIMISERS | {"relu2": "ReLU²", "gqu": "GQU", "mixer": "Mixer", "vit": "ViT", "gpt2": "GPT-2"}
+NAMES |= {"cifar10": "CIFAR-10", "fineweb-edu": "FineWeb-Edu"}
 SIGNIFICANT = 0.05
-NEGLIGIBLE = 0.05  # of the gap: what "nearly indistinguishable" may mean
-QUICK_TRAINING: dict[str, Any] = {
-    "size": "tiny",
-    "steps": 9,
-    "batch": 16,
-    "evaluations": 4,
-    "warmup": 1,
-    "test_size": 64,
+SMALL: dict[str, Any] = {"size": "tiny", "steps": 9, "batch": 16, "evaluations": 4, "warmup": 1, "test_size": 64}
+LOSSES = {
+    "train": lambda h: h.train[-1],
+    "test": lambda h: h.test[-1],
+    "gap": lambda h: h.gap[-1],
+    "accuracy": lambda h: h.accuracy[-1],
+    "least_train": lambda h: h.train.min(),
+    "least_test": lambda h: h.test.min(),
 }
-SMALL_ORIGIN = {"device": "a CPU", "date": "now"}
-SmallPlan = tuple[list[Recipe], ImageData | TextData]
-
-
-def runs_for(request: Request, units: Mapping[str, Sequence[str]]) -> Gap:
-    """The record; when quick, small models of these units by model, trained now on data that are always there."""
-    if not request.quick:
-        return read_record()
-    return Gap(tuple(train_small(request, small_plans(units))), SMALL_ORIGIN)
+RUN = ["model", "data", "unit", "optimiser"]
 
 
 def read_record() -> Gap:
@@ -51,38 +42,38 @@ def read_record() -> Gap:
     return Gap.load(record_path(RECORD, COMMAND))
 
 
+def runs_for(request: Request, units: Mapping[str, Sequence[str]]) -> Gap:
+    """The record; when quick, small models of these units by model, trained now on data that are always there."""
+    return train_small(request, [{"units": units}]) if request.quick else read_record()
+
+
 # ---- the small version
 
 
-def small_plans(
-    units: Mapping[str, Sequence[str]], optimisers: Sequence[str] = ("sgd", "adamw"), schedule: str = "cosine"
-) -> list[SmallPlan]:
-    """Two seeds of tiny models with these units by model, and the data of each; GPT-2 has AdamW alone."""
-    plans: list[SmallPlan] = []
-    for model, names in units.items():
-        data: ImageData | TextData = digits()
-        own: Sequence[str] = optimisers
-        if model == "gpt2":
-            data, own = small_text(), ("adamw",)
-        values = {**QUICK_TRAINING, "augment": False, "schedule": schedule}
-        groups = gap_recipes(names, model=model, data=data.name, optimisers=own, seeds=2, **values)
-        plans += [(group, data) for group in groups]
-    return plans
+def train_small(request: Request, plans: Sequence[Mapping[str, Any]]) -> Gap:
+    """Two seeds of tiny models on one core of a CPU.
 
-
-def train_small(request: Request, plans: Sequence[SmallPlan]) -> list[History]:
-    """Train them on one core of a CPU, a tick for each unit and optimiser."""
-    tick = ticker(request, len(plans))
+    A plan has units by model and may have `optimisers` and a `schedule`; GPT-2 has AdamW alone.
+    """
+    groups = []
+    for plan in plans:
+        schedule, optimisers = plan.get("schedule", "cosine"), plan.get("optimisers", ("sgd", "adamw"))
+        for model, units in plan["units"].items():
+            data, own = (small_text(), ("adamw",)) if model == "gpt2" else (digits(), optimisers)
+            values: dict[str, Any] = {"model": model, "data": data.name, "optimisers": own, "seeds": 2}
+            recipes = gap_recipes(units, **values, **SMALL, augment=False, schedule=schedule)
+            groups += [(group, data) for group in recipes]
     histories: list[History] = []
-    before = torch.get_num_threads()
+    threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        for group, data in plans:
+        for done, (group, data) in enumerate(groups, 1):
             histories += train_many(group, data=data, device="cpu")
-            tick()
+            if request.progress:
+                request.progress(done, len(groups))
     finally:
-        torch.set_num_threads(before)
-    return histories
+        torch.set_num_threads(threads)
+    return Gap(tuple(histories))
 
 
 def digits() -> ImageData:
@@ -104,105 +95,73 @@ def small_text() -> TextData:
     return TextData("source", tokens[:cut], tokens[cut:], 256)
 
 
-# ---- runs by their names
+# ---- tables
 
 
-def unit_name(name: str) -> str:
-    """A unit as the paper writes it; units that the paper did not try have their names here."""
-    return PAPER_NAMES.get(name, name)
+def name_of(word: str) -> str:
+    """A unit, optimizer, model or data set as the paper writes it; what the paper does not have keeps its own name."""
+    return NAMES.get(word, word)
 
 
-def setting_name(model: str, data: str, optimiser: str = "") -> str:
-    """A model and its data as the paper writes them.
+def setting_name(model: str, data: str, common: str = "") -> str:
+    """A model and its data as the paper writes them, with an optimizer or a unit.
 
-    >>> setting_name("vit", "cifar10", "sgd")
-    'ViT on CIFAR-10, SGD'
+    >>> setting_name("vit", "cifar10", "sgd"), setting_name("gpt2", "fineweb-edu")
+    ('ViT on CIFAR-10, SGD', 'GPT-2 on FineWeb-Edu')
     """
-    name = f"{MODEL_NAMES.get(model, model)} on {DATA_NAMES.get(data, data)}"
-    if optimiser:
-        name += f", {OPTIMISER_NAMES.get(optimiser, optimiser)}"
-    return name
-
-
-def clouds_of(gap: Gap, model: str, data: str, units: Sequence[str], optimiser: str = "") -> list[Cloud]:
-    """The clouds of these units under the paper's names; of one optimiser alone if it is named."""
-    clouds = []
-    for cloud in gap.clouds(model, data, units):
-        unit, of = cloud.label.split(", ")
-        if not optimiser:
-            clouds.append(replace(cloud, label=f"{unit_name(unit)}, {OPTIMISER_NAMES.get(of, of)}"))
-        elif optimiser == of:
-            clouds.append(replace(cloud, label=unit_name(unit), hollow=False))
-    return clouds
-
-
-def histories_of(gap: Gap, model: str, data: str, unit: str, optimiser: str) -> list[History]:
-    """All runs of that kind, those that diverged too."""
-    wanted = (model, data, unit, optimiser)
-    named = [((h.recipe.model, h.recipe.data, h.recipe.unit.name, h.recipe.optimiser), h) for h in gap.histories]
-    return [h for key, h in named if key == wanted]
+    return f"{name_of(model)} on {name_of(data)}" + (f", {name_of(common)}" if common else "")
 
 
 def finished_runs(gap: Gap, model: str, data: str, unit: str, optimiser: str) -> list[History]:
     """The runs of that kind that came to their end."""
-    runs = histories_of(gap, model, data, unit, optimiser)
-    return [h for h in runs if h.diverged is None and len(h.steps)]
+    kinds = [(h.recipe.model, h.recipe.data, h.recipe.unit.name, h.recipe.optimiser) for h in gap.histories]
+    found = [h for kind, h in zip(kinds, gap.histories, strict=True) if kind == (model, data, unit, optimiser)]
+    return [h for h in found if h.diverged is None and len(h.steps)]
 
 
-# ---- tables and sentences
-
-
-def ends_table(gap: Gap) -> pd.DataFrame:
-    """Where runs end: losses, gap and accuracy of each unit and optimiser, mean and deviation over seeds."""
+def runs_table(gap: Gap) -> Table:
+    """Where runs end, and their least losses: mean and standard deviation over the seeds of a unit and optimizer."""
     rows = []
-    for model, data in gap.settings():
-        for unit in gap.units(model, data):
-            for optimiser in gap.optimisers(model, data):
-                runs = histories_of(gap, model, data, unit, optimiser)
-                good = finished_runs(gap, model, data, unit, optimiser)
-                if not runs:
-                    continue
-                row: dict[str, Any] = {"model": model, "data": data, "unit": unit, "optimiser": optimiser}
-                row |= {"seeds": len(runs), "diverged": len(runs) - len(good), "parameters": runs[0].parameters}
-                row |= {"lr": runs[0].recipe.lr, "steps": runs[0].recipe.steps, "batch": runs[0].recipe.batch}
-                for name in ("train", "test", "gap", "accuracy"):
-                    last = np.array([getattr(h, name)[-1] for h in good])
-                    row |= {name: np.nan, f"{name}_std": np.nan}
-                    if len(last):
-                        row[name] = last.mean()
-                    if len(last) > 1:
-                        row[f"{name}_std"] = last.std(ddof=1)
-                row["throughput"] = np.median([h.throughput for h in runs])
-                rows.append({**row, "counted": runs[0].counted, "device": runs[0].device})
-    return pd.DataFrame(rows)
+    for h in gap.histories:
+        r = h.recipe
+        row: dict[str, Any] = {"model": r.model, "data": r.data, "unit": r.unit.name, "optimiser": r.optimiser}
+        row |= {"lr": r.lr, "steps": r.steps, "batch": r.batch, "parameters": h.parameters, "counted": h.counted}
+        row |= {"device": h.device, "throughput": h.throughput, "diverged": h.diverged is not None}
+        ended = h.diverged is None and len(h.steps) > 0
+        rows.append(row | {name: float(of(h)) if ended else np.nan for name, of in LOSSES.items()})
+    groups = pd.DataFrame(rows).groupby(RUN, sort=False)
+    columns: dict[str, Any] = {"seeds": ("diverged", "size"), "diverged": ("diverged", "sum")}
+    columns |= {name: (name, "first") for name in ("parameters", "lr", "steps", "batch")}
+    for name in LOSSES:
+        columns |= {name: (name, "mean"), f"{name}_std": (name, "std")}
+    columns |= {"throughput": ("throughput", "median"), "counted": ("counted", "first"), "device": ("device", "first")}
+    table = groups.agg(**columns).reset_index()
+    return table.assign(setting=[setting_name(*names) for names in zip(table["model"], table["data"], strict=True)])
 
 
-def notes(gap: Gap) -> tuple[str, ...]:
-    """How the runs were made, and how they are to be read."""
-    origin = f"Runs of {gap.origin.get('device', 'an unknown device')}, {gap.origin.get('date', 'at an unknown time')}"
-    if "command" in gap.origin:
-        origin += f", by '{gap.origin['command']}'"
-    groups = [
-        gap.runs(model, data, unit, optimiser)
-        for model, data in gap.settings()
-        for unit in gap.units(model, data)
-        for optimiser in gap.optimisers(model, data)
-    ]
-    seeds = min((len(runs) for runs in groups if runs), default=0)
-    tests = 2 * (len(gap.comparisons()) + len(gap.optimiser_comparisons()))
-    lines = [
-        f"{origin}: {len(gap.histories)} trainings, {seeds} seeds or more of each unit and optimiser.",
-        "The gap is test loss less training loss, the latter of as many training samples, the same in every run and"
-        " without augmentation: running losses are of augmented images and of parameters that have moved since.",
-        "Points are from the end of the warm-up on. p exchanges whole runs, which is sound: runs share no seed. The"
-        " paper probably exchanges points; those p are in the tables (p_points) and mean little, since points of one"
-        " run depend on each other.",
-        "At equal training loss: each run's gap is interpolated between its lowest losses so far and averaged over the"
-        " losses that all runs pass through; intervals are bootstraps over runs, 95 %.",
-        f"Of {tests} tests at 5 % about {tests / 20:.0f} would find something where nothing is; none is corrected.",
-    ]
-    if diverged := gap.diverged():
-        lines.append("Left out since they diverged: " + "; ".join(str(h) for h in diverged) + ".")
-    if left := gap.origin.get("left_out"):
-        lines.append(f"Not run for want of time: {'; '.join(left)}.")
-    return tuple(lines)
+def points_table(gap: Gap, units: Mapping[str, Sequence[str]], *, panel_each_optimiser: bool) -> Table:
+    """Training loss and gap at every evaluation after the warm-up, with the panel and the series that it belongs to."""
+    order = {name: i for i, name in enumerate(NAMES)}
+    ordered = sorted(gap.histories, key=lambda h: [order.get(w, 99) for w in (h.recipe.unit.name, h.recipe.optimiser)])
+    frames = []
+    for h in ordered:
+        r = h.recipe
+        if h.diverged is None and r.unit.name in units.get(r.model, (r.unit.name,)):
+            setting, unit, optimiser = setting_name(r.model, r.data), name_of(r.unit.name), name_of(r.optimiser)
+            names = (f"{setting}, {optimiser}", unit) if panel_each_optimiser else (setting, f"{unit}, {optimiser}")
+            frame = pd.DataFrame(h.points, columns=["train", "gap"])
+            frames.append(frame.assign(panel=names[0], series=names[1], seed=r.seed))
+    return pd.concat(frames, ignore_index=True)[["panel", "series", "seed", "train", "gap"]]
+
+
+def comparisons_table(comparisons: Sequence[Comparison | None]) -> Table:
+    """A row per comparison; `ratio` is the gap of the second group over that of the first, at equal training loss."""
+    table = pd.DataFrame([c.row() for c in comparisons if c is not None])
+    share = table["relative"] / table["difference"]
+    ratios = {f"ratio_{end}": 1 + table[end] * share for end in ("low", "high")}
+    settings = [setting_name(*where.split(", ")) for where in table["where"]]
+    places = [f"{name_of(model)}, {name_of(common)}" for model, _, common in table["where"].str.split(", ")]
+    kinds = ["optimiser" if second in OPTIMISERS else "gate" for second in table["second"]]
+    pairs = [f"{name_of(b)} - {name_of(a)}" for a, b in zip(table["first"], table["second"], strict=True)]
+    words = {"pair": pairs, "setting": settings, "place": places, "compared": kinds}
+    return table.assign(ratio=1 + table["relative"], **ratios, **words)

@@ -1,341 +1,426 @@
 """How many steps training takes: the paper's premise that they grow like κ log(1/ε), against κ without one eigenvalue.
 
-`step_counts` has what is measured; here is what it says, and its figure.
+Steps are counted by `step_counts`, in closed form over units, rows and widths, and of networks that are trained.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from gatelab.plotting import GREY, Entry, Panel, Pen, figure_legend, looks, new_figure, style
-from gatelab.statistics import Interval
-from gatelab.studies.definition import (
-    Claim,
-    Finding,
-    Outcome,
-    Request,
-    Sketch,
-    Stroke,
-    Study,
-    Tables,
-    Verdict,
-    bracket,
-    last,
-    numbers,
-    only,
-    span,
-    ticker,
-)
-from gatelab.studies.ntk.gaussian import PAIRS, interval
+from gatelab.arrays import Array
+from gatelab.dynamics.spectral import eigen
+from gatelab.ntk import analytic
+from gatelab.plotting import GREY, style
+from gatelab.plotting.facets import Facets, Overlay, draw_panel
+from gatelab.statistics import Interval, bootstrap
+from gatelab.studies.claims import Claim
+from gatelab.studies.engine import GridStudy, Table, Tables, interval_at
+from gatelab.studies.ntk.gaussian import PAIRS, PAPER_NAMES, interval, interval_cells
 from gatelab.studies.ntk.step_counts import (
-    DRAWN,
+    BEST,
     KERNELS,
-    NAMES,
     PLAIN,
     PREDICTORS,
-    QUICK,
     RATES,
     REMOVED,
     SHARES,
     TARGETS,
-    TRAINED_UNITS,
-    UNITS,
-    StepCases,
-    StepPlan,
-    cases_table,
-    exponents,
-    gains_table,
-    prediction_table,
+    all_ranks,
+    centred,
+    first_step,
+    kernel_steps,
+    line_slope,
+    network_kernel,
+    network_losses,
+    rows_and_targets,
     spearman,
-    training_table,
+    steps_at,
 )
-from gatelab.studies.verdicts import NEAR, ends, number_verdict, restored, side_verdict, together
 
-PREMISE = "1: κ log(1/ε) steps (section 2.2; formula lost, restored)"
-
-
-# ---- what it says
-
-
-def run(request: Request) -> Outcome:
-    """Steps in closed form for every case, the gains of the paper's pairs, and networks that are trained."""
-    plan = StepPlan()
-    if request.quick:
-        plan = QUICK
-    tick = ticker(request, len(plan.draws()) + plan.pair_seeds + len(plan.trained) * len(TRAINED_UNITS))
-    cases = StepCases.measured(plan, tick)
-    tables = {
-        "prediction": prediction_table(cases),
-        "cases": cases_table(cases),
-        "gains": gains_table(plan, tick),
-        "training": training_table(plan, tick),
-    }
-    return Outcome(draw(tables), tables, claims(tables, exponents(cases)), notes(plan))
-
-
-def claims(tables: Tables, in_share: Mapping[str, Interval]) -> tuple[Claim, ...]:
-    """The premise in κ and in ε, who predicts, what the one eigenvalue costs, and trained networks."""
-    rows = tables["prediction"]
-    return (
-        *(premise_claim(target, only(rows, rate=RATES[PLAIN], target=target)) for target in TARGETS),
-        *(exponent_claim(target, in_share[target]) for target in TARGETS),
-        *(
-            contest_claim(RATES[rate], PREDICTORS[other], only(rows, rate=RATES[rate]))
-            for rate, other in ((PLAIN, 1), (PLAIN, 3), (REMOVED, 1))
-        ),
-        *(pairs_claim(RATES[rate], only(rows, rate=RATES[rate])) for rate in (PLAIN, REMOVED)),
-        cost_claim(tables["cases"]),
-        *(gain_claim(last(tables["gains"], gated=gated, target="random", share=SHARES[DRAWN])) for _, gated in PAIRS),
-        *(training_claim(word, only(tables["training"], kernel=word)) for word in KERNELS),
-    )
-
-
-def premise_claim(target: str, rows: pd.DataFrame) -> Claim:
-    """The exponent of κ in the steps, which the paper's premise has as 1, at each ε."""
-    own = only(rows, predictor=PREDICTORS[0])
-    slopes = [Interval(*ends) for ends in own[["slope", "slope_low", "slope_high"]].to_numpy(dtype=float)]
-    shares = ", ".join(f"{share:g}" for share in own["share"])
-    bound = ", ".join(f"{value:.2f}" for value in own["over_bound"])
-    return Claim(
-        f"exponent of κ in the steps, {target} targets, rate 1/λ_max",
-        PREMISE,
-        f"{', '.join(f'{slope.value:.2f}' for slope in slopes)} at ε = {shares}",
-        restored(together(number_verdict(1, 0, slope, NEAR) for slope in slopes)),
-        f"Medians of the steps over the bound κ log(1/ε)/2 are {bound}: it is neared as ε goes to 0 and the smallest "
-        f"eigenvalue is all that is left. Rank correlations over all cases are {span(own['overall'])}.",
-        ", ".join(slope.ends(".2f") for slope in slopes),
-        place=f"section 2.2, power of κ, {target} targets",
-    )
-
-
-def exponent_claim(target: str, exponent: Interval) -> Claim:
-    """The exponent of log(1/ε) in the steps."""
-    return Claim(
-        f"exponent of log(1/ε) in the steps, {target} targets, rate 1/λ_max",
-        PREMISE,
-        f"{exponent.value:.2f}",
-        restored(number_verdict(1, 0, exponent, NEAR)),
-        f"From ε = {SHARES[0]:g} to {SHARES[-1]:g}, averaged over cases: what lies along large eigenvalues goes first.",
-        exponent.ends(".2f"),
-        place=f"section 2.2, power of log(1/ε), {target} targets",
-    )
-
-
-def beside_paper(rate: str, other: str, statement: str, verdict: Verdict) -> tuple[str, Verdict]:
-    """The paper's side of a claim and the verdict; it has nothing on other rates, nor on what knows the target."""
-    if rate != RATES[PLAIN] or other == PREDICTORS[3]:
-        return "-", "new"
-    return statement, verdict
-
-
-def contest_claim(rate: str, other: str, rows: pd.DataFrame) -> Claim:
-    """Who ranks units and widths on the same rows: κ, as the paper has it, or another number."""
-    own = only(rows, predictor=other)
-    low, high = (own[name].to_numpy(dtype=float) for name in ("lead_low", "lead_high"))
-    ahead, behind = int((low > 0).sum()), int((high < 0).sum())
-    by_share = ", ".join(f"{lead:+.3f}" for lead in own["lead"])
-    leads = [Interval(*row) for row in own[["lead", "lead_low", "lead_high"]].to_numpy(dtype=float)]
-    verdict = together(side_verdict(lead, 0, "above") for lead in leads)
-    paper, verdict = beside_paper(rate, other, "κ is the key indicator of speed (section 2.2)", verdict)
-    ranks = "; ".join(f"{name} {span(only(rows, predictor=name)['within'])}" for name in PREDICTORS)
-    return Claim(
-        f"κ or {other}: who ranks units by their steps, rate {rate}",
-        paper,
-        f"κ in {ahead} of {len(own)} settings, the other in {behind}, undecided in {len(own) - ahead - behind}",
-        verdict,
-        f"Rank correlations with the steps over units and widths on the same rows, by target and ε: {ranks}. κ leads "
-        f"by {by_share} ({' then '.join(TARGETS)} targets, ε falling). Of the pairs that the two order differently κ "
-        f"is right about {span(own['right'], '.0%')}.",
-        f"κ's lead in correlation, all settings: {ends(low.min(), high.max(), '.3f')}",
-        place={"-": ""}.get(paper, "section 2.2, κ is the key indicator"),
-    )
-
-
-def pairs_claim(rate: str, rows: pd.DataFrame) -> Claim:
-    """Of the paper's pairs, how often the unit of smaller κ needs fewer steps; beside it bulk κ."""
-    kappa, bulk = (only(rows, predictor=name) for name in PREDICTORS[:2])
-    columns = ["gated_pairs", "gated_pairs_low", "gated_pairs_high"]
-    shares = [Interval(*row) for row in kappa[columns].to_numpy(dtype=float)]
-    low, high = min(share.low for share in shares), max(share.high for share in shares)
-    verdict = together(side_verdict(share, 0.5, "above") for share in shares)
-    paper, verdict = beside_paper(rate, PREDICTORS[1], "smaller κ, faster training", verdict)
-    return Claim(
-        f"gated beside plain units: smaller κ, fewer steps, rate {rate}",
-        paper,
-        f"in {span(kappa['gated_pairs'], '.0%')} of cases, by target and ε",
-        verdict,
-        f"By bulk κ in {span(bulk['gated_pairs'], '.0%')}; where both are always right these pairs do not tell them "
-        f"apart. Of all pairs of {len(UNITS)} units κ is right about {span(kappa['pairs'], '.0%')}, bulk κ about "
-        f"{span(bulk['pairs'], '.0%')}. Equal steps count half.",
-        ends(low, high, ".0%"),
-        place={"-": ""}.get(paper, "section 2.2, smaller κ, faster training"),
-    )
-
-
-def cost_claim(cases: pd.DataFrame) -> Claim:
-    """How many times fewer steps there are without the top direction, over λ_max/λ_2."""
-    columns = [f"steps_{share:g}" for share in SHARES]
-    plain, removed = (only(cases, rate=RATES[rate]) for rate in (PLAIN, REMOVED))
-    times = (plain["κ"] / plain["bulk κ"]).to_numpy(dtype=float)
-    over = plain[columns].to_numpy(dtype=float) / removed[columns].to_numpy(dtype=float) / times[:, None]
-    low, middle, high = np.quantile(over, (0.025, 0.5, 0.975))
-    return Claim(
-        "what the largest eigenvalue costs: steps at 1/λ_max over steps without it, over λ_max/λ_2",
-        "-",
-        f"{middle:.2f}",
-        "new",
-        f"λ_max/λ_2 is {times.min():.3g} to {times.max():.3g}. The one eigenvalue costs what it takes from the rate: "
-        "the other directions go at λ/λ_max a step, whatever lies along the top one.",
-        f"95 % of cases: {ends(low, high)}",
-    )
-
-
-def gain_claim(row: Mapping[str, Any]) -> Claim:
-    """What gating divides the steps by, at 1/λ_max and without the top direction."""
-    return Claim(
-        f"what {NAMES[row['gated']]} divides {NAMES[row['plain']]}'s steps by, n = {row['n']}, d = {row['d']}",
-        "-",
-        f"{row['steps']:.3g} at 1/λ_max, {row['removed']:.2g} without the top direction",
-        "new",
-        f"Random targets, ε = {row['share']:g}; κ is divided by {row['condition']:.3g}, bulk κ by {row['bulk']:.2g}. "
-        f"At 2/(λ_max + λ_min) it is {row['best']:.3g}, for gradient flow {row['flow']:.3g}, and {row['centred']:.2g} "
-        "for networks less their mean output.",
-        f"{ends(row['steps_low'], row['steps_high'])}, {ends(row['removed_low'], row['removed_high'], '.2g')}",
-    )
-
-
-def training_claim(word: str, rows: pd.DataFrame) -> Claim:
-    """Measured steps over those of the closed form, and what gating divides them by."""
-    logs = rows.assign(**{name: np.log(rows[name].to_numpy(dtype=float)) for name in ("measured", "predicted", "own")})
-    logs = pd.DataFrame(logs.groupby(["unit", "data", "seed"])[["measured", "predicted", "own"]].mean())
-    measured, predicted, start = (pd.Series(logs[name]) for name in ("measured", "predicted", "own"))
-    ratio, own = (interval(np.exp((measured - other).to_numpy(dtype=float))) for other in (predicted, start))
-    ranks = float(spearman(*(rows[name].to_numpy(dtype=float) for name in ("predicted", "measured"))))
-    plain, gated = (pd.Series(measured.xs(unit)) for unit in ("mlp", "glu"))
-    gain = interval(np.exp((plain - gated).to_numpy(dtype=float)))
-    return Claim(
-        f"steps of trained networks over those of the closed form, {word} kernel, rate 1/λ_max",
-        "-",
-        f"{ratio.value:.2f}",
-        "new",
-        f"{len(rows)} counts of networks of width {rows['width'].iloc[0]}, in rank correlation with the predicted ones "
-        f"{ranks:.2f}. Over the steps by the kernel that each has at its start it is {own:.2f}. ReGLU divides the "
-        f"measured steps of ReLU by {gain}. Intervals are over {len(logs)} networks.",
-        ratio.ends(),
-    )
-
-
-def notes(plan: StepPlan) -> tuple[str, ...]:
-    """What was computed, and what the intervals are."""
-    sizes = "; ".join(f"{kind} n = {n}, d = {d}" for kind, n, d in plan.sizes)
-    return (
-        f"{len(UNITS)} units, widths {', '.join(map(str, plan.widths))}, {plan.seeds} draws of the rows each: {sizes}.",
-        "Steps are counted in continuous time, t real in (1 - ηλ)^2t, at least 1; those of trained networks between "
-        "two losses by their logarithms.",
-        "Closed form: expected kernels of these widths, outputs at the start subtracted. Targets have mean 0; random "
-        "ones are normal, smooth ones sin(2 u.x) + (v.x)². ε is of the loss at the start. Bulk κ is λ_2/λ_min, "
-        "and λ of the target is |y|²/(y.K⁻¹y), the mean of the eigenvalues that its weights ask for.",
-        "With the top direction removed its part of the loss is solved for at the start, and the rate is 1/λ_2.",
-        "Intervals are percentiles over draws of the rows, all kinds and sizes together, 95 %; of gains t-intervals of "
-        "logarithms over seeds, and of trained networks over networks.",
-        "Gradient descent with one constant rate on all rows. What momentum, batches or adaptive rates make of the one "
-        "eigenvalue is not decided here, nor is training in which the kernel changes.",
-    )
-
-
-# ---- figure
+UNITS = ("mlp", "gelu", "silu", "relu2", "glu", "geglu", "swiglu", "gqu")
+NAMES = PAPER_NAMES | {"relu2": "ReLU²", "gqu": "GQU"}
+ALL_PAIRS = tuple(combinations(range(len(UNITS)), 2))
+GATED_PAIRS = [ALL_PAIRS.index((UNITS.index(plain), UNITS.index(gated))) for plain, gated in PAIRS]
+DRAWN = 0.01  # the ε that the figure shows
+SIZES = [
+    *(("Gaussian", n, d) for n, d in ((100, 25), (100, 100), (200, 50), (200, 200), (400, 100))),
+    *(("clusters", n, d) for n, d in ((100, 25), (100, 100), (200, 50), (200, 200))),
+    *(("digits", n, 64) for n in (100, 200, 400)),
+]
+LOST = "The formula is lost in our copy and was restored: κ log(1/ε) steps."
+# Further numbers that gating divides, by their columns.
+GAINS = {
+    "removed": "without the top direction",
+    "condition": "κ is divided by",
+    "bulk": "bulk κ is divided by",
+    "best": "at 2/(λ_max + λ_min)",
+    "flow": "gradient flow",
+    "centred": "networks minus their mean output",
+}
+# Columns of the figure: a rate, a predictor of the steps, the kernel of the trained networks, a title.
+SCATTERS = (
+    (RATES[PLAIN], "κ", "whole", "rate 1/λ_max"),
+    (RATES[PLAIN], "bulk κ", "", "rate 1/λ_max"),
+    (RATES[REMOVED], "bulk κ", "centred", "top removed, rate 1/λ_2"),
+)
 
 
 def draw(tables: Tables) -> Figure:
-    """A row a target: steps against κ and bulk κ, those without the top direction, and rank correlations."""
-    cases, column = tables["cases"], f"steps_{SHARES[DRAWN]:g}"
-    panels = (
-        (PLAIN, 0, "whole", "rate 1/λ_max"),
-        (PLAIN, 1, "", "rate 1/λ_max"),
-        (REMOVED, 1, "centred", "top removed, rate 1/λ_2"),
-    )
-    shapes = looks(UNITS)
+    """A row per target: steps against κ and bulk κ, those without the top direction, and rank correlations."""
+    legend: dict[str, Any] = {}
     with style():
-        figure = new_figure(13.2, 6.8)
-        for row, target in zip(figure.subplots(2, 4), TARGETS, strict=True):
-            for axes, (rate, predictor, kernel, title) in zip(row, panels, strict=False):
-                panel, own = Panel(axes), only(cases, rate=RATES[rate], target=target)
-                for unit in UNITS:
-                    part = only(own, unit=unit)
-                    pen = Pen(shapes[unit].colour, "", marker=shapes[unit].marker, size=3.5, alpha=0.7)
-                    panel.line(part[PREDICTORS[predictor]], part[column], pen)
+        figure = Figure(figsize=(15.5, 7.2), layout="constrained")
+        for panels, target in zip(figure.subplots(2, 5), TARGETS, strict=True):
+            for axes, (rate, predictor, kernel, title) in zip(panels[:3], SCATTERS, strict=True):
+                facets = Facets(
+                    table="cases", x=predictor, y=f"steps_{DRAWN:g}", hue="unit", xlog=True, ylog=True,
+                    where={"rate": rate, "target": target}, points=True, title=f"{target} targets, {title}",
+                    ylabel=f"steps to ε = {DRAWN:g}",
+                )  # fmt: skip
+                draw_panel(axes, facets, tables)
+                units = axes.get_legend()
+                legend |= {NAMES[t.get_text()]: h for t, h in zip(units.texts, units.legend_handles, strict=True)}
+                units.remove()
+                reach = np.array(axes.get_xlim())
+                (line,) = axes.plot(reach, 0.5 * reach * np.log(1 / DRAWN), "--", color=GREY)
+                legend["κ log(1/ε)/2, or bulk κ"] = line
                 if kernel:
-                    real = only(tables["training"], kernel=kernel, target=target, share=SHARES[DRAWN])
-                    panel.line(real["condition"], real["measured"], TRAINED_PEN, order=4)
-                reach = np.array([own[PREDICTORS[predictor]].min(), own[PREDICTORS[predictor]].max()])
-                panel.line(reach, 0.5 * reach * np.log(1 / SHARES[DRAWN]), BOUND_PEN)
-                panel.set(xscale="log", yscale="log", xlabel=XLABELS[predictor], title=f"{target} targets, {title}")
-                panel.set(ylabel=f"steps to ε = {SHARES[DRAWN]:g}")
-            draw_correlations(Panel(row[-1]), only(tables["prediction"], target=target))
-            row[-1].set_title(f"{target} targets, rank correlation")
-        entries = [Entry(NAMES[u], Pen(shapes[u].colour, "", marker=shapes[u].marker)) for u in UNITS]
-        entries += [
-            Entry("trained networks (third column: less their mean output)", TRAINED_PEN),
-            Entry("κ log(1/ε)/2, or bulk κ", BOUND_PEN),
-        ]
-        figure_legend(figure, entries, ncols=10, columnspacing=1.0, handletextpad=0.4)
+                    real = tables["training"].query("kernel == @kernel and target == @target and share == @DRAWN")
+                    (rings,) = axes.plot(
+                        real["condition"], real["measured"], "ko", markersize=6, markerfacecolor="none"
+                    )
+                    legend["trained networks (third column: minus their mean output)"] = rings
+            for axes, rate in zip(panels[3:], (RATES[PLAIN], RATES[REMOVED]), strict=True):
+                facets = Facets(
+                    table="prediction", x="share", y="within", hue="predictor", where={"rate": rate, "target": target},
+                    xlog=True, xlabel="ε", ylabel="rank correlation with the steps", title=f"{target}, {rate}",
+                )  # fmt: skip
+                draw_panel(axes, facets, tables)
+                low, high = axes.get_ylim()
+                axes.set_ylim(low - 0.5 * (high - low), high)  # room for the legend
+        figure.legend(list(legend.values()), list(legend), loc="outside lower center", ncols=10)
         figure.suptitle("Steps of gradient descent against the condition number, with and without its one eigenvalue")
     return figure
 
 
-def draw_correlations(panel: Panel, rows: pd.DataFrame) -> None:
-    """Rank correlations over units and widths on the same rows, against ε."""
-    for order, (rate, predictor, pen) in enumerate(CORRELATIONS):
-        own = only(rows, rate=RATES[rate], predictor=PREDICTORS[predictor])
-        x, stroke = own["share"] * 1.25 ** (order - 1.5), Pen(pen.colour, width=1.6, alpha=0.6)
-        strokes = panel.strokes(x, own["within_low"], own["within_high"], stroke)
-        label = f"{PREDICTORS[predictor]}, {('1/λ_max', '', 'top removed')[rate]}"
-        panel.line(x, own["within"], pen, label=label, interval=strokes)
-    panel.set(xscale="log", xlabel="ε", ylabel="mean over draws of rows")
-    panel.legend(loc="lower left", fontsize=7)
-
-
-XLABELS = ("κ = λ_max/λ_min", "bulk κ = λ_2/λ_min")
-BOUND_PEN = Pen(GREY, "--", 1.1)
-TRAINED_PEN = Pen("black", "", marker="o", size=6, face="none", edge=0.8)
-CORRELATIONS = (
-    (PLAIN, 0, Pen("#0072B2", marker="o")),
-    (PLAIN, 1, Pen("#D55E00", marker="s")),
-    (REMOVED, 0, Pen("#0072B2", "--", marker="o", face="white")),
-    (REMOVED, 1, Pen("#D55E00", "--", marker="s", face="white")),
-)
-
-
-def findings(tables: Tables) -> tuple[Finding, ...]:
-    """What gating gains in steps, with the largest eigenvalue and without it."""
-    own = only(tables["gains"], gated=PAIRS[0][1], target="random")
-    row = last(own, share=SHARES[DRAWN])
-    sentence = (
-        f"A gate divides a ReLU network's steps to ε = {row['share']:g} by {row['steps']:.0f}"
-        f"{bracket(row['steps_low'], row['steps_high'], '.0f')} where κ falls {row['condition']:.0f} times; with the "
-        f"top direction solved for and the rate set by the next, by {row['removed']:.2f}"
-        f"{bracket(row['removed_low'], row['removed_high'])} where bulk κ falls {row['bulk']:.1f} times."
-    )
-    sizes = f"n = {row['n']} Gaussian rows of d = {row['d']}, width {row['width']}, {row['seeds']} seeds, closed form."
-    strokes = tuple(
-        Stroke(label, numbers(own["share"]), numbers(own[column]), colour)
-        for label, column, colour in (("rate 1/λ_max", "steps", "#0072B2"), ("top removed", "removed", "#D55E00"))
-    )
-    sketch = Sketch("ε, of the loss at the start", "steps of ReLU over ReGLU", strokes)
-    return (Finding("κ, training and one eigenvalue", sentence, sizes, sketch),)
-
-
-STUDY = Study(
+STUDY = GridStudy(
     "ntk/steps",
     "Steps to an accuracy against κ",
     "Achieving error ε takes κ log(1/ε) iterations (section 2.2): a premise that the paper takes from others.",
-    run,
     long=True,
-    findings=findings,
     position=8.5,
+    figure=draw,
+    cards={
+        "κ, training and one eigenvalue": Facets(
+            table="gains", x="share", y="steps", where={"gated": "glu", "target": "random"}, xlog=True, ylog=True,
+            lines=(Overlay("removed", "top direction removed"),), xlabel="ε, of the loss at the start",
+            ylabel="steps of ReLU over ReGLU",
+        )
+    },
+)  # fmt: skip
+
+
+# ---- measures
+
+
+@STUDY.measure(
+    "cases",
+    grid={"data, n, d": SIZES, "widths": [(128, 1024, 8192)], "seed": range(4)},
+    quick={"data, n, d": [("Gaussian", 40, 10), ("digits", 40, 64)], "widths": [(256,)], "seed": range(3)},
 )
+def cases(data: str, n: int, d: int, widths: Sequence[int], seed: int) -> dict[str, Any]:
+    """Steps and predictors of one draw of rows, with every unit and width as the last two axes."""
+    X, Y = rows_and_targets(data, n, d, seed)
+    found = [[kernel_steps(kernel.numpy(), Y) for kernel in analytic(list(UNITS), X, width)] for width in widths]
+    arrays = [np.array([[of_unit[i] for of_unit in of_width] for of_width in found]) for i in range(2)]
+    return {name: a.transpose(2, 3, 4, 1, 0).tolist() for name, a in zip(("steps", "predictors"), arrays, strict=True)}
+
+
+@STUDY.measure(
+    "gains",
+    together="share",
+    over="seed",
+    mean="geometric",
+    grid={
+        "plain, gated": PAIRS,
+        "n, d, width": [(1000, 500, 4096)],  # the size of figure 1
+        "seed": range(5),
+        "target": TARGETS,
+        "share": SHARES,
+    },
+    quick={"n, d, width": [(60, 30, 256)], "seed": range(3)},
+)
+def gains(
+    plain: str, gated: str, n: int, d: int, width: int, seed: int, target: str, share: Sequence[float]
+) -> Iterator[dict[str, float]]:
+    """What gating divides κ, bulk κ and the steps by."""
+    above, below = (unit_counts(unit, n, d, width, seed)[target] for unit in (plain, gated))
+    for i in range(len(share)):
+        yield {name: float(above[name][i] / below[name][i]) for name in above}
+
+
+@lru_cache(maxsize=2)
+def unit_counts(unit: str, n: int, d: int, width: int, seed: int) -> dict[str, dict[str, Array]]:
+    """By target: κ, bulk κ, and steps in five ways, an entry per share."""
+    X, Y = rows_and_targets("Gaussian", n, d, seed)
+    K = analytic(unit, X, width).numpy()
+    steps, predictors = kernel_steps(K, Y)
+    less_mean, flow = steps_at(centred(K), Y), steps_at(K, Y, flow=True)
+    return {
+        target: {
+            "condition": np.full(len(SHARES), predictors[0, PLAIN, t]),
+            "bulk": np.full(len(SHARES), predictors[1, PLAIN, t]),
+            "steps": steps[PLAIN, t],
+            "best": steps[BEST, t],
+            "removed": steps[REMOVED, t],
+            "centred": less_mean[t],
+            "flow": flow[t],
+        }
+        for t, target in enumerate(TARGETS)
+    }
+
+
+@STUDY.measure(
+    "training",
+    together="share",
+    grid={
+        "data, n, d": [("Gaussian", 60, 30), ("digits", 60, 64)],
+        "unit": ["mlp", "relu2", "glu", "swiglu"],
+        "width": [2048],
+        "target": TARGETS,
+        "kernel": list(KERNELS),
+        "seed": range(3),
+        "share": SHARES[:2],
+    },
+    quick={"data, n, d": [("Gaussian", 20, 10)], "width": [256]},
+)
+def training(
+    data: str, n: int, d: int, unit: str, width: int, target: str, kernel: str, seed: int, share: Sequence[float]
+) -> Iterator[dict[str, float]]:
+    """Steps of a trained network at 1/λ_max and of the closed form; `own` is of the kernel that it starts with.
+
+    The kernel is whole for networks as they are, and centered for networks minus their mean output.
+    """
+    (X, Y), t, kernel_of = rows_and_targets(data, n, d, 0), TARGETS.index(target), KERNELS[kernel]
+    K, less_mean = kernel_of(analytic(unit, X, width).numpy()), kernel == "centred"
+    values, predicted = eigen(K)[0], steps_at(K, Y)[t]
+    lr, last = 1 / float(values[-1]), len(share) - 1
+    settings = {"steps": int(2 * predicted[last]) + 20, "until": share[last], "less_mean": less_mean}
+    losses = network_losses(unit, X, Y[:, t], width, lr, seed, **settings)
+    own = steps_at(kernel_of(network_kernel(unit, X, width, seed)), Y, lr)[t]
+    for i, part in enumerate(share):
+        counts = {"predicted": float(predicted[i]), "condition": float(values[-1] / values[int(less_mean)])}
+        yield {**counts, "own": float(own[i]), "measured": first_step(losses, part)}
+
+
+# ---- how well a number predicts the steps
+
+
+@STUDY.columns
+def columns(tables: Tables, rows: Tables) -> Tables:
+    """The predictions and the means of all cases, from the numbers of every draw of rows."""
+    draws = rows["cases"]
+    steps, predictors = (np.moveaxis(np.array(draws[name].tolist()), 0, 3) for name in ("steps", "predictors"))
+    return {
+        "prediction": prediction_table(steps, predictors),
+        "cases": cases_table(draws, steps, predictors),
+        "exponents": exponents_table(steps),
+        "gains": tables["gains"],
+        "training": tables["training"],
+    }
+
+
+def mean_over_draws(values: Array) -> Interval:
+    """The mean of a number per draw of the rows, with the interval of drawing these again."""
+    return bootstrap([values], lambda v: v.mean(-1))
+
+
+def order_of_pairs(values: Array) -> Array:
+    """Which unit of each pair has more, as signs: (draws, pairs, widths) of (draws, units, widths)."""
+    first, second = np.array(ALL_PAIRS).T
+    return np.sign(values[:, first] - values[:, second])
+
+
+def prediction_table(steps: Array, predictors: Array) -> Table:
+    """A row per rate, target, share and predictor: rank correlations, slope, pairs in order, and the lead of κ.
+
+    Steps are (rates, targets, shares, draws, units, widths), predictors (predictors, rates, targets, draws, units,
+    widths). `within` is over units and widths on the same rows, `overall` over all cases; `lead` is by how much κ has
+    more of the former, and `right` how often κ is right, of the pairs of units that the two order differently.
+    """
+    rows = []
+    for rate, target, share in np.ndindex(steps.shape[:3]):
+        kappa, counts = np.log(predictors[0, rate, target]), np.log(steps[rate, target, share])
+        y, by_kappa, by_steps = counts.reshape(len(counts), -1), order_of_pairs(kappa), order_of_pairs(counts)
+        for predictor, name in enumerate(PREDICTORS):
+            values = np.log(predictors[predictor, rate, target])
+            x, order = values.reshape(y.shape), order_of_pairs(values)
+            within, in_order = spearman(x, y), (1 + order * by_steps) / 2
+            apart = (order * by_kappa < 0).astype(float)
+            votes = [(apart * (1 + by_kappa * by_steps) / 2).sum((1, 2)), apart.sum((1, 2))]
+            row = {"rate": RATES[rate], "target": TARGETS[target], "share": SHARES[share], "predictor": name}
+            intervals = {
+                "within": mean_over_draws(within),
+                "overall": bootstrap([x, y], all_ranks, paired=True, draws=200),
+                "slope": bootstrap([x, y], line_slope, paired=True),
+                "pairs": mean_over_draws(in_order.mean((1, 2))),
+                "gated_pairs": mean_over_draws(in_order[:, GATED_PAIRS].mean((1, 2))),
+                "lead": mean_over_draws(spearman(kappa.reshape(y.shape), y) - within),
+                "right": bootstrap(votes, lambda a, b: a.sum(-1) / np.maximum(b.sum(-1), 1), paired=True),
+            }
+            for word, ends in intervals.items():
+                row |= interval_cells(word, ends)
+            over = np.exp(y - x) / (0.5 * np.log(1 / SHARES[share]))
+            rows.append(row | {"disagreements": int(apart.sum()), "over_bound": float(np.median(over))})
+    return pd.DataFrame(rows)
+
+
+def cases_table(draws: Table, steps: Array, predictors: Array) -> Table:
+    """A row per rate, target, size, unit and width: geometric means over the seeds."""
+    sizes = list(dict.fromkeys(zip(draws["data"], draws["n"], draws["d"], strict=True)))
+    index = [(*size, unit, width) for size in sizes for unit in UNITS for width in draws["widths"].iloc[0]]
+    labels = (*PREDICTORS, *(f"steps_{share:g}" for share in SHARES))
+    frames = []
+    for rate, target in np.ndindex(len(RATES), len(TARGETS)):
+        logs = np.log([*predictors[:, rate, target], *steps[rate, target]])
+        means = np.exp(logs.reshape(len(labels), len(sizes), -1, len(index) // len(sizes)).mean(2))
+        frame = pd.DataFrame(index, columns=["data", "n", "d", "unit", "width"])
+        values = dict(zip(labels, np.round(means.reshape(len(labels), -1), 3), strict=True))
+        frames.append(frame.assign(rate=RATES[rate], target=TARGETS[target], **values))
+    return pd.concat(frames, ignore_index=True)
+
+
+def exponents_table(steps: Array) -> Table:
+    """By target, the exponent of log(1/ε) in the steps at 1/λ_max: slopes over ε, averaged over the cases of a draw."""
+    x = np.log(np.log(1 / np.array(SHARES)))
+    x = (x - x.mean()) / ((x - x.mean()) ** 2).sum()
+    slopes = np.tensordot(x, np.log(steps[PLAIN]), (0, 1)).mean((2, 3))
+    return pd.DataFrame(
+        {"target": target, **interval_cells("exponent", mean_over_draws(own))}
+        for target, own in zip(TARGETS, slopes, strict=True)
+    )
+
+
+# ---- claims
+
+
+@STUDY.claims
+def claims(tables: Tables) -> Iterator[Claim]:
+    """The premise in κ and in ε, who predicts, what the one eigenvalue costs, and trained networks."""
+    rows = tables["prediction"].set_index(["rate", "predictor"]).sort_index()
+    for target in TARGETS:
+        yield premise_claim(target, rows.loc[(RATES[PLAIN], "κ")].query("target == @target"))
+    for target, row in tables["exponents"].set_index("target").iterrows():
+        yield Claim.of(
+            f"exponent of log(1/ε) in the steps, {target} targets, rate 1/λ_max", interval_at(row, "exponent"),
+            1.0, "number", place=f"section 2.2, power of log(1/ε), {target} targets", reconstructed=True,
+            note=f"From ε = {SHARES[0]:g} to {SHARES[-1]:g}: what lies along large eigenvalues goes first. {LOST}",
+        )  # fmt: skip
+    for rate, other in ((RATES[PLAIN], "bulk κ"), (RATES[PLAIN], PREDICTORS[3]), (RATES[REMOVED], "bulk κ")):
+        yield contest_claim(rate, other, rows.loc[rate])
+    for rate in (RATES[PLAIN], RATES[REMOVED]):
+        yield pairs_claim(rate, rows.loc[rate])
+    yield cost_claim(tables["cases"])
+    for row in tables["gains"].query("target == 'random' and share == @DRAWN").to_dict("records"):
+        yield Claim.of(
+            f"what {NAMES[row['gated']]} divides {NAMES[row['plain']]}'s steps by, n = {row['n']}, d = {row['d']}",
+            interval_at(row, "steps"), support={words: interval_at(row, name) for name, words in GAINS.items()},
+            note=f"Random targets, ε = {row['share']:g}, rate 1/λ_max.",
+        )  # fmt: skip
+    for kernel, of_kernel in tables["training"].groupby("kernel", sort=False):
+        yield training_claim(str(kernel), of_kernel)
+
+
+def premise_claim(target: str, rows: Table) -> Claim:
+    """The exponent of κ in the steps, which the paper's premise has as 1, at the ε where it is farthest from 1."""
+    rows = rows.sort_values("share", ascending=False)
+    worst = rows.iloc[int((rows["slope"] - 1).abs().argmax())]
+    return Claim.of(
+        f"exponent of κ in the steps, {target} targets, rate 1/λ_max", interval_at(worst, "slope"), 1.0, "number",
+        place=f"section 2.2, power of κ, {target} targets", reconstructed=True,
+        support={
+            f"at ε = {', '.join(f'{share:g}' for share in rows['share'])}": rows["slope"].tolist(),
+            "median of the steps over κ log(1/ε)/2": rows["over_bound"].tolist(),
+            "rank correlation over all cases": rows["overall"].tolist(),
+        },
+        note=f"The value is that at ε = {worst['share']:g}. {LOST}",
+    )  # fmt: skip
+
+
+def contest_claim(rate: str, other: str, rows: Table) -> Claim:
+    """Who ranks units and widths on the same rows: κ, as the paper has it, or another number."""
+    own, of_paper = rows.loc[other], (rate, other) == (RATES[PLAIN], "bulk κ")
+    ahead, behind = int((own["lead_low"] > 0).sum()), int((own["lead_high"] < 0).sum())
+    support: dict[str, Any] = {"settings (target and ε) in which κ leads": ahead, "the other leads": behind}
+    support["not significant"] = len(own) - ahead - behind
+    support |= {f"correlations of {name}": limits(rows.loc[name, "within"]) for name in ("κ", other)}
+    support["κ right of the pairs that the two order differently"] = limits(own["right"])
+    return Claim.of(
+        f"least lead of κ over {other} in rank correlation with the steps, rate {rate}", least(own, "lead"),
+        0.0 if of_paper else None, "above" if of_paper else "new", support=support,
+        place="section 2.2, κ is the key indicator" if of_paper else "",
+    )  # fmt: skip
+
+
+def pairs_claim(rate: str, rows: Table) -> Claim:
+    """Of the paper's pairs, how often the unit of smaller κ needs fewer steps: the least share over targets and ε."""
+    kappa, bulk, of_paper = rows.loc["κ"], rows.loc["bulk κ"], rate == RATES[PLAIN]
+    return Claim.of(
+        f"gated and plain units: smaller κ, fewer steps, rate {rate}", least(kappa, "gated_pairs"),
+        0.5 if of_paper else None, "above" if of_paper else "new",
+        place="section 2.2, smaller κ, faster training" if of_paper else "",
+        support={
+            "by bulk κ": limits(bulk["gated_pairs"]),
+            f"of all pairs of {len(UNITS)} units, by κ": limits(kappa["pairs"]),
+            "by bulk κ, all pairs": limits(bulk["pairs"]),
+        },
+        note="The share of cases, the least over targets and ε; 0.5 is chance. Equal steps count half.",
+    )  # fmt: skip
+
+
+def limits(values: Table) -> list[float]:
+    """The least and the largest value."""
+    return [float(values.min()), float(values.max())]
+
+
+def least(rows: Table, name: str) -> Interval:
+    """The least number of a column, with its interval."""
+    return interval_at(rows.iloc[int(rows[name].argmin())], name)
+
+
+def cost_claim(table: Table) -> Claim:
+    """How many times fewer steps there are without the top direction, over λ_max/λ_2."""
+    names = [f"steps_{share:g}" for share in SHARES]
+    plain, removed = (table[table["rate"] == RATES[rate]] for rate in (PLAIN, REMOVED))
+    times = (plain["κ"] / plain["bulk κ"]).to_numpy(float)
+    over = plain[names].to_numpy(float) / removed[names].to_numpy(float) / times[:, None]
+    middle, low, high = map(float, np.quantile(over, (0.5, 0.025, 0.975)))
+    return Claim(
+        "what the largest eigenvalue costs: steps at 1/λ_max over steps without it, over λ_max/λ_2", middle, low, high,
+        support={"λ_max/λ_2": limits(times)},
+        note="The median and the middle 95 % of cases. The other directions go at λ/λ_max per step.",
+    )  # fmt: skip
+
+
+def training_claim(kernel: str, rows: Table) -> Claim:
+    """Measured steps over those of the closed form, and what gating divides them by."""
+    counts = ["measured", "predicted", "own"]
+    logs = rows.assign(**np.log(rows[counts])).groupby(["unit", "data", "seed"])[counts].mean()
+    gain = logs["measured"].xs("mlp") - logs["measured"].xs("glu")
+    return Claim.of(
+        f"steps of trained networks over those of the closed form, {kernel} kernel, rate 1/λ_max",
+        interval(np.exp(logs["measured"] - logs["predicted"])),
+        support={
+            "over those of the kernel at the start": interval(np.exp(logs["measured"] - logs["own"])),
+            "rank correlation with the predicted ones": float(spearman(*rows[["predicted", "measured"]].to_numpy().T)),
+            "what ReGLU divides ReLU's by": interval(np.exp(gain)),
+            "networks": len(logs), "width": int(rows["width"].iloc[0]),
+        },
+    )  # fmt: skip
