@@ -4,8 +4,8 @@ A sentence is made here out of its record, and the tests want it in its document
 changed in the one and not in the other is noticed. The tests also want every number of the README and of the
 corrections to be in such a sentence, or in one of those that measure nothing (NOT_MEASURED).
 
-The paragraph on the ladder at the top of the README, figure and tables of its room and those of smaller models are
-made by the script itself: a fuller record is put in its place, the script is run, and the documents follow.
+The tables of smaller models are made by the script itself: a fuller record is put in its place, the script is run, and
+the documents follow.
 
 `python docs/make_measured.py FOLDER` first takes the claims of the full runs in FOLDER, as `gatelab reproduce` wrote
 them, into results/claims.json: the record of studies that are not long enough to have one of their own.
@@ -39,13 +39,8 @@ from gatelab.scaling_laws import limit
 from gatelab.statistics import Interval, t_interval
 from gatelab.studies import Claim, Request
 from gatelab.studies.definition import study
-from gatelab.studies.ladder import enwik8
-from gatelab.studies.ladder.climbs import Regime, plain_frame, speed_rows
 from gatelab.studies.scaling.constructions import eq6_claim
 from gatelab.studies.scaling.error_curves import CODE, NEWTON, code_medians
-from gatelab.train import Ladder
-from gatelab.train.ladder_plans import LADDER_SIZES
-from gatelab.train.ladders import BITS
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
@@ -84,13 +79,6 @@ WIDTH = "results/claims.json, ntk/width"
 TABLE3 = "results/claims.json, linearize/table3"
 LEARNED2 = "results/claims.json, linearize/learned2d"
 LEARNED16 = "results/claims.json, linearize/learned16"
-LADDER_ROOM = "docs/rooms/ladder.md"
-SUPERSEDED = (
-    "A new design supersedes this record, a grid in parameters and data ([ladder-design.md]({link})): here the largest "
-    "size has no sweep, three seeds leave the number of pairs to the rule of variance, and one amount of data for all "
-    "sizes leaves E a constant of the fit."
-)
-LADDER = "results/ladder/enwik8.json, speed.json, plain.json, slopes.json"
 SHRINK_ROOM = "docs/rooms/shrink.md"
 SHRINK = "results/anatomy/shrink.json, shrink-stories.json"
 SHRUNKEN = {
@@ -642,26 +630,6 @@ def pages() -> Iterator[Held]:
     error = f"{medians[max(medians)]:.1e}".replace("e-0", "e-")
     words = f"whose median at its widest, {max(medians)} neurons, is {error}"
     yield Held((GQU_PAGE,), words, "results/scaling/reference.jsonl")
-    (times, share, plain), (again, _, later) = (over_plain(f"ladder/{name}.json") for name in ("plain", "speed"))
-    slower = plain / later
-    yield Held(
-        (LADDER_ROOM,),
-        f"{times.min():.1f} to {times.max():.1f} times as many tokens a second as a plain compiled loop trains with "
-        f"one (`results/ladder/plain.json`; {times.idxmin()[:-1]} and {times.idxmax()[:-1]} million parameters), "
-        f"and uses {share['26M']:.0f} % of its bf16 rate at 26 million parameters, {share['0.4M']:.0f} % at 0.4",
-        "results/ladder/plain.json",
-    )
-    for words in (
-        f"was {slower.min():.1f} to {slower.max():.1f} times slower than in the run before",
-        f"the ratio is {again.min():.1f} to {again.max():.1f} in that run",
-    ):
-        yield Held((LADDER_ROOM,), words, "results/ladder/plain.json, speed.json")
-    timed = [row for row in record("ladder/speed.json")["rows"] if row["size"] == "26M" and "milliseconds" in row]
-    kernels = timed[0]["milliseconds"]
-    words = f"of {sum(kernels.values()):.1f} milliseconds of a step's kernels, products take "
-    words += f"{kernels['products']:.1f}, attention {kernels['attention']:.1f}, compiled passes "
-    words += f"{kernels['passes']:.1f} and the update {kernels['update']:.1f}"
-    yield Held((LADDER_ROOM,), words, "results/ladder/speed.json")
     wide, narrow = (limit("glu", "paper-1d", width) for width in (50, 25))
     yield Held((WORDS,), f"it is {wide:.2e}, with 25 neurons {narrow:.2e}, which is 2^3 = 8 times as much", "gl.limit")
     best = linearize("gelu", "minimax", degree=8, interval=5.0).polynomial
@@ -670,90 +638,6 @@ def pages() -> Iterator[Held]:
     yield Held(
         (LINEARIZE_ROOM,), f"is off by {near:.0f} at 6.25 and by {float(f'{far:.1g}'):.0f} at 10", "gl.linearize"
     )
-
-
-def over_plain(name: str) -> tuple[pd.Series, pd.Series, pd.Series]:
-    """Of swiglu by size: tokens a second of three over a plain loop's, percents of the bf16 rate, the plain loop's."""
-    rows = speed_rows(record(name))
-    rows = rows[rows["unit"] == "swiglu"]
-    plain = rows[rows["loop"] == "plain"].set_index("size")["tokens_per_second"]
-    three = rows[rows["models"] == 3].set_index("size")
-    return three["tokens_per_second"] / plain, 100 * three["share_of_bf16"], plain
-
-
-# ---- the ladder
-
-
-@cache
-def ladder_texts() -> dict[str, str]:
-    """What the record of the ladder says, for each document that has it: a paragraph, and for its room a table too."""
-    climbs = enwik8.read_climbs()
-    tables = enwik8.tables_of(climbs)
-    words = f"**Which unit, in a language model?** {enwik8.headline(climbs, tables)}"
-    paragraphs = {
-        document: filled(f"{words} {SUPERSEDED.format(link=link)} Try it: `gatelab ladder --quick`.")
-        for document, link in ((README, "docs/results/ladder-design.md"), (LADDER_ROOM, "../results/ladder-design.md"))
-    }
-    details = filled(enwik8.details(climbs, tables))
-    rows = ["| text read | size | unit | lr | bits a byte | above the best |", "|---|---|---|---|---|---|"]
-    for row in tables["bits"].to_dict("records"):
-        above = "-" if row["unit"] == row["best"] else enwik8.excess_words(row)
-        size = row["size"] if row["swept"] else f"{row['size']}, no sweep"
-        cells = (row["repeats"], size, row["unit"], f"{row['lr']:.3g}", enwik8.bits_words(row), above)
-        rows.append(f"| {' | '.join(map(str, cells))} |")
-    laws = law_rows(climbs.once)
-    claims = enwik8.claims_of(climbs, tables)
-    listed = [
-        f"- {claim.what}: {f'{claim.ours} {claim.interval}'.strip()} ({verdict_words(claim)})" for claim in claims
-    ]
-    made = ("\n".join(laws), "\n".join(rows), "\n".join(listed), "\n".join(speed_lines()))
-    parts = (paragraphs[LADDER_ROOM], details, *filter(None, made))
-    return {README: paragraphs[README], LADDER_ROOM: "\n\n".join(parts)}
-
-
-def verdict_words(claim: Claim) -> str:
-    """The verdict, and what others say."""
-    return claim.verdict if claim.paper == "-" else f"{claim.verdict}; others: {claim.paper}"
-
-
-def speed_lines() -> list[str]:
-    """Tokens a second by size, as Markdown: of swiglu beside a plain loop, and of all units in a later run."""
-    alone, together = (speed_rows(record(f"ladder/{name}.json")) for name in ("plain", "speed"))
-    three = together[together["models"] == 3].set_index(["unit", "size"])
-    units = list(dict.fromkeys(together["unit"]))
-    lines = [
-        "Millions of tokens a second on an H200, and the share of its bf16 rate; all units are of the later run:",
-        "",
-    ]
-    heads = ["size", "plain loop, one swiglu", "one swiglu", "three swiglus", *(f"three of {unit}" for unit in units)]
-    lines += [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    for size in LADDER_SIZES:
-        own = alone[alone["size"] == size].set_index(["loop", "models"])
-        measured = [own.loc[key] for key in (("plain", 1), ("gatelab", 1), ("gatelab", 3))]
-        measured += [three.loc[(unit, size)] for unit in units]
-        cells = [f"{row['tokens_per_second'] / 1e6:.2f}, {100 * row['share_of_bf16']:.0f} %" for row in measured]
-        lines.append(f"| {size} | {' | '.join(cells)} |")
-    return lines
-
-
-def law_rows(regime: Regime) -> list[str]:
-    """The table of exponents and offsets with intervals, the steepest unit first; nothing where there is no law."""
-    laws = regime.law()
-    if isinstance(laws, str):
-        return []
-    references = [unit for unit in (enwik8.REFERENCE, enwik8.RIVAL) if unit in laws.losses.units]
-    heads = [
-        "unit",
-        "exponent",
-        "over the mean of all",
-        *(f"in parameters of {unit}, one exponent" for unit in references),
-    ]
-    rows = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
-    exponents = dict(zip(laws.losses.units, laws.laws["exponent"].exponent, strict=True))
-    for unit, ratio in enwik8.steepest_first(laws).items():
-        worth = ["-" if unit == other else f"{laws.worth(unit, other).overall:.2f}" for other in references]
-        rows.append(f"| {' | '.join([unit, f'{exponents[unit]:.3f}', f'{ratio:.3f}', *worth])} |")
-    return rows
 
 
 def filled(words: str) -> str:
@@ -769,9 +653,8 @@ def without_link(paragraph: str) -> str:
 @cache
 def made_texts() -> dict[str, str]:
     """What stands between the two lines of each document that has them."""
-    texts = {**ladder_texts(), SHRINK_ROOM: shrink_text(), ESTIMATORS_ROOM: estimators_text()}
-    texts[README] = "\n\n".join((texts[README], shrink_paragraph(), tables_paragraph()))
-    return texts
+    texts = {SHRINK_ROOM: shrink_text(), ESTIMATORS_ROOM: estimators_text()}
+    return {**texts, README: "\n\n".join((shrink_paragraph(), tables_paragraph()))}
 
 
 def with_made(document: str) -> str:
@@ -781,31 +664,6 @@ def with_made(document: str) -> str:
     _, end, after = rest.partition(END)
     assert begin and end, f"{document} lacks the lines {BEGIN} and {END}"
     return f"{before}{BEGIN}\n{made_texts()[document]}\n{END}{after}"
-
-
-def ladder() -> Iterator[Held]:
-    """What was written out of the record of the ladder."""
-    for document, text in ladder_texts().items():
-        for part in text.splitlines() if document == LADDER_ROOM else [text]:
-            if words := " ".join(part.partition("([ladder-design")[0].split()):
-                yield Held((document,), words, LADDER)
-    trainings = plain_frame(Ladder.read(RESULTS / "ladder/enwik8.json").trainings)
-    tested = trainings[trainings["part"] == "test"]
-    once = tested[tested["repeats"] == 1]
-    bits = once.groupby(["unit", "size", "lr"])["loss"].mean() / BITS
-    gains = {key: rates.iloc[-1] - rates.iloc[0] for key, rates in bits.groupby(["unit", "size"])}
-    words = f"gqu has {gains['gqu', '11M']:.3f} bits less than before at 11M and {gains['gqu', '26M']:.3f} at 26M"
-    words += f", swiglu {gains['swiglu', '11M']:.3f} and {gains['swiglu', '26M']:.3f}"
-    below = [abs(gain) for (_, size), gain in gains.items() if size in LADDER_SIZES[:3]]
-    words += f"; at smaller sizes losses moved by {max(below):.3f} at most"
-    yield Held((LADDER_ROOM,), words, "results/ladder/enwik8.json")
-    own = tested[(tested["unit"] == "relu2") & (tested["size"] == "11M")]
-    first, again = (own[own["repeats"] == repeats]["lr"].max() for repeats in (1, 20))
-    words = f"(relu2 at 11M climbed at {first:.3g} once and at {again:.3g} repeated)"
-    yield Held((LADDER_ROOM,), words, "results/ladder/enwik8.json")
-    seeds = record("ladder/seeds.json")["rows"]
-    told = [f"{row['attention']} {np.mean(row['bits']):.3f} and {np.std(row['bits'], ddof=1):.3f}" for row in seeds]
-    yield Held((LADDER_ROOM,), f"mean and standard deviation: {'; '.join(told)}", "results/ladder/seeds.json")
 
 
 # ---- smaller models
@@ -1407,7 +1265,6 @@ SOURCES: tuple[Callable[[], Iterator[Held]], ...] = (
     estimates,
     linearisation,
     pages,
-    ladder,
     smaller,
     estimators,
     elsewhere,
@@ -1442,8 +1299,6 @@ def main() -> None:
     for document in made_texts():
         (ROOT / document).write_text(with_made(document), encoding="utf-8")
     save(shrink_figure(), ROOT / "docs/figures/shrink.png")
-    climbs = enwik8.read_climbs()
-    save(enwik8.draw(climbs.regimes, enwik8.tables_of(climbs)["bits"]), ROOT / "docs/figures/ladder.png")
     TARGET.write_text(render(), encoding="utf-8")
     print(TARGET)
 

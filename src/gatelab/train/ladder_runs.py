@@ -195,7 +195,7 @@ def train_run(*, valid: str = "", folder: str | None = None, device: str | None 
 
 
 def run_metrics(run: LadderRun, histories: Sequence[History], data: TextData) -> dict[str, Any]:
-    """What a record of a run has; `course` is the loss of each member along the way."""
+    """What a record of a run has; `course`, as stores have always called it, is each member's loss during training."""
     first, r = histories[0], run.recipe
     config = config_of(r, model_options(r, data))
     tokens = r.steps * r.batch * config.context

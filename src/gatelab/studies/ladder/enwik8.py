@@ -37,7 +37,7 @@ QUICK_DRAWS = 60
 TRAINED, AT_BEST, ALL = "as trained", "minus rate costs", "all sizes"
 STEEPER = "P^-3 for GLUs, P^-2 for MLPs, in regressions of one dimension"
 LITERATURE = 1.11  # 12 layers, 44 million parameters, many passes over the text (arXiv 1808.04444)
-LAW = Overlay("line", "fitted law with one exponent (once), or the line between losses (repeated)", "solid")
+LAW, UNSWEPT = Overlay("line", "law, one exponent (top)", "solid"), ("unswept", "rates not swept")
 STUDY = GridStudy(
     "ladder/enwik8",
     "Units in a language model: the ladder",
@@ -47,12 +47,12 @@ STUDY = GridStudy(
     figure=(
         Facets(
             table="bits", x="parameters", y="bits", hue="unit", row="text", xlog=True, points=True, lines=(LAW,),
-            marks=("unswept", "learning rates not swept"), ylabel="bits per byte", title="Losses on enwik8",
+            marks=UNSWEPT, ylabel="bits per byte", title="Losses on enwik8",
         ),
         Facets(
             table="bits", x="shown_at", y="excess", hue="unit", row="text", xlog=True, levels={"best unit": 0.0},
             xlabel="parameters, units side by side", ylabel="bits per byte above the best unit of the size",
-            title="Differences, paired by seed",
+            marks=UNSWEPT, title="Differences, paired by seed",
         ),
     ),
     cards={
@@ -201,7 +201,7 @@ def bits_table(ladder: Ladder, trained: Table, pairs: Table, laws: LadderLaws) -
     law = [float(laws.laws["offset"].predict(*key)) for key in zip(made["unit"], made["parameters"], strict=True)]
     return made.assign(
         text=made["repeats"].map(TEXTS),
-        shown_at=made["parameters"] * 1.04 ** (made["unit"].map(units.index) - 2.5),
+        shown_at=made["parameters"] * 1.07 ** (made["unit"].map(units.index) - 2.5),
         lowest=[lowest[key] for key in zip(*(made[name] for name in (*keys, "lr")), strict=True)],
         line=np.where(made["repeats"] == 1, law, made["bits"]),
     )
