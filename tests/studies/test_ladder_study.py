@@ -181,7 +181,7 @@ def test_excess_is_paired_by_seed_and_a_diverged_run_is_left_out() -> None:
     laws = fit_ladder(once, draws=20, progress=False)
     pairs = pd.concat([compared(once, 1, TRAINED), compared(repeated, 20, TRAINED)])
     table = bits_table(ladder, points, pairs, laws).set_index(["repeats", "size", "unit"])
-    bits = points.set_index(["repeats", "size", "unit", "seed"])["bits"]
+    bits = points.set_index(["repeats", "size", "unit", "seed"])["bits"].sort_index()
     size = LADDER_SIZES[0]
     row = table.loc[(1, size, "gelu")]
     apart = bits[1, size, "gelu"] - bits[1, size, "swiglu"]

@@ -234,6 +234,7 @@ def training_rows(record: Record) -> list[dict[str, Any]]:
     def number(value: float | None) -> float:
         return math.nan if value is None else float(value)
 
+    losses = m.get("course", [[]] * len(run.members))
     return [
         {
             "unit": run.recipe.unit.name,
@@ -246,6 +247,7 @@ def training_rows(record: Record) -> list[dict[str, Any]]:
             "part": run.part,
             "loss": number(m["loss"][i]),
             "train": number(m["train"][i]),
+            "lowest": min((loss for loss in losses[i] if loss is not None), default=math.nan),
             "diverged": m["diverged"][i],
             "tokens": m["tokens"],
             "flops": m["flops"],

@@ -26,7 +26,6 @@ from gatelab.studies.definition import Request
 from gatelab.studies.engine import GridStudy, Table, Tables, averaged, interval_at
 from gatelab.studies.records import read_record, record_path
 from gatelab.train import Ladder
-from gatelab.train.ladder_runs import run_of
 from gatelab.train.ladders import BITS
 
 COMMAND = "python benchmarks/gpu_ladder.py results/ladder/enwik8.json --store ladder.db"
@@ -185,9 +184,10 @@ def minus(pairs: Table, second: str) -> Table:
 def bits_table(ladder: Ladder, trained: Table, pairs: Table, laws: LadderLaws) -> Table:
     """Bits per byte of every unit and size, the distance from the best unit there, and columns for the figure."""
     keys = ["repeats", "size", "unit"]
-    groups, lowest = trained.groupby(keys, sort=False), lowest_bits(ladder)
+    groups = trained.assign(lowest=trained["lowest"] / BITS).groupby(keys, sort=False)
     table: Table = averaged(trained[[*keys, "seed", "bits"]], "seed", keys, "arithmetic").set_index(keys)
-    table = table.join(groups[["parameters", "flops", "tokens", "lr"]].first()).join(groups["diverged"].sum())
+    table = table.join(groups[["parameters", "flops", "tokens", "lr"]].first())
+    table = table.join(groups["diverged"].sum()).join(groups["lowest"].mean())
     rows: list[Table] = []
     for (repeats, size), own in table.join(other_rates(ladder, table["lr"])).groupby(["repeats", "size"], sort=False):
         here = pairs[(pairs["repeats"] == repeats) & (pairs["size"] == size)]
@@ -202,7 +202,6 @@ def bits_table(ladder: Ladder, trained: Table, pairs: Table, laws: LadderLaws) -
     return made.assign(
         text=made["repeats"].map(TEXTS),
         shown_at=made["parameters"] * 1.07 ** (made["unit"].map(units.index) - 2.5),
-        lowest=[lowest[key] for key in zip(*(made[name] for name in (*keys, "lr")), strict=True)],
         line=np.where(made["repeats"] == 1, law, made["bits"]),
     )
 
@@ -213,17 +212,6 @@ def other_rates(ladder: Ladder, counted: Table) -> Table:
     losses = everything.groupby([*counted.index.names, "lr"])["loss"].mean() / BITS
     other = losses.rename("other_bits").rename_axis(index={"lr": "other_lr"}).reset_index("other_lr").join(counted)
     return other[other["other_lr"] != other["lr"]].drop(columns="lr")
-
-
-def lowest_bits(ladder: Ladder) -> dict[tuple[int, str, str, float], float]:
-    """By regime, size, unit and learning rate: the mean over seeds of the lowest loss measured during training."""
-    found = {}
-    for record in ladder.records:
-        run = run_of(record.arguments)
-        if run.part == "test":
-            losses = np.array(record.metrics["course"], float) / BITS
-            found[run.repeats, run.recipe.size, run.recipe.unit.name, run.lrs[0]] = float(losses.min(axis=1).mean())
-    return found
 
 
 def leads_table(pairs: Table) -> Table:
