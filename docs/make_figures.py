@@ -1,4 +1,4 @@
-"""The figures of the derivations: `python docs/make_figures.py` writes them to docs/figures.
+"""The figures of the derivations and of the ladder: `python docs/make_figures.py` writes them to docs/figures.
 
 Each function makes one, from the same public calls that the pages use.
 """
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -19,7 +20,9 @@ from scipy.interpolate import make_lsq_spline
 import gatelab as gl
 from gatelab.linearization import spectrum
 from gatelab.plotting import GREY, NEURON_COLOURS, look, new_figure, save, style
+from gatelab.plotting.facets import draw_figure
 from gatelab.solve import rmse
+from gatelab.studies.ladder.enwik8 import STUDY
 
 FOLDER = Path(__file__).parent / "figures"
 NAMES = {"mlp": "MLP", "glu": "GLU", "gqu": "GQU"}
@@ -193,12 +196,20 @@ def _degrees(panel: Axes) -> None:
     panel.legend()
 
 
+def ladder() -> Figure:
+    """The figure of the study ladder/enwik8, from its tables."""
+    tables = {"bits": pd.read_csv(FOLDER.parents[1] / "results/ladder/enwik8-bits.csv")}
+    assert not callable(STUDY.figure)
+    return draw_figure(STUDY.figure, tables)
+
+
 FIGURES: dict[str, Callable[[], Figure]] = {
     "spline-limit": spline_limit,
     "gqu-order-four": gqu_order_four,
     "tangent-kernel": tangent_kernel,
     "dynamics": dynamics,
     "floor": floor,
+    "ladder": ladder,
 }
 
 

@@ -29,7 +29,7 @@ it conforms. What they are fitted to are problems: a name (`gl.problems()`), an 
 `gl.Problem.from_arrays(x, y)`. Further: `gl.spline_baseline`, `gl.FeedForward` (the transformer's block form).
 
 The flow is one way: units x problems -> solve -> scaling | ntk | linearisation -> dynamics | train -> studies ->
-report. Each room is there by its name: `gl.feedforward` has the units, `gl.data` the problems, then `gl.theory`,
+report. Each package is there by its name: `gl.feedforward` has the units, `gl.data` the problems, then `gl.theory`,
 `gl.solve`, `gl.scaling_laws`, `gl.ntk`, `gl.linearization`, `gl.dynamics`, `gl.models`, `gl.train`, `gl.anatomy`,
 `gl.estimators`, `gl.scorecard`, `gl.studies`, `gl.sweep`, `gl.plotting` and `gl.report`.
 """

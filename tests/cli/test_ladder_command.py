@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
@@ -55,10 +56,10 @@ def test_the_table_and_the_document_tell_trainings_that_count_from_others() -> N
         "3",
         "0",
     ]
-    # The laws are those that the README tells of: the same number of draws.
-    told = re.search(r"\(p (\S+)\): .*undecided \(p (\S+); ratios of exponents (\S+ to \S+)\)", " ".join(shown.split()))
-    readme = " ".join((RESULTS.parent / "README.md").read_text(encoding="utf-8").split())
-    assert told and "ratios of exponents to their mean {2}, p {0}, and {1} beside".format(*told.groups()) in readme
+    # The laws are those of the study's table: the same number of draws.
+    told = re.search(r"\(p (\S+)\): .*next to an E per unit p (\S+); ratios of exponents", " ".join(shown.split()))
+    laws = pd.read_csv(RESULTS / "ladder/enwik8-laws.csv").iloc[0]
+    assert told and told.groups() == (f"{laws['p_exponents']:.2g}", f"{laws['p_beyond_shifts']:.2g}")
     document = json.loads(CliRunner().invoke(app, ["ladder", "--record", str(record), "--json"]).output)
     marked = [p["loss"] for p in document["points"] if p["counts"]]
     assert marked == table["loss"].tolist() and len(marked) < len(document["points"])
@@ -67,9 +68,9 @@ def test_the_table_and_the_document_tell_trainings_that_count_from_others() -> N
 @pytest.mark.slow
 def test_a_seed_that_diverged_leaves_the_others_their_mean(tmp_path: Path) -> None:
     record = json.loads((RESULTS / "ladder/enwik8.json").read_text())
-    (rung,) = (r for r in record["rungs"] if is_climb(r["arguments"], "geglu", "26M"))
-    losses = rung["metrics"]["loss"]
-    rung["metrics"] |= {"loss": [None, *losses[1:]], "diverged": [7, None, None]}
+    (run,) = (r for r in record["rungs"] if is_tested(r["arguments"], "geglu", "26M"))
+    losses = run["metrics"]["loss"]
+    run["metrics"] |= {"loss": [None, *losses[1:]], "diverged": [7, None, None]}
     path = tmp_path / "ladder.json"
     path.write_text(json.dumps(record))
     shown = CliRunner().invoke(app, ["ladder", "--record", str(path)]).output
@@ -77,7 +78,7 @@ def test_a_seed_that_diverged_leaves_the_others_their_mean(tmp_path: Path) -> No
     assert row[4] == f"{np.mean(losses[1:]):.4f}" and row[6:] == ["3", "1"]
 
 
-def is_climb(arguments: dict[str, Any], unit: str, size: str) -> bool:
+def is_tested(arguments: dict[str, Any], unit: str, size: str) -> bool:
     recipe = arguments["recipe"]
     return (recipe["unit"]["name"], recipe["size"], arguments["purpose"]) == (unit, size, "climb")
 

@@ -29,7 +29,7 @@ from gatelab.train.ladders import Ladder
 from gatelab.train.rates import RateRule, at_end, best_rate, excess, further_rates
 
 RECORD = Path(__file__).parents[2] / "results/ladder/enwik8.json"
-FIRST_KEY = "3bf77cf6686471f0557f6a97591e8f61"  # of the first rung of the record, as it was filed
+FIRST_KEY = "3bf77cf6686471f0557f6a97591e8f61"  # of the first run of the record, as it was filed
 SMALL: dict[str, Any] = {"batch": 4, "steps": 6, "test_size": 8, "evaluations": 2, "options": {"context": 16}}
 
 

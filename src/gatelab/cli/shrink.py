@@ -127,9 +127,9 @@ def print_shrunk(small: Shrunk) -> None:
     else:
         rows.append(("cosine", f"{small.after:.4f} of the mean states, on windows that nothing was fitted to"))
     if small.distillation is not None:
-        course = small.distillation
-        losses = f"{course.losses[0]:.4f} -> {course.losses[course.best]:.4f} on held-out windows"
-        way = f"after {course.best} of {counted(course.epochs, 'epoch')}, rate {course.rate:g}"
-        rows.append(("distilled", f"{losses} {way}, own text {counted(course.own_text, 'token')}"))
+        run = small.distillation
+        losses = f"{run.losses[0]:.4f} -> {run.losses[run.best]:.4f} on held-out windows"
+        way = f"after {run.best} of {counted(run.epochs, 'epoch')}, rate {run.rate:g}"
+        rows.append(("distilled", f"{losses} {way}, own text {counted(run.own_text, 'token')}"))
     output.say("")
     output.pairs([*rows, ("time", duration(small.seconds))])

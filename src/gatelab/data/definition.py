@@ -310,7 +310,7 @@ class Problem:
         >>> Problem.from_layer(GPT2("tiny", "swiglu"), 1, range(200), tokens=150, test=50, length=10)
         Problem(GPT2 blocks.1: 32 inputs, 32 outputs, 150 training and 50 test rows)
         """
-        # The room of models lies above this one: only who comes through this door needs it.
+        # The models' package is above this one, and only this method needs it.
         return import_module("gatelab.anatomy").layer_problem(model, layer, text, **options)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""scikit-learn's door: the only room where arrays come first.
+"""Estimators for scikit-learn: the only package whose calls take arrays first.
 
 - `GatedRegressor`: networks of any unit with scikit-learn's conventions; unit, width, ridge and what each of several
   networks weighs are found by validation.

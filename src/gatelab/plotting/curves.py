@@ -379,7 +379,7 @@ def ladder_figure(
 ) -> Figure:
     """Losses of a ladder against size with their laws, and what each unit is worth beside the reference.
 
-    Points of one rung stand a little beside each other, so that their intervals can be told apart. Hollow points lie
+    Points of one size stand a little beside each other, so that their intervals can be told apart. Hollow points lie
     beyond the sizes of the reference.
     """
     appearance = looks([curve.label for curve in curves])

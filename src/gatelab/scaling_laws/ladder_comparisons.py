@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -141,6 +141,35 @@ def _by_the_pair(apart: Array, level: float) -> tuple[Interval, float]:
         return Interval(float(np.nanmean(apart, axis=1).mean()), math.nan, math.nan, level), 1.0
     error = max(float(np.std(values, ddof=1)) / math.sqrt(len(values)), 1e-300)
     return t_interval(values, level), two_sided(float(values.mean()) / error, len(values) - 1)
+
+
+def combined(values: Sequence[Interval]) -> tuple[Interval, float]:
+    """The mean of values by the inverse squares of their intervals' half-widths, and p of Cochran's Q: do they agree?
+
+    A half-width is taken for 1.96 standard errors. Of a t-interval it is more, which makes up for the error of the
+    standard error: values that agree have p of 5 % or less in about 5 of 100 cases.
+
+    >>> mean, p = combined([Interval(0.0, -0.2, 0.2), Interval(0.5, 0.4, 0.6)])
+    >>> print(f"{mean:.2f}, p {p:.1e}")
+    0.40 [0.31, 0.49], p 1.2e-05
+    """
+    from scipy.stats import chi2
+
+    center, reach = np.array([(one.value, one.high - one.value) for one in values]).T
+    weight = reach**-2.0
+    mean, half = float(weight @ center / weight.sum()), float(weight.sum() ** -0.5)
+    q = float(np.sum((1.96 * (center - mean) / reach) ** 2))
+    return Interval(mean, mean - half, mean + half), float(chi2.sf(q, max(len(center) - 1, 1)))
+
+
+def independent_difference(first: Interval, second: Interval) -> Interval:
+    """The difference of two independent values: the half-widths of their intervals add as squares.
+
+    >>> print(independent_difference(Interval(1.0, 0.7, 1.3), Interval(0.5, 0.1, 0.9)))
+    0.5 [0, 1]
+    """
+    value, half = first.value - second.value, math.hypot(first.high - first.value, second.high - second.value)
+    return Interval(value, value - half, value + half)
 
 
 def two_sided(t: float, freedom: float) -> float:

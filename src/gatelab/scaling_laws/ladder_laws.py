@@ -5,8 +5,8 @@ for each unit (an **offset**: on logarithmic axes L - E is shifted), and with an
 one for all: the loss that no size takes away with these data, this training and this context. It is a constant of the
 fit, not of the text; more data or a longer training go below it. Units that differ by so many bits at every size, E
 being each unit's own, follow neither law, and exponents of their own come near to them: so there is a law of such
-**shifts** too. Exponents are said to differ where they are better than chance makes them beside it as well, and an
-offset is called one where an E each is not better than it either.
+**shifts** too. Exponents are said to differ where they are better than chance makes them next to an E per unit as well,
+and an offset is called one where an E per unit is not better than it either.
 
 **What the intervals hold.** They redraw the seeds of each size with all their units. Three seeds have ten such draws,
 which are too alike; so the deviations of all sizes, each over the spread of its size, are drawn from together, made
@@ -162,40 +162,41 @@ class LadderLaws:
 
     @property
     def verdict(self) -> LadderVerdict:
-        """Exponent where one exponent is rejected, beside an amplitude each and beside an E each.
+        """Which law the losses ask for; both answers are tested next to an E per unit.
 
-        Offset where amplitudes are enough, neither an exponent each nor an E each being better, units differ and
-        exponents are alike: the interval of every unit's lies within a tenth of their mean. (That one exponent is
-        rejected beside an E each and one amplitude is no sign against an offset, which that law does not hold.) What
-        else there is is undecided.
+        "exponent" where one exponent is rejected next to an amplitude per unit, and next to an E per unit. "offset"
+        where units differ, amplitudes are enough (neither an exponent nor an E per unit is significantly better) and
+        exponents are alike: every unit's interval lies within a tenth of their mean. Anything else is undecided.
+        `beyond_shifts` says nothing against an offset, because its smaller law has one amplitude for all units.
         """
         if self.exponents_differ.decided:
             return "exponent" if self.beyond_shifts.decided else "undecided"
         alike = all(r.low >= 1 / (1 + ALIKE) and r.high <= 1 + ALIKE for r in self.ratio)
-        if alike and self.units_differ.decided and not self.limits_differ.decided:
-            return "offset"
-        return "undecided"
+        enough = self.units_differ.decided and not self.limits_differ.decided
+        return "offset" if alike and enough else "undecided"
 
     @property
     def sentence(self) -> str:
         """The answer in words."""
         spread = f"ratios of exponents {min(r.low for r in self.ratio):.2f} to {max(r.high for r in self.ratio):.2f}"
-        p = f"p {self.exponents_differ.p:.2g}"
-        shifts = f"p {self.beyond_shifts.p:.2g}"
+        p, shifts = f"p {self.exponents_differ.p:.2g}", f"next to an E per unit p {self.beyond_shifts.p:.2g}"
+        limits = f"an E per unit p {self.limits_differ.p:.2g}"
         if self.verdict == "exponent":
-            return f"units differ in their exponents ({p}, beside an E each {shifts}; {spread})"
+            return f"units differ in their exponents ({p}, {shifts}; {spread})"
         if self.exponents_differ.decided:
             return (
-                f"units differ by no factor of {NOUNS[self.losses.against]} ({p}): in their exponents or by as much "
-                f"at every size, which is undecided ({shifts}; {spread})"
+                f"units differ by more than a factor of {NOUNS[self.losses.against]} ({p}): in their exponents or by "
+                f"an E per unit, which is undecided ({shifts}; {spread})"
             )
         if self.verdict == "offset":
-            return f"units differ by an offset: one exponent is enough ({p}; {spread})"
+            return f"units differ by an offset: one exponent is enough ({p}, {limits}; {spread})"
         if self.limits_differ.decided:
-            return f"units differ by no offset alone: an E each is better (p {self.limits_differ.p:.2g}; {spread})"
+            return (
+                f"units differ by more than an offset: an E per unit is better (p {self.limits_differ.p:.2g}; {spread})"
+            )
         if not self.units_differ.decided:
-            return f"no difference of the units is decided (p {self.units_differ.p:.2g}; {spread})"
-        return f"units differ; whether in their exponents is undecided ({p}; {spread})"
+            return f"no difference of the units is significant (p {self.units_differ.p:.2g}; {spread})"
+        return f"units differ; whether in their exponents is undecided ({p}, {limits}; {spread})"
 
     def table(self) -> pd.DataFrame:
         """A row a form and unit with all constants; of the form "exponent" also the ratios of exponents."""

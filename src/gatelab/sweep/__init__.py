@@ -7,7 +7,7 @@
         print(record.arguments, record.metrics, record.seconds)
 
 A `Run` names a function and its arguments, plain values all. What comes of it is a `Record`, kept in a `Store` (one
-SQLite file) as soon as it is there. The same call again computes only what is missing. The room knows nothing of what
+SQLite file) as soon as it is there. The same call again computes only what is missing. The package does not know what
 it runs: the function takes the arguments as keywords and returns a dict of metrics, or a `RunOutcome` with more.
 """
 

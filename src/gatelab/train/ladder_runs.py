@@ -195,7 +195,7 @@ def train_run(*, valid: str = "", folder: str | None = None, device: str | None 
 
 
 def run_metrics(run: LadderRun, histories: Sequence[History], data: TextData) -> dict[str, Any]:
-    """What a record of a run has; `course` is the loss of each member along the way."""
+    """What a record of a run has; `course`, as stores have always called it, is each member's loss during training."""
     first, r = histories[0], run.recipe
     config = config_of(r, model_options(r, data))
     tokens = r.steps * r.batch * config.context
@@ -234,6 +234,7 @@ def training_rows(record: Record) -> list[dict[str, Any]]:
     def number(value: float | None) -> float:
         return math.nan if value is None else float(value)
 
+    losses = m.get("course", [[]] * len(run.members))
     return [
         {
             "unit": run.recipe.unit.name,
@@ -246,6 +247,7 @@ def training_rows(record: Record) -> list[dict[str, Any]]:
             "part": run.part,
             "loss": number(m["loss"][i]),
             "train": number(m["train"][i]),
+            "lowest": min((loss for loss in losses[i] if loss is not None), default=math.nan),
             "diverged": m["diverged"][i],
             "tokens": m["tokens"],
             "flops": m["flops"],

@@ -29,8 +29,8 @@ Frame = Any  # a table whose columns may be used without saying what they hold
 BITS = math.log(2)
 NEAR = 1.25  # a training whose learning rate is within this factor of the rule's need not be made again
 COLUMNS = (
-    "unit", "size", "d_model", "parameters", "lr", "seed", "repeats", "part", "loss", "train", "diverged", "tokens",
-    "flops", "seconds", "throughput", "together", "device",
+    "unit", "size", "d_model", "parameters", "lr", "seed", "repeats", "part", "loss", "train", "lowest", "diverged",
+    "tokens", "flops", "seconds", "throughput", "together", "device",
 )  # fmt: skip
 
 
@@ -61,10 +61,11 @@ class Ladder:
 
         `unit`, `size`, `d_model`, `lr` and `seed` are what was trained, `repeats` how often the text was read and
         `part` the part of it that `loss` is of, in nats a token: "test", or "valid" in sweeps. `parameters` are those
-        that are not of the vocabulary, `train` is the loss on the training part, and `diverged` the step at which a
-        training did, whose losses are NaN. `tokens` and `flops` were trained on and took; `seconds` are those of all
-        `together` that were trained at once, over their number, `throughput` the tokens a second of all, `device` what
-        computed. A seed that was trained again with more of them beside it is there once, as it was trained last.
+        that are not of the vocabulary, `train` is the loss on the training part, `lowest` the lowest on `part` that
+        was measured during training, and `diverged` the step at which a training did, whose losses are NaN. `tokens`
+        and `flops` were trained on and took; `seconds` are those of all `together` that were trained at once, over
+        their number, `throughput` the tokens per second of all, `device` what computed. A seed that was trained again
+        with more of them is there once, as it was trained last.
         """
         ended = sorted(self.records, key=lambda record: record.time)
         rows = [row for record in ended for row in training_rows(record)]
