@@ -29,20 +29,16 @@ import pandas as pd
 import torch
 from matplotlib.figure import Figure
 
-from gatelab.data import problem
 from gatelab.linearization import floor, linearize
 from gatelab.plotting import save
 from gatelab.plotting.kernels import Series, draw_series, legend_below, plain_values
 from gatelab.plotting.panel import canvas
 from gatelab.plotting.theme import GREY, NEURON_COLOURS, style
-from gatelab.scaling_laws import limit
 from gatelab.statistics import Interval, t_interval
 from gatelab.studies import Claim, Request
 from gatelab.studies.definition import study
 from gatelab.studies.ladder import enwik8
 from gatelab.studies.ladder.climbs import Regime, plain_frame, speed_rows
-from gatelab.studies.scaling.constructions import eq6_claim
-from gatelab.studies.scaling.error_curves import CODE, NEWTON, code_medians
 from gatelab.train import Ladder
 from gatelab.train.ladder_plans import LADDER_SIZES
 from gatelab.train.ladders import BITS
@@ -71,10 +67,6 @@ GQU_PAGE, LIMIT_PAGE, NTK_ROOM = (
     "docs/derivations/spline-limit.md",
     "docs/rooms/ntk.md",
 )
-FIG2_FIG6 = "results/claims.json, scaling/fig2 and fig6"
-FIG2 = "results/claims.json, scaling/fig2"
-FIG6 = "results/claims.json, scaling/fig6"
-FIG3 = "results/claims.json, scaling/fig3"
 GAINS = "results/ntk/steps-gains.csv"
 ERRORS = "results/scaling/table1-errors.csv"
 TABLE1 = "results/scaling/table1.json"
@@ -116,7 +108,7 @@ ELSEWHERE_ON_TABLES = (
 )
 # What is written into documents, between these two lines, out of records.
 BEGIN, END = "<!-- made by docs/make_measured.py -->", "<!-- end of what is made -->"
-SCALING_ROOM, LINEARIZE_ROOM, WORDS = "docs/rooms/scaling_laws.md", "docs/rooms/linearization.md", "docs/glossary.md"
+LINEARIZE_ROOM = "docs/rooms/linearization.md"
 HERE = "test_measured.py::test_a_sentence_is_that_of_its_record"
 
 
@@ -184,17 +176,6 @@ def reference_lines() -> list[str]:
     return (RESULTS / "scaling/reference.jsonl").read_text(encoding="utf-8").splitlines()
 
 
-def by_range(claim: Claim, training: str) -> dict[str, str]:
-    """The slopes by one training that a claim lists, by range of widths; that of every width is left out."""
-    part = claim.because.partition(f"by {training}: ")[2].partition(";")[0]
-    return {widths: slope for slope, widths in re.findall(r"(-[\d.]+) for n = (\d+ to \d+)\b(?!, every)", part)}
-
-
-def notes(name: str) -> str:
-    """What a study noted in its last full run."""
-    return " ".join(record(CLAIMS)[name]["notes"])
-
-
 def find(pattern: str, text: str) -> tuple[float, ...]:
     """The numbers in the groups of all matches of a pattern, of which there must be one."""
     values = [float(group) for match in re.finditer(pattern, text) for group in match.groups()]
@@ -208,98 +189,6 @@ def number(text: str) -> float:
 
 
 # ---- sentences
-
-
-def scaling() -> Iterator[Held]:
-    """Of the first paper: figures 2 and 6, and table 1."""
-    both = (README, CORRECTIONS)
-    fig2, fig6 = claims("scaling/fig2"), claims("scaling/fig6")
-    places = FIG2_FIG6
-    times = [
-        value
-        for claim in (*fig2.values(), *fig6.values())
-        if "at which the paper's code was run" in claim.what
-        for value in find(r"([\d.]+) times less at", claim.because)
-    ]
-    words = f"{min(times):.1f} to {max(times):.0f} times below the medians of the paper's code"
-    yield Held((README,), f"have errors {words}", places)
-    yield Held((CORRECTIONS,), f"Errors {words}", places)
-    yield from code_slopes({**fig2, **fig6}, places)
-    mlp, glu = (fig2[f"slope of the {unit} against n, at the optimum"].ours for unit in ("mlp", "glu"))
-    gqu = fig6["slope of the gqu against n, at the optimum"].ours
-    yield Held((README,), f"At the optimum the slopes over 1 to 50 are {mlp}, {glu} and {gqu}:", FIG2_FIG6)
-    yield Held((CORRECTIONS,), f"the optimum itself has {gqu}", FIG6)
-    yield Held((CORRECTIONS,), f"At the optimum they are {mlp} and {glu}", FIG2)
-    ratios = [
-        find(rf"The {unit}'s test RMSE is ([\d.]+) to ([\d.]+) times", notes("scaling/fig6")) for unit in ("mlp", "glu")
-    ]
-    low, high = min(ratio[0] for ratio in ratios), max(ratio[1] for ratio in ratios)
-    yield Held((README,), f"the asymptotic line, {low:.1f} to {high:.1f} of it", FIG6)
-    yield Held(
-        (CORRECTIONS,),
-        f"small networks lie at {low:.1f} to {high:.1f} of the asymptote",
-        FIG6,
-    )
-    yield Held(
-        (LIMIT_PAGE,),
-        f"Networks of a few neurons lie at {low:.1f} to {high:.1f} of it",
-        FIG6,
-    )
-    wide = {unit: fig6[f"order of the {unit}, from the slope of wide networks"] for unit in ("mlp", "glu", "gqu")}
-    mlp, glu, gqu = (wide[unit].ours for unit in ("mlp", "glu", "gqu"))
-    yield Held(
-        (README,),
-        f"Beyond width 50 the slopes are {mlp}, {glu} and, for the GQU, {gqu}",
-        FIG6,
-    )
-    yield Held((CORRECTIONS,), f"Beyond n = 50: {mlp}, {glu}.", FIG6)
-    yield Held(both, f"approached by training: {gqu} {wide['gqu'].interval} for", FIG6)
-    yield Held((GQU_PAGE,), f"slope {gqu} over n = 50 to 200", FIG6)
-    relu2, relu3 = find(
-        r"at P = 601 relu² has ([\d.]+) times less error than the GLU, at P = 601 relu³ ([\d.]+)", notes("scaling/fig6")
-    )
-    yield Held(
-        (README,),
-        f"at 601 parameters {relu2:.1f} and {relu3:.0f} times less error",
-        FIG6,
-    )
-    yield Held(
-        (CORRECTIONS,),
-        f"At 601 parameters {relu2:.1f} and {relu3:.0f} times less error",
-        FIG6,
-    )
-    printed, mended = find(r"RMSE ([\d.e+-]+) as printed, ([\d.e+-]+) with", eq6_claim(problem("paper-1d")).ours)
-    yield Held(
-        (CORRECTIONS,),
-        f"With 50 cells RMSE {printed:.0f} as printed, {mended:.1e}".replace("e-03", "e-3"),
-        "scaling/fig2, eq. 6",
-    )
-    dead, cells = claims("scaling/fig3").values()
-    even, odd = (re.findall(r"\d of \d", dead.ours)[i] for i in (1, 2))
-    yield Held((CORRECTIONS,), f"one stays dead. | {even}, {odd}.", FIG3)
-    count, share = re.findall(r"(\d) equal cells, each (1/\d)", cells.ours)[0]
-    yield Held((CORRECTIONS,), f"{count} cells of {share} for 6 gates", FIG3)
-    yield from table1()
-
-
-def code_slopes(own: dict[str, Claim], places: str) -> Iterator[Held]:
-    """For which widths the paper's slopes are those of its code, and what our Newton in its stages has there."""
-    claim_of = {unit: own[f"slope of the {unit} against n, by the paper's code"] for unit in ("mlp", "glu", "gqu")}
-    code, newton = ({unit: by_range(claim, name) for unit, claim in claim_of.items()} for name in (CODE, NEWTON))
-    printed = "{} (MLP), {} (GLU) and {} (GQU)".format(*(claim.paper for claim in claim_of.values()))
-    first, ours = ([slopes["5 to 14"] for slopes in of.values()] for of in (code, newton))
-    ends, last = zip(*(list(slopes.items())[-1] for slopes in code.values()), strict=True)
-    most = [words.removeprefix("1 to ") for words in ends]
-    yield Held((README,), f"The paper prints slopes of {printed} over", places)
-    yield Held((README,), "for widths 5 to 14: {}, {} and {}.".format(*first), places)
-    words = "From width 1 to the widest that was run ({}, {} and {}) it has {}, {} and {}:"
-    yield Held((README,), words.format(*most, *last), places)
-    yield Held((README,), "has {}, {} and {} for widths 5 to 14.".format(*ours), places)
-    words = "for n = 5 to 14, {} and {}; from n = 1 to the widest that was run, {} and {}, it has {} and {}."
-    yield Held((CORRECTIONS,), words.format(*first[:2], *most[:2], *last[:2]), FIG2)
-    yield Held((CORRECTIONS,), f"The paper's code has {first[2]} for n = 5 to 14 and {last[2]} for n = {ends[2]}", FIG6)
-    logged = sum(json.loads(line)["commit"] == "fcee655" for line in reference_lines())
-    yield Held((README,), f"[{logged} logged runs]", "results/scaling/reference.jsonl")
 
 
 def table1() -> Iterator[Held]:
@@ -629,19 +518,6 @@ def estimates() -> Iterator[Held]:
 
 def pages() -> Iterator[Held]:
     """Of the pages of rooms, derivations and words, what is no output of their own code."""
-    order = claims("scaling/fig2")["slope of the mlp against n, at the optimum"]
-    ratios = [
-        find(rf"The {unit}'s test RMSE is ([\d.]+) to ([\d.]+) times", notes("scaling/fig6")) for unit in ("mlp", "glu")
-    ]
-    low, high = min(ratio[0] for ratio in ratios), max(ratio[1] for ratio in ratios)
-    yield Held(
-        (SCALING_ROOM,), f"**Small networks lie below the asymptote**, {low:.1f} to {high:.1f} of the limit", FIG6
-    )
-    yield Held((SCALING_ROOM,), f"flatter than the order: {float(order.ours):.1f} for the MLP's -2", FIG2)
-    medians = code_medians()["gqu"]
-    error = f"{medians[max(medians)]:.1e}".replace("e-0", "e-")
-    words = f"whose median at its widest, {max(medians)} neurons, is {error}"
-    yield Held((GQU_PAGE,), words, "results/scaling/reference.jsonl")
     (times, share, plain), (again, _, later) = (over_plain(f"ladder/{name}.json") for name in ("plain", "speed"))
     slower = plain / later
     yield Held(
@@ -662,8 +538,6 @@ def pages() -> Iterator[Held]:
     words += f"{kernels['products']:.1f}, attention {kernels['attention']:.1f}, compiled passes "
     words += f"{kernels['passes']:.1f} and the update {kernels['update']:.1f}"
     yield Held((LADDER_ROOM,), words, "results/ladder/speed.json")
-    wide, narrow = (limit("glu", "paper-1d", width) for width in (50, 25))
-    yield Held((WORDS,), f"it is {wide:.2e}, with 25 neurons {narrow:.2e}, which is 2^3 = 8 times as much", "gl.limit")
     best = linearize("gelu", "minimax", degree=8, interval=5.0).polynomial
     assert best is not None
     near, far = (abs(float(best(z)) - z) for z in (6.25, 10.0))  # where GELU(z) is z
@@ -1124,25 +998,6 @@ def estimators() -> Iterator[Held]:
 # What tests of their own compare: the sentence as it stands, its record, and the test.
 ELSEWHERE: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
     (
-        "test_slopes_by_our_newton_are_those_of_the_record",
-        "results/scaling/paper-method.json",
-        (
-            (
-                README,
-                "Over all widths 1 to 50, five seeds, its slopes are -1.85 [-1.96, -1.75] (MLP), -2.54 [-2.65, -2.43] "
-                "(GLU) and -2.69 [-2.83, -2.54] (GQU)",
-            ),
-            (
-                CORRECTIONS,
-                "Our Newton in its stages has -1.85 [-1.96, -1.75] and -2.54 [-2.65, -2.43] over n = 1 to 50",
-            ),
-            (
-                CORRECTIONS,
-                "our Newton in its stages -2.69 [-2.83, -2.54] over n = 1 to 50",
-            ),
-        ),
-    ),
-    (
         "test_how_many_slopes_our_newton_gives_is_counted_by_the_study",
         "results/scaling/paper-method.json",
         (
@@ -1402,7 +1257,7 @@ def prose(document: str) -> str:
 # ---- the page
 
 SOURCES: tuple[Callable[[], Iterator[Held]], ...] = (
-    scaling,
+    table1,
     kernels,
     estimates,
     linearisation,

@@ -116,25 +116,6 @@ def method() -> Outcome:
     return catalogue.study("scaling/method").run(Request())
 
 
-def test_slopes_by_our_newton_are_those_of_the_record(method: Outcome):
-    """The medians of five seeds, a line through all widths that were run; networks of one width are one point."""
-    record = json.loads((Path(__file__).parents[1] / "results/scaling/paper-method.json").read_text(encoding="utf-8"))
-    study = gl.Scaling.from_json(json.dumps(record["curves"]["paper-1d"]))
-    claims = {claim.what: claim for claim in method.comparison}
-    text = " ".join(README.split())
-    for unit, paper in (("mlp", "-2.13"), ("glu", "-3.08"), ("gqu", "-3.55")):
-        widths = sorted({p.width for p in study.points if p.unit == unit})
-        points = [[p.test_rmse for p in study.points if (p.unit, p.width) == (unit, width)] for width in widths]
-        assert {len(errors) for errors in points} == {5} and (widths[0], widths[-1]) == (1, 50)
-        slope = np.polyfit(np.log(widths), np.log([np.median(errors) for errors in points]), 1)[0]
-        claim = claims[f"1/(1+cos²πx), {unit}, our Newton in its stages"]
-        assert claim.ours == f"{slope:.2f}" and claim.paper == paper
-        assert f"{claim.ours} {claim.interval} ({unit.upper()})" in text and f"{paper} ({unit.upper()})" in text
-        assert f"{claim.ours} {claim.interval}" in CORRECTIONS
-        assert widths == list(range(1, 51))
-    assert "Over all widths 1 to 50, five seeds, its slopes are" in text
-
-
 def test_how_many_slopes_our_newton_gives_is_counted_by_the_study(method: Outcome):
     claims = {claim.what: claim for claim in method.comparison}
     verdicts = [claim.verdict for claim in method.comparison if claim.place.startswith("table 1")]
