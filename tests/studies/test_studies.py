@@ -17,6 +17,8 @@ from gatelab.errors import GatelabError
 from gatelab.feedforward import unit
 from gatelab.studies import Outcome, Request, Study, all_studies, reproduce
 from gatelab.studies import definition as catalogue
+from gatelab.studies.claims import Claim
+from gatelab.studies.engine import GridStudy
 from gatelab.studies.scaling.random_networks import FIG1, contributions, hinges, misfit
 
 # Those of kernels and of training have tests of their own.
@@ -63,6 +65,21 @@ def test_the_figure_has_its_panels_with_labels_and_data(name: str, quick: Quick)
     for panel in figure.axes:
         assert panel.get_lines() or panel.collections or panel.patches
     assert any(panel.get_xlabel() for panel in figure.axes)
+
+
+@each_study([f"scaling/fig{number}" for number in (1, 2, 3, 4, 5, 6, 9, 10, 11)])
+def test_claims_and_findings_come_from_the_written_tables(name: str, quick: Quick) -> None:
+    run = quick(name)
+    folder, stem = run.files[0].parent, name.split("/")[1]
+    tables = {key: pd.read_csv(folder / f"{stem}-{key}.csv") for key in run.outcome.tables}
+    assert isinstance(run.study, GridStudy)
+    for ours, read in zip(run.outcome.comparison, run.study.report(tables).comparison, strict=True):
+        assert isinstance(ours, Claim)
+        assert (ours.what, ours.verdict, ours.because) == (read.what, read.verdict, read.because)
+    topics = {"fig2": ["Slopes at the optimum"], "fig6": ["Order 4 of the GQU", "Powers without gates"]}
+    findings = run.study.findings(tables)
+    assert [finding.topic for finding in findings] == topics.get(stem, [])
+    assert all("1/(1+cos²πx)" in finding.sizes for finding in findings)
 
 
 def test_figures_come_as_png_svg_and_numbers(tmp_path: Path) -> None:

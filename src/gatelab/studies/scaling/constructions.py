@@ -189,7 +189,7 @@ def eq6_error(target: Problem, *, printed: bool, cells: int = 50) -> float:
 
 def agreeing_counts(unit: str) -> int:
     """How many networks have the number of parameters that the paper's formula gives."""
-    q = as_unit(unit).factors
+    q = {"mlp": 0, "glu": 1}[unit]
     counted = [sum(p.numel() for p in as_unit(unit).network(n, dx, dy).parameters()) for n, dx, dy in NETWORKS]
     printed = [((q + 1) * dx + dy + q + 1) * n + dy for n, dx, dy in NETWORKS]
     return sum(a == b for a, b in zip(counted, printed, strict=True))

@@ -16,30 +16,8 @@ from gatelab.scaling_laws import Scaling
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
 from gatelab.studies.engine import GridStudy, Table, Tables
-from gatelab.studies.scaling.constructions import (
-    WIDTHS,
-    built_errors,
-    construction_claims,
-    equation_claims,
-    equations_table,
-)
-from gatelab.studies.scaling.error_curves import (
-    CODE,
-    NEWTON,
-    OPTIMUM,
-    QUICK_WIDTHS,
-    RANGES,
-    best_errors,
-    by_newton,
-    code_curves,
-    curves_of,
-    fit_curves,
-    median_errors,
-    paper_target,
-    range_slopes,
-    training_claims,
-    upper_half,
-)
+from gatelab.studies.scaling import constructions, error_curves
+from gatelab.studies.scaling.error_curves import CODE, NEWTON, OPTIMUM, best_errors, curves_of, median_errors
 from gatelab.studies.scaling.printed import GLU_FOR_MLP, PAPER_SLOPES
 from gatelab.studies.scaling.printed import UNITS as ALL_UNITS
 
@@ -53,68 +31,42 @@ STUDY = GridStudy(
     position=2,
     figure=(
         Facets(
-            table="trainings",
-            x="width",
-            y="rmse",
-            hue="training",
-            row="unit",
-            xlog=True,
-            ylog=True,
-            lines=(LIMIT, Overlay("paper_slope", "the paper's slope", "dotted", hue=False)),
-            names=NAMES,
-            xlabel="neurons n",
-            ylabel="test RMSE",
-            title="Figure 2: the same networks by three trainings",
+            table="trainings", x="width", y="rmse", hue="training", row="unit", xlog=True, ylog=True, names=NAMES,
+            lines=(LIMIT, Overlay("paper_slope", "the paper's slope", "dotted", hue=False)), xlabel="neurons n",
+            ylabel="test RMSE", title="Figure 2: the same networks by three trainings",
         ),
         Facets(
-            table="ranges",
-            where={"against": "n"},
-            x="range",
-            y="slope",
-            hue="training",
-            row="unit",
-            points=True,
-            paper="paper",
-            names=NAMES,
-            xlabel="widths n",
-            ylabel="slope against n",
+            table="ranges", where={"against": "n"}, x="range", y="slope", hue="training", row="unit", points=True,
+            paper="paper", names=NAMES, xlabel="widths n", ylabel="slope against n",
             title="their slopes by range of widths",
         ),
     ),
     cards={
         "Slopes at the optimum": Facets(
-            table="errors",
-            where={"unit": UNITS},
-            x="width",
-            y="test_rmse",
-            hue="unit",
-            xlog=True,
-            ylog=True,
-            lines=(LIMIT,),
-            xlabel="neurons n",
-            ylabel="test RMSE",
+            table="errors", where={"unit": UNITS}, x="width", y="test_rmse", hue="unit", xlog=True, ylog=True,
+            lines=(LIMIT,), xlabel="neurons n", ylabel="test RMSE",
         )
     },
-)
+)  # fmt: skip
 
 
 @STUDY.tables
 def tables(request: Request) -> Tables:
     """Every unit at every width by three trainings; the constructions, and what the equations of section 3 give."""
-    target = paper_target(request)
-    widths = QUICK_WIDTHS if request.quick else range(1, 51)
-    study = fit_curves(request, ALL_UNITS, target, widths)
-    newton = by_newton(request, ALL_UNITS, target)
-    built = [built_errors(unit, target, sorted({*widths, *WIDTHS})) for unit in UNITS]
+    target = error_curves.paper_target(request)
+    widths = error_curves.QUICK_WIDTHS if request.quick else range(1, 51)
+    study = error_curves.fit_curves(request, ALL_UNITS, target, widths)
+    newton = error_curves.by_newton(request, ALL_UNITS, target)
+    built = [constructions.built_errors(unit, target, sorted({*widths, *constructions.WIDTHS})) for unit in UNITS]
     return {
-        "ranges": range_slopes(newton, study, ALL_UNITS),
+        "ranges": error_curves.range_slopes(newton, study, ALL_UNITS),
         "errors": study.table(),
         "slopes": study.slopes(flagged=True),
-        "code": code_curves().table(),
+        "code": error_curves.code_curves().table(),
         "newton": newton.table(),
         "trainings": training_curves(newton, study),
         "construction": pd.concat(built, ignore_index=True),
-        "equations": equations_table(target),
+        "equations": constructions.equations_table(target),
     }
 
 
@@ -123,10 +75,10 @@ def training_curves(newton: Scaling, optimum: Scaling) -> Table:
 
     The line of the paper's slope goes through the middle of the errors of its code for n = 5 to 14.
     """
-    rows, (low, high) = [], RANGES["5 to 14"]
+    rows, (low, high) = [], error_curves.RANGES["5 to 14"]
     for unit in ALL_UNITS:
         limits = {p.width: p.limit for p in optimum.points if p.unit == unit}
-        for training, study in ((CODE, code_curves()), (NEWTON, newton), (OPTIMUM, optimum)):
+        for training, study in ((CODE, error_curves.code_curves()), (NEWTON, newton), (OPTIMUM, optimum)):
             medians = median_errors(study, unit)
             seeds = {w: [p.test_rmse for p in study.points if (p.unit, p.width) == (unit, w)] for w in medians}
             inside = np.log([(w, e) for w, e in medians.items() if low <= w <= high]).mean(axis=0)
@@ -144,11 +96,11 @@ def claims(tables: Tables) -> Iterator[Claim]:
     """Slopes by three trainings, what P does to them, neurons that match, and section 3."""
     study = curves_of(tables["errors"])
     for unit in UNITS:
-        yield from training_claims(tables, unit, "figure 2")
+        yield from error_curves.training_claims(tables, unit, "figure 2")
         yield shift_claim(unit, study)
-        yield from construction_claims(unit, tables["construction"], best_errors(study, unit))
+        yield from constructions.construction_claims(unit, tables["construction"], best_errors(study, unit))
     yield neurons_claim(study)
-    yield from equation_claims(tables["equations"])
+    yield from constructions.equation_claims(tables["equations"])
 
 
 def shift_claim(unit: str, study: Scaling) -> Claim:
@@ -158,7 +110,7 @@ def shift_claim(unit: str, study: Scaling) -> Claim:
         n, P = (study.slope(unit, against=a, widths=widths, flagged=True).value for a in ("n", "P"))
         return P / n
 
-    low, high = upper_half(study)
+    low, high = error_curves.upper_half(study)
     return Claim(
         f"slope of the {unit} against P over that against n",
         ratio(),

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
+from gatelab.arrays import Array
 from gatelab.feedforward import Unit, unit
 from gatelab.plotting.facets import Facets
 from gatelab.studies.claims import Claim
@@ -22,17 +23,11 @@ STUDY = GridStudy(
     "avoids dead neurons.",
     position=3,
     figure=Facets(
-        table="activations",
-        x="x",
-        y="activation",
-        hue="neuron",
-        col="initialisation",
-        marks=("at_knot", "knot"),
-        names=WAYS | {i: f"gate {i}" for i in range(1, NEURONS + 1)},
-        ylabel="relu(Gx + g)",
+        table="activations", x="x", y="activation", hue="neuron", col="initialisation", marks=("at_knot", "knot"),
+        names=WAYS | {i: f"gate {i}" for i in range(1, NEURONS + 1)}, ylabel="relu(Gx + g)",
         title=f"Figure 3: {NEURONS} gates on equally spaced knots",
     ),
-)
+)  # fmt: skip
 
 
 @STUDY.tables
@@ -71,7 +66,8 @@ def claims(tables: Tables) -> Iterator[Claim]:
         note="A gate whose knot is at the end that it faces never opens inside. Alternating turns it where the number "
         "of neurons is even. Where it is odd the first and the last face the same way, and one faces outward.",
     )
-    sizes = np.diff(np.sort(by_way.get_group(("spline", NEURONS))["knot"])) / 2.0  # shares of [-1, 1]
+    knots: Array = np.sort(by_way.get_group(("spline", NEURONS))["knot"].to_numpy(float))
+    sizes = (knots[1:] - knots[:-1]) / 2  # shares of [-1, 1]
     yield Claim(
         f"size of the cells that {NEURONS} gates make, over the interval",
         float(sizes.mean()),

@@ -51,8 +51,9 @@ def figure(tables: Tables) -> Figure:
 
 def _draw(axes: Axes, unit: str, neurons: Table, *, whole: bool) -> None:
     """The network on its target, or the contribution of each neuron."""
+    target: Any = problem("paper-1d").f
     if whole:
-        axes.plot(X, problem("paper-1d").f(X), color="#bbbbbb", linewidth=3.2, label="target")
+        axes.plot(X, target(X), color="#bbbbbb", linewidth=3.2, label="target")
         axes.plot(X, output(neurons, X), color=look(unit).colour, label=unit.upper())
         axes.set(ylabel="y")
     else:

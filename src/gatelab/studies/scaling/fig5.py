@@ -23,17 +23,10 @@ STUDY = GridStudy(
     "MLP and GLU have errors and orders like those of linear and quadratic splines, and slightly smaller errors.",
     position=5,
     figure=Facets(
-        table="errors",
-        x="width",
-        y="test_rmse",
-        hue="curve",
-        xlog=True,
-        ylog=True,
-        xlabel="neurons n, or nodes of a spline",
-        ylabel="test RMSE",
-        title="Figure 5: networks and splines on 1/(1+cos²πx)",
+        table="errors", x="width", y="test_rmse", hue="curve", xlog=True, ylog=True, ylabel="test RMSE",
+        xlabel="neurons n, or nodes of a spline", title="Figure 5: networks and splines on 1/(1+cos²πx)",
     ),
-)
+)  # fmt: skip
 
 
 @STUDY.tables

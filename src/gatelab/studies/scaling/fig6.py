@@ -18,15 +18,8 @@ from gatelab.statistics import Interval
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request, only
 from gatelab.studies.engine import GridStudy, Table, Tables
-from gatelab.studies.scaling.error_curves import (
-    best_errors,
-    by_newton,
-    code_medians,
-    curves_of,
-    fit_curves,
-    range_slopes,
-    training_claims,
-)
+from gatelab.studies.scaling import error_curves
+from gatelab.studies.scaling.error_curves import best_errors, curves_of, fit_curves
 from gatelab.studies.scaling.free_roots import C0_CUBIC, without_real_roots
 from gatelab.studies.scaling.printed import PAPER_SLOPES
 from gatelab.theory import constant
@@ -38,27 +31,13 @@ BUILT = (17, 33, 65, 129, 257)  # one more than a power of two: cells of exactly
 # number of parameters of 200 neurons of relu2, nearly that of relu3. A quick run takes widths above those that are
 # finished in their own parameters, which takes most of the time.
 FULL = {
-    "points": 10_000,
-    "widths": range(1, 51),
-    "tail": (50, 70, 100, 140, 200),
-    "tail_points": 100_000,
-    "equal": {"glu": 120, "gqu": 84},
-    "newton": (),
-    "smooth": (2, 3, 4, 5, 6, 8),
-    "seeds": 3,
-    "effort": {},
-}
+    "points": 10_000, "widths": range(1, 51), "tail": (50, 70, 100, 140, 200), "tail_points": 100_000, "newton": (),
+    "equal": {"glu": 120, "gqu": 84}, "smooth": (2, 3, 4, 5, 6, 8), "seeds": 3, "effort": {},
+}  # fmt: skip
 QUICK = {
-    "points": 1000,
-    "widths": (16, 24),
-    "tail": (24, 32),
-    "tail_points": 1000,
-    "equal": {},
-    "newton": (16, 20, 24),
-    "smooth": (2, 3, 4),
-    "seeds": 1,
-    "effort": {"starts": 1, "rounds": 1},
-}
+    "points": 1000, "widths": (16, 24), "tail": (24, 32), "tail_points": 1000, "newton": (16, 20, 24),
+    "equal": {}, "smooth": (2, 3, 4), "seeds": 1, "effort": {"starts": 1, "rounds": 1},
+}  # fmt: skip
 # Where the paper speaks of the order of a unit.
 ORDERS = {
     "mlp": "abstract, L(P) of the MLP",
@@ -66,18 +45,9 @@ ORDERS = {
     "gqu": "appendix C, the slope that was hoped for",
 }
 CURVES = Facets(
-    table="curves",
-    x="width",
-    y="rmse",
-    hue="unit",
-    xlog=True,
-    ylog=True,
-    lines=(Overlay("limit", "free-knot limit"),),
-    paper="code",
-    xlabel="neurons n",
-    ylabel="test RMSE",
-    title="Figure 6: the GQU, relu² and relu³",
-)
+    table="curves", x="width", y="rmse", hue="unit", xlog=True, ylog=True, paper="code", xlabel="neurons n",
+    lines=(Overlay("limit", "free-knot limit"),), ylabel="test RMSE", title="Figure 6: the GQU, relu² and relu³",
+)  # fmt: skip
 LOCAL = replace(CURVES, x="local_width", y="local_slope", ylog=False, paper="", where={"unit": UNITS}, ylabel="slope")
 LOCAL = replace(LOCAL, lines=(Overlay("order", "order"),))
 POWERS = replace(CURVES, x="parameters", xlabel="parameters P", lines=(), paper="", title="")
@@ -104,7 +74,7 @@ def tables(request: Request) -> Tables:
     sizes = QUICK if request.quick else FULL
     target, fine = (problem("paper-1d", n=sizes[name]) for name in ("points", "tail_points"))
     main = fit_curves(request, UNITS, target, sizes["widths"])
-    newton = by_newton(request, ("gqu",), target, sizes["newton"])
+    newton = error_curves.by_newton(request, ("gqu",), target, sizes["newton"])
     wide = fit_curves(request, UNITS, fine, sizes["tail"])
     equal = [fit_curves(request, (unit,), fine, (width,)) for unit, width in sizes["equal"].items()]
     beyond = [p for part in (wide, *equal) for p in part.points if p.width > max(sizes["widths"])]
@@ -121,7 +91,7 @@ def tables(request: Request) -> Tables:
         "smooth-gates": smooth.table(),
         "smooth-slopes": octave_slopes(smooth),
         "newton": newton.table(),
-        "ranges": range_slopes(newton, main, ("gqu",)),
+        "ranges": error_curves.range_slopes(newton, main, ("gqu",)),
         "curves": drawn_curves(study, built),
     }
 
@@ -165,7 +135,8 @@ def drawn_curves(study: Scaling, built: Table) -> Table:
     parts, columns = [], ["unit", "width", "parameters", "rmse", "limit"]
     for unit, middles, slopes in local_curves(study):
         own = only(study.table(), unit=unit).sort_values("width").rename(columns={"test_rmse": "rmse"})[columns]
-        code = own["width"].map(code_medians().get(unit, {}))
+        medians = error_curves.code_medians().get(unit, {})
+        code = [medians.get(width, np.nan) for width in own["width"]]
         order = -(as_unit(unit).order or 0)
         parts.append(own.assign(code=code, local_width=middles, local_slope=slopes, order=order))
     written = built.rename(columns={"test_rmse": "rmse", "predicted_rmse": "limit"}).assign(unit="gqu, constructed")
@@ -178,7 +149,7 @@ def claims(tables: Tables) -> Iterator[Claim]:
     first = tables["slopes"]["range"].iloc[0]
     widest = int(first.partition("..")[2])
     main = tables["errors"][tables["errors"]["width"] <= widest]
-    yield from training_claims({**tables, "errors": main}, "gqu", "figure 6")
+    yield from error_curves.training_claims({**tables, "errors": main}, "gqu", "figure 6")
     yield from order_claims(tables)
     yield from free_claims(tables["without-real-roots"], best_errors(curves_of(tables["wide"]), "gqu"))
     yield from smooth_claims(tables["smooth-slopes"], tables["smooth-gates"])
@@ -256,7 +227,7 @@ def free_claims(free: Table, gqu: dict[int, float]) -> Iterator[Claim]:
 def smooth_claims(octaves: Table, fits: Table) -> Iterator[Claim]:
     """The local slopes of units with a smooth gate, for which theory has no order; the paper leaves them out."""
     for row in octaves.to_dict("records"):
-        own = only(fits, unit=row["unit"])
+        own: Table = only(fits, unit=row["unit"])
         least = own[own["width"].between(row["from"], row["to"])].groupby("width")["test_rmse"].min()
         yield Claim.of(
             f"local slope of the {row['unit']} from n = {row['from']} to {row['to']}",
@@ -284,7 +255,7 @@ def built_claim(built: Table) -> Claim:
 
 def at_equal_parameters(errors: Table, power: str, gated: str) -> tuple[int, float]:
     """The greatest number of parameters that both reach, and the error of the second over that of the first there."""
-    curves = [only(errors, unit=unit).sort_values("parameters") for unit in (power, gated)]
+    curves: list[Table] = [only(errors, unit=unit).sort_values("parameters") for unit in (power, gated)]
     P = min(curve["parameters"].max() for curve in curves)
     logs = [np.interp(np.log(P), np.log(curve["parameters"]), np.log(curve["test_rmse"])) for curve in curves]
     return int(P), float(np.exp(logs[1] - logs[0]))

@@ -6,16 +6,17 @@ and pieces follow from it: between its hinges a network, or one of its neurons, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from gatelab.arrays import Array
-from gatelab.feedforward import Network, Unit, unit
+from gatelab.feedforward import Network, unit
 from gatelab.plotting.theme import GREY, NEURON_COLOURS, style
 from gatelab.studies.claims import Claim
 from gatelab.studies.engine import GridStudy, Table, Tables
@@ -58,7 +59,7 @@ def output(neurons: Table, x: Array) -> Array:
     return contributions(neurons, x).sum(axis=1) + float(neurons["d"].iloc[0])
 
 
-def misfit(x: Array, values: Array, opened: Array, degree: int) -> float:
+def misfit(x: Array, values: Array, opened: NDArray[np.bool_], degree: int) -> float:
     """How far the best polynomial of that degree on each piece is from the values, over the largest of them.
 
     A piece is where the same gates are open; `opened` has a row for each row of x and a column for each gate.
@@ -95,8 +96,7 @@ def degree_claim(what: str, degree: int, exact: float, lower: float, **more: Any
 
 def gates(unit_name: str, inputs: int, seed: int, neuron: Sequence[int]) -> Iterator[dict[str, float]]:
     """The neurons of a network whose parameters are all drawn from N(0, 1)."""
-    chosen = unit(unit_name)
-    assert isinstance(chosen, Unit)
+    chosen: Any = unit(unit_name)
     yield from neuron_rows(chosen.network(len(neuron), inputs, 1, init="normal", seed=seed))
 
 
@@ -106,7 +106,7 @@ def with_pieces(tables: Tables, rows: Tables) -> Tables:
     table = tables["gates"].rename(columns={"unit_name": "unit"})
     for (name, inputs), neurons in table.groupby(["unit", "inputs"], sort=False):
         x = SQUARE if inputs == 2 else np.linspace(-1, 1, 401)[:, None]
-        opened, degree = affine(neurons, x) > 0, unit(name).degree
+        opened, degree = affine(neurons, x) > 0, unit(name).degree or 0
         shares += list(opened.mean(axis=0))
         whole = [misfit(x, output(neurons, x), opened, k) for k in (degree, degree - 1)]
         for part, (exact, lower) in (("network", whole), ("neurons", neuron_misfits(neurons, x, degree))):
@@ -190,30 +190,26 @@ def neuron_maps(tables: Tables) -> Figure:
     with style():
         figure = Figure(figsize=(10.2, 3.1), layout="constrained")
         panels = figure.subplots(1, len(NEURONS), sharey=True)
-        for axes, number in zip(panels, NEURONS, strict=True):
-            own = neurons[neurons["neuron"] == number]
-            filled = draw_map(axes, own, parts[:, number - 1], scale, f"neuron {number}")
+        filled = [
+            draw_map(axes, neurons[neurons["neuron"] == i], parts[:, i - 1], scale, f"neuron {i}")
+            for axes, i in zip(panels, NEURONS, strict=True)
+        ]
+        for axes in panels:
             axes.label_outer()
-        add_bar(figure, filled, panels, scale)
+        add_bar(figure, filled[0], panels, scale)
         number = {"mlp": 10, "glu": 11}[name]
         figure.suptitle(f"Figure {number}: contributions of the neurons of a random {name.upper()}")
     return figure
 
 
-def random_study(
-    name: str,
-    title: str,
-    paper: str,
-    position: float,
-    networks: Sequence[tuple[str, int, int]],
-    figure: Callable[[Tables], Figure],
-    places: Mapping[tuple[str, int, str], str],
-) -> GridStudy:
-    """A study of random networks; `places` are those of the paper that parts of the networks answer."""
-    study = GridStudy(name, title, paper, position=position, figure=figure)
+def declare(
+    study: GridStudy, networks: Sequence[tuple[str, int, int]], places: Mapping[tuple[str, int, str], str]
+) -> None:
+    """Give a study its networks, and claims on those parts of them that answer a place of the paper."""
     study.measure("gates", "neuron", grid={"unit_name, inputs, seed": networks, "neuron": NEURONS})(gates)
     study.columns(with_pieces)
 
+    @study.claims
     def claims(tables: Tables) -> Iterator[Claim]:
         for row in tables["pieces"].itertuples():
             place = places.get((row.unit, row.inputs, row.part))
@@ -223,47 +219,37 @@ def random_study(
                 off = {"exact": row.misfit, "lower": row.misfit_of_one_less}
                 yield degree_claim(what, row.degree, **off, place=place, support={"pieces": row.pieces})
 
-    study.claims(claims)
-    return study
 
-
-FIG1 = random_study(
+FIG1 = GridStudy(
     "scaling/fig1",
     "Functions of random networks",
     "Gates cut the plane into pieces on which a random MLP is linear and a random GLU quadratic.",
-    1,
-    (MLP, GLU, LINE),
-    maps,
-    {
-        ("mlp", 2, "network"): "figure 1, MLP of two inputs",
-        ("glu", 2, "network"): "figure 1, GLU of two inputs",
-        ("glu", 1, "neurons"): "figure 1, right: neurons of a GLU of one input",
-    },
+    position=1,
+    figure=maps,
 )
-FIG9 = random_study(
+FIG9 = GridStudy(
     "scaling/fig9",
     "Surfaces of random networks",
     "The hinges of four ReLU gates break the surface of a random network into linear (MLP) or quadratic (GLU) regions.",
-    10,
-    (MLP, GLU),
-    surfaces,
-    {("mlp", 2, "network"): "figure 9, MLP", ("glu", 2, "network"): "figure 9, GLU"},
+    position=10,
+    figure=surfaces,
 )
-FIG10 = random_study(
+FIG10 = GridStudy(
     "scaling/fig10",
     "Neurons of a random MLP",
     "The neurons of a random MLP of two inputs form a piecewise linear basis.",
-    11,
-    (MLP,),
-    neuron_maps,
-    {("mlp", 2, "neurons"): "figure 10, four neurons, piecewise linear"},
+    position=11,
+    figure=neuron_maps,
 )
-FIG11 = random_study(
+FIG11 = GridStudy(
     "scaling/fig11",
     "Neurons of a random GLU",
     "The neurons of a random GLU of two inputs form a piecewise quadratic basis.",
-    12,
-    (GLU,),
-    neuron_maps,
-    {("glu", 2, "neurons"): "figure 11, four neurons, piecewise quadratic"},
+    position=12,
+    figure=neuron_maps,
 )
+LEFT = {(unit, 2, "network"): f"figure 1, {unit.upper()} of two inputs" for unit in ("mlp", "glu")}
+declare(FIG1, (MLP, GLU, LINE), {**LEFT, ("glu", 1, "neurons"): "figure 1, right: neurons of a GLU of one input"})
+declare(FIG9, (MLP, GLU), {(unit, 2, "network"): f"figure 9, {unit.upper()}" for unit in ("mlp", "glu")})
+declare(FIG10, (MLP,), {("mlp", 2, "neurons"): "figure 10, four neurons, piecewise linear"})
+declare(FIG11, (GLU,), {("glu", 2, "neurons"): "figure 11, four neurons, piecewise quadratic"})
