@@ -7,7 +7,6 @@ import re
 from itertools import combinations
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 from report_records import write_records
@@ -19,63 +18,12 @@ from gatelab.studies import Finding, Sketch, Stroke, all_studies, study, take_re
 from gatelab.studies.definition import FOLDERS, no_findings
 
 
-def slopes_tables(low: float, high: float) -> dict[str, pd.DataFrame]:
-    units = ("mlp", "glu")
-    errors = [
-        {"unit": unit, "width": n, "parameters": 3 * n, "test_rmse": 1 / n, "limit": 2 / n, "ratio": 0.5}
-        for unit in units
-        for n in (1, 2, 4)
-    ]
-    slopes = [
-        {"unit": unit, "against": "n", "aggregate": "best", "slope": -2.0, "low": low, "high": high} for unit in units
-    ]
-    return {"errors": pd.DataFrame(errors), "slopes": pd.DataFrame(slopes)}
-
-
 def one(name: str, tables: dict[str, pd.DataFrame], place: int = 0) -> Finding:
     return study(name).findings(tables)[place]
 
 
 def test_every_folder_has_findings() -> None:
     assert {s.name.split("/")[0] for s in all_studies() if s.findings is not no_findings} == set(FOLDERS)
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "words"),
-    [
-        (-2.1, -1.9, "flatter than the paper's -2.13 and -3.08"),
-        (-2.3, -1.9, "not told apart from and flatter than the paper's -2.13 and -3.08"),
-        (-4.0, -3.5, "steeper than the paper's -2.13 and -3.08"),
-    ],
-)
-def test_slopes_are_called_what_their_intervals_decide(low: float, high: float, words: str) -> None:
-    finding = one("scaling/fig2", slopes_tables(low, high))
-    assert words in finding.sentence
-    assert f"n^-2.00 [{low:.2f}, {high:.2f}]" in finding.sentence
-    assert "n = 1 to 4" in finding.sizes
-
-
-def test_equal_parameters_are_compared_between_sizes_as_well() -> None:
-    rows = []
-    for unit, share, sizes in (
-        ("relu2", 0.5, (10, 40)),
-        ("glu", 1.0, (5, 20)),
-        ("relu3", 4.0, (8,)),
-        ("gqu", 1.0, (8,)),
-    ):
-        rows += [{"unit": unit, "width": P, "parameters": P, "test_rmse": share / P**2, "limit": 1.0} for P in sizes]
-    slopes = {"unit": ["gqu"], "against": ["n"], "aggregate": ["best"], "slope": [-3.8], "low": [-4.1], "high": [-3.5]}
-    width = np.array([10.0, 20.0, 40.0])
-    tables = {
-        "errors": pd.DataFrame(rows),
-        "slopes": pd.DataFrame(slopes | {"range": ["50..200"]}),
-        "construction": pd.DataFrame({"width": width.astype(int), "test_rmse": width**-4.0}),
-    }
-    order, powers = study("scaling/fig6").findings(tables)
-    assert "is attained by a construction (slope -4.00)" in order.sentence
-    assert "-3.80 [-4.10, -3.50], not told apart from -4." in order.sentence
-    expected = "At 20 and 8 parameters relu² has 2 times less error than the GLU and relu³ has 4 times more error than"
-    assert powers.sentence == f"{expected} the GQU."
 
 
 def test_crossings_are_counted_from_the_committed_record(tmp_path: Path) -> None:

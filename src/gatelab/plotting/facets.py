@@ -192,7 +192,9 @@ def _draw_part(place: Any, facets: Facets, tables: Tables) -> None:
             axes.remove()
     handles = _handles(facets, shapes if facets.hue else {})
     if handles:
-        place.legend(handles=handles, loc="outside lower center", ncols=min(3 * columns, len(handles)))
+        longest = max(len(str(handle.get_label())) for handle in handles)
+        fitting = int(WIDTH * columns / (0.5 + 0.07 * longest))
+        place.legend(handles=handles, loc="outside lower center", ncols=max(1, min(fitting, len(handles))))
     if facets.title:
         place.suptitle(facets.title)
 

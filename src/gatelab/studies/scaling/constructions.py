@@ -1,340 +1,258 @@
-"""Section 3 of the paper: parameters that are written down, their constants and orders, beside trained networks."""
+"""Section 3 of the paper: parameters that are written down, their constants and orders, and errors on a cell."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from gatelab.arrays import Array
 from gatelab.data import Problem
 from gatelab.feedforward import unit as as_unit
-from gatelab.scaling_laws import Scaling, slope
+from gatelab.scaling_laws import slope
 from gatelab.solve import construct, rmse
 from gatelab.statistics import Interval, t_interval
-from gatelab.studies.definition import Claim
-from gatelab.studies.scaling.error_curves import best_errors
-from gatelab.studies.scaling.printed import PAPER_SLOPES
-from gatelab.studies.verdicts import number_verdict, reproduced_if, slope_claim
+from gatelab.studies.claims import Claim
+from gatelab.studies.definition import only
+from gatelab.studies.engine import Table, interval_at
 
-# Eq. 9 and 14: RMSE = constant h^m rms(f^(m)).
-EQUATIONS: Mapping[str, tuple[str, str, float]] = {
-    "mlp": ("eq. 9", "1/sqrt(120)", 120**-0.5),
-    "glu": ("eq. 14", "1/sqrt(945/2)", (945 / 2) ** -0.5),
-}
+# Eq. 9 and 14: RMSE = constant h^m rms(f^(m)); the equation, its constant and its order m.
+EQUATIONS = {"mlp": ("eq. 9", 120**-0.5, 2), "glu": ("eq. 14", (945 / 2) ** -0.5, 3)}
 COUNTS = {"mlp": "(dim_x + dim_y + 1) n + dim_y", "glu": "(2 dim_x + dim_y + 2) n + dim_y"}
-WIDTHS = (50, 100, 200, 400)
-POINTS = 20_000
-NEAR_ORDER = 0.1  # orders on a cell as near as this agree
-CLOSE = 0.05  # of the constant: terms of higher order are left
+WIDTHS = (50, 100, 200, 400)  # over which orders are measured
+NETWORKS = tuple(product((1, 7, 50), (1, 2, 5), (1, 3)))  # n, dim_x and dim_y of networks whose parameters are counted
 
 
-def construction_claims(name: str, target: Problem, trained: Scaling) -> list[Claim]:
-    """The constant, the order, and whether trained networks are below the construction."""
-    return [constant_claim(name, target), order_claim(name, target), below_claim(name, target, trained)]
+# ---- the constructions next to trained networks
 
 
-def built_errors(name: str, target: Problem, widths: Sequence[int]) -> dict[int, tuple[float, float]]:
-    """The RMSE of the constructed network over the whole interval and the one that theory predicts, by width."""
+def built_errors(unit: str, target: Problem, widths: Sequence[int], points: int = 20_000) -> Table:
+    """The RMSE of constructed networks over the whole interval, and the one that theory predicts."""
     assert target.f is not None and target.interval is not None
     a, b = target.interval
-    x = a + (b - a) * (np.arange(POINTS) + 0.5)[:, None] / POINTS
+    x = a + (b - a) * (np.arange(points) + 0.5)[:, None] / points
     y = np.asarray(target.f(x[:, 0]), float)[:, None]
-    constructions = {width: construct(name, target, width) for width in widths}
-    return {width: (rmse(c.network, x, y), c.predicted_rmse) for width, c in constructions.items()}
+    built = [construct(unit, target, width) for width in widths]
+    errors = {"rmse": [rmse(c.network, x, y) for c in built], "predicted_rmse": [c.predicted_rmse for c in built]}
+    return pd.DataFrame({"unit": unit, "width": list(widths), **errors})
 
 
-def constant_claim(name: str, target: Problem) -> Claim:
-    """Eq. 9 and 14: the constant of the error, from the widest construction."""
-    equation, printed, value = EQUATIONS[name]
-    errors = built_errors(name, target, (WIDTHS[0], WIDTHS[-1]))
-    times = {width: error / predicted for width, (error, predicted) in errors.items()}
-    return Claim(
-        f"constant of the {name}'s construction ({equation})",
-        f"{printed} = {value:.4f}",
-        f"{value * times[WIDTHS[-1]]:.4f} at n = {WIDTHS[-1]}",
-        reproduced_if(abs(times[WIDTHS[-1]] - 1) <= CLOSE),
-        f"RMSE over h^m rms(f^(m)); {value * times[WIDTHS[0]]:.4f} at n = {WIDTHS[0]}. The paper's C is a bound on the "
-        "derivative; it is its root mean square that enters.",
+def construction_claims(unit: str, built: Table, trained: Mapping[int, float]) -> Iterator[Claim]:
+    """The constant, the order, and the errors of trained networks by width over those of the construction."""
+    equation, constant, order = EQUATIONS[unit]
+    by_width = only(built, unit=unit).set_index("width")
+    times = by_width["rmse"] / by_width["predicted_rmse"]
+    yield Claim(
+        f"constant of the {unit}'s construction ({equation})",
+        constant * times[WIDTHS[-1]],
+        paper=constant,
+        rule="number",
         place=f"{equation}, constant",
+        support={f"at n = {WIDTHS[0]}": constant * times[WIDTHS[0]]},
+        note="RMSE over h^m rms(f^(m)). The paper's C is a bound on the derivative; its root mean square enters.",
     )
-
-
-def order_claim(name: str, target: Problem) -> Claim:
-    """Eq. 9 and 14: the power of the number of neurons."""
-    order = {"mlp": 2, "glu": 3}[name]
-    errors = {width: error for width, (error, _) in built_errors(name, target, WIDTHS).items()}
-    line = slope(np.array(WIDTHS, float), np.array([errors[w] for w in WIDTHS])[:, None])
-    return slope_claim(
-        f"order of the {name}'s construction",
+    errors = by_width.loc[list(WIDTHS), "rmse"]
+    yield Claim.of(
+        f"order of the {unit}'s construction",
+        slope(np.array(WIDTHS, float), errors.to_numpy()),
         float(-order),
-        line,
-        f"n = {WIDTHS[0]}..{WIDTHS[-1]}, RMSE {errors[WIDTHS[0]]:.1e} to {errors[WIDTHS[-1]]:.1e}; nothing is trained.",
-        place=f"{EQUATIONS[name][0]}, order",
+        "slope",
+        place=f"{equation}, order",
+        support={f"RMSE at n = {width}": errors[width] for width in (WIDTHS[0], WIDTHS[-1])},
+    )
+    ratios = pd.Series(trained) / by_width["rmse"].loc[list(trained)]
+    yield Claim(
+        f"error of the trained {unit} over that of its construction, largest of all widths",
+        float(ratios.max()),
+        paper=1.0,
+        rule="below",
+        place=f"section 4, {unit.upper()} below the construction",
+        support={"smallest": float(ratios.min()), f"at n = {max(trained)}": float(ratios[max(trained)])},
+        note="Free knots have the order of equally spaced ones and a smaller constant.",
     )
 
 
-def below_claim(name: str, target: Problem, trained: Scaling) -> Claim:
-    """Section 4: trained networks have less error than the construction with as many neurons."""
-    errors = best_errors(trained, name)
-    built = built_errors(name, target, list(errors))
-    ratios = {width: errors[width] / built[width][0] for width in errors}
-    worst, widest = max(ratios, key=lambda w: ratios[w]), max(ratios)
-    return Claim(
-        f"error of the trained {name} over that of its construction",
-        "lower, bounded by the same rate",
-        f"{min(ratios.values()):.3f} to {max(ratios.values()):.3f}",
-        reproduced_if(max(ratios.values()) < 1),
-        f"At n = {widest} it is {ratios[widest]:.3f}, largest at n = {worst}. Free knots have the order of equal ones "
-        "and a smaller constant.",
-        place=f"section 4, {name.upper()} below the construction",
-    )
+# ---- eq. 6 to 8 and 10 to 13
 
 
-def shift_claim(name: str, study: Scaling) -> Claim:
-    """The caption of figure 2 says that P instead of n moves the lines and leaves their slopes; its numbers differ."""
-    printed = PAPER_SLOPES[name, "P"] - PAPER_SLOPES[name, "n"]
-    widest = max(p.width for p in study.points)
+class Smooth(NamedTuple):
+    """A function on [0, 1] with its derivatives at 0 from the second to the fourth, none of which is zero."""
 
-    def shift(narrowest: int, widest: int) -> float:
-        n, P = (study.slope(name, against=a, widths=(narrowest, widest), flagged=True).value for a in ("n", "P"))
-        return P - n
-
-    whole, upper = shift(1, 10**6), shift(widest // 2, widest)
-    return Claim(
-        f"slope of the {name} against P less that against n",
-        f"none by the caption, {printed:.2f} by the slopes",
-        f"{whole:.2f}",
-        reproduced_if(abs(whole - printed) <= 0.02),
-        f"P = {as_unit(name).parameter_count(1) - 1}n + 1 is no power of n where n is small; over n = {widest // 2}.."
-        f"{widest} the slopes differ by {upper:.3f}.",
-        place=f"figure 2, {name.upper()}, caption",
-    )
-
-
-def count_claim(name: str) -> Claim:
-    """The formula for P against numbers counted in networks."""
-    sizes = list(product((1, 7, 50), (1, 2, 5), (1, 3)))
-    chosen = as_unit(name)
-    counted = [sum(p.numel() for p in chosen.network(n, dx, dy).parameters()) for n, dx, dy in sizes]
-    q = {"mlp": 0, "glu": 1}[name]
-    printed = [((q + 1) * dx + dy + q + 1) * n + dy for n, dx, dy in sizes]
-    agree = sum(a == b for a, b in zip(counted, printed, strict=True))
-    return Claim(
-        f"parameters of the {name}",
-        COUNTS[name],
-        f"the same in {agree} of {len(sizes)} networks",
-        reproduced_if(agree == len(sizes)),
-        f"Counted for n up to {max(n for n, _, _ in sizes)}, dim_x up to {max(d for _, d, _ in sizes)} and dim_y up to "
-        f"{max(d for _, _, d in sizes)}; with one input and output {as_unit(name).parameter_count(1) - 1}n + 1.",
-        place=f"section 3, P of the {name.upper()}",
-    )
-
-
-def recurrence(f: Mapping[int, float], h: float, *, printed: bool) -> Array:
-    """The weights D_i from values f at the knots 0, h, 2h, ...: by eq. 6 as printed, or divided by h throughout.
-
-    D_0 and D_1, which the paper works out before it states eq. 6, are those of the second form.
-
-    >>> recurrence({0: 0.0, 1: 1.0, 2: 1.0}, 1.0, printed=False)
-    array([ 1., -1.])
-    """
-    cells = len(f) - 1
-    D = np.zeros(cells)
-    for i in range(cells):
-        so_far = float(np.sum(D[:i] * h * (i + 1 - np.arange(i))))  # y_{i-1} less d at the next knot
-        rise = f[i + 1] - f[0]
-        if printed:
-            D[i] = rise / h - so_far
-        else:
-            D[i] = (rise - so_far) / h
-    return D
-
-
-def eq6_claim(target: Problem, cells: int = 50) -> Claim:
-    """What eq. 6 gives as it is printed, on the target brought to [0, 1]."""
-    assert target.f is not None and target.interval is not None
-    a, b = target.interval
-    x = np.linspace(0, 1, 2001)
-    h = 1 / cells
-    knots = h * np.arange(cells + 1)
-    f = dict(enumerate(np.asarray(target.f(np.asarray(a + (b - a) * knots, float)), float)))
-    exact = np.asarray(target.f(a + (b - a) * x), float)
-    off = {}
-    for printed in (True, False):
-        D = recurrence(f, h, printed=printed)
-        y = f[0] + np.maximum(x[:, None] - knots[:-1], 0) @ D
-        off[printed] = math.sqrt(float(np.mean((y - exact) ** 2)))
-    return Claim(
-        "the recurrence for D_i (eq. 6)",
-        "interpolates at the knots",
-        f"RMSE {off[True]:.1e} as printed, {off[False]:.1e} with all of it over h",
-        reproduced_if(off[True] <= 1.1 * off[False]),
-        f"{cells} cells on [0, 1]. As printed y is not divided by h, and a slope has a value taken from it; f(0) is "
-        "taken off y as well, without which it would be farther off.",
-        place="eq. 6, recurrence for D_i",
-    )
-
-
-# ---- eq. 7, 8 and 10 to 13: errors on a cell
-
-
-@dataclass(frozen=True, eq=False)
-class CellTarget:
-    """A smooth function on [0, 1] with its derivatives at 0 up to the fourth, none of which is zero."""
-
-    name: str
     f: Callable[[Array], Array]
     second: float
     third: float
     fourth: float
 
 
-CELL_TARGETS = (
-    CellTarget("exp 2x", lambda x: np.exp(2 * x), 4.0, 8.0, 16.0),
-    CellTarget("1/(1 + x)", lambda x: 1 / (1 + x), 2.0, -6.0, 24.0),
-    CellTarget("sin(3x + 1)", lambda x: np.sin(3 * x + 1), -9 * math.sin(1), -27 * math.cos(1), 81 * math.sin(1)),
-)
-CELL_NAMES = ", ".join(target.name for target in CELL_TARGETS)
+TARGETS = {
+    "exp 2x": Smooth(lambda x: np.exp(2 * x), 4.0, 8.0, 16.0),
+    "1/(1 + x)": Smooth(lambda x: 1 / (1 + x), 2.0, -6.0, 24.0),
+    "sin(3x + 1)": Smooth(lambda x: np.sin(3 * x + 1), -9 * math.sin(1), -27 * math.cos(1), 81 * math.sin(1)),
+}
 CELLS = tuple(2.0**-k for k in range(4, 9))  # the sizes h of the first cell
 WITHIN = np.linspace(0, 1, 101)  # of a cell
-FREE = ((1.0, 0.7), (-2.0, 3.0))  # values of D_0 and U_0 where they are free
-OFF = 1.1  # U_0 so many times that of eq. 12 does not cancel f''
-Remainder = Callable[[CellTarget, Array, float], Array]
+D, U = -2.0, 3.0  # of a GLU neuron, where both are free
 
 
-def cell_order(remainder: Remainder) -> Interval:
-    """The power of h with which the largest |remainder(target, x, h)| on the first cell falls."""
-    largest = [[np.abs(remainder(target, h * WITHIN, h)).max() for target in CELL_TARGETS] for h in CELLS]
-    return mean_power(np.array(largest))
+def mlp_error(t: Smooth, x: Array, h: float, start: float = 0.0) -> Array:
+    """f - y at start + x on the cell from `start` on, y the line through f at both of its ends."""
+    left, right = t.f(start + np.array([0.0, h]))
+    return t.f(start + x) - left - (right - left) * x / h
 
 
-def mean_power(values: Array) -> Interval:
+def glu_error(t: Smooth, x: Array, h: float, D: float, U: float) -> Array:
+    """f - y on the first cell, y one GLU neuron with u_0 by eq. 10."""
+    left, right = t.f(np.array([0.0, h]))
+    u = (-D * U * h**2 - left + right) / (D * h)
+    return t.f(x) - left - D * x * (U * x + u)
+
+
+def eq7(t: Smooth, x: Array, h: float) -> Array:
+    """The right-hand side of eq. 7 as printed, without its O(h^4)."""
+    return x**2 * t.second / 2 - h * x * t.second / 2 + x**3 * t.third / 6 - h**3 * x * t.fourth / 24
+
+
+def eq11(t: Smooth, x: Array, h: float, D: float, U: float) -> Array:
+    """The right-hand side of eq. 11 as printed, without its O(h^4)."""
+    return D * U * h * x - D * U * x**2 - h * x * t.second / 2 + x**2 * t.second / 2 + eq13(t, x, h)
+
+
+def eq13(t: Smooth, x: Array, h: float) -> Array:
+    """The right-hand side of eq. 13 as printed, without its O(h^4)."""
+    return x**3 * t.third / 6 - h**2 * x * t.third / 6
+
+
+def eq12(t: Smooth) -> float:
+    """U_0 by eq. 12."""
+    return t.second / (2 * D)
+
+
+# The terms of h that are left on a cell once the right-hand side of an equation is taken off.
+REMAINDERS: dict[str, Callable[[Smooth, Array, float], Array]] = {
+    "eq. 7": lambda t, x, h: -mlp_error(t, x, h) - eq7(t, x, h),
+    "eq. 7 with the sign of f - y": lambda t, x, h: mlp_error(t, x, h) - eq7(t, x, h),
+    "eq. 7 with that sign and the missing term": lambda t, x, h: (
+        mlp_error(t, x, h) - eq7(t, x, h) + h**2 * x * t.third / 6
+    ),
+    "eq. 11": lambda t, x, h: glu_error(t, x, h, D, U) - eq11(t, x, h, D, U),
+    "eq. 12": lambda t, x, h: glu_error(t, x, h, D, eq12(t)),
+    "eq. 12 with 1.1 times its U_0": lambda t, x, h: glu_error(t, x, h, D, 1.1 * eq12(t)),
+    "eq. 13": lambda t, x, h: glu_error(t, x, h, D, eq12(t)) - eq13(t, x, h),
+}
+
+
+def cell_order(remainder: Callable[[Smooth, Array, float], Array]) -> Interval:
+    """The power of h with which the largest remainder on the first cell falls: its mean over the targets."""
+    return mean_power([[np.abs(remainder(t, h * WITHIN, h)).max() for t in TARGETS.values()] for h in CELLS])
+
+
+def mean_power(values: Sequence[Sequence[float]]) -> Interval:
     """The power of h in values (cells, targets): a slope for each target, their mean and its t-interval."""
     return t_interval(np.polyfit(np.log(CELLS), np.log(values), 1)[0])
 
 
-def mlp_error(target: CellTarget, x: Array, h: float, start: float = 0.0) -> Array:
-    """f - y at start + x on the cell from `start` on, y the line through f at both of its ends."""
-    left, right = target.f(start + np.array([0.0, h]))
-    return target.f(start + x) - left - (right - left) * x / h
+def whole_over_cell(t: Smooth, h: float) -> float:
+    """The MLP's error over all cells, over that of the first one."""
+    squares = [np.mean(mlp_error(t, h * WITHIN, h, start) ** 2) for start in h * np.arange(round(1 / h))]
+    return math.sqrt(np.mean(squares) / squares[0])
 
 
-def eq7(target: CellTarget, x: Array, h: float) -> Array:
-    """The right-hand side of eq. 7 as printed, without its O(h^4)."""
-    second, third, fourth = target.second, target.third, target.fourth
-    return x**2 * second / 2 - h * x * second / 2 + x**3 * third / 6 - h**3 * x * fourth / 24
+def recurrence(f: Array, h: float, *, printed: bool) -> Array:
+    """The weights D_i from values f at the knots 0, h, 2h, ...: by eq. 6 as printed, or divided by h throughout.
+
+    D_0 and D_1, which the paper works out before it states eq. 6, are those of the second form.
+
+    >>> recurrence(np.array([0.0, 1.0, 1.0]), 1.0, printed=False)
+    array([ 1., -1.])
+    """
+    weights = np.zeros(len(f) - 1)
+    for i in range(len(weights)):
+        so_far = float(np.sum(weights[:i] * h * (i + 1 - np.arange(i))))  # y_{i-1} minus d at the next knot
+        rise = f[i + 1] - f[0]
+        weights[i] = rise / h - so_far if printed else (rise - so_far) / h
+    return weights
 
 
-def glu_error(target: CellTarget, x: Array, h: float, D: float, U: float) -> Array:
-    """f - y on the first cell, y one GLU neuron with u_0 by eq. 10."""
-    left, right = target.f(np.array([0.0, h]))
-    u = (-D * U * h**2 - left + right) / (D * h)
-    return target.f(x) - left - D * x * (U * x + u)
+def eq6_error(target: Problem, *, printed: bool, cells: int = 50) -> float:
+    """The RMSE of the weights by eq. 6, on the target brought to [0, 1]."""
+    assert target.f is not None and target.interval is not None
+    a, b = target.interval
+    x, knots = np.linspace(0, 1, 2001), np.arange(cells + 1) / cells
+    f, exact = (np.asarray(target.f(a + (b - a) * points), float) for points in (knots, x))
+    y = f[0] + np.maximum(x[:, None] - knots[:-1], 0) @ recurrence(f, 1 / cells, printed=printed)
+    return math.sqrt(float(np.mean((y - exact) ** 2)))
 
 
-def eq11(target: CellTarget, x: Array, h: float, D: float, U: float) -> Array:
-    """The right-hand side of eq. 11 as printed, without its O(h^4)."""
-    bent = D * U * h * x - D * U * x**2 - h * x * target.second / 2 + x**2 * target.second / 2
-    return bent + eq13(target, x, h)
+def agreeing_counts(unit: str) -> int:
+    """How many networks have the number of parameters that the paper's formula gives."""
+    q = {"mlp": 0, "glu": 1}[unit]
+    counted = [sum(p.numel() for p in as_unit(unit).network(n, dx, dy).parameters()) for n, dx, dy in NETWORKS]
+    printed = [((q + 1) * dx + dy + q + 1) * n + dy for n, dx, dy in NETWORKS]
+    return sum(a == b for a, b in zip(counted, printed, strict=True))
 
 
-def eq13(target: CellTarget, x: Array, h: float) -> Array:
-    """The right-hand side of eq. 13 as printed, without its O(h^4)."""
-    return x**3 * target.third / 6 - h**2 * x * target.third / 6
+def equations_table(target: Problem) -> Table:
+    """What each equation of section 3 gives: powers of h, errors, and counts."""
+    values = {name: cell_order(remainder) for name, remainder in REMAINDERS.items()}
+    ratios = [[whole_over_cell(t, h) for t in TARGETS.values()] for h in CELLS]
+    values["eq. 8"] = mean_power(ratios)
+    sizes = product(TARGETS.values(), CELLS, ((1.0, 0.7), (D, U)))
+    ends = [glu_error(t, np.array([h]), h, *free) for t, h, free in sizes]
+    exact = {f"eq. 8, ratio for {name}": ratio for name, ratio in zip(TARGETS, ratios[-1], strict=True)}
+    exact["eq. 10"] = float(np.abs(ends).max())
+    exact |= {"eq. 6": eq6_error(target, printed=True), "eq. 6 over h": eq6_error(target, printed=False)}
+    exact |= {f"parameters, {unit}": float(agreeing_counts(unit)) for unit in COUNTS}
+    values |= {name: Interval(value, math.nan, math.nan) for name, value in exact.items()}
+    rows = [{"quantity": n, "value": v.value, "value_low": v.low, "value_high": v.high} for n, v in values.items()]
+    return pd.DataFrame(rows)
 
 
-def cancelling(target: CellTarget, D: float) -> float:
-    """U_0 by eq. 12."""
-    return target.second / (2 * D)
-
-
-def cell_claims() -> list[Claim]:
-    """Eq. 7, 8 and 10 to 13, each held against errors on cells that shrink."""
-    D, U = FREE[1]
-    left_out = "what the truncation error of the {} construction leaves out (eq. {})"
-    printed = cell_order(lambda f, x, h: -mlp_error(f, x, h) - eq7(f, x, h))
-    turned = cell_order(lambda f, x, h: mlp_error(f, x, h) - eq7(f, x, h))
-    mended = cell_order(lambda f, x, h: mlp_error(f, x, h) - eq7(f, x, h) + h**2 * x * f.third / 6)
-    another = cell_order(lambda f, x, h: glu_error(f, x, h, D, OFF * cancelling(f, D)))
-    return [
-        cell_claim(
-            left_out.format("MLP's", 7),
-            "O(h^4)",
-            4,
-            printed,
-            f"Cells of h = 1/{1 / CELLS[0]:.0f} to 1/{1 / CELLS[-1]:.0f}. With the sign of f - y it is "
-            f"h^{turned.value:.2f}, and with -h² x f''' / 6, which is missing, h^{mended.value:.2f}.",
-            "eq. 7, truncation error of the MLP",
-        ),
-        one_cell_claim(),
-        meeting_claim(),
-        cell_claim(
-            left_out.format("GLU's", 11),
-            "O(h^4)",
-            4,
-            cell_order(lambda f, x, h: glu_error(f, x, h, D, U) - eq11(f, x, h, D, U)),
-            f"D_0 = {D:g}, U_0 = {U:g}. Its sign is that of f - y, as is said there and not before eq. 7.",
-            "eq. 11, truncation error of the GLU",
-        ),
-        cell_claim(
-            "the GLU's error on a cell with U_0 = f''/(2 D_0) (eq. 12)",
-            "h^3: both terms with f'' cancel",
-            3,
-            cell_order(lambda f, x, h: glu_error(f, x, h, D, cancelling(f, D))),
-            f"With {OFF:g} times that U_0 it is h^{another.value:.2f}.",
-            "eq. 12, U_0 cancels f''",
-        ),
-        cell_claim(
-            "what the GLU's truncation error leaves out once f'' is cancelled (eq. 13)",
-            "O(h^4)",
-            4,
-            cell_order(lambda f, x, h: glu_error(f, x, h, D, cancelling(f, D)) - eq13(f, x, h)),
-            "The constant 1/sqrt(945/2) of eq. 14 is the root mean square of (s³ - s)/6 on a cell.",
-            "eq. 13, truncation error after it",
-        ),
-    ]
-
-
-def cell_claim(what: str, paper: str, order: int, ours: Interval, because: str, place: str) -> Claim:
-    """A printed order of h beside the measured one; its opposite is an order less."""
-    verdict = number_verdict(order, order - 1, ours, NEAR_ORDER)
-    return Claim(what, paper, f"h^{ours.value:.2f}", verdict, f"{CELL_NAMES}. {because}", ours.ends(".2f"), place)
-
-
-def one_cell_claim() -> Claim:
-    """The error over all cells beside that of the first one: in proportion, whatever h is."""
-    ratios = np.empty((len(CELLS), len(CELL_TARGETS)))
-    for i, h in enumerate(CELLS):
-        for j, target in enumerate(CELL_TARGETS):
-            starts = h * np.arange(round(1 / h))
-            squares = [np.mean(mlp_error(target, h * WITHIN, h, start) ** 2) for start in starts]
-            ratios[i, j] = math.sqrt(np.mean(squares) / squares[0])
-    power = mean_power(ratios)
-    return Claim(
-        "the whole error over that of a representative cell (eq. 8)",
-        "in proportion",
-        f"{', '.join(f'{ratio:.2f}' for ratio in ratios[-1])}, changing like h^{power.value:.2f}",
-        number_verdict(0, 1, power, NEAR_ORDER),
-        f"{CELL_NAMES}, the first cell for all. The ratio is that of the root mean square of f'' to f'' at 0, not 1: a "
-        "cell gives the power of h and the constant, not the size. The sum runs from i = 0, whose cell lies outside.",
-        power.ends(".2f"),
-        "eq. 8, error from one cell",
+def equation_claims(equations: Table) -> Iterator[Claim]:
+    """Eq. 6 to 8 and 10 to 13, and the numbers of parameters."""
+    rows = {row["quantity"]: interval_at(row, "value") for row in equations.to_dict("records")}
+    numbers = {name: row.value for name, row in rows.items()}
+    yield Claim(
+        "RMSE of the recurrence for D_i (eq. 6) over that with all of it divided by h",
+        numbers["eq. 6"] / numbers["eq. 6 over h"],
+        paper=1.0,
+        rule="close",
+        place="eq. 6, recurrence for D_i",
+        support={"RMSE as printed": numbers["eq. 6"], "with all of it over h": numbers["eq. 6 over h"]},
+        note="50 cells on [0, 1]. As printed y is not divided by h, and a value is subtracted from a slope.",
     )
-
-
-def meeting_claim() -> Claim:
-    """Whether u_0 makes the neuron meet f at the end of its cell, whatever D_0 and U_0 are."""
-    sizes = product(CELL_TARGETS, CELLS, FREE)
-    off = max(abs(float(glu_error(target, np.array([h]), h, D, U)[0])) for target, h, (D, U) in sizes)
-    return Claim(
+    left_out = "power of h that the truncation error of the {} construction leaves out ({})"
+    notes = {
+        "eq. 11": "The sign is that of f - y, as stated there and not before eq. 7.",
+        "eq. 13": "The constant 1/sqrt(945/2) of eq. 14 is the root mean square of (s³ - s)/6 on a cell.",
+    }
+    for equation, order, what, place in (
+        ("eq. 7", 4, left_out.format("MLP's", "eq. 7"), "truncation error of the MLP"),
+        ("eq. 8", 0, "power of h in the whole error over that of one cell (eq. 8)", "error from one cell"),
+        ("eq. 11", 4, left_out.format("GLU's", "eq. 11"), "truncation error of the GLU"),
+        ("eq. 12", 3, "power of h in the GLU's error on a cell with U_0 = f''/(2 D_0) (eq. 12)", "U_0 cancels f''"),
+        ("eq. 13", 4, left_out.format("GLU's", "eq. 13, f'' canceled"), "truncation error after it"),
+    ):
+        others = {name: value for name, value in numbers.items() if name.startswith(equation) and name != equation}
+        more = {"place": f"{equation}, {place}", "support": others, "note": notes.get(equation, "")}
+        yield Claim.of(what, rows[equation], float(order), "number", **more)
+    yield Claim(
         "f(h) - y(h) with u_0 of the GLU's construction (eq. 10)",
-        "0, D_0 and U_0 being free",
-        f"{off:.0e} at most",
-        reproduced_if(off < 1e-12),
-        f"{CELL_NAMES}, {len(CELLS)} sizes of the cell, (D_0, U_0) = {' and '.join(map(str, FREE))}.",
+        float(numbers["eq. 10"] < 1e-12),
+        paper="0, D_0 and U_0 being free",
+        rule="holds",
         place="eq. 10, u_0",
+        support={"largest": numbers["eq. 10"]},
     )
+    for unit, formula in COUNTS.items():
+        yield Claim(
+            f"parameters of the {unit}",
+            float(numbers[f"parameters, {unit}"] == len(NETWORKS)),
+            paper=formula,
+            rule="holds",
+            place=f"section 3, P of the {unit.upper()}",
+            support={"networks": len(NETWORKS), "with that number": int(numbers[f"parameters, {unit}"])},
+        )

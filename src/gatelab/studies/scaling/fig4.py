@@ -1,173 +1,137 @@
-"""Figure 4: six neurons with frozen and with trained gates, and what each trained neuron contributes."""
+"""Figure 4: six neurons with frozen and with trained gates, and the contribution of each trained neuron."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
-from gatelab.arrays import Array
-from gatelab.data import Problem
+from gatelab.data import problem
 from gatelab.feedforward import Network
-from gatelab.plotting import GREY, NEURON_COLOURS, Panel, Pen, figure_legend, look, new_figure, style
-from gatelab.solve import Fit, construct, fit
-from gatelab.studies.definition import Claim, Outcome, Request, Study, ticker
+from gatelab.plotting.theme import GREY, NEURON_COLOURS, look, style
+from gatelab.solve import construct, fit
+from gatelab.studies.claims import Claim
+from gatelab.studies.definition import Request
+from gatelab.studies.engine import GridStudy, Table, Tables
 from gatelab.studies.scaling.error_curves import paper_target
-from gatelab.studies.scaling.random_networks import line_claim
-from gatelab.studies.verdicts import reproduced_if
+from gatelab.studies.scaling.random_networks import contributions, degree_claim, neuron_misfits, neuron_rows, output
 
 NEURONS = 6
-UNITS = ("mlp", "glu")
-WAYS = {"frozen": "frozen gates", "knots": "fully trained"}
+SOLVERS = {"frozen": "frozen", "trained": "knots"}  # how gates are treated, and by which solver
 PANELS = {"mlp": "abc", "glu": "def"}  # frozen, trained, the trained neurons
-Fits = Mapping[tuple[str, str], Fit]
+DEGREE = {"mlp": 1, "glu": 2}
+X = np.linspace(-1.0, 1.0, 801)[:, None]
 
 
-def run(request: Request) -> Outcome:
-    """Both units with frozen and with trained gates, and the neurons of the trained ones."""
-    target = paper_target(request)
-    tick = ticker(request, len(UNITS) * len(WAYS))
-    fits: dict[tuple[str, str], Fit] = {}
-    for name in UNITS:
-        for way in WAYS:
-            fits[name, way] = fit(name, target, NEURONS, solver=way)
-            tick()
-    assert target.f is not None and target.interval is not None
-    x = np.linspace(*target.interval, 801)
-    y = np.asarray(target.f(x), float)
+def figure(tables: Tables) -> Figure:
+    """A row for each unit: its frozen fit, its trained fit, and the neurons of the latter; knots are dashed."""
     with style():
-        figure = new_figure(10.2, 5.6)
-        panels = [list(map(Panel, row)) for row in figure.subplots(2, 3, sharex=True)]
-        for row, name in zip(panels, UNITS, strict=True):
-            for panel, letter, (way, words) in zip(row, PANELS[name], WAYS.items(), strict=False):
-                draw_fit(panel, x, y, fits[name, way])
-                panel.set(title=f"({letter}) {name.upper()}, {words}: RMSE {fits[name, way].test_rmse:.1e}")
-            trained = fits[name, "knots"]
-            draw_neurons(row[2], x, trained)
-            row[2].set(title=f"({PANELS[name][2]}) {name.upper()}, trained neurons: RMSE {trained.test_rmse:.1e}")
-        for panel in panels[-1]:
-            panel.set(xlabel="x")
-        entries = {entry.text: entry for row in panels for entry in row[0].labelled()}
-        figure_legend(figure, list(entries.values()), ncols=len(entries))
-        figure.suptitle(f"Figure 4: {NEURONS} neurons on 1/(1+cos²πx)")
-    claims = [
-        claim
-        for name in UNITS
-        for claim in (
-            trained_claim(name, fits),
-            knots_claim(name, fits[name, "frozen"], target),
-            neurons_claim(name, x, fits[name, "knots"]),
-        )
-    ]
-    gain = fits["mlp", "knots"].test_rmse / fits["glu", "knots"].test_rmse
-    notes = (
-        "Dashed lines are knots, where Gx + g = 0; errors are on test points.",
-        "Panels (c) and (f) show D_i times the neuron, so that the curves add up to the network less its bias d.",
-        f"Trained, the GLU's error is {gain:.1f} times less than the MLP's with equal neurons.",
-    )
-    return Outcome(figure, {"fits": fits_table(fits)}, tuple(claims), notes)
+        drawn = Figure(figsize=(10.2, 5.8), layout="constrained")
+        for row, (unit, letters) in zip(drawn.subplots(2, 3, sharex=True), PANELS.items(), strict=True):
+            for axes, letter, gates in zip(row, letters, (*SOLVERS, "trained"), strict=True):
+                neurons, fitted = (_of(tables[name], unit, gates) for name in ("neurons", "fits"))
+                words = f"{gates} gates" if letter != letters[-1] else "trained neurons"
+                for knot in neurons.loc[neurons["knot"].abs() <= 1, "knot"]:
+                    axes.axvline(knot, color=GREY, linestyle="--", linewidth=0.7)
+                _draw(axes, unit, neurons, whole=letter != letters[-1])
+                error = fitted["test_rmse"].iloc[0]
+                axes.set(title=f"({letter}) {unit.upper()}, {words}: RMSE {error:.1e}")
+        for axes in drawn.axes[-3:]:
+            axes.set(xlabel="x")
+        handles = {line.get_label(): line for axes in drawn.axes for line in axes.get_legend_handles_labels()[0]}
+        drawn.legend(handles=list(handles.values()), loc="outside lower center", ncols=3)
+        drawn.suptitle(f"Figure 4: {NEURONS} neurons on 1/(1+cos²πx)")
+    return drawn
 
 
-def network_of(fitted: Fit) -> Network:
-    """The network of a fit, which has knots: all units of this figure do."""
-    assert isinstance(fitted.network, Network)
-    return fitted.network
+def _draw(axes: Axes, unit: str, neurons: Table, *, whole: bool) -> None:
+    """The network on its target, or the contribution of each neuron."""
+    target: Any = problem("paper-1d").f
+    if whole:
+        axes.plot(X, target(X), color="#bbbbbb", linewidth=3.2, label="target")
+        axes.plot(X, output(neurons, X), color=look(unit).colour, label=unit.upper())
+        axes.set(ylabel="y")
+    else:
+        for part, color in zip(contributions(neurons, X).T, NEURON_COLOURS, strict=False):
+            axes.plot(X, part, color=color)
+        axes.set(ylabel="contribution of a neuron")
 
 
-def knots_inside(network: Network) -> Array:
-    """The knots in [-1, 1], in ascending order."""
-    knots = network.knots().numpy()
-    return np.sort(knots[np.abs(knots) <= 1.0])
-
-
-def contributions(fitted: Fit, x: Array) -> Array:
-    """D_i times neuron i at each x, (N, neurons)."""
-    network = network_of(fitted)
-    with torch.no_grad():
-        return (network.neurons(torch.from_numpy(x[:, None])) * network.D[0]).numpy()
-
-
-def draw_fit(panel: Panel, x: Array, y: Array, fitted: Fit) -> None:
-    """The target, the network on it and dashed lines at its knots; one of the lines is in the legend."""
-    label = "knot"
-    for knot in knots_inside(network_of(fitted)):
-        panel.rule("x", knot, Pen(GREY, "--", 0.7), label=label)
-        label = ""
-    panel.line(x, y, Pen("#bbbbbb", width=3.2), label="target")
-    panel.line(x, fitted.predict(x), Pen(look(fitted.unit).colour, width=1.2), label=fitted.unit.upper())
-    panel.set(ylabel="y")
-
-
-def draw_neurons(panel: Panel, x: Array, fitted: Fit) -> None:
-    """What each neuron contributes, with dashed lines at the knots."""
-    parts = contributions(fitted, x)
-    for knot in knots_inside(network_of(fitted)):
-        panel.rule("x", knot, Pen(GREY, "--", 0.7))
-    for i, part in enumerate(parts.T):
-        panel.line(x, part, Pen(NEURON_COLOURS[i], width=1.1))
-    panel.set(ylabel="contribution of a neuron")
-
-
-def fits_table(fits: Fits) -> pd.DataFrame:
-    """A row a fit, with the knots that lie inside the interval."""
-    rows = []
-    for (_, way), fitted in fits.items():
-        row = fitted.as_row()
-        row["gates"] = {"frozen": "frozen", "knots": "trained"}[way]
-        row["knots_inside"] = " ".join(f"{k:.4f}" for k in knots_inside(network_of(fitted)))
-        rows.append(row)
-    columns = ["unit", "gates", "width", "train_rmse", "test_rmse", "knots_inside", "status", "steps", "seconds"]
-    return pd.DataFrame(rows, columns=columns)
-
-
-def trained_claim(name: str, fits: Fits) -> Claim:
-    """The caption: frozen gates do not reach the error of trained ones."""
-    frozen, trained = fits[name, "frozen"].test_rmse, fits[name, "knots"].test_rmse
-    return Claim(
-        f"training the gates of the {name}",
-        "frozen gates do not reach the lowest error",
-        f"{frozen:.1e} frozen, {trained:.1e} trained",
-        reproduced_if(trained < frozen),
-        f"Moving the knots divides the error by {frozen / trained:.1f}.",
-        place=f"figure 4, ({PANELS[name][0]}) and ({PANELS[name][1]})",
-    )
-
-
-def knots_claim(name: str, frozen: Fit, target: Problem) -> Claim:
-    """Appendix B: the construction meets the target at its knots, a least-squares fit with the same knots does not."""
-    assert target.f is not None
-    built = construct(name, target, NEURONS).network
-    off = []
-    for network in (built, frozen.network):
-        assert isinstance(network, Network)
-        knots = knots_inside(network)
-        with torch.no_grad():
-            values = network(torch.from_numpy(knots[:, None]))[:, 0].numpy()
-        off.append(float(np.abs(values - np.asarray(target.f(knots))).max()))
-    return Claim(
-        f"the {name} at its knots, gates frozen",
-        "on the target if constructed, not if fitted",
-        f"off by {off[0]:.0e} constructed, by up to {off[1]:.1e} fitted",
-        reproduced_if(off[0] < 1e-9 < 1e-3 < off[1]),
-        f"Least squares spreads the error over the cell: the fitted one has RMSE {frozen.test_rmse:.1e}.",
-        place=f"appendix B, {name.upper()} at its knots",
-    )
-
-
-def neurons_claim(name: str, x: Array, trained: Fit) -> Claim:
-    """Panels (c) and (f): each trained neuron is a polynomial on either side of its knot."""
-    letter, degree = PANELS[name][2], {"mlp": 1, "glu": 2}[name]
-    knots = network_of(trained).knots().numpy()
-    what = f"neurons of the trained {name}, panel ({letter})"
-    return line_claim(what, x, contributions(trained, x), knots, degree, place=f"figure 4, ({letter})")
-
-
-STUDY = Study(
+STUDY = GridStudy(
     "scaling/fig4",
     "Six neurons, frozen and trained",
     "With frozen, evenly spaced gates both units follow the target; training the gates as well lowers the error.",
-    run,
     position=4,
+    figure=figure,
 )
+
+
+@STUDY.tables
+def tables(request: Request) -> Tables:
+    """Both units with frozen and with trained gates and by the construction: their errors, and their neurons."""
+    target = paper_target(request)
+    assert target.f is not None
+    fits, neurons = [], []
+    for unit in PANELS:
+        for gates, solver in SOLVERS.items():
+            fitted = fit(unit, target, NEURONS, solver=solver)
+            assert isinstance(fitted.network, Network)
+            fits.append(fitted.as_row() | {"gates": gates, **_at_knots(fitted.network, target.f)})
+            neurons += [
+                {"unit": unit, "gates": gates, "neuron": i, **row}
+                for i, row in enumerate(neuron_rows(fitted.network), start=1)
+            ]
+        built = construct(unit, target, NEURONS).network
+        fits.append({"unit": unit, "gates": "constructed", "width": NEURONS, **_at_knots(built, target.f)})
+    columns = ["unit", "gates", "width", "train_rmse", "test_rmse", "knots_inside", "off_at_knots"]
+    parameters = pd.DataFrame(neurons)
+    return {
+        "fits": pd.DataFrame(fits, columns=[*columns, "status", "steps", "seconds"]),
+        "neurons": parameters.assign(knot=-parameters["g"] / parameters["G1"]),
+    }
+
+
+def _at_knots(network: Any, f: Any) -> dict[str, Any]:
+    """The knots in [-1, 1], and how far the network is from the target there."""
+    knots = np.sort(network.knots().numpy())
+    knots = knots[np.abs(knots) <= 1]
+    with torch.no_grad():
+        off = network(torch.from_numpy(knots[:, None]))[:, 0].numpy() - f(knots)
+    return {"knots_inside": " ".join(f"{knot:.4f}" for knot in knots), "off_at_knots": float(np.abs(off).max())}
+
+
+def _of(table: Table, unit: str, gates: str) -> Table:
+    return table[(table["unit"] == unit) & (table["gates"] == gates)]
+
+
+@STUDY.claims
+def claims(tables: Tables) -> Iterator[Claim]:
+    """What training the gates gains, where the construction meets the target, and what each neuron is."""
+    for unit, letters in PANELS.items():
+        frozen, trained, built = (_of(tables["fits"], unit, g).iloc[0] for g in (*SOLVERS, "constructed"))
+        yield Claim(
+            f"error of the {unit} with frozen gates over that with trained gates",
+            frozen["test_rmse"] / trained["test_rmse"],
+            paper=1.0,
+            rule="above",
+            place=f"figure 4, ({letters[0]}) and ({letters[1]})",
+            support={"frozen": frozen["test_rmse"], "trained": trained["test_rmse"]},
+        )
+        off = {"constructed": built["off_at_knots"], "fitted": frozen["off_at_knots"]}
+        yield Claim(
+            f"the {unit} at its knots, gates frozen",
+            float(off["constructed"] < 1e-9 < 1e-3 < off["fitted"]),
+            paper="on the target if constructed, not if fitted",
+            rule="holds",
+            place=f"appendix B, {unit.upper()} at its knots",
+            support={f"largest distance at a knot, {way}": distance for way, distance in off.items()},
+            note="Least squares spreads the error over the cell.",
+        )
+        exact, lower = neuron_misfits(_of(tables["neurons"], unit, "trained"), X, DEGREE[unit])
+        what = f"neurons of the trained {unit}, panel ({letters[2]})"
+        yield degree_claim(what, DEGREE[unit], exact, lower, place=f"figure 4, ({letters[2]})")

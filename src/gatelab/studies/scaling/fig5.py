@@ -1,151 +1,93 @@
-"""Figure 5: MLP and GLU, with frozen and with trained gates, beside splines with as many equally spaced nodes."""
+"""Figure 5: MLP and GLU, with frozen and with trained gates, next to splines with the same number of nodes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal
+from collections.abc import Iterator
 
-import numpy as np
 import pandas as pd
 
-from gatelab.arrays import Array
-from gatelab.plotting import Curve, scaling_figure
-from gatelab.scaling_laws import Scaling, slope, spline_baseline
-from gatelab.studies.definition import Claim, Outcome, Request, Study, Verdict, ticker
-from gatelab.studies.scaling.error_curves import best_errors, fit_curves, paper_target, upper_half, widths_for
-from gatelab.studies.verdicts import near, reproduced_if, slope_claim, slope_ends
+from gatelab.plotting.facets import Facets
+from gatelab.scaling_laws import Slope, slope, spline_baseline
+from gatelab.studies.claims import Claim
+from gatelab.studies.definition import Request
+from gatelab.studies.engine import GridStudy, Tables
+from gatelab.studies.scaling.error_curves import QUICK_WIDTHS, best_errors, fit_curves, paper_target
 
-UNITS = ("mlp", "glu")
 SPLINES = {1: "linear spline", 2: "quadratic spline", 3: "cubic spline"}
-LINES: Mapping[str, Literal["-", ":"]] = {"trained": "-", "frozen": ":"}
 COUNTERPART = {"mlp": "linear spline", "glu": "quadratic spline"}
-Errors = dict[int, float]
-
-
-def run(request: Request) -> Outcome:
-    """Both units with trained and with frozen gates, and the splines, at every width."""
-    target = paper_target(request)
-    widths = widths_for(request, range(2, 51))
-    tick = ticker(request, len(widths) * (2 * len(UNITS) + len(SPLINES)))
-    trained = fit_curves(request, UNITS, target, widths, tick)
-    frozen = fit_curves(request, UNITS, target, widths, tick, solver="frozen")
-    errors: dict[str, Errors] = {}
-    for name in UNITS:
-        errors[f"{name} trained"] = best_errors(trained, name)
-        errors[f"{name} frozen"] = best_errors(frozen, name)
-    for degree, name in SPLINES.items():
-        errors[name] = {}
-        for nodes in widths:
-            errors[name][nodes] = spline_baseline(degree, target, nodes)[1]
-            tick()
-    figure = scaling_figure(
-        [("neurons n, or nodes of a spline", [error_curve(name, e) for name, e in errors.items()])],
-        title="Figure 5: networks and splines on 1/(1+cos²πx)",
-    )
-    figure.set_size_inches(5.4, 5.6)
-    claims = [claim for name in UNITS for claim in unit_claims(name, errors, frozen)]
-    columns = {name.replace(" ", "_"): list(e.values()) for name, e in errors.items()}
-    table = pd.DataFrame({"width": list(widths)} | columns)
-    return Outcome(figure, {"errors": table}, tuple(claims), notes(errors))
-
-
-def error_curve(name: str, errors: Errors) -> Curve:
-    """A curve of the figure: splines are dashed, trained units drawn through, frozen ones dotted."""
-    sizes, values = np.array(list(errors), float), np.array(list(errors.values()))[:, None]
-    unit, _, way = name.partition(" ")
-    note = f"slope {slope(sizes, values)}"
-    if way == "spline":
-        return Curve(name, sizes, values, note=note, line="--")
-    return Curve(name, sizes, values, note=note, look=unit, line=LINES[way])
-
-
-def spline_ratios(name: str, way: str, errors: Mapping[str, Errors]) -> Array:
-    """Errors over those of the spline counterpart, from ten neurons on, where both have left their first plateau."""
-    ours, theirs = errors[f"{name} {way}"], errors[COUNTERPART[name]]
-    return np.array([ours[w] / theirs[w] for w in ours if w >= 10])
-
-
-def gain_verdict(ratios: Array) -> Verdict:
-    """Slightly smaller errors than the spline's at every width are what the paper says; less than half is more.
-
-    >>> gain_verdict(np.array([0.8, 0.9])), gain_verdict(np.array([0.9, 1.2])), gain_verdict(np.array([0.1, 0.4]))
-    ('reproduced', 'differs', 'exceeded')
-    """
-    if not len(ratios) or ratios.max() >= 1:
-        return "differs"
-    if ratios.max() < 0.5:
-        return "exceeded"
-    return "reproduced"
-
-
-def unit_claims(name: str, errors: Mapping[str, Errors], frozen: Scaling) -> list[Claim]:
-    """What is said of one unit: its error and its order beside those of its spline, and the rate of frozen gates."""
-    moved, still = spline_ratios(name, "trained", errors), spline_ratios(name, "frozen", errors)
-    low, high = upper_half(frozen)
-    order, panel = {"mlp": (2, "a"), "glu": (3, "d")}[name]
-    tail = frozen.slope(name, widths=(low, high), flagged=True)
-    return [
-        Claim(
-            f"error of the {name} beside the {COUNTERPART[name]}",
-            "comparable, slightly smaller",
-            f"{np.median(moved):.2f} times trained, {np.median(still):.2f} times frozen (medians, n >= 10)",
-            gain_verdict(moved),
-            f"Moving the knots gains a constant factor: over n >= 10 the trained {name} is {moved.min():.2f} to "
-            f"{moved.max():.2f} times the spline.",
-            place=f"figure 5, {name.upper()}, error",
-        ),
-        slope_claim(
-            f"rate of the {name} with frozen gates, upper half of the widths",
-            float(-order),
-            tail,
-            f"Over n = {low}..{high}. Frozen gates lose a factor: at n = {high} the frozen {name} has "
-            f"{errors[f'{name} frozen'][high] / errors[f'{name} trained'][high]:.1f} times the trained one's error.",
-            place=f"figure 4, ({panel}), rate",
-        ),
-        order_claim(name, errors, (low, high)),
-    ]
-
-
-def order_claim(name: str, errors: Mapping[str, Errors], span: tuple[int, int]) -> Claim:
-    """The caption: a similar order of convergence. Slopes over the same widths agree within 5 % or not."""
-    kinds = (f"{name} frozen", f"{name} trained", COUNTERPART[name])
-    slopes = []
-    for kind in kinds:
-        widths = [w for w in errors[kind] if span[0] <= w <= span[1]]
-        slopes.append(slope(np.array(widths, float), np.array([errors[kind][w] for w in widths])[:, None]))
-    apart = max(abs(s.value - slopes[-1].value) for s in slopes[:-1])
-    return Claim(
-        f"order of the {name} beside that of the {COUNTERPART[name]}, upper half of the widths",
-        "similar",
-        ", ".join(f"{s.value:.2f} ({kind})" for s, kind in zip(slopes, kinds, strict=True)),
-        reproduced_if(all(near(slopes[-1].value, s.value) for s in slopes[:-1])),
-        f"Slopes over n = {span[0]}..{span[1]}, at most {apart:.2f} apart from the spline's; n nodes make n - 1 cells, "
-        "which makes the spline's steeper at few nodes.",
-        ", ".join(filter(None, map(slope_ends, slopes))),
-        place=f"figure 5, {name.upper()}, order",
-    )
-
-
-def notes(errors: Mapping[str, Errors]) -> tuple[str, ...]:
-    """How the splines are made, and where the cubic one lies, which the paper does not have."""
-    widest = max(errors["cubic spline"])
-    cubic = errors["glu trained"][widest] / errors["cubic spline"][widest]
-    word = "less" if cubic < 1 else "more"
-    return (
-        "Splines are least-squares splines of full smoothness with equally spaced nodes, both ends included; the "
-        "linear one is the MLP's space, the quadratic one is smoother than the GLU's. n nodes make n - 1 cells, n "
-        "frozen gates make n.",
-        "The cubic spline is not in the paper's figure. At "
-        f"{widest} the trained GLU has {max(cubic, 1 / cubic):.1f} times {word} error than the cubic spline.",
-        "The paper's solver gains only slightly over splines; with knots trained to their optimum the gain is the "
-        "ratio of free to uniform knots.",
-    )
-
-
-STUDY = Study(
+SOLVERS = {"": "auto", ", frozen": "frozen"}  # of trained and of frozen gates, by the end of a curve's name
+PLATEAU = 10  # neurons from which on all curves have left their first plateau
+STUDY = GridStudy(
     "scaling/fig5",
     "Networks beside splines",
     "MLP and GLU have errors and orders like those of linear and quadratic splines, and slightly smaller errors.",
-    run,
     position=5,
-)
+    figure=Facets(
+        table="errors", x="width", y="test_rmse", hue="curve", xlog=True, ylog=True, ylabel="test RMSE",
+        xlabel="neurons n, or nodes of a spline", title="Figure 5: networks and splines on 1/(1+cos²πx)",
+    ),
+)  # fmt: skip
+
+
+@STUDY.tables
+def tables(request: Request) -> Tables:
+    """The errors of both units with trained and with frozen gates, and of splines, at every width."""
+    target = paper_target(request)
+    widths = QUICK_WIDTHS if request.quick else range(2, 51)
+    curves: dict[str, dict[int, float]] = {}
+    for gates, solver in SOLVERS.items():
+        study = fit_curves(request, list(COUNTERPART), target, widths, solver=solver)
+        curves |= {f"{unit}{gates}": best_errors(study, unit) for unit in COUNTERPART}
+    for degree, name in SPLINES.items():
+        curves[name] = {nodes: spline_baseline(degree, target, nodes)[1] for nodes in widths}
+    rows = [{"curve": c, "width": w, "test_rmse": e} for c, errors in curves.items() for w, e in errors.items()]
+    return {"errors": pd.DataFrame(rows)}
+
+
+@STUDY.claims
+def claims(tables: Tables) -> Iterator[Claim]:
+    """Errors and orders of each unit over those of its spline, and the rate of frozen gates."""
+    errors = tables["errors"].pivot(index="width", columns="curve", values="test_rmse")
+    widest = int(errors.index.max())
+    best, upper, later = errors.loc[widest], errors.loc[widest // 2 :], errors.loc[PLATEAU:]
+
+    def rate(curve: str) -> Slope:
+        return slope(upper.index.to_numpy(float), upper[curve].to_numpy())
+
+    for unit, spline in COUNTERPART.items():
+        trained, frozen = (f"{unit}{gates}" for gates in SOLVERS)
+        moved, still = later[trained] / later[spline], later[frozen] / later[spline]
+        yield Claim(
+            f"error of the {unit} over that of the {spline}, median over n >= {PLATEAU}",
+            float(moved.median()),
+            paper=1.0,
+            rule="below",
+            place=f"figure 5, {unit.upper()}, error",
+            support={"smallest and largest": [float(moved.min()), float(moved.max())], "frozen": float(still.median())},
+            note="The paper has comparable, slightly smaller errors.",
+        )
+        order, panel = {"mlp": (2, "a"), "glu": (3, "d")}[unit]
+        yield Claim.of(
+            f"rate of the {unit} with frozen gates, n = {widest // 2} to {widest}",
+            rate(frozen),
+            float(-order),
+            "slope",
+            place=f"figure 4, ({panel}), rate",
+            support={f"error over that of trained gates, n = {widest}": float(best[frozen] / best[trained])},
+        )
+        rates = {curve: rate(curve) for curve in (frozen, trained, spline)}
+        ratios = [rates[curve].value / rates[spline].value for curve in (frozen, trained)]
+        yield Claim(
+            f"slope of the {unit} over that of the {spline}, n = {widest // 2} to {widest}, farther of two",
+            max(ratios, key=lambda ratio: abs(ratio - 1)),
+            paper=1.0,
+            rule="number",
+            place=f"figure 5, {unit.upper()}, order",
+            support=rates,
+            note="The paper has similar orders. n nodes make n - 1 cells, which makes splines of few nodes steeper.",
+        )
+    yield Claim(
+        f"error of the trained glu over that of the cubic spline, n = {widest}",
+        float(best["glu"] / best["cubic spline"]),
+        note="The cubic spline is not in the paper's figure.",
+    )

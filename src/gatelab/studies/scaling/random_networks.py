@@ -1,345 +1,255 @@
 """Figures 1, 9, 10 and 11: random networks before any training, an MLP and a GLU with the same four gates.
 
-Each figure shows where the gates of two inputs open and that between these hinges a network, or one of its neurons, is
-a polynomial; figure 1 also has the neurons of a GLU of one input.
+A table holds the parameters of each neuron, D relu(G.x + g) (U.x + u), where an MLP has U = 0 and u = 1. Values, hinges
+and pieces follow from it: between its hinges a network, or one of its neurons, is a polynomial.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from gatelab.arrays import Array
-from gatelab.feedforward import Network, Unit, unit
-from gatelab.plotting import (
-    GREY,
-    NEURON_COLOURS,
-    Panel,
-    Pen,
-    Plane,
-    colour_bar,
-    draw_plane,
-    draw_surface,
-    new_figure,
-    style,
-)
-from gatelab.studies.definition import Claim, Outcome, Request, Study
-from gatelab.studies.verdicts import reproduced_if
+from gatelab.feedforward import Network, unit
+from gatelab.plotting.theme import GREY, NEURON_COLOURS, style
+from gatelab.studies.claims import Claim
+from gatelab.studies.engine import GridStudy, Table, Tables
 
-NEURONS = 4
+NEURONS = range(1, 5)
 # A seed whose four hinges cross the square well inside and at different angles, with no neuron far larger than another.
 # Equal seeds give equal gates to both units, so that the MLP and the GLU are seen on the same pieces.
-SEED = 597
-SEED_NOTE = f"Four neurons, every parameter from N(0, 1), seed {SEED}; the MLP and the GLU have equal gates."
-SEED_1D = 654  # four knots well apart inside [-1, 1], gates facing both ways, contributions of like size
-DEGREES = ("constant", "linear", "quadratic", "cubic")
+MLP, GLU = ("mlp", 2, 597), ("glu", 2, 597)
+LINE = ("glu", 1, 654)  # four knots well apart inside [-1, 1], gates facing both ways, contributions of similar size
+DEGREES = ("constant", "linear", "quadratic")
 EXACT = 1e-10  # of the range: a polynomial that is off by less is the function
+AXIS = np.linspace(-1.0, 1.0, 161)
+SQUARE = np.stack(np.meshgrid(AXIS, AXIS), axis=-1).reshape(-1, 2)
+COLORS = {"cmap": "RdBu_r", "levels": 24}
 
 
-@dataclass(frozen=True, eq=False)
-class RandomNetwork:
-    """A random network on the square [-1, 1]^2.
-
-    Attributes:
-        unit: The name of its unit.
-        degree: The degree of its pieces.
-        whole: Its values and all its hinges.
-        neurons: What each neuron adds to it, with its hinge.
-        open: At each point of the grid, which gates are open, (points, gates).
-        gates: The parameters of the gates, a row each.
-    """
-
-    unit: str
-    degree: int
-    whole: Plane
-    neurons: tuple[Plane, ...]
-    open: NDArray[np.bool_]
-    gates: pd.DataFrame
+def neuron_rows(net: Network) -> Iterator[dict[str, float]]:
+    """The parameters of each neuron."""
+    inputs = range(net.d_in)
+    given = {name: values.detach().numpy() for name, values in net.named_parameters()}
+    U, u = given.get("U", np.zeros((net.width, net.d_in))), given.get("u", np.ones(net.width))
+    for i in range(net.width):
+        weights = {f"{name}{k + 1}": W[i, k] for name, W in (("G", given["G"]), ("U", U)) for k in inputs}
+        yield {**weights, "g": given["g"][i], "u": u[i], "D": given["D"][0, i], "d": given["d"][0]}
 
 
-def random_network(name: str, request: Request) -> RandomNetwork:
-    """The random network of a unit, on a grid that is coarser when quick."""
-    chosen = unit(name)
-    assert isinstance(chosen, Unit) and chosen.degree is not None
-    net = chosen.network(NEURONS, 2, 1, init="normal", seed=SEED)
-    points = 161
-    if request.quick:
-        points = 61
-    axis = np.linspace(-1.0, 1.0, points)
-    grid = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
-    values, parts, z = evaluated(net, grid)
-    G, biases = net.G.detach().numpy(), net.g.detach().numpy()
-    hinges: list[Array] = []
-    neurons: list[Plane] = []
-    for i, (g, bias) in enumerate(zip(G, biases, strict=True)):
-        lifted: tuple[Array, ...] = ()
-        path = hinge(g, bias)
-        if path is not None:
-            heights, own, _ = evaluated(net, path)
-            hinges.append(np.column_stack((path, heights)))
-            lifted = (np.column_stack((path, own[:, i])),)
-        neurons.append(Plane(axis, axis, parts[:, i].reshape(points, points), lifted))
-    whole = Plane(axis, axis, values.reshape(points, points), tuple(hinges))
-    gates = pd.DataFrame(
-        {
-            "unit": name,
-            "neuron": np.arange(1, NEURONS + 1),
-            "G1": G[:, 0],
-            "G2": G[:, 1],
-            "g": biases,
-            "share_open": (z > 0).mean(axis=0),
-        }
-    )
-    return RandomNetwork(name, chosen.degree, whole, tuple(neurons), z > 0, gates)
+def affine(neurons: Table, x: Array, name: str = "G") -> Array:
+    """G.x + g, or U.x + u, of each neuron at each row of x: (rows, neurons)."""
+    weights = neurons[[f"{name}{k + 1}" for k in range(x.shape[1])]].to_numpy()
+    return x @ weights.T + neurons[name.lower()].to_numpy()
 
 
-def evaluated(net: Network, x: Array) -> tuple[Array, Array, Array]:
-    """The network's values (N,), each neuron's contribution (N, width) and the gates' pre-activations (N, width)."""
-    with torch.no_grad():
-        rows = torch.from_numpy(x)
-        return net(rows)[:, 0].numpy(), (net.neurons(rows) * net.D[0]).numpy(), net.affine(rows)[0].numpy()
+def contributions(neurons: Table, x: Array) -> Array:
+    """What each neuron adds to the output at each row of x: (rows, neurons)."""
+    return neurons["D"].to_numpy() * np.maximum(affine(neurons, x), 0) * affine(neurons, x, "U")
 
 
-def hinge(g: Array, bias: float) -> Array | None:
-    """The part of the line g.x + bias = 0 inside [-1, 1]^2 as a path (points, 2); None where the line passes by.
-
-    >>> hinge(np.array([1.0, 0.0]), 0.5)[[0, -1]]
-    array([[-0.5, -1. ],
-           [-0.5,  1. ]])
-    """
-    along = np.array([-g[1], g[0]]) / np.hypot(*g)
-    foot = -bias * g / (g @ g)
-    moving = np.abs(along) > 1e-12
-    if (np.abs(foot[~moving]) > 1).any():
-        return None
-    ends = (np.array([[-1.0], [1.0]]) - foot[moving]) / along[moving]
-    first, last = ends.min(axis=0).max(), ends.max(axis=0).min()
-    if first >= last:
-        return None
-    return foot + np.linspace(first, last, 60)[:, None] * along
+def output(neurons: Table, x: Array) -> Array:
+    """The network of these neurons at each row of x."""
+    return contributions(neurons, x).sum(axis=1) + float(neurons["d"].iloc[0])
 
 
-def misfit(plane: Plane, which: NDArray[np.bool_], degree: int) -> float:
-    """How far a polynomial of that degree on each piece stays from the values, relative to the greatest of them.
+def misfit(x: Array, values: Array, opened: NDArray[np.bool_], degree: int) -> float:
+    """How far the best polynomial of that degree on each piece is from the values, over the largest of them.
 
-    A piece is where the gates `which` (points, gates) are open alike.
-    """
-    x, y = (part.ravel() for part in np.meshgrid(plane.x, plane.y))
-    columns = np.stack([x**i * y**j for i in range(degree + 1) for j in range(degree + 1 - i)], axis=1)
-    values = plane.values.ravel()
-    _, piece = np.unique(which, axis=0, return_inverse=True)
-    worst = 0.0
-    for p in range(int(piece.max()) + 1):
-        here = piece.ravel() == p
-        fitted = columns[here] @ np.linalg.lstsq(columns[here], values[here], rcond=None)[0]
-        worst = max(worst, float(np.abs(fitted - values[here]).max()))
-    return worst / float(np.abs(values).max())
+    A piece is where the same gates are open; `opened` has a row for each row of x and a column for each gate.
 
-
-def degree_claim(net: RandomNetwork, place: str) -> Claim:
-    """Whether the whole network is, between its hinges, a polynomial of the degree that the paper says."""
-    exact, lower = (misfit(net.whole, net.open, k) for k in (net.degree, net.degree - 1))
-    holds = exact < EXACT < lower
-    paper = ours = f"piecewise {DEGREES[net.degree]}"
-    if not holds:
-        ours = f"not {paper}"
-    return Claim(
-        f"pieces of the random {net.unit}",
-        paper,
-        ours,
-        reproduced_if(holds),
-        f"On each of {len(np.unique(net.open, axis=0))} pieces a polynomial of degree {net.degree} is off by at most "
-        f"{exact:.0e} of the range, one of degree {net.degree - 1} by up to {lower:.1g}.",
-        place=place,
-    )
-
-
-def line_misfit(x: Array, values: Array, knot: float, degree: int) -> float:
-    """The same on a line for one neuron: a polynomial on each side of its knot.
-
-    >>> x = np.linspace(-1, 1, 101)
-    >>> line_misfit(x, np.maximum(x - 0.1, 0) * x, 0.1, 2) < 1e-12 < line_misfit(x, np.maximum(x - 0.1, 0) * x, 0.1, 1)
+    >>> x = np.linspace(-1, 1, 101)[:, None]
+    >>> bent = np.maximum(x[:, 0] - 0.1, 0) * x[:, 0]
+    >>> misfit(x, bent, x > 0.1, 2) < 1e-12 < misfit(x, bent, x > 0.1, 1)
     True
     """
-    scale, worst = float(np.abs(values).max()), 0.0
-    for side in (x < knot, x >= knot):
-        if side.sum() > degree + 1:
-            fitted = np.polynomial.Polynomial.fit(x[side], values[side], degree)
-            worst = max(worst, float(np.abs(fitted(x[side]) - values[side]).max()))
-    if not scale:
-        return 0.0
-    return worst / scale
+    powers = np.stack(np.meshgrid(*[np.arange(degree + 1)] * x.shape[1]), -1).reshape(-1, x.shape[1])
+    columns = np.stack([np.prod(x**power, axis=1) for power in powers if power.sum() <= degree], axis=1)
+    _, piece = np.unique(opened, axis=0, return_inverse=True)
+    off = np.zeros(len(x))
+    for p in np.unique(piece):
+        here = piece.ravel() == p
+        off[here] = columns[here] @ np.linalg.lstsq(columns[here], values[here], rcond=None)[0] - values[here]
+    return float(np.abs(off).max() / np.abs(values).max())
 
 
-def line_claim(what: str, x: Array, parts: Array, knots: Array, degree: int, *, place: str = "") -> Claim:
-    """Whether each neuron of one input is a polynomial of that degree, and of no lower one, beside its knot."""
-    pairs = [(part, float(knot)) for part, knot in zip(parts.T, knots, strict=True) if np.abs(part).max() > 0]
-    exact = max(line_misfit(x, part, knot, degree) for part, knot in pairs)
-    lower = min(line_misfit(x, part, knot, degree - 1) for part, knot in pairs)
-    holds = exact < EXACT < lower
-    ours = f"{len(pairs)} neurons, each piecewise {DEGREES[degree]}"
-    if not holds:
-        ours = f"not all piecewise {DEGREES[degree]}"
-    return Claim(
-        what,
-        f"each a single piecewise {DEGREES[degree]} function",
-        ours,
-        reproduced_if(holds),
-        f"On either side of its knot each is a polynomial of degree {degree} to {exact:.0e} of its range and misses "
-        f"one of degree {degree - 1} by {lower:.1g} or more.",
-        place=place,
-    )
+def neuron_misfits(neurons: Table, x: Array, degree: int) -> tuple[float, float]:
+    """The largest misfit of a neuron to that degree, and the least to one degree less."""
+    opened, parts = affine(neurons, x) > 0, contributions(neurons, x)
+    used = [i for i in range(len(neurons)) if np.abs(parts[:, i]).max() > 0]
+    exact, lower = ([misfit(x, parts[:, i], opened[:, [i]], k) for i in used] for k in (degree, degree - 1))
+    return max(exact), min(lower)
 
 
-def neuron_claim(net: RandomNetwork, figure: str) -> Claim:
-    """The same for each neuron alone, on the open side of its gate."""
-    gates = list(enumerate(net.neurons))
-    exact = max(misfit(plane, net.open[:, [i]], net.degree) for i, plane in gates)
-    lower = min(misfit(plane, net.open[:, [i]], net.degree - 1) for i, plane in gates)
-    holds = exact < EXACT < lower
-    word = DEGREES[net.degree]
-    paper = ours = f"a piecewise {word} basis"
-    if not holds:
-        ours = f"not piecewise {word}"
-    return Claim(
-        f"neurons of the random {net.unit}",
-        paper,
-        ours,
-        reproduced_if(holds),
-        f"Open, each neuron is a polynomial of degree {net.degree} to {exact:.0e} of its range and misses one of "
-        f"degree {net.degree - 1} by {lower:.1g} or more.",
-        place=f"{figure}, four neurons, piecewise {word}",
-    )
+def degree_claim(what: str, degree: int, exact: float, lower: float, **more: Any) -> Claim:
+    """Whether pieces are polynomials of a degree and of no lower one."""
+    off = {f"largest misfit of degree {degree}": exact, f"misfit of degree {degree - 1}": lower}
+    paper, holds = f"piecewise {DEGREES[degree]}", float(exact < EXACT < lower)
+    return Claim(what, holds, paper=paper, rule="holds", support=off | more.pop("support", {}), **more)
 
 
-def neuron_maps(name: str, number: int, request: Request) -> Outcome:
-    """Figures 10 and 11, which are one figure for two units: what each neuron contributes on the square."""
-    net = random_network(name, request)
-    # One scale for all: a neuron that contributes little should look so.
-    scale = max(float(np.abs(plane.values).max()) for plane in net.neurons)
+def gates(unit_name: str, inputs: int, seed: int, neuron: Sequence[int]) -> Iterator[dict[str, float]]:
+    """The neurons of a network whose parameters are all drawn from N(0, 1)."""
+    chosen: Any = unit(unit_name)
+    yield from neuron_rows(chosen.network(len(neuron), inputs, 1, init="normal", seed=seed))
+
+
+def with_pieces(tables: Tables, rows: Tables) -> Tables:
+    """Where each gate is open, and how far pieces are from polynomials of their degree and of one degree less."""
+    shares, pieces = [], []
+    table = tables["gates"].rename(columns={"unit_name": "unit"})
+    for (name, inputs), neurons in table.groupby(["unit", "inputs"], sort=False):
+        x = SQUARE if inputs == 2 else np.linspace(-1, 1, 401)[:, None]
+        opened, degree = affine(neurons, x) > 0, unit(name).degree or 0
+        shares += list(opened.mean(axis=0))
+        whole = [misfit(x, output(neurons, x), opened, k) for k in (degree, degree - 1)]
+        for part, (exact, lower) in (("network", whole), ("neurons", neuron_misfits(neurons, x, degree))):
+            count = len(np.unique(opened, axis=0)) if part == "network" else 2 * len(neurons)
+            names = {"unit": name, "inputs": inputs, "part": part, "degree": degree}
+            pieces.append({**names, "pieces": count, "misfit": exact, "misfit_of_one_less": lower})
+    return {"gates": table.assign(share_open=shares), "pieces": pd.DataFrame(pieces)}
+
+
+def draw_map(axes: Axes, neurons: Table, values: Array, scale: float, title: str) -> Any:
+    """A filled map, symmetric about zero, with level lines, which are straight where the function is linear."""
+    grid, levels = values.reshape(len(AXIS), -1), np.linspace(-scale, scale, COLORS["levels"])
+    filled = axes.contourf(AXIS, AXIS, grid, levels, cmap=COLORS["cmap"])
+    axes.contour(AXIS, AXIS, grid, levels, colors=GREY, linewidths=0.3, linestyles="solid")
+    for path in hinges(neurons):
+        axes.plot(*path.T, color="black", linewidth=1.4)
+    axes.set(title=title, xlabel="$x_1$", ylabel="$x_2$", aspect="equal", xlim=(-1, 1), ylim=(-1, 1))
+    axes.set(xticks=[-1, 0, 1], yticks=[-1, 0, 1])
+    return filled
+
+
+def hinges(neurons: Table) -> Iterator[Array]:
+    """The line G.x + g = 0 of each neuron as a path (points, 2), cut off at the square."""
+    for row in neurons.itertuples():
+        normal = np.array([row.G1, row.G2])
+        along = np.array([-row.G2, row.G1]) / np.hypot(*normal)
+        path = -row.g * normal / (normal @ normal) + np.linspace(-3, 3, 1200)[:, None] * along
+        yield path[(np.abs(path) <= 1).all(axis=1)]
+
+
+def add_bar(figure: Figure, filled: Any, axes: Any, scale: float) -> None:
+    """A color bar with zero and the round ends of its scale."""
+    end = float(f"{0.8 * scale:.0e}")
+    figure.colorbar(filled, ax=axes, shrink=0.85, ticks=[-end, 0, end])
+
+
+def maps(tables: Tables) -> Figure:
+    """Figure 1: both networks of two inputs as maps, and the neurons of the GLU of one input."""
+    plane, line = (tables["gates"][tables["gates"]["inputs"] == inputs] for inputs in (2, 1))
     with style():
-        figure = new_figure(10.2, 3.1)
-        panels = [Panel(axes) for axes in figure.subplots(1, len(net.neurons), sharey=True)]
-        maps = [
-            draw_plane(panel, plane, f"neuron {i + 1}", scale=scale)
-            for i, (panel, plane) in enumerate(zip(panels, net.neurons, strict=True))
-        ]
-        for panel in panels:
-            panel.axes.label_outer()
-        bar = colour_bar(maps[0], panels, shrink=0.8)
-        bar.set_ticks([-scale, 0.0, scale], labels=[f"−{scale:.1f}", "0", f"{scale:.1f}"])
-        figure.suptitle(f"Figure {number}: contributions of the neurons of a random {name.upper()}")
-    claim = neuron_claim(net, f"figure {number}")
-    return Outcome(figure, {"gates": net.gates}, (claim,), (SEED_NOTE, "The four maps share one scale."))
-
-
-def run_fig1(request: Request) -> Outcome:
-    """Random networks, an MLP and a GLU of two inputs, and the neurons of a GLU of one."""
-    nets = [random_network(name, request) for name in ("mlp", "glu")]
-    x, parts, knots = neurons_in_1d()
-    with style():
-        figure = new_figure(10.2, 3.4)
-        *planes, right = map(Panel, figure.subplots(1, 3))
-        for panel, net in zip(planes, nets, strict=True):
-            filled = draw_plane(panel, net.whole, f"random {net.unit.upper()}, $\\mathbb{{R}}^2 \\to \\mathbb{{R}}$")
-            colour_bar(filled, [panel], shrink=0.85, ticks=three_ticks(net.whole.values))
-        for i, (part, knot) in enumerate(zip(parts.T, knots, strict=True)):
-            right.rule("x", knot, Pen(GREY, "--", 0.7))
-            right.line(x, part, Pen(NEURON_COLOURS[i]), label=f"neuron {i + 1}")
-        right.set(title="each neuron of a random GLU, $\\mathbb{R} \\to \\mathbb{R}$")
-        right.set(xlabel="x", ylabel="contribution")
-        right.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
+        figure = Figure(figsize=(10.2, 3.6), layout="constrained")
+        *left, right = figure.subplots(1, 3)
+        for axes, (name, neurons) in zip(left, plane.groupby("unit", sort=False), strict=True):
+            values = output(neurons, SQUARE)
+            scale = float(np.abs(values).max())
+            add_bar(figure, draw_map(axes, neurons, values, scale, f"random {name.upper()} of two inputs"), axes, scale)
+        x = np.linspace(-1, 1, 401)
+        for part, knot, number in zip(contributions(line, x[:, None]).T, -line["g"] / line["G1"], NEURONS, strict=True):
+            right.axvline(knot, color=GREY, linestyle="--", linewidth=0.7)
+            right.plot(x, part, color=NEURON_COLOURS[number - 1], label=f"neuron {number}")
+        right.set(title="neurons of a random GLU of one input", xlabel="x", ylabel="contribution")
+        right.legend()
         figure.suptitle("Figure 1: functions of random networks; black lines are where gates open")
-    table = pd.concat([net.gates for net in nets], ignore_index=True)
-    notes = (
-        SEED_NOTE,
-        f"On the right a GLU of one input with {NEURONS} neurons, every parameter from N(0, 1), seed {SEED_1D}; "
-        f"dashed lines are its knots at {', '.join(f'{k:.2f}' for k in np.sort(knots))}.",
-        "Level lines are straight within the pieces of the MLP and conics within those of the GLU.",
-    )
-    claims = [degree_claim(net, f"figure 1, {net.unit.upper()} of two inputs") for net in nets]
-    place = "figure 1, right: neurons of a GLU of one input"
-    claims.append(line_claim("neurons of the random glu of one input", x, parts, knots, 2, place=place))
-    return Outcome(figure, {"gates": table}, tuple(claims), notes)
+    return figure
 
 
-def neurons_in_1d() -> tuple[Array, Array, Array]:
-    """x (N,), each neuron's contribution (N, neurons) and the knots of the random GLU of one input."""
-    chosen = unit("glu")
-    assert isinstance(chosen, Unit)
-    net = chosen.network(NEURONS, init="normal", seed=SEED_1D)
-    x = np.linspace(-1.0, 1.0, 401)
-    with torch.no_grad():
-        parts = net.neurons(torch.from_numpy(x[:, None])) * net.D[0]
-    return x, parts.numpy(), net.knots().numpy()
+def surfaces(tables: Tables) -> Figure:
+    """Figure 9: both networks as surfaces, with the hinges lying on them."""
+    with style():
+        figure = Figure(figsize=(9.0, 4.3), layout="constrained")
+        for place, (name, neurons) in enumerate(tables["gates"].groupby("unit", sort=False), start=1):
+            axes: Any = figure.add_subplot(1, 2, place, projection="3d", computed_zorder=False)
+            values = output(neurons, SQUARE).reshape(len(AXIS), -1)
+            scale = np.abs(values).max()
+            look = {"cmap": COLORS["cmap"], "vmin": -scale, "vmax": scale, "linewidth": 0, "alpha": 0.95, "zorder": 1}
+            axes.plot_surface(*np.meshgrid(AXIS, AXIS), values, rstride=2, cstride=2, **look)
+            for path in hinges(neurons):
+                axes.plot(*path.T, output(neurons, path), color="black", linewidth=1.4, zorder=2)
+            axes.view_init(35, -60)
+            axes.set(title=f"y of a random {name.upper()}", xlabel="$x_1$", ylabel="$x_2$")
+            axes.set(xticks=[-1, 0, 1], yticks=[-1, 0, 1])
+        figure.suptitle("Figure 9: surfaces of random networks; black lines are the hinges of their gates")
+    return figure
 
 
-def three_ticks(values: Array) -> list[float]:
-    """Ticks of a symmetric colour scale: its round ends and zero."""
-    reach = float(np.abs(values).max())
-    step = float(f"{0.8 * reach:.0e}")
-    return [-step, 0.0, step]
+def neuron_maps(tables: Tables) -> Figure:
+    """Figures 10 and 11: the contribution of each neuron; the maps share one scale."""
+    neurons = tables["gates"]
+    parts, name = contributions(neurons, SQUARE), str(neurons["unit"].iloc[0])
+    scale = float(np.abs(parts).max())
+    with style():
+        figure = Figure(figsize=(10.2, 3.1), layout="constrained")
+        panels = figure.subplots(1, len(NEURONS), sharey=True)
+        filled = [
+            draw_map(axes, neurons[neurons["neuron"] == i], parts[:, i - 1], scale, f"neuron {i}")
+            for axes, i in zip(panels, NEURONS, strict=True)
+        ]
+        for axes in panels:
+            axes.label_outer()
+        add_bar(figure, filled[0], panels, scale)
+        number = {"mlp": 10, "glu": 11}[name]
+        figure.suptitle(f"Figure {number}: contributions of the neurons of a random {name.upper()}")
+    return figure
 
 
-FIG1 = Study(
+def declare(
+    study: GridStudy, networks: Sequence[tuple[str, int, int]], places: Mapping[tuple[str, int, str], str]
+) -> None:
+    """Give a study its networks, and claims on those parts of them that answer a place of the paper."""
+    study.measure("gates", "neuron", grid={"unit_name, inputs, seed": networks, "neuron": NEURONS})(gates)
+    study.columns(with_pieces)
+
+    @study.claims
+    def claims(tables: Tables) -> Iterator[Claim]:
+        for row in tables["pieces"].itertuples():
+            place = places.get((row.unit, row.inputs, row.part))
+            if place:
+                what = f"{'pieces' if row.part == 'network' else 'neurons'} of the random {row.unit}"
+                what += " of one input" * (row.inputs == 1)
+                off = {"exact": row.misfit, "lower": row.misfit_of_one_less}
+                yield degree_claim(what, row.degree, **off, place=place, support={"pieces": row.pieces})
+
+
+FIG1 = GridStudy(
     "scaling/fig1",
     "Functions of random networks",
     "Gates cut the plane into pieces on which a random MLP is linear and a random GLU quadratic.",
-    run_fig1,
     position=1,
+    figure=maps,
 )
-
-
-def run_fig9(request: Request) -> Outcome:
-    """The random MLP and GLU as surfaces."""
-    nets = [random_network(name, request) for name in ("mlp", "glu")]
-    with style():
-        figure = new_figure(9.0, 4.3)
-        for place, net in enumerate(nets, start=1):
-            panel = figure.add_subplot(1, 2, place, projection="3d")
-            draw_surface(panel, net.whole, f"y of a random {net.unit.upper()}")
-        figure.suptitle("Figure 9: surfaces of random networks; black lines are the hinges of their gates")
-    table = pd.concat([net.gates for net in nets], ignore_index=True)
-    claims = tuple(degree_claim(net, f"figure 9, {net.unit.upper()}") for net in nets)
-    return Outcome(figure, {"gates": table}, claims, (SEED_NOTE,))
-
-
-FIG9 = Study(
+FIG9 = GridStudy(
     "scaling/fig9",
     "Surfaces of random networks",
     "The hinges of four ReLU gates break the surface of a random network into linear (MLP) or quadratic (GLU) regions.",
-    run_fig9,
     position=10,
+    figure=surfaces,
 )
-
-
-def run_fig10(request: Request) -> Outcome:
-    """The neurons of the random MLP."""
-    return neuron_maps("mlp", 10, request)
-
-
-FIG10 = Study(
+FIG10 = GridStudy(
     "scaling/fig10",
     "Neurons of a random MLP",
     "The neurons of a random MLP of two inputs form a piecewise linear basis.",
-    run_fig10,
     position=11,
+    figure=neuron_maps,
 )
-
-
-def run_fig11(request: Request) -> Outcome:
-    """The neurons of the random GLU."""
-    return neuron_maps("glu", 11, request)
-
-
-FIG11 = Study(
+FIG11 = GridStudy(
     "scaling/fig11",
     "Neurons of a random GLU",
     "The neurons of a random GLU of two inputs form a piecewise quadratic basis.",
-    run_fig11,
     position=12,
+    figure=neuron_maps,
 )
+LEFT = {(unit, 2, "network"): f"figure 1, {unit.upper()} of two inputs" for unit in ("mlp", "glu")}
+declare(FIG1, (MLP, GLU, LINE), {**LEFT, ("glu", 1, "neurons"): "figure 1, right: neurons of a GLU of one input"})
+declare(FIG9, (MLP, GLU), {(unit, 2, "network"): f"figure 9, {unit.upper()}" for unit in ("mlp", "glu")})
+declare(FIG10, (MLP,), {("mlp", 2, "neurons"): "figure 10, four neurons, piecewise linear"})
+declare(FIG11, (GLU,), {("glu", 2, "neurons"): "figure 11, four neurons, piecewise quadratic"})
