@@ -23,7 +23,7 @@ from gatelab.errors import GatelabError
 from gatelab.files import write_whole
 from gatelab.plain import to_plain
 from gatelab.plotting import save
-from gatelab.plotting.chart import chart_of
+
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Outcome, Request, Study
 from gatelab.studies.definition import study as find

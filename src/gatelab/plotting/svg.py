@@ -1,0 +1,199 @@
+"""Figures as SVG: text as text, what has many marks as an image, and the boxes of the panels for narrow pages.
+
+`svg_text` is what files hold, in the colors of paper. `themed` is the same within a page: white, grays and black become
+the colors of the page's theme, ids are unique, and dark hues are lightened where the page is dark.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from io import StringIO
+from typing import Any
+from xml.etree import ElementTree
+
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.transforms import Bbox
+
+SVG, XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
+MOST_BYTES = 150_000
+NUMBER = re.compile(r"-?\d+\.\d{3,}")
+COLOR = re.compile(r"(fill|stroke|stop-color): (#[0-9a-f]{6})")
+FAMILY = re.compile(r"font-family: [^;]*;?")
+# Upper ends of lightness, and the variable of the page that such a gray becomes. Near black and near white stay.
+GRAYS = ((0.35, "--ink"), (0.6, "--muted"), (0.8, "--faint"), (0.97, "--rule"), (1.0, "--surface"))
+STAY = ("#010101", "#fefefe")
+TAGS = frozenset({"svg", "g", "defs", "path", "use", "text", "tspan", "clipPath", "rect", "image"})
+
+ElementTree.register_namespace("", SVG)
+ElementTree.register_namespace("xlink", XLINK)
+
+
+def svg_text(figure: Figure) -> str:
+    """The figure as SVG; marks that would make it too large are an image within it."""
+    text = ""
+    for most in (1500, 300, 40):
+        _rasterize(figure, most)
+        text = _slim(figure)
+        if len(text) <= MOST_BYTES:
+            break
+    return text
+
+
+def _rasterize(figure: Figure, most: int) -> None:
+    """Maps with level lines, surfaces, and artists of more marks than `most` become images."""
+    for axes in figure.axes:
+        for artist in (*axes.collections, *axes.lines):
+            many = len(artist.get_paths()) if hasattr(artist, "get_paths") else 0
+            if hasattr(artist, "get_offsets"):
+                many = max(many, len(artist.get_offsets()))
+            if hasattr(artist, "get_xdata") and artist.get_marker() not in ("", " ", "None", "none", None):
+                many = len(artist.get_xdata())
+            named = type(artist).__name__
+            artist.set_rasterized(many > most or named in ("QuadContourSet", "Poly3DCollection", "QuadMesh"))
+
+
+def _slim(figure: Figure) -> str:
+    """Numbers to a hundredth of a point, no ids that nothing refers to, no metadata; panels and words for a page."""
+    buffer = StringIO()
+    figure.savefig(buffer, format="svg", dpi=150, metadata={"Date": None, "Creator": None})
+    root = ElementTree.fromstring(buffer.getvalue())
+    used = set(re.findall(r"#([\w-]+)", buffer.getvalue()))
+    for element in list(root.iter()):
+        for child in list(element):
+            child.tail = None
+            if child.tag.endswith("}metadata") or (child.tag.endswith("}g") and not len(child)):
+                element.remove(child)
+        if element.get("id") not in used:
+            element.attrib.pop("id", None)
+        for name in ("d", "x", "y", "transform", "width", "height"):
+            if name in element.attrib:
+                element.set(name, " ".join(NUMBER.sub(_short, element.attrib[name]).split()))
+        if len(element):
+            element.text = None
+        if element.tag == f"{{{SVG}}}text":
+            _flow(list(element))
+    root.set("font-family", "DejaVu Sans, sans-serif")
+    root.set("data-views", json.dumps(views(figure)))
+    root.set("aria-label", described(figure))
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def _short(number: re.Match[str]) -> str:
+    return f"{float(number[0]):.2f}".rstrip("0").rstrip(".")
+
+
+def _flow(spans: list[Any]) -> None:
+    """Formulas have a place for each sign, for one font: signs in reading order follow each other in any font."""
+    places = [[float(x) for x in (span.get("x") or "0").split()] for span in spans]
+    order = [place for part in places for place in part]
+    if order == sorted(order):
+        for i, span in enumerate(spans):
+            if i == 0:
+                span.set("x", f"{places[0][0]:g}")
+            else:
+                span.attrib.pop("x", None)
+
+
+def described(figure: Figure) -> str:
+    """What the figure shows, in words: its title and what each panel has against what."""
+    panels = [
+        f"{a.get_title()} {a.get_ylabel()} against {a.get_xlabel()}".strip() for a in figure.axes if a.get_xlabel()
+    ]
+    words = ". ".join(filter(None, (figure.get_suptitle(), "; ".join(dict.fromkeys(panels)))))
+    return " ".join(re.sub(r"[${}\\]|mathdefault", "", words).split())
+
+
+def views(figure: Figure) -> list[list[Any]]:
+    """The boxes of a figure that a narrow page shows below each other: x, y, width, height, and the size on its x axis.
+
+    Columns of panels, or of panels side by side in the same row where a row goes across, and legends of all of them.
+    """
+    figure.draw_without_rendering()
+    renderer: Any = figure.canvas.get_renderer() if hasattr(figure.canvas, "get_renderer") else None
+    found: list[list[Any]] = []
+    for part in figure.subfigs or [figure]:
+        boxes = [(a.get_tightbbox(renderer), a.get_xlabel()) for a in part.axes if a.get_visible()]
+        groups = _cut([(box, label) for box, label in boxes if box is not None])
+        legends = [[(legend.get_window_extent(renderer), "")] for legend in part.legends]
+        shared = {against(label) for group in groups for _, label in group}
+        for group in [*groups, *legends]:
+            box, kinds = Bbox.union([own for own, _ in group]), {against(label) for _, label in group if label}
+            kind = (kinds or shared if group in legends else kinds or {""}).copy()
+            found.append([_points(figure, box), kind.pop() if len(kind) == 1 else ""])
+    return [[*box, kind] for box, kind in found] if len(found) > 1 else []
+
+
+def against(label: str) -> str:
+    """The size that an x axis has: neurons "n", parameters "P", or neither.
+
+    >>> against("neurons n"), against("parameters P"), against("step")
+    ('n', 'P', '')
+    """
+    word = re.match(r"(?:neurons |width )?(n)\b|(?:parameters)? ?\b(P)\b|(parameters)\b", label)
+    return "" if word is None else word[1] or "P"
+
+
+def _points(figure: Figure, box: Bbox) -> list[float]:
+    scale, height = 72 / figure.dpi, figure.bbox.height
+    return [round(float(v) * scale, 1) for v in (box.x0 - 4, height - box.y1 - 4, box.width + 8, box.height + 8)]
+
+
+def _cut(boxes: list[Any], axis: int = 0, last: bool = False) -> list[list[Any]]:
+    """Groups of boxes with a gap between them: columns, and where there is one alone, rows and their columns."""
+    low, high = (
+        ((lambda b: b[0].x0), (lambda b: b[0].x1)) if axis == 0 else ((lambda b: -b[0].y1), (lambda b: -b[0].y0))
+    )
+    groups: list[list[Any]] = []
+    end = 0.0
+    for box in sorted(boxes, key=low):
+        narrow = axis == 0 and high(box) - low(box) < 90  # a bar of colors goes with its panel
+        if groups and (low(box) < end - 1 or narrow):
+            groups[-1].append(box)
+        else:
+            groups.append([box])
+        end = max(end, high(box)) if groups[:-1] or len(groups[0]) > 1 else high(box)
+    if len(groups) > 1 or last:
+        return groups if axis == 0 else [part for group in groups for part in _cut(group, 0, last=True)]
+    return _cut(boxes, 1) if axis == 0 else groups
+
+
+def themed(svg: str, name: str) -> str:
+    """SVG of `svg_text` for a page: colors of its theme, ids that begin with `name`, and nothing that could run."""
+    root = ElementTree.fromstring(svg)
+    for parent in list(root.iter()):
+        for child in list(parent):
+            if child.tag.rpartition("}")[2] not in TAGS:
+                parent.remove(child)
+        for key, value in list(parent.attrib.items()):
+            if key.lower().startswith("on"):
+                parent.attrib.pop(key)
+            elif key == f"{{{XLINK}}}href":
+                parent.attrib.pop(key)
+                if value.startswith(("#", "data:image/png")):
+                    parent.set("href", value.replace("#", f"#{name}-", 1) if value[0] == "#" else value)
+            elif key == "id":
+                parent.set(key, f"{name}-{value}")
+            else:
+                plain = FAMILY.sub("", value).replace("url(#", f"url(#{name}-")
+                parent.set(key, COLOR.sub(_page_color, plain))
+    for unit in ("width", "height"):
+        root.attrib.pop(unit, None)
+    root.set("role", "img")
+    return ElementTree.tostring(root, encoding="unicode").replace(f' xmlns="{SVG}"', "", 1)
+
+
+def _page_color(found: re.Match[str]) -> str:
+    """A gray as a variable of the page; a dark hue also as the lighter one that a dark page has."""
+    what, color = found.groups()
+    rgb = to_rgb(color)
+    if color in STAY:
+        return found[0]
+    if max(rgb) - min(rgb) < 0.08:
+        return f"{what}: var({next(name for end, name in GRAYS if rgb[0] <= end)}, {color})"
+    light = sum(part * v**2.2 for part, v in zip((0.2126, 0.7152, 0.0722), rgb, strict=True))
+    share = 100 - round(100 * max(0.0, min(0.45, (0.3 - light) * 1.7)))
+    if share == 100:
+        return found[0]
+    return f"{what}: {color}; {what}: color-mix(in srgb, {color} calc(100% - {100 - share}% * var(--dark)), white)"
