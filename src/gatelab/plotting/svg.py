@@ -75,6 +75,7 @@ def _slim(figure: Figure) -> str:
         if element.tag == f"{{{SVG}}}text":
             _flow(list(element))
     root.set("font-family", "DejaVu Sans, sans-serif")
+    root.set("data-title", plain(figure.get_suptitle()))
     root.set("data-views", json.dumps(views(figure)))
     root.set("aria-label", described(figure))
     return ElementTree.tostring(root, encoding="unicode")
@@ -102,7 +103,16 @@ def described(figure: Figure) -> str:
         f"{a.get_title()} {a.get_ylabel()} against {a.get_xlabel()}".strip() for a in figure.axes if a.get_xlabel()
     ]
     words = ". ".join(filter(None, (figure.get_suptitle(), "; ".join(dict.fromkeys(panels)))))
-    return " ".join(re.sub(r"[${}\\]|mathdefault", "", words).split())
+    return plain(words)
+
+
+def plain(text: str) -> str:
+    """Text without matplotlib's mathematics.
+
+    >>> plain("$x_1$ and $1.4\\\\times10^{12}$")
+    'x_1 and 1.4×10^12'
+    """
+    return " ".join(re.sub(r"[${}\\]", "", text.replace("\\times", "×")).split())
 
 
 def views(figure: Figure) -> list[list[Any]]:
@@ -178,6 +188,9 @@ def themed(svg: str, name: str) -> str:
             else:
                 plain = FAMILY.sub("", value).replace("url(#", f"url(#{name}-")
                 parent.set(key, COLOR.sub(_page_color, plain))
+    group = ElementTree.Element(f"{{{SVG}}}g", {"id": f"{name}-all"})
+    group.extend(list(root))
+    root[:] = [group]
     for unit in ("width", "height"):
         root.attrib.pop(unit, None)
     root.set("role", "img")
