@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from gatelab.studies.ntk.angles import eq5_claims
 
 from gatelab.data import problem
 from gatelab.scaling_laws import Point, Scaling
 from gatelab.solve import fit
-from gatelab.studies.ntk.angles import eq5_claims
 from gatelab.studies.ntk.gaussian import matrices, restored_limits, samples, table_claims
 from gatelab.studies.scaling.constructions import (
     CELL_TARGETS,

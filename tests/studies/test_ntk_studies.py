@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from gatelab.studies.ntk.angles import cosines, drawn_kernels, measure_angles, orthogonal
 from quick_runs import Quick, each_study
 
 from gatelab.feedforward import Unit
@@ -16,7 +17,6 @@ from gatelab.scaling_laws import Slope
 from gatelab.studies import Request, all_studies
 from gatelab.studies.definition import study
 from gatelab.studies.ntk import fig2
-from gatelab.studies.ntk.angles import cosines, drawn_kernels, measure_angles, orthogonal
 from gatelab.studies.ntk.fig1 import Spectra
 from gatelab.studies.ntk.fig2 import EstimateCell, taylor_claim, taylor_forms, verdict, worst_claim
 from gatelab.studies.ntk.fig4 import digits, off_diagonal

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from quick_runs import Quick
-
-from gatelab.ntk import analytic
 from gatelab.studies.ntk.angles import cosines, drawn_kernels
-from gatelab.studies.ntk.gaussian import samples
 from gatelab.studies.ntk.width import (
     DRAWN_SHARES,
     QUICK,
@@ -19,6 +15,10 @@ from gatelab.studies.ntk.width import (
     measured_power,
     power_and_coefficient,
 )
+from quick_runs import Quick
+
+from gatelab.ntk import analytic
+from gatelab.studies.ntk.gaussian import samples
 
 
 @pytest.mark.parametrize("share", [0.1, 1.0, 4.0])

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from pandas.api.types import is_numeric_dtype
 
 from gatelab.arrays import Array
 from gatelab.plotting.facets import Facets, Tables
@@ -20,6 +21,7 @@ LETTER = 6.4  # the width of a letter, with something to spare
 SWATCH = 14.0  # the piece of line before a name
 LINE = 13.0  # the least distance between two names
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+DASHED = (0, (3, 2))
 WORDS: dict[str, Any] = {"fontsize": 11, "color": GREY}
 
 
@@ -31,14 +33,14 @@ class Stroke:
     x: Array
     y: Array
     colour: str
-    dash: str = "-"
+    dash: Any = "-"
     ends: tuple[Array, Array] | None = None
 
 
 def draw_card(facets: Facets, tables: Tables) -> Figure:
     """Facets of one panel as a small figure."""
     table = facets.rows_of(tables)
-    names = list(dict.fromkeys(table[facets.x])) if table[facets.x].dtype == object else []
+    names = [] if is_numeric_dtype(table[facets.x]) else list(dict.fromkeys(table[facets.x]))
     level = next(iter(facets.levels.values()), None)
     return _draw(list(_strokes(facets, table, names)), facets, names, level)
 
@@ -51,7 +53,7 @@ def _strokes(facets: Facets, table: Any, names: Sequence[str]) -> Iterator[Strok
         low, high = f"{facets.y}_low", f"{facets.y}_high"
         ends = (rows[low].to_numpy(), rows[high].to_numpy()) if low in rows and high in rows else None
         columns = [(facets.y, "" if facets.points or names else "-", name if facets.hue else "", ends)]
-        columns += [(line.y, "--", "" if facets.hue else line.label, None) for line in facets.lines if line.y in rows]
+        columns += [(line.y, DASHED, "" if facets.hue else line.label, None) for line in facets.lines if line.y in rows]
         for column, dash, label, own in columns:
             yield Stroke(label, x.to_numpy(float), rows[column].to_numpy(float), shapes[name].colour, dash, own)
 
@@ -83,9 +85,12 @@ def _draw(strokes: Sequence[Stroke], axis: Any, names: Sequence[str], level: flo
 def _draw_stroke(axes: Any, stroke: Stroke) -> None:
     if stroke.ends is not None:
         axes.vlines(stroke.x, *stroke.ends, color=stroke.colour, linewidth=2, alpha=0.6)
-    marker, width = ("o", 0) if not stroke.dash else ("", 1.9 if stroke.dash == "-" else 1.3)
-    line: dict[str, Any] = {"color": stroke.colour, "linestyle": stroke.dash or "none", "linewidth": width}
-    axes.plot(stroke.x, stroke.y, marker=marker, markersize=6, **line)
+    line: dict[str, Any] = {"color": stroke.colour, "linestyle": stroke.dash or "none", "linewidth": _width(stroke)}
+    axes.plot(stroke.x, stroke.y, marker="" if stroke.dash else "o", markersize=6, **line)
+
+
+def _width(stroke: Stroke) -> float:
+    return 1.3 if stroke.dash == DASHED else 1.9
 
 
 def _ticks(axes: Any, strokes: Sequence[Stroke], names: Sequence[str]) -> None:
@@ -144,7 +149,7 @@ def _names(figure: Figure, axes: Any, strokes: Sequence[Stroke], x: float) -> No
     order = sorted(named, key=height.__getitem__)
     for label, y in zip(order, spread([height[label] for label in order], LINE, TOP, BOTTOM), strict=True):
         stroke, at = named[label], [1 - y / HEIGHT] * 2
-        line: dict[str, Any] = {"color": stroke.colour, "linestyle": stroke.dash or "none", "linewidth": 1.9}
+        line: dict[str, Any] = {"color": stroke.colour, "linestyle": stroke.dash or "none", "linewidth": _width(stroke)}
         marker = {"marker": "" if stroke.dash else "o", "markersize": 6, "markevery": [0]}
         figure.add_artist(Line2D([x / WIDTH, (x + 10) / WIDTH], at, **line, **marker))
         figure.text((x + SWATCH) / WIDTH, at[0], label, va="center_baseline", **WORDS)
@@ -178,7 +183,7 @@ def draw_sketch(sketch: Any) -> Figure:
     strokes = []
     for s in sketch.strokes:
         ends = (np.array(s.low), np.array(s.high)) if s.low else None
-        dash = "" if s.marks else "--" if s.dashed else "-"
+        dash = "" if s.marks else DASHED if s.dashed else "-"
         if s.x:
             strokes.append(Stroke(s.label, np.array(s.x), np.array(s.y), s.colour, dash, ends))
     axis = SimpleNamespace(x="", y="", xlabel=sketch.x, ylabel=sketch.y, xlog=sketch.log_x, ylog=sketch.log_y)

@@ -73,28 +73,28 @@ def _slim(figure: Figure) -> str:
         if len(element):
             element.text = None
         if element.tag == f"{{{SVG}}}text":
-            _flow(list(element))
+            _flow(element)
     root.set("font-family", "DejaVu Sans, sans-serif")
     root.set("data-title", plain(figure.get_suptitle()))
     root.set("data-views", json.dumps(views(figure)))
     root.set("aria-label", described(figure))
-    return ElementTree.tostring(root, encoding="unicode")
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{ElementTree.tostring(root, encoding="unicode")}\n'
 
 
 def _short(number: re.Match[str]) -> str:
     return f"{float(number[0]):.2f}".rstrip("0").rstrip(".")
 
 
-def _flow(spans: list[Any]) -> None:
-    """Formulas have a place for each sign, for one font: signs in reading order follow each other in any font."""
-    places = [[float(x) for x in (span.get("x") or "0").split()] for span in spans]
-    order = [place for part in places for place in part]
-    if order == sorted(order):
-        for i, span in enumerate(spans):
-            if i == 0:
-                span.set("x", f"{places[0][0]:g}")
-            else:
-                span.attrib.pop("x", None)
+def _flow(text: Any) -> None:
+    """Signs of formulas have places, which are those of one font: here they follow each other in any font."""
+    spans = sorted(text, key=lambda span: float(span.get("x") or 0))
+    text[:] = spans[:1]
+    for span in spans[1:]:
+        span.attrib.pop("x", None)
+        if all(span.get(name) == text[-1].get(name) for name in ("y", "style")):
+            text[-1].text = (text[-1].text or "") + (span.text or "")
+        else:
+            text.append(span)
 
 
 def described(figure: Figure) -> str:
@@ -116,23 +116,32 @@ def plain(text: str) -> str:
 
 
 def views(figure: Figure) -> list[list[Any]]:
-    """The boxes of a figure that a narrow page shows below each other: x, y, width, height, and the size on its x axis.
+    """The boxes of a figure that a narrow page shows below each other, in points from the top left.
 
-    Columns of panels, or of panels side by side in the same row where a row goes across, and legends of all of them.
+    They are columns of panels, or of the panels of a row where a row goes across, and the entries of legends of all of
+    them. After x, y, width and height come the size on the x axis ("n", "P" or "") and whether it is an entry.
     """
     figure.draw_without_rendering()
-    renderer: Any = figure.canvas.get_renderer() if hasattr(figure.canvas, "get_renderer") else None
     found: list[list[Any]] = []
     for part in figure.subfigs or [figure]:
-        boxes = [(a.get_tightbbox(renderer), a.get_xlabel()) for a in part.axes if a.get_visible()]
-        groups = _cut([(box, label) for box, label in boxes if box is not None])
-        legends = [[(legend.get_window_extent(renderer), "")] for legend in part.legends]
-        shared = {against(label) for group in groups for _, label in group}
-        for group in [*groups, *legends]:
-            box, kinds = Bbox.union([own for own, _ in group]), {against(label) for _, label in group if label}
-            kind = (kinds or shared if group in legends else kinds or {""}).copy()
-            found.append([_points(figure, box), kind.pop() if len(kind) == 1 else ""])
-    return [[*box, kind] for box, kind in found] if len(found) > 1 else []
+        boxes = [(box, against(a.get_xlabel())) for a in part.axes if (box := a.get_tightbbox()) and a.get_visible()]
+        all_sizes = {size for _, size in boxes}
+        for group in _cut(boxes):
+            sizes = {size for _, size in group if size}
+            found.append(
+                [*_points(figure, Bbox.union([box for box, _ in group])), *(sizes if len(sizes) == 1 else [""]), 0]
+            )
+        for legend in part.legends:
+            size = next(iter(all_sizes)) if len(all_sizes) == 1 else ""
+            found += [[*_points(figure, _entry(legend, text)), size, 1] for text in legend.get_texts()]
+    return found if len(found) > 1 else []
+
+
+def _entry(legend: Any, text: Any) -> Bbox:
+    """A text of a legend with the handle to its left."""
+    box = text.get_window_extent()
+    room = (legend.handlelength + legend.handletextpad) * legend.prop.get_size_in_points() * legend.figure.dpi / 72
+    return Bbox.from_extents(box.x0 - room, box.y0, box.x1, box.y1)
 
 
 def against(label: str) -> str:

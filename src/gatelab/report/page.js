@@ -30,21 +30,22 @@
   });
   label();
 
-  // ---- figures. Where one is too wide to be read, its parts (data-views: x, y, width, height, size) stand below each
+  // ---- figures. Where one is too wide to be read, its parts (data-views: x, y, width, height, size, entry of a legend or not) stand below each
   // other; a switch shows the parts against n or against P alone.
-  const NS = "http://www.w3.org/2000/svg", LEAST = 0.8, MOST = 1.5; // of the size that the figure has on paper
+  const NS = "http://www.w3.org/2000/svg", NARROW = 0.8, WIDE = 1.5; // of the size that the figure has on paper
   const figures = [...document.querySelectorAll(".chart")].map((host) => {
     const svg = host.querySelector("svg"), box = svg.parentElement, views = JSON.parse(svg.dataset.views), { name } = host.dataset;
     const whole = svg.getAttribute("viewBox").split(" ").map(Number), title = node("p", { class: "figure-title" }, svg.dataset.title);
     let chosen = "", width = 0;
     function show(paper = false) {
-      const split = views.length > 0 && (chosen !== "" || (!paper && box.clientWidth < LEAST * whole[2]));
+      const split = views.length > 0 && (chosen !== "" || (!paper && box.clientWidth < NARROW * whole[2]));
       const boxes = split ? views.filter((view) => !chosen || !view[4] || view[4] === chosen) : [whole];
       const parts = boxes.map((view, i) => {
         const part = i ? document.createElementNS(NS, "svg") : svg;
         if (i) part.append(document.createElementNS(NS, "use")), part.firstChild.setAttribute("href", `#${name}-all`), part.setAttribute("aria-hidden", "true");
         part.setAttribute("viewBox", view.slice(0, 4).join(" "));
-        part.style.maxWidth = `${MOST * view[2]}px`;
+        part.style.maxWidth = `${(view[5] ? 1.2 : WIDE) * view[2]}px`;
+        if (view[5]) part.style.width = part.style.maxWidth, part.classList.add("entry");
         return part;
       });
       title.hidden = !split || !svg.dataset.title;

@@ -56,7 +56,7 @@ def prose(value: object) -> Markup:
 
 def _code(text: str) -> Markup:
     """Prose with what stands between backquotes as code."""
-    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", prose(text)))  # all of it was escaped
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(prose(text))))  # all of it was escaped
 
 
 @cache
