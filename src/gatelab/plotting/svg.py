@@ -1,20 +1,22 @@
 """Figures as SVG: text as text, what has many marks as an image, and the boxes of the panels for narrow pages.
 
 `svg_text` is what files hold, in the colors of paper. `themed` is the same within a page: white, grays and black become
-the colors of the page's theme, ids are unique, and dark hues are lightened where the page is dark.
+the colors of the page's theme, hues variables that a dark page sets (`dark_hues`), and ids are unique.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import re
-from io import StringIO
+from io import BytesIO, StringIO
 from typing import Any
 from xml.etree import ElementTree
 
-from matplotlib.colors import to_rgb
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
+from PIL import Image
 
 SVG, XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 MOST_BYTES = 150_000
@@ -72,6 +74,8 @@ def _slim(figure: Figure) -> str:
                 element.set(name, " ".join(NUMBER.sub(_short, element.attrib[name]).split()))
         if len(element):
             element.text = None
+        if element.tag == f"{{{SVG}}}image":
+            element.set(f"{{{XLINK}}}href", _few_colors(element.get(f"{{{XLINK}}}href", "")))
         if element.tag == f"{{{SVG}}}text":
             _flow(element)
     root.set("font-family", "DejaVu Sans, sans-serif")
@@ -83,6 +87,14 @@ def _slim(figure: Figure) -> str:
 
 def _short(number: re.Match[str]) -> str:
     return f"{float(number[0]):.2f}".rstrip("0").rstrip(".")
+
+
+def _few_colors(address: str) -> str:
+    """An embedded picture with 256 colors, at a third of the size."""
+    small = BytesIO()
+    with Image.open(BytesIO(base64.b64decode(address.partition(",")[2]))) as image:
+        image.quantize(256, method=Image.Quantize.FASTOCTREE).save(small, "png", optimize=True)
+    return "data:image/png;base64," + base64.b64encode(small.getvalue()).decode()
 
 
 def _flow(text: Any) -> None:
@@ -207,15 +219,28 @@ def themed(svg: str, name: str) -> str:
 
 
 def _page_color(found: re.Match[str]) -> str:
-    """A gray as a variable of the page; a dark hue also as the lighter one that a dark page has."""
+    """A gray as a variable of the page, a hue as a variable that a dark page may set; the color itself otherwise."""
     what, color = found.groups()
     rgb = to_rgb(color)
     if color in STAY:
         return found[0]
+    name = f"--c{color[1:]}"
     if max(rgb) - min(rgb) < 0.08:
-        return f"{what}: var({next(name for end, name in GRAYS if rgb[0] <= end)}, {color})"
-    light = sum(part * v**2.2 for part, v in zip((0.2126, 0.7152, 0.0722), rgb, strict=True))
-    share = 100 - round(100 * max(0.0, min(0.45, (0.3 - light) * 1.7)))
-    if share == 100:
-        return found[0]
-    return f"{what}: {color}; {what}: color-mix(in srgb, {color} calc(100% - {100 - share}% * var(--dark)), white)"
+        name = next(name for end, name in GRAYS if rgb[0] <= end)
+    return f"{what}: var({name}, {color})"
+
+
+def dark_hues(page: str) -> dict[str, str]:
+    """The variables of hues in a page that are too dark upon a dark ground, with the lighter ones to take there.
+
+    >>> dark_hues("stroke: var(--c5d3a9b, #5d3a9b); fill: var(--cf0e442, #f0e442)")
+    {'--c5d3a9b': '#9b85c1'}
+    """
+    hues = {}
+    for name in sorted(set(re.findall(r"var\(--c([0-9a-f]{6}),", page))):
+        rgb = to_rgb(f"#{name}")
+        light = sum(part * v**2.2 for part, v in zip((0.2126, 0.7152, 0.0722), rgb, strict=True))
+        share = max(0.0, min(0.45, (0.3 - light) * 1.7))
+        if share > 0.01:
+            hues[f"--c{name}"] = to_hex([v + (1 - v) * share for v in rgb])
+    return hues

@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 
 from gatelab._version import __version__
 from gatelab.glossary import definitions
-from gatelab.plotting.svg import svg_text, themed
+from gatelab.plotting.svg import dark_hues, svg_text, themed
 from gatelab.plotting.theme import style
 
 __all__ = ["Markup", "Section", "drawn", "escape", "page", "part", "prose", "table"]
@@ -156,6 +156,9 @@ def page(
         "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data: blob:; "
         f"style-src 'unsafe-inline'; script-src {' '.join(hashes)}"
     )
+    hues = dark_hues("".join([opening, *(one.figure for one in sections)]))
+    css = assets["page.css"].replace("/* dark hues */", "".join(f"{name}: {hue}; " for name, hue in hues.items()))
+    css = css.replace("/* light hues */", "".join(f"{name}: initial; " for name in hues))
     return (
         _templates()
         .get_template("page.html")
@@ -169,7 +172,7 @@ def page(
             policy=policy,
             version=__version__,
             words=definitions(),
-            css=assets["page.css"],
+            css=css,
             theme=assets["theme.js"],
             script=assets["page.js"],
         )
