@@ -13,7 +13,7 @@ import pandas as pd
 
 from gatelab.plain import to_plain
 from gatelab.plotting import Curve, new_figure, scaling_figure, style
-from gatelab.plotting.kernels import Cloud, Difference, draw_heat, gap_figure
+from gatelab.plotting.kernels import Cloud, clouds_figure
 from gatelab.plotting.svg import svg_text
 from gatelab.statistics import Interval
 from gatelab.studies.claims import Claim
@@ -32,10 +32,10 @@ ITEMS = (
 
 
 def write_records(out: Path) -> Path:
-    """Three studies of three papers: curves against n and P, a heat map, differences with hostile words."""
+    """Three studies of three papers: curves against n and P, a heat map, runs with hostile words."""
     _write(out, "scaling/fig2", _curves, {"errors": pd.DataFrame({"n": [2, 4], "rmse": [0.1, 1 / 3], "unit": EVIL})})
     _write(out, "ntk/fig4", _heat, {}, recorded=True, device="one H200", ours=Interval(1.5, 1.0, 2.0))
-    _write(out, "linearize/table1", _differences, {"long": pd.DataFrame({"m": range(700)})}, ours=Interval(-4, -4, -4))
+    _write(out, "linearize/table1", _clouds, {"long": pd.DataFrame({"m": range(700)})}, ours=Interval(-4, -4, -4))
     return out
 
 
@@ -91,16 +91,13 @@ def _heat() -> Any:
     with style():
         figure = new_figure(5, 3)
         axes = figure.subplots()
-        shown = draw_heat(axes, np.arange(16.0).reshape(4, 4), "a kernel", low=0.0, high=15.0, groups=[2, 4])
+        shown = axes.imshow(np.arange(16.0).reshape(4, 4))
+        axes.set(title="a kernel", xlabel="sample j", ylabel="sample i")
         figure.colorbar(shown, ax=axes, label="entries")
     return figure
 
 
-def _differences() -> Any:
+def _clouds() -> Any:
     run = np.array([[2.0, 0.1], [1.0, 0.2]])
     clouds = [Cloud("ReLU", [run], "#0072B2"), Cloud(SHORT, [run + 0.1], "#D55E00", "s", hollow=True)]
-    rows = [
-        Difference("a - b\nof a model", Interval(0.1, -0.1, 0.3), "+5%, p 0.4", "#D55E00"),
-        Difference(SHORT, Interval(0, 0, 0), SHORT),
-    ]
-    return gap_figure([("(a)", clouds), (SHORT, clouds)], SHORT, rows)
+    return clouds_figure([("(a)", clouds), (SHORT, clouds)], SHORT)

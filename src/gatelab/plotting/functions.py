@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,59 +12,6 @@ from numpy.typing import NDArray
 
 from gatelab.arrays import Array
 from gatelab.plotting.theme import GREY, NEURON_COLOURS, canvas, look, style
-
-MAP = "RdBu_r"
-
-
-@dataclass(frozen=True, eq=False)
-class Plane:
-    """Values (rows, columns) over the grid y (rows,) times x (columns,), and hinges, each a path (points, 3)."""
-
-    x: Array
-    y: Array
-    values: Array
-    hinges: tuple[Array, ...] = ()
-
-
-def draw_plane(axes: Any, plane: Plane, title: str, *, scale: float | None = None) -> Any:
-    """A filled map, symmetric about zero, with thin level lines, which are straight where the function is linear.
-
-    `scale` is the value at both ends of the colors, by default the greatest of the plane. The map is handed back, for
-    a bar of colors.
-    """
-    reach = scale or float(np.abs(plane.values).max()) or 1.0
-    levels = np.linspace(-reach, reach, 24)  # an odd number of bands: the middle one, about zero, is white
-    drawn = axes.contourf(plane.x, plane.y, plane.values, levels=levels, cmap=MAP)
-    thin: dict[str, Any] = {"colors": "#444444", "linewidths": 0.3, "linestyles": "solid"}
-    axes.contour(plane.x, plane.y, plane.values, levels=levels, **thin)
-    for path in plane.hinges:
-        axes.plot(path[:, 0], path[:, 1], color="#010101", linewidth=1.4)  # black upon a map, in the dark as well
-    axes.grid(False)
-    axes.set(aspect="equal", title=title, xlabel="$x_1$", ylabel="$x_2$")
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(MaxNLocator(2))
-    return drawn
-
-
-def draw_surface(axes: Any, plane: Plane, title: str, *, view: tuple[float, float] = (35.0, -60.0)) -> None:
-    """The surface on three-dimensional axes, with the hinges lying on it, seen from an elevation and an azimuth."""
-    # Depth cannot be sorted between a surface and a line upon it: the lines are drawn last.
-    axes.computed_zorder = False
-    x, y = np.meshgrid(plane.x, plane.y)
-    reach = float(np.abs(plane.values).max()) or 1.0
-    axes.plot_surface(
-        x, y, plane.values, cmap=MAP, vmin=-reach, vmax=reach, rstride=2, cstride=2, linewidth=0, alpha=0.95, zorder=1
-    )
-    for path in plane.hinges:
-        axes.plot(path[:, 0], path[:, 1], path[:, 2], color="#010101", linewidth=1.4, zorder=2)
-    axes.view_init(*view)
-    axes.set_title(title)
-    axes.set_xlabel("$x_1$")
-    axes.set_ylabel("$x_2$")
-    for axis in (axes.xaxis, axes.yaxis, axes.zaxis):
-        axis.set_major_locator(MaxNLocator(4))
-        axis.set_pane_color((1.0, 1.0, 1.0, 1.0))
-
 
 MOST_POINTS = 2000  # of a part: more hide each other and take long to draw
 MOST_PANELS = 3

@@ -1,4 +1,4 @@
-"""Kernels and training: series with intervals, heat maps, spectra, losses over steps and their crossings, gaps."""
+"""Kernels and training: spectra, losses over steps and their crossings, runs in the plane of loss and gap."""
 
 from __future__ import annotations
 
@@ -7,91 +7,28 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from gatelab.arrays import Array
 from gatelab.plotting import theme
-from gatelab.plotting.theme import GREY, canvas, handle, look, looks, new_figure, style
-from gatelab.statistics import Interval
+from gatelab.plotting.panel import (
+    Difference,
+    Series,
+    draw_heat,
+    draw_histogram,
+    draw_series,
+    gap_figure,
+    legend_below,
+    mark_crossing,
+    plain_values,
+    size_ticks,
+)
+from gatelab.plotting.theme import GREY, canvas, handle, look, looks, style
 
-HEAT = "viridis"
-
-
-@dataclass(frozen=True, eq=False)
-class Series:
-    """Values over x with intervals where there are any; without a marker it is a line alone."""
-
-    label: str
-    x: Array
-    value: Array
-    low: Array | None = None
-    high: Array | None = None
-    colour: str = GREY
-    marker: str = ""
-    line: Literal["-", "--", "-.", ":", ""] = "-"
-    hollow: bool = False
-
-    def look(self) -> dict[str, Any]:
-        """How its line and its markers look, in matplotlib's words."""
-        face = "white" if self.hollow else self.colour
-        return {"marker": self.marker, "markerfacecolor": face, "markeredgewidth": 0.9}
-
-    def entry(self) -> Line2D:
-        """What stands for it in a legend."""
-        return handle(self.label, self.colour, self.line, **self.look())
-
-
-def draw_series(axes: Any, series: Sequence[Series], *, x_log: bool = True, y_log: bool = True) -> None:
-    """The series on one panel, intervals as upright strokes. No legend: `legend_below` makes it."""
-    if x_log:
-        axes.set_xscale("log")
-    if y_log:
-        axes.set_yscale("log")
-    for order, one in enumerate(series):
-        if one.low is not None and one.high is not None:
-            axes.vlines(one.x, one.low, one.high, color=one.colour, linewidth=1.6, alpha=0.6)
-        look = {"color": one.colour, "linestyle": one.line or "none", **one.look()}
-        axes.plot(np.atleast_1d(one.x), np.atleast_1d(one.value), zorder=3 + order / 100, **look)
-
-
-def legend_below(axes: Any, entries: Sequence[Any], *, columns: int = 2) -> None:
-    """Below the panel, where it covers nothing."""
-    theme.legend_below(axes, entries, distance=0.17, ncols=columns, handlelength=2.4, columnspacing=1.4)
-
-
-def size_ticks(axes: Any, sizes: Sequence[float] | Array) -> None:
-    """A tick for each size that was run, and no others."""
-    axes.xaxis.set_major_locator(FixedLocator([float(size) for size in sizes]))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.xaxis.set_minor_locator(NullLocator())
-
-
-def plain_values(axes: Any, subs: Sequence[float] = (1.0, 2.0, 5.0)) -> None:
-    """Values on a short logarithmic axis as plain numbers."""
-    axes.yaxis.set_major_locator(LogLocator(10, subs=tuple(subs)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_minor_formatter(NullFormatter())
-
-
-def draw_heat(axes: Any, values: Array, title: str, *, low: float, high: float, groups: Sequence[int] = ()) -> Any:
-    """A square matrix as a map; thin lines part the groups whose ends `groups` gives."""
-    drawn = axes.imshow(values, cmap=HEAT, norm=Normalize(low, high), interpolation="nearest")
-    for end in groups[:-1]:
-        axes.axhline(end - 0.5, color="#fefefe", linewidth=0.4)
-        axes.axvline(end - 0.5, color="#fefefe", linewidth=0.4)
-    axes.grid(False)
-    axes.set(title=title, xlabel="sample j", ylabel="sample i")
-    return drawn
-
-
-def draw_histogram(axes: Any, values: Array, edges: Array, *, colour: str, scale: float = 1.0) -> None:
-    """How many values fall between neighbouring edges, as filled steps; `scale` multiplies the counts."""
-    counts, _ = np.histogram(values, edges)
-    axes.stairs(counts * scale, edges, fill=True, color=colour, alpha=0.35, linewidth=0)
-    axes.stairs(counts * scale, edges, color=colour, linewidth=0.9)
+# Deleted at the merge: what studies that are not ported draw with.
+_ = (Difference, Series, draw_heat, draw_histogram, draw_series, gap_figure, legend_below, mark_crossing)
+_ = (plain_values, size_ticks)
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,19 +100,6 @@ def draw_losses(axes: Any, curves: Sequence[LossCurve], *, log: bool = True) -> 
     axes.set(xlabel="step", ylabel="training loss")
 
 
-def mark_crossing(
-    axes: Any, step: float, loss: float, *, hollow: bool = False, ends: tuple[float, float] | None = None
-) -> None:
-    """A dot on the crossing; hollow it is a ring, wide enough to be seen around a dot in the same place.
-
-    `ends` are those of the step's interval, drawn as a stroke.
-    """
-    if ends is not None:
-        axes.hlines(loss, *ends, color="#222222", linewidth=1.4, zorder=5)
-    face, size = ("none", 8) if hollow else ("#222222", 5)
-    axes.plot([step], [loss], "o", color="#222222", markersize=size, markerfacecolor=face, zorder=6)
-
-
 def losses_figure(
     curves: Sequence[LossCurve], title: str, *, loss_label: str = "training loss", ax: Any = None
 ) -> Figure:
@@ -222,7 +146,7 @@ def crossing_figure(curves: Sequence[LossCurve], step: float | None, loss: float
         place = canvas(5.4, 3.8, 1, ax)
         losses_figure(curves, title, ax=place.axes)
         if step is not None and loss is not None:
-            mark_crossing(place.axes[0], step, loss)
+            place.axes[0].plot([step], [loss], "o", color="#222222", markersize=5, zorder=6)
     return place.figure
 
 
@@ -242,16 +166,6 @@ class Cloud:
         return {"marker": self.marker, "markersize": 3.4, "markerfacecolor": face, "markeredgewidth": 0.7}
 
 
-@dataclass(frozen=True)
-class Difference:
-    """One line of a list of differences: what differs, by how much, and a remark."""
-
-    label: str
-    interval: Interval
-    remark: str = ""
-    colour: str = GREY
-
-
 def draw_clouds(axes: Any, clouds: Sequence[Cloud], title: str) -> None:
     """Every run as a thin line with its points, and a legend below; training goes from right to left."""
     axes.axhline(0.0, color=GREY, linewidth=0.7, zorder=1)
@@ -264,50 +178,13 @@ def draw_clouds(axes: Any, clouds: Sequence[Cloud], title: str) -> None:
     theme.legend_below(axes, entries, ncols=ncols, handletextpad=0.4, columnspacing=1.4)
 
 
-def draw_differences(axes: Any, rows: Sequence[Difference], title: str) -> None:
-    """Values as points with their intervals, a line each from the top down; the remark stands at the right."""
-    places = np.arange(len(rows))[::-1]
-    axes.axvline(0.0, color=GREY, linewidth=0.8, zorder=1)
-    for place, row in zip(places, rows, strict=True):
-        if row.interval.known:
-            axes.hlines(place, row.interval.low, row.interval.high, color=row.colour, linewidth=1.6)
-        axes.plot([row.interval.value], [place], "o", color=row.colour, markersize=4.5, zorder=3)
-        beside: Any = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": 7.5, "color": "#333333"}
-        axes.annotate(row.remark, (1.02, place), **beside)
-    axes.set_yticks(places, [row.label for row in rows])
-    axes.set(ylim=(-0.7, len(rows) - 0.3), title=title)
-    axes.grid(axis="y", visible=False)
-
-
-def gap_figure(
-    panels: Sequence[tuple[str, Sequence[Cloud]]],
-    title: str,
-    differences: Sequence[Difference] = (),
-    *,
-    columns: int = 3,
-    ax: Any = None,
-) -> Figure:
-    """A panel for each (title, clouds), its legend below it; under all of them the differences, if there are any.
-
-    Into `ax`, axes of the caller's, go the panels alone.
-    """
-    if ax is not None:
-        with style():
-            place = canvas(0, 0, len(panels), ax)
-            for axes, (name, clouds) in zip(place.axes, panels, strict=True):
-                draw_clouds(axes, clouds, name)
-        return place.figure
-    columns = max(1, min(columns, len(panels)))
-    rows = -(-len(panels) // columns)
-    below = [1.0 + 0.36 * len(differences)] if differences else []
+def clouds_figure(panels: Sequence[tuple[str, Sequence[Cloud]]], title: str, *, ax: Any = None) -> Figure:
+    """A panel for each (title, clouds), three in a row, its legend below it."""
+    rows = -(-len(panels) // 3)
     with style():
-        figure = new_figure(max(5.4, 4.0 * columns), 0.5 + 4.2 * rows + sum(below))
-        grid = figure.add_gridspec(rows + len(below), columns, height_ratios=[4.2] * rows + below)
-        for place, (name, clouds) in enumerate(panels):
-            draw_clouds(figure.add_subplot(grid[place // columns, place % columns]), clouds, name)
-        if differences:
-            axes = figure.add_subplot(grid[rows, :])
-            draw_differences(axes, differences, "Difference of the gap at equal training loss, with 95 % intervals")
-            axes.set_xlabel("nats")
-        figure.suptitle(title)
-    return figure
+        place = canvas(4.0 * max(1.35, min(3, len(panels))), 0.5 + 4.2 * rows, len(panels), ax, rows=rows)
+        for axes, (name, clouds) in zip(place.axes, panels, strict=True):
+            draw_clouds(axes, clouds, name)
+        if ax is None:
+            place.title(title)
+    return place.figure
