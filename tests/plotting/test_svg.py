@@ -28,7 +28,7 @@ def small(count: int = 3, columns: int = 1) -> Figure:
         ):
             axes.plot(np.arange(count), np.random.default_rng(0).random(count), "o", color="#5D3A9B", label="points")
             axes.set(xlabel=label, ylabel="$10^{-3}$ & <b>", title="a title")
-        figure.legend(handles=axes.lines, loc="outside lower center")
+        figure.legend(handles=figure.axes[0].lines, loc="outside lower center")
     return figure
 
 

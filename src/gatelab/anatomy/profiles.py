@@ -302,8 +302,10 @@ def figure_of(result: Profile, ax: Any = None) -> Figure:
                 axes.text(0.5, 0.5, empty)
                 continue
             for label, key, points in series:
-                x, y = [places[name] for name, _ in points], [value for _, value in points]
-                axes.plot(x, y, color=look(key).colour, marker=look(key).marker, label=label)
+                x: Any = [places[name] for name, _ in points]
+                axes.plot(
+                    x, [value for _, value in points], color=look(key).colour, marker=look(key).marker, label=label
+                )
             if empty:
                 axes.set_yscale("log")
             else:

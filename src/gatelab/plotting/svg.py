@@ -13,8 +13,10 @@ from io import BytesIO, StringIO
 from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.transforms import Bbox
 from PIL import Image
 
@@ -46,12 +48,12 @@ def svg_text(figure: Figure) -> str:
 def _rasterize(figure: Figure, most: int) -> None:
     """Maps with level lines, surfaces, and artists of more marks than `most` become images."""
     for axes in figure.axes:
-        for artist in (*axes.collections, *axes.lines):
-            many = len(artist.get_paths()) if hasattr(artist, "get_paths") else 0
-            if hasattr(artist, "get_offsets"):
-                many = max(many, len(artist.get_offsets()))
-            if hasattr(artist, "get_xdata") and artist.get_marker() not in ("", " ", "None", "none", None):
-                many = len(artist.get_xdata())
+        artists: list[Any] = [*axes.collections, *axes.lines]
+        for artist in artists:
+            if isinstance(artist, Line2D):
+                many = 0 if artist.get_marker() in ("", "None", "none", None) else np.size(artist.get_xdata())
+            else:
+                many = max(len(artist.get_paths()), len(artist.get_offsets()))
             named = type(artist).__name__
             artist.set_rasterized(many > most or named in ("QuadContourSet", "Poly3DCollection", "QuadMesh"))
 
@@ -70,7 +72,7 @@ def _slim(figure: Figure) -> str:
         if element.get("id") not in used:
             element.attrib.pop("id", None)
         for name in ("d", "x", "y", "transform", "width", "height"):
-            if name in element.attrib:
+            if name in element.attrib and "scale" not in element.attrib[name] and "matrix" not in element.attrib[name]:
                 element.set(name, " ".join(NUMBER.sub(_short, element.attrib[name]).split()))
         if len(element):
             element.text = None
@@ -242,5 +244,6 @@ def dark_hues(page: str) -> dict[str, str]:
         light = sum(part * v**2.2 for part, v in zip((0.2126, 0.7152, 0.0722), rgb, strict=True))
         share = max(0.0, min(0.45, (0.3 - light) * 1.7))
         if share > 0.01:
-            hues[f"--c{name}"] = to_hex([v + (1 - v) * share for v in rgb])
+            red, green, blue = (v + (1 - v) * share for v in rgb)
+            hues[f"--c{name}"] = to_hex((red, green, blue))
     return hues

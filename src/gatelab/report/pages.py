@@ -149,38 +149,18 @@ def page(
     >>> made.startswith("<!doctype html>"), "Slopes &amp; limits" in made
     (True, True)
     """
-    assets = {name: (files("gatelab.report") / name).read_text(encoding="utf-8") for name in ASSETS}
-    # Only these scripts may run, whatever text a record holds; nothing may be fetched.
-    hashes = [f"'sha256-{_hash(assets[name])}'" for name in ASSETS if name.endswith(".js")]
-    policy = (
-        "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data: blob:; "
-        f"style-src 'unsafe-inline'; script-src {' '.join(hashes)}"
+    css, theme, script = (
+        (files("gatelab.report") / name).read_text(encoding="utf-8") for name in ("page.css", "theme.js", "page.js")
     )
     hues = dark_hues("".join([opening, *(one.figure for one in sections)]))
-    css = assets["page.css"].replace("/* dark hues */", "".join(f"{name}: {hue}; " for name, hue in hues.items()))
+    css = css.replace("/* dark hues */", "".join(f"{name}: {hue}; " for name, hue in hues.items()))
     css = css.replace("/* light hues */", "".join(f"{name}: initial; " for name in hues))
-    return (
-        _templates()
-        .get_template("page.html")
-        .render(
-            title=title,
-            lead=lead,
-            sections=sections,
-            kicker=kicker,
-            foot=foot,
-            opening=opening,
-            policy=policy,
-            version=__version__,
-            words=definitions(),
-            css=css,
-            theme=assets["theme.js"],
-            script=assets["page.js"],
-        )
+    # Only these scripts may run, whatever text a record holds; nothing may be fetched.
+    hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (theme, script)]
+    policy = (
+        "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data: blob:; style-src 'unsafe-inline'; "
+        "script-src " + " ".join(f"'sha256-{text}'" for text in hashes)
     )
-
-
-ASSETS = ("page.css", "theme.js", "page.js")
-
-
-def _hash(script: str) -> str:
-    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    texts = {"title": title, "lead": lead, "kicker": kicker, "foot": foot, "opening": opening, "sections": sections}
+    assets = {"css": css, "theme": theme, "script": script, "policy": policy, "version": __version__}
+    return _templates().get_template("page.html").render(**texts, **assets, words=definitions())

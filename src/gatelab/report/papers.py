@@ -17,7 +17,7 @@ from gatelab.plotting.facets import Facets
 from gatelab.report.pages import Section, drawn, page, part, table
 from gatelab.report.records import StudyRecord, address, distinct, read_records
 from gatelab.studies import Study, all_studies
-from gatelab.studies.inventory import ITEMS, Answer, Item, answers, in_quick, namesake
+from gatelab.studies.inventory import ITEMS, Item, answers, in_quick, namesake
 
 NAME = "report.html"
 TITLE = "Three papers, measured again"
@@ -148,7 +148,8 @@ def _summary(records: Sequence[StudyRecord], claims: Mapping[str, Sequence[Any]]
 
 def _accounted(items: Sequence[Item], records: Records) -> Section:
     """Every place of the papers: the printed value, ours, and the verdict of the claim on it."""
-    answered = answers({study: record.claims for study, record in records.items()}, items)
+    claims: dict[str, Any] = {study: record.claims for study, record in records.items()}
+    answered = answers(claims, items)
     measurable, missing = sum(item.measurable for item in items), sum(bool(item.missing) for item in items)
     lead = (
         f"{len(items)} rows and panels, as the papers have them. {measurable} can be measured, {len(answered)} of "
@@ -167,7 +168,7 @@ def _accounted(items: Sequence[Item], records: Records) -> Section:
     return Section("inventory", title, lead, part("accounted", papers), part="All of it")
 
 
-def _row(item: Item, answer: Answer | None, records: Records) -> dict[str, Any]:
+def _row(item: Item, answer: Any, records: Records) -> dict[str, Any]:
     state, said = _state(item, answer, records)
     row = {"item": item, "state": state, "said": said, "why": "; ".join(filter(None, (item.missing, item.why)))}
     if answer is not None:
@@ -177,7 +178,7 @@ def _row(item: Item, answer: Answer | None, records: Records) -> dict[str, Any]:
     return row | {"ours": "–", "what": "", "study": "" if study in records else study, "section": "not-run"}
 
 
-def _state(item: Item, answer: Answer | None, records: Records) -> tuple[str, str]:
+def _state(item: Item, answer: Any, records: Records) -> tuple[str, str]:
     """A verdict, or what stands in its place: what no study of the paper answers is a defect of ours, and is said."""
     if not item.measurable:
         return "schematic", "nothing to measure"
