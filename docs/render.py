@@ -72,7 +72,7 @@ def tables(name: str) -> Any:
 @cache
 def claims(name: str) -> dict[str, Claim]:
     """The claims of a study's last full run, by what they measure."""
-    return {c["what"]: from_plain(Claim, c["numbers"]) for c in record("claims.json")[name]["claims"]}
+    return {c["what"]: from_plain(Claim, c.get("numbers", c)) for c in record("claims.json")[name]["claims"]}
 
 
 def claim(name: str, what: str) -> Claim:

@@ -148,7 +148,7 @@ def gatelab(*words):
 def test_what_the_files_have_is_of_use(tmp_path: Path) -> None:
     Copy(tmp_path).python(BEGIN + "".join(USES.values()))
     folder = tmp_path / "results" / "scaling"
-    names = {"parabola.png", "parabola.svg", "parabola.chart.json", "parabola.json", "parabola-errors.csv"}
+    names = {"parabola.png", "parabola.svg", "parabola.json", "parabola-errors.csv"}
     assert {path.name for path in folder.iterdir()} >= names
     record = json.loads((folder / "parabola.json").read_text(encoding="utf-8"))
     assert [claim["verdict"] for claim in record["claims"]] == ["reproduced"]

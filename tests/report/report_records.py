@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from gatelab.plotting import Curve, Panel, colour_bar, new_figure, scaling_figure, style
-from gatelab.plotting.chart import chart_of
-from gatelab.plotting.kernels import Cloud, Difference, draw_heat, gap_figure
+from gatelab.plain import to_plain
+from gatelab.plotting import Curve, new_figure, scaling_figure, style
+from gatelab.plotting.kernels import Cloud, clouds_figure
+from gatelab.plotting.svg import svg_text
 from gatelab.statistics import Interval
+from gatelab.studies.claims import Claim
 from gatelab.studies.inventory import Item
 
 EVIL = "</script><script>window.broken = 1</script><img src=x onerror='window.broken = 2'>"
@@ -30,22 +32,23 @@ ITEMS = (
 
 
 def write_records(out: Path) -> Path:
-    """Three studies of three papers: curves against n and P, a heat map, differences with hostile words."""
+    """Three studies of three papers: curves against n and P, a heat map, runs with hostile words."""
     _write(out, "scaling/fig2", _curves, {"errors": pd.DataFrame({"n": [2, 4], "rmse": [0.1, 1 / 3], "unit": EVIL})})
-    _write(out, "ntk/fig4", _heat, {}, recorded=True, device="one H200", verdict="differs", interval="[1, 2]")
-    _write(out, "linearize/table1", _differences, {"long": pd.DataFrame({"m": range(700)})}, verdict="exceeded")
+    _write(out, "ntk/fig4", _heat, {}, recorded=True, device="one H200", ours=Interval(1.5, 1.0, 2.0))
+    _write(out, "linearize/table1", _clouds, {"long": pd.DataFrame({"m": range(700)})}, ours=Interval(-4, -4, -4))
     return out
 
 
-def claim(what: str, **changed: str) -> dict[str, str]:
-    base = {"paper": "-3.08", "ours": "-2.61", "interval": "[-2.7, -2.5]", "verdict": "reproduced", "because": "n^-3."}
-    return {"what": what, **base, **changed}
+def claim(what: str, ours: Interval = Interval(-3.0, -3.1, -2.9), **changed: Any) -> dict[str, Any]:
+    base = {"paper": -3.08, "rule": "slope", "note": "n^-3."}
+    return to_plain(Claim.of(what, ours, **(base | changed)))
 
 
 @cache
-def _chart(draw: Callable[[], Any]) -> str:
-    """The values of a figure, which is drawn once for all tests."""
-    return json.dumps(chart_of(draw()))
+def _svg(draw: Callable[[], Any]) -> str:
+    """A figure as SVG, which is drawn once for all tests."""
+    with style():
+        return svg_text(draw())
 
 
 def _write(out: Path, study: str, draw: Callable[[], Any], tables: dict[str, pd.DataFrame], **changed: Any) -> None:
@@ -54,8 +57,8 @@ def _write(out: Path, study: str, draw: Callable[[], Any], tables: dict[str, pd.
     folder.mkdir(parents=True, exist_ok=True)
     for name, table in tables.items():
         table.to_csv(folder / f"{stem}-{name}.csv", index=False)
-    (folder / f"{stem}.chart.json").write_text(_chart(draw))
-    verdict, interval = changed.pop("verdict", "reproduced"), changed.pop("interval", "[-2.7, -2.5]")
+    (folder / f"{stem}.svg").write_text(_svg(draw))
+    ours = changed.pop("ours", Interval(-3.0, -3.1, -2.9))
     place = {"scaling/fig2": "figure 2, GLU against n"}.get(study, "")
     record = {
         "study": study,
@@ -70,8 +73,8 @@ def _write(out: Path, study: str, draw: Callable[[], Any], tables: dict[str, pd.
         "device": "2 cores",
         "recorded": False,
         "claims": [
-            claim("slope of the glu against n", verdict=verdict, interval=interval, place=place),
-            claim(EVIL, because=EVIL, verdict="new", interval="", paper=EVIL, ours=EVIL),
+            claim("slope of the glu against n", ours, place=place),
+            claim(EVIL, rule="new", paper=EVIL, unit=EVIL, note=EVIL),
         ],
         "notes": [EVIL, "A note."],
         "files": [f"{stem}-{name}.csv" for name in tables] + [f"{stem}.json"],
@@ -87,17 +90,14 @@ def _curves() -> Any:
 def _heat() -> Any:
     with style():
         figure = new_figure(5, 3)
-        panel = Panel(figure.subplots())
-        shown = draw_heat(panel, np.arange(16.0).reshape(4, 4), "a kernel", low=0.0, high=15.0, groups=[2, 4])
-        colour_bar(shown, [panel], label="entries")
+        axes = figure.subplots()
+        shown = axes.imshow(np.arange(16.0).reshape(4, 4))
+        axes.set(title="a kernel", xlabel="sample j", ylabel="sample i")
+        figure.colorbar(shown, ax=axes, label="entries")
     return figure
 
 
-def _differences() -> Any:
+def _clouds() -> Any:
     run = np.array([[2.0, 0.1], [1.0, 0.2]])
     clouds = [Cloud("ReLU", [run], "#0072B2"), Cloud(SHORT, [run + 0.1], "#D55E00", "s", hollow=True)]
-    rows = [
-        Difference("a - b\nof a model", Interval(0.1, -0.1, 0.3), "+5%, p 0.4", "#D55E00"),
-        Difference(SHORT, Interval(0, 0, 0), SHORT),
-    ]
-    return gap_figure([("(a)", clouds), (SHORT, clouds)], SHORT, rows)
+    return clouds_figure([("(a)", clouds), (SHORT, clouds)], SHORT)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 import torch
 from quick_runs import Quick, QuickRun
 
-from gatelab.plotting.chart import chart_of
+from gatelab.plotting import style
+from gatelab.plotting.svg import MOST_BYTES, svg_text
 from gatelab.studies import Request
 from gatelab.studies import definition as catalogue
 
@@ -17,7 +16,7 @@ from gatelab.studies import definition as catalogue
 def quick(tmp_path_factory: pytest.TempPathFactory) -> Quick:
     """The quick run of a study, without measured data: an attempt to read them fails.
 
-    Its figure is laid out and told in numbers; pictures, which take longer than many studies, are written on demand.
+    Its figure is drawn as SVG; pictures, which take longer than many studies, are written on demand.
     """
     runs: dict[str, QuickRun] = {}
 
@@ -31,7 +30,8 @@ def quick(tmp_path_factory: pytest.TempPathFactory) -> Quick:
                 patch.setenv("GATELAB_DATA", str(tmp_path_factory.mktemp("no-data")))
                 outcome = study.run(Request(quick=True, jobs=1, progress=lambda d, t: progress.append((d, t))))
             torch.set_num_threads(threads)
-            assert json.dumps(chart_of(outcome.figure))
+            with style():
+                assert len(svg_text(outcome.figure)) <= MOST_BYTES, f"the figure of {name} is too large for a page"
             runs[name] = QuickRun(study, outcome, tuple(progress), tmp_path_factory.mktemp("out"))
         return runs[name]
 

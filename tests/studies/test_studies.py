@@ -82,10 +82,9 @@ def test_claims_and_findings_come_from_the_written_tables(name: str, quick: Quic
     assert all("1/(1+cos²πx)" in finding.sizes for finding in findings)
 
 
-def test_figures_come_as_png_svg_and_numbers(tmp_path: Path) -> None:
-    png, svg, numbers = reproduce("scaling/fig3", tmp_path, quick=True).files[:3]
+def test_figures_come_as_png_and_svg(tmp_path: Path) -> None:
+    png, svg = reproduce("scaling/fig3", tmp_path, quick=True).files[:2]
     assert png.read_bytes()[:4] == b"\x89PNG" and svg.read_text().startswith("<?xml")
-    assert json.loads(numbers.read_text())["panels"] and numbers.name == "fig3.chart.json"
 
 
 def test_unknown_names_are_refused_with_a_hint(tmp_path: Path) -> None:
@@ -106,7 +105,7 @@ def test_nothing_is_left_half_written(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setitem(catalogue.studies_by_name(), "scaling/fig9", Study("scaling/fig9", "t", "p", broken))
     with pytest.raises(RuntimeError, match="no ink"):
         reproduce("scaling/fig9", tmp_path)
-    names = ["fig3-activations.csv", "fig3-gates.csv", "fig3.chart.json", "fig3.json", "fig3.png", "fig3.svg"]
+    names = ["fig3-activations.csv", "fig3-gates.csv", "fig3.json", "fig3.png", "fig3.svg"]
     assert [p.name for p in sorted((tmp_path / "scaling").iterdir())] == names
     assert before[0] == (tmp_path / "scaling" / "fig3.png").read_bytes()
 

@@ -268,8 +268,7 @@ def figure_of(result: Profile, ax: Any = None) -> Figure:
     """Three panels by layer: variance left, losses of the model, sizes of activations."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    from gatelab.plotting.panel import Pen, canvas
-    from gatelab.plotting.theme import look, style
+    from gatelab.plotting.theme import canvas, legend_below, look, style
 
     # Modules that are no layers have no number: then all are drawn by their rows in the table.
     axis = "layer" if all(block.number is not None for block in result.blocks) else "row of the table"
@@ -293,25 +292,27 @@ def figure_of(result: Profile, ax: Any = None) -> Figure:
     unit = "nats a token" if math.isfinite(result.loss) else "share of the output's variance"
     with style():
         place = canvas(11.0, 4.0, 3, ax)
-        for panel, title, ylabel, series, empty in (
-            (place.panels[0], "What smaller maps leave", "share of the variance left", left, ""),
-            (place.panels[1], "What the model loses", f"{unit} ({FOOT:g} or less at the foot)", middle, "not measured"),
-            (place.panels[2], "Single activations", "times the usual size", right, "neurons are not known"),
+        for axes, title, ylabel, series, empty in (
+            (place.axes[0], "What smaller maps leave", "share of the variance left", left, ""),
+            (place.axes[1], "What the model loses", f"{unit} ({FOOT:g} or less at the foot)", middle, "not measured"),
+            (place.axes[2], "Single activations", "times the usual size", right, "neurons are not known"),
         ):
-            panel.set(xlabel=axis, ylabel=ylabel, title=title)
+            axes.set(xlabel=axis, ylabel=ylabel, title=title)
             if not series[0][2]:
-                panel.text(empty, 0.5, 0.5)
+                axes.text(0.5, 0.5, empty)
                 continue
             for label, key, points in series:
-                pen = Pen(look(key).colour, marker=look(key).marker)
-                panel.line([places[name] for name, _ in points], [value for _, value in points], pen, label=label)
+                x: Any = [places[name] for name, _ in points]
+                axes.plot(
+                    x, [value for _, value in points], color=look(key).colour, marker=look(key).marker, label=label
+                )
             if empty:
-                panel.set(yscale="log")
+                axes.set_yscale("log")
             else:
-                panel.axes.set_ylim(0, None)
-            panel.legend_below(distance=0.18)
+                axes.set_ylim(0, None)
+            legend_below(axes, distance=0.18)
         if known:
-            axis = place.panels[2].axes.yaxis
+            axis = place.axes[2].yaxis
             axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
             axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             axis.set_minor_formatter(NullFormatter())

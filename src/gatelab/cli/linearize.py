@@ -375,7 +375,7 @@ def _plot(maps: Linearization, rows: list[dict[str, Any]], path: Path) -> None:
     from gatelab.linearization import find_published
     from gatelab.linearization.polynomials import values
     from gatelab.plotting import save
-    from gatelab.plotting.maps import approximation_figure
+    from gatelab.plotting.functions import approximation_figure
 
     p = maps.polynomial
     assert p is not None
@@ -385,4 +385,4 @@ def _plot(maps: Linearization, rows: list[dict[str, Any]], path: Path) -> None:
     curves = [(f"{maps.method}, degree {p.degree}", p(z))]
     curves += [(row["name"], find_published(row["name"])(z)) for row in rows]
     exact = values(maps.activation, z).numpy()
-    save(approximation_figure(z, exact, curves, p.interval, [], str(maps)), path)
+    save(approximation_figure(z, exact, curves, p.interval, str(maps)), path)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -81,7 +83,10 @@ def demo_command(
 @grouped
 def reproduce_command(
     *,
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME...|all]", help="Names from --list.")] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME...|all]", help="Names from --list, or patterns such as 'ntk/*'."),
+    ] = None,
     every: Annotated[bool, typer.Option("--list", help="Name every figure and what it shows.")] = False,
     out: Out = FOLDER,
     quick: Annotated[bool, typer.Option("--quick", help="Few widths and points, to see that it works.")] = False,
@@ -108,10 +113,7 @@ def reproduce_command(
     if not names:
         raise GatelabError("no figure is named; give names from 'gatelab reproduce --list', or all")
     whole = "all" in names
-    wanted = list(known) if whole else list(dict.fromkeys(names))
-    for name in wanted:
-        if name not in known:
-            raise unknown_name("study", name, (*known, "all"))
+    wanted = list(known) if whole else list(dict.fromkeys(one for name in names for one in _named(name, known)))
     check_folder(out)
     studies = [known[name] for name in wanted]
     with sweep.resumable():
@@ -126,6 +128,14 @@ def reproduce_command(
     if failures:
         reasons = "; ".join(f"{name}: {error}" for name, error in failures.items())
         raise GatelabError(f"{len(failures)} of {len(wanted)} figures could not be made. {reasons}")
+
+
+def _named(name: str, known: Iterable[str]) -> list[str]:
+    """The studies of a name or of a pattern such as "scaling/*"."""
+    found = [study for study in known if fnmatchcase(study, name)]
+    if not found:
+        raise unknown_name("study", name, (*known, "all"))
+    return found
 
 
 def _run(
@@ -169,7 +179,8 @@ def _run(
 
 def _print_overview(outcomes: list[dict[str, Any]], out: Path) -> None:
     """A line a study: what its claims came to, and where its numbers are from."""
-    from gatelab.studies.definition import VERDICTS
+    from gatelab.studies.claims import VERDICTS
+    from gatelab.studies.records import read_claim
 
     rows = []
     for outcome in outcomes:
@@ -177,7 +188,7 @@ def _print_overview(outcomes: list[dict[str, Any]], out: Path) -> None:
         origin = f"{outcome['seconds']:.1f} s, {date}"
         if outcome["recorded"]:
             origin = f"record of {date}, {outcome['device']}"
-        results = [claim["verdict"] for claim in outcome["claims"]]
+        results = [read_claim(claim).verdict for claim in outcome["claims"]]
         rows.append((outcome["study"], *(str(results.count(verdict) or "") for verdict in VERDICTS), origin))
     output.table(
         ("study", *VERDICTS, "made"), rows, right=tuple(range(1, len(VERDICTS) + 1)), wrap=(len(VERDICTS) + 1,)
@@ -186,21 +197,18 @@ def _print_overview(outcomes: list[dict[str, Any]], out: Path) -> None:
     output.say(f"gatelab report --out {out}", wrap=False)
 
 
-def _verdict(claim: dict[str, Any]) -> str:
-    """The verdict, with a star where a condition of the paper does not hold: records of older code do not know."""
-    return claim["verdict"] + "*" * bool(claim.get("outside"))
-
-
 def _print(outcome: dict[str, Any]) -> None:
-    claims = outcome["claims"]
+    from gatelab.studies.records import read_claim
+
+    claims = [read_claim(claim) for claim in outcome["claims"]]
     output.say(f"{outcome['study']}: {outcome['title']}", outcome["paper"], "")
     if claims:
-        rows = [(c["what"], c["paper"], f"{c['ours']} {c['interval']}".strip(), _verdict(c)) for c in claims]
+        rows = [(c.what, c.theirs, c.ours, c.verdict) for c in claims]
         output.table(("what", "paper", "ours", "verdict"), rows, wrap=(0, 1, 2))
         output.say("")
     # Claims of one curve share their reason, which is then said once.
-    outside = [f"* Outside the paper's conditions: {c['what']}; {c['outside']}." for c in claims if c.get("outside")]
-    output.points([*(c["because"] for c in claims), *outside, *outcome["notes"]])
+    outside = [f"Outside the paper's conditions: {c.what}; {c.outside}." for c in claims if c.outside]
+    output.points([*(c.because for c in claims), *outside, *outcome["notes"]])
     output.say_written(*outcome["files"])
     output.say(f"{outcome['seconds']:.1f} s", "")
 

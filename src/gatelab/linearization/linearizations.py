@@ -160,8 +160,7 @@ class Linearization:
         with `ax`: two for a polynomial, else one.
         """
         from gatelab.plotting import saved
-        from gatelab.plotting.functions import agreement_figure
-        from gatelab.plotting.maps import approximation_figure
+        from gatelab.plotting.functions import agreement_figure, approximation_figure
 
         if self.polynomial is not None:
             low, high = self.polynomial.interval
@@ -169,7 +168,7 @@ class Linearization:
             z = np.linspace(low - room, high + room, 601)
             exact = values(self.activation, z).numpy()
             curves = [(f"{self.method}, degree {self.polynomial.degree}", self.polynomial(z))]
-            figure = approximation_figure(z, exact, curves, self.polynomial.interval, [], str(self), ax=ax)
+            figure = approximation_figure(z, exact, curves, self.polynomial.interval, str(self), ax=ax)
             return saved(figure, path)
         if self.d is None:
             raise GatelabError("maps of other methods than polynomials are drawn for a number of inputs; give d=...")

@@ -5,9 +5,18 @@ no window, no backend and no setting behind.
 """
 
 from gatelab.plotting.curves import Curve, scaling_figure
-from gatelab.plotting.functions import Plane, draw_plane, draw_surface
-from gatelab.plotting.panel import Entry, Panel, Pen, canvas, colour_bar, figure_legend, new_figure
-from gatelab.plotting.theme import GREY, NEURON_COLOURS, Look, look, looks, save, saved, style
+from gatelab.plotting.panel import (  # deleted at the merge
+    Entry,
+    Panel,
+    Pen,
+    Plane,
+    canvas,
+    colour_bar,
+    draw_plane,
+    draw_surface,
+    figure_legend,
+)
+from gatelab.plotting.theme import GREY, NEURON_COLOURS, Look, look, looks, new_figure, save, saved, style
 
 __all__ = [
     "GREY",

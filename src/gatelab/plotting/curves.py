@@ -1,7 +1,4 @@
-"""Error against size on logarithmic axes: curves, their limits, their slopes, and how the slopes change with size.
-
-The loss against parameters and against data, with the law in both as lines.
-"""
+"""Errors and losses against size on logarithmic axes: curves with limits and slopes, laws in P and D, ladders."""
 
 from __future__ import annotations
 
@@ -12,15 +9,16 @@ from typing import Any, Literal
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 from numpy.typing import NDArray
 
 from gatelab.arrays import Array
 from gatelab.display import shorten
-from gatelab.plotting.panel import Entry, Panel, Pen, canvas
-from gatelab.plotting.theme import GREY, Look, looks, style
+from gatelab.plotting.theme import GREY, Look, canvas, handle, legend_below, looks, style
 
 Local = tuple[str, Array, Array]
+HOLLOW: dict[str, Any] = {"markerfacecolor": "white", "markeredgewidth": 0.9}
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,9 +61,9 @@ class Curve:
             return self.label
         return f"{self.label}: {text.replace('-', '−')}"
 
-    def entry(self, look: Look) -> Entry:
+    def entry(self, look: Look) -> Line2D:
         """What stands for it in a legend."""
-        return Entry(self.legend, Pen(look.colour, self.line, marker=look.marker))
+        return handle(self.legend, look.colour, self.line, marker=look.marker)
 
 
 def scaling_figure(
@@ -99,54 +97,52 @@ def scaling_figure(
     entries = max([len(curves) for _, curves in panels] + [len(local or ())])
     with style():
         place = canvas(3.6 * count, 3.1 + 0.18 * (entries + 3), count, ax)
-        axes = place.panels
-        for panel, (label, curves) in zip(axes, panels, strict=False):
-            draw_curves(panel, curves, appearance)
-            panel.set(xlabel=label, ylabel=error_label)
+        for axes, (label, curves) in zip(place.axes, panels, strict=False):
+            draw_curves(axes, curves, appearance)
+            axes.set(xlabel=label, ylabel=error_label)
         if local:
-            draw_local_slopes(axes[-1], local, local_orders or {}, appearance)
+            draw_local_slopes(place.axes[-1], local, local_orders or {}, appearance)
         if title:
             place.title(title)
     return place.figure
 
 
-def draw_curves(panel: Panel, curves: Sequence[Curve], appearance: Mapping[str, Look] | None = None) -> None:
+def draw_curves(axes: Any, curves: Sequence[Curve], appearance: Mapping[str, Look] | None = None) -> None:
     """The curves on one pair of log-log axes, with the legend below."""
     chosen = appearance or looks([c.key for c in curves])
-    panel.set(xscale="log", yscale="log")
+    axes.set(xscale="log", yscale="log")
     for order, curve in enumerate(curves):
-        _draw_curve(panel, curve, chosen[curve.key], order)
-    _fit_to_errors(panel, curves)
+        _draw_curve(axes, curve, chosen[curve.key], order)
+    _fit_to_errors(axes, curves)
     entries = [c.entry(chosen[c.key]) for c in curves]
     if any(c.limit is not None and np.isfinite(c.limit).any() for c in curves):
-        entries.append(Entry("free-knot limit", Pen(GREY, "--", 0.8)))
+        entries.append(handle("free-knot limit", GREY, "--", linewidth=0.8))
     if any(c.fitted is not None and not _best_fitted(c)[1].all() for c in curves):
-        entries.append(Entry("left out of the slope", Pen(GREY, "", marker="o", face="white")))
+        entries.append(handle("left out of the slope", GREY, "", **HOLLOW, marker="o"))
     if any(c.reference is not None for c in curves):
-        entries.append(Entry("the paper's code", Pen(GREY, ":", 0.8, "x")))
-    panel.legend_below(entries, handlelength=2.4)
-    _plain_sizes(panel)
+        entries.append(handle("the paper's code", GREY, ":", linewidth=0.8, marker="x"))
+    legend_below(axes, entries, handlelength=2.4)
+    _plain_sizes(axes)
 
 
-def _draw_curve(panel: Panel, curve: Curve, look: Look, order: int) -> None:
+def _draw_curve(axes: Any, curve: Curve, look: Look, order: int) -> None:
     best, fitted = _best_fitted(curve)
     there = np.isfinite(best)
     sizes = np.asarray(curve.sizes, float)
     errors = np.asarray(curve.errors, float)
-    band = None
     if errors.shape[1] > 1 and there.any():
         worst = np.where(np.isfinite(errors[there]), errors[there], -np.inf).max(axis=1)
-        band = panel.band(sizes[there], best[there], worst, look.colour)
-    panel.line(sizes[there], best[there], Pen(look.colour, curve.line), label=curve.label, interval=band)
+        axes.fill_between(sizes[there], best[there], worst, color=look.colour, alpha=0.18, linewidth=0)
+    axes.plot(sizes[there], best[there], curve.line, color=look.colour, label=curve.label)
     shown = np.zeros(len(sizes), bool)
     shown[_spaced(sizes, np.flatnonzero(there), order)] = True
-    for which, face in ((shown & fitted, ""), (there & ~fitted, "white")):
-        panel.line(sizes[which], best[which], Pen(look.colour, "", marker=look.marker, face=face, edge=0.9), order=3)
+    for which, hollow in ((shown & fitted, {}), (there & ~fitted, HOLLOW)):
+        axes.plot(sizes[which], best[which], look.marker, color=look.colour, zorder=3, **hollow)
     if curve.limit is not None:
-        panel.line(sizes, curve.limit, Pen(look.colour, "--", 0.8, alpha=0.9))
+        axes.plot(sizes, curve.limit, "--", color=look.colour, linewidth=0.8, alpha=0.9)
     if curve.reference is not None:
-        panel.line(*curve.reference, Pen(look.colour, ":", 0.8))
-        panel.line(*curve.reference, Pen(GREY, "", marker="x", size=5, edge=1.2), order=4)
+        axes.plot(*curve.reference, ":", color=look.colour, linewidth=0.8)
+        axes.plot(*curve.reference, "x", color=GREY, markersize=5, markeredgewidth=1.2, zorder=4)
 
 
 def _spaced(sizes: Array, of: NDArray[np.intp], order: int, marks: int = 12) -> list[int]:
@@ -162,13 +158,13 @@ def _spaced(sizes: Array, of: NDArray[np.intp], order: int, marks: int = 12) -> 
     return sorted({int(of[np.abs(logs - place).argmin()]) for place in wanted})
 
 
-def _fit_to_errors(panel: Panel, curves: Sequence[Curve]) -> None:
+def _fit_to_errors(axes: Any, curves: Sequence[Curve]) -> None:
     """The range of what was measured: limits of the smallest networks lie far above and would press it together."""
     parts = [np.asarray(c.errors, float).ravel() for c in curves] + [c.reference[1] for c in curves if c.reference]
     values = np.concatenate([*parts, np.empty(0)])
     values = values[np.isfinite(values) & (values > 0)]
     if len(values):
-        panel.set(ylim=(0.5 * values.min(), 2 * values.max()))
+        axes.set(ylim=(0.5 * values.min(), 2 * values.max()))
 
 
 def _best_fitted(curve: Curve) -> tuple[Array, NDArray[np.bool_]]:
@@ -182,33 +178,33 @@ def _best_fitted(curve: Curve) -> tuple[Array, NDArray[np.bool_]]:
 
 
 def draw_local_slopes(
-    panel: Panel, local: Sequence[Local], orders: Mapping[str, int], appearance: Mapping[str, Look]
+    axes: Any, local: Sequence[Local], orders: Mapping[str, int], appearance: Mapping[str, Look]
 ) -> None:
     """The slope about each size, with a dashed line for every order that theory expects."""
-    panel.set(xscale="log")
+    axes.set(xscale="log")
     for order, (name, sizes, slopes) in enumerate(local):
         colour, marked = appearance[name].colour, _spaced(sizes, np.arange(len(sizes)), order)
-        panel.line(sizes, slopes, Pen(colour, width=1.1))
-        panel.line(sizes[marked], slopes[marked], Pen(colour, "", marker=appearance[name].marker, size=3))
+        axes.plot(sizes, slopes, color=colour, linewidth=1.1)
+        axes.plot(sizes[marked], slopes[marked], appearance[name].marker, color=colour, markersize=3)
     expected = sorted(set(orders.values()) or {2, 3, 4})
     for order in expected:
-        panel.rule("y", -order, Pen(GREY, "--", 0.8), order=1)
+        axes.axhline(-order, color=GREY, linestyle="--", linewidth=0.8, zorder=1)
     # Local slopes of the smallest networks leap; the range is that of the orders, so that their approach can be seen.
-    panel.set(ylim=(-max(expected) - 1.7, 0.5), xlabel="neurons n", ylabel="local slope against n")
+    axes.set(ylim=(-max(expected) - 1.7, 0.5), xlabel="neurons n", ylabel="local slope against n")
     entries = []
     for name, _, _ in local:
         label = f"{name}: order {orders[name]}" if name in orders else name
-        entries.append(Entry(label, Pen(appearance[name].colour, marker=appearance[name].marker)))
-    entries.append(Entry("minus the order", Pen(GREY, "--", 0.8)))
-    panel.legend_below(entries, handlelength=2.4)
-    _plain_sizes(panel)
+        entries.append(handle(label, appearance[name].colour, marker=appearance[name].marker))
+    entries.append(handle("minus the order", GREY, "--", linewidth=0.8))
+    legend_below(axes, entries, handlelength=2.4)
+    _plain_sizes(axes)
 
 
-def _plain_sizes(panel: Panel) -> None:
+def _plain_sizes(axes: Any) -> None:
     """Sizes as 1, 2, 5, 10, ... or 1, 3, 10, ...: powers of ten alone leave most panels with one or two ticks."""
-    low, high = panel.axes.get_xlim()
+    low, high = axes.get_xlim()
     steps = (1.0, 2.0, 5.0) if high < 300 * low else (1.0, 3.0)
-    axis = panel.axes.xaxis
+    axis = axes.xaxis
     axis.set_major_locator(LogLocator(base=10, subs=steps, numticks=12))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_formatter(NullFormatter())
@@ -245,60 +241,55 @@ def law_figure(
     panels for P and D and beside the floor.
     """
     columns = {"P": P, "D": D}
-    axes = [name for name in columns if np.ptp(columns[name]) > 0]
+    names = [name for name in columns if np.ptp(columns[name]) > 0]
     with style():
         lines = [min(len(np.unique(columns[name])), MANY) + 2 for name in columns]
-        width, height = 3.9 * len(axes) + 0.6 * (len(axes) == 1), 3.6 + 0.1 * max(lines)
-        place = canvas(width, height, len(axes), ax, sharey=True)
-        panels = place.panels
-        for panel, along in zip(panels, axes, strict=True):
+        width, height = 3.9 * len(names) + 0.6 * (len(names) == 1), 3.6 + 0.1 * max(lines)
+        place = canvas(width, height, len(names), ax, sharey=True)
+        for axes, along in zip(place.axes, names, strict=True):
             across, caption, flipped, bounds = "D", captions[0], predict, band
             if along == "D":
                 across, caption, flipped = "P", captions[1], lambda x, z: predict(z, x)
                 if band is not None:
                     bounds = lambda x, z: band(z, x)  # noqa: E731
-            entries = _draw(panel, columns[along], columns[across], L, flipped, bounds, across)
-            panel.set(title=caption, xlabel=AXES[along])
-            _sizes(panel)
+            entries = _draw(axes, columns[along], columns[across], L, flipped, bounds, across)
+            axes.set(title=caption, xlabel=AXES[along])
+            _sizes(axes)
             if floor > 0.5 * L.min():
-                panel.rule("y", floor, Pen(GREY, "--", 0.9), order=1)
-                entries.append(Entry(captions[2], Pen(GREY, "--", 0.9)))
+                axes.axhline(floor, color=GREY, linestyle="--", linewidth=0.9, zorder=1)
+                entries.append(handle(captions[2], GREY, "--", linewidth=0.9))
             ncols = 2 if len(entries) > 4 else 1
-            panel.legend_below(entries, distance=0.15, ncols=ncols, handlelength=2.4, columnspacing=1.5)
-        panels[0].set(ylabel=loss_label)
-        _losses(panels[0], L, floor if floor > 0.5 * L.min() else L.min())
+            legend_below(axes, entries, distance=0.15, ncols=ncols, handlelength=2.4, columnspacing=1.5)
+        place.axes[0].set(ylabel=loss_label)
+        _losses(place.axes[0], L, floor if floor > 0.5 * L.min() else L.min())
         if title:
             place.title(title)
     return place.figure
 
 
-def _draw(
-    panel: Panel, x: Array, other: Array, L: Array, predict: Predict, band: Band | None, name: str
-) -> list[Entry]:
+def _draw(axes: Any, x: Array, other: Array, L: Array, predict: Predict, band: Band | None, name: str) -> list[Line2D]:
     """Points and lines of one panel, and what its legend says of them."""
-    panel.set(xscale="log", yscale="log")
+    axes.set(xscale="log", yscale="log")
     values = np.unique(other)
     each = len(values) <= MANY
     lines = values if each else np.geomspace(values[0], values[-1], SOME)
     along = np.geomspace(x.min() / 1.2, x.max() * 1.2, 200)
     entries = []
     for i, value in enumerate(lines):
-        colour, drawn = _colour(value, values), None
-        marker = MARKERS[i] if each else ""
+        colour = _colour(value, values)
         if band is not None:
-            drawn = panel.band(along, *band(along, value), colour, alpha=0.15)
-        panel.line(along, predict(along, value), Pen(colour, width=1.2), interval=drawn)
-        entries.append(Entry(f"{name} = {size_text(value)}", Pen(colour, marker=marker)))
-    if each:
-        for value, marker in zip(values, MARKERS, strict=False):
-            here, pen = other == value, Pen(_colour(value, values), "", marker=marker, edge=0.4)
-            panel.line(x[here], L[here], pen, order=3, markeredgecolor="white")
-    else:
-        colours = [_colour(value, values) for value in other]
-        panel.points(x, L, colours, size=14**0.5, edgecolors="white", linewidths=0.4, zorder=3)
+            axes.fill_between(along, *band(along, value), color=colour, alpha=0.15, linewidth=0)
+        axes.plot(along, predict(along, value), color=colour, linewidth=1.2)
+        entries.append(handle(f"{name} = {size_text(value)}", colour, marker=MARKERS[i] if each else ""))
+    white: Any = {"edgecolors": "white", "linewidths": 0.4, "zorder": 3}
+    for value, marker in zip(values if each else (), MARKERS, strict=False):
+        here = other == value
+        axes.scatter(x[here], L[here], 16, color=_colour(value, values), marker=marker, **white)
+    if not each:
+        axes.scatter(x, L, 14, c=[_colour(value, values) for value in other], **white)
     if len(values) > 1:
-        panel.line(along, predict(along, np.inf), Pen(GREY, ":", 1.1), order=1)
-        entries.append(Entry(f"{name} → ∞", Pen(GREY, ":", 1.1)))
+        axes.plot(along, predict(along, np.inf), ":", color=GREY, linewidth=1.1, zorder=1)
+        entries.append(handle(f"{name} → ∞", GREY, ":", linewidth=1.1))
     return entries
 
 
@@ -323,9 +314,9 @@ def size_text(value: float) -> str:
     return f"${float(mantissa):g}\\times{power}$"
 
 
-def _sizes(panel: Panel) -> None:
-    axis = panel.axes.xaxis
-    low, high = panel.axes.get_xlim()
+def _sizes(axes: Any) -> None:
+    axis = axes.xaxis
+    low, high = axes.get_xlim()
     if high > 100 * low:
         decades = int(np.ceil(np.log10(high / low) / 6))
         axis.set_major_locator(LogLocator(base=10.0**decades, numticks=12))
@@ -335,14 +326,14 @@ def _sizes(panel: Panel) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def _losses(panel: Panel, L: Array, least: float) -> None:
+def _losses(axes: Any, L: Array, least: float) -> None:
     """The range of what was measured, with the floor; plain numbers, since losses seldom span a decade."""
     low, high = min(least, L.min()), L.max()
     margin = max((high / low) ** 0.06, 1.02)
-    panel.set(ylim=(low / margin, high * margin))
+    axes.set(ylim=(low / margin, high * margin))
     if high > 30 * low:
         return
-    axis = panel.axes.yaxis
+    axis = axes.yaxis
     axis.set_major_locator(LogLocator(10, subs=(1, 1.5, 2, 3, 5, 7)))
     if high < 4 * low:
         axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
@@ -387,37 +378,40 @@ def ladder_figure(
     along = np.geomspace(sizes.min() / 1.15, sizes.max() * 1.15, 200)
     with style():
         place = canvas(8.4, 4.2, 2, ax)
-        left, right = place.panels
+        left, right = place.axes
         left.set(xscale="log", yscale="log", xlabel=against, ylabel=loss_label)
         right.set(xscale="log", xlabel=against, ylabel=f"worth: {against} of {shorten(reference)}, % more")
-        right.rule("y", 0.0, Pen(appearance[reference].colour if reference else GREY, "-", 1.0), order=1)
+        right.axhline(0.0, color=appearance[reference].colour if reference else GREY, linewidth=1.0, zorder=1)
         for order, curve in enumerate(curves):
             look, beside = appearance[curve.label], 1.05 ** (order - (len(curves) - 1) / 2)
-            left.line(along, curve.law(along), Pen(look.colour, width=1.0))
-            strokes = left.strokes(curve.sizes, curve.losses[1], curve.losses[2], Pen(look.colour, width=1.2))
-            left.line(curve.sizes, curve.losses[0], _dots(look), interval=strokes, order=3)
+            left.plot(along, curve.law(along), color=look.colour, linewidth=1.0)
+            _with_intervals(left, curve.sizes, curve.losses, look)
             if curve.percent is None:
                 continue
             x, far = curve.sizes * beside, np.zeros(len(curve.sizes), bool)
             if curve.extrapolated is not None:
                 far = curve.extrapolated
-            right.line(x, curve.percent[0], Pen(look.colour, width=0.8, alpha=0.6))
-            strokes = right.strokes(x, curve.percent[1], curve.percent[2], Pen(look.colour, width=1.2))
-            right.line(x, curve.percent[0], _dots(look), interval=strokes, order=3)
-            right.line(x[far], curve.percent[0][far], _dots(look, "white"), order=4)
+            right.plot(x, curve.percent[0], color=look.colour, linewidth=0.8, alpha=0.6)
+            _with_intervals(right, x, curve.percent, look)
+            right.plot(x[far], curve.percent[0][far], look.marker, color=look.colour, zorder=4, **HOLLOW)
         losses = np.concatenate([curve.losses.ravel() for curve in curves])
-        entries = [Entry(shorten(label), Pen(look.colour, marker=look.marker)) for label, look in appearance.items()]
-        entries.append(Entry(f"the law, E = {abs(floor):.3g}", Pen(GREY, width=1.0)))
+        entries = [handle(shorten(label), look.colour, marker=look.marker) for label, look in appearance.items()]
+        entries.append(handle(f"the law, E = {abs(floor):.3g}", GREY, linewidth=1.0))
         if any(curve.extrapolated is not None and curve.extrapolated.any() for curve in curves):
-            entries.append(Entry(f"beyond the sizes of {shorten(reference)}", Pen(GREY, "", marker="o", face="white")))
+            entries.append(handle(f"beyond the sizes of {shorten(reference)}", GREY, "", marker="o", **HOLLOW))
         _losses(left, losses, losses.min())
         _worth_range(right, curves)
-        for panel in place.panels:
-            _sizes(panel)
+        for axes in place.axes:
+            _sizes(axes)
         place.legend(entries, ncols=min(len(entries), 5))
         if title:
             place.title(title)
     return place.figure
+
+
+def _with_intervals(axes: Any, x: Array, values: Array, look: Look) -> None:
+    axes.vlines(x, values[1], values[2], color=look.colour, linewidth=1.2)
+    axes.plot(x, values[0], look.marker, color=look.colour, markeredgewidth=0.9, zorder=3)
 
 
 def means_figure(means: Mapping[str, tuple[Array, Array]], *, loss_label: str, title: str) -> Figure:
@@ -425,22 +419,18 @@ def means_figure(means: Mapping[str, tuple[Array, Array]], *, loss_label: str, t
     losses = np.concatenate([own for _, own in means.values()])
     with style():
         place = canvas(4.6, 4.2)
-        panel = place.panels[0]
-        panel.set(xscale="log", yscale="log", xlabel="parameters", ylabel=loss_label)
+        (axes,) = place.axes
+        axes.set(xscale="log", yscale="log", xlabel="parameters", ylabel=loss_label)
         for unit, look in looks(means).items():
-            panel.line(*means[unit], Pen(look.colour, marker=look.marker, size=4), label=shorten(unit))
-        _losses(panel, losses, losses.min())
-        _sizes(panel)
+            axes.plot(*means[unit], color=look.colour, marker=look.marker, label=shorten(unit))
+        _losses(axes, losses, losses.min())
+        _sizes(axes)
         place.legend(ncols=min(len(means), 5))
         place.title(title)
     return place.figure
 
 
-def _dots(look: Look, face: str = "") -> Pen:
-    return Pen(look.colour, "", marker=look.marker, size=4, face=face, edge=0.9)
-
-
-def _worth_range(panel: Panel, curves: Sequence[LadderCurve]) -> None:
+def _worth_range(axes: Any, curves: Sequence[LadderCurve]) -> None:
     """The range of the values with half as much beside them: an interval without an end would press all together.
 
     Nine times more is the most that is shown: beyond it curves are too flat to tell a number.
@@ -453,4 +443,4 @@ def _worth_range(panel: Panel, curves: Sequence[LadderCurve]) -> None:
     values, ends = (np.minimum(own[np.isfinite(own)], MOST_PERCENT) for own in (values, ends))
     reach = max(np.ptp(values), 5.0)
     low, high = max(ends.min(), values.min() - reach), min(ends.max(), values.max() + reach)
-    panel.set(ylim=(min(low, values.min()) - 0.05 * reach, max(high, values.max()) + 0.05 * reach))
+    axes.set(ylim=(min(low, values.min()) - 0.05 * reach, max(high, values.max()) + 0.05 * reach))

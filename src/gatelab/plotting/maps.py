@@ -1,9 +1,4 @@
-"""Errors of linearisations against the number of features, above the floor that none can pass.
-
-Errors of approximations against the pre-activation, and against the degree.
-
-A model with its blocks replaced: errors of every layer as maps, embeddings beside them, and training curves.
-"""
+"""Deleted at the merge, except what a ported study uses: figures of single studies of linearization."""
 
 from __future__ import annotations
 
@@ -17,7 +12,7 @@ from matplotlib.figure import Figure
 
 from gatelab.arrays import Array
 from gatelab.plotting.kernels import LossCurve, Series, draw_losses, draw_series, plain_values
-from gatelab.plotting.panel import Entry, Mark, Panel, Pen, canvas, colour_bar, figure_legend, new_figure
+from gatelab.plotting.panel import Entry, Panel, Pen, colour_bar, figure_legend, new_figure
 from gatelab.plotting.theme import GREY, NEURON_COLOURS, Look, ink_on, style
 
 Line = Literal["-", "--", "-.", ":"]
@@ -157,37 +152,6 @@ def mark_levels(panel: Panel, levels: Sequence[tuple[str, float]]) -> None:
         panel.text(name, 1.0, level, within=("panel", "data"), shift=(-2, 2), across="right", colour=GREY, size=7)
 
 
-def approximation_figure(
-    z: Array,
-    exact: Array,
-    approximations: Sequence[tuple[str, Array]],
-    interval: tuple[float, float],
-    levels: Sequence[tuple[str, float]],
-    title: str,
-    *,
-    ax: Any = None,
-) -> Figure:
-    """The functions on the left and their errors on the right; grey is outside the interval."""
-    with style():
-        place = canvas(9.4, 3.8, 2, ax)
-        left, right = place.panels
-        left.line(z, exact, Pen("#222222", width=2.2), label="exact")
-        inside = (z >= interval[0]) & (z <= interval[1])
-        for i, (name, values) in enumerate(approximations):
-            left.line(z, values, Pen(NEURON_COLOURS[i % len(NEURON_COLOURS)]), label=name)
-        room = 0.25 * (np.ptp(exact[inside]) or 1.0)
-        left.set(ylim=(exact[inside].min() - room, exact[inside].max() + room), xlabel="z", ylabel="act(z)")
-        draw_errors(right, [ErrorCurve(name, z, values - exact) for name, values in approximations], floor=1e-14)
-        mark_levels(right, levels)
-        for panel in (left, right):
-            for a, b in ((z[0], interval[0]), (interval[1], z[-1])):
-                panel.span("x", a, b, "#eeeeee", order=0)
-            panel.set(xlim=(z[0], z[-1]))
-        left.legend(loc="upper left")
-        place.title(title)
-    return place.figure
-
-
 LEAST, MOST = 1e-3, 1.0  # errors that the colours tell apart
 LEVELS = (0.999, 0.99)
 
@@ -244,10 +208,11 @@ def _gaps(panel: Panel, curves: Sequence[LossCurve]) -> None:
     panel.set(xlabel="step")
 
 
-def _heat(panel: Panel, errors: Array) -> Mark:
+def _heat(panel: Panel, errors: Array) -> Any:
     shown = np.clip(np.nan_to_num(errors, nan=np.inf), LEAST, MOST)
-    mark = panel.cells(shown, "viridis_r", LogNorm(LEAST, MOST), aspect="auto")
-    colours = mark.artists[0].to_rgba(shown)
+    mark = panel.imshow(shown, cmap="viridis_r", norm=LogNorm(LEAST, MOST), interpolation="nearest", aspect="auto")
+    panel.grid(False)
+    colours = mark.to_rgba(shown)
     for (row, column), value in np.ndenumerate(errors):
         ink = ink_on(colours[row, column])
         panel.text(_short(value), column, row, across="center", up="center", size=6.5, colour=ink)

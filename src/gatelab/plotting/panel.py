@@ -1,48 +1,27 @@
-"""Panels: what is drawn on one goes to matplotlib and is noted as plain values, from which a page draws it again.
-
-A `Panel` is a pair of matplotlib's axes with few methods. Each draws and notes a `Mark`, a `Words` or an `Entry`;
-`chart.chart_of` turns the notes of a figure into JSON. `panel.axes` is for what only a picture has, such as the places
-of minor ticks. On axes of the caller's drawing is the same, and the notes go with the panel.
-"""
+"""Deleted at the merge: the names that studies draw with until they are ported, upon plain matplotlib."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from io import BytesIO
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from matplotlib.artist import Artist
-from matplotlib.axes import Axes
-from matplotlib.colors import Colormap, Normalize, to_hex
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from numpy.typing import ArrayLike
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
-from gatelab.errors import GatelabError
-from gatelab.plotting.theme import RC, style
+from gatelab.arrays import Array
+from gatelab.plotting import theme
+from gatelab.plotting.theme import GREY, RC, handle, new_figure, style
+from gatelab.statistics import Interval
 
-Along = Literal["x", "y"]
-_DASHES = {"-": "solid", "--": "dashed", ":": "dotted", "-.": "dashdot", "": "none"}
-_CARETS = {4: "<", 5: ">", 6: "^", 7: "v"}
+HEAT = "viridis"
 
 
 @dataclass(frozen=True)
 class Pen:
-    """How a line and its markers look.
-
-    Attributes:
-        colour: Of the line and the markers, as matplotlib names it.
-        dash: The line: "-", "--", ":", "-." or matplotlib's lengths of dashes; "" for none.
-        width: Of the line, in points.
-        marker: As matplotlib names it; "" for none.
-        size: Of the markers, in points.
-        face: What fills the markers: "white" or "none" for hollow ones, "" for the colour.
-        edge: The width of the markers' outline, which only a picture has.
-        alpha: From 0, not to be seen, to 1.
-    """
-
     colour: Any
     dash: Any = "-"
     width: float = RC["lines.linewidth"]
@@ -53,257 +32,63 @@ class Pen:
     alpha: float = 1.0
 
     def for_line(self) -> dict[str, Any]:
-        """The words that matplotlib has for it."""
-        marker = self.marker
-        if marker == "":
-            marker = "none"
-        return {
-            "color": self.colour,
-            "linestyle": self.dash or "none",
-            "linewidth": self.width,
-            "marker": marker,
-            "markersize": self.size,
-            "markerfacecolor": self.face or self.colour,
-            "markeredgewidth": self.edge,
-            "alpha": self.alpha,
-        }
-
-    def for_page(self) -> dict[str, Any]:
-        """The same in JSON's types.
-
-        >>> Pen("black", (0, (4, 2)), marker=6, face="none").for_page()["dash"]
-        'dashed'
-        """
-        dash = "dashed"
-        if isinstance(self.dash, str):
-            dash = _DASHES[self.dash]
-        return {
-            "colour": to_hex(self.colour),
-            "dash": dash,
-            "width": round(self.width, 2),
-            "alpha": round(self.alpha, 3),
-            "marker": _CARETS.get(self.marker, self.marker),
-            "size": round(self.size, 2),
-            "hollow": self.marker != "" and self.face in ("white", "none"),
-        }
+        marker = "none" if self.marker == "" else self.marker
+        line = {"color": self.colour, "linestyle": self.dash or "none", "linewidth": self.width, "alpha": self.alpha}
+        face = {"markerfacecolor": self.face or self.colour, "markeredgewidth": self.edge}
+        return {**line, **face, "marker": marker, "markersize": self.size}
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of a legend: a text, and the pen of what it stands for."""
-
     text: str
     pen: Pen
 
-    def handle(self) -> Line2D:
-        """What matplotlib's legends take."""
-        return Line2D([], [], label=self.text, **self.pen.for_line())
 
-
-@dataclass(frozen=True, eq=False)
-class Mark:
-    """Something with values that was drawn.
-
-    Attributes:
-        kind: line, level, points, band, segments, steps, span, area, bars, cells or contours.
-        pen: How it looks.
-        values: Its numbers by name, as they were drawn.
-        artists: What matplotlib made of it.
-        label: Its name, for a legend.
-        interval: The band or the strokes that are the interval of this line.
-    """
-
-    kind: str
-    pen: Pen
-    values: Mapping[str, Any]
-    artists: tuple[Any, ...]
-    label: str = ""
-    interval: Mark | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class Words:
-    """A text, its place, and in what each coordinate of the place is: the data, or parts of the panel."""
-
-    text: str
-    place: tuple[float, float]
-    within: tuple[Literal["data", "panel"], Literal["data", "panel"]]
-    shift: tuple[float, float]
-    across: str
-    up: str
-    colour: str
-    artist: Artist
-
-
-@dataclass(frozen=True, eq=False)
-class Notes:
-    """What was drawn on one panel, in the order of drawing."""
-
-    marks: list[Mark] = field(default_factory=list)
-    words: list[Words] = field(default_factory=list)
-    entries: list[Entry] = field(default_factory=list)
-
-
-@dataclass(frozen=True, eq=False)
-class ColourBar:
-    """Colours with the values at their ends, the axes of the panels that they are for, and those of the bar."""
-
-    label: str
-    mark: Mark
-    panels: tuple[Axes, ...]
-    axes: Axes
-
-
-class PanelFigure(Figure):
-    """A figure with the notes of its panels.
-
-    A notebook shows it as a picture although pyplot, which would tell it how, was never imported.
-    """
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.notes: dict[Axes, Notes] = {}
-        self.entries: list[Entry] = []
-        self.colour_bars: list[ColourBar] = []
-
-    def _repr_png_(self) -> bytes:
-        buffer = BytesIO()
-        with style():
-            self.savefig(buffer, format="png", dpi=100, metadata={"Software": None})
-        return buffer.getvalue()
-
-
-def new_figure(width: float, height: float) -> PanelFigure:
-    """An empty figure whose panels, labels and legends keep out of each other's way.
-
-    Args:
-        width: In inches.
-        height: In inches.
-
-    Returns:
-        The figure, which shows itself in a notebook.
-    """
-    return PanelFigure(figsize=(width, height), layout="constrained")
-
-
-def _whole(axes: Axes) -> Any:
-    """The figure of the axes; where that is a part of another one, the other one."""
-    part: Any = axes.figure
-    return part.figure
+def _handles(entries: Any) -> list[Any]:
+    return [theme.Line2D([], [], label=e.text, **e.pen.for_line()) if isinstance(e, Entry) else e for e in entries]
 
 
 class Panel:
-    """A pair of axes to draw on.
+    def __init__(self, axes: Any) -> None:
+        self.axes = getattr(axes, "axes", axes)
 
-    Words for matplotlib alone, such as `clip_on`, may follow those of every method that draws a line.
-
-    >>> panel = Panel(new_figure(4, 3).subplots())
-    >>> mark = panel.line([1, 2, 4], [1, 0.25, 0.0625], Pen("#0072B2"), label="order 2")
-    >>> mark.values["y"], panel.axes.get_lines()[0].get_ydata()
-    (array([1.    , 0.25  , 0.0625]), array([1.    , 0.25  , 0.0625]))
-    """
-
-    def __init__(self, axes: Axes) -> None:
-        self.axes = axes
-        self.notes = Notes()
-        figure = _whole(axes)
-        if isinstance(figure, PanelFigure):
-            self.notes = figure.notes.setdefault(axes, self.notes)
-
-    def set(self, **settings: Any) -> None:
-        """Title, labels, scales, limits and the like, as `Axes.set` has them."""
-        self.axes.set(**settings)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.axes, name)
 
     def line(
-        self, x: Any, y: Any, pen: Pen, *, label: str = "", order: float = 2, interval: Mark | None = None, **only: Any
-    ) -> Mark:
-        """A line through the points, its markers upon it; `order` says what lies above what."""
-        x, y = _column(x), _column(y)
-        settings = {**pen.for_line(), "zorder": order, **only}
-        if label:
-            settings["label"] = label
-        return self._note(
-            "line", pen, {"x": x, "y": y}, *self.axes.plot(x, y, **settings), label=label, interval=interval
+        self, x: Any, y: Any, pen: Pen, *, label: str = "", order: float = 2, interval: Any = None, **only: Any
+    ) -> Any:
+        named = {"label": label} if label else {}
+        return self.axes.plot(
+            np.atleast_1d(x), np.atleast_1d(y), **{**pen.for_line(), "zorder": order, **named, **only}
         )
 
-    def points(
-        self, x: Any, y: Any, colours: Any, *, size: float, alpha: float = 1.0, label: str = "", **only: Any
-    ) -> Mark:
-        """Dots of one colour, or of a colour each."""
-        x, y, each = _column(x), _column(y), None
-        pen = Pen(colours, "", marker="o", size=size, alpha=alpha)
-        if not isinstance(colours, str):
-            each = [to_hex(colour) for colour in colours]
-            pen = Pen(each[0], "", marker="o", size=size, alpha=alpha)
-        drawn = self.axes.scatter(x, y, s=size**2, c=each or colours, alpha=alpha, label=label, **only)
-        return self._note("points", pen, {"x": x, "y": y, "colours": each}, drawn, label=label)
+    def points(self, x: Any, y: Any, colours: Any, *, size: float, **only: Any) -> Any:
+        return self.axes.scatter(x, y, s=size**2, c=colours, **only)
 
-    def band(self, x: Any, low: Any, high: Any, colour: Any, *, alpha: float = 0.18) -> Mark:
-        """What lies between two curves."""
-        x, low, high = np.broadcast_arrays(_column(x), _column(low), _column(high))
-        drawn = self.axes.fill_between(x, low, high, color=colour, alpha=alpha, linewidth=0)
-        return self._note("band", Pen(colour, alpha=alpha), {"x": x, "low": low, "high": high}, drawn)
+    def band(self, x: Any, low: Any, high: Any, colour: Any, *, alpha: float = 0.18) -> Any:
+        return self.axes.fill_between(x, low, high, color=colour, alpha=alpha, linewidth=0)
 
-    def strokes(self, places: Any, low: Any, high: Any, pen: Pen, *, along: Along = "y", order: float = 2) -> Mark:
-        """A stroke from low to high at each place: upright ones along y, level ones along x."""
-        place, low, high = np.broadcast_arrays(_column(places), _column(low), _column(high))
-        draw, ends = self.axes.vlines, np.column_stack((place, low, place, high))
-        if along == "x":
-            draw, ends = self.axes.hlines, np.column_stack((low, place, high, place))
-        drawn = draw(place, low, high, color=pen.colour, linewidth=pen.width, alpha=pen.alpha, zorder=order)
-        return self._note("segments", pen, {"ends": ends, "along": along}, drawn)
+    def strokes(self, places: Any, low: Any, high: Any, pen: Pen, *, along: str = "y", order: float = 2) -> Any:
+        draw = self.axes.vlines if along == "y" else self.axes.hlines
+        return draw(places, low, high, color=pen.colour, linewidth=pen.width, alpha=pen.alpha, zorder=order)
 
-    def rule(self, axis: Along, place: float, pen: Pen, *, label: str = "", order: float = 2) -> Mark:
-        """A line from edge to edge at one value of an axis."""
+    def rule(self, axis: str, place: float, pen: Pen, *, label: str = "", order: float = 2) -> Any:
         draw = {"x": self.axes.axvline, "y": self.axes.axhline}[axis]
-        drawn = draw(place, zorder=order, label=label, **pen.for_line())
-        return self._note("level", pen, {"axis": axis, "at": float(place)}, drawn, label=label)
+        return draw(place, zorder=order, label=label, **pen.for_line())
 
-    def span(self, axis: Along, low: float, high: float, colour: Any, *, alpha: float = 1.0, order: float = 1) -> Mark:
-        """A stripe from edge to edge between two values of an axis."""
+    def span(self, axis: str, low: float, high: float, colour: Any, *, alpha: float = 1.0, order: float = 1) -> Any:
         draw = {"x": self.axes.axvspan, "y": self.axes.axhspan}[axis]
-        drawn = draw(low, high, color=colour, alpha=alpha, linewidth=0, zorder=order)
-        values = {"axis": axis, "ends": np.array([low, high], float), "fill": True}
-        return self._note("span", Pen(colour, width=0, alpha=alpha), values, drawn)
+        return draw(low, high, color=colour, alpha=alpha, linewidth=0, zorder=order)
 
-    def steps(self, heights: Any, edges: Any, pen: Pen, *, fill: bool = False) -> Mark:
-        """A height between each two neighbouring edges, as an outline or filled."""
-        heights, edges = _column(heights), _column(edges)
-        drawn = self.axes.stairs(
-            heights, edges, fill=fill, color=pen.colour, alpha=pen.alpha, linewidth=pen.width, baseline=0.0
-        )
-        return self._note("steps", pen, {"edges": edges, "y": heights, "base": 0.0, "fill": fill}, drawn)
+    def steps(self, heights: Any, edges: Any, pen: Pen, *, fill: bool = False) -> Any:
+        return self.axes.stairs(heights, edges, fill=fill, color=pen.colour, alpha=pen.alpha, linewidth=pen.width)
 
-    def bars(self, places: Any, heights: Any, colour: Any, *, width: float = 0.8, label: str = "") -> Mark:
-        """An upright bar at each place."""
-        places, heights = _column(places), _column(heights)
-        drawn = self.axes.bar(places, heights, width=width, color=colour, label=label)
-        boxes = np.column_stack((places - width / 2, np.zeros(len(places)), np.full(len(places), width), heights))
-        values = {"boxes": boxes, "upright": True, "colours": [to_hex(colour)] * len(places)}
-        return self._note("bars", Pen(colour, "", marker="s"), values, *drawn.patches, label=label)
+    def bars(self, places: Any, heights: Any, colour: Any, *, width: float = 0.8, label: str = "") -> Any:
+        return self.axes.bar(places, heights, width=width, color=colour, label=label)
 
-    def area(self, x: Any, y: Any, colour: Any, *, alpha: float) -> Mark:
-        """A filled outline."""
-        x, y = _column(x), _column(y)
-        (drawn,) = self.axes.fill(x, y, facecolor=colour, edgecolor=colour, alpha=alpha, linewidth=1.0)
-        return self._note("area", Pen(colour, width=1.0, alpha=alpha), {"x": x, "y": y, "fill": True}, drawn)
-
-    def cells(
-        self, values: ArrayLike, colours: str | Colormap, norm: Normalize, *, aspect: Literal["equal", "auto"] = "equal"
-    ) -> Mark:
-        """A matrix as a map, its first row at the top."""
-        array = np.asarray(values, float)
-        drawn = self.axes.imshow(array, cmap=colours, norm=norm, interpolation="nearest", aspect=aspect)
-        self.axes.grid(False)
-        return self._note("cells", Pen("black"), {"cells": array, "extent": drawn.get_extent()}, drawn)
-
-    def contours(self, x: Any, y: Any, values: Any, levels: Any, colours: str | Colormap) -> Mark:
-        """A filled map of a function on a grid, with thin level lines."""
-        filled = self.axes.contourf(x, y, values, levels=levels, cmap=colours)
-        thin: dict[str, Any] = {"colors": "#444444", "linewidths": 0.3, "linestyles": "solid"}
-        lines = self.axes.contour(x, y, values, levels=levels, **thin)
-        self.axes.grid(False)
-        return self._note("contours", Pen("#444444"), {"levels": _column(levels)}, filled, lines)
+    def area(self, x: Any, y: Any, colour: Any, *, alpha: float) -> Any:
+        return self.axes.fill(x, y, facecolor=colour, edgecolor=colour, alpha=alpha, linewidth=1.0)
 
     def text(
         self,
@@ -311,151 +96,254 @@ class Panel:
         x: float,
         y: float,
         *,
-        within: tuple[Literal["data", "panel"], Literal["data", "panel"]] = ("data", "data"),
-        shift: tuple[float, float] = (0.0, 0.0),
-        across: Literal["left", "center", "right"] = "left",
-        up: Literal["baseline", "bottom", "center", "top"] = "baseline",
+        within: Any = ("data", "data"),
+        shift: Any = (0.0, 0.0),
+        across: Any = "left",
+        up: Any = "baseline",
         colour: str = "#000000",
         size: float = RC["font.size"],
     ) -> None:
-        """A text at a place, `shift` points beside it; `across` and `up` say which part of the text lies there."""
-        names = {"data": "data", "panel": "axes fraction"}
-        drawn = self.axes.annotate(
-            text,
-            (x, y),
-            xycoords=(names[within[0]], names[within[1]]),
-            xytext=shift,
-            textcoords="offset points",
-            ha=across,
-            va=up,
-            color=colour,
-            fontsize=size,
-        )
-        place = {"place": (x, y), "within": within, "shift": shift, "across": across, "up": up}
-        self.notes.words.append(Words(text, **place, colour=colour, artist=drawn))
+        coordinates = tuple({"data": "data", "panel": "axes fraction"}[part] for part in within)
+        where: Any = {"xycoords": coordinates, "xytext": shift, "textcoords": "offset points"}
+        self.axes.annotate(text, (x, y), **where, ha=across, va=up, color=colour, fontsize=size)
 
-    def labelled(self) -> list[Entry]:
-        """An entry for everything that has a label."""
-        return [Entry(mark.label, mark.pen) for mark in self.notes.marks if mark.label]
+    def labelled(self) -> list[Any]:
+        handles = self.axes.get_legend_handles_labels()[0]
+        for one in handles:
+            one.text = one.get_label()
+        return handles
 
-    def legend(self, entries: Sequence[Entry] | None = None, **where: Any) -> None:
-        """A legend of these entries, or of what has a label; `where` are the words of `Axes.legend`."""
-        self.notes.entries[:] = self.labelled() if entries is None else entries
-        if entries is not None:
-            where["handles"] = [entry.handle() for entry in entries]
-        self.axes.legend(**where)
+    def legend(self, entries: Any = None, **where: Any) -> None:
+        given = where.pop("handles", entries)
+        self.axes.legend(**where, **({} if given is None else {"handles": _handles(given)}))
 
-    def legend_below(self, entries: Sequence[Entry] | None = None, *, distance: float = 0.16, **where: Any) -> None:
-        """Below the panel, where it covers nothing."""
-        beneath = {"loc": "upper center", "bbox_to_anchor": (0.5, -distance), "borderaxespad": 0.0}
-        self.legend(entries, **beneath, **where)
-
-    def _note(
-        self, kind: str, pen: Pen, values: Mapping[str, Any], *drawn: Any, label: str = "", interval: Mark | None = None
-    ) -> Mark:
-        self.notes.marks.append(Mark(kind, pen, values, drawn, label, interval))
-        return self.notes.marks[-1]
+    def legend_below(self, entries: Any = None, *, distance: float = 0.16, **where: Any) -> None:
+        theme.legend_below(self, entries, distance=distance, **where)
 
 
-def _column(values: Any) -> Any:
-    """The values as a one-dimensional array of numbers; a single number is one."""
-    return np.atleast_1d(np.ma.filled(np.ma.asarray(values, float), np.nan))
+def figure_legend(figure: Any, entries: Any, *, loc: Any = "outside lower center", **where: Any) -> None:
+    figure.legend(handles=_handles(entries), loc=loc, **where)
 
 
-def figure_legend(figure: Figure, entries: Sequence[Entry], *, loc: Any = "outside lower center", **where: Any) -> None:
-    """One legend for all panels of a figure, below them unless told otherwise.
-
-    Args:
-        figure: The figure.
-        entries: What the legend says.
-        loc: Where it is, as matplotlib names it.
-        where: Further words of `Figure.legend`.
-    """
-    figure.legend(handles=[entry.handle() for entry in entries], loc=loc, **where)
-    if isinstance(figure, PanelFigure):
-        figure.entries += entries
+def colour_bar(mark: Any, panels: Any, *, label: str = "", **where: Any) -> Any:
+    axes = [getattr(panel, "axes", panel) for panel in panels]
+    return axes[0].figure.colorbar(mark, ax=axes, label=label, **where)
 
 
-def colour_bar(mark: Mark, panels: Sequence[Panel], *, label: str = "", **where: Any) -> Any:
-    """The colours of a map beside the panels that it speaks for.
+class _Canvas(theme.Canvas):
+    @property
+    def panels(self) -> list[Panel]:
+        return [Panel(one) for one in self.axes]
 
-    Args:
-        mark: The map.
-        panels: The panels whose maps have these colours.
-        label: What the values are.
-        where: Further words of `Figure.colorbar`.
+    def legend(self, handles: Any = None, ncols: int = 1) -> None:
+        super().legend(None if handles is None else _handles(handles), ncols)
 
-    Returns:
-        Matplotlib's colour bar.
-    """
-    part: Any = panels[0].axes.figure
-    bar = part.colorbar(mark.artists[0], ax=[panel.axes for panel in panels], label=label, **where)
-    figure = _whole(panels[0].axes)
-    if isinstance(figure, PanelFigure):
-        figure.colour_bars.append(ColourBar(label, mark, tuple(panel.axes for panel in panels), bar.ax))
-    return bar
+
+def canvas(*args: Any, **kwargs: Any) -> _Canvas:
+    made = theme.canvas(*args, **kwargs)
+    return _Canvas(made.figure, made.axes, made.own)
 
 
 @dataclass(frozen=True, eq=False)
-class Canvas:
-    """Where a plot goes: panels of a figure of our own, or axes that the caller has, whose figure is left as it is."""
+class Series:
+    """Values over x with intervals where there are any; without a marker it is a line alone."""
 
-    figure: Figure
-    panels: list[Panel]
-    own: bool
+    label: str
+    x: Array
+    value: Array
+    low: Array | None = None
+    high: Array | None = None
+    colour: str = GREY
+    marker: str = ""
+    line: Literal["-", "--", "-.", ":", ""] = "-"
+    hollow: bool = False
 
-    def title(self, text: str) -> None:
-        """Above all panels of a figure of ours; above the caller's panel if there is one and it has no other title."""
-        if self.own:
-            self.figure.suptitle(text)
-        elif len(self.panels) == 1 and not self.panels[0].axes.get_title():
-            self.panels[0].set(title=text)
+    def look(self) -> dict[str, Any]:
+        """How its line and its markers look, in matplotlib's words."""
+        face = "white" if self.hollow else self.colour
+        return {"marker": self.marker, "markerfacecolor": face, "markeredgewidth": 0.9}
 
-    def legend(self, entries: Sequence[Entry] | None = None, ncols: int = 1) -> None:
-        """Below all panels of a figure of ours; in the last of the caller's panels."""
-        shown = self.panels[0].labelled() if entries is None else entries
-        if self.own:
-            figure_legend(self.figure, shown, ncols=ncols)
-        else:
-            self.panels[-1].legend(shown)
+    def entry(self) -> Line2D:
+        """What stands for it in a legend."""
+        return handle(self.label, self.colour, self.line, **self.look())
 
 
-def canvas(
-    width: float, height: float, count: int = 1, ax: Any = None, *, rows: int = 1, sharey: bool = False
-) -> Canvas:
-    """Panels in a new figure, or those that the caller gives.
+def draw_series(axes: Any, series: Sequence[Series], *, x_log: bool = True, y_log: bool = True) -> None:
+    """The series on one panel, intervals as upright strokes. No legend: `legend_below` makes it."""
+    if x_log:
+        axes.set_xscale("log")
+    if y_log:
+        axes.set_yscale("log")
+    for order, one in enumerate(series):
+        if one.low is not None and one.high is not None:
+            axes.vlines(one.x, one.low, one.high, color=one.colour, linewidth=1.6, alpha=0.6)
+        look = {"color": one.colour, "linestyle": one.line or "none", **one.look()}
+        axes.plot(np.atleast_1d(one.x), np.atleast_1d(one.value), zorder=3 + order / 100, **look)
 
-    Args:
-        width: Of a new figure, in inches.
-        height: Of a new figure, in inches.
-        count: How many panels the plot has.
-        ax: Axes of the caller's to draw into: one pair of axes, or an array or list of `count`.
-        rows: In how many rows the panels of a new figure stand.
-        sharey: Whether the panels of a new figure share the y-axis.
 
-    Returns:
-        The figure and its panels.
+def legend_below(axes: Any, entries: Sequence[Any], *, columns: int = 2) -> None:
+    """Below the panel, where it covers nothing."""
+    theme.legend_below(axes, entries, distance=0.17, ncols=columns, handlelength=2.4, columnspacing=1.4)
 
-    >>> mine = Figure().subplots(1, 2)
-    >>> canvas(4, 3, 2, mine).figure is mine[0].figure
-    True
-    >>> canvas(4, 3, 1, mine)
-    Traceback (most recent call last):
-        ...
-    gatelab.errors.GatelabError: ax holds 2 axes and this plot has 1 panel; give 1 of matplotlib's axes
+
+def size_ticks(axes: Any, sizes: Sequence[float] | Array) -> None:
+    """A tick for each size that was run, and no others."""
+    axes.xaxis.set_major_locator(FixedLocator([float(size) for size in sizes]))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_locator(NullLocator())
+
+
+def plain_values(axes: Any, subs: Sequence[float] = (1.0, 2.0, 5.0)) -> None:
+    """Values on a short logarithmic axis as plain numbers."""
+    axes.yaxis.set_major_locator(LogLocator(10, subs=tuple(subs)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def draw_heat(axes: Any, values: Array, title: str, *, low: float, high: float, groups: Sequence[int] = ()) -> Any:
+    """A square matrix as a map; thin lines part the groups whose ends `groups` gives."""
+    drawn = axes.imshow(values, cmap=HEAT, norm=Normalize(low, high), interpolation="nearest")
+    for end in groups[:-1]:
+        axes.axhline(end - 0.5, color="#fefefe", linewidth=0.4)
+        axes.axvline(end - 0.5, color="#fefefe", linewidth=0.4)
+    axes.grid(False)
+    axes.set(title=title, xlabel="sample j", ylabel="sample i")
+    return drawn
+
+
+def draw_histogram(axes: Any, values: Array, edges: Array, *, colour: str, scale: float = 1.0) -> None:
+    """How many values fall between neighbouring edges, as filled steps; `scale` multiplies the counts."""
+    counts, _ = np.histogram(values, edges)
+    axes.stairs(counts * scale, edges, fill=True, color=colour, alpha=0.35, linewidth=0)
+    axes.stairs(counts * scale, edges, color=colour, linewidth=0.9)
+
+
+def mark_crossing(
+    axes: Any, step: float, loss: float, *, hollow: bool = False, ends: tuple[float, float] | None = None
+) -> None:
+    """A dot on the crossing; hollow it is a ring, wide enough to be seen around a dot in the same place.
+
+    `ends` are those of the step's interval, drawn as a stroke.
     """
-    if ax is None:
-        figure = new_figure(width, height)
-        grid = figure.subplots(rows, -(-count // rows), squeeze=False, sharey=sharey)
-        return Canvas(figure, [Panel(axes) for axes in grid.ravel()], own=True)
-    parts: list[Any] = list(np.ravel(np.asarray(ax, dtype=object)))
-    axes = [part for part in parts if isinstance(part, Axes)]
-    if len(axes) != count or len(axes) < len(parts):
-        wanted = "1 of matplotlib's axes"
-        if count != 1:
-            wanted = f"an array or list of {count} of matplotlib's axes"
-        content = f"holds {len(axes)} axes"
-        if parts and not axes:
-            content = f"is of type {type(ax).__name__}"
-        raise GatelabError(f"ax {content} and this plot has {count} panel{'s' * (count > 1)}; give {wanted}")
-    return Canvas(_whole(axes[0]), [Panel(one) for one in axes], own=False)
+    if ends is not None:
+        axes.hlines(loss, *ends, color="#222222", linewidth=1.4, zorder=5)
+    face, size = ("none", 8) if hollow else ("#222222", 5)
+    axes.plot([step], [loss], "o", color="#222222", markersize=size, markerfacecolor=face, zorder=6)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One line of a list of differences: what differs, by how much, and a remark."""
+
+    label: str
+    interval: Interval
+    remark: str = ""
+    colour: str = GREY
+
+
+def draw_differences(axes: Any, rows: Sequence[Difference], title: str) -> None:
+    """Values as points with their intervals, a line each from the top down; the remark stands at the right."""
+    places = np.arange(len(rows))[::-1]
+    axes.axvline(0.0, color=GREY, linewidth=0.8, zorder=1)
+    for place, row in zip(places, rows, strict=True):
+        if row.interval.known:
+            axes.hlines(place, row.interval.low, row.interval.high, color=row.colour, linewidth=1.6)
+        axes.plot([row.interval.value], [place], "o", color=row.colour, markersize=4.5, zorder=3)
+        beside: Any = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": 7.5, "color": "#333333"}
+        axes.annotate(row.remark, (1.02, place), **beside)
+    axes.set_yticks(places, [row.label for row in rows])
+    axes.set(ylim=(-0.7, len(rows) - 0.3), title=title)
+    axes.grid(axis="y", visible=False)
+
+
+def gap_figure(
+    panels: Sequence[tuple[str, Sequence[Any]]],
+    title: str,
+    differences: Sequence[Difference] = (),
+    *,
+    columns: int = 3,
+    ax: Any = None,
+) -> Figure:
+    """A panel for each (title, clouds), its legend below it; under all of them the differences, if there are any.
+
+    Into `ax`, axes of the caller's, go the panels alone.
+    """
+    if ax is not None:
+        with style():
+            place = theme.canvas(0, 0, len(panels), ax)
+            for axes, (name, clouds) in zip(place.axes, panels, strict=True):
+                _clouds()(axes, clouds, name)
+        return place.figure
+    columns = max(1, min(columns, len(panels)))
+    rows = -(-len(panels) // columns)
+    below = [1.0 + 0.36 * len(differences)] if differences else []
+    with style():
+        figure = new_figure(max(5.4, 4.0 * columns), 0.5 + 4.2 * rows + sum(below))
+        grid = figure.add_gridspec(rows + len(below), columns, height_ratios=[4.2] * rows + below)
+        for place, (name, clouds) in enumerate(panels):
+            _clouds()(figure.add_subplot(grid[place // columns, place % columns]), clouds, name)
+        if differences:
+            axes = figure.add_subplot(grid[rows, :])
+            draw_differences(axes, differences, "Difference of the gap at equal training loss, with 95 % intervals")
+            axes.set_xlabel("nats")
+        figure.suptitle(title)
+    return figure
+
+
+def _clouds() -> Any:
+    from gatelab.plotting.kernels import draw_clouds
+
+    return draw_clouds
+
+
+MAP = "RdBu_r"
+
+
+@dataclass(frozen=True, eq=False)
+class Plane:
+    """Values (rows, columns) over the grid y (rows,) times x (columns,), and hinges, each a path (points, 3)."""
+
+    x: Array
+    y: Array
+    values: Array
+    hinges: tuple[Array, ...] = ()
+
+
+def draw_plane(axes: Any, plane: Plane, title: str, *, scale: float | None = None) -> Any:
+    """A filled map, symmetric about zero, with thin level lines, which are straight where the function is linear.
+
+    `scale` is the value at both ends of the colors, by default the greatest of the plane. The map is handed back, for
+    a bar of colors.
+    """
+    reach = scale or float(np.abs(plane.values).max()) or 1.0
+    levels = np.linspace(-reach, reach, 24)  # an odd number of bands: the middle one, about zero, is white
+    drawn = axes.contourf(plane.x, plane.y, plane.values, levels=levels, cmap=MAP)
+    thin: dict[str, Any] = {"colors": "#444444", "linewidths": 0.3, "linestyles": "solid"}
+    axes.contour(plane.x, plane.y, plane.values, levels=levels, **thin)
+    for path in plane.hinges:
+        axes.plot(path[:, 0], path[:, 1], color="#010101", linewidth=1.4)  # black upon a map, in the dark as well
+    axes.grid(False)
+    axes.set(aspect="equal", title=title, xlabel="$x_1$", ylabel="$x_2$")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(2))
+    return drawn
+
+
+def draw_surface(axes: Any, plane: Plane, title: str, *, view: tuple[float, float] = (35.0, -60.0)) -> None:
+    """The surface on three-dimensional axes, with the hinges lying on it, seen from an elevation and an azimuth."""
+    # Depth cannot be sorted between a surface and a line upon it: the lines are drawn last.
+    axes.computed_zorder = False
+    x, y = np.meshgrid(plane.x, plane.y)
+    reach = float(np.abs(plane.values).max()) or 1.0
+    axes.plot_surface(
+        x, y, plane.values, cmap=MAP, vmin=-reach, vmax=reach, rstride=2, cstride=2, linewidth=0, alpha=0.95, zorder=1
+    )
+    for path in plane.hinges:
+        axes.plot(path[:, 0], path[:, 1], path[:, 2], color="#010101", linewidth=1.4, zorder=2)
+    axes.view_init(*view)
+    axes.set_title(title)
+    axes.set_xlabel("$x_1$")
+    axes.set_ylabel("$x_2$")
+    for axis in (axes.xaxis, axes.yaxis, axes.zaxis):
+        axis.set_major_locator(MaxNLocator(4))
+        axis.set_pane_color((1.0, 1.0, 1.0, 1.0))

@@ -1,9 +1,4 @@
-"""One style for every figure, and one colour and marker for every unit, so that figures can be read side by side.
-
-Figures to files.
-
-What a notebook shows of a value: a heading, a small table, a small figure.
-"""
+"""One style for every figure, one color and marker for every unit, axes to draw on, files, pictures for notebooks."""
 
 from __future__ import annotations
 
@@ -17,12 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from PIL import Image
 
 from gatelab.errors import GatelabError
 from gatelab.files import PICTURES, either, write_whole
+from gatelab.plotting.svg import svg_text
 
 RC: dict[Any, Any] = {
     "axes.axisbelow": True,
@@ -38,6 +37,7 @@ RC: dict[Any, Any] = {
     "figure.titlesize": 11,
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],  # the font that matplotlib carries: equal figures on every machine
+    "svg.fonttype": "none",  # text as text
     "font.size": 9,
     "grid.color": "#e4e4e4",
     "grid.linewidth": 0.5,
@@ -120,14 +120,16 @@ def looks(names: Iterable[str]) -> dict[str, Look]:
 def ink_on(colour: Any) -> str:
     """Black or white, whichever can be read on the colour: the contrast is 4.5 or more on every one.
 
+    They are not quite black and white: those a page replaces by the colors of its theme, upon a map they must stay.
+
     >>> ink_on("#440154"), ink_on("#fde725"), ink_on((0.13, 0.57, 0.55, 1.0))
-    ('#ffffff', '#000000', '#000000')
+    ('#fefefe', '#010101', '#010101')
     """
     parts = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in to_rgb(colour)]
     light = 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
     if (light + 0.05) ** 2 > 1.05 * 0.05:
-        return "#000000"
-    return "#ffffff"
+        return "#010101"
+    return "#fefefe"
 
 
 @contextmanager
@@ -145,9 +147,87 @@ DPI = 200
 # Without dates and versions equal figures give equal files.
 _METADATA: dict[str, dict[str, Any]] = {
     ".png": {"Software": None},
-    ".svg": {"Date": None, "Creator": None},
     ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
+
+
+class NotebookFigure(Figure):
+    """A figure that a notebook shows as a picture although pyplot, which would tell it how, was never imported."""
+
+    def _repr_png_(self) -> bytes:
+        return _png(self, 100)
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure, in inches, whose panels, labels and legends keep out of each other's way."""
+    return NotebookFigure(figsize=(width, height), layout="constrained")
+
+
+@dataclass(frozen=True, eq=False)
+class Canvas:
+    """Where a plot goes: axes of a figure of our own, or axes that the caller has, whose figure is left as it is."""
+
+    figure: Figure
+    axes: list[Axes]
+    own: bool
+
+    def title(self, text: str) -> None:
+        """Above all panels of a figure of ours; above the caller's panel if there is one and it has no other title."""
+        if self.own:
+            self.figure.suptitle(text)
+        elif len(self.axes) == 1 and not self.axes[0].get_title():
+            self.axes[0].set_title(text)
+
+    def legend(self, handles: Sequence[Any] | None = None, ncols: int = 1) -> None:
+        """Below all panels of a figure of ours, in the last of the caller's; by default of the first one's labels."""
+        shown = self.axes[0].get_legend_handles_labels()[0] if handles is None else handles
+        if self.own:
+            self.figure.legend(handles=shown, loc="outside lower center", ncols=ncols)
+        else:
+            self.axes[-1].legend(handles=shown)
+
+
+def canvas(
+    width: float, height: float, count: int = 1, ax: Any = None, *, rows: int = 1, sharey: bool = False
+) -> Canvas:
+    """Panels in a new figure of that many inches and rows of panels, or the axes that the caller gives.
+
+    >>> mine = Figure().subplots(1, 2)
+    >>> canvas(4, 3, 2, mine).figure is mine[0].figure
+    True
+    >>> canvas(4, 3, 1, mine)
+    Traceback (most recent call last):
+        ...
+    gatelab.errors.GatelabError: ax holds 2 axes and this plot has 1 panel; give 1 of matplotlib's axes
+    """
+    if ax is None:
+        figure = new_figure(width, height)
+        grid = figure.subplots(rows, -(-count // rows), squeeze=False, sharey=sharey)
+        return Canvas(figure, list(grid.ravel()), own=True)
+    parts: list[Any] = list(np.ravel(np.asarray(ax, dtype=object)))
+    axes = [part for part in parts if isinstance(part, Axes)]
+    if len(axes) != count or len(axes) < len(parts):
+        wanted = "1 of matplotlib's axes"
+        if count != 1:
+            wanted = f"an array or list of {count} of matplotlib's axes"
+        content = f"holds {len(axes)} axes"
+        if parts and not axes:
+            content = f"is of type {type(ax).__name__}"
+        raise GatelabError(f"ax {content} and this plot has {count} panel{'s' * (count > 1)}; give {wanted}")
+    whole: Any = axes[0].figure
+    return Canvas(whole.figure, axes, own=False)
+
+
+def handle(label: str, colour: Any, dash: Any = "-", **look: Any) -> Line2D:
+    """An entry of a legend: a line with these words of matplotlib's."""
+    return Line2D([], [], color=colour, linestyle=dash or "none", label=label, **look)
+
+
+def legend_below(axes: Any, handles: Sequence[Any] | None = None, *, distance: float = 0.16, **where: Any) -> None:
+    """A legend below the panel, where it covers nothing; by default of what has a label."""
+    if handles is not None:
+        where["handles"] = handles
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -distance), borderaxespad=0.0, **where)
 
 
 def save(figure: Figure, path: str | Path) -> Path:
@@ -171,21 +251,16 @@ def save(figure: Figure, path: str | Path) -> Path:
 
     def render(part: Path) -> None:
         with style():
-            figure.savefig(part, format=kind[1:], dpi=DPI, metadata=_METADATA[kind])
+            if kind == ".svg":
+                part.write_text(svg_text(figure), encoding="utf-8")
+            else:
+                figure.savefig(part, format=kind[1:], dpi=DPI, metadata=_METADATA[kind])
 
     return write_whole(target, render)
 
 
 def saved(figure: Figure, path: str | Path | None) -> Figure:
-    """The figure, written to `path` if there is one: what every `.plot()` ends with.
-
-    Args:
-        figure: What to write.
-        path: Where, or None for nowhere.
-
-    Returns:
-        The figure itself.
-    """
+    """The figure, written to `path` if there is one: what every `.plot()` ends with."""
     if path is not None:
         save(figure, path)
     return figure
@@ -225,10 +300,15 @@ def _row(kind: str, cells: Iterable[str]) -> str:
 
 
 def picture_address(figure: Figure) -> str:
-    """The figure as a small PNG within a `data:` address, for a notebook or a page."""
-    buffer, small = BytesIO(), BytesIO()
-    with style():
-        figure.savefig(buffer, format="png", dpi=NOTEBOOK_DPI)
-    with Image.open(buffer) as image:
+    """The figure as a small PNG within a `data:` address, for a notebook."""
+    small = BytesIO()
+    with Image.open(BytesIO(_png(figure, NOTEBOOK_DPI))) as image:
         image.convert("RGB").quantize(COLOURS).save(small, "png", optimize=True)
     return "data:image/png;base64," + base64.b64encode(small.getvalue()).decode()
+
+
+def _png(figure: Figure, dpi: int) -> bytes:
+    buffer = BytesIO()
+    with style():
+        figure.savefig(buffer, format="png", dpi=dpi, metadata=_METADATA[".png"])
+    return buffer.getvalue()

@@ -1,6 +1,23 @@
-// The page around the charts: theme, filters, copying, tables and their downloads.
+"use strict";
+// Theme, figures, filters, copying, tables and downloads. Without it the page is whole: all that it adds is made here.
 (() => {
-  const { node } = charts, said = document.getElementById("said");
+  const said = document.getElementById("said");
+  const node = (tag, attributes = {}, ...inside) => {
+    const made = document.createElement(tag);
+    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+    made.append(...inside);
+    return made;
+  };
+  const action = (text, label, does) => {
+    const button = node("button", { type: "button", class: "quiet", "aria-label": label }, text);
+    button.addEventListener("click", does);
+    return button;
+  };
+  function save(blob, name) {
+    const link = node("a", { href: URL.createObjectURL(blob), download: name });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+  }
 
   // ---- theme: automatic, light, dark, in a ring
   const button = document.getElementById("theme"), names = ["auto", "light", "dark"];
@@ -10,9 +27,78 @@
     themes.write(next);
     themes.show(next);
     label();
-    charts.again();
   });
   label();
+
+  // ---- figures. Where one is too wide to be read, its parts (data-views: x, y, width, height, size, entry of a legend or not) stand below each
+  // other; a switch shows the parts against n or against P alone.
+  const NS = "http://www.w3.org/2000/svg", NARROW = 0.8, WIDE = 1.5; // of the size that the figure has on paper
+  const figures = [...document.querySelectorAll(".chart")].map((host) => {
+    const svg = host.querySelector("svg"), box = svg.parentElement, views = JSON.parse(svg.dataset.views), { name } = host.dataset;
+    const whole = svg.getAttribute("viewBox").split(" ").map(Number), title = node("p", { class: "figure-title" }, svg.dataset.title);
+    let chosen = "", width = 0;
+    function show(paper = false) {
+      const split = views.length > 0 && (chosen !== "" || (!paper && box.clientWidth < NARROW * whole[2]));
+      const boxes = split ? views.filter((view) => !chosen || !view[4] || view[4] === chosen) : [whole];
+      const parts = boxes.map((view, i) => {
+        const part = i ? document.createElementNS(NS, "svg") : svg;
+        if (i) part.append(document.createElementNS(NS, "use")), part.firstChild.setAttribute("href", `#${name}-all`), part.setAttribute("aria-hidden", "true");
+        part.setAttribute("viewBox", view.slice(0, 4).join(" "));
+        part.style.maxWidth = `${(view[5] ? 1.2 : WIDE) * view[2]}px`;
+        if (view[5]) part.style.width = part.style.maxWidth, part.classList.add("entry");
+        return part;
+      });
+      title.hidden = !split || !svg.dataset.title;
+      box.replaceChildren(title, ...parts);
+    }
+    // A file has the colors of paper, whatever the theme: those that stand behind the variables.
+    function file() {
+      const copy = svg.cloneNode(true), [x, y, wide, high] = chosen ? copy.getAttribute("viewBox").split(" ").map(Number) : whole;
+      const extent = { viewBox: [x, y, wide, high].join(" "), width: wide, height: high, style: "" };
+      for (const [key, value] of Object.entries(extent)) copy.setAttribute(key, value);
+      const text = new XMLSerializer().serializeToString(copy).replace(/var\(--\w+, (#\w+)\)/g, "$1");
+      return { text, wide, high };
+    }
+    const tools = node("div", { class: "tools" });
+    if (["n", "P"].every((size) => views.some((view) => view[4] === size))) {
+      const box = node("span", { class: "switch", role: "group", "aria-label": "Panels" });
+      for (const [size, text] of [["n", "against n"], ["P", "against P"], ["", "both"]]) {
+        const button = node("button", { type: "button", "data-view": size, "aria-pressed": String(size === "") }, text);
+        button.addEventListener("click", () => {
+          chosen = size;
+          for (const other of box.children) other.setAttribute("aria-pressed", String(other === button));
+          show();
+        });
+        box.append(button);
+      }
+      tools.append(box);
+    }
+    tools.append(action("↓ SVG", "Download this view as SVG", () => save(new Blob([file().text], { type: "image/svg+xml" }), `${name}.svg`)));
+    tools.append(action("↓ PNG", "Download this view as PNG", async () => {
+      const { text, wide, high } = file(), canvas = node("canvas", { width: 3 * wide, height: 3 * high }), image = new Image();
+      image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(text)}`;
+      await image.decode();
+      canvas.getContext("2d").drawImage(image, 0, 0, 3 * wide, 3 * high);
+      canvas.toBlob((blob) => save(blob, `${name}.png`));
+    }));
+    host.prepend(tools);
+    new ResizeObserver(() => { if (box.clientWidth !== width) { width = box.clientWidth; show(); } }).observe(host);
+    return show;
+  });
+
+  // ---- paper: light, figures whole, and what is folded on the screen is open
+  let opened = [];
+  addEventListener("beforeprint", () => {
+    opened = [...document.querySelectorAll("details.fold:not([open])")];
+    for (const part of opened) part.open = true;
+    themes.show("light");
+    for (const show of figures) show(true);
+  });
+  addEventListener("afterprint", () => {
+    for (const part of opened) part.open = false;
+    themes.show(themes.read());
+    for (const show of figures) show();
+  });
 
   // ---- contents: open beside the page, folded above it
   const folded = document.querySelector(".contents details"), narrow = matchMedia("(max-width: 1179px)");
@@ -81,27 +167,18 @@
 
   // ---- tables: made of their text when they are opened; a download is always whole
   const MOST = 500;
-  function sheet(box, all, remark) {
+  function sheet(box, all) {
     const [head, ...rows] = all, table = node("table");
     table.append(node("thead", {}, node("tr", {}, ...head.map((name) => node("th", { scope: "col" }, name)))));
     table.append(node("tbody", {}, ...rows.slice(0, MOST).map((row) => node("tr", {}, ...row.map((value) => node("td", {}, short(value)))))));
     box.replaceChildren(table);
-    if (rows.length > MOST) box.append(node("p", { class: "remark" }, `The first ${MOST} of ${rows.length} rows; ${remark}.`));
+    if (rows.length > MOST) box.append(node("p", { class: "remark" }, `The first ${MOST} of ${rows.length} rows; the download has all.`));
   }
-  const whenOpened = (box, fill) => box.addEventListener("toggle", () => { if (box.open) fill(); }, { once: true });
   for (const box of document.querySelectorAll("details.numbers")) {
     const { file } = box.dataset, csv = box.querySelector(".csv").textContent;
-    const button = node("button", { type: "button", class: "quiet", "aria-label": `Download ${file}` }, "↓ CSV");
-    button.addEventListener("click", () => charts.save(new Blob([csv], { type: "text/csv" }), file));
-    box.before(node("div", { class: "table-row" }, button));
+    box.before(node("div", { class: "table-row" }, action("↓ CSV", `Download ${file}`, () => save(new Blob([csv], { type: "text/csv" }), file))));
     box.previousElementSibling.prepend(box);
-    whenOpened(box, () => sheet(box.querySelector(".sheet"), parse(csv), "the download has all"));
-  }
-  for (const host of document.querySelectorAll(".chart")) {
-    const place = node("div", { class: "sheet", tabindex: 0, role: "region", "aria-label": `The values of ${host.dataset.name}` });
-    const box = node("details", { class: "values" }, node("summary", {}, "The values of this figure as a table"), place);
-    whenOpened(box, () => sheet(place, charts.values(host), "the tables below have all numbers"));
-    host.append(box);
+    box.addEventListener("toggle", () => { if (box.open) sheet(box.querySelector(".sheet"), parse(csv)); }, { once: true });
   }
   const short = (value) => (/^-?\d+\.\d{6,}(e[-+]?\d+)?$/.test(value) ? String(Number(Number(value).toPrecision(6))) : value);
   function parse(csv) {

@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from jinja2 import Environment, StrictUndefined
+from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from gatelab.display import one_line, shorten
-from gatelab.plotting import GREY, Look, Panel, Pen, canvas, looks, saved, style
-from gatelab.plotting.theme import html
+from gatelab.plotting import GREY, Look, looks, saved, style
+from gatelab.plotting.theme import canvas, html
 from gatelab.scaling_laws import Scaling
 from gatelab.scorecard.recommendation import FittedNetwork, Recommendation, Score, leader_of
 from gatelab.statistics import DRAWS, Interval
@@ -187,43 +188,43 @@ def draw(card: Scorecard, ax: Any = None) -> Figure:
     ]
     with style():
         place = canvas(WIDTH, HEIGHT, 6, ax, rows=2)
-        errors, *panels = place.panels
+        errors, *others = place.axes
         draw_errors(errors, card, shapes)
-        for panel, (number, title, label) in zip(panels, contents, strict=True):
-            draw_dots(panel, card, shapes, number, log=panel is not panels[-1])
-            panel.set(title=title, xlabel=label)
+        for axes, (number, title, label) in zip(others, contents, strict=True):
+            draw_dots(axes, card, shapes, number, log=axes is not others[-1])
+            axes.set(title=title, xlabel=label)
         place.title(f"{facts['problem']}: {card.recommendation}")
         place.legend(ncols=min(3, len(card.scores)))
     return place.figure
 
 
-def draw_errors(panel: Panel, card: Scorecard, shapes: Mapping[str, Look]) -> None:
+def draw_errors(axes: Axes, card: Scorecard, shapes: Mapping[str, Look]) -> None:
     """The errors of every unit against its parameters, with its limits, or with the floor of the data."""
     title = "Error" if card.floor is None else "Error, the floor of the data in gray"
     for score in card.scores:
         shape = shapes[score.unit]
         sizes, errors = card.scaling.curve(score.unit, against="P", flagged=True)
         for seed in errors.T:
-            panel.line(sizes, seed, Pen(shape.colour, "", marker=shape.marker, size=2.5, alpha=0.4))
+            axes.plot(sizes, seed, shape.marker, color=shape.colour, markersize=2.5, alpha=0.4)
         slope = "no slope" if math.isnan(score.slope.value) else f"slope {score.slope:.2f}"
         label = f"{score.unit}: {slope}"
-        panel.line(sizes, errors.mean(axis=1), Pen(shape.colour, marker=shape.marker), label=label)
+        axes.plot(sizes, errors.mean(axis=1), color=shape.colour, marker=shape.marker, label=label)
         limits = {p.parameters: p.limit for p in card.scaling.points if p.unit == score.unit and p.limit > 0}
         # From noisy rows a limit is that of the noise.
         if limits and card.floor is None:
-            panel.line(list(limits), list(limits.values()), Pen(shape.colour, "--", 0.9))
+            axes.plot(list(limits), list(limits.values()), "--", color=shape.colour, linewidth=0.9)
             title = "Error, limits dashed"
     if card.floor is not None:
-        panel.span("y", card.floor.low, card.floor.high, GREY, alpha=0.15)
-        panel.rule("y", card.floor.value, Pen(GREY, width=0.8))
-    panel.rule("x", card.facts["budget"], Pen(GREY, ":", 0.9))
-    panel.set(xscale="log", yscale="log", xlabel="parameters P", ylabel="RMSE on held-out rows", title=title)
-    plain_ticks(panel.axes.xaxis)
-    plain_ticks(panel.axes.yaxis)
+        axes.axhspan(card.floor.low, card.floor.high, color=GREY, alpha=0.15, linewidth=0)
+        axes.axhline(card.floor.value, color=GREY, linewidth=0.8)
+    axes.axvline(card.facts["budget"], color=GREY, linestyle=":", linewidth=0.9)
+    axes.set(xscale="log", yscale="log", xlabel="parameters P", ylabel="RMSE on held-out rows", title=title)
+    plain_ticks(axes.xaxis)
+    plain_ticks(axes.yaxis)
 
 
 def draw_dots(
-    panel: Panel, card: Scorecard, shapes: Mapping[str, Look], number: Callable[[Score], Interval], *, log: bool
+    axes: Axes, card: Scorecard, shapes: Mapping[str, Look], number: Callable[[Score], Interval], *, log: bool
 ) -> None:
     """A line per unit from the top down; a hollow mark and an arrow where only a lower end is known."""
     heights = np.arange(len(card.scores))[::-1]
@@ -232,29 +233,31 @@ def draw_dots(
         interval, shape = number(score), shapes[score.unit]
         if not math.isfinite(interval.low):
             text = "not known" if math.isnan(interval.value) else "never"
-            panel.text(text, 0.5, height, within=("panel", "data"), across="center", up="center", size=7.5, colour=GREY)
+            middle: Any = {"xycoords": ("axes fraction", "data"), "ha": "center", "va": "center", "fontsize": 7.5}
+            axes.annotate(text, (0.5, height), color=GREY, **middle)
             continue
-        shown, pen = interval.value, Pen(shape.colour, marker=shape.marker)
+        shown, marker, face = interval.value, shape.marker, shape.colour
         if math.isfinite(shown):
-            panel.line([interval.low, interval.high], [height, height], Pen(shape.colour, width=2.2, alpha=0.5))
+            axes.hlines(height, interval.low, interval.high, color=shape.colour, linewidth=2.2, alpha=0.5)
             ends += [shown, interval.high]
         else:
-            shown, pen = interval.low, Pen(shape.colour, marker=">", face="white")
+            shown, marker, face = interval.low, ">", "white"
         ends.append(interval.low)
-        panel.line(shown, height, pen)
-        panel.text(bound_text(interval), shown, height, shift=(0, 6), across="center", size=7.5)
-    panel.axes.set_yticks(heights, [s.unit for s in card.scores])
-    panel.set(ylim=(-0.6, len(heights) - 0.3))
-    panel.axes.grid(axis="y", visible=False)
+        axes.plot([shown], [height], marker, color=shape.colour, markerfacecolor=face)
+        above: Any = {"xytext": (0, 6), "textcoords": "offset points", "ha": "center", "fontsize": 7.5}
+        axes.annotate(bound_text(interval), (shown, height), **above)
+    axes.set_yticks(heights, [s.unit for s in card.scores])
+    axes.set(ylim=(-0.6, len(heights) - 0.3))
+    axes.grid(axis="y", visible=False)
     if log and ends and min(ends) > 0:
         # Room at both ends for the numbers above the marks, and at least a decade for ticks to be numbers.
         spread = max(math.log10(max(ends) / min(ends)), 1.0)
         middle = math.log10(max(ends) * min(ends)) / 2
-        panel.set(xscale="log", xlim=(10 ** (middle - 0.68 * spread), 10 ** (middle + 0.68 * spread)))
-        plain_ticks(panel.axes.xaxis)
+        axes.set(xscale="log", xlim=(10 ** (middle - 0.68 * spread), 10 ** (middle + 0.68 * spread)))
+        plain_ticks(axes.xaxis)
     elif ends:
-        panel.set(xlim=(0, 1.18 * max(ends)))
-        panel.axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short_number(value)))
+        axes.set(xlim=(0, 1.18 * max(ends)))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short_number(value)))
 
 
 def plain_ticks(axis: Axis) -> None:

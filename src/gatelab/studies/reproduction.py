@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -23,8 +23,6 @@ from gatelab.errors import GatelabError
 from gatelab.files import write_whole
 from gatelab.plain import to_plain
 from gatelab.plotting import save
-from gatelab.plotting.chart import chart_of
-from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Outcome, Request, Study
 from gatelab.studies.definition import study as find
 from gatelab.studies.engine import GridStudy
@@ -61,8 +59,8 @@ def reproduce(
 ) -> Reproduction:
     """Run a study and write what it gives into a folder named after its paper.
 
-    The figure comes as PNG, as SVG and as the numbers that a page draws it from; tables come as CSV, claims and notes
-    as JSON. Nothing is written until the study has ended and everything is drawn: what was there stays until then.
+    The figure comes as PNG and as SVG, tables come as CSV, claims and notes as JSON. Nothing is written until the study
+    has ended and everything is drawn: what was there stays until then.
 
     Args:
         name: The name of the study, such as "scaling/fig2".
@@ -182,8 +180,6 @@ def write_outcome(
     names = [f"{stem}{suffix}" for suffix in (".png", ".svg")]
     for name in names:
         save(outcome.figure, stage / name)
-    names.append(f"{stem}.chart.json")
-    (stage / names[-1]).write_text(json.dumps(chart_of(outcome.figure), ensure_ascii=False) + "\n", encoding="utf-8")
     for key, table in outcome.tables.items():
         names.append(f"{stem}-{key}.csv")
         table.to_csv(stage / names[-1], index=False)
@@ -204,18 +200,9 @@ def write_outcome(
         "device": f"{os.cpu_count()} {platform.machine()} cores",
         "recorded": False,
         **facts,
-        "claims": [claim_document(claim) for claim in outcome.comparison],
+        "claims": to_plain(outcome.comparison),
         "notes": list(outcome.notes),
         "files": names,
     }
     (stage / names[-1]).write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     return names
-
-
-def claim_document(claim: Any) -> dict[str, Any]:
-    """A claim as its record has it: the texts that pages show and, of a claim that has them, the numbers."""
-    if not isinstance(claim, Claim):
-        return asdict(claim)
-    texts = {"what": claim.what, "paper": claim.theirs, "ours": claim.ours, "verdict": claim.verdict}
-    texts |= {"because": claim.because, "interval": "", "place": claim.place, "outside": claim.outside}
-    return {**texts, "numbers": to_plain(claim)}

@@ -165,10 +165,10 @@ class Gap:
         Written to `path` (.png, .svg or .pdf) if given, and drawn into as many axes of your own with `ax`.
         """
         from gatelab.plotting import saved
-        from gatelab.plotting.kernels import gap_figure
+        from gatelab.plotting.kernels import clouds_figure
 
         panels = [(f"{model}, {data}", self.clouds(model, data)) for model, data in self.settings()]
-        return saved(gap_figure(panels, "Generalisation gap against training loss", ax=ax), path)
+        return saved(clouds_figure(panels, "Generalization gap against training loss", ax=ax), path)
 
     def clouds(self, model: str, data: str, units: Sequence[str] | None = None) -> list[Cloud]:
         """The points of each unit and optimiser as they are drawn."""

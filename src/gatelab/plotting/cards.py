@@ -1,0 +1,190 @@
+"""Small figures with one message: few marks, two numbers on each axis, names at the ends of the lines, no legend."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from pandas.api.types import is_numeric_dtype
+
+from gatelab.arrays import Array
+from gatelab.plotting.facets import Facets, Tables
+from gatelab.plotting.theme import GREY, looks, style
+
+WIDTH, HEIGHT = 280, 136  # points, which are pixels of the page
+TOP, BOTTOM, LEFT, RIGHT = 18.0, 108.0, 38.0, 12.0
+LETTER = 6.4  # the width of a letter, with something to spare
+SWATCH = 14.0  # the piece of line before a name
+LINE = 13.0  # the least distance between two names
+RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+DASHED = (0, (3, 2))
+WORDS: dict[str, Any] = {"fontsize": 11, "color": GREY}
+
+
+@dataclass(frozen=True, eq=False)
+class Stroke:
+    """One series of a card; `ends` are its intervals, low and high."""
+
+    label: str
+    x: Array
+    y: Array
+    colour: str
+    dash: Any = "-"
+    ends: tuple[Array, Array] | None = None
+
+
+def draw_card(facets: Facets, tables: Tables) -> Figure:
+    """Facets of one panel as a small figure."""
+    table = facets.rows_of(tables)
+    names = [] if is_numeric_dtype(table[facets.x]) else list(dict.fromkeys(table[facets.x]))
+    level = next(iter(facets.levels.values()), None)
+    return _draw(list(_strokes(facets, table, names)), facets, names, level)
+
+
+def _strokes(facets: Facets, table: Any, names: Sequence[str]) -> Iterator[Stroke]:
+    shapes = looks(facets.name(value) for value, _ in facets.series(table))
+    for value, rows in facets.series(table):
+        name = facets.name(value)
+        x = rows[facets.x].map(names.index) if names else rows[facets.x]
+        low, high = f"{facets.y}_low", f"{facets.y}_high"
+        ends = (rows[low].to_numpy(), rows[high].to_numpy()) if low in rows and high in rows else None
+        columns = [(facets.y, "" if facets.points or names else "-", name if facets.hue else "", ends)]
+        columns += [(line.y, DASHED, "" if facets.hue else line.label, None) for line in facets.lines if line.y in rows]
+        for column, dash, label, own in columns:
+            yield Stroke(label, x.to_numpy(float), rows[column].to_numpy(float), shapes[name].colour, dash, own)
+
+
+def _draw(strokes: Sequence[Stroke], axis: Any, names: Sequence[str], level: float | None) -> Figure:
+    with style():
+        figure = Figure(figsize=(WIDTH / 72, HEIGHT / 72))
+        longest = max((LETTER * len(s.label) + SWATCH for s in strokes if s.label), default=0.0)
+        right = WIDTH - RIGHT - longest
+        axes = figure.add_axes(
+            (LEFT / WIDTH, 1 - BOTTOM / HEIGHT, (right - LEFT) / WIDTH, (BOTTOM - TOP) / HEIGHT), zorder=2
+        )
+        axes.patch.set_visible(False)
+        axes.grid(False)
+        axes.set(xscale="log" if axis.xlog else "linear", yscale="log" if axis.ylog else "linear")
+        for stroke in strokes:
+            _draw_stroke(axes, stroke)
+        if level is not None:
+            axes.axhline(level, color=GREY, linewidth=1)
+        _ticks(axes, strokes, names)
+        figure.text(2 / WIDTH, 1 - 11 / HEIGHT, axis.ylabel or axis.y, **WORDS)
+        if not names:
+            middle = (LEFT + right) / 2 / WIDTH
+            figure.text(middle, 1 - (BOTTOM + 25) / HEIGHT, axis.xlabel or axis.x, ha="center", **WORDS)
+        _names(figure, axes, strokes, right + 6)
+    return figure
+
+
+def _draw_stroke(axes: Any, stroke: Stroke) -> None:
+    if stroke.ends is not None:
+        axes.vlines(stroke.x, *stroke.ends, color=stroke.colour, linewidth=2, alpha=0.6)
+    line: dict[str, Any] = {"color": stroke.colour, "linestyle": stroke.dash or "none", "linewidth": _width(stroke)}
+    axes.plot(stroke.x, stroke.y, marker="" if stroke.dash else "o", markersize=6, **line)
+
+
+def _width(stroke: Stroke) -> float:
+    return 1.3 if stroke.dash == DASHED else 1.9
+
+
+def _ticks(axes: Any, strokes: Sequence[Stroke], names: Sequence[str]) -> None:
+    """The ends of the data below, or the names; two values at the side."""
+    xs = np.concatenate([stroke.x[np.isfinite(stroke.x)] for stroke in strokes])
+    places = list(range(len(names))) if names else [xs.min(), xs.max()]
+    margin = 0.5 if names else 0.0
+    if xs.min() < xs.max() or names:
+        axes.set_xlim(places[0] - margin, places[-1] + margin)
+    axes.margins(y=0.05)
+    axes.minorticks_off()
+    axes.set_xticks(places, names or [short(place) for place in places])
+    values = two(*axes.get_ylim(), log=axes.get_yscale() == "log")
+    axes.set_yticks(values, [short(value) for value in values])
+    axes.minorticks_off()
+    axes.tick_params(length=0, pad=4, labelsize=11, labelcolor=GREY)
+    for side in ("left", "bottom"):
+        axes.spines[side].set(color="#aaaaaa", linewidth=1)
+
+
+def two(low: float, high: float, *, log: bool) -> list[float]:
+    """The outermost round values inside: powers of ten on a logarithmic axis where it has two, else round steps.
+
+    >>> two(0.002, 30.0, log=True), two(1.4, 2.6, log=False)
+    ([0.01, 10.0], [1.5, 2.5])
+    """
+    if log:
+        powers = range(int(np.ceil(np.log10(low))), int(np.floor(np.log10(high))) + 1)
+        if len(powers) > 1:
+            return [10.0 ** powers[0], 10.0 ** powers[-1]]
+    step = 10.0 ** np.floor(np.log10(high - low))
+    for part in (1.0, 0.5, 0.2, 0.1):
+        first, last = np.ceil(low / (part * step)), np.floor(high / (part * step))
+        if last > first:
+            return [float(first * part * step), float(last * part * step)]
+    return [low]
+
+
+def short(value: float) -> str:
+    """A tick in few letters.
+
+    >>> short(50.0), short(0.25), short(1e-6), short(-20.0)
+    ('50', '0.25', '10⁻⁶', '−20')
+    """
+    if value and not 1e-2 <= abs(value) < 1e5:
+        power = int(np.floor(np.log10(abs(value)) + 1e-9))
+        mantissa, ten = f"{value / 10.0**power:.1g}", f"10{str(power).translate(RAISED)}"
+        return ten if mantissa == "1" else f"{mantissa}·{ten}"
+    return f"{value:g}".replace("-", "−")
+
+
+def _names(figure: Figure, axes: Any, strokes: Sequence[Stroke], x: float) -> None:
+    """Each name once, beside the end of its line, and moved so far that no two touch."""
+    named = {stroke.label: stroke for stroke in reversed(strokes) if stroke.label}
+    height = {label: float(_end(axes, stroke)) for label, stroke in named.items()}
+    order = sorted(named, key=height.__getitem__)
+    for label, y in zip(order, spread([height[label] for label in order], LINE, TOP, BOTTOM), strict=True):
+        stroke, at = named[label], [1 - y / HEIGHT] * 2
+        line: dict[str, Any] = {"color": stroke.colour, "linestyle": stroke.dash or "none", "linewidth": _width(stroke)}
+        marker = {"marker": "" if stroke.dash else "o", "markersize": 6, "markevery": [0]}
+        figure.add_artist(Line2D([x / WIDTH, (x + 10) / WIDTH], at, **line, **marker))
+        figure.text((x + SWATCH) / WIDTH, at[0], label, va="center_baseline", **WORDS)
+
+
+def _end(axes: Any, stroke: Stroke) -> float:
+    """How far below the top a series ends, in points."""
+    last = np.flatnonzero(np.isfinite(stroke.y))[-1]
+    place = axes.transData.transform((stroke.x[last], stroke.y[last]))
+    return HEIGHT * (1 - place[1] / axes.figure.bbox.height)
+
+
+def spread(places: Sequence[float], least: float, low: float, high: float) -> list[float]:
+    """Ascending places moved as little as it takes to be `least` apart, within the ends.
+
+    >>> spread([10.0, 12.0, 50.0], 13.0, 0.0, 100.0), spread([95.0, 99.0], 13.0, 0.0, 100.0)
+    ([10.0, 23.0, 50.0], [87.0, 100.0])
+    """
+    moved: list[float] = []
+    for place in places:
+        moved.append(max(place, moved[-1] + least if moved else low))
+    for i in reversed(range(len(moved))):
+        moved[i] = min(moved[i], moved[i + 1] - least if i + 1 < len(moved) else high)
+    return moved
+
+
+def draw_sketch(sketch: Any) -> Figure:
+    """Deleted at the merge: a card of a study that is not ported, from its strokes."""
+    from types import SimpleNamespace
+
+    strokes = []
+    for s in sketch.strokes:
+        ends = (np.array(s.low), np.array(s.high)) if s.low else None
+        dash = "" if s.marks else DASHED if s.dashed else "-"
+        if s.x:
+            strokes.append(Stroke(s.label, np.array(s.x), np.array(s.y), s.colour, dash, ends))
+    axis = SimpleNamespace(x="", y="", xlabel=sketch.x, ylabel=sketch.y, xlog=sketch.log_x, ylog=sketch.log_y)
+    return _draw(strokes, axis, sketch.places, sketch.level)

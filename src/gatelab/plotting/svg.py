@@ -1,0 +1,249 @@
+"""Figures as SVG: text as text, what has many marks as an image, and the boxes of the panels for narrow pages.
+
+`svg_text` is what files hold, in the colors of paper. `themed` is the same within a page: white, grays and black become
+the colors of the page's theme, hues variables that a dark page sets (`dark_hues`), and ids are unique.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from io import BytesIO, StringIO
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+from matplotlib.colors import to_hex, to_rgb
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.transforms import Bbox
+from PIL import Image
+
+SVG, XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
+MOST_BYTES = 150_000
+NUMBER = re.compile(r"-?\d+\.\d{3,}")
+COLOR = re.compile(r"(fill|stroke|stop-color): (#[0-9a-f]{6})")
+FAMILY = re.compile(r"font-family: [^;]*;?")
+# Upper ends of lightness, and the variable of the page that such a gray becomes. Near black and near white stay.
+GRAYS = ((0.35, "--ink"), (0.6, "--muted"), (0.8, "--faint"), (0.97, "--rule"), (1.0, "--surface"))
+STAY = ("#010101", "#fefefe")
+TAGS = frozenset({"svg", "g", "defs", "path", "use", "text", "tspan", "clipPath", "rect", "image"})
+
+ElementTree.register_namespace("", SVG)
+ElementTree.register_namespace("xlink", XLINK)
+
+
+def svg_text(figure: Figure) -> str:
+    """The figure as SVG; marks that would make it too large are an image within it."""
+    text = ""
+    for most in (1500, 300, 40):
+        _rasterize(figure, most)
+        text = _slim(figure)
+        if len(text) <= MOST_BYTES:
+            break
+    return text
+
+
+def _rasterize(figure: Figure, most: int) -> None:
+    """Maps with level lines, surfaces, and artists of more marks than `most` become images."""
+    for axes in figure.axes:
+        artists: list[Any] = [*axes.collections, *axes.lines]
+        for artist in artists:
+            if isinstance(artist, Line2D):
+                many = 0 if artist.get_marker() in ("", "None", "none", None) else np.size(artist.get_xdata())
+            else:
+                many = max(len(artist.get_paths()), len(artist.get_offsets()))
+            named = type(artist).__name__
+            artist.set_rasterized(many > most or named in ("QuadContourSet", "Poly3DCollection", "QuadMesh"))
+
+
+def _slim(figure: Figure) -> str:
+    """Numbers to a hundredth of a point, no ids that nothing refers to, no metadata; panels and words for a page."""
+    buffer = StringIO()
+    figure.savefig(buffer, format="svg", dpi=150, metadata={"Date": None, "Creator": None})
+    root = ElementTree.fromstring(buffer.getvalue())
+    used = set(re.findall(r"#([\w-]+)", buffer.getvalue()))
+    for element in list(root.iter()):
+        for child in list(element):
+            child.tail = None
+            if child.tag.endswith("}metadata") or (child.tag.endswith("}g") and not len(child)):
+                element.remove(child)
+        if element.get("id") not in used:
+            element.attrib.pop("id", None)
+        for name in ("d", "x", "y", "transform", "width", "height"):
+            if name in element.attrib and "scale" not in element.attrib[name] and "matrix" not in element.attrib[name]:
+                element.set(name, " ".join(NUMBER.sub(_short, element.attrib[name]).split()))
+        if len(element):
+            element.text = None
+        if element.tag == f"{{{SVG}}}image":
+            element.set(f"{{{XLINK}}}href", _few_colors(element.get(f"{{{XLINK}}}href", "")))
+        if element.tag == f"{{{SVG}}}text":
+            _flow(element)
+    root.set("font-family", "DejaVu Sans, sans-serif")
+    root.set("data-title", plain(figure.get_suptitle()))
+    root.set("data-views", json.dumps(views(figure)))
+    root.set("aria-label", described(figure))
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{ElementTree.tostring(root, encoding="unicode")}\n'
+
+
+def _short(number: re.Match[str]) -> str:
+    return f"{float(number[0]):.2f}".rstrip("0").rstrip(".")
+
+
+def _few_colors(address: str) -> str:
+    """An embedded picture with 256 colors, at a third of the size."""
+    small = BytesIO()
+    with Image.open(BytesIO(base64.b64decode(address.partition(",")[2]))) as image:
+        image.quantize(256, method=Image.Quantize.FASTOCTREE).save(small, "png", optimize=True)
+    return "data:image/png;base64," + base64.b64encode(small.getvalue()).decode()
+
+
+def _flow(text: Any) -> None:
+    """Signs of formulas have places, which are those of one font: here they follow each other in any font."""
+    spans = sorted(text, key=lambda span: float(span.get("x") or 0))
+    text[:] = spans[:1]
+    for span in spans[1:]:
+        span.attrib.pop("x", None)
+        if all(span.get(name) == text[-1].get(name) for name in ("y", "style")):
+            text[-1].text = (text[-1].text or "") + (span.text or "")
+        else:
+            text.append(span)
+
+
+def described(figure: Figure) -> str:
+    """What the figure shows, in words: its title and what each panel has against what."""
+    panels = [
+        f"{a.get_title()} {a.get_ylabel()} against {a.get_xlabel()}".strip() for a in figure.axes if a.get_xlabel()
+    ]
+    words = ". ".join(filter(None, (figure.get_suptitle(), "; ".join(dict.fromkeys(panels)))))
+    return plain(words)
+
+
+def plain(text: str) -> str:
+    """Text without matplotlib's mathematics.
+
+    >>> plain("$x_1$ and $1.4\\\\times10^{12}$")
+    'x_1 and 1.4×10^12'
+    """
+    return " ".join(re.sub(r"[${}\\]", "", text.replace("\\times", "×")).split())
+
+
+def views(figure: Figure) -> list[list[Any]]:
+    """The boxes of a figure that a narrow page shows below each other, in points from the top left.
+
+    They are columns of panels, or of the panels of a row where a row goes across, and the entries of legends of all of
+    them. After x, y, width and height come the size on the x axis ("n", "P" or "") and whether it is an entry.
+    """
+    figure.draw_without_rendering()
+    found: list[list[Any]] = []
+    for part in figure.subfigs or [figure]:
+        boxes = [(box, against(a.get_xlabel())) for a in part.axes if (box := a.get_tightbbox()) and a.get_visible()]
+        all_sizes = {size for _, size in boxes}
+        for group in _cut(boxes):
+            sizes = {size for _, size in group if size}
+            found.append(
+                [*_points(figure, Bbox.union([box for box, _ in group])), *(sizes if len(sizes) == 1 else [""]), 0]
+            )
+        for legend in part.legends:
+            size = next(iter(all_sizes)) if len(all_sizes) == 1 else ""
+            found += [[*_points(figure, _entry(legend, text)), size, 1] for text in legend.get_texts()]
+    return found if len(found) > 1 else []
+
+
+def _entry(legend: Any, text: Any) -> Bbox:
+    """A text of a legend with the handle to its left."""
+    box = text.get_window_extent()
+    room = (legend.handlelength + legend.handletextpad) * legend.prop.get_size_in_points() * legend.figure.dpi / 72
+    return Bbox.from_extents(box.x0 - room, box.y0, box.x1, box.y1)
+
+
+def against(label: str) -> str:
+    """The size that an x axis has: neurons "n", parameters "P", or neither.
+
+    >>> against("neurons n"), against("parameters P"), against("step")
+    ('n', 'P', '')
+    """
+    word = re.match(r"(?:neurons |width )?(n)\b|(?:parameters)? ?\b(P)\b|(parameters)\b", label)
+    return "" if word is None else word[1] or "P"
+
+
+def _points(figure: Figure, box: Bbox) -> list[float]:
+    scale, height = 72 / figure.dpi, figure.bbox.height
+    return [round(float(v) * scale, 1) for v in (box.x0 - 4, height - box.y1 - 4, box.width + 8, box.height + 8)]
+
+
+def _cut(boxes: list[Any], axis: int = 0, last: bool = False) -> list[list[Any]]:
+    """Groups of boxes with a gap between them: columns, and where there is one alone, rows and their columns."""
+    low, high = (
+        ((lambda b: b[0].x0), (lambda b: b[0].x1)) if axis == 0 else ((lambda b: -b[0].y1), (lambda b: -b[0].y0))
+    )
+    groups: list[list[Any]] = []
+    end = 0.0
+    for box in sorted(boxes, key=low):
+        narrow = axis == 0 and high(box) - low(box) < 90  # a bar of colors goes with its panel
+        if groups and (low(box) < end - 1 or narrow):
+            groups[-1].append(box)
+        else:
+            groups.append([box])
+        end = max(end, high(box)) if groups[:-1] or len(groups[0]) > 1 else high(box)
+    if len(groups) > 1 or last:
+        return groups if axis == 0 else [part for group in groups for part in _cut(group, 0, last=True)]
+    return _cut(boxes, 1) if axis == 0 else groups
+
+
+def themed(svg: str, name: str) -> str:
+    """SVG of `svg_text` for a page: colors of its theme, ids that begin with `name`, and nothing that could run."""
+    root = ElementTree.fromstring(svg)
+    for parent in list(root.iter()):
+        for child in list(parent):
+            if child.tag.rpartition("}")[2] not in TAGS:
+                parent.remove(child)
+        for key, value in list(parent.attrib.items()):
+            if key.lower().startswith("on"):
+                parent.attrib.pop(key)
+            elif key == f"{{{XLINK}}}href":
+                parent.attrib.pop(key)
+                if value.startswith(("#", "data:image/png")):
+                    parent.set("href", value.replace("#", f"#{name}-", 1) if value[0] == "#" else value)
+            elif key == "id":
+                parent.set(key, f"{name}-{value}")
+            else:
+                plain = FAMILY.sub("", value).replace("url(#", f"url(#{name}-")
+                parent.set(key, COLOR.sub(_page_color, plain))
+    group = ElementTree.Element(f"{{{SVG}}}g", {"id": f"{name}-all"})
+    group.extend(list(root))
+    root[:] = [group]
+    for unit in ("width", "height"):
+        root.attrib.pop(unit, None)
+    root.set("role", "img")
+    return ElementTree.tostring(root, encoding="unicode").replace(f' xmlns="{SVG}"', "", 1)
+
+
+def _page_color(found: re.Match[str]) -> str:
+    """A gray as a variable of the page, a hue as a variable that a dark page may set; the color itself otherwise."""
+    what, color = found.groups()
+    rgb = to_rgb(color)
+    if color in STAY:
+        return found[0]
+    name = f"--c{color[1:]}"
+    if max(rgb) - min(rgb) < 0.08:
+        name = next(name for end, name in GRAYS if rgb[0] <= end)
+    return f"{what}: var({name}, {color})"
+
+
+def dark_hues(page: str) -> dict[str, str]:
+    """The variables of hues in a page that are too dark upon a dark ground, with the lighter ones to take there.
+
+    >>> dark_hues("stroke: var(--c5d3a9b, #5d3a9b); fill: var(--cf0e442, #f0e442)")
+    {'--c5d3a9b': '#9b85c1'}
+    """
+    hues = {}
+    for name in sorted(set(re.findall(r"var\(--c([0-9a-f]{6}),", page))):
+        rgb = to_rgb(f"#{name}")
+        light = sum(part * v**2.2 for part, v in zip((0.2126, 0.7152, 0.0722), rgb, strict=True))
+        share = max(0.0, min(0.45, (0.3 - light) * 1.7))
+        if share > 0.01:
+            red, green, blue = (v + (1 - v) * share for v in rgb)
+            hues[f"--c{name}"] = to_hex((red, green, blue))
+    return hues

@@ -1,0 +1,87 @@
+"""SVG of figures: text is text, many marks are an image, colors follow the page, boxes cut a figure into panels."""
+
+from __future__ import annotations
+
+import json
+import re
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from gatelab.plotting import new_figure, style
+from gatelab.plotting.facets import Facets, draw_figure
+from gatelab.plotting.svg import MOST_BYTES, svg_text, themed
+
+
+def written(figure: Figure) -> str:
+    with style():
+        return svg_text(figure)
+
+
+def small(count: int = 3, columns: int = 1) -> Figure:
+    with style():
+        figure = new_figure(3 * columns, 3)
+        for axes, label in zip(
+            figure.subplots(1, columns, squeeze=False)[0], ("neurons n", "parameters P"), strict=False
+        ):
+            axes.plot(np.arange(count), np.random.default_rng(0).random(count), "o", color="#5D3A9B", label="points")
+            axes.set(xlabel=label, ylabel="$10^{-3}$ & <b>", title="a title")
+        figure.legend(handles=figure.axes[0].lines, loc="outside lower center")
+    return figure
+
+
+def test_text_is_text_and_formulas_flow_in_any_font() -> None:
+    text = written(small())
+    assert ">neurons n</text>" in text and ">a title</text>" in text
+    formula = re.search(r"<tspan[^>]*>10</tspan>(<tspan[^>]*>)−3</tspan>", text)
+    assert formula is not None and " x=" not in formula[1]
+    assert "<image" not in text and ElementTree.fromstring(text).get("aria-label", "").endswith("against neurons n")
+
+
+@pytest.mark.parametrize("count", [5000, 100_000])
+def test_many_marks_are_an_image_and_no_figure_is_large(count: int) -> None:
+    text = written(small(count))
+    assert "<image" in text and len(text) < MOST_BYTES and ">neurons n</text>" in text
+
+
+def test_a_page_has_the_colors_of_its_theme_and_ids_of_its_own() -> None:
+    text = themed(written(small()), "mine")
+    assert "fill: var(--surface, #ffffff)" in text and "stroke: var(--rule, #e4e4e4)" in text
+    assert "stroke: var(--c5d3a9b, #5d3a9b)" in text
+    ids = set(re.findall(r' id="([^"]+)"', text))
+    assert all(name.startswith("mine-") for name in ids)
+    assert set(re.findall(r"#(mine-[\w-]+)", text)) <= ids
+
+
+def test_nothing_of_a_file_can_run_or_ask() -> None:
+    inside = '<script>b()</script><foreignObject/><g onclick="c()"/>'
+    text = f'<svg xmlns="http://www.w3.org/2000/svg" onload="a()">{inside}</svg>'
+    assert themed(text, "x") == '<svg role="img"><g id="x-all"><g /></g></svg>'
+    link = 'xmlns:xlink="http://www.w3.org/1999/xlink" xlink:href="https://a.b/c.png"'
+    assert "a.b" not in themed(f'<svg xmlns="http://www.w3.org/2000/svg"><image {link}/></svg>', "x")
+
+
+def test_boxes_are_columns_with_their_sizes_and_entries_of_legends() -> None:
+    root = ElementTree.fromstring(written(small(columns=2)))
+    left, right, entry = json.loads(root.get("data-views", ""))
+    assert (left[4:], right[4:], entry[4:]) == (["n", 0], ["P", 0], ["", 1])
+    assert left[0] + left[2] <= right[0] + 12 and entry[1] > left[1] + left[3] - 12
+    assert json.loads(ElementTree.fromstring(written(Figure())).get("data-views", "")) == []
+
+
+def test_a_row_across_is_a_box_and_parts_side_by_side_keep_their_legends() -> None:
+    with style():
+        figure = new_figure(6, 5)
+        grid = figure.add_gridspec(2, 2)
+        for place in (grid[0, 0], grid[0, 1], grid[1, :]):
+            figure.add_subplot(place).plot([0, 1])
+    first, second, below = json.loads(ElementTree.fromstring(written(figure)).get("data-views", ""))
+    assert first[1] == second[1] < below[1] and below[2] > 1.5 * first[2]
+    import pandas as pd
+
+    table = pd.DataFrame({"n": [1, 2], "P": [3, 6], "e": [1.0, 0.5], "unit": ["a", "b"]})
+    parts = [Facets(size, "e", "unit", xlabel=label) for size, label in (("n", "neurons n"), ("P", "parameters P"))]
+    views = json.loads(ElementTree.fromstring(written(draw_figure(parts, {"t": table}))).get("data-views", ""))
+    assert [view[4] for view in views] == ["n", "n", "n", "P", "P", "P"]
