@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 import gatelab as gl
 from gatelab.cli import app
-from gatelab.studies import definition as catalogue
+from gatelab.studies import engine as catalogue
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -6,14 +6,13 @@ import csv
 from pathlib import Path
 
 import pandas as pd
-import pytest
 from report_records import write_records
 
 from gatelab.report import build
 from gatelab.report.papers import found
 from gatelab.report.records import read_records
 from gatelab.studies import Finding, all_studies, study, take_record
-from gatelab.studies.definition import FOLDERS, no_findings
+from gatelab.studies.engine import FOLDERS, no_findings
 
 
 def one(name: str, tables: dict[str, pd.DataFrame], place: int = 0) -> Finding:

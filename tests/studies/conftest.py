@@ -9,7 +9,7 @@ from quick_runs import Quick, QuickRun
 from gatelab.plotting import style
 from gatelab.plotting.svg import MOST_BYTES, svg_text
 from gatelab.studies import Request
-from gatelab.studies import definition as catalogue
+from gatelab.studies import engine as catalogue
 
 
 @pytest.fixture(scope="session")

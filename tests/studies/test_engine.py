@@ -19,10 +19,10 @@ from gatelab.plotting.facets import Facets, Overlay, draw_figure
 from gatelab.statistics import Interval
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
-from gatelab.studies.engine import GridStudy, sections
+from gatelab.studies.engine import Study, sections
 from gatelab.studies.records import read_claim
 
-STUDY = GridStudy(
+STUDY = Study(
     "ntk/made-up",
     "Made-up numbers",
     grid={"unit": ["mlp", "glu"], "n, d": [(4, 2), (8, 2)], "seed": range(4), "q": [1, 2, 3]},
@@ -123,7 +123,7 @@ def test_a_study_measures_its_grid_and_averages_over_seeds(tmp_path: Path) -> No
     assert list(table["q"][:3]) == [1, 2, 3] and len(table) == 12 and set(table["seeds"]) == {4}
     row = table[(table["unit"] == "glu") & (table["n"] == 8) & (table["q"] == 2)].iloc[0]
     assert row["error"] == pytest.approx(8.0) and row["error_low"] < 8 < row["error_high"]
-    assert outcome.comparison[0].verdict == "reproduced" and (16, 16) in ticks
+    assert outcome.claims[0].verdict == "reproduced" and (16, 16) in ticks
     again: list[Any] = []
     STUDY.run(Request(sweep={"store": tmp_path / "runs.db"}, progress=lambda *state: again.append(state)))
     assert len(again) == 17  # read from the store, cell by cell

@@ -17,8 +17,7 @@ from gatelab.errors import GatelabError
 from gatelab.plain import from_plain
 from gatelab.studies import Claim, Request, all_studies
 from gatelab.studies.claims import Claim as NumberClaim
-from gatelab.studies.definition import PAPERS, study
-from gatelab.studies.engine import GridStudy
+from gatelab.studies.engine import PAPERS, Study, study
 from gatelab.studies.inventory import ITEMS, Item, agrees, answers, faults, in_quick, printed
 from gatelab.studies.reproduction import read_tables
 from gatelab.studies.scaling.printed import PAPER_SLOPES
@@ -84,8 +83,8 @@ def claims(quick: Quick) -> Claims:
     @cache
     def of(name: str) -> tuple[Claim, ...]:
         if name in RECORDED:
-            return study(name).run(Request(jobs=1)).comparison
-        return quick(name).outcome.comparison
+            return study(name).run(Request(jobs=1)).claims
+        return quick(name).outcome.claims
 
     return of
 
@@ -259,8 +258,8 @@ def committed(name: str) -> dict[str, tuple[Claim, ...]]:
     document = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     if "claims" not in document:
         return {}
-    if isinstance(known, GridStudy):
-        return {name: known.report(read_tables(path, document["files"])).comparison}
+    if isinstance(known, Study):
+        return {name: known.report(read_tables(path, document["files"])).claims}
     return {name: tuple(Claim(**claim) for claim in document["claims"])}
 
 
@@ -316,7 +315,7 @@ def test_nothing_differs_from_formulas_that_were_lost_nor_where_the_paper_claims
     kept = json.loads((RESULTS / "claims.json").read_text(encoding="utf-8"))
     own = {name: tuple(map(read_claim, kept[name]["claims"])) for name in kept if name.startswith("ntk/")}
     own |= committed("ntk/fig6") | committed("ntk/steps")
-    own["ntk/appendix-d-whole"] = study("ntk/appendix-d-whole").run(Request(jobs=1)).comparison
+    own["ntk/appendix-d-whole"] = study("ntk/appendix-d-whole").run(Request(jobs=1)).claims
     lost = [(item, answer.claim) for item, answer in answers(own).items() if LOST.search(item.why)]
     assert len(lost) > 20 and "differs" not in {claim.verdict for _, claim in lost}
     outside = [claim for claims in own.values() for claim in claims if claim.outside]

@@ -91,7 +91,7 @@ def test_in_the_record_no_other_way_has_the_quality_with_as_few_levels(record: d
 
 
 def test_the_record_makes_claims_and_the_finding(record: dict[str, pd.DataFrame]) -> None:
-    claims = {claim.what: claim for claim in study.STUDY.report(record).comparison}
+    claims = {claim.what: claim for claim in study.STUDY.report(record).claims}
     assert len(claims) == 5 and {claim.verdict for claim in claims.values()} == {"new"}
     assert claims["levels of all activations of all-MiniLM-L6-v2 that keep a quality of 0.999"].value == 28
     (finding,) = study.STUDY.findings(record)

@@ -25,7 +25,7 @@ def test_floor_study_puts_no_method_below_the_floor(quick):
     best = table[table["method"] == "optimal"]
     assert np.allclose(best["rmse"], best["floor"], rtol=0.07)
     # What theory has, to all its digits.
-    theory = [c.value for c in outcome.comparison if c.what.startswith("the floor at")]
+    theory = [c.value for c in outcome.claims if c.what.startswith("the floor at")]
     assert theory == pytest.approx([0.01054, 0.418, 0.0705, 0.0259], rel=0.005)
     assert len(outcome.figure.axes) == 3
 
@@ -36,7 +36,7 @@ def test_learned2d_study(quick):
     by_recipe = dict(list(outcome.tables["errors"].groupby("recipe")["rmse"]))
     assert by_recipe["paper"].is_monotonic_decreasing and by_recipe["paper"].min() > 0.2
     assert by_recipe["fresh"].max() < 0.03
-    assert [c.paper for c in outcome.comparison][:2] == [0.1245, 0.0822]
+    assert [c.paper for c in outcome.claims][:2] == [0.1245, 0.0822]
 
 
 def made_up(means: dict[int, float], deviation: float = 0.1, floor: float = 0.0105) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def test_learned16_study(quick):
     fresh = table[table["recipe"] == "fresh"]
     assert np.allclose(fresh["rmse"], fresh["floor"], rtol=0.06)
     # The paper says neither m nor its data: no loss of ours contradicts it.
-    assert [c.verdict for c in outcome.comparison if c.place] == ["undecided"] * 3 + ["new"]
+    assert [c.verdict for c in outcome.claims if c.place] == ["undecided"] * 3 + ["new"]
     assert table["training"].notna().tolist() == [False] * 2 + [True] * 2
     curve = outcome.tables["steps"]
     gap = curve["new_data"] - curve["training"]

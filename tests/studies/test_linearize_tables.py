@@ -11,7 +11,7 @@ from gatelab.studies.linearize import table2, table3
 
 def test_table1_to_its_digits_and_the_corrected_reading(quick: Quick) -> None:
     outcome = quick("linearize/table1").outcome
-    verdicts = [c.verdict for c in outcome.comparison]
+    verdicts = [c.verdict for c in outcome.claims]
     assert verdicts == ["reproduced"] * 4 + ["differs", "reproduced"] + ["new"] * 4
     table = outcome.tables["table1"]
     assert [float(f"{v:.3g}") for v in table["Taylor"]] == [8.82e-6, 3.01, 785, 2.68e4]
@@ -48,7 +48,7 @@ def test_the_product_is_the_series_of_any_weights(monkeypatch: pytest.MonkeyPatc
 
 def test_table3_to_its_digits(quick: Quick) -> None:
     outcome = quick("linearize/table3").outcome
-    assert [c.verdict for c in outcome.comparison] == ["reproduced", "reproduced", "new", *["reproduced"] * 3]
+    assert [c.verdict for c in outcome.claims] == ["reproduced", "reproduced", "new", *["reproduced"] * 3]
     found = outcome.tables["table3"].set_index("metric")["RMSE"]
     assert f"{found['Taylor vs. tanh-GELU']:.5f}" == "0.21182"
     assert found["Taylor vs. erf-GELU"] == pytest.approx(0.2121, abs=5e-5)

@@ -62,19 +62,17 @@ def test_the_quick_study(outcome):
 
 @pytest.mark.slow
 def test_claims_notes_and_figure(outcome):
-    said = {c.what: c for c in outcome.comparison}
+    said = {c.what: c for c in outcome.claims}
     assert "puma" in said["ways that keep embeddings at a cosine above 0.999"].support
-    assert {c.verdict for c in outcome.comparison} == {"new"}
-    assert all(c.because and "nan" not in c.because + c.ours for c in outcome.comparison)
+    assert {c.verdict for c in outcome.claims} == {"new"}
+    assert all(c.because and "nan" not in c.because + c.ours for c in outcome.claims)
     assert "random weights" in outcome.notes[0] and "made up" in outcome.notes[0]
     assert len(outcome.figure.axes) == 6  # three panels of ways, their colors, two of training
 
 
 def test_the_record_makes_its_claims():
     names = ("layers", "cosines", "verdicts", "training", "curves", "gpt", "setup")
-    claims = {
-        c.what: c for c in STUDY.report({n: pd.read_csv(RECORD / f"transformer-{n}.csv") for n in names}).comparison
-    }
+    claims = {c.what: c for c in STUDY.report({n: pd.read_csv(RECORD / f"transformer-{n}.csv") for n in names}).claims}
     assert claims["farthest pre-activation that one polynomial must serve"].value == pytest.approx(24.7, abs=0.05)
     assert list(claims["ways that keep embeddings at a cosine above 0.999"].support) == ["bolt", "puma", "nexus"]
     counts = [claim.value for what, claim in claims.items() if what.startswith("ways")]

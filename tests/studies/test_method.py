@@ -202,9 +202,9 @@ def test_the_study_answers_every_slope_that_the_paper_has() -> None:
     outcome = study("scaling/method").run(Request())
     pairs = outcome.tables["pairs"]
     assert "1476 of 1476 fits" in outcome.notes[-1] and "6 of 15 slopes are reproduced" in outcome.notes[0]
-    placed = [claim for claim in outcome.comparison if claim.place.startswith("table 1")]
+    placed = [claim for claim in outcome.claims if claim.place.startswith("table 1")]
     assert len(placed) == len(pairs) == 15
-    assert sum(claim.place.startswith("appendix D") for claim in outcome.comparison) == 2
+    assert sum(claim.place.startswith("appendix D") for claim in outcome.claims) == 2
     for claim, (_, pair) in zip(placed, pairs.iterrows(), strict=True):
         assert claim.value == pair["method"] and claim.paper == pair["paper"]
         assert claim.support["the optimum over these"].value == pair["optimum"]

@@ -20,7 +20,7 @@ def test_quick_study_fits_every_unit_at_equal_parameters():
     for _, sizes in fitted.groupby("plain")["parameters"]:
         assert sizes.max() / sizes.min() < 1.05
     assert ((fitted["left"] > 0) & (fitted["left"] < 1.1)).all()
-    assert [claim.verdict for claim in outcome.comparison] == ["new"] * 3
+    assert [claim.verdict for claim in outcome.claims] == ["new"] * 3
     (finding,) = STUDY.findings(outcome.tables)
     assert "at equal parameters" in finding.sentence
     assert (outcome.tables["slopes"].dropna(subset="slope")["slope"] < 0).all()
@@ -50,7 +50,7 @@ def test_the_record_is_whole_and_its_claims_follow_from_it():
     outcome = STUDY.run(Request())
     counts = outcome.tables["cells"].query("unit != 'linear'").groupby(["model", "layer", "unit"]).size()
     assert (counts == 4).all()
-    claims = {claim.what: claim for claim in outcome.comparison}
+    claims = {claim.what: claim for claim in outcome.claims}
     need = claims["SmolLM2-135M-Instruct: does a block of SwiGLU need SwiGLU?"]
     plain = claims["SmolLM2-135M-Instruct: its blocks by units without a factor"]
     assert not need.interval.excludes(1) and plain.low > 1

@@ -22,7 +22,7 @@ def test_the_record_has_every_model_unit_and_start_with_three_seeds() -> None:
     # Matched widths: gated and plain models have the same number of parameters but for the biases of the factors.
     for _, part in table.groupby("model"):
         assert part["parameters"].max() / part["parameters"].min() < 1.001
-    said = {c.what: c for c in outcome.comparison}
+    said = {c.what: c for c in outcome.claims}
     reglu = said["condition number of GPT-2 with ReLU over that with ReGLU, LeCun weights"]
     plain, gated = (table.query(f"model == 'gpt2' and start == 'lecun' and unit == '{u}'") for u in ("mlp", "glu"))
     ratio = np.exp(np.log(plain["condition"].to_numpy() / gated["condition"].to_numpy()).mean())

@@ -48,7 +48,7 @@ def outcome(found: Gap, monkeypatch: pytest.MonkeyPatch, name: str = "ntk/fig7")
 
 
 def test_no_effect_of_the_gate_and_less_gap_of_adamw_is_the_papers_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    every = outcome(made_up(), monkeypatch).comparison
+    every = outcome(made_up(), monkeypatch).claims
     claims = [c for c in every if "at the last step" not in c.what]
     assert {c.verdict for c in claims} == {"reproduced"} and len(claims) == 2 * 3 + 1 == len(every) - 2 * 3
     assert "ReLU and ReGLU, Mixer on CIFAR-10, SGD" in claims[0].what
@@ -56,7 +56,7 @@ def test_no_effect_of_the_gate_and_less_gap_of_adamw_is_the_papers_finding(monke
 
 
 def test_an_effect_of_the_gate_differs_from_the_paper(monkeypatch: pytest.MonkeyPatch) -> None:
-    claims = outcome(made_up(gate=0.3, adamw=0.0), monkeypatch).comparison
+    claims = outcome(made_up(gate=0.3, adamw=0.0), monkeypatch).claims
     matched = [c for c in claims if c.what.startswith("gap of")]
     assert {c.verdict for c in matched} == {"differs"}
     assert [c.value for c in matched] == pytest.approx([1.3] * 3, abs=0.03)
@@ -66,7 +66,7 @@ def test_an_effect_of_the_gate_differs_from_the_paper(monkeypatch: pytest.Monkey
 
 def test_a_gate_that_is_faster_has_lower_losses_at_the_last_step(monkeypatch: pytest.MonkeyPatch) -> None:
     for faster, gate, training, test in ((0.1, 0.0, "reproduced", "reproduced"), (0.1, 2.0, "reproduced", "differs")):
-        claims = outcome(made_up(gate, faster=faster), monkeypatch).comparison
+        claims = outcome(made_up(gate, faster=faster), monkeypatch).claims
         losses = [c for c in claims if "at the last step, Mixer on CIFAR-10, SGD" in c.what]
         assert [c.verdict for c in losses] == [training, test]
         assert losses[0].value == pytest.approx(-0.1) and losses[0].low <= -0.1 <= losses[0].high
@@ -82,15 +82,15 @@ def test_welchs_interval_is_scipys() -> None:
 
 
 def test_too_few_runs_claim_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    every = outcome(made_up(seeds=3), monkeypatch).comparison
+    every = outcome(made_up(seeds=3), monkeypatch).claims
     claims = [c for c in every if "at the last step" not in c.what]
     assert {c.verdict for c in claims} == {"new"} and claims[0].support["least possible p"] == pytest.approx(0.1)
 
 
 def test_units_that_the_paper_did_not_try_are_new(monkeypatch: pytest.MonkeyPatch) -> None:
     done = outcome(made_up(), monkeypatch, "ntk/appendix-d")
-    assert {c.verdict for c in done.comparison if "GQU" in c.what} == {"new"}
-    assert {c.verdict for c in done.comparison if "ReGLU" in c.what} == {"reproduced"}
+    assert {c.verdict for c in done.claims if "GQU" in c.what} == {"new"}
+    assert {c.verdict for c in done.claims if "ReGLU" in c.what} == {"reproduced"}
     assert len(done.figure.axes) == 3 + 1 and "40 trainings on made up" in done.notes[0]
 
 
@@ -128,4 +128,4 @@ def test_a_quick_study_trains_now_and_writes(name: str, quick: Quick) -> None:
     seen = list(done.progress)
     assert seen == [(i + 1, len(seen)) for i in range(len(seen))] and len(seen) >= 10
     assert all(path.stat().st_size > 0 for path in done.files)
-    assert {c.verdict for c in done.outcome.comparison} == {"new"}  # two runs can show nothing
+    assert {c.verdict for c in done.outcome.claims} == {"new"}  # two runs can show nothing

@@ -104,7 +104,7 @@ def test_what_is_decided_is_what_holm_rejects_and_the_interval_leaves_zero_out_o
 
 def test_there_is_a_claim_a_pair_and_panels_are_answered_by_sgd_alone(outcome: Outcome) -> None:
     """The paper has SGD; all of it is measured outside of the paper's conditions."""
-    table, claims = outcome.tables["comparisons"], {c.what: c for c in outcome.comparison}
+    table, claims = outcome.tables["comparisons"], {c.what: c for c in outcome.claims}
     figures = {"Mixer on CIFAR-10, SGD": 9, "ViT on CIFAR-10, SGD": 11}
     assert len(claims) == 12 + 2
     for model, optimiser, (letter, (plain, gated)) in product(
@@ -123,7 +123,7 @@ def test_there_is_a_claim_a_pair_and_panels_are_answered_by_sgd_alone(outcome: O
 
 def test_counts_are_those_of_the_table(outcome: Outcome) -> None:
     table = outcome.tables["comparisons"]
-    lowers, widens = outcome.comparison[-2:]
+    lowers, widens = outcome.claims[-2:]
     for claim, measure, sign in ((lowers, "best", -1), (widens, "gap", 1)):
         rows = table[table["measure"] == measure]
         assert (claim.value, claim.support["of"]) == ((rows["decided"] & (sign * rows["difference"] > 0)).sum(), 18)
@@ -151,7 +151,7 @@ def test_the_quick_study_trains_now_and_writes(quick: Quick) -> None:
     done = quick("ntk/appendix-d-whole")
     assert done.progress == tuple((i + 1, 12) for i in range(12))
     assert all(path.stat().st_size > 0 for path in done.files)
-    assert len(done.outcome.comparison) == 2 * 2 + 2 and not any(c.place for c in done.outcome.comparison)
+    assert len(done.outcome.claims) == 2 * 2 + 2 and not any(c.place for c in done.outcome.claims)
     (finding,) = whole.STUDY.found(done.outcome.tables)
     assert "inconclusive in 6 of 6 comparisons" in finding.sentence and "digits" in finding.sentence
     assert set(done.outcome.tables["comparisons"]["schedule"]) == {"cosine", "constant"}

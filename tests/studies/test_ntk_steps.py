@@ -214,7 +214,7 @@ def test_the_first_step_below_a_share() -> None:
 @pytest.mark.slow
 def test_the_quick_study_has_its_claims(quick: Quick) -> None:
     outcome = quick("ntk/steps").outcome
-    assert len(outcome.comparison) == 2 * len(TARGETS) + 3 + 2 + 1 + 3 + 2
+    assert len(outcome.claims) == 2 * len(TARGETS) + 3 + 2 + 1 + 3 + 2
     rows = outcome.tables["training"]
     # By the kernel of the very network the steps are known to a few per cent; width 256 is small.
     assert np.isfinite(rows["measured"]).all() and (rows["measured"] / rows["own"]).between(0.6, 1.4).all()

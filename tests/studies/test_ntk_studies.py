@@ -8,13 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from gatelab.studies.ntk.angles import cosines, drawn_kernels, measure_angles, orthogonal
 from quick_runs import Quick, each_study
 
 from gatelab.feedforward import Unit
 from gatelab.ntk import Kernel, analytic
 from gatelab.studies import Request, all_studies
-from gatelab.studies.definition import study
+from gatelab.studies.engine import study
 from gatelab.studies.ntk import fig1, orders, thm31
 from gatelab.studies.ntk.fig2 import estimate_claim, taylor_forms
 from gatelab.studies.ntk.fig4 import angles, cosines, digits, drawn_kernels, off_diagonal
@@ -38,7 +37,7 @@ def test_a_quick_study_writes_its_files(stem: str, quick: Quick) -> None:
     # Claims and figure are made of the tables alone, as they are read from a record.
     tables = {key: pd.read_csv(folder / f"{stem}-{key}.csv") for key in done.outcome.tables}
     again = done.study.report(tables)
-    assert [c.verdict for c in again.comparison] == [c.verdict for c in done.outcome.comparison]
+    assert [c.verdict for c in again.claims] == [c.verdict for c in done.outcome.claims]
 
 
 @each_study(f"ntk/{stem}" for stem in PANELS)
@@ -52,7 +51,7 @@ def test_the_figure_has_its_panels_with_labels_and_data(name: str, quick: Quick)
 
 def test_a_study_is_the_same_each_time(quick: Quick) -> None:
     again = study("ntk/fig4").run(Request(quick=True))
-    assert [c.ours for c in again.comparison] == [c.ours for c in quick("ntk/fig4").outcome.comparison]
+    assert [c.ours for c in again.claims] == [c.ours for c in quick("ntk/fig4").outcome.claims]
 
 
 def test_the_list_has_them_in_the_order_of_the_paper() -> None:
@@ -109,7 +108,7 @@ def test_the_spectra_contract(quick: Quick) -> None:
     for plain, gated in (("mlp", "glu"), ("gelu", "geglu"), ("silu", "swiglu")):
         assert table["lambda_max"][gated] < table["lambda_max"][plain]
         assert table["lambda_min"][gated] > table["lambda_min"][plain]
-    assert {c.verdict for c in outcome.comparison} == {"reproduced", "new"}
+    assert {c.verdict for c in outcome.claims} == {"reproduced", "new"}
     (finding,) = quick("ntk/fig1").study.findings(outcome.tables)
     assert "by 27 [22, 33]. Without one eigenvalue" in finding.sentence and "n = 120 Gaussian" in finding.sizes
     assert np.isnan(table["condition_ours"]["geglu"]) and table["condition_paper"]["glu"] < table["condition"]["glu"]

@@ -39,4 +39,4 @@ def test_figure_5_is_gradient_descent_on_two_samples(quick: Quick) -> None:
     for t in range(6):
         np.testing.assert_allclose(outputs[t], f, atol=1e-14)
         f = f - 0.1 * K @ (f - TARGETS)
-    assert [c.verdict for c in quick("ntk/fig5").outcome.comparison] == ["reproduced"] * 3
+    assert [c.verdict for c in quick("ntk/fig5").outcome.claims] == ["reproduced"] * 3

@@ -73,4 +73,4 @@ def test_eigenvalues_are_off_to_first_order_and_the_condition_number_to_second(q
     outcome = quick("ntk/width").outcome
     powers = outcome.tables["powers"].query("kernels == 'expected kernels'")
     np.testing.assert_allclose(powers["power"], powers["predicted"], atol=0.01)
-    assert outcome.comparison[-1].value < 1e-14
+    assert outcome.claims[-1].value < 1e-14

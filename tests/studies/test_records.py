@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from gatelab.cli.application import app
 from gatelab.errors import GatelabError
-from gatelab.studies import definition as catalogue
 from gatelab.studies import done_before, records, reproduce, take_record
+from gatelab.studies import engine as catalogue
 from gatelab.studies.definition import Outcome, Request
 
 NAME = "scaling/fig3"

@@ -16,9 +16,8 @@ from quick_runs import Quick, each_study
 from gatelab.errors import GatelabError
 from gatelab.feedforward import unit
 from gatelab.studies import Outcome, Request, Study, all_studies, reproduce
-from gatelab.studies import definition as catalogue
+from gatelab.studies import engine as catalogue
 from gatelab.studies.claims import Claim
-from gatelab.studies.engine import GridStudy
 from gatelab.studies.scaling.random_networks import FIG1, contributions, hinges, misfit
 
 # Those of kernels and of training have tests of their own.
@@ -72,8 +71,8 @@ def test_claims_and_findings_come_from_the_written_tables(name: str, quick: Quic
     run = quick(name)
     folder, stem = run.files[0].parent, name.split("/")[1]
     tables = {key: pd.read_csv(folder / f"{stem}-{key}.csv") for key in run.outcome.tables}
-    assert isinstance(run.study, GridStudy)
-    for ours, read in zip(run.outcome.comparison, run.study.report(tables).comparison, strict=True):
+    assert isinstance(run.study, Study)
+    for ours, read in zip(run.outcome.claims, run.study.report(tables).claims, strict=True):
         assert isinstance(ours, Claim)
         assert (ours.what, ours.verdict, ours.because) == (read.what, read.verdict, read.because)
     topics = {"fig2": ["Slopes at the optimum"], "fig6": ["Order 4 of the GQU", "Powers without gates"]}

@@ -174,17 +174,3 @@ def spread(places: Sequence[float], least: float, low: float, high: float) -> li
     for i in reversed(range(len(moved))):
         moved[i] = min(moved[i], moved[i + 1] - least if i + 1 < len(moved) else high)
     return moved
-
-
-def draw_sketch(sketch: Any) -> Figure:
-    """Deleted at the merge: a card of a study that is not ported, from its strokes."""
-    from types import SimpleNamespace
-
-    strokes = []
-    for s in sketch.strokes:
-        ends = (np.array(s.low), np.array(s.high)) if s.low else None
-        dash = "" if s.marks else DASHED if s.dashed else "-"
-        if s.x:
-            strokes.append(Stroke(s.label, np.array(s.x), np.array(s.y), s.colour, dash, ends))
-    axis = SimpleNamespace(x="", y="", xlabel=sketch.x, ylabel=sketch.y, xlog=sketch.log_x, ylog=sketch.log_y)
-    return _draw(strokes, axis, sketch.places, sketch.level)

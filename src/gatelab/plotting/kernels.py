@@ -12,23 +12,7 @@ from matplotlib.lines import Line2D
 
 from gatelab.arrays import Array
 from gatelab.plotting import theme
-from gatelab.plotting.panel import (
-    Difference,
-    Series,
-    draw_heat,
-    draw_histogram,
-    draw_series,
-    gap_figure,
-    legend_below,
-    mark_crossing,
-    plain_values,
-    size_ticks,
-)
 from gatelab.plotting.theme import GREY, canvas, handle, look, looks, style
-
-# Deleted at the merge: what studies that are not ported draw with.
-_ = (Difference, Series, draw_heat, draw_histogram, draw_series, gap_figure, legend_below, mark_crossing)
-_ = (plain_values, size_ticks)
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,8 +12,7 @@ from markupsafe import Markup
 from gatelab.display import counted
 from gatelab.errors import GatelabError
 from gatelab.files import write_whole
-from gatelab.plotting.cards import draw_card, draw_sketch
-from gatelab.plotting.facets import Facets
+from gatelab.plotting.cards import draw_card
 from gatelab.report.pages import Section, drawn, page, part, table
 from gatelab.report.records import StudyRecord, address, distinct, read_records
 from gatelab.studies import Study, all_studies
@@ -87,8 +86,7 @@ def found(records: Sequence[StudyRecord]) -> tuple[list[dict[str, Any]], list[st
         try:
             own = known[record.study].findings(record.numbers())
             for finding in own:
-                card = finding.sketch
-                small = draw_card(card, finding.tables) if isinstance(card, Facets) else draw_sketch(card)
+                small = draw_card(finding.facets, finding.tables)
                 texts = {name: getattr(finding, name) for name in ("topic", "sentence", "sizes")}
                 place = {"title": record.title, "address": record.address, "quick": record.quick}
                 findings.append(texts | place | {"figure": drawn(small, f"finding-{len(findings)}")})

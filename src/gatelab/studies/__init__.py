@@ -5,19 +5,10 @@ shortest way to see the whole. A folder here is a paper, ladder/ is what none ha
 in it is found.
 """
 
-from gatelab.studies.definition import (
-    Claim,
-    Finding,
-    Outcome,
-    Request,
-    Sketch,
-    Stroke,
-    Study,
-    Verdict,
-    all_studies,
-    study,
-)
+from gatelab.studies.claims import Claim, Verdict
+from gatelab.studies.definition import Finding, Outcome, Request
 from gatelab.studies.demonstration import Demo, demo
+from gatelab.studies.engine import Study, all_studies, study
 from gatelab.studies.records import done_before, read_outcome
 from gatelab.studies.reproduction import Reproduction, reproduce, take_record
 
@@ -28,8 +19,6 @@ __all__ = [
     "Outcome",
     "Reproduction",
     "Request",
-    "Sketch",
-    "Stroke",
     "Study",
     "Verdict",
     "all_studies",

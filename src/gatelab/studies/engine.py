@@ -1,6 +1,6 @@
 """A study as data: a grid, a function from one cell of it to numbers, and a function from tables to claims.
 
-    STUDY = GridStudy("ntk/orders", "Condition number against the number of factors", grid={...}, over="seed")
+    STUDY = Study("ntk/orders", "Condition number against the number of factors", grid={...}, over="seed")
 
     @STUDY.measure(together="q")
     def kernels(gate, rows, size, seed, q): ...      # yields dicts of numbers, one per q
@@ -22,10 +22,14 @@ figure of that topic is in `cards`.
 from __future__ import annotations
 
 import itertools
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -33,10 +37,11 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from gatelab.display import Compact
+from gatelab.errors import unknown_name
 from gatelab.plotting.facets import Facets, Table, Tables, draw_figure
 from gatelab.statistics import Interval, t_interval
 from gatelab.studies.claims import Claim, number_text
-from gatelab.studies.definition import Finding, Outcome, Request, Study
+from gatelab.studies.definition import Finding, Outcome, Request
 from gatelab.sweep import Progress, Run, map_runs
 
 Mean = Literal["arithmetic", "geometric"]
@@ -157,10 +162,13 @@ class Measure(Compact):
 
 
 @dataclass(frozen=True, eq=False)
-class GridStudy(Study):
-    """A study whose tables are measured on grids.
+class Study(Compact):
+    """A table or figure of a paper, or a question that no paper has, as tables, claims, figure and sentences.
 
     Attributes:
+        name: The paper and the figure, such as "scaling/fig2".
+        title: What it is about, in a few words.
+        paper: One sentence: what the paper shows there.
         grid: The values of each argument of the measures.
         quick: The values that a quick run takes instead of some of them.
         over: The argument that numbers are averaged over; empty for none.
@@ -168,20 +176,26 @@ class GridStudy(Study):
         figure: What is drawn, side by side where there are several, or a function of the tables that draws what
             facets cannot say.
         cards: The small figure of each finding, by its topic.
+        long: It takes minutes on two cores, or data that not everybody has: with all the others it comes from the
+            committed records.
+        position: Its place among the studies of its paper; those without one come last, by name.
+        beyond: It is of something that no paper has, and answers for no place.
     """
 
+    name: str
+    title: str
+    paper: str = ""
     grid: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     quick: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     over: str = ""
     mean: Mean = "arithmetic"
     figure: Facets | Sequence[Facets] | Callable[[Tables], Figure] = NO_FIGURE
     cards: Mapping[str, Facets] = field(default_factory=dict)
+    long: bool = False
+    position: float = math.inf
+    beyond: bool = False
     measures: dict[str, Measure] = field(default_factory=dict, repr=False)
     _functions: dict[str, Any] = field(default_factory=dict, repr=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "run", self.outcome)
-        object.__setattr__(self, "findings", self.found)
 
     def measure(self, name: str = "", together: str = "", **own: Any) -> Callable[[Function], Function]:
         """Declare the function from one cell to the numbers of a table.
@@ -216,7 +230,7 @@ class GridStudy(Study):
         self._functions["claims"] = function
         return function
 
-    def outcome(self, request: Request) -> Outcome:
+    def run(self, request: Request) -> Outcome:
         """Measure, and report."""
         return self.report(self.measured(request))
 
@@ -237,7 +251,7 @@ class GridStudy(Study):
         figure = self.figure(tables) if callable(self.figure) else draw_figure(self.figure, tables)
         return Outcome(figure, dict(tables), claims, self._sections(tables)[""])
 
-    def found(self, tables: Tables) -> tuple[Finding, ...]:
+    def findings(self, tables: Tables) -> tuple[Finding, ...]:
         """The findings: the sections of the template, each with its small figure."""
         sections = self._sections(tables)
         return tuple(Finding(topic, *sections[topic], facets, tables) for topic, facets in self.cards.items())
@@ -267,3 +281,52 @@ def sections(template: Path, claims: Sequence[Claim] = (), **values: Any) -> dic
         heading, _, body = part.partition("\n")
         found[heading.strip()] = tuple(" ".join(p.split()) for p in body.split("\n\n") if p.strip())
     return found
+
+
+# ---- the studies by name: a study is any `Study` at the top of a module of a paper's folder
+
+# The papers, in the order of the report.
+PAPERS = ("scaling", "ntk", "linearize")
+# The folders of studies: those of the papers, and of what no paper has.
+FOLDERS = (*PAPERS, "ladder", "models")
+
+
+def all_studies() -> tuple[Study, ...]:
+    """Every study, in the order of the papers and of their figures.
+
+    Returns:
+        The studies; those of a paper are ordered by their position, and by name where they have none.
+
+    >>> [study.name for study in all_studies()][:3]
+    ['scaling/fig1', 'scaling/fig2', 'scaling/fig3']
+    """
+    return tuple(studies_by_name().values())
+
+
+def study(name: str) -> Study:
+    """The study of a name.
+
+    Args:
+        name: The paper and the study, such as "scaling/fig2"; what is not there is an error that names the nearest.
+
+    Returns:
+        The study, which can be run.
+
+    >>> study("scaling/fig3").title
+    'ReLUs of the spline initialisations'
+    """
+    if name not in studies_by_name():
+        raise unknown_name("study", name, studies_by_name())
+    return studies_by_name()[name]
+
+
+@cache
+def studies_by_name() -> dict[str, Study]:
+    """All studies that the folders of the papers hold, in the order of `all_studies`, by name."""
+    by_name: dict[str, Study] = {}
+    for paper in FOLDERS:
+        package = import_module(f"gatelab.studies.{paper}")
+        modules = [import_module(f"{package.__name__}.{info.name}") for info in iter_modules(package.__path__)]
+        studies = {s.name: s for module in modules for s in vars(module).values() if isinstance(s, Study)}
+        by_name |= {s.name: s for s in sorted(studies.values(), key=lambda s: (s.position, s.name))}
+    return by_name

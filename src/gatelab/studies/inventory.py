@@ -15,7 +15,8 @@ from pathlib import Path
 
 from gatelab.errors import GatelabError
 from gatelab.studies import claims, definition
-from gatelab.studies.definition import PAPERS, Item, studies_by_name
+from gatelab.studies.definition import Item
+from gatelab.studies.engine import PAPERS, studies_by_name
 
 __all__ = ["FULL_ONLY", "ITEMS", "Answer", "Item", "answers", "faults", "in_quick", "namesake", "printed", "read_items"]
 

@@ -11,13 +11,12 @@ import json
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from gatelab.arrays import fingerprint
 from gatelab.errors import GatelabError
 from gatelab.plain import from_plain
-from gatelab.studies.claims import VERDICTS, Claim
+from gatelab.studies.claims import Claim
 
 CODE = Path(__file__).resolve().parents[1]
 # In a checkout results/ lies beside src/; the wheel carries it inside the package.
@@ -90,20 +89,7 @@ def read_outcome(path: Path) -> dict[str, Any]:
 
 def read_claim(content: Mapping[str, Any]) -> Claim:
     """A claim of a record: its numbers, from which its texts and its verdict are made."""
-    content = content.get("numbers", content)  # deleted at the merge, with the next two lines
-    if "rule" not in content:
-        return string_claim(content)
     return from_plain(Claim, content, "a claim")
-
-
-def string_claim(content: Mapping[str, Any]) -> Any:
-    """Deleted at the merge: a claim of a study that is not ported, whose record has texts and no numbers."""
-    if content["verdict"] not in VERDICTS:
-        raise ValueError(f"{content['verdict']!r} is not a verdict")
-    texts = {"place": "", "outside": "", **content, "theirs": content["paper"]}
-    texts["ours"] = f"{content['ours']} {content['interval']}".strip()
-    texts["verdict"] = "outside" if texts["outside"] else content["verdict"]
-    return SimpleNamespace(**texts, places=tuple(place for place in texts["place"].split("; ") if place))
 
 
 def done_before(name: str, out: str | Path, *, quick: bool) -> dict[str, Any] | None:

@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +19,11 @@ import pandas as pd
 from gatelab._version import __version__
 from gatelab.display import Compact, Listener
 from gatelab.errors import GatelabError
-from gatelab.files import write_whole
 from gatelab.plain import to_plain
 from gatelab.plotting import save
-from gatelab.studies.definition import Outcome, Request, Study
-from gatelab.studies.definition import study as find
-from gatelab.studies.engine import GridStudy
+from gatelab.studies.definition import Outcome, Request
+from gatelab.studies.engine import Study
+from gatelab.studies.engine import study as find
 from gatelab.studies.records import code_fingerprint, read_outcome, record_folders
 
 QUICK_NOTE = "A quick run with few widths and few points: its verdicts are not those of the paper's range."
@@ -129,17 +127,14 @@ def take_record(name: str, out: str | Path) -> dict[str, Any] | None:
             continue
         facts = read_outcome(source)
         target = (Path(out) / name).parent
-        if isinstance(study, GridStudy):
-            outcome = study.report(read_tables(source, facts["files"]))
-            stage = staging_folder(target)
-            try:
-                kept = {key: facts[key] for key in ("command", "gatelab", "seconds", "date", "device")}
-                for file in write_outcome(study, outcome, stage, quick=False, **kept, recorded=True):
-                    (stage / file).replace(target / file)
-            finally:
-                shutil.rmtree(stage, ignore_errors=True)
-        else:
-            copy_outcome(source, facts, target)
+        outcome = study.report(read_tables(source, facts["files"]))
+        stage = staging_folder(target)
+        try:
+            kept = {key: facts[key] for key in ("command", "gatelab", "seconds", "date", "device")}
+            for file in write_outcome(study, outcome, stage, quick=False, **kept, recorded=True):
+                (stage / file).replace(target / file)
+        finally:
+            shutil.rmtree(stage, ignore_errors=True)
         return read_outcome(Path(out) / f"{name}.json")
     return None
 
@@ -154,22 +149,6 @@ def read_tables(record: Path, files: Iterable[str]) -> dict[str, pd.DataFrame]:
                 raise GatelabError(f"{path} is missing from the records; compute the study with --full")
             tables[path.stem.removeprefix(f"{record.stem}-")] = pd.read_csv(path)
     return tables
-
-
-def copy_outcome(source: Path, facts: Mapping[str, Any], folder: Path) -> None:
-    """Copy a recorded outcome with its files."""
-    for file in facts["files"]:
-        if file != source.name:
-            write_whole(folder / file, partial(copy_file, source.with_name(file)))
-    write_whole(folder / source.name, json.dumps({**facts, "recorded": True}, indent=2, ensure_ascii=False) + "\n")
-
-
-def copy_file(source: Path, target: Path) -> None:
-    """Copy a file of a record; one that is not there is an error that says how to go on."""
-    try:
-        shutil.copyfile(source, target)
-    except FileNotFoundError as error:
-        raise GatelabError(f"{source} is missing from the records; compute the study with --full") from error
 
 
 def write_outcome(
@@ -200,7 +179,7 @@ def write_outcome(
         "device": f"{os.cpu_count()} {platform.machine()} cores",
         "recorded": False,
         **facts,
-        "claims": to_plain(outcome.comparison),
+        "claims": to_plain(outcome.claims),
         "notes": list(outcome.notes),
         "files": names,
     }

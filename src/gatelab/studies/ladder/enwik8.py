@@ -23,7 +23,7 @@ from gatelab.scaling_laws.ladder_losses import DRAWS, SIGNIFICANT, LadderAxis, s
 from gatelab.statistics import Interval
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
-from gatelab.studies.engine import GridStudy, Table, Tables, averaged, interval_at
+from gatelab.studies.engine import Study, Table, Tables, averaged, interval_at
 from gatelab.studies.records import read_record, record_path
 from gatelab.train import Ladder
 from gatelab.train.ladders import BITS
@@ -37,7 +37,7 @@ TRAINED, AT_BEST, ALL = "as trained", "minus rate costs", "all sizes"
 STEEPER = "P^-3 for GLUs, P^-2 for MLPs, in regressions of one dimension"
 LITERATURE = 1.11  # 12 layers, 44 million parameters, many passes over the text (arXiv 1808.04444)
 LAW, UNSWEPT = Overlay("line", "law, one exponent (top)", "solid"), ("unswept", "rates not swept")
-STUDY = GridStudy(
+STUDY = Study(
     "ladder/enwik8",
     "Units in a language model: the ladder",
     "No paper has it: public runs contradict each other on whether a gate is better, and none has intervals.",

@@ -24,7 +24,7 @@ from gatelab.models.pretrained import import_transformers, read_pretrained
 from gatelab.plotting.facets import Facets
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
-from gatelab.studies.engine import GridStudy, Table, Tables, interval_at
+from gatelab.studies.engine import Study, Table, Tables, interval_at
 from gatelab.studies.linearize.transformer_models import SMALL_BERT, made_up, seeded, sentences_of, small_bert
 
 QUALITY = 0.999
@@ -46,7 +46,7 @@ PLANS = Facets(
     ylabel="1 - quality",
     levels={f"quality {QUALITY:g}": 1 - QUALITY},
 )
-STUDY = GridStudy(
+STUDY = Study(
     "linearize/encrypted",
     "Measured in a ciphertext",
     "The paper has nothing on encryption, for which polynomials of activations are made; here they are encrypted.",

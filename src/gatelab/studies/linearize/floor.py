@@ -18,7 +18,7 @@ from gatelab.plotting.facets import Facets, Overlay
 from gatelab.plotting.theme import NEURON_COLOURS, style
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
-from gatelab.studies.engine import GridStudy, Tables
+from gatelab.studies.engine import Study, Tables
 
 SEED = 20_000  # of the rows and inputs that errors are measured on; no method has seen them
 # Where w and x come from: inputs, scale of w, distribution; and where the axis of the figure ends.
@@ -83,7 +83,7 @@ def points(sizes: Mapping[str, Mapping[str, Sequence[int]]]) -> list[tuple[str, 
     ]
 
 
-STUDY = GridStudy(
+STUDY = Study(
     "linearize/floor",
     "What m features can do",
     "The paper has no bound to hold its maps against; here every method stands next to the least error possible.",

@@ -16,7 +16,7 @@ from gatelab.linearization.monomials import Maps
 from gatelab.plotting.facets import Facets, Overlay
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
-from gatelab.studies.engine import GridStudy, Tables
+from gatelab.studies.engine import Study, Tables
 from gatelab.studies.linearize.learned2d import EPOCH, GELU, drawn_pairs
 
 PAPER_LOSS = 2.013
@@ -24,7 +24,7 @@ D = 16
 DEFAULT_M = 16  # of the code in section 4.2; the paper does not say what m its run with d = 16 has
 RECIPES = {"fresh": "new data, last layers solved for", "paper": "the recipe of section 4.2"}
 UNKNOWN = "The paper says neither m nor whether its data are new at every step; m is the default of its code."
-STUDY = GridStudy(
+STUDY = Study(
     "linearize/learned16",
     "Learned maps in sixteen dimensions",
     "Training at d = 16 levels at a loss of 2.013 after 2000 steps.",

@@ -17,7 +17,7 @@ from gatelab.plotting.facets import Facets, Overlay
 from gatelab.statistics import sample, welch_difference
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
-from gatelab.studies.engine import GridStudy, Tables, averaged, interval_at
+from gatelab.studies.engine import Study, Tables, averaged, interval_at
 from gatelab.studies.inventory import printed
 
 EPOCHS = {n: float(printed("linearize", f"section 4.2.3, {n} epochs")) for n in (3, 10, 30)}
@@ -38,7 +38,7 @@ def plans(epochs: Sequence[int], steps: Sequence[int], seeds: int) -> list[Plan]
     return [*paper, *(("fresh", count, seed) for count in steps for seed in range(2))]
 
 
-STUDY = GridStudy(
+STUDY = Study(
     "linearize/learned2d",
     "Learned maps in two dimensions",
     "Two networks approximate GELU(Wx) at d = 2: RMSE 0.1245, 0.0822, 0.0891 after 3, 10, 30 epochs.",

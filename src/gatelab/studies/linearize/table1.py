@@ -14,13 +14,13 @@ from gatelab.linearization.polynomials import values
 from gatelab.plotting.facets import Facets, Overlay
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
-from gatelab.studies.engine import GridStudy, Tables
+from gatelab.studies.engine import Study, Tables
 from gatelab.studies.inventory import printed
 
 DEGREE = 10  # five terms
 ACCEPTABLE = 0.1  # of the largest |GELU|: errors beyond it are not called acceptable here
 GELU = activation("gelu")
-STUDY = GridStudy(
+STUDY = Study(
     "linearize/table1",
     "Taylor's series of GELU, and the best polynomials",
     "Five Taylor terms are acceptable on [-3, 3].",

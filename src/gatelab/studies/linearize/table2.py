@@ -17,7 +17,7 @@ from gatelab.linearization.polynomials import gate_and_factors, values
 from gatelab.plotting.facets import Facets
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
-from gatelab.studies.engine import GridStudy, Tables
+from gatelab.studies.engine import Study, Tables
 from gatelab.studies.inventory import printed
 from gatelab.studies.linearize.table1 import DEGREE, polynomial
 
@@ -34,7 +34,7 @@ ROWS = {
 }
 PRINTED = {row: printed("linearize", f"table 2, {row}") for row in ROWS}
 Z, _, _, TANH = ([float(v) for v in text.split(", ")] for text in PRINTED.values())
-STUDY = GridStudy(
+STUDY = Study(
     "linearize/table2",
     "Taylor's series as a product of lifted weights and inputs",
     "Kronecker powers of W and x give the Taylor series of GELU(Wx) exactly.",

@@ -15,7 +15,7 @@ from gatelab.plotting.facets import Facets
 from gatelab.statistics import Interval, t_interval
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
-from gatelab.studies.engine import GridStudy, Tables, interval_at
+from gatelab.studies.engine import Study, Tables, interval_at
 from gatelab.studies.inventory import printed
 from gatelab.studies.linearize.table1 import DEGREE, polynomial
 from gatelab.studies.linearize.table2 import Z, gelu, layer, product, taylor, taylor_maps
@@ -32,7 +32,7 @@ DRAWN = {
     "tanh-GELU vs. erf-GELU": "tanh - erf",
     BEST: "best - erf",
 }
-STUDY = GridStudy(
+STUDY = Study(
     "linearize/table3",
     "The error of the series, and of the product",
     "The product of Phi and Psi is the Taylor series exactly, which is off by 0.21182.",

@@ -20,7 +20,7 @@ from gatelab.plotting.theme import GREY, NEURON_COLOURS, ink_on, style
 from gatelab.statistics import Interval
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
-from gatelab.studies.engine import GridStudy, Table, Tables
+from gatelab.studies.engine import Study, Table, Tables
 from gatelab.studies.linearize import transformer_models as models
 from gatelab.studies.linearize import transformer_ways as parts
 from gatelab.train import trained
@@ -107,7 +107,7 @@ def draw_losses(left: Axes, right: Axes, curves: Table) -> None:
     )
 
 
-STUDY = GridStudy(
+STUDY = Study(
     "linearize/transformer",
     "Replaced in a transformer",
     "The paper expects a decomposed GELU to help transformers converge, and leaves it to further work.",

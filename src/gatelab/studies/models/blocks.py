@@ -25,7 +25,7 @@ from gatelab.scaling_laws import slope
 from gatelab.statistics import t_interval
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
-from gatelab.studies.engine import GridStudy, averaged, interval_at
+from gatelab.studies.engine import Study, averaged, interval_at
 from gatelab.studies.records import origin, read_record
 
 RECORD = "anatomy/blocks.json"
@@ -36,7 +36,7 @@ OVER_OWN = Facets(
     table="ratios", x="parameters", y="over_own", hue="unit", xlog=True, ylog=True, names=NAMES,
     levels={"the block's own unit": 1.0}, ylabel="variance left, over that of its own unit",
 )  # fmt: skip
-STUDY = GridStudy(
+STUDY = Study(
     "models/blocks",
     "Units fitted to the blocks of real models",
     "Nothing: no paper asks whether a trained SwiGLU block needs a SwiGLU.",

@@ -12,7 +12,7 @@ from gatelab.plotting.facets import Facets, Table, Tables
 from gatelab.statistics import Interval, t_interval
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
-from gatelab.studies.engine import GridStudy, interval_at
+from gatelab.studies.engine import Study, interval_at
 from gatelab.studies.records import read_record
 
 RECORDS = ("anatomy/shrink-stories.json", "anatomy/shrink.json")
@@ -25,7 +25,7 @@ ORDER = (
 )  # fmt: skip
 DRAWN = ("wanda", "flap", "surgeon", "ours", "ours balanced", "surgeon + 12M own text", "ours + 12M own text")
 
-STUDY = GridStudy(
+STUDY = Study(
     "models/shrink",
     "Smaller blocks in the place of given ones",
     beyond=True,

@@ -13,7 +13,7 @@ from gatelab.plotting.theme import looks, style
 from gatelab.statistics import Interval, t_interval
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
-from gatelab.studies.engine import GridStudy
+from gatelab.studies.engine import Study
 from gatelab.studies.records import read_record
 
 ERRORS = {"regressors": "rmse", "classifiers": "log_loss"}
@@ -45,7 +45,7 @@ def figure(tables: Tables) -> Figure:
     return drawing
 
 
-STUDY = GridStudy(
+STUDY = Study(
     "models/tables",
     "Gated estimators on tables, next to boosting and trees",
     beyond=True,

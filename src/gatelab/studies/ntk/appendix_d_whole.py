@@ -23,7 +23,7 @@ from gatelab.plotting.facets import Facets
 from gatelab.statistics import holm, sample, welch_difference
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
-from gatelab.studies.engine import GridStudy, Table, Tables, interval_at
+from gatelab.studies.engine import Study, Table, Tables, interval_at
 from gatelab.studies.ntk.gaps import (
     OPTIMISERS,
     SIGNIFICANT,
@@ -65,7 +65,7 @@ DRAWN: dict[str, Any] = {
     "xlabel": " ",
 }
 
-STUDY = GridStudy(
+STUDY = Study(
     "ntk/appendix-d-whole",
     "The generalization gap on all of CIFAR-10",
     "For the same training error a gate has limited influence on the generalization gap.",

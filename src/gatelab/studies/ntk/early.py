@@ -18,7 +18,7 @@ from gatelab.ntk import analytic
 from gatelab.plotting.facets import Facets, Overlay
 from gatelab.statistics import bootstrap, t_interval
 from gatelab.studies.claims import Claim
-from gatelab.studies.engine import GridStudy, Table, Tables, interval_at
+from gatelab.studies.engine import Study, Table, Tables, interval_at
 from gatelab.studies.ntk.gaussian import interval_cells, samples
 
 UNITS = ("mlp", "glu")
@@ -30,7 +30,7 @@ SHOWN = {
     "ylabel": "ReLU over ReGLU",
 }  # fmt: skip
 
-STUDY = GridStudy(
+STUDY = Study(
     "ntk/early",
     "Who leads at first, over n and d",
     "At the early stage ReLU converges faster than ReGLU, as long as n and d are large enough.",

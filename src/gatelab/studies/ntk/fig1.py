@@ -11,7 +11,7 @@ from gatelab.arrays import Array
 from gatelab.ntk import Estimate, analytic, estimate
 from gatelab.plotting.facets import Facets, Overlay
 from gatelab.studies.claims import Claim
-from gatelab.studies.engine import GridStudy, Table, Tables, interval_at
+from gatelab.studies.engine import Study, Table, Tables, interval_at
 from gatelab.studies.ntk.gaussian import PAIRS, PAPER_NAMES, WIDTH, eigenvalues, interval, interval_cells, samples
 
 UNITS = tuple(unit for pair in PAIRS for unit in pair)
@@ -20,7 +20,7 @@ BINS = 24  # per decade
 QUANTITIES = ("lambda_max", "lambda_min", "condition")
 TITLES = {pair: " and ".join(PAPER_NAMES[unit] for unit in pair) for pair in PAIRS}
 
-STUDY = GridStudy(
+STUDY = Study(
     "ntk/fig1",
     "Spectra of kernels, gated and plain",
     "The kernel of ReGLU has a more contracted spectrum than that of ReLU: a smaller largest and a larger smallest "

@@ -11,7 +11,7 @@ from gatelab.arrays import Array
 from gatelab.ntk import analytic, estimate
 from gatelab.plotting.facets import Facets, Overlay
 from gatelab.studies.claims import CLOSE, Claim
-from gatelab.studies.engine import GridStudy, Table, Tables
+from gatelab.studies.engine import Study, Table, Tables
 from gatelab.studies.ntk.gaussian import PAPER_NAMES, WIDTH, extremes, samples
 
 UNITS = ("mlp", "glu")
@@ -37,7 +37,7 @@ def sizes(
     ]
 
 
-STUDY = GridStudy(
+STUDY = Study(
     "ntk/fig2",
     "Condition number against input dimension",
     "The theoretical estimates closely match the numerically computed condition numbers across input dimensions.",

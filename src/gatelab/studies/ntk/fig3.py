@@ -20,7 +20,7 @@ from gatelab.plotting.facets import Facets
 from gatelab.statistics import Interval
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
-from gatelab.studies.engine import GridStudy, Table, Tables, averaged, grid_cells, interval_at, measured_rows
+from gatelab.studies.engine import Study, Table, Tables, averaged, grid_cells, interval_at, measured_rows
 from gatelab.studies.ntk.gaussian import PAIRS, PAPER_NAMES, interval
 from gatelab.studies.records import read_record
 
@@ -35,7 +35,7 @@ NAMES = PAPER_NAMES | {"relu2": "ReLU²", "gqu": "GQU"}
 COLUMNS = ["model", "start", "unit", "seed", "n", "parameters", "lambda_max", "lambda_min", "condition", "data"]
 SMALL = {"model": tuple(MODELS), "start": ("lecun",), "unit": UNITS, "seed": range(2), "n": (8,)}
 
-STUDY = GridStudy(
+STUDY = Study(
     "ntk/fig3",
     "Condition numbers of ViT and GPT-2, gated and plain",
     "Replacing the feed-forward blocks of ViT and GPT-2 by GLU variants lowers the condition number.",

@@ -19,7 +19,7 @@ from gatelab.ntk import analytic
 from gatelab.plotting.facets import Facets, Overlay, draw_panel
 from gatelab.plotting.theme import style
 from gatelab.studies.claims import Claim
-from gatelab.studies.engine import GridStudy, Tables, interval_at
+from gatelab.studies.engine import Study, Tables, interval_at
 from gatelab.studies.ntk.gaussian import PAPER_NAMES, WIDTH, samples
 
 UNITS = ("mlp", "glu")
@@ -136,7 +136,7 @@ def pairs(d: int) -> pd.DataFrame:
     return pd.concat(parts)
 
 
-STUDY = GridStudy(
+STUDY = Study(
     "ntk/fig4",
     "Heat maps and gradient angles",
     "Gating enhances the diagonal dominance of the kernel and widens gradient angles: cos φ~ = cos φ cos θ.",

@@ -16,7 +16,7 @@ from gatelab.plotting.facets import Facets, draw_panel
 from gatelab.plotting.theme import look, style
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
-from gatelab.studies.engine import GridStudy, Table, Tables
+from gatelab.studies.engine import Study, Table, Tables
 from gatelab.studies.ntk.gaussian import PAPER_NAMES, WIDTH
 
 UNITS = ("mlp", "glu")
@@ -91,7 +91,7 @@ def draw_plane(axes: Axes, paths: Table, stop: int) -> None:
     axes.set(xlabel="output on sample 1", ylabel="output on sample 2")
 
 
-STUDY = GridStudy(
+STUDY = Study(
     "ntk/fig5",
     "Two samples: direction-wise training",
     "ReLU converges faster along the top direction and leads at first; ReGLU overtakes and takes a more direct path.",

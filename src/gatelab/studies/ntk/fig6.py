@@ -33,7 +33,7 @@ from gatelab.plotting.facets import Facets, Overlay, draw_panel
 from gatelab.statistics import Interval
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
-from gatelab.studies.engine import GridStudy, Table, Tables, grid_cells, interval_at, measured_rows
+from gatelab.studies.engine import Study, Table, Tables, grid_cells, interval_at, measured_rows
 from gatelab.studies.ntk.gaussian import PAIRS, PAPER_NAMES, samples
 
 NEW_PAIRS = (("mlp", "gqu"), ("relu2", "glu"))
@@ -89,7 +89,7 @@ def draw(tables: Tables) -> Figure:
     return figure
 
 
-STUDY = GridStudy(
+STUDY = Study(
     "ntk/fig6",
     "Loss crossing",
     "Units without a gate lead at first and are overtaken, for ReLU, GELU and SiLU, on Gaussian data and MNIST.",

@@ -18,7 +18,7 @@ from gatelab.plotting.facets import Facets, draw_panel
 from gatelab.statistics import Interval, welch_difference
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
-from gatelab.studies.engine import GridStudy, Table, Tables, interval_at
+from gatelab.studies.engine import Study, Table, Tables, interval_at
 from gatelab.studies.ntk.gaps import (
     RUN,
     SIGNIFICANT,
@@ -65,7 +65,7 @@ def draw(title: str, tables: Tables) -> Figure:
     return figure
 
 
-STUDY = GridStudy(
+STUDY = Study(
     "ntk/fig7",
     "The generalization gap",
     "At equal training loss gated and plain units have the same gap; the optimizer matters more than the gate.",
@@ -198,7 +198,7 @@ def optimiser_claim(where: str, optimisers: Table, gates: Table) -> Claim:
 
 # ---- appendix D: every model, data set and optimizer, with units that the paper did not try
 
-APPENDIX_D = GridStudy(
+APPENDIX_D = Study(
     "ntk/appendix-d",
     "The generalization gap of more units",
     "For the same training error a gate has limited influence on the generalization gap.",

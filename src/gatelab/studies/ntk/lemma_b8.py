@@ -15,7 +15,7 @@ from gatelab.arrays import Array
 from gatelab.plotting.facets import Facets, Overlay
 from gatelab.statistics import t_interval
 from gatelab.studies.claims import Claim
-from gatelab.studies.engine import GridStudy, Table, Tables, interval_at
+from gatelab.studies.engine import Study, Table, Tables, interval_at
 from gatelab.studies.ntk.gaussian import interval_cells, samples
 from gatelab.studies.ntk.table1 import matrices
 from gatelab.theory.random_matrix import mp_density, mp_edges, mp_mass_at_zero
@@ -33,7 +33,7 @@ def sizes(inputs: Sequence[int]) -> list[tuple[float, int, int]]:
     return [(shape, round(shape * d**2 / 2), d) for shape in SHAPES for d in inputs]
 
 
-STUDY = GridStudy(
+STUDY = Study(
     "ntk/lemma-b8",
     "The Wishart matrix squared by elements",
     "Where n grows as d², the spectrum of G∘G/d² is that of Marchenko and Pastur with the shape 2n/d².",

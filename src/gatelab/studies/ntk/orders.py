@@ -15,10 +15,10 @@ from gatelab.feedforward import Unit
 from gatelab.ntk import analytic, estimate
 from gatelab.plotting.facets import Facets, Overlay
 from gatelab.studies.claims import Claim
-from gatelab.studies.engine import GridStudy, Table, Tables, interval_at
+from gatelab.studies.engine import Study, Table, Tables, interval_at
 from gatelab.studies.ntk.gaussian import extremes, samples
 
-STUDY = GridStudy(
+STUDY = Study(
     "ntk/orders",
     "The condition number against the order of the unit",
     "The paper has orders 0 (ReLU) and 1 (ReGLU) and nothing beyond.",

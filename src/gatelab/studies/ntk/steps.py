@@ -21,7 +21,7 @@ from gatelab.plotting import GREY, style
 from gatelab.plotting.facets import Facets, Overlay, draw_panel
 from gatelab.statistics import Interval, bootstrap
 from gatelab.studies.claims import Claim
-from gatelab.studies.engine import GridStudy, Table, Tables, interval_at
+from gatelab.studies.engine import Study, Table, Tables, interval_at
 from gatelab.studies.ntk.gaussian import PAIRS, PAPER_NAMES, interval, interval_cells
 from gatelab.studies.ntk.step_counts import (
     BEST,
@@ -110,7 +110,7 @@ def draw(tables: Tables) -> Figure:
     return figure
 
 
-STUDY = GridStudy(
+STUDY = Study(
     "ntk/steps",
     "Steps to an accuracy against κ",
     "Achieving error ε takes κ log(1/ε) iterations (section 2.2): a premise that the paper takes from others.",

@@ -17,7 +17,7 @@ from gatelab.ntk import analytic, estimate
 from gatelab.plotting.facets import Facets, Overlay
 from gatelab.scaling_laws import local_slopes, slope
 from gatelab.studies.claims import Claim
-from gatelab.studies.engine import GridStudy, Table, Tables, interval_at
+from gatelab.studies.engine import Study, Table, Tables, interval_at
 from gatelab.studies.ntk.gaussian import PAPER_NAMES, extremes, interval_cells, samples, shortest
 from gatelab.studies.ntk.table1 import MATRICES, cell_claims, matrices, restored_limits
 
@@ -33,7 +33,7 @@ THEOREM = {
 }
 INPUTS = (50, 71, 100, 141, 200, 283, 400)
 
-STUDY = GridStudy(
+STUDY = Study(
     "ntk/thm31",
     "Exponents of the extreme eigenvalues",
     "λ_max grows like n for ReLU and like n/d for ReGLU, λ_min like 1 for both, so that κ is Θ(n) and Θ(n/d).",

@@ -18,7 +18,7 @@ from gatelab.ntk import analytic
 from gatelab.plotting.facets import Facets, Overlay
 from gatelab.statistics import t_interval
 from gatelab.studies.claims import Claim
-from gatelab.studies.engine import GridStudy, Table, Tables, interval_at
+from gatelab.studies.engine import Study, Table, Tables, interval_at
 from gatelab.studies.ntk.fig4 import UNITS, cosines, drawn_kernels
 from gatelab.studies.ntk.gaussian import interval, interval_cells, samples
 
@@ -58,7 +58,7 @@ def eq8_law(cosine: Array, share: float) -> Array:
     return share**2 * (1 - s) / (1 + share * (2 + s) + 2 * share**2 * s)
 
 
-STUDY = GridStudy(
+STUDY = Study(
     "ntk/width",
     "Eq. 5 and 8 as laws in d/m",
     "The kernel of ReGLU is that of ReLU times the Gram matrix, and cos φ~ = cos φ cos θ, for m much larger than d.",

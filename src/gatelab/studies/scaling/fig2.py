@@ -15,7 +15,7 @@ from gatelab.plotting.facets import Facets, Overlay
 from gatelab.scaling_laws import Scaling
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
-from gatelab.studies.engine import GridStudy, Table, Tables
+from gatelab.studies.engine import Study, Table, Tables
 from gatelab.studies.scaling import constructions, error_curves
 from gatelab.studies.scaling.error_curves import CODE, NEWTON, OPTIMUM, best_errors, curves_of, median_errors
 from gatelab.studies.scaling.printed import GLU_FOR_MLP, PAPER_SLOPES
@@ -24,7 +24,7 @@ from gatelab.studies.scaling.printed import UNITS as ALL_UNITS
 UNITS = ("mlp", "glu")
 NAMES = {"mlp": "MLP, P = 3n + 1", "glu": "GLU, P = 5n + 1", "gqu": "GQU, P = 7n + 1"}
 LIMIT = Overlay("limit", "free-knot limit", "dashed", hue=False)
-STUDY = GridStudy(
+STUDY = Study(
     "scaling/fig2",
     "L(n) and L(P) of MLP and GLU",
     "The error of the MLP falls like n^-2.13 (P^-2.18) and that of the GLU like n^-3.08 (P^-3.12) for n = 1 to 50.",

@@ -12,11 +12,11 @@ from gatelab.feedforward import Unit, unit
 from gatelab.plotting.facets import Facets
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
-from gatelab.studies.engine import GridStudy, Tables
+from gatelab.studies.engine import Study, Tables
 
 NEURONS = 6
 WAYS = {"spline": "all facing one way", "spline-alternating": "alternating"}
-STUDY = GridStudy(
+STUDY = Study(
     "scaling/fig3",
     "ReLUs of the spline initialisations",
     "Gates on equally spaced knots cut the interval into equal cells, facing one way or alternating; alternating "

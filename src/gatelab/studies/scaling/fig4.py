@@ -17,7 +17,7 @@ from gatelab.plotting.theme import GREY, NEURON_COLOURS, look, style
 from gatelab.solve import construct, fit
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
-from gatelab.studies.engine import GridStudy, Table, Tables
+from gatelab.studies.engine import Study, Table, Tables
 from gatelab.studies.scaling.error_curves import paper_target
 from gatelab.studies.scaling.random_networks import contributions, degree_claim, neuron_misfits, neuron_rows, output
 
@@ -62,7 +62,7 @@ def _draw(axes: Axes, unit: str, neurons: Table, *, whole: bool) -> None:
         axes.set(ylabel="contribution of a neuron")
 
 
-STUDY = GridStudy(
+STUDY = Study(
     "scaling/fig4",
     "Six neurons, frozen and trained",
     "With frozen, evenly spaced gates both units follow the target; training the gates as well lowers the error.",

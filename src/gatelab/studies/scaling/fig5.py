@@ -10,14 +10,14 @@ from gatelab.plotting.facets import Facets
 from gatelab.scaling_laws import Slope, slope, spline_baseline
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
-from gatelab.studies.engine import GridStudy, Tables
+from gatelab.studies.engine import Study, Tables
 from gatelab.studies.scaling.error_curves import QUICK_WIDTHS, best_errors, fit_curves, paper_target
 
 SPLINES = {1: "linear spline", 2: "quadratic spline", 3: "cubic spline"}
 COUNTERPART = {"mlp": "linear spline", "glu": "quadratic spline"}
 SOLVERS = {"": "auto", ", frozen": "frozen"}  # of trained and of frozen gates, by the end of a curve's name
 PLATEAU = 10  # neurons from which on all curves have left their first plateau
-STUDY = GridStudy(
+STUDY = Study(
     "scaling/fig5",
     "Networks beside splines",
     "MLP and GLU have errors and orders like those of linear and quadratic splines, and slightly smaller errors.",

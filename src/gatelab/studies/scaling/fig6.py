@@ -17,7 +17,7 @@ from gatelab.solve import construct, rmse
 from gatelab.statistics import Interval
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request, only
-from gatelab.studies.engine import GridStudy, Table, Tables
+from gatelab.studies.engine import Study, Table, Tables
 from gatelab.studies.scaling import error_curves
 from gatelab.studies.scaling.error_curves import best_errors, curves_of, fit_curves
 from gatelab.studies.scaling.free_roots import C0_CUBIC, without_real_roots
@@ -51,7 +51,7 @@ CURVES = Facets(
 LOCAL = replace(CURVES, x="local_width", y="local_slope", ylog=False, paper="", where={"unit": UNITS}, ylabel="slope")
 LOCAL = replace(LOCAL, lines=(Overlay("order", "order"),))
 POWERS = replace(CURVES, x="parameters", xlabel="parameters P", lines=(), paper="", title="")
-STUDY = GridStudy(
+STUDY = Study(
     "scaling/fig6",
     "The Gated Quadratic Unit",
     "The GQU's error falls like n^-3.55, steeper than the GLU's but short of the hoped-for -4.",

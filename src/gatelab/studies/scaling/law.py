@@ -20,7 +20,7 @@ from gatelab.scaling_laws import Law, fit_law, slope
 from gatelab.statistics import Interval
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request, ticker
-from gatelab.studies.engine import GridStudy, Table, Tables, interval_at
+from gatelab.studies.engine import Study, Table, Tables, interval_at
 from gatelab.studies.scaling.error_curves import fit_curves
 from gatelab.studies.scaling.noise_law import NoiseLaw, fit_noise_law
 from gatelab.studies.scaling.row_slopes import part_of
@@ -46,7 +46,7 @@ def figure(tables: Tables) -> Figure:
     return draw_figure((ERRORS, RATIOS), {"errors": fits, "ratios": ratios(fits)})
 
 
-STUDY = GridStudy(
+STUDY = Study(
     "scaling/law",
     "The law in parameters and data",
     "Not in the paper, which varies the network alone: here data and their noise are varied too.",

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from gatelab.plotting.facets import Facets, Overlay, draw_figure
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
-from gatelab.studies.engine import GridStudy, Table, Tables
+from gatelab.studies.engine import Study, Table, Tables
 from gatelab.studies.scaling.problem_rows import ALL, REAL, ROWS, SPLIT, STAND_IN, SYNTHETIC, fit_rows
 from gatelab.studies.scaling.row_claims import slope_claims
 from gatelab.studies.scaling.row_slopes import medians, part_of, row_tables
@@ -51,7 +51,7 @@ def measured_figure(tables: Tables) -> Figure:
     return draw_figure(PROTOCOLS, {"curves": pd.concat([split, paper])})
 
 
-FIG7 = GridStudy(
+FIG7 = Study(
     "scaling/fig7",
     "Synthetic problems of many inputs",
     "On sin 4x sin 4y and on Friedman's problems the error of the GLU falls faster than that of the MLP.",
@@ -59,7 +59,7 @@ FIG7 = GridStudy(
     position=7,
     figure=synthetic_figure,
 )
-FIG8 = GridStudy(
+FIG8 = Study(
     "scaling/fig8",
     "Measured data",
     "On airfoil self-noise the error of the GLU falls faster than that of the MLP, on California housing as slowly.",

@@ -21,7 +21,7 @@ from gatelab.scaling_laws.reference import FIRST_ROWS, OPTIMUM, newton_options
 from gatelab.statistics import Interval
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request, ticker
-from gatelab.studies.engine import GridStudy, Table, Tables, interval_at
+from gatelab.studies.engine import Study, Table, Tables, interval_at
 from gatelab.studies.records import record_path
 from gatelab.studies.scaling.error_curves import fit_curves, method_curves, method_record
 from gatelab.studies.scaling.printed import APART, READINGS, SLOPE_RANGES, UNITS, slope_row
@@ -50,7 +50,7 @@ def figure(tables: Tables) -> Figure:
     return draw_figure(CURVES, {"curves": pd.concat(parts)})
 
 
-STUDY = GridStudy(
+STUDY = Study(
     "scaling/method",
     "Table 1 by our Newton in the stages of the paper's code",
     "The slopes of table 1, as a Newton method of ours gives them in the stages of the paper's code.",

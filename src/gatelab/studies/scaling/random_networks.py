@@ -19,7 +19,7 @@ from gatelab.arrays import Array
 from gatelab.feedforward import Network, unit
 from gatelab.plotting.theme import GREY, NEURON_COLOURS, style
 from gatelab.studies.claims import Claim
-from gatelab.studies.engine import GridStudy, Table, Tables
+from gatelab.studies.engine import Study, Table, Tables
 
 NEURONS = range(1, 5)
 # A seed whose four hinges cross the square well inside and at different angles, with no neuron far larger than another.
@@ -202,9 +202,7 @@ def neuron_maps(tables: Tables) -> Figure:
     return figure
 
 
-def declare(
-    study: GridStudy, networks: Sequence[tuple[str, int, int]], places: Mapping[tuple[str, int, str], str]
-) -> None:
+def declare(study: Study, networks: Sequence[tuple[str, int, int]], places: Mapping[tuple[str, int, str], str]) -> None:
     """Give a study its networks, and claims on those parts of them that answer a place of the paper."""
     study.measure("gates", "neuron", grid={"unit_name, inputs, seed": networks, "neuron": NEURONS})(gates)
     study.columns(with_pieces)
@@ -220,28 +218,28 @@ def declare(
                 yield degree_claim(what, row.degree, **off, place=place, support={"pieces": row.pieces})
 
 
-FIG1 = GridStudy(
+FIG1 = Study(
     "scaling/fig1",
     "Functions of random networks",
     "Gates cut the plane into pieces on which a random MLP is linear and a random GLU quadratic.",
     position=1,
     figure=maps,
 )
-FIG9 = GridStudy(
+FIG9 = Study(
     "scaling/fig9",
     "Surfaces of random networks",
     "The hinges of four ReLU gates break the surface of a random network into linear (MLP) or quadratic (GLU) regions.",
     position=10,
     figure=surfaces,
 )
-FIG10 = GridStudy(
+FIG10 = Study(
     "scaling/fig10",
     "Neurons of a random MLP",
     "The neurons of a random MLP of two inputs form a piecewise linear basis.",
     position=11,
     figure=neuron_maps,
 )
-FIG11 = GridStudy(
+FIG11 = Study(
     "scaling/fig11",
     "Neurons of a random GLU",
     "The neurons of a random GLU of two inputs form a piecewise quadratic basis.",

@@ -16,7 +16,7 @@ from gatelab.plotting.theme import GREY, look, style
 from gatelab.scaling_laws import slope
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
-from gatelab.studies.engine import GridStudy, Table, Tables
+from gatelab.studies.engine import Study, Table, Tables
 from gatelab.studies.scaling.printed import PROTOCOLS, UNITS
 from gatelab.studies.scaling.problem_rows import LINE, REAL, ROWS, SPLIT, SYNTHETIC, at_hand, fit_rows
 from gatelab.studies.scaling.row_claims import problem_claims, slope_claims
@@ -74,7 +74,7 @@ def draw_cell(axes: Axes, cell: dict[str, Any], line: int) -> None:
                 axes.plot(cell[column], line, **MARKS[name])
 
 
-STUDY = GridStudy(
+STUDY = Study(
     "scaling/table1",
     "Slopes in one and in many dimensions",
     "The slopes of the GLU are steeper than those of the MLP on every problem but California housing, and fall with "
