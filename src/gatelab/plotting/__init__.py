@@ -1,6 +1,7 @@
 """How results are drawn: one style, log-log curves with limits, functions, saving.
 
-The package draws plain arrays and tables, and knows nothing of fits or units. Figures are made without pyplot, so that drawing leaves
+The package draws plain arrays and tables, and knows nothing of fits or units. Figures are made without pyplot, so that
+drawing leaves
 no window, no backend and no setting behind.
 """
 
