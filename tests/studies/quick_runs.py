@@ -35,7 +35,7 @@ class QuickRun:
         """Written when they are asked for."""
         folder = self.out / Path(self.study.name).parent
         folder.mkdir()
-        return tuple(folder / name for name in write_outcome(self.study, self.outcome, folder, True, 0.0))
+        return tuple(folder / name for name in write_outcome(self.study, self.outcome, folder, quick=True, seconds=0.0))
 
 
 Quick = Callable[[str], QuickRun]

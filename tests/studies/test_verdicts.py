@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from pathlib import Path
 
 import numpy as np
@@ -137,18 +135,3 @@ def test_a_wide_slope_is_undecided_and_a_steep_one_exceeds() -> None:
     assert slope_verdict(-0.56, Slope(-0.17, -0.73, 0.38, 0.0, 7)) == "undecided"
     assert slope_verdict(-0.56, Slope(-0.9, -2.0, 0.38, 0.0, 7)) == "undecided"
     assert slope_verdict(-0.56, Slope(-1.2, -1.6, -0.8, 0.0, 7)) == "exceeded"
-
-
-@pytest.mark.parametrize("name", ["table1", "fig7", "fig8"])
-def test_slopes_in_the_records_are_judged_by_the_rule(name: str) -> None:
-    """From the digits that are stored: a slope whose interval holds the paper's and 0 is undecided, and no other is."""
-    content = json.loads((RESULTS / "scaling" / f"{name}.json").read_text(encoding="utf-8"))
-    judged = 0
-    for claim in content["claims"]:
-        ends = re.fullmatch(r"\[(-?[\d.]+), (-?[\d.]+)\]", claim["interval"])
-        if not ends or not re.fullmatch(r"-?[\d.]+", claim["paper"]):
-            continue
-        low, high = float(ends[1]), float(ends[2])
-        judged += 1
-        assert (claim["verdict"] == "undecided") == (low <= float(claim["paper"]) <= high and high >= 0), claim
-    assert judged >= 4
