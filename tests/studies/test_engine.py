@@ -167,6 +167,15 @@ def test_panels_are_rows_and_columns() -> None:
     facets = Facets("n", "rmse", col="unit", where={"n": [1, 2]}, names={"mlp": "plain"}, points=True)
     figure = draw_figure(facets, {"errors": TABLE})
     assert [axes.get_title() for axes in figure.axes] == ["plain", "glu"] and not figure.legends
+    wrapped = replace(facets, wrap=1)
+    assert wrapped.shape({"errors": TABLE}) == (2, 1)
+    above, below = draw_figure(wrapped, {"errors": TABLE}).axes
+    assert above.get_subplotspec().rowspan.start == 0 and below.get_subplotspec().rowspan.start == 1  # pyright: ignore
+
+
+def test_short_logarithmic_axes_have_plain_numbers() -> None:
+    (axes,) = draw_figure(Facets("n", "rmse", hue="unit", ylog=True), {"errors": TABLE}).axes
+    assert {text.get_text() for text in axes.get_yticklabels()} >= {"0.1", "0.2", "0.5", "1"}
 
 
 def test_a_column_that_is_not_there_is_an_error() -> None:

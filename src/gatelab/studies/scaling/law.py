@@ -23,7 +23,7 @@ from gatelab.studies.definition import Request, ticker
 from gatelab.studies.engine import Study, Table, Tables, interval_at
 from gatelab.studies.scaling.error_curves import fit_curves
 from gatelab.studies.scaling.noise_law import NoiseLaw, fit_noise_law
-from gatelab.studies.scaling.row_slopes import part_of
+from gatelab.studies.scaling.row_slopes import part_of, unflagged
 
 NEAR_D = 0.25  # parameters over data from which on a network counts as near to interpolation
 BINS = (0.0, 1 / 64, 1 / 16, 1 / 4, 1 / 2, np.inf)
@@ -117,7 +117,7 @@ def fitted_widths(units: Sequence[str], widths: Sequence[int], data: int, inputs
 
 def unit_laws(fits: Table) -> dict[str, Any]:
     """The five constants of the additive law with intervals, the noise law, and the slope without noise."""
-    noisy, clean = fits[fits["noise"] > 0], fits[(fits["noise"] == 0) & (fits["flag"].fillna("") == "")]
+    noisy, clean = fits[fits["noise"] > 0], unflagged(fits[fits["noise"] == 0])
     used = noisy[noisy["flag"] != "interpolation"]
     P, D, L = (used[name].to_numpy(float) for name in ("parameters", "data", "test_rmse"))
     law, noise = fit_law(P, D, L), fit_noise_law(P, D, L, float(noisy["noise"].iloc[0]))
@@ -190,7 +190,7 @@ def claims(tables: Tables) -> Iterator[Claim]:
             | {
                 f"largest factor off, {law}, P/D {'>=' if part else '<'} {NEAR_D}": largest(own[near == part], law)
                 for law in ("additive law", "noise law")
-                for part in (False, True)
+                for part in sorted(set(near))
             },
         )
 

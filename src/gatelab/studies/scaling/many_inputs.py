@@ -14,7 +14,7 @@ from gatelab.studies.definition import Request
 from gatelab.studies.engine import Study, Table, Tables
 from gatelab.studies.scaling.problem_rows import ALL, REAL, ROWS, SPLIT, STAND_IN, SYNTHETIC, fit_rows
 from gatelab.studies.scaling.row_claims import slope_claims
-from gatelab.studies.scaling.row_slopes import medians, part_of, row_tables
+from gatelab.studies.scaling.row_slopes import medians, part_of, row_tables, unflagged
 
 CAP = 1.5  # times the largest training error: where the panels of measured data end
 CURVES = Facets(
@@ -31,7 +31,7 @@ PROTOCOLS = Facets(
 
 def curves(errors: Table, trained_on: str) -> Table:
     """Medians over seeds with the names that the figures show."""
-    flagged = errors.assign(marked=errors["flag"].fillna("") != "")
+    flagged = errors.assign(marked=~errors.index.isin(unflagged(errors).index))
     flags = flagged.groupby(["problem", "trained_on", "unit", "width"])["marked"].any().reset_index()
     labels = {name: f"{row.label}, {row.inputs} inputs" for name, row in ROWS.items()}
     made = part_of(medians(errors), trained_on=trained_on).merge(flags)

@@ -27,7 +27,7 @@ from gatelab.studies.scaling.error_curves import fit_curves, method_curves, meth
 from gatelab.studies.scaling.printed import APART, READINGS, SLOPE_RANGES, UNITS, slope_row
 from gatelab.studies.scaling.problem_rows import LINE, QUICK, REAL, ROWS, SPLIT, SYNTHETIC, ProblemRow
 from gatelab.studies.scaling.row_claims import problem_claims
-from gatelab.studies.scaling.row_slopes import interval_of, median_slope, medians, part_of, slope_cell
+from gatelab.studies.scaling.row_slopes import interval_of, median_slope, medians, part_of, slope_cell, unflagged
 
 TABLED = (LINE, *SYNTHETIC, *REAL)
 FIRST = f"california, first {FIRST_ROWS} rows"
@@ -137,10 +137,10 @@ def numbers(name: str, value: Interval) -> dict[str, float]:
 
 def further_slopes() -> Iterator[dict[str, Any]]:
     """On the first rows of California, which the code takes by default; of airfoil at the optimum, on rows held out."""
-    airfoil = part_of(table1_errors(), problem="airfoil", trained_on=SPLIT)
+    airfoil = unflagged(part_of(table1_errors(), problem="airfoil", trained_on=SPLIT))
     for what, name, fits in (("first rows", "california", newton_fits(FIRST)), ("held out", "airfoil", airfoil)):
         for unit in ("mlp", "glu"):
-            own = part_of(fits[fits["flag"].fillna("") == ""] if what == "held out" else fits, unit=unit)
+            own = part_of(fits, unit=unit)
             line, widths = median_slope(own), sorted(own["width"])
             ends = {"slope": line.value, "low": line.low, "high": line.high, "widths": f"{widths[0]}..{widths[-1]}"}
             yield {"problem": name, "unit": unit, "reading": what} | ends

@@ -43,6 +43,11 @@ def part_of(table: Table, **wanted: Any) -> Table:
     return table
 
 
+def unflagged(fits: Table) -> Table:
+    """The fits that take part in slopes; in a record, what is empty is NaN."""
+    return fits[fits["flag"].isna() | (fits["flag"] == "")]
+
+
 def interval_of(cell: Mapping[str, Any], name: str = "slope") -> Interval:
     """A number of a table with its interval in the columns low and high."""
     return Interval(*(float(cell[column]) for column in (name, "low", "high")))
@@ -67,7 +72,7 @@ def slopes_table(errors: Table, rows: Iterable[ProblemRow]) -> Table:
         for unit in UNITS:
             for protocol, (trained_on, error) in row.readings.items():
                 fits = part_of(errors, problem=row.name, unit=unit, trained_on=trained_on)
-                kept = fits if row.inputs == 1 else fits[fits["flag"].fillna("") == ""]
+                kept = fits if row.inputs == 1 else unflagged(fits)
                 cells.append(
                     slope_cell(row, unit, protocol, median_slope(kept, error), row.widths)
                     | {"seeds": row.seeds, "fits_left_out": len(fits) - len(kept)}
@@ -107,8 +112,7 @@ def row_floors(errors: Table, row: ProblemRow) -> Iterator[dict[str, Any]]:
     """E of E + A/P^a, fitted to each unit under each protocol, where there are enough widths for it."""
     for protocol, (trained_on, error) in row.readings.items():
         for unit in UNITS:
-            fits = part_of(errors, problem=row.name, unit=unit, trained_on=trained_on)
-            fits = fits[fits["flag"].fillna("") == ""]
+            fits = unflagged(part_of(errors, problem=row.name, unit=unit, trained_on=trained_on))
             with suppress(GatelabError):
                 law = fit_law(fits["parameters"], np.ones(len(fits)), fits[error])
                 low, high = law.intervals.E
