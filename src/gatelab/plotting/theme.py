@@ -159,7 +159,15 @@ class NotebookFigure(Figure):
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure, in inches, whose panels, labels and legends keep out of each other's way."""
+    """An empty figure whose panels, labels and legends keep out of each other's way.
+
+    Args:
+        width: In inches.
+        height: In inches.
+
+    Returns:
+        The figure, which shows itself in a notebook.
+    """
     return NotebookFigure(figsize=(width, height), layout="constrained")
 
 
@@ -260,7 +268,15 @@ def save(figure: Figure, path: str | Path) -> Path:
 
 
 def saved(figure: Figure, path: str | Path | None) -> Figure:
-    """The figure, written to `path` if there is one: what every `.plot()` ends with."""
+    """The figure, written to `path` if there is one: what every `.plot()` ends with.
+
+    Args:
+        figure: What to write.
+        path: Where, or None for nowhere.
+
+    Returns:
+        The figure itself.
+    """
     if path is not None:
         save(figure, path)
     return figure
