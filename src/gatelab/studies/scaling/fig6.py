@@ -25,7 +25,7 @@ from gatelab.studies.scaling.printed import PAPER_SLOPES
 from gatelab.theory import constant
 
 UNITS = ("mlp", "relu2", "relu3", "glu", "gqu")
-SMOOTH = ("swiglu", "geglu")  # beyond eight neurons what is left of their errors is the precision of the fit
+SMOOTH = ("swiglu", "geglu")  # beyond eight neurons their errors are those of the precision of the fit
 BUILT = (17, 33, 65, 129, 257)  # one more than a power of two: cells of exactly halved size from one to the next
 # Widths and points. At width 200 the paper's 10 000 points would add a tenth to the test error. `equal` have the
 # number of parameters of 200 neurons of relu2, nearly that of relu3. A quick run takes widths above those that are
