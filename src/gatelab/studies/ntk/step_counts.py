@@ -12,7 +12,6 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from scipy.stats import rankdata
 
 from gatelab.arrays import Array
 from gatelab.dynamics.expected import own_kernel
@@ -128,23 +127,3 @@ def first_step(losses: Array, share: float) -> float:
         return np.inf
     before, after = np.log(losses[reached[0] - 1 : reached[0] + 1] / (share * losses[0]))
     return max(1.0, float(reached[0] - after / (after - before)))
-
-
-# ---- statistics over cases
-
-
-def spearman(x: Array, y: Array) -> Array:
-    """Rank correlations over the last axis."""
-    a, b = (rankdata(values, axis=-1) - (values.shape[-1] + 1) / 2 for values in (x, y))
-    return (a * b).sum(-1) / np.sqrt((a * a).sum(-1) * (b * b).sum(-1))
-
-
-def all_ranks(x: Array, y: Array) -> Array:
-    """Rank correlations over all cases of all draws, (..., draws, cases)."""
-    return spearman(x.reshape(*x.shape[:-2], -1), y.reshape(*y.shape[:-2], -1))
-
-
-def line_slope(x: Array, y: Array) -> Array:
-    """Slopes of the straight lines through all cases of all draws, (..., draws, cases)."""
-    x = x - x.mean((-2, -1), keepdims=True)
-    return (x * y).sum((-2, -1)) / (x * x).sum((-2, -1))
