@@ -22,11 +22,12 @@ from gatelab.dynamics import (
     stable_step,
 )
 from gatelab.feedforward import FunctionUnit, ModuleUnit, activation
+from gatelab.plotting.facets import Facets
 from gatelab.scaling_laws import compare_ladder, fit_ladder
 from gatelab.scaling_laws.ladder_comparisons import rank_agreement
 from gatelab.solve.solvers.knots import solve as solve_knots
 from gatelab.statistics import Interval
-from gatelab.studies import Claim, Demo, Finding, Reproduction, Request, Sketch, Stroke, all_studies
+from gatelab.studies import Claim, Demo, Finding, Reproduction, Request, all_studies
 from gatelab.studies import Outcome as StudyOutcome
 from gatelab.sweep import Plan, Progress, Record, Run, RunOutcome, StoreCheck
 from gatelab.train import RateRule, energy_distance, matched_gap, permutation_test, recipe
@@ -258,11 +259,10 @@ def _anatomy() -> dict[str, Any]:
 def _rest() -> dict[str, Any]:
     run = Run("math:hypot", {"text": LONG})
     record = Record(run, "done", {"rmse": 0.5})
-    claim = Claim(LONG, "1", "2", "differs", "because")
+    claim = Claim(LONG, 2.0, paper=1.0, rule="number", note="because")
     outcome = StudyOutcome(Figure(), {}, (claim,), ())
     study = public_scaling()
-    stroke = Stroke(LONG, (1.0,) * 99, (1.0,) * 99, "#000000")
-    sketch = Sketch("n", "RMSE", (stroke,))
+    facets = Facets("n", "rmse", title=LONG)
     return {
         "unit": gl.unit("swiglu"),
         "activation": activation("gelu"),
@@ -276,9 +276,8 @@ def _rest() -> dict[str, Any]:
         "plan": Plan(1, 2, 3, None),
         "sweep progress": Progress(record, 4, 1, 1, 0, 2.0),
         "check of a store": StoreCheck(1, 2, 3, ("0" * 32,) * 9, 0),
-        "stroke": stroke,
-        "sketch": sketch,
-        "finding": Finding(LONG, LONG, LONG, sketch),
+        "facets": facets,
+        "finding": Finding(LONG, LONG, LONG, facets),
         "claim": claim,
         "study": all_studies()[0],
         "request": Request(),

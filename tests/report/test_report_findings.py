@@ -5,22 +5,17 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
-import pandas as pd
 from report_records import write_records
 
 from gatelab.report import build
 from gatelab.report.papers import found
 from gatelab.report.records import read_records
-from gatelab.studies import Finding, all_studies, study, take_record
-from gatelab.studies.engine import FOLDERS, no_findings
-
-
-def one(name: str, tables: dict[str, pd.DataFrame], place: int = 0) -> Finding:
-    return study(name).findings(tables)[place]
+from gatelab.studies import all_studies, take_record
+from gatelab.studies.engine import FOLDERS
 
 
 def test_every_folder_has_findings() -> None:
-    assert {s.name.split("/")[0] for s in all_studies() if s.findings is not no_findings} == set(FOLDERS)
+    assert {s.name.split("/")[0] for s in all_studies() if s.cards} == set(FOLDERS)
 
 
 def test_crossings_are_counted_from_the_committed_record(tmp_path: Path) -> None:

@@ -165,14 +165,6 @@ def test_a_record_without_svg_is_shown_as_its_picture(tmp_path: Path) -> None:
     assert '<img src="data:image/png;base64,iVBORw==" alt="Title of ntk/fig4 &lt;b&gt;">' in text
 
 
-def test_a_record_of_texts_is_read_until_all_studies_have_numbers(tmp_path: Path) -> None:
-    path = write_records(tmp_path) / "ntk" / "fig4.json"
-    texts = {"paper": "-3.08", "ours": "-2.61", "interval": "[-2.7, -2.5]", "verdict": "differs", "because": "so"}
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"claims": [{"what": "old", **texts}]}))
-    (old,) = read_records(tmp_path)["ntk/fig4"].claims
-    assert (old.theirs, old.ours, old.verdict, old.places) == ("-3.08", "-2.61 [-2.7, -2.5]", "differs", ())
-
-
 def test_quick_runs_are_called_so(tmp_path: Path) -> None:
     path = write_records(tmp_path) / "ntk" / "fig4.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"quick": True}))

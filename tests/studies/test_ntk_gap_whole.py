@@ -128,7 +128,7 @@ def test_counts_are_those_of_the_table(outcome: Outcome) -> None:
         rows = table[table["measure"] == measure]
         assert (claim.value, claim.support["of"]) == ((rows["decided"] & (sign * rows["difference"] > 0)).sum(), 18)
         assert (rows["decided"] & (sign * rows["difference"] < 0)).sum() == 0
-    (finding,) = whole.STUDY.found(outcome.tables)
+    (finding,) = whole.STUDY.findings(outcome.tables)
     assert f"is lower in {lowers.value}, higher in 0 and inconclusive in {18 - lowers.value} of 18" in finding.sentence
     assert f"lower in 0, higher in {widens.value} and inconclusive in {18 - widens.value} of 18" in finding.sentence
     assert "Mixer on CIFAR-10 (0.82 million parameters), ViT on CIFAR-10 (1.2 million parameters)" in finding.sizes
@@ -152,6 +152,6 @@ def test_the_quick_study_trains_now_and_writes(quick: Quick) -> None:
     assert done.progress == tuple((i + 1, 12) for i in range(12))
     assert all(path.stat().st_size > 0 for path in done.files)
     assert len(done.outcome.claims) == 2 * 2 + 2 and not any(c.place for c in done.outcome.claims)
-    (finding,) = whole.STUDY.found(done.outcome.tables)
+    (finding,) = whole.STUDY.findings(done.outcome.tables)
     assert "inconclusive in 6 of 6 comparisons" in finding.sentence and "digits" in finding.sentence
     assert set(done.outcome.tables["comparisons"]["schedule"]) == {"cosine", "constant"}

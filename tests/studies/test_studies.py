@@ -97,11 +97,9 @@ def test_nothing_is_left_half_written(tmp_path: Path, monkeypatch: pytest.Monkey
         def savefig(self, *args: object, **kwargs: object) -> None:
             raise RuntimeError("no ink")
 
-    def broken(request: Request) -> Outcome:
-        return replace(catalogue.study("scaling/fig3").run(request), figure=Broken())
-
     before = [p.read_bytes() for p in reproduce("scaling/fig3", tmp_path).files]
-    monkeypatch.setitem(catalogue.studies_by_name(), "scaling/fig9", Study("scaling/fig9", "t", "p", broken))
+    broken = replace(catalogue.study("scaling/fig3"), name="scaling/fig9", figure=lambda tables: Broken())
+    monkeypatch.setitem(catalogue.studies_by_name(), "scaling/fig9", broken)
     with pytest.raises(RuntimeError, match="no ink"):
         reproduce("scaling/fig9", tmp_path)
     names = ["fig3-activations.csv", "fig3-gates.csv", "fig3.json", "fig3.png", "fig3.svg"]

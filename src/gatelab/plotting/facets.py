@@ -19,6 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
+from gatelab.display import Compact
 from gatelab.errors import GatelabError
 from gatelab.plotting.theme import GREY, Look, looks, style
 
@@ -46,7 +47,7 @@ class Overlay:
 
 
 @dataclass(frozen=True)
-class Facets:
+class Facets(Compact):
     """What is drawn of a table.
 
     Attributes:

@@ -152,7 +152,8 @@ def number_rule(claim: Claim, opposite: float | None = None) -> Verdict:
     """
     paper, ours = _printed(claim), claim.interval
     other = claim.opposite if opposite is None else opposite
-    agrees = paper in ours or abs(ours.value - paper) <= TOLERANCE * abs(paper or other)
+    scale = abs(paper) or (0.0 if math.isnan(other) else abs(other))
+    agrees = paper in ours or abs(ours.value - paper) <= TOLERANCE * scale
     if agrees and other in ours:
         return "undecided"
     return "reproduced" if agrees else "differs"
