@@ -128,7 +128,7 @@ def repeated_classes(modules: tuple[Module, ...]) -> tuple[str, ...]:
 
 
 def interval_classes(modules: tuple[Module, ...]) -> tuple[str, ...]:
-    """Classes whose fields value, low and high are numbers."""
+    """Classes whose fields value, low and high are numbers; not those that give them as the one `Interval`."""
     classes = []
     for module in modules:
         for node in module.nodes(ast.ClassDef):
@@ -140,7 +140,8 @@ def interval_classes(modules: tuple[Module, ...]) -> tuple[str, ...]:
                 and isinstance(n.target, ast.Name)
                 and "float" in ast.unparse(n.annotation)
             }
-            if fields >= INTERVAL:
+            gives = {ast.unparse(n.returns) for n in node.body if isinstance(n, ast.FunctionDef) and n.returns}
+            if fields >= INTERVAL and "Interval" not in gives:
                 classes.append(f"{module.name}.{node.name}")
     return tuple(classes)
 
@@ -224,7 +225,7 @@ def facts(modules: tuple[Module, ...]) -> tuple[Fact, ...]:
         Fact("private functions in a thousand lines", 1000 * private / lines, 15),
         Fact("public functions without arguments and returns", len(bare), 0, bare),
         Fact("files", len(modules), 230, most=284),
-        Fact("lines", lines, 38_000, most=65_300),
+        Fact("lines", lines, 38_000, most=58_700),
     )
 
 

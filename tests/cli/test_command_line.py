@@ -322,7 +322,9 @@ def test_reproduce(here: Path) -> None:
 def test_reproduce_json() -> None:
     (found,) = json.loads(ok("reproduce", "scaling/fig3", "--quick", "--jobs", "1", "--json"))
     assert found["study"] == "scaling/fig3" and all(Path(f).exists() for f in found["files"])
-    assert {"what", "paper", "ours", "verdict", "because", "interval", "place", "outside"} <= set(found["claims"][0])
+    assert {"what", "value", "low", "high", "paper", "rule", "verdict", "ours", "because", "place", "outside"} <= set(
+        found["claims"][0]
+    )
 
 
 # Errors: exit code 2, one line that says what to do, nothing on stdout, nothing left behind

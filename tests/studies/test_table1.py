@@ -29,8 +29,15 @@ from gatelab.studies.scaling.problem_rows import (
     at_hand,
     fit_rows,
 )
-from gatelab.studies.scaling.row_claims import problem_claims, slope_claims
-from gatelab.studies.scaling.row_facts import data_facts, outliers, refitted, ridge_problem, ridge_table
+from gatelab.studies.scaling.row_claims import (
+    data_facts,
+    outliers,
+    problem_claims,
+    refitted,
+    ridge_problem,
+    ridge_table,
+    slope_claims,
+)
 from gatelab.studies.scaling.row_slopes import median_slope, medians, part_of, row_tables
 from gatelab.studies.scaling.table1 import figure, printed_table
 

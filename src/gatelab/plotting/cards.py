@@ -36,11 +36,20 @@ class Stroke:
     dash: Any = "-"
     ends: tuple[Array, Array] | None = None
 
+    @property
+    def look(self) -> dict[str, Any]:
+        """Its line, or its points where it has no dash, in matplotlib's words."""
+        width = 1.3 if self.dash == DASHED else 1.9
+        line = {"color": self.colour, "linestyle": self.dash or "none", "linewidth": width}
+        return line | {"marker": "o" * (not self.dash), "markersize": 6}
+
 
 def draw_card(facets: Facets, tables: Tables) -> Figure:
     """Facets of one panel as a small figure."""
     table = facets.rows_of(tables)
-    names = [] if is_numeric_dtype(table[facets.x]) else list(dict.fromkeys(table[facets.x]))
+    names: list[str] = []
+    if not is_numeric_dtype(table[facets.x]):
+        names = list(dict.fromkeys(table[facets.x]))
     level = next(iter(facets.levels.values()), None)
     return _draw(list(_strokes(facets, table, names)), facets, names, level)
 
@@ -49,11 +58,14 @@ def _strokes(facets: Facets, table: Any, names: Sequence[str]) -> Iterator[Strok
     shapes = looks(facets.name(value) for value, _ in facets.series(table))
     for value, rows in facets.series(table):
         name = facets.name(value)
-        x = rows[facets.x].map(names.index) if names else rows[facets.x]
+        x, ends = rows[facets.x], None
+        if names:
+            x = x.map(names.index)
         low, high = f"{facets.y}_low", f"{facets.y}_high"
-        ends = (rows[low].to_numpy(), rows[high].to_numpy()) if low in rows and high in rows else None
-        columns = [(facets.y, "" if facets.points or names else "-", name if facets.hue else "", ends)]
-        columns += [(line.y, DASHED, "" if facets.hue else line.label, None) for line in facets.lines if line.y in rows]
+        if low in rows and high in rows:
+            ends = (rows[low].to_numpy(), rows[high].to_numpy())
+        columns: list[Any] = [(facets.y, "-" * (not facets.points and not names), facets.hue and name, ends)]
+        columns += [(line.y, DASHED, line.label * (not facets.hue), None) for line in facets.lines if line.y in rows]
         for column, dash, label, own in columns:
             yield Stroke(label, x.to_numpy(float), rows[column].to_numpy(float), shapes[name].colour, dash, own)
 
@@ -68,7 +80,10 @@ def _draw(strokes: Sequence[Stroke], axis: Any, names: Sequence[str], level: flo
         )
         axes.patch.set_visible(False)
         axes.grid(False)
-        axes.set(xscale="log" if axis.xlog else "linear", yscale="log" if axis.ylog else "linear")
+        if axis.xlog:
+            axes.set_xscale("log")
+        if axis.ylog:
+            axes.set_yscale("log")
         for stroke in strokes:
             _draw_stroke(axes, stroke)
         if level is not None:
@@ -85,19 +100,15 @@ def _draw(strokes: Sequence[Stroke], axis: Any, names: Sequence[str], level: flo
 def _draw_stroke(axes: Any, stroke: Stroke) -> None:
     if stroke.ends is not None:
         axes.vlines(stroke.x, *stroke.ends, color=stroke.colour, linewidth=2, alpha=0.6)
-    line: dict[str, Any] = {"color": stroke.colour, "linestyle": stroke.dash or "none", "linewidth": _width(stroke)}
-    axes.plot(stroke.x, stroke.y, marker="" if stroke.dash else "o", markersize=6, **line)
-
-
-def _width(stroke: Stroke) -> float:
-    return 1.3 if stroke.dash == DASHED else 1.9
+    axes.plot(stroke.x, stroke.y, **stroke.look)
 
 
 def _ticks(axes: Any, strokes: Sequence[Stroke], names: Sequence[str]) -> None:
     """The ends of the data below, or the names; two values at the side."""
     xs = np.concatenate([stroke.x[np.isfinite(stroke.x)] for stroke in strokes])
-    places = list(range(len(names))) if names else [xs.min(), xs.max()]
-    margin = 0.5 if names else 0.0
+    places, margin = [xs.min(), xs.max()], 0.0
+    if names:
+        places, margin = list(range(len(names))), 0.5
     if xs.min() < xs.max() or names:
         axes.set_xlim(places[0] - margin, places[-1] + margin)
     axes.margins(y=0.05)
@@ -138,7 +149,7 @@ def short(value: float) -> str:
     if value and not 1e-2 <= abs(value) < 1e5:
         power = int(np.floor(np.log10(abs(value)) + 1e-9))
         mantissa, ten = f"{value / 10.0**power:.1g}", f"10{str(power).translate(RAISED)}"
-        return ten if mantissa == "1" else f"{mantissa}·{ten}"
+        return f"{mantissa}·{ten}".removeprefix("1·")
     return f"{value:g}".replace("-", "−")
 
 
@@ -149,9 +160,7 @@ def _names(figure: Figure, axes: Any, strokes: Sequence[Stroke], x: float) -> No
     order = sorted(named, key=height.__getitem__)
     for label, y in zip(order, spread([height[label] for label in order], LINE, TOP, BOTTOM), strict=True):
         stroke, at = named[label], [1 - y / HEIGHT] * 2
-        line: dict[str, Any] = {"color": stroke.colour, "linestyle": stroke.dash or "none", "linewidth": _width(stroke)}
-        marker = {"marker": "" if stroke.dash else "o", "markersize": 6, "markevery": [0]}
-        figure.add_artist(Line2D([x / WIDTH, (x + 10) / WIDTH], at, **line, **marker))
+        figure.add_artist(Line2D([x / WIDTH, (x + 10) / WIDTH], at, markevery=[0], **stroke.look))
         figure.text((x + SWATCH) / WIDTH, at[0], label, va="center_baseline", **WORDS)
 
 
@@ -170,7 +179,9 @@ def spread(places: Sequence[float], least: float, low: float, high: float) -> li
     """
     moved: list[float] = []
     for place in places:
-        moved.append(max(place, moved[-1] + least if moved else low))
+        moved.append(max(place, low))
+        low = moved[-1] + least
     for i in reversed(range(len(moved))):
-        moved[i] = min(moved[i], moved[i + 1] - least if i + 1 < len(moved) else high)
+        moved[i] = min(moved[i], high)
+        high = moved[i] - least
     return moved

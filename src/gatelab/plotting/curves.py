@@ -193,7 +193,9 @@ def draw_local_slopes(
     axes.set(ylim=(-max(expected) - 1.7, 0.5), xlabel="neurons n", ylabel="local slope against n")
     entries = []
     for name, _, _ in local:
-        label = f"{name}: order {orders[name]}" if name in orders else name
+        label = name
+        if name in orders:
+            label = f"{name}: order {orders[name]}"
         entries.append(handle(label, appearance[name].colour, marker=appearance[name].marker))
     entries.append(handle("minus the order", GREY, "--", linewidth=0.8))
     legend_below(axes, entries, handlelength=2.4)
@@ -258,7 +260,7 @@ def law_figure(
             if floor > 0.5 * L.min():
                 axes.axhline(floor, color=GREY, linestyle="--", linewidth=0.9, zorder=1)
                 entries.append(handle(captions[2], GREY, "--", linewidth=0.9))
-            ncols = 2 if len(entries) > 4 else 1
+            ncols = 1 + (len(entries) > 4)
             legend_below(axes, entries, distance=0.15, ncols=ncols, handlelength=2.4, columnspacing=1.5)
         place.axes[0].set(ylabel=loss_label)
         _losses(place.axes[0], L, floor if floor > 0.5 * L.min() else L.min())
@@ -271,8 +273,9 @@ def _draw(axes: Any, x: Array, other: Array, L: Array, predict: Predict, band: B
     """Points and lines of one panel, and what its legend says of them."""
     axes.set(xscale="log", yscale="log")
     values = np.unique(other)
-    each = len(values) <= MANY
-    lines = values if each else np.geomspace(values[0], values[-1], SOME)
+    lines, markers = values, MARKERS
+    if len(values) > MANY:
+        lines, markers = np.geomspace(values[0], values[-1], SOME), ""
     along = np.geomspace(x.min() / 1.2, x.max() * 1.2, 200)
     entries = []
     for i, value in enumerate(lines):
@@ -280,12 +283,12 @@ def _draw(axes: Any, x: Array, other: Array, L: Array, predict: Predict, band: B
         if band is not None:
             axes.fill_between(along, *band(along, value), color=colour, alpha=0.15, linewidth=0)
         axes.plot(along, predict(along, value), color=colour, linewidth=1.2)
-        entries.append(handle(f"{name} = {size_text(value)}", colour, marker=MARKERS[i] if each else ""))
+        entries.append(handle(f"{name} = {size_text(value)}", colour, marker=markers[i : i + 1]))
     white: Any = {"edgecolors": "white", "linewidths": 0.4, "zorder": 3}
-    for value, marker in zip(values if each else (), MARKERS, strict=False):
+    for value, marker in zip(values, markers, strict=False):
         here = other == value
         axes.scatter(x[here], L[here], 16, color=_colour(value, values), marker=marker, **white)
-    if not each:
+    if not markers:
         axes.scatter(x, L, 14, c=[_colour(value, values) for value in other], **white)
     if len(values) > 1:
         axes.plot(along, predict(along, np.inf), ":", color=GREY, linewidth=1.1, zorder=1)

@@ -103,9 +103,14 @@ class Facets(Compact):
         shapes = looks(map(str, values))
         return {self.name(value): shapes[str(value)] for value in values}
 
+    def line(self, look: Look) -> dict[str, Any]:
+        """How a series of that look is drawn, in matplotlib's words."""
+        marker, dash = look.marker * (not self.smooth), "-" * (not self.points)
+        return {"color": look.colour, "marker": marker, "linestyle": dash}
+
     def rows_of(self, tables: Tables) -> Table:
         """The rows that are drawn; a column that is not there is an error."""
-        table = tables[self.table] if self.table else next(iter(tables.values()))
+        table = tables[self.table or next(iter(tables))]
         columns = [self.x, self.y, self.hue, self.row, self.col, self.paper, *self.where]
         absent = sorted({c for c in columns if c} - set(table.columns))
         if absent:
@@ -118,23 +123,29 @@ class Facets(Compact):
         """How many rows and columns of panels there are."""
         table = self.rows_of(tables)
         rows, columns = len(_levels(table, self.row)), len(_levels(table, self.col))
-        return (-(-columns // self.wrap), min(columns, self.wrap)) if self.wrap else (rows, columns)
+        if self.wrap:
+            return -(-columns // self.wrap), min(columns, self.wrap)
+        return rows, columns
 
     def panels(self, table: Table) -> Iterator[tuple[int, int, str, Table]]:
         """Each panel: its row and column in the figure, its title, its rows of the table."""
         for i, row in enumerate(_levels(table, self.row)):
             for j, col in enumerate(_levels(table, self.col)):
-                chosen = table
+                chosen, place = table, (i, j)
                 for column, value in ((self.row, row), (self.col, col)):
                     if column:
                         chosen = chosen[chosen[column] == value]
                 title = ", ".join(self.name(value) for column, value in ((self.row, row), (self.col, col)) if column)
-                yield (*divmod(j, self.wrap), title, chosen) if self.wrap else (i, j, title, chosen)
+                if self.wrap:
+                    place = divmod(j, self.wrap)
+                yield *place, title, chosen
 
     def series(self, rows: Table) -> Iterator[tuple[Any, Table]]:
         """Each series of a panel: its value of `hue`, and its rows in ascending x."""
         for value in _levels(rows, self.hue):
-            chosen = rows[rows[self.hue] == value] if self.hue else rows
+            chosen = rows
+            if self.hue:
+                chosen = rows[rows[self.hue] == value]
             if pd.api.types.is_numeric_dtype(rows[self.x]):
                 chosen = chosen.sort_values(self.x, kind="stable")
             yield value, chosen
@@ -149,7 +160,9 @@ class Facets(Compact):
 
 
 def _levels(table: Table, column: str) -> list[Any]:
-    return list(dict.fromkeys(table[column])) if column else [""]
+    if not column:
+        return [""]
+    return list(dict.fromkeys(table[column]))
 
 
 def draw_figure(facets: Facets | Sequence[Facets], tables: Tables) -> Figure:
@@ -173,7 +186,10 @@ def draw_figure(facets: Facets | Sequence[Facets], tables: Tables) -> Figure:
 
 
 def _places(figure: Figure, columns: list[int]) -> list[Any]:
-    return [figure] if len(columns) == 1 else list(figure.subfigures(1, len(columns), width_ratios=columns))
+    if len(columns) == 1:
+        return [figure]
+    parts: Any = figure.subfigures(1, len(columns), width_ratios=columns)
+    return list(parts)
 
 
 def _draw_part(place: Any, facets: Facets, tables: Tables) -> None:
@@ -181,17 +197,16 @@ def _draw_part(place: Any, facets: Facets, tables: Tables) -> None:
     table = facets.rows_of(tables)
     rows, columns = facets.shape(tables)
     shapes = facets.looks(table)
-    grid = place.subplots(rows, columns, squeeze=False, sharex=False if facets.wrap else "col")
+    grid = place.subplots(rows, columns, squeeze=False, sharex=not facets.wrap and "col")
     for i, j, title, chosen in facets.panels(table):
         axes: Axes = grid[i, j]
         for value, series in facets.series(chosen):
-            look = shapes[facets.name(value)]
-            _draw_series(axes, facets, series, facets.places(chosen, value, series), look.colour, look.marker)
+            _draw_series(axes, facets, series, facets.places(chosen, value, series), shapes[facets.name(value)])
         _finish(axes, facets, chosen, title, bottom=i == rows - 1 or facets.wrap > 0, left=j == 0)
     for axes in grid.ravel():
         if not axes.has_data():
             axes.remove()
-    handles = _handles(facets, shapes if facets.hue else {})
+    handles = _handles(facets, shapes)
     if handles:
         longest = max(len(str(handle.get_label())) for handle in handles)
         fitting = int(WIDTH * columns / (0.5 + 0.07 * longest))
@@ -205,19 +220,17 @@ def draw_panel(axes: Axes, facets: Facets, tables: Tables) -> None:
     table = facets.rows_of(tables)
     shapes = facets.looks(table)
     for value, series in facets.series(table):
-        shape = shapes[facets.name(value)]
-        _draw_series(axes, facets, series, facets.places(table, value, series), shape.colour, shape.marker)
+        _draw_series(axes, facets, series, facets.places(table, value, series), shapes[facets.name(value)])
     _finish(axes, facets, table, facets.title, bottom=True, left=True)
-    axes.legend(handles=_handles(facets, shapes if facets.hue else {}), loc="best")
+    axes.legend(handles=_handles(facets, shapes), loc="best")
 
 
-def _draw_series(axes: Axes, facets: Facets, rows: Table, x: Any, colour: str, marker: str) -> None:
-    y = rows[facets.y]
+def _draw_series(axes: Axes, facets: Facets, rows: Table, x: Any, look: Look) -> None:
+    y, colour = rows[facets.y], look.colour
     low, high = f"{facets.y}_low", f"{facets.y}_high"
     if low in rows and high in rows:
         axes.errorbar(x, y, [y - rows[low], rows[high] - y], fmt="none", ecolor=colour, elinewidth=1, capsize=2)
-    marker = "" if facets.smooth else marker
-    axes.plot(x, y, color=colour, marker=marker, linestyle="" if facets.points else "-")
+    axes.plot(x, y, **facets.line(look))
     for line in facets.lines:
         if line.y in rows and rows[line.y].notna().any():
             axes.plot(x, rows[line.y], color=colour if line.hue else GREY, linestyle=DASHES[line.dash])
@@ -256,12 +269,10 @@ def _plain_ticks(axis: Axis) -> None:
         axis.set_minor_formatter(NullFormatter())
 
 
-def _handles(facets: Facets, shapes: Mapping[str, Any]) -> list[Line2D]:
-    dash: Any = "" if facets.points else "-"
-    handles = [
-        Line2D([], [], color=s.colour, marker="" if facets.smooth else s.marker, linestyle=dash, label=name)
-        for name, s in shapes.items()
-    ]
+def _handles(facets: Facets, shapes: Mapping[str, Look]) -> list[Line2D]:
+    handles: list[Line2D] = []
+    if facets.hue:
+        handles += [Line2D([], [], label=name, **facets.line(look)) for name, look in shapes.items()]
     handles += [Line2D([], [], color=GREY, linestyle=DASHES[line.dash], label=line.label) for line in facets.lines]
     handles += [Line2D([], [], color=GREY, linewidth=0.9, label=label) for label in facets.levels]
     if facets.marks:

@@ -52,7 +52,7 @@ def history_figure(errors: Array, test: float, colour: str, title: str, *, ax: A
     with style():
         place = canvas(4.8, 3.2, 1, ax)
         (axes,) = place.axes
-        axes.plot(rows + 1, errors[rows], color=colour, marker="o" if len(rows) < 30 else "", label="training")
+        axes.plot(rows + 1, errors[rows], color=colour, marker="o" * (len(rows) < 30), label="training")
         axes.axhline(test, color=colour, linestyle="--", linewidth=1.0, label="test, at the end")
         values = np.append(errors, test)
         values = values[np.isfinite(values) & (values > 0)]

@@ -39,9 +39,10 @@ def density_figure(curves: Sequence[DensityCurve], *, log: bool = False, title: 
             axes.plot(curve.x, curve.density, curve.line, color=colour, label=label)
             axes.fill_between(curve.x, 0.0, curve.density, color=colour, alpha=0.12, linewidth=0)
             axes.plot(curve.ends, [0] * len(curve.ends), "|", color=colour, markersize=12, clip_on=False)
+        ylabel = "density"
         if log:
             axes.set_xscale("log")
-        ylabel = "share of eigenvalues per decade" if log else "density"
+            ylabel = "share of eigenvalues per decade"
         axes.set(xlabel="eigenvalue", ylabel=ylabel, ylim=(0, None), title=title)
         place.legend()
     return place.figure
@@ -62,7 +63,9 @@ class LossCurve:
     @property
     def dash(self) -> Any:
         """Its line, as matplotlib has it."""
-        return (0, (4, 2)) if self.predicted else "-"
+        if self.predicted:
+            return 0, (4, 2)
+        return "-"
 
     def entry(self, colour: str = GREY) -> Line2D:
         """What stands for it in a legend."""
@@ -157,7 +160,7 @@ def draw_clouds(axes: Any, clouds: Sequence[Cloud], title: str) -> None:
         for run in cloud.runs:
             axes.plot(run[:, 0], run[:, 1], color=cloud.colour, linewidth=0.5, alpha=0.75, **cloud.look())
     axes.set(title=title, xlabel="training loss (nats)", ylabel="gap: test loss - training loss (nats)")
-    ncols = 2 if max((len(cloud.label) for cloud in clouds), default=0) > 8 else 4
+    ncols = 2 if any(len(cloud.label) > 8 for cloud in clouds) else 4
     entries = [handle(cloud.label, cloud.colour, "", **cloud.look()) for cloud in clouds]
     theme.legend_below(axes, entries, ncols=ncols, handletextpad=0.4, columnspacing=1.4)
 

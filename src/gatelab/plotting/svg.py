@@ -50,10 +50,11 @@ def _rasterize(figure: Figure, most: int) -> None:
     for axes in figure.axes:
         artists: list[Any] = [*axes.collections, *axes.lines]
         for artist in artists:
-            if isinstance(artist, Line2D):
-                many = 0 if artist.get_marker() in ("", "None", "none", None) else np.size(artist.get_xdata())
-            else:
+            many = 0
+            if not isinstance(artist, Line2D):
                 many = max(len(artist.get_paths()), len(artist.get_offsets()))
+            elif artist.get_marker() not in ("", "None", "none", None):
+                many = np.size(artist.get_xdata())
             named = type(artist).__name__
             artist.set_rasterized(many > most or named in ("QuadContourSet", "Poly3DCollection", "QuadMesh"))
 
@@ -139,16 +140,20 @@ def views(figure: Figure) -> list[list[Any]]:
     found: list[list[Any]] = []
     for part in figure.subfigs or [figure]:
         boxes = [(box, against(a.get_xlabel())) for a in part.axes if (box := a.get_tightbbox()) and a.get_visible()]
-        all_sizes = {size for _, size in boxes}
         for group in _cut(boxes):
-            sizes = {size for _, size in group if size}
-            found.append(
-                [*_points(figure, Bbox.union([box for box, _ in group])), *(sizes if len(sizes) == 1 else [""]), 0]
-            )
+            size = _common({size for _, size in group if size})
+            found.append([*_points(figure, Bbox.union([box for box, _ in group])), size, 0])
+        size = _common({size for _, size in boxes})
         for legend in part.legends:
-            size = next(iter(all_sizes)) if len(all_sizes) == 1 else ""
             found += [[*_points(figure, _entry(legend, text)), size, 1] for text in legend.get_texts()]
-    return found if len(found) > 1 else []
+    if len(found) == 1:
+        return []
+    return found
+
+
+def _common(sizes: set[str]) -> str:
+    """The size that all axes have, or none."""
+    return "".join(sizes) * (len(sizes) == 1)
 
 
 def _entry(legend: Any, text: Any) -> Bbox:
@@ -165,7 +170,9 @@ def against(label: str) -> str:
     ('n', 'P', '')
     """
     word = re.match(r"(?:neurons |width )?(n)\b|(?:parameters)? ?\b(P)\b|(parameters)\b", label)
-    return "" if word is None else word[1] or "P"
+    if word is None:
+        return ""
+    return word[1] or "P"
 
 
 def _points(figure: Figure, box: Bbox) -> list[float]:
@@ -175,21 +182,29 @@ def _points(figure: Figure, box: Bbox) -> list[float]:
 
 def _cut(boxes: list[Any], axis: int = 0, last: bool = False) -> list[list[Any]]:
     """Groups of boxes with a gap between them: columns, and where there is one alone, rows and their columns."""
-    low, high = (
-        ((lambda b: b[0].x0), (lambda b: b[0].x1)) if axis == 0 else ((lambda b: -b[0].y1), (lambda b: -b[0].y0))
-    )
     groups: list[list[Any]] = []
-    end = 0.0
-    for box in sorted(boxes, key=low):
-        narrow = axis == 0 and high(box) - low(box) < 90  # a bar of colors goes with its panel
-        if groups and (low(box) < end - 1 or narrow):
+    end = -np.inf
+    for box in sorted(boxes, key=lambda box: _ends(box[0], axis)[0]):
+        low, high = _ends(box[0], axis)
+        narrow = axis == 0 and high - low < 90  # a bar of colors goes with its panel
+        if groups and (low < end - 1 or narrow):
             groups[-1].append(box)
         else:
             groups.append([box])
-        end = max(end, high(box)) if groups[:-1] or len(groups[0]) > 1 else high(box)
-    if len(groups) > 1 or last:
-        return groups if axis == 0 else [part for group in groups for part in _cut(group, 0, last=True)]
-    return _cut(boxes, 1) if axis == 0 else groups
+        end = max(end, high)
+    alone = len(groups) < 2 and not last
+    if axis == 0 and alone:
+        return _cut(boxes, 1)
+    if axis == 0 or alone:
+        return groups
+    return [part for group in groups for part in _cut(group, 0, last=True)]
+
+
+def _ends(box: Bbox, axis: int) -> tuple[float, float]:
+    """Where a box begins and ends, from the left or from the top."""
+    if axis == 0:
+        return box.x0, box.x1
+    return -box.y1, -box.y0
 
 
 def themed(svg: str, name: str) -> str:
@@ -204,8 +219,10 @@ def themed(svg: str, name: str) -> str:
                 parent.attrib.pop(key)
             elif key == f"{{{XLINK}}}href":
                 parent.attrib.pop(key)
-                if value.startswith(("#", "data:image/png")):
-                    parent.set("href", value.replace("#", f"#{name}-", 1) if value[0] == "#" else value)
+                if value.startswith("#"):
+                    parent.set("href", f"#{name}-{value[1:]}")
+                elif value.startswith("data:image/png"):
+                    parent.set("href", value)
             elif key == "id":
                 parent.set(key, f"{name}-{value}")
             else:

@@ -188,11 +188,12 @@ class Canvas:
 
     def legend(self, handles: Sequence[Any] | None = None, ncols: int = 1) -> None:
         """Below all panels of a figure of ours, in the last of the caller's; by default of the first one's labels."""
-        shown = self.axes[0].get_legend_handles_labels()[0] if handles is None else handles
+        if handles is None:
+            handles = self.axes[0].get_legend_handles_labels()[0]
         if self.own:
-            self.figure.legend(handles=shown, loc="outside lower center", ncols=ncols)
+            self.figure.legend(handles=handles, loc="outside lower center", ncols=ncols)
         else:
-            self.axes[-1].legend(handles=shown)
+            self.axes[-1].legend(handles=handles)
 
 
 def canvas(

@@ -58,7 +58,9 @@ def _axis(row: dict[Any, Any], axis: str) -> tuple[str, str]:
 
 
 def _text(slope: Interval) -> str:
-    return "-" if math.isnan(slope.value) else f"{slope:.2f}"
+    if math.isnan(slope.value):
+        return "-"
+    return f"{slope:.2f}"
 
 
 LEFT_OUT, MEASURED = "Left out", "How was it measured?"

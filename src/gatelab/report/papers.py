@@ -103,7 +103,9 @@ def _remarks(records: Sequence[StudyRecord], missing: Sequence[Study]) -> list[s
     quick = [r.study for r in records if r.quick]
     remarks = []
     if quick:
-        which = "All studies were" if len(quick) == len(records) else f"Of the studies {', '.join(quick)} were"
+        which = f"Of the studies {', '.join(quick)} were"
+        if len(quick) == len(records):
+            which = "All studies were"
         remarks.append(f"{which} run quickly, with few sizes and points: verdicts are not those of the papers' ranges.")
     if missing:
         link = Markup('<a href="#not-run">{} of {} studies were not run</a>; they are listed with their commands.')
@@ -117,7 +119,7 @@ def _study(record: StudyRecord) -> Section:
     return Section(
         id=record.address,
         title=record.title,
-        lead=f"In the paper: {record.paper}" if record.paper else "",
+        lead=record.paper and f"In the paper: {record.paper}",
         body=part("own_claims", record, reasons, counts) if record.claims else "",
         figure=record.figure,
         tables=record.tables,
@@ -170,10 +172,14 @@ def _row(item: Item, answer: Any, records: Records) -> dict[str, Any]:
     state, said = _state(item, answer, records)
     row = {"item": item, "state": state, "said": said, "why": "; ".join(filter(None, (item.missing, item.why)))}
     if answer is not None:
-        what = "" if answer.claim.what == item.row else answer.claim.what
+        what = answer.claim.what
+        if what == item.row:
+            what = ""
         return row | {"ours": answer.claim.ours, "what": what, "study": answer.study, "section": address(answer.study)}
     study = namesake(item)
-    return row | {"ours": "–", "what": "", "study": "" if study in records else study, "section": "not-run"}
+    if study in records:
+        study = ""
+    return row | {"ours": "–", "what": "", "study": study, "section": "not-run"}
 
 
 def _state(item: Item, answer: Any, records: Records) -> tuple[str, str]:

@@ -102,12 +102,15 @@ def _record(path: Path, content: dict[str, Any]) -> StudyRecord:
 
 def _figure(path: Path, name: str) -> str:
     """The SVG in the colors of the page; one without text, of an older record, is shown as its picture instead."""
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    return Markup(themed(text, name)) if "data-views" in text else ""  # of elements that are known
+    if not path.exists() or "data-views" not in (text := path.read_text(encoding="utf-8")):
+        return ""
+    return Markup(themed(text, name))  # of elements that are known
 
 
 def _picture(path: Path) -> str:
-    return "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode() if path.exists() else ""
+    if not path.exists():
+        return ""
+    return "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode()
 
 
 def _tables(path: Path, content: dict[str, Any]) -> Iterator[tuple[str, pd.DataFrame]]:
@@ -126,14 +129,16 @@ def how_made(content: Mapping[str, Any]) -> str:
     >>> how_made({"device": "2 cores", "seconds": 240, "gatelab": "0.8.0"})
     'Computed on 2 cores, in 4.0 min, with gatelab 0.8.0.'
     """
-    parts = [f"computed on {content['device']}" if content.get("device") else "computed"]
+    parts = ["computed"]
+    if content.get("device"):
+        parts = [f"computed on {content['device']}"]
     if content.get("date"):
         day = datetime.fromisoformat(str(content["date"]))
         parts.append(f"{day.day} {day:%B %Y}")
     if content.get("seconds") is not None:
         seconds = float(content["seconds"])
-        unit = "h" if seconds >= 7200 else "min" if seconds >= 120 else "s"
-        parts.append(f"in {seconds / {'h': 3600, 'min': 60, 's': 1}[unit]:.1f} {unit}")
+        unit, length = next((of for of in (("h", 3600), ("min", 60)) if seconds >= 2 * of[1]), ("s", 1))
+        parts.append(f"in {seconds / length:.1f} {unit}")
     if content.get("gatelab"):
         parts.append(f"with gatelab {content['gatelab']}")
     sentence = ", ".join(parts)

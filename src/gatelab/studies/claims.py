@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any, ClassVar, Literal, get_args
 
@@ -121,7 +121,7 @@ class Claim(Compact):
     def because(self) -> str:
         """The numbers behind ours, and the note."""
         numbers = "; ".join(f"{name}: {number_text(value)}" for name, value in self.support.items())
-        return " ".join(part for part in (f"{numbers}." if numbers else "", self.note) if part)
+        return " ".join(part for part in (numbers and f"{numbers}.", self.note) if part)
 
 
 def number_text(value: Any, unit: str = "") -> str:
@@ -145,18 +145,17 @@ def number_text(value: Any, unit: str = "") -> str:
     return f"{text} {unit}".rstrip()
 
 
-def number_rule(claim: Claim, opposite: float | None = None) -> Verdict:
+def number_rule(claim: Claim) -> Verdict:
     """Reproduced where the interval contains the paper's number or ours is within 5 % of it; of 0, of its opposite.
 
     An interval that contains both the paper's number and its opposite decides nothing.
     """
     paper, ours = _printed(claim), claim.interval
-    other = claim.opposite if opposite is None else opposite
-    scale = abs(paper) or (0.0 if math.isnan(other) else abs(other))
-    agrees = paper in ours or abs(ours.value - paper) <= TOLERANCE * scale
-    if agrees and other in ours:
+    scale = abs(paper) or abs(claim.opposite)  # NaN where a paper's 0 has no opposite
+    agrees = paper in ours or ours.value == paper or abs(ours.value - paper) <= TOLERANCE * scale
+    if agrees and claim.opposite in ours:
         return "undecided"
-    return "reproduced" if agrees else "differs"
+    return _reproduced(agrees)
 
 
 def equal_rule(claim: Claim) -> Verdict:
@@ -164,12 +163,14 @@ def equal_rule(claim: Claim) -> Verdict:
     paper, ours = _printed(claim), claim.interval
     if abs(ours.value - paper) <= TOLERANCE * abs(paper):
         return "reproduced"
-    return "undecided" if paper in ours else "differs"
+    if paper in ours:
+        return "undecided"
+    return "differs"
 
 
 def slope_rule(claim: Claim) -> Verdict:
     """As `number`, with 0 as the opposite; steeper held-out errors exceed, steeper training errors differ."""
-    verdict = number_rule(claim, opposite=0.0)
+    verdict = number_rule(replace(claim, opposite=0.0))
     if verdict == "differs" and claim.held_out and claim.interval.value < _printed(claim):
         return "exceeded"
     return verdict
@@ -182,7 +183,7 @@ def side_rule(side: Literal["above", "below"]) -> Callable[[Claim], Verdict]:
         paper, ours = _printed(claim), claim.interval
         if ours.known and not ours.excludes(paper):
             return "undecided"
-        return "reproduced" if (ours.value > paper) == (side == "above") else "differs"
+        return _reproduced((ours.value > paper) == (side == "above"))
 
     return rule
 
@@ -192,12 +193,12 @@ def at_most_rule(claim: Claim) -> Verdict:
     paper, ours = _printed(claim), claim.interval.value
     if ours < paper:
         return "exceeded"
-    return "reproduced" if ours == paper else "differs"
+    return _reproduced(ours == paper)
 
 
 def close_rule(claim: Claim) -> Verdict:
     """Reproduced where the ratio is within a quarter of 1, to either side."""
-    return "reproduced" if 1 / (1 + CLOSE) <= claim.interval.value <= 1 + CLOSE else "differs"
+    return _reproduced(1 / (1 + CLOSE) <= claim.interval.value <= 1 + CLOSE)
 
 
 def digits_rule(claim: Claim) -> Verdict:
@@ -211,14 +212,18 @@ def digits_rule(claim: Claim) -> Verdict:
         abs(number - float(text)) / 10.0 ** int(Decimal(text).as_tuple().exponent)
         for number, text in zip(ours, texts, strict=False)
     )
-    return "reproduced" if all(share <= 0.55 for share in off) else "differs"
+    return _reproduced(all(share <= 0.55 for share in off))
 
 
 def holds_rule(claim: Claim) -> Verdict:
     """Reproduced where the statement holds; undecided where that is not known."""
     if claim.value is None:
         return "undecided"
-    return "reproduced" if claim.value else "differs"
+    return _reproduced(bool(claim.value))
+
+
+def _reproduced(agrees: bool) -> Verdict:
+    return "reproduced" if agrees else "differs"
 
 
 def _printed(claim: Claim) -> float:

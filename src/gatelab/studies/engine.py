@@ -45,6 +45,10 @@ from gatelab.studies.definition import Finding, Outcome, Request
 from gatelab.sweep import Progress, Run, map_runs
 
 Mean = Literal["arithmetic", "geometric"]
+MEANS: dict[Mean, tuple[Callable[..., Any], Callable[..., Any]]] = {  # what is averaged, and back
+    "arithmetic": (np.asarray, np.asarray),
+    "geometric": (np.log, np.exp),
+}
 Cell = dict[str, Any]
 NO_FIGURE = Facets("", "")
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -58,13 +62,17 @@ def grid_cells(grid: Mapping[str, Sequence[Any]], together: str = "") -> list[Ce
     >>> grid_cells({"gate": ["relu"], "n, d": [(60, 30), (80, 20)], "q": [0, 1]}, together="q")
     [{'gate': 'relu', 'n': 60, 'd': 30, 'q': (0, 1)}, {'gate': 'relu', 'n': 80, 'd': 20, 'q': (0, 1)}]
     """
-    values = {key: (tuple(part),) if key == together else part for key, part in grid.items()}
+    values = dict(grid)
+    if together in grid:
+        values[together] = (tuple(grid[together]),)
     cells = []
     for combination in itertools.product(*values.values()):
         cell: Cell = {}
         for key, value in zip(values, combination, strict=True):
-            names = key.split(", ")
-            cell |= dict(zip(names, value if len(names) > 1 else (value,), strict=True))
+            if ", " in key:
+                cell |= dict(zip(key.split(", "), value, strict=True))
+            else:
+                cell[key] = value
         cells.append(cell)
     return cells
 
@@ -94,19 +102,18 @@ def compute_cell(task: str, together: str, cell: Cell) -> dict[str, Any]:
     """One cell as a run of the sweep: the rows that the study's function gives, with the arguments beside them."""
     from gatelab.sweep.worker import resolve
 
-    given = resolve(task)(**cell)
-    numbers = [given] if isinstance(given, Mapping) else list(given)
+    numbers = resolve(task)(**cell)
+    if isinstance(numbers, Mapping):
+        numbers = [numbers]
     fixed = {name: value for name, value in cell.items() if name != together}
-    values = cell[together] if together else [None]
-    rows = [
-        {**fixed, **({together: value} if together else {}), **_plain(part)}
-        for value, part in zip(values, numbers, strict=True)
-    ]
-    return {"rows": rows}
+    arguments = [fixed]
+    if together:
+        arguments = [{**fixed, together: value} for value in cell[together]]
+    return {"rows": [{**own, **_plain(part)} for own, part in zip(arguments, numbers, strict=True)]}
 
 
 def _plain(numbers: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value.item() if hasattr(value, "item") else value for name, value in numbers.items()}
+    return {**numbers, **{name: value.item() for name, value in numbers.items() if hasattr(value, "item")}}
 
 
 def averaged(rows: Table, over: str, by: Sequence[str], mean: Mean) -> Table:
@@ -117,16 +124,17 @@ def averaged(rows: Table, over: str, by: Sequence[str], mean: Mean) -> Table:
     [{'unit': 'glu', 'error': 2.0, 'error_low': 0.357, 'error_high': 11.19, 'seeds': 3}]
     """
     measures = [column for column in rows.columns if column not in (*by, over)]
-    forward, back = (np.log, np.exp) if mean == "geometric" else (np.asarray, np.asarray)
+    forward, back = MEANS[mean]
     table = []
     for key, group in rows.groupby(list(by), sort=False):
-        row = dict(zip(by, key if isinstance(key, tuple) else (key,), strict=True))
+        row = dict(zip(by, key, strict=True))
         for name in measures:
             values = group[name].dropna().to_numpy(float)
-            ends = t_interval(forward(values)) if len(values) else None
-            for part in ("value", "low", "high"):
-                column = name if part == "value" else f"{name}_{part}"
-                row[column] = float(back(getattr(ends, part))) if ends is not None else np.nan
+            found = Interval(math.nan, math.nan, math.nan)
+            if len(values):
+                found = t_interval(forward(values))
+            for column, end in ((name, found.value), (f"{name}_low", found.low), (f"{name}_high", found.high)):
+                row[column] = float(back(end))
         table.append(row | {f"{over}s": len(group)})
     return pd.DataFrame(table)
 
@@ -253,8 +261,11 @@ class Study(Compact):
 
     def findings(self, tables: Tables) -> tuple[Finding, ...]:
         """The findings: the sections of the template, each with its small figure."""
-        sections = self._sections(tables)
-        return tuple(Finding(topic, *sections[topic], facets, tables) for topic, facets in self.cards.items())
+        found = []
+        for topic, facets in self.cards.items():
+            sentence, sizes = self._sections(tables)[topic]
+            found.append(Finding(topic, sentence, sizes, facets, tables))
+        return tuple(found)
 
     def _sections(self, tables: Tables) -> dict[str, tuple[str, ...]]:
         claims = tuple(self._functions["claims"](tables))

@@ -241,12 +241,16 @@ def lead_rows(unit: Any, text: str, values: Mapping[str, Interval], ends: Sequen
     sizes = [value for size, value in values.items() if size != ALL]
     _, p = combined(sizes)
     disagree = p <= SIGNIFICANT and len({one.value > 0 for one in sizes}) == 2
-    covered = [*ends, *sizes] if disagree else ends
+    covered = [*ends]
+    if disagree:
+        covered += sizes
     widest = {"widest_low": min(one.low for one in covered), "widest_high": max(one.high for one in covered)}
     for size, one in values.items():
         row = {"unit": unit, "rival": RIVAL, "text": text, "size": size, "difference": one.value}
         row |= {"difference_low": one.low, "difference_high": one.high}
-        yield row | (widest | {"p_sizes": p, "disagree": disagree} if size == ALL else {})
+        if size == ALL:
+            row |= {**widest, "p_sizes": p, "disagree": disagree}
+        yield row
 
 
 def gated(unit: str) -> bool:
@@ -357,8 +361,9 @@ def gates_steeper(laws: Table) -> float | None:
     verdict = own["verdict"].iloc[0]
     if verdict == "offset" or (verdict == "exponent" and gates["ratio_high"].min() < others["ratio_low"].max()):
         return 0.0
-    clear = verdict == "exponent" and gates["ratio_low"].min() > others["ratio_high"].max()
-    return 1.0 if clear else None
+    if verdict == "exponent" and gates["ratio_low"].min() > others["ratio_high"].max():
+        return 1.0
+    return None
 
 
 def worth_claims(worth: Table) -> Iterator[Claim]:
@@ -379,6 +384,9 @@ def lead_claims(tables: Tables) -> Iterator[Claim]:
         support: dict[str, Any] = {"pooled variance": values.pop(ALL), **values}
         if text == TEXTS[20]:
             support[f"{largest}, lowest losses during training"] = lowest[largest, unit] - lowest[largest, RIVAL]
+        note = ""
+        if overall["disagree"]:
+            note = "The sizes disagree: the interval covers all of them."
         yield Claim(
             f"{unit} minus {RIVAL} over all sizes, {text}",
             *(float(overall[name]) for name in ("difference", "widest_low", "widest_high")),
@@ -386,15 +394,15 @@ def lead_claims(tables: Tables) -> Iterator[Claim]:
             rule="above" if text == TEXTS[1] else "below",
             unit="bits",
             support=support,
-            note="The sizes disagree: the interval covers all of them." if overall["disagree"] else "",
+            note=note,
         )
 
 
 def pairs_claim(repeats: int, pairs: Table) -> Claim:
     """How many pairs of units differ significantly after Holm's correction, by each rule of variance and by both."""
     support = {}
-    for (losses, variance, single), rows in pairs.groupby(["losses", "variance", pairs["size"] != ALL], sort=False):
-        place = "at single sizes" if single else "over all sizes"
+    places = np.where(pairs["size"] == ALL, "over all sizes", "at single sizes")
+    for (losses, variance, place), rows in pairs.groupby(["losses", "variance", places], sort=False):
         support[f"{variance} variance, {losses}, {place}, of {len(rows)}"] = int(rows["decided"].sum())
     decided = pairs.query("size == @ALL and decided and losses == @TRAINED")
     rules = decided.groupby(["first", "second", np.sign(decided["difference"])])["variance"].nunique()

@@ -124,7 +124,7 @@ def stories() -> tuple[str, Any, list[Tensor]]:
     draw = torch.Generator().manual_seed(0)
     ids, cache = torch.ones(STORIES, 1, dtype=torch.long), None
     for _ in range(TOKENS - 1):
-        result = model(ids[:, -1:] if cache is not None else ids, past_key_values=cache, use_cache=True)
+        result = model(ids[:, -1:], past_key_values=cache, use_cache=True)
         cache = result.past_key_values
         chances = torch.softmax(result.logits[:, -1].double(), -1)
         ids = torch.cat([ids, torch.multinomial(chances, 1, generator=draw)], 1)
@@ -178,7 +178,9 @@ def plan_rows(
         changed = subject.outputs(text, {i: TabulatedForm(form) for i, form in enumerate(forms)})
         quality = quality_of(plain, changed)
         losses = np.array([part[:, 0].sum() / plain[:, 1].sum() for part in (changed, plain)])
-        perplexities = np.exp(np.minimum(losses, 700)) if plan.measure == "perplexity" else [None, None]
+        perplexities: Any = (None, None)
+        if plan.measure == "perplexity":
+            perplexities = np.exp(np.minimum(losses, 700))
         ends = {"loss": quality.value, "loss_low": quality.high, "loss_high": quality.low}
         return {
             "way": way,
@@ -249,7 +251,9 @@ def block_row(model: Any, curves: Curves, degree: int) -> dict[str, Any]:
 def cheapest(rows: Table, way: str) -> Table | None:
     """The row of fewest levels of a way that has the quality by the lower end of its interval; None where none has."""
     enough = rows[(rows["way"] == way) & (rows["quality low"] >= QUALITY)]
-    return None if enough.empty else enough.loc[enough["levels"].idxmin()]
+    if enough.empty:
+        return None
+    return enough.loc[enough["levels"].idxmin()]
 
 
 @STUDY.claims
@@ -281,8 +285,9 @@ def claims(tables: Tables) -> Iterator[Claim]:
 
 def plan_claim(model: str, rows: Table) -> Claim:
     """The fewest levels of our plan, and of every other way that reaches the quality; the least loss of the rest."""
-    ours, support = cheapest(rows, "our plan"), {}
+    ours, levels, support = cheapest(rows, "our plan"), None, {}
     if ours is not None:
+        levels = int(ours["levels"])
         support["1 - quality"] = interval_at(ours, "loss")
         support["most levels of a layer"] = int(ours["most of a layer"])
     for way in RIVALS:
@@ -293,4 +298,4 @@ def plan_claim(model: str, rows: Table) -> Claim:
         else:
             support[f"levels of {way}"] = int(row["levels"])
     what = f"levels of all activations of {model} that keep a quality of {QUALITY:g}"
-    return Claim(what, None if ours is None else int(ours["levels"]), support=support)
+    return Claim(what, levels, support=support)

@@ -46,6 +46,8 @@ QUICK = {
     "sphere": {"optimal": (17, 152), POLYNOMIALS: (2,), RANDOM: (80,)},
 }
 THEORY = ((2, 1.0, 16), (16, 1.0, 152), (16, 0.25, 152), (16, 0.25, 3893))  # d, scale of w, m
+# By the number of inputs: steps of training, and the features up to which the floor is drawn.
+STEPS, MOST = {2: 1000, 16: 200}, {2: 64, 16: 4112}
 METHODS = ("optimal", "learned", *POLYNOMIALS.split(), *RANDOM.split())
 
 
@@ -122,20 +124,20 @@ def errors(law: str, method: str, size: int, rows: int, draws: int) -> dict[str,
     """The RMSE of a method over all pairs of new rows and inputs; of random features with the span of draws."""
     d, scale, distribution, _ = LAWS[law]
     deviation = scale * (1 / math.sqrt(d) if distribution == "sphere" else math.sqrt(d))  # of w.x
-    rows = rows if d == 2 else min(rows, 1000)
-    options: dict[str, dict[str, Any]] = {
-        "optimal": {"m": size, "w_scale": scale, "w_distribution": distribution, "x_distribution": distribution},
-        "learned": {"m": size, "w_scale": scale, "steps": 1000 if d < 8 else 200},
-        "hermite": {"degree": size, "scale": deviation},
-        "minimax": {"degree": size, "interval": 4 * deviation},
-        "taylor": {"degree": size},
+    if d > 2:
+        rows = min(rows, 1000)
+    options: dict[str, list[dict[str, Any]]] = {
+        "optimal": [{"m": size, "w_scale": scale, "w_distribution": distribution, "x_distribution": distribution}],
+        "learned": [{"m": size, "w_scale": scale, "steps": STEPS[d]}],
+        "hermite": [{"degree": size, "scale": deviation}],
+        "minimax": [{"degree": size, "interval": 4 * deviation}],
+        "taylor": [{"degree": size}],
     }
-    seeds: list[dict[str, Any]] = [{"m": size, "seed": seed} for seed in range(draws)]
-    several = seeds if method in RANDOM.split() else [options[method]]
+    seeds = [{"m": size, "seed": seed} for seed in range(draws)]
     W, X = drawn(law, rows)
     exact = activation("gelu")(X @ W.T)
     found = []
-    for one in several:
+    for one in options.get(method, seeds):
         maps = linearize("gelu", method, d=d, **one)
         found.append((maps.m, float((maps.product(W, X) - exact).square().mean().sqrt())))
     m, each = found[0][0], np.array([error for _, error in found])
@@ -148,7 +150,7 @@ def theory(request: Request) -> Tables:
     """The floor by the number of features, and at some sizes that are asked for often."""
     parts = []
     for law, (d, *_) in LAWS.items():
-        ms = np.unique(np.geomspace(1, 64 if d == 2 else 4112, 60).round().astype(int))
+        ms = np.unique(np.geomspace(1, MOST[d], 60).round().astype(int))
         parts.append(pd.DataFrame({"law": law, "m": ms, "floor": floors(law, ms.tolist())}))
     known = [{"d": d, "w_scale": s, "m": m, "floor": float(floor_curve("gelu", d, [m], s)[0])} for d, s, m in THEORY]
     return {"floors": pd.concat(parts), "theory": pd.DataFrame(known)}

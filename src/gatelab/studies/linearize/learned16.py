@@ -17,7 +17,7 @@ from gatelab.plotting.facets import Facets, Overlay
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
 from gatelab.studies.engine import Study, Tables
-from gatelab.studies.linearize.learned2d import EPOCH, GELU, drawn_pairs
+from gatelab.studies.linearize.learned2d import COUNTED, EPOCH, GELU, drawn_pairs
 
 PAPER_LOSS = 2.013
 D = 16
@@ -49,7 +49,7 @@ STUDY = Study(
 @lru_cache(maxsize=8)
 def trained(recipe: str, m: int, count: int) -> Maps:
     """Maps of a recipe after its epochs or steps; shorter runs begin alike."""
-    options = {"epochs": count} if recipe == "paper" else {"steps": count}
+    options = {COUNTED[recipe]: count}
     return learned_maps(GELU, D, m=m, recipe=recipe, **options)  # type: ignore[arg-type]
 
 
@@ -66,9 +66,12 @@ def training_loss(maps: Maps, seed: int = 0) -> float:
 )
 def errors(recipe: str, m: int, steps: int, epochs: int, rows: int) -> dict[str, float]:
     """The error on new data, and the loss on the training data where there are such."""
-    maps = trained(recipe, m, epochs if recipe == "paper" else steps)
+    maps = trained(recipe, m, {"paper": epochs, "fresh": steps}[recipe])
     rmse = population_rmse(maps, GELU, seed=9000, rows=rows)
-    return {"rmse": rmse, "mse": rmse**2, "training": training_loss(maps) if recipe == "paper" else math.nan}
+    training = math.nan
+    if recipe == "paper":
+        training = training_loss(maps)
+    return {"rmse": rmse, "mse": rmse**2, "training": training}
 
 
 @STUDY.measure("steps", grid={"epochs": [8, 31, 62, 94, 125]}, quick={"epochs": [2, 5]})
@@ -112,7 +115,9 @@ def claims(tables: Tables) -> Iterator[Claim]:
     for recipe, name in RECIPES.items():
         of_m = tables["errors"].query(f"recipe == '{recipe}'").set_index("m")
         row, most = of_m.loc[DEFAULT_M], of_m.index.max()
-        support = {"on its training data": row["training"]} if recipe == "paper" else {}
+        support = {}
+        if recipe == "paper":
+            support["on its training data"] = row["training"]
         support |= {"the floor of new data": row["floor"] ** 2, f"with m = {most}": of_m.loc[most, "mse"]}
         yield Claim(
             f"loss with m = {DEFAULT_M}, {name}", row["mse"], paper=PAPER_LOSS, rule="number", reconstructed=True,

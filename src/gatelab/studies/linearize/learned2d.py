@@ -28,6 +28,7 @@ Z = (-2.48, -1.0, 0.5, 1.55, 2.23)
 DRAWS, SAMPLES = 4000, (16, 256)  # Monte Carlo estimates, and the samples in each
 SURE = 4.5  # standard errors: in less than one of 10 000 studies does one of five means lie beyond it at random
 RECIPES = {"paper": "paper's recipe", "fresh": "new data"}
+COUNTED = {"paper": "epochs", "fresh": "steps"}
 GELU = activation("gelu")
 Plan = tuple[str, int, int]
 
@@ -71,11 +72,11 @@ def single_errors(maps: Maps, seed: int) -> Tensor:
 @STUDY.measure("runs")
 def runs(recipe: str, count: int, seed: int) -> dict[str, float]:
     """One training: its error over all pairs of new rows and inputs, and the middle nine tenths of single pairs."""
-    options = {"epochs": count} if recipe == "paper" else {"steps": count}
+    options = {COUNTED[recipe]: count}
     maps = learned_maps(GELU, D, m=M, recipe=recipe, seed=seed, **options)  # type: ignore[arg-type]
     low, high = np.quantile(single_errors(maps, 9000 + seed), (0.05, 0.95))
     rmse = population_rmse(maps, GELU, seed=9000 + seed)
-    return {"rmse": rmse, "pair_low": low, "pair_high": high, "steps": count * (EPOCH if recipe == "paper" else 1)}
+    return {"rmse": rmse, "pair_low": low, "pair_high": high, "steps": count * {"paper": EPOCH}.get(recipe, 1)}
 
 
 @STUDY.tables

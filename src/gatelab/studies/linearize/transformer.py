@@ -59,10 +59,11 @@ def figure(tables: Tables) -> Figure:
 
 def draw_errors(axes: Axes, errors: Table) -> Any:
     """Errors by way and layer as colors, with their numbers."""
-    shown = errors.fillna(np.inf).clip(1e-3, 1.0).to_numpy()
+    errors = errors.fillna(np.inf)
+    shown = errors.clip(1e-3, 1.0).to_numpy()
     image = axes.imshow(shown, cmap="viridis_r", norm=LogNorm(1e-3, 1.0), aspect="auto")
     for (row, column), value in np.ndenumerate(errors.to_numpy()):
-        text = "inf" if not np.isfinite(value) else f"{value:.2g}" if value >= 1e-3 else f"{value:.0e}"
+        text = f"{value:.2g}" if value >= 1e-3 else f"{value:.0e}"
         ink = ink_on(image.to_rgba(shown)[row, column])
         axes.text(column, row, text.replace("e-0", "e-"), ha="center", va="center", fontsize=6.5, color=ink)
     axes.grid(False)
@@ -75,7 +76,7 @@ def draw_cosines(axes: Axes, cosines: Table) -> None:
     """1 - cosine of embeddings: mean, interval and worst sentence, in the color of the level that is kept."""
     losses = (1 - cosines[["cosine", "cosine low", "cosine high", "least"]]).clip(lower=1e-6).to_numpy()
     for row, (mean, high, low, worst) in enumerate(losses):
-        color = NEURON_COLOURS[2 if 1 - high > LEVELS[0] else 0 if 1 - high > LEVELS[1] else 1]
+        color = NEURON_COLOURS[(1, 0, 2)[sum(1 - high > level for level in LEVELS)]]
         axes.plot([low, high], [row, row], color=color, linewidth=3, alpha=0.5)
         axes.plot(mean, row, "o", color=color)
         axes.plot(worst, row, "|", color=color, markersize=7)
@@ -122,10 +123,11 @@ STUDY = Study(
 def tables(request: Request) -> Tables:
     """Every way in a model of sentences, GPTs trained without GELU, and the trained GPT with its blocks replaced."""
     ways, functions, after, size, sentences, most = parts.WAYS, TRAINED, GPT_WAYS, models.FULL, (192, 96), 3500
-    embedder = models.small_bert() if request.quick else models.minilm()
+    read_embedder = models.minilm
     if request.quick:
         ways, functions, after, size = QUICK_WAYS, ("minimax 4", "taylor 10"), ("minimax 4", "linear fit"), models.QUICK
-        sentences, most = (40, 20), 400
+        sentences, most, read_embedder = (40, 20), 400, models.small_bert
+    embedder = read_embedder()
     text = models.texts(request.quick, *sentences)
     layers = parts.traced_layers(embedder.model, embedder.trace(embedder.model, text.calibration).inputs)
     before = embedder.trace(embedder.model, text.measured)

@@ -216,4 +216,6 @@ def first_step(steps: Any, loss: Array, level: float) -> float:
     if not len(below):
         return np.inf
     i = below[0]
-    return float(np.interp(level, loss[[i, i - 1]], steps[[i, i - 1]])) if i else float(steps[0])
+    if i == 0:
+        return float(steps[0])
+    return float(np.interp(level, loss[[i, i - 1]], steps[[i, i - 1]]))

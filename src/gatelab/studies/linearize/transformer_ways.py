@@ -68,7 +68,9 @@ class Substitute(NamedTuple):
 
     def output(self, block: Block, x: Tensor, z: Tensor) -> Tensor:
         """What the block gives for the input x, whose pre-activations are z."""
-        return self.function(x) if isinstance(self.function, LinearMap) else block.after(self.function(z))
+        if isinstance(self.function, LinearMap):
+            return self.function(x)
+        return block.after(self.function(z))
 
     def outside(self, z: Tensor) -> float | None:
         """The share of pre-activations beyond the interval."""
@@ -146,8 +148,9 @@ def quadratic_features(X: Tensor) -> Function:
 def replaced(model: nn.Module, substitutes: Mapping[int, Substitute]) -> nn.Module:
     """The model with these blocks replaced, whole or in their activation."""
     functions: dict[int, Any] = {i: s.function for i, s in substitutes.items()}
-    whole = isinstance(next(iter(functions.values())), LinearMap)
-    return (replace_map if whole else replace_activation)(model, functions)
+    if isinstance(next(iter(functions.values())), LinearMap):
+        return replace_map(model, functions)
+    return replace_activation(model, functions)
 
 
 # ---- what a way does

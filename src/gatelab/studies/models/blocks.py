@@ -209,10 +209,12 @@ def claims(tables: Tables) -> Iterator[Claim]:
         )  # fmt: skip
         starts = cells[(cells["model"] == model) & (cells["unit"] != "linear")]["start"]
         for row in tables["advantages"].query("model == @model").to_dict("records"):
-            own, every = NAMES.get(row["own"], row["own"]), row["rivals"] == "any other unit"
+            own, title = NAMES.get(row["own"], row["own"]), f"{model}: its blocks by {row['rivals']}"
+            if row["rivals"] == "any other unit":
+                title = f"{model}: does a block of {own} need {own}?"
             support = {"the best of them, most often": NAMES.get(row["rival"], row["rival"]), "layers": row["layers"]}
             yield Claim.of(
-                f"{model}: does a block of {own} need {own}?" if every else f"{model}: its blocks by {row['rivals']}",
+                title,
                 interval_at(row, "ratio"),
                 support=support | {"share of fits that began as the block's own neurons": starts.eq("own").mean()},
                 note="Variance left by the best of them over that left by its own unit. Above 1 its own is better.",

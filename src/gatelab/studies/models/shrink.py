@@ -56,7 +56,9 @@ def losses(request: Request) -> Tables:
 
 def lost(cell: dict[str, Any]) -> float:
     """Nats per token; of a model that predicts no token, 1 minus the cosine of sentence embeddings."""
-    return 1 - cell["sentences"] if cell["measure"] == "cosine" else cell["after"] - cell["before"]
+    if cell["measure"] == "cosine":
+        return 1 - cell["sentences"]
+    return cell["after"] - cell["before"]
 
 
 def paired(cells: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -30,7 +30,8 @@ def figure(tables: Tables) -> Figure:
     shapes = looks(METHODS.values())
     with style():
         drawing = Figure(figsize=(10, 6.6), layout="constrained")
-        for axes, name in zip(drawing.subplots(1, 2), ERRORS, strict=True):
+        panels = drawing.subplots(1, 2)
+        for axes, name in zip(panels, ERRORS, strict=True):
             ratios = tables[name].iloc[::-1]
             for method, label in METHODS.items():
                 shape = shapes[label]
@@ -40,7 +41,7 @@ def figure(tables: Tables) -> Figure:
             axes.set(xscale="log", xlim=(0.95, LARGEST), xlabel="error over the least of the set", title=name)
             axes.set_xticks([1, 1.5, 2, 3, LARGEST], ["1", "1.5", "2", "3", f"{LARGEST} or more"])
             axes.minorticks_off()
-        handles, labels = axes.get_legend_handles_labels()
+        handles, labels = panels[0].get_legend_handles_labels()
         drawing.legend(handles, labels, loc="outside lower center", ncols=5)
     return drawing
 

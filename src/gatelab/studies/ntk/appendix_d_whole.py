@@ -24,6 +24,7 @@ from gatelab.statistics import holm, sample, welch_difference
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
 from gatelab.studies.engine import Study, Table, Tables, interval_at
+from gatelab.studies.inventory import read_items
 from gatelab.studies.ntk.gaps import (
     OPTIMISERS,
     SIGNIFICANT,
@@ -34,7 +35,6 @@ from gatelab.studies.ntk.gaps import (
     train_small,
 )
 from gatelab.studies.ntk.gaussian import PAIRS
-from gatelab.studies.ntk.printed import PAIR_PANELS
 from gatelab.studies.records import record_path
 from gatelab.train import Gap
 from gatelab.train.comparison import exchanged_means
@@ -49,6 +49,13 @@ MEASURES = {
     "gap": "gap at equal training loss",
     "last": "test loss at the last step",
     "best": "test loss of the best checkpoint",
+}
+# Appendix D, as we read it: a figure for each model and data set of images, a panel for each pair of units.
+PAIR_PANELS = {
+    (setting.split(" ", 1)[1], *units.split(" and ")): item.place
+    for item in read_items("ntk")
+    if item.heading in ("figure 8", "figure 9", "figure 10", "figure 11")
+    for setting, units in [item.row.rsplit(", ", 1)]
 }
 # Which of the paper's conditions these runs do not have, by optimizer.
 OUTSIDE = {
@@ -160,7 +167,7 @@ def claims(tables: Tables) -> Iterator[Claim]:
         gaps = rows[rows["measure"] == "gap"]
         words: dict[str, Any] = {
             "paper": "no significant shift (its p is lost)",
-            "place": ", ".join(PAIR_PANELS.get((setting, plain, gated), ())),
+            "place": PAIR_PANELS.get((setting, plain, gated), ""),
             "outside": OUTSIDE[optimiser],
         }
         what = f"gap of {gated} minus that of {plain} at equal loss, {setting}"
@@ -168,8 +175,9 @@ def claims(tables: Tables) -> Iterator[Claim]:
             yield Claim(what, None, note="The runs pass through no common training losses.", **words)
             continue
         support: dict[str, Any] = {"mean gaps": [gaps["mean_first"].iloc[0], gaps["mean_second"].iloc[0]]}
+        short = {"gap": "gap", "best": "best test loss"}
         for row in rows[rows["measure"] != "last"].to_dict("records"):
-            name = f"{'gap' if row['measure'] == 'gap' else 'best test loss'}, {row['schedule']}"
+            name = f"{short[row['measure']]}, {row['schedule']}"
             support |= {name: interval_at(row, "difference"), f"corrected p, {name}": row["p_holm"]}
         yield Claim.of(what, interval_at(gaps.iloc[0], "difference"), unit="nats", support=support, **words)
     yield from counts(tables["comparisons"])

@@ -89,7 +89,7 @@ def theory_row(values: Array, expected: Estimate | None) -> dict[str, float]:
     row: dict[str, float] = {}
     for who, ends in (("paper", expected.paper), ("ours", expected.ours)):
         for name in QUANTITIES:
-            row[f"{name}_{who}"] = getattr(ends, name) / (1 if name == "condition" else WIDTH)
+            row[f"{name}_{who}"] = getattr(ends, name) / {"condition": 1}.get(name, WIDTH)
     x = np.quantile(values, np.linspace(0.01, 0.99, 99))
     law = expected.limit_spectrum.count(x * WIDTH) / expected.n
     return row | {"distance": float(np.abs(law - np.searchsorted(values, x) / expected.n).max())}
@@ -101,7 +101,9 @@ def contraction_row(plain: str, gated: str, rows: Table) -> dict[str, object]:
     row: dict[str, object] = {"plain": plain, "gated": gated, **by_seed[plain].iloc[0][["n", "d", "width"]]}
     for name in (*QUANTITIES, "bulk"):
         ratio = by_seed[plain][name] / by_seed[gated][name]
-        row |= interval_cells(name, interval((1 / ratio if name == "lambda_min" else ratio).to_numpy()))
+        if name == "lambda_min":
+            ratio = 1 / ratio
+        row |= interval_cells(name, interval(ratio.to_numpy()))
     return row | {"seeds": len(by_seed[plain])}
 
 

@@ -78,8 +78,11 @@ def conditions(n: int, d: int, fixed: bool, scaled: bool, seed: int, unit: Seque
     forms = taylor_forms(x, WIDTH)
     for name, kernel in zip(unit, analytic(list(unit), x, WIDTH), strict=True):
         largest, smallest = extremes(kernel)
-        ends = np.linalg.eigvalsh(forms[name])[[0, -1]] if fixed else np.array([np.nan, np.nan])
-        yield {"condition": largest / smallest, "taylor": ends[1] / ends[0]}
+        row = {"condition": largest / smallest, "taylor": np.nan}
+        if fixed:
+            ends = np.linalg.eigvalsh(forms[name])[[0, -1]]
+            row["taylor"] = ends[1] / ends[0]
+        yield row
 
 
 def taylor_forms(x: Array, width: int) -> dict[str, Array]:
@@ -117,8 +120,8 @@ def claims(tables: Tables) -> Iterator[Claim]:
         for who, words in WHO.items():
             for unit in UNITS:
                 name, own = PAPER_NAMES[unit], table[table[chosen] & (table["unit"] == unit)]
-                place_of = f"figure 2, {name}{place}" if who == "paper" else ""
-                yield estimate_claim(f"{words} of κ over the measured, {name}, {where}", own, who, place_of)
+                what = f"{words} of κ over the measured, {name}, {where}"
+                yield estimate_claim(what, own, who, f"figure 2, {name}{place}")
     for unit in UNITS:
         own = table[table["fixed"] & (table["unit"] == unit)]
         own = own.assign(paper_over_measured=own["paper"] / own["taylor"])
@@ -129,22 +132,17 @@ def claims(tables: Tables) -> Iterator[Claim]:
 
 
 def estimate_claim(what: str, table: Table, who: str, place: str, more: dict[str, Any] | None = None) -> Claim:
-    """The ratio that is farthest from 1: where that is close, all are."""
+    """The ratio that is farthest from 1: where that is close, all are. Only the paper's own has a place in it."""
     ratio = table[f"{who}_over_measured"]
     worst = table.loc[np.log(ratio).abs().idxmax()]
     many = table["n"] >= 2 * table["d"]
     support: dict[str, Any] = {"smallest": ratio.min(), "largest": ratio.max()}
     support["farthest from 1 at n and d"] = [int(worst["n"]), int(worst["d"])]
     support["sizes within a quarter"] = f"{int(((ratio - 1).abs() <= CLOSE).sum())} of {len(ratio)}"
-    for where, chosen in (("n >= 2 d", many), ("n < 2 d", ~many)):
-        if chosen.any() and who == "paper":
-            support[f"for {where}"] = [ratio[chosen].min(), ratio[chosen].max()]
-    return Claim(
-        what,
-        float(worst[f"{who}_over_measured"]),
-        paper="closely match" if who == "paper" else None,
-        rule="close" if who == "paper" else "new",
-        place=place,
-        reconstructed=who == "paper",
-        support=support | (more or {}),
-    )
+    said: dict[str, Any] = {}
+    if who == "paper":
+        said = {"paper": "closely match", "rule": "close", "place": place, "reconstructed": True}
+        for where, chosen in (("n >= 2 d", many), ("n < 2 d", ~many)):
+            if chosen.any():
+                support[f"for {where}"] = [ratio[chosen].min(), ratio[chosen].max()]
+    return Claim(what, float(worst[f"{who}_over_measured"]), support=support | (more or {}), **said)

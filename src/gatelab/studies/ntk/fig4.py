@@ -155,8 +155,9 @@ def dominance(data: str, unit: Sequence[str], seed: int) -> Iterator[dict[str, f
     """The mean |off-diagonal| over the diagonal, and of the gated unit how many times less it is."""
     maps, _ = normalised_kernels(data, seed)
     off = {name: float(np.abs(off_diagonal(C)).mean()) for name, C in maps.items()}
+    suppression = {"mlp": np.nan, "glu": off["mlp"] / off["glu"]}
     for name in unit:
-        yield {"off_diagonal": off[name], "suppression": off["mlp"] / off["glu"] if name == "glu" else np.nan}
+        yield {"off_diagonal": off[name], "suppression": suppression[name]}
 
 
 @STUDY.measure("angles", grid={"n, d": [(200, 100)], "width_over_d": [0.5, 1, 2, 5, 10, 20, 50], "seed": range(8)})
@@ -213,7 +214,8 @@ def claims(tables: Tables) -> Iterator[Claim]:
             },
         )  # fmt: skip
     by_ratio = tables["angles"].set_index("width_over_d")
-    for equation, column in (("eq. 5", "eq5"), ("eq. 8", "expected")):
+    beside = {"median pair": "median", "orthogonal samples": "orthogonal"}
+    for equation, column, more in (("eq. 5", "eq5", {}), ("eq. 8", "expected", beside)):
         for ratio in (1, 10):
             row = by_ratio.loc[ratio]
             yield Claim.of(
@@ -223,9 +225,7 @@ def claims(tables: Tables) -> Iterator[Claim]:
                 "below",
                 place=f"{equation}, m = {ratio:g} d",
                 outside=LARGE_M.format(ratio),
-                support={"median pair": row["median"], "orthogonal samples": row["orthogonal"]}
-                if column == "expected"
-                else {},
+                support={words: row[name] for words, name in more.items()},
             )
     last = by_ratio.iloc[-1]
     yield Claim.of(

@@ -58,10 +58,11 @@ def figure(tables: Tables) -> Figure:
             draw_plane(panel, tables["paths"], stop)
             panel.set_title(f"({letter}) step {stop}: {PAPER_NAMES[by_step.loc[stop].idxmin()]} is ahead")
         axes[0, 0].legend(loc="upper left", handlelength=1.8)
-        for panel, shown, title in ((axes[0, 2], tables, "all steps"), (axes[1, 2], near, "around the crossing")):
+        around = f"around the crossing, step {meeting['step']:.1f}"
+        for panel, shown, title in ((axes[0, 2], tables, "all steps"), (axes[1, 2], near, around)):
             draw_panel(panel, LOSSES, shown)
             panel.plot(meeting["step"], meeting["loss"], "o", color="black", markersize=9, markerfacecolor="none")
-            panel.set_title(f"{title}, step {meeting['step']:.1f}" if shown is near else title)
+            panel.set_title(title)
         drawing.suptitle(f"Figure 5: outputs on two samples at {ANGLE:.0f}°, gradient descent from 0 (m = {WIDTH})")
     return drawing
 

@@ -136,8 +136,9 @@ def at_hand(name: str, n: int, d: int) -> bool:
 @STUDY.tables
 def crossings(request: Request) -> Tables:
     """Every pair at every learning rate, on the data that are at hand; the curves are a table of their own."""
-    sets = QUICK_SETS if request.quick else [one for one in SETS if at_hand(*one[:3])]
-    shares = SHARES[1:3] if request.quick else SHARES
+    sets, shares = QUICK_SETS, SHARES[1:3]
+    if not request.quick:
+        sets, shares = [one for one in SETS if at_hand(*one[:3])], SHARES
     grid = {"data, n, d, width, seeds": sets, "first, second": (*PAIRS, *NEW_PAIRS), "lr_times_lambda_max": shares}
     rows = measured_rows("gatelab.studies.ntk.fig6:crossing_at", grid_cells(grid), "", request)
     curves = [

@@ -19,6 +19,7 @@ from gatelab.statistics import Interval, welch_difference
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
 from gatelab.studies.engine import Study, Table, Tables, interval_at
+from gatelab.studies.inventory import read_items
 from gatelab.studies.ntk.gaps import (
     RUN,
     SIGNIFICANT,
@@ -29,10 +30,12 @@ from gatelab.studies.ntk.gaps import (
     runs_table,
     setting_name,
 )
-from gatelab.studies.ntk.printed import PANELS, RECORDED
 
 PAIRS = {"mixer": ("mlp", "glu"), "vit": ("mlp", "glu"), "gpt2": ("silu", "swiglu")}
 NEW = ("gqu", "relu2")  # which the paper did not try
+# The settings of the record that stand for the panels of figure 7, with their places, and all that the record has.
+PANELS = {item.row.split(" ", 1)[1]: item.place for item in read_items("ntk") if item.heading == "figure 7"}
+RECORDED = (*PANELS, "Mixer on CIFAR-10, AdamW", "ViT on CIFAR-10, AdamW")
 # The settings at which the paper's inventory has the record, with the optimizer and without it.
 SETTINGS = {*RECORDED, *(setting.rpartition(", ")[0] for setting in RECORDED)}
 NO_COMMON_LOSS = "The runs pass through no common training losses."
@@ -101,8 +104,7 @@ def claims(tables: Tables) -> Iterator[Claim]:
     gates, optimisers = (table[table["compared"] == kind] for kind in ("gate", "optimiser"))
     for row in gates.to_dict("records"):
         setting = row["setting"]
-        panel = f"figure 7, {PANELS[setting]} {setting}" if setting in PANELS else ""
-        yield joint_claim(row, panel or recorded_place("section 5, joint distribution", setting))
+        yield joint_claim(row, PANELS.get(setting) or recorded_place("section 5, joint distribution", setting))
         yield matched_claim(row, recorded_place("section 5, gap at equal loss", setting))
         yield from loss_claims(row, tables["runs"])
     for where, rows in optimisers.groupby(optimisers["where"].str.rpartition(", ")[0], sort=False):
@@ -115,25 +117,32 @@ def recorded_place(words: str, setting: str) -> str:
     >>> recorded_place("section 1, test loss", "ViT on CIFAR-10, SGD"), recorded_place("section 1, test loss", "ViT")
     ('section 1, test loss, ViT on CIFAR-10, SGD', '')
     """
-    return f"{words}, {setting}" if setting in SETTINGS else ""
+    if setting not in SETTINGS:
+        return ""
+    return f"{words}, {setting}"
 
 
 def joint_claim(row: Row, place: str = "", *, new: bool = False) -> Claim:
     """Whether the points are from one distribution; runs that are too few for a significant p claim nothing."""
+    said: dict[str, Any] = {}
+    if not new:
+        note = "The paper says that there is no significant shift; its p is lost in our copy."
+        said = {"paper": SIGNIFICANT, "rule": rule_of("above", row), "note": note}
     return Claim(
         f"p of one distribution of (loss, gap), {name_of(row['first'])} and {name_of(row['second'])}, {row['setting']}",
-        row["p"], paper=None if new else SIGNIFICANT, rule="new" if new or few(row) else "above", place=place,
+        row["p"], place=place, **said,
         support={
             "least possible p": row["least_p"], "energy coefficient": row["energy_coefficient"],
             "p if points were exchanged": row["p_points"], "runs": [row["runs_first"], row["runs_second"]],
         },
-        note="" if new else "The paper says that there is no significant shift; its p is lost in our copy.",
     )  # fmt: skip
 
 
-def few(row: Row) -> bool:
-    """Whether there are so few runs that no p can be significant."""
-    return row["least_p"] > SIGNIFICANT
+def rule_of(rule: str, *rows: Row) -> str:
+    """A rule for claims of comparisons; "new" where all have so few runs that no p can be significant."""
+    if all(row["least_p"] > SIGNIFICANT for row in rows):
+        return "new"
+    return rule
 
 
 def matched_claim(row: Row, place: str = "", *, new: bool = False) -> Claim:
@@ -142,8 +151,11 @@ def matched_claim(row: Row, place: str = "", *, new: bool = False) -> Claim:
     if np.isnan(row["ratio"]):
         return Claim(what, None, place=place, note=NO_COMMON_LOSS)
     first = row["difference"] / row["relative"]
+    said: dict[str, Any] = {}
+    if not new:
+        said = {"paper": 1.0, "rule": rule_of("equal", row)}
     return Claim.of(
-        what, interval_at(row, "ratio"), None if new else 1.0, "new" if new or few(row) else "equal", place=place,
+        what, interval_at(row, "ratio"), place=place, **said,
         support={
             "difference in nats": shift(row), "p": row["p_matched"], "mean gaps": [first, first + row["difference"]],
             "training losses from and to": [row["low_loss"], row["high_loss"]],
@@ -191,7 +203,7 @@ def optimiser_claim(where: str, optimisers: Table, gates: Table) -> Claim:
     support |= {"least change by the optimizer, nats": least, "largest change by the gate, nats": by_gate}
     return Claim(
         what, float((shifts["high"] < 0).all() and least > by_gate), paper=paper, place=place, support=support,
-        rule="new" if all(map(few, rows)) else "holds",
+        rule=rule_of("holds", *rows),
         note="The learning rate of each optimizer was chosen once and not tuned.",
     )  # fmt: skip
 

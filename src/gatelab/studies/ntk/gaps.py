@@ -44,7 +44,9 @@ def read_record() -> Gap:
 
 def runs_for(request: Request, units: Mapping[str, Sequence[str]]) -> Gap:
     """The record; when quick, small models of these units by model, trained now on data that are always there."""
-    return train_small(request, [{"units": units}]) if request.quick else read_record()
+    if request.quick:
+        return train_small(request, [{"units": units}])
+    return read_record()
 
 
 # ---- the small version
@@ -109,7 +111,7 @@ def setting_name(model: str, data: str, common: str = "") -> str:
     >>> setting_name("vit", "cifar10", "sgd"), setting_name("gpt2", "fineweb-edu")
     ('ViT on CIFAR-10, SGD', 'GPT-2 on FineWeb-Edu')
     """
-    return f"{name_of(model)} on {name_of(data)}" + (f", {name_of(common)}" if common else "")
+    return ", ".join(filter(None, (f"{name_of(model)} on {name_of(data)}", name_of(common))))
 
 
 def finished_runs(gap: Gap, model: str, data: str, unit: str, optimiser: str) -> list[History]:
@@ -127,8 +129,10 @@ def runs_table(gap: Gap) -> Table:
         row: dict[str, Any] = {"model": r.model, "data": r.data, "unit": r.unit.name, "optimiser": r.optimiser}
         row |= {"lr": r.lr, "steps": r.steps, "batch": r.batch, "parameters": h.parameters, "counted": h.counted}
         row |= {"device": h.device, "throughput": h.throughput, "diverged": h.diverged is not None}
-        ended = h.diverged is None and len(h.steps) > 0
-        rows.append(row | {name: float(of(h)) if ended else np.nan for name, of in LOSSES.items()})
+        row |= dict.fromkeys(LOSSES, np.nan)
+        if h.diverged is None and len(h.steps):
+            row |= {name: float(of(h)) for name, of in LOSSES.items()}
+        rows.append(row)
     groups = pd.DataFrame(rows).groupby(RUN, sort=False)
     columns: dict[str, Any] = {"seeds": ("diverged", "size"), "diverged": ("diverged", "sum")}
     columns |= {name: (name, "first") for name in ("parameters", "lr", "steps", "batch")}
@@ -148,9 +152,11 @@ def points_table(gap: Gap, units: Mapping[str, Sequence[str]], *, panel_each_opt
         r = h.recipe
         if h.diverged is None and r.unit.name in units.get(r.model, (r.unit.name,)):
             setting, unit, optimiser = setting_name(r.model, r.data), name_of(r.unit.name), name_of(r.optimiser)
-            names = (f"{setting}, {optimiser}", unit) if panel_each_optimiser else (setting, f"{unit}, {optimiser}")
+            panel, series = setting, f"{unit}, {optimiser}"
+            if panel_each_optimiser:
+                panel, series = f"{setting}, {optimiser}", unit
             frame = pd.DataFrame(h.points, columns=["train", "gap"])
-            frames.append(frame.assign(panel=names[0], series=names[1], seed=r.seed))
+            frames.append(frame.assign(panel=panel, series=series, seed=r.seed))
     return pd.concat(frames, ignore_index=True)[["panel", "series", "seed", "train", "gap"]]
 
 
@@ -161,7 +167,7 @@ def comparisons_table(comparisons: Sequence[Comparison | None]) -> Table:
     ratios = {f"ratio_{end}": 1 + table[end] * share for end in ("low", "high")}
     settings = [setting_name(*where.split(", ")) for where in table["where"]]
     places = [f"{name_of(model)}, {name_of(common)}" for model, _, common in table["where"].str.split(", ")]
-    kinds = ["optimiser" if second in OPTIMISERS else "gate" for second in table["second"]]
+    kinds = np.where(table["second"].isin(list(OPTIMISERS)), "optimiser", "gate")
     pairs = [f"{name_of(b)} - {name_of(a)}" for a, b in zip(table["first"], table["second"], strict=True)]
     words = {"pair": pairs, "setting": settings, "place": places, "compared": kinds}
     return table.assign(ratio=1 + table["relative"], **ratios, **words)

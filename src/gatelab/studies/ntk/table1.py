@@ -40,8 +40,9 @@ def restored_limits(n: int, d: int) -> tuple[tuple[float, float], ...]:
 def cell_claims(row: dict[str, Any]) -> Iterator[Claim]:
     """The two cells of a row of table 1; where the limit is 0, the interval is what rounding allows."""
     for word in ("largest", "smallest"):
-        limit, measured = float(row[f"{word}_limit"]), interval_at(row, word)
+        limit, measured, note = float(row[f"{word}_limit"]), interval_at(row, word), ""
         if limit == 0:
+            note = "The interval is what rounding allows."
             rounding = 1e-10 * row["n"]
             measured = Interval(measured.value, measured.value - rounding, measured.value + rounding)
         yield Claim.of(
@@ -52,5 +53,5 @@ def cell_claims(row: dict[str, Any]) -> Iterator[Claim]:
             place=f"table 1, {row['matrix']}, {word}",
             reconstructed=True,
             support={"n": int(row["n"]), "d": int(row["d"])},
-            note="" if limit else "The interval is what rounding allows.",
+            note=note,
         )

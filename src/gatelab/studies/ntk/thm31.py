@@ -102,7 +102,7 @@ def columns(tables: Tables, rows: Tables) -> Tables:
     by_seed = rows["extremes"].groupby(["walk", "unit", "quantity"], sort=False)
     for key, part in tables["extremes"].groupby(["walk", "unit", "quantity"], sort=False):
         walk, unit, quantity = key
-        sizes = part["n" if walk == "n" else "d"].to_numpy(float)
+        sizes = part[{"both": "d"}.get(walk, walk)].to_numpy(float)
         expected = [expect(unit, int(n), int(d)) for n, d in zip(part["n"], part["d"], strict=True)]
         power = exponent(walk, THEOREM[unit][quantity])
         part = part.assign(

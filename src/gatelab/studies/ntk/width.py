@@ -194,15 +194,15 @@ def measured_over_law(name: str, rows: Table) -> dict[str, Any]:
 def claims(tables: Tables) -> Iterator[Claim]:
     """Powers and coefficients, in drawn networks beside those that follow from the paper's lost eq. 3 and 4."""
     for row in tables["powers"].to_dict("records"):
-        drawn = row["kernels"] == "drawn networks"
+        said: dict[str, Any] = {}
+        if row["kernels"] == "drawn networks":
+            place = f"{row['quantity']}, against d/m"
+            said = {"paper": float(row["predicted"]), "rule": "number", "place": place, "reconstructed": True}
         yield Claim.of(
             f"power of d/m by which {NAMES[row['quantity']]} is off, {row['kernels']}",
             interval_at(row, "power"),
-            float(row["predicted"]) if drawn else None,
-            "number" if drawn else "new",
-            place=f"{row['quantity']}, against d/m" if drawn else "",
-            reconstructed=drawn,
             support={"coefficient": interval_at(row, "coefficient"), "predicted power": row["predicted"]},
+            **said,
         )
     yield Claim(
         "largest error of eq. 5 with a ReLU network of m + d neurons, over the largest entry",

@@ -28,7 +28,7 @@ from gatelab.scaling_laws.reference import newton_options, read_curves
 from gatelab.studies.claims import TOLERANCE, Claim
 from gatelab.studies.definition import Request, only
 from gatelab.studies.engine import Table, Tables, interval_at
-from gatelab.studies.records import origin, read_record, record_path
+from gatelab.studies.records import read_record, record_path
 from gatelab.studies.scaling.printed import PAPER_SLOPES
 
 CODE, NEWTON, OPTIMUM = "the paper's code", "our Newton in its stages", "the optimum"
@@ -72,16 +72,18 @@ def method_curves() -> dict[str, Scaling]:
     return read_curves(method_record())
 
 
-def method_origin() -> str:
-    """Where the record of our Newton in its stages comes from, and which fits it lacks."""
-    record = method_record()
-    lacking = record["planned"] - record["finished"]
-    return f"{origin(record)} {record['finished']} of its {record['planned']} fits were made, {lacking} were not."
-
-
 def paper_target(request: Request) -> Problem:
     """The paper's target, 1/(1 + cos^2(pi x)) on [-1, 1], with 10 000 random points, 1000 in a quick run."""
-    return problem("paper-1d", n=1000) if request.quick else problem("paper-1d")
+    if request.quick:
+        return problem("paper-1d", n=1000)
+    return problem("paper-1d")
+
+
+def widths_of(request: Request, least: int = 1) -> Sequence[int]:
+    """The paper's widths from the least on, three of them in a quick run."""
+    if request.quick:
+        return QUICK_WIDTHS
+    return range(least, 51)
 
 
 def fit_curves(
@@ -96,9 +98,9 @@ def fit_curves(
 ) -> Scaling:
     """The units fitted to the target at every width, all fits done; further options go to the solver."""
     listener = request.progress
-    heard = (lambda done, total, _: listener(done, total)) if listener else False
-    jobs = request.jobs or (1 if request.quick else None)  # starting processes takes longer than a quick study
-    how = {"solver": solver, "jobs": jobs, "progress": tick or heard, **request.sweep_now(), **options}
+    heard = tick or (listener and (lambda done, total, _: listener(done, total))) or False
+    jobs = request.jobs or int(request.quick) or None  # starting processes takes longer than a quick study
+    how = {"solver": solver, "jobs": jobs, "progress": heard, **request.sweep_now(), **options}
     return complete(scaling(units, target, widths, seeds, **how), request.sweep.get("store"))
 
 
@@ -245,8 +247,7 @@ def training_claims(tables: Tables, unit: str, figure: str) -> Iterator[Claim]:
 def code_claim(slopes: Table, unit: str, against: str, figure: str) -> Claim:
     """The slope of the paper's code over the first range in which it is within 5 % of the printed one."""
     code = slopes[slopes["training"] == CODE]
-    agreeing = code[code["within_5_percent"]]
-    chosen = (agreeing if len(agreeing) else code.tail(1)).iloc[0]
+    chosen = pd.concat([code[code["within_5_percent"]], code.tail(1)]).iloc[0]
     return Claim.of(
         f"slope of the {unit} against {against}, by the paper's code",
         interval_at(chosen, "slope"),
@@ -261,7 +262,9 @@ def code_claim(slopes: Table, unit: str, against: str, figure: str) -> Claim:
 def by_size(what: str, ratios: Mapping[int, float]) -> dict[str, Any]:
     """Ratios by width as the support of a claim: the least and the largest of small networks, and the widest's."""
     small, widest = [ratios[w] for w in ratios if w < SMALL], max(ratios)
-    ends = {f"{what}, n < {SMALL}": [min(small), max(small)]} if small else {}
+    ends = {}
+    if small:
+        ends[f"{what}, n < {SMALL}"] = [min(small), max(small)]
     return {**ends, f"{what}, n = {widest}": ratios[widest]}
 
 
@@ -272,16 +275,7 @@ def ratio_sentence(study: Scaling, unit: str) -> str:
     """Where the errors of small and of the largest networks lie relative to the free-knot limit."""
     widths = sorted({p.width for p in study.points if p.unit == unit})
     small = [study.ratio(unit, w) for w in widths if w < SMALL]
-    few = f"{min(small):.2f} to {max(small):.2f} times the limit for n < {SMALL} and " if small else ""
+    few = ""
+    if small:
+        few = f"{min(small):.2f} to {max(small):.2f} times the limit for n < {SMALL} and "
     return f"The {unit}'s test RMSE is {few}{study.ratio(unit, widths[-1]):.2f} times the limit at n = {widths[-1]}"
-
-
-def slope_reason(study: Scaling, unit: str) -> str:
-    """Why the global slope is what it is, from ratios to the limit and the upper half of the widths."""
-    whole, (low, high) = study.slope(unit, flagged=True), upper_half(study)
-    upper, order = study.slope(unit, widths=(low, high), flagged=True), as_unit(unit).order or 0
-    side, effect = ("below", "flatter") if whole.value > -order else ("above", "steeper")
-    return (
-        f"{ratio_sentence(study, unit)}: small networks lie {side} the asymptotic line, so the line through all is "
-        f"{effect} than order {order}; over n = {low}..{high} the slope is {upper.value:.2f}."
-    )

@@ -54,7 +54,7 @@ STUDY = Study(
 def tables(request: Request) -> Tables:
     """Every unit at every width by three trainings; the constructions, and what the equations of section 3 give."""
     target = error_curves.paper_target(request)
-    widths = error_curves.QUICK_WIDTHS if request.quick else range(1, 51)
+    widths = error_curves.widths_of(request)
     study = error_curves.fit_curves(request, ALL_UNITS, target, widths)
     newton = error_curves.by_newton(request, ALL_UNITS, target)
     built = [constructions.built_errors(unit, target, sorted({*widths, *constructions.WIDTHS})) for unit in UNITS]
@@ -87,7 +87,9 @@ def training_curves(newton: Scaling, optimum: Scaling) -> Table:
                 if training == CODE:
                     line = inside[1] + PAPER_SLOPES[unit, "n"] * (np.log(width) - inside[0])
                     row |= {"rmse_low": min(seeds[width]), "rmse_high": max(seeds[width]), "paper_slope": np.exp(line)}
-                rows.append(row | ({"limit": limits[width]} if training == OPTIMUM else {}))
+                elif training == OPTIMUM:
+                    row["limit"] = limits[width]
+                rows.append(row)
     return pd.DataFrame(rows)
 
 
@@ -129,15 +131,17 @@ def neurons_claim(study: Scaling) -> Claim:
     """ "15 GLU neurons for 50 MLP neurons": the least GLU width below the widest MLP's error."""
     paper, mlp_width = GLU_FOR_MLP
     mlp, glu = best_errors(study, "mlp"), best_errors(study, "glu")
-    compared = mlp_width if mlp_width in mlp else max(mlp)
+    compared = max(width for width in mlp if width <= mlp_width)
     needed = next((w for w in sorted(glu) if glu[w] < mlp[compared]), None)
-    reached = {f"RMSE of the glu of {needed}": glu[needed]} if needed else {}
+    support = {f"RMSE of the mlp of {compared}": mlp[compared]}
+    if needed:
+        support[f"RMSE of the glu of {needed}"] = glu[needed]
     return Claim(
         f"GLU neurons that match {mlp_width} of the MLP",
         needed,
         paper=paper,
         rule="at most",
         place="section 5, GLU neurons for 50 of the MLP",
-        outside="" if compared == mlp_width else f"the widest MLP here has {compared} neurons",
-        support={f"RMSE of the mlp of {compared}": mlp[compared], **reached},
+        outside=f"the widest MLP here has {compared} neurons" * (compared != mlp_width),
+        support=support,
     )

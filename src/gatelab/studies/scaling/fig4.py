@@ -23,7 +23,8 @@ from gatelab.studies.scaling.random_networks import contributions, degree_claim,
 
 NEURONS = 6
 SOLVERS = {"frozen": "frozen", "trained": "knots"}  # how gates are treated, and by which solver
-PANELS = {"mlp": "abc", "glu": "def"}  # frozen, trained, the trained neurons
+PANELS = {"mlp": "abc", "glu": "def"}
+SHOWN = ("frozen gates", "trained gates", "trained neurons")
 DEGREE = {"mlp": 1, "glu": 2}
 X = np.linspace(-1.0, 1.0, 801)[:, None]
 
@@ -33,9 +34,9 @@ def figure(tables: Tables) -> Figure:
     with style():
         drawn = Figure(figsize=(10.2, 5.8), layout="constrained")
         for row, (unit, letters) in zip(drawn.subplots(2, 3, sharex=True), PANELS.items(), strict=True):
-            for axes, letter, gates in zip(row, letters, (*SOLVERS, "trained"), strict=True):
+            for axes, letter, words in zip(row, letters, SHOWN, strict=True):
+                gates = words.split()[0]
                 neurons, fitted = (_of(tables[name], unit, gates) for name in ("neurons", "fits"))
-                words = f"{gates} gates" if letter != letters[-1] else "trained neurons"
                 for knot in neurons.loc[neurons["knot"].abs() <= 1, "knot"]:
                     axes.axvline(knot, color=GREY, linestyle="--", linewidth=0.7)
                 _draw(axes, unit, neurons, whole=letter != letters[-1])

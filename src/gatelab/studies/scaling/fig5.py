@@ -11,7 +11,7 @@ from gatelab.scaling_laws import Slope, slope, spline_baseline
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
 from gatelab.studies.engine import Study, Tables
-from gatelab.studies.scaling.error_curves import QUICK_WIDTHS, best_errors, fit_curves, paper_target
+from gatelab.studies.scaling.error_curves import best_errors, fit_curves, paper_target, widths_of
 
 SPLINES = {1: "linear spline", 2: "quadratic spline", 3: "cubic spline"}
 COUNTERPART = {"mlp": "linear spline", "glu": "quadratic spline"}
@@ -33,7 +33,7 @@ STUDY = Study(
 def tables(request: Request) -> Tables:
     """The errors of both units with trained and with frozen gates, and of splines, at every width."""
     target = paper_target(request)
-    widths = QUICK_WIDTHS if request.quick else range(2, 51)
+    widths = widths_of(request, 2)
     curves: dict[str, dict[int, float]] = {}
     for gates, solver in SOLVERS.items():
         study = fit_curves(request, list(COUNTERPART), target, widths, solver=solver)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -188,13 +189,16 @@ def order_claims(tables: Tables) -> Iterator[Claim]:
     for unit in UNITS:
         sizes, errors = wide.curve(unit, flagged=True)
         order = float(-(as_unit(unit).order or 0))
-        corrected = {"with a term b/n": corrected_slope(sizes, errors)} if len(sizes) >= 4 else {}
+        paper: dict[str, Any] = {}
+        corrected = {}
+        if unit in ORDERS:
+            paper = {"paper": order, "rule": "slope", "place": ORDERS[unit]}
+        if len(sizes) >= 4:
+            corrected = {"with a term b/n": corrected_slope(sizes, errors)}
         yield Claim.of(
             f"order of the {unit}, from the slope of wide networks",
             wide.slope(unit, flagged=True),
-            order if unit in ORDERS else None,
-            "slope" if unit in ORDERS else "new",
-            place=ORDERS.get(unit, ""),
+            **paper,
             support={
                 "by theory": order,
                 **corrected,

@@ -178,7 +178,7 @@ def claims(tables: Tables) -> Iterator[Claim]:
         shares = "share of noise in the squared error"
         at_ends = {f"{shares} at the least P and the most D": few, f"{shares} at the most P and the least D": many}
         yield exponent(row, "b", "D", {"by noise alone": 0.5} | at_ends)
-        near = own["P_over_D"] >= NEAR_D
+        side = (own["P_over_D"] >= NEAR_D).map({False: "<", True: ">="})
         yield Claim(
             f"estimation error over noise (P/D)^1/2, {row['unit']}",
             row["noise_c"],
@@ -188,9 +188,9 @@ def claims(tables: Tables) -> Iterator[Claim]:
                 "additive law of 5 constants": row["log_rmse"],
             }
             | {
-                f"largest factor off, {law}, P/D {'>=' if part else '<'} {NEAR_D}": largest(own[near == part], law)
+                f"largest factor off, {law}, P/D {part} {NEAR_D}": largest(own[side == part], law)
                 for law in ("additive law", "noise law")
-                for part in sorted(set(near))
+                for part in sorted(set(side))
             },
         )
 
@@ -198,7 +198,9 @@ def claims(tables: Tables) -> Iterator[Claim]:
 def exponent(row: Mapping[str, Any], name: str, size: str, support: Mapping[str, Any]) -> Claim:
     """The claim on an exponent of the additive law; a law without that term has none."""
     value, what = interval_at(row, name), f"exponent {name} of {size}, {row['unit']}"
-    return Claim.of(what, value, support=support) if np.isfinite(value.value) else Claim(what, None, support=support)
+    if np.isfinite(value.value):
+        return Claim.of(what, value, support=support)
+    return Claim(what, None, support=support)
 
 
 def noise_shares(row: Mapping[str, Any], used: Table) -> tuple[float, float]:

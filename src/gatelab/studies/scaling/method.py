@@ -155,7 +155,9 @@ def claims(tables: Tables) -> Iterator[Claim]:
         least, most = pair["common_widths"].split("..")
         theirs = SLOPE_RANGES.get((row.label, unit))
         last = int(pair["widths"].split("..")[1])
-        outside = f"the paper's widths end at {theirs[1]}, ours at {last}" if theirs and theirs[1] > last else ""
+        outside = ""
+        if theirs and theirs[1] > last:
+            outside = f"the paper's widths end at {theirs[1]}, ours at {last}"
         support = {
             "n": pair["widths"],
             "seeds": pair["seeds"],
@@ -174,7 +176,7 @@ def claims(tables: Tables) -> Iterator[Claim]:
             "slope",
             place=f"table 1, {what}",
             support=support | further(tables, row.name, unit, "first rows", f"slope on the first {FIRST_ROWS} rows"),
-            note="" if known else "Which widths the paper took is not known.",
+            note="Which widths the paper took is not known." * (not known),
             outside=outside,
             held_out=row.label in APART,
         )

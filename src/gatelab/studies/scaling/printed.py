@@ -39,7 +39,9 @@ def table1_slope(problem: str, unit: str) -> float | None:
     (-1.0, None)
     """
     cell = printed("scaling", f"table 1, {slope_row(problem, unit, PROTOCOLS['paper'])}")
-    return None if cell == "-" else float(cell)
+    if cell == "-":
+        return None
+    return float(cell)
 
 
 def slope_row(problem: str, unit: str, protocol: str) -> str:

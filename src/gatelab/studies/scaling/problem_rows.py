@@ -56,11 +56,16 @@ class ProblemRow:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def parts(self) -> tuple[str, ...]:
+        """What is trained on: of measured data every row too, by the paper's protocol."""
+        return (SPLIT, ALL) if self.measured else (SPLIT,)
+
+    @property
     def readings(self) -> dict[Protocol, tuple[str, str]]:
         """The fits and the column of their errors that each protocol reads."""
         if self.label in APART:
             return {"paper": (SPLIT, "test_rmse")}
-        return {"split": (SPLIT, "test_rmse"), "paper": (ALL if self.measured else SPLIT, "train_rmse")}
+        return {"split": (SPLIT, "test_rmse"), "paper": (self.parts[-1], "train_rmse")}
 
     @property
     def tabled(self) -> bool:
@@ -73,7 +78,7 @@ class ProblemRow:
 
     def problem(self, trained_on: str = SPLIT) -> Problem:
         """The data, split or with every row in training."""
-        protocol = "paper" if trained_on == ALL else "split"
+        protocol = {SPLIT: "split", ALL: "paper"}[trained_on]
         return problem(self.name.partition(",")[0], protocol=protocol, **self.data)
 
     def quick(self) -> ProblemRow:
@@ -115,7 +120,7 @@ def at_hand(rows: Iterable[ProblemRow]) -> list[ProblemRow]:
 
 def fit_rows(request: Request, rows: Sequence[ProblemRow]) -> Table:
     """One row per fit. Data that are missing are an error before the first fit."""
-    plans = [(row, part, row.problem(part)) for row in rows for part in ((SPLIT, ALL) if row.measured else (SPLIT,))]
+    plans = [(row, part, row.problem(part)) for row in rows for part in row.parts]
     tick = ticker(request, sum(len(UNITS) * len(row.widths) * row.seeds for row, *_ in plans))
     parts = []
     for row, part, target in plans:

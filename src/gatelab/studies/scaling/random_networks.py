@@ -30,6 +30,7 @@ DEGREES = ("constant", "linear", "quadratic")
 EXACT = 1e-10  # of the range: a polynomial that is off by less is the function
 AXIS = np.linspace(-1.0, 1.0, 161)
 SQUARE = np.stack(np.meshgrid(AXIS, AXIS), axis=-1).reshape(-1, 2)
+POINTS = {1: np.linspace(-1, 1, 401)[:, None], 2: SQUARE}  # by the number of inputs
 COLORS = {"cmap": "RdBu_r", "levels": 24}
 
 
@@ -105,12 +106,15 @@ def with_pieces(tables: Tables, rows: Tables) -> Tables:
     shares, pieces = [], []
     table = tables["gates"].rename(columns={"unit_name": "unit"})
     for (name, inputs), neurons in table.groupby(["unit", "inputs"], sort=False):
-        x = SQUARE if inputs == 2 else np.linspace(-1, 1, 401)[:, None]
+        x = POINTS[inputs]
         opened, degree = affine(neurons, x) > 0, unit(name).degree or 0
         shares += list(opened.mean(axis=0))
         whole = [misfit(x, output(neurons, x), opened, k) for k in (degree, degree - 1)]
-        for part, (exact, lower) in (("network", whole), ("neurons", neuron_misfits(neurons, x, degree))):
-            count = len(np.unique(opened, axis=0)) if part == "network" else 2 * len(neurons)
+        parts = {
+            "network": (len(np.unique(opened, axis=0)), *whole),
+            "neurons": (2 * len(neurons), *neuron_misfits(neurons, x, degree)),
+        }
+        for part, (count, exact, lower) in parts.items():
             names = {"unit": name, "inputs": inputs, "part": part, "degree": degree}
             pieces.append({**names, "pieces": count, "misfit": exact, "misfit_of_one_less": lower})
     return {"gates": table.assign(share_open=shares), "pieces": pd.DataFrame(pieces)}
@@ -212,7 +216,7 @@ def declare(study: Study, networks: Sequence[tuple[str, int, int]], places: Mapp
         for row in tables["pieces"].itertuples():
             place = places.get((row.unit, row.inputs, row.part))
             if place:
-                what = f"{'pieces' if row.part == 'network' else 'neurons'} of the random {row.unit}"
+                what = f"{row.part.replace('network', 'pieces')} of the random {row.unit}"
                 what += " of one input" * (row.inputs == 1)
                 off = {"exact": row.misfit, "lower": row.misfit_of_one_less}
                 yield degree_claim(what, row.degree, **off, place=place, support={"pieces": row.pieces})

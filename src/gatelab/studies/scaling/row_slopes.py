@@ -72,7 +72,9 @@ def slopes_table(errors: Table, rows: Iterable[ProblemRow]) -> Table:
         for unit in UNITS:
             for protocol, (trained_on, error) in row.readings.items():
                 fits = part_of(errors, problem=row.name, unit=unit, trained_on=trained_on)
-                kept = fits if row.inputs == 1 else unflagged(fits)
+                kept = fits
+                if row.inputs > 1:
+                    kept = unflagged(fits)
                 cells.append(
                     slope_cell(row, unit, protocol, median_slope(kept, error), row.widths)
                     | {"seeds": row.seeds, "fits_left_out": len(fits) - len(kept)}

@@ -19,8 +19,7 @@ from gatelab.studies.definition import Request
 from gatelab.studies.engine import Study, Table, Tables
 from gatelab.studies.scaling.printed import PROTOCOLS, UNITS
 from gatelab.studies.scaling.problem_rows import LINE, REAL, ROWS, SPLIT, SYNTHETIC, at_hand, fit_rows
-from gatelab.studies.scaling.row_claims import problem_claims, slope_claims
-from gatelab.studies.scaling.row_facts import data_table, ridge_table
+from gatelab.studies.scaling.row_claims import data_table, problem_claims, ridge_table, slope_claims
 from gatelab.studies.scaling.row_slopes import interval_of, medians, part_of, row_tables
 
 EDGE = 1.0  # slopes of errors that rise are drawn at this edge: they should not press the others together
@@ -62,9 +61,11 @@ def figure(tables: Tables) -> Figure:
 def draw_cell(axes: Axes, cell: dict[str, Any], line: int) -> None:
     """One slope with its interval; next to that of the paper's protocol the paper's, and the rates of theory."""
     alone = len(ROWS[cell["problem"]].readings) == 1
-    protocol = "split" if alone else cell["protocol"]
-    height = line if alone else line + {"split": -0.2, "paper": 0.2}[protocol]
-    color = look(cell["unit"]).colour if protocol == "split" else LIGHT
+    protocol, height = "split", float(line)
+    if not alone:
+        protocol = cell["protocol"]
+        height += {"split": -0.2, "paper": 0.2}[protocol]
+    color = {"split": look(cell["unit"]).colour, "paper": LIGHT}[protocol]
     axes.plot([cell["low"], cell["high"]], [height, height], color=color, linewidth=1.4)
     marker = ">" if cell["slope"] >= EDGE else MARKS[protocol]["marker"]
     axes.plot(min(cell["slope"], 0.97 * EDGE), height, color=color, marker=marker)
@@ -109,12 +110,11 @@ def printed_table(slopes: Table) -> Table:
         for unit in UNITS:
             cells = part_of(own, unit=unit).set_index("protocol").to_dict("index")
             theirs = cells["paper"]
-            line[f"{unit}, paper"] = "-" if np.isnan(theirs["paper"] or np.nan) else f"{theirs['paper']:.2f}"
+            line[f"{unit}, paper"] = f"{theirs['paper'] or np.nan:.2f}".replace("nan", "-")
             for protocol, words in PROTOCOLS.items():
                 line[f"{unit}, {words}"] = f"{interval_of(cells.get(protocol, theirs)):.2f}"
             line[f"{unit}, worst case"] = f"{theirs['worst_case']:.2f}"
-            rate = theirs["attainable"]
-            line[f"{unit}, attainable"] = "" if np.isnan(rate) else f"{rate:.0f}"
+            line[f"{unit}, attainable"] = f"{theirs['attainable']:.0f}".replace("nan", "")
         lines.append(line)
     return pd.DataFrame(lines)
 
