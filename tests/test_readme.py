@@ -22,7 +22,7 @@ QUICK = ["--quick", "--jobs", "1"]
 def test_python_in_the_readme_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", README, re.S)
-    assert len(blocks) == 4
+    assert len(blocks) == 2
     names = {}
     for block in blocks:
         exec(compile(block, "README.md", "exec"), names)
@@ -38,7 +38,7 @@ def test_commands_in_the_readme_run(tmp_path, monkeypatch):
     studies = {name: catalogue.study(name) for name in few}
     monkeypatch.setattr(catalogue, "studies_by_name", lambda: studies)
     (tmp_path / "points.csv").write_text("x,y\n" + "\n".join(f"{i / 100},{(i / 100) ** 2}" for i in range(100)))
-    assert len(COMMANDS) == 17
+    assert len(COMMANDS) == 12
     for command in COMMANDS:
         words = shlex.split(command)[1:]
         words += QUICK if words[0] == "reproduce" and "--list" not in words else []

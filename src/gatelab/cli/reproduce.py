@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -188,11 +189,10 @@ def _print_overview(outcomes: list[dict[str, Any]], out: Path) -> None:
         origin = f"{outcome['seconds']:.1f} s, {date}"
         if outcome["recorded"]:
             origin = f"record of {date}, {outcome['device']}"
-        results = [read_claim(claim).verdict for claim in outcome["claims"]]
-        rows.append((outcome["study"], *(str(results.count(verdict) or "") for verdict in VERDICTS), origin))
-    output.table(
-        ("study", *VERDICTS, "made"), rows, right=tuple(range(1, len(VERDICTS) + 1)), wrap=(len(VERDICTS) + 1,)
-    )
+        counts = Counter(read_claim(claim).verdict for claim in outcome["claims"])
+        results = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
+        rows.append((outcome["study"], results, origin))
+    output.table(("study", "claims", "made"), rows, wrap=(1, 2))
     output.say("", "The page with every figure and every claim:", "")
     output.say(f"gatelab report --out {out}", wrap=False)
 
