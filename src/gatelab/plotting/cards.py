@@ -113,7 +113,9 @@ def _ticks(axes: Any, strokes: Sequence[Stroke], names: Sequence[str]) -> None:
         axes.set_xlim(places[0] - margin, places[-1] + margin)
     axes.margins(y=0.05)
     axes.minorticks_off()
-    axes.set_xticks(places, names or [short(place) for place in places])
+    # A name of several words takes a line for each: names stand side by side.
+    lines = [name.replace(", ", "\n").replace(" ", "\n") for name in names]
+    axes.set_xticks(places, lines or [short(place) for place in places])
     values = two(*axes.get_ylim(), log=axes.get_yscale() == "log")
     axes.set_yticks(values, [short(value) for value in values])
     axes.minorticks_off()
