@@ -14,6 +14,7 @@ import re
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import griffe
 from latex2mathml.converter import convert
 from mkdocs.structure.files import File
 
@@ -77,3 +78,13 @@ def on_page_content(content: str, **_: Any) -> str:
 def _mathml(match: re.Match[str]) -> str:
     display = {"span": "inline", "div": "block"}[match[1]]
     return convert(html.unescape(match[2]), display=display)
+
+
+class FencedExamples(griffe.Extension):
+    """Examples of docstrings as code, in which brackets are not links."""
+
+    def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
+        if obj.docstring:
+            paragraphs = re.split(r"\n[ ]*\n", obj.docstring.value)
+            fenced = [f"```pycon\n{part}\n```" if part.startswith(">>>") else part for part in paragraphs]
+            obj.docstring.value = "\n\n".join(fenced)

@@ -261,7 +261,11 @@ class Problem:
             path: the file.
             target: columns by name or by number, counted from 0; the last one unless given.
             inputs: columns likewise; all others unless given.
-            test_fraction, seed, interval, standardise, protocol: as in `from_arrays`.
+            test_fraction: as in `from_arrays`, and so are the next four.
+            seed: of the choice of test rows.
+            interval: of the inputs.
+            standardise: whether inputs and targets are scaled.
+            protocol: how the rows are tested.
             name: what tables and files call it; that of the file unless given.
 
         Returns:
@@ -349,7 +353,8 @@ class Problem:
             noise: the standard deviation of Gaussian noise on the training targets.
             seed: of every draw.
             name: what tables and files call it; the function's own unless given.
-            standardise, protocol: as in `from_arrays`.
+            standardise: as in `from_arrays`.
+            protocol: as in `from_arrays`.
 
         Returns:
             A `Problem`.
