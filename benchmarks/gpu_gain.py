@@ -1,11 +1,11 @@
 """Where the gate's gain sits: the trainings of docs/results/ladder-design.md, as rows of a record, on a GPU.
 
-    python benchmarks/gpu_gain.py results/ladder/grid.jsonl --seconds 560
-    python benchmarks/gpu_gain.py results/ladder/pilot4.jsonl --pilot results/ladder/grid.jsonl
+    python benchmarks/gpu_gain.py results/ladder --seconds 560
 
-It needs enwik8 below GATELAB_DATA (text/enwik8.gz). A record that exists is continued: rows that it has are not
-computed again. It first runs the sweeps of learning rates, then the trainings at the rates of the rule that all
-sweeps make; whatever does not fit into `--seconds` is left for the next call. Every unit and size has a process of its
+It needs enwik8 below GATELAB_DATA (text/enwik8.gz). The folder's records are continued: rows that they have are not
+computed again. It first runs the last round of the pilot (pilot4.jsonl), which chooses the decoder of the small sizes,
+then the sweeps of learning rates and the trainings at the rates of the rule that all sweeps make (grid.jsonl).
+Whatever does not fit into `--seconds` is left for the next call. Every unit and size has a process of its
 own, which compiles once and trains all its cells; NVIDIA's multi-process service lets processes overlap. `--tiny` is
 the same in small, for a CPU.
 """
@@ -30,7 +30,7 @@ import torch
 import typer
 
 from gatelab.feedforward import unit as as_unit
-from gatelab.models import DECODER_SIZES
+from gatelab.models import DECODER_SIZES, DecoderConfig
 from gatelab.train.ladder_runs import part_of, read_text
 from gatelab.train.loop import device_name, train_many
 from gatelab.train.rates import RateRule, at_end, best_rate, further_rates, rounded_rate
@@ -38,7 +38,9 @@ from gatelab.train.recipes import recipe
 
 BATCH, CONTEXT = 16, 512
 UNITS = ("swiglu", "gelu", "relu2", "geglu")
-SIZES = ("0.1M", "0.2M", "0.4M", "0.8M", "1.6M", "3.2M", "6.4M")
+SMALL = ("0.1M", "0.2M", "0.4M", "0.8M")  # sizes whose decoder the fourth round of the pilot chooses
+LARGE = ("1.6M", "3.2M", "6.4M")
+INSTEAD = "11M"  # joins the large sizes where no decoder of the small ones qualifies
 STEPS = (687, 1373, 2747, 5493, 10986)  # 5.6, 11.2, 22.5, 45 and 90 million tokens, each read once
 SWEPT = (1373, 5493)
 SEEDS = (0, 1, 2, 3, 4)
@@ -49,13 +51,27 @@ CENTERS = {"swiglu": 0.0040, "geglu": 0.0040, "gelu": 0.0030, "relu2": 0.0025}
 # parameters as the two of that size.
 THREE_LAYERS = {
     "0.1M": {"layers": 3, "heads": 2, "d_model": 48, "width": 288},
+    "0.2M": {"layers": 3, "heads": 3, "d_model": 72, "width": 336},
+    "0.4M": {"layers": 3, "heads": 3, "d_model": 96, "width": 528},
     "0.8M": {"layers": 3, "heads": 3, "d_model": 144, "width": 672},
 }
-VARIANTS = ("as chosen", "logits up to 32", "8 taps", "three layers", "three layers, logits up to 32")
+AS_CHOSEN = "as chosen"
+VARIANTS = (AS_CHOSEN, "logits up to 32", "8 taps", "three layers", "three layers, logits up to 32")
+PILOT_SIZES, PILOT_UNITS = ("0.1M", "0.8M"), ("relu2", "swiglu")
+LARGEST_DEVIATION, NEAR = 0.015, 0.01  # bits: of seeds in a variant that qualifies; a simpler variant's mean so close
 PILOT_STEPS, PILOT_SEEDS = 5493, (0, 1, 2, 3, 4, 5)
 LAUNCHED = 45.0  # seconds that a process takes before its first step
 # Tokens per second of all processes on an H200, for the plan alone.
-SPEEDS = {"0.1M": 3.2e7, "0.2M": 2.8e7, "0.4M": 2.4e7, "0.8M": 1.8e7, "1.6M": 1.2e7, "3.2M": 7.5e6, "6.4M": 4.3e6}
+SPEEDS = {
+    "0.1M": 3.2e7,
+    "0.2M": 2.8e7,
+    "0.4M": 2.4e7,
+    "0.8M": 1.8e7,
+    "1.6M": 1.2e7,
+    "3.2M": 7.5e6,
+    "6.4M": 4.3e6,
+    "11M": 2.8e6,
+}
 
 
 @dataclass(frozen=True)
@@ -101,6 +117,15 @@ def variant_options(variant: str, size: str) -> dict[str, Any]:
     return options
 
 
+def decoder(size: str, variant: str) -> DecoderConfig:
+    """The decoder of a size in a variant of the pilot; "" is that of the design.
+
+    >>> {size: decoder(size, "three layers").body_count("swiglu") for size in THREE_LAYERS}
+    {'0.1M': 111744, '0.2M': 209088, '0.4M': 417024, '0.8M': 832896}
+    """
+    return replace(DECODER_SIZES[size], **design_changes(STEPS[0])["options"] | variant_options(variant, size))
+
+
 def trained_rows(cell: Cell, tiny: bool) -> list[dict[str, Any]]:
     """A row for every rate and seed of a cell."""
     values: dict[str, Any] = {
@@ -122,7 +147,7 @@ def trained_rows(cell: Cell, tiny: bool) -> list[dict[str, Any]]:
     began = time.monotonic()
     histories = train_many(members, data=data, compile=torch.cuda.is_available(), progress=False)
     seconds = time.monotonic() - began
-    parameters = DECODER_SIZES[first.size].body_count(as_unit(cell.unit))
+    parameters = decoder(cell.size, cell.variant).body_count(as_unit(cell.unit))
     plain = {name: value for name, value in asdict(cell).items() if name not in ("lrs", "seeds")}
     return [
         plain
@@ -221,85 +246,121 @@ def read_rows(out: Path) -> list[dict[str, Any]]:
     return [row for row in rows if "kind" in row and "error" not in row]
 
 
-def sweep(rows: Sequence[dict[str, Any]], unit: str, size: str, steps: int) -> tuple[list[float], list[float]]:
-    """The learning rates of a sweep, smallest first, and their losses; NaN where a training diverged."""
-    own = [
-        (row["lr"], math.nan if row["averaged"] is None else row["averaged"])
-        for row in rows
-        if (row["kind"], row["unit"], row["size"], row["steps"]) == ("sweep", unit, size, steps)
-    ]
-    return [lr for lr, _ in sorted(own)], [loss for _, loss in sorted(own)]
+def losses_of(rows: Sequence[dict[str, Any]], *key: Any) -> list[tuple[float, int, float]]:
+    """Learning rate, seed and loss of a cell's trainings, sorted; NaN where one diverged."""
+    names = ("kind", "unit", "size", "steps", "variant")
+    own = [row for row in rows if tuple(row.get(name, "") for name in names) == key]
+    return sorted((row["lr"], row["seed"], math.nan if row["averaged"] is None else row["averaged"]) for row in own)
 
 
-def rule(rows: Sequence[dict[str, Any]]) -> RateRule:
-    """Learning rates by unit, d_model and steps, through the best rates of all sweeps whose best lies inside."""
-    best = []
-    for unit, size, steps in product(UNITS, SIZES, SWEPT):
-        own = sweep(rows, unit, size, steps)
-        if len(own[0]) > 2 and not at_end(*own):
-            best.append((unit, DECODER_SIZES[size].d_model, best_rate(*own), steps))
-    return RateRule.of(best)
+def chosen_variant(rows: Sequence[dict[str, Any]]) -> str | None:
+    """What the rule of the pilot's fourth round takes; None where no variant qualifies."""
+    means = {}
+    for variant in VARIANTS:
+        best = []
+        for size, unit in product(PILOT_SIZES, PILOT_UNITS):
+            own = losses_of(rows, "pilot", unit, size, PILOT_STEPS, variant)
+            by_rate = [[loss for lr, _, loss in own if lr == rate] for rate in sorted({lr for lr, _, _ in own})]
+            best.append(min(by_rate, key=lambda losses: math.inf if np.isnan(losses).any() else np.mean(losses)))
+        variances = np.var(best, axis=1, ddof=1).reshape(len(PILOT_SIZES), len(PILOT_UNITS)).mean(1)
+        if (np.sqrt(variances) < LARGEST_DEVIATION).all():  # False for NaN
+            means[variant] = float(np.mean(best))
+    return next((variant for variant, mean in means.items() if mean <= min(means.values()) + NEAR), None)
 
 
-def sweep_cells(rows: Sequence[dict[str, Any]]) -> list[Cell]:
-    """Sweeps that are missing, the largest sizes first; one whose best rate lies at an end goes on beyond it."""
-    cells = []
-    for size, unit, steps in product(reversed(SIZES), UNITS, SWEPT):
-        center = CENTERS[unit] * (192 / DECODER_SIZES[size].d_model) ** 0.7
-        own = sweep(rows, unit, size, steps)
-        lrs = [rounded_rate(center * factor, 4) for factor in FACTORS]
-        if own[0]:
-            lrs = further_rates(*own, count=len(FACTORS), digits=4)
-        if lrs:
-            cells.append(Cell("sweep", unit, size, steps, tuple(lrs), (0,)))
-    return cells
+@dataclass(frozen=True)
+class Plan:
+    """The sizes of the grid and the variant of each, "" for the decoder of the design."""
+
+    variants: dict[str, str]
+
+    @classmethod
+    def of(cls, pilot: Sequence[dict[str, Any]]) -> Plan:
+        """The plan that the pilot's fourth round makes."""
+        variant = chosen_variant(pilot)
+        if variant is None:
+            return cls(dict.fromkeys((*LARGE, INSTEAD), ""))
+        return cls(dict.fromkeys(SMALL, "" if variant == AS_CHOSEN else variant) | dict.fromkeys(LARGE, ""))
+
+    def sweep(
+        self, rows: Sequence[dict[str, Any]], unit: str, size: str, steps: int
+    ) -> tuple[list[float], list[float]]:
+        """The learning rates of a sweep, smallest first, and their losses; NaN where a training diverged."""
+        own = losses_of(rows, "sweep", unit, size, steps, self.variants[size])
+        return [lr for lr, _, _ in own], [loss for _, _, loss in own]
+
+    def rule(self, rows: Sequence[dict[str, Any]]) -> RateRule:
+        """Learning rates by unit, d_model and steps, through the best rates of all sweeps whose best lies inside."""
+        best = []
+        for unit, (size, variant), steps in product(UNITS, self.variants.items(), SWEPT):
+            own = self.sweep(rows, unit, size, steps)
+            if len(own[0]) > 2 and not at_end(*own):
+                best.append((unit, decoder(size, variant).d_model, best_rate(*own), steps))
+        return RateRule.of(best)
+
+    def sweep_cells(self, rows: Sequence[dict[str, Any]]) -> list[Cell]:
+        """Sweeps that are missing, the largest sizes first; one whose best rate lies at an end goes on beyond it."""
+        cells = []
+        for (size, variant), unit, steps in product(reversed(self.variants.items()), UNITS, SWEPT):
+            center = CENTERS[unit] * (192 / decoder(size, variant).d_model) ** 0.7
+            own = self.sweep(rows, unit, size, steps)
+            lrs = [rounded_rate(center * factor, 4) for factor in FACTORS]
+            if own[0]:
+                lrs = further_rates(*own, count=len(FACTORS), digits=4)
+            if lrs:
+                cells.append(Cell("sweep", unit, size, steps, tuple(lrs), (0,), variant))
+        return cells
+
+    def grid_cells(self, rows: Sequence[dict[str, Any]]) -> list[Cell]:
+        """Trainings that are missing, the smallest sizes first."""
+        rates = self.rule(rows)
+        cells = []
+        for (size, variant), unit, steps in product(self.variants.items(), UNITS, STEPS):
+            rate = rates.rate(unit, decoder(size, variant).d_model, steps, digits=4)
+            cells.append(Cell("grid", unit, size, steps, (rate,), SEEDS, variant))
+        return [cell for cell in cells if not losses_of(rows, *cell.key)]
 
 
 def pilot_cells(rows: Sequence[dict[str, Any]], rates: RateRule) -> list[Cell]:
     """The fourth round of the pilot, as far as it is missing, at the rate of the rule and at half of it."""
-    done = {(row["kind"], row["unit"], row["size"], row["steps"], row["variant"]) for row in rows}
     cells = []
-    for size, variant, unit in product(THREE_LAYERS, VARIANTS, ("relu2", "swiglu")):
-        d_model = variant_options(variant, size).get("d_model", DECODER_SIZES[size].d_model)
-        rate = rates.rate(unit, d_model, PILOT_STEPS, digits=4)
+    for size, variant, unit in product(reversed(PILOT_SIZES), VARIANTS, PILOT_UNITS):
+        rate = rates.rate(unit, decoder(size, variant).d_model, PILOT_STEPS, digits=4)
         cells.append(Cell("pilot", unit, size, PILOT_STEPS, (rate / 2, rate), PILOT_SEEDS, variant))
-    return [cell for cell in cells if cell.key not in done]
-
-
-def grid_cells(rows: Sequence[dict[str, Any]]) -> list[Cell]:
-    """Trainings that are missing, the smallest sizes first."""
-    rates = rule(rows)
-    done = {(row["kind"], row["unit"], row["size"], row["steps"], row.get("variant", "")) for row in rows}
-    cells = []
-    for size, unit, steps in product(SIZES, UNITS, STEPS):
-        rate = rates.rate(unit, DECODER_SIZES[size].d_model, steps, digits=4)
-        cells.append(Cell("grid", unit, size, steps, (rate,), SEEDS))
-    return [cell for cell in cells if cell.key not in done]
+    return [cell for cell in cells if not losses_of(rows, *cell.key)]
 
 
 def main(
-    out: Path,
+    folder: Path,
     jobs: Annotated[int, typer.Option(min=1, help="Processes at a time.")] = 6,
     seconds: Annotated[float, typer.Option(help="After them nothing new is begun.")] = 560.0,
     tiny: Annotated[bool, typer.Option("--tiny", help="The same in small, on a CPU.")] = False,
-    pilot: Annotated[Path | None, typer.Option(help="Run the pilot, at the rates of this record's sweeps.")] = None,
 ) -> None:
-    """Compute what OUT does not have yet."""
+    """Compute what the records in FOLDER do not have yet."""
     deadline = time.time() + seconds
-    out.parent.mkdir(parents=True, exist_ok=True)
+    pilot, grid = folder / "pilot4.jsonl", folder / "grid.jsonl"
     device = device_name(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     facts = {"facts": {"device": device, "date": f"{datetime.now(UTC):%Y-%m-%d}", "torch": torch.__version__}}
-    facts["facts"]["command"] = f"python benchmarks/gpu_gain.py {out}"
-    with out.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(facts) + "\n")
+    facts["facts"]["command"] = f"python benchmarks/gpu_gain.py {folder}"
+
+    def computed(cells: Sequence[Cell], out: Path) -> None:
+        if cells:
+            with out.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(facts) + "\n")
+            compute(cells, out, jobs, deadline, tiny)
+
     with overlapping():
-        if pilot is not None:
-            compute(pilot_cells(read_rows(out), rule(read_rows(pilot))), out, jobs, deadline, tiny)
+        before = Plan(dict.fromkeys((*SMALL, *LARGE), ""))  # the pilot's rates are those of the sweeps before it
+        cells = pilot_cells(read_rows(pilot), before.rule(read_rows(grid)))
+        computed(cells, pilot)
+        if pilot_cells(read_rows(pilot), before.rule(read_rows(grid))):
             return
+        plan = Plan.of(read_rows(pilot))
+        print("variants:", plan.variants, flush=True)
         for _ in range(2):  # a sweep may go on once
-            compute(sweep_cells(read_rows(out)), out, jobs, deadline, tiny)
-        if tiny or not sweep_cells(read_rows(out)):
-            compute(grid_cells(read_rows(out)), out, jobs, deadline, tiny)
+            computed(plan.sweep_cells(read_rows(grid)), grid)
+        if tiny or not plan.sweep_cells(read_rows(grid)):
+            computed(plan.grid_cells(read_rows(grid)), grid)
 
 
 if __name__ == "__main__":
