@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from benchmarks.gpu_gain import (
     AS_CHOSEN,
+    GRID,
     PILOT_SEEDS,
     PILOT_SIZES,
     PILOT_STEPS,
@@ -62,11 +63,6 @@ def test_a_variant_with_a_diverged_training_at_both_rates_does_not_qualify():
     assert chosen_variant(rows) == VARIANTS[1]
 
 
-def test_without_a_decoder_for_small_sizes_the_grid_has_a_larger_one():
-    rows = pilot_rows(dict.fromkeys(VARIANTS, 2.0), dict.fromkeys(VARIANTS, 0.02))
-    assert list(Plan.of(rows).variants) == ["1.6M", "3.2M", "6.4M", "11M"]
-
-
 def sweep_rows(plan, best):
     """Made-up sweeps with their lowest loss at `best` of a unit, whatever the size."""
     cells = plan.sweep_cells([])
@@ -79,18 +75,18 @@ def sweep_rows(plan, best):
 
 
 def test_sweeps_make_one_rule_and_the_grid_follows_it():
-    plan = Plan.of(pilot_rows(dict.fromkeys(VARIANTS, 2.0), dict.fromkeys(VARIANTS, 0.01) | {AS_CHOSEN: 0.1}))
+    plan = Plan(GRID)
     rows = sweep_rows(plan, lambda c: 0.003 * (192 / decoder(c.size, c.variant).d_model) ** 0.5)
     assert not plan.sweep_cells(rows)
     cells = plan.grid_cells(rows)
-    assert len(cells) == 7 * len(UNITS) * len(STEPS)
+    assert len(cells) == len(GRID) * len(UNITS) * len(STEPS)
     for cell in cells:
         expected = 0.003 * (192 / decoder(cell.size, cell.variant).d_model) ** 0.5
         assert cell.lrs == pytest.approx((expected,), rel=1e-3)
-        assert cell.variant == (VARIANTS[1] if cell.size in ("0.1M", "0.2M", "0.4M", "0.8M") else "")
+        assert cell.variant == GRID[cell.size]
         assert cell.seeds == SEEDS
     done = [row | {"kind": "grid", "steps": 687} for row in rows if row["unit"] == "gelu" and row["steps"] == SWEPT[0]]
-    assert len(plan.grid_cells(rows + done)) == len(cells) - 7
+    assert len(plan.grid_cells(rows + done)) == len(cells) - len(GRID)
 
 
 def test_a_sweep_whose_best_rate_is_its_largest_goes_on():
