@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from dataclasses import replace
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.integrate import quad
-from scipy.stats import chi2, norm
 from sklearn.dummy import DummyRegressor
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
@@ -27,78 +23,11 @@ from benchmarks import datasets, tables  # noqa: E402
 from benchmarks.classifiers import methods as classifiers  # noqa: E402
 from benchmarks.datasets import CLASSES, REGRESSION, DataSet, Facts, facts_of, load, source  # noqa: E402
 from benchmarks.regressors import methods as regressors  # noqa: E402
-from benchmarks.tables import Comparison, Method, Record, complete, key_of, splits  # noqa: E402
+from benchmarks.tables import Method, Record, complete, key_of, splits  # noqa: E402
 
 SHIPPED = [s for s in (*REGRESSION, *CLASSES) if s.package == "scikit-learn"]
 DIABETES = next(s for s in REGRESSION if s.name == "diabetes")
 IRIS = next(s for s in CLASSES if s.name == "iris")
-
-
-def comparison(sets: int = 12, methods: int = 5, seed: int = 0) -> Comparison:
-    errors = np.random.default_rng(seed).uniform(1, 2, (sets, methods))
-    return Comparison(tuple(f"s{i}" for i in range(sets)), tuple(f"m{i}" for i in range(methods)), errors)
-
-
-# Places.
-
-
-def test_places_are_those_that_counting_gives() -> None:
-    errors = np.random.default_rng(1).integers(1, 5, (30, 6)).astype(float)
-    places = Comparison(tuple(map(str, range(30))), tuple("abcdef"), errors).ranks
-    for row, expected in zip(errors, places, strict=True):
-        counted = [1 + sum(row < value) + (sum(row == value) - 1) / 2 for value in row]
-        np.testing.assert_array_equal(expected, counted)
-
-
-def test_mean_places_have_intervals_that_hold_them() -> None:
-    values = comparison()
-    for place, column in zip(values.mean_ranks(), values.ranks.T, strict=True):
-        assert place.value == pytest.approx(column.mean())
-        assert place.low < place.value < place.high
-
-
-# Demsar's table 5 (a): critical values of the two-tailed Nemenyi test at 5 %, for 2 to 10 methods.
-PRINTED = (1.960, 2.343, 2.569, 2.728, 2.850, 2.949, 3.031, 3.102, 3.164)
-
-
-@pytest.mark.parametrize(("methods", "printed"), list(enumerate(PRINTED, 2)))
-def test_critical_difference_is_that_of_the_range_of_normal_numbers(methods: int, printed: float) -> None:
-    """The twin integrates the distribution of the range of as many normal numbers, and Demsar has printed it."""
-    difference = tables.critical_difference(methods, 20)
-    unit = math.sqrt(methods * (methods + 1) / (6 * 20))
-    assert difference / unit == pytest.approx(printed, abs=1.5e-3)
-    reach = difference / unit * math.sqrt(2)
-    below, _ = quad(lambda z: methods * norm.pdf(z) * (norm.cdf(z + reach) - norm.cdf(z)) ** (methods - 1), -9, 9)
-    assert below == pytest.approx(0.95, abs=1e-6)
-
-
-def test_friedmans_test_is_its_formula() -> None:
-    values = comparison(15, 4, seed=3)
-    mean = values.ranks.mean(axis=0)
-    statistic = 12 * 15 / (4 * 5) * (np.sum(mean**2) - 4 * 5**2 / 4)
-    assert values.friedman() == pytest.approx(chi2.sf(statistic, 3))
-
-
-def test_bars_are_the_largest_groups_without_a_difference() -> None:
-    draw = np.random.default_rng(5)
-    for _ in range(50):
-        places, difference = np.round(draw.uniform(1, 8, 7), 1), float(draw.uniform(0.3, 3))
-        groups = [set(group) for size in range(2, 8) for group in combinations(sorted(places), size)]
-        together = [group for group in groups if max(group) - min(group) <= difference]
-        largest = [group for group in together if not any(group < other for other in together)]
-        expected = sorted({(min(group), max(group)) for group in largest if len(group) > 1})
-        assert [bar for bar in tables.cliques(places, difference) if bar[0] < bar[1]] == expected
-
-
-def test_no_labels_of_the_figure_overlap() -> None:
-    errors = comparison(20, 9, seed=7)
-    names = ("GatedClassifier", "HistGradientBoosting", "LightGBM", "logistic regression", "MLPClassifier", *"abcd")
-    figure = tables.critical_difference_figure(Comparison(errors.sets, names, errors.errors), "A title of some length")
-    figure.canvas.draw()
-    boxes = [text.get_window_extent() for text in figure.axes[0].texts]
-    assert len(boxes) == 9 + 9 + 2
-    assert not any(a.overlaps(b) for a, b in combinations(boxes, 2))
-    assert all(figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1 for box in boxes)
 
 
 # Sets.
@@ -229,27 +158,24 @@ def test_other_settings_and_failures_are_done_again(tmp_path: Path) -> None:
     broken = Method("broken", "broken", "scikit-learn", "", failing)
     assert complete(record, [DIABETES], [broken]) == 3
     assert complete(record, [DIABETES], [broken]) == 3
-    assert tables.values(record, DIABETES, broken, "rmse") is None
+    assert tables.latest(record, [broken]).empty
 
 
-def test_codes_of_ours_are_told_apart(tmp_path: Path) -> None:
+def test_the_latest_code_of_ours_counts(tmp_path: Path) -> None:
     record = Record(tmp_path / "record.json")
     ours = Method("gated", "GatedRegressor", "gatelab", "", lambda: tables.as_numbers(DummyRegressor()))
     complete(record, [DIABETES], [ours])
-    former = [e | {"version": "former", "rmse": 2 * e["rmse"], "ended": "2020"} for e in record.entries.values()]
-    record.add(former)
+    (present,) = tables.latest(record, [ours])["rmse"]
+    record.add([e | {"version": "former", "rmse": 2 * e["rmse"], "ended": "2020"} for e in record.entries.values()])
     assert len(record.entries) == 6
-    assert tables.versions_of(record, ours) == [ours.version, "former"]
-    new, old = (tables.values(record, DIABETES, ours, "rmse", code) for code in (None, "former"))
-    assert new is not None and old is not None
-    np.testing.assert_allclose(old, 2 * new)
-    (_, rows, _), *_ = tables.version_by_version(record, [DIABETES], ours, "rmse")
-    assert rows[0]["geometric mean of new / old"] == "0.500"
+    assert list(tables.latest(record, [ours])["rmse"]) == [present]
+    stranger = replace(ours, package="scikit-learn")  # no code of its own: both would be joined
+    assert tables.latest(record, [stranger]).empty
 
 
 def test_a_file_that_is_no_record_is_refused(tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text("[1]")
-    with pytest.raises(GatelabError, match="no record of this benchmark"):
+    with pytest.raises(GatelabError, match="not a record of this benchmark"):
         Record(tmp_path / "other.json")
 
 
@@ -274,16 +200,14 @@ def test_tables_say_who_is_first_and_how_far_others_are() -> None:
                 entry = head | {"version": "1", "rmse": errors[i, j] + 0.1 * (split - 1), "cpu_s": 1.0, "ended": ""}
                 record.entries[key_of(entry)] = entry
     by_title = {title: rows for title, rows, _ in tables.tables(record, "regression", methods)}
-    rows = {
-        row["method"]: row for row in by_title["sets not used for tuning defaults, all methods without a limit of rows"]
-    }
+    rows = {row["method"]: row for row in by_title["sets not used for tuning defaults"]}
     boosting, forest = rows["HistGradientBoosting"], rows["random forest"]
     assert (boosting["first"], boosting["within 2 %"], boosting["worst / best"]) == ("75%", "75%", "1.2")
-    assert (forest["first"], forest["within 2 %"], forest["worst / HistGradientBoosting"]) == ("25%", "50%", "3.000")
+    assert (forest["first"], forest["within 2 %"], forest["worst / boosting"]) == ("25%", "50%", "3.000")
+    assert boosting["mean rank"] == "1.50"  # 1, 1, 3, 1
     assert len(by_title["set by set"]) == 4
-    assert not any("peers alone" in title for title in by_title)
 
-    # Ours on two of the four sets: places are of those two, and those of the peers on all four stand beside them.
+    # Ours on two of the four sets: the summary is of those two.
     ours = regressors()[0]
     for dataset in sets[:2]:
         for split in range(tables.SPLITS):
@@ -291,11 +215,7 @@ def test_tables_say_who_is_first_and_how_far_others_are() -> None:
             entry = head | {"version": ours.version, "rmse": 5.0, "cpu_s": 1.0, "ended": ""}
             record.entries[key_of(entry)] = entry
     notes = {title: note for title, _, note in tables.tables(record, "regression", [ours, *methods])}
-    both = "sets not used for tuning defaults, all methods without a limit of rows"
-    untuned = sum(not s.development for s in REGRESSION)
-    assert notes[both].startswith(f"2 of {untuned} sets")
-    peers = "sets not used for tuning defaults, peers alone, which have more of them"
-    assert notes[peers].startswith(f"4 of {untuned} sets")
+    assert notes["sets not used for tuning defaults"].startswith("2 sets")
 
 
 def test_the_command_fits_what_lacks_and_shows_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -303,12 +223,9 @@ def test_the_command_fits_what_lacks_and_shows_it(tmp_path: Path, capsys: pytest
     words = ["--sets", "diabetes,friedman1-exact", "--methods", "ridge,mean", "--record", str(path)]
     tables.command("regression", [*regressors(), counted_method([])], path, words)
     shown = capsys.readouterr().out
-    assert "development sets, all methods without a limit of rows" in shown
+    assert "sets used for tuning defaults" in shown
     assert "sets not used for tuning defaults" not in shown
     assert len(Record(path).entries) == 12
-    figure = str(tmp_path / "places.png")
-    with pytest.raises(SystemExit, match="fewer than two methods on two common sets"):
-        tables.command("regression", regressors(), path, ["--show", "--record", str(path), "--figure", figure])
     with pytest.raises(SystemExit, match=r"no method is called svm; there are gated, .*svr"):
         tables.command("regression", regressors(), path, ["--methods", "svm", "--record", str(path)])
     with pytest.raises(SystemExit, match=r"no set is called bostn; there are .*boston"):
@@ -321,19 +238,6 @@ def test_the_list_says_what_is_left_out_and_why(capsys: pytest.CaptureFixture[st
     assert len(lines) == len(REGRESSION) + 4  # an empty line, title, heads of columns, note
     (cpus,) = [line for line in lines if line.split()[:1] == ["cpus"]]
     assert "estperf: an estimate of the target" in cpus
-
-
-def test_records_of_two_machines_are_joined_and_told(tmp_path: Path) -> None:
-    here, there = Record(tmp_path / "here.json"), Record(tmp_path / "there.json")
-    exact = next(s for s in REGRESSION if s.name == "friedman1-exact")
-    ridge, other = next(m for m in regressors() if m.name == "ridge"), counted_method([])
-    complete(here, [DIABETES, exact], [ridge])
-    complete(there, [DIABETES, exact], [other])
-    there.add([entry | {"machine": "another"} for entry in there.entries.values()])
-    here.add(there.entries.values())
-    notes = [note for title, _, note in tables.tables(here, "regression", [ridge, other]) if "development" in title]
-    assert len(notes) == 1 and "Seconds are of different machines: " in notes[0]
-    assert notes[0].endswith("; another.")
 
 
 def test_methods_have_names_of_their_own_and_those_not_here_say_why() -> None:
