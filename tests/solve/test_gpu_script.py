@@ -14,7 +14,6 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from gatelab.feedforward import unit
-from gatelab.linalg import least_squares
 from gatelab.solve import insertion
 from gatelab.solve.features import ProductModel
 
@@ -31,9 +30,17 @@ def script() -> ModuleType:
     return module
 
 
+def in_blocks(n: int, k: int) -> float:
+    """The operations of A^T A where the squares on the diagonal, of at most 96 columns, are computed whole."""
+    if k <= 96:
+        return 2.0 * n * k * k
+    half = -(-k // 2)
+    return in_blocks(n, half) + in_blocks(n, k - half) + 2.0 * n * half * (k - half)
+
+
 @pytest.mark.parametrize("width", [5, 20])
 def test_operations_are_those_of_the_counter(script: ModuleType, width: int) -> None:
-    """The count of before, to the last one; each entry of a symmetric product once is less, and more than half."""
+    """Equal to torch's counter, which counts blocks; each entry once is less, and more than half."""
     generator = torch.Generator().manual_seed(0)
     x, y = (torch.randn(300, k, generator=generator, dtype=torch.float64) for k in (6, 1))
     chosen: Any = unit("glu")
@@ -46,17 +53,8 @@ def test_operations_are_those_of_the_counter(script: ModuleType, width: int) -> 
         model.normal(theta, projection)
         insertion.gains(model, theta, projection, candidates)
     assert not bool(projection.careful.any())
-    assert calls.operations(300, script.in_blocks) == counter.get_total_flops()
+    assert calls.operations(300, in_blocks) == counter.get_total_flops()
     assert 0.5 < calls.operations(300, script.once) / counter.get_total_flops() < 1.0
-
-
-def test_ways_are_taken_and_left_again(script: ModuleType) -> None:
-    before = {name: value for name, value in vars(least_squares).items() if name.startswith("_")}
-    for settings in script.WAYS.values():
-        with script.way(settings):
-            for name in [n for n in settings if n in before]:
-                assert getattr(least_squares, name) == settings[name]
-        assert {name: value for name, value in vars(least_squares).items() if name.startswith("_")} == before
 
 
 def test_a_part_that_fails_leaves_the_others(script: ModuleType, tmp_path: Path) -> None:
