@@ -34,11 +34,7 @@ QUICK = ("wine",)  # what `make bench` fits for the present code if the record l
 
 
 def methods() -> tuple[Method, ...]:
-    """All classifiers, those that are not available among them.
-
-    Returns:
-        Methods, ours first.
-    """
+    """All classifiers, those that are not available among them."""
     gated: Any = getattr(gl, "GatedClassifier", None)
     single = gated is not None and "members" in signature(gated).parameters
     forest = {"n_estimators": 300, "random_state": 0}
@@ -132,11 +128,7 @@ def methods() -> tuple[Method, ...]:
 
 
 def run() -> Iterator[PrintedTable]:
-    """The present code on a quick set, beside boosting, which is not written; then the tables of the record.
-
-    Yields:
-        Titles, rows and notes.
-    """
+    """The present code on a quick set, and boosting, which is not recorded; then the tables of the record."""
     yield from present_and_recorded("classes", methods(), RECORD, QUICK)
 
 

@@ -40,11 +40,7 @@ EACH_LENGTH = 20  # columns up to which a Gaussian process has a length of its o
 
 
 def methods() -> tuple[Method, ...]:
-    """All regressors, those that are not available among them.
-
-    Returns:
-        Methods, ours first.
-    """
+    """All regressors, those that are not available among them."""
     gated: Any = gl.GatedRegressor
     single = "members" in signature(gated).parameters
     forest = {"n_estimators": 300, "random_state": 0}
@@ -141,11 +137,7 @@ def methods() -> tuple[Method, ...]:
 
 
 def run() -> Iterator[PrintedTable]:
-    """The present code on a quick set, beside boosting, which is not written; then the tables of the record.
-
-    Yields:
-        Titles, rows and notes.
-    """
+    """The present code on a quick set, and boosting, which is not recorded; then the tables of the record."""
     yield from present_and_recorded("regression", methods(), RECORD, QUICK)
 
 

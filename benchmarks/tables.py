@@ -255,18 +255,12 @@ def process_memory(line: str) -> float:
 
 
 class Record:
-    """Entries in a JSON file, one per line; an added entry is in the file at once.
+    """Entries in a JSON file, one per line; an added entry is in the file at once."""
 
-    Args:
-        path: of the file, which may exist.
-        write_to: another file for added entries, which leaves the first as it is.
-    """
-
-    def __init__(self, path: str | Path, write_to: Path | None = None) -> None:
+    def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.entries: dict[str, Entry] = {}
         self.reread()
-        self.path = write_to or self.path
 
     def reread(self) -> None:
         """Read the file again: another process may have added to it."""

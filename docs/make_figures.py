@@ -29,7 +29,7 @@ NAMES = {"mlp": "MLP", "glu": "GLU", "gqu": "GQU"}
 
 
 def spline_limit() -> Figure:
-    """Trained networks beside the free-knot limit, and the ratio of the two."""
+    """Trained networks and the free-knot limit, and the ratio of the two."""
     widths = (2, 4, 8, 16, 32, 64)
     target = gl.problem("paper-1d")
     figure = new_figure(8.0, 3.3)
@@ -64,7 +64,7 @@ def jump_discriminants(cells: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def gqu_order_four() -> Figure:
-    """The construction beside its prediction and training; and why the best C0 cubic is out of reach."""
+    """The construction, its prediction and training; and why a GQU cannot reach the best C0 cubic."""
     widths = np.array([6, 11, 21, 41, 81, 161])
     target = gl.problem("paper-1d")
     figure = new_figure(8.0, 3.3)
@@ -92,7 +92,7 @@ def gqu_order_four() -> Figure:
 
 
 def tangent_kernel() -> Figure:
-    """The spectrum of one draw beside our law, and condition numbers beside both estimates."""
+    """The spectrum of one draw with our law, and condition numbers with both estimates."""
     n, d, m = 400, 100, 1000
     figure = new_figure(8.0, 3.3)
     left, right = figure.subplots(1, 2)

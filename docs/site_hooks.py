@@ -1,9 +1,8 @@
-"""What mkdocs needs beside its settings: files that pages link to outside docs/, lists, and formulas without scripts.
+"""Hooks for mkdocs: files that pages link to outside docs/, lists of units and problems, and formulas as MathML.
 
-Pages are read in the repository too, where `../examples/own_unit.py` is right. In the site such a file lies under the
-path that it has in the repository, and the link is rewritten to it: nothing has to know where the repository is
-published, and a link to what is not there still ends a strict build. The lists of units and problems are those of the
-library, so that one that was added is in them. Formulas become MathML, which browsers show by themselves.
+Pages are also read in the repository, where links such as `../examples/own_unit.py` are right. In the site such a file
+keeps its path in the repository and the link is rewritten to it, independent of the address of the repository; a link
+to a missing file still ends a strict build. The lists come from the library. Browsers show MathML without scripts.
 """
 
 from __future__ import annotations
