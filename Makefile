@@ -30,7 +30,7 @@ $(VENV)/.bench: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e '.[bench]'
 	@touch $@
 
-demo: $(VENV)/.installed ## five units, widths 1 to 50, slopes beside the paper's and the limit
+demo: $(VENV)/.installed ## five units, widths 1 to 50, slopes next to the paper's and the limit
 	$(BIN)/gatelab demo
 
 # The linters, of which the longest takes one core, run beside the tests.
@@ -41,7 +41,7 @@ test-all: $(VENV)/.dev ## the same with the long tests: proofs at full size, Ray
 	$(MAKE) --no-print-directory -j 2 lint unit-all
 
 # Of the long tests those that guard what cannot be seen: stores and trainings that are killed, Ray, commands, studies.
-LONG = tests/sweep tests/train tests/cli tests/anatomy tests/linearization tests/models tests/studies/test_studies.py tests/studies/test_ladder_study.py
+LONG = tests/test_readme.py tests/test_docs.py tests/sweep tests/train tests/cli tests/anatomy tests/linearization tests/models tests/studies/test_studies.py tests/studies/test_ladder_study.py
 test-ci: $(VENV)/.dev ## make test and the long tests of sweeps, trainings, commands and studies: what .ci/run takes
 	$(MAKE) --no-print-directory test
 	$(PYTEST) -o addopts=--strict-markers -q -m slow $(LONG)

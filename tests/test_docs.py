@@ -31,7 +31,7 @@ WRITTEN = [p for p in DOCS.rglob("*.md") if "templates" not in p.parts]
 PAGES = sorted(p for p in WRITTEN if p.name not in ("api.md", "architecture.md"))
 EXECUTED = [p for p in PAGES if blocks(p.read_text(encoding="utf-8"))]
 DERIVATIONS = sorted((DOCS / "derivations").glob("*.md"))
-ROOMS = sorted((DOCS / "rooms").glob("*.md"))
+PACKAGES = sorted((DOCS / "packages").glob("*.md"))
 
 
 def name(page: Path) -> str:
@@ -68,16 +68,16 @@ def test_page_runs_and_says_what_it_shows(page: Path, tmp_path: Path) -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_every_room_and_derivation_is_executed_and_indexed() -> None:
+def test_every_package_and_derivation_is_executed_and_indexed() -> None:
     index = (DOCS / "README.md").read_text(encoding="utf-8")
-    for page in (*ROOMS, *DERIVATIONS):
+    for page in (*PACKAGES, *DERIVATIONS):
         assert f"({name(page)})" in index, f"{name(page)} is not in docs/README.md"
         assert any(b.kind == "python" and b.says for b in blocks(page.read_text(encoding="utf-8"))), name(page)
-    assert len(ROOMS) == 16 and len(DERIVATIONS) == 5
+    assert len(PACKAGES) == 16 and len(DERIVATIONS) == 5
 
 
-@pytest.mark.parametrize("page", ROOMS, ids=name)
-def test_room_pages_have_one_form(page: Path) -> None:
+@pytest.mark.parametrize("page", PACKAGES, ids=name)
+def test_package_pages_have_one_form(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     for title in ("## The calls that matter", "## What one should know", "## Where the code is"):
         assert title in text, f"{name(page)} has no {title!r}"
@@ -149,9 +149,9 @@ def test_word_that_the_glossary_lacks_is_an_error_with_the_nearest() -> None:
     assert len(result.stderr.splitlines()) == 1
 
 
-def test_help_and_every_room_lead_to_the_glossary() -> None:
+def test_help_and_every_package_lead_to_the_glossary() -> None:
     assert "Words: gatelab glossary" in CliRunner().invoke(app, ["--help"]).stdout
-    for page in ROOMS:
+    for page in PACKAGES:
         assert "](../glossary.md)" in page.read_text(encoding="utf-8").split("\n## ")[0], name(page)
 
 
@@ -194,7 +194,7 @@ def test_site_has_every_public_name_page_figure_and_example(site: Path) -> None:
     titles = {anchor.rpartition(".")[2] for anchor in re.findall(r'id="(gatelab[\w.]*)"', api)}
     public = {n for n in gl.__all__ if n != "__version__" and not inspect.ismodule(getattr(gl, n))}
     assert public <= titles, public - titles
-    for page in (*ROOMS, *DERIVATIONS):
+    for page in (*PACKAGES, *DERIVATIONS):
         assert (site / name(page)).with_suffix(".html").is_file(), name(page)
     for path in ("index.html", "glossary.html", "CONTRIBUTING.html", "examples/own_unit.py", "figures/floor.png"):
         assert (site / path).is_file(), path
@@ -214,7 +214,7 @@ def test_site_needs_no_network_and_shows_formulas_without_scripts(site: Path) ->
 
 def test_every_figure_is_made_by_the_script_and_shown_once() -> None:
     figures = script("make_figures.py").FIGURES
-    pages = [*DERIVATIONS, DOCS / "rooms" / "ladder.md"]
+    pages = [*DERIVATIONS, DOCS / "packages" / "ladder.md"]
     shown = [f for p in pages for f in re.findall(r"\.\./figures/([\w-]+)\.png", p.read_text(encoding="utf-8"))]
     assert sorted(shown) == sorted(figures)
     for figure in figures:

@@ -130,7 +130,7 @@ def test_models_that_the_page_names_are_saved_smaller(name: str, tmp_path: Path)
     assert [layer.read().width for layer in layers_of(loaded)] == [DENSE // 2] * 2
     with torch.no_grad():
         assert torch.allclose(loaded(rows).logits, small.model(rows).logits, atol=1e-4)
-    page = (ROOT / "docs/rooms/shrink.md").read_text().replace(" ", "").replace("-", "").lower()
+    page = (ROOT / "docs/packages/shrink.md").read_text().replace(" ", "").replace("-", "").lower()
     assert name.lower() in page
 
 

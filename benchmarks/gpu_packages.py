@@ -1,4 +1,4 @@
-"""The rooms on a GPU: `python benchmarks/gpu_rooms.py results/gpu-rooms.json`.
+"""The rooms on a GPU: `python benchmarks/gpu_packages.py results/gpu-packages.json`.
 
 Analytic kernels and the ends of their spectra, n = 10 000 and d = 784, on the CPU and on CUDA, with how far they agree;
 and a layer of 4096 x 1024 on 8192 inputs through its features, in bounded memory.
