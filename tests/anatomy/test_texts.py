@@ -1,11 +1,6 @@
 """Models from disk, texts as windows, and errors for those that cannot be read."""
 
-import hashlib
-import math
-import zipfile
-from dataclasses import replace
 from importlib.util import find_spec
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +9,6 @@ import torch
 from torch.nn import functional
 
 from gatelab.anatomy import load_model, log_perplexity, split, windows
-from gatelab.data import text as texts
 from gatelab.data.archives import data_folder
 from gatelab.errors import GatelabError
 from gatelab.models import GPT2
@@ -55,20 +49,7 @@ def test_stories260k_tells_the_story_that_it_is_known_to_tell():
     assert tokenizer.decode(text).startswith("Once upon a time, there was a little girl named Lily.")
     assert tokenizer.decode(tokenizer("A café, near the sea")["input_ids"]) == "A café, near the sea"
     story = "Once upon a time, there was a little girl named Lily. She loved to play outside in the park."
-    # What llama2.c's own rule joins: again and again the neighbours whose union scores best, the first of equals.
-    assert tokenizer(story)["input_ids"] == joined_by_score(tokenizer, " " + story)
     assert log_perplexity(model, windows(story, tokenizer, 16)) < 3
-
-
-def joined_by_score(tokenizer, text: str) -> list[int]:
-    vocabulary = tokenizer.get_vocab()  # pieces after the bytes have falling scores
-    pieces = list(text)
-    while True:
-        unions = [vocabulary.get(a + b, math.inf) for a, b in pairwise(pieces)]
-        if not unions or min(unions) == math.inf:
-            return [vocabulary[piece] for piece in pieces]
-        i = unions.index(min(unions))
-        pieces[i : i + 2] = [pieces[i] + pieces[i + 1]]
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "model.pth"])
@@ -127,24 +108,6 @@ def test_windows_of_strings_files_and_numbers_are_the_same(tmp_path: Path):
     for kind in (np.uint8, np.uint16, np.uint32, np.uint64, np.int32):
         np.save(tmp_path / "tokens.npy", np.arange(8, dtype=kind))
         assert windows(tmp_path / "tokens.npy", length=4).tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
-
-
-def test_windows_of_a_text_that_is_one_of_several_in_a_zip(tmp_path: Path, monkeypatch):
-    raw = b"It is a truth universally acknowledged."
-    small = replace(texts.WIKITEXT2, sha256=hashlib.sha256(raw).hexdigest())
-    monkeypatch.setitem(texts.TEXTS, "wikitext-2", small)
-    monkeypatch.setenv("GATELAB_DATA", str(tmp_path))
-
-    def put(test: bytes) -> None:
-        with zipfile.ZipFile(tmp_path / "wikitext-2-raw-v1.zip", "w") as packed:
-            packed.writestr("wikitext-2-raw/wiki.train.raw", "for training")
-            packed.writestr("wikitext-2-raw/wiki.test.raw", test)
-
-    put(raw)
-    assert torch.equal(windows("wikitext-2", Letters(), 6), windows(raw.decode(), Letters(), 6))
-    put(raw[:-1])
-    with pytest.raises(GatelabError, match=r"is not wiki\.test\.raw: it holds 38 bytes"):
-        windows("wikitext-2", Letters(), 6)
 
 
 @pytest.mark.parametrize(

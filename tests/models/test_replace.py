@@ -12,7 +12,7 @@ from torch import nn
 from gatelab.errors import GatelabError
 from gatelab.linearization import linearize
 from gatelab.models import GPT2
-from gatelab.models.layouts import blocks, layers_of
+from gatelab.models.layouts import Pointwise, blocks, layers_of
 from gatelab.models.replace import LinearMap, Trace, folded, replace_activation, replace_map, trace
 from tiny_models import tiny
 
@@ -71,17 +71,9 @@ def test_the_same_activation_and_the_same_map_change_nothing(make):
     before = {name: p.clone() for name, p in model.state_dict().items()}
     expected = run(model)
 
-    class Same(nn.Module):
-        def __init__(self, block):
-            super().__init__()
-            self.block = block
-
-        def forward(self, x):
-            return self.block(x)
-
     copies = [
         replace_activation(model, {i: b.activation for i, b in enumerate(blocks(model))}),
-        replace_map(model, {i: Same(b) for i, b in enumerate(blocks(model))}),
+        replace_map(model, {i: Pointwise(b) for i, b in enumerate(blocks(model))}),
     ]
     for changed in copies:
         assert torch.allclose(run(changed), expected, atol=1e-5)

@@ -135,31 +135,19 @@ class Recurrent(nn.Module):
 def gpt2(**options):
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    sizes = {
-        "n_layer": 2,
-        "n_head": 2,
-        "n_embd": 8,
-        "vocab_size": 19,
-        "n_positions": 12,
-        "attn_implementation": "eager",
-    }
+    options = {"attn_implementation": "eager"} | options
     torch.manual_seed(0)
-    return GPT2LMHeadModel(GPT2Config(**(sizes | options))).double().eval()
+    config = GPT2Config(n_layer=2, n_head=2, n_embd=8, vocab_size=19, n_positions=12, **options)
+    return GPT2LMHeadModel(config).double().eval()
 
 
-def vit(**options):
+def vit():
     from transformers import ViTConfig, ViTForImageClassification
 
-    sizes = {
-        "hidden_size": 8,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "intermediate_size": 16,
-        "num_labels": 3,
-    }
-    sizes |= {"image_size": 8, "patch_size": 4, "attn_implementation": "eager"}
+    sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
+    sizes |= {"num_labels": 3, "image_size": 8, "patch_size": 4, "attn_implementation": "eager"}
     torch.manual_seed(0)
-    return ViTForImageClassification(ViTConfig(**(sizes | options))).double().eval()
+    return ViTForImageClassification(ViTConfig(**sizes)).double().eval()
 
 
 def mlp():
