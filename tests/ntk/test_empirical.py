@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from empirical_models import CASES, Cnn, Twice, case, draw, gpt2, mlp, naive, tokens, vit
+from empirical_models import CASES, Cnn, Twice, case, draw, gpt2, mlp, naive, tokens
 from torch import nn
 from torch.nn import functional
 
 from gatelab.errors import GatelabError
-from gatelab.models import GPT2, Mixer, ViT, transplant
+from gatelab.models import GPT2, Mixer, ViT
 from gatelab.ntk import Kernel, empirical
 from gatelab.ntk.modules.contraction import Outer
 from gatelab.ntk.modules.rules import parts_of
@@ -59,15 +59,6 @@ def test_gatelabs_own_models(unit):
         X = draw(4, *(getattr(model.config, k) for k in ("channels", "image_size", "image_size")))
         assert surveyed(model, X, 2).free == ()
         close(empirical(model, X, 2).matrix, naive(model, X, lambda out, i: out[:, 2], 4))
-
-
-@pytest.mark.parametrize("make", [gpt2, vit])
-def test_transplanted_models(make):
-    model = transplant(make(), "glu")
-    X = {"input_ids": tokens(4, 6, high=19)} if make is gpt2 else {"pixel_values": draw(4, 3, 8, 8)}
-    outputs, pick = ((-1, 2), lambda o, i: o.logits[:, -1, 2]) if make is gpt2 else (1, lambda o, i: o.logits[:, 1])
-    assert surveyed(model, X, outputs).free == ()
-    close(empirical(model, X, outputs).matrix, naive(model, X, pick, 4))
 
 
 def test_fused_attention_masks_and_all_positions():

@@ -117,8 +117,10 @@ def distil_blocks(
     to_try = rates if len(rates) > 1 else ()
     all_steps, done = len(to_try) * trial + steps, 0
 
+    @torch.no_grad()
     def loss() -> float:
-        return loss_on(dense, small, held_out, size, causal)
+        total = sum(float(difference(dense, small, batch, causal)) * len(batch) for batch in held_out.split(size))
+        return total / len(held_out)
 
     def descent(rate: float, steps: int) -> Iterator[int]:
         """Steps on shuffled windows, with warm-up and linear decay to a twentieth of the rate."""
@@ -246,19 +248,16 @@ def with_half_weights(model: Any) -> Any:
 
 
 def copies(weights: Sequence[Tensor]) -> list[Tensor]:
-    """Copies of the current weights."""
     return [W.detach().clone() for W in weights]
 
 
 @torch.no_grad()
 def put(weights: Sequence[Tensor], values: Sequence[Tensor]) -> None:
-    """Set weights to values."""
     for W, value in zip(weights, values, strict=True):
         W.copy_(value)
 
 
 def block_weights(layers: list[Layer]) -> list[nn.Parameter]:
-    """The weights and biases of all blocks."""
     modules: list[nn.Module] = []
     for layer in layers:
         if isinstance(layer.entrance, Replaced):
@@ -284,10 +283,3 @@ def difference(dense: Any, small: Any, batch: Tensor, causal: bool) -> Tensor:
         with torch.no_grad():
             wanted = last_states(dense, batch)
         return (last_states(small, batch) - wanted).square().sum() / wanted.square().sum()
-
-
-@torch.no_grad()
-def loss_on(dense: Any, small: Any, rows: Tensor, size: int, causal: bool) -> float:
-    """The mean difference over windows."""
-    total = sum(float(difference(dense, small, batch, causal)) * len(batch) for batch in rows.split(size))
-    return total / len(rows)

@@ -153,7 +153,6 @@ class Moments:
         self.stream_share = 0.0
 
     def add(self, flow: Flow) -> None:
-        """Add the rows of a batch."""
         self.count += len(flow.x)
         x, y = flow.x, flow.y
         self.sum("x", x.sum(0))
@@ -176,12 +175,10 @@ class Moments:
         self.stream_share += float(share.double().sum())
 
     def sum(self, name: str, value: Tensor) -> None:
-        """Add to a sum."""
         value = value.double()
         self.sums[name] = self.sums[name].add_(value) if name in self.sums else value.clone()
 
     def mean(self, name: str) -> Tensor:
-        """The mean of x, y or h."""
         return self.sums[name] / self.count
 
     def centered(self, a: str, b: str) -> Tensor:
@@ -199,7 +196,6 @@ class Moments:
         return float(C.trace() ** 2 / C.square().sum().clamp_min(torch.finfo(torch.float64).tiny))
 
     def statistics(self) -> dict[str, float]:
-        """Statistics of the block by column name."""
         values = {"rank in": self.effective_rank("x"), "rank out": self.effective_rank("y")}
         block = self.tap.block
         if block is None or "hh" not in self.sums:

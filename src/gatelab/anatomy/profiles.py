@@ -85,7 +85,6 @@ class BlockProfile:
         return self.name if self.number is None else f"Layer {self.number}"
 
     def as_row(self) -> dict[str, Any]:
-        """A row of the table."""
         row: dict[str, Any] = {"layer": self.number, "name": self.name, "unit": self.unit, "width": self.width}
         row |= {"d_in": self.d_in, "d_out": self.d_out, **self.statistics}
         row |= {"left by linear": self.linear.value, "low": self.linear.low, "high": self.linear.high}
@@ -192,7 +191,6 @@ def span(values: Sequence[float]) -> str:
 
 
 def sentences_of(result: Profile) -> Iterator[str]:
-    """The sentences of a profile."""
     for run in runs(result.blocks):
         subject = f"{run[0].heading} is" if len(run) == 1 else f"Layers {run[0].label} to {run[-1].label} are"
         yield (
@@ -230,7 +228,6 @@ def sentences_of(result: Profile) -> Iterator[str]:
 
 
 def statistics_sentences(result: Profile) -> Iterator[str]:
-    """The sentences about neurons and activations."""
     known = [block for block in result.blocks if block.statistics.get("largest") is not None]
     if not known:
         return

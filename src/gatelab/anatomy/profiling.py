@@ -124,7 +124,6 @@ def step_counter(report: Callable[[int, int], object] | None, total: int) -> Ste
 
 
 def parts_of(model: nn.Module, text: Any, tokenizer: Any, tokens: int, test: int, length: int | None) -> Parts:
-    """Windows for training, validation and test."""
     length = window_length(model, text, length, LENGTH)
     to_fit = max(1, whole_number("tokens", tokens, 2) // length)
     to_test = max(1, whole_number("test", test, 1) // length)

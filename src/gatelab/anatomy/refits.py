@@ -52,7 +52,6 @@ class HiddenSums:
     size: float  # of |t|^2
 
     def take(self, neurons: Tensor) -> HiddenSums:
-        """The means for some of the neurons."""
         return HiddenSums(self.gram[neurons][:, neurons], self.mean[neurons], self.cross[neurons], self.size)
 
     def error(self, D: Tensor) -> float:
@@ -253,7 +252,6 @@ def other_block(block: Block, fitted: BlockTargets, others: BlockTargets, width:
 
 
 def narrowed(block: Block, neurons: Tensor) -> Block:
-    """The block with only these neurons."""
     *affine, (W2, b2) = block.maps
     return block.with_maps([*((W[neurons], b[neurons]) for W, b in affine), (W2[:, neurons], b2)])
 

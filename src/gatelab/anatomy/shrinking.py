@@ -287,7 +287,6 @@ def loaded_task(
 
 
 def calibration_and_test(model: Any, text: Any, tokenizer: Any, length: int | None, most: int | None) -> Parts:
-    """Windows for calibration and test."""
     if text is None:
         raise GatelabError(
             "no text is given; give text= a string, a file, token numbers or (calibration, test) windows"
@@ -309,13 +308,11 @@ def check_model(model: nn.Module, calibration: Tensor) -> bool:
 
 
 def check_method(method: str) -> None:
-    """Raise if the method is unknown."""
     if method not in METHODS:
         raise unknown_name("method", method, METHODS)
 
 
 def check_share(keep: Any) -> float:
-    """The share of neurons to keep, checked."""
     return real_number("keep, the share of neurons to keep,", keep, above=0, most=1)
 
 
@@ -383,7 +380,6 @@ def measured(dense: Any, small: Any, rows: Tensor, causal: bool) -> tuple[str, f
 
 
 def bytes_of(model: nn.Module) -> int:
-    """The size of the weights, counting shared ones once."""
     return sum(p.numel() * p.element_size() for p in model.parameters())
 
 
@@ -398,16 +394,10 @@ def write_width(model: Any, layers: Sequence[Layer]) -> None:
 
 def save_folder(model: Any, tokenizer: Any, facts: Mapping[str, Any], target: Path) -> Path:
     """Write a folder of Transformers under a temporary name, then rename it."""
+    part = target.parent / f".{target.name[:64]}.{uuid4().hex}.part"
     try:
-        taken = target.exists() and (not target.is_dir() or any(target.iterdir()))
-    except OSError as error:
-        raise GatelabError(f"{target} cannot be a folder ({error.strerror}); give another name") from None
-    if taken:
-        raise GatelabError(f"{target} is there already; give a folder that does not exist, or an empty one")
-    if not target.name or "\0" in target.name:
-        raise GatelabError(f"the folder is {str(target)!r}; give the name of one")
-    part = target.with_name(f".{target.name[:64]}.{uuid4().hex}.part")
-    try:
+        if target.exists() and (not target.is_dir() or any(target.iterdir())):
+            raise GatelabError(f"{target} is there already; give a folder that does not exist, or an empty one")
         part.mkdir(parents=True)
         with quiet_transformers():
             model.save_pretrained(str(part))
@@ -422,7 +412,7 @@ def save_folder(model: Any, tokenizer: Any, facts: Mapping[str, Any], target: Pa
         if not isinstance(error, OSError) and type(error).__name__ != "SafetensorError":
             raise
         reason = getattr(error, "strerror", None) or error
-        raise GatelabError(f"{target} cannot be written ({reason}); free some space") from error
+        raise GatelabError(f"{target} cannot be written ({reason}); free some space, or give another name") from error
     finally:
         shutil.rmtree(part, ignore_errors=True)
     return target

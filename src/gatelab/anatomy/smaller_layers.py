@@ -147,7 +147,6 @@ def shrink_block(
 
 
 def finite(name: str, value: float) -> float:
-    """The value if it is finite."""
     if not math.isfinite(value):
         raise GatelabError(f"{name} is {value}; give a larger keep, more text or float32")
     return value
@@ -188,7 +187,6 @@ def block_rows(
 
 
 def felt_windows(calibration: Tensor) -> int:
-    """The number of windows for `felt_directions`."""
     return max(1, FELT_TOKENS // calibration.shape[1])
 
 
@@ -296,7 +294,6 @@ def read_layer(path: Path, block: Block, other: Unit | None) -> tuple[Block, Shr
 
 
 def write_layer(path: Path, block: Block, layer: ShrunkLayer) -> None:
-    """Store a finished layer."""
     arrays: dict[str, Tensor] = {}
     for names, tensors in zip(map_names(len(block.factors)), block.maps, strict=True):
         arrays |= zip(names, tensors, strict=True)

@@ -59,7 +59,6 @@ class Stream:
 
     @classmethod
     def begin(cls, model: nn.Module, rows: Tensor) -> Stream:
-        """The states before the first layer."""
         layers = layers_of(model)
         device = next(model.parameters()).device
         size = max(1, TOKENS // rows.shape[1])
@@ -83,7 +82,6 @@ class Stream:
         return stream
 
     def batches(self) -> Iterator[tuple[slice, Tensor]]:
-        """Batches of states with their slices."""
         for start in range(0, len(self.states), self.size):
             place = slice(start, min(start + self.size, len(self.states)))
             yield place, self.states[place]

@@ -98,7 +98,6 @@ def window_length(model: Any, text: Any, length: int | None, usual: int) -> int:
 
 
 def read_numbers(path: Path) -> Any:
-    """Token numbers of an .npy file."""
     try:
         return np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
@@ -150,7 +149,6 @@ def tokens_of_text(text: str | Path, tokenizer: Any, most: int | None = None) ->
 
 
 def is_file(text: str) -> bool:
-    """Whether a string is the path of a file."""
     try:
         return len(text) < LONGEST_PATH and "\n" not in text and Path(text).expanduser().is_file()
     except (OSError, ValueError, RuntimeError):
@@ -382,7 +380,6 @@ def is_language_model(model: nn.Module, rows: Tensor) -> bool:
 
 
 def logits_of(result: Any, model: nn.Module) -> Tensor:
-    """The logits of the next token."""
     logits = getattr(result, "logits", result)
     vocabulary = getattr(getattr(model, "config", None), "vocab_size", None)
     is_vector = isinstance(logits, Tensor) and logits.ndim == 3

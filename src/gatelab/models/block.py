@@ -181,7 +181,6 @@ def named(kind: str, sizes: dict[str, C], size: str | C, options: dict[str, Any]
 
 
 def layer_seeds(seed: int, layers: int) -> list[int]:
-    """A different seed for each layer."""
     return [int(s) for s in np.random.SeedSequence(check_seed(seed)).generate_state(layers)]
 
 
@@ -261,7 +260,6 @@ class UnitModel(nn.Module):
 
 
 def transformer_blocks(c: Any, feed: Feed, seed: int, causal: bool) -> nn.ModuleList:
-    """The blocks of GPT-2 and of the ViT."""
     return nn.ModuleList(
         TransformerBlock(c.d_model, c.heads, feed(c.d_model, c.width, s), causal=causal, dropout=c.dropout)
         for s in layer_seeds(seed, c.layers)

@@ -253,7 +253,6 @@ class Decoder(UnitModel):
         return rms(functional.embedding(tokens + vocabulary * model, weight.reshape(-1, d)))
 
     def logits(self, x: Tensor) -> Tensor:
-        """Hidden states to logits."""
         return rms(x) @ self.head.weight.mT
 
     def losses(self, x: Tensor, following: Tensor) -> Tensor:

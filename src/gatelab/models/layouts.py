@@ -30,7 +30,7 @@ from gatelab.feedforward.network import factor_names
 from gatelab.models.block import TransformerBlock
 
 Elementwise = Callable[[Tensor], Tensor]
-Affine = tuple[Tensor, Tensor]  # weights (outputs, inputs) and biases (outputs,)
+AffineWeights = tuple[Tensor, Tensor]  # weights (outputs, inputs) and biases (outputs,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +53,7 @@ class Block(Compact):
     W2: Tensor
     b2: Tensor
     activation: Elementwise
-    factors: tuple[Affine, ...] = ()
+    factors: tuple[AffineWeights, ...] = ()
 
     @property
     def width(self) -> int:
@@ -61,11 +61,11 @@ class Block(Compact):
         return len(self.W1)
 
     @property
-    def maps(self) -> list[Affine]:
+    def maps(self) -> list[AffineWeights]:
         """Weights and biases of the gate, the factors and the last map."""
         return [(self.W1, self.b1), *self.factors, (self.W2, self.b2)]
 
-    def with_maps(self, maps: Iterable[Affine]) -> Block:
+    def with_maps(self, maps: Iterable[AffineWeights]) -> Block:
         """The same block with other weights and biases, in the order of `maps`."""
         (W1, b1), *factors, (W2, b2) = maps
         return replace(self, W1=W1, b1=b1, W2=W2, b2=b2, factors=tuple(factors))
@@ -180,7 +180,6 @@ def part(module: nn.Module, name: str) -> Any:
 
 
 def put(module: nn.Module, name: str, value: nn.Module) -> None:
-    """Put a module under a dotted name."""
     above, _, last = name.rpartition(".")
     setattr(part(module, above) if above else module, last, value)
 
@@ -254,7 +253,6 @@ class Layer(Compact):
             put(self.module, name, linear_like(part(self.module, name), weight, bias, f"{self.name}.{name}"))
 
     def put_activation(self, activation: Elementwise) -> None:
-        """Replace the activation of the block."""
         self.require_weights()
         if self.layout is OWN:
             feed = self.module.feed_forward
@@ -266,7 +264,6 @@ class Layer(Compact):
         put(self.module, self.layout.activation(self.module) or "", module)
 
     def put_map(self, module: nn.Module) -> None:
-        """Replace the block by another map."""
         self.require_weights()
         self.put_parts(Replaced(module, self.dropout), nn.Identity())
 

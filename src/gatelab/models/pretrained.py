@@ -185,7 +185,6 @@ def quiet_transformers() -> Iterator[None]:
 
 
 def unreadable(place: Path, error: Exception) -> GatelabError:
-    """The error for a model that Transformers cannot read."""
     lines = str(error).strip().splitlines() or [""]
     return GatelabError(
         f"{place} cannot be read as a model of Transformers ({type(error).__name__}: {lines[0]}); copy or save it"
@@ -233,7 +232,6 @@ class Llama2c(NamedTuple):
         return whole
 
     def size(self) -> int:
-        """The size in bytes of a file with this header."""
         return 28 + 4 * sum(int(np.prod(shape, dtype=np.int64)) for _, shape in self.shapes())
 
 
@@ -252,7 +250,6 @@ def llama2c_head(path: Path) -> Llama2c | None:
 
 
 def load_llama2c(path: Path, head: Llama2c) -> Loaded:
-    """A model of llama2.c as a `LlamaForCausalLM`."""
     transformers = import_transformers()
     numbers, arrays, start = np.fromfile(path, np.float32, offset=28), {}, 0
     for name, shape in head.shapes():
@@ -342,7 +339,6 @@ class Pretrained(Compact):
 
 
 def read_pretrained(path: str | Path) -> Pretrained:
-    """Load a model together with its tokenizer."""
     model, tokenizer = load_model(path)
     if tokenizer is None:
         raise GatelabError(f"the model {path} has no tokenizer; give a folder that holds both")

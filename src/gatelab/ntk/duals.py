@@ -98,7 +98,6 @@ def finite_values(function: Function) -> Function:
 
 @lru_cache
 def legendre(device: torch.device) -> list[Tensor]:
-    """Nodes and weights of a panel."""
     return [torch.from_numpy(v).to(device) for v in np.polynomial.legendre.leggauss(NODES)]
 
 
@@ -132,7 +131,6 @@ def cut_panels(edges: Tensor, breaks: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def density(z: Tensor) -> Tensor:
-    """The standard normal density."""
     return torch.exp(-z * z / 2) / math.sqrt(2 * math.pi)
 
 

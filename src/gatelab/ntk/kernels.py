@@ -199,7 +199,6 @@ class Tiling:
         return [(matrix, self.duals[g].error(top)) for matrix, g in zip(K, self.gates, strict=True)]
 
     def diagonals(self) -> list[Tensor]:
-        """The diagonal of each unit's kernel."""
         pairs, squares = [d.diagonal() for d in self.duals], self.s.square()
         diagonals = [self.combined(*pairs[g], squares, u.factors) for u, g in zip(self.units, self.gates, strict=True)]
         if not all(torch.isfinite(diagonal).all() for diagonal in diagonals):

@@ -52,7 +52,6 @@ class Outer(Positional):
 
     @staticmethod
     def numbers(positions: int, shape: Shape) -> int:
-        """Numbers per sample."""
         return positions * sum(shape)
 
     def activity(self) -> Tensor:
@@ -66,7 +65,6 @@ class Outer(Positional):
         return Outer(left, right)
 
     def gradients(self, shape: Shape) -> Tensor:
-        """The gradient of each sample (n, p q)."""
         return torch.bmm(self.left.transpose(1, 2), self.right).flatten(1)
 
     def add_to(self, K: Tensor, workspace: int) -> None:
@@ -124,7 +122,6 @@ class Rows(Positional):
         return positions * (2 * shape[1] + 2)
 
     def gradients(self, shape: Shape) -> Tensor:
-        """The gradient of each sample (n, p q)."""
         whole = self.values.new_zeros(len(self.rows), *shape)
         whole.scatter_add_(1, self.rows[..., None].expand_as(self.values), self.values)
         return whole.flatten(1)
@@ -155,11 +152,9 @@ class Sum:
 
     @staticmethod
     def numbers(positions: int, shape: Shape) -> int:
-        """Numbers per sample."""
         return shape[0] * shape[1]
 
     def gradients(self, shape: Shape) -> Tensor:
-        """The gradient of each sample (n, p q)."""
         return self.whole
 
     def add_to(self, K: Tensor, workspace: int) -> None:
@@ -209,7 +204,6 @@ def add_gram(K: Tensor, A: Tensor) -> None:
 
 
 def add_tile(K: Tensor, i: slice, j: slice, tile: Tensor) -> None:
-    """Add to a tile of K and to its mirror image."""
     K[i, j] += tile
     if i != j:
         K[j, i] += tile.T

@@ -139,7 +139,6 @@ class Jacobians:
                 tick()
 
     def rows(self, which: slice) -> Tensor:
-        """The gradients (N, P) of the samples in `which`."""
         width = sum(p.numel() for p in self.free.values())
         count = which.stop - which.start
         whole = torch.empty(count, width, dtype=self.samples.dtype, device=self.samples.device)
@@ -158,7 +157,6 @@ class Jacobians:
         return whole
 
     def mapped(self, which: slice) -> Tensor:
-        """The gradients of the samples in `which` by `vmap`."""
         samples = self.samples
 
         def value(parameters: dict[str, Tensor], inputs: dict[str, Tensor], index: Tensor) -> Tensor:

@@ -231,7 +231,6 @@ def stretched(name: str, p: Tensor, factor: Tensor | None) -> Part:
 
 @rule_of(Tensor.expand, names="input")
 def expansion(call: dict[str, Any], names: dict[str, str]) -> list[Part]:
-    """p.expand(...)."""
     return [stretched(names["input"], call["input"], None)]
 
 

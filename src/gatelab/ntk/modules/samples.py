@@ -77,7 +77,6 @@ class Samples:
 
 
 def input_tensor(name: Any, value: Any) -> Tensor:
-    """A user's input as a tensor."""
     refuse_masked(value, f"input {name!r}")
     if isinstance(value, Tensor):
         return value.detach()
@@ -189,6 +188,5 @@ def check_values(alone: Tensor, together: Tensor) -> None:
 
 
 def check_finite(values: Tensor) -> None:
-    """Raise for outputs that are not finite."""
     if not torch.isfinite(values).all():
         raise GatelabError("the model's outputs are not finite; look for NaN or overflow in weights and inputs")
