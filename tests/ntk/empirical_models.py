@@ -107,59 +107,22 @@ class PositionsFirst(nn.Module):
         return self.b(h.unflatten(0, (-1, len(x))).mean(0))
 
 
-class Routed(nn.Module):
-    """Each sample goes to one of two experts: calls depend on the data."""
-
-    def __init__(self):
-        super().__init__()
-        self.experts = nn.ModuleList(nn.Linear(3, 1) for _ in range(2))
-
-    def forward(self, x):
-        out = x.new_zeros(len(x), 1)
-        for k, expert in enumerate(self.experts):
-            chosen = (x[:, 0] > 0) == bool(k)
-            if chosen.any():
-                out[chosen] = expert(x[chosen])
-        return out
-
-
-class Recurrent(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.cell, self.head = nn.LSTM(3, 4, batch_first=True), nn.Linear(4, 1)
-
-    def forward(self, x):
-        return self.head(self.cell(x)[0][:, -1])
-
-
 def gpt2(**options):
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    sizes = {
-        "n_layer": 2,
-        "n_head": 2,
-        "n_embd": 8,
-        "vocab_size": 19,
-        "n_positions": 12,
-        "attn_implementation": "eager",
-    }
+    options = {"attn_implementation": "eager"} | options
     torch.manual_seed(0)
-    return GPT2LMHeadModel(GPT2Config(**(sizes | options))).double().eval()
+    config = GPT2Config(n_layer=2, n_head=2, n_embd=8, vocab_size=19, n_positions=12, **options)
+    return GPT2LMHeadModel(config).double().eval()
 
 
-def vit(**options):
+def vit():
     from transformers import ViTConfig, ViTForImageClassification
 
-    sizes = {
-        "hidden_size": 8,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "intermediate_size": 16,
-        "num_labels": 3,
-    }
-    sizes |= {"image_size": 8, "patch_size": 4, "attn_implementation": "eager"}
+    sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
+    sizes |= {"num_labels": 3, "image_size": 8, "patch_size": 4, "attn_implementation": "eager"}
     torch.manual_seed(0)
-    return ViTForImageClassification(ViTConfig(**(sizes | options))).double().eval()
+    return ViTForImageClassification(ViTConfig(**sizes)).double().eval()
 
 
 def mlp():
@@ -183,8 +146,6 @@ CASES = {
     "free": (Free, lambda: draw(N, 3, 4), None, one),
     "attention": (Attention, lambda: draw(N, 3, 4), None, one),
     "positions first": (PositionsFirst, lambda: draw(N, 3, 3), None, one),
-    "routed": (Routed, lambda: draw(N, 3), None, one),
-    "recurrent": (Recurrent, lambda: draw(N, 3, 3), None, one),
     "gpt2": (gpt2, lambda: {"input_ids": tokens(N, 10, high=19)}, (-1, 2), lambda out, i: out.logits[:, -1, 2]),
     "vit": (vit, lambda: {"pixel_values": draw(N, 3, 8, 8)}, 1, lambda out, i: out.logits[:, 1]),
 }

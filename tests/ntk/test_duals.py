@@ -97,16 +97,6 @@ def test_duals_equal_an_independent_integral(name):
         assert error == 0 if name in CLOSED else 0 < error <= 3e-12
 
 
-@pytest.mark.parametrize("name", GATES)
-def test_the_diagonal_is_the_pair_at_correlation_one(name):
-    act, slope = GATES[name]
-    A, C = dual(gate_of(name), rows(0.3, 2.2)).diagonal()
-    assert C is not None
-    for i, s in enumerate((0.3, 2.2)):
-        assert float(A[i]) == pytest.approx(expectation(act, s, s, 1.0), rel=1e-13)
-        assert float(C[i]) == pytest.approx(s * s * expectation(slope, s, s, 1.0), rel=1e-12)
-
-
 def test_closed_forms_go_by_the_function_and_not_by_the_name():
     s = rows(1.0, 2.0)
     assert isinstance(dual("gelu", s), ClosedForm)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from empirical_models import CASES, Cnn, Twice, case, draw, gpt2, mlp, naive, tokens, vit
+from empirical_models import CASES, Cnn, Twice, case, draw, gpt2, mlp, naive, tokens
 from torch import nn
 from torch.nn import functional
 
 from gatelab.errors import GatelabError
-from gatelab.models import GPT2, Mixer, ViT, transplant
+from gatelab.models import GPT2, Mixer, ViT
 from gatelab.ntk import Kernel, empirical
 from gatelab.ntk.modules.contraction import Outer
 from gatelab.ntk.modules.rules import parts_of
@@ -37,12 +37,8 @@ def test_equal_to_the_product_of_jacobians(name):
     assert K.error == 0
     assert torch.equal(K.matrix, K.matrix.T)
     close(K.matrix, naive(model, X, pick))
-
-
-@pytest.mark.parametrize("name", ["mlp", "glu", "cnn", "twice", "gpt2", "vit"])
-def test_common_layers_have_rules(name):
-    model, X, outputs, _ = case(name)
-    assert surveyed(model, X, outputs).free == ()
+    if name in ("mlp", "glu", "cnn", "twice", "gpt2", "vit"):
+        assert surveyed(model, X, outputs).free == ()
 
 
 def test_what_has_no_rule_is_found_out():
@@ -63,15 +59,6 @@ def test_gatelabs_own_models(unit):
         X = draw(4, *(getattr(model.config, k) for k in ("channels", "image_size", "image_size")))
         assert surveyed(model, X, 2).free == ()
         close(empirical(model, X, 2).matrix, naive(model, X, lambda out, i: out[:, 2], 4))
-
-
-@pytest.mark.parametrize("make", [gpt2, vit])
-def test_transplanted_models(make):
-    model = transplant(make(), "glu")
-    X = {"input_ids": tokens(4, 6, high=19)} if make is gpt2 else {"pixel_values": draw(4, 3, 8, 8)}
-    outputs, pick = ((-1, 2), lambda o, i: o.logits[:, -1, 2]) if make is gpt2 else (1, lambda o, i: o.logits[:, 1])
-    assert surveyed(model, X, outputs).free == ()
-    close(empirical(model, X, outputs).matrix, naive(model, X, pick, 4))
 
 
 def test_fused_attention_masks_and_all_positions():
@@ -112,11 +99,7 @@ def test_one_sample_duplicates_zero_rows_and_frozen_parameters():
     model[0].requires_grad_(False)
     close(empirical(model, X).matrix, naive(model, X, lambda o, i: o, 4))
     assert float(empirical(model, X).matrix[0, 0]) < float(K[0, 0])
-
-
-def test_an_output_without_gradient_has_a_kernel_of_zeros():
-    model = mlp().double()
-    assert not empirical(model, draw(3, 3), lambda out: out[:, 0].detach()).matrix.any()
+    assert not empirical(model, X, lambda out: out[:, 0].detach()).matrix.any()
 
 
 def test_float32_is_close_and_says_so():
@@ -208,22 +191,26 @@ def test_progress_goes_up_to_its_total():
     assert len(told) > 3
 
 
-class Noisy(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.a = nn.Linear(3, 1)
+class Changed(nn.Linear):
+    """A linear map of changed inputs."""
+
+    def __init__(self, change):
+        super().__init__(3, 1)
+        self.change = change
 
     def forward(self, x):
-        return self.a(torch.nn.functional.dropout(x, 0.5, training=True))
+        return super().forward(self.change(x))
 
 
-class Mixing(nn.Module):
-    def __init__(self):
+class Dictionary(nn.Module):
+    """A model that returns a dictionary."""
+
+    def __init__(self, name):
         super().__init__()
-        self.a = nn.Linear(3, 1)
+        self.name, self.head = name, nn.Linear(3, 2).double()
 
     def forward(self, x):
-        return self.a(x - x.mean(0))
+        return {"loss": None, self.name: self.head(x)}
 
 
 def refused():
@@ -239,21 +226,22 @@ def refused():
         (mlp().bfloat16(), X, None, "torch.bfloat16"),
         (frozen, X, None, "no parameter that requires a gradient.*requires_grad_"),
         (broken, X, None, "not finite.*NaN"),
-        (Noisy(), X, None, "change with the call"),
-        (Mixing(), X, None, "other samples"),
-        (wide, X, None, r"shape \((2|3), 4\), not one number a sample; give outputs="),
+        (Changed(nn.functional.dropout), X, None, "change with the call"),
+        (Changed(lambda x: x - x.mean(0)), X, None, "other samples"),
+        (wide, X, None, r"shape \((2|3), 4\), not one number per sample; give outputs="),
         (wide, X, True, "outputs is True; give outputs="),
         (wide, np.ma.masked_array(np.ones((5, 3)), mask=np.eye(5, 3)), 0, "input 'X' has 3 masked values"),
         (wide, X, 4, r"outputs 4 does not fit the output's shape"),
         (wide, X, (0, 1), r"outputs \(0, 1\) does not fit"),
-        (wide, X, torch.zeros(3, dtype=torch.long), "an entry for each of the 5 samples"),
+        (wide, X, torch.zeros(3, dtype=torch.long), "the 5 samples"),
         (wide, X, torch.zeros(5), "whole numbers"),
         (wide, X, lambda out: out.sum(), r"it must give \(N,\) or \(N, k\)"),
         (wide, X, lambda out: torch.complex(out, out)[:, 0], "complex.*real numbers"),
-        (nn.LSTM(3, 2, batch_first=True), draw(4, 2, 3), None, "gives a tuple without logits"),
-        (wide, {"a": X, "b": X[:2]}, None, r"given were \{'a': 5, 'b': 2\}"),
-        (wide, {}, None, r"given were \{\}"),
-        (wide, X[:0], 0, "one or more"),
+        (nn.LSTM(3, 2, batch_first=True), draw(4, 2, 3), None, "a tuple without logits"),
+        (Dictionary("scores"), X, 1, "which holds loss, scores, without logits"),
+        (wide, {"a": X, "b": X[:2]}, None, r"\{'a': 5, 'b': 2\}"),
+        (wide, {}, None, r"\{\} samples"),
+        (wide, X[:0], 0, "1 or more"),
         (len, X, None, "give an nn.Module"),
     ]
 
@@ -271,35 +259,10 @@ def test_active_dropout_of_probability_zero_is_no_obstacle():
     assert model.training
 
 
-def test_numpy_in_numpy_out():
-    assert np.asarray(empirical(mlp(), np.zeros((2, 3)))).shape == (2, 2)
-
-
 @pytest.mark.parametrize("name", ["logits", "last_hidden_state"])
 def test_a_plain_dictionary_is_read_as_an_output_of_transformers_is(name):
-    class Dictionary(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.head = torch.nn.Linear(3, 2).double()
-
-        def forward(self, x):
-            return {"loss": None, name: self.head(x)}
-
-    model, X = Dictionary(), draw(4, 3)
+    model, X = Dictionary(name), draw(4, 3)
     close(empirical(model, X, 1).matrix, empirical(model.head, X, 1).matrix)
-
-
-def test_a_dictionary_without_either_says_what_it_holds():
-    class Wrong(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.head = torch.nn.Linear(3, 2).double()
-
-        def forward(self, x):
-            return {"scores": self.head(x)}
-
-    with pytest.raises(GatelabError, match="which holds scores, without logits"):
-        empirical(Wrong(), draw(4, 3), 1)
 
 
 def test_calls_that_no_rule_covers_have_no_parts():

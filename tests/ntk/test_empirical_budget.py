@@ -1,6 +1,8 @@
-"""Memory: budgets are read, kept, and change nothing but the memory."""
+"""Memory budgets: how they are read and kept, and that they do not change the kernel."""
 
 from __future__ import annotations
+
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -60,17 +62,14 @@ def planned(model, X, outputs, budget):
 )
 def test_budgets_are_read(given, expected):
     assert bytes_of(given, CPU) == expected
+    # Other processes may allocate memory between the two calls.
+    assert bytes_of(None, CPU) == pytest.approx(free_memory(CPU) / 2, rel=0.2)
 
 
 @pytest.mark.parametrize("given", ["much", "-3", 0, -1, True, "3 TB x", float("inf"), float("nan"), [3]])
 def test_other_budgets_are_refused(given):
     with pytest.raises(GatelabError, match=r"budget is .*; give bytes, or a text such as '24GiB'"):
         bytes_of(given, CPU)
-
-
-def test_the_default_is_half_of_what_is_free():
-    # Other processes come and go between the two looks.
-    assert bytes_of(None, CPU) == pytest.approx(free_memory(CPU) / 2, rel=0.2)
 
 
 def test_a_small_budget_means_more_groups_and_the_same_kernel():
@@ -168,20 +167,6 @@ def test_both_ways_of_contraction_agree(T, workspace):
         assert torch.allclose(K, J @ J.T, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("make", ["outer", "rows", "sum"])
-def test_factors_are_the_gradients_that_they_stand_for(make):
-    L, R, rows = draw(7, 3, 5, seed=1), draw(7, 3, 6, seed=2), tokens(7, 3, high=5)
-    whole = {
-        "outer": torch.einsum("ntp,ntq->npq", L, R),
-        "rows": torch.einsum("ntp,ntq->npq", nn.functional.one_hot(rows, 5).double(), R),
-        "sum": draw(7, 5, 6),
-    }[make]
-    factors = {"outer": Outer(L, R), "rows": Rows(rows, R), "sum": Sum(whole.flatten(1))}[make]
-    assert torch.allclose(factors.gradients((5, 6)), whole.flatten(1), rtol=1e-12)
-    # Numbers a sample: both factors, values once more than they are and the row numbers, or the gradient itself.
-    assert type(factors).numbers(3, (5, 6)) == {"outer": 3 * 11, "rows": 3 * 14, "sum": 30}[make]
-
-
 def test_blocks_and_slices_of_products(monkeypatch):
     A, B = draw(40, 103), draw(30, 103, seed=1)
     monkeypatch.setattr(contraction, "_SLICE", 1)
@@ -203,10 +188,10 @@ def test_jacobians_by_blocks():
     assert len(ticks) == 3
 
 
-# What stands in for memory that runs out, and the models in which each place is reached.
+# Errors in different places, and the models in which each place is reached.
 
 
-def fails_stretched(monkeypatch, error):
+def fail_when_stretched(monkeypatch, error):
     plain = surveys.outline
 
     def outline(samples, known, index, stretched):
@@ -217,52 +202,35 @@ def fails_stretched(monkeypatch, error):
     monkeypatch.setattr(surveys, "outline", outline)
 
 
-def fails_in_the_proof(monkeypatch, error):
-    def gradients(*_):
-        raise error
-
-    monkeypatch.setattr(Outer, "gradients", gradients)
+def fail_in_survey(monkeypatch, error):
+    monkeypatch.setattr(Outer, "gradients", Mock(side_effect=error))
 
 
-def fails_in_a_later_pass(monkeypatch, error):
+def fail_in_later_pass(monkeypatch, error):
     plain = computation.make_plan
 
-    def per_sample(*_):
-        raise error
-
     def make_plan(*args):
-        monkeypatch.setattr(rules, "per_sample", per_sample)
+        monkeypatch.setattr(rules, "per_sample", Mock(side_effect=error))
         return plain(*args)
 
     monkeypatch.setattr(computation, "make_plan", make_plan)
 
 
-def fails_in_vmap(monkeypatch, error):
-    def mapped(*_):
-        raise error
-
-    monkeypatch.setattr(Jacobians, "mapped", mapped)
+def fail_in_vmap(monkeypatch, error):
+    monkeypatch.setattr(Jacobians, "mapped", Mock(side_effect=error))
 
 
 PLACES = {
-    "a result stretched over the samples": (fails_stretched, "twice"),
-    "the factors of three samples": (fails_in_the_proof, "glu"),
-    "the factors of a batch": (fails_in_a_later_pass, "glu"),
-    "a Jacobian": (fails_in_vmap, "free"),
+    "a result stretched over the samples": (fail_when_stretched, "twice"),
+    "the factors of three samples": (fail_in_survey, "glu"),
+    "the factors of a batch": (fail_in_later_pass, "glu"),
+    "a Jacobian": (fail_in_vmap, "free"),
 }
 
 
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize(
-    "error",
-    [
-        MemoryError(),
-        RuntimeError("[enforce fail at alloc_cpu.cpp:118] DefaultCPUAllocator: can't allocate memory"),
-        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
-    ],
-    ids=["python", "torch", "cuda"],
-)
-def test_memory_that_ran_out_is_no_reason_to_go_another_way(place, error, monkeypatch):
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
+def test_memory_errors_are_raised(place, error, monkeypatch):
     fail, name = PLACES[place]
     model, X, outputs, _ = case(name)
     fail(monkeypatch, error)
@@ -272,7 +240,7 @@ def test_memory_that_ran_out_is_no_reason_to_go_another_way(place, error, monkey
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_any_other_failure_there_is_one(place, monkeypatch):
+def test_other_errors_lead_to_jacobians(place, monkeypatch):
     fail, name = PLACES[place]
     model, X, outputs, pick = case(name)
     fail(monkeypatch, RuntimeError("some operation cannot do this"))

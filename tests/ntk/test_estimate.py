@@ -91,7 +91,7 @@ def test_edges_of_the_domain():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("swiglu", 10, 10), "no estimate for 'swiglu'"),
+        (("swiglu", 10, 10), "'swiglu' has no estimate"),
         ((lambda z: z.sin(), 10, 10), "no estimate"),
         (("glu", 0, 10), "n is 0"),
         (("glu", 10, 1), "d is 1"),

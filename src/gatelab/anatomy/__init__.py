@@ -1,9 +1,9 @@
-"""What the feed-forward blocks of given models do, and smaller ones in their place.
+"""Measure the feed-forward blocks of a given model, and replace them by smaller ones.
 
 load_model("smollm2")                a folder of Transformers, a GGUF file, llama2.c's format
-windows("book.txt", tokenizer, 256)  a text as rows of tokens; split parts them, log_perplexity measures on them
-profile(model, "book.txt", tokenizer=tokenizer)   what every block does: .table() .sentences() .plot()
-fit_block(rows, "swiglu", 64)        a unit fitted to the rows of a block, within a budget
+windows("book.txt", tokenizer, 256)  a text as windows of tokens, for `split` and `log_perplexity`
+profile(model, "book.txt", tokenizer=tokenizer)   statistics of every block: .table() .sentences() .plot()
+fit_block(rows, "swiglu", 64)        a unit fitted to the inputs and outputs of a block
 shrink(model, 0.8, "book.txt", tokenizer=tokenizer)   fewer neurons in every block: .table() .save(folder)
 """
 

@@ -1,17 +1,16 @@
-"""All blocks of a smaller model refitted together: to what the given model says at its end.
+"""Distillation: refit all blocks of a smaller model together to the outputs of the given model.
 
     E KL( given model's next token || smaller model's )          models that predict a next token
     E |last states - given model's|^2 / E |given model's|^2      others
 
-Layer by layer, an error is as bad in one direction as in another; the loss feels few of them. Only the weights of the
-feed-forward blocks move. A rate that suits a model of 260 thousand weights tears one of 135 million apart, so a few
-rates are tried for a part of the way. Windows that nothing is fitted to say which rate is taken, which epoch was best,
-and whether any was.
+A refit layer by layer weighs errors in all directions equally, but the loss depends on few of them. Only the weights of
+the feed-forward blocks are trained. A learning rate that suits a model with 260 thousand weights diverges at 135
+million, so a few rates are tried for a part of the steps. Held-out windows choose the rate and the best epoch, which
+may be the start.
 
-Some thousand tokens are soon known by heart. A model that predicts next tokens can write more of them: from beginnings
-in the calibration text, each token drawn from its own predictions. What a small model draws leads it astray: the
-further it goes on, the less it knows what comes next. So logits are divided by a temperature at which what it writes
-is as hard for it as the calibration text is, which is where the divergence is to be small.
+A few thousand tokens are soon memorized. A model that predicts next tokens can generate more of them, from prompts in
+the calibration text. Samples of a small model become less predictable the longer they are, so logits are divided by a
+temperature at which generated text has the same loss as the calibration text.
 """
 
 from __future__ import annotations
@@ -35,25 +34,25 @@ from gatelab.display import Listener, ProgressLike
 from gatelab.errors import GatelabError, real_number, whole_number
 from gatelab.models.layouts import Layer, Replaced, layers_of
 
-TOKENS, STEPS = 1024, 3000  # of a step, at least; where there are more tokens than for so many steps, steps grow
-WARM = 10  # steps until the rate is what it is to be
-RATES = (0.03, 0.01, 0.003, 0.001, 0.0003)  # of a weight in a step, as a share of the root mean square of its matrix
-TRIED, MOST_TRIED = 8, 60  # each rate is tried for this part of all steps, so many at most, and until it is warm
-BEGINNING = 8  # tokens of the calibration text that a window of the model's own begins with
-TEMPERATURES = (0.85, 0.9, 0.95, 1.0)  # at which some windows are written first, so many each
-WRITTEN_FIRST = 32
+TOKENS, STEPS = 1024, 3000  # tokens per step, more if there would be more than 3000 steps
+WARM = 10  # warm-up steps
+RATES = (0.03, 0.01, 0.003, 0.001, 0.0003)  # change of a weight per step, relative to the rms of its matrix
+TRIED, MOST_TRIED = 8, 60  # each rate is tried for 1/8 of all steps, between 2 WARM and 60
+BEGINNING = 8  # tokens of the prompt of a generated window
+TEMPERATURES = (0.85, 0.9, 0.95, 1.0)
+WRITTEN_FIRST = 32  # windows generated at each temperature
 
 
 @dataclass(frozen=True, eq=False)
 class Distillation:
-    """How blocks are refitted together.
+    """Settings of a distillation.
 
     Attributes:
         epochs: passes over the windows.
-        own_text: tokens that the given model writes beside those of the calibration text; or windows of tokens that
-            are there already, as `own_windows` gives them.
-        rates: which are tried for a part of the way; one alone is not tried but taken.
-        seed: of what is written and of the order of the windows.
+        own_text: number of tokens that the given model generates in addition to the calibration text; or windows of
+            tokens that were generated before, as `own_windows` returns them.
+        rates: learning rates to try for a part of the steps; a single one is used without a trial.
+        seed: seed of the generated text and of the order of the windows.
     """
 
     epochs: int = 1
@@ -63,7 +62,7 @@ class Distillation:
 
     @property
     def writes(self) -> bool:
-        """Whether there is text beside that of the calibration, or is to be."""
+        """Whether generated text is used."""
         return isinstance(self.own_text, Tensor) or self.own_text > 0
 
     def __post_init__(self) -> None:
@@ -79,20 +78,20 @@ class Distillation:
         else:
             whole_number("own_text", self.own_text, 0, of="tokens")
         if isinstance(self.rates, str) or not isinstance(self.rates, Sequence) or not self.rates:
-            raise GatelabError(f"rates are {self.rates!r}; give one or more positive numbers, such as (0.003, 0.001)")
+            raise GatelabError(f"rates is {self.rates!r}; give one or more positive numbers, such as (0.003, 0.001)")
         for rate in self.rates:
             real_number("one of the rates", rate, above=0)
 
 
 @dataclass(frozen=True)
 class Distilled:
-    """How a distillation went."""
+    """The course of a distillation."""
 
     losses: tuple[float, ...]  # on held-out windows, before it and after every epoch
-    best: int  # which of them was taken
-    rate: float  # the change of a weight in a step, as a share of the root mean square of its matrix
+    best: int  # the index of the best loss
+    rate: float  # the change of a weight per step, relative to the root mean square of its matrix
     epochs: int  # passes over the windows
-    own_text: int  # tokens of own text that were asked for or given
+    own_text: int  # number of generated tokens
 
 
 def distil_blocks(
@@ -105,10 +104,9 @@ def distil_blocks(
     causal: bool,
     report: Listener | None = None,
 ) -> Distilled:
-    """Fit the feed-forward weights of a smaller model, in place, to what the given one says at its end.
+    """Fit the feed-forward weights of a smaller model, in place, to the outputs of the given one.
 
-    Windows that are held out decide which rate and which epoch is taken, be it the start. What the model is to write
-    itself is among those to fit already. Steps that are reported are those of the rates tried, then of the epochs.
+    Held-out windows choose the rate and the epoch. `report` counts the steps of the trials and of the epochs.
     """
     weights = block_weights(layers_of(small))
     epochs, rates, size = terms.epochs, terms.rates, 8
@@ -116,14 +114,16 @@ def distil_blocks(
         size = max(1, max(TOKENS, epochs * fitted.numel() // STEPS) // fitted.shape[1])
     steps = epochs * -(-len(fitted) // size)
     trial = min(steps, max(2 * WARM, min(steps // TRIED, MOST_TRIED)))
-    to_try = rates if len(rates) > 1 else ()  # one alone is taken
+    to_try = rates if len(rates) > 1 else ()
     all_steps, done = len(to_try) * trial + steps, 0
 
+    @torch.no_grad()
     def loss() -> float:
-        return loss_on(dense, small, held_out, size, causal)
+        total = sum(float(difference(dense, small, batch, causal)) * len(batch) for batch in held_out.split(size))
+        return total / len(held_out)
 
     def descent(rate: float, steps: int) -> Iterator[int]:
-        """Step after step on windows in an order by chance, the rate falling to a twentieth."""
+        """Steps on shuffled windows, with warm-up and linear decay to a twentieth of the rate."""
         nonlocal done
         groups = [{"params": [W], "lr": rate * float(W.detach().square().mean().sqrt())} for W in weights]
         optimizer = torch.optim.Adam(groups, betas=(0.9, 0.95), eps=1e-12, fused=weights[0].is_cuda)
@@ -165,7 +165,7 @@ def distil_blocks(
 
 
 def shuffled(rows: Tensor, size: int, seed: int) -> Iterator[Tensor]:
-    """Batches of windows in an order by chance, epoch after epoch."""
+    """Batches of shuffled windows, epoch after epoch."""
     generator = torch.Generator().manual_seed(seed)
     while True:
         for chosen in torch.randperm(len(rows), generator=generator).split(size):
@@ -174,7 +174,7 @@ def shuffled(rows: Tensor, size: int, seed: int) -> Iterator[Tensor]:
 
 @contextmanager
 def trained_alone(model: nn.Module, weights: Sequence[nn.Parameter]) -> Iterator[None]:
-    """A model of which only these weights have gradients; afterwards as before, and without gradients."""
+    """Let only these weights of a model require gradients within the block."""
     needed = {p: p.requires_grad for p in model.parameters()}
     try:
         model.requires_grad_(False)
@@ -188,10 +188,9 @@ def trained_alone(model: nn.Module, weights: Sequence[nn.Parameter]) -> Iterator
 
 
 def own_windows(dense: Any, fitted: Tensor, terms: Distillation, progress: ProgressLike = False) -> Tensor:
-    """Windows as long as those given that the model writes itself, each from a few tokens of theirs in a row.
+    """Windows that the model generates from prompts in the given ones, with the same length and about the same loss.
 
-    They are about as hard for it as those given, see `fair_temperature`. On a GPU a copy in bfloat16 writes. Windows
-    that are there already are given back.
+    On a GPU a copy in bfloat16 generates them. Windows in `terms` are returned unchanged.
     """
     length = fitted.shape[1]
     if isinstance(terms.own_text, Tensor):
@@ -204,14 +203,14 @@ def own_windows(dense: Any, fitted: Tensor, terms: Distillation, progress: Progr
     beginnings = beginnings_in(fitted, -(-terms.own_text // length), terms.seed)
     writer = dense
     if next(dense.parameters()).is_cuda:
-        # Half the bytes to keep of each token, and kernels that know the sharing of keys: several times as fast.
+        # Several times as fast: half the memory per token, and kernels with grouped keys.
         writer = with_half_weights(dense)
     temperature = fair_temperature(writer, fitted, terms.seed, progress)
     return continued(writer, beginnings, length, temperature=temperature, seed=terms.seed, progress=progress)
 
 
 def beginnings_in(rows: Tensor, count: int, seed: int) -> Tensor:
-    """So many runs of a few tokens, from places in windows that are drawn."""
+    """Prompts of a few tokens from random places in the windows."""
     generator = torch.Generator().manual_seed(seed)
     length = rows.shape[1]
     beginning = min(BEGINNING, length - 1)
@@ -221,10 +220,9 @@ def beginnings_in(rows: Tensor, count: int, seed: int) -> Tensor:
 
 
 def fair_temperature(model: Any, rows: Tensor, seed: int = 0, progress: ProgressLike = False) -> float:
-    """The temperature at which a model's own text is as hard for it as a given one: between 0.85 and 1.
+    """The temperature, between 0.85 and 1, at which generated text has the same loss as the given windows.
 
-    Some windows are written at each of four temperatures, and their losses, which rise with it, are interpolated. The
-    seed is that of where own windows begin; what is drawn has the next one.
+    Some windows are generated at each of four temperatures, and their losses, which rise with it, are interpolated.
     """
     beginnings = beginnings_in(rows, WRITTEN_FIRST, seed)
     first = beginnings.shape[1]
@@ -233,7 +231,7 @@ def fair_temperature(model: Any, rows: Tensor, seed: int = 0, progress: Progress
     written = continued(model, beginnings, rows.shape[1], temperature=temperatures, seed=seed + 1, progress=progress)
 
     def losses(windows: Tensor) -> Tensor:
-        """Of each window the mean loss behind a beginning."""
+        """The mean loss of each window after the prompt."""
         return token_losses(model, windows)[:, first - 1 :].double().mean(1)
 
     wanted = float(losses(rows).mean())
@@ -242,7 +240,7 @@ def fair_temperature(model: Any, rows: Tensor, seed: int = 0, progress: Progress
 
 
 def with_half_weights(model: Any) -> Any:
-    """A copy whose weights are bfloat16; buffers, such as the frequencies of rotary positions, stay as they are."""
+    """A copy with weights in bfloat16; buffers, such as the frequencies of rotary positions, keep their precision."""
     half = copy.deepcopy(model)
     for p in half.parameters():
         p.data = p.data.bfloat16()
@@ -250,19 +248,16 @@ def with_half_weights(model: Any) -> Any:
 
 
 def copies(weights: Sequence[Tensor]) -> list[Tensor]:
-    """The values of weights as they are now."""
     return [W.detach().clone() for W in weights]
 
 
 @torch.no_grad()
 def put(weights: Sequence[Tensor], values: Sequence[Tensor]) -> None:
-    """Give weights these values."""
     for W, value in zip(weights, values, strict=True):
         W.copy_(value)
 
 
 def block_weights(layers: list[Layer]) -> list[nn.Parameter]:
-    """The weights and biases of all blocks."""
     modules: list[nn.Module] = []
     for layer in layers:
         if isinstance(layer.entrance, Replaced):
@@ -273,11 +268,9 @@ def block_weights(layers: list[Layer]) -> list[nn.Parameter]:
 
 
 def difference(dense: Any, small: Any, batch: Tensor, causal: bool) -> Tensor:
-    """How far the smaller model is from the given one on some windows: the mean over their places.
+    """The mean divergence of the smaller model from the given one on some windows.
 
-    On a GPU products are those of bfloat16; weights and the stream between layers stay float32. Logits are such
-    products too: results of bfloat16, which are cast to float32 before they are compared. Weights are cast anew each
-    time: they have moved.
+    On a GPU products, including the logits, are in bfloat16 by autocast; weights and hidden states stay float32.
     """
     device = next(small.parameters()).device
     batch = batch.to(device)
@@ -290,10 +283,3 @@ def difference(dense: Any, small: Any, batch: Tensor, causal: bool) -> Tensor:
         with torch.no_grad():
             wanted = last_states(dense, batch)
         return (last_states(small, batch) - wanted).square().sum() / wanted.square().sum()
-
-
-@torch.no_grad()
-def loss_on(dense: Any, small: Any, rows: Tensor, size: int, causal: bool) -> float:
-    """The mean difference over windows."""
-    total = sum(float(difference(dense, small, batch, causal)) * len(batch) for batch in rows.split(size))
-    return total / len(rows)

@@ -1,11 +1,11 @@
-"""Maps fitted to the rows of a block: the best linear one, and units of any kind and width, within a budget.
+"""Fit maps to the inputs and outputs of a block: the best linear map, and units of any kind and width.
 
     affine_of_rows(x, y, validation)               ridge least squares by Gram matrices
     fit_block(rows, "swiglu", 64, start=block)     D and d by ridge least squares, G and U by Adam on minibatches
 
-`gl.fit` brings small networks to their optimum. Blocks of real models have hundreds of inputs and outputs and some
-thousand neurons: here the last map is eliminated in the same way, by Gram matrices, and the gates move by some dozens
-to hundreds of steps on parts of the rows. What comes out is an upper bound of the error that the unit can reach.
+`gl.fit` brings small networks to their optimum. Blocks of real models have hundreds of inputs and outputs and thousands
+of neurons: here the last map is eliminated as well, by Gram matrices, and the gates take dozens to hundreds of
+minibatch steps. The result is an upper bound of the error that the unit can reach.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from gatelab.feedforward import Unit
 from gatelab.feedforward import unit as as_unit
 from gatelab.models.layouts import Block
 
-RIDGES = (1e-6, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # times the mean diagonal of the Gram matrix; validation chooses
-ROUNDS, EACH = 4, 10  # how often the last map is eliminated again, at most, and after how many steps at least
-RATE = 0.03  # of a step, in root mean squares of the parameters
+RIDGES = (1e-6, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # times the mean diagonal of the Gram matrix, chosen by validation
+ROUNDS, EACH = 4, 10  # the last map is eliminated up to 4 times, after 10 steps or more
+RATE = 0.03  # initial learning rate, relative to the root mean square of the parameters
 
 
 @dataclass(frozen=True, eq=False)
 class BlockRows(Compact):
-    """Inputs and outputs of a block: rows to fit on, to choose by, and to measure on.
+    """Inputs and outputs of a block for training, validation and test.
 
     Attributes:
-        x: inputs to fit on (N, d_in).
-        y: outputs to fit on (N, d_out).
-        validation: inputs and outputs by which ridges and steps are chosen.
-        test: inputs and outputs that nothing is fitted to or chosen by.
-        windows: for every test row the number of its window, by which intervals resample; None for a row each.
+        x: training inputs (N, d_in).
+        y: training outputs (N, d_out).
+        validation: inputs and outputs that choose ridges and steps.
+        test: inputs and outputs that are used for the final errors only.
+        windows: the window number of every test row, for intervals that resample windows; None to resample rows.
     """
 
     x: Tensor
@@ -48,7 +48,7 @@ class BlockRows(Compact):
     windows: Tensor | None = None
 
     def to(self, device: str | torch.device) -> BlockRows:
-        """The same on a device."""
+        """The same rows on a device."""
         (x, y), validation, test = (
             (a.to(device), b.to(device)) for a, b in ((self.x, self.y), self.validation, self.test)
         )
@@ -57,7 +57,7 @@ class BlockRows(Compact):
 
 @dataclass(frozen=True, eq=False)
 class Affine(Compact):
-    """x -> A x + b, and the ridge that validation chose."""
+    """The map x -> A x + b, and the ridge that validation chose."""
 
     A: Tensor
     b: Tensor
@@ -68,57 +68,57 @@ class Affine(Compact):
 
     @property
     def parameters(self) -> int:
-        """How many numbers it has."""
+        """The number of parameters."""
         return self.A.numel() + self.b.numel()
 
 
 @dataclass(frozen=True, eq=False)
 class BlockFit(Compact):
-    """A unit fitted to the rows of a block, and an affine map beside it where there is one.
+    """A unit fitted to the rows of a block, optionally in addition to a fixed affine map.
 
     Attributes:
         unit: the unit's name.
-        width: its neurons.
-        parameters: all numbers of it, those of the affine map too.
+        width: the number of neurons.
+        parameters: the number of parameters, including those of the affine map.
         block: the fitted weights.
-        beside: the affine map that is added, None for none.
-        error: the share of the test rows' variance that is left.
-        validation: the same of the rows that chose.
-        seconds: how long it took.
+        linear: the affine map that is added, or None.
+        error: the unexplained share of the variance on the test rows.
+        validation: the unexplained share on the validation rows.
+        seconds: the time of the fit.
     """
 
     unit: str
     width: int
     parameters: int
     block: Block
-    beside: Affine | None
+    linear: Affine | None
     error: float
     validation: float
     seconds: float
 
     def __call__(self, x: Tensor) -> Tensor:
-        return self.block(x) if self.beside is None else self.block(x) + self.beside(x)
+        return self.block(x) if self.linear is None else self.block(x) + self.linear(x)
 
 
-def left_over(predicted: Tensor, y: Tensor, centre: Tensor) -> float:
-    """The share of the variance that is left: the sum of squared errors over that about the mean of the fitted rows.
+def left_over(predicted: Tensor, y: Tensor, center: Tensor) -> float:
+    """The unexplained share of the variance: squared errors over squared deviations from the training mean.
 
     >>> y = torch.tensor([[1.0], [3.0]])
     >>> left_over(y + 0.5, y, torch.tensor([2.0]))
     0.25
     """
-    return float((predicted - y).double().square().sum() / (y - centre).double().square().sum())
+    return float((predicted - y).double().square().sum() / (y - center).double().square().sum())
 
 
 def damped(gram: Tensor, ridge: float) -> Tensor:
-    """A Gram matrix with a share of its mean diagonal added to the diagonal."""
+    """A Gram matrix plus `ridge` times its mean diagonal on the diagonal."""
     out = gram.clone()
     out.diagonal().add_(max(ridge * float(gram.diagonal().mean()), torch.finfo(gram.dtype).tiny))
     return out
 
 
 def ridge_map(xx: Tensor, xy: Tensor, ridge: float) -> Tensor:
-    """The matrix A (outputs, inputs) that is best by centred Gram matrices (inputs, inputs or outputs).
+    """The least-squares matrix A (outputs, inputs) from centered Gram matrices (inputs, inputs or outputs).
 
     >>> round(float(ridge_map(torch.eye(1) * 2, torch.eye(1) * 4, 1.0)), 4)
     1.0
@@ -134,9 +134,9 @@ def best_affine(
     grams: tuple[Tensor, Tensor], means: tuple[Tensor, Tensor], validation: tuple[Tensor, Tensor],
     ridges: Sequence[float] = RIDGES,
 ) -> Affine:  # fmt: skip
-    """The best affine map by ridge least squares, the ridge chosen on other rows, in whose precision it is.
+    """The best affine map by ridge least squares, with the ridge and the precision of the validation rows.
 
-    Gram matrices, (d_in, d_in) and (d_in, d_out), are centred; ridges are in mean diagonals of the first.
+    The Gram matrices, (d_in, d_in) and (d_in, d_out), are centered.
     """
     x, y = validation
     candidates = []
@@ -148,7 +148,7 @@ def best_affine(
 
 
 def affine_of_rows(x: Tensor, y: Tensor, validation: tuple[Tensor, Tensor], ridges: Sequence[float] = RIDGES) -> Affine:
-    """`best_affine` of rows that are there as a whole."""
+    """`best_affine` of given rows."""
     mean_x, mean_y = x.double().mean(0), y.double().mean(0)
     a, b = x - mean_x.to(x.dtype), y - mean_y.to(y.dtype)
     return best_affine(((a.mT @ a).double(), (a.mT @ b).double()), (mean_x, mean_y), validation, ridges)
@@ -160,7 +160,7 @@ def fit_block(
     width: int,
     *,
     start: Block | None = None,
-    beside: Affine | None = None,
+    linear: Affine | None = None,
     steps: int = 200,
     batch: int = 512,
     rate: float = RATE,
@@ -171,29 +171,28 @@ def fit_block(
     Args:
         rows: inputs and outputs of the block, on the device to compute on.
         unit: a product unit or its name.
-        width: how many neurons it has.
-        start: a block, the neurons of which with the largest share in the output the gates begin with; without it
-            they begin at random.
-        beside: an affine map that the unit is added to, and which stays as it is.
-        steps: of Adam; 0 for the start with its last map fitted.
-        batch: rows a step.
-        rate: of a step at first, in root mean squares of the parameters; it falls to zero along a cosine.
-        seed: of random starts and batches.
+        width: the number of neurons.
+        start: a block whose neurons with the largest contributions initialize the gates; None for random gates.
+        linear: a fixed affine map that is added to the unit.
+        steps: steps of Adam; with 0 only the last map is fitted.
+        batch: rows per step.
+        rate: initial learning rate, relative to the root mean square of the parameters, with cosine decay to zero.
+        seed: seed of random gates and batches.
 
     Returns:
-        The fit that was best on the validation rows, with its error on the test rows.
+        The fit with the smallest error on the validation rows, with its error on the test rows.
     """
     unit = product_unit(unit)
     width, steps = whole_number("width", width, 1, of="neurons"), whole_number("steps", steps, 0)
     began, generator = time.perf_counter(), torch.Generator().manual_seed(check_seed(seed))
     x, y, (x_chosen, y_chosen), (x_test, y_test) = rows.x, rows.y, rows.validation, rows.test
-    centre = y.double().mean(0).to(y.dtype)
-    if beside is not None:
-        y, y_chosen = y - beside(x), y_chosen - beside(x_chosen)
+    center = y.double().mean(0).to(y.dtype)
+    if linear is not None:
+        y, y_chosen = y - linear(x), y_chosen - linear(x_chosen)
 
     def share_left(block: Block, x: Tensor, y: Tensor) -> float:
-        predicted = block(x) if beside is None else block(x) + beside(x)
-        error = left_over(predicted, y, centre)
+        predicted = block(x) if linear is None else block(x) + linear(x)
+        error = left_over(predicted, y, center)
         return error if math.isfinite(error) else math.inf
 
     gates = starting_maps(unit, width, rows, start, generator)
@@ -210,18 +209,18 @@ def fit_block(
             least, best = error, block
         if error == math.inf:
             break
-    numbers = sum(p.numel() for p in parameters_of(best)) + (0 if beside is None else beside.parameters)
+    count = sum(W.numel() + b.numel() for W, b in best.maps) + (0 if linear is None else linear.parameters)
     return BlockFit(
-        unit=unit.name, width=width, parameters=numbers, block=best, beside=beside,
+        unit=unit.name, width=width, parameters=count, block=best, linear=linear,
         error=share_left(best, x_test, y_test), validation=least, seconds=time.perf_counter() - began,
     )  # fmt: skip
 
 
 def product_unit(unit: str | Unit) -> Unit:
-    """The unit of a name; units of one's own, which need not be a gate times factors, are refused."""
+    """The unit of a name, which must be a gate times factors."""
     known = as_unit(unit)
     if not isinstance(known, Unit):
-        raise GatelabError(f"{unit!r} is no gate times factors; give a name such as 'swiglu', or gl.Unit(...)")
+        raise GatelabError(f"{unit!r} is not a gate times factors; give a name such as 'swiglu', or gl.Unit(...)")
     return known
 
 
@@ -229,7 +228,7 @@ Maps = list[tuple[Tensor, Tensor]]
 
 
 def starting_maps(unit: Unit, width: int, rows: BlockRows, start: Block | None, generator: torch.Generator) -> Maps:
-    """Gate and factors to begin with: those of the strongest neurons, and random ones beyond them."""
+    """Initial gate and factors: those of the strongest neurons of `start`, then random ones."""
     d, sample = rows.x.shape[1], rows.x[:2048]
     scale = float(sample.double().square().sum(1).mean().sqrt()) or 1.0
 
@@ -246,7 +245,7 @@ def starting_maps(unit: Unit, width: int, rows: BlockRows, start: Block | None, 
         return random_maps(width)
     shares = start.hidden(sample).square().mean(0) * start.W2.square().sum(0)
     chosen = shares.argsort(descending=True)[:width]
-    own = [(start.W1, start.b1), *start.factors]
+    own = start.maps[:-1]
     own = [own[min(i, len(own) - 1)] for i in range(1 + unit.factors)]
     others = random_maps(width - len(chosen))
     return [
@@ -256,7 +255,7 @@ def starting_maps(unit: Unit, width: int, rows: BlockRows, start: Block | None, 
 
 
 def with_best_last_map(unit: Unit, gates: Maps, x: Tensor, y: Tensor, validation: tuple[Tensor, Tensor]) -> Block:
-    """The block with these gates whose last map is the best by ridge least squares."""
+    """The block with these gates and factors, and the last map by ridge least squares."""
     n, d_out = len(gates[0][0]), y.shape[1]
     blank = Block("", *gates[0], y.new_zeros(d_out, n), y.new_zeros(d_out), unit.gate, tuple(gates[1:]))
     with torch.no_grad():
@@ -265,23 +264,25 @@ def with_best_last_map(unit: Unit, gates: Maps, x: Tensor, y: Tensor, validation
 
 
 class BlockAdam:
-    """Adam on the mean square of what a block gets wrong: every weight moves by a scale of its own.
+    """Adam on the mean squared error of a block, with a learning rate scale for every tensor.
 
-    Scales are in the order of `parameters_of`; what has none, stays.
+    `scales` are pairs for the weights and biases of `block.maps`; tensors with the scale None are fixed.
     """
 
-    def __init__(self, block: Block, scales: Sequence[float | None], betas: tuple[float, float], eps: float) -> None:
-        tensors = [p.detach().clone() for p in parameters_of(block)]
+    def __init__(
+        self, block: Block, scales: Sequence[tuple[float, float | None]], betas: tuple[float, float], eps: float
+    ) -> None:
+        self.block = detached(block)
         groups = [
             {"params": [p.requires_grad_()], "scale": scale}
-            for p, scale in zip(tensors, scales, strict=True)
+            for tensors, pair in zip(self.block.maps, scales, strict=True)
+            for p, scale in zip(tensors, pair, strict=True)
             if scale is not None
         ]
-        self.block = with_parameters(block, tensors)
         self.adam = torch.optim.Adam(groups, lr=1.0, betas=betas, eps=eps)
 
     def step(self, x: Tensor, y: Tensor, size: float, rate: float) -> None:
-        """One step on some rows, whose targets are of that size, at a rate that multiplies the scales."""
+        """Take one step on rows with targets of that size; `rate` multiplies the scales."""
         for group in self.adam.param_groups:
             group["lr"] = rate * group["scale"]
         with torch.enable_grad():
@@ -290,42 +291,28 @@ class BlockAdam:
             loss.backward()
         self.adam.step()
 
-    def result(self) -> Block:
-        """The block as it is now, a copy."""
-        return with_parameters(self.block, [p.detach().clone() for p in parameters_of(self.block)])
 
-
-def parameters_of(block: Block) -> list[Tensor]:
-    """The weights of gate, factors and last map, then their biases."""
-    maps = ((block.W1, block.b1), *block.factors, (block.W2, block.b2))
-    return [W for W, _ in maps] + [b for _, b in maps]
-
-
-def with_parameters(block: Block, tensors: Sequence[Tensor]) -> Block:
-    """The block with other weights and biases, as `parameters_of` lists them."""
-    half = len(tensors) // 2
-    (W1, b1), *factors, (W2, b2) = zip(tensors[:half], tensors[half:], strict=True)
-    return replace(block, W1=W1, b1=b1, W2=W2, b2=b2, factors=tuple(factors))
+def detached(block: Block) -> Block:
+    """A copy of the block without gradients."""
+    return block.with_maps((W.detach().clone(), b.detach().clone()) for W, b in block.maps)
 
 
 def root_mean_square(values: Tensor) -> float:
-    """The usual size of numbers; of zeros 1."""
+    """The root mean square of numbers, 1 for zeros."""
     return float(values.double().square().mean().sqrt()) or 1.0
 
 
 def moved_by_adam(
     block: Block, x: Tensor, y: Tensor, rates: Sequence[float], batch: int, generator: torch.Generator
 ) -> Maps:
-    """Gates and factors after a step of Adam for each rate, the last map moving with them."""
+    """Gates and factors after one step of Adam per rate; the last map is trained too."""
     size = root_mean_square(y)
     length = float(x.double().square().sum(1).mean().sqrt()) or 1.0
-    scales = [root_mean_square(W) for W in parameters_of(block)[: 2 + len(block.factors)]]
-    # A bias moves as much as a weight does on an input of usual size: by the length of x over the root of d.
-    adam = BlockAdam(
-        block, [*scales, *(scale * length / x.shape[1] ** 0.5 for scale in scales[:-1]), size], (0.9, 0.99), 1e-8
-    )
+    *scales, last = (root_mean_square(W) for W, _ in block.maps)
+    # A bias moves as much as a weight does on a typical input: by the length of x over the root of d.
+    pairs = [(scale, scale * length / x.shape[1] ** 0.5) for scale in scales]
+    adam = BlockAdam(block, [*pairs, (last, size)], (0.9, 0.99), 1e-8)
     for rate in rates:
         chosen = torch.randint(len(x), (min(batch, len(x)),), generator=generator).to(x.device)
         adam.step(x[chosen], y[chosen], size, rate)
-    moved = adam.result()
-    return [(moved.W1, moved.b1), *moved.factors]
+    return detached(adam.block).maps[:-1]

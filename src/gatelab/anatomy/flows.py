@@ -1,7 +1,7 @@
-"""What flows through the blocks of a model, a batch at a time: counters and Gram matrices, never all rows.
+"""Counters and Gram matrices of the blocks of a model, collected batch by batch.
 
-Taps are put where a block begins, where its gates are, where its neurons are and where it ends; whoever listens gets
-the rows of one batch of one block at a time. The model computes nothing twice, and is left as it was.
+Hooks capture the input of a block, its pre-activations, its neurons and its output; a listener gets the rows of one
+batch of one block at a time.
 """
 
 from __future__ import annotations
@@ -19,29 +19,24 @@ from gatelab.errors import GatelabError
 from gatelab.models.hooks import captured, first_tensor
 from gatelab.models.layouts import OWN, Block, Layer, check_module, layers_of, part
 
-TAIL = 1e-4  # the share of activations that lie above the quantile
+TAIL = 1e-4  # the share of activations above the quantile "tail"
 
 
 @dataclass(frozen=True, eq=False)
 class Tap:
-    """A block in a model: what is called with its input, what gives its output; any module by name has no more."""
+    """The modules at the input and the output of a block; other modules have no layer, block and number."""
 
     name: str
     entrance: nn.Module
     exit: nn.Module
     layer: Layer | None = None
     block: Block | None = None
-    number: int | None = None  # of the layer among those of the model that hold a block
-
-    @classmethod
-    def of(cls, layer: Layer, number: int) -> Tap:
-        """The tap of a layer that holds a block."""
-        return cls(layer.name, layer.entrance, layer.exit, layer, layer.read(), number)
+    number: int | None = None  # the index of the layer among those with a block
 
 
 @dataclass(frozen=True, eq=False)
 class Flow:
-    """Rows of one batch: inputs x, outputs y; pre-activations z and neurons h; the residual stream after the block."""
+    """Rows of one batch: inputs x, outputs y, pre-activations z, neurons h, and the hidden states after the block."""
 
     x: Tensor
     y: Tensor
@@ -51,10 +46,14 @@ class Flow:
 
 
 def taps_of(model: nn.Module, modules: Sequence[str] | None = None) -> list[Tap]:
-    """Where the blocks of a model are: by names of modules or of layers, or every block of a known layout."""
+    """The blocks of a model: modules or layers by name, or all blocks of a known layout."""
     check_module(model)
+
+    def tap_of(layer: Layer, number: int) -> Tap:
+        return Tap(layer.name, layer.entrance, layer.exit, layer, layer.read(), number)
+
     if modules is None:
-        return [Tap.of(layer, i) for i, layer in enumerate(layers_of(model))]
+        return [tap_of(layer, i) for i, layer in enumerate(layers_of(model))]
     if isinstance(modules, str) or not modules or not all(isinstance(name, str) for name in modules):
         raise GatelabError(f"modules is {modules!r}; give a list of names, such as ['model.layers.0.mlp']")
     known = dict(model.named_modules())
@@ -62,11 +61,11 @@ def taps_of(model: nn.Module, modules: Sequence[str] | None = None) -> list[Tap]
         layers = {layer.name: (layer, i) for i, layer in enumerate(layers_of(model))}
         layers |= {f"{name}.{pair[0].layout.exit}": pair for name, pair in layers.items() if pair[0].is_whole}
     except GatelabError:
-        layers = {}  # any module will do
+        layers = {}  # any module can be named
     taps = []
     for name in modules:
         if name in layers:
-            taps.append(Tap.of(*layers[name]))
+            taps.append(tap_of(*layers[name]))
         elif name in known and name:
             taps.append(Tap(name, known[name], known[name]))
         else:
@@ -77,22 +76,22 @@ def taps_of(model: nn.Module, modules: Sequence[str] | None = None) -> list[Tap]
 
 
 def as_rows(value: Any) -> Tensor:
-    """(..., d) as (rows, d), a copy: Falcon adds to what its block gives in place."""
+    """(..., d) as (rows, d), a copy, since Falcon changes the output of its blocks in place."""
     tensor = first_tensor(value).detach().clone()
     return tensor.reshape(-1, tensor.shape[-1])
 
 
 def not_called_once(name: str) -> GatelabError:
-    """What is said of a layer that calls its block several times for one batch, or not at all."""
+    """The error for a layer that calls its block several times per batch, or not at all."""
     return GatelabError(
-        f"{name} does not call its block once for one batch, but in parts, anew or not at all; set"
-        " chunk_size_feed_forward=0 in the configuration, if that is why"
+        f"{name} does not call its block exactly once per batch; set chunk_size_feed_forward=0 in the configuration, if"
+        " it is set"
     )
 
 
 @contextmanager
 def tapped(taps: Sequence[Tap], listen: Callable[[int, Flow], None]) -> Iterator[None]:
-    """Whoever listens is called with the number of a tap and its rows, each time that the model calls the block."""
+    """Call `listen` with the index of a tap and its rows each time that the model calls the block."""
     values: list[dict[str, Tensor]] = [{} for _ in taps]
     inputs: dict[tuple[int, str], nn.Module] = {}
     outputs: dict[tuple[int, str], nn.Module] = {}
@@ -122,31 +121,30 @@ def tapped(taps: Sequence[Tap], listen: Callable[[int, Flow], None]) -> Iterator
 
 
 def flow_of(tap: Tap, values: Mapping[str, Tensor], result: Any) -> Flow:
-    """The rows of a tap whose module, or the layer around it, has given its result."""
+    """The rows of a tap after the call of its module or of the layer around it."""
     if "x" not in values:
-        raise GatelabError(f"{tap.name} is called without a tensor in first place; give another module")
+        raise GatelabError(f"{tap.name} is called without a tensor as its first argument; give another module")
     x, after = values["x"], as_rows(result)
     if len(after) != len(x):
         raise GatelabError(
-            f"{tap.name} makes {len(after)} rows of {len(x)}; give modules=[...] that map every row by itself or with"
-            " others, one to one"
+            f"{tap.name} maps {len(x)} rows to {len(after)}; give modules=[...] that return one row per input row"
         )
     if tap.block is None or tap.layer is None:
         return Flow(x, after)
     if tap.layer.layout is OWN:
         values = {**values, "z": tap.block.before(x), "h": tap.block.hidden(x)}
     if tap.layer.layout.post_norm:
-        after = x + values["y"]  # what comes out of the layer has passed its norm
+        after = x + values["y"]  # the output of the layer is normalized
     return Flow(x, values["y"], values["z"], values["h"], after)
 
 
 def without_head(model: nn.Module) -> nn.Module:
-    """The model without what makes logits of its stream, where it can be called so."""
+    """The model without its head, if it has one."""
     return getattr(model, "base_model", model)
 
 
 class Moments:
-    """Counters and Gram matrices of one block, added up batch by batch in float64."""
+    """Counters and Gram matrices of one block, summed over batches in float64."""
 
     def __init__(self, tap: Tap, rows: int) -> None:
         self.tap, self.rows, self.count = tap, rows, 0
@@ -155,7 +153,6 @@ class Moments:
         self.stream_share = 0.0
 
     def add(self, flow: Flow) -> None:
-        """Add the rows of a batch."""
         self.count += len(flow.x)
         x, y = flow.x, flow.y
         self.sum("x", x.sum(0))
@@ -178,30 +175,27 @@ class Moments:
         self.stream_share += float(share.double().sum())
 
     def sum(self, name: str, value: Tensor) -> None:
-        """Add to a sum."""
         value = value.double()
         self.sums[name] = self.sums[name].add_(value) if name in self.sums else value.clone()
 
     def mean(self, name: str) -> Tensor:
-        """The mean of x, y or h."""
         return self.sums[name] / self.count
 
-    def centred(self, a: str, b: str) -> Tensor:
-        """The centred Gram matrix of two of x, y and h."""
+    def centered(self, a: str, b: str) -> Tensor:
+        """The centered Gram matrix of two of x, y and h."""
         return self.sums[a + b] - torch.outer(self.sums[a], self.sums[b]) / self.count
 
     def effective_rank(self, name: str) -> float:
-        """The participation ratio of the eigenvalues of a covariance: (sum of them)^2 / sum of their squares."""
+        """The participation ratio of the eigenvalues of a covariance: (their sum)^2 / sum of their squares."""
         block = self.tap.block
         if name == "y" and block is not None:
             W2 = block.W2.double()
-            C = W2 @ self.centred("h", "h") @ W2.mT  # y is W2 h + b2
+            C = W2 @ self.centered("h", "h") @ W2.mT  # y is W2 h + b2
         else:
-            C = self.centred(name, name)
+            C = self.centered(name, name)
         return float(C.trace() ** 2 / C.square().sum().clamp_min(torch.finfo(torch.float64).tiny))
 
     def statistics(self) -> dict[str, float]:
-        """What the counters say of the block, by names of columns."""
         values = {"rank in": self.effective_rank("x"), "rank out": self.effective_rank("y")}
         block = self.tap.block
         if block is None or "hh" not in self.sums:
@@ -224,7 +218,7 @@ class Moments:
 
 
 def alignment(block: Block) -> float:
-    """The mean size of the cosine between a neuron's gate row and its up row; nan without factors.
+    """The mean absolute cosine between the gate row and the up row of a neuron; NaN without factors.
 
     >>> W = torch.eye(2)
     >>> alignment(Block("", W, W[0], W, W[0], torch.relu, ((-W, W[0]),)))

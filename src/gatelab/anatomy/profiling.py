@@ -1,9 +1,9 @@
-"""`profile`: the blocks of a model measured; and the rows of single blocks for other fits.
+"""`profile`: measure the blocks of a model; and inputs and outputs of single blocks for other fits.
 
-The text is cut into windows: some to fit on, some to choose by, the last ones to measure on. One pass over each part
-collects counters, Gram matrices and as many rows as the memory allows; then every block is held against the best linear
-map, a bilinear unit beside it and units of its own kind of growing width, all measured on rows that they have not seen;
-at last the model itself is run on the test windows with one block at a time skipped or made linear.
+The text is cut into windows for training, validation and, at the end, test. One pass over each part collects counters,
+Gram matrices and as many rows as memory allows. Every block is then compared with the best linear map, a bilinear unit
+in addition to it, and units of the same kind with growing width, all on test rows. Finally the model is run on the
+test windows with one block at a time skipped or made linear.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from gatelab.scaling_laws import slope
 from gatelab.statistics import Interval, percentile_interval, resampled, t_interval
 
 TOKENS, TEST, LENGTH = 6144, 512, 128
-VALIDATION = 0.125  # of the windows that are not for the test
+VALIDATION = 0.125  # share of the windows that are not for the test
 WIDTHS = (16, 32, 64, 128)
 STEPS = 20
 MEMORY = 2 * 2**30
@@ -68,21 +68,21 @@ def profile(
     memory: float = MEMORY,
     progress: ProgressLike = None,
 ) -> Profile:
-    """What every feed-forward block of a model does, and how hard it is to replace.
+    """Measure every feed-forward block of a model, and how well smaller maps can replace it.
 
     Args:
-        model: a model of Transformers in a known layout (Llama and its kin, GPT-2, BERT, ViT, GPT-NeoX), or gatelab's
-            own; with `modules` any module. What it is on computes.
-        text: a string, a file, the name of a text, token numbers, or images for models of images.
-        tokenizer: of the model, where the text is a string or a file.
-        modules: names of modules that stand for blocks; None for all blocks of the layout.
-        tokens: how many to fit on and to choose by.
-        test: how many to measure on, never the same ones.
-        length: tokens a window; None for 128, or for what the model reads where that is less.
-        widths: of the units that are fitted to every block; none for no curve and no bilinear unit.
-        steps: of Adam for every such unit.
-        losses: whether the model is run with blocks skipped and made linear.
-        memory: bytes for Gram matrices and rows; of rows fewer are kept where they would need more.
+        model: a model of Transformers in a known layout (Llama, GPT-2, BERT, ViT, GPT-NeoX and similar), or gatelab's
+            own; with `modules` any module. Computations are on its device.
+        text: a string, a file, the name of a text, token numbers, or images for image models.
+        tokenizer: the tokenizer of the model, if the text is a string or a file.
+        modules: names of modules to profile; None for all blocks of the layout.
+        tokens: number of tokens for training and validation.
+        test: number of tokens for the test.
+        length: tokens per window; None for 128, or the context of the model if that is shorter.
+        widths: widths of the units that are fitted to every block; if empty, no units are fitted.
+        steps: steps of Adam for every such unit.
+        losses: whether to run the model with blocks skipped and made linear.
+        memory: bytes for Gram matrices and rows; rows are subsampled if they need more.
         progress: shown on a terminal and in a notebook unless it is False, or a function of (done, total).
 
     Returns:
@@ -93,13 +93,13 @@ def profile(
     steps = whole_number("steps", steps, 0)
     taps = taps_of(model, modules)
     parts = parts_of(model, text, tokenizer, tokens, test, length)
-    fit_work = 1 + 10 * len(widths)  # in windows that a layer reads
+    fit_work = 1 + 10 * len(widths)  # relative to one window in one layer
     with ready(model, parts), reporting(progress, "profiling") as report:
         step = step_counter(report, len(taps) * (sum(map(len, parts)) + fit_work + 2 * len(parts[2]) * losses))
         moments, rows, counts = collect(model, taps, parts, memory, step)
         blocks, maps = [], []
         for tap, sums, its_rows in zip(taps, moments, rows, strict=True):
-            grams = sums.centred("x", "x"), sums.centred("x", "y")
+            grams = sums.centered("x", "x"), sums.centered("x", "y")
             maps.append(best_affine(grams, (sums.mean("x"), sums.mean("y")), its_rows.validation))
             blocks.append(block_profile(tap, sums, its_rows, maps[-1], widths, steps))
             step(fit_work)
@@ -111,7 +111,7 @@ def profile(
 
 
 def step_counter(report: Callable[[int, int], object] | None, total: int) -> Step:
-    """What is called with so much more that is done, and reports all of it."""
+    """A function that adds to the work done and reports the total."""
     done = 0
 
     def step(amount: int) -> None:
@@ -124,15 +124,14 @@ def step_counter(report: Callable[[int, int], object] | None, total: int) -> Ste
 
 
 def parts_of(model: nn.Module, text: Any, tokenizer: Any, tokens: int, test: int, length: int | None) -> Parts:
-    """Windows to fit on, to choose by and to measure on."""
     length = window_length(model, text, length, LENGTH)
     to_fit = max(1, whole_number("tokens", tokens, 2) // length)
     to_test = max(1, whole_number("test", test, 1) // length)
     rows = windows(text, tokenizer, length, most=to_fit + to_test)
     if len(rows) < 3:
         raise GatelabError(
-            f"the text has {counted(len(rows), 'window')} of {length} tokens; three at least are needed, to fit on, to"
-            " choose by and to measure on: give a longer text or a smaller length"
+            f"the text has {counted(len(rows), 'window')} of {length} tokens, and three are needed, for training,"
+            " validation and test; give a longer text or a smaller length"
         )
     share = to_test / (to_fit + to_test)
     calibration, measured = split(rows, min(max(share, 1 / len(rows)), 1 - 2 / len(rows)))
@@ -144,21 +143,21 @@ def parts_of(model: nn.Module, text: Any, tokenizer: Any, tokens: int, test: int
 
 @contextmanager
 def ready(model: nn.Module, parts: Parts) -> Iterator[None]:
-    """The model in evaluation mode, without gradients and without a cache of keys; afterwards as it was."""
+    """Run the model in evaluation mode, without gradients and without a cache of keys."""
     with evaluating(model), without_cache(model), torch.no_grad():
         check_reads(model, parts[0])
         yield
 
 
 def batches(rows: Tensor) -> Iterator[Tensor]:
-    """Windows, some hundred tokens at a time."""
+    """Batches of about 512 tokens or 8 images."""
     return iter(rows.split(8 if rows.is_floating_point() else max(1, 512 // rows.shape[1])))
 
 
 def collect(
     model: nn.Module, taps: Sequence[Tap], parts: Parts, memory: float, step: Step
 ) -> tuple[list[Moments], list[BlockRows], tuple[int, int, int]]:
-    """Counters and Gram matrices of the rows to fit on; the rows themselves of all three parts, or some of them."""
+    """Counters and Gram matrices of the training part; rows of all parts; and the number of tokens of each part."""
     model, moments, keep, each = prepared(model, taps, parts, memory)
     generator = torch.Generator().manual_seed(0)
     fit = part_rows(model, taps, parts[0], keep, generator, step, moments)
@@ -171,16 +170,16 @@ def part_rows(
     model: nn.Module, taps: Sequence[Tap], rows: Tensor, keep: int, generator: torch.Generator, step: Step,
     moments: Sequence[Moments] = (),
 ) -> list[tuple[Tensor, Tensor, Tensor]]:  # fmt: skip
-    """Inputs and outputs of every block on some windows, one of so many of them, and which windows they are of."""
+    """Inputs, outputs and window numbers of every block on some windows, one of every `keep` rows."""
     stored: list[list[tuple[Tensor, Tensor, Tensor]]] = [[] for _ in taps]
-    first = count = 0  # the first window of a batch, and how many there are in it
+    first = count = 0  # the first window of a batch, and the number of windows in it
 
     def listen(i: int, flow: Flow) -> None:
         if moments:
             moments[i].add(flow)
         size = len(flow.x)
         chosen = torch.arange(size)
-        if keep > 1:  # at random: every so many would be the same places of all windows
+        if keep > 1:  # at random, since regular steps would select the same positions of all windows
             chosen = torch.randperm(size, generator=generator)[: math.ceil(size / keep)].sort().values
         here = chosen.to(flow.x.device)
         stored[i].append((flow.x[here], flow.y[here], first + chosen * count // size))
@@ -198,7 +197,7 @@ def part_rows(
 def prepared(
     model: nn.Module, taps: Sequence[Tap], parts: Parts, memory: float
 ) -> tuple[nn.Module, list[Moments], int, int]:
-    """What is to be run; empty counters; of how many rows one is kept, by their memory; rows a window."""
+    """The model without head, empty counters, the subsampling of rows by memory, and the rows per window."""
     bare = without_head(model)
     shapes: dict[int, tuple[int, int, int]] = {}
 
@@ -218,22 +217,22 @@ def prepared(
     if grams > memory:
         raise GatelabError(
             f"Gram matrices of {counted(len(taps), 'block')} need {grams / 2**30:.2g} GiB and memory is"
-            f" {memory / 2**30:.2g} GiB; give more memory, or some blocks at a time by modules=[...]"
+            f" {memory / 2**30:.2g} GiB; give more memory, or fewer blocks by modules=[...]"
         )
     keep = max(1, math.ceil(rows / max(memory - grams, rows / 64)))
-    check_memory(grams + rows / keep, "a profile", "give fewer tokens or some blocks at a time by modules=[...]")
+    check_memory(grams + rows / keep, "a profile", "give fewer tokens, or fewer blocks by modules=[...]")
     return bare, [Moments(tap, len(parts[0]) * shapes[i][0]) for i, tap in enumerate(taps)], keep, shapes[0][0]
 
 
 def block_profile(
     tap: Tap, moments: Moments, rows: BlockRows, affine: Affine, widths: Sequence[int], steps: int
 ) -> BlockProfile:
-    """What one block does, but for the losses of the model."""
+    """The profile of one block without the losses of the model."""
     x, y = rows.test
-    centre = moments.mean("y").to(y.dtype)
-    wrong, whole = (affine(x) - y).double().square().sum(1), (y - centre).double().square().sum(1)
+    center = moments.mean("y").to(y.dtype)
+    wrong, whole = (affine(x) - y).double().square().sum(1), (y - center).double().square().sum(1)
     if not bool(whole.any()):
-        raise GatelabError(f"{tap.name} gives the same for every token; leave it out: modules=[...] names the others")
+        raise GatelabError(f"{tap.name} has the same output for every token; leave it out: modules=[...] names others")
     linear = share_interval(wrong, whole, rows.windows)
     typical = float((wrong / whole.clamp_min(1e-300)).median())
     unit, name, width = None, "", 0
@@ -245,7 +244,7 @@ def block_profile(
         for w in widths:
             fit = fit_block(rows, unit or "swiglu", w, start=tap.block, steps=steps)
             curve.append((w, fit.parameters, fit.error))
-        bilinear = fit_block(rows, "bilinear", BILINEAR, beside=affine, steps=steps).error
+        bilinear = fit_block(rows, "bilinear", BILINEAR, linear=affine, steps=steps).error
     if len(curve) > 2:
         line = slope(np.array([p for _, p, _ in curve]), np.sqrt([e for _, _, e in curve]))
     return BlockProfile(
@@ -256,11 +255,11 @@ def block_profile(
 
 
 def share_interval(wrong: Tensor, whole: Tensor, groups: Tensor | None) -> Interval:
-    """The sum of squared errors over that of the squares, with an interval that draws windows with replacement."""
+    """The ratio of two sums, with a bootstrap interval over windows."""
     value = float(wrong.sum() / whole.sum())
     if groups is None:
         groups = torch.arange(len(wrong))
-    known, which = groups.unique(return_inverse=True)  # of some windows no row may be left
+    known, which = groups.unique(return_inverse=True)  # after subsampling, some windows may have no rows
     count = len(known)
     sums = [torch.zeros(count, dtype=torch.float64).index_add_(0, which, part.cpu()).numpy() for part in (wrong, whole)]
     drawn = resampled(count, DRAWS, np.random.default_rng(0))
@@ -280,17 +279,17 @@ def layer_rows(
     length: int | None = None,
     memory: float = MEMORY,
 ) -> list[BlockRows]:
-    """Inputs and outputs of some blocks of a model, in three parts that share no window.
+    """Inputs and outputs of some blocks of a model for training, validation and test.
 
     Args:
         model: as in `profile`.
-        layers: numbers of layers that hold a block, or names of modules.
+        layers: indices of layers with a block, or names of modules.
         text: as in `profile`.
-        tokenizer: likewise.
-        tokens: how many to fit on and to choose by.
-        test: how many to measure on.
+        tokenizer: as in `profile`.
+        tokens: as in `profile`.
+        test: as in `profile`.
         length: as in `profile`.
-        memory: bytes for all of it; of rows fewer are kept where they would need more.
+        memory: as in `profile`.
 
     Returns:
         The rows of each block.
@@ -302,7 +301,7 @@ def layer_rows(
 
 
 def layer_name(model: nn.Module, layer: str | int) -> str:
-    """The name of a layer that was given by its number among those that hold a block; names stay as they are."""
+    """The name of a layer that is given by its index among those with a block; names unchanged."""
     if isinstance(layer, str):
         return layer
     layers = layers_of(model)
@@ -310,22 +309,22 @@ def layer_name(model: nn.Module, layer: str | int) -> str:
 
 
 def layer_problem(model: nn.Module, layer: str | int, text: Any, **options: Any) -> Problem:
-    """Inputs and outputs of a block as a problem for every solver.
+    """Inputs and outputs of a block as a problem for any solver.
 
     Args:
         model: as in `profile`.
-        layer: the number of a layer that holds a block, or the name of a module.
+        layer: the index of a layer with a block, or the name of a module.
         text: as in `profile`.
-        **options: further ones of `layer_rows`.
+        **options: further options of `layer_rows`.
 
     Returns:
-        A problem with as many inputs and outputs as the block has; its test rows are of other windows.
+        A problem with the inputs and outputs of the block; its test rows are from other windows.
     """
     (rows,) = layer_rows(model, [layer], text, **options)
     # numpy has no bfloat16.
     x, y = (torch.cat(pair).float().cpu().numpy() for pair in zip((rows.x, rows.y), rows.validation, strict=True))
     x_test, y_test = (part.float().cpu().numpy() for part in rows.test)
-    # Windows that begin with the same token begin with the same row.
+    # Windows with the same first token have the same first row.
     known = {row.tobytes() for row in x}
     fresh = np.array([row.tobytes() not in known for row in x_test])
     name = f"{type(model).__name__} {layer_name(model, layer)}"
@@ -338,7 +337,7 @@ def layer_problem(model: nn.Module, layer: str | int, text: Any, **options: Any)
 def model_losses(
     model: nn.Module, taps: Sequence[Tap], rows: Tensor, maps: Sequence[Affine | None], step: Step
 ) -> tuple[list[tuple[Interval, Interval]], float]:
-    """What the model loses without each block, and with a linear map in its place, window by window; and its loss."""
+    """For each block, the increase of the model's loss without it and with a linear map instead; and the loss."""
     speaks = is_language_model(model, rows)
     lost: list[tuple[list[Tensor], list[Tensor]]] = [([], []) for _ in taps]
     losses, device = [], next(model.parameters()).device
@@ -348,7 +347,7 @@ def model_losses(
             clean = outcome(model, batch, speaks)
         losses.append(clean)
         for tap, affine, outputs, costs in zip(taps, maps, earlier, lost, strict=True):
-            # Layers on which nothing changes give at once what they gave before.
+            # Layers before the block return their earlier outputs.
             known = {module: lambda *_, output=output, **__: output for module, output in outputs.items()}
             for function, part in zip((None, affine), costs, strict=True):
                 with replaced(known), block_function(tap, function):
@@ -359,14 +358,14 @@ def model_losses(
 
 
 def outcome(model: nn.Module, batch: Tensor, speaks: bool) -> Tensor:
-    """The loss of each window, or what the model gives."""
+    """The loss of each window, or the outputs of a model without logits."""
     if speaks:
         return token_losses(model, batch).mean(1).double().cpu()
     return first_tensor(without_head(model)(batch)).double().cpu()
 
 
 def cost(changed: Tensor, clean: Tensor, speaks: bool) -> Tensor:
-    """Nats more a token in each window; or the share of the variance of each output that is wrong."""
+    """The increase of the loss per token in each window; or the relative squared error of each output."""
     if speaks:
         return changed - clean
     wrong = (changed - clean).flatten(1).square().sum(1)
@@ -375,7 +374,7 @@ def cost(changed: Tensor, clean: Tensor, speaks: bool) -> Tensor:
 
 @contextmanager
 def block_function(tap: Tap, function: Callable[[Tensor], Tensor] | None) -> Iterator[None]:
-    """The model with another function in the place of a block, None for zeros."""
+    """Replace a block by another function, or by zeros for None, within the block of the context."""
     with captured({"x": tap.entrance}) as values:
 
         def change(y: Tensor) -> Tensor:
@@ -388,9 +387,9 @@ def block_function(tap: Tap, function: Callable[[Tensor], Tensor] | None) -> Ite
 
 @contextmanager
 def earlier_outputs(taps: Sequence[Tap]) -> Iterator[list[dict[nn.Module, Any]]]:
-    """For every block what the layers give that the model has left when it comes to the block, whatever their order.
+    """For every block, the outputs of the layers that the model finishes before it calls the block.
 
-    A layer that the model calls more than once is not among them: what it gives later may depend on the block.
+    Layers that are called more than once are left out, since their later outputs may depend on the block.
     """
     outputs: dict[nn.Module, Any] = {}
     earlier: list[dict[nn.Module, Any] | None] = [None] * len(taps)

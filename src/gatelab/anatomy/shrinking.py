@@ -1,8 +1,8 @@
-"""`shrink`: a smaller model in the place of a given one, layer after layer on its own inputs, and what that costs.
+"""`shrink`: a model with smaller feed-forward blocks, and its loss.
 
 small = gl.shrink("smollm2", keep=0.8, text="fineweb-edu")
 small.table()                      by layer: width, error, seconds
-small.before, small.after          log perplexity on windows that nothing was fitted to
+small.before, small.after          log perplexity on test windows
 small.save("smaller")              a folder that plain Transformers loads
 """
 
@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import numpy as np
@@ -53,29 +53,29 @@ from gatelab.plain import to_plain
 if TYPE_CHECKING:
     import pandas as pd
 
-LENGTH = 256  # tokens of a window, where the model reads as many
-FEWEST = 0.5  # of what a block would keep, it keeps at least so much where widths are balanced
+LENGTH = 256  # default tokens per window
+FEWEST = 0.5  # balanced widths are at least this share of the uniform width
 
 
 @dataclass(frozen=True, eq=False)
 class Shrunk:
-    """A smaller model and what it costs.
+    """A smaller model and its loss.
 
     Attributes:
         model: the smaller model.
-        tokenizer: that of the given model, or None.
-        method: how the neurons were chosen and what was refitted.
-        keep: the share of neurons that stay.
-        layers: what became of every layer.
-        measure: what `before` and `after` are: "log perplexity" in nats a token, or "cosine" of the mean of the last
-            states with that of the given model, for models that predict no next token.
-        before: of the given model, on windows that nothing was fitted to.
-        after: of the smaller model, on the same windows.
-        bytes_before: of the weights of the given model.
-        bytes_after: of the weights of the smaller model.
-        seconds: how long it took.
-        distillation: how the distillation went; None where there was none.
-        reason: why it cannot be saved in the usual format; empty where it can.
+        tokenizer: the tokenizer of the given model, or None.
+        method: the method of selection and refit.
+        keep: the share of neurons that were kept.
+        layers: the result for every layer.
+        measure: the unit of `before` and `after`: "log perplexity" in nats per token, or, for models that predict no
+            next token, "cosine" of the mean last state with that of the given model.
+        before: the measure for the given model, on test windows.
+        after: the measure for the smaller model, on the same windows.
+        bytes_before: the size of the given model's weights.
+        bytes_after: the size of the smaller model's weights.
+        seconds: the total time.
+        distillation: the course of the distillation, or None.
+        reason: why the model cannot be saved in the usual format; empty if it can.
     """
 
     model: Any = field(repr=False)
@@ -98,26 +98,26 @@ class Shrunk:
         )
 
     def table(self) -> pd.DataFrame:
-        """A row a layer: width, error, seconds."""
+        """One row per layer: width, error, seconds."""
         import pandas as pd
 
         return pd.DataFrame([vars(layer) for layer in self.layers])
 
     def plain(self) -> dict[str, Any]:
-        """What it is, as plain values."""
+        """The result as plain values, for JSON."""
         return to_plain(self)
 
     def save(self, folder: str | Path) -> Path:
-        """Write the model as Transformers does, with its tokenizer: the whole folder or nothing.
+        """Save the model and its tokenizer in the format of Transformers.
 
         Args:
-            folder: where; must not exist, or be empty.
+            folder: the folder, which must be new or empty.
 
         Returns:
             The folder.
         """
         if self.reason:
-            raise GatelabError(f"this model has no usual format: {self.reason}; use .model as it is")
+            raise GatelabError(f"this model has no usual format: {self.reason}; use .model instead")
         return save_folder(self.model, self.tokenizer, self.plain(), Path(folder).expanduser())
 
 
@@ -137,28 +137,28 @@ def shrink(
     device: str | torch.device | None = None,
     progress: ProgressLike = None,
 ) -> Shrunk:
-    """A smaller model: fewer neurons in every feed-forward block, the others refitted, the loss stated.
+    """Remove neurons from every feed-forward block of a model, refit the others, and measure the loss.
 
     Args:
-        model: a model of Transformers in a layout of `gatelab.models.layouts`, or what `load_model` takes:
-            a folder with safetensors, a GGUF file, a name. It stays as it is.
-        keep: the share of the neurons of every block that stay, above 0 and up to 1; or how many stay in each block,
-            as `balanced_widths` says. Where they differ, the model is used as it is: configurations have one width.
-        text: for calibration and test: what `windows` takes, a quarter of whose windows are for the test; or a pair of
-            such texts (calibration, test) that share no window. Images for a ViT.
-        method: "ours"; "magnitude", "wanda" or "flap", which are published; or "surgeon", our combination of the order
-            of ZipLM and the refit of FASP.
-        tokenizer: of the model, where the text is a text and the model is given as such.
-        length: tokens a window; None for 256, or for what the model reads where that is less.
-        most: windows at most; of a pair of texts so many of each.
-        distil: after the layers, epochs in which all blocks are refitted together to what the given model says at its
-            end; or a `Distillation`, such as `Distillation(own_text=2_000_000)`: one pass over the text and as many
-            tokens besides that the given model writes itself. No part of any other method here.
-        unit: another unit for all blocks, such as "relu2" or "gqu", with as many weights as `keep` of the neurons have;
-            for method "ours". Such a model is used as it is: the usual format has no place for it.
-        store: a folder that keeps layers that are done: the same call goes on from there.
-        device: where to compute, such as "cuda"; None for where the model is.
-        progress: what to show, see `gatelab.display`.
+        model: a model of Transformers in a layout of `gatelab.models.layouts`, or an argument of `load_model`: a folder
+            with safetensors, a GGUF file, a name. It is not changed.
+        keep: the share of the neurons to keep in every block, above 0 and up to 1; or the width of each block, as
+            `balanced_widths` returns them. A model with different widths cannot be saved, as configurations have one.
+        text: text for calibration and test: an argument of `windows`, a quarter of whose windows are for the test; or
+            a pair of such texts (calibration, test) that share no window. Images for a ViT.
+        method: "ours"; the published methods "magnitude", "wanda" and "flap"; or "surgeon", our combination of the
+            order of ZipLM and the refit of FASP.
+        tokenizer: the tokenizer, if the text is a string or file and the model is not loaded here.
+        length: tokens per window; None for 256, or the context of the model if that is shorter.
+        most: the maximal number of windows, per text if two are given.
+        distil: epochs of a distillation after the layers, in which all blocks are refitted together to the outputs of
+            the given model; or a `Distillation`, such as `Distillation(own_text=2_000_000)`: one pass over the text and
+            over 2 million tokens that the given model generates.
+        unit: another unit for all blocks, such as "relu2" or "gqu", with the same number of weights, for method "ours".
+            Such a model cannot be saved in the usual format.
+        store: a folder for finished layers, from which the same call resumes.
+        device: the device, such as "cuda"; None for that of the model.
+        progress: see `gatelab.display`.
 
     Returns:
         A `Shrunk`: `.model`, `.table()`, `.save(folder)`, `.before`, `.after`.
@@ -172,8 +172,8 @@ def shrink(
     if not isinstance(terms, Distillation):
         epochs = whole_number("distil", distil, 0, of="epochs")
         terms = Distillation(epochs) if epochs else None
-    task = shrink_task(model, text, tokenizer, length, most, device)
-    dense, layers, rows = task.model, layers_of(task.model), task.rows
+    dense, tokenizer, rows = loaded_task(model, text, tokenizer, length, most, device)
+    layers = layers_of(dense)
     check_biases(dense, layers, method)
     widths = widths_of(keep, layers)
     if terms is not None and isinstance(terms.own_text, Tensor):
@@ -185,8 +185,7 @@ def shrink(
         causal = check_model(dense, rows.calibration)
         if terms is not None and terms.writes and not causal:
             raise GatelabError(
-                f"own_text is given and {type(dense).__name__} predicts no next token, so it cannot write; leave"
-                " own_text out"
+                f"own_text is given and {type(dense).__name__} does not predict next tokens; leave own_text out"
             )
         held_out = held_out_windows(len(rows.calibration))
         done = shrink_layers(
@@ -205,7 +204,7 @@ def shrink(
     if not reason:
         write_width(small, layers_of(small))
     return Shrunk(
-        model=small, tokenizer=task.tokenizer, method=method,
+        model=small, tokenizer=tokenizer, method=method,
         keep=float(keep) if isinstance(keep, Real) else sum(widths) / sum(layer.before for layer in done),
         layers=tuple(done), measure=measure, before=before, after=after, bytes_before=bytes_of(dense),
         bytes_after=bytes_of(small), seconds=time.monotonic() - began, distillation=distillation, reason=reason,
@@ -224,34 +223,34 @@ def balanced_widths(
     device: str | torch.device | None = None,
     progress: ProgressLike = None,
 ) -> tuple[int, ...]:
-    """How many neurons each block should have, all together as many as `keep` of each would be: `shrink(keep=...)`.
+    """Widths of the blocks that keep a share of all neurons, for `shrink(keep=...)`.
 
-    Neurons go in the order of the optimal brain surgeon, whose costs are comparable between blocks: nats a token to
-    second order (`felt_directions`), or shares of the state after the layer in models that predict no next token. The
-    cheapest of all blocks go, but no block loses more than half of what it would keep.
+    Neurons are removed in the order of the optimal brain surgeon, whose costs are comparable between blocks: nats per
+    token to second order (`felt_directions`), or shares of the state after the layer for models that predict no next
+    token. The cheapest neurons of all blocks are removed, but no block loses more than half of its uniform width.
 
     Args:
-        model: as `shrink` takes it.
-        keep: the share of all neurons that stay.
-        text: for calibration, and for the test of `shrink`, which does not enter here.
-        tokenizer: of the model, where the text is a text and the model is given as such.
+        model: as in `shrink`.
+        keep: the share of all neurons to keep.
+        text: as in `shrink`; only the calibration part is used.
+        tokenizer: as in `shrink`.
         length: as in `shrink`.
-        most: likewise.
-        device: where to compute; None for where the model is.
-        progress: what to show, see `gatelab.display`.
+        most: as in `shrink`.
+        device: as in `shrink`.
+        progress: see `gatelab.display`.
 
     Returns:
-        A width for each block.
+        The width of each block.
     """
     share = check_share(keep)
-    model, _, rows = shrink_task(model, text, tokenizer, length, most, device)
+    model, _, rows = loaded_task(model, text, tokenizer, length, most, device)
     with evaluating(model):
         causal = check_model(model, rows.calibration)
         costs = list(neuron_costs(model, rows.calibration, causal, share * FEWEST, progress))
     layers = layers_of(model)
     widths = [layer.read().width for layer in layers]
     count = sum(widths) - sum(widths_of(share, layers))
-    # Within a block a later neuron is no cheaper than an earlier one, so that the order of the block is kept.
+    # Costs that never fall within a block keep its order.
     rising = [torch.tensor(part, dtype=torch.float64).cummax(0).values for part in costs]
     block = torch.cat([torch.full((len(part),), i) for i, part in enumerate(rising)])
     cheapest = block[torch.cat(rising).argsort(stable=True)[:count]]
@@ -259,21 +258,13 @@ def balanced_widths(
     return tuple(width - less for width, less in zip(widths, gone, strict=True))
 
 
-# ---- what a call is given
+# ---- checks of arguments
 
 
-class ShrinkTask(NamedTuple):
-    """A model where it is to be computed, its tokenizer, and windows for calibration and for the test."""
-
-    model: Any
-    tokenizer: Any
-    rows: Parts
-
-
-def shrink_task(
+def loaded_task(
     model: Any, text: Any, tokenizer: Any, length: int | None, most: int | None, device: str | torch.device | None
-) -> ShrinkTask:
-    """What `shrink` and `balanced_widths` are asked for."""
+) -> tuple[Any, Any, Parts]:
+    """The model on its device, its tokenizer, and windows for calibration and test."""
     if isinstance(model, str | Path):
         model, tokenizer = load_model(model)
     layers = layers_of(model)
@@ -284,25 +275,24 @@ def shrink_task(
     widths = {layer.read().width for layer in layers}
     if len(widths) > 1:
         raise GatelabError(
-            f"the blocks of this model have different widths ({min(widths)} to {max(widths)}), which its configuration"
-            " cannot say; give a model whose blocks are of one width"
+            f"the blocks of this model have different widths ({min(widths)} to {max(widths)}); give a model whose"
+            " blocks have one width"
         )
     rows = calibration_and_test(model, text, tokenizer, length, most)
     for part in rows:
         check_tokens(model, part)
     if device is not None:
         model = copy.deepcopy(model).to(check_device(device))
-    return ShrinkTask(model, tokenizer, rows)
+    return model, tokenizer, rows
 
 
 def calibration_and_test(model: Any, text: Any, tokenizer: Any, length: int | None, most: int | None) -> Parts:
-    """Windows for calibration and for the test."""
     if text is None:
         raise GatelabError(
             "no text is given; give text= a string, a file, token numbers or (calibration, test) windows"
         )
     if isinstance(text, tuple) and len(text) == 2 and not any(isinstance(part, int | float) for part in text):
-        # Parts that are windows already keep their lengths, which may differ.
+        # Windows of tokens keep their lengths, which may differ.
         lengths = (window_length(model, p, None if getattr(p, "ndim", 1) == 2 else length, LENGTH) for p in text)
         parts = Parts(*(windows(p, tokenizer, n, most=most) for p, n in zip(text, lengths, strict=True)))
         check_apart("the calibration part", *parts)
@@ -311,25 +301,23 @@ def calibration_and_test(model: Any, text: Any, tokenizer: Any, length: int | No
 
 
 def check_model(model: nn.Module, calibration: Tensor) -> bool:
-    """Refuse a model that cannot be shrunken by these windows; whether it predicts the next token."""
+    """Check that the model can be shrunken on these windows; return whether it predicts the next token."""
     check_reads(model, calibration)
     check_order(model, calibration[:1])
     return is_language_model(model, calibration)
 
 
 def check_method(method: str) -> None:
-    """Refuse methods that there are not."""
     if method not in METHODS:
         raise unknown_name("method", method, METHODS)
 
 
 def check_share(keep: Any) -> float:
-    """The share of neurons that stay; an error where it is none."""
-    return real_number("keep, the share of neurons that stay,", keep, above=0, most=1)
+    return real_number("keep, the share of neurons to keep,", keep, above=0, most=1)
 
 
 def widths_of(keep: float | Sequence[int], layers: Sequence[Layer]) -> tuple[int, ...]:
-    """How many neurons of every block stay: a share of each, or as many as are given."""
+    """The new width of every block, from a share or from given widths."""
     before = [layer.read().width for layer in layers]
     if isinstance(keep, np.ndarray | np.generic | Tensor):
         keep = keep.tolist()
@@ -343,10 +331,10 @@ def widths_of(keep: float | Sequence[int], layers: Sequence[Layer]) -> tuple[int
 
 
 def unsaved(model: Any, layer: Layer, widths: Sequence[int], other: Unit | None) -> str:
-    """Why a smaller model cannot be saved in the usual format; empty where it can."""
+    """Why a smaller model cannot be saved in the usual format; empty if it can."""
     place = f"the configuration of {type(model).__name__}"
     if other is not None:
-        return f"its blocks are {other.name}, for which {place} has no place"
+        return f"its blocks are {other.name}, which {place} cannot express"
     if layer.layout.width(getattr(model, "config", None)) is None:
         return f"{place} has no {' or '.join(layer.layout.widths)}"
     if len(set(widths)) > 1:
@@ -355,28 +343,28 @@ def unsaved(model: Any, layer: Layer, widths: Sequence[int], other: Unit | None)
 
 
 def check_saved(model: Any) -> None:
-    """Refuse a model that could not be saved in the usual format once it is smaller."""
+    """Raise if the shrunken model could not be saved in the usual format."""
     reason = unsaved(model, layers_of(model)[0], (1,), None)
     if reason:
         raise GatelabError(f"a smaller model would have no usual format: {reason}; leave the folder out")
 
 
 def check_biases(model: Any, layers: Sequence[Layer], method: str) -> None:
-    """Refuse FLAP, which needs a bias in every block, where there is none and the configuration has no place for it."""
+    """Raise for FLAP, which adds a bias to every block, if the configuration does not allow biases."""
     last = layers[0].module.get_submodule(layers[0].layout.last)
     if method == "flap" and last.bias is None and not hasattr(getattr(model, "config", None), "mlp_bias"):
         others = ", ".join(repr(name) for name in METHODS if name != "flap")
         raise GatelabError(
-            f"flap gives every block a bias, for which the configuration of {type(model).__name__} has no place; give"
+            f"flap adds a bias to every block, which the configuration of {type(model).__name__} does not allow; give"
             f" method= one of {others}"
         )
 
 
-# ---- what comes of it
+# ---- results
 
 
 def measured(dense: Any, small: Any, rows: Tensor, causal: bool) -> tuple[str, float, float]:
-    """Log perplexities of both models, or how near their states are where no next token is predicted."""
+    """The measure and its values for both models: log perplexity, or the cosine between their last states."""
     if not causal:
         cosines = [
             functional.cosine_similarity(last_states(dense, batch).mean(1), last_states(small, batch).mean(1), dim=-1)
@@ -392,31 +380,24 @@ def measured(dense: Any, small: Any, rows: Tensor, causal: bool) -> tuple[str, f
 
 
 def bytes_of(model: nn.Module) -> int:
-    """Bytes of the weights, shared ones once."""
     return sum(p.numel() * p.element_size() for p in model.parameters())
 
 
 def write_width(model: Any, layers: Sequence[Layer]) -> None:
-    """Tell the configuration the width of the blocks."""
+    """Write the width of the blocks into the configuration."""
     setattr(model.config, layers[0].layout.width(model.config) or "", layers[0].read().width)
     for layer in layers:
-        # Modules of Llama and BERT note it as well.
+        # Modules of Llama and BERT store the width as well.
         if hasattr(layer.entrance, "intermediate_size"):
             layer.entrance.intermediate_size = layer.read().width  # type: ignore[assignment]
 
 
 def save_folder(model: Any, tokenizer: Any, facts: Mapping[str, Any], target: Path) -> Path:
-    """A folder of Transformers that appears under its name when it is complete."""
+    """Write a folder of Transformers under a temporary name, then rename it."""
+    part = target.parent / f".{target.name[:64]}.{uuid4().hex}.part"
     try:
-        taken = target.exists() and (not target.is_dir() or any(target.iterdir()))
-    except OSError as error:
-        raise GatelabError(f"{target} cannot be a folder ({error.strerror}); give another name") from None
-    if taken:
-        raise GatelabError(f"{target} is there already; give a folder that does not exist, or an empty one")
-    if not target.name or "\0" in target.name:
-        raise GatelabError(f"the folder is {str(target)!r}; give the name of one")
-    part = target.with_name(f".{target.name[:64]}.{uuid4().hex}.part")
-    try:
+        if target.exists() and (not target.is_dir() or any(target.iterdir())):
+            raise GatelabError(f"{target} is there already; give a folder that does not exist, or an empty one")
         part.mkdir(parents=True)
         with quiet_transformers():
             model.save_pretrained(str(part))
@@ -427,11 +408,11 @@ def save_folder(model: Any, tokenizer: Any, facts: Mapping[str, Any], target: Pa
             target.rmdir()
         part.replace(target)
     except Exception as error:
-        # A disk that fills ends in an error of safetensors' own.
+        # A full disk causes an error of safetensors.
         if not isinstance(error, OSError) and type(error).__name__ != "SafetensorError":
             raise
         reason = getattr(error, "strerror", None) or error
-        raise GatelabError(f"{target} cannot be written ({reason}), and nothing was; free some space") from error
+        raise GatelabError(f"{target} cannot be written ({reason}); free some space, or give another name") from error
     finally:
         shutil.rmtree(part, ignore_errors=True)
     return target

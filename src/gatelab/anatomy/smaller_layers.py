@@ -1,8 +1,8 @@
-"""A model made smaller layer after layer: rows of every block in the smaller model, and a smaller block for them.
+"""Shrink a model layer by layer: the rows of every block in the smaller model, and a smaller block for them.
 
-Each layer gets the inputs that it will have in the smaller model. The other methods ask its block for the outputs of
-the old one there; ours for the state that the given model has after the layer, so that what earlier layers lost is made
-good where it can be, and measures errors as the loss feels them (`felt_directions`).
+Each layer is fitted to the inputs that it has in the smaller model. The targets of other methods are the outputs of the
+old block on these inputs. The target of ours is the hidden state of the given model after the layer, which corrects
+errors of earlier layers, and errors are weighted by their effect on the loss (`felt_directions`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -38,22 +38,22 @@ from gatelab.models.layouts import Block, Layer, layers_of
 from gatelab.tensors import pack, write_packed
 from gatelab.tensors import read as read_packed
 
-HELD_OUT = 8  # every which window of the calibration part decides in ours and in a distillation, and is not fitted
-FELT_TOKENS, FELT_DAMPING = 4096, 1e-2  # which say what the loss feels; a share of the mean that is added to all of it
+HELD_OUT = 8  # every eighth calibration window is held out in ours and in a distillation
+FELT_TOKENS, FELT_DAMPING = 4096, 1e-2  # tokens for `felt_directions`, and damping relative to the mean
 
 
 @dataclass(frozen=True)
 class ShrunkLayer(Compact):
-    """What became of a layer.
+    """The result for one layer.
 
     Attributes:
         layer: its name.
-        width: neurons now.
-        before: neurons there were.
-        error: share of the block's output that is lost on every eighth calibration window, |t - y|^2 / |t|^2: nothing
-            is fitted to these but by methods other than ours that no distillation follows.
-        dropped: the same with the neurons left out and nothing refitted; NaN where the unit is another one.
-        seconds: how long it took.
+        width: the new number of neurons.
+        before: the old number of neurons.
+        error: the relative error |t - y|^2 / |t|^2 of the block's output on every eighth calibration window. These
+            are held out, except for published methods without distillation.
+        dropped: the same error without any refit; NaN for another unit.
+        seconds: the time of this layer.
     """
 
     layer: str
@@ -78,16 +78,16 @@ def shrink_layers(
     store: str | Path | None,
     progress: ProgressLike,
 ) -> list[ShrunkLayer]:
-    """Make the blocks of `small` smaller, in place, and say what became of each.
+    """Shrink the blocks of `small` in place.
 
-    `held_out` marks windows that decide; where nothing is decided, here or in a distillation, they are fitted too.
+    `held_out` marks the held-out windows; they are fitted too unless `decided`.
     """
     old_layers, new_layers = layers_of(dense), layers_of(small)
     if method == "flap":
         give_biases(small, new_layers)
     settings = (tuple(widths), f"{method} {other} {causal} {decided}", EPOCHS, RATE, HELD_OUT, DAMPING, FELT_TOKENS)
-    layer_store = LayerStore(store, plan_of(dense, calibration, (*settings, FELT_DAMPING)))
-    stored = sum(layer_store.path(layer.name) is not None for layer in old_layers)
+    files = layer_files(store, old_layers, plan_of(dense, calibration, (*settings, FELT_DAMPING)))
+    stored = sum(file is not None and file.exists() for file in files)
     stream = Stream.begin(small, calibration)
     ideal = Stream.begin(dense, calibration) if method == "ours" else None
     felt = None
@@ -95,19 +95,19 @@ def shrink_layers(
         felt = felt_directions(dense, calibration[~held_out][: felt_windows(calibration)])
     results: list[ShrunkLayer] = []
     with reporting(progress, "shrinking", stored=stored) as report:
-        for i, (old, new, width) in enumerate(zip(old_layers, new_layers, widths, strict=True)):
+        for i, (old, new, width, file) in enumerate(zip(old_layers, new_layers, widths, files, strict=True)):
             block = old.read()
-            known = layer_store.read(block, other)
-            if known is None:
+            if file is not None and file.exists():
+                smaller, layer = read_layer(file, block, other)
+            else:
                 began = time.monotonic()
                 rows = block_rows(stream, ideal, old, new, held_out, decided)
                 smaller, error, dropped = shrink_block(
                     block, *rows, width, method, other, None if felt is None else felt[i]
                 )
                 layer = ShrunkLayer(old.name, smaller.width, block.width, error, dropped, time.monotonic() - began)
-                layer_store.write(smaller, vars(layer))
-            else:
-                smaller, layer = known[0], ShrunkLayer(**known[1])
+                if file is not None:
+                    write_layer(file, smaller, layer)
             if other is None:
                 new.write(smaller)
             else:
@@ -125,9 +125,9 @@ def shrink_block(
     block: Block, fitted: BlockTargets, others: BlockTargets, width: int, method: str, other: Unit | None,
     felt: Tensor | None,
 ) -> tuple[Block, float, float]:  # fmt: skip
-    """A smaller block, and the shares of the output that are lost with it and where neurons only are left out.
+    """A smaller block, its relative error, and the relative error without any refit.
 
-    With what the loss feels of the output at hand, errors are measured as it feels them while the block is fitted.
+    With `felt`, the fit weights errors by their effect on the loss.
     """
     frame = None if felt is None else felt_frame(felt, block)
     inside, to_fit, to_decide = block, fitted, others
@@ -137,9 +137,8 @@ def shrink_block(
     if other is None:
         smaller, dropped = smaller_block(inside, to_fit, to_decide, width, method)
     else:
-        # As many weights as so many neurons of the old unit have.
-        weights = width / block.width * block.parameters
-        width = max(1, round(weights / ((other.factors + 2) * block.W1.shape[1])))
+        # The same number of weights as `width` neurons of the old unit.
+        width = max(1, round(width * (len(block.factors) + 2) / (other.factors + 2)))
         smaller, dropped = other_block(inside, to_fit, to_decide, width, other), math.nan
     if frame is not None:
         smaller = replace(smaller, W2=frame[1] @ smaller.W2)
@@ -148,16 +147,13 @@ def shrink_block(
 
 
 def finite(name: str, value: float) -> float:
-    """The value; an error where weights that are no numbers came of it."""
     if not math.isfinite(value):
-        raise GatelabError(
-            f"{name} is {value}; nothing comes of such weights: give a larger keep, more text or float32"
-        )
+        raise GatelabError(f"{name} is {value}; give a larger keep, more text or float32")
     return value
 
 
 def held_out_windows(count: int) -> Tensor:
-    """Which of the calibration windows decide and are not fitted: every eighth, or the last of fewer."""
+    """A mask of the held-out calibration windows: every eighth, or the last one of fewer."""
     if count < 2:
         raise GatelabError("the calibration part has 1 window; two at least are needed, give a longer text")
     held_out = torch.arange(count) % HELD_OUT == HELD_OUT - 1
@@ -168,11 +164,10 @@ def held_out_windows(count: int) -> Tensor:
 def block_rows(
     stream: Stream, ideal: Stream | None, old: Layer, new: Layer, held_out: Tensor, decided: bool
 ) -> tuple[BlockTargets, BlockTargets]:
-    """Rows to fit and rows to decide by: inputs in the smaller model, and what its block should give there.
+    """Training and held-out rows: inputs of a block in the smaller model, and targets.
 
-    Where the given model's own stream is at hand, that is what leads to the state that the given model has after the
-    layer, or what its block gives there where outputs are not added as they are. Other methods have no such stream:
-    theirs is the output of the old block on the same inputs. Where nothing is decided all rows are to be fitted.
+    With the stream of the given model, `ideal`, targets lead to its hidden state after the layer. Otherwise they are
+    the outputs of the old block on the same inputs. Unless `decided`, all rows are for training.
     """
     bias = old.read().b2
     inputs: list[Tensor] = []
@@ -192,14 +187,13 @@ def block_rows(
 
 
 def felt_windows(calibration: Tensor) -> int:
-    """So many windows say what the loss feels."""
     return max(1, FELT_TOKENS // calibration.shape[1])
 
 
 def felt_frame(felt: Tensor, block: Block) -> tuple[Tensor, Tensor]:
-    """R and its inverse: with y' = R y errors of one length of a block's output cost the loss the same.
+    """R and its inverse, such that errors |R e| of one size have the same effect on the loss.
 
-    R is the root of how the loss feels the output, its mean set to one and damped.
+    R is the root of the matrix of `felt_directions`, scaled to mean one and damped.
     """
     metric = felt / felt.diagonal().mean()
     metric.diagonal().add_(FELT_DAMPING)
@@ -212,7 +206,7 @@ def felt_frame(felt: Tensor, block: Block) -> tuple[Tensor, Tensor]:
 def neuron_costs(
     model: Any, calibration: Tensor, causal: bool, fewest: float, progress: ProgressLike
 ) -> Iterator[list[float]]:
-    """For every block, what its neurons cost as they go one after another, until the share `fewest` is left."""
+    """For every block, the costs of removing neurons one by one until the share `fewest` remains."""
     layers = layers_of(model)
     felt = felt_directions(model, calibration[: felt_windows(calibration)]) if causal else None
     stream = Stream.begin(model, calibration)
@@ -238,7 +232,7 @@ def neuron_costs(
 
 
 def give_biases(model: Any, layers: Sequence[Layer]) -> None:
-    """Give the blocks of a Llama biases of zero, where its configuration can say so."""
+    """Add zero biases to the blocks of a Llama if its configuration allows it."""
     if getattr(model.config, "mlp_bias", None) is not False:
         return
     for layer in layers:
@@ -248,11 +242,11 @@ def give_biases(model: Any, layers: Sequence[Layer]) -> None:
     model.config.mlp_bias = True
 
 
-# ---- layers that are done
+# ---- the store of finished layers
 
 
 def plan_of(model: nn.Module, calibration: Tensor, settings: Sequence[Any]) -> str:
-    """A hash of all that decides the smaller blocks."""
+    """A hash of everything that determines the smaller blocks."""
     digest = hashlib.sha256(repr((tuple(settings), tuple(calibration.shape))).encode())
     digest.update(calibration.cpu().numpy().tobytes())
     config = getattr(model, "config", None)
@@ -264,50 +258,43 @@ def plan_of(model: nn.Module, calibration: Tensor, settings: Sequence[Any]) -> s
     return digest.hexdigest()
 
 
-class LayerStore:
-    """A folder with the blocks that are done, a file each; without a folder nothing is kept."""
+def layer_files(folder: str | Path | None, layers: Sequence[Layer], plan: str) -> list[Path | None]:
+    """The files for the finished layers in a store of this plan; None for each layer without a store."""
+    if folder is None:
+        return [None] * len(layers)
+    place = Path(folder).expanduser()
+    note = place / "plan.json"
+    if not note.exists():
+        write_whole(note, json.dumps({"plan": plan}))
+    try:
+        known = json.loads(note.read_text())["plan"]
+    except (ValueError, KeyError, TypeError):
+        known = None
+    if known != plan:
+        raise GatelabError(
+            f"{folder} holds layers of another model, text, keep or method; give another folder, or remove it"
+        )
+    return [place / f"{layer.name}.safetensors" for layer in layers]
 
-    def __init__(self, folder: str | Path | None, plan: str) -> None:
-        """The store of a plan; another plan's is refused."""
-        self.folder = None if folder is None else Path(folder).expanduser()
-        if self.folder is None:
-            return
-        note = self.folder / "plan.json"
-        if not note.exists():
-            write_whole(note, json.dumps({"plan": plan}))
-        try:
-            known = json.loads(note.read_text())["plan"]
-        except (ValueError, KeyError, TypeError):
-            known = None
-        if known != plan:
-            raise GatelabError(
-                f"{folder} holds layers of another model, text, keep or method; give another folder, or remove it"
-            )
 
-    def path(self, layer: str) -> Path | None:
-        """The file of a layer that is done; None where it is not."""
-        path = None if self.folder is None else self.folder / f"{layer}.safetensors"
-        return path if path is not None and path.exists() else None
+def map_names(factors: int) -> list[tuple[str, str]]:
+    """The names of weights and biases in a file, in the order of `Block.maps`."""
+    return [("W1", "b1"), *((f"U{i}", f"u{i}") for i in range(factors)), ("W2", "b2")]
 
-    def read(self, block: Block, other: Unit | None) -> tuple[Block, dict[str, Any]] | None:
-        """The smaller block in the place of a given one and what is known of it; None where it is not done."""
-        path = self.path(block.layer)
-        if path is None:
-            return None
-        content = read_packed(path, "remove it, and the layer is computed again", "pt")
-        arrays = {name: value.to(block.W1) for name, value in content.arrays.items()}
-        count, activation = len(block.factors), block.activation
-        if other is not None:
-            count, activation = other.factors, other.gate
-        factors = tuple((arrays[f"U{i}"], arrays[f"u{i}"]) for i in range(count))
-        maps = {name: arrays[name] for name in ("W1", "b1", "W2", "b2")}
-        return Block(block.layer, **maps, activation=activation, factors=factors), content.facts
 
-    def write(self, block: Block, facts: Mapping[str, Any]) -> None:
-        """Keep a layer."""
-        if self.folder is None:
-            return
-        arrays = {"W1": block.W1, "b1": block.b1, "W2": block.W2, "b2": block.b2}
-        for i, (U, u) in enumerate(block.factors):
-            arrays |= {f"U{i}": U, f"u{i}": u}
-        write_packed(self.folder / f"{block.layer}.safetensors", pack(arrays, "ShrunkLayer", dict(facts)))
+def read_layer(path: Path, block: Block, other: Unit | None) -> tuple[Block, ShrunkLayer]:
+    """The smaller block that replaces a given one, and its result."""
+    content = read_packed(path, "remove it, and the layer is computed again", "pt")
+    arrays = {name: value.to(block.W1) for name, value in content.arrays.items()}
+    count, activation = len(block.factors), block.activation
+    if other is not None:
+        count, activation = other.factors, other.gate
+    maps = [(arrays[W], arrays[b]) for W, b in map_names(count)]
+    return replace(block, activation=activation).with_maps(maps), ShrunkLayer(**content.facts)
+
+
+def write_layer(path: Path, block: Block, layer: ShrunkLayer) -> None:
+    arrays: dict[str, Tensor] = {}
+    for names, tensors in zip(map_names(len(block.factors)), block.maps, strict=True):
+        arrays |= zip(names, tensors, strict=True)
+    write_packed(path, pack(arrays, "ShrunkLayer", vars(layer)))

@@ -1,13 +1,13 @@
-"""What flows through the layers of a model, one layer at a time and whole calibration sets at once.
+"""Hidden states of whole calibration sets, layer by layer.
 
     stream = Stream.begin(model, rows)          the input of the first layer, for all rows
-    stream.through(layer)                       inputs, outputs and residual of its block, window after window
-    stream.advance(layer)                       the same rows, one layer further
+    stream.through(layer)                       inputs, outputs and residual of its block, batch by batch
+    stream.advance(layer)                       the same rows after this layer
 
-A model is run once as far as its first layer, and for one batch to its end; from there on every layer is called by
-itself with the arguments that the model gave to it then, such as masks and positions. `check_order` proves for a window
-that this gives what the model gives. Where a layer adds what its block gives as it is, which is measured, it is not
-called again once the block has changed.
+The model runs up to its first layer for all rows, and to the end for one batch; then every layer is called directly
+with the further arguments, such as masks and positions, that the model passed to it. `check_order` verifies on one
+window that the result is that of the model. If a layer adds the output of its block unscaled, which is measured, it is
+not called again after a change of the block.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from gatelab.errors import GatelabError
 from gatelab.models.hooks import captured, changed_output, first_tensor, replaced
 from gatelab.models.layouts import Layer, layers_of
 
-TOKENS = 4096  # that go through a layer at once
-TELLING = 1e-3  # gaps above are no matter of precision
-FELT = 1024  # tokens that are differentiated at once
+TOKENS = 4096  # tokens per batch
+TOLERANCE = 1e-3  # relative differences above are not rounding errors
+FELT = 1024  # tokens per batch with gradients
 
 
-Call = tuple[tuple[Any, ...], dict[str, Any]]  # what a layer is called with beside the states
+Call = tuple[tuple[Any, ...], dict[str, Any]]  # the arguments of a layer in addition to the states
 
 
 class Reached(Exception):
@@ -42,24 +42,23 @@ class Reached(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Passage:
-    """What some windows are in one layer: inputs and outputs of its block as rows (N, d)."""
+    """Inputs and outputs of a block on a batch of windows, as rows (N, d)."""
 
     inputs: Tensor
     outputs: Tensor
-    residual: Tensor  # what the outputs are added to; zeros where they are not added as they are
+    residual: Tensor  # the outputs are added to it; zeros if they are not added unscaled
 
 
 class Stream:
-    """The hidden states of windows before a layer, in the main memory, and what layers are called with."""
+    """The hidden states of windows before a layer, in main memory, and the further arguments of all layers."""
 
     def __init__(self, states: Tensor, calls: Mapping[int, Mapping[str, Call]], size: int) -> None:
-        self.states, self.calls, self.size = states, calls, size  # calls by windows a batch and names of layers
-        self.passages: list[Passage] = []  # of the layer that the states are before
-        self.adds = True  # whether layers add what their blocks give as it is
+        self.states, self.calls, self.size = states, calls, size  # calls by windows per batch and names of layers
+        self.passages: list[Passage] = []  # of the next layer
+        self.adds = True  # whether layers add the outputs of their blocks unscaled
 
     @classmethod
     def begin(cls, model: nn.Module, rows: Tensor) -> Stream:
-        """The states before the first layer."""
         layers = layers_of(model)
         device = next(model.parameters()).device
         size = max(1, TOKENS // rows.shape[1])
@@ -73,7 +72,7 @@ class Stream:
             if len(hidden) != len(batch):
                 raise GatelabError(
                     f"the first layer of {type(model).__name__} is called with states of the shape"
-                    f" {tuple(hidden.shape)} for {len(batch)} windows; such models can be profiled, and not shrunken"
+                    f" {tuple(hidden.shape)} for {len(batch)} windows; such models can be profiled, but not shrunken"
                 )
             states.append(hidden.cpu())
             if not known:
@@ -83,21 +82,20 @@ class Stream:
         return stream
 
     def batches(self) -> Iterator[tuple[slice, Tensor]]:
-        """The places and states of a batch of windows after the other."""
         for start in range(0, len(self.states), self.size):
             place = slice(start, min(start + self.size, len(self.states)))
             yield place, self.states[place]
 
     def call(self, layer: Layer, states: Tensor) -> Tensor:
-        """What a layer makes of the states of a batch."""
+        """The output of a layer for a batch of states."""
         arguments, options = self.calls[len(states)][layer.name]
         device = next(layer.module.parameters()).device
         return first_tensor(layer.module(states.to(device), *arguments, **options))
 
     def adds_output(self, layer: Layer) -> bool:
-        """Whether a layer adds its block's output as it is: half of it gone is half of it missing in the end.
+        """Whether a layer adds its block's output unscaled, by comparison with half of the output.
 
-        It is not so where a norm follows the block, as in Gemma 2 and OLMo 2, or a factor, as in Granite.
+        It does not if a norm follows the block, as in Gemma 2 and OLMo 2, or a factor, as in Granite.
         """
         states = self.states[: self.size]
         after = self.call(layer, states)
@@ -113,7 +111,7 @@ class Stream:
         return bool(gap <= 2e-3 * half.norm() + 4 * torch.finfo(after.dtype).eps * after.norm())
 
     def through(self, layer: Layer) -> Iterator[Passage]:
-        """Inputs, outputs and residuals of the block of a layer, a batch of windows after the other."""
+        """Inputs, outputs and residuals of the block of a layer, batch by batch."""
         self.passages = []
         for _, states in self.batches():
             with captured({"x": layer.entrance}, {"y": layer.exit}) as values:
@@ -131,7 +129,7 @@ class Stream:
             yield Passage(inputs, outputs, residual)
 
     def advance(self, layer: Layer) -> None:
-        """Go on to the next layer, through this one as it is now; attention is not computed twice."""
+        """Apply a layer with its current block to the states; attention is not computed twice."""
         passages, self.passages = self.passages, []
         if not passages:
             for place, states in self.batches():
@@ -143,7 +141,7 @@ class Stream:
 
 
 def entry(model: Any, layers: Sequence[Layer], batch: Tensor) -> tuple[Tensor, dict[str, Call]]:
-    """The states that the first of some layers of a model is called with, and what each is called with beside them."""
+    """The states before the first of some layers of a model, and the further arguments of each layer."""
     states: list[Tensor] = []
     calls: dict[str, Call] = {}
 
@@ -162,12 +160,12 @@ def entry(model: Any, layers: Sequence[Layer], batch: Tensor) -> tuple[Tensor, d
         model(batch)
     missing = [layer.name for layer in layers if layer.name not in calls]
     if missing:
-        raise GatelabError(f"{type(model).__name__} does not call {missing[0]} on these rows; give text for it")
+        raise GatelabError(f"{type(model).__name__} does not call {missing[0]} on these rows; give other text")
     return states[0], calls
 
 
 def last_states(model: Any, rows: Tensor) -> Tensor:
-    """What the last layer gives, (windows, places, d)."""
+    """The output of the last layer, (windows, positions, d)."""
     with captured(outputs={"last": layers_of(model)[-1].module}) as values:
         model(rows.to(next(model.parameters()).device))
     return values["last"][-1].float()
@@ -175,33 +173,33 @@ def last_states(model: Any, rows: Tensor) -> Tensor:
 
 @torch.no_grad()
 def check_order(model: nn.Module, window: Tensor) -> None:
-    """Refuse a model whose blocks are not their weights, or whose layers do not hand on their states one by one."""
+    """Raise if blocks compute more than their layout, or layers are not called one after the other."""
     layers = layers_of(model)
     stream = Stream.begin(model, window)
     for layer in layers:
         passage, *_ = stream.through(layer)
         gap = float((layer.read()(passage.inputs) - passage.outputs).norm() / passage.outputs.norm().clamp_min(1e-30))
-        if not gap < max(TELLING, 8 * torch.finfo(passage.outputs.dtype).eps):
+        if not gap < max(TOLERANCE, 8 * torch.finfo(passage.outputs.dtype).eps):
             raise GatelabError(
-                f"the block of {layer.name} is not what its weights say, by {gap:.1e}: the layer computes more in it,"
-                " such as a norm; such models can be profiled, and not shrunken"
+                f"the block of {layer.name} differs by {gap:.1e} from its weights: it has further operations, such as a"
+                " norm; such models can be profiled, but not shrunken"
             )
         stream.passages = []  # so that the whole layer is called
         stream.advance(layer)
     expected = last_states(model, window).cpu()
     gap = float((stream.states - expected).norm() / expected.norm())
-    if not gap < TELLING:
+    if not gap < TOLERANCE:
         raise GatelabError(
-            f"the layers of {type(model).__name__} are not called one after the other, each with the states that the"
-            f" last one gave (a window differs by {gap:.1e} at the end); such models can be profiled, and not shrunken"
+            f"the layers of {type(model).__name__} are not called one after the other, each with the output of the"
+            f" previous one (a window differs by {gap:.1e} at the end); such models can be profiled, but not shrunken"
         )
 
 
 def felt_directions(model: Any, rows: Tensor, seed: int = 0) -> list[Tensor]:
-    """For every block, how the loss feels a change of its output: E[g g^T], g the gradient by that output.
+    """The Fisher matrix E[g g^T] of every block's output, where g is the gradient of the loss.
 
-    The next token is drawn from the model's own prediction, so that half of e^T E[g g^T] e is to second order what an
-    error e costs, in nats a token, where errors and gradients are unrelated. Some thousand tokens are enough.
+    The next token is drawn from the model's own prediction: to second order an error e of the output increases the loss
+    by e^T E[g g^T] e / 2 nats per token, if errors and gradients are independent. A few thousand tokens are enough.
     """
     layers = layers_of(model)
     device = next(model.parameters()).device

@@ -3,8 +3,8 @@
 model, tokenizer = load_model("smollm2")           `gatelab.models.pretrained`
 rows = windows("book.txt", tokenizer, 256)         (windows, 256) tokens
 calibration, test = split(rows, share=0.25)        no window is in both
-log_perplexity(model, test)                        nats a token
-continued(model, test[:, :8], 256)                 what the model writes from these beginnings
+log_perplexity(model, test)                        nats per token
+continued(model, test[:, :8], 256)                 windows that the model generates from these prompts
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from gatelab.display import ProgressLike, reporting
 from gatelab.errors import GatelabError, whole_number
 from gatelab.memory import most_that_fits
 
-LOGITS = 2**28  # bytes of logits that are made at once
-MOST_WRITTEN = 1024  # windows that are written together: beyond it time grows as they do
+LOGITS = 2**28  # bytes of logits per batch
+MOST_WRITTEN = 1024  # windows generated together; larger batches are not faster
 LONGEST_PATH = 1024  # characters; a longer string is a text
 
 
 class Parts(NamedTuple):
-    """Windows to fit on, and others to measure on."""
+    """Windows for calibration and for the test."""
 
     calibration: Tensor
     test: Tensor
@@ -41,16 +41,15 @@ class Parts(NamedTuple):
 
 
 def windows(text: Any, tokenizer: Any = None, length: int = 256, *, most: int | None = None) -> Tensor:
-    """A text as rows of tokens, one window after the other; what is left over at the end is dropped.
+    """A text as consecutive windows of tokens; an incomplete last window is dropped.
 
     Args:
-        text: a string; a file as `pathlib.Path` or its path as a string, numpy's .npy for token numbers; the name of a
-            text that gatelab knows, such as "fineweb-edu", or "wikitext-2" for its test text; token numbers in one
-            dimension, or in two as windows; or images (count, channels, height, width) for models of images, which are
-            given back as they are.
-        tokenizer: one of Transformers; None where the text is token numbers.
-        length: tokens a window.
-        most: windows, the first ones; a long text is read no further. None for all.
+        text: a string; a file as `pathlib.Path` or its path as a string, .npy for token numbers; the name of a text,
+            such as "fineweb-edu", or "wikitext-2" for its test text; token numbers in one dimension, or windows of
+            them in two; or images (count, channels, height, width), which are returned unchanged.
+        tokenizer: a tokenizer of Transformers; None for token numbers.
+        length: tokens per window.
+        most: the maximal number of windows; None for all. The rest of a long text is not read.
 
     Returns:
         (windows, length) tokens.
@@ -88,10 +87,7 @@ def windows(text: Any, tokenizer: Any = None, length: int = 256, *, most: int | 
 
 
 def window_length(model: Any, text: Any, length: int | None, usual: int) -> int:
-    """Tokens a window: as many as are asked for, those of windows as they are, or the usual number.
-
-    Where the model reads less than that, what it reads.
-    """
+    """Tokens per window: `length`, that of given windows, or the usual number if the model's context allows it."""
     if length is not None:
         return whole_number("length", length, 2, of="tokens")
     if getattr(text, "ndim", 1) == 2:
@@ -102,17 +98,16 @@ def window_length(model: Any, text: Any, length: int | None, usual: int) -> int:
 
 
 def read_numbers(path: Path) -> Any:
-    """Token numbers of a file that numpy wrote."""
     try:
         return np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise GatelabError(
-            f"{path} is no array of numbers ({error}); write it by numpy.save, without objects"
+            f"{path} is not an array of numbers ({error}); write it by numpy.save, without objects"
         ) from None
 
 
 def given_numbers(text: Any, name: str = "the text") -> Tensor:
-    """Token numbers or images as a tensor; the name is what messages call them."""
+    """Token numbers or images as a tensor; `name` is for error messages."""
     try:
         numbers = torch.as_tensor(np.asarray(text) if isinstance(text, Sequence | range) else text)
     except (TypeError, ValueError, RuntimeError):
@@ -126,14 +121,14 @@ def given_numbers(text: Any, name: str = "the text") -> Tensor:
             f"{name} has the shape {tuple(numbers.shape)} and {numbers.dtype}; give whole token numbers in one"
             " dimension, windows in two, or images (N, C, H, W)"
         )
-    numbers = numbers.long()  # of uint16 and its like there is no minimum
+    numbers = numbers.long()  # torch has no minimum of uint16
     if numbers.numel() and int(numbers.min()) < 0:
         raise GatelabError(f"a token is {int(numbers.min())}; token numbers begin at 0")
     return numbers
 
 
 def tokens_of_text(text: str | Path, tokenizer: Any, most: int | None = None) -> Tensor:
-    """The tokens of a string, of a file or of a text that has a name; no more than about as many as are asked for."""
+    """The tokens of a string, a file or a named text, up to about `most`."""
     if tokenizer is None:
         raise GatelabError(
             "the text is a string and the model has no tokenizer; give token numbers, or tokenizer= one of Transformers"
@@ -154,7 +149,6 @@ def tokens_of_text(text: str | Path, tokenizer: Any, most: int | None = None) ->
 
 
 def is_file(text: str) -> bool:
-    """Whether a string is the path of a file, and not a text."""
     try:
         return len(text) < LONGEST_PATH and "\n" not in text and Path(text).expanduser().is_file()
     except (OSError, ValueError, RuntimeError):
@@ -162,49 +156,47 @@ def is_file(text: str) -> bool:
 
 
 def missing_file(text: Any) -> str:
-    """What to add to a message about a text that looks like the path of a file and is none.
+    """A hint for a text that looks like the path of a missing file.
 
     >>> missing_file("bok.txt"), missing_file("It is a truth.")
-    ("; there is no file 'bok.txt'", '')
+    ("; the file 'bok.txt' does not exist", '')
     """
     if not isinstance(text, str) or len(text) >= LONGEST_PATH or "\n" in text or is_file(text):
         return ""
     is_path = Path(text).suffix[1:].isalnum() or "/" in text or "\\" in text
-    return f"; there is no file {text!r}" if is_path else ""
+    return f"; the file {text!r} does not exist" if is_path else ""
 
 
 def split(rows: Tensor, share: float = 0.25) -> Parts:
-    """Windows for calibration, and those for the test: the last ones, less any that calibration has too.
+    """Split windows into a calibration part and a test part: the last ones, without copies of calibration windows.
 
     Args:
         rows: windows of tokens, or images.
-        share: of the windows that are for the test.
+        share: the share of the windows for the test.
 
     Returns:
-        Calibration and test windows, none of which is in both.
+        Calibration and test windows, without common windows.
 
     >>> split(torch.arange(8).view(4, 2)).test
     tensor([[6, 7]])
     """
     if not 0 < share < 1:
-        raise GatelabError(f"share is {share!r}; give the share of the windows that are for the test, between 0 and 1")
+        raise GatelabError(f"share is {share!r}; give the share of the windows for the test, between 0 and 1")
     count = max(1, round(share * len(rows)))
     if len(rows) - count < 1:
         raise GatelabError(
-            f"the text has {len(rows)} window; two at least are needed, to fit on one and measure on the other: give a"
-            " longer text or a smaller length"
+            f"the text has {len(rows)} window and two are needed, one for the test; give a longer text or a smaller"
+            " length"
         )
     calibration, test = rows[:-count], rows[-count:]
     fresh = ~found_in(calibration, test)
     if not bool(fresh.any()):
-        raise GatelabError(
-            "every window for the test is in the calibration part too; give a text that does not repeat itself"
-        )
+        raise GatelabError("every test window is in the calibration part too; give a text that does not repeat itself")
     return Parts(calibration, test[fresh])
 
 
 def found_in(rows: Tensor, others: Tensor) -> Tensor:
-    """Which of the other windows are among the rows.
+    """A mask of the other windows that are among the rows.
 
     >>> found_in(torch.tensor([[1, 2]]), torch.tensor([[1, 2], [2, 1]]))
     tensor([ True, False])
@@ -214,17 +206,14 @@ def found_in(rows: Tensor, others: Tensor) -> Tensor:
 
 
 def check_apart(name: str, rows: Tensor, test: Tensor) -> None:
-    """Refuse windows to fit on that are measured on as well."""
+    """Raise if test windows are among the windows for fits."""
     count = int(found_in(rows, test).sum())
     if count:
-        raise GatelabError(
-            f"{count} of {len(test)} test windows are in {name} too; give windows for the test that nothing is fitted"
-            " to"
-        )
+        raise GatelabError(f"{count} of {len(test)} test windows are in {name} too; give other windows for the test")
 
 
 def check_tokens(model: nn.Module, rows: Tensor) -> None:
-    """Refuse tokens that the model does not know and windows that are longer than it reads."""
+    """Raise for tokens outside of the vocabulary and for windows longer than the context."""
     config = getattr(model, "config", None)
     vocabulary = getattr(config, "vocab_size", None)
     longest = getattr(config, "max_position_embeddings", None)
@@ -232,7 +221,7 @@ def check_tokens(model: nn.Module, rows: Tensor) -> None:
         return
     if vocabulary is not None and int(rows.max()) >= vocabulary:
         raise GatelabError(
-            f"a token is {int(rows.max())} and the model knows {vocabulary}; give tokens of its own tokenizer"
+            f"a token is {int(rows.max())} and the model knows {vocabulary}; give tokens of the model's tokenizer"
         )
     if longest is not None and rows.shape[1] > longest:
         raise GatelabError(f"a window has {rows.shape[1]} tokens and the model reads {longest}; give a smaller length")
@@ -240,7 +229,7 @@ def check_tokens(model: nn.Module, rows: Tensor) -> None:
 
 @torch.no_grad()
 def check_reads(model: nn.Module, rows: Tensor) -> None:
-    """Refuse models with weights that are not finite, and those that cannot be called with these windows alone."""
+    """Raise for weights that are not finite, and for models that need more arguments than these windows."""
     for name, weights in model.named_parameters():
         if not bool(weights.isfinite().all()):
             raise GatelabError(f"the weights {name} contain NaN or infinity; give a model with finite weights")
@@ -251,14 +240,14 @@ def check_reads(model: nn.Module, rows: Tensor) -> None:
     except (TypeError, ValueError, IndexError, RuntimeError) as error:
         first = str(error).strip().split("\n")[0]
         raise GatelabError(
-            f"{type(model).__name__} cannot be called with these windows alone ({first}); give windows that it reads,"
-            " or a part of it that reads them by itself, such as model.encoder"
+            f"{type(model).__name__} cannot be called with these windows alone ({first}); give other windows, or a"
+            " part of it that takes them, such as model.encoder"
         ) from error
 
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """The model in evaluation mode; afterwards each of its modules is in the mode that it was in."""
+    """Set the model to evaluation mode within the block, and restore the mode of each module."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -270,7 +259,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def without_cache(model: nn.Module) -> Iterator[None]:
-    """The model without a cache of keys and values, where its configuration has one; afterwards as it was."""
+    """Disable the cache of keys and values within the block."""
     config: Any = getattr(model, "config", None)
     cached = getattr(config, "use_cache", None)
     if cached is None:
@@ -284,21 +273,21 @@ def without_cache(model: nn.Module) -> Iterator[None]:
 
 
 def log_perplexity(model: nn.Module, rows: Tensor) -> float:
-    """The mean loss of the next token in nats: the logarithm of the perplexity.
+    """The mean loss of the next token in nats, the logarithm of the perplexity.
 
     Args:
-        model: a model that gives logits, of Transformers or gatelab's own.
+        model: a language model of Transformers or of gatelab.
         rows: (windows, length) tokens; the first token of a window is not predicted.
 
     Returns:
-        Nats a token.
+        The loss in nats per token.
     """
     return float(token_losses(model, rows).double().mean())
 
 
 @torch.no_grad()
 def token_losses(model: nn.Module, rows: Tensor) -> Tensor:
-    """The loss of each token but the first of a window in nats, (windows, length - 1), on the CPU."""
+    """The loss of each token except the first of a window in nats, (windows, length - 1), on the CPU."""
     check_tokens(model, rows)
     device = next(model.parameters()).device
     vocabulary = getattr(getattr(model, "config", None), "vocab_size", None) or 2**16
@@ -321,17 +310,16 @@ def continued(
     at_once: int | None = None,
     progress: ProgressLike = False,
 ) -> Tensor:
-    """Windows that a model writes: each goes on from its beginning, every token drawn from the model's predictions.
+    """Generate windows from prompts by sampling from the model's predictions.
 
     Args:
-        model: one of Transformers that predicts the next token.
-        beginnings: (windows, tokens) that they begin with, one at least.
-        length: tokens a window, the beginning among them.
-        temperature: what logits are divided by, one number or one of each window; below 1 what is likely is drawn more
-            often than the model says.
-        seed: of what is drawn.
-        at_once: windows that are written together; None for what memory holds.
-        progress: what to show, see `gatelab.display`.
+        model: a language model of Transformers.
+        beginnings: prompts (windows, tokens) of one or more tokens.
+        length: tokens per window, including the prompt.
+        temperature: the divisor of the logits, one number or one per window.
+        seed: seed of the samples.
+        at_once: windows per batch; None for as many as memory allows.
+        progress: see `gatelab.display`.
 
     Returns:
         (windows, length) tokens, on the CPU.
@@ -340,7 +328,7 @@ def continued(
     temperatures = torch.as_tensor(temperature, dtype=torch.float32)
     of_windows = temperatures.shape in ((), (1,), (len(beginnings),))
     if not of_windows or not bool(((temperatures > 0) & temperatures.isfinite()).all()):
-        raise GatelabError(f"temperature is {temperature!r}; give a positive number, or one of each window")
+        raise GatelabError(f"temperature is {temperature!r}; give a positive number, or one per window")
     device = next(model.parameters()).device
     generator = torch.Generator(device).manual_seed(seed)
     if at_once is None:
@@ -365,7 +353,7 @@ def continued(
 
 
 def state_bytes(model: Any) -> int:
-    """Bytes that a model keeps for each token that it goes on from: keys and values of all layers."""
+    """Bytes per token in the cache of keys and values of all layers."""
     config = model.config
     heads = config.num_attention_heads
     head_size = getattr(config, "head_dim", None) or config.hidden_size // heads
@@ -375,7 +363,7 @@ def state_bytes(model: Any) -> int:
 
 @torch.no_grad()
 def is_language_model(model: nn.Module, rows: Tensor) -> bool:
-    """Whether a model predicts the next token: tokens go in, and logits that know no later token come out."""
+    """Whether a model predicts the next token: it maps tokens to logits that do not depend on later tokens."""
     if rows.is_floating_point():
         return False
     batch = rows[:1, : min(16, rows.shape[1])].to(next(model.parameters()).device)
@@ -384,7 +372,7 @@ def is_language_model(model: nn.Module, rows: Tensor) -> bool:
     except GatelabError:
         return False
     if int(rows.max()) >= logits.shape[-1]:
-        return False  # classes of tokens, where there is no configuration that tells how many tokens there are
+        return False  # a classifier of tokens without a configuration
     other = batch.clone()
     other[0, -1] = (other[0, -1] + 1) % logits.shape[-1]
     changes = (logits_of(model(other), model) - logits)[0].abs()
@@ -392,13 +380,12 @@ def is_language_model(model: nn.Module, rows: Tensor) -> bool:
 
 
 def logits_of(result: Any, model: nn.Module) -> Tensor:
-    """The logits of the next token; an error for a model that gives none."""
     logits = getattr(result, "logits", result)
     vocabulary = getattr(getattr(model, "config", None), "vocab_size", None)
     is_vector = isinstance(logits, Tensor) and logits.ndim == 3
     if not is_vector or (vocabulary is not None and logits.shape[-1] != vocabulary):
         raise GatelabError(
-            f"{type(model).__name__} gives no logits of next tokens; give a language model, such as one of"
+            f"{type(model).__name__} has no logits of next tokens; give a language model, such as one of"
             " AutoModelForCausalLM"
         )
     return logits

@@ -1,12 +1,12 @@
-"""Networks that hold feed-forward blocks: models with any unit in them, and blocks changed in a given model.
+"""Networks with feed-forward blocks: models with any unit, and changes to the blocks of a given model.
 
     Mixer("small", "swiglu")   ViT("small", "glu", image_size=64, patch=8, classes=200)   GPT2("gpt2", "swiglu")
-    Decoder("11M", "swiglu")                              a decoder as language models have it today
+    Decoder("11M", "swiglu")                              a modern decoder for language
     transplant(transformers_model, "swiglu")              another unit in its blocks
     replace_activation(transformers_model, polynomial)    another activation, or {layer: activation}
-    replace_map(transformers_model, {0: module})          another map for whole blocks; `folded` makes one of features
+    replace_map(transformers_model, {0: module})          another map for whole blocks, such as `folded` returns
 
-What changes a model gives a copy of it.
+Functions that change a model return a changed copy.
 """
 
 from gatelab.models.decoder import DECODER_SIZES, Decoder, DecoderConfig

@@ -1,12 +1,13 @@
-"""What the models share: the feed-forward part with any unit, attention, patches of images, initial weights.
+"""Shared parts of the models: the feed-forward part with any unit, attention, patches of images, initial weights.
 
-Every feed-forward part is without biases, that of a plain unit too: a gated block and a plain one then differ in the
-gate alone. A plain part of `width` n has 2 d n weights; with `match_mlp` a unit of q factors gets the width
-2 n / (q + 2), so that every unit costs the same. The named sizes have widths that 6 divides: nothing is rounded there.
+Feed-forward parts have no biases, so that a gated block and a plain one differ only in the gate. A plain part of
+`width` n has 2 d n weights; with `match_mlp` a unit of q factors has the width 2 n / (q + 2), so that every unit has
+the same number of weights. In the named sizes these widths are whole numbers.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, TypeVar
@@ -27,7 +28,7 @@ Feed = Callable[[int, int, int], nn.Module]  # d_model, width and seed to a feed
 
 
 class UserBlock(nn.Module):
-    """A user's module, which maps rows (N, d_model), as a feed-forward part on the last dimension."""
+    """A user's module on rows (N, d_model), applied to the last dimension."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
@@ -40,7 +41,7 @@ class UserBlock(nn.Module):
 def feed_forward(
     d_model: int, width: int, unit: UnitLike, *, match_mlp: bool, seed: int, dtype: torch.dtype
 ) -> FeedForward | UserBlock:
-    """The feed-forward part of a model: a product unit without biases, or a user's own class as it comes.
+    """The feed-forward part of a model: a product unit without biases, or a user's class.
 
     >>> feed_forward(64, 384, "swiglu", match_mlp=True, seed=0, dtype=torch.float32).width
     256
@@ -53,28 +54,20 @@ def feed_forward(
 
 
 def matched_width(unit: AnyUnit, d_model: int, width: int) -> int:
-    """The width at which a block of `unit` costs what a plain one of `width` does, 2 d_model width."""
+    """The width at which a block of `unit` has about the 2 d_model width parameters of a plain one of `width`."""
     if not isinstance(unit, ModuleUnit):
         return two_thirds(check_width(width), unit.factors)
     goal = 2 * d_model * check_width(width)
 
-    def excess(n: int) -> int:
-        return unit.parameter_count(n, d_model, d_model) - goal
+    def count(n: int) -> int:
+        return unit.parameter_count(n, d_model, d_model)
 
-    low, high = 1, 4 * width
-    while low < high:
-        middle = (low + high) // 2
-        if excess(middle) < 0:
-            low = middle + 1
-        else:
-            high = middle
-    if low > 1 and abs(excess(low)) > abs(excess(low - 1)):
-        return low - 1
-    return low
+    n = 1 + bisect_left(range(1, 4 * width), goal, key=count)
+    return min(n, max(1, n - 1), key=lambda n: abs(count(n) - goal))
 
 
 def feed_forward_count(d_model: int, width: int, unit: UnitLike, match_mlp: bool) -> int:
-    """The parameters of such a part, without building it: (q + 2) d_model n of a product unit."""
+    """The number of parameters of a feed-forward part, without building it."""
     chosen = as_unit(unit)
     n = matched_width(chosen, d_model, width) if match_mlp else check_width(width)
     if isinstance(chosen, ModuleUnit):
@@ -85,8 +78,8 @@ def feed_forward_count(d_model: int, width: int, unit: UnitLike, match_mlp: bool
 class Attention(nn.Module):
     """Multi-head self-attention, causal or not.
 
-    `fused` takes torch's kernels. Written out it is the same to rounding, and can be stacked by `torch.func.vmap`,
-    which the fused kernels' backward passes refuse on some devices and in some precisions.
+    `fused` uses torch's kernels. The explicit formula agrees to rounding and works under `torch.func.vmap`, which the
+    fused kernels' backward passes do not support on some devices and in some precisions.
     """
 
     def __init__(self, d_model: int, heads: int, *, causal: bool, dropout: float) -> None:
@@ -105,7 +98,7 @@ class Attention(nn.Module):
             if self.causal:
                 later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
                 scores = scores.masked_fill(later, -torch.inf)
-            # In float32 at least, by hand: what autocast does under vmap has changed with torch's versions.
+            # Cast to float32 explicitly: the effect of autocast under vmap depends on torch's version.
             wide = scores.to(torch.promote_types(scores.dtype, torch.float32))
             mixed = functional.dropout(wide.softmax(-1), dropout).to(v.dtype) @ v
         return self.out(mixed.transpose(1, 2).flatten(2))
@@ -141,7 +134,7 @@ def patches(images: Tensor, patch: int) -> Tensor:
 
 @dataclass(frozen=True)
 class ImageConfig:
-    """What models of images have in common: squares of `patch` pixels, and the classes they are told apart by."""
+    """The common options of image models: image size, patches of `patch` pixels, channels and classes."""
 
     image_size: int = 32
     patch: int = 4
@@ -157,7 +150,7 @@ class ImageConfig:
 
 
 def check_config(config: Any) -> None:
-    """Sizes are whole numbers of 1 or more that divide where they must; dropout is a share, others are finite."""
+    """Check that sizes are positive whole numbers that divide each other as needed, and that floats are in range."""
     for field in fields(config):
         value = getattr(config, field.name)
         if field.name == "dropout":
@@ -188,15 +181,14 @@ def named(kind: str, sizes: dict[str, C], size: str | C, options: dict[str, Any]
 
 
 def layer_seeds(seed: int, layers: int) -> list[int]:
-    """A seed for each of the layers, no two alike."""
     return [int(s) for s in np.random.SeedSequence(check_seed(seed)).generate_state(layers)]
 
 
-def initialise(model: nn.Module, seed: int, std: float | None = None) -> None:
-    """Draw the weights from N(0, std^2), std None being LeCun's 1 / sqrt(fan-in); biases are zero.
+def initialize(model: nn.Module, seed: int, std: float | None = None) -> None:
+    """Draw the weights from N(0, std^2), where None means LeCun's 1 / sqrt(fan-in); biases are zero.
 
-    The draws are float32 whatever the model is, so that equal seeds are equal models in every precision. Layer norms
-    stay as torch makes them, and a user's own module keeps the weights that it drew under its seed.
+    The draws are float32 in every precision, so that equal seeds give equal models. Layer norms and a user's own
+    modules keep their initial values.
     """
     generator = torch.Generator().manual_seed(check_seed(seed))
 
@@ -223,9 +215,9 @@ def initialise(model: nn.Module, seed: int, std: float | None = None) -> None:
 
 
 class UnitModel(nn.Module):
-    """A model with one unit in all of its feed-forward parts; a class says how it is built of them.
+    """A model with one unit in all of its feed-forward parts.
 
-    `sizes` are its configurations by name, `std` is the deviation of initial weights as `initialise` takes it.
+    `sizes` are its configurations by name, `std` is the standard deviation of initial weights, see `initialize`.
     """
 
     kind: ClassVar[str]
@@ -248,27 +240,26 @@ class UnitModel(nn.Module):
         def feed(d_model: int, width: int, seed: int) -> FeedForward | UserBlock:
             return feed_forward(d_model, width, unit, match_mlp=match_mlp, seed=seed, dtype=dtype)
 
-        with torch.random.fork_rng(devices=[]):  # layers that torch builds draw from its global generator
+        with torch.random.fork_rng(devices=[]):  # torch's layers draw from its global generator
             self._build(self.config, feed, seed)
         self.to(dtype)
-        initialise(self, seed, self.std)
+        initialize(self, seed, self.std)
         with torch.no_grad():
             self._scale(self.config, seed)
 
     def _build(self, c: Any, feed: Feed, seed: int) -> None:
-        """Make the layers of a configuration, `feed` the feed-forward parts."""
+        """Build the layers of a configuration; `feed` builds feed-forward parts."""
         raise NotImplementedError
 
     def _scale(self, c: Any, seed: int) -> None:
-        """Change the weights that are not to be as they were drawn."""
+        """Rescale some initial weights."""
 
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
-        """The mean cross-entropy in nats: of labels, or of the tokens that follow."""
+        """The mean cross-entropy in nats, of labels or of next tokens."""
         return cross_entropy(self(x), y)
 
 
 def transformer_blocks(c: Any, feed: Feed, seed: int, causal: bool) -> nn.ModuleList:
-    """The blocks of GPT-2 and of the ViT, by their configuration."""
     return nn.ModuleList(
         TransformerBlock(c.d_model, c.heads, feed(c.d_model, c.width, s), causal=causal, dropout=c.dropout)
         for s in layer_seeds(seed, c.layers)
@@ -282,7 +273,7 @@ class ImageModel(UnitModel):
     embed: nn.Module
 
     def patches(self, images: Tensor) -> Tensor:
-        """The embedding of the squares of images; those of another shape than the model was built for are refused."""
+        """The embedded patches of images of the configured shape."""
         channels, size = self.config.channels, self.config.image_size
         if images.ndim != 4 or tuple(images.shape[1:]) != (channels, size, size):
             raise GatelabError(
@@ -297,6 +288,6 @@ class ImageModel(UnitModel):
 
 
 def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
-    """The mean negative log-likelihood of the classes y, in float32 at least."""
+    """The mean negative log-likelihood of the classes y, in float32 or float64."""
     wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
     return functional.cross_entropy(wide.flatten(0, -2), y.flatten())

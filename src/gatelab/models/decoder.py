@@ -1,13 +1,13 @@
-"""A decoder as language models have it today: RMS norms, rotary positions, norms of queries and keys, no biases.
+"""A modern language model: RMS norms, rotary positions, normalized queries and keys, no biases.
 
-Token embedding and head are two matrices. No norm has parameters, so that every parameter is an entry of a matrix. With
-L layers, d = d_model, and a unit of q factors and width n those that are not of the vocabulary number
+Token embedding and head are separate matrices, and norms have no parameters. With L layers, d = d_model, and a unit of
+q factors and width n, the number of parameters without those of the vocabulary is
 
     P = L (4 d^2 + (q + 2) d n)
 
 Every product is written for parameters (..., out, in) and tokens (..., N, T): `torch.func.functional_call` with the
-stacked parameters of many models passes all of them through the same few batched products, whose gradients are batched
-products again. That is how many seeds and learning rates of a small model fill a GPU.
+stacked parameters of many models runs all of them by a few batched products, forward and backward: many seeds and
+learning rates of a small model can train together on one GPU.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from gatelab.feedforward import FeedForward
 from gatelab.feedforward.network import factor_names
 from gatelab.models.block import Feed, UnitLike, UnitModel, check_config, feed_forward_count, layer_seeds
 
-# Up to so many tokens an embedding is a product with rows of zeros and a one. Its gradient is a product too, where that
-# of a look-up would add hundreds of thousands of rows to a few hundred places, one after the other.
+# Vocabularies up to this size are embedded by a product with one-hot rows. Its gradient is a product too, while that
+# of a look-up adds hundreds of thousands of rows to a few hundred places sequentially.
 FEW_TOKENS = 1024
 EPSILON = 1e-6
 
@@ -35,11 +35,11 @@ EPSILON = 1e-6
 class DecoderConfig:
     """The sizes of a decoder; `width` is that of a plain feed-forward part.
 
-    Normed queries and keys of k numbers have products of k at most: `sharpness` is what they are divided by k and
-    multiplied with, so that attention's logits lie between it and its negative; 0 is the usual sqrt(k). `base` is that
-    of the wavelengths of rotary positions. With
-    `taps` above 1 queries and keys are sums over so many tokens, with learned weights; keys begin as the queries of the
-    token before, so that attention finds what followed an earlier copy of the text from the first step on.
+    Normalized queries and keys of size k have products of at most k, which are multiplied by `sharpness` / k: the
+    logits of attention lie between -sharpness and sharpness; 0 means the usual sqrt(k). `base` is the base of the
+    wavelengths of rotary positions. With `taps` above 1, queries and keys are sums over that number of tokens, with
+    learned weights; initially, keys equal the queries of the previous token, so that attention finds the continuation
+    of an earlier copy of the text from the first step.
 
     >>> DECODER_SIZES["0.4M"].parameter_count("gelu") == DECODER_SIZES["0.4M"].parameter_count("swiglu")
     True
@@ -68,32 +68,32 @@ class DecoderConfig:
 
     @property
     def attention_scale(self) -> float:
-        """What products of queries and keys are multiplied with."""
+        """The factor of the products of queries and keys."""
         k = self.d_model // self.heads
         return (self.sharpness or k**0.5) / k
 
     def body_count(self, unit: UnitLike = "gelu", match_mlp: bool = True) -> int:
-        """P above: the parameters that are not of the vocabulary."""
+        """P above: the number of parameters without embedding and head."""
         d = self.d_model
         taps = 2 * self.taps * d * (self.taps > 1)
         return self.layers * (4 * d * d + taps + feed_forward_count(d, self.width, unit, match_mlp))
 
     def parameter_count(self, unit: UnitLike = "gelu", match_mlp: bool = True) -> int:
-        """All of them, without building the model."""
+        """The number of all parameters, without building the model."""
         return 2 * self.vocabulary * self.d_model + self.body_count(unit, match_mlp)
 
     def token_flops(self, unit: UnitLike = "gelu", match_mlp: bool = True) -> int:
-        """Operations of a training step a token: 6 a parameter in a product, and the products of attention.
+        """Operations per token in a training step: 6 per parameter in a product, and the products of attention.
 
-        The embedding is a look-up by its nature and is not counted. Attention has 2 T d products a layer in a forward
-        pass, of which the half above the diagonal is not needed.
+        The embedding, a look-up, is not counted. Attention has 2 T d products per layer in a forward pass, of which
+        the half above the diagonal is not needed.
         """
         head = self.vocabulary * self.d_model
         return 6 * (self.body_count(unit, match_mlp) + head) + 6 * self.layers * self.context * self.d_model
 
 
-# 6 divides the widths, so that units of one and of two factors cost what a plain one does to the last parameter, and 48
-# divides them, so that all of these widths suit the tensor cores of GPUs.
+# All widths are multiples of 48: units of one and of two factors have exactly as many parameters as a plain unit, and
+# their widths suit the tensor cores of GPUs.
 DECODER_SIZES = {
     "tiny": DecoderConfig(context=32, layers=2, heads=2, d_model=32, width=96),
     "mini": DecoderConfig(context=32, layers=2, heads=2, d_model=48, width=192),
@@ -113,7 +113,7 @@ DECODER_SIZES = {
 
 
 def rms(x: Tensor) -> Tensor:
-    """The rows of x at a root mean square of 1; the mean is taken in float32 at least."""
+    """The rows of x scaled to a root mean square of 1, with the mean in float32 or float64."""
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
     return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + EPSILON)).to(x.dtype)
 
@@ -121,7 +121,7 @@ def rms(x: Tensor) -> Tensor:
 def turns(length: int, k: int, base: float, device: torch.device) -> Tensor:
     """Cosines and sines (2, length, 2, k/2) of the positions times the frequencies of k/2 pairs of numbers.
 
-    Of a pair the first has its sine with the opposite sign: what a turn adds of the second to it.
+    The sine of the first number of a pair is negative, as in a rotation matrix.
     """
     frequencies = base ** (-torch.arange(0, k, 2, device=device, dtype=torch.float32) / k)
     angles = torch.arange(length, device=device, dtype=torch.float32)[:, None] * frequencies
@@ -130,15 +130,15 @@ def turns(length: int, k: int, base: float, device: torch.device) -> Tensor:
 
 
 def rotated(x: Tensor, by: Tensor) -> Tensor:
-    """x (..., T, k) with its pairs of numbers (i, i + k/2) turned by angles of these cosines and sines."""
+    """x (..., T, k) with its pairs of numbers (i, i + k/2) rotated by angles with these cosines and sines."""
     cos, sin = by
-    # Both of a pair by one formula: two halves put together would be computed under masks, each of them everywhere.
+    # One formula for both numbers of a pair: a compiled concatenation would compute both halves everywhere.
     pairs = x.to(torch.promote_types(x.dtype, torch.float32)).unflatten(-1, (2, -1))
     return (pairs * cos + pairs.flip(-2) * sin).flatten(-2).to(x.dtype)
 
 
 def convolved(x: Tensor, taps: Tensor, length: int) -> Tensor:
-    """Rows (..., N T, d) of sequences of that length, each number summed over the last tokens by its own weights."""
+    """Rows (..., N T, d) of sequences of that length, summed over the last tokens with weights per column."""
     sequences = x.unflatten(-2, (-1, length))
     total = sequences * taps[..., 0, :].unsqueeze(-2).unsqueeze(-2).to(x.dtype)
     for lag in range(1, taps.shape[-2]):
@@ -162,12 +162,11 @@ class DecoderBlock(nn.Module):
         self.feed_forward = feed
 
     def forward(self, x: Tensor, by: Tensor) -> Tensor:
-        """Rows of sequences, one after the other, each as long as there are turns."""
         x = x + self.attention(rms(x), by)
         return x + self.unit(rms(x))
 
     def attention(self, x: Tensor, by: Tensor) -> Tensor:
-        """Causal attention with normed queries and keys, which are turned by their positions."""
+        """Causal attention with normalized queries and keys and rotary positions."""
         joined = x @ self.qkv.weight.mT
         if self.taps is not None:
             both, values = joined.split((2 * x.shape[-1], x.shape[-1]), -1)
@@ -179,10 +178,10 @@ class DecoderBlock(nn.Module):
         return mixed.transpose(1, 2).reshape(x.shape) @ self.out.weight.mT
 
     def unit(self, x: Tensor) -> Tensor:
-        """The feed-forward part; a user's own module is passed through model by model."""
+        """The feed-forward part; a user's own module is mapped over the models by vmap."""
         feed = self.feed_forward
         if isinstance(feed, FeedForward):
-            # By name: stacked parameters are plain tensors.
+            # By name, since stacked parameters are plain tensors.
             *maps, out = (getattr(feed, name).mT for name in ("G", *factor_names(feed.unit.factors), "D"))
             return feed.unit.neuron(*(x @ each for each in maps)) @ out
         if x.ndim == 2:
@@ -191,10 +190,10 @@ class DecoderBlock(nn.Module):
 
 
 class Decoder(UnitModel):
-    """Tokens (N, T) to logits (N, T, vocabulary), each from the tokens up to its own.
+    """Causal language model: tokens (N, T) to logits (N, T, vocabulary).
 
     `size` is a name of `DECODER_SIZES` or a `DecoderConfig`; options replace single values of it. Weights are drawn
-    from N(0, 1 / fan-in), those that are added to the stream divided by sqrt(2 layers); the head is zero at first.
+    from N(0, 1 / fan-in), output maps of blocks divided by sqrt(2 layers); the head is zero initially.
 
     >>> model = Decoder("tiny", "swiglu", context=8)
     >>> tokens = torch.arange(16).reshape(2, 8)
@@ -228,7 +227,7 @@ class Decoder(UnitModel):
                 keys[0], keys[1:] = 0, queries[:-1]
 
     def forward(self, tokens: Tensor, following: Tensor | None = None) -> Tensor:
-        """Logits; with the tokens that follow the mean cross-entropy of these, in nats a token, of every model."""
+        """Logits, or, with the tokens that follow, their mean cross-entropy in nats per token for each model."""
         length = tokens.shape[-1]
         if length > self.config.context:
             raise GatelabError(
@@ -236,7 +235,7 @@ class Decoder(UnitModel):
                 f"row; cut the text, or build it with context={length}"
             )
         x = self.embedded(tokens)
-        # Once for all layers: cosines are dear, and a compiled block would take them anew for every number it turns.
+        # Once for all layers: cosines are expensive, and a compiled block would recompute them for every number.
         by = turns(length, self.config.d_model // self.config.heads, self.config.base, x.device)
         for block in self.blocks:
             x = block(x, by)
@@ -245,7 +244,7 @@ class Decoder(UnitModel):
         return self.losses(x, following)
 
     def embedded(self, tokens: Tensor) -> Tensor:
-        """The normed rows of tokens (..., N, T) in the embedding: (..., N T, d)."""
+        """The normalized embedding of tokens (..., N, T): (..., N T, d)."""
         tokens, weight = tokens.flatten(-2), self.tokens.weight
         vocabulary, d = weight.shape[-2:]
         if vocabulary <= FEW_TOKENS:
@@ -254,23 +253,22 @@ class Decoder(UnitModel):
         return rms(functional.embedding(tokens + vocabulary * model, weight.reshape(-1, d)))
 
     def logits(self, x: Tensor) -> Tensor:
-        """Rows of the stream to logits."""
         return rms(x) @ self.head.weight.mT
 
     def losses(self, x: Tensor, following: Tensor) -> Tensor:
-        """The mean cross-entropy of the tokens that follow, (...), in float32 at least."""
+        """The mean cross-entropy of the tokens that follow, (...), in float32 or float64."""
         logits = self.logits(x)
         wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
         each = functional.cross_entropy(wide.flatten(0, -2), following.flatten(), reduction="none")
         return each.view(*x.shape[:-2], -1).mean(-1)
 
     def compile_parts(self) -> None:
-        """Compile a block, which is compiled once for all layers, and the two ends, for the shapes they first see."""
+        """Compile the blocks, the embedding and the loss for the shapes of their first call."""
         for block in self.blocks:
             block.compile(dynamic=False)
         self.embedded = torch.compile(self.embedded, dynamic=False)
         self.losses = torch.compile(self.losses, dynamic=False)
 
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
-        """The mean cross-entropy of the tokens that follow, in nats a token."""
+        """The mean cross-entropy of the tokens that follow, in nats per token."""
         return self(x, y)

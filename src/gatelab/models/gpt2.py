@@ -3,12 +3,12 @@
     h = token + position;   h = h + attention(norm h);   h = h + unit(norm h);   logits = E norm h
 
 E is the token embedding, used at both ends. With vocabulary V, context T, L layers, d = d_model, and a unit of q
-factors and width n the parameters number
+factors and width n the number of parameters is
 
     P = V d + T d + L (4 d^2 + 8 d + (q + 2) d n) + 2 d
 
-since the feed-forward parts have no biases (see `block`): the original has L (n + d) more, which makes the 124 393 728
-of "gpt2" with a plain unit its 124 439 808.
+since the feed-forward parts have no biases (see `block`). The original has L (n + d) more: 124 439 808 instead of the
+124 393 728 of "gpt2" with a plain unit.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ class GPT2Config:
         return (self.vocabulary + self.context) * self.d_model + self.body_count(unit, match_mlp)
 
     def body_count(self, unit: UnitLike = "gelu", match_mlp: bool = True) -> int:
-        """The parameters that are of neither the vocabulary nor the positions."""
+        """The number of parameters without the embeddings of tokens and positions."""
         d = self.d_model
         return self.layers * (4 * d * d + 8 * d + feed_forward_count(d, self.width, unit, match_mlp)) + 2 * d
 
     def token_flops(self, unit: UnitLike = "gelu", match_mlp: bool = True) -> int:
-        """Operations of a training step a token, as those of a `DecoderConfig` are counted."""
+        """Operations per token in a training step, counted as in `DecoderConfig`."""
         head = self.vocabulary * self.d_model
         return 6 * (self.body_count(unit, match_mlp) + head) + 6 * self.layers * self.context * self.d_model
 
@@ -67,10 +67,10 @@ GPT2_SIZES = {
 
 
 class GPT2(UnitModel):
-    """Tokens (N, T) to logits (N, T, vocabulary), each from the tokens up to its own.
+    """Causal language model: tokens (N, T) to logits (N, T, vocabulary).
 
-    `size` is a name of `GPT2_SIZES` or a `GPT2Config`; options replace single values of it. Weights are drawn as
-    OpenAI's were: N(0, 0.02^2), 0.01 for positions, and what is added to the stream divided by sqrt(2 layers).
+    `size` is a name of `GPT2_SIZES` or a `GPT2Config`; options replace single values of it. Weights are drawn as in
+    the original: N(0, 0.02^2), 0.01 for positions, and output maps of blocks divided by sqrt(2 layers).
 
     >>> model = GPT2("tiny", "swiglu", context=8)
     >>> tokens = torch.arange(16).reshape(2, 8)

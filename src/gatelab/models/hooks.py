@@ -1,11 +1,11 @@
-"""What flows through the modules of a model while it runs, and other functions in their place.
+"""Values that flow through the modules of a model, and other functions for modules.
 
     with captured({"x": layer.entrance}, {"y": layer.exit}) as values:
         model(rows)                              values["x"] and values["y"]: a tensor for each call
     with replaced({layer.exit: changed_output(layer.exit, torch.zeros_like)}):
         model(rows)                              the model without this block
 
-The model is left as it was, whatever happens inside.
+The model is restored on exit, after an error too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NONE: Mapping[Any, nn.Module] = MappingProxyType({})
 
 
 def first_tensor(value: Any) -> Tensor:
-    """What a module takes or gives, of several things the first."""
+    """The input or output of a module; the first one of several."""
     if isinstance(value, tuple | list):
         value = value[0]
     value = getattr(value, "last_hidden_state", value)
@@ -40,15 +40,15 @@ def captured(
     outputs: Mapping[K, nn.Module] = NONE,
     listen: Callable[[K, Any], object] | None = None,
 ) -> Iterator[dict[K, list[Tensor]]]:
-    """What modules are called with in first place, by name or not, and what they give, while a model runs inside.
+    """Capture the first input and the output of modules while a model runs in the block.
 
     Args:
-        inputs: by keys of your own, the modules whose inputs are wanted.
-        outputs: likewise those whose outputs are; with other keys.
-        listen: called with the key and the value as it is, each time, where nothing is to be kept.
+        inputs: modules whose inputs are captured, by a key of your choice.
+        outputs: modules whose outputs are captured, by other keys.
+        listen: called with the key and the unchanged value at every call; no values are kept then.
 
     Returns:
-        For every key the tensors, one for each call. They are copies: Falcon adds to what its blocks give in place.
+        The tensors by key, one per call. They are copies, since Falcon changes the output of its blocks in place.
 
     >>> import torch
     >>> model = nn.Sequential(nn.Linear(3, 4), nn.ReLU())
@@ -85,7 +85,7 @@ def captured(
 
 @contextmanager
 def replaced(functions: Mapping[nn.Module, Callable[..., Any]]) -> Iterator[None]:
-    """Modules that compute other functions while a model runs inside, and their own again afterwards.
+    """Let modules compute other functions within the block.
 
     >>> import torch
     >>> model = nn.Sequential(nn.Linear(3, 4), nn.ReLU())
@@ -93,7 +93,7 @@ def replaced(functions: Mapping[nn.Module, Callable[..., Any]]) -> Iterator[None
     ...     model(torch.tensor([-2.0, 0.0, 2.0]))
     tensor([3., 1., 1.])
     """
-    own = {module: vars(module).get("forward") for module in functions}  # what was set on a module itself comes back
+    own = {module: vars(module).get("forward") for module in functions}  # only where set on the instance
     try:
         for module, function in functions.items():
             module.forward = function
@@ -106,7 +106,7 @@ def replaced(functions: Mapping[nn.Module, Callable[..., Any]]) -> Iterator[None
 
 
 def changed_output(module: nn.Module, change: Callable[[Tensor], Tensor]) -> Callable[..., Any]:
-    """What a module computes, the tensor that it gives, or the first of several, changed: for `replaced`."""
+    """The forward function of a module with its (first) output changed, for `replaced`."""
     forward = module.forward
 
     def compute(*arguments: Any, **options: Any) -> Any:

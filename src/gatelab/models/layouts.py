@@ -1,4 +1,4 @@
-"""How models hold their feed-forward blocks: which modules are G, U and D, read and written alike for every layout.
+"""Layouts of feed-forward blocks in models: which modules are G, U and D, and how to read and write them.
 
     llama   mlp.gate_proj, mlp.up_proj, mlp.down_proj     D [ act(Gx) * Ux ]: Llama, SmolLM2, Qwen, Mistral, Gemma
     gpt2    mlp.c_fc, mlp.c_proj                          W2 act(W1 x + b1) + b2, weights as (inputs, outputs)
@@ -9,14 +9,14 @@
     opt     fc1, fc2                                      the same, in the layer itself: OPT
     own     feed_forward                                  gatelab's GPT2 and ViT with a product unit
 
-A layout is a row of names. Whatever works on blocks works on all of them, and on a new one as soon as its row is here.
+A layout is a row of names; a new one only needs another row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -30,21 +30,21 @@ from gatelab.feedforward.network import factor_names
 from gatelab.models.block import TransformerBlock
 
 Elementwise = Callable[[Tensor], Tensor]
-T = TypeVar("T")
+AffineWeights = tuple[Tensor, Tensor]  # weights (outputs, inputs) and biases (outputs,)
 
 
 @dataclass(frozen=True, eq=False)
 class Block(Compact):
-    """One feed-forward block: W2 [ act(W1 x + b1) * (U x + u) * ... ] + b2, and the name of the layer that holds it.
+    """One feed-forward block: W2 [ act(W1 x + b1) * (U x + u) * ... ] + b2.
 
     Attributes:
-        layer: the name of the layer.
-        W1: the gate's weights (n, d); of a block without factors, those of its first map.
-        b1: their biases (n,), zeros where the model has none.
+        layer: the name of the layer that holds the block.
+        W1: the gate's weights (n, d); for a block without factors, the weights of its first map.
+        b1: the gate's biases (n,), zeros if the model has none.
         W2: the weights of the last map (d, n).
-        b2: its biases (d,), zeros where the model has none.
+        b2: the biases of the last map (d,), zeros if the model has none.
         activation: the gate's activation.
-        factors: weights and biases (U, u) of the affine factors: none of an MLP, one of a GLU.
+        factors: weights and biases (U, u) of the affine factors: none in an MLP, one in a GLU.
     """
 
     layer: str
@@ -53,31 +53,36 @@ class Block(Compact):
     W2: Tensor
     b2: Tensor
     activation: Elementwise
-    factors: tuple[tuple[Tensor, Tensor], ...] = ()
+    factors: tuple[AffineWeights, ...] = ()
 
     @property
     def width(self) -> int:
-        """How many neurons it has."""
+        """The number of neurons."""
         return len(self.W1)
 
     @property
-    def parameters(self) -> int:
-        """How many weights it has, without biases: (q + 2) d n with q factors."""
-        return self.W1.numel() * (1 + len(self.factors)) + self.W2.numel()
+    def maps(self) -> list[AffineWeights]:
+        """Weights and biases of the gate, the factors and the last map."""
+        return [(self.W1, self.b1), *self.factors, (self.W2, self.b2)]
+
+    def with_maps(self, maps: Iterable[AffineWeights]) -> Block:
+        """The same block with other weights and biases, in the order of `maps`."""
+        (W1, b1), *factors, (W2, b2) = maps
+        return replace(self, W1=W1, b1=b1, W2=W2, b2=b2, factors=tuple(factors))
 
     def before(self, x: Tensor) -> Tensor:
         """The gate's pre-activations z = W1 x + b1."""
         return functional.linear(x, self.W1, self.b1)
 
     def hidden(self, x: Tensor) -> Tensor:
-        """The values of the neurons: act(W1 x + b1) times the factors."""
+        """The values of the neurons, act(W1 x + b1) times the factors."""
         values = self.activation(self.before(x))
         for U, u in self.factors:
             values = values * functional.linear(x, U, u)
         return values
 
     def after(self, values: Tensor) -> Tensor:
-        """W2 values + b2."""
+        """The output W2 values + b2 of the block from values of its neurons."""
         return functional.linear(values, self.W2, self.b2)
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -85,7 +90,7 @@ class Block(Compact):
 
 
 class Pointwise(nn.Module):
-    """A function of one tensor, entry by entry, where a model expects a module."""
+    """An elementwise function as a module."""
 
     def __init__(self, function: Elementwise) -> None:
         super().__init__()
@@ -96,7 +101,7 @@ class Pointwise(nn.Module):
 
 
 class Replaced(nn.Module):
-    """A map that stands for a whole block, and the dropout that the block had."""
+    """A map that replaced a whole block, and the dropout of the block."""
 
     def __init__(self, function: nn.Module, dropout: nn.Module) -> None:
         super().__init__()
@@ -107,28 +112,28 @@ class Replaced(nn.Module):
 
 
 def is_replacement(module: Any) -> bool:
-    """Whether a module took the place of a block: another map, or a unit that was transplanted and remembers it."""
+    """Whether a module replaced a block: another map, or a transplanted unit, which has the attribute `plain`."""
     return isinstance(module, Replaced) or hasattr(module, "plain")
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the parts of a block are, as names below the layer that holds it."""
+    """The names of the parts of a block below the layer that holds it."""
 
     name: str
     first: str  # the gate's linear map
-    last: str  # the linear map out of the block
-    activations: tuple[str, ...]  # names that the activation has in one model or another
+    last: str  # the last linear map of the block
+    activations: tuple[str, ...]  # possible names of the activation
     factors: tuple[str, ...] = ()  # the linear maps of the factors
     entrance: str = "mlp"  # the module that is called with the input of the block
-    exit: str = "mlp"  # the module that gives its output, before dropout, residual and norm
-    widths: tuple[str, ...] = ("intermediate_size",)  # fields of one configuration or another for the neurons
-    post_norm: bool = False  # whether a norm comes after the residual, which is the block's own input
-    beside: str = ""  # a module beside the block, where the other names would fit blocks of another layout too
+    exit: str = "mlp"  # the module that returns its output, before dropout, residual and norm
+    widths: tuple[str, ...] = ("intermediate_size",)  # possible names of the width in configurations
+    post_norm: bool = False  # whether a norm follows the residual connection around the block
+    sibling: str = ""  # another module of the layer, to distinguish layouts whose other names agree
 
     def fits(self, layer: nn.Module) -> bool:
-        """Whether a layer holds its block in this way, or held it before a map took its place."""
-        if self.beside and part(layer, self.beside) is None:
+        """Whether a layer holds its block in this way, or held it before the block was replaced."""
+        if self.sibling and part(layer, self.sibling) is None:
             return False
         if is_replacement(part(layer, self.entrance)):
             return self.last.startswith(self.entrance) or part(layer, self.last) is not None
@@ -136,11 +141,11 @@ class Layout:
         return all(hasattr(part(layer, name), "weight") for name in names) and self.activation(layer) is not None
 
     def width(self, config: Any) -> str | None:
-        """The field that holds the number of neurons in this configuration; None where there is none of the names."""
+        """The name of the width in a configuration, or None."""
         return next((name for name in self.widths if hasattr(config, name)), None)
 
     def activation(self, layer: nn.Module) -> str | None:
-        """The name that the activation has in this layer; None where there is none of the names."""
+        """The name of the activation in a layer, or None."""
         return next((name for name in self.activations if part(layer, name) is not None), None)
 
 
@@ -160,14 +165,14 @@ LAYOUTS = (
         post_norm=True,
     ),
     Layout(
-        "opt", "fc1", "fc2", ("activation_fn",), entrance="fc1", exit="fc2", widths=("ffn_dim",), beside="self_attn"
+        "opt", "fc1", "fc2", ("activation_fn",), entrance="fc1", exit="fc2", widths=("ffn_dim",), sibling="self_attn"
     ),
 )  # fmt: skip
 OWN = Layout("own", "", "", (), entrance="feed_forward", exit="feed_forward", widths=("width",))
 
 
 def part(module: nn.Module, name: str) -> Any:
-    """What a module has under a dotted name; None where it has nothing there."""
+    """The attribute of a module under a dotted name, or None."""
     value: Any = module
     for step in name.split("."):
         value = getattr(value, step, None)
@@ -175,14 +180,13 @@ def part(module: nn.Module, name: str) -> Any:
 
 
 def put(module: nn.Module, name: str, value: nn.Module) -> None:
-    """Put a module under a dotted name."""
     above, _, last = name.rpartition(".")
     setattr(part(module, above) if above else module, last, value)
 
 
 @dataclass(frozen=True, eq=False)
 class Layer(Compact):
-    """A layer that holds a feed-forward block: its name in the model, the module, and how the block is held."""
+    """A layer that holds a feed-forward block: its name in the model, the module, and the layout."""
 
     name: str
     module: Any
@@ -195,23 +199,23 @@ class Layer(Compact):
 
     @property
     def exit(self) -> nn.Module:
-        """The module that gives the output of the block."""
+        """The module that returns the output of the block."""
         return part(self.module, self.layout.exit)
 
     @property
     def is_whole(self) -> bool:
-        """Whether one module is the block, from its input to its output."""
+        """Whether the block is one module."""
         return self.layout.entrance == self.layout.exit
 
     def require_weights(self) -> None:
-        """Refuse a layer whose whole map was replaced."""
+        """Raise if the whole block was replaced."""
         if is_replacement(self.entrance):
             raise GatelabError(
                 f"the map of {self.name} was replaced before and has no weights left; give the model as it was"
             )
 
     def read(self) -> Block:
-        """The block, its weights detached and not copied."""
+        """The block, with weights that are detached but not copied."""
         self.require_weights()
         if self.layout is OWN:
             feed = self.module.feed_forward
@@ -231,26 +235,24 @@ class Layer(Compact):
         return (self.layout.first, *self.layout.factors, self.layout.last)
 
     def write(self, block: Block) -> None:
-        """Give the layer the weights of a block, of any width and with as many factors as it has.
+        """Set the weights of the layer to those of a block of any width and of the same number of factors.
 
-        Where the model has no biases, those of the block must be zeros.
+        If the model has no biases, the biases of the block must be zero.
         """
         self.require_weights()
         if self.layout is OWN:
             raise GatelabError(
                 f"{self.name} is of gatelab's own models; weights are written into models of Transformers"
             )
-        maps = ((block.W1, block.b1), *block.factors, (block.W2, block.b2))
         names = self.linear_names()
-        if len(maps) != len(names):
+        if len(block.maps) != len(names):
             raise GatelabError(
-                f"{self.name} takes {len(names)} linear maps ({', '.join(names)}), the block has {len(maps)}"
+                f"{self.name} takes {len(names)} linear maps ({', '.join(names)}), the block has {len(block.maps)}"
             )
-        for name, (weight, bias) in zip(names, maps, strict=True):
+        for name, (weight, bias) in zip(names, block.maps, strict=True):
             put(self.module, name, linear_like(part(self.module, name), weight, bias, f"{self.name}.{name}"))
 
     def put_activation(self, activation: Elementwise) -> None:
-        """Give the block another activation."""
         self.require_weights()
         if self.layout is OWN:
             feed = self.module.feed_forward
@@ -262,18 +264,17 @@ class Layer(Compact):
         put(self.module, self.layout.activation(self.module) or "", module)
 
     def put_map(self, module: nn.Module) -> None:
-        """Put another map in the place of the block."""
         self.require_weights()
         self.put_parts(Replaced(module, self.dropout), nn.Identity())
 
     @property
     def dropout(self) -> nn.Module:
-        """The dropout within the block; what comes after a block in two parts keeps its own."""
+        """The dropout within the block, if the block is one module."""
         dropout = getattr(self.entrance, "dropout", None)
         return dropout if self.is_whole and isinstance(dropout, nn.Module) else nn.Identity()
 
     def put_parts(self, first: nn.Module, last: nn.Module) -> None:
-        """Put a module in the place of the block, or, where the layer holds it in two parts, one for each of them."""
+        """Replace the block by `first`, or, if the layer holds it in two parts, the parts by `first` and `last`."""
         if not self.is_whole:
             name = self.layout.activation(self.module)
             if name and not name.startswith(self.layout.entrance):
@@ -283,16 +284,16 @@ class Layer(Compact):
 
 
 def weight_of(linear: Any) -> Tensor:
-    """The weights of a linear map as (outputs, inputs): GPT-2's Conv1D keeps them the other way."""
+    """The weights of a linear map as (outputs, inputs); GPT-2's Conv1D stores the transpose."""
     if isinstance(linear, nn.Linear):
         return linear.weight
     return linear.weight.T
 
 
 def linear_like(linear: Any, weight: Tensor, bias: Tensor, name: str) -> nn.Module:
-    """A linear map of the same kind with other weights, in the precision and on the device of the one there was."""
+    """A linear map of the same kind, precision and device with other weights."""
     if linear.bias is None and bool(bias.any()):
-        raise GatelabError(f"{name} has no bias in this model, and the block that is to be written has one")
+        raise GatelabError(f"{name} has no bias in this model, and the block has one; give a block without it")
     old = linear.weight
     if isinstance(linear, nn.Linear):
         fresh: Any = nn.Linear(weight.shape[1], weight.shape[0], bias=linear.bias is not None)
@@ -307,7 +308,7 @@ def linear_like(linear: Any, weight: Tensor, bias: Tensor, name: str) -> nn.Modu
 
 
 def layout_of(layer: nn.Module) -> Layout | None:
-    """How a layer holds a feed-forward block; None where it holds none that is known."""
+    """The layout of a layer's feed-forward block, or None."""
     if isinstance(layer, TransformerBlock):
         if isinstance(layer.feed_forward, FeedForward | Replaced):
             return OWN
@@ -316,7 +317,7 @@ def layout_of(layer: nn.Module) -> Layout | None:
 
 
 def layers_of(model: nn.Module) -> list[Layer]:
-    """The layers of a model that hold a feed-forward block, in their order.
+    """The layers of a model that hold a feed-forward block, in order.
 
     >>> from gatelab.models import GPT2
     >>> [layer.name for layer in layers_of(GPT2("tiny", "swiglu"))]
@@ -331,28 +332,28 @@ def layers_of(model: nn.Module) -> list[Layer]:
 
 
 def check_module(model: Any) -> None:
-    """Refuse what is no module of torch."""
+    """Raise unless the model is a module of torch."""
     if not isinstance(model, nn.Module):
         kind = type(model).__name__
         raise GatelabError(f"the model is a {kind}; give a module of torch, such as gl.anatomy.load_model(path) reads")
 
 
 def unknown_layout(model: nn.Module) -> str:
-    """What is said of a model none of whose layers is known, with the modules in it that look like such blocks."""
+    """The message for a model without a known layout, with the names of modules that look like blocks."""
     similar = [name for name, module in model.named_modules() if looks_like_a_block(module)]
     known = ", ".join(layout.name for layout in LAYOUTS)
     advice = f"give a model of Transformers in one of the layouts {known}, or gatelab's GPT2 or ViT"
     if similar:
         shown = ", ".join(repr(name) for name in similar[:3])
         more = f" and {len(similar) - 3} more" if len(similar) > 3 else ""
-        advice += f"; what looks like a block: {shown}{more}, profile(model, text, modules=[...]) takes such names"
+        advice += f"; modules that look like a block: {shown}{more}, for profile(model, text, modules=[...])"
     return f"{type(model).__name__} has no feed-forward block of a known layout; {advice}"
 
 
 def looks_like_a_block(module: nn.Module) -> bool:
-    """Whether a module goes from some width to a larger one and back by linear maps of its own.
+    """Whether the linear maps of a module expand its input and contract it again, or it has experts.
 
-    The way in may hold gates and factors in one map, as in Phi-3; experts hold all of theirs as parameters.
+    The first map may contain gates and factors, as in Phi-3.
     """
     if any(word in name for name, _ in module.named_children() for word in ("q_proj", "qkv", "query")):
         return False  # attention
@@ -368,7 +369,7 @@ def blocks(model: nn.Module) -> tuple[Block, ...]:
         model: a model of Transformers in one of the layouts, or gatelab's GPT2 or ViT.
 
     Returns:
-        A `Block` for each layer, in their order.
+        One `Block` per layer, in order.
 
     >>> from gatelab.models import GPT2
     >>> [tuple(b.W1.shape) for b in blocks(GPT2("tiny", "gelu"))]
@@ -377,29 +378,19 @@ def blocks(model: nn.Module) -> tuple[Block, ...]:
     return tuple(layer.read() for layer in layers_of(model))
 
 
-def find_gate(
-    function: Elementwise, gates: Iterable[tuple[T, Elementwise]], atol: float, like: Tensor | None = None
-) -> T | None:
-    """The first of some gates that has the values of a function between -6 and 6; None where none has.
-
-    >>> find_gate(nn.Tanh(), [("relu", torch.relu), ("tanh", torch.tanh)], 1e-6)
-    'tanh'
-    """
-    z = torch.linspace(-6, 6, 601)
-    with torch.no_grad():
-        values = function(z if like is None else z.to(like)).to(z)
-        return next((name for name, gate in gates if torch.allclose(gate(z), values, atol=atol)), None)
-
-
+@torch.no_grad()
 def unit_of(block: Block) -> Unit:
-    """The unit that a block is: the one whose gate has the same values and which has as many factors.
+    """The unit of a block: the first known one with the same number of factors and the same gate between -6 and 6.
 
     >>> W = torch.eye(2)
     >>> unit_of(Block("", W, W[0], W, W[0], nn.SiLU(), ((W, W[0]),))).name
     'swiglu'
     """
     factors = len(block.factors)
-    known = ((unit, unit.gate) for unit in units() if isinstance(unit, Unit) and unit.factors == factors)
-    # The formula of GELU by tanh is within 5e-4 of the one by erf.
-    unit = find_gate(block.activation, known, 2e-3, block.W1)
-    return unit or Unit(activation=activation(block.activation), factors=factors)
+    z = torch.linspace(-6, 6, 601)
+    values = block.activation(z.to(block.W1)).to(z)
+    for unit in units():
+        # The formula of GELU by tanh is within 5e-4 of the one by erf.
+        if isinstance(unit, Unit) and unit.factors == factors and torch.allclose(unit.gate(z), values, atol=2e-3):
+            return unit
+    return Unit(activation=activation(block.activation), factors=factors)

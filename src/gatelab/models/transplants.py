@@ -1,12 +1,11 @@
-"""A unit transplanted into a model of Transformers: every feed-forward block replaced, all else as it was.
+"""Replace the unit of every feed-forward block in a model of Transformers.
 
     GPT-2   mlp: c_fc, act, c_proj, dropout          ->  D [ act(Gx + g) * (Ux + u) * ... ] + d, dropout
     Llama   mlp: gate_proj, up_proj, down_proj, act  ->  the same without biases: also Qwen, Mistral, SmolLM2
     BERT    intermediate, output.dense               ->  the same in two parts; and every other layout of `layouts`
 
-Biases, the scheme of initial weights (N(0, initializer_range^2) or what the model draws, GPT-2's D divided by
-sqrt(2 layers)) and, by the two-thirds rule, the number of weights stay those of the model: gated and plain blocks
-differ in the gate alone.
+The biases, the distribution of initial weights (GPT-2 divides D by sqrt(2 layers)) and, by the two-thirds rule, the
+number of weights stay those of the model, so that gated and plain blocks differ only in the gate.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from gatelab.feedforward import AnyUnit, ModuleUnit, Unit
 from gatelab.feedforward import unit as as_unit
 from gatelab.feedforward.network import factor_names
 from gatelab.models.block import UnitLike, UserBlock, layer_seeds, matched_width
-from gatelab.models.layouts import OWN, Layer, is_replacement, layers_of, part
+from gatelab.models.layouts import OWN, Layer, layers_of, part
 
 
 class BlockNeurons(nn.Module):
@@ -41,7 +40,7 @@ class BlockNeurons(nn.Module):
 
 
 class Transplant(nn.Module):
-    """The whole block: neurons, D, and the dropout that the model had there."""
+    """A whole block: neurons, D, and the dropout of the replaced block."""
 
     def __init__(self, neurons: nn.Module, D: nn.Linear, dropout: nn.Module) -> None:
         super().__init__()
@@ -54,18 +53,17 @@ class Transplant(nn.Module):
 def transplant(model: nn.Module, unit: UnitLike, *, match_mlp: bool = True, seed: int = 0) -> nn.Module:
     """A copy of a model of Transformers with another unit in its feed-forward blocks.
 
-    Other weights are copied as they are; the configuration keeps the old width. A user's module class comes with its
-    own weights and biases, at the width that costs the same. A model into which a unit was transplanted is taken too:
-    the new one gets the width that it would get in the model as it was.
+    All other weights are copied; the configuration keeps the old width. A user's module class keeps its own initial
+    weights and biases, at the width with the same number of parameters. A second transplant into the same model uses
+    the width that it would have in the original model.
 
         transplant(GPT2LMHeadModel(GPT2Config()), "swiglu")
 
     Args:
-        model: the model, in one of the layouts of `gatelab.models.layouts`; it stays as it was.
-        unit: the unit, by name, as a value, a function or a class.
-        match_mlp: give a unit of q factors 2 / (q + 2) of the width that an MLP would have, so that the blocks cost
-            what they did.
-        seed: of the new weights.
+        model: the model, in one of the layouts of `gatelab.models.layouts`; it is not changed.
+        unit: the unit, as a name, a value, a function or a class.
+        match_mlp: give a unit of q factors 2 / (q + 2) of the width of an MLP, so that the number of parameters stays.
+        seed: seed of the new weights.
 
     Returns:
         The changed copy.
@@ -73,8 +71,7 @@ def transplant(model: nn.Module, unit: UnitLike, *, match_mlp: bool = True, seed
     chosen = as_unit(unit)
     if layers_of(model)[0].layout is OWN or not hasattr(model, "config"):
         raise GatelabError(
-            f"{type(model).__name__} is no model of Transformers, into which units are transplanted; build gatelab's"
-            " own models with the unit"
+            f"{type(model).__name__} is not a model of Transformers; build gatelab's own models with the unit instead"
         )
     copied = copy.deepcopy(model)
     layers = layers_of(copied)
@@ -86,23 +83,18 @@ def transplant(model: nn.Module, unit: UnitLike, *, match_mlp: bool = True, seed
 
 
 class PlainBlock(NamedTuple):
-    """What a model had where the block is."""
+    """The properties of the model's original block."""
 
     d_model: int
-    width: int  # of the block without factors that has as many weights
+    width: int  # of a block without factors that has the same number of weights
     own_width: int
     bias: bool
     dropout: nn.Module
 
 
 def plain_block(layer: Layer) -> PlainBlock:
-    """Of the block that the model came with, or, where it was replaced before, of the one before that."""
-    if is_replacement(layer.entrance):
-        if not hasattr(layer.entrance, "plain"):
-            raise GatelabError(
-                f"the map of {layer.name} was replaced, and nothing says which width it had; transplant into the model"
-                " as it was"
-            )
+    """The properties of the original block, from an earlier transplant where there was one."""
+    if hasattr(layer.entrance, "plain"):
         return cast(Any, layer.entrance).plain
     block = layer.read()
     width = math.ceil((len(block.factors) + 2) * block.width / 2)  # (q + 2) d n = 2 d w
@@ -111,7 +103,7 @@ def plain_block(layer: Layer) -> PlainBlock:
 
 
 def replace_block(model: Any, layer: Layer, unit: AnyUnit, match_mlp: bool, seed: int) -> None:
-    """Put a block of the unit into a layer of the model, and remember what was there for a later unit."""
+    """Put a block of the unit into a layer of the model, with the original block's properties for a later unit."""
     plain = plain_block(layer)
     block = unit_block(model, next(layer.module.parameters()), unit, plain, match_mlp, seed)
     first, last = block, nn.Identity()

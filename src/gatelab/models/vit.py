@@ -3,7 +3,7 @@
     h = [class, patches W] + position;   h = h + attention(norm h);   h = h + unit(norm h);   logits = head norm h_class
 
 Images of S x S pixels in C channels, cut into squares of p pixels, make N = (S / p)^2 patches of C p^2 numbers. With
-K classes, L layers, d = d_model, and a unit of q factors and width n the parameters number
+K classes, L layers, d = d_model, and a unit of q factors and width n the number of parameters is
 
     P = (C p^2 + 1) d + (N + 2) d + L (4 d^2 + 8 d + (q + 2) d n) + 2 d + (d + 1) K
 """

@@ -1,6 +1,6 @@
-"""Tangent kernels of any unit and any module: how well a unit trains.
+"""Tangent kernels of any unit and any module, and their spectra.
 
-    gl.ntk.analytic("glu", X, width=4096)       expected over initialisations; width=None for the limit per neuron
+    gl.ntk.analytic("glu", X, width=4096)       expected over initializations; width=None for the limit per neuron
     gl.ntk.empirical(model, X, outputs=0)       of a given network, within a budget of memory
     gl.ntk.operator(model, X, outputs=0)        the same as a LinearOperator, the matrix never formed
     gl.ntk.spectrum(K)                          extreme eigenvalues with bounds, condition number, density

@@ -1,25 +1,25 @@
-"""The dual of a gate: what its expectation makes of two samples.
+"""The dual of a gate: expectations of products of the gate at two samples.
 
 For a Gaussian pair (u, v) with standard deviations s and t and correlation rho, c = rho s t:
 
     A = E[act(u) act(v)]        C = c E[act'(u) act'(v)]
 
-`dual(gate, s)` prepares the rows of standard deviation s and gives A and C tile by tile. Powers of relu (arc-cosine
+`dual(gate, s)` prepares rows of standard deviation s and returns A and C tile by tile. Powers of relu (arc-cosine
 kernels, Cho and Saul 2009), identity, erf and the exact gelu have closed forms; every other gate is a Hermite series in
-the correlation, which knows its error.
+the correlation with an estimate of its error.
 
 With a_k(s) = E[act(s z) he_k(z)], he_k the Hermite polynomials of unit norm and z ~ N(0, 1) (Mehler's formula):
 
     E[act(u) act(v)] = sum_k a_k(s) a_k(t) rho^k          E[act(u)^2] = sum_k a_k(s)^2
 
-The integrals are one-dimensional, one set for each row; a pair costs two passes for each term. By Cauchy and Schwarz
-the terms beyond K are at most the geometric mean of the two rows' own tails: a bound relative to the diagonal, and the
-number of terms is chosen by it, tile by tile. Gates that are analytic need few terms (30 for silu at s = 1, growing
-like s^2); a kink makes a_k fall slowly, which only |rho| < 1 mends. Parallel rows are integrated without the series.
+The integrals are one-dimensional, one set per row; a pair costs two passes per term. By the Cauchy-Schwarz inequality
+the terms beyond K are at most the geometric mean of the two rows' tails: a bound relative to the diagonal, which sets
+the number of terms of each tile. Analytic gates need few terms (30 for silu at s = 1, growing like s^2); with a kink
+a_k decreases slowly, so that convergence relies on |rho| < 1. Parallel rows are integrated without the series.
 
-Jumps of a user's gate or of its slope are found first, and the integrals stop there. Gauss-Legendre panels are exact to
-rounding on smooth pieces and poor across a jump. Kinks at 0 sit between two panels for every row; one at c sits at
-z = c / s, elsewhere for each row. The panel that holds it is taken out of the row's sum and put back in pieces.
+Jumps of a user's gate or of its slope are located first, and the integrals are split there: Gauss-Legendre panels are
+exact to rounding on smooth pieces and inaccurate across a jump. Kinks at 0 lie between two panels for every row; one at
+c lies at z = c / s, which differs by row. The panel that contains it is replaced by its pieces.
 """
 
 from __future__ import annotations
@@ -37,30 +37,30 @@ from gatelab.errors import GatelabError
 from gatelab.feedforward import Activation, activation
 from gatelab.linalg.quadrature import hermite_functions, on_intervals
 
-TOLERANCE = 1e-12  # what the terms left out may amount to
+TOLERANCE = 1e-12  # of the omitted terms
 MOST_TERMS = 1024
 LEVELS = 6  # 256 nodes to 8192
-REACH = 12  # where the nodes of the first level end, one further with each
-NODES = 16  # Gauss-Legendre nodes of a panel
-NEGLIGIBLE = 1e-18  # terms of this relative size are left out wherever they stand
+REACH = 12  # end of the nodes of the first level; each level reaches 1 further
+NODES = 16  # Gauss-Legendre nodes per panel
+NEGLIGIBLE = 1e-18  # terms of this relative size are omitted
 SAMPLE = 64  # rows on which two resolutions are compared
-CHUNK = 1 << 22  # values of the gate at once
-CELLS = 1 << 13  # searched for jumps
+CHUNK = 1 << 22  # values of the gate per batch
+CELLS = 1 << 13  # cells of the search for jumps
 HALVINGS = 40
-JUMP = 1e-9  # relative to the largest value on the grid; what is smooth changes by far less in a cell halved so often
+JUMP = 1e-9  # relative to the largest value; smooth functions change far less over a cell after 40 halvings
 
 Function = Callable[[Tensor], Tensor]
 
 
 def find_breaks(function: Function, reach: float, device: torch.device) -> Tensor:
-    """The points of (-reach, reach) other than 0 where the function jumps, at most one for each of 8192 cells.
+    """The points of (-reach, reach) other than 0 where the function jumps, at most one in each of 8192 cells.
 
-    Every cell is halved forty times, always towards the half over which the function changes more.
+    Every cell is halved forty times, always towards the half with the larger change.
 
     >>> find_breaks(lambda y: (y > 0.3).double() - (y < -2).double(), 5.0, torch.device("cpu"))
     tensor([-2.0000,  0.3000], dtype=torch.float64)
     """
-    # Off-center cells: a jump at a round number is inside a cell and not at its end.
+    # Off-center cells, so that a jump at a round number is inside a cell.
     edges = torch.linspace(-reach, reach * (1 + 1e-4), CELLS + 1, dtype=torch.float64, device=device)
     left, right = edges[:-1].clone(), edges[1:].clone()
     low, high = function(left), function(right)
@@ -76,7 +76,7 @@ def find_breaks(function: Function, reach: float, device: torch.device) -> Tenso
 
 
 def finite_values(function: Function) -> Function:
-    """The function with its values checked: whatever goes wrong in there is the user's gate."""
+    """A user's function with checks of its values."""
 
     def values_at(points: Tensor) -> Tensor:
         values = function(points).detach()
@@ -98,29 +98,25 @@ def finite_values(function: Function) -> Function:
 
 @lru_cache
 def legendre(device: torch.device) -> list[Tensor]:
-    """Nodes and weights of a panel."""
     return [torch.from_numpy(v).to(device) for v in np.polynomial.legendre.leggauss(NODES)]
 
 
 def nodes_on(start: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
-    """The nodes of all panels from start to end, and their weights without the density."""
+    """Nodes and weights (without the density) of panels from start to end."""
     nodes, lengths = on_intervals(start, end, *legendre(start.device))
     return nodes.flatten(-2), lengths.flatten(-2)
 
 
 def panel_edges(level: int, device: torch.device) -> Tensor:
-    """Panels that meet at z = 0, where most kinks are.
-
-    Twice as many with each level, and a wider range: their difference shows either shortage.
-    """
+    """Edges of panels that meet at z = 0, where most kinks are; each level has twice as many and a wider range."""
     reach = REACH + level
     return torch.linspace(-reach, reach, 16 * 2**level + 1, dtype=torch.float64, device=device)
 
 
 def cut_panels(edges: Tensor, breaks: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """For every row the panels that stay whole, (rows, panels), and the ends of the intervals in place of the others.
+    """For every row a mask of the panels without breaks, (rows, panels), and the ends of the pieces of the others.
 
-    The panels are cut at `breaks`, (rows, breaks) in rising order; those beyond the last edge cut nothing off.
+    `breaks` are (rows, breaks) in ascending order; breaks beyond the last edge have no effect.
     """
     panel = torch.bucketize(breaks, edges).clamp_(1, len(edges) - 1)
     low, high = edges[panel - 1], edges[panel]
@@ -135,12 +131,11 @@ def cut_panels(edges: Tensor, breaks: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def density(z: Tensor) -> Tensor:
-    """That of the standard normal distribution."""
     return torch.exp(-z * z / 2) / math.sqrt(2 * math.pi)
 
 
 def hermite(z: Tensor, terms: int) -> Iterator[Tensor]:
-    """he_k(z) density(z) for k = 0, 1, ...; the recurrence runs on he_k exp(-z^2/4), which is bounded."""
+    """he_k(z) density(z) for k = 0, 1, ..., by the recurrence of he_k exp(-z^2/4), which is bounded."""
     root = torch.exp(-z * z / 4)
     scaled = root / math.sqrt(2 * math.pi)
     for function in hermite_functions(z, root, terms):
@@ -149,10 +144,10 @@ def hermite(z: Tensor, terms: int) -> Iterator[Tensor]:
 
 @dataclass(frozen=True)
 class Expansion:
-    """The coefficients a_k of every row (terms, rows), the rows' squared norms, and what is known of the errors.
+    """The coefficients a_k of every row (terms, rows), the rows' squared norms, and estimates of the errors.
 
-    `envelope` is the largest a_k^2 / E[f^2] of any row; `tail` what the terms beyond the last may amount to at
-    |rho| = 1; `delta` the change of the coefficients between two resolutions, relative to their norm.
+    `envelope` is the largest a_k^2 / E[f^2] of any row; `tail` bounds the omitted terms at |rho| = 1; `delta` is the
+    relative change of the coefficients between two resolutions.
     """
 
     function: Function
@@ -172,18 +167,18 @@ class Expansion:
         return np.cumsum(sizes[::-1])[::-1]
 
     def terms(self, top: float) -> int:
-        """As many as leave TOLERANCE, or a tenth of the coefficients' own error, to the rest."""
+        """The number of terms that leaves TOLERANCE, or a tenth of the coefficients' error, to the others."""
         enough = np.flatnonzero(self.tail_from(top) <= max(TOLERANCE, self.delta / 10))
         if not len(enough):
             return len(self.envelope)
         return max(1, int(enough[0]))
 
     def error(self, top: float) -> float:
-        """What the terms left out and the coefficients may amount to, up to |rho| = `top`."""
+        """The error by omitted terms and by the coefficients up to |rho| = `top`."""
         return float(self.tail_from(top)[min(self.terms(top), len(self.envelope))]) + 2 * self.delta
 
     def tile(self, rho: Tensor, top: float, rows: slice, cols: slice) -> Tensor:
-        """sum_k a_k(s) a_k(t) rho^k for every pair of rows; parallel ones are integrated without it."""
+        """sum_k a_k(s) a_k(t) rho^k for every pair of rows; parallel rows are integrated directly."""
         total = self.sum(rho, top, rows, cols)
         for sign in (1, -1):
             i, j = torch.nonzero(rho == sign, as_tuple=True)
@@ -192,7 +187,7 @@ class Expansion:
         return total
 
     def sum(self, rho: Tensor, top: float, rows: slice, cols: slice) -> Tensor:
-        """The series by Horner's rule, in place; powers without a term are stepped over in pairs."""
+        """The series by Horner's rule, in place; missing powers are skipped in pairs."""
         powers = np.flatnonzero(self.envelope[: self.terms(top)] > NEGLIGIBLE)
         if not len(powers):
             return torch.zeros_like(rho)
@@ -210,7 +205,7 @@ class Expansion:
         return total
 
     def parallel(self, s: Tensor, t: Tensor, sign: int) -> Tensor:
-        """E[f(s z) f(+-t z)] of every pair s[i], t[i], for rows that point the same or the opposite way."""
+        """E[f(s z) f(+-t z)] of every pair s[i], t[i] of parallel or antiparallel rows."""
         value = s.new_empty(len(s))
         for part in chunks(len(s), len(self.edges) * NODES):
             u, v = s[part, None], sign * t[part, None]
@@ -223,7 +218,7 @@ class Expansion:
 
 @dataclass(frozen=True)
 class HermiteSeries:
-    """A gate's dual by series; without `slopes` there is no C."""
+    """A gate's dual by series; C needs `slopes`."""
 
     s: Tensor
     values: Expansion
@@ -251,7 +246,7 @@ class HermiteSeries:
 
 
 def series(gate: Activation, s: Tensor, *, slopes: bool) -> HermiteSeries:
-    """The Hermite series of `gate` for rows of standard deviation `s`, refined until it settles."""
+    """The Hermite series of `gate` for rows of standard deviation `s`, refined until it converges."""
     reach = (REACH + LEVELS) * float(s.max())
     with torch.enable_grad():
         point = torch.ones(1, dtype=torch.float64, requires_grad=True)
@@ -266,22 +261,22 @@ def series(gate: Activation, s: Tensor, *, slopes: bool) -> HermiteSeries:
     if reach > 0:
         breaks = torch.cat([find_breaks(f, reach, s.device) for f in functions]).sort().values
     if len(breaks) > 1:
-        # The gate and its slope may jump at one place, which either search finds to 1e-12 or so.
+        # The gate and its slope may jump at the same point, which each search finds to about 1e-12.
         breaks = breaks[torch.cat([breaks.new_ones(1), breaks.diff()]) > 1e-11 * reach]
     return HermiteSeries(s, expand(functions[0], breaks, s), expand(functions[1], breaks, s) if slopes else None)
 
 
 def chunks(rows: int, each: int) -> Iterator[slice]:
-    """Slices of rows that cost `each` values, few enough at once."""
+    """Slices of rows with `each` values per row, CHUNK values at most."""
     step = max(1, CHUNK // each)
     for first in range(0, rows, step):
         yield slice(first, min(first + step, rows))
 
 
 def expand(function: Function, breaks: Tensor, s: Tensor) -> Expansion:
-    """Double the nodes until coefficients stand still, and the terms until the tail is small, on a sample of rows.
+    """Double the nodes until coefficients converge, and the terms until the tail is small, on a sample of rows.
 
-    The sample has the extreme rows and quantiles between: what limits either is the size of s, and where kinks fall.
+    The sample contains the extremes and quantiles of s, which determines convergence.
     """
     spread = torch.sort(s).values[torch.linspace(0, len(s) - 1, min(len(s), SAMPLE), device=s.device).round().long()]
     level, terms = 1, 32
@@ -304,7 +299,7 @@ def expand(function: Function, breaks: Tensor, s: Tensor) -> Expansion:
 
 
 def coefficients(function: Function, breaks: Tensor, s: Tensor, edges: Tensor, terms: int) -> tuple[Tensor, Tensor]:
-    """a_k of every row, (terms, rows), and E[f^2] of every row, some rows at once."""
+    """a_k, (terms, rows), and E[f^2] of every row, computed in batches of rows."""
     z, length = nodes_on(edges[:-1], edges[1:])
     basis = torch.stack([h * length for h in hermite(z, terms)], 1)
     weight = length * density(z)
@@ -327,16 +322,16 @@ def coefficients(function: Function, breaks: Tensor, s: Tensor, edges: Tensor, t
 
 
 def relative(size: Tensor, norm: Tensor) -> Tensor:
-    """size / norm, and 0 for rows on which the function vanishes."""
+    """size / norm, 0 for rows on which the function vanishes."""
     return torch.where(norm > 0, size / norm, torch.zeros_like(size))
 
 
 def tail(a: Tensor, norm: Tensor) -> float:
-    """The largest share of a row's norm that its coefficients leave out."""
+    """The largest share of a row's norm that its coefficients omit."""
     return float(relative(norm - a.square().sum(0), norm).max().clamp(min=0.0))
 
 
-# rho (a tile), s (a column), t (a row) -> A, and C where slopes are wanted; rho is left as it is.
+# rho (a tile), s (a column), t (a row) -> A and C; rho is not changed.
 Formula = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
@@ -361,7 +356,7 @@ Dual = ClosedForm | HermiteSeries
 
 
 def dual(gate: str | Activation, s: Tensor, *, slopes: bool = True) -> Dual:
-    """The dual of `gate` for rows of standard deviation `s`; without `slopes` the series leaves C out.
+    """The dual of `gate` for rows of standard deviation `s`; without `slopes` a series omits C.
 
     >>> A, C = dual("relu", torch.tensor([1.0, 2.0], dtype=torch.float64)).diagonal()
     >>> A, C
@@ -369,7 +364,7 @@ def dual(gate: str | Activation, s: Tensor, *, slopes: bool = True) -> Dual:
     """
     gate = activation(gate)
     for function, formula in _CLOSED:
-        # By the function, not the name: a user may call anything "gelu".
+        # By the function, not the name, which a user may choose freely.
         if gate.function is function:
             return ClosedForm(formula, s)
     return series(gate, s, slopes=slopes)

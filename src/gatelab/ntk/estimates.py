@@ -1,6 +1,6 @@
-"""What theory expects of the kernel's spectrum for Gaussian data: the paper's estimates, and ours.
+"""Estimates of the kernel's spectrum for Gaussian data: the paper's and ours.
 
-The kernel is that of `analytic`: a product unit of order q, LeCun initialisation, no biases. For a gate of degree k,
+The kernel is that of `analytic`: a product unit of order q, LeCun initialization, no biases. For a gate of degree k,
 relu^k or the identity, it is (|x_i| |x_j| / d)^(k + q) h(cos), with
 
     h(t) = t^q [ (m + q d) A(t) + d C(t) ]      A(t) = E[gate(z) gate(z')]      C(t) = t E[gate'(z) gate'(z')]
@@ -48,8 +48,8 @@ class ExtremeEstimate:
 class Spike:
     """The rank-one part of the kernel: does its eigenvalue stand out of the bulk?
 
-    `strength` is the size of that part over the least that stands out; `place` is where its eigenvalue lies, NaN where
-    it drowns, and `bulk` where the bulk ends.
+    `strength` is the size of that part relative to the threshold; `place` is its eigenvalue, NaN below the threshold,
+    and `bulk` is the end of the bulk.
     """
 
     strength: float
@@ -64,13 +64,13 @@ class Spike:
 
 @dataclass(frozen=True, eq=False)
 class Estimate(Compact):
-    """What to expect of the kernel of n Gaussian rows in d dimensions, typical (the middle) over draws of the rows.
+    """The expected spectrum of the kernel of n Gaussian rows in d dimensions, typical over draws of the rows.
 
-    `unit` is the name of the unit, `width` that of the networks, None for the limit per neuron. `limit_spectrum` is the
-    distribution of the eigenvalues, from which all of ours follow.
+    `unit` is the name of the unit, `width` the width of the networks, None for the limit per neuron. `limit_spectrum`
+    is the distribution of the eigenvalues, from which our estimates follow.
 
-    `ours` and `paper` hold lambda_max, lambda_min and condition; `paper` is None beyond relu of order 0 and 1, where
-    the paper has nothing, and so are `rates`, its Theorem 3.1. `density` is that of the bulk, the spike apart.
+    `ours` and `paper` hold lambda_max, lambda_min and condition. `paper` and `rates`, the paper's Theorem 3.1, are None
+    except for relu of order 0 and 1. `density` is the density of the bulk without the spike.
     """
 
     unit: str
@@ -110,9 +110,9 @@ def estimate(unit: str | AnyUnit, n: int, d: int, width: int | None = None) -> E
 
     Args:
         unit: a unit whose gate is relu, relu2, relu3 or the identity, with any number of factors.
-        n: how many rows.
-        d: how many inputs a row has, 2 or more.
-        width: of the networks; None is the limit per neuron.
+        n: the number of rows.
+        d: the number of inputs per row, 2 or more.
+        width: the width of the networks; None is the limit per neuron.
 
     Returns:
         The `Estimate`, with the paper's and ours.
@@ -133,8 +133,8 @@ def estimate(unit: str | AnyUnit, n: int, d: int, width: int | None = None) -> E
         degree, formula = 1, identity
     if not isinstance(known, Unit) or degree is None or formula is None:
         raise GatelabError(
-            f"there is no estimate for {known.name!r}: its kernel is no function of lengths times one of angles; "
-            "there are estimates for the gates relu, relu2, relu3 and identity, with any number of factors"
+            f"{known.name!r} has no estimate, since its kernel is not a function of lengths times one of angles; "
+            "give a unit with the gate relu, relu2, relu3 or identity and any number of factors"
         )
     q, one = known.factors, torch.ones((), dtype=torch.float64)
 

@@ -1,14 +1,14 @@
-"""What every kernel is (`Kernel`), and kernels of product units by formula, expected over LeCun initialisations.
+"""Kernel matrices (`Kernel`), and kernels of product units by formula, expected over LeCun initializations.
 
-Weights of the gate and of the q factors are from N(0, 1/d), those of the output from N(0, 1/m), and there are no
-biases. With S = X X^T / d, width m and the duals A = E[act act], C = S * E[act' act'] of the gate (`duals`),
+The weights of the gate and of the q factors are from N(0, 1/d), those of the output from N(0, 1/m), without biases.
+With S = X X^T / d, width m and the duals A = E[act act], C = S * E[act' act'] of the gate (`duals`),
 
     NNGP = S^q * A           NTK = S^q * [ (m + q d) A + d C ]           all products elementwise
 
-the three terms being the gradients in the output's weights, in the q factors' and in the gate's. For m >> d the kernel
-of order 1 is (X X^T / d) times that of order 0: eq. 5 of the paper.
+where the terms come from the weights of the output, of the q factors and of the gate. For m >> d the kernel of order 1
+is (X X^T / d) times that of order 0: eq. 5 of the paper.
 
-Only tiles on and above the diagonal are computed; every kernel of a list is made from the same tile of X X^T.
+Only tiles on and above the diagonal are computed; all kernels of a list use the same tile of X X^T.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from gatelab.ntk.duals import dual
 
 @dataclass(frozen=True, eq=False)
 class Kernel(Compact):
-    """A kernel matrix in float64, n samples by n, on the device where it was made.
+    """A kernel matrix of n samples in float64, on the device where it was computed.
 
-    `label` is the unit or model that it is of, `width` that of the networks, None for the limit. `error` is the largest
-    error of an entry, relative to the geometric mean of the two diagonal entries, where it was estimated; 0 for closed
-    forms. `np.asarray(kernel)` is the matrix.
+    `label` is the name of the unit or model, `width` the width of the networks, None for the limit. `error` is the
+    estimated largest error of an entry, relative to the geometric mean of the two diagonal entries; 0 for closed forms.
+    `np.asarray(kernel)` is the matrix.
     """
 
     matrix: Tensor
@@ -50,7 +50,7 @@ class Kernel(Compact):
         return len(self.matrix)
 
     def numpy(self) -> np.ndarray:
-        """The matrix as an array of numpy."""
+        """The matrix as a numpy array."""
         return self.matrix.cpu().numpy()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
@@ -61,10 +61,10 @@ class Kernel(Compact):
 
 Kind = Literal["ntk", "nngp"]
 
-TILES = {"cpu": 512, "cuda": 4096}  # rows of a tile: large enough for the product, small enough to weigh little
-PROMISED = 1e-10  # an estimated error above this is worth a warning
-# The product of two unit vectors is off by a few units of rounding: cosines this near to 1 are 1. Angles below 6e-8
-# are lost either way; this way duplicates stay duplicates.
+TILES = {"cpu": 512, "cuda": 4096}  # rows per tile
+PROMISED = 1e-10  # larger estimated errors cause a warning
+# The product of two unit vectors has a rounding error: cosines this close to 1 are set to 1. Angles below 6e-8 are
+# lost in any case, and duplicates stay duplicates.
 ROUNDING = 8 * torch.finfo(torch.float64).eps
 
 
@@ -97,25 +97,25 @@ def analytic(
     device: str | torch.device | None = None,
     progress: ProgressLike = None,
 ) -> Kernel | tuple[Kernel, ...]:
-    """The tangent kernel (or NNGP kernel) of a product unit on the rows of X, expected over LeCun initialisations.
+    """The tangent kernel (or NNGP kernel) of a product unit on the rows of X, expected over LeCun initializations.
 
     Gates with a closed form (relu and its powers, gelu, identity, erf) are exact to rounding; for others `Kernel.error`
-    is estimated, and above 1e-10 there is a warning.
+    is estimated, with a warning above 1e-10.
 
     Args:
-        unit: whatever `gl.unit` takes, so long as it is a gate times affine factors; of a list, all kernels are made in
-            one pass over X X^T.
-        X: (n, d), one row a sample; integers and lower precisions are computed in float64.
-        width: None is the limit of NTK / width for wide networks, in which only the output's weights count: it equals
-            the NNGP kernel. (`width=d` is d times the kernel in NTK parametrisation, where the layers learn at equal
-            rates.)
-        kind: "ntk", or "nngp" for the covariance of the outputs at initialisation, at any width.
-        device: where to compute; None is where a tensor X is, else the CPU.
+        unit: an argument of `gl.unit` that is a gate times affine factors; the kernels of a list are computed in one
+            pass over X X^T.
+        X: (n, d), one row per sample; integers and lower precisions are converted to float64.
+        width: None is the limit of NTK / width for wide networks, to which only the output's weights contribute: it
+            equals the NNGP kernel. (`width=d` is d times the kernel in NTK parametrization, where the layers learn at
+            equal rates.)
+        kind: "ntk", or "nngp" for the covariance of the outputs at initialization, at any width.
+        device: the device; None for that of a tensor X, otherwise the CPU.
         progress: shown on a terminal and in a notebook unless it is False, or a function of (done, total) that is
             called after every tile.
 
     Returns:
-        The `Kernel`, n by n in float64; of a list of units, a tuple of kernels.
+        The `Kernel`, n by n in float64; for a list of units, a tuple of kernels.
 
     >>> X = torch.tensor([[1.0, 0.0], [0.0, 2.0], [3.0, 0.0]])
     >>> relu, reglu = analytic(["mlp", "glu"], X, width=100)
@@ -137,7 +137,7 @@ def analytic(
     x = checked_samples(X, device)
     n, count = len(x), len(units)
     check_memory(
-        count * 8 * n * n,  # what a tile needs beside the matrices is a few megabytes, whatever n is
+        count * 8 * n * n,  # tiles need only a few megabytes
         f"the kernel of {n} rows" if count == 1 else f"a list of {count} kernels of {n} rows",
         f"give {int(most_that_fits(8 * count, x.device) ** 0.5)} rows or fewer",
         x.device,
@@ -162,9 +162,9 @@ def analytic(
 class Tiling:
     """Kernels of several units on the same rows x, (n, d), from the same tiles of X X^T.
 
-    Rows are scaled by powers of two, exactly, so that no square overflows or vanishes before its row does, and integers
-    stay exact; `inverse` is one over their lengths, and `s` is |x| / sqrt(d) of the rows themselves. Without a `width`
-    only A is wanted: the limit, which is the NNGP kernel.
+    Rows are scaled by powers of two, which is exact, to avoid overflow and underflow of squares; `inverse` is one over
+    their lengths, and `s` is |x| / sqrt(d) of the unscaled rows. Without a `width` only A is computed: the limit, which
+    is the NNGP kernel.
     """
 
     def __init__(self, units: Sequence[Unit], x: Tensor, width: int | None) -> None:
@@ -199,7 +199,6 @@ class Tiling:
         return [(matrix, self.duals[g].error(top)) for matrix, g in zip(K, self.gates, strict=True)]
 
     def diagonals(self) -> list[Tensor]:
-        """The diagonal of each unit's kernel; refused where float64 does not hold it."""
         pairs, squares = [d.diagonal() for d in self.duals], self.s.square()
         diagonals = [self.combined(*pairs[g], squares, u.factors) for u, g in zip(self.units, self.gates, strict=True)]
         if not all(torch.isfinite(diagonal).all() for diagonal in diagonals):
@@ -208,9 +207,9 @@ class Tiling:
         return diagonals
 
     def correlations(self, rows: slice, cols: slice) -> tuple[Tensor, float]:
-        """The cosines of every pair, 1 or -1 where parallel, and the largest other; 0 for rows that are zero.
+        """The cosines of every pair, 1 or -1 for parallel rows, and the largest other one; 0 for zero rows.
 
-        A tile on the diagonal has zeros there, for the samples with themselves are not its concern.
+        The diagonal of the matrix is set to zero, since it is computed separately.
         """
         rho = (self.x[rows] @ self.x[cols].T).mul_(self.inverse[rows, None]).mul_(self.inverse[cols])
         if rows == cols:
@@ -224,10 +223,10 @@ class Tiling:
         return rho, top
 
     def fill(self, K: Sequence[Tensor], I: slice, J: slice) -> float:
-        """Fill tile (I, J) of every kernel and its mirror image; the largest |rho| of pairs that are not parallel."""
+        """Fill tile (I, J) of every kernel and its mirror image; return the largest |rho| of pairs not parallel."""
         rho, top = self.correlations(I, J)
         pairs = [d.tile(rho, top, I, J) for d in self.duals]
-        # rho has served; from here on the tile is S.
+        # The memory of rho is reused for S.
         S = rho
         if any(u.factors for u in self.units):
             S = rho.mul_(self.s[I, None] * self.s[J])
@@ -253,7 +252,7 @@ class Tiling:
 
 
 def product_unit(spec: Any) -> Unit:
-    """The unit that is meant, if it is a gate times factors."""
+    """The unit, which must be a gate times factors."""
     u = find_unit(spec)
     if not isinstance(u, Unit):
         raise GatelabError(
@@ -269,7 +268,7 @@ def product_unit(spec: Any) -> Unit:
 
 
 def checked_samples(X: Any, device: str | torch.device | None) -> Tensor:
-    """X as an (n, d) float64 tensor on its device, or a message that says what is wrong with it."""
+    """X as a finite (n, d) float64 tensor on its device."""
     if isinstance(X, Tensor):
         device = X.device if device is None else device
         if X.is_complex() or X.layout != torch.strided:
@@ -279,7 +278,7 @@ def checked_samples(X: Any, device: str | torch.device | None) -> Tensor:
         x = torch.from_numpy(finite_array("X", X))
     if x.ndim != 2 or not x.numel():
         raise GatelabError(
-            f"X has the shape {tuple(x.shape)}; give (n, d), one row a sample: one sample of d values is"
+            f"X has the shape {tuple(x.shape)}; give (n, d), one row per sample: one sample of d values is"
             " X.reshape(1, -1), n samples of one value are X.reshape(-1, 1)"
         )
     x = x.to(device=check_device(device), dtype=torch.float64)

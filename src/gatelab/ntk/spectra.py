@@ -1,8 +1,8 @@
 """The spectrum of a kernel: its ends with bounds, its condition number, its density.
 
-The ends come from Lanczos and Cholesky (`gatelab.linalg.eigen`), each with an interval that it provably lies in,
-rounding and the kernel's own error included. Where float64 cannot tell lambda_min from zero the interval says so, the
-condition number is inf with a lower bound, and a warning is given.
+The ends are computed by Lanczos and Cholesky (`gatelab.linalg.eigen`) with certified intervals, including rounding and
+the kernel's own error. If lambda_min is not distinguishable from zero in float64, the interval contains zero, the
+condition number is inf with a lower bound, and a warning is issued.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ if TYPE_CHECKING:
 
 Bounds = tuple[float, float]
 Status = Literal["resolved", "unresolved", "indefinite"]
-# Asymmetry up to this many units of the last place is rounding of long sums.
+# Asymmetry up to this number of units in the last place is rounding of long sums.
 _ROUNDING = 4096
 _BLOCK = 512
-_GLANCE = 2000  # rows of the largest matrix whose density a notebook shows unasked
+_GLANCE = 2000  # rows of the largest matrix whose density a notebook shows by default
 
 
 @dataclass(frozen=True, eq=False)
 class Spectrum:
-    """The ends of the spectrum of a kernel of n samples, each with bounds that it provably lies in.
+    """The ends of the spectrum of a kernel of n samples, with certified bounds.
 
-    `status` is "resolved" where lambda_min is known to be positive, "indefinite" where it is known to be negative, else
-    "unresolved". `condition` is lambda_max / lambda_min, and inf unless resolved; `condition_bounds` starts at what is
-    certain in any case. `label` is the kernel's, and `notes` say what one should know of the result. `eigenvalues` are
-    all of them, ascending, if they were asked for.
+    `status` is "resolved" if lambda_min is certainly positive, "indefinite" if it is certainly negative, otherwise
+    "unresolved". `condition` is lambda_max / lambda_min, and inf unless resolved; `condition_bounds` has a lower bound
+    in every case. `label` is the kernel's label, and `notes` are remarks on the result. `eigenvalues` are all of them,
+    ascending, with `full=True`.
     """
 
     n: int
@@ -76,15 +76,15 @@ class Spectrum:
     ) -> tuple[Array, Array]:
         """Eigenvalues x and the spectral density there, which integrates to one (over log10 x with `log`).
 
-        The full spectrum if it is known, else a stochastic Lanczos quadrature, is smoothed by a Gaussian of the width
-        that suits as many normal values, taken from the quartiles lest a spike decide it.
+        The full spectrum if it is known, otherwise a stochastic Lanczos quadrature, is smoothed by a Gaussian of
+        Silverman's width.
 
         Args:
-            points: how many points, or the points.
-            log: the density over log10 x.
+            points: the number of points, or the points.
+            log: whether to return the density over log10 x.
             probes: random directions of the quadrature.
-            steps: of Lanczos in each direction.
-            seed: of the directions.
+            steps: steps of Lanczos per direction.
+            seed: seed of the directions.
 
         Returns:
             The points and the density there.
@@ -115,10 +115,10 @@ class Spectrum:
     def plot(
         self, path: str | Path | None = None, *, ax: Any = None, log: bool | None = None, **density: Any
     ) -> Figure:
-        """The density, on a logarithmic axis where the ends lie more than 30 times apart.
+        """Plot the density, on a logarithmic axis if the condition number is above 30.
 
-        Written to `path` (.png, .svg or .pdf) if given, and drawn into your own axes with `ax`; `density` are options
-        of that method.
+        Saved to `path` (.png, .svg or .pdf) if given, and drawn into given axes with `ax`; `density` are options of
+        that method.
         """
         from gatelab.plotting import saved
         from gatelab.plotting.kernels import DensityCurve, density_figure
@@ -142,7 +142,7 @@ class Spectrum:
             )
         ]
         rows += [("status", self.status, "")] + [("note", note, "") for note in self.notes]
-        # An operator's products may take long, and so do those of a large matrix: a glance must not.
+        # Products of an operator or of a large matrix may be slow.
         known = self.eigenvalues is not None or (isinstance(self._apply, partial) and self.n <= _GLANCE)
         figure = self.plot(probes=4, steps=40) if known else None
         heading = f"{self.label or 'kernel'}: {self.n} eigenvalues"
@@ -153,13 +153,13 @@ def spectrum(K: Kernel | Tensor | ArrayLike | LinearOperator, full: bool = False
     """The ends of the spectrum of a symmetric matrix or kernel, with bounds, and its condition number.
 
     Args:
-        K: a kernel or a matrix, (n, n). A scipy `LinearOperator`, such as the empirical kernel as an operator, is taken
-            to be positive semidefinite. It is known by its products alone: its bounds are wider and hold but for one
+        K: a kernel or a matrix, (n, n). A scipy `LinearOperator`, such as the empirical kernel as an operator, is
+            assumed to be positive semidefinite. Its bounds come from products only: they are wider and fail for one
             start vector in a million.
         full: compute all eigenvalues too.
 
     Returns:
-        The `Spectrum`; a warning is given where lambda_min cannot be told from zero.
+        The `Spectrum`; a warning is issued if lambda_min is not distinguishable from zero.
 
     >>> s = spectrum(np.diag([1.0, 2.0, 8.0]))
     >>> round(s.condition, 6), s.status
@@ -182,7 +182,7 @@ def spectrum(K: Kernel | Tensor | ArrayLike | LinearOperator, full: bool = False
 
 
 def checked(K: Tensor | ArrayLike) -> Tensor:
-    """A square, finite, symmetric matrix in float64; asymmetry of the size of rounding is averaged away."""
+    """A square, finite, symmetric matrix in float64; asymmetry by rounding is removed."""
     if not isinstance(K, Tensor):
         refuse_masked(K, "the matrix")
         try:
@@ -194,7 +194,7 @@ def checked(K: Tensor | ArrayLike) -> Tensor:
         raise GatelabError(
             f"the matrix has shape {tuple(matrix.shape)} and is {matrix.dtype}; a kernel is real, n by n, n >= 1"
         )
-    # A copy of unit scale or a shifted one with its factor in place; the matrix itself, if it is not float64 yet.
+    # A scaled or factorized copy, and a conversion to float64.
     copies = 1 if matrix.dtype == torch.float64 else 2
     check_memory(
         [matrix.shape] * copies, f"the spectrum of {len(matrix)} rows", "give fewer rows", device=matrix.device
@@ -218,14 +218,14 @@ def checked(K: Tensor | ArrayLike) -> Tensor:
 
 
 def largest_skew(part: Tensor, mirrored: Tensor) -> float:
-    """The largest difference of mirrored entries; halves first, for that of two entries of 1e308 may overflow."""
+    """The largest difference of mirrored entries, by halves to avoid overflow."""
     if bool(torch.equal(part, mirrored.mT)):
         return 0.0
     return 2 * float((part / 2 - mirrored.mT / 2).abs().max())
 
 
 def operator_spectrum(K: LinearOperator, full: bool) -> Spectrum:
-    """Of an operator that is known by its products; `full` forms the matrix."""
+    """The spectrum of an operator; `full` forms the matrix."""
     n = K.shape[0]
     if K.shape != (n, n) or n < 1:
         raise GatelabError(f"the operator has shape {tuple(K.shape)}; a kernel is n by n, n >= 1")
@@ -247,12 +247,12 @@ def operator_spectrum(K: LinearOperator, full: bool) -> Spectrum:
         check_memory(3 * 8 * n * n, f"all eigenvalues of {n} rows", "leave full=True out, or give fewer rows")
         return spectrum(checked(torch.stack([apply(row) for row in torch.eye(n, dtype=torch.float64)])), full=True)
     ends = operator_extremes(apply, n, unit=eps / 2)
-    note = "an operator: positive semidefinite by assumption, bounds hold but for one start vector in a million"
+    note = "an operator: positive semidefinite by assumption, bounds fail for one start vector in a million"
     return replace(from_ends(ends, n, [] if ends.proved else [note]), _apply=apply)
 
 
 def from_ends(ends: Extremes, n: int, notes: Sequence[str]) -> Spectrum:
-    """The result, the condition number from the scaled ends, and the warning where lambda_min is not resolved."""
+    """The result, with a warning if lambda_min is not resolved."""
     top, bottom = ends.top, ends.bottom
     low, high = ends.lambda_min, ends.lambda_max
     status: Status = "unresolved"
@@ -272,14 +272,14 @@ def from_ends(ends: Extremes, n: int, notes: Sequence[str]) -> Spectrum:
             bounds = (max(1.0, top.lower / bottom.upper), math.inf)
         if ends.proved:
             message = (
-                f"lambda_min cannot be told from zero in float64: it lies in {interval}, "
+                f"lambda_min is not distinguishable from zero in float64: it lies in {interval}, "
                 f"lambda_max is {high.value:.6g}; the condition number is at least {bounds[0]:.3g}. Duplicate or "
                 "zero rows make a kernel singular; drop them, or add a multiple of the identity"
             )
         else:
             message = (
-                f"products alone do not settle lambda_min: it lies in {interval}, "
-                f"the condition number is at least {bounds[0]:.3g}; form the matrix, or ask for full=True"
+                f"lambda_min is not resolved by products alone: it lies in {interval}, "
+                f"the condition number is at least {bounds[0]:.3g}; form the matrix, or give full=True"
             )
     if message:
         notes = [*notes, message]
@@ -298,7 +298,7 @@ def from_ends(ends: Extremes, n: int, notes: Sequence[str]) -> Spectrum:
 
 
 def bandwidth(nodes: Array, weights: Array, n: int) -> float:
-    """Silverman's width for n values, of the smaller of standard deviation and quartile range."""
+    """Silverman's width for n values, from the smaller of standard deviation and quartile range."""
     order = np.argsort(nodes)
     sums = weights[order].cumsum()
     quartiles = nodes[order][np.searchsorted(sums, (0.25 * sums[-1], 0.75 * sums[-1]))]

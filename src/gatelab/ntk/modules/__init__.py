@@ -1,8 +1,8 @@
-"""Kernels of any module as it is; the gradients of all samples by all parameters are never in memory at once.
+"""Kernels of any module; the full Jacobian is never in memory at once.
 
-`survey` sends three samples ahead to learn where the parameters are used, by `rules` for the calls that use them.
-`budgets` plans. `passes` collects inputs and output gradients of these calls, and Jacobians of what has no rule;
-`contraction` turns both into the kernel. `computation` puts this together.
+`surveys` runs three samples to find where the parameters are used, with `rules` for the functions that use them.
+`passes` collects inputs and output gradients of these calls, and Jacobians of parameters without a rule; `contraction`
+computes the kernel from both. `computation` plans the memory and runs all steps.
 """
 
 from gatelab.ntk.modules.computation import empirical, operator

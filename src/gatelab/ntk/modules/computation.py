@@ -1,16 +1,14 @@
-"""Kernels of modules: `empirical` surveys, plans, and then goes group by group: collect and contract.
+"""Kernels of modules: `empirical` computes the matrix within a memory budget, `operator` only its products.
 
-`operator` is the same kernel as an operator, K v = J (J^T v) by a backward pass and a forward-mode pass; K itself is
-never formed.
+`empirical` surveys the model, plans groups of parameters, and collects and contracts their factors group by group. The
+factors of one group are kept for all n samples:
 
-The plan of a kernel within a budget of memory: groups of parameters, samples a pass, memory for products.
+    peak = factors of the largest group + max(batch x memory of a pass per sample, workspace)
 
-A group's factors of all n samples are kept at once, while passes and products come and go:
+K is a sum over parameters, so a smaller budget means more groups, each with a forward and backward pass over all
+samples. Parameters whose factors do not fit are handled by automatic Jacobians, block by block.
 
-    peak = factors of the largest group + max(batch x what a pass keeps for a sample, workspace)
-
-K is a sum over parameters, so that a smaller budget means more groups, each with a forward and backward pass of its own
-over all samples. A parameter whose factors alone are too large is left to automatic Jacobians, block by block.
+`operator` computes K v = J (J^T v) by a backward pass and a forward-mode pass, without K.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ from gatelab.ntk.modules.passes import Jacobians, collect
 from gatelab.ntk.modules.samples import Outputs, Samples, trainable
 from gatelab.ntk.modules.surveys import AHEAD, Misfit, Share, Survey, survey
 
-_COPIES = 3  # of the kernel: the sum, what is added to it or its mirror image, and the result
+_COPIES = 3  # of the kernel: the sum, the next summand or the transpose, and the result
 
 
 def empirical(
@@ -48,27 +46,26 @@ def empirical(
     batch: int | None = None,
     progress: ProgressLike = None,
 ) -> Kernel:
-    """The tangent kernel of a model as it is: K_ij = <df(x_i)/dtheta, df(x_j)/dtheta>.
+    """The tangent kernel of a model with its current weights: K_ij = <df(x_i)/dtheta, df(x_j)/dtheta>.
 
-    Frozen parameters are left out. float64 models are computed in float64 throughout. float32 models run in float32
-    (set torch's matmul precision to "highest", its default, for strict float32), sums from slice to slice in float64;
-    `error` is then 64 eps = 8e-6, a round figure for what rounding leaves in networks of some dozen layers, not a
-    bound.
+    Frozen parameters are left out. float64 models are computed in float64. float32 models run in float32 (strictly so
+    with torch's default matmul precision "highest"), with sums over slices in float64; `error` is then 64 eps = 8e-6,
+    a typical rounding error for networks of a few dozen layers, not a bound.
 
     Args:
         model: any module in evaluation mode, with parameters of one precision on one device.
         X: an array of samples, or a dictionary of the model's inputs (input_ids, pixel_values, ...), samples first.
-        outputs: which number of a sample is f; None where the model gives one. Of outputs that are no tensor, `.logits`
-            is taken, else `.last_hidden_state`, and then
+        outputs: which output is f; None for a model with one number per sample. If the model does not return a
+            tensor, `.logits` or `.last_hidden_state` is used. Then
 
                 3               entry 3 of the last dimension of (N, C)
-                (-1, 3)         of a sequence (N, T, C): last position, entry 3
-                (n,), (n, 2)    whole numbers, for each sample its entry (of a sequence: at the last position), or both
+                (-1, 3)         last position and entry 3 of a sequence (N, T, C)
+                (n,), (n, 2)    whole numbers, the entry for each sample (of a sequence: at the last position), or both
                 function        of the model's output to (N,), or to (N, k): K is then the sum over the k outputs, at k
                                 times the cost
 
-        budget: memory beside the model and K, in bytes or as "24GiB"; None is half of what is free beside K.
-        batch: how many samples a pass takes; None leaves that to the budget.
+        budget: memory in addition to the model and K, in bytes or as "24GiB"; None for half of the free memory.
+        batch: samples per pass; None to choose it by the budget.
         progress: shown on a terminal and in a notebook unless it is False, or a function of (done, total).
 
     Returns:
@@ -92,7 +89,7 @@ def empirical(
         samples.device,
     )
     sizes = {name: p.numel() for name, p in parameters.items()}
-    total = bytes_of(budget, samples.device, beside=whole)
+    total = bytes_of(budget, samples.device, reserved=whole)
     overview = survey(samples, parameters)
     trimmed = True
     with reporting(progress, "kernel") as report:
@@ -102,7 +99,7 @@ def empirical(
                 K = kernel_sum(samples, parameters, overview, plan, report)
                 break
             except Misfit as misfit:
-                # Other samples went another way than the three ahead: keep all positions, then give up on factors.
+                # Other samples differ from the three of the survey: keep all positions, then give up on factors.
                 if trimmed:
                     overview, trimmed = survey(samples, parameters, trim=False), False
                 else:
@@ -116,7 +113,7 @@ def empirical(
 def kernel_sum(
     samples: Samples, parameters: dict[str, nn.Parameter], survey: Survey, plan: PassPlan, report: Listener | None
 ) -> Tensor:
-    """The kernel, parameter by parameter, as planned."""
+    """The kernel as a sum over groups of parameters."""
     K = torch.zeros(samples.n, samples.n, dtype=torch.float64, device=samples.device)
     free = {name: parameters[name] for name in plan.free}
     blocks = -(-samples.n // plan.block) if free else 0
@@ -148,7 +145,7 @@ def operator(
     budget: int | float | str | None = None,
     batch: int | None = None,
 ) -> LinearOperator:
-    """The kernel of `empirical` as a scipy LinearOperator, for `eigsh` and the like where n^2 numbers are too many.
+    """The kernel of `empirical` as a scipy LinearOperator, for example for `eigsh`, without its n^2 numbers.
 
     Each product costs about three passes over the samples.
 
@@ -156,8 +153,8 @@ def operator(
         model: as for `empirical`.
         X: as for `empirical`, n samples.
         outputs: as for `empirical`.
-        budget: memory that the passes may take, in bytes or as "24GiB"; None is half of what is free.
-        batch: how many samples a pass takes; None leaves that to the budget.
+        budget: memory of the passes, in bytes or as "24GiB"; None for half of the free memory.
+        batch: samples per pass; None to choose it by the budget.
 
     Returns:
         The operator, n by n.
@@ -171,7 +168,7 @@ def operator(
     samples = Samples.of(model, X, outputs, next(iter(parameters.values())))
     overview = survey(samples, parameters)
     if batch is None:
-        # A forward-mode pass keeps nothing, the way through two backward passes keeps about three times one.
+        # A forward-mode pass stores no activations; two backward passes store about three times those of one.
         batch = min(samples.n, bytes_of(budget, samples.device) // (4 * max(1, overview.pass_bytes))) or 1
     batch = whole_number("batch", batch, 1, of="samples")
     products = Products(samples, parameters, batch, overview.columns)
@@ -179,9 +176,9 @@ def operator(
 
 
 class Products:
-    """Products of the kernel with vectors, `batch` samples a pass, summed over the `columns` of the outputs.
+    """Products of the kernel with vectors, `batch` samples per pass, summed over the `columns` of the outputs.
 
-    `push` is the way from a direction of the parameters to that of the outputs: forward mode, as long as it works.
+    `push` maps a direction of the parameters to that of the outputs, by forward mode if the model supports it.
     """
 
     def __init__(self, samples: Samples, parameters: dict[str, nn.Parameter], batch: int, columns: int) -> None:
@@ -214,7 +211,7 @@ class Products:
         return total
 
     def along(self, which: slice, direction: dict[str, Tensor], column: int) -> Tensor:
-        """J u for some samples. Fused attention has no forward mode: its plain form stands in."""
+        """J u for some samples, with the explicit formula of attention, since fused attention has no forward mode."""
         inputs, index = self.samples.take(which)
 
         def value(parameters: dict[str, Tensor]) -> Tensor:
@@ -224,7 +221,7 @@ class Products:
             try:
                 return self.push(value, self.parameters, direction)
             except (RuntimeError, NotImplementedError) as error:
-                # Some operation has no forward mode. Memory that ran out is another case: backward passes need more.
+                # Some operation has no forward mode. If memory ran out, backward passes would need even more.
                 if self.push is twice_backward or ran_out(error):
                     raise
                 self.push = twice_backward
@@ -232,7 +229,7 @@ class Products:
 
 
 def forward_mode(value: Callable[..., Tensor], parameters: dict[str, nn.Parameter], direction: dict) -> Tensor:
-    """J u by a forward-mode pass, which keeps nothing."""
+    """J u by a forward-mode pass, which stores no activations."""
     plain = {name: p.detach() for name, p in parameters.items()}
     return jvp(value, (plain,), (direction,))[1].detach()
 
@@ -253,17 +250,16 @@ def twice_backward(value: Callable[..., Tensor], parameters: dict[str, nn.Parame
 
 
 _UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "ki": 2**10, "mi": 2**20, "gi": 2**30}
-_BATCHES = (16, 8, 4, 2, 1)  # samples that a pass may be planned for
-# Products larger than this gain nothing: on a GPU they fill it, on a CPU they leave the caches.
+_BATCHES = (16, 8, 4, 2, 1)  # candidates for the samples per pass
+# Larger products are not faster: on a GPU these fill it, on a CPU larger ones exceed the caches.
 _LIMIT, _LIMIT_OF_GPU = 64 * 2**20, 2 * 2**30
 
 
 @dataclass(frozen=True)
 class PassPlan:
-    """What will be done: `groups` are the parameters whose factors are kept together, `free` go by Jacobians.
+    """A plan: `groups` are parameters whose factors are kept together, `free` those handled by Jacobians.
 
-    A pass takes `batch` samples, products take `workspace` bytes, and the Jacobians of `block` samples are in memory at
-    once.
+    A pass has `batch` samples, products have `workspace` bytes, and Jacobians are computed for `block` samples at once.
     """
 
     groups: tuple[tuple[Share, ...], ...]
@@ -273,14 +269,14 @@ class PassPlan:
     block: int
 
 
-def bytes_of(budget: int | float | str | None, device: torch.device, beside: int = 0) -> int:
-    """A budget in bytes: a number, a text such as "24GiB", or None for half of what is free beside so many bytes.
+def bytes_of(budget: int | float | str | None, device: torch.device, reserved: int = 0) -> int:
+    """A budget in bytes: a number, a text such as "24GiB", or None for half of the free memory minus `reserved`.
 
     >>> bytes_of("1.5 GiB", torch.device("cpu"))
     1610612736
     """
     if budget is None:
-        return max(0, free_memory(device) - beside) // 2
+        return max(0, free_memory(device) - reserved) // 2
     if isinstance(budget, str):
         match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([kmg]i?|)b?\s*", budget.lower())
         if match:
@@ -291,7 +287,7 @@ def bytes_of(budget: int | float | str | None, device: torch.device, beside: int
 
 
 def make_plan(survey: Survey, sizes: dict[str, int], samples: Samples, total: int, batch: int | None) -> PassPlan:
-    """The plan for parameters of these `sizes`, in numbers, within `total` bytes; `batch` is chosen if None."""
+    """The plan for parameters with these numbers of entries within `total` bytes; `batch` is chosen if None."""
     n, item, each = samples.n, samples.dtype.itemsize, survey.pass_bytes
     limit = _LIMIT_OF_GPU if samples.device.type == "cuda" else _LIMIT
 
@@ -302,17 +298,17 @@ def make_plan(survey: Survey, sizes: dict[str, int], samples: Samples, total: in
                 " more"
             )
 
-    # The passes ahead have the gradients of all parameters, and those of three samples by one of them.
+    # The survey needs the gradients of all parameters, and those of three samples by one of them.
     ahead = AHEAD * each + (2 * sum(sizes.values()) + AHEAD * max(sizes.values())) * item
     require(max(ahead, (batch or 1) * each), "three samples and a gradient of all parameters")
     row = max((2 * n * share.shape[1] * item for share in survey.shares if not share.summed), default=0)
-    room = total - max((batch or 1) * each, row)
-    large = [share.name for share in survey.shares if share.numbers * n * item > room]
+    available = total - max((batch or 1) * each, row)
+    large = [share.name for share in survey.shares if share.numbers * n * item > available]
     free = tuple(dict.fromkeys((*survey.free, *large)))
     shares = [share for share in survey.shares if share.name not in free]
 
     def grouped(batch: int) -> list[list[Share]]:
-        """Shares in the order of the model, as many as fit together beside a pass of so many samples."""
+        """Groups of shares in the order of the model that fit together with a pass of `batch` samples."""
         groups: list[list[Share]] = []
         used = 0
         for share in shares:
@@ -324,16 +320,16 @@ def make_plan(survey: Survey, sizes: dict[str, int], samples: Samples, total: in
             used += need
         return groups
 
-    # Each group costs passes over all samples, which take the longer the fewer samples go at a time.
+    # Each group costs passes over all samples, which are slower for small batches.
     groups = grouped(min((batch,) if batch else _BATCHES, key=lambda size: len(grouped(size)) * (1 + 2 / size)))
     largest = max((sum(share.numbers for share in group) * n * item for group in groups), default=0)
     workspace = min(total - largest, limit)
     size = batch or max(1, min(n, min(total - largest, 4 * limit) // max(1, each)))
-    # Jacobians of all samples, or else two blocks that are multiplied; a third is for the pass that makes them.
+    # Jacobians of all samples, or of two blocks that are multiplied; a third is for the pass that computes them.
     jacobian = sum(sizes[name] for name in free) * item
-    room, block = total - max(2 * each, total // 3), n
-    if n * jacobian > room:
-        if 2 * jacobian > room:
+    available, block = total - max(2 * each, total // 3), n
+    if n * jacobian > available:
+        if 2 * jacobian > available:
             require(3 * jacobian + 2 * each, "the Jacobians of two samples")
-        block = room // (2 * jacobian)
+        block = available // (2 * jacobian)
     return PassPlan(tuple(map(tuple, groups)), free, size, workspace, block)

@@ -1,20 +1,19 @@
-"""Gradients of samples in factors, and what they add to the kernel: K_ij += <gradient i, gradient j>.
+"""Per-sample gradients in factored form, and their contributions to the kernel: K_ij += <gradient i, gradient j>.
 
-A use of a parameter of p by q entries leaves each sample's gradient in one of three forms, and a parameter that is used
-in two ways has both:
+The gradient of each sample by a parameter of p by q entries has one of these forms:
 
-    Outer    sum_t L_it R_it^T      L, R: (n, T, p), (n, T, q); weight matrices, T positions a sample
+    Outer    sum_t L_it R_it^T      L, R: (n, T, p), (n, T, q); weight matrices, T positions per sample
     Rows     sum_t e_{r_it} v_it^T  r: (n, T) row numbers, v: (n, T, q); embeddings
-    Sum      the gradient itself    (n, p q); biases, norms, whatever is small
-    Tied     Outer + Rows           an embedding, whose weight may be a matrix elsewhere
+    Sum      the gradient itself    (n, p q); biases, norms, other small parameters
+    Tied     Outer + Rows           an embedding whose weight may also be used as a matrix
 
-There are two ways from factors to the kernel:
+The kernel is computed from factors in one of two ways:
 
     gradients   form them, a chunk of rows at a time, and multiply:        2 n T p q + n^2 p q  operations
     positions   sum_ts (L_it . L_js) (R_it . R_js), tile by tile:          n^2 T^2 (p + q)
 
-The second wins where T is small: with T = 1 it is the elementwise product of two Gram matrices. Long sums are cut into
-slices, each in the precision of the model; the slices and the parameters add up in float64.
+The second is faster for small T: with T = 1 it is the elementwise product of two Gram matrices. Long sums are cut into
+slices, each in the precision of the model; slices and parameters are summed in float64.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ import torch
 from torch import Tensor
 
 _SLICE, _BLOCK = 2048, 128
-# What a position costs beside its products, in multiply-adds: the sums over pairs of positions.
+# The cost per pair of positions in addition to the products, in multiply-adds.
 _OVERHEAD = 20
 Shape = tuple[int, int]
 
 
 class Positional:
-    """Factors that are tensors of (n, T, ...), T positions a sample."""
+    """Factors that are tensors of (n, T, ...), T positions per sample."""
 
     @property
     def positions(self) -> int:
@@ -53,11 +52,10 @@ class Outer(Positional):
 
     @staticmethod
     def numbers(positions: int, shape: Shape) -> int:
-        """How many numbers a sample needs."""
         return positions * sum(shape)
 
     def activity(self) -> Tensor:
-        """How large the smaller factor is at each position, (n, T): 0 where there is no gradient."""
+        """The size of the smaller factor at each position, (n, T), 0 for positions without a gradient."""
         sizes = [torch.linalg.vector_norm(t, ord=float("inf"), dim=-1) for t in (self.left, self.right)]
         return torch.minimum(*sizes)
 
@@ -67,11 +65,10 @@ class Outer(Positional):
         return Outer(left, right)
 
     def gradients(self, shape: Shape) -> Tensor:
-        """The gradient of each sample (n, p q)."""
         return torch.bmm(self.left.transpose(1, 2), self.right).flatten(1)
 
     def add_to(self, K: Tensor, workspace: int) -> None:
-        """Add the part of this parameter to K by the cheaper way, with `workspace` bytes beside the factors."""
+        """Add the contribution of this parameter to K by the cheaper way, within `workspace` bytes."""
         active, workspace = self.active(workspace)
         n, T, p = active.left.shape
         q = active.right.shape[2]
@@ -82,9 +79,9 @@ class Outer(Positional):
             active.add_by_gradients(K, workspace)
 
     def active(self, workspace: int) -> tuple[Outer, int]:
-        """Without the columns of `left` that are zero for all samples, where there is room for a copy; the room left.
+        """Drop columns of `left` that are zero for all samples, if a copy fits; return the remaining workspace too.
 
-        Of a vocabulary, few logits have a gradient.
+        Few logits of a vocabulary have a gradient.
         """
         active = self.left.flatten(0, 1).any(0)
         count = int(active.sum())
@@ -121,11 +118,10 @@ class Rows(Positional):
 
     @staticmethod
     def numbers(positions: int, shape: Shape) -> int:
-        """How many numbers a sample needs; values move once more on their way into a chunk of rows."""
+        """Numbers per sample, with a copy of the values for chunks of rows."""
         return positions * (2 * shape[1] + 2)
 
     def gradients(self, shape: Shape) -> Tensor:
-        """The gradient of each sample (n, p q)."""
         whole = self.values.new_zeros(len(self.rows), *shape)
         whole.scatter_add_(1, self.rows[..., None].expand_as(self.values), self.values)
         return whole.flatten(1)
@@ -149,38 +145,36 @@ class Rows(Positional):
 
 @dataclass(frozen=True)
 class Sum:
-    """The gradients themselves: `whole` is (n, p q)."""
+    """Gradients without factors: `whole` is (n, p q)."""
 
     whole: Tensor
     positions = 1
 
     @staticmethod
     def numbers(positions: int, shape: Shape) -> int:
-        """How many numbers a sample needs."""
         return shape[0] * shape[1]
 
     def gradients(self, shape: Shape) -> Tensor:
-        """The gradient of each sample (n, p q)."""
         return self.whole
 
     def add_to(self, K: Tensor, workspace: int) -> None:
-        """Add the part of this parameter to K."""
+        """Add the contribution of this parameter to K."""
         add_gram(K, self.whole)
 
 
 @dataclass(frozen=True)
 class Tied:
-    """The gradients of an embedding whose weight may be a matrix elsewhere: they add up, and are then multiplied."""
+    """The gradients of an embedding whose weight may also be used as a matrix; both parts are summed first."""
 
     outer: Outer
     rows: Rows
 
     def put(self, samples: slice, first: int, factors: Factors) -> None:
-        """Write the factors of some samples among those of their kind, at the positions from `first` on."""
+        """Write the factors of some samples, at the positions from `first` on."""
         (self.outer if isinstance(factors, Outer) else self.rows).put(samples, first, factors)
 
     def add_to(self, K: Tensor, workspace: int) -> None:
-        """Add the part of this parameter to K by the cheaper way, with `workspace` bytes beside the factors."""
+        """Add the contribution of this parameter to K by the cheaper way, within `workspace` bytes."""
         left, right, rows, values = self.outer.left, self.outer.right, self.rows.rows, self.rows.values
         _, T, q = values.shape
         used = left.flatten(0, 1).any(0)
@@ -203,21 +197,20 @@ Kind = type[Outer] | type[Rows] | type[Sum]
 
 
 def add_gram(K: Tensor, A: Tensor) -> None:
-    """K += A A^T, in float64 from slice to slice; only half of it is computed."""
+    """K += A A^T, summed over slices in float64; only one triangle is computed."""
     n = len(A)
     for i, j in tiles(n, max(_BLOCK, -(-n // 8))):
         add_tile(K, i, j, product(A[i], A[j]))
 
 
 def add_tile(K: Tensor, i: slice, j: slice, tile: Tensor) -> None:
-    """Add to a tile of K and to its mirror image."""
     K[i, j] += tile
     if i != j:
         K[j, i] += tile.T
 
 
 def product(A: Tensor, B: Tensor) -> Tensor:
-    """A B^T in float64 out of slices in the precision of A: one batched product, wide enough to fill a GPU.
+    """A B^T in float64 from slices in the precision of A, by one batched product.
 
     >>> A = torch.ones(2, 20_000)
     >>> product(A, A[:1]).T
@@ -235,7 +228,7 @@ def product(A: Tensor, B: Tensor) -> Tensor:
 
 
 def cuts(n: int, size: int) -> list[slice]:
-    """The numbers from 0 to n - 1 in pieces of `size`, the last one shorter.
+    """Slices of `size` that cover 0 to n - 1.
 
     >>> cuts(5, 2)
     [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
@@ -250,7 +243,7 @@ def tiles(n: int, size: int) -> Iterator[tuple[slice, slice]]:
 
 
 def row_chunks(rows: int, each: int, workspace: int) -> list[slice]:
-    """As many rows of a parameter, of `each` bytes for all samples, as fit with their products into the workspace."""
+    """Chunks of rows of a parameter, with `each` bytes per row, that fit into the workspace with their products."""
     if not rows:
         return []
     count = -(-rows // max(1, min(rows, 2 * workspace // (3 * each))))
@@ -258,12 +251,12 @@ def row_chunks(rows: int, each: int, workspace: int) -> list[slice]:
 
 
 def tile_size(positions: int, like: Tensor, workspace: int) -> int:
-    """Samples in a tile of pairs of positions: two matrices (tile T)^2 and what becomes of them fit; 0 if none do."""
+    """Samples per tile of pairs of positions, such that four matrices (tile T)^2 fit; 0 if none do."""
     return int((workspace / (4 * like.element_size())) ** 0.5) // positions
 
 
 def add_position_tiles(K: Tensor, factor: Tensor, products: Callable[[slice, slice], Tensor], workspace: int) -> None:
-    """Add the sums over pairs of positions; `products` gives those of two pieces of the samples, (samples T)^2."""
+    """Add the sums over pairs of positions; `products` computes them for two slices of samples, (samples T)^2."""
     n, T, _ = factor.shape
     for i, j in tiles(n, max(1, min(n, tile_size(T, factor, workspace)))):
         pairs = products(i, j).unflatten(1, (-1, T)).unflatten(0, (-1, T))

@@ -1,9 +1,8 @@
-"""Passes over all samples: the factors of a group of parameters, and automatic Jacobians of what has none.
+"""Passes over all samples: the factors of a group of parameters, and automatic Jacobians of other parameters.
 
-Factors are collected by forward and backward passes over batches of samples. Jacobians are the gradient of each sample
-by any parameter, however it is used: `vmap(grad)` where the model can be mapped over samples, else sample by sample;
-the numbers are the same, the time is not. Where the Jacobian of all samples is too large, blocks of it are multiplied
-pair by pair and made anew for each.
+Factors are collected by forward and backward passes over batches of samples. Jacobians are computed by `vmap(grad)` if
+the model supports it, otherwise sample by sample, which is slower. If the Jacobian of all samples is too large, pairs
+of blocks are computed and multiplied.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ def collect(
 
 
 def check_pass(recorder: Recorder, values: Tensor, survey: Survey) -> None:
-    """Refuse outputs that are not finite; a `Misfit` where calls or their shapes are not those of the survey."""
+    """Raise for outputs that are not finite, and `Misfit` for calls or shapes that differ from the survey."""
     check_finite(values)
     if recorder.signature != survey.signature:
         raise Misfit(*(share.name for share in survey.shares))
@@ -73,7 +72,7 @@ def check_pass(recorder: Recorder, values: Tensor, survey: Survey) -> None:
 
 
 def allocate(samples: Samples, share: Share) -> Collected:
-    """Zeroed memory for all factors of a parameter: what a batch does not reach has no gradient."""
+    """Memory for all factors of a parameter, initially zero."""
     p, q = share.shape
     lengths = Counter[Kind]()
     for use in share.uses:
@@ -129,7 +128,7 @@ class Jacobians:
     batch: int
 
     def add_to(self, K: Tensor, block: int, tick: Callable[[], None]) -> None:
-        """Add the part of these parameters to K, in blocks of samples; `tick` is called for each block of gradients."""
+        """Add the contribution of these parameters to K, in blocks of samples; `tick` is called for each block."""
         pieces = cuts(self.samples.n, block)
         for k, i in enumerate(pieces):
             left = self.rows(i)
@@ -140,7 +139,6 @@ class Jacobians:
                 tick()
 
     def rows(self, which: slice) -> Tensor:
-        """The gradients (N, P) of the samples in `which`."""
         width = sum(p.numel() for p in self.free.values())
         count = which.stop - which.start
         whole = torch.empty(count, width, dtype=self.samples.dtype, device=self.samples.device)
@@ -151,7 +149,7 @@ class Jacobians:
             except (MemoryError, GatelabError):
                 raise
             except Exception as error:
-                # What vmap cannot map, it says in many ways; the loop below fails where the model itself does.
+                # vmap raises many kinds of errors; the loop below raises those of the model itself.
                 if ran_out(error):
                     raise
                 for k in range(part.start, part.stop):
@@ -159,7 +157,6 @@ class Jacobians:
         return whole
 
     def mapped(self, which: slice) -> Tensor:
-        """The gradients of the samples in `which` by `vmap`."""
         samples = self.samples
 
         def value(parameters: dict[str, Tensor], inputs: dict[str, Tensor], index: Tensor) -> Tensor:
@@ -173,7 +170,7 @@ class Jacobians:
         return torch.cat([by_name[name].flatten(1) for name in self.free], 1)
 
     def single(self, k: int) -> Tensor:
-        """The gradient of sample k by a backward pass of its own."""
+        """The gradient of sample k by a separate backward pass."""
         with torch.enable_grad():
             value = self.samples.run(*self.samples.take(slice(k, k + 1)))[0, self.column]
         return torch.cat([g.flatten() for g in plain_gradients(value, list(self.free.values()))])

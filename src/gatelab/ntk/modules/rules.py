@@ -1,14 +1,15 @@
-"""What each use of a parameter leaves of it: the gradient of every sample, in factors (`contraction`).
+"""Rules for functions of parameters: the gradient of every sample by a parameter, in factors (`contraction`).
 
-A call of `linear`, `addmm`, `matmul`, `embedding`, `conv1d`, `conv2d`, a normalization or a broadcast sum, product,
-slice or expansion with parameters among its arguments has a rule, which gives a `Part` for each of them. The rules look
-at functions, not at modules: `F.linear(x, self.W)` in a user's own forward is as good as `nn.Linear`.
+`linear`, `addmm`, `matmul`, `embedding`, `conv1d`, `conv2d`, normalizations and broadcast sums, products, slices and
+expansions have a rule, which returns a `Part` for each parameter among the arguments. The rules are for functions, not
+modules, so that `F.linear(x, self.W)` in a user's forward works like `nn.Linear`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,41 +19,41 @@ from torch.nn import functional
 from gatelab.ntk.modules.contraction import Factors, Kind, Outer, Rows, Sum
 
 Known = dict[int, str]  # the names of parameters by their id
-# Of the gradient by the call's output, N, and whether the input is one for all samples: the factors of N samples.
+# From the gradient by the call's output, N, and whether all samples share the input, to the factors of N samples.
 Make = Callable[[Tensor, int, bool], Factors]
 
 
 @dataclass(frozen=True)
 class Part:
-    """One parameter in one call: its name, the kind of its factors, and how they are made."""
+    """One parameter in one call: its name, the kind of its factors, and the function that computes them."""
 
     name: str
     kind: Kind
     make: Make
 
 
-# Of the arguments by their names, and of the names of those that are parameters.
+# From the arguments by name, and the names of those that are parameters.
 Rule = Callable[[dict[str, Any], dict[str, str]], list[Part]]
 RULES: dict[Any, tuple[tuple[str, ...], Rule]] = {}
 
 
 def parts_of(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], known: Known) -> list[Part]:
-    """The parts of a call, none where it holds no known parameter or in a way that no rule covers."""
+    """The parts of a call, empty without a known parameter or a rule."""
     if function not in RULES:
         return []
     keys, rule = RULES[function]
-    call = dict(zip(keys, args, strict=False)) | kwargs  # those at the end may be left out
+    call = dict(zip(keys, args, strict=False)) | kwargs  # trailing arguments may be missing
     names = {key: known[id(value)] for key, value in call.items() if id(value) in known}
     if not names:
         return []
     try:
         return rule(call, names)
-    except KeyError:  # arguments under other names: left to automatic Jacobians
+    except KeyError:  # arguments with other names: automatic Jacobians
         return []
 
 
 def rule_of(*functions: Any, names: str) -> Callable[[Rule], Rule]:
-    """Enter a rule for these functions, whose arguments have these names, in their order."""
+    """Register a rule for these functions with these argument names, in order."""
 
     def enter(rule: Rule) -> Rule:
         RULES.update(dict.fromkeys(functions, (tuple(names.split()), rule)))
@@ -62,7 +63,7 @@ def rule_of(*functions: Any, names: str) -> Callable[[Rule], Rule]:
 
 
 def per_sample(x: Tensor, n: int, shared: bool = False) -> Tensor:
-    """(N, T, features) of a tensor whose samples come first, alone or with their positions in one dimension."""
+    """A tensor with samples first, alone or merged with positions, as (N, T, features)."""
     rows = x.detach().reshape(-1, x.shape[-1])
     if shared:
         return rows.expand(n, *rows.shape)
@@ -70,7 +71,7 @@ def per_sample(x: Tensor, n: int, shared: bool = False) -> Tensor:
 
 
 def bias_parts(names: dict[str, str], key: str) -> list[Part]:
-    """Of a bias over the last dimension, or of none."""
+    """The part of a bias over the last dimension, if there is one."""
     if key not in names:
         return []
     return [Part(names[key], Sum, lambda g, n, _: Sum(g.reshape(n, -1, g.shape[-1]).sum(1)))]
@@ -124,7 +125,7 @@ def embedding(call: dict[str, Any], names: dict[str, str]) -> list[Part]:
 
 @rule_of(functional.conv1d, functional.conv2d, names="input weight bias stride padding dilation groups")
 def convolution(call: dict[str, Any], names: dict[str, str]) -> list[Part]:
-    """L is the gradient by position and channel, R the patch of the input there; with groups, group by group."""
+    """L is the gradient by position and channel, R the patch of the input; with groups, group by group."""
     x, weight, groups, parts = call["input"], call["weight"], call.get("groups", 1), []
     if x.ndim != weight.ndim:
         return []
@@ -155,7 +156,7 @@ def unfold(x: Tensor, kernel: torch.Size, call: dict[str, Any]) -> Tensor:
             value = 0
         if isinstance(value, int):
             value = (value,)
-        # Of a line of positions, a picture of one row.
+        # A sequence is treated as an image of one row.
         return (default,) * (4 - x.ndim) + tuple(value) * ((x.ndim - 2) // len(value))
 
     kernel = torch.Size((1,) * (4 - x.ndim)) + kernel
@@ -169,7 +170,7 @@ def unfold(x: Tensor, kernel: torch.Size, call: dict[str, Any]) -> Tensor:
 
 
 def norm_rule(function: Callable[..., Tensor], names: str, last: bool) -> None:
-    """Enter y = w * plain(x) + b, with w over the last dimensions or over the channels, dimension 1."""
+    """Register y = w * plain(x) + b, with w over the last dimensions or over the channels, dimension 1."""
 
     def rule(call: dict[str, Any], names: dict[str, str]) -> list[Part]:
         if call.get("training") or call.get("use_input_stats"):
@@ -199,20 +200,8 @@ norm_rule(functional.group_norm, "input num_groups weight bias eps", last=False)
 norm_rule(functional.batch_norm, "input running_mean running_var weight bias training momentum eps", last=False)
 
 
-@rule_of(torch.add, Tensor.add, Tensor.__radd__, names="input other")
-def addition(call: dict[str, Any], names: dict[str, str]) -> list[Part]:
-    """x + p and p + x."""
-    return broadcast(call, names, product=False)
-
-
-@rule_of(torch.mul, Tensor.mul, Tensor.__rmul__, names="input other")
-def multiplication(call: dict[str, Any], names: dict[str, str]) -> list[Part]:
-    """x * p and p * x."""
-    return broadcast(call, names, product=True)
-
-
 def broadcast(call: dict[str, Any], names: dict[str, str], product: bool) -> list[Part]:
-    """Of a sum or product of one parameter with another tensor: p is stretched over the samples."""
+    """A sum or product of one parameter and another tensor, in which the parameter is broadcast."""
     if len(names) != 1 or call.get("alpha", 1) != 1 or call.get("out") is not None:
         return []
     ((key, name),) = names.items()
@@ -222,14 +211,18 @@ def broadcast(call: dict[str, Any], names: dict[str, str], product: bool) -> lis
     return [stretched(name, call[key], other.detach() if product else None)]
 
 
+rule_of(torch.add, Tensor.add, Tensor.__radd__, names="input other")(partial(broadcast, product=False))
+rule_of(torch.mul, Tensor.mul, Tensor.__rmul__, names="input other")(partial(broadcast, product=True))
+
+
 def stretched(name: str, p: Tensor, factor: Tensor | None) -> Part:
-    """Of a parameter that is stretched over the samples and whatever else, and then multiplied by `factor`, if any."""
+    """A parameter that is broadcast over the samples and other dimensions, and multiplied by `factor`, if any."""
 
     def make(g: Tensor, n: int, shared: bool) -> Sum:
         if factor is not None:
             g = g * factor
         g = g.reshape(n, -1, *g.shape[1:])
-        own = p.shape[-(g.ndim - 2) :] if g.ndim > 2 else ()  # without a dimension for the samples
+        own = p.shape[-(g.ndim - 2) :] if g.ndim > 2 else ()  # without the dimension of the samples
         missing = (1,) * (g.ndim - 2 - len(own))
         return Sum(g.sum_to_size(n, 1, *missing, *own).reshape(n, p.numel()))
 
@@ -238,13 +231,12 @@ def stretched(name: str, p: Tensor, factor: Tensor | None) -> Part:
 
 @rule_of(Tensor.expand, names="input")
 def expansion(call: dict[str, Any], names: dict[str, str]) -> list[Part]:
-    """p.expand(...)."""
     return [stretched(names["input"], call["input"], None)]
 
 
 @rule_of(Tensor.__getitem__, names="input index")
 def slicing(call: dict[str, Any], names: dict[str, str]) -> list[Part]:
-    """p[...] with numbers and slices."""
+    """p[...] with integers and slices."""
     p, index = call["input"], call["index"]
     if not isinstance(index, tuple):
         index = (index,)

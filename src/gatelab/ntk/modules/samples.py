@@ -1,7 +1,4 @@
-"""What the kernel is of: the samples that go in, and the numbers of each sample that come out.
-
-Models that have no kernel, or none that a user would mean, are refused here.
-"""
+"""Inputs and outputs of a kernel: checks of models and samples, and the selection of outputs."""
 
 from __future__ import annotations
 
@@ -20,17 +17,17 @@ from gatelab.errors import GatelabError
 Outputs = int | tuple[int, ...] | Tensor | np.ndarray | Callable[[Any], Tensor] | None
 
 _WAYS = (
-    "give outputs=c for an entry of the last dimension, outputs=(position, c) for a sequence, whole numbers for each"
+    "give outputs=c for an entry of the last dimension, outputs=(position, c) for a sequence, one whole number per"
     " sample, or a function of the model's output to (N,) or (N, k)"
 )
 
 
 @dataclass(frozen=True)
 class Samples:
-    """The inputs of n samples and the model that they are for.
+    """A model and the inputs of n samples.
 
-    `inputs` are tensors by name, samples first; unless they are `named` there is one, X, that the model takes as its
-    argument. `outputs` say which numbers of a sample are meant, `device` and `dtype` are the model's.
+    `inputs` are tensors by name, samples first; unless they are `named` there is one, X, the only argument of the
+    model. `outputs` selects numbers of the model's output; `device` and `dtype` are the model's.
     """
 
     model: nn.Module
@@ -43,14 +40,14 @@ class Samples:
 
     @classmethod
     def of(cls, model: nn.Module, X: Any, outputs: Outputs, parameter: Tensor) -> Samples:
-        """Check inputs and outputs as a user gives them; `parameter` is one of the model's."""
+        """Check a user's inputs and outputs; `parameter` is any parameter of the model."""
         named = isinstance(X, Mapping)
         inputs = {str(name): input_tensor(name, value) for name, value in (X if named else {"X": X}).items()}
         sizes = {name: next(iter(value.shape), 0) for name, value in inputs.items()}
         n = next(iter(sizes.values()), 0)
         if n == 0 or len(set(sizes.values())) > 1:
             raise GatelabError(
-                f"the first dimension of every input is that of the samples, one or more; given were {sizes}"
+                f"the inputs have {sizes} samples in their first dimension; give the same number, 1 or more, in all"
             )
         if isinstance(outputs, bool):
             raise GatelabError(f"outputs is {outputs}; {_WAYS}")
@@ -59,20 +56,20 @@ class Samples:
             whole = not outputs.is_floating_point() and outputs.dtype != torch.bool
             if not whole or outputs.ndim not in (1, 2) or len(outputs) != n:
                 raise GatelabError(
-                    f"outputs has the shape {tuple(outputs.shape)} and is {outputs.dtype}; give whole numbers, an entry"
-                    f" for each of the {n} samples, (n,) or (n, dimensions of the output)"
+                    f"outputs has the shape {tuple(outputs.shape)} and is {outputs.dtype}; give whole numbers for the"
+                    f" {n} samples, (n,) or (n, dimensions of the output)"
                 )
             outputs = outputs.long()
         return cls(model, inputs, named, outputs, n, parameter.device, parameter.dtype)
 
     def take(self, which: Tensor | slice) -> tuple[dict[str, Tensor], Tensor]:
-        """The inputs of some samples on the model's device, in the model's precision; and their numbers."""
+        """The inputs of some samples in the model's device and precision; and their indices."""
         inputs = {name: value[which].to(self.device) for name, value in self.inputs.items()}
         inputs = {name: v.to(self.dtype) if v.is_floating_point() else v for name, v in inputs.items()}
         return inputs, torch.arange(self.n)[which].to(self.device)
 
     def run(self, inputs: dict[str, Tensor], index: Tensor, parameters: dict[str, Tensor] | None = None) -> Tensor:
-        """The numbers (N, k) of these samples; `parameters` stand in for the model's."""
+        """The selected outputs (N, k) of these samples; `parameters` replace the model's."""
         args, named = ((), inputs) if self.named else ((inputs["X"],), {})
         if parameters is None:
             return read(self.model(*args, **named), self.outputs, index)
@@ -80,7 +77,6 @@ class Samples:
 
 
 def input_tensor(name: Any, value: Any) -> Tensor:
-    """An input as a user gives it, a tensor."""
     refuse_masked(value, f"input {name!r}")
     if isinstance(value, Tensor):
         return value.detach()
@@ -91,7 +87,7 @@ def input_tensor(name: Any, value: Any) -> Tensor:
 
 
 def read(result: Any, outputs: Outputs, index: Tensor) -> Tensor:
-    """The numbers (N, k) that `outputs` means of the model's `result`, for the samples of `index`.
+    """The numbers (N, k) that `outputs` selects from the model's `result`, for the samples `index`.
 
     >>> read(torch.arange(6.0).reshape(2, 3), 1, torch.arange(2))
     tensor([[1.],
@@ -110,11 +106,11 @@ def read(result: Any, outputs: Outputs, index: Tensor) -> Tensor:
 
 
 def picked(table: Tensor, outputs: Any, index: Tensor) -> Tensor:
-    """One number (N,) of each sample out of the table of a model's outputs."""
+    """One number per sample (N,) from the model's outputs."""
     shape = tuple(table.shape)
     if outputs is None:
         if table.ndim == 0 or table.numel() != len(index):
-            raise GatelabError(f"the output has the shape {shape}, not one number a sample; {_WAYS}")
+            raise GatelabError(f"the output has the shape {shape}, not one number per sample; {_WAYS}")
         return table.reshape(len(index))
     try:
         if isinstance(outputs, Tensor):
@@ -133,7 +129,7 @@ def picked(table: Tensor, outputs: Any, index: Tensor) -> Tensor:
 
 
 def tensor_of(result: Any) -> Tensor:
-    """The tensor that a model gives, alone or among others."""
+    """The tensor that a model returns, possibly among other values."""
     if isinstance(result, Tensor):
         return result
     for name in ("logits", "last_hidden_state"):
@@ -142,13 +138,13 @@ def tensor_of(result: Any) -> Tensor:
             return value
     contents = f", which holds {', '.join(map(str, result))}," if isinstance(result, Mapping) else ""
     raise GatelabError(
-        f"the model gives a {type(result).__name__}{contents} without logits or last_hidden_state; give outputs as a "
+        f"the model returns a {type(result).__name__}{contents} without logits or last_hidden_state; give outputs as a "
         "function"
     )
 
 
 def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
-    """The parameters that the kernel is of, each once; the model must be one whose gradients are meant.
+    """The trainable parameters, each once, of a model that is ready for gradients.
 
     >>> list(trainable(nn.Linear(2, 1)))
     ['weight', 'bias']
@@ -169,29 +165,28 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
             " model.float() or model.double() on one device"
         )
     for name, module in model.named_modules():
-        # Samples of a batch share their statistics, or parts are dropped at random.
+        # Batch norms mix samples, and dropout is random.
         share = getattr(module, "p", 0.0) if "Dropout" in type(module).__name__ else 0.0
         if module.training and (share > 0 or isinstance(module, nn.modules.batchnorm._BatchNorm)):
             raise GatelabError(
-                f"{name or 'the model'} ({type(module).__name__}) is in training mode, where the outputs of a sample"
-                " are not its own; call model.eval() first (gradients are taken all the same)"
+                f"{name or 'the model'} ({type(module).__name__}) is in training mode, where outputs are random or"
+                " depend on other samples; call model.eval() first (gradients are computed in this mode too)"
             )
     return parameters
 
 
 def check_values(alone: Tensor, together: Tensor) -> None:
-    """Refuse outputs that are not finite, not repeatable, or not each sample's own."""
+    """Raise for outputs that are not finite, not repeatable, or depend on other samples."""
     check_finite(together)
     slack = 1e-3 if alone.dtype == torch.float32 else 1e-7
     scale = together.abs().max().clamp_min(torch.finfo(together.dtype).tiny)
     if (alone - together[: len(alone)]).abs().max() > slack * scale:
         raise GatelabError(
-            "the outputs of a sample change with the call or with the other samples of the batch; a kernel needs a"
-            " model that is fixed (no random layers) and takes each sample for itself"
+            "the outputs of a sample change with the call or with the other samples of the batch; give a model without"
+            " random layers that processes each sample independently"
         )
 
 
 def check_finite(values: Tensor) -> None:
-    """Refuse outputs that are not finite."""
     if not torch.isfinite(values).all():
         raise GatelabError("the model's outputs are not finite; look for NaN or overflow in weights and inputs")

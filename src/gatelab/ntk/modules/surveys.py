@@ -1,13 +1,13 @@
-"""Forward passes that note every use of a parameter, and three samples ahead: which parameters have factors.
+"""Record every use of a parameter in a forward pass, and find the parameters with factors on three samples.
 
-Two things make the gradient by a call's output that of each sample: samples are independent, so one backward pass from
-the sum of all outputs serves all of them; and where a call gives one result for all samples (positions, for example),
-that result is handed on stretched over the samples, so that their gradients stay apart.
+The gradients by a call's output are per sample for two reasons: samples are independent, so one backward pass from the
+sum of all outputs serves all of them; and if a call has one result for all samples (positions, for example), this
+result is expanded over the samples, so that their gradients are separate.
 
-Passes with two and with three samples tell results that belong to samples from those that all samples share. Then the
-factors prove themselves: for random weights v, sum_i v_i (gradient of sample i) must be what automatic differentiation
-gives for sum_i v_i f_i. A parameter that fails, for whatever reason (a use that no rule covers, samples that do not
-come first, tokens routed between samples), is left to automatic Jacobians. Nothing is taken on trust.
+Passes with two and with three samples distinguish results of samples from results that all samples share. Then the
+factors are verified: for random weights v, sum_i v_i (gradient of sample i) must agree with automatic differentiation
+of sum_i v_i f_i. A parameter that fails (a use without a rule, samples that are not the first dimension, tokens routed
+between samples) is handled by automatic Jacobians.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from gatelab.ntk.modules.rules import Known, Part, parts_of
 from gatelab.ntk.modules.samples import Samples, check_values
 
 AHEAD = 3
-Names = tuple[tuple[str, Kind], ...]  # of a call: (parameter, kind) of its parts
+Names = tuple[tuple[str, Kind], ...]  # (parameter, kind) of the parts of a call
 Outline = list[tuple[Names, tuple[int, ...]]]
-Stretched = dict[int, tuple[int, ...]]  # by the number of a call: the shape of its result, which all samples share
+Stretched = dict[int, tuple[int, ...]]  # shapes of the results that all samples share, by the index of the call
 
 
 class Misfit(Exception):
-    """The pass was not what the survey saw; its arguments are the parameters that must go another way."""
+    """A pass differs from the survey; the arguments are the parameters that need Jacobians."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """A use of parameters: the shape of the result as the model made it, and where its gradient arrives.
+    """A use of parameters: the shape of the result in the model, and the edge for its gradient.
 
-    `edge` is None where the result needs no gradient; `shared` says whether it was stretched over the samples.
+    `edge` is None if the result needs no gradient; `shared` says whether it was expanded over the samples.
     """
 
     parts: tuple[Part, ...]
@@ -51,7 +51,7 @@ class Call:
 
 
 class Recorder(TorchFunctionMode):
-    """Notes calls in their order; `shared` has the shape of those results that are to be stretched over samples."""
+    """Records calls in order; `shared` has the shapes of the results to expand over samples."""
 
     def __init__(self, known: Known, n: int, shared: Stretched) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class Recorder(TorchFunctionMode):
         return out
 
     def note_other(self, func: Any, args: Any, kwargs: Any) -> None:
-        """Note parameters that go into a call without a rule; looking at their shape or device is no use of them."""
+        """Record parameters in a call without a rule, except reads of attributes such as their shape."""
         if getattr(func, "__name__", "") == "__get__":
             return
         for value in (*args, *kwargs.values()):
@@ -93,7 +93,7 @@ class Recorder(TorchFunctionMode):
 
 
 def gradients(total: Tensor, calls: Iterable[Call], keep: bool = False) -> list[Tensor | None]:
-    """The gradients of `total` by the results of `calls`; no gradient by a weight is computed on the way."""
+    """The gradients of `total` by the results of `calls`, without those by weights."""
     edges = [call.edge for call in calls]
     wanted = [edge for edge in edges if edge is not None]
     if not wanted or not total.requires_grad:
@@ -103,7 +103,7 @@ def gradients(total: Tensor, calls: Iterable[Call], keep: bool = False) -> list[
 
 
 def plain_gradients(total: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
-    """The gradients by the parameters themselves, zero where there is none."""
+    """The gradients by the parameters, zero for unused ones."""
     if not total.requires_grad:
         return [torch.zeros_like(p) for p in parameters]
     return list(torch.autograd.grad(total, parameters, allow_unused=True, materialize_grads=True))
@@ -111,7 +111,7 @@ def plain_gradients(total: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]
 
 @dataclass(frozen=True)
 class Use:
-    """One part of one call; `positions` are T of a sample, those with a gradient where it is `trimmed` to them."""
+    """One part of one call with T `positions` per sample; `trimmed` means only those with a gradient."""
 
     call: int
     part: int
@@ -122,9 +122,9 @@ class Use:
 
 @dataclass(frozen=True)
 class Share:
-    """What is kept of a parameter: factors of all its uses, or, `summed`, each sample's gradient if that is smaller.
+    """The stored form of a parameter's gradients: factors of all its uses, or, if `summed`, the gradients themselves.
 
-    `numbers` is how many numbers that is for a sample.
+    `numbers` is the size per sample.
     """
 
     name: str
@@ -135,7 +135,7 @@ class Share:
 
     @staticmethod
     def smallest(name: str, p: Tensor, uses: Sequence[Use]) -> Share:
-        """Factors, or gradients where these are fewer numbers or a use has no factors."""
+        """Factors, or gradients if these are smaller or a use has no factors."""
         shape = matrix_shape(p)
         numbers = sum(use.kind.numbers(use.positions, shape) for use in uses)
         if p.numel() <= numbers or any(use.kind is Sum for use in uses):
@@ -145,10 +145,11 @@ class Share:
 
 @dataclass(frozen=True)
 class Survey:
-    """What the passes ahead found; bytes are for one sample.
+    """The results of a survey.
 
-    `columns` is how many numbers of a sample the kernel is of. `shares` are the parameters with factors, `free` those
-    without. `stretched`, `signature`, `shapes` and `other` are what every later pass must agree with.
+    `columns` is the number of outputs per sample. `shares` are the parameters with factors, `free` those without. Every
+    later pass must agree with `stretched`, `signature`, `shapes` and `other`. `pass_bytes` is the memory of a pass per
+    sample.
     """
 
     columns: int
@@ -163,7 +164,7 @@ class Survey:
 
 @torch.enable_grad()
 def survey(samples: Samples, parameters: dict[str, nn.Parameter], trim: bool = True) -> Survey:
-    """Look at the model on three samples, repeated where there are fewer."""
+    """Survey the model on three samples, repeated if there are fewer."""
     known: Known = {id(p): name for name, p in parameters.items()}
     index = torch.arange(AHEAD) % samples.n
     first, two = outline(samples, known, index[:-1], {})
@@ -204,17 +205,14 @@ def forward(samples: Samples, known: Known, index: Tensor, stretched: Stretched)
 
 
 def outline(samples: Samples, known: Known, index: Tensor, stretched: Stretched) -> tuple[Outline, Tensor]:
-    """A pass of which only the calls, their shapes and the outputs remain.
-
-    Gradients are on all the same: without them some modules take another way.
-    """
+    """The calls, their shapes and the outputs of a pass, with gradients, since some modules depend on them."""
     recorder, values = forward(samples, known, index, stretched)
     shapes = [call.shape for call in recorder.calls]
     return list(zip(recorder.signature, shapes, strict=True)), values.detach()
 
 
 def stretchable(first: Outline, second: Outline) -> tuple[Stretched, set[str]]:
-    """Calls whose result is as large for two samples as for three; and the parameters of calls that fit neither."""
+    """Calls whose result has the same size for two and three samples; and the parameters of inconsistent calls."""
     if [names for names, _ in first] != [names for names, _ in second]:
         return {}, {name for names, _ in first + second for name, _ in names}
     stretched, dropped = {}, set()
@@ -227,7 +225,7 @@ def stretchable(first: Outline, second: Outline) -> tuple[Stretched, set[str]]:
 
 
 def fits(samples: Samples, known: Known, index: Tensor, stretched: Stretched, expected: Tensor) -> bool:
-    """Whether the model takes these results stretched over the samples, and gives the expected outputs."""
+    """Whether the model accepts these results expanded over the samples, with the expected outputs."""
     try:
         _, values = outline(samples, known, index, stretched)
     except (RuntimeError, ValueError, IndexError, TypeError) as error:
@@ -239,7 +237,7 @@ def fits(samples: Samples, known: Known, index: Tensor, stretched: Stretched, ex
 
 @contextmanager
 def saved_bytes(parameters: dict[str, nn.Parameter]) -> Iterator[dict[int, int]]:
-    """The sizes of what a forward pass keeps for its backward pass, each storage once, parameters not."""
+    """The sizes of the storages that a forward pass saves for the backward pass, without parameters."""
     own, sizes = {p.untyped_storage().data_ptr() for p in parameters.values()}, {}
 
     def note(tensor: Tensor) -> Tensor:
@@ -255,7 +253,7 @@ def saved_bytes(parameters: dict[str, nn.Parameter]) -> Iterator[dict[int, int]]
 def find_shares(
     recorder: Recorder, values: Tensor, parameters: dict[str, nn.Parameter], dropped: set[str], trim: bool
 ) -> tuple[tuple[Share, ...], tuple[str, ...]]:
-    """The parameters whose factors prove right, in the order of their first use; and those without."""
+    """The parameters with verified factors, in the order of their first use; and the others."""
     calls = recorder.calls
     generator = torch.Generator().manual_seed(0)
     mix = torch.randn(values.shape[1], generator=generator).to(values)
@@ -306,14 +304,14 @@ def find_shares(
 
 
 def agree(total: Tensor, truth: Tensor, scale: float) -> bool:
-    """Equal but for rounding; a gradient that is itself rounding (a key's bias, say) counts as zero in both."""
+    """Equal up to rounding; gradients that are only rounding errors (of a key's bias, for example) count as zero."""
     slack, floor = (1e-3, 1e-4) if truth.dtype == torch.float32 else (1e-5, 1e-6)
     size, off = float(truth.norm()), float((total - truth).norm())
     return off <= slack * size or max(size, off) <= floor * scale
 
 
 def matrix_shape(p: Tensor) -> tuple[int, int]:
-    """A parameter as a matrix: its first dimension by all others; a vector is one row."""
+    """The shape of a parameter as a matrix: its first dimension by all others; a vector is one row."""
     if p.ndim > 1:
         return p.shape[0], p.numel() // p.shape[0]
     return 1, p.numel()
