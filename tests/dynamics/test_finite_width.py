@@ -1,4 +1,4 @@
-"""Real gradient descent beside the closed form, and what finite width adds to it."""
+"""Real gradient descent compared with the closed form, and the effect of finite width."""
 
 from __future__ import annotations
 

@@ -8,7 +8,6 @@ from scipy.integrate import quad
 
 from gatelab.errors import GatelabError
 from gatelab.theory.random_matrix import (
-    gaussian_lengths,
     harmonics,
     limit_spectrum,
     mp_density,
@@ -26,7 +25,7 @@ def test_marchenko_pastur_moments(gamma):
     low, high = mp_edges(gamma)
 
     def moment(k):
-        def f(t):  # x = centre + radius sin t takes the square roots away
+        def f(t):  # x = center + radius sin t removes the square roots
             x = (low + high) / 2 + (high - low) / 2 * math.sin(t)
             return float(mp_density(x, gamma)) * x**k * (high - low) / 2 * math.cos(t)
 
@@ -41,9 +40,6 @@ def test_spike_is_continuous_at_the_transition():
         critical = gamma + math.sqrt(gamma)
         assert spiked_edge(critical * (1 + 1e-9), gamma) == pytest.approx(mp_edges(gamma)[1], rel=1e-6)
         assert spiked_edge(2 * critical, gamma) > mp_edges(gamma)[1]
-
-
-def test_a_ratio_is_positive():
     with pytest.raises(GatelabError, match="above 0"):
         mp_edges(0)
 
@@ -80,12 +76,6 @@ def test_harmonics_rebuild_the_function(d):
     assert parts.tail == 0
     counts = [math.comb(k + d - 1, k) - (math.comb(k + d - 3, k - 2) if k > 1 else 0) for k in range(7)]
     assert parts.dimensions[:7] == pytest.approx(counts)
-
-
-def test_lengths_have_the_moments_of_chi_square():
-    squares, masses = gaussian_lengths(20)
-    assert masses.sum() == pytest.approx(1)
-    assert (masses @ squares, masses @ (squares - 1) ** 2) == pytest.approx((1.0, 2 / 20), rel=2e-3)
 
 
 def test_with_equal_lengths_and_one_degree_the_law_is_marchenko_pastur():
