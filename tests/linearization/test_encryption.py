@@ -48,7 +48,7 @@ class DepthMachine(PlainMachine):
     def add(self, a: Number, b: Number) -> Number:
         return Number(max(a.value, b.value, key=sum), max(a.level, b.level))
 
-    def shifted(self, a: Number, constant: float) -> Number:
+    def shift(self, a: Number, constant: float) -> Number:
         return a
 
 

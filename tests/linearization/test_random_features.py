@@ -60,7 +60,7 @@ def test_waves_are_unbiased(gate):
 
 def test_sketch_is_the_count_sketch_of_the_tensor_power():
     draw = torch.Generator().manual_seed(0)
-    one = TensorSketch.drawn(3, 4, 6, draw)
+    one = TensorSketch(3, 4, 6, draw)
     x = torch.randn(4, generator=draw, dtype=torch.float64)
     slow = torch.zeros(6, dtype=torch.float64)
     for i in range(4):

@@ -184,7 +184,7 @@ def crossing(
     if names[0] == names[1]:
         names = f"{names[0]} (first)", f"{names[1]} (second)"
     horizon = slowest_steps(a, b) if steps is None else whole_number("steps", steps, 1)
-    reason = unbounded(curves, names)
+    reason = divergence_reason(curves, names)
     order: tuple[Change, ...] = ()
     first = last = where = height = None
     if reason is None:
@@ -277,7 +277,7 @@ def order_changes(
     return tuple(order), ahead[0], ahead[-1]
 
 
-def unbounded(curves: list[Trajectory], names: tuple[str, str]) -> str | None:
+def divergence_reason(curves: list[Trajectory], names: tuple[str, str]) -> str | None:
     """Which of the two losses diverge, in a sentence; None if neither does."""
     wild = [
         f"lr {curve.lr:.3g} is above 2 / lambda_max = {curve.limit:.3g} of {name}"

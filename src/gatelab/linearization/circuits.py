@@ -79,11 +79,11 @@ class PlainMachine:
         """a + b, of one scale."""
         return Number(a.value + b.value, max(a.level, b.level))
 
-    def shifted(self, a: Number, constant: Any) -> Number:
+    def shift(self, a: Number, constant: Any) -> Number:
         """a plus a plain number or a row of them, at no cost."""
         return Number(a.value + constant, a.level)
 
-    def lowered(self, a: Number, level: int) -> Number:
+    def lower(self, a: Number, level: int) -> Number:
         """The same at a lower level."""
         return Number(a.value, level)
 
@@ -97,7 +97,7 @@ def levels_of(degree: int) -> int:
     return degree.bit_length()
 
 
-def trimmed(series: Sequence[float] | Array) -> Array:
+def trim(series: Sequence[float] | Array) -> Array:
     """The series without trailing zeros; at least one coefficient stays."""
     c = np.asarray(series, dtype=np.float64)
     return np.append(c[:1], np.trim_zeros(c[1:], "b"))
@@ -117,7 +117,7 @@ class ChebyshevCircuit:
             product = self.machine.product(self.basis(a), self.basis(k - a))
             doubled = self.machine.add(product, product)
             if 2 * a == k:
-                self.known[k] = self.machine.shifted(doubled, -1.0)
+                self.known[k] = self.machine.shift(doubled, -1.0)
             else:
                 terms = [(-1.0, self.basis(2 * a - k))]
                 negative = self.machine.combination(terms, 0.0, doubled.level, doubled.scale)
@@ -126,12 +126,12 @@ class ChebyshevCircuit:
 
     def series(self, series: Sequence[float]) -> Number:
         """The sum at the least level."""
-        c = trimmed(series)
+        c = trim(series)
         return self.total(c, self.start + levels_of(len(c) - 1))
 
     def total(self, series: Sequence[float] | Array, level: int, scale: float = 0.0) -> Number:
         """The sum at that level: direct where it is short, else q T_g + r."""
-        c = trimmed(series)
+        c = trim(series)
         degree = len(c) - 1
         used = [k for k in range(1, degree + 1) if c[k]]
         free = level - self.start - 1
@@ -143,13 +143,13 @@ class ChebyshevCircuit:
         quotient[0] = c[g]
         remainder[g - np.arange(1, degree - g + 1)] -= c[g + 1 :]
         giant = self.basis(g)
-        if len(trimmed(quotient)) == 1:
+        if len(trim(quotient)) == 1:
             top = self.machine.combination([(float(quotient[0]), giant)], 0.0, level, scale)
         else:
             above = self.total(quotient, level - 1, self.machine.partner(giant, level, scale))
             top = self.machine.product(above, giant)
         if not np.any(remainder[1:]):
-            return self.machine.shifted(top, float(remainder[0]))
+            return self.machine.shift(top, float(remainder[0]))
         return self.machine.add(top, self.total(remainder, level, scale))
 
 
@@ -219,14 +219,14 @@ class CircuitForm(Compact):
                 left = inner.series(series)
             factors.append((left, circuit.series(term.right)))
         level = max(number.level for pair in factors for number in pair)
-        lowered = [[machine.lowered(number, level) for number in pair] for pair in factors]
+        lowered = [[machine.lower(number, level) for number in pair] for pair in factors]
         total = reduce(machine.add, [machine.product(left, right) for left, right in lowered])
-        degree = len(trimmed(self.base)) - 1
+        degree = len(trim(self.base)) - 1
         if degree > 0:
             level = max(total.level, t.level + levels_of(degree))
-            return machine.add(machine.lowered(total, level), circuit.total(self.base, level, total.scale))
+            return machine.add(machine.lower(total, level), circuit.total(self.base, level, total.scale))
         if self.base[0]:
-            return machine.shifted(total, float(self.base[0]))
+            return machine.shift(total, float(self.base[0]))
         return total
 
     @cached_property

@@ -109,24 +109,24 @@ class PackedBlock:
         low, high = self.interval
         first = self.matrix(machine, x, self.tall(self.W1 / ((high - low) / 2)))
         b1 = np.pad(to_unit(self.b1, self.interval), (0, self.n - len(self.b1)))
-        hidden = self.form.run(machine, machine.shifted(first, b1[np.arange(self.long) % self.n]))
+        hidden = self.form.run(machine, machine.shift(first, b1[np.arange(self.long) % self.n]))
         if self.U is not None:
             hidden = machine.product(hidden, self.matrix(machine, x, self.tall(self.U)))
         j, W2 = np.arange(self.n), np.pad(self.W2, ((0, 0), (0, self.n - len(self.W1))))
         diagonals = np.stack([W2[j % self.d, (j + k) % self.n] for k in range(self.d)])
         parts = self.matrix(machine, hidden, diagonals)
-        turned = [machine.rotated(parts, m) for m in range(self.d, self.n, self.d)]
-        return machine.shifted(reduce(machine.add, turned, parts), self.b2)
+        turned = [machine.rotate(parts, m) for m in range(self.d, self.n, self.d)]
+        return machine.shift(reduce(machine.add, turned, parts), self.b2)
 
     def matrix(self, machine: SealMachine, a: Number, diagonals: Array) -> Number:
         """sum_k diagonals[k] * (a rotated by k): B - 1 rotations of a, and one of each sum of B."""
-        inputs = [machine.rotated(a, b) for b in range(min(self.baby, len(diagonals)))]
+        inputs = [machine.rotate(a, b) for b in range(min(self.baby, len(diagonals)))]
         products = []
         for g in range(0, len(diagonals), self.baby):
             part = diagonals[g : g + self.baby]
             terms = [(np.concatenate([np.zeros(g), part[b]]), inputs[b]) for b in range(len(part)) if part[b].any()]
             if terms:
-                products.append(machine.rotated(machine.combination(terms, 0.0), g))
+                products.append(machine.rotate(machine.combination(terms, 0.0), g))
         if not products:
             raise GatelabError("a matrix of the block is zero; there is nothing to encrypt")
         return reduce(machine.add, products)

@@ -145,7 +145,7 @@ class SealMachine(PlainMachine):
             self.primes.append(data.parms().coeff_modulus()[-1].value())
             data = data.next_context_data()
 
-    def encoded(self, content: Any, level: int, scale: float) -> Any:
+    def encode(self, content: Any, level: int, scale: float) -> Any:
         """A plain number, or an array of them, as SEAL's plaintext."""
         plain = self.seal.Plaintext()
         if not isinstance(content, float):
@@ -156,7 +156,7 @@ class SealMachine(PlainMachine):
     def encrypt(self, z: Any) -> Number:
         """A ciphertext of numbers, at most one per slot."""
         cipher = self.seal.Ciphertext(self.context)
-        self.encryptor.encrypt(self.encoded(z, 0, self.scale), cipher)
+        self.encryptor.encrypt(self.encode(z, 0, self.scale), cipher)
         return Number(cipher, 0, self.scale)
 
     def decrypt(self, a: Number, count: int) -> Array:
@@ -169,7 +169,7 @@ class SealMachine(PlainMachine):
         """The bytes of a ciphertext: 8 per coefficient, polynomial and prime."""
         return 8 * a.value.size() * a.value.poly_modulus_degree() * a.value.coeff_modulus_size()
 
-    def lowered(self, a: Number, level: int) -> Number:
+    def lower(self, a: Number, level: int) -> Number:
         self.check(level)
         if a.level == level:
             return a
@@ -184,7 +184,7 @@ class SealMachine(PlainMachine):
                 f"level {level} is needed, the parameters have {self.parameters.levels}; give parameters_for({level})"
             )
 
-    def rescaled(self, cipher: Any, level: int, scale: float) -> Number:
+    def rescale(self, cipher: Any, level: int, scale: float) -> Number:
         """A product at a level, moved to the next."""
         self.evaluator.rescale_to_next_inplace(cipher)
         cipher.scale = scale  # equal up to the last bit of a double
@@ -194,14 +194,14 @@ class SealMachine(PlainMachine):
         level = max(a.level, b.level)
         self.check(level + 1)
         self.products += 1
-        a, b = self.lowered(a, level), self.lowered(b, level)
+        a, b = self.lower(a, level), self.lower(b, level)
         cipher = self.seal.Ciphertext(self.context)
         if a.value is b.value:
             self.evaluator.square(a.value, cipher)
         else:
             self.evaluator.multiply(a.value, b.value, cipher)
         self.evaluator.relinearize_inplace(cipher, self.relinearize)
-        return self.rescaled(cipher, level, a.scale * b.scale / self.primes[level])
+        return self.rescale(cipher, level, a.scale * b.scale / self.primes[level])
 
     def combination(
         self, terms: Sequence[tuple[Any, Number]], constant: Any, level: int | None = None, scale: float = 0.0
@@ -212,10 +212,10 @@ class SealMachine(PlainMachine):
         scale = scale or self.scale
         total = None
         for c, u in terms:
-            factor, weight = self.lowered(u, level - 1), scale * self.primes[level - 1] / u.scale
+            factor, weight = self.lower(u, level - 1), scale * self.primes[level - 1] / u.scale
             cipher = self.seal.Ciphertext(self.context)
             try:
-                self.evaluator.multiply_plain(factor.value, self.encoded(c, level - 1, weight), cipher)
+                self.evaluator.multiply_plain(factor.value, self.encode(c, level - 1, weight), cipher)
             except (RuntimeError, ValueError) as error:
                 if "transparent" in str(error):  # a coefficient below the scale's resolution: its term is 0
                     continue
@@ -227,29 +227,29 @@ class SealMachine(PlainMachine):
                 self.evaluator.add_inplace(total, cipher)
         if total is None:
             raise GatelabError("all coefficients are below the resolution of the scale; scale the polynomial")
-        result = self.rescaled(total, level - 1, scale)
+        result = self.rescale(total, level - 1, scale)
         if np.any(constant):
-            self.evaluator.add_plain_inplace(result.value, self.encoded(constant, level, scale))
+            self.evaluator.add_plain_inplace(result.value, self.encode(constant, level, scale))
         return result
 
     def add(self, a: Number, b: Number) -> Number:
         if (a.level, a.scale) != (b.level, b.scale):
             level = max(a.level, b.level)
-            a, b = self.lowered(a, level), self.lowered(b, level)
+            a, b = self.lower(a, level), self.lower(b, level)
         cipher = self.seal.Ciphertext(self.context)
         b.value.scale = a.value.scale
         self.evaluator.add(a.value, b.value, cipher)
         return Number(cipher, a.level, a.scale)
 
-    def shifted(self, a: Number, constant: Any) -> Number:
+    def shift(self, a: Number, constant: Any) -> Number:
         cipher = self.seal.Ciphertext(self.context)
-        self.evaluator.add_plain(a.value, self.encoded(constant, a.level, a.scale), cipher)
+        self.evaluator.add_plain(a.value, self.encode(constant, a.level, a.scale), cipher)
         return Number(cipher, a.level, a.scale)
 
     def partner(self, a: Number, level: int, scale: float) -> float:
         return (scale or self.scale) * self.primes[level - 1] / a.scale
 
-    def rotated(self, a: Number, steps: int) -> Number:
+    def rotate(self, a: Number, steps: int) -> Number:
         """The slots moved to the left."""
         if not steps:
             return a

@@ -12,6 +12,7 @@ Phi and Psi for any N, and is not a method of `linearize`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -193,7 +194,7 @@ def _error(parts: Iterable[tuple[Tensor, Tensor]], seed: int, level: float, **ab
     )
 
 
-def drawn_pairs(linearization: Linearization, d: int, count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def random_pairs(linearization: Linearization, d: int, count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Exact and approximate values of `count` pairs of standard normal w and x."""
     draw = torch.Generator().manual_seed(seed)
     x, *weights = (torch.randn(count, d, generator=draw, dtype=torch.float64) for _ in range(linearization.factors + 2))
@@ -205,15 +206,11 @@ def drawn_pairs(linearization: Linearization, d: int, count: int, seed: int = 0)
 def both_sides(linearization: Linearization, weights: list[Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
     """act(w_i.x_i) and phi(w_i) . psi(x_i); polynomials are evaluated without features."""
     z, *others = ((w * x).sum(1) for w in weights)
-    exact = linearization.activation(z)
-    for u in others:
-        exact = exact * u
+    factor = math.prod(others)
+    exact = linearization.activation(z) * factor
     if linearization.polynomial is None:
         return exact, (linearization.phi(weights) * linearization.psi(x)).sum(1)
-    approximate = linearization.polynomial(z)
-    for u in others:
-        approximate = approximate * u
-    return exact, approximate
+    return exact, linearization.polynomial(z) * factor
 
 
 def _on_data(linearization: Linearization, W: Any, X: Tensor, level: float, seed: int) -> Error:

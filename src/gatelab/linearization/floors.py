@@ -110,13 +110,6 @@ def angular(activation: Activation, d: int, rho: Array) -> tuple[Array, Iterator
     return square, ((next(parts) @ (masses * P)).reshape(rho.shape) for P in degrees)
 
 
-def degree_block(g: Array, d: int, degree: int, left: Array, right: Array) -> DegreeBlock:
-    """The singular triples of one degree, from g_l(r_i s_j) and the masses of r_i and s_j."""
-    a, b = np.sqrt(left), np.sqrt(right)
-    U, sigma, Vt = np.linalg.svd(a[:, None] * g * b, full_matrices=False)
-    return DegreeBlock(degree, multiplicity(d, degree), sigma, U / a[:, None], Vt.T / b[:, None])
-
-
 def by_size(blocks: Sequence[DegreeBlock]) -> tuple[Array, Array, NDArray[np.intp], NDArray[np.intp]]:
     """sigma, multiplicity, block, and index in the block of every radial function, largest sigma first."""
     sigma = np.concatenate([b.sigma for b in blocks])
@@ -208,12 +201,14 @@ def spectrum_by_nodes(gate: Activation, scene: Scene, m: int, nodes: int) -> Flo
     s, right = radii(scene, "x", nodes)
     square, projections = angular(gate, scene.d, r[:, None] * s)
     energy = float(left @ square @ right)
+    a, b = np.sqrt(left)[:, None], np.sqrt(right)
     blocks: list[DegreeBlock] = []
     remainder, top = energy, 1 if scene.d == 1 else MOST_DEGREES
     for degree in range(top + 1):
-        block = degree_block(next(projections), scene.d, degree, left, right)
+        U, sigma, Vt = np.linalg.svd(a * next(projections) * b, full_matrices=False)
+        block = DegreeBlock(degree, multiplicity(scene.d, degree), sigma, U / a, Vt.T / b[:, None])
         blocks.append(block)
-        remainder = max(0.0, remainder - block.multiplicity * float((block.sigma**2).sum()))
+        remainder = max(0.0, remainder - block.multiplicity * float((sigma**2).sum()))
         if degree >= 1 and _complete(blocks, remainder, energy, scene.d, m):
             break
     else:

@@ -29,7 +29,7 @@ from gatelab.arrays import Array
 from gatelab.display import Compact
 from gatelab.feedforward.gates import Activation
 from gatelab.linearization.builders.uniform import minimax
-from gatelab.linearization.circuits import CircuitForm, FormTerm, Series, levels_of, trimmed
+from gatelab.linearization.circuits import CircuitForm, FormTerm, Series, levels_of, trim
 from gatelab.linearization.exchange import Published
 from gatelab.linearization.polynomials import Interval, Polynomial, calibrate, from_unit, numbers, to_unit, values
 
@@ -66,12 +66,6 @@ class PreActivations(Compact):
         with np.errstate(over="ignore"):
             squares = np.square(form(self.z) - values(gate, self.z).numpy())
             return float(np.sqrt(self.counts @ squares / self.counts.sum()))
-
-    def guarded(self, guard: float, count: int) -> tuple[Array, Array]:
-        """Points t of a fit and the roots of their weights: the data, and `count` nodes with total weight `guard`."""
-        nodes = np.cos(np.pi * (np.arange(count) + 0.5) / count)
-        weights = np.concatenate([(1 - guard) * self.counts / self.counts.sum(), np.full(count, guard / count)])
-        return np.concatenate([to_unit(self.z, self.interval), nodes]), np.sqrt(weights)
 
 
 class TabulatedForm:
@@ -117,7 +111,9 @@ def minimax_form(gate: Activation, data: PreActivations, levels: int) -> Circuit
 def fitted_form(gate: Activation, data: PreActivations, levels: int, guard: float) -> CircuitForm:
     """The least-squares polynomial on the data, with a share `guard` of the weight spread over the interval."""
     degree = 2**levels - 1
-    t, root = data.guarded(guard, 8 * degree)
+    nodes = chebyshev.chebpts1(8 * degree)
+    weights = [(1 - guard) * data.counts / data.counts.sum(), np.full(len(nodes), guard / len(nodes))]
+    t, root = np.concatenate([to_unit(data.z, data.interval), nodes]), np.sqrt(np.concatenate(weights))
     exact = values(gate, from_unit(t, data.interval)).numpy()
     c = np.linalg.lstsq(chebyshev.chebvander(t, degree) * root[:, None], exact * root, rcond=None)[0]
     return CircuitForm(f"fit, guard {guard:g}", data.interval, tuple(c.tolist()))
@@ -133,7 +129,7 @@ def published_form(published: Published, gate: Activation, data: PreActivations,
     powers = [np.pad(np.asarray(p, dtype=float), (0, longest - len(p))) for p in published.pieces]
 
     def series(powers: Array) -> Series:
-        return tuple(trimmed(Polynomial.from_powers(powers, data.interval).chebyshev).tolist())
+        return tuple(trim(Polynomial.from_powers(powers, data.interval).chebyshev).tolist())
 
     base = series(powers[sum(b <= low for b in published.breaks)])  # the piece at the left end of the interval
     jumps = [(b, series(powers[i + 1] - powers[i])) for i, b in enumerate(published.breaks) if low < b < high]

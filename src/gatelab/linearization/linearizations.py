@@ -21,8 +21,8 @@ from gatelab.display import one_line
 from gatelab.errors import GatelabError, whole_number
 from gatelab.feedforward.gates import Activation
 from gatelab.linearization.encryption import Encrypted, encrypt_polynomial
-from gatelab.linearization.error import Error, drawn_pairs, measure
-from gatelab.linearization.monomials import KINDS, Maps, gated, lifted, times_linear
+from gatelab.linearization.error import Error, measure, random_pairs
+from gatelab.linearization.monomials import KINDS, Maps, gate_product, gated_maps, polynomial_maps
 from gatelab.linearization.polynomials import ActivationLike, Polynomial, from_unit, gate_and_factors, values
 from gatelab.linearization.proofs import Bound, bound
 from gatelab.linearization.registry import Method, find_method
@@ -85,7 +85,7 @@ def linearize(
     if way.polynomial:
         way.check(options)
         polynomial = way.build(gate, **options)
-        maps_for = partial(lifted, polynomial, features=features, factors=factors)
+        maps_for = partial(polynomial_maps, polynomial, features=features, factors=factors)
         return Linearization(way.name, gate, maps_for, factors, d, polynomial)
     if features != "symmetric":
         raise GatelabError(f"features={features!r} is for polynomials; {way.name} does not take it, leave it out")
@@ -104,7 +104,7 @@ def _maps_for(
 
     @lru_cache(maxsize=4)
     def build(inputs: int) -> Maps:
-        return times_linear(way.build(gate, inputs, **options), factors)
+        return gated_maps(way.build(gate, inputs, **options), factors)
 
     if d is not None:
         build(d)
@@ -164,7 +164,7 @@ class Linearization:
             return saved(figure, path)
         if self.d is None:
             raise GatelabError("the number of inputs is not known; linearize with d=... to plot")
-        pairs = drawn_pairs(self, self.d, min(400, max(1, CHUNK // (4 * self.m))))
+        pairs = random_pairs(self, self.d, min(400, max(1, CHUNK // (4 * self.m))))
         return saved(agreement_figure(*pairs, ("exact", "by features"), str(self), ax=ax), path)
 
     def _repr_html_(self) -> str:
@@ -218,7 +218,7 @@ class Linearization:
 
     def exact(self, W: Weights, X: Tensor) -> Tensor:
         """The exact values: act(X W^T), times the factors."""
-        return gated(self.activation, self._parts(W), X)
+        return gate_product(self.activation, self._parts(W), X)
 
     def product(self, W: Weights, X: Tensor, chunk: int = CHUNK) -> Tensor:
         """psi(X) phi(W)^T, (..., N, d) and (..., n, d) -> (..., N, n), in parts of at most `chunk` numbers.
@@ -248,7 +248,7 @@ class Linearization:
         if self.polynomial is not None:
             rows = max(1, chunk // max(1, len(parts[0])))
             for i in range(0, len(X), rows):
-                out[i : i + rows] = gated(self.polynomial, parts, X[i : i + rows])
+                out[i : i + rows] = gate_product(self.polynomial, parts, X[i : i + rows])
             return out
         rows = max(1, min(chunk // maps.m, isqrt(chunk)))
         stacked = self._stacked(parts)
@@ -288,7 +288,7 @@ class Linearization:
 
     def _parts(self, W: Weights) -> list[Tensor]:
         """W as a list: the tensor of the gate, then one per factor."""
-        parts = listed(W)
+        parts = as_list(W)
         wanted = self.factors + 1
         if len(parts) != wanted or any(not isinstance(p, Tensor) or p.shape != parts[0].shape for p in parts):
             what = "a tensor W" if wanted == 1 else f"{wanted} tensors of one shape, the gate's first"
@@ -313,7 +313,7 @@ class LinearizedLayer(nn.Module):
 
     def __init__(self, linearization: Linearization, weights: Sequence[Tensor], b: Any) -> None:
         super().__init__()
-        biases = [None] * len(weights) if b is None else listed(b)
+        biases = [None] * len(weights) if b is None else as_list(b)
         if len(biases) != len(weights) or any(v is not None and v.shape != weights[0].shape[:-1] for v in biases):
             raise GatelabError(
                 f"the biases do not fit W of shape {tuple(weights[0].shape)}; give one of shape "
@@ -335,5 +335,5 @@ class LinearizedLayer(nn.Module):
         return f"{self.linearization}, {tuple(self.Phi.shape)}"
 
 
-def listed(tensors: Any) -> list[Any]:
+def as_list(tensors: Any) -> list[Any]:
     return [tensors] if isinstance(tensors, Tensor) else list(tensors)

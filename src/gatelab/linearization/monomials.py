@@ -132,7 +132,7 @@ def _kronecker(vectors: Sequence[Tensor], k: int) -> Tensor:
     return features
 
 
-def lifted(polynomial: Polynomial, d: int, features: str = "symmetric", factors: int = 0) -> Maps:
+def polynomial_maps(polynomial: Polynomial, d: int, features: str = "symmetric", factors: int = 0) -> Maps:
     """The maps of a polynomial: phi includes the coefficients, as in the paper; psi is the powers of x.
 
     With factors, phi takes (..., 1 + factors, d), the gate's row first, and degrees increase by their number.
@@ -160,10 +160,10 @@ def lifted(polynomial: Polynomial, d: int, features: str = "symmetric", factors:
     return Maps(phi, psi, number, d)
 
 
-def times_linear(maps: Maps, factors: int) -> Maps:
+def gated_maps(maps: Maps, factors: int) -> Maps:
     """Maps of the gate times linear factors; phi takes (..., 1 + factors, d), and each factor multiplies m by d.
 
-    Polynomials need fewer features: the monomials of one degree more per factor (`lifted`).
+    Polynomials need fewer features: the monomials of one degree more per factor (`polynomial_maps`).
     """
     if not factors:
         return maps
@@ -184,7 +184,7 @@ def times_linear(maps: Maps, factors: int) -> Maps:
     return Maps(phi, psi, maps.m * maps.d**factors, maps.d)
 
 
-def gated(function: Callable[[Tensor], Tensor], weights: Sequence[Tensor], X: Tensor) -> Tensor:
+def gate_product(function: Callable[[Tensor], Tensor], weights: Sequence[Tensor], X: Tensor) -> Tensor:
     """function(X G^T) times X U^T for each factor U."""
     gate, *others = weights
     value = function(X @ gate.mT)

@@ -34,7 +34,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -135,20 +134,13 @@ def maclaurin_maps(
     return with_line(constant, linear, phi, psi, int(m), d)
 
 
-@dataclass(frozen=True, eq=False)
 class TensorSketch:
-    """n count sketches of d entries into k buckets: `bucket` and `sign`, each (n, d)."""
+    """A random sketch of the power `degree` of rows of d entries: a count sketch into `size` buckets per factor."""
 
-    bucket: Tensor
-    sign: Tensor
-    size: int
-
-    @staticmethod
-    def drawn(degree: int, d: int, size: int, generator: torch.Generator) -> TensorSketch:
-        """A sketch of the power `degree` of rows of d entries."""
-        bucket = torch.randint(0, size, (degree, d), generator=generator)
-        sign = 2.0 * torch.randint(0, 2, (degree, d), generator=generator).double() - 1
-        return TensorSketch(bucket, sign, size)
+    def __init__(self, degree: int, d: int, size: int, generator: torch.Generator) -> None:
+        self.size = size
+        self.bucket = torch.randint(0, size, (degree, d), generator=generator)
+        self.sign = 2.0 * torch.randint(0, 2, (degree, d), generator=generator).double() - 1
 
     def __call__(self, rows: Tensor) -> Tensor:
         """(n, d) -> (n, size): the sketch of the n-fold tensor power of every row."""
@@ -184,7 +176,7 @@ def tensorsketch_maps(
     count = random_count(m, (constant is not None) + d * (linear is not None), len(terms))
     sizes = buckets(count, [abs(a) * radius**n for n, a in terms.items()])
     generator = torch.Generator().manual_seed(check_seed(seed))
-    sketches = [TensorSketch.drawn(n, d, k, generator) for n, k in zip(terms, sizes, strict=True)]
+    sketches = [TensorSketch(n, d, k, generator) for n, k in zip(terms, sizes, strict=True)]
 
     def psi(rows: Tensor) -> list[Tensor]:
         return [sketch(rows) for sketch in sketches]

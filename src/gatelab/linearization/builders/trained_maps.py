@@ -84,10 +84,10 @@ def learned_maps(
             phi, psi = _paper(data, m, epochs, generator, report)
         else:
             phi, psi = _fresh(data, m, (width, layers), steps, generator, report)
-    return Maps(frozen(phi), frozen(psi), m, d)
+    return Maps(_function(phi), _function(psi), m, d)
 
 
-def frozen(network: nn.Module) -> Callable[[Tensor], Tensor]:
+def _function(network: nn.Module) -> Callable[[Tensor], Tensor]:
     """A network with fixed weights as a function of rows of any dtype and device."""
     network = network.requires_grad_(False).eval()
 
