@@ -160,18 +160,6 @@ def test_a_plan_keeps_the_quality_and_can_be_read_back(model: GPT2, tmp_path: Pa
         plan_encrypted(model, text, quality=0.995, most=2)
 
 
-def test_rows_go_where_the_model_is(model: GPT2) -> None:
-    """The device without numbers stands for a GPU, which the next test needs."""
-    subject, seen = Subject(copy.deepcopy(model).to("meta")), set()
-
-    def call(ids: Tensor, mask: Tensor) -> list[np.ndarray]:
-        seen.update((ids.device.type, mask.device.type))
-        return [np.zeros(2)] * len(ids)
-
-    subject.call = call  # type: ignore[method-assign]
-    assert subject.outputs(rows(8)).shape == (8, 2) and seen == {"meta"}
-
-
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_a_model_on_a_gpu_has_the_plan_of_the_same_model_here(model: GPT2) -> None:
     here = plan_encrypted(model, rows(24), quality=0.995, most=5)

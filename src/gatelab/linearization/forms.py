@@ -99,13 +99,18 @@ def transform(series: Series) -> Array:
     return np.asarray(dct(c, 1), dtype=np.float64)
 
 
+def interpolant(function: Any, degree: int) -> Series:
+    """The Chebyshev series that interpolates a function of t."""
+    return tuple(chebyshev.chebinterpolate(function, degree).tolist())
+
+
 def minimax_form(gate: Activation, data: PreActivations, levels: int) -> CircuitForm:
     """The polynomial of least maximum error; from degree 127 the interpolant, whose error is a few times larger."""
     degree = 2**levels - 1
     if degree <= 100:
         return CircuitForm("minimax", data.interval, minimax(gate, degree, data.interval).chebyshev)
-    series = chebyshev.chebinterpolate(lambda t: values(gate, from_unit(t, data.interval)).numpy(), degree)
-    return CircuitForm("minimax", data.interval, tuple(series.tolist()))
+    series = interpolant(lambda t: values(gate, from_unit(t, data.interval)).numpy(), degree)
+    return CircuitForm("minimax", data.interval, series)
 
 
 def fitted_form(gate: Activation, data: PreActivations, levels: int, guard: float) -> CircuitForm:
@@ -138,8 +143,8 @@ def published_form(published: Published, gate: Activation, data: PreActivations,
         sharpness, terms = degree / (2 * math.sqrt(math.log(1 / off))), []
         for place, jump in jumps:
             center = to_unit(place, data.interval)
-            step = chebyshev.chebinterpolate(lambda t, a=sharpness, b=center: (1 + erf(a * (t - b))) / 2, degree)
-            terms.append(FormTerm((tuple(step.tolist()),), jump))
+            step = interpolant(lambda t, a=sharpness, b=center: (1 + erf(a * (t - b))) / 2, degree)
+            terms.append(FormTerm((step,), jump))
         forms.append(CircuitForm(published.name, data.interval, base, tuple(terms)))
     return min(forms, key=lambda form: data.error(form, gate))
 
