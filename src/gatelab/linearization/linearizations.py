@@ -163,7 +163,7 @@ class Linearization:
             figure = approximation_figure(z, exact, curves, self.polynomial.interval, str(self), ax=ax)
             return saved(figure, path)
         if self.d is None:
-            raise GatelabError("the number of inputs is not known; linearize with d=... to plot")
+            raise GatelabError("the number of inputs is not known; give d=... to linearize")
         pairs = random_pairs(self, self.d, min(400, max(1, CHUNK // (4 * self.m))))
         return saved(agreement_figure(*pairs, ("exact", "by features"), str(self), ax=ax), path)
 

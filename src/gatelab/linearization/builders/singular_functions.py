@@ -187,7 +187,8 @@ def _contrasts(x: Tensor) -> Tensor:
     """The harmonics of degree 2 in squares alone; E[x_i^4] = 3 / (d (d + 2)) = 3 E[x_i^2 x_j^2] sets the scale."""
     d, squares = x.shape[1], x.square()
     k = torch.arange(1, d, device=x.device, dtype=x.dtype)
-    return math.sqrt(d * (d + 2) / 2) * (squares.cumsum(1)[:, :-1] - k * squares[:, 1:]) / (k * (k + 1)).sqrt()
+    contrasts = (squares.cumsum(1)[:, :-1] - k * squares[:, 1:]) / (k * (k + 1)).sqrt()
+    return math.sqrt(d * (d + 2) / 2) * contrasts
 
 
 def _products(x: Tensor, degree: int, count: int) -> Tensor:
