@@ -72,13 +72,10 @@ def test_mean_and_deviation_are_those_of_gaussian_outputs(outputs: int) -> None:
     np.testing.assert_allclose(each.std(0), made.deviation, rtol=0.08)
 
 
-def test_it_neither_overflows_nor_loses_small_directions() -> None:
+def test_small_directions_are_not_lost() -> None:
     K = np.diag([1.0, 1e-9])
     made = expected_loss(K, [0.0, 1.0], width=1, lr=1.0, steps=[0, 1, 10**9])
     assert made.bias[2] == pytest.approx(0.5 * np.exp(-2.0), rel=1e-8)
-    with pytest.warns(UserWarning, match="above 2 / lambda_max = 2 .*grows without bound"):
-        wild = expected_loss(np.diag([1.0, 0.5]), [1.0, 1.0], width=1, lr=3.0, steps=[0, 10**6])
-    assert not wild.stable and wild.loss[1] == np.inf
 
 
 def test_stable_steps() -> None:
@@ -133,7 +130,7 @@ def test_a_step_above_the_limit_grows_and_one_at_it_does_not() -> None:
     with pytest.warns(UserWarning, match=r"lr is 1e\+300, above 2 / lambda_max = 2"):
         wild = expected_loss(K, [0.0, 1.0], width=1, lr=1e300, steps=[0, 1, 2])
     assert not wild.stable and np.isfinite(wild.loss[0]) and (wild.loss[1:] == np.inf).all()
-    # The targets have nothing along the fastest direction, and nothing times infinity is nothing.
+    # The targets are 0 along the fastest direction, and 0 times infinity counts as 0.
     with pytest.warns(UserWarning):
         still = expected_loss(np.diag([1.0, 1e-3]), [0.0, 1.0], width=1, lr=4.0, steps=[10**4])
     assert still.bias[0] == pytest.approx(0.5 * (1 - 4e-3) ** (2 * 10**4)) and still.variance[0] == np.inf

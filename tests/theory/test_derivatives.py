@@ -47,13 +47,8 @@ def test_against_autograd(case, order):
     assert np.abs(ours - twin).max() <= tolerance * np.abs(twin).max()
 
 
-@pytest.mark.parametrize(("m", "expected"), [(2, "34.91"), (3, "328.2"), (4, "8861")])
-def test_norms_of_the_paper_target(m, expected):
-    assert f"{interpolate(from_torch(paper), (-1, 1)).norm(m, 2 / (2 * m + 1)):.4g}" == expected
-
-
 @pytest.mark.parametrize("m", [2, 3, 4])
-@pytest.mark.parametrize("case", ["exp-sin", "runge9", "chirp"])
+@pytest.mark.parametrize("case", ["paper", "exp-sin", "runge9", "chirp"])
 def test_norms_against_a_fine_midpoint_rule(case, m):
     f, (a, b) = CASES[case]
     n, sigma = 400_000, 2 / (2 * m + 1)
@@ -100,9 +95,7 @@ def test_halved_panels_follow_what_is_steep_and_nothing_else():
     exact = by_autograd(lambda t: torch.tanh(1000 * t), x, 2)
     assert np.abs(steep.derivative(2)(x) - exact).max() < 1e-5 * np.abs(exact).max()
     assert 64 < steep.panels < 120
-    assert interpolate(np.sin, (0, 3), halvings=10).panels == 64
-    rounded = interpolate(lambda x: np.sin(x).astype(np.float32), (0, 3), halvings=10)
-    assert rounded.panels == 64
+    assert interpolate(lambda x: np.sin(x).astype(np.float32), (0, 3), halvings=10).panels == 64
 
 
 @pytest.mark.parametrize(

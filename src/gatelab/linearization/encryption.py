@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from gatelab.arrays import Array
-from gatelab.display import Compact, counted
+from gatelab.display import Compact, counted, one_line
 from gatelab.errors import GatelabError
 from gatelab.feedforward.gates import Activation
 from gatelab.linearization.circuits import CircuitForm, Number, PlainMachine
@@ -35,7 +35,7 @@ _GENERATOR = 3  # of the rotations, in SEAL
 
 
 @dataclass(frozen=True)
-class Parameters(Compact):
+class Parameters:
     """Parameters of CKKS.
 
     Attributes:
@@ -49,6 +49,11 @@ class Parameters(Compact):
     coeff_mod_bit_sizes: tuple[int, ...]
     scale_bits: int
     security: int = SECURITY
+
+    def __repr__(self) -> str:
+        return one_line(
+            self, f"N = {self.poly_modulus_degree}, {counted(self.levels, 'level')}, {self.security} bits of security"
+        )
 
     @property
     def levels(self) -> int:
@@ -75,8 +80,8 @@ def parameters_for(
     Returns:
         The `Parameters`.
 
-    >>> parameters_for(4).poly_modulus_degree, parameters_for(4).coeff_mod_bit_sizes
-    (16384, (60, 50, 50, 50, 50, 60))
+    >>> parameters_for(4), parameters_for(4).coeff_mod_bit_sizes
+    (Parameters(N = 16384, 4 levels, 128 bits of security), (60, 50, 50, 50, 50, 60))
     """
     sizes = list(LARGEST)
     if poly_modulus_degree is not None:
