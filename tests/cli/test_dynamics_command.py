@@ -100,4 +100,4 @@ def test_a_step_at_which_losses_grow_names_no_crossing() -> None:
     assert "both losses grow without bound" in said["crossings"][0]["reason"]
     assert said["units"][0]["stable"] is False
     text = " ".join(ok(*args).split())
-    assert "no crossing is named" in text and "from step" not in text
+    assert "do not cross" in text and "from step" not in text

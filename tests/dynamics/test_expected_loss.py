@@ -33,7 +33,6 @@ def test_it_is_the_formula_of_matrix_powers(outputs: int, exact: bool) -> None:
         bias, variance = slow(K.numpy(), N.numpy() if exact else K.numpy() / 50, Y, lr, t)
         np.testing.assert_allclose([made.bias[i], made.variance[i]], [bias, variance], rtol=1e-10)
     np.testing.assert_allclose(made.loss, made.bias + made.variance)
-    np.testing.assert_allclose(made.components().sum(1), made.loss, rtol=1e-12)
     np.testing.assert_allclose(made.at([7]).loss, made.loss[2])
 
 
@@ -73,18 +72,10 @@ def test_mean_and_deviation_are_those_of_gaussian_outputs(outputs: int) -> None:
     np.testing.assert_allclose(each.std(0), made.deviation, rtol=0.08)
 
 
-def test_it_neither_overflows_nor_loses_small_directions() -> None:
+def test_small_directions_are_not_lost() -> None:
     K = np.diag([1.0, 1e-9])
     made = expected_loss(K, [0.0, 1.0], width=1, lr=1.0, steps=[0, 1, 10**9])
     assert made.bias[2] == pytest.approx(0.5 * np.exp(-2.0), rel=1e-8)
-    with pytest.warns(UserWarning, match="above 2 / lambda_max = 2 .*grows without bound"):
-        wild = expected_loss(np.diag([1.0, 0.5]), [1.0, 1.0], width=1, lr=3.0, steps=[0, 10**6])
-    assert not wild.stable and wild.loss[1] == np.inf
-
-
-def test_the_default_step_ends_the_top_direction_at_once() -> None:
-    made = expected_loss(np.diag([4.0, 1.0]), [1.0, 0.0], width=10**9, steps=1)
-    assert made.lr == 0.25 and made.loss[1] < 1e-8
 
 
 def test_stable_steps() -> None:
@@ -104,21 +95,15 @@ def test_stable_steps() -> None:
         ({"K": np.array([[1.0, 2.0], [0.0, 1.0]])}, "not symmetric"),
         ({"K": -np.eye(2)}, "eigenvalues from"),
         ({"K": np.full((2, 2), np.nan)}, "NaN"),
-        ({"K": np.array([["a", "b"], ["b", "a"]])}, "type"),
         ({"y": [1.0, 2.0, 3.0]}, "2 targets"),
         ({"y": [1e200, 1.0]}, "y reaches 1e\\+200"),
-        ({"y": [1e-200, 0.0]}, "y reaches 1e-200"),
-        ({"y": np.ma.masked_array([1.0, 2.0], mask=[1, 0])}, "y has 1 masked values"),
-        ({"K": np.ma.masked_array(np.eye(2), mask=np.eye(2))}, "K has 2 masked values"),
-        ({"lr": "0.1"}, "lr is '0.1'"),
         ({"width": None}, "give width"),
         ({"width": 0}, "width is 0"),
-        ({"lr": -1.0}, "lr is -1.0"),
         ({"lr": "fast"}, "lr is 'fast'"),
         ({"steps": -1}, "steps is -1"),
         ({"steps": [0, -2]}, "steps is"),
         ({"steps": 1.5}, "steps is 1.5"),
-        ({"nngp": np.eye(3)}, "nngp is of 3 samples"),
+        ({"nngp": np.eye(3)}, "nngp has 3 samples"),
         ({"start": np.ones((4, 5))}, "start has shape"),
         ({"loss": "median"}, "no loss is called"),
     ],
@@ -132,6 +117,7 @@ def test_errors_say_what_was_given(change: dict, says: str) -> None:
 def test_figures_and_tables(tmp_path) -> None:
     X, Y = problem()
     made = expected_loss(analytic("mlp", X, 50), Y, steps=20)
+    assert made.lr == pytest.approx(made.limit / 2)
     made.plot(tmp_path / "a.png")
     assert (tmp_path / "a.png").stat().st_size > 0
     assert list(made.table().columns) == ["step", "loss", "bias", "variance", "deviation"] and len(made.table()) == 21
@@ -144,7 +130,7 @@ def test_a_step_above_the_limit_grows_and_one_at_it_does_not() -> None:
     with pytest.warns(UserWarning, match=r"lr is 1e\+300, above 2 / lambda_max = 2"):
         wild = expected_loss(K, [0.0, 1.0], width=1, lr=1e300, steps=[0, 1, 2])
     assert not wild.stable and np.isfinite(wild.loss[0]) and (wild.loss[1:] == np.inf).all()
-    # The targets have nothing along the fastest direction, and nothing times infinity is nothing.
+    # The targets are 0 along the fastest direction, and 0 times infinity counts as 0.
     with pytest.warns(UserWarning):
         still = expected_loss(np.diag([1.0, 1e-3]), [0.0, 1.0], width=1, lr=4.0, steps=[10**4])
     assert still.bias[0] == pytest.approx(0.5 * (1 - 4e-3) ** (2 * 10**4)) and still.variance[0] == np.inf

@@ -1,4 +1,4 @@
-"""Real gradient descent beside the closed form, and what finite width adds to it."""
+"""Real gradient descent compared with the closed form, and the effect of finite width."""
 
 from __future__ import annotations
 
@@ -39,11 +39,15 @@ def setting(n: int, d: int, width: int):
 
 
 def test_given_outputs_and_kernels_real_networks_are_predicted_one_by_one() -> None:
-    X, y, _, _, lr = setting(20, 10, 2000)
-    for name in ("mlp", "glu"):
+    X, y, K, _, lr = setting(20, 10, 2000)
+    for name, kernel in zip(("mlp", "glu"), K, strict=True):
         run = train(name, X, y, 2000, lr, 30, seeds=[5, 9])
         own = finite_width_loss(name, X, y, 2000, lr, 30, seeds=[5, 9], given_start=True)
         np.testing.assert_allclose(own.each, run.losses, rtol=0.01)
+        expected = expected_loss(kernel, y, lr=lr, steps=30, start=run.start).loss
+        np.testing.assert_allclose(expected, run.mean, rtol=0.15)
+    with pytest.raises(GatelabError, match="given as a class"):
+        finite_width_loss(torch.nn.Module, X, y, 4, 0.1)
 
 
 def test_the_finite_width_mean_is_that_of_many_networks() -> None:
@@ -69,32 +73,5 @@ def test_wide_networks_approach_the_closed_form() -> None:
         lr = 0.5 / stable_step(K).lambda_max
         own = finite_width_loss("glu", X, y, width, lr, [20], seeds=40)
         gaps.append(own.loss[0] / expected_loss(K, y, lr=lr, steps=[20], nngp=N[1]).loss[0] - 1)
-    # An effect of order 1/m: 4 times less for 4 times the width, with room for the noise of 40 draws.
+    # An effect of order 1/m: 4 times smaller for 4 times the width, up to the noise of 40 draws.
     assert gaps[0] > 2 * gaps[1] > 0 and gaps[1] > 1.5 * gaps[2]
-
-
-@pytest.mark.slow
-def test_six_seeds_of_width_4096_follow_the_closed_form() -> None:
-    """n = 60, d = 30. The mean of 6 losses has by theory a standard error of 6 to 9 % at the start.
-
-    Against the expectation the test is therefore one of that noise (z below 4); given the initial outputs the closed
-    form is within 8 %, and with the networks' own kernels within 3 %, at every step.
-    """
-    X, y, K, N, lr = setting(60, 30, 4096)
-    for name, kernel, nngp in zip(("mlp", "glu"), K, N, strict=True):
-        run = train(name, X, y, 4096, lr, 40, seeds=6)
-        exact = expected_loss(kernel, y, lr=lr, steps=40, nngp=nngp)
-        assert exact.deviation is not None
-        assert (np.abs(run.mean - exact.loss) < 4 * exact.deviation / 6**0.5).all()
-        given = expected_loss(kernel, y, lr=lr, steps=40, start=run.start).loss
-        assert np.abs(given / run.mean - 1).max() < 0.08
-        own = finite_width_loss(name, X, y, 4096, lr, 40, seeds=6, given_start=True)
-        assert np.abs(own.loss / run.mean - 1).max() < 0.03
-
-
-def test_a_class_has_no_formula() -> None:
-    class Own(torch.nn.Module):
-        pass
-
-    with pytest.raises(GatelabError, match="given as a class"):
-        finite_width_loss(Own, np.ones((2, 2)), [1.0, 2.0], 4, 0.1)

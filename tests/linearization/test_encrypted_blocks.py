@@ -65,7 +65,7 @@ def test_bad_input_is_refused_before_anything_is_encrypted(monkeypatch: pytest.M
         encrypt_block(block, polynomial, gelu, 9 * np.ones(4))
     with pytest.raises(GatelabError, match="give the 4 inputs"):
         encrypt_block(block, polynomial, gelu, np.ones(3))
-    with pytest.raises(GatelabError, match="fewer neurons"):
+    with pytest.raises(GatelabError, match="as many neurons"):
         encrypt_block(block_of(4, 12, False), polynomial, gelu, np.ones(12))
     with pytest.raises(GatelabError, match="has 2 factors"):
         encrypt_block(blocks(GPT2("tiny", "gqu"))[0], polynomial, gelu, np.ones(32))

@@ -1,4 +1,4 @@
-"""The floor against theory's figures, against closed forms, and against singular values of plain matrices."""
+"""The floor compared with theory, closed forms, and singular values of plain matrices."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from gatelab.errors import GatelabError
 from gatelab.feedforward import activation
 from gatelab.linearization import floor, floor_curve, spectrum, verdict
-from gatelab.linearization.floors import multiplicity
+from gatelab.linearization.floors import multiplicity, spectrum_by_nodes
 
 
 @pytest.mark.parametrize(
@@ -29,15 +29,10 @@ def test_the_figures_of_theory(d, w_scale, figures):
         assert abs(ours - expected) <= 0.5000001 * 10**-digits
 
 
-def test_the_sphere_needs_152_features_for_seven_in_ten_thousand():
-    assert floor("gelu", 16, 152, w_distribution="sphere", x_distribution="sphere") == pytest.approx(7.0e-4, rel=0.01)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("gate", ["gelu", "relu", "tanh"])
 def test_singular_values_of_a_plain_matrix_in_two_dimensions(gate):
-    # 1800 rows and inputs: squares of singular values are off by some 1/sqrt(1800) of themselves, the floor by less
-    # than 8 %. The sample tends to lie below: it can be learned by heart.
+    # 1800 rows and inputs: squares of singular values have errors of about 1/sqrt(1800), the floor of less than 8 %.
     draw = torch.Generator().manual_seed(1)
     W, X = torch.randn(2, 1800, 2, generator=draw, dtype=torch.float64)
     Y = activation(gate)(W @ X.T)
@@ -54,6 +49,8 @@ def test_relu_by_hand_in_one_dimension():
 
 
 def test_linear_gates_have_d_singular_values():
+    assert sum(multiplicity(6, l) for l in (0, 2, 4)) == math.comb(9, 4)  # polynomials of degree 4 on the sphere
+    assert floor("gelu", 16, 152, w_distribution="sphere", x_distribution="sphere") == pytest.approx(7.0e-4, rel=0.01)
     curve = floor_curve("identity", 7, [0, 3, 6, 7], w_scale=2.0, x_scale=0.5)
     assert curve == pytest.approx(np.sqrt([7, 4, 1, 0]), abs=1e-6)
 
@@ -71,11 +68,10 @@ def test_scales_only_count_as_a_product_and_more_features_never_hurt():
 
 
 def test_within_a_degree_the_squared_floor_falls_linearly():
-    """Features of one degree are worth the same each: halfway between m = 17 and 152 half of degree two is gone."""
     squares = floor_curve("gelu", 16, range(17, 153), w_scale=0.25) ** 2
     assert np.allclose(np.diff(squares), np.diff(squares).mean(), rtol=1e-9)
     middle = verdict("gelu", *torch.randn(2, 60, 16, generator=torch.Generator().manual_seed(0)), 0.1)
-    # Between the numbers that a verdict names the square is nowhere above the straight line, also across degrees.
+    # Between the numbers of a verdict the squared floor is at most linear in m, also across degrees.
     for m in (5, 60, 130):
         line = np.interp(m, middle.isotropic_m, middle.isotropic**2)
         scale = math.sqrt(middle.spread / 4)
@@ -83,16 +79,9 @@ def test_within_a_degree_the_squared_floor_falls_linearly():
 
 
 def test_doubling_the_radii_changes_nothing():
-    # `spectrum` does it itself until 1e-4; here against four times as many.
-    from gatelab.linearization.floors import spectrum_by_nodes
-
     found = spectrum("gelu", 4, 30)
     finer = spectrum_by_nodes(activation("gelu"), found.scene, 30, 96)
     assert found.rmse(30) == pytest.approx(finer.rmse(30), rel=1e-5)
-
-
-def test_multiplicities():
-    assert sum(multiplicity(6, l) for l in (0, 2, 4)) == math.comb(9, 4)  # polynomials of degree 4 on the sphere
 
 
 @pytest.mark.parametrize(

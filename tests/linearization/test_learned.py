@@ -52,8 +52,6 @@ def test_phi_is_row_wise_and_leaves_the_callers_generator_alone():
     assert torch.equal(torch.get_rng_state(), before)
     W = torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     torch.testing.assert_close(maps.phi(W)[1, 2], maps.phi(W[1, 2][None])[0])
-    assert maps.phi(W).shape == (2, 5, 4)
-    assert maps.phi(W.float()).dtype == torch.float32
     torch.testing.assert_close(learned_maps(GELU, 3, m=4, steps=3).psi(W), maps.psi(W))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,7 @@ import torch
 from torch import Tensor
 
 from gatelab.errors import GatelabError
-from gatelab.feedforward.gates import activation
-from gatelab.linearization import METHODS, Linearization, Maps, Polynomial, linearize, methods
+from gatelab.linearization import METHODS, Linearization, Maps, linearize, methods
 from gatelab.linearization.registry import find_method
 
 D = 3
@@ -100,27 +98,6 @@ def test_options_are_checked_and_bad_input_is_refused_with_a_way_out(name: str) 
         built(name, d=0)
     with pytest.raises(GatelabError):
         built(name).phi(rows(2, 0, D + 1))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", methods())
-def test_the_name_is_on_the_command_line_and_its_function_says_what_it_makes(name: str) -> None:
-    from typer.testing import CliRunner
-
-    from gatelab.cli import app
-
-    method = find_method(name)
-    assert inspect.getdoc(method.build)
-    gate = activation("gelu")
-    if method.polynomial:
-        assert isinstance(method.build(gate, **options_of(name)), Polynomial)
-    else:
-        assert isinstance(method.build(gate, D, **options_of(name)), Maps)
-    words = ["linearize", "gelu", "--method", name, "--d", str(D)]
-    words += ["--features", "40"] * ("m" in method.options) + ["--option", "steps=5"] * ("steps" in method.options)
-    if "data" in method.options and "scale" not in method.options:
-        return  # a file of pre-activations: tests of the command line give it
-    assert CliRunner().invoke(app, words).exit_code == 0
 
 
 def test_an_entry_is_enough(monkeypatch) -> None:

@@ -1,15 +1,13 @@
-"""Monte Carlo for the scalar GELU: unbiased, with the variance that is promised; and why it is no pair of maps."""
+"""Monte Carlo for the scalar GELU: unbiased, with the stated variance."""
 
 from __future__ import annotations
-
-import re
 
 import pytest
 import torch
 
 import gatelab as gl
 from gatelab.errors import GatelabError
-from gatelab.linearization import methods, monte_carlo, monte_carlo_variance
+from gatelab.linearization import monte_carlo, monte_carlo_variance
 
 
 @pytest.mark.parametrize("kind", ["naive", "antithetic"])
@@ -36,28 +34,10 @@ def test_worst_cases():
     assert float(monte_carlo_variance(z, 256, "quantile").max()) == 0
 
 
-def test_counting_is_what_a_loop_counts():
-    z = torch.tensor([[-0.4, 0.0], [1.5, 3.0]], dtype=torch.float64)
-    made = monte_carlo(z, 50, "naive", torch.Generator().manual_seed(3))
-    points = torch.randn(50, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-    for value, at in zip(made.flatten(), z.flatten(), strict=True):
-        assert float(value) == pytest.approx(float(at) * sum(float(p) <= float(at) for p in points) / 50)
-
-
-@pytest.mark.parametrize("options", [{}, {"d": 4, "m": 10}])
-def test_it_does_not_factor_and_what_is_to_be_used_instead_works_when_typed(options):
-    with pytest.raises(GatelabError, match="does not factor") as refused:
-        gl.linearize("gelu", "monte-carlo", **options)
-    (typed,) = re.findall(r"use (gatelab\..+?\)\)); ", str(refused.value))
-    value = eval(typed, {"gatelab": gl, "torch": torch})
-    assert float(value) == pytest.approx(0.3457, abs=0.1)
-    others = re.findall(r"'([a-z]+)'", str(refused.value).split("; ")[-1])
-    assert len(others) == 3 and set(others) <= set(methods())
-    assert "monte-carlo" not in methods()
-
-
 def test_what_cannot_be_asked():
     z = torch.zeros(3)
+    with pytest.raises(GatelabError, match="does not factor"):
+        gl.linearize("gelu", "monte-carlo")
     with pytest.raises(GatelabError, match="pairs"):
         monte_carlo(z, 3, "antithetic", torch.Generator())
     with pytest.raises(GatelabError, match="generator"):

@@ -1,8 +1,7 @@
 """Every random feature map is unbiased, tested over draws.
 
-z = (mean - expected) / standard error, that of the sample, is required below 5 for each of 6 pairs. For a normal z that
-is a false alarm in 6e-7 of all seeds and pairs. Exponentials have long tails, whose moments a sample misses: their rows
-are of length 1/2, and 300 are averaged. Seeds are fixed.
+z = (mean - expected) / standard error must be below 5 for each of 6 pairs: false alarms in 6e-7 of all seeds and pairs.
+Exponentials have long tails: their rows have length 1/2, and 300 are averaged. Seeds are fixed.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ def test_waves_are_unbiased(gate):
 
 def test_sketch_is_the_count_sketch_of_the_tensor_power():
     draw = torch.Generator().manual_seed(0)
-    one = TensorSketch.drawn(3, 4, 6, draw)
+    one = TensorSketch(3, 4, 6, draw)
     x = torch.randn(4, generator=draw, dtype=torch.float64)
     slow = torch.zeros(6, dtype=torch.float64)
     for i in range(4):
@@ -72,25 +71,9 @@ def test_sketch_is_the_count_sketch_of_the_tensor_power():
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_m_is_counted_in_full_and_batches_keep_their_shape(method):
-    build = METHODS[method]
-    maps = build(activation("gelu"), 4, m=30)
-    X = torch.randn(2, 3, 4, dtype=torch.float32, generator=torch.Generator().manual_seed(0))
-    assert maps.psi(X).shape == maps.phi(X).shape == (2, 3, 30)
-    assert maps.phi(X).dtype == torch.float32
-    torch.testing.assert_close(maps.phi(X)[1], maps.phi(X[1]))
-    again = build(activation("gelu"), 4, m=30)
-    assert torch.equal(again.phi(X), maps.phi(X))
-
-
-@pytest.mark.parametrize("method", METHODS)
 def test_what_cannot_be_asked(method):
     build = METHODS[method]
     with pytest.raises(GatelabError, match="m is 3"):
         build(activation("gelu"), 16, m=3)
-    with pytest.raises(GatelabError, match="radius"):
-        build(activation("gelu"), 16, m=99, radius=-1.0)
     with pytest.raises(GatelabError, match="nothing to draw"):
         build(activation("identity"), 16, m=99)
-    with pytest.raises(GatelabError, match="seed"):
-        build(activation("gelu"), 16, m=99, seed=0.5)

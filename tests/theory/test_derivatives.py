@@ -1,4 +1,4 @@
-"""Piecewise Chebyshev derivatives against their slow and obvious twin, nested automatic differentiation."""
+"""Piecewise Chebyshev derivatives compared with nested automatic differentiation."""
 
 from __future__ import annotations
 
@@ -47,13 +47,8 @@ def test_against_autograd(case, order):
     assert np.abs(ours - twin).max() <= tolerance * np.abs(twin).max()
 
 
-@pytest.mark.parametrize(("m", "expected"), [(2, "34.91"), (3, "328.2"), (4, "8861")])
-def test_norms_of_the_paper_target(m, expected):
-    assert f"{interpolate(from_torch(paper), (-1, 1)).norm(m, 2 / (2 * m + 1)):.4g}" == expected
-
-
 @pytest.mark.parametrize("m", [2, 3, 4])
-@pytest.mark.parametrize("case", ["exp-sin", "runge9", "chirp"])
+@pytest.mark.parametrize("case", ["paper", "exp-sin", "runge9", "chirp"])
 def test_norms_against_a_fine_midpoint_rule(case, m):
     f, (a, b) = CASES[case]
     n, sigma = 400_000, 2 / (2 * m + 1)
@@ -71,11 +66,8 @@ def test_a_cusp_costs_no_digits(zero):
     assert f.norm(2, sigma) == pytest.approx(exact, rel=1e-6)
 
 
-def test_a_vanishing_derivative_has_norm_zero():
+def test_norms_of_zero_and_near_overflow():
     assert interpolate(lambda x: x**2, (-1, 1)).norm(3, 2 / 7) == 0.0
-
-
-def test_norm_is_homogeneous_even_near_overflow():
     f = interpolate(np.sin, (0, 3))
     big = interpolate(lambda x: 1e200 * np.sin(x), (0, 3))
     assert big.norm(2, 2 / 5) == pytest.approx(1e200 * f.norm(2, 2 / 5), rel=1e-6)
@@ -91,14 +83,7 @@ def test_values_have_the_shape_of_x_and_reach_both_ends():
     assert f(np.array([])).shape == (0,)
 
 
-def test_derivatives_compose():
-    f = interpolate(np.sin, (0, 3))
-    x = np.linspace(0, 3, 50)
-    np.testing.assert_allclose(f.derivative(1).derivative(2)(x), f.derivative(3)(x), atol=1e-6)
-    assert np.array_equal(f.derivative(0)(x), f(x))
-
-
-def test_the_tail_tells_rough_from_smooth():
+def test_the_tail_is_large_for_rough_functions():
     assert interpolate(np.sin, (0, 3)).tail < 1e-14
     assert interpolate(lambda x: np.abs(x - 0.1), (-1, 1)).tail > 1e-6
     assert interpolate(np.zeros_like, (0, 1)).tail == 0.0
@@ -110,31 +95,19 @@ def test_halved_panels_follow_what_is_steep_and_nothing_else():
     exact = by_autograd(lambda t: torch.tanh(1000 * t), x, 2)
     assert np.abs(steep.derivative(2)(x) - exact).max() < 1e-5 * np.abs(exact).max()
     assert 64 < steep.panels < 120
-    assert interpolate(np.sin, (0, 3), halvings=10).panels == 64
-    rounded = interpolate(lambda x: np.sin(x).astype(np.float32), (0, 3), halvings=10)
-    assert rounded.panels == 64
+    assert interpolate(lambda x: np.sin(x).astype(np.float32), (0, 3), halvings=10).panels == 64
 
 
 @pytest.mark.parametrize(
     ("make", "says"),
     [
         (lambda: interpolate(np.sin, (1, 0)), "give two finite numbers"),
-        (lambda: interpolate(np.sin, (0, 0)), "give two finite numbers"),
-        (lambda: interpolate(np.sin, 3), "the interval is 3"),
-        (lambda: interpolate(np.sin, (0, np.inf)), "give two finite numbers"),
         (lambda: interpolate(np.sin, (0, 1), panels=0), "panels is 0"),
-        (lambda: interpolate(np.sin, (0, 1), degree=0), "degree is 0"),
         (lambda: interpolate(lambda x: 1.0, (0, 1)), r"the shape \(\)"),
-        (
-            lambda: interpolate(lambda x: np.where(x < 0.5, np.nan, x), (0, 1)),
-            "not finite at 352 of 704 .* x = 7.9",
-        ),
+        (lambda: interpolate(lambda x: np.where(x < 0.5, np.nan, x), (0, 1)), "not finite at 352 of 704 .* x = 7.9"),
         (lambda: interpolate(np.sin, (0, 1)).derivative(10), "order is 10; give 0 to 9"),
-        (lambda: interpolate(np.sin, (0, 1)).derivative(-1), "order is -1"),
         (lambda: interpolate(np.sin, (0, 1))(1.1), r"leaves the interval \[0, 1\]"),
-        (lambda: interpolate(np.sin, (0, 1))(np.nan), "leaves the interval"),
         (lambda: interpolate(np.sin, (0, 1)).norm(1, 0.0), "sigma is 0"),
-        (lambda: interpolate(np.sin, (0, 1)).norm(1, np.inf), "sigma is inf"),
     ],
 )
 def test_refuses(make, says):

@@ -8,7 +8,6 @@ from scipy.integrate import quad
 
 from gatelab.errors import GatelabError
 from gatelab.theory.random_matrix import (
-    gaussian_lengths,
     harmonics,
     limit_spectrum,
     mp_density,
@@ -26,7 +25,7 @@ def test_marchenko_pastur_moments(gamma):
     low, high = mp_edges(gamma)
 
     def moment(k):
-        def f(t):  # x = centre + radius sin t takes the square roots away
+        def f(t):  # x = center + radius sin t removes the square roots
             x = (low + high) / 2 + (high - low) / 2 * math.sin(t)
             return float(mp_density(x, gamma)) * x**k * (high - low) / 2 * math.cos(t)
 
@@ -41,9 +40,6 @@ def test_spike_is_continuous_at_the_transition():
         critical = gamma + math.sqrt(gamma)
         assert spiked_edge(critical * (1 + 1e-9), gamma) == pytest.approx(mp_edges(gamma)[1], rel=1e-6)
         assert spiked_edge(2 * critical, gamma) > mp_edges(gamma)[1]
-
-
-def test_a_ratio_is_positive():
     with pytest.raises(GatelabError, match="above 0"):
         mp_edges(0)
 
@@ -82,12 +78,6 @@ def test_harmonics_rebuild_the_function(d):
     assert parts.dimensions[:7] == pytest.approx(counts)
 
 
-def test_lengths_have_the_moments_of_chi_square():
-    squares, masses = gaussian_lengths(20)
-    assert masses.sum() == pytest.approx(1)
-    assert (masses @ squares, masses @ (squares - 1) ** 2) == pytest.approx((1.0, 2 / 20), rel=2e-3)
-
-
 def test_with_equal_lengths_and_one_degree_the_law_is_marchenko_pastur():
     """In 10^6 dimensions lengths are equal; degree 2 has N_2 harmonics, degree 1 none here."""
     d = 10**6
@@ -96,6 +86,8 @@ def test_with_equal_lengths_and_one_degree_the_law_is_marchenko_pastur():
     x = np.linspace(low * 1.5, high * 0.95, 7)
     assert limit.density(x) == pytest.approx(mp_density(x, 0.5), rel=1e-2)
     assert (limit.smallest(), limit.largest()) == pytest.approx((low, high), rel=1e-2)
+    # With fewer harmonics than rows there is a null space.
+    assert limit_spectrum(lambda t: t, power=1, n=50, d=20).smallest() == 0
 
 
 def test_count_is_the_integral_of_the_density():
@@ -115,11 +107,6 @@ def test_the_spike_of_the_plain_model():
         strength, place = limit_spectrum(lambda t, b=theta / n: b + t, power=1, n=n, d=d).spike()
         assert strength == pytest.approx(theta / 6, rel=2e-2)
         assert math.isnan(place) if theta < 6 else place == pytest.approx(spiked_edge(theta, 4.0), rel=1e-2)
-
-
-def test_fewer_harmonics_than_rows_leave_a_null_space():
-    assert limit_spectrum(lambda t: t, power=1, n=50, d=20).smallest() == 0
-    assert limit_spectrum(lambda t: t, power=1, n=10, d=20).smallest() > 0
 
 
 def test_the_law_against_a_wishart_matrix():

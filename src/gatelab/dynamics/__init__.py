@@ -1,12 +1,12 @@
-"""Gradient descent in closed form, and two-layer networks trained many at a time: who is ahead, and when.
+"""Gradient descent in closed form, and batches of two-layer networks: which unit has the lower loss, and when.
 
-    gl.dynamics.expected_loss(K, y, width, lr, steps)        proposition 4.1, its bias, variance and spread
+    gl.dynamics.expected_loss(K, y, width, lr, steps)        proposition 4.1: bias, variance and standard deviation
     gl.dynamics.crossing(K_a, K_b, y, width, lr)             where two losses cross, and the conditions of corollary 4.2
-    gl.dynamics.stable_step(K)                               how large a step may be
+    gl.dynamics.stable_step(K)                               the largest stable learning rate
     gl.dynamics.train("glu", X, y, width, lr, steps)         real networks, all seeds and rates in one batch
     gl.dynamics.measured_crossing(a, b)                      where their mean losses cross, with an interval
-    gl.dynamics.finite_width_loss("glu", X, y, width, lr)    what the closed form leaves out at finite width
-    gl.dynamics.in_span(X)                                   fewer inputs, the same dynamics
+    gl.dynamics.finite_width_loss("glu", X, y, width, lr)    the loss with the random kernels of finite networks
+    gl.dynamics.in_span(X)                                   fewer inputs with the same dynamics
 
 K is a kernel of `gl.ntk`. The loss is (1/2)|f - y|^2, or its mean over the samples with loss="mean".
 """

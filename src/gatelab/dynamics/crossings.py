@@ -1,13 +1,12 @@
-"""Loss crossing: when does a unit that starts slower overtake, expected and measured.
+"""Loss crossing: when a slower unit overtakes a faster one, expected and measured.
 
-Both expected losses are known in closed form at every real t, so that crossings are found as roots of log L_a - log
-L_b, which keeps its digits however small the losses are. Measured losses cross between recorded steps, with an interval
-over seeds.
+Both expected losses have a closed form at every real t. Crossings are roots of log L_a - log L_b, which is accurate
+for losses of any size. Measured losses cross between recorded steps, with an interval over seeds.
 
-The two conditions of corollary 4.2 say who falls faster at first, and who in the end. Early, to first order in the
-step: L_0 - L_1 = eta [ y^T K y + tr(NNGP K) ], and with NNGP = K / m the second term is tr(K^2) / m. Late, only the
-directions of the smallest eigenvalues are left, C (1 - eta lambda_min)^(2t) with C = |u^T y|^2 + the variance of the
-initial outputs along u, and the second unit is ahead once
+The two conditions of corollary 4.2 are about the early and the late loss. Early, to first order in the step:
+L_0 - L_1 = eta [ y^T K y + tr(NNGP K) ], and with NNGP = K / m the second term is tr(K^2) / m. Late, only the
+directions of the smallest eigenvalues matter, C (1 - eta lambda_min)^(2t) with C = |u^T y|^2 + the variance of the
+initial outputs along u, and the second unit is ahead for
 
     t > ln(C_b / C_a) / ( 2 ln[ (1 - eta_a lambda_a) / (1 - eta_b lambda_b) ] )
 """
@@ -34,17 +33,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Pair = tuple[float, float]
-EVERY, FURTHER = 512, 1500  # all steps up to the first, then as many as the second, evenly in log t
-TIE = 1e-9  # losses as near as this, relative, are equal: rounding decides no order
-DECAYED = 40.0  # the horizon: where the slowest direction has fallen by exp(-2 * 40)
+EVERY, FURTHER = 512, 1500  # the grid: every step up to 512, then 1500 steps evenly spaced in log t
+TIE = 1e-9  # relative difference below which losses are equal
+DECAYED = 40.0  # the default horizon: the slowest direction has decayed by exp(-2 * 40)
 
 
 @dataclass(frozen=True)
 class Early(Compact):
-    """Of both units: the loss at the start, y^T K y, tr K^2, and by how much the first step lowers the loss.
-
-    `holds` is the corollary's condition that the first unit falls faster: its y^T K y and its tr K^2 are larger.
-    """
+    """For both units: the initial loss, y^T K y, tr K^2, and the decrease of the loss in the first step."""
 
     start: Pair
     signal: Pair
@@ -53,17 +49,16 @@ class Early(Compact):
 
     @property
     def holds(self) -> bool:
-        """Whether the first unit falls faster early."""
+        """The corollary's condition that the loss of the first unit falls faster early."""
         return self.signal[0] > self.signal[1] and self.spread[0] > self.spread[1]
 
 
 @dataclass(frozen=True)
 class Late(Compact):
-    """Of both units: the smallest eigenvalue, the weight C of its direction, and its factor 1 - eta lambda a step.
+    """For both units: the smallest eigenvalue, the weight C of its direction, and its factor 1 - eta lambda per step.
 
-    `holds` is the condition that the second unit falls faster in the end. `bound` is the step after which the paper's
-    formula has it ahead, None where the condition fails. It compares two directions alone, and is no estimate of the
-    crossing: others may have decided it long before.
+    `bound` is the step after which the second unit is ahead by the paper's formula, None if the condition fails. It
+    compares only these two directions and is not an estimate of the crossing, which may come much earlier.
     """
 
     lambda_min: Pair
@@ -73,13 +68,13 @@ class Late(Compact):
 
     @property
     def holds(self) -> bool:
-        """Whether the second unit falls faster in the end."""
+        """The corollary's condition that the loss of the second unit falls faster late."""
         return self.factor[1] < self.factor[0]
 
 
 @dataclass(frozen=True)
 class Change:
-    """A step at which the order of the two losses changes, the loss there, and who is ahead after it."""
+    """A step at which the order of the losses changes, the loss there, and the unit with the lower loss afterwards."""
 
     step: float
     loss: float
@@ -90,13 +85,11 @@ class Change:
 class Crossing(Compact):
     """When the order of two losses changes, and why.
 
-    `labels` are those of the kernels and `lr` the learning rates. `step` is the first change, between whole steps, and
-    `loss` the loss there; None where one unit stays ahead up to `horizon`. `changes` are all of them. `first` is ahead
+    `labels` are the names of the kernels and `lr` the learning rates. `step` is the first change, between whole steps,
+    and `loss` the loss there; None if one unit stays ahead up to `horizon`. `changes` are all of them. `first` is ahead
     at the start, `last` at the end. `early` and `late` are the conditions of corollary 4.2, `curves` the two losses.
-    `verdict` says it in a sentence.
 
-    With a step at which a loss grows without bound there is nothing to cross: `reason` says so, else it is None, and
-    `step`, `loss`, `first` and `last` are None.
+    If a loss diverges, `reason` is a sentence, otherwise None, and `step`, `loss`, `first` and `last` are None.
     """
 
     labels: tuple[str, str]
@@ -114,7 +107,7 @@ class Crossing(Compact):
 
     @property
     def verdict(self) -> str:
-        """Who is ahead and from when on, and which conditions are met, in a sentence."""
+        """Which unit is ahead when, and which conditions are met, in a sentence."""
         a, b = self.labels
         if self.reason is not None:
             return self.reason
@@ -130,7 +123,7 @@ class Crossing(Compact):
         )
 
     def plot(self, path: str | Path | None = None, *, ax: Any = None) -> Figure:
-        """Both curves and the crossing; written to `path` or drawn into your own `ax` if given."""
+        """Both curves and the crossing; written to `path` or drawn into `ax` if given."""
         from gatelab.plotting import saved
         from gatelab.plotting.kernels import LossCurve, crossing_figure
 
@@ -152,19 +145,18 @@ def crossing(
 ) -> Crossing:
     """Where the expected losses of two kernels on the same targets cross.
 
-    The search runs over every step up to 512 and then 1500 steps evenly spaced in log t.
+    The search uses every step up to 512 and then 1500 steps evenly spaced in log t.
 
     Args:
         K_a: the tangent kernel of the first unit, (n, n).
-        K_b: that of the second.
+        K_b: the tangent kernel of the second unit.
         y: the targets, (n,) or (n, outputs).
-        width: by default that of the kernels.
-        lr: one learning rate for both, or a pair; by default half of the largest step that is stable for both. With one
-            that is not, no crossing is named.
-        steps: where the search ends, by default where the slowest direction is gone.
+        width: by default the width of the kernels.
+        lr: one learning rate for both, or a pair; by default half of the largest step that is stable for both.
+        steps: the last step of the search; by default the slowest direction has decayed there.
         nngp: a pair of covariances of the initial outputs; see `expected_loss`.
         start: a pair of initial outputs; see `expected_loss`.
-        loss: with "mean" loss and gradient are divided by n.
+        loss: "sum", or "mean" to divide loss and gradient by n.
 
     Returns:
         The steps at which the order of the losses changes, and the conditions of the corollary.
@@ -178,7 +170,7 @@ def crossing(
     matrices = {name: kernel_matrix(K, name) for name, K in (("K_a", K_a), ("K_b", K_b))}
     n, other = (len(matrix) for matrix in matrices.values())
     if n != other:
-        raise GatelabError(f"K_a is of {n} samples and K_b of {other}; give kernels of the same rows")
+        raise GatelabError(f"K_a has {n} samples and K_b {other}; give kernels of the same rows")
     if lr is None:
         lr = 1 / max(float(eigen(matrix, name)[0][-1]) for name, matrix in matrices.items()) / loss_scale(loss, n)
     curves = [
@@ -192,14 +184,14 @@ def crossing(
     if names[0] == names[1]:
         names = f"{names[0]} (first)", f"{names[1]} (second)"
     horizon = slowest_steps(a, b) if steps is None else whole_number("steps", steps, 1)
-    reason = unbounded(curves, names)
+    reason = divergence_reason(curves, names)
     order: tuple[Change, ...] = ()
     first = last = where = height = None
     if reason is None:
         order, first, last = order_changes(a, b, names, horizon)
     if order:
         where, height = order[0].step, order[0].loss
-    # The curves end well past the last change; with every early step, since a first may come long before the last.
+    # The curves end after the last change and have every early step, since the first change may be much earlier.
     end = min(horizon, int(np.ceil(4 * order[-1].step)) + 10 if order else 1000)
     drawn = np.unique(np.concatenate([np.arange(min(end, 200) + 1), np.round(np.linspace(0, end, min(end, 500) + 1))]))
     return Crossing(
@@ -219,7 +211,7 @@ def crossing(
 
 
 def pair(value: Any, what: str, *, common: bool = False) -> tuple[Any, Any]:
-    """One for each kernel; None is for both, and with `common` so is a single value."""
+    """One value per kernel; None and, with `common`, a single value are for both."""
     several = isinstance(value, tuple | list)
     if value is None or (common and not several):
         return value, value
@@ -229,8 +221,8 @@ def pair(value: Any, what: str, *, common: bool = False) -> tuple[Any, Any]:
 
 
 def early_condition(a: Spectral, b: Spectral) -> Early:
-    """The condition of the corollary that the first unit falls faster at first."""
-    with np.errstate(over="ignore"):  # one step far beyond what is stable may leave float64
+    """The corollary's condition on the early loss."""
+    with np.errstate(over="ignore"):  # a very unstable step may overflow
         (a_0, a_1), (b_0, b_1) = (np.exp(s.log_loss(np.array([0.0, 1.0]))) for s in (a, b))
     return Early(
         start=(float(a_0), float(b_0)),
@@ -241,7 +233,7 @@ def early_condition(a: Spectral, b: Spectral) -> Early:
 
 
 def late_condition(a: Spectral, b: Spectral) -> Late:
-    """The condition of the corollary that the second unit falls faster in the end."""
+    """The corollary's condition on the late loss."""
     slowest = float(a.eigenvalues[0]), float(b.eigenvalues[0])
     factors = abs(1 - a.lr * slowest[0]), abs(1 - b.lr * slowest[1])
     weights = float((a.targets + a.outputs)[0]), float((b.targets + b.outputs)[0])
@@ -253,7 +245,7 @@ def late_condition(a: Spectral, b: Spectral) -> Late:
 
 
 def slowest_steps(a: Spectral, b: Spectral) -> int:
-    """Where the slower unit's slowest direction is gone; those of eigenvalue 0 never go, and count for nothing."""
+    """The step at which the slowest direction of both units has decayed, except directions of eigenvalue 0."""
     pace = min(-float(s.log_rates[s.eigenvalues > 1e-12 * s.eigenvalues[-1]].max()) for s in (a, b))
     if pace <= 0:
         return 1000
@@ -263,10 +255,10 @@ def slowest_steps(a: Spectral, b: Spectral) -> int:
 def order_changes(
     a: Spectral, b: Spectral, names: tuple[str, str], horizon: int
 ) -> tuple[tuple[Change, ...], str, str]:
-    """Every change of order on the grid, refined; and who is ahead at the first and at the last step."""
+    """Every change of order, and the unit that is ahead at the first and at the last step."""
 
     def lag(t: Array) -> Array:
-        """log L_a - log L_b: negative where the first unit is ahead."""
+        """log L_a - log L_b, negative if the first unit is ahead."""
         return a.log_loss(t) - b.log_loss(t)
 
     grid = np.arange(min(horizon, EVERY) + 1, dtype=np.float64)
@@ -275,7 +267,7 @@ def order_changes(
     lags = np.concatenate([lag(part) for part in np.array_split(grid, max(1, len(grid) // 200))])
     clear = np.abs(lags) > TIE
     if not clear.any():
-        raise GatelabError("the two units have the same loss at every step; there is nothing to cross")
+        raise GatelabError("the two units have the same loss at every step; give different kernels")
     grid, lags = grid[clear], lags[clear]
     ahead = [names[int(value > 0)] for value in lags]
     order = []
@@ -285,8 +277,8 @@ def order_changes(
     return tuple(order), ahead[0], ahead[-1]
 
 
-def unbounded(curves: list[Trajectory], names: tuple[str, str]) -> str | None:
-    """Which of the two losses grow without bound, in a sentence; None where neither does."""
+def divergence_reason(curves: list[Trajectory], names: tuple[str, str]) -> str | None:
+    """Which of the two losses diverge, in a sentence; None if neither does."""
     wild = [
         f"lr {curve.lr:.3g} is above 2 / lambda_max = {curve.limit:.3g} of {name}"
         for curve, name in zip(curves, names, strict=True)
@@ -295,16 +287,16 @@ def unbounded(curves: list[Trajectory], names: tuple[str, str]) -> str | None:
     if not wild:
         return None
     whose = "its loss grows" if len(wild) == 1 else "both losses grow"
-    return f"{' and '.join(wild)}: {whose} without bound, and no crossing is named; give less"
+    return f"{' and '.join(wild)}: {whose} without bound, so the losses do not cross; give a smaller lr"
 
 
 @dataclass(frozen=True)
 class MeasuredCrossing(Compact):
     """The last crossing of two mean losses.
 
-    `step` is None where they do not cross, and `changes` are all crossings. `low` and `high` are the ends of the
-    percentile interval over draws of the seeds of both units, among those draws that cross; `share` is the share of
-    these, and `seeds` is how many networks each unit has.
+    `step` is None if they do not cross, and `changes` are all crossings. `low` and `high` are the ends of a bootstrap
+    interval over the seeds of both units, from the draws that cross; `share` is the share of these, and `seeds` is the
+    number of networks of each unit.
     """
 
     step: float | None
@@ -321,14 +313,14 @@ class MeasuredCrossing(Compact):
 def measured_crossing(
     a: Training, b: Training, *, level: float = 0.95, draws: int = 1000, seed: int = 0
 ) -> MeasuredCrossing:
-    """Where the mean loss of `b` passes that of `a`, between recorded steps by a straight line in log loss.
+    """Where the mean losses of `a` and `b` cross, by linear interpolation of the log losses between recorded steps.
 
     Args:
-        a: networks of the unit that is ahead at first, at one learning rate.
-        b: those of the other, recorded at the same steps.
-        level: of the interval.
-        draws: how often the seeds of both are drawn with replacement.
-        seed: of these draws.
+        a: networks of one unit, at one learning rate.
+        b: networks of another unit, recorded at the same steps.
+        level: the level of the interval.
+        draws: the number of bootstrap draws of the seeds.
+        seed: the seed of these draws.
 
     Returns:
         The last crossing with its interval.

@@ -1,20 +1,20 @@
-"""The expected loss of gradient descent in the kernel regime: proposition 4.1, with its parts.
+"""The expected loss of gradient descent in the kernel regime (proposition 4.1), with its parts.
 
 Full-batch gradient descent with step eta on (1/2)|f - y|^2 and a constant kernel K gives, over initial outputs f_0 of
 mean 0 and covariance NNGP,
 
     E L_t = 1/2 [ y^T (I - eta K)^(2t) y + tr( NNGP (I - eta K)^(2t) ) ]
 
-The first part is the bias, the second the variance. The paper takes NNGP = K / m, which for width m leaves out d/m of
-it; given the kernel (`gl.ntk.analytic(..., kind="nngp")`) the term is exact. With several outputs every output has
-the same kernel, and the losses add up.
+The first part is the bias, the second the variance. The paper takes NNGP = K / m, with a relative error d/m for width
+m; with the exact covariance (`gl.ntk.analytic(..., kind="nngp")`) the term is exact. With several outputs every output
+has the same kernel, and the losses add up.
 
-At finite width the kernel itself is random, which the closed form leaves out (`finite_width_loss`). A network of width
-m has at its start a kernel of its own, which differs from the expected one by about 1/sqrt(m). Slow directions profit
-less from a larger eigenvalue than they lose by a smaller one, so that the mean loss lies above the loss of the mean
-kernel, by a share that grows with t. Here the loss of the linearized network is averaged over kernels of drawn
-networks. The signs of the output's weights are averaged exactly: they leave the kernel as it is, and given all else f_0
-= sum_i V_i h_i has covariance sum_i V_i^2 h_i h_i^T, so that few draws suffice.
+At finite width the kernel is random, which the closed form ignores and `finite_width_loss` includes. The initial kernel
+of a network of width m differs from the expected one by about 1/sqrt(m). Slow directions gain less from a larger
+eigenvalue than they lose from a smaller one, so the mean loss is above the loss of the mean kernel, by a share that
+grows with t. `finite_width_loss` averages the loss of linearized networks over their kernels. The signs of the output
+weights do not change the kernel and are averaged exactly: given the rest, f_0 = sum_i V_i h_i has the covariance
+sum_i V_i^2 h_i h_i^T, so that few networks are enough.
 """
 
 from __future__ import annotations
@@ -57,10 +57,9 @@ if TYPE_CHECKING:
 class Trajectory(Compact):
     """The expected loss at every step: `loss` = `bias` + `variance`, for the learning rate `lr`.
 
-    `label` is the kernel's, and `spectral` the eigenvalues and weights that all of this follows from. `deviation` is
-    the standard deviation of one network's loss over initializations with Gaussian outputs, None where the outputs were
-    given. `stable` says whether the step is at most `limit`, 2 / lambda_max; above it the loss grows without bound, and
-    is infinite where it overflows.
+    `label` is the name of the kernel, `spectral` its eigenvalues and weights. `deviation` is the standard deviation of
+    one network's loss over initializations with Gaussian outputs, None if the outputs were given. `stable` is whether
+    the learning rate is at most `limit`, 2 / lambda_max; above it the loss grows without bound, to infinity.
     """
 
     steps: Array
@@ -75,32 +74,27 @@ class Trajectory(Compact):
 
     @property
     def limit(self) -> float:
-        """2 / lambda_max, for the loss that is meant: with a larger step gradient descent diverges."""
+        """The largest stable learning rate: 2 / lambda_max, for the chosen loss."""
         return float(2 / self.spectral.eigenvalues[-1] / self.spectral.scale)
 
     @property
     def eigenvalues(self) -> Array:
-        """Of the kernel, rising."""
+        """The eigenvalues of the kernel, in increasing order."""
         return self.spectral.eigenvalues
 
-    def components(self) -> Array:
-        """The loss along each eigenvector, (steps, n), in the order of `eigenvalues`: their sum is the loss."""
-        s = self.spectral
-        return 0.5 * s.scale * s.decay(self.steps) * (s.targets + s.outputs)
-
     def at(self, steps: Any) -> Trajectory:
-        """The same at other steps."""
+        """The trajectory at other steps."""
         return trajectory(self.spectral, step_list(steps, len(self.eigenvalues)), self.lr, self.label)
 
     def table(self) -> pd.DataFrame:
-        """A row a step."""
+        """A table with one row per step."""
         columns = {"step": self.steps, "loss": self.loss, "bias": self.bias, "variance": self.variance}
         if self.deviation is not None:
             columns["deviation"] = self.deviation
         return pd.DataFrame(columns)
 
     def plot(self, path: str | Path | None = None, *, ax: Any = None) -> Figure:
-        """The curve with its two parts; written to `path` or drawn into your own `ax` if given."""
+        """The curve with its two parts; written to `path` or drawn into `ax` if given."""
         from gatelab.plotting import saved
         from gatelab.plotting.kernels import parts_figure
 
@@ -119,21 +113,21 @@ def expected_loss(
     start: Any = None,
     loss: Loss = "sum",
 ) -> Trajectory:
-    """E L_t of gradient descent with kernel K towards y.
+    """E L_t of gradient descent with kernel K and targets y. Warns if the loss grows without bound.
 
     Args:
         K: a tangent kernel (`gl.ntk.analytic(unit, X, width)`), (n, n).
         y: the targets, (n,) or (n, outputs).
-        width: by default that of the kernel; with it alone NNGP is K / width, the paper's approximation.
+        width: by default the width of the kernel; without `nngp` and `start`, NNGP is K / width as in the paper.
         lr: the learning rate, by default half of 2 / lambda_max.
-        steps: a number for all steps from 0 to it, or a list of steps.
-        nngp: the covariance of the initial outputs, exactly.
-        start: the initial outputs themselves, (n,), (n, outputs) or (networks, n, outputs): then the loss is theirs,
-            averaged over the networks.
-        loss: with "mean" the loss, and so its gradient, is divided by n.
+        steps: the last step, for all steps from 0, or a list of steps.
+        nngp: the exact covariance of the initial outputs.
+        start: the initial outputs of one or more networks, (n,), (n, outputs) or (networks, n, outputs), for the mean
+            loss of these networks.
+        loss: "sum", or "mean" to divide loss and gradient by n.
 
     Returns:
-        The loss at these steps, with its parts; a warning is given where it grows without bound.
+        The loss at these steps, with its parts.
 
     >>> curve = expected_loss([[2.0, 0.0], [0.0, 1.0]], [1.0, 1.0], width=10, lr=0.5, steps=2)
     >>> curve.loss                              # one step ends the first direction
@@ -160,7 +154,7 @@ def expected_loss(
     if not curve.stable:
         warnings.warn(
             f"lr is {step:.3g}, above 2 / lambda_max = {curve.limit:.3g} of {curve.label}: the loss grows without "
-            "bound; give less",
+            "bound; give a smaller lr",
             UserWarning,
             stacklevel=2,
         )
@@ -172,7 +166,7 @@ def trajectory(s: Spectral, steps: Array, lr: float, label: str) -> Trajectory:
     decay = s.decay(steps)
 
     def weighted(weights: Array) -> Array:
-        """decay @ weights, where nothing times infinity is nothing: a direction without weight may grow as it likes."""
+        """decay @ weights, with 0 times infinity = 0: directions without weight may diverge."""
         present = weights != 0
         with np.errstate(invalid="ignore", over="ignore"):
             return decay[:, present] @ weights[present]
@@ -180,19 +174,17 @@ def trajectory(s: Spectral, steps: Array, lr: float, label: str) -> Trajectory:
     bias, variance = (weighted(0.5 * s.scale * weights) for weights in (s.targets, s.outputs))
     stable = bool(s.lr * s.eigenvalues[-1] <= 2)
     with np.errstate(invalid="ignore", over="ignore"):
-        # Where both parts are infinite and of different signs, the logarithm of their sum is known all the same.
+        # The two parts may be infinite with different signs; the logarithm of their sum is still known.
         loss = bias + variance if stable else np.exp(s.log_loss(steps))
     return Trajectory(steps, loss, bias, variance, s.deviation(steps), lr=lr, label=label, stable=stable, spectral=s)
 
 
 def output_covariance(K: Any, values: Array, vectors: Array, width: int | None, nngp: Any) -> Array:
-    """The covariance of the initial outputs of one output, in the basis of the kernel's eigenvectors."""
+    """The covariance of one initial output in the basis of the kernel's eigenvectors."""
     if nngp is not None:
         matrix = kernel_matrix(nngp, "nngp")
         if len(matrix) != len(values):
-            raise GatelabError(
-                f"nngp is of {len(matrix)} samples and K of {len(values)}; give kernels of the same rows"
-            )
+            raise GatelabError(f"nngp has {len(matrix)} samples and K {len(values)}; give kernels of the same rows")
         return vectors.T @ matrix @ vectors
     if width is None:
         width = getattr(K, "width", None)
@@ -205,7 +197,7 @@ def output_covariance(K: Any, values: Array, vectors: Array, width: int | None, 
 
 
 def start_weights(vectors: Array, Y: Array, start: Any) -> Array:
-    """The squares of the initial residuals along each eigenvector, averaged over networks."""
+    """The squared initial residuals along each eigenvector, averaged over networks."""
     f = finite_array("start", start)
     if f.ndim == 1:
         f = f[:, None]
@@ -243,23 +235,23 @@ def finite_width_loss(
     fan_in: int | None = None,
     progress: ProgressLike = None,
 ) -> FiniteWidth:
-    """The loss of linearized networks of finite width: exact but for training's change of the kernel.
+    """The loss of linearized networks of finite width; only the change of the kernel during training is neglected.
 
-    The networks are those of `train` with the same seeds. A kernel of n samples and k outputs is of size n k.
+    The networks are those of `train` with the same seeds. A kernel of n samples and k outputs has n k rows.
 
     Args:
-        unit: a unit that is not given as a class.
+        unit: a unit, not a class.
         X: the samples, (n, d).
-        y: their targets, (n,) or (n, outputs).
-        width: how many neurons a network has.
+        y: the targets, (n,) or (n, outputs).
+        width: the number of neurons.
         lr: the learning rate.
-        steps: a number for all steps from 0 to it, or a list of steps.
-        seeds: how many networks, or which seeds.
-        given_start: each network starts from its own outputs, and `each` is a prediction of that very network; else the
-            outputs' signs are averaged.
-        loss: with "mean" loss and gradient are divided by n.
-        fan_in: d of N(0, 1/d) where X is a rotation of samples of more inputs (`in_span`).
-        progress: shown on a terminal and in a notebook unless it is False, or a function of (done, total).
+        steps: the last step, for all steps from 0, or a list of steps.
+        seeds: the number of networks, or a list of seeds.
+        given_start: start each network from its initial outputs, so that `each` predicts the loss of that network;
+            otherwise average over the signs of the output weights.
+        loss: "sum", or "mean" to divide loss and gradient by n.
+        fan_in: d of N(0, 1/d), if X is a rotation of samples with more inputs (`in_span`).
+        progress: False for none, or a function of (done, total); see `gatelab.display`.
 
     Returns:
         The mean loss over the networks, its standard error, and the loss of each.
@@ -272,7 +264,7 @@ def finite_width_loss(
     known = find_unit(unit)
     if not isinstance(known, Unit):
         raise GatelabError(
-            f"the unit {known.name!r} was given as a class, whose initial weights are its own affair; "
+            f"the unit {known.name!r} was given as a class with unknown initial weights; "
             "use gl.ntk.empirical on its networks and gl.dynamics.expected_loss(K, y, start=...)"
         )
     x = samples(X)
@@ -290,7 +282,7 @@ def finite_width_loss(
             if given_start:
                 target, outputs = (V @ H).numpy().ravel() - Y.T.ravel(), np.zeros(len(values))
             else:
-                # sum_i V_ai V_bi h_i h_i^T, of all outputs together
+                # sum_i V_ai V_bi h_i h_i^T, for all outputs
                 F = (V[:, :, None] * H).permute(1, 0, 2).reshape(H.shape[0], -1).numpy()
                 target, outputs = Y.T.ravel(), np.sum((F @ vectors) ** 2, axis=0)
             spectral = Spectral(values, (vectors.T @ target)[:, None], outputs, None, eta * scale, scale)

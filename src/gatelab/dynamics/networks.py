@@ -1,13 +1,12 @@
-"""Many two-layer networks of one unit at once: forward, loss and gradient as a few products over the whole stack.
+"""Batches of two-layer networks of one unit: forward, loss and gradient as a few products over the whole stack.
 
     f(x) = V [ act(W x) * (P1 x) * ... * (Pq x) ]          W, P ~ N(0, 1/d), V ~ N(0, 1/m), no biases
 
-as in the kernel's theory. The maps of all networks are one tall matrix, so that with common samples their values are
-one product X -> Z. With one output the gradient in a map's row i is V_i sum_n S_in r_n x_n, S the neuron's partial
-derivative and r the residual: the products S (r * X) need no array of the size of Z beyond S itself. Everything that is
-large is written into arrays that were made once.
+as in the theory of kernels. The maps of all networks are one tall matrix, so that their values are one product X -> Z.
+With one output the gradient of row i of a map is V_i sum_n S_in r_n x_n, with S the neuron's partial derivative and r
+the residual: the products S (r * X) need no other array of the size of Z. Large arrays are allocated once.
 
-Networks of a user's class have gradients by `vmap` over stacked parameters instead (`ModuleStack`).
+Networks of a user's class use `vmap` over stacked parameters instead (`ModuleStack`).
 """
 
 from __future__ import annotations
@@ -27,19 +26,19 @@ from gatelab.feedforward import ModuleUnit, Unit
 
 
 class ModuleStack:
-    """s modules with the interface of `Stack`; each is initialized as its class does under its seed."""
+    """s modules with the interface of `Stack`, initialized by their class under their seeds."""
 
     def __init__(self, unit: ModuleUnit, width: int, d: int, outputs: int, seeds: Sequence[int], lr: Tensor) -> None:
         nets = [unit.network(width, d, outputs, seed=seed, dtype=lr.dtype).to(lr.device) for seed in seeds]
         if any(True for _ in nets[0].buffers()):
             raise GatelabError(
-                f"the unit {unit.name!r} has buffers (running averages, say), and many networks in one batch cannot "
-                "keep theirs apart; leave them out, or train its networks by yourself"
+                f"the unit {unit.name!r} has buffers (such as running averages), which a batch of networks does not "
+                "support; leave them out, or train its networks one by one"
             )
         stacked, _ = stack_module_state(nets)
         self.parameters = {name: value.detach() for name, value in stacked.items()}
         self.lr = lr
-        # Without storage of its own: only its structure is called.
+        # Only the structure is called, without storage.
         skeleton = copy.deepcopy(nets[0]).to("meta")
 
         def call(parameters: dict[str, Tensor], x: Tensor) -> Tensor:
@@ -67,7 +66,7 @@ class ModuleStack:
         return losses * weight
 
 
-# Forward into `out`, and slope times a factor into `out`: the gates that torch has fused loops for.
+# Gates with fused loops in torch: forward into `out`, and slope times a factor into `out`.
 _aten: Any = torch.ops.aten
 _FUSED: dict[Callable[..., Tensor], tuple[Callable[..., Any], Callable[..., Any]]] = {
     torch.relu: (
@@ -86,7 +85,7 @@ _FUSED: dict[Callable[..., Tensor], tuple[Callable[..., Any], Callable[..., Any]
 
 
 def is_product(unit: Unit) -> bool:
-    """Whether the neuron is a gate times factors; a user's function of several maps is not."""
+    """Whether the neuron is a gate times factors, not a user's function of several maps."""
     return type(unit).neuron is Unit.neuron
 
 
@@ -104,7 +103,7 @@ def draw(
 
 
 def neuron_partials(unit: Unit, Z: Tensor) -> tuple[Tensor, Tensor]:
-    """The neuron's value and its derivatives in each map, for Z of shape (q + 1, ...): the plain way."""
+    """The neuron's value and its derivatives in each map, for Z of shape (q + 1, ...)."""
     if is_product(unit):
         gate, factors = Z[0], list(Z[1:])
         value = unit.gate(gate)
@@ -136,7 +135,7 @@ class Stack:
         return cls(unit, maps.to(lr.device), V.to(lr.device), lr)
 
     def stop(self, which: Tensor) -> None:
-        """Weights to zero, and no further steps, so that numbers that have overflowed slow nothing down."""
+        """Set weights and learning rates to zero, since arithmetic with overflowed numbers is slow."""
         self.lr[which] = 0.0
         self.maps[:, which] = 0.0
         self.V[which] = 0.0
@@ -149,7 +148,7 @@ class Stack:
     def step(self, X: Tensor, Y: Tensor, weight: float) -> Tensor:
         """One step of gradient descent on weight/2 |f - y|^2; the losses before it, (s,).
 
-        X is (n, d), the same for all networks; Y is (k, n), or (s, k, n) where each has targets of its own.
+        X is (n, d), the same for all networks; Y is (k, n), or (s, k, n) for different targets.
         """
         Z = self._maps_of(X)
         H = self._neurons(Z)
@@ -181,7 +180,7 @@ class Stack:
         return Z
 
     def _neurons(self, Z: Tensor) -> Tensor:
-        """The neurons' values; the gate's own value stays in the array "gate" where there are factors."""
+        """The neurons' values; with factors, the gate's value stays in the array "gate"."""
         H = self._array("H", tuple(Z.shape[1:]))
         if self.fused is None:
             return H.copy_(self.unit.neuron(*Z))
@@ -211,7 +210,7 @@ class Stack:
         return [H, *(reduce(torch.mul, [gate, *factors[:j], *factors[j + 1 :]]) for j in range(len(factors)))]
 
     def _array(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """An array of that name and shape, the same at every step: to ask the system for memory takes longer."""
+        """An array of this name and shape, allocated once: allocation at every step is slow."""
         if (name, shape) not in self._arrays:
             self._arrays[name, shape] = torch.empty(shape, dtype=self.maps.dtype, device=self.maps.device)
         return self._arrays[name, shape]

@@ -1,11 +1,11 @@
-"""Gradient descent on a quadratic, direction by direction: eq. 9 of the paper, at any step and without overflow.
+"""Gradient descent on a quadratic, by eigendirection: eq. 9 of the paper, at any step and without overflow.
 
-In the basis of the kernel's eigenvectors the residual f - y shrinks by (1 - eta lambda) each step, so that
+In the basis of the kernel's eigenvectors the residual f - y is multiplied by (1 - eta lambda) in each step, so that
 
     L_t = 1/2 sum_i w_i (1 - eta lambda_i)^(2t)            w_i = (u_i^T y)^2 + the variance of f_0 along u_i
 
-Powers are exponentials of 2t log|1 - eta lambda|, with log1p where the product is small: t may be any real number. The
-arguments that all functions of this package share are checked here too.
+Powers are exponentials of 2t log|1 - eta lambda|, with log1p for small products, so that t may be any real number. This
+module also checks the common arguments of the package.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from gatelab.interrupts import apart
 from gatelab.memory import check_memory
 
 Loss = Literal["sum", "mean"]
-SYMMETRIC = 1e-8  # of the largest entry: what rounding may leave
-NEGATIVE = 1e-9  # of the largest eigenvalue: a kernel's eigenvalue below minus this is no rounding
+SYMMETRIC = 1e-8  # the largest asymmetry due to rounding, relative to the largest entry
+NEGATIVE = 1e-9  # the largest negative eigenvalue due to rounding, relative to the largest eigenvalue
 
 
 def kernel_matrix(K: Any, what: str = "K") -> Array:
-    """A symmetric matrix of numbers, made exactly symmetric."""
+    """A symmetric matrix, made exactly symmetric."""
     matrix = finite_array(what, K)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size:
         raise GatelabError(f"{what} has shape {matrix.shape}; give a kernel of n samples, (n, n)")
-    # The matrix made symmetric, its eigenvectors, what LAPACK works in, and the covariance in their basis.
+    # The symmetric matrix, its eigenvectors, LAPACK's workspace, and the covariance in their basis.
     check_memory([matrix.shape] * 7, f"the dynamics of {len(matrix)} samples", "give a kernel of fewer rows")
     if np.abs(matrix - matrix.T).max() > SYMMETRIC * np.abs(matrix).max():
         raise GatelabError(f"{what} is not symmetric; give a kernel such as gl.ntk.analytic makes")
@@ -41,11 +41,11 @@ def kernel_matrix(K: Any, what: str = "K") -> Array:
 
 
 def targets(y: Any, n: int) -> Array:
-    """Targets as (n, k), a column an output."""
+    """Targets as (n, k), one column per output."""
     array = finite_array("y", y)
     size = np.abs(array).max(initial=0.0)
     if size and not 1e-150 < size < 1e150:
-        raise GatelabError(f"y reaches {size:.3g}, whose square is beyond double precision; give it in other units")
+        raise GatelabError(f"y reaches {size:.3g}, whose square is not in double precision; give it in other units")
     if array.ndim == 1:
         array = array[:, None]
     if array.ndim != 2 or len(array) != n or not array.shape[1]:
@@ -53,30 +53,31 @@ def targets(y: Any, n: int) -> Array:
     return array
 
 
-def samples(X: Any, what: str = "X") -> Array:
-    """Samples as (n, d), one row a sample."""
-    array = finite_array(what, X)
+def samples(X: Any) -> Array:
+    """Samples as (n, d), one row per sample."""
+    array = finite_array("X", X)
     if array.ndim != 2 or not array.size:
-        raise GatelabError(f"{what} has shape {array.shape}; give (n, d), one row a sample")
+        raise GatelabError(f"X has shape {array.shape}; give (n, d), one row per sample")
     return array
 
 
 def loss_scale(loss: str, n: int) -> float:
     """1 for (1/2)|f - y|^2, 1/n for its mean over the samples. A step on the mean is a step of lr/n on the sum."""
-    if loss not in ("sum", "mean"):
-        raise unknown_name("loss", str(loss), ("sum", "mean"))
-    return {"sum": 1.0, "mean": 1.0 / n}[loss]
+    scales = {"sum": 1.0, "mean": 1.0 / n}
+    if loss not in scales:
+        raise unknown_name("loss", str(loss), scales)
+    return scales[loss]
 
 
 def seed_numbers(seeds: Any) -> Sequence[int]:
-    """A number is that many seeds from 0 on; else the seeds themselves."""
+    """The first seeds from 0 for a number, otherwise the given seeds."""
     if np.ndim(seeds) == 0:
         return range(whole_number("seeds", seeds, 1))
     return [whole_number("a seed", seed, 0) for seed in seeds]
 
 
 def step_list(steps: Any, n: int) -> Array:
-    """An integer is all steps up to it, and 0; else the steps themselves, in their order; for losses of n samples."""
+    """All steps from 0 to a number, otherwise the given steps; for losses of n samples."""
     every = np.ndim(steps) == 0
     array = np.empty(0) if every else finite_array("steps", steps)
     count = whole_number("steps", steps, 0) + 1 if every else array.size
@@ -85,17 +86,16 @@ def step_list(steps: Any, n: int) -> Array:
     if every:
         return np.arange(count, dtype=np.float64)
     if array.ndim != 1 or not array.size or array.min() < 0:
-        raise GatelabError(f"steps is {steps!r}; give a whole number, or a list of steps from 0 on")
+        raise GatelabError(f"steps is {steps!r}; give a whole number, or a list of steps that are not negative")
     return array
 
 
 @dataclass(frozen=True)
 class StableStep(Compact):
-    """Steps of gradient descent.
+    """Learning rates of gradient descent.
 
-    `limit` is 2 / lambda_max, beyond which it diverges, and `best` is 2 / (lambda_max + lambda_min), with which the
-    slowest direction is as fast as a fixed step can make it. `rate` is the factor by which the residual along the
-    slowest direction shrinks with the best step, (kappa - 1) / (kappa + 1).
+    Above `limit`, 2 / lambda_max, gradient descent diverges; `best`, 2 / (lambda_max + lambda_min), makes the slowest
+    direction converge fastest. `rate`, (kappa - 1) / (kappa + 1), is the factor of its residual per step.
     """
 
     limit: float
@@ -106,14 +106,14 @@ class StableStep(Compact):
 
 
 def stable_step(K: Any, *, loss: Loss = "sum") -> StableStep:
-    """The step sizes that a kernel allows.
+    """The learning rates for a kernel.
 
     Args:
         K: a tangent kernel, (n, n).
         loss: "sum" for the loss (1/2)|f - y|^2, "mean" for its mean over the samples.
 
     Returns:
-        The largest stable step and the best fixed one.
+        The largest stable learning rate and the best one.
 
     >>> step = stable_step([[3.0, 1.0], [1.0, 3.0]])
     >>> step.limit, round(step.best, 3), round(step.rate, 3)
@@ -127,27 +127,27 @@ def stable_step(K: Any, *, loss: Loss = "sum") -> StableStep:
 
 
 def eigen(K: Array, what: str = "K") -> tuple[Array, Array]:
-    """Eigenvalues, rising and not negative, and eigenvectors."""
+    """Eigenvalues, increasing and not negative, and eigenvectors."""
     values, vectors = apart(np.linalg.eigh, K)
     if values[-1] <= 0 or values[0] < -NEGATIVE * values[-1]:
         raise GatelabError(
             f"{what} has eigenvalues from {values[0]:.3g} to {values[-1]:.3g}; "
-            "a kernel's are not negative, and not all zero"
+            "give a kernel, whose eigenvalues are not negative and not all zero"
         )
     return np.maximum(values, 0.0), vectors
 
 
 def log_factors(product: Array) -> Array:
-    """log|1 - eta lambda| of products eta lambda, minus infinity where one step ends the direction."""
+    """log|1 - eta lambda| of products eta lambda, minus infinity if the product is 1."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(product < 1, np.log1p(-product), np.log(np.abs(product - 1)))
 
 
 def steps_until(eigenvalues: Array, weights: Array, lr: float, shares: Array, *, flow: bool = False) -> Array:
-    """After how many steps the loss is down to shares of what it was at the start, when the kernel stays as it is.
+    """The number of steps until the loss is a given share of its initial value, with a constant kernel.
 
-    Steps are real numbers, t in (1 - eta lambda)^(2t), and at least one: rounded up they are the whole steps. The loss
-    never rises where lr is at most 2 / lambda_max, so that t is found by halving.
+    Steps are real numbers, t in (1 - eta lambda)^(2t), and at least one. The loss does not increase for lr at most
+    2 / lambda_max, so that t is found by bisection.
 
     >>> steps_until(np.array([1.0, 2.0]), np.array([1.0, 1.0]), 0.5, np.array([0.5, 0.1, 0.01])).round(3)
     array([1.   , 1.161, 2.822])
@@ -169,10 +169,10 @@ def steps_until(eigenvalues: Array, weights: Array, lr: float, shares: Array, *,
 
 @dataclass(frozen=True, eq=False)
 class Spectral(Compact):
-    """Eigenvalues, the weights of targets and of initial outputs along them, the step, and the loss's scale.
+    """The eigenvalues, the targets and initial outputs in the eigenbasis, the learning rate, and the scale of the loss.
 
-    `projected` are the targets along the eigenvectors, (n, k); `covariance` is that of the initial outputs in the same
-    basis, None where the outputs are given.
+    `projected` are the targets, (n, k); `outputs` the variances of the initial outputs, and `covariance` their
+    covariance, None if the outputs are given.
     """
 
     eigenvalues: Array
@@ -184,29 +184,29 @@ class Spectral(Compact):
 
     @property
     def targets(self) -> Array:
-        """The squares of the targets along the eigenvectors, summed over the outputs."""
+        """The squared targets along the eigenvectors, summed over the outputs."""
         return np.sum(self.projected**2, axis=1)
 
     @property
     def log_rates(self) -> Array:
-        """log|1 - eta lambda|, minus infinity for a direction that one step ends."""
+        """log|1 - eta lambda|."""
         return log_factors(self.lr * self.eigenvalues)
 
     def decay(self, steps: Array) -> Array:
-        """(1 - eta lambda_i)^(2t), (steps, directions); infinite where it overflows."""
+        """(1 - eta lambda_i)^(2t), (steps, directions)."""
         with np.errstate(invalid="ignore", over="ignore"):
             powers = np.exp(2 * steps[:, None] * self.log_rates)
         return np.where(steps[:, None] == 0, 1.0, powers)
 
     def log_loss(self, steps: Array) -> Array:
-        """log L_t, also where L_t is too small for float64 to hold."""
+        """log L_t, also where L_t underflows."""
         with np.errstate(divide="ignore", invalid="ignore"):
             weights = np.log(0.5 * self.scale * np.maximum(self.targets + self.outputs, 0.0))
             exponents = np.where(steps[:, None] == 0, 0.0, 2 * steps[:, None] * self.log_rates)
         return np.asarray(logsumexp(exponents + weights, axis=1))
 
     def deviation(self, steps: Array) -> Array | None:
-        """Of L = 1/2 (f_0 - y)^T M (f_0 - y), f_0 Gaussian: Var L = 1/2 tr((M N)^2) + y^T M N M y, output by output."""
+        """Of L = 1/2 (f_0 - y)^T M (f_0 - y): per output Var L = 1/2 tr((M N)^2) + y^T M N M y."""
         if self.covariance is None:
             return None
         decay = self.decay(steps)

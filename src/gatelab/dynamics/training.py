@@ -1,7 +1,7 @@
 """`train`: gradient descent on two-layer networks, all seeds and learning rates in one batch.
 
-The networks are cut into parts that fit a core's cache (or a GPU's memory); each part goes through all its steps by
-itself, on a CPU in a thread of its own. So what a part computes does not depend on the number of threads.
+The networks are split into parts that fit into a core's cache (or a GPU's memory). Each part is trained independently,
+on a CPU in a separate thread, so that results do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ from gatelab.statistics import LEVEL, t_reach
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-RECORDED = 1000  # up to as many steps all are recorded by default
-CACHE = 2 << 20  # bytes of one array of neurons in a part: it and its like stay in a core's cache
-CUDA = 2 << 30
-EXPLODED = 1e6  # times the loss at the start: beyond it nothing comes back
-BLOCK = 32  # steps between looks at losses
+RECORDED = 1000  # up to this number of steps all are recorded by default
+CACHE = 2 << 20  # bytes of an array of neurons in a part on a CPU, to stay in a core's cache
+CUDA = 2 << 30  # the same on a GPU
+EXPLODED = 1e6  # a loss of this multiple of the initial loss is divergence
+BLOCK = 32  # steps between checks for divergence
 
 Member = tuple[float, int]  # a learning rate and a seed
 
 
 @dataclass(frozen=True, eq=False)
 class Training(Compact):
-    """Losses of networks of one unit, a row a seed: `losses` is (seeds, recorded steps).
+    """Losses of networks of one unit.
 
-    `unit` is the name of the unit, `lrs` are the learning rates, `steps` the recorded ones, and `seconds` is how long
-    the training took. With several learning rates it is (rates, seeds, recorded steps), and so is all else that has a
-    row a seed. `diverged` is the step at which a network's loss was no longer finite, or a million times what it was at
-    the start, and -1 where it never was; from there on its losses are infinite. `start` are the outputs before the
-    first step, (seeds, n, outputs).
+    `losses` is (seeds, recorded steps), or (rates, seeds, recorded steps) for several learning rates; `diverged` has
+    the same leading dimensions. `unit` is the name of the unit, `lrs` are the learning rates, `steps` the recorded
+    steps, and `seconds` the duration. `diverged` is the step at which a network's loss was not finite or a million
+    times the initial loss, or -1; from there on its losses are infinite. `start` are the initial outputs, (seeds, n,
+    outputs).
     """
 
     unit: str
@@ -66,7 +66,7 @@ class Training(Compact):
 
     @property
     def mean(self) -> Array:
-        """The mean over the seeds, infinite where one diverged."""
+        """The mean over the seeds, infinite if one diverged."""
         return self.losses.mean(axis=-2)
 
     def interval(self, level: float = LEVEL) -> tuple[Array, Array]:
@@ -80,19 +80,19 @@ class Training(Compact):
         return self.mean - reach, self.mean + reach
 
     def at(self, lr: float) -> Training:
-        """Of several learning rates the one nearest to `lr`."""
+        """The training at the learning rate nearest to `lr`."""
         if self.losses.ndim == 2:
-            raise GatelabError("this training has one learning rate; its losses are `losses`")
+            raise GatelabError("this training has one learning rate; use its `losses`")
         i = int(np.argmin(np.abs(np.log(np.array(self.lrs) / lr))))
         return replace(self, lrs=(self.lrs[i],), losses=self.losses[i], diverged=self.diverged[i])
 
     def table(self) -> pd.DataFrame:
-        """A row for every learning rate, seed and recorded step."""
+        """A table with one row per learning rate, seed and recorded step."""
         index = pd.MultiIndex.from_product([self.lrs, self.seeds, self.steps], names=["lr", "seed", "step"])
         return pd.DataFrame({"loss": self.losses.ravel()}, index=index).reset_index()
 
     def plot(self, path: str | Path | None = None, *, ax: Any = None) -> Figure:
-        """The mean with its interval, a curve a rate; written to `path` or drawn into your own `ax` if given."""
+        """The mean with its interval, one curve per rate; written to `path` or drawn into `ax` if given."""
         from gatelab.plotting import saved
         from gatelab.plotting.kernels import LossCurve, losses_figure
 
@@ -100,16 +100,6 @@ class Training(Compact):
         curves = [LossCurve(f"lr {p.lrs[0]:.3g}", p.steps, p.mean, *p.interval()) for p in parts]
         title = f"{self.unit} of width {self.width}, {len(self.seeds)} seeds"
         return saved(losses_figure(curves, title, ax=ax), path)
-
-
-@dataclass(frozen=True)
-class Further:
-    """Keywords of `train` that are seldom given, with their defaults."""
-
-    record: int | Sequence[int] | None = None
-    fan_in: int | None = None
-    dtype: torch.dtype = torch.float64
-    device: str | torch.device | None = None
 
 
 def train(
@@ -122,26 +112,28 @@ def train(
     *,
     seeds: int | Sequence[int] = 5,
     loss: Loss = "sum",
+    record: int | Sequence[int] | None = None,
+    fan_in: int | None = None,
+    device: str | torch.device | None = None,
     progress: ProgressLike = None,
-    **further: Any,
 ) -> Training:
-    """Train two-layer networks of `unit` without biases on (1/2)|f - y|^2 by gradient descent from LeCun's weights.
+    """Train two-layer networks without biases on (1/2)|f - y|^2 by gradient descent from LeCun initialization.
 
-    Networks that diverge are recorded, and a warning says so.
+    Warns if networks diverge.
 
     Args:
-        unit: whatever `gl.unit` takes.
+        unit: a name or any other argument of `gl.unit`.
         X: the samples, (n, d).
-        y: their targets, (n,) or (n, outputs).
-        width: how many neurons a network has.
-        lr: the learning rate; with several, every seed is trained at each.
-        steps: how many updates.
-        seeds: how many networks, or which seeds.
-        loss: with "mean" loss and gradient are divided by n.
-        progress: shown on a terminal and in a notebook unless it is False, or a function of (done, total).
-        further: `record`, how many steps are recorded, or which (by default every one up to 1000 steps, else 200);
-            `fan_in`, d of N(0, 1/d) where X is a rotation of samples of more inputs (`in_span`); `dtype`, torch.float64
-            or float32; `device`, the CPU by default.
+        y: the targets, (n,) or (n, outputs).
+        width: the number of neurons.
+        lr: the learning rate, or several, each for all seeds.
+        steps: the number of updates.
+        seeds: the number of networks, or a list of seeds.
+        loss: "sum", or "mean" to divide loss and gradient by n.
+        record: the number of recorded steps, or a list of them; by default all up to 1000 steps, otherwise 200.
+        fan_in: d of N(0, 1/d), if X is a rotation of samples with more inputs (`in_span`).
+        device: the CPU by default.
+        progress: False for none, or a function of (done, total); see `gatelab.display`.
 
     Returns:
         The losses of every network, as a `Training`.
@@ -153,27 +145,23 @@ def train(
     ((4, 51), True)
     """
     began = time.perf_counter()
-    known, more = find_unit(unit), Further(**further)
-    x = samples(X)
+    known, x = find_unit(unit), samples(X)
     n, d = x.shape
     Y = targets(y, n)
     rates: list[float] = [real_number("lr", rate, above=0) for rate in np.atleast_1d(np.asarray(lr, dtype=object))]
     order = seed_numbers(seeds)
     steps, width, scale = whole_number("steps", steps, 1), check_width(width), loss_scale(loss, n)
-    if more.fan_in is not None and isinstance(known, ModuleUnit):
-        raise GatelabError(f"fan_in is of our own initialization; the class {known.name!r} has its own")
-    if more.dtype not in (torch.float32, torch.float64):
-        raise GatelabError(f"dtype is {more.dtype}; give torch.float64 or torch.float32")
-    device = check_device(more.device, more.dtype)
-    record = more.record
+    if fan_in is not None and isinstance(known, ModuleUnit):
+        raise GatelabError(f"fan_in is given, but the class {known.name!r} has its own initialization; leave it out")
+    device = check_device(device, torch.float64)
     if record is None:
         record = steps + 1 if steps <= RECORDED else 200
     count = min(whole_number("record", record, 2), steps + 1) if np.ndim(record) == 0 else np.size(record)
     networks, maps = len(rates) * len(order), getattr(known, "factors", 0) + 1
-    # The maps, neurons and derivatives of one network; of all, the outputs at the start, the record and themselves.
+    # The maps, neurons and derivatives of one network; the initial outputs, records and weights of all.
     one = width * (3 * maps * d + (maps + 2) * n) + 4 * n * d
     check_memory(
-        more.dtype.itemsize * (one + 2 * networks * n * Y.shape[1]) + 200 * networks + count * (100 + 16 * networks),
+        8 * (one + 2 * networks * n * Y.shape[1]) + 200 * networks + count * (100 + 16 * networks),
         f"training {networks} networks of {known.name}, width {width}, on {n} samples, {count} steps recorded,",
         "give a smaller width, fewer samples, fewer seeds or a shorter record",
         device,
@@ -183,20 +171,20 @@ def train(
     job = Job(
         unit=known,
         width=width,
-        X=torch.from_numpy(x).to(device=device, dtype=more.dtype),
-        Y=torch.from_numpy(np.ascontiguousarray(Y.T)).to(device=device, dtype=more.dtype),
+        X=torch.from_numpy(x).to(device),
+        Y=torch.from_numpy(np.ascontiguousarray(Y.T)).to(device),
         scale=scale,
         members=tuple((rate, seed) for rate in rates for seed in order),
         steps=steps,
         record=recorded_steps(record, steps),
-        fan_in=d if more.fan_in is None else whole_number("fan_in", more.fan_in, 1),
+        fan_in=d if fan_in is None else whole_number("fan_in", fan_in, 1),
     )
     with reporting(progress, f"training {known.name}") as report:
-        books = job.run(report)
+        parts = job.run(report)
     shape = (len(rates), len(order)) if np.ndim(lr) > 0 else (len(order),)
 
     def joined(name: str, axis: int = 0) -> np.ndarray:
-        return torch.cat([book[name] for book in books], axis).numpy()
+        return torch.cat([part[name] for part in parts], axis).numpy()
 
     training = Training(
         unit=known.name,
@@ -204,10 +192,10 @@ def train(
         lrs=tuple(rates),
         seeds=tuple(order),
         steps=np.array(job.record, np.float64),
-        losses=joined("losses", 1).T.reshape(*shape, -1).astype(np.float64),
+        losses=joined("losses", 1).T.reshape(*shape, -1),
         diverged=joined("diverged").reshape(shape),
-        # Members are ordered by rate, then by seed, and all rates start alike.
-        start=joined("start")[: len(order)].swapaxes(1, 2).astype(np.float64),
+        # Members are ordered by rate, then by seed; the start does not depend on the rate.
+        start=joined("start")[: len(order)].swapaxes(1, 2),
         seconds=time.perf_counter() - began,
     )
     message = divergence(training)
@@ -217,16 +205,16 @@ def train(
 
 
 def in_span(X: Any) -> np.ndarray:
-    """The samples in the span of themselves: (n, min(n, d)) with the same products X X^T.
+    """The samples in a basis of their span: (n, min(n, d)) with the same products X X^T.
 
-    Gradient descent moves weights within that span alone, and Gaussian weights look the same in any basis: networks
-    on `in_span(X)` with fan_in=d are, in distribution, those on X, at n / d of the cost.
+    Gradient descent changes weights only within that span, and Gaussian weights have the same distribution in any
+    basis: networks on `in_span(X)` with fan_in=d have the same distribution as on X, at n / d of the cost.
 
     Args:
         X: the samples, (n, d).
 
     Returns:
-        Their coordinates in an orthonormal basis of the span; X itself where d is at most n.
+        Their coordinates in an orthonormal basis of the span; X itself if d is at most n.
 
     >>> X = np.random.default_rng(0).standard_normal((3, 100))
     >>> Z = in_span(X)
@@ -241,7 +229,7 @@ def in_span(X: Any) -> np.ndarray:
 
 
 def recorded_steps(record: Any, steps: int) -> tuple[int, ...]:
-    """Rising steps; the first and the last are always among those that we choose.
+    """The recorded steps in increasing order; a number of steps includes the first and the last.
 
     >>> recorded_steps(3, 100), recorded_steps([7, 3], 100)
     ((0, 1, 100), (3, 7))
@@ -252,14 +240,14 @@ def recorded_steps(record: Any, steps: int) -> tuple[int, ...]:
         return tuple(sorted({0, *np.round(np.geomspace(1, steps, record - 1)).astype(int).tolist()}))
     chosen = finite_array("record", record)
     if chosen.ndim != 1 or not chosen.size or (chosen != np.round(chosen)).any() or chosen.min() < 0:
-        raise GatelabError(f"record is {record!r}; give how many steps, or a list of whole steps")
+        raise GatelabError(f"record is {record!r}; give a number of steps, or a list of whole steps")
     if chosen.max() > steps:
-        raise GatelabError(f"record asks for step {chosen.max():.0f} of {steps}; give steps up to the last")
+        raise GatelabError(f"record has step {chosen.max():.0f} of {steps}; give steps up to the last")
     return tuple(sorted({int(s) for s in chosen}))
 
 
 def divergence(training: Training) -> str:
-    """Which networks diverged, in a sentence; empty where none did."""
+    """Which networks diverged, in a sentence; empty if none did."""
     first = training.diverged[training.diverged >= 0]
     if not first.size:
         return ""
@@ -268,13 +256,13 @@ def divergence(training: Training) -> str:
     return (
         f"{first.size} of {training.diverged.size} networks of {training.unit!r} diverged, the first at step "
         f"{int(first.min())} (lr {', '.join(rates)}); their losses are infinite from there on. "
-        "gl.dynamics.stable_step(K) has the largest step that is stable"
+        "gl.dynamics.stable_step(K) has the largest stable learning rate"
     )
 
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """What is to be trained, checked: Y is (k, n), and a member is a learning rate and a seed."""
+    """The arguments of a training: Y is (k, n), and a member is a learning rate and a seed."""
 
     unit: Unit | ModuleUnit
     width: int
@@ -287,7 +275,7 @@ class Job:
     fan_in: int
 
     def run(self, report: Listener | None) -> list[dict[str, Tensor]]:
-        """What becomes of every part of the members; cut by size alone, so that the bits of a result are."""
+        """The results of all parts. Their size depends on the width and the samples, not on the number of threads."""
         cpu = self.X.device.type == "cpu"
         size = max(1, (CACHE if cpu else CUDA) // (self.width * len(self.X) * self.X.element_size()))
         parts = [self.members[i : i + size] for i in range(0, len(self.members), size)]
@@ -305,11 +293,11 @@ class Job:
 
         if not cpu:
             return [part(members) for members in parts]
-        # In threads, each with one of torch's, even where there is one part: so bits agree.
+        # One torch thread per part, even for a single part, so that results are equal bit for bit.
         return list(on_threads(part, parts, min(torch.get_num_threads(), len(parts))))
 
     def networks(self, members: Sequence[Member]) -> Stack | ModuleStack:
-        """The networks of some members before their first step."""
+        """The initial networks of some members."""
         lr = torch.tensor([rate for rate, _ in members], dtype=self.X.dtype, device=self.X.device)
         seeds = [seed for _, seed in members]
         if isinstance(self.unit, ModuleUnit):
@@ -318,10 +306,7 @@ class Job:
 
     @torch.no_grad()
     def run_part(self, members: Sequence[Member], tick: Callable[[int], None]) -> dict[str, Tensor]:
-        """Some members from their first step to the last.
-
-        `losses` is (recorded steps, members), `diverged` (members,) and `start` (members, k, n).
-        """
+        """Train some members: `losses` is (recorded steps, members), `diverged` (members,), `start` (members, k, n)."""
         nets, places = self.networks(members), {step: place for place, step in enumerate(self.record)}
         losses = torch.full((len(places), len(members)), torch.nan, dtype=self.X.dtype)
         diverged = torch.full((len(members),), -1, dtype=torch.int64)
@@ -333,7 +318,7 @@ class Job:
         limit = EXPLODED * torch.maximum(losses_of(start), losses_of(0 * start))
 
         def look(first: int, seen: Tensor) -> None:
-            """Find members that diverged in the steps from the first on, write down where, and stop them."""
+            """Record and stop members that diverged since step `first`."""
             bad = ~(seen.cpu() <= limit)
             fresh = bad.any(0) & (diverged < 0)
             if fresh.any():

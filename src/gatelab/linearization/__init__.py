@@ -1,13 +1,13 @@
-"""Linearisation: act(w.x) = Phi(w) . Psi(x), with the best that is possible beside it.
+"""Linearization: act(w.x) = Phi(w) . Psi(x), compared with the smallest possible error.
 
-maps = gl.linearize("gelu", "minimax", degree=8, interval=5.0)   a polynomial of w.x, its maps for every d
+maps = gl.linearize("gelu", "minimax", degree=8, interval=5.0)   a polynomial of w.x, with maps for every d
 maps.phi(W), maps.psi(X), maps.product(W, X)                      the maps, and their product in bounded memory
-maps.error("gaussian", d=16), maps.error(W=W, X=X)                RMSE and maximum beside the floor
+maps.error("gaussian", d=16), maps.error(W=W, X=X)                RMSE and maximum error, with the floor
 maps.bound(), export(maps.polynomial).save("gelu.json")           proved error, and a file for encrypted inference
-maps.encrypted(z)                                                 its values under CKKS, and the parts of their error
-plan_encrypted(model, rows, quality=0.999)                        by layer the form that needs fewest levels in all
-published()                                                       what others use, to compare with
-methods(), METHODS["mine"] = function                             what there is, and how a method of one's own is added
+maps.encrypted(z)                                                 values under CKKS, and the parts of their error
+plan_encrypted(model, rows, quality=0.999)                        per layer the form, with the fewest levels in total
+published()                                                       published approximations of GELU
+methods(), METHODS["mine"] = function                             the methods, and how to add one
 """
 
 from gatelab.linearization.circuits import Cost, cost

@@ -1,14 +1,14 @@
-"""Circuits of least depth for polynomials, pieces and compositions: one evaluation, and one count of what it costs.
+"""Circuits of minimal depth for polynomials, pieces and compositions: one evaluation, and one count of its cost.
 
-A product uses up a level, whether its factors are two ciphertexts or one and a plain number; sums use none. A
-polynomial of degree n then needs ceil(log2(n + 1)) levels and no more (Bossuat et al., EUROCRYPT 2021): with T_1, T_2,
-T_4, ... of the input, p = q T_g + r by division, q one level above its product, and coefficients multiply where a level
-is free. The input is t in [-1, 1] over the interval, so that scaling costs none: whoever encrypts does it, or the
-matrix before.
+A product uses one level, whether it multiplies two ciphertexts or a ciphertext and a plain number; sums use none. A
+polynomial of degree n then needs ceil(log2(n + 1)) levels (Bossuat et al., EUROCRYPT 2021): with T_1, T_2, T_4, ... of
+the input, p = q T_g + r by division, q one level above its product, and coefficients multiply where a level is free.
+The input is t in [-1, 1] over the interval. Scaling it costs no level: the client does it before encryption, or it is
+part of the preceding matrix.
 
-The same circuit runs on two machines: `PlainMachine` computes with floats and counts levels and products, which is
-where every count in gatelab comes from; `SealMachine` computes with ciphertexts. Scales are carried exactly: a plain
-number is encoded at the scale that leaves the sum with the scale of its other terms.
+The same circuit runs on two machines: `PlainMachine` computes with floats and counts levels and products, the source
+of every count in gatelab; `SealMachine` computes with ciphertexts. Scales are exact: a plain number is encoded at the
+scale at which the sum keeps the scale of its other terms.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from numpy.polynomial import chebyshev
 
 from gatelab.arrays import Array
 from gatelab.display import Compact
-from gatelab.errors import GatelabError
 from gatelab.linearization.polynomials import Interval, Polynomial, to_unit
 
 Series = tuple[float, ...]  # coefficients of T_0, T_1, ...
@@ -33,12 +32,12 @@ BABIES = (1, 2, 4, 8, 16)  # sums below these degrees are direct: more never pay
 
 @dataclass(frozen=True)
 class Cost:
-    """What a circuit costs under encryption, its input scaled to [-1, 1]: by whoever encrypts, or by one level more.
+    """The cost of a circuit under encryption, for an input scaled to [-1, 1] before encryption.
 
     Attributes:
-        levels: that it uses, of products and of coefficients.
-        products: of ciphertexts.
-        baby: the number of baby steps that needs fewest.
+        levels: the levels used by products and coefficients.
+        products: the number of products of ciphertexts.
+        baby: the number of baby steps with the fewest products.
     """
 
     levels: int
@@ -48,7 +47,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Number:
-    """What a machine computes with: numbers or a ciphertext of them, the levels used so far, and the scale."""
+    """A value of a machine (numbers or a ciphertext), the levels used so far, and the scale."""
 
     value: Any
     level: int = 0
@@ -69,7 +68,7 @@ class PlainMachine:
     def combination(
         self, terms: Sequence[tuple[Any, Number]], constant: Any, level: int | None = None, scale: float = 0.0
     ) -> Number:
-        """constant + sum of plain numbers times numbers, at that level; a scale of 0 is the machine's own."""
+        """constant + sum of plain numbers times numbers, at that level; a scale of 0 is the machine's default."""
         needed = max((u.level + 1 for _, u in terms), default=0)
         if level is None:
             level = needed
@@ -80,11 +79,11 @@ class PlainMachine:
         """a + b, of one scale."""
         return Number(a.value + b.value, max(a.level, b.level))
 
-    def shifted(self, a: Number, constant: Any) -> Number:
-        """a + a plain number, or a row of them, which costs nothing."""
+    def shift(self, a: Number, constant: Any) -> Number:
+        """a plus a plain number or a row of them, at no cost."""
         return Number(a.value + constant, a.level)
 
-    def lowered(self, a: Number, level: int) -> Number:
+    def lower(self, a: Number, level: int) -> Number:
         """The same at a lower level."""
         return Number(a.value, level)
 
@@ -94,12 +93,12 @@ class PlainMachine:
 
 
 def levels_of(degree: int) -> int:
-    """The levels of a polynomial of that degree: ceil(log2(degree + 1))."""
+    """The levels of a polynomial: ceil(log2(degree + 1))."""
     return degree.bit_length()
 
 
-def trimmed(series: Sequence[float] | Array) -> Array:
-    """Without zeros at its end, but never without any."""
+def trim(series: Sequence[float] | Array) -> Array:
+    """The series without trailing zeros; at least one coefficient stays."""
     c = np.asarray(series, dtype=np.float64)
     return np.append(c[:1], np.trim_zeros(c[1:], "b"))
 
@@ -118,63 +117,59 @@ class ChebyshevCircuit:
             product = self.machine.product(self.basis(a), self.basis(k - a))
             doubled = self.machine.add(product, product)
             if 2 * a == k:
-                self.known[k] = self.machine.shifted(doubled, -1.0)
+                self.known[k] = self.machine.shift(doubled, -1.0)
             else:
                 terms = [(-1.0, self.basis(2 * a - k))]
-                less = self.machine.combination(terms, 0.0, doubled.level, doubled.scale)
-                self.known[k] = self.machine.add(doubled, less)
+                negative = self.machine.combination(terms, 0.0, doubled.level, doubled.scale)
+                self.known[k] = self.machine.add(doubled, negative)
         return self.known[k]
 
     def series(self, series: Sequence[float]) -> Number:
         """The sum at the least level."""
-        c = trimmed(series)
+        c = trim(series)
         return self.total(c, self.start + levels_of(len(c) - 1))
 
     def total(self, series: Sequence[float] | Array, level: int, scale: float = 0.0) -> Number:
         """The sum at that level: direct where it is short, else q T_g + r."""
-        c = trimmed(series)
+        c = trim(series)
         degree = len(c) - 1
         used = [k for k in range(1, degree + 1) if c[k]]
         free = level - self.start - 1
         if degree <= 1 or (degree < self.baby and all((k - 1).bit_length() <= free for k in used)):
             return self.machine.combination([(float(c[k]), self.basis(k)) for k in used], float(c[0]), level, scale)
         g = 1 << (degree.bit_length() - 1)
-        # T_{g+j} = 2 T_g T_j - T_{g-j}: the quotient is twice what lies above g, mirrored in the remainder.
+        # T_{g+j} = 2 T_g T_j - T_{g-j}: the quotient is twice the part above g, mirrored in the remainder.
         quotient, remainder = 2 * c[g:], c[:g].copy()
         quotient[0] = c[g]
         remainder[g - np.arange(1, degree - g + 1)] -= c[g + 1 :]
         giant = self.basis(g)
-        if len(trimmed(quotient)) == 1:
+        if len(trim(quotient)) == 1:
             top = self.machine.combination([(float(quotient[0]), giant)], 0.0, level, scale)
         else:
             above = self.total(quotient, level - 1, self.machine.partner(giant, level, scale))
             top = self.machine.product(above, giant)
         if not np.any(remainder[1:]):
-            return self.machine.shifted(top, float(remainder[0]))
+            return self.machine.shift(top, float(remainder[0]))
         return self.machine.add(top, self.total(remainder, level, scale))
 
 
 @dataclass(frozen=True)
 class FormTerm:
-    """left(t) right(t), left being a composition, innermost first."""
+    """left(t) right(t), left being a composition, innermost first; no factor is a constant."""
 
     left: tuple[Series, ...]
     right: Series
 
-    def __post_init__(self) -> None:
-        if len(self.right) < 2 or any(len(series) < 2 for series in self.left):
-            raise GatelabError("a factor of a product is a plain number; put it into the other factor")
-
 
 @dataclass(frozen=True)
 class CircuitForm(Compact):
-    """base(t) + sum left(t) right(t), t in [-1, 1] over the interval: all that is computed under encryption.
+    """base(t) + sum left(t) right(t), t in [-1, 1] over the interval: a function that can be evaluated encrypted.
 
     Attributes:
-        method: how it was made.
-        interval: where it holds.
-        base: coefficients of T_0, T_1, ...; of a polynomial, all of it.
-        terms: the products, of pieces and compositions.
+        method: the name of the construction.
+        interval: the range of inputs.
+        base: coefficients of T_0, T_1, ...; a polynomial is a base alone.
+        terms: the products of pieces and compositions.
     """
 
     method: str
@@ -189,18 +184,18 @@ class CircuitForm(Compact):
 
     @property
     def degree(self) -> int:
-        """The degree of the base, or the highest of a product's."""
+        """The highest degree of the base and the products."""
         tops = [math.prod(len(s) - 1 for s in term.left) + len(term.right) - 1 for term in self.terms]
         return max([len(self.base) - 1, *tops])
 
     def __call__(self, z: Any) -> Array:
-        """The values at the numbers z, exactly as the circuit gives them but for rounding."""
+        """The values at the numbers z, equal to those of the circuit up to rounding."""
         t = to_unit(np.asarray(z, dtype=np.float64), self.interval)
         with np.errstate(over="ignore", invalid="ignore"):
             return self.combined(lambda series: chebyshev.chebval(t, series))
 
     def combined(self, values_of: Callable[[Series], Any]) -> Array:
-        """The values where `values_of` gives those of a series of t."""
+        """The values, with `values_of` evaluating a series of t."""
         total = np.asarray(values_of(self.base), dtype=np.float64)
         for term in self.terms:
             left = values_of(term.left[0])
@@ -210,7 +205,7 @@ class CircuitForm(Compact):
         return total
 
     def run(self, machine: PlainMachine, t: Number, baby: int | None = None) -> Number:
-        """The same on a machine, with the least levels, and the fewest products unless `baby` says otherwise."""
+        """Evaluate on a machine with the fewest levels, and the fewest products unless `baby` is given."""
         baby = baby or self.cost.baby
         circuit = ChebyshevCircuit(machine, t, baby)
         if not self.terms:
@@ -224,19 +219,19 @@ class CircuitForm(Compact):
                 left = inner.series(series)
             factors.append((left, circuit.series(term.right)))
         level = max(number.level for pair in factors for number in pair)
-        lowered = [[machine.lowered(number, level) for number in pair] for pair in factors]
+        lowered = [[machine.lower(number, level) for number in pair] for pair in factors]
         total = reduce(machine.add, [machine.product(left, right) for left, right in lowered])
-        degree = len(trimmed(self.base)) - 1
+        degree = len(trim(self.base)) - 1
         if degree > 0:
             level = max(total.level, t.level + levels_of(degree))
-            return machine.add(machine.lowered(total, level), circuit.total(self.base, level, total.scale))
+            return machine.add(machine.lower(total, level), circuit.total(self.base, level, total.scale))
         if self.base[0]:
-            return machine.shifted(total, float(self.base[0]))
+            return machine.shift(total, float(self.base[0]))
         return total
 
     @cached_property
     def cost(self) -> Cost:
-        """Levels and products, by running the circuit on plain numbers; of several circuits the cheapest."""
+        """Levels and products of the cheapest circuit, by running each on plain numbers."""
         costs = []
         for baby in BABIES:
             machine = PlainMachine()
@@ -245,7 +240,7 @@ class CircuitForm(Compact):
 
 
 def cost(polynomial: Polynomial) -> Cost:
-    """What the polynomial costs under encryption, as `Linearization.encrypted` evaluates it.
+    """The cost of a polynomial under encryption, as `Linearization.encrypted` evaluates it.
 
     Args:
         polynomial: the polynomial.

@@ -1,14 +1,14 @@
-"""Whole feed-forward blocks under encryption, for one token, its numbers packed into one ciphertext.
+"""Feed-forward blocks of one token under encryption, its numbers packed into one ciphertext.
 
     W2 act(W1 x + b1) + b2          two products with matrices, and the activation between them: 1 + L + 1 levels
-    W2 (act(G x) * (U x))           gated: one level more
+    W2 (act(G x) * (U x))           gated: one more level
 
 A matrix times a ciphertext is a sum over its diagonals (Halevi and Shoup, CRYPTO 2014): rotated inputs times plain
-vectors, one level in all. Rotations by k = g B + b are done as B - 1 of the input and one of each partial sum: a matrix
-of d columns needs about 2 sqrt(d) of them. W2 has fewer rows than columns: its diagonals run over the columns in
-steps of d, and the parts are added up by rotations. The scale of the activation's interval is part of W1 and b1.
+vectors, one level in total. Rotations by k = g B + b take B - 1 rotations of the input and one of each partial sum,
+about 2 sqrt(d) for a matrix of d columns. W2 has fewer rows than columns: its diagonals run over the columns in steps
+of d, and rotations add up the parts. The scale of the activation's interval is part of W1 and b1.
 
-What is proved of the activation bounds the block: |error of output i| <= sum_j |W2_ij| bound, times |u_j| where gated.
+The proved bound of the activation bounds the block: |error of output i| <= sum_j |W2_ij| bound, times |u_j| if gated.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ def encrypt_block(block: Block, polynomial: Polynomial, activation: Activation, 
     """A block of one token under encryption, its activation by a polynomial.
 
     Args:
-        block: as `gatelab.models.blocks` gives it, with no factor or with one that has no bias.
-        polynomial: what stands for the activation.
+        block: a block of `gatelab.models.blocks` with at most one factor, which has no bias.
+        polynomial: the polynomial that replaces the activation.
         activation: the activation.
         x: the token, d numbers.
 
     Returns:
-        An `Encrypted`; what is proved of it is a bound on the block's outputs.
+        An `Encrypted`; its `approximation` is a proved bound on the error of the block's outputs.
     """
     packed, row = PackedBlock(block, polynomial), np.asarray(x, dtype=np.float64)
     if row.shape != (packed.d,):
@@ -62,7 +62,7 @@ def encrypt_block(block: Block, polynomial: Polynomial, activation: Activation, 
 
 
 class PackedBlock:
-    """The matrices of a block as diagonals: n is rounded up to a multiple of d, and hidden numbers repeat after n."""
+    """The matrices of a block as diagonals; n is rounded up to a multiple of d, and hidden numbers repeat after n."""
 
     def __init__(self, block: Block, polynomial: Polynomial) -> None:
         if len(block.factors) > 1 or any(bool(u.any()) for _, u in block.factors):
@@ -73,7 +73,7 @@ class PackedBlock:
         neurons, self.d = block.W1.shape
         if neurons < self.d:
             raise GatelabError(
-                f"the block has {neurons} neurons and {self.d} inputs; one with fewer neurons than inputs has no use"
+                f"the block has {neurons} neurons and {self.d} inputs; give one with at least as many neurons as inputs"
             )
         self.n = self.d * math.ceil(neurons / self.d)
 
@@ -84,9 +84,9 @@ class PackedBlock:
         self.U = plain(block.factors[0][0]) if block.factors else None
         self.form, self.interval = CircuitForm.of(polynomial), polynomial.interval
         self.baby = math.isqrt(self.d - 1) + 1
-        self.long = self.n + self.d  # hidden numbers, those that repeat included
+        self.long = self.n + self.d  # hidden numbers, including the repeated ones
         self.slots = self.long + 2 * self.d + self.baby
-        # By how many slots ciphertexts are rotated.
+        # The numbers of slots by which ciphertexts are rotated.
         giants = range(self.baby, self.d, self.baby)
         self.steps = sorted({*range(1, self.baby), *giants, *range(self.d, self.n, self.d)})
 
@@ -101,7 +101,7 @@ class PackedBlock:
         return self.U @ x
 
     def plain(self, x: Array, act: Callable[[Array], Array]) -> Array:
-        """The block of one token without encryption, with that function of pre-activations."""
+        """The block of one token without encryption, with `act` as its activation."""
         return self.W2 @ (act(self.before(x)) * self.factor(x)) + self.b2
 
     def run(self, machine: SealMachine, x: Number) -> Number:
@@ -109,29 +109,29 @@ class PackedBlock:
         low, high = self.interval
         first = self.matrix(machine, x, self.tall(self.W1 / ((high - low) / 2)))
         b1 = np.pad(to_unit(self.b1, self.interval), (0, self.n - len(self.b1)))
-        hidden = self.form.run(machine, machine.shifted(first, b1[np.arange(self.long) % self.n]))
+        hidden = self.form.run(machine, machine.shift(first, b1[np.arange(self.long) % self.n]))
         if self.U is not None:
             hidden = machine.product(hidden, self.matrix(machine, x, self.tall(self.U)))
         j, W2 = np.arange(self.n), np.pad(self.W2, ((0, 0), (0, self.n - len(self.W1))))
         diagonals = np.stack([W2[j % self.d, (j + k) % self.n] for k in range(self.d)])
         parts = self.matrix(machine, hidden, diagonals)
-        turned = [machine.rotated(parts, m) for m in range(self.d, self.n, self.d)]
-        return machine.shifted(reduce(machine.add, turned, parts), self.b2)
+        turned = [machine.rotate(parts, m) for m in range(self.d, self.n, self.d)]
+        return machine.shift(reduce(machine.add, turned, parts), self.b2)
 
     def matrix(self, machine: SealMachine, a: Number, diagonals: Array) -> Number:
         """sum_k diagonals[k] * (a rotated by k): B - 1 rotations of a, and one of each sum of B."""
-        inputs = [machine.rotated(a, b) for b in range(min(self.baby, len(diagonals)))]
+        inputs = [machine.rotate(a, b) for b in range(min(self.baby, len(diagonals)))]
         products = []
         for g in range(0, len(diagonals), self.baby):
             part = diagonals[g : g + self.baby]
             terms = [(np.concatenate([np.zeros(g), part[b]]), inputs[b]) for b in range(len(part)) if part[b].any()]
             if terms:
-                products.append(machine.rotated(machine.combination(terms, 0.0), g))
+                products.append(machine.rotate(machine.combination(terms, 0.0), g))
         if not products:
             raise GatelabError("a matrix of the block is zero; there is nothing to encrypt")
         return reduce(machine.add, products)
 
     def tall(self, M: Array) -> Array:
-        """Diagonals k of a matrix (n, d): entry i belongs to output i, those beyond n repeat."""
+        """Diagonals k of a matrix (n, d): entry i belongs to output i; entries beyond n repeat."""
         M, i = np.pad(M, ((0, self.n - len(M)), (0, 0))), np.arange(self.long)
         return np.stack([M[i % self.n, (i + k) % self.d] for k in range(self.d)])

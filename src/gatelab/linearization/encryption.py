@@ -1,7 +1,8 @@
-"""Polynomials evaluated under encryption (CKKS, by TenSEAL), and what each part of the error is.
+"""Polynomials evaluated under encryption (CKKS, by TenSEAL), with the parts of the error.
 
-Circuits are those of `gatelab.linearization.circuits`; a modulus of N coefficients has primes for so many levels.
-Parameters are those of 128 bits of security by SEAL's table (homomorphicencryption.org, ternary secrets), or none.
+The circuits are those of `gatelab.linearization.circuits`. The size N of the modulus limits the number of primes, and
+so the number of levels. All parameters have 128 bits of security by SEAL's table (homomorphicencryption.org, ternary
+secrets).
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from gatelab.linearization.proofs import bound
 
 SECURITY = 128
 LARGEST = {4096: 109, 8192: 218, 16384: 438, 32768: 881}  # bits of the whole modulus for that security, by N
-END_BITS = 60  # of the first prime, which holds the result, and of the last, which keys are switched with
-LEAST_BITS, MOST_BITS = 36, 50  # of a scale: below, noise is more than polynomials are off; above, nothing is gained
+END_BITS = 60  # of the first prime, which holds the result, and of the last, for switching keys
+LEAST_BITS, MOST_BITS = 36, 50  # of a scale: with fewer, noise exceeds the approximation error; more gain nothing
 _GENERATOR = 3  # of the rotations, in SEAL
 
 
@@ -35,13 +36,13 @@ _GENERATOR = 3  # of the rotations, in SEAL
 
 @dataclass(frozen=True)
 class Parameters:
-    """What a ciphertext is made with.
+    """Parameters of CKKS.
 
     Attributes:
         poly_modulus_degree: N; a ciphertext holds N / 2 numbers.
-        coeff_mod_bit_sizes: the bits of the primes: one for each level between two larger ones.
-        scale_bits: a number is encrypted times two to that power.
-        security: bits, by SEAL's table.
+        coeff_mod_bit_sizes: the bits of the primes: one per level between two larger ones.
+        scale_bits: numbers are multiplied by two to this power before encryption.
+        security: the bits of security, by SEAL's table.
     """
 
     poly_modulus_degree: int
@@ -56,33 +57,31 @@ class Parameters:
 
     @property
     def levels(self) -> int:
-        """Products that can follow one another."""
+        """The number of products that can follow one another."""
         return len(self.coeff_mod_bit_sizes) - 2
 
     @property
     def slots(self) -> int:
-        """Numbers that a ciphertext holds."""
+        """How many numbers a ciphertext holds."""
         return self.poly_modulus_degree // 2
 
 
 def parameters_for(
     levels: int, *, largest: float = 1.0, slots: int = 1, poly_modulus_degree: int | None = None
 ) -> Parameters:
-    """The smallest parameters with so many levels that have 128 bits of security, or an error that says what would do.
+    """The smallest parameters with this number of levels and 128 bits of security.
 
     Args:
-        levels: products that must be able to follow one another.
-        largest: the size of the largest number that is computed.
-        slots: numbers that a ciphertext must hold.
-        poly_modulus_degree: N, where only that one is to be tried.
+        levels: the number of products that can follow one another.
+        largest: the size of the largest number in the computation.
+        slots: how many numbers a ciphertext must hold.
+        poly_modulus_degree: N; by default the smallest that is large enough.
 
     Returns:
         The `Parameters`.
 
-    >>> parameters_for(4)
-    Parameters(N = 16384, 4 levels, 128 bits of security)
-    >>> parameters_for(4).coeff_mod_bit_sizes
-    (60, 50, 50, 50, 50, 60)
+    >>> parameters_for(4), parameters_for(4).coeff_mod_bit_sizes
+    (Parameters(N = 16384, 4 levels, 128 bits of security), (60, 50, 50, 50, 50, 60))
     """
     sizes = list(LARGEST)
     if poly_modulus_degree is not None:
@@ -91,10 +90,10 @@ def parameters_for(
                 f"poly_modulus_degree is {poly_modulus_degree!r}; give one of {', '.join(map(str, LARGEST))}"
             )
         sizes = [poly_modulus_degree]
-    # The first prime holds the result: scale times the largest number, with a sign and a bit to spare.
-    room = END_BITS - 2 - max(0, math.ceil(math.log2(max(largest, 1.0))))
+    # The first prime holds the result: scale times the largest number, with a sign and one spare bit.
+    available = END_BITS - 2 - max(0, math.ceil(math.log2(max(largest, 1.0))))
     for n in sizes:
-        bits = min(MOST_BITS, room, (LARGEST[n] - 2 * END_BITS) // max(levels, 1))
+        bits = min(MOST_BITS, available, (LARGEST[n] - 2 * END_BITS) // max(levels, 1))
         if n // 2 >= slots and bits >= LEAST_BITS:
             return Parameters(n, (END_BITS, *[bits] * levels, END_BITS), bits)
     needed = levels * LEAST_BITS + 2 * END_BITS
@@ -103,12 +102,12 @@ def parameters_for(
         f"{counted(slots, 'slot')} are needed: a modulus of {needed} bits. At {SECURITY} bits of security "
         + ", ".join(f"N = {n} has {LARGEST[n]} ({(LARGEST[n] - 2 * END_BITS) // LEAST_BITS} levels)" for n in sizes)
         + "; lower the degree or the interval, raise poly_modulus_degree, or refresh ciphertexts in between "
-        "(bootstrapping, which TenSEAL has not)"
+        "(bootstrapping, which TenSEAL does not have)"
     )
 
 
 def seal() -> Any:
-    """SEAL as TenSEAL brings it, or an error that says how to install it."""
+    """The SEAL module of TenSEAL, which is an optional dependency."""
     try:
         return import_module("tenseal.sealapi")
     except ImportError:
@@ -121,7 +120,7 @@ def seal() -> Any:
 
 
 class SealMachine(PlainMachine):
-    """Ciphertexts. Keys are made at once; those for rotations where `rotations` names the steps."""
+    """Ciphertexts and their keys; `rotations` are the steps for which rotation keys are made."""
 
     def __init__(self, parameters: Parameters, rotations: Sequence[int] = ()) -> None:
         super().__init__()
@@ -130,7 +129,7 @@ class SealMachine(PlainMachine):
         settings = api.EncryptionParameters(api.SCHEME_TYPE.CKKS)
         settings.set_poly_modulus_degree(n)
         settings.set_coeff_modulus(api.CoeffModulus.Create(n, list(parameters.coeff_mod_bit_sizes)))
-        # SEAL itself refuses what its table does not call secure.
+        # SEAL itself refuses parameters that its table does not call secure.
         self.context = api.SEALContext(settings, True, api.SEC_LEVEL_TYPE.TC128)
         if not self.context.parameters_set():
             raise GatelabError(f"SEAL refuses {parameters}: {self.context.parameters_error_message()}")
@@ -151,7 +150,7 @@ class SealMachine(PlainMachine):
             self.primes.append(data.parms().coeff_modulus()[-1].value())
             data = data.next_context_data()
 
-    def encoded(self, content: Any, level: int, scale: float) -> Any:
+    def encode(self, content: Any, level: int, scale: float) -> Any:
         """A plain number, or an array of them, as SEAL's plaintext."""
         plain = self.seal.Plaintext()
         if not isinstance(content, float):
@@ -160,9 +159,9 @@ class SealMachine(PlainMachine):
         return plain
 
     def encrypt(self, z: Any) -> Number:
-        """Numbers, as many as there are slots at most."""
+        """A ciphertext of numbers, at most one per slot."""
         cipher = self.seal.Ciphertext(self.context)
-        self.encryptor.encrypt(self.encoded(z, 0, self.scale), cipher)
+        self.encryptor.encrypt(self.encode(z, 0, self.scale), cipher)
         return Number(cipher, 0, self.scale)
 
     def decrypt(self, a: Number, count: int) -> Array:
@@ -172,10 +171,10 @@ class SealMachine(PlainMachine):
         return np.asarray(self.encoder.decode_double(plain), dtype=np.float64)[:count]
 
     def size(self, a: Number) -> int:
-        """Bytes of a ciphertext: its polynomials, each of N coefficients, modulo each prime, in 8 bytes."""
+        """The bytes of a ciphertext: 8 per coefficient, polynomial and prime."""
         return 8 * a.value.size() * a.value.poly_modulus_degree() * a.value.coeff_modulus_size()
 
-    def lowered(self, a: Number, level: int) -> Number:
+    def lower(self, a: Number, level: int) -> Number:
         self.check(level)
         if a.level == level:
             return a
@@ -184,31 +183,30 @@ class SealMachine(PlainMachine):
         return Number(lowered, level, a.scale)
 
     def check(self, level: int) -> None:
-        """Refuse a level that the parameters do not have."""
+        """Raise if the parameters have fewer levels."""
         if level > self.parameters.levels:
             raise GatelabError(
-                f"level {level} is needed and {self.parameters} has no more than {self.parameters.levels}; make "
-                f"parameters_for({level})"
+                f"level {level} is needed, the parameters have {self.parameters.levels}; give parameters_for({level})"
             )
 
-    def rescaled(self, cipher: Any, level: int, scale: float) -> Number:
+    def rescale(self, cipher: Any, level: int, scale: float) -> Number:
         """A product at a level, moved to the next."""
         self.evaluator.rescale_to_next_inplace(cipher)
-        cipher.scale = scale  # the same but for the last bit of a double
+        cipher.scale = scale  # equal up to the last bit of a double
         return Number(cipher, level + 1, scale)
 
     def product(self, a: Number, b: Number) -> Number:
         level = max(a.level, b.level)
         self.check(level + 1)
         self.products += 1
-        a, b = self.lowered(a, level), self.lowered(b, level)
+        a, b = self.lower(a, level), self.lower(b, level)
         cipher = self.seal.Ciphertext(self.context)
         if a.value is b.value:
             self.evaluator.square(a.value, cipher)
         else:
             self.evaluator.multiply(a.value, b.value, cipher)
         self.evaluator.relinearize_inplace(cipher, self.relinearize)
-        return self.rescaled(cipher, level, a.scale * b.scale / self.primes[level])
+        return self.rescale(cipher, level, a.scale * b.scale / self.primes[level])
 
     def combination(
         self, terms: Sequence[tuple[Any, Number]], constant: Any, level: int | None = None, scale: float = 0.0
@@ -219,10 +217,10 @@ class SealMachine(PlainMachine):
         scale = scale or self.scale
         total = None
         for c, u in terms:
-            factor, weight = self.lowered(u, level - 1), scale * self.primes[level - 1] / u.scale
+            factor, weight = self.lower(u, level - 1), scale * self.primes[level - 1] / u.scale
             cipher = self.seal.Ciphertext(self.context)
             try:
-                self.evaluator.multiply_plain(factor.value, self.encoded(c, level - 1, weight), cipher)
+                self.evaluator.multiply_plain(factor.value, self.encode(c, level - 1, weight), cipher)
             except (RuntimeError, ValueError) as error:
                 if "transparent" in str(error):  # a coefficient below the scale's resolution: its term is 0
                     continue
@@ -234,30 +232,30 @@ class SealMachine(PlainMachine):
                 self.evaluator.add_inplace(total, cipher)
         if total is None:
             raise GatelabError("all coefficients are below the resolution of the scale; scale the polynomial")
-        result = self.rescaled(total, level - 1, scale)
+        result = self.rescale(total, level - 1, scale)
         if np.any(constant):
-            self.evaluator.add_plain_inplace(result.value, self.encoded(constant, level, scale))
+            self.evaluator.add_plain_inplace(result.value, self.encode(constant, level, scale))
         return result
 
     def add(self, a: Number, b: Number) -> Number:
         if (a.level, a.scale) != (b.level, b.scale):
             level = max(a.level, b.level)
-            a, b = self.lowered(a, level), self.lowered(b, level)
+            a, b = self.lower(a, level), self.lower(b, level)
         cipher = self.seal.Ciphertext(self.context)
         b.value.scale = a.value.scale
         self.evaluator.add(a.value, b.value, cipher)
         return Number(cipher, a.level, a.scale)
 
-    def shifted(self, a: Number, constant: Any) -> Number:
+    def shift(self, a: Number, constant: Any) -> Number:
         cipher = self.seal.Ciphertext(self.context)
-        self.evaluator.add_plain(a.value, self.encoded(constant, a.level, a.scale), cipher)
+        self.evaluator.add_plain(a.value, self.encode(constant, a.level, a.scale), cipher)
         return Number(cipher, a.level, a.scale)
 
     def partner(self, a: Number, level: int, scale: float) -> float:
         return (scale or self.scale) * self.primes[level - 1] / a.scale
 
-    def rotated(self, a: Number, steps: int) -> Number:
-        """Slots moved to the left, which is counted."""
+    def rotate(self, a: Number, steps: int) -> Number:
+        """The slots moved to the left."""
         if not steps:
             return a
         self.rotations += 1
@@ -271,22 +269,21 @@ class SealMachine(PlainMachine):
 
 @dataclass(frozen=True, eq=False)
 class Encrypted(Compact):
-    """A polynomial at encrypted numbers, or a block of an encrypted token, decrypted again, and the parts of its error.
+    """Decrypted values of a polynomial or a block that was evaluated under encryption, and the parts of their error.
 
     Attributes:
-        values: what came out, one for each input, or the outputs of the block.
-        approximation: proved: the polynomial alone changes no value by more; None where nothing is known of the
-            activation.
-        encryption: measured: the largest change by encryption alone.
-        total: measured: the largest difference from the exact values.
-        levels: that were used.
-        products: of ciphertexts.
-        seconds: by step: keys, encryption, evaluation, decryption.
-        bytes: of the ciphertexts that were sent, and of those that came back.
-        parameters: with their security level.
-        measured: the largest change by the polynomial alone.
-        size: of the largest exact value.
-        rotations: of ciphertexts.
+        values: the values at the inputs, or the outputs of the block.
+        approximation: a proved bound on the error of the polynomial; None if there is none for the activation.
+        encryption: the largest error due to encryption, measured.
+        total: the largest difference from the exact values, measured.
+        levels: the number of levels used.
+        products: the number of products of ciphertexts.
+        seconds: the time of each step: keys, encryption, evaluation, decryption.
+        bytes: the size of the ciphertexts sent and returned.
+        parameters: the parameters of CKKS.
+        measured: the largest error of the polynomial, measured.
+        size: the largest exact value.
+        rotations: the number of rotations of ciphertexts.
     """
 
     values: Array = field(repr=False)
@@ -304,13 +301,13 @@ class Encrypted(Compact):
 
     @property
     def excess(self) -> float | None:
-        """The total error less what is proved: no more than encryption adds, and below 0 where the bound has room."""
+        """The total error minus the proved bound: at most the error due to encryption."""
         if self.approximation is None:
             return None
         return self.total - self.approximation
 
     def document(self) -> dict[str, Any]:
-        """All but the values, in JSON's own types."""
+        """A dict for JSON, without the values."""
         names = ("approximation", "encryption", "total", "excess", "levels", "products")
         return {
             "numbers": len(self.values),
@@ -322,7 +319,7 @@ class Encrypted(Compact):
 
 
 def check_range(z: Array, interval: Interval) -> None:
-    """Refuse numbers outside the interval, and say how many they are."""
+    """Raise if numbers lie outside the interval."""
     low, high = interval
     outside = (z < low) | (z > high)
     if outside.any():
@@ -344,7 +341,7 @@ def evaluate(
     proved: float | None,
     rotations: Sequence[int] = (),
 ) -> Encrypted:
-    """The circuit of rows that are encrypted one by one, beside what it stands for and what it computes exactly."""
+    """Run a circuit on rows, one ciphertext per row, and compare with its exact and its approximate values."""
     seconds: dict[str, float] = {}
 
     def timed(step: str, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -379,7 +376,7 @@ def evaluate(
 
 
 def proved_bound(polynomial: Polynomial, activation: Activation, factor: float = 1.0) -> float | None:
-    """The proved bound on factor |act - p|; None where nothing is known of the activation."""
+    """The proved bound on factor |act - p|; None if there is none for the activation."""
     try:
         return float(factor * bound(polynomial, activation).value)
     except GatelabError:
@@ -393,11 +390,11 @@ def encrypt_polynomial(
     *,
     poly_modulus_degree: int | None = None,
 ) -> Encrypted:
-    """p at the numbers x, under encryption, with what every part of the error is; see `Linearization.encrypted`."""
+    """p at the numbers x under encryption; see `Linearization.encrypted`."""
     z = numbers(x)
     check_range(z, polynomial.interval)
     if polynomial.degree == 0:
-        raise GatelabError("a polynomial of degree 0 is a plain number; there is nothing to encrypt")
+        raise GatelabError("a polynomial of degree 0 is a plain number; give one of degree 1 or more")
     form = CircuitForm.of(polynomial)
     largest = max(1.0, float(np.abs(polynomial.chebyshev).sum()))
     parameters = parameters_for(form.cost.levels, largest=largest, poly_modulus_degree=poly_modulus_degree)

@@ -1,17 +1,18 @@
-"""How far a linearisation is off: RMSE and maximum, with intervals, beside the least that so many features allow.
+"""The error of a linearization: RMSE with an interval, maximum, and the floor for its number of features.
 
 Monte Carlo for the scalar function GELU(z) = z P(Z <= z), Z ~ N(0, 1) (paper 003, section 4.1):
 
     naive        z/N #{Z_i <= z}                       N Var = z^2 Phi(1 - Phi)            at most 0.1478, at |z| = 1.28
     antithetic   the same with pairs Z_i, -Z_i          N Var = z^2 Phi(-|z|) (2 Phi(|z|) - 1)   at most 0.1328
-    quantile     Z_i = Phi^-1((i - 1/2) / N)           nothing is drawn; with 256 points within 5.6e-3
+    quantile     Z_i = Phi^-1((i - 1/2) / N)           deterministic; with 256 points within 5.6e-3
 
-The indicator {Z_i <= w.x} is no product of a function of w and one of x: this estimator does not factor into Phi and
-Psi, whatever N is, and is no method of `linearize`.
+The indicator {Z_i <= w.x} is not a product of a function of w and a function of x: this estimator does not factor into
+Phi and Psi for any N, and is not a method of `linearize`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -30,31 +31,31 @@ from gatelab.statistics import Interval, percentile_interval, resampled
 if TYPE_CHECKING:
     from gatelab.linearization.linearizations import Linearization
 
-DISTRIBUTIONS = {"gaussian": "normal", "sphere": "sphere"}  # and what the floor calls them
+DISTRIBUTIONS = {"gaussian": "normal", "sphere": "sphere"}  # and their names in `floors`
 LEVEL = 0.95
 DRAWS = 1000
 GROUPS = 256
-SVD_SIDE = 2048  # beyond it the floor of given weights and inputs is not computed
+SVD_SIDE = 2048  # the largest matrix of given weights and inputs whose floor is computed
 PART = 2**22
-PAIRS, FEATURES = 2**16, 2**28  # pairs that are drawn by default, and numbers that they may have
+PAIRS, FEATURES = 2**16, 2**28  # the default number of pairs, and the most features of all pairs together
 
 
 @dataclass(frozen=True)
 class Error:
-    """How far a linearisation is off.
+    """The error of a linearization.
 
     Attributes:
         rmse: the root mean square error.
         low: the lower end of its bootstrap interval.
-        high: the upper end, and at least the floor of the distribution, which no maps pass.
-        maximum: the largest error of all pairs that were looked at.
-        exceeding: with confidence `level` no more than this share of all pairs has an error above the maximum.
-        relative: the RMSE over the root mean square of what is approximated.
-        floor: the least RMSE that any maps of m features can have, on the distribution or on the given W and X (by
-            their singular values); None where it is not known.
+        high: the upper end, at least the floor of the distribution.
+        maximum: the largest error over the sampled pairs.
+        exceeding: with confidence `level`, at most this share of all pairs has an error above the maximum.
+        relative: the RMSE divided by the root mean square of the exact values.
+        floor: the smallest possible RMSE of any maps of m features, on the distribution or on the given W and X (by
+            their singular values); None if unknown.
         m: the number of features.
         d: the number of inputs.
-        pairs: how many pairs (w, x) were looked at.
+        pairs: the number of sampled pairs (w, x).
         level: the confidence of the interval and of `exceeding`.
     """
 
@@ -83,14 +84,14 @@ class Error:
 
     @property
     def remark(self) -> str:
-        """What to make of an RMSE that looks wrong, one beyond the size of the activation or below the floor."""
+        """An explanation of an RMSE above the size of the activation or below the floor; empty for others."""
         if self.relative > 1:
             return (
-                f"{self.relative:.2g} times the size of the activation itself, so 0 would be nearer: w.x leaves the "
-                "range that the maps hold on; give a wider interval or smaller scales, or take hermite or optimal"
+                f"{self.relative:.2g} times the size of the activation itself, so 0 would be a better approximation: "
+                "w.x leaves the range of the maps; give a wider interval or smaller scales, or use hermite or optimal"
             )
         if self.floor is not None and self.rmse < self.floor:
-            return "below the floor by chance in the pairs that were drawn: no maps are on average"
+            return "below the floor by chance in the sampled pairs; the expected error of maps is never below it"
         return ""
 
 
@@ -108,7 +109,7 @@ def measure(
     level: float = LEVEL,
     progress: Callable[[int, int], None] | None = None,
 ) -> Error:
-    """On fresh pairs (w, x) of a distribution, or on all pairs of rows of W and X where both are given."""
+    """The error on random pairs (w, x) of a distribution, or on all pairs of rows of W and X if both are given."""
     level = real_number("level", level, above=0, below=1)
     if (W is None) != (X is None):
         raise GatelabError("one of W and X is given; give both, or a distribution for both")
@@ -151,14 +152,14 @@ def measure(
 
     least = floor_of(linearization, d, m, DISTRIBUTIONS[distribution], scales)
     error = _error(pairs(), seed, level, m=m, d=d, floor=least)
-    # True errors are at the floor or above: this loses no coverage.
+    # True errors are at least the floor, so the coverage stays the same.
     return replace(error, high=max(error.high, least or 0.0))
 
 
 def floor_of(
     linearization: Linearization, d: int, m: int, distribution: str, scales: tuple[float, float]
 ) -> float | None:
-    """The floor of m features; None of gated units, and where it is below what can be told from 0."""
+    """The floor of m features; None for gated units, and if rounding hides it."""
     if linearization.factors:
         return None
     rows = {"w_distribution": distribution, "x_distribution": distribution}
@@ -169,7 +170,7 @@ def floor_of(
 
 
 def _error(parts: Iterable[tuple[Tensor, Tensor]], seed: int, level: float, **about: Any) -> Error:
-    """Of what is approximated and by what: a row of pairs, or a table of which each row is of one input."""
+    """The error from parts (exact, approximate), each a row of pairs or a table with one row per input."""
     squares, largest, energy, pairs = [], 0.0, 0.0, 0
     with torch.no_grad():
         for exact, approximate in parts:
@@ -185,7 +186,7 @@ def _error(parts: Iterable[tuple[Tensor, Tensor]], seed: int, level: float, **ab
         low=ends.low,
         high=ends.high,
         maximum=largest,
-        exceeding=1 - (1 - level) ** (1 / len(each)),  # pairs of one input go together: it is inputs that are drawn
+        exceeding=1 - (1 - level) ** (1 / len(each)),  # pairs of one input are dependent: count inputs
         relative=rmse / float(np.sqrt(energy / pairs)) if energy else float("nan"),
         pairs=pairs,
         level=level,
@@ -193,8 +194,8 @@ def _error(parts: Iterable[tuple[Tensor, Tensor]], seed: int, level: float, **ab
     )
 
 
-def drawn_pairs(linearization: Linearization, d: int, count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """What is approximated and by what, of `count` pairs of standard normal w and x."""
+def random_pairs(linearization: Linearization, d: int, count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Exact and approximate values of `count` pairs of standard normal w and x."""
     draw = torch.Generator().manual_seed(seed)
     x, *weights = (torch.randn(count, d, generator=draw, dtype=torch.float64) for _ in range(linearization.factors + 2))
     with torch.no_grad():
@@ -203,17 +204,13 @@ def drawn_pairs(linearization: Linearization, d: int, count: int, seed: int = 0)
 
 
 def both_sides(linearization: Linearization, weights: list[Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
-    """act(w_i.x_i) and phi(w_i) . psi(x_i), of a polynomial without the features."""
+    """act(w_i.x_i) and phi(w_i) . psi(x_i); polynomials are evaluated without features."""
     z, *others = ((w * x).sum(1) for w in weights)
-    exact = linearization.activation(z)
-    for u in others:
-        exact = exact * u
+    factor = math.prod(others)
+    exact = linearization.activation(z) * factor
     if linearization.polynomial is None:
         return exact, (linearization.phi(weights) * linearization.psi(x)).sum(1)
-    approximate = linearization.polynomial(z)
-    for u in others:
-        approximate = approximate * u
-    return exact, approximate
+    return exact, linearization.polynomial(z) * factor
 
 
 def _on_data(linearization: Linearization, W: Any, X: Tensor, level: float, seed: int) -> Error:
@@ -225,7 +222,7 @@ def _on_data(linearization: Linearization, W: Any, X: Tensor, level: float, seed
     m, least = linearization.features(d).m, None
     with torch.no_grad():
         if min(n, N) <= SVD_SIDE:
-            # What the best matrix of rank m leaves of act(X W^T): no maps of m features can leave less on these rows.
+            # The error of the best approximation of act(X W^T) of rank m is a lower bound for all maps of m features.
             table = linearization.exact(W, X).double()
             gram = table.T @ table if n <= N else table @ table.T
             energies = apart(torch.linalg.eigvalsh, gram).flip(0).clamp_min(0)
@@ -236,15 +233,14 @@ def _on_data(linearization: Linearization, W: Any, X: Tensor, level: float, seed
 
 
 def _bootstrap(rmse: float, squares: np.ndarray, level: float, seed: int) -> Interval:
-    """The interval of the root of their mean: groups of neighbors are drawn again, as whole ones, and studentized.
+    """A studentized bootstrap interval of the RMSE over groups of neighbors.
 
-    Squares of errors are skewed, and percentiles of their means end too low: where 12 % of those intervals lie below
-    the true error (2048 pairs, d = 2), 6 % of these do.
+    Squared errors are skewed: of percentile intervals 12 % lie below the true error (2048 pairs, d = 2), of these 6 %.
     """
     groups = np.array([g.mean() for g in np.array_split(squares, min(GROUPS, len(squares)))])
     rows = resampled(len(groups), DRAWS, np.random.default_rng(check_seed(seed)))
     means, spreads = groups[rows].mean(1), groups[rows].std(1)
-    if not (spreads > 0).all():  # few groups, or equal ones
+    if not (spreads > 0).all():  # few or equal groups
         return percentile_interval(rmse, np.sqrt(means), level)
     far, near = np.quantile((means - groups.mean()) / spreads, [(1 - level) / 2, (1 + level) / 2]) * groups.std()
     low, high = np.sqrt(np.maximum(groups.mean() - [near, far], 0.0))
@@ -255,13 +251,13 @@ KINDS = ("naive", "antithetic", "quantile")
 
 
 def monte_carlo(z: Tensor, samples: int, kind: str = "naive", generator: torch.Generator | None = None) -> Tensor:
-    """An estimate of GELU at every z from one set of samples, so that values at different z are not independent.
+    """An estimate of GELU at every z from one set of samples; values at different z are dependent.
 
     Args:
-        z: where, of any shape.
-        samples: how many samples are drawn; an even number for "antithetic".
+        z: the arguments, of any shape.
+        samples: the number of samples; an even number for "antithetic".
         kind: "naive", "antithetic" or "quantile".
-        generator: what draws them; the quantile grid needs none.
+        generator: the random generator; "quantile" needs none.
 
     Returns:
         A tensor of the shape of z.
@@ -291,8 +287,8 @@ def monte_carlo_variance(z: Tensor, samples: int, kind: str = "naive") -> Tensor
     """The variance of the estimate at z; 0 for the quantile grid, whose error is bias.
 
     Args:
-        z: where, of any shape.
-        samples: how many samples are drawn.
+        z: the arguments, of any shape.
+        samples: the number of samples.
         kind: "naive", "antithetic" or "quantile".
 
     Returns:
@@ -310,7 +306,6 @@ def monte_carlo_variance(z: Tensor, samples: int, kind: str = "naive") -> Tensor
 
 
 def _checked_count(samples: int, kind: str) -> int:
-    """The number of samples, checked against their kind."""
     if kind not in KINDS:
         raise unknown_name("kind of Monte Carlo", kind, KINDS)
     samples = whole_number("samples", samples, 1)

@@ -1,12 +1,12 @@
-"""Polynomials that leave and enter: files for encrypted inference, and those that others have published for GELU.
+"""Export and import of polynomials: files for encrypted inference, and published approximations of GELU.
 
-A file is JSON, with what its user must know: interval, cost, proved error and what lies outside; coefficients are
-decimal numbers that give back the same floats.
+A file is JSON with the interval, the cost, the proved error and the error outside the interval; coefficients are
+decimal numbers that restore the same floats.
 
-The published ones are as their authors give them. PUMA (Dong et al., arXiv 2307.12533) and BOLT (Pang et al., IEEE S&P
-2024) are for secret sharing, where comparisons are cheap: pieces with clamps. NEXUS (Zhang et al., NDSS 2025) has one
-polynomial between two clamps. MPCFormer (Li et al., ICLR 2023) takes one quadratic and trains the network again. The
-reference is paper 003: Taylor's five terms.
+Published approximations have their authors' coefficients. PUMA (Dong et al., arXiv 2307.12533) and BOLT (Pang et al.,
+IEEE S&P 2024) are for secret sharing, where comparisons are cheap: pieces with clamps. NEXUS (Zhang et al., NDSS 2025)
+has one polynomial between two clamps. MPCFormer (Li et al., ICLR 2023) uses one quadratic and retrains the network.
+"taylor" is the five terms of paper 003.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from gatelab.feedforward.gates import Activation
 from gatelab.files import write_whole
 from gatelab.linearization.builders.taylor_series import power_series
 from gatelab.linearization.circuits import Cost, cost
-from gatelab.linearization.polynomials import Polynomial, gate_and_factors, values
+from gatelab.linearization.polynomials import Polynomial, from_unit, gate_and_factors, values
 from gatelab.linearization.proofs import bound
 from gatelab.plain import from_plain
 
 FORMAT = "gatelab polynomial 1"
-SOURCES = {".c": "c", ".py": "numpy", ".mlir": "heir"}  # by how the name of a file ends
+SOURCES = {".c": "c", ".py": "numpy", ".mlir": "heir"}  # the language by file suffix
 _LARGEST = math.log(1.7e308)
-OUTSIDE = (1.1, 1.25, 1.5, 2.0)  # half-widths from the middle
+OUTSIDE = (1.1, 1.25, 1.5, 2.0)  # distances from the center, in half-widths
 
 
 @dataclass(frozen=True)
 class Export(Compact):
-    """A polynomial with what its user must know.
+    """A polynomial with its cost and errors.
 
     Attributes:
         polynomial: the polynomial.
-        cost: of an evaluation under encryption.
+        cost: the cost of an evaluation under encryption.
         measured: the largest error on a grid over the interval.
-        bound: one that is proved; None where nothing is known of the activation.
-        rounding: what coefficients in powers of z may add in float64.
-        outside: pairs of half-widths from the middle and the largest error there.
+        bound: a proved bound on the error; None if there is none for the activation.
+        rounding: the rounding error of an evaluation in powers of z in float64.
+        outside: pairs of a distance from the center in half-widths, and the largest error there.
     """
 
     polynomial: Polynomial
@@ -58,7 +58,7 @@ class Export(Compact):
     outside: tuple[tuple[float, float], ...]
 
     def document(self) -> dict[str, Any]:
-        """All of it in JSON's own types."""
+        """A dict for JSON."""
         p = self.polynomial
         return {
             "format": FORMAT,
@@ -75,7 +75,7 @@ class Export(Compact):
         }
 
     def save(self, path: str | Path) -> Path:
-        """Write a file: .json, which `read_polynomial` reads; .mlir for HEIR, .c or .py, as `source_code` has them."""
+        """Write a file: .json for `read_polynomial`, or source code: .mlir (HEIR), .c, .py; see `source_code`."""
         suffix = Path(path).suffix.lower()
         if suffix in SOURCES:
             return write_whole(path, source_code(self.polynomial, SOURCES[suffix]))
@@ -83,11 +83,11 @@ class Export(Compact):
 
 
 def export(polynomial: Polynomial, activation: Activation | None = None) -> Export:
-    """The polynomial with its figures.
+    """The polynomial with its cost and errors.
 
     Args:
         polynomial: the polynomial.
-        activation: what it stands for, where that is a function of the user's; others are known by their names.
+        activation: the function that it approximates; by default the one named in the polynomial.
 
     Returns:
         An `Export`.
@@ -108,11 +108,10 @@ def export(polynomial: Polynomial, activation: Activation | None = None) -> Expo
         measured, value = polynomial.error(gate), None
     outside = []
     for k in OUTSIDE:
-        centre, half = (low + high) / 2, k * (high - low) / 2
-        ends = values(gate, [centre - half, centre + half]).numpy() - polynomial([centre - half, centre + half])
-        outside.append((k, float(abs(ends).max())))
+        ends = from_unit(np.array([-k, k]), polynomial.interval)
+        outside.append((k, float(np.abs(values(gate, ends).numpy() - polynomial(ends)).max())))
     reach = max(abs(low), abs(high))
-    # By logarithms: reach^k alone may leave float64 where the product with its coefficient does not.
+    # By logarithms: reach^k may overflow where its product with the coefficient does not.
     logs = [math.log(abs(a)) + k * math.log(reach) for k, a in enumerate(polynomial.coefficients) if a]
     sizes = sum(math.exp(log) if log < _LARGEST else math.inf for log in logs)
     rounding = 2 * (polynomial.degree + 1) * math.ulp(1.0) * sizes
@@ -120,13 +119,13 @@ def export(polynomial: Polynomial, activation: Activation | None = None) -> Expo
 
 
 def read_polynomial(path: str | Path) -> Polynomial:
-    """The polynomial of a file that `Export.save` wrote; its two bases must agree.
+    """Read a polynomial that `Export.save` wrote; its two bases must agree.
 
     Args:
         path: the file.
 
     Returns:
-        The polynomial, to the last bit.
+        The polynomial, bit for bit.
     """
     document = read_document(path, FORMAT)
     parts = {**document, "coefficients": document.get("powers")}
@@ -145,7 +144,7 @@ def read_polynomial(path: str | Path) -> Polynomial:
 
 
 def read_document(path: str | Path, form: str) -> dict[str, Any]:
-    """What a JSON file holds that says of itself that it has this format."""
+    """The content of a JSON file with this format."""
     try:
         document = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
@@ -158,7 +157,7 @@ def read_document(path: str | Path, form: str) -> dict[str, Any]:
 
 
 def source_code(polynomial: Polynomial, language: str) -> str:
-    """A function of one number that is the polynomial, in the Chebyshev basis, for other tools.
+    """Source code of the polynomial, a function of one number, in the Chebyshev basis.
 
     Args:
         polynomial: the polynomial.
@@ -177,14 +176,14 @@ def source_code(polynomial: Polynomial, language: str) -> str:
     low, high = polynomial.interval
     name = "".join(c if c.isalnum() else "_" for c in polynomial.activation or "polynomial")
     about = f"{polynomial.activation} by {polynomial.method}, degree {polynomial.degree}, on [{low!r}, {high!r}]"
-    # repr gives every float back; ".0" or an exponent makes it a float everywhere.
+    # repr restores every float; ".0" or an exponent makes it a float in all languages.
     series = ", ".join(repr(float(c)) for c in polynomial.chebyshev)
-    centre, half, count = (low + high) / 2, (high - low) / 2, len(polynomial.chebyshev)
+    center, half, count = (low + high) / 2, (high - low) / 2, len(polynomial.chebyshev)
     if language == "c":
         return f"""/* {about}; outside it grows without bound. */
 double {name}(double z) {{
     static const double c[{count}] = {{{series}}};
-    double t = (z - {centre!r}) / {half!r}, after = 0.0, later = 0.0;
+    double t = (z - {center!r}) / {half!r}, after = 0.0, later = 0.0;
     for (int k = {count - 1}; k > 0; --k) {{
         double now = 2.0 * t * after - later + c[k];
         later = after;
@@ -198,7 +197,7 @@ double {name}(double z) {{
 
 
 def {name}(z):
-    t = (z - {centre!r}) / {half!r}
+    t = (z - {center!r}) / {half!r}
     after = later = 0 * t
     for c in ({series},)[:0:-1]:
         after, later = 2 * t * after - later + c, after
@@ -219,13 +218,13 @@ func.func @{name}(%z: f64) -> f64 {{
 
 @dataclass(frozen=True)
 class Published(Compact):
-    """Pieces between `breaks`: piece i, coefficients of 1, z, z^2, ..., holds from breaks[i - 1] to breaks[i].
+    """A published approximation by pieces: piece i, in powers of z, is used from breaks[i - 1] to breaks[i].
 
     Attributes:
-        name: what it is called here.
+        name: its name in gatelab.
         source: the publication.
-        breaks: where pieces meet.
-        pieces: their coefficients.
+        breaks: the points where pieces meet.
+        pieces: their coefficients of 1, z, z^2, ...
 
     >>> bolt = find_published("bolt")
     >>> bolt.breaks, [len(piece) - 1 for piece in bolt.pieces], bolt.comparisons
@@ -239,16 +238,16 @@ class Published(Compact):
 
     @property
     def comparisons(self) -> int:
-        """Comparisons of encrypted numbers that an evaluation needs: most of its cost."""
+        """The number of comparisons of encrypted numbers, most of the cost."""
         return len(self.breaks)
 
     @property
     def degree(self) -> int:
-        """The highest of the degrees of its pieces."""
+        """The highest degree of the pieces."""
         return max(len(piece) - 1 for piece in self.pieces)
 
     def __call__(self, z: Any) -> Any:
-        """The values at z: a tensor for a tensor, which a model can have as its activation, else an array."""
+        """The values at z: a tensor for a tensor, otherwise an array."""
         at = z if isinstance(z, Tensor) else torch.from_numpy(np.array(z, dtype=np.float64, order="C"))
         which = torch.bucketize(at, torch.tensor(self.breaks, dtype=at.dtype, device=at.device), right=True)
         outputs = torch.zeros_like(at)
@@ -288,32 +287,29 @@ def _even(coefficients: tuple[float, ...]) -> tuple[float, ...]:
     return tuple(powers)
 
 
-_PUBLISHED = {
-    p.name: p
-    for p in (
-        Published(
-            "puma",
-            "Dong et al., PUMA, arXiv 2307.12533",
-            (-4.0, -1.95, 3.0),
-            (
-                _ZERO,
-                (-0.5054031199708174, -0.42226581151983866, -0.11807612951181953, -0.011034134030615728),
-                _even((0.008526321541038084, 0.3603292692789629, -0.037688200365904236, 0.0018067462606141187)),
-                _LINE,
-            ),
+_PUBLISHED = (
+    Published(
+        "puma",
+        "Dong et al., PUMA, arXiv 2307.12533",
+        (-4.0, -1.95, 3.0),
+        (
+            _ZERO,
+            (-0.5054031199708174, -0.42226581151983866, -0.11807612951181953, -0.011034134030615728),
+            _even((0.008526321541038084, 0.3603292692789629, -0.037688200365904236, 0.0018067462606141187)),
+            _LINE,
         ),
-        Published("bolt", "Pang et al., BOLT, IEEE S&P 2024", (-2.7, 0.0, 2.7), (_ZERO, _bolt(-1), _bolt(1), _LINE)),
-        Published("nexus", "Zhang et al., NEXUS, NDSS 2025", (-3.5, 3.5), (_ZERO, _even(_NEXUS), _LINE)),
-        Published("mpcformer", "Li et al., MPCFormer, ICLR 2023", (), ((0.5, 0.25, 0.125),)),
-        Published(
-            "taylor", "paper 003: five terms at 0", (), (tuple(power_series(gate_and_factors("gelu")[0], 10).tolist()),)
-        ),
-    )
-}
+    ),
+    Published("bolt", "Pang et al., BOLT, IEEE S&P 2024", (-2.7, 0.0, 2.7), (_ZERO, _bolt(-1), _bolt(1), _LINE)),
+    Published("nexus", "Zhang et al., NEXUS, NDSS 2025", (-3.5, 3.5), (_ZERO, _even(_NEXUS), _LINE)),
+    Published("mpcformer", "Li et al., MPCFormer, ICLR 2023", (), ((0.5, 0.25, 0.125),)),
+    Published(
+        "taylor", "paper 003: five terms at 0", (), (tuple(power_series(gate_and_factors("gelu")[0], 10).tolist()),)
+    ),
+)
 
 
 def published() -> tuple[Published, ...]:
-    """The approximations of GELU that others have published.
+    """The published approximations of GELU.
 
     Returns:
         All of them, as `Published`.
@@ -321,11 +317,11 @@ def published() -> tuple[Published, ...]:
     >>> [p.name for p in published()]
     ['puma', 'bolt', 'nexus', 'mpcformer', 'taylor']
     """
-    return tuple(_PUBLISHED.values())
+    return _PUBLISHED
 
 
 def find_published(name: str) -> Published:
-    """The published approximation of that name.
+    """A published approximation by its name.
 
     Args:
         name: such as "bolt".
@@ -333,6 +329,7 @@ def find_published(name: str) -> Published:
     Returns:
         A `Published`.
     """
-    if name.lower() not in _PUBLISHED:
-        raise unknown_name("published approximation", name, _PUBLISHED)
-    return _PUBLISHED[name.lower()]
+    known = {p.name: p for p in _PUBLISHED}
+    if name.lower() not in known:
+        raise unknown_name("published approximation", name, known)
+    return known[name.lower()]

@@ -1,19 +1,19 @@
-"""The floor: the least error that any maps Phi, Psi of m features can have on a distribution of w and x.
+"""The floor: the smallest possible error of maps Phi, Psi of m features on a distribution of w and x.
 
     min over Phi, Psi of  E[(act(w.x) - Phi(w).Psi(x))^2]  =  E[act^2] - (sum of the m largest sigma^2)
 
-by Schmidt's theorem (Math. Ann. 63, 1907; Eckart and Young for matrices). The singular values come degree by degree,
-where w and x have no preferred direction. With r = |w|, s = |x| and t the cosine between them,
+by Schmidt's theorem (Math. Ann. 63, 1907; Eckart and Young for matrices). If w and x have no preferred direction, the
+singular values are computed degree by degree. With r = |w|, s = |x| and t the cosine between them,
 
     act(r s t) = sum_l g_l(r s) sum_j Y_lj(w/|w|) Y_lj(x/|x|)        g_l(rho) = E_t[act(rho t) P_l(t)]
 
 P_l are Gegenbauer polynomials with P_l(1) = 1, t has density ~ (1 - t^2)^((d - 3) / 2), and Y_lj are the N_l harmonics
 of degree l, orthonormal on the sphere. So every singular value of the radial operator g_l(r s) is N_l singular values
 of the kernel, and within a degree the squared floor falls linearly in m. In one dimension the sphere is two points and
-has two degrees, even and odd. Degrees are enough once the energy they leave bounds every singular value of all others.
+has two degrees, even and odd. The expansion stops when the remaining energy bounds all remaining singular values.
 
-Radial functions are smooth in r but not in r^2 (g_l of relu is a multiple of rho), which rules out the Laguerre rule:
-the Gauss rule here is that of the chi distribution itself.
+Radial functions are smooth in r but not in r^2 (g_l of relu is a multiple of rho), so the Gauss rule is that of the chi
+distribution, not Laguerre's.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ DISTRIBUTIONS = ("normal", "sphere")
 SMALLEST, LARGEST = 1e-9, 1e6
 _NODES = (24, 48, 96)
 _SETTLED = 1e-4  # relative change of the error when the nodes are doubled
-_ROUNDING = 1e-13  # of the energy: squares of errors below this are lost in subtraction
+_ROUNDING = 1e-13  # of the energy: the rounding error of a squared floor
 
 
 def check_spread(scale: float, name: str) -> float:
-    """The spread of the entries of w or x: a positive number that leaves w.x and its powers in float64."""
+    """The standard deviation of the entries of w or x, such that powers of w.x stay in float64."""
     return real_number(name, scale, least=SMALLEST, most=LARGEST)
 
 
 @dataclass(frozen=True)
 class Scene:
-    """Which w and x: rows N(0, scale^2 I) ("normal"), or of length `scale` in all directions alike ("sphere")."""
+    """The distribution of w and x: N(0, scale^2 I) ("normal"), or uniform on a sphere of radius `scale` ("sphere")."""
 
     d: int
     w_scale: float = 1.0
@@ -68,7 +68,7 @@ class Scene:
 
 @dataclass(frozen=True, eq=False)
 class DegreeBlock:
-    """The singular triples of one degree: `left` at the radii of w, `right` at those of x, orthonormal under them."""
+    """The singular triples of one degree: `left` at the radii of w, `right` at those of x, both orthonormal."""
 
     degree: int
     multiplicity: int
@@ -85,7 +85,7 @@ def multiplicity(d: int, degree: int) -> int:
 
 
 def radii(scene: Scene, side: str, nodes: int) -> tuple[Array, Array]:
-    """Radii and masses that stand for the lengths of w or x."""
+    """A quadrature rule (radii, masses) for the length of w or x."""
     scale = getattr(scene, f"{side}_scale")
     if getattr(scene, f"{side}_distribution") == "sphere":
         return np.array([scale]), np.ones(1)
@@ -94,7 +94,7 @@ def radii(scene: Scene, side: str, nodes: int) -> tuple[Array, Array]:
 
 
 def angular(activation: Activation, d: int, rho: Array) -> tuple[Array, Iterator[Array]]:
-    """E_t[act(rho t)^2] at given rho, and g_l there, for l = 0, 1, 2, ... one after another."""
+    """E_t[act(rho t)^2] at each rho, and an iterator over g_l(rho), l = 0, 1, 2, ..."""
     t, masses = cosine_rule(d, float(2.0 ** math.ceil(math.log2(max(float(rho.max()), 1e-300)))))
     z = torch.from_numpy(rho.reshape(-1, 1) * t)
     with torch.no_grad():
@@ -105,20 +105,13 @@ def angular(activation: Activation, d: int, rho: Array) -> tuple[Array, Iterator
             "give a gate that is, or a smaller scale"
         )
     square = ((right**2 + left**2) @ masses).reshape(rho.shape)
-    parts = cycle((right + left, right - left))  # even and odd degrees see one of the two each
+    parts = cycle((right + left, right - left))  # for even and odd degrees
     degrees = gegenbauer_polynomials(t, d)
     return square, ((next(parts) @ (masses * P)).reshape(rho.shape) for P in degrees)
 
 
-def degree_block(g: Array, d: int, degree: int, left: Array, right: Array) -> DegreeBlock:
-    """The triples of one degree, from g_l(r_i s_j) and the masses of r_i and s_j."""
-    a, b = np.sqrt(left), np.sqrt(right)
-    U, sigma, Vt = np.linalg.svd(a[:, None] * g * b, full_matrices=False)
-    return DegreeBlock(degree, multiplicity(d, degree), sigma, U / a[:, None], Vt.T / b[:, None])
-
-
 def by_size(blocks: Sequence[DegreeBlock]) -> tuple[Array, Array, NDArray[np.intp], NDArray[np.intp]]:
-    """sigma, multiplicity, block and place within it of every radial function, largest sigma first."""
+    """sigma, multiplicity, block, and index in the block of every radial function, largest sigma first."""
     sigma = np.concatenate([b.sigma for b in blocks])
     many = np.repeat([float(b.multiplicity) for b in blocks], [len(b.sigma) for b in blocks])
     of = np.repeat(np.arange(len(blocks)), [len(b.sigma) for b in blocks])
@@ -132,10 +125,10 @@ class FloorSpectrum(Compact):
     """The singular values of act(w.x), by degree.
 
     Attributes:
-        scene: which w and x.
+        scene: the distribution of w and x.
         energy: E[act(w.x)^2].
         blocks: the singular values and radial functions of each degree.
-        resolved: how many of the largest singular values are sure to be among them.
+        resolved: how many of the largest singular values are included.
         nodes: the number of radii.
     """
 
@@ -145,15 +138,11 @@ class FloorSpectrum(Compact):
     resolved: int
     nodes: int
 
-    def pieces(self) -> tuple[Array, Array, NDArray[np.intp], NDArray[np.intp]]:
-        """sigma, multiplicity, block and place within it of every radial function, largest sigma first."""
-        return by_size(self.blocks)
-
     def rmse(self, m: int) -> float:
-        """The floor for m features; 0 where it is below what float64 can tell from 0."""
+        """The floor for m features; 0 if it is below rounding."""
         if m > self.resolved:
-            raise GatelabError(f"m is {m}, this spectrum was made for {self.resolved} features; ask for more at once")
-        sigma, many, _, _ = self.pieces()
+            raise GatelabError(f"m is {m}, this spectrum has {self.resolved} features; compute one with m={m}")
+        sigma, many, _, _ = by_size(self.blocks)
         before = np.concatenate([[0.0], np.cumsum(many)])
         shares = np.clip(m - before[:-1], 0.0, many)
         left = self.energy - float((shares * sigma**2).sum())
@@ -172,16 +161,16 @@ def spectrum(
     w_distribution: str = "normal",
     x_distribution: str = "normal",
 ) -> FloorSpectrum:
-    """The largest m singular values of act(w.x), the radial rule doubled until the error for m features stands still.
+    """The largest m singular values of act(w.x), with the radial rule doubled until the floor of m features converges.
 
     Args:
         activation: a name, an `Activation` or a function of one tensor.
         d: the number of inputs.
         m: the number of features.
-        w_scale: the spread of the entries of w; on a sphere, its length.
-        x_scale: the same of x.
-        w_distribution: "normal" for w ~ N(0, w_scale^2 I), "sphere" for w of one length in a random direction.
-        x_distribution: the same of x.
+        w_scale: the standard deviation of the entries of w, or the radius of the sphere.
+        x_scale: the same for x.
+        w_distribution: "normal" for w ~ N(0, w_scale^2 I), "sphere" for w uniform on a sphere.
+        x_distribution: the same for x.
 
     Returns:
         A `FloorSpectrum`.
@@ -201,34 +190,35 @@ def spectrum(
             return finer
         coarse = finer
     raise GatelabError(
-        f"the floor of {gate.name} in d = {d} still moves by {change:.2g} at {_NODES[-1]} radii: "
-        "the gate is too rough, or has jumps away from 0; take a smoother one, or a smaller m"
+        f"the floor of {gate.name} in d = {d} still changes by {change:.2g} at {_NODES[-1]} radii: "
+        "the gate is too rough, or has jumps away from 0; give a smoother one, or a smaller m"
     )
 
 
 @lru_cache(maxsize=8)
 def spectrum_by_nodes(gate: Activation, scene: Scene, m: int, nodes: int) -> FloorSpectrum:
-    """The spectrum with so many radii on either side."""
     r, left = radii(scene, "w", nodes)
     s, right = radii(scene, "x", nodes)
     square, projections = angular(gate, scene.d, r[:, None] * s)
     energy = float(left @ square @ right)
+    a, b = np.sqrt(left)[:, None], np.sqrt(right)
     blocks: list[DegreeBlock] = []
     remainder, top = energy, 1 if scene.d == 1 else MOST_DEGREES
     for degree in range(top + 1):
-        block = degree_block(next(projections), scene.d, degree, left, right)
+        U, sigma, Vt = np.linalg.svd(a * next(projections) * b, full_matrices=False)
+        block = DegreeBlock(degree, multiplicity(scene.d, degree), sigma, U / a, Vt.T / b[:, None])
         blocks.append(block)
-        remainder = max(0.0, remainder - block.multiplicity * float((block.sigma**2).sum()))
+        remainder = max(0.0, remainder - block.multiplicity * float((sigma**2).sum()))
         if degree >= 1 and _complete(blocks, remainder, energy, scene.d, m):
             break
     else:
         if scene.d > 1:
-            raise GatelabError(f"{m} features of {gate.name} in d = {scene.d} reach beyond degree {top}; ask for fewer")
+            raise GatelabError(f"{m} features of {gate.name} in d = {scene.d} reach beyond degree {top}; give fewer")
     return FloorSpectrum(scene, energy, tuple(blocks), m, nodes)
 
 
 def _complete(blocks: list[DegreeBlock], remainder: float, energy: float, d: int, m: int) -> bool:
-    """Whether no later degree can hold one of the m largest: N_l sigma^2 of any of them is at most the remainder."""
+    """Whether no later degree can contain one of the m largest: their N_l sigma^2 is at most the remainder."""
     if remainder <= _ROUNDING * energy or m == 0:
         return True
     sigma, many, _, _ = by_size(blocks)
@@ -240,15 +230,15 @@ def _complete(blocks: list[DegreeBlock], remainder: float, energy: float, d: int
 def floor(
     activation: str | Activation, d: int, m: int, w_scale: float = 1.0, x_scale: float = 1.0, **distributions: str
 ) -> float:
-    """The least RMSE of any maps of m features, w ~ N(0, w_scale^2 I), x ~ N(0, x_scale^2 I).
+    """The smallest possible RMSE of maps of m features, w ~ N(0, w_scale^2 I), x ~ N(0, x_scale^2 I).
 
     Args:
         activation: a name, an `Activation` or a function of one tensor.
         d: the number of inputs.
         m: the number of features.
-        w_scale: the spread of the entries of w.
-        x_scale: the spread of the entries of x.
-        **distributions: of w and x, as in `spectrum`.
+        w_scale: the standard deviation of the entries of w.
+        x_scale: the standard deviation of the entries of x.
+        **distributions: w_distribution and x_distribution, see `spectrum`.
 
     Returns:
         The RMSE.
@@ -273,18 +263,18 @@ def floor_curve(
         activation: a name, an `Activation` or a function of one tensor.
         d: the number of inputs.
         ms: the numbers of features.
-        w_scale: the spread of the entries of w.
-        x_scale: the spread of the entries of x.
-        **distributions: of w and x, as in `spectrum`.
+        w_scale: the standard deviation of the entries of w.
+        x_scale: the standard deviation of the entries of x.
+        **distributions: w_distribution and x_distribution, see `spectrum`.
 
     Returns:
-        The RMSE at each of them, an array.
+        An array with the RMSE at each.
 
     >>> floor_curve("gelu", 2, [4, 5, 8]).round(4)
     array([0.2357, 0.0723, 0.0316])
     """
     ms = [int(m) for m in ms]
     if not ms:
-        raise GatelabError("no m was given; give the numbers of features to have the floor for")
+        raise GatelabError("ms is empty; give one or more numbers of features")
     values = spectrum(activation, d, max(ms), w_scale=w_scale, x_scale=x_scale, **distributions)
     return np.array([values.rmse(m) for m in ms])

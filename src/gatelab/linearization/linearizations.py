@@ -1,7 +1,7 @@
-"""`linearize`, and what it gives: the two maps, their product in bounded memory, their error, a layer.
+"""`linearize` and its result: the two maps, their product in bounded memory, their error, and a layer.
 
-A polynomial of w.x serves every number of inputs: its features follow from it. Other methods make maps for d inputs. In
-a linearised layer biases are the weights of an input that is always one.
+The features of a polynomial of w.x exist for every number of inputs. Other methods make maps for d inputs. In a
+linearized layer, biases are the weights of an additional input that is always one.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from gatelab.display import one_line
 from gatelab.errors import GatelabError, whole_number
 from gatelab.feedforward.gates import Activation
 from gatelab.linearization.encryption import Encrypted, encrypt_polynomial
-from gatelab.linearization.error import Error, drawn_pairs, measure
-from gatelab.linearization.monomials import KINDS, Maps, gated, lifted, times_linear
-from gatelab.linearization.polynomials import ActivationLike, Polynomial, gate_and_factors, values
+from gatelab.linearization.error import Error, measure, random_pairs
+from gatelab.linearization.monomials import KINDS, Maps, gate_product, gated_maps, polynomial_maps
+from gatelab.linearization.polynomials import ActivationLike, Polynomial, from_unit, gate_and_factors, values
 from gatelab.linearization.proofs import Bound, bound
 from gatelab.linearization.registry import Method, find_method
 from gatelab.memory import check_memory
@@ -31,8 +31,8 @@ from gatelab.memory import check_memory
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-CHUNK = 2**24  # numbers a part may hold: 128 MiB in float64
-_GLANCE = 2**15  # the most features whose values a notebook shows unasked
+CHUNK = 2**24  # numbers in a part: 128 MiB in float64
+_GLANCE = 2**15  # the most features for which a notebook shows a figure
 Weights = Tensor | Sequence[Tensor]
 
 
@@ -48,17 +48,17 @@ def linearize(
 ) -> Linearization:
     """Maps with act(w.x) ~ Phi(w) . Psi(x), for an activation, a gated unit or any function of one tensor.
 
-    Polynomials serve every d: `taylor`, `chebyshev` and `minimax` (interval=), `hermite` (scale= or data=), `fit`
-    (data=). Others are made for d: `tangent` (reference=), `maclaurin`, `tensorsketch`, `fourier`, `optimal` and
+    Polynomials work for every d: `taylor`, `chebyshev` and `minimax` (interval=), `hermite` (scale= or data=), `fit`
+    (data=). Other methods need d: `tangent` (reference=), `maclaurin`, `tensorsketch`, `fourier`, `optimal` and
     `learned` (m=).
 
     Args:
         activation: a name such as "gelu" or "swiglu", an `Activation`, a `Unit`, or a function of one tensor.
         method: one of `methods()`.
-        d: the number of inputs, one more than that for a bias; maps of a polynomial do without it.
-        degree: the degree of the polynomial, or of the series that random features are drawn from.
-        seed: the seed of methods that draw.
-        features: of polynomials, "symmetric" for each monomial once or, as in the paper, "kronecker".
+        d: the number of inputs, plus one for a bias; optional for polynomials.
+        degree: the degree of the polynomial, or of the series behind random features.
+        seed: the seed of random methods.
+        features: for polynomials, "symmetric" (each monomial once) or "kronecker" (as in the paper).
         **options: options of the method.
 
     Returns:
@@ -85,12 +85,10 @@ def linearize(
     if way.polynomial:
         way.check(options)
         polynomial = way.build(gate, **options)
-        maps_for = partial(lifted, polynomial, features=features, factors=factors)
+        maps_for = partial(polynomial_maps, polynomial, features=features, factors=factors)
         return Linearization(way.name, gate, maps_for, factors, d, polynomial)
     if features != "symmetric":
-        raise GatelabError(
-            f"features={features!r} is for polynomials; {way.name} has features of its own, leave it out"
-        )
+        raise GatelabError(f"features={features!r} is for polynomials; {way.name} does not take it, leave it out")
     if "seed" in way.options:
         options["seed"] = seed
     way.check(options)
@@ -100,36 +98,32 @@ def linearize(
 def _maps_for(
     way: Method, gate: Activation, factors: int, d: int | None, options: dict[str, Any]
 ) -> Callable[[int], Maps]:
-    """The maps of a method as a function of the number of inputs; those of d are built at once, to refuse early."""
+    """The maps of a method as a function of the number of inputs; if d is given they are built now, to fail early."""
     if isinstance(m := options.get("m"), int):
         check_memory([(2, m)], f"a row of {m} features", "give a smaller m")
 
     @lru_cache(maxsize=4)
     def build(inputs: int) -> Maps:
-        return times_linear(way.build(gate, inputs, **options), factors)
+        return gated_maps(way.build(gate, inputs, **options), factors)
 
     if d is not None:
         build(d)
     elif "m" in way.options:
-        raise GatelabError(
-            f"{way.name} makes its maps for a number of inputs; give d=..., one more than that for a bias"
-        )
+        raise GatelabError(f"{way.name} makes its maps for a number of inputs; give d=..., plus one for a bias")
     return build
 
 
 @dataclass(frozen=True, eq=False)
 class Linearization:
-    """act(w.x) ~ Phi(w) . Psi(x), and for gated units act(g.x) (u.x) ..., W being the pair (G, U).
-
-    Maps of polynomials serve every number of inputs; those of the other methods were made for d.
+    """act(w.x) ~ Phi(w) . Psi(x); for gated units act(g.x) (u.x) ..., with W the pair (G, U).
 
     Attributes:
         method: the name of the method.
-        activation: the gate that is approximated.
+        activation: the gate.
         maps_for: the maps as a function of the number of inputs.
-        factors: how many linear factors multiply the gate.
-        d: the number of inputs, or None where none was given.
-        polynomial: the polynomial of w.x, or None where the method makes maps of another kind.
+        factors: the number of linear factors that multiply the gate.
+        d: the number of inputs, or None if not given.
+        polynomial: the polynomial of w.x, or None for other methods.
     """
 
     method: str
@@ -154,25 +148,23 @@ class Linearization:
         return text
 
     def plot(self, path: str | Path | None = None, *, ax: Any = None) -> Figure:
-        """A polynomial beside its activation, and their difference; of other maps, values of random pairs of w and x.
+        """A polynomial with its activation and their difference; for other maps, values at random pairs of w and x.
 
-        The pairs are standard normal. Written to `path` (.png, .svg or .pdf) if given, and drawn into your own axes
-        with `ax`: two for a polynomial, else one.
+        The pairs are standard normal. The figure is written to `path` (.png, .svg or .pdf) if given, and drawn into
+        `ax` if given: two axes for a polynomial, otherwise one.
         """
         from gatelab.plotting import saved
         from gatelab.plotting.functions import agreement_figure, approximation_figure
 
         if self.polynomial is not None:
-            low, high = self.polynomial.interval
-            room = 0.15 * (high - low)
-            z = np.linspace(low - room, high + room, 601)
+            z = from_unit(np.linspace(-1.3, 1.3, 601), self.polynomial.interval)
             exact = values(self.activation, z).numpy()
             curves = [(f"{self.method}, degree {self.polynomial.degree}", self.polynomial(z))]
             figure = approximation_figure(z, exact, curves, self.polynomial.interval, str(self), ax=ax)
             return saved(figure, path)
         if self.d is None:
-            raise GatelabError("maps of other methods than polynomials are drawn for a number of inputs; give d=...")
-        pairs = drawn_pairs(self, self.d, min(400, max(1, CHUNK // (4 * self.m))))
+            raise GatelabError("the number of inputs is not known; give d=... to linearize")
+        pairs = random_pairs(self, self.d, min(400, max(1, CHUNK // (4 * self.m))))
         return saved(agreement_figure(*pairs, ("exact", "by features"), str(self), ax=ax), path)
 
     def _repr_html_(self) -> str:
@@ -189,23 +181,19 @@ class Linearization:
     def features(self, d: int) -> Maps:
         """The two maps for inputs of d entries."""
         if self.d is not None and d != self.d:
-            bias = "; a bias is one input more, that is always 1" if d == self.d + 1 else ""
-            raise GatelabError(
-                f"inputs have {d} entries, the maps were made for d = {self.d}{bias}; linearize with d={d}"
-            )
+            bias = "; a bias is one more input that is always 1" if d == self.d + 1 else ""
+            raise GatelabError(f"inputs have {d} entries, the maps are for d = {self.d}{bias}; linearize with d={d}")
         return self.maps_for(d)
 
     @property
     def m(self) -> int:
         """The number of features."""
         if self.d is None:
-            raise GatelabError(
-                "the number of features depends on that of inputs; linearize with d=..., or ask features(d).m"
-            )
+            raise GatelabError("the number of inputs is not known; linearize with d=..., or use features(d).m")
         return self.maps_for(self.d).m
 
     def phi(self, W: Weights) -> Tensor:
-        """(..., n, d) -> (..., n, m); of a gated unit from (G, U, ...)."""
+        """(..., n, d) -> (..., n, m); W is a tuple (G, U, ...) for gated units."""
         parts = self._parts(W)
         return self._checked(parts[0].shape[-1], parts[0]).phi(self._stacked(parts))
 
@@ -216,7 +204,7 @@ class Linearization:
         return self._checked(X.shape[-1], X).psi(X)
 
     def _checked(self, d: int, rows: Tensor) -> Maps:
-        """The maps, if the features of so many rows fit; those of polynomials ask for themselves."""
+        """The maps, if memory suffices for the features of the rows; maps of polynomials check this themselves."""
         maps, count = self.features(d), rows.shape[:-1].numel()
         if self.polynomial is not None:
             return maps
@@ -229,21 +217,21 @@ class Linearization:
         return maps
 
     def exact(self, W: Weights, X: Tensor) -> Tensor:
-        """What is approximated: act(X W^T), times the factors."""
-        return gated(self.activation, self._parts(W), X)
+        """The exact values: act(X W^T), times the factors."""
+        return gate_product(self.activation, self._parts(W), X)
 
     def product(self, W: Weights, X: Tensor, chunk: int = CHUNK) -> Tensor:
-        """psi(X) phi(W)^T, (..., N, d) and (..., n, d) -> (..., N, n), no part holding more than `chunk` numbers.
+        """psi(X) phi(W)^T, (..., N, d) and (..., n, d) -> (..., N, n), in parts of at most `chunk` numbers.
 
-        The product of a polynomial's features is the polynomial of the product: they are not made.
+        A polynomial is evaluated at X W^T without features.
         """
         parts = self._parts(W)
         if chunk < 1:
-            raise GatelabError(f"chunk is {chunk!r}; give how many numbers a part may hold, such as 2**24")
+            raise GatelabError(f"chunk is {chunk!r}; give the most numbers in a part, such as 2**24")
         if any(p.dtype != X.dtype or p.device != X.device or p.shape[-1] != X.shape[-1] for p in parts):
             raise GatelabError(
                 f"W is {tuple(parts[0].shape)} {parts[0].dtype} on {parts[0].device}, X is {tuple(X.shape)} {X.dtype} "
-                f"on {X.device}; give both with as many columns, of one dtype and on one device"
+                f"on {X.device}; give both the same number of columns, one dtype and one device"
             )
         lead = torch.broadcast_shapes(X.shape[:-2], *(p.shape[:-2] for p in parts))
         if all(p.ndim == 2 for p in parts):
@@ -260,7 +248,7 @@ class Linearization:
         if self.polynomial is not None:
             rows = max(1, chunk // max(1, len(parts[0])))
             for i in range(0, len(X), rows):
-                out[i : i + rows] = gated(self.polynomial, parts, X[i : i + rows])
+                out[i : i + rows] = gate_product(self.polynomial, parts, X[i : i + rows])
             return out
         rows = max(1, min(chunk // maps.m, isqrt(chunk)))
         stacked = self._stacked(parts)
@@ -271,53 +259,53 @@ class Linearization:
         return out
 
     def error(self, distribution: str = "gaussian", **options: Any) -> Error:
-        """RMSE and maximum on a distribution, or on given W and X, beside the floor; see `error.measure`."""
+        """RMSE, maximum and floor on a distribution, or on given W and X; see `error.measure`."""
         return measure(self, distribution, **options)
 
     def bound(self) -> Bound:
         """A proved bound on |act - p| over the interval of the polynomial."""
         if self.polynomial is None:
-            raise GatelabError(f"{self.method} is no polynomial of w.x; bounds are proved for polynomials, see error()")
+            raise GatelabError(f"{self.method} does not give a polynomial; bounds are for polynomials, use error()")
         return bound(self.polynomial, self.activation)
 
     def encrypted(self, x: Any, *, poly_modulus_degree: int | None = None) -> Encrypted:
-        """The polynomial at numbers x under encryption, and the parts of its error; see `encryption`.
+        """The polynomial at numbers x under encryption, with the parts of its error.
 
         Args:
             x: numbers in the interval of the polynomial, of any shape.
-            poly_modulus_degree: N; by default the smallest that has the levels with 128 bits of security.
+            poly_modulus_degree: N; by default the smallest with enough levels at 128 bits of security.
 
         Returns:
             An `Encrypted`.
         """
         if self.polynomial is None or self.factors:
-            raise GatelabError(f"{self} is no polynomial of one number; encrypt that of its gate, such as minimax")
+            raise GatelabError(f"{self} is not a polynomial of one number; encrypt that of its gate, such as minimax")
         return encrypt_polynomial(self.polynomial, self.activation, x, poly_modulus_degree=poly_modulus_degree)
 
     def module(self, W: Weights, b: Any = None) -> LinearizedLayer:
-        """The layer act(W x + b) with Phi of its weights made beforehand."""
+        """The layer act(W x + b) with precomputed Phi."""
         return LinearizedLayer(self, self._parts(W), b)
 
     def _parts(self, W: Weights) -> list[Tensor]:
-        """W as a list of one tensor for the gate and one for each factor, checked."""
-        parts = listed(W)
+        """W as a list: the tensor of the gate, then one per factor."""
+        parts = as_list(W)
         wanted = self.factors + 1
         if len(parts) != wanted or any(not isinstance(p, Tensor) or p.shape != parts[0].shape for p in parts):
-            what = "a tensor W" if wanted == 1 else f"{wanted} tensors of one shape, that of the gate first"
+            what = "a tensor W" if wanted == 1 else f"{wanted} tensors of one shape, the gate's first"
             raise GatelabError(f"{len(parts)} weights were given, {self} takes {what}")
         return parts
 
     def _stacked(self, parts: Sequence[Tensor]) -> Tensor:
-        """The rows as phi takes them: (..., d), or (..., 1 + factors, d) of a gated unit."""
+        """The argument of phi: (..., d), or (..., 1 + factors, d) for gated units."""
         return torch.stack(list(parts), dim=-2) if self.factors else parts[0]
 
 
 class LinearizedLayer(nn.Module):
-    """x (..., d) -> Psi([x, 1]) Phi([W, b])^T (..., n). Phi is a buffer: it moves and is saved with the module.
+    """x (..., d) -> Psi([x, 1]) Phi([W, b])^T (..., n). Phi is a buffer of the module.
 
     Attributes:
         linearization: the maps.
-        biased: whether a one is appended to x.
+        biased: whether the layer has a bias.
         Phi: the features of the rows of [W, b].
     """
 
@@ -325,7 +313,7 @@ class LinearizedLayer(nn.Module):
 
     def __init__(self, linearization: Linearization, weights: Sequence[Tensor], b: Any) -> None:
         super().__init__()
-        biases = [None] * len(weights) if b is None else listed(b)
+        biases = [None] * len(weights) if b is None else as_list(b)
         if len(biases) != len(weights) or any(v is not None and v.shape != weights[0].shape[:-1] for v in biases):
             raise GatelabError(
                 f"the biases do not fit W of shape {tuple(weights[0].shape)}; give one of shape "
@@ -347,6 +335,5 @@ class LinearizedLayer(nn.Module):
         return f"{self.linearization}, {tuple(self.Phi.shape)}"
 
 
-def listed(tensors: Any) -> list[Any]:
-    """One tensor or several, as a list."""
+def as_list(tensors: Any) -> list[Any]:
     return [tensors] if isinstance(tensors, Tensor) else list(tensors)

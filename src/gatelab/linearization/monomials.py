@@ -1,16 +1,16 @@
-"""Maps, and the features of powers: (w.x)^k = phi(w) . psi(x), by monomials once each or by Kronecker powers.
+"""Maps, and the features of powers: (w.x)^k = phi(w) . psi(x), by distinct monomials or by Kronecker powers.
 
-Every method makes `Maps`: a map of weights and a map of inputs whose product stands for the activation. Those of a
-polynomial of w.x are features of every power that it has.
+Every method makes `Maps`: a map of weights and a map of inputs whose product approximates the activation. The maps of a
+polynomial of w.x are the features of all its powers.
 
-Symmetric features are the C(d+k-1, k) monomials of degree k, each weighted by the root of its multinomial coefficient
-(multinomial theorem). They are made from those of degree k - 1 in the order of their largest index: the monomials in
-the first i + 1 variables are then a prefix, and x_i times that prefix is the block of index i. Kronecker features are
-the paper's: all d^k products, each monomial as often as its factors can be ordered.
+Symmetric features are the C(d+k-1, k) monomials of degree k, each times the root of its multinomial coefficient. They
+are built from those of degree k - 1 in the order of their largest index: the monomials in the first i + 1 variables are
+then a prefix, and x_i times that prefix is the block of index i. Kronecker features are the paper's: all d^k products,
+with repeated monomials.
 
-A product with linear factors, (g.x)^k (u.x), has the same psi of degree k + 1: its phi is the derivative of
-((g + e u).x)^(k+1) in e at 0, over k + 1, and the recursion follows the product rule. Other maps of a gate become those
-of a gated unit by act(g.x) (u.x) = (Phi(g) (x) u) . (Psi(x) (x) x).
+A product with linear factors, (g.x)^k (u.x), has the same psi of degree k + 1. Its phi is the derivative of
+((g + e u).x)^(k+1) in e at 0, divided by k + 1, and the recursion follows the product rule. Other maps of a gate become
+maps of a gated unit by act(g.x) (u.x) = (Phi(g) (x) u) . (Psi(x) (x) x).
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from gatelab.memory import check_memory
 
 @dataclass(frozen=True, eq=False)
 class Maps:
-    """A map of weights and a map of inputs; act(w.x) ~ phi(w) . psi(x).
+    """A map of weights and a map of inputs with act(w.x) ~ phi(w) . psi(x).
 
-    Both act on the last dimension, and keep dtype and device.
+    Both act on the last dimension and keep dtype and device.
 
     Attributes:
         phi: (..., d) -> (..., m) of rows w of W.
@@ -53,18 +53,18 @@ KINDS = ("symmetric", "kronecker")
 
 
 def count(d: int, k: int, kind: str = "symmetric") -> int:
-    """How many features of degree k there are."""
+    """The number of features of degree k."""
     if kind == "kronecker":
         return d**k
     return math.comb(d + k - 1, k)
 
 
 def powers(vectors: Sequence[Tensor], degrees: Sequence[int], kind: str = "symmetric") -> list[Tensor]:
-    """psi of rising degrees of one vector (..., d); of g and q factors phi, the last q of each degree the factors'."""
+    """psi of increasing degrees of one vector (..., d); for g and q factors, phi of (g.x)^(k - q) times the factors."""
     if kind == "kronecker":
         return [_kronecker(vectors, k) for k in degrees]
     features, factors = [], frozenset(range(1, len(vectors)))
-    for k, level in enumerate(_ladder(vectors, degrees[-1])):
+    for k, level in enumerate(_monomials(vectors, degrees[-1])):
         if k in degrees:
             # The roots of the multinomial coefficients.
             roots = torch.from_numpy(np.sqrt(multiplicities(vectors[0].shape[-1], k)[0])).to(level[factors])
@@ -73,14 +73,14 @@ def powers(vectors: Sequence[Tensor], degrees: Sequence[int], kind: str = "symme
 
 
 def short(number: int) -> str:
-    """A whole number of any size."""
+    """A whole number of any size as text."""
     if number < 10**9:
         return str(number)
     return f"about 10^{int(math.log10(number))}"
 
 
-def _ladder(vectors: Sequence[Tensor], top: int) -> Iterator[dict[frozenset[int], Tensor]]:
-    """The monomials of g of degree 0 to top, differentiated once along each factor of a subset, for every subset."""
+def _monomials(vectors: Sequence[Tensor], top: int) -> Iterator[dict[frozenset[int], Tensor]]:
+    """The monomials of g of degree 0 to top and, for every subset of factors, their derivatives along each of them."""
     g = vectors[0]
     factors = range(1, len(vectors))
     subsets = [frozenset(s) for n in range(len(vectors)) for s in combinations(factors, n)]
@@ -106,16 +106,16 @@ def _raise(vectors: Sequence[Tensor], below: dict[frozenset[int], Tensor], s: fr
 
 @lru_cache(maxsize=64)
 def multiplicities(d: int, k: int) -> tuple[NDArray[np.float64], NDArray[np.int16]]:
-    """The multinomial coefficients in that order, and how often the largest index occurs in each monomial."""
+    """The multinomial coefficients, and the exponent of the largest index in each monomial."""
     if k == 0:
         return np.ones(1), np.zeros(1, np.int16)
     before, below = multiplicities(d, k - 1)
     many, runs = [], []
     for i in range(d):
-        # x_i raises its own exponent, to r say, and k! / prod(exponents!) grows by k / r.
+        # Multiplication by x_i raises its exponent to r, and k! / prod(exponents!) by a factor k / r.
         n = math.comb(i + k - 1, k - 1)
         run = np.ones(n, np.int16)
-        if k > 1:  # what lies beyond the monomials without x_i has it already
+        if k > 1:  # monomials beyond this number contain x_i already
             without = math.comb(i + k - 2, k - 1)
             run[without:] += below[without:n]
         many.append(before[:n] * k / run)
@@ -124,7 +124,7 @@ def multiplicities(d: int, k: int) -> tuple[NDArray[np.float64], NDArray[np.int1
 
 
 def _kronecker(vectors: Sequence[Tensor], k: int) -> Tensor:
-    """g (x) g (x) ... with the factors last: row by row, for rows of W must not be mixed."""
+    """g (x) g (x) ... with the factors last, row by row."""
     factors = vectors[1:]
     features = vectors[0].new_ones((*vectors[0].shape[:-1], 1))
     for v in [vectors[0]] * (k - len(factors)) + list(factors):
@@ -132,21 +132,20 @@ def _kronecker(vectors: Sequence[Tensor], k: int) -> Tensor:
     return features
 
 
-def lifted(polynomial: Polynomial, d: int, features: str = "symmetric", factors: int = 0) -> Maps:
-    """phi holds the coefficients, as in the paper; psi holds the powers of x alone.
+def polynomial_maps(polynomial: Polynomial, d: int, features: str = "symmetric", factors: int = 0) -> Maps:
+    """The maps of a polynomial: phi includes the coefficients, as in the paper; psi is the powers of x.
 
-    With factors, phi takes (..., 1 + factors, d), the gate's row first, and degrees rise by their number.
+    With factors, phi takes (..., 1 + factors, d), the gate's row first, and degrees increase by their number.
     """
     degrees = [k + factors for k in polynomial.degrees]
     number = sum(count(d, k, features) for k in degrees)
     fewer = f"features='symmetric' has {short(count(d, degrees[-1]))}, " if features == "kronecker" else ""
 
     def raised(vectors: Sequence[Tensor]) -> list[Tensor]:
-        # Asked when features are wanted: to know m, or the product, none are needed. All, those of a degree below, and
-        # joined.
+        # Checked here, since m and the product need no features: all of them, those of a lower degree, and their sum.
         check_memory(
             8 * 3 * number * max(1, vectors[0].numel() // max(1, d)),
-            f"degree {degrees[-1]} of {d} inputs has {short(number)} {features} features a row, which",
+            f"degree {degrees[-1]} of {d} inputs has {short(number)} {features} features per row, which",
             f"{fewer}lower the degree, or use product(W, X), which needs no features of a polynomial",
         )
         return powers(vectors, degrees, features)
@@ -161,12 +160,11 @@ def lifted(polynomial: Polynomial, d: int, features: str = "symmetric", factors:
     return Maps(phi, psi, number, d)
 
 
-def times_linear(maps: Maps, factors: int) -> Maps:
-    """Maps of the gate times that many linear factors; phi takes (..., 1 + factors, d), m grows d times with each.
+def gated_maps(maps: Maps, factors: int) -> Maps:
+    """Maps of the gate times linear factors; phi takes (..., 1 + factors, d), and each factor multiplies m by d.
 
-    Polynomials do better: their features are the monomials of one degree more (`lifted`).
+    Polynomials need fewer features: the monomials of one degree more per factor (`polynomial_maps`).
     """
-
     if not factors:
         return maps
 
@@ -186,7 +184,7 @@ def times_linear(maps: Maps, factors: int) -> Maps:
     return Maps(phi, psi, maps.m * maps.d**factors, maps.d)
 
 
-def gated(function: Callable[[Tensor], Tensor], weights: Sequence[Tensor], X: Tensor) -> Tensor:
+def gate_product(function: Callable[[Tensor], Tensor], weights: Sequence[Tensor], X: Tensor) -> Tensor:
     """function(X G^T) times X U^T for each factor U."""
     gate, *others = weights
     value = function(X @ gate.mT)

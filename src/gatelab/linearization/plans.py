@@ -1,15 +1,15 @@
-"""Plans for encrypted inference: by layer the form that keeps a model's quality with the fewest levels in all.
+"""Plans for encrypted inference: a form per layer that preserves a model's quality with the fewest levels in total.
 
-The text is parted in three. On the first part pre-activations are recorded, and forms of every number of levels are
-made for each layer. On the second, each layer's curve is measured: what the model loses with that layer alone replaced,
-by level, the best form of each. The search is exact: a table over layers and levels in all has the least sum of losses
-of every total. Losses need not add up, so the best few assignments of each total are then measured in the whole model,
-from the fewest levels up, and the first whose quality is certain, by the lower end of its interval over rows, is the
-plan. On the third part, which nothing was chosen by, its quality is measured and stated.
+The text is split into three parts. The first is for calibration: pre-activations are recorded, and forms with each
+number of levels are made for each layer. The second is for selection: the loss of quality with one layer replaced is
+measured for each layer and number of levels. A dynamic program finds the assignments with the smallest sum of losses
+for each total number of levels. Losses need not add up, so the best few assignments of each total are measured in the
+whole model, from the fewest levels up; the plan is the first one for which the lower end of the confidence interval
+reaches the wanted quality. The third part is a test set for the quality of the plan.
 
-Quality is 1 where nothing has changed: of a model of sentences the mean cosine of its embeddings with the plain ones
-(mean over tokens), of a language model its perplexity before and after, the smaller over the larger: a text on which a
-damaged model happens to do better must not hide the damage.
+For sentence models, quality is the mean cosine between the embeddings (means over tokens) before and after. For
+language models it is the ratio of the two perplexities, the smaller divided by the larger, so that a lower perplexity
+by chance does not count as an improvement. A quality of 1 means no change.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ from gatelab.plain import from_plain, to_plain
 from gatelab.statistics import Interval, bootstrap
 
 FORMAT = "gatelab plan 1"
-FEWEST, MOST = 2, 7  # levels of a layer that are tried
-ENOUGH = 1e-7  # of a loss: a layer that loses less alone gains nothing from more levels
-TRIED = 3  # assignments of one total that are measured in the whole model
-LEEWAY = 2.0  # times what may be lost: an assignment whose layers alone lose more than that in sum is not measured
+FEWEST, MOST = 2, 7  # levels per layer in the search
+ENOUGH = 1e-7  # a loss of one layer below which more levels are not tried
+TRIED = 3  # assignments with the same total that are measured in the whole model
+LEEWAY = 2.0  # assignments with a sum of losses above this multiple of the allowed loss are not measured
 BATCH = 16
 LEAST_ROWS = 8
 _KNOWN = ("gelu", "silu", "tanh", "sigmoid", "relu")
-Forms = Mapping[int, Callable[[Tensor], Tensor]]  # other activations, by layer
+Forms = Mapping[int, Callable[[Tensor], Tensor]]  # new activations, by layer
 _OWN: Forms = MappingProxyType({})
 
 
@@ -58,18 +58,18 @@ _OWN: Forms = MappingProxyType({})
 
 
 def gate_of(function: Callable[[Tensor], Tensor]) -> Activation:
-    """Which of the activations that polynomials are made for a model's own is, by its values."""
+    """The known activation with the values of a model's activation."""
     z = torch.linspace(-6, 6, 601)
     with torch.no_grad():
         value = function(z)
     for gate in (*map(activation, _KNOWN), GELU_TANH):
         if torch.allclose(value, gate(z), atol=1e-6):
             return gate
-    raise GatelabError(f"the activation {function} is none of {', '.join(_KNOWN)}; replace it by one of them")
+    raise GatelabError(f"the activation {function} is not one of {', '.join(_KNOWN)}; replace it by one of them")
 
 
 class Subject:
-    """A model whose activations can be exchanged, and what it gives for rows of tokens."""
+    """A model with replaceable activations, and its outputs for rows of tokens."""
 
     def __init__(self, model: nn.Module) -> None:
         functions = [block.activation for block in blocks(model)]
@@ -79,7 +79,7 @@ class Subject:
         self.device = next(model.parameters()).device
 
     def batches(self, rows: Sequence[Tensor]) -> Iterator[tuple[list[int], Tensor, Tensor]]:
-        """Rows of like length: their numbers, ids padded on the right, and where the ids are no padding."""
+        """Batches of rows of similar length: their indices, ids padded on the right, and the mask of the padding."""
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
         for start in range(0, len(order), BATCH):
             which = order[start : start + BATCH]
@@ -90,7 +90,7 @@ class Subject:
 
     @torch.no_grad()
     def outputs(self, rows: Sequence[Tensor], forms: Forms = _OWN) -> Array:
-        """An embedding for each row, (rows, d); of a language model its loss and number of tokens, (rows, 2)."""
+        """One embedding per row, (rows, d); for a language model the loss and the number of tokens, (rows, 2)."""
         out: list[Array] = [np.zeros(0)] * len(rows)
         with replaced({self.places[i]: form for i, form in forms.items()}):
             for which, ids, mask in self.batches(rows):
@@ -100,7 +100,7 @@ class Subject:
 
     @torch.no_grad()
     def pre_activations(self, rows: Sequence[Tensor], forms: Forms = _OWN) -> list[Tensor]:
-        """What enters the activation of every layer, without that of padding."""
+        """The inputs of the activation of every layer, without padding."""
         inputs: list[list[Tensor]] = [[] for _ in self.places]
         with (
             replaced({self.places[i]: form for i, form in forms.items()}),
@@ -132,10 +132,7 @@ class Subject:
 
 
 def quality_of(plain: Array, changed: Array) -> Interval:
-    """What is kept, with its interval over rows: the mean cosine of embeddings, or smaller over larger perplexity.
-
-    A model that gives numbers no more has kept nothing.
-    """
+    """The quality with its interval over rows; 0 if outputs are not finite."""
     if not np.isfinite(changed).all():
         return Interval(0.0, 0.0, 0.0)
     if plain.shape[1] == 2:
@@ -149,41 +146,41 @@ def quality_of(plain: Array, changed: Array) -> Interval:
 
 @dataclass(frozen=True)
 class LayerPlan(Compact):
-    """What a layer computes under encryption.
+    """The form of a layer.
 
     Attributes:
-        activation: the name of what it stands for.
+        activation: the name of the activation that it replaces.
         form: the form.
-        alone: the quality with this layer alone replaced, on the text that forms were chosen by, at its lower end.
-        outside: the share of its pre-activations beyond the interval, on text that nothing was chosen by.
+        alone: the quality with only this layer replaced, on the selection text (lower end of the interval).
+        outside: the share of its pre-activations outside the interval, on the test text.
     """
 
     activation: str
     form: CircuitForm
     alone: float
     outside: float
-    PROPERTIES: ClassVar = ("levels", "products")  # that files have too
+    PROPERTIES: ClassVar = ("levels", "products")  # also written to files
 
     @property
     def levels(self) -> int:
-        """That it uses."""
+        """The number of levels."""
         return self.form.cost.levels
 
     @property
     def products(self) -> int:
-        """Of ciphertexts."""
+        """The number of products of ciphertexts."""
         return self.form.cost.products
 
 
 @dataclass(frozen=True)
 class EncryptedPlan(Compact):
-    """By layer the form that keeps the quality with the fewest levels in all.
+    """The form of every layer, with the fewest levels in total for the wanted quality.
 
     Attributes:
-        layers: a `LayerPlan` each.
-        demanded: the quality that was asked for.
-        chosen: the quality on the text that it was chosen by, the lower end of its interval.
-        quality: that on text which nothing was chosen or calibrated by, with its interval.
+        layers: one `LayerPlan` per layer.
+        demanded: the wanted quality.
+        chosen: the quality on the selection text (lower end of the interval).
+        quality: the quality on the test text, with its interval.
         measure: "cosine" or "perplexity".
     """
 
@@ -192,54 +189,56 @@ class EncryptedPlan(Compact):
     chosen: float
     quality: Interval
     measure: str
-    PROPERTIES: ClassVar = ("levels", "products")  # that files have too
+    PROPERTIES: ClassVar = ("levels", "products")  # also written to files
 
     @property
     def levels(self) -> int:
-        """Levels of all layers together."""
+        """The total number of levels."""
         return sum(layer.levels for layer in self.layers)
 
     @property
     def products(self) -> int:
-        """Products of ciphertexts in all layers together."""
+        """The total number of products of ciphertexts."""
         return sum(layer.products for layer in self.layers)
 
     @property
     def outside(self) -> tuple[float, ...]:
-        """By layer, the share of pre-activations beyond the interval."""
+        """The share of pre-activations outside the interval, per layer."""
         return tuple(layer.outside for layer in self.layers)
 
     def apply(self, model: nn.Module) -> nn.Module:
         """A copy of the model with the forms in place of its activations."""
         count = len(blocks(model))
         if count != len(self.layers):
-            raise GatelabError(f"the plan is of {counted(len(self.layers), 'layer')}, the model has {count}")
+            raise GatelabError(
+                f"the plan has {counted(len(self.layers), 'layer')}, the model {count}; give the model of the plan"
+            )
         return replace_activation(model, {i: TabulatedForm(layer.form) for i, layer in enumerate(self.layers)})
 
     def document(self) -> dict[str, Any]:
-        """All of it in JSON's own types."""
+        """A dict for JSON."""
         return {"format": FORMAT, **to_plain(self)}
 
     def save(self, path: str | Path) -> Path:
-        """Write the plan to a file, which `read_plan` reads."""
+        """Write a file for `read_plan`."""
         return write_whole(path, json.dumps(self.document(), indent=1, allow_nan=False) + "\n")
 
 
 def read_plan(path: str | Path) -> EncryptedPlan:
-    """The plan of a file that `EncryptedPlan.save` wrote; levels are counted again and must agree.
+    """Read a plan that `EncryptedPlan.save` wrote; levels are counted again and must agree.
 
     Args:
         path: the file.
 
     Returns:
-        The `EncryptedPlan`, to the last bit.
+        The `EncryptedPlan`, bit for bit.
     """
     document = read_document(path, FORMAT)
     plan = from_plain(EncryptedPlan, document, f"the plan in {path}")
     for i, (layer, row) in enumerate(zip(plan.layers, document["layers"], strict=True)):
         if (layer.levels, layer.products) != (row.get("levels"), row.get("products")):
             raise GatelabError(
-                f"{path} is damaged: layer {i} says {row.get('levels')} levels and {row.get('products')} products, its "
+                f"{path} is damaged: layer {i} has {row.get('levels')} levels and {row.get('products')} products, its "
                 f"form needs {layer.levels} and {layer.products}; make the plan again"
             )
     return plan
@@ -251,32 +250,32 @@ def read_plan(path: str | Path) -> EncryptedPlan:
 def assignments(
     curves: Sequence[Mapping[int, float]], most: int = TRIED
 ) -> dict[int, list[tuple[float, tuple[int, ...]]]]:
-    """By total of levels, the `most` ways of least summed loss to give every layer one of its levels, with that loss.
+    """The `most` assignments of levels to layers with the smallest sum of losses, for each total number of levels.
 
-    Of `curves`, the loss of each layer at each number of levels. Exact for losses that add up, the least loss first.
+    `curves` has the loss of each layer at each number of levels. An assignment is (sum of losses, levels by layer).
     """
     table: dict[int, list[tuple[float, tuple[int, ...]]]] = {0: [(0.0, ())]}
     for curve in curves:
         longer: dict[int, list[tuple[float, tuple[int, ...]]]] = {}
-        for used, ways in table.items():
+        for total, shorter in table.items():
             for levels, loss in curve.items():
-                longer.setdefault(used + levels, []).extend((sofar + loss, (*way, levels)) for sofar, way in ways)
-        # Of equal totals only the best few can end among the best few.
-        table = {used: sorted(ways)[:most] for used, ways in longer.items()}
+                longer.setdefault(total + levels, []).extend((sum_ + loss, (*way, levels)) for sum_, way in shorter)
+        # Only the best few of each total can become the best few of a longer one.
+        table = {total: sorted(ways)[:most] for total, ways in longer.items()}
     return table
 
 
 @dataclass(frozen=True, eq=False)
 class Curves(Compact):
-    """What was measured of every layer: by level the best form, its losses alone, and the model they are of.
+    """The best form of every layer for each number of levels, and its loss.
 
     Attributes:
         subject: the model.
         data: the pre-activations of every layer.
-        forms: by layer and level, the best form.
-        losses: by layer and level, 1 less the quality with that layer alone replaced, the lower end of its interval.
-        choosing: the text to choose by.
-        stating: the text to state the quality on.
+        forms: the best form, by layer and number of levels.
+        losses: 1 minus the quality with only this layer replaced (lower end of the interval), likewise.
+        choosing: the selection text.
+        stating: the test text.
     """
 
     subject: Subject
@@ -296,14 +295,14 @@ def measure_curves(
     forms_of: Callable[[Activation, PreActivations, int], Sequence[CircuitForm]] | None = None,
     progress: Listener | None = None,
 ) -> Curves:
-    """Calibrate on half of the rows of token ids, make every form, and measure each layer's curve on a quarter of them.
+    """Calibrate forms on half of the rows of token ids, and measure the losses of each layer on a quarter of them.
 
-    `margin` is of the calibrated range, in half-widths; `most` the most levels of a layer; `forms_of` gives the forms
-    of an activation, its data and a number of levels, by default all `candidates`. The model stays as it was.
+    `margin` is added to the calibrated range, in half-widths; `most` is the most levels of a layer; `forms_of` makes
+    the forms for an activation, its data and a number of levels, by default all `candidates`.
     """
     rows = [torch.as_tensor(row).long().cpu() for row in text]
     if len(rows) < LEAST_ROWS:
-        raise GatelabError(f"the text has {counted(len(rows), 'row')}; give {LEAST_ROWS} or more, to part it in three")
+        raise GatelabError(f"the text has {counted(len(rows), 'row')}; give {LEAST_ROWS} or more, to split it in three")
     calibrating, choosing = [row for i, row in enumerate(rows) if i % 4 < 2], rows[2::4]
     subject = Subject(model)
     data = tuple(PreActivations.of(z.numpy(), margin) for z in subject.pre_activations(calibrating))
@@ -316,7 +315,7 @@ def measure_curves(
     for i, (gate, known) in enumerate(zip(subject.gates, data, strict=True)):
         best: dict[int, tuple[float, CircuitForm]] = {}
         for levels in range(FEWEST, most + 1):
-            # What is far worse on the calibration text needs no model to be refused: the two best go into it.
+            # Only the two forms with the smallest errors on the calibration text are measured in the model.
             ranked = sorted(forms_of(gate, known, levels), key=partial(known.error, gate=gate))[:2]
             measured = [subject.outputs(choosing, {i: TabulatedForm(form)}) for form in ranked]
             tried = [(1 - quality_of(plain, outputs).low, form) for outputs, form in zip(measured, ranked, strict=True)]
@@ -331,14 +330,14 @@ def measure_curves(
 
 
 def search(curves: Curves, quality: float) -> EncryptedPlan:
-    """The assignment of fewest levels that has the quality when it is measured in the whole model."""
+    """The assignment with the fewest levels that has the wanted quality in the whole model."""
     quality = real_number("the quality", quality, above=0, below=1)
     plain = curves.subject.outputs(curves.choosing)
     best, totals = 0.0, assignments(curves.losses)
     for total in sorted(totals):
         for loss, way in totals[total]:
             if loss > LEEWAY * (1 - quality):
-                break  # those that follow lose more still
+                break  # the following ones lose more
             tables = {i: TabulatedForm(curves.forms[i][levels]) for i, levels in enumerate(way)}
             chosen = quality_of(plain, curves.subject.outputs(curves.choosing, tables)).low
             best = max(best, chosen)
@@ -346,15 +345,15 @@ def search(curves: Curves, quality: float) -> EncryptedPlan:
                 alone = [1 - curves.losses[i][levels] for i, levels in enumerate(way)]
                 return _plan(curves, tables, alone, quality, chosen)
     raise GatelabError(
-        f"no plan of up to {max(totals)} levels keeps a quality of {quality:g}; the best that was measured keeps "
-        f"{best:.6f}: ask for less, or raise the most levels of a layer"
+        f"no plan of up to {max(totals)} levels has a quality of {quality:g}, the best has {best:.6f}; give a lower "
+        "quality, or raise the most levels of a layer"
     )
 
 
 def _plan(
     curves: Curves, tables: Mapping[int, TabulatedForm], alone: Sequence[float], demanded: float, chosen: float
 ) -> EncryptedPlan:
-    """The plan of these forms, with its quality on rows that nothing was chosen by."""
+    """The plan of these forms, with its quality on the test text."""
     subject, rows = curves.subject, curves.stating
     plain = subject.outputs(rows)
     quality = quality_of(plain, subject.outputs(rows, tables))
@@ -377,17 +376,17 @@ def plan_encrypted(
     most: int = MOST,
     progress: ProgressLike = None,
 ) -> EncryptedPlan:
-    """By layer the polynomial, or other form, that keeps a model's quality under encryption with the fewest levels.
+    """Choose a polynomial or other form for every layer that preserves the quality with the fewest levels in total.
 
     Args:
-        model: a model of Transformers built as BERT, GPT-2 or Llama are, or gatelab's GPT2; it stays as it was.
-        text: rows of token ids, eight or more, or strings with `encode`. They are parted in three: to calibrate on,
-            to choose by, and to state the quality on.
-        quality: to be kept: the mean cosine of embeddings, or the smaller of two perplexities over the larger.
-        encode: makes token ids of a string.
-        margin: by how much of their half-width ranges are widened.
+        model: a Transformers model like BERT, GPT-2 or Llama, or gatelab's GPT2; it is not modified.
+        text: eight or more rows of token ids, or strings with `encode`. They are split into three parts: for
+            calibration, for selection, and for the reported quality.
+        quality: the wanted quality: the mean cosine of embeddings, or the smaller perplexity over the larger.
+        encode: a function from a string to token ids.
+        margin: the margin of calibrated ranges, in half-widths.
         most: the most levels of a layer.
-        progress: what to show, see `gatelab.display`.
+        progress: see `gatelab.display`.
 
     Returns:
         An `EncryptedPlan`.

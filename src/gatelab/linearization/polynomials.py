@@ -1,7 +1,7 @@
-"""A polynomial that stands for an activation: both bases, and the interval it was made for.
+"""A polynomial that approximates an activation, in two bases, with its interval.
 
-Coefficients are kept in powers of z and in Chebyshev polynomials of the interval, each converted from the other in
-rational arithmetic: from one basis to the other floats would lose (1 + sqrt 2)^degree in accuracy.
+Coefficients are stored in powers of z and in Chebyshev polynomials of the interval. The conversion uses rational
+arithmetic, since floats would lose a factor (1 + sqrt 2)^degree of accuracy.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from gatelab.feedforward.definition import ModuleUnit, Unit
 from gatelab.feedforward.gates import Activation, activation, activations
 
 Interval = tuple[float, float]
-NEAR, FAR = 1e-6, 1e6  # how close the ends of an interval may be, and how far from 0: beyond, powers leave float64
+NEAR, FAR = 1e-6, 1e6  # the shortest interval and its largest distance from 0 for which powers stay in float64
 ActivationLike = str | Activation | Unit | Callable[[Tensor], Tensor]
 
 
@@ -45,12 +45,12 @@ class Polynomial:
     """p(z) = sum_k coefficients[k] z^k = sum_k chebyshev[k] T_k(t), t in [-1, 1] over the interval.
 
     Attributes:
-        coefficients: those of 1, z, z^2, ...
-        chebyshev: those of T_0, T_1, ... of the interval.
-        interval: (low, high), where it is meant to be used.
-        activation: the name of what it stands for.
-        method: the name of the method that made it.
-        margin: by how much of its half-width the interval is wider than the data it was calibrated on.
+        coefficients: the coefficients of 1, z, z^2, ...
+        chebyshev: the coefficients of T_0, T_1, ... of the interval.
+        interval: (low, high), the range of its inputs.
+        activation: the name of the activation.
+        method: the name of the method.
+        margin: the margin of the calibrated interval, in half-widths of the data.
 
     >>> p = Polynomial.from_powers([0, 0.5, 0.25], (-2, 2))
     >>> p.chebyshev, p.degree, float(p(3.0))
@@ -83,7 +83,7 @@ class Polynomial:
 
     @classmethod
     def from_powers(cls, coefficients: Iterable[Any], interval: Interval, **about: Any) -> Polynomial:
-        """Of the coefficients of 1, z, z^2, ..."""
+        """From the coefficients of 1, z, z^2, ..."""
         low, high = map(Fraction, interval := check_interval(interval))
         powers = _coefficients(coefficients)
         series = _composed(_exact(powers), (low + high) / 2, (high - low) / 2, basis.chebmulx)
@@ -91,7 +91,7 @@ class Polynomial:
 
     @classmethod
     def from_chebyshev(cls, coefficients: Iterable[Any], interval: Interval, **about: Any) -> Polynomial:
-        """Of the coefficients of T_0, T_1, ... of the interval."""
+        """From the coefficients of T_0, T_1, ... of the interval."""
         low, high = map(Fraction, interval := check_interval(interval))
         series = _coefficients(coefficients)
         of_t = basis.cheb2poly(_exact(series))
@@ -105,7 +105,7 @@ class Polynomial:
 
     @property
     def degrees(self) -> tuple[int, ...]:
-        """The powers whose coefficients are not zero: those that need features."""
+        """The powers whose coefficients are not zero."""
         return tuple(k for k, a in enumerate(self.coefficients) if a) or (0,)
 
     def __call__(self, z: Any) -> Any:
@@ -119,7 +119,7 @@ class Polynomial:
         return t * after - later + self.chebyshev[0]
 
     def error(self, function: Callable[[Tensor], Tensor], points: int = 20001) -> float:
-        """The largest error on an even grid over the interval: measured, from below; `bound` proves one from above."""
+        """The largest error on a uniform grid over the interval; `bound` proves an upper bound."""
         z = torch.linspace(*self.interval, points, dtype=torch.float64)
         return float((function(z) - self(z)).abs().max())
 
@@ -130,7 +130,7 @@ def _coefficients(values: Iterable[Any]) -> tuple[float, ...]:
 
 
 def _exact(values: Iterable[float]) -> Any:
-    """As an array of fractions, with which numpy converts exactly."""
+    """An array of fractions, for exact conversion by numpy."""
     return np.array([Fraction(value) for value in values], dtype=object)
 
 
@@ -154,7 +154,7 @@ def _rounded(exact: Any, count: int, interval: Interval) -> tuple[float, ...]:
 
 
 def gate_and_factors(unit: ActivationLike) -> tuple[Activation, int]:
-    """The gate of whatever a user calls an activation, and the number of linear factors: act(g.x) (u.x) has one."""
+    """The gate of an activation or unit, and its number of linear factors: act(g.x) (u.x) has one."""
     if isinstance(unit, ModuleUnit):
         raise GatelabError(f"the unit {unit.name!r} is a class whose formula is not known; give its activation")
     if isinstance(unit, Unit):
@@ -178,13 +178,13 @@ def gate_and_factors(unit: ActivationLike) -> tuple[Activation, int]:
 
 
 def values(gate: Callable[[Tensor], Tensor], z: object) -> Tensor:
-    """The gate at the numbers z, in float64 on the CPU, checked."""
+    """The gate at the numbers z, in float64 on the CPU; raises unless all values are finite."""
     with torch.no_grad():
         points = torch.as_tensor(z, dtype=torch.float64)
         outputs = gate(points)
     if not isinstance(outputs, Tensor) or outputs.shape != points.shape or not bool(torch.isfinite(outputs).all()):
         raise GatelabError(
-            f"the activation {getattr(gate, 'name', gate)!r} gives no finite number for each of its inputs in "
+            f"the activation {getattr(gate, 'name', gate)!r} does not return one finite number per input in "
             f"[{points.min().item():.4g}, {points.max().item():.4g}]; give a function of one tensor that acts on each "
             "entry"
         )
@@ -192,7 +192,7 @@ def values(gate: Callable[[Tensor], Tensor], z: object) -> Tensor:
 
 
 def check_interval(interval: Any) -> Interval:
-    """(low, high), or R for (-R, R), such that powers of z stay in float64."""
+    """(low, high), or (-R, R) for a number R, such that powers of z stay in float64."""
     if isinstance(interval, Real):
         interval = (-interval, interval)
     low, high = arrays.check_interval(interval)
@@ -217,12 +217,11 @@ def from_unit(t: Any, interval: Interval) -> Any:
 
 
 def check_degree(degree: Any, most: int = 200) -> int:
-    """The degree as an int, checked."""
     return whole_number("the degree", degree, 0, most)
 
 
 def numbers(data: Any) -> Array:
-    """Pre-activations as one row of float64, checked."""
+    """Pre-activations as a flat array of finite float64."""
     z = finite_array("the array of data", data, instead="leave such rows out").ravel()
     if not z.size:
         raise GatelabError("the data are empty; give pre-activations, such as W @ x + b of a layer")
@@ -230,12 +229,12 @@ def numbers(data: Any) -> Array:
 
 
 def calibrate(data: Any, margin: float = 0.1, symmetric: bool = False) -> Interval:
-    """The range of pre-activations, widened: the interval that a polynomial must serve.
+    """The range of pre-activations with a margin, as the interval for a polynomial.
 
     Args:
         data: pre-activations, an array or a tensor of any shape.
-        margin: by how much of its half-width the range is widened on both sides.
-        symmetric: whether the interval is to be (-R, R).
+        margin: the margin on both sides, in half-widths of the range.
+        symmetric: whether to return (-R, R).
 
     Returns:
         (low, high).
@@ -250,6 +249,6 @@ def calibrate(data: Any, margin: float = 0.1, symmetric: bool = False) -> Interv
         high = max(-low, high)
         low = -high
     if low == high:
-        raise GatelabError(f"all pre-activations are {low}; give some that differ")
+        raise GatelabError(f"all pre-activations are {low}; give different ones")
     more = margin * (high - low) / 2
     return low - more, high + more

@@ -1,18 +1,18 @@
-"""What can be proved of a polynomial: a bound on its error, and that no other of its degree is better.
+"""Proofs for polynomials: a bound on the error, and that no other polynomial of the same degree is better.
 
-Let q be a polynomial of degree N with |act - q| <= delta on the interval. Then q - p is a polynomial, and from its
-largest value on M > N Chebyshev points follows that everywhere (Ehlich and Zeller, Math. Z. 86, 1964):
+Let q be a polynomial of degree N with |act - q| <= delta on the interval. Then q - p is a polynomial, and its largest
+value on M > N Chebyshev points bounds it everywhere (Ehlich and Zeller, Math. Z. 86, 1964):
 
     |act - p| <= (max_grid |act - p| + delta) / cos(pi N / (2 M)) + delta
 
-q need not be made: that it exists follows from Bernstein. An activation that is analytic and at most V in the ellipse
-whose half-axes add up to rho half-intervals has delta <= 2 V rho^-N / (rho - 1). V comes from closed forms: GELU is
-entire with |Phi(x + iy)| <= 1 + |y| exp(y^2/2) / sqrt(2 pi); |tanh(x + iy)| <= max(1, tan|y|) for |y| < pi/2, of which
-sigmoid, SiLU and the tanh form of GELU are made. The powers of relu are polynomials on either side of 0. Rounding, of
-the values and of p, is added.
+q exists by Bernstein's theorem and is not computed: an activation that is analytic and at most V in the ellipse whose
+half-axes add up to rho half-intervals has delta <= 2 V rho^-N / (rho - 1). V has closed forms: GELU is entire with
+|Phi(x + iy)| <= 1 + |y| exp(y^2/2) / sqrt(2 pi); |tanh(x + iy)| <= max(1, tan|y|) for |y| < pi/2 gives sigmoid, SiLU
+and the tanh form of GELU. Powers of relu are polynomials on each side of 0. The rounding of the values and of p is
+added.
 
-A polynomial of degree n is the best one if, and only if, its error has n + 2 extrema of alternating signs and equal
-sizes (Chebyshev's equioscillation).
+A polynomial of degree n is the best one if and only if its error has n + 2 extrema of alternating signs and equal sizes
+(Chebyshev's equioscillation).
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from gatelab.arrays import Array
 from gatelab.display import Compact
 from gatelab.errors import GatelabError
 from gatelab.feedforward.gates import Activation
-from gatelab.linearization.polynomials import Interval, Polynomial, from_unit, to_unit, values
+from gatelab.linearization.polynomials import Polynomial, from_unit, values
 
 DENSITY = 32  # M / N: costs 0.12 %
-MOST = 4096  # N: an activation so hard to approximate has its bound stated with the delta that is left
-_SMALL = 1e-3  # delta over the error, where more of N would gain nothing
+MOST = 4096  # the largest N; beyond it the bound includes the remaining delta
+_SMALL = 1e-3  # delta over the error, below which a larger N gains nothing
 _RHOS = np.geomspace(1 + 1e-3, 40, 4000)
-LEVELLED = 1e-4  # extrema as equal as this prove a polynomial best, and end the exchange
+LEVELED = 1e-4  # relative difference of extrema at which the exchange ends
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Bound:
 
     Attributes:
         value: the bound.
-        measured: the largest error on the points that were looked at, which lies below it.
+        measured: the largest error on a grid, which is below the bound.
     """
 
     value: float
@@ -55,8 +55,8 @@ class Equioscillation(Compact):
     """The alternating extrema of an error.
 
     Attributes:
-        points: where they are.
-        errors: the errors there, with their signs.
+        points: the positions of the extrema.
+        errors: the signed errors there.
     """
 
     points: tuple[float, ...]
@@ -64,23 +64,22 @@ class Equioscillation(Compact):
 
     @property
     def spread(self) -> float:
-        """max |e| / min |e| - 1: how far they are from equal."""
+        """max |e| / min |e| - 1."""
         sizes = np.abs(self.errors)
         return float(sizes.max() / sizes.min() - 1)
 
     @property
     def level(self) -> float:
-        """The smallest of them: no polynomial of two degrees less than there are points has a smaller maximum."""
+        """The smallest |e|: a lower bound on the maximum error of every polynomial of degree len(points) - 2."""
         return float(np.abs(self.errors).min())
 
 
-def bound(polynomial: Polynomial, gate: Activation, interval: Interval | None = None) -> Bound:
-    """A proved bound on |act - p| over the interval of the polynomial, or over another.
+def bound(polynomial: Polynomial, gate: Activation) -> Bound:
+    """A proved bound on |act - p| over the interval of the polynomial.
 
     Args:
         polynomial: p.
-        gate: the activation, one whose size in the complex plane is known.
-        interval: (low, high); by default that of the polynomial.
+        gate: the activation; its size in the complex plane must be known.
 
     Returns:
         A `Bound`.
@@ -91,7 +90,7 @@ def bound(polynomial: Polynomial, gate: Activation, interval: Interval | None = 
     >>> proved.measured <= proved.value < 1.002 * proved.measured
     True
     """
-    low, high = interval or polynomial.interval
+    low, high = polynomial.interval
     if gate.power is not None or gate.name == "identity":
         cuts = [low, 0.0, high] if low < 0 < high else [low, high]
         n = max(polynomial.degree, gate.power or 1)
@@ -99,7 +98,7 @@ def bound(polynomial: Polynomial, gate: Activation, interval: Interval | None = 
         return Bound(max(b.value for b in parts), max(b.measured for b in parts))
     if gate.name not in _SIZES:
         raise GatelabError(
-            f"nothing is known of {gate.name!r} beyond its values, from which no bound can be proved; bounds are for "
+            f"no bound can be proved for {gate.name!r} from its values alone; bounds are for "
             f"{', '.join(sorted((*_SIZES, 'identity', 'relu', 'relu2', 'relu3')))}; measure with polynomial.error"
         )
     n = max(polynomial.degree, 32)
@@ -112,12 +111,12 @@ def bound(polynomial: Polynomial, gate: Activation, interval: Interval | None = 
 
 
 def equioscillation(polynomial: Polynomial, gate: Activation, points: int = 20001) -> Equioscillation:
-    """The alternating extrema of act - p over the interval: degree + 2 of them or more, all equal, prove p best.
+    """The alternating extrema of act - p over the interval: degree + 2 or more, all equal, prove that p is the best.
 
     Args:
         polynomial: p.
         gate: the activation.
-        points: of the grid on which extrema are looked for.
+        points: the number of points of the grid for the extrema.
 
     Returns:
         An `Equioscillation`.
@@ -136,15 +135,15 @@ def equioscillation(polynomial: Polynomial, gate: Activation, points: int = 2000
     x, e = extrema(z, error(z), error)
     x, sizes = alternating(x, e, len(x))
     if not len(x):
-        raise GatelabError("the polynomial is the activation everywhere on the grid: no error alternates")
-    # An end may hold a small extremum more than are needed.
-    while len(x) > polynomial.degree + 2 and sizes.max() > (1 + 10 * LEVELLED) * sizes.min():
+        raise GatelabError("the polynomial equals the activation on the grid: no error alternates; lower the degree")
+    # An end may have an additional small extremum.
+    while len(x) > polynomial.degree + 2 and sizes.max() > (1 + 10 * LEVELED) * sizes.min():
         x, sizes = alternating(x, error(x), len(x) - 1)
     return Equioscillation(tuple(x.tolist()), tuple(error(x).tolist()))
 
 
 def extrema(grid: Array, error: Array, exact: Callable[[Array], Array]) -> tuple[Array, Array]:
-    """The local extrema of the error, the inner ones moved to the tops of the parabolas through three points."""
+    """The local extrema of the error, the inner ones refined by parabolas through three points."""
     size = np.abs(error)
     inner = np.flatnonzero((size[1:-1] >= size[:-2]) & (size[1:-1] > size[2:])) + 1
     left, mid, right = error[inner - 1], error[inner], error[inner + 1]
@@ -162,7 +161,7 @@ def extrema(grid: Array, error: Array, exact: Callable[[Array], Array]) -> tuple
 
 
 def alternating(x: Array, e: Array, wanted: int) -> tuple[Array, Array]:
-    """The largest extremum of each run of one sign; of too many, the smallest give way, in pairs unless at an end."""
+    """The largest extremum of each run of one sign; surplus ones are dropped, in pairs unless at an end."""
     turns: list[int] = []
     for i in range(len(x)):
         if e[i] == 0:
@@ -186,29 +185,28 @@ def alternating(x: Array, e: Array, wanted: int) -> tuple[Array, Array]:
 
 
 def _on_grid(p: Polynomial, gate: Activation, low: float, high: float, n: int, delta: float) -> Bound:
-    """The bound from M Chebyshev points, where some polynomial of degree n is within delta of the activation."""
+    """The bound from M Chebyshev points, given that a polynomial of degree n is within delta of the activation."""
     m = DENSITY * max(n, 1)
     z = from_unit(np.cos(np.pi * (np.arange(m) + 0.5) / m), (low, high))
     f = values(gate, z).numpy()
     measured = float(np.abs(f - p(z)).max())
-    # sum_k |c_k| max |T_k|: what the rounding of Clenshaw's recurrence is in proportion to.
-    t = max(1.0, abs(to_unit(low, p.interval)), abs(to_unit(high, p.interval)))
-    size = float(sum(abs(c) * math.cosh(k * math.acosh(t)) for k, c in enumerate(p.chebyshev)))
+    # sum_k |c_k| max |T_k|: the rounding of Clenshaw's recurrence is proportional to it.
+    size = float(np.abs(p.chebyshev).sum())
     rounding = np.finfo(float).eps * (8 * np.abs(f).max() + 4 * (p.degree + 2) * size)
     return Bound(float((measured + rounding + delta) / math.cos(math.pi / (2 * DENSITY)) + delta), measured)
 
 
 def _tail(gate: Activation, low: float, high: float, n: int) -> float:
     """The smallest 2 V rho^-N / (rho - 1) over the ellipses tried."""
-    half, centre = (high - low) / 2, abs(low + high) / 2
-    x, y = centre + half * (_RHOS + 1 / _RHOS) / 2, half * (_RHOS - 1 / _RHOS) / 2
+    half, center = (high - low) / 2, abs(low + high) / 2
+    x, y = center + half * (_RHOS + 1 / _RHOS) / 2, half * (_RHOS - 1 / _RHOS) / 2
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         tails = 2 * _SIZES[gate.name](x, y) * np.exp(-n * np.log(_RHOS)) / (_RHOS - 1)
     return float(np.nanmin(np.where(np.isfinite(tails), tails, np.inf)))
 
 
 def _tanh_size(y: Array) -> Array:
-    """A bound on |tanh(x + iy')| for |y'| <= y; none from pi/2 on, where its poles are."""
+    """A bound on |tanh(x + iy')| for |y'| <= y; infinite from pi/2, because of the poles."""
     return np.where(y < np.pi / 2, np.maximum(1.0, np.tan(np.minimum(y, np.pi / 2))), np.inf)
 
 
@@ -223,7 +221,7 @@ def _gelu_tanh_size(x: Array, y: Array) -> Array:
     return np.hypot(x, y) * (1 + _tanh_size(height)) / 2
 
 
-# |act| in |Re z| <= x, |Im z| <= y, which holds the ellipse.
+# Bounds on |act| in |Re z| <= x, |Im z| <= y, which contains the ellipse.
 _SIZES: dict[str, Callable[[Array, Array], Array]] = {
     "gelu": _gelu_size,
     "gelu-tanh": _gelu_tanh_size,

@@ -1,7 +1,7 @@
-"""The methods by name: functions of a gate that give a `Polynomial`, or of a gate and d that give `Maps`.
+"""The methods by name: functions of a gate that return a `Polynomial`, or of a gate and d that return `Maps`.
 
-A new one is a function in a module of `gatelab.linearization.builders` and an entry here; its other arguments are its
-options. Maps whose number of features m is an option are made for d inputs; others for as many as rows have.
+A new method is a function in a module of `gatelab.linearization.builders` and an entry here; its other arguments are
+its options. Methods with an option m, the number of features, need d; the others infer it from the rows.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "optimal": optimal_maps,
     "learned": learned_maps,
 }
-# What is asked for and is no method, and why.
+# Why a name that users try is not a method.
 NO_METHODS = {
     "monte-carlo": (
         "monte-carlo estimates the scalar GELU(z) and does not factor into Phi(w) and Psi(x): the indicator {Z <= w.x} "
@@ -46,23 +46,23 @@ NO_METHODS = {
 
 @dataclass(frozen=True)
 class Method:
-    """A way to linearize: its name and its function."""
+    """A method: its name and its function."""
 
     name: str
     build: Callable[..., Any]
 
     @cached_property
     def polynomial(self) -> bool:
-        """Whether it gives a `Polynomial`; else it takes the number of inputs and gives `Maps`."""
+        """Whether it returns a `Polynomial`; otherwise it takes the number of inputs and returns `Maps`."""
         return "d" not in inspect.signature(self.build).parameters
 
     @cached_property
     def options(self) -> Mapping[str, inspect.Parameter]:
-        """The arguments that a caller may give."""
+        """The options of the method."""
         return dict(list(inspect.signature(self.build).parameters.items())[1 if self.polynomial else 2 :])
 
     def check(self, options: Mapping[str, Any]) -> None:
-        """Refuse options that the method does not have, and calls without those that it needs."""
+        """Raise for unknown options, and for required options that are missing."""
         for option in options:
             if option not in self.options:
                 raise unknown_name(f"option of {self.name}", option, self.options)
@@ -72,7 +72,7 @@ class Method:
 
 
 def find_method(name: str) -> Method:
-    """The method of that name; upper case and underscores are allowed."""
+    """The method of this name; upper case and underscores are allowed."""
     key = str(name).lower().replace("_", "-")
     if key in NO_METHODS:
         raise GatelabError(NO_METHODS[key])
@@ -82,10 +82,10 @@ def find_method(name: str) -> Method:
 
 
 def methods() -> tuple[str, ...]:
-    """The names that `linearize` knows.
+    """The names of the methods of `linearize`.
 
     Returns:
-        Those of polynomials first, then those of other maps, each in the order of the alphabet.
+        Methods that make polynomials first, then the others, each in alphabetical order.
 
     >>> methods()[:5]
     ('chebyshev', 'fit', 'hermite', 'minimax', 'taylor')

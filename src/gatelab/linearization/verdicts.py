@@ -1,18 +1,16 @@
-"""The verdict before anything is built: can m features below the layer's width reach a wanted error on these inputs?
+"""The verdict: can fewer features than neurons reach a wanted error on these inputs?
 
-For given rows W and inputs X the question is one of matrices. Phi(W) Psi(X)^T has rank m or less, so by Eckart and
-Young
+For given rows W and inputs X, Phi(W) Psi(X)^T has rank at most m, so by Eckart and Young
 
     RMSE of any maps of m features  >=  sqrt( sum_(k>m) sigma_k^2 / (n N) )      sigma_k of act(W X^T), n rows, N inputs
 
-and on those rows and inputs a truncated singular value decomposition reaches it. So `needed` features are necessary,
-whatever method makes the maps. They need not be enough for inputs not seen: a finite set of inputs can be learned by
-heart. What is enough is measured on inputs held out. With U the leading left singular vectors of the others, Phi(W) =
-U and Psi(x) = U^T act(W x) are maps of m features, and their error on the held-out half is what some maps do reach.
+and a truncated singular value decomposition attains this bound on these rows and inputs. So `needed` features are
+necessary for every method. They may not be enough for new inputs, since a finite set of inputs can be memorized. The
+number that is `enough` is measured on held-out inputs: with U the leading left singular vectors of the other half,
+Phi(W) = U and Psi(x) = U^T act(W x) are maps of m features.
 
-Beside it stands what isotropic theory says for the same length of pre-activations. Inputs that fill few directions (a
-low effective rank, (sum lambda)^2 / sum lambda^2 of their covariance) do better than it, and that gap is what is to
-be gained.
+For comparison, the floor of isotropic inputs with the same size of pre-activations is given. Inputs of low effective
+rank, (sum lambda)^2 / sum lambda^2 of their covariance, need fewer features than that.
 """
 
 from __future__ import annotations
@@ -37,23 +35,23 @@ from gatelab.memory import check_memory
 
 @dataclass(frozen=True, eq=False)
 class Verdict(Compact):
-    """What is possible: no maps of fewer than `needed` features reach `error` here; some of `enough` do on new inputs.
+    """Lower and upper bounds on the number of features for a wanted error.
 
     Attributes:
         activation: the name of the gate.
-        error: the RMSE that is wanted.
+        error: the wanted RMSE.
         width: the number of neurons.
         d: the number of inputs.
-        needed: the fewest features that can reach it; None where the rows looked at are too few to tell.
-        enough: the fewest that some maps need on inputs held out; None where the rows are too few to tell.
+        needed: no maps with fewer features reach the error; None if there are too few rows to decide.
+        enough: some maps with this number reach it on held-out inputs; None if there are too few rows to decide.
         curve: the floor at m = 0, 1, 2, ... features.
-        held_out: the error on inputs held out, at the same m.
-        isotropic_m: some numbers of features, and
-        isotropic: the floor there of rows without a preferred direction and of the same spread.
+        held_out: the error on held-out inputs at the same m.
+        isotropic_m: some numbers of features.
+        isotropic: the floor at `isotropic_m` for isotropic rows with the same spread.
         rank_w: the effective rank of the weights.
-        rank_x: that of the inputs.
+        rank_x: the effective rank of the inputs.
         spread: the root mean square of the pre-activations.
-        sampled: whether W or X was cut down.
+        sampled: whether only a part of W or X was used.
     """
 
     activation: str
@@ -73,7 +71,7 @@ class Verdict(Compact):
 
     @property
     def answer(self) -> Literal["possible", "impossible", "open"]:
-        """Whether fewer features than neurons can do; "open" where these inputs are too few to tell."""
+        """Whether fewer features than neurons are enough; "open" if there are too few inputs to decide."""
         if self.enough is not None and self.enough < self.width:
             return "possible"
         if self.needed is not None and self.needed >= self.width:
@@ -86,17 +84,17 @@ class Verdict(Compact):
         return self.answer == "possible"
 
     def floor(self, m: int) -> float:
-        """The least RMSE of any maps of m features on the rows and inputs that were looked at."""
+        """The smallest possible RMSE of maps of m features on these rows and inputs."""
         return float(self.curve[min(whole_number("m", m, 0, of="features"), len(self.curve) - 1)])
 
     def __str__(self) -> str:
         part = ""
         if self.sampled:
-            part = " (part of it was looked at: a bound for that part, an estimate from below for all)"
+            part = " (from part of it: a bound for that part, an estimate from below for all)"
         at_least = f"{len(self.curve) - 1} or more" if self.needed is None else str(self.needed)
         answers = {
             "possible": f"Possible: m = {self.enough} features, {(self.enough or 0) / self.width:.0%} of the width, "
-            f"reach it on inputs held out; any maps need {at_least}.",
+            f"reach it on held-out inputs; any maps need {at_least}.",
             "impossible": f"Not possible below the layer's width: any maps need m >= {at_least} features on these "
             f"inputs, the layer has {self.width}.",
             "open": f"Open: any maps need m >= {at_least} features, and up to {len(self.held_out) - 1} from half of "
@@ -115,20 +113,17 @@ class Verdict(Compact):
 
     @property
     def advice(self) -> str:
-        """What to do."""
+        """The next step."""
         if self.answer == "possible":
             return (
-                "Next: fit maps to these inputs ('hermite' fitted to data, or 'learned'), or project the inputs on "
-                f"their leading directions first, and hold the error against the floor, "
-                f"{self.floor(self.enough or 0):.3g}."
+                "Next: fit maps to these inputs ('hermite' fitted to data, or 'learned'), or project the inputs onto "
+                f"their leading directions first; compare the error with the floor, {self.floor(self.enough or 0):.3g}."
             )
         if self.answer == "open":
             return "Next: give more inputs, or a larger error."
         if self.rank_x < self.d / 4:
-            return (
-                "Next: the inputs fill few directions; make W x itself cheap by a low-rank W, and keep the activation."
-            )
-        return "Next: keep the activation as it is, or ask for a larger error; no choice of maps changes this."
+            return "Next: the inputs have a low effective rank; use a low-rank W to save time, and keep the activation."
+        return "Next: keep the activation as it is, or give a larger error; no choice of maps changes this."
 
 
 def verdict(
@@ -146,11 +141,11 @@ def verdict(
     Args:
         activation: a name, an `Activation` or a function of one tensor.
         W: the weights of the layer, (n, d).
-        X: inputs that it sees, (N, d).
-        error: the RMSE that is wanted.
+        X: inputs of the layer, (N, d).
+        error: the wanted RMSE.
         bias: the biases of the layer, (n,).
-        most: how many rows of W and of X are looked at.
-        seed: of the draw of those rows, and of the inputs that are held out.
+        most: the most rows of W and of X that are used.
+        seed: the seed for sampling rows and for the held-out inputs.
 
     Returns:
         A `Verdict`.
@@ -167,16 +162,16 @@ def verdict(
         raise GatelabError(
             f"W is {tuple(W.shape)} and X is {tuple(X.shape)}; both need d columns: neurons x d and inputs x d"
         )
-    error = real_number("error, the RMSE that is wanted,", error, above=0)
+    error = real_number("error, the wanted RMSE,", error, above=0)
     if len(X) < 2:
-        raise GatelabError("X has one row; give inputs enough to hold some out, hundreds or more")
-    most = whole_number("most", most, 2, of="rows to look at")
+        raise GatelabError("X has one row; give hundreds or more, some of which are held out")
+    most = whole_number("most", most, 2, of="rows")
     width, d = W.shape
     b = torch.zeros(width).to(W) if bias is None else bias.detach().to(W)
     if b.shape != (width,):
         raise GatelabError(f"the bias has shape {tuple(b.shape)}; give one number for each of the {width} rows of W")
     generator = torch.Generator().manual_seed(check_seed(seed))
-    # The values, their halves, and singular vectors with what LAPACK works in.
+    # The values, their halves, singular vectors, and LAPACK's workspace.
     check_memory(
         [(min(len(W), most), min(len(X), most))] * 6,
         f"a verdict on {min(len(W), most)} rows and {min(len(X), most)} inputs",
@@ -185,12 +180,12 @@ def verdict(
     rows, inputs = (_pick(len(matrix), most, generator) for matrix in (W, X))
     z = W[rows] @ X[inputs].T + b[rows][:, None]
     Y = gate(z)
-    # From the smallest up: the tail of a sum that would be lost in the difference of two large ones.
+    # Sum from the smallest up, to avoid the difference of two large sums.
     squares = apart(torch.linalg.svdvals, Y).square().cpu().numpy()
     curve = np.sqrt(np.concatenate([np.cumsum(squares[::-1])[::-1], [0.0]]) / Y.numel())
     held_out = _held_out(Y, generator)
     ms = sorted({m for m in (1, d + 1, (d + 1) * (d + 2) // 2 - 1) if m <= 200_000})
-    # For isotropic rows z has the variance w_scale^2 x_scale^2 d; the same spread, then.
+    # For isotropic rows z has the variance w_scale^2 x_scale^2 d; choose the same spread.
     spread = float(z.square().mean().sqrt())
     scale = math.sqrt(max(spread, 1e-12) / math.sqrt(d))
     return Verdict(
@@ -198,7 +193,7 @@ def verdict(
         error=error,
         width=width,
         d=d,
-        # Where fewer values were looked at than there are neurons, that all of them are enough says nothing.
+        # With fewer values than neurons, the last point of the curve, which is 0, proves nothing.
         needed=_first(curve[:-1] if min(Y.shape) < width else curve, error),
         enough=_first(held_out, error),
         curve=curve,
@@ -213,7 +208,7 @@ def verdict(
 
 
 def _rows(name: str, matrix: Tensor) -> Tensor:
-    """A matrix in float64, checked."""
+    """A matrix of finite float64."""
     if not isinstance(matrix, Tensor) or matrix.ndim != 2 or min(matrix.shape) < 1:
         raise GatelabError(f"{name} is {type(matrix).__name__} of {np.shape(matrix)}; give a tensor of rows, (rows, d)")
     if not bool(torch.isfinite(matrix).all()):
@@ -222,14 +217,14 @@ def _rows(name: str, matrix: Tensor) -> Tensor:
 
 
 def _pick(n: int, most: int, generator: torch.Generator) -> Tensor:
-    """At most so many of n rows, drawn and in their order."""
+    """The indices of at most `most` of n rows, in order."""
     if n <= most:
         return torch.arange(n)
     return torch.randperm(n, generator=generator)[:most].sort().values
 
 
 def _held_out(Y: Tensor, generator: torch.Generator) -> Array:
-    """The error at m = 0, 1, ... on half of the inputs, when Phi(W) are the leading singular vectors of the others."""
+    """The error at m = 0, 1, ... on half of the inputs, with Phi(W) the leading singular vectors of the others."""
     order = torch.randperm(Y.shape[1], generator=generator).to(Y.device)
     known, new = Y[:, order[::2]], Y[:, order[1::2]]
     U = apart(torch.linalg.svd, known, full_matrices=False).U
@@ -239,12 +234,12 @@ def _held_out(Y: Tensor, generator: torch.Generator) -> Array:
 
 
 def _first(curve: Array, error: float) -> int | None:
-    """The least m at which the curve is at most `error`; one that ends above it cannot tell."""
+    """The smallest m at which the curve is at most `error`."""
     return next((m for m, value in enumerate(curve) if value <= error), None)
 
 
 def _effective_rank(rows: Tensor) -> float:
-    """(sum lambda)^2 / sum lambda^2 of the second moments: how many directions carry them."""
+    """(sum lambda)^2 / sum lambda^2 of the second moments."""
     gram = rows.T @ rows if len(rows) >= rows.shape[1] else rows @ rows.T
     total = float(gram.diagonal().sum())
     return total * total / float(gram.square().sum()) if total > 0 else 0.0

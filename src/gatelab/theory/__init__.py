@@ -1,4 +1,4 @@
-"""WHAT TO EXPECT: free-knot limits, rates and constants of constructions; pure functions, no training."""
+"""Expected errors: free-knot limits, rates and constants of constructions, without training."""
 
 from gatelab.theory.derivatives import PiecewiseChebyshev, interpolate
 from gatelab.theory.limits import (

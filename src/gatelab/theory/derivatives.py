@@ -1,14 +1,13 @@
-"""Derivatives of a function that is known by its values alone, for the limits that need ||f^(m)||.
+"""Derivatives of functions and of noisy data, for limits that need ||f^(m)||.
 
-Of a function that can be evaluated anywhere: on each of many panels it is interpolated at Chebyshev points and the
-interpolant is differentiated exactly; one interpolant of high degree p would magnify rounding by about p^(2k). Panels
-that do not follow the function can be halved until they do.
+A function is interpolated at Chebyshev points on many panels, and the interpolant is differentiated exactly; a single
+interpolant of high degree p would amplify rounding by about p^(2k). Panels that do not resolve the function can be
+halved.
 
-Of noisy data, with how far it can be trusted: the pilot is a penalised spline (the P-spline of Eilers and Marx), many
-equal cells, least squares, and a penalty on the differences of order r of its coefficients. Seen as a Gaussian prior,
-the penalty has a marginal likelihood, which tells noise from function, and the fit has a posterior, from which curves
-are drawn. Where the drawn curves agree the derivative is known; where they do not, the data do not say. Penalties of
-three orders take part, since one alone would be too sure of itself: each takes another curve to be the smoothest.
+Data are fitted by a penalized spline (the P-spline of Eilers and Marx): many equal cells, least squares, and a penalty
+on the differences of order r of the coefficients. As a Gaussian prior, the penalty has a marginal likelihood, which
+separates noise from function, and a posterior, from which curves are drawn. The derivative is determined where these
+curves agree. Penalties of three orders are used, since the posterior of one alone is overconfident.
 """
 
 from __future__ import annotations
@@ -28,18 +27,18 @@ from gatelab.arrays import Array, check_interval
 from gatelab.errors import GatelabError, real_number, whole_number
 
 _NODES = 32
-# Last coefficients above this share of the largest: a panel does not follow the function. Panels beyond so many, or of
-# so few units of rounding, are not halved.
+# Panels are halved if their last coefficients exceed this share of the largest, up to a number of panels and down to a
+# width relative to rounding.
 _RESOLVED, _MOST_PANELS, _LEAST_WIDTH = 1e-11, 4096, 2.0**-42
-_MOST_CELLS, _ROWS_A_CELL, _POINTS = 200, 3, 800
+_MOST_CELLS, _ROWS_PER_CELL, _POINTS = 200, 3, 800
 _STRENGTHS, _DRAWS = 61, 32
-# Of the mean diagonal of the Gram matrix: a penalty below all that are tried, for cells without rows.
+# The smallest penalty, relative to the mean diagonal of the Gram matrix, for cells without rows.
 _LEAST_PENALTY = 1e-12
-# Of the rounding of the targets: a fit that misses them by less misses nothing.
+# Residuals below this share of the largest target are rounding.
 _ROUNDING = 16 * float(np.finfo(np.float64).eps)
 # The median of |z| for a standard normal z.
 _MEDIAN = 0.6745
-# Draws may differ by so much in the mean, and so much of a norm may come from where the derivative is not known.
+# The largest mean difference of draws, and the largest share of a norm from points with an uncertain derivative.
 _SPREAD, _UNKNOWN = 0.10, 0.15
 
 
@@ -49,7 +48,7 @@ class PiecewiseChebyshev:
 
     Attributes:
         coefficients: (degree + 1, panels); column i is the Chebyshev series of panel i.
-        edges: (panels + 1,), where the panels meet, ends included.
+        edges: (panels + 1,), the boundaries of the panels.
 
     >>> f = interpolate(np.sin, (0, 3))
     >>> f.degree, f.panels
@@ -68,7 +67,7 @@ class PiecewiseChebyshev:
 
     @property
     def panels(self) -> int:
-        """How many panels there are."""
+        """The number of panels."""
         return self.coefficients.shape[1]
 
     @property
@@ -80,7 +79,7 @@ class PiecewiseChebyshev:
     def tail(self) -> float:
         """The largest of the last two coefficients of any panel, relative to the largest of all.
 
-        Near 1e-14 for a resolved function; above about 1e-8 its high derivatives are not to be trusted.
+        Near 1e-14 for a resolved function; above about 1e-8 high derivatives are unreliable.
         """
         return float(_tails(self.coefficients).max() / max(np.abs(self.coefficients).max(), np.finfo(np.float64).tiny))
 
@@ -96,10 +95,10 @@ class PiecewiseChebyshev:
         return np.asarray(values, dtype=np.float64)
 
     def derivative(self, order: int = 1) -> PiecewiseChebyshev:
-        """The derivative of the given order, again piecewise; rounding may make it jump from panel to panel.
+        """The derivative of the given order, again piecewise; rounding may cause jumps between panels.
 
-        Good to about 1e-5 of its largest value up to order 4, where the panels resolve f and f is not much larger than
-        its variation; a large constant part costs digits, since rounding is relative to it.
+        Accurate to about 1e-5 of its largest value up to order 4, if the panels resolve f and f is not much larger
+        than its variation.
 
         >>> cube = interpolate(lambda x: x**3, (-1, 1))
         >>> cube.derivative(2)(np.array([-1.0, 0.5])).round(6)
@@ -115,8 +114,8 @@ class PiecewiseChebyshev:
     def norm(self, order: int, sigma: float) -> float:
         """(integral of |f^(order)|^sigma)^(1/sigma) over the interval, any sigma > 0.
 
-        Below one this is no norm in the strict sense, but what the error of free knots is proportional to.
-        The integrand then has cusps at the zeros of f^(order), so the panels are cut there.
+        For sigma < 1 this is only a quasi-norm, to which the error of free knots is proportional. The integrand then
+        has cusps at the zeros of f^(order), so the panels are cut there.
 
         >>> round(interpolate(lambda x: x**4, (0, 1)).norm(2, 2.0), 4)  # sqrt(144 / 5)
         5.3666
@@ -124,11 +123,11 @@ class PiecewiseChebyshev:
         sigma = real_number("sigma", sigma, above=0)
         series, half_widths = self.derivative(order).coefficients, self.half_widths
         t, weights = leggauss(_NODES)
-        # x = mid + half * phi(t), phi' ~ (1 - t^2)^2, makes a cusp at a piece's end smooth enough for Gauss.
+        # x = mid + half * phi(t), phi' ~ (1 - t^2)^2, smooths cusps at the ends of a piece for the Gauss rule.
         phi, slope = (15 * t - 10 * t**3 + 3 * t**5) / 8, 15 / 8 * (1 - t**2) ** 2
         values, measures = [], []
         for i in range(self.panels):
-            # The ends of the panel and the zeros between; of complex zeros the real part, where a cusp is near.
+            # The ends of the panel and the zeros inside; near the real part of a complex zero there is almost a cusp.
             zeros = np.real(chebyshev.chebroots(series[:, i]))
             cuts = np.unique(np.concatenate([[-1.0], zeros[np.abs(zeros) < 1], [1.0]]))
             half = np.diff(cuts)[:, None] / 2
@@ -138,7 +137,7 @@ class PiecewiseChebyshev:
         largest = float(size.max())
         if largest == 0.0:
             return 0.0
-        # Scaled by the maximum: the power 1/sigma would overflow long before the norm does.
+        # Scaled by the maximum, since the power 1/sigma overflows early.
         return largest * float((size / largest) ** sigma @ measure) ** (1 / sigma)
 
 
@@ -154,10 +153,10 @@ def interpolate(
 
     Args:
         f: a function from an (N,) array to an (N,) array.
-        interval: (a, b), where f is defined.
-        panels: how many equal panels.
-        degree: of the polynomial on each.
-        halvings: how often a panel that does not follow f is halved.
+        interval: (a, b).
+        panels: the number of equal panels.
+        degree: the degree of the polynomial on each panel.
+        halvings: how often a panel that does not resolve f may be halved.
 
     Returns:
         A `PiecewiseChebyshev`.
@@ -169,7 +168,7 @@ def interpolate(
     a, b = check_interval(interval)
     panels, degree = whole_number("panels", panels, 1), whole_number("degree", degree, 1)
     points = chebyshev.chebpts1(degree + 1)[:, None]
-    # The Chebyshev polynomials are orthogonal over these points, so that no system has to be solved.
+    # The Chebyshev polynomials are orthogonal over these points.
     project = chebyshev.chebvander(points[:, 0], degree).T * (2 / (degree + 1))
     project[0] /= 2
 
@@ -177,13 +176,13 @@ def interpolate(
         x = (left + right) / 2 + (right - left) / 2 * points
         values = _finite_values(f, x.ravel()).reshape(x.shape)
         coefficients = project @ values
-        # Below the rounding of the values a coefficient says nothing, yet differentiation would magnify it.
+        # Coefficients below the rounding of the values are set to 0: differentiation would amplify them.
         noise = 4 * np.finfo(np.float64).eps * np.abs(values).max(axis=0)
         return np.where(np.abs(coefficients) > noise, coefficients, 0.0)
 
     edges = np.linspace(a, b, panels + 1)
     coefficients = series(edges[:-1], edges[1:])
-    # In parts so small that every function is smooth, rounding is left: that of float32, say, is not to be followed.
+    # On very short pieces every function is smooth and only rounding is left, such as that of float32.
     inner = edges[:-1] + 0.37 * np.diff(edges)
     rounding = _tails(series(inner, inner + 1e-4 * np.diff(edges))).max() if halvings else 0.0
     least, size = _LEAST_WIDTH * max(abs(a), abs(b)), max(_RESOLVED * np.abs(coefficients).max(), 8 * rounding)
@@ -200,7 +199,6 @@ def interpolate(
 
 
 def _finite_values(f: Callable[[Array], Any], x: Array) -> Array:
-    """The values of f at the points x, checked."""
     with np.errstate(all="ignore"):
         values = np.asarray(f(x.copy()), dtype=np.float64)
     if values.shape != x.shape:
@@ -220,8 +218,8 @@ def _finite_values(f: Callable[[Array], Any], x: Array) -> Array:
 class Pilot:
     """The derivative at equally spaced points of the interval, and curves drawn from its posterior.
 
-    `curve` is (points,), `draws` (points, draws). `misfit` is the deviation of the rows from the fit, `local` that from
-    the rows beside them. `exact` says that the fit misses the rows by rounding alone.
+    `curve` is (points,), `draws` (points, draws). `misfit` is the standard deviation of the rows from the fit, `local`
+    that from neighboring rows. `exact` means that the residuals are rounding.
     """
 
     curve: Array
@@ -232,24 +230,23 @@ class Pilot:
 
     @property
     def noise(self) -> float:
-        """What of the misfit is noise: next to nothing where the rows beside a row tell it, as along a kinked line."""
+        """The standard deviation of the noise: smaller than the misfit if neighboring rows predict a row better."""
         if self.local > self.misfit / 2:
             return self.misfit
         return self.local
 
     @property
     def noisy(self) -> bool:
-        """Whether noise explains the misfit: where the target turns within a few rows, the rows beside tell less."""
+        """Whether noise explains the misfit; if the target changes within a few rows, neighbors predict less."""
         return self.misfit / 2 < self.local < 3 * self.misfit
 
     def norm(self, length: float, sigma: float) -> float | None:
-        """||curve||_{L_sigma} over an interval of that length; None where the data do not determine it.
+        """||curve||_{L_sigma} over an interval of this length; None if the data do not determine it.
 
-        They do where the norms of drawn curves differ from it by less than 10 % in the mean, and where it loses less
-        than 15 % without the points at which the derivative is smaller than its own uncertainty: below one, sigma
-        weighs noise about zero as heavily as a derivative. Norms that pass were within 20 % of the truth in all but 2
-        of 503 accepted cases, which were 22 % off, and mostly within 10 %, for smooth targets with 80 to 8000 rows and
-        noises from 1e-6 to 0.1 of their size.
+        They determine it if the norms of drawn curves differ from it by less than 10 % on average, and if points where
+        the derivative is smaller than its uncertainty contribute less than 15 %: for sigma < 1, noise around zero has
+        a large norm. For smooth targets with 80 to 8000 rows and noise from 1e-6 to 0.1 of their size, 501 of 503
+        accepted norms were within 20 % of the truth, and most within 10 %.
         """
         value = _norm(self.curve[:, None], length, sigma)[0]
         uncertainty = np.sqrt(np.mean(np.square(self.draws - self.curve[:, None]), axis=1))
@@ -260,22 +257,22 @@ class Pilot:
             if spread < _SPREAD and np.log(value / known) < _UNKNOWN:
                 return float(value)
         if self.exact:
-            # What is left of the derivative of an exact polynomial is rounding.
+            # The derivative of an exact polynomial is rounding.
             return 0.0
         return None
 
 
 def _norm(curves: Array, length: float, sigma: float) -> Array:
-    """The norm of every column; scaled by its maximum, since the power 1/sigma overflows early."""
+    """The norm of every column, scaled by its maximum against overflow."""
     size = np.abs(curves)
     largest = np.where(size.max(axis=0) > 0, size.max(axis=0), 1.0)
     return largest * (length * ((size / largest) ** sigma).mean(axis=0)) ** (1 / sigma)
 
 
 def pilot(x: Array, y: Array, interval: tuple[float, float], order: int) -> Pilot:
-    """The derivative of that order of the function behind the rows (x, y), of one input and one target.
+    """An estimate of a derivative of the function behind rows (x, y) with one input and one target.
 
-    Raises `LinAlgError` where the rows are too few or too clustered to tell.
+    Raises `LinAlgError` if the rows are too few or too clustered.
 
     >>> generator = np.random.default_rng(0)
     >>> x = generator.uniform(0, 1, 2000)
@@ -284,10 +281,10 @@ def pilot(x: Array, y: Array, interval: tuple[float, float], order: int) -> Pilo
     (0.1, 1.0)
     """
     degree = order + 3
-    cells = min(len(np.unique(x)) // _ROWS_A_CELL, _MOST_CELLS)
+    cells = min(len(np.unique(x)) // _ROWS_PER_CELL, _MOST_CELLS)
     if cells < 1 or cells + degree >= len(x):
         raise np.linalg.LinAlgError(f"{len(x)} rows do not determine derivative {order}")
-    # The mean has no derivative, and a large one would cost digits.
+    # Subtract the mean, which has no derivative and would cost digits.
     size, mean = float(np.abs(y).max()), float(y.mean())
     scale = float(np.abs(y - mean).max())
     rounding = _ROUNDING * size / scale
@@ -299,7 +296,7 @@ def pilot(x: Array, y: Array, interval: tuple[float, float], order: int) -> Pilo
     points = (np.arange(_POINTS) + 0.5) / _POINTS
     derivative = BSpline(knots, np.eye(cells + degree), degree).derivative(order)(points)
     generator = np.random.default_rng(0)
-    fits = [_penalised(design, y, order + more, rounding, derivative, generator) for more in (1, 2, 3)]
+    fits = [_penalized(design, y, order + more, rounding, derivative, generator) for more in (1, 2, 3)]
     curve, _, misfit = fits[1]
     draws = np.hstack([draws for _, draws, _ in fits])
     unit = scale / length**order
@@ -308,10 +305,10 @@ def pilot(x: Array, y: Array, interval: tuple[float, float], order: int) -> Pilo
 
 
 def _local_deviation(x: Array, y: Array) -> float:
-    """The deviation of rows from those beside them, by the median, which a kink leaves alone.
+    """The standard deviation of rows from neighboring rows, by the median, which is robust to kinks.
 
-    Of rows from the mean of rows with the same x where most have such, else from the cubic through the two rows on
-    either side. It is the noise, or more where the target turns within a few rows.
+    Rows are compared with the mean of rows with the same x if most have such, otherwise with the cubic through two rows
+    on each side. The result is the noise, or more if the target changes within a few rows.
     """
     _, first, group, count = np.unique(x, return_index=True, return_inverse=True, return_counts=True)
     if 2 * len(first) <= len(x):
@@ -325,23 +322,23 @@ def _local_deviation(x: Array, y: Array) -> float:
         for j in places
         if j != 2
     ]
-    beside = [y[i : len(y) - 4 + i] for i in places if i != 2]
-    gaps = y[2:-2] - sum(w * values for w, values in zip(weights, beside, strict=True))
+    neighbors = [y[i : len(y) - 4 + i] for i in places if i != 2]
+    gaps = y[2:-2] - sum(w * values for w, values in zip(weights, neighbors, strict=True))
     return float(np.median(np.abs(gaps) / np.sqrt(1 + sum(w**2 for w in weights)))) / _MEDIAN
 
 
-def _penalised(
+def _penalized(
     design: Any, y: Array, penalty: int, rounding: float, derivative: Array, generator: np.random.Generator
 ) -> tuple[Array, Array, float]:
-    """The derivative, draws of it, and the deviation of the rows, over all strengths of the penalty by evidence.
+    """The derivative, draws of it, and the residual standard deviation, averaged over penalties by evidence.
 
-    `design` has the B-splines of every row, and `derivative` takes their coefficients to the derivative at points.
+    `design` has the B-splines of every row, and `derivative` maps their coefficients to the derivative at points.
     """
     (count, columns), gram = design.shape, (design.T @ design).toarray()
     differences = np.diff(np.eye(columns), penalty, axis=0)
     least = _LEAST_PENALTY * np.trace(gram) / columns
     factor = cholesky(gram + least * differences.T @ differences)
-    # Twice, the second time for what is left over: the Gram matrix has half the digits.
+    # Twice, the second time for the residual: the Gram matrix has half the digits.
     projected, residual = np.zeros(columns), y
     for _ in range(2):
         projected = projected + solve_triangular(factor, design.T @ residual, trans=1)

@@ -1,23 +1,22 @@
-"""The least error that n cells allow, how fast it can fall in many dimensions, and how far data set a floor to it.
+"""The smallest error with n cells, its rate in many dimensions, and the error due to noise.
 
 For piecewise polynomials of degree m - 1 on n cells, as n grows,
 
     RMSE ~ c_m n^-m ||f^(m)||_{L_sigma} / sqrt(|I|),   sigma = 2 / (2m + 1)
 
-where c_m is the L2 norm on the unit cell of the best monospline, x^m / m! less the splines. For the smoothest splines
-that is a Bernoulli polynomial, c_m^2 = |B_2m| / (2m)!, and the symmetry about each knot makes one continuity less no
-better: MLP 1/(12 sqrt 5), GLU and relu^2 1/sqrt(30240), GQU and relu^3 1/sqrt(1209600). (A C0 cubic without the GQU's
-real roots would have 1/5040.) The order in front is a limit: networks of a few neurons lie below it, or above.
+where c_m is the L2 norm on the unit cell of the best monospline, x^m / m! minus a spline. For the smoothest splines it
+is a Bernoulli polynomial, c_m^2 = |B_2m| / (2m)!, and by symmetry about each knot, one degree of continuity less does
+not help: MLP 1/(12 sqrt 5), GLU and relu^2 1/sqrt(30240), GQU and relu^3 1/sqrt(1209600). (A C0 cubic without the real
+roots of the GQU would have 1/5040.) This is a limit for large n: networks of a few neurons may be below or above it.
 
-In many dimensions a neuron is a function of a few affine maps of x. On balls of a Sobolev space, which hold the hardest
-targets of a given smoothness, shallow networks of relu^k reach in L2
+In many dimensions a neuron is a function of a few affine maps of x. For the hardest targets in a ball of a Sobolev
+space, shallow networks of relu^k have in L2
 
     RMSE ~ n^-(1/2 + (2k + 1) / (2 d))
 
-and no more, however smooth the target (J. W. Siegel and J. Xu, Sharp bounds on the approximation rates, metric entropy
-and n-widths of shallow neural networks, Foundations of Computational Mathematics, 2022). For d = 1 that is the order
-k + 1 of a spline. A target that is a sum of finitely many ridge functions, f(w.x), is no harder than functions of one
-variable, and keeps the order k + 1 in every dimension.
+and no better rate, for any smoothness (J. W. Siegel and J. Xu, Sharp bounds on the approximation rates, metric entropy
+and n-widths of shallow neural networks, Foundations of Computational Mathematics, 2022). For d = 1 this is the order
+k + 1 of a spline. A finite sum of ridge functions f(w.x) has the order k + 1 in every dimension.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ from scipy.special import bernoulli
 from gatelab.errors import GatelabError, whole_number
 from gatelab.theory.derivatives import interpolate, pilot
 
-_PANELS = (64, 49)  # where both give one norm, the function determines it
-_HALVINGS = 36  # of the panels beside a kink
+_PANELS = (64, 49)  # both must give the same norm
+_HALVINGS = 36  # of panels next to a kink
 _CONSTRUCTIONS = {2: 120**-0.5, 3: (945 / 2) ** -0.5, 4: 1 / (24 * 630**0.5)}
 
 
@@ -40,7 +39,7 @@ def constant(order: int) -> float:
     """c_m of the free-knot limit.
 
     Args:
-        order: m, one more than the degree of the pieces.
+        order: m, the degree of the pieces plus one.
 
     Returns:
         The constant.
@@ -52,7 +51,7 @@ def constant(order: int) -> float:
 
 
 def construction_constant(order: int) -> float:
-    """The constant of the interpolating constructions: RMSE ~ constant * h^m * rms(f^(m)). Equations 9 and 14.
+    """The constant of the interpolating constructions, RMSE ~ constant * h^m * rms(f^(m)) (equations 9 and 14).
 
     Args:
         order: m, from 2 to 4.
@@ -69,12 +68,12 @@ def construction_constant(order: int) -> float:
 def norm_of_function(f: Callable, interval: tuple[float, float], order: int, sigma: float) -> float:
     """||f^(order)||_{L_sigma} of a function that can be evaluated anywhere in the interval.
 
-    Kinks and jumps count for nothing, as a free knot takes each.
+    Kinks and jumps do not contribute, since each takes one free knot.
 
     Args:
         f: a function from an (N,) array to an (N,) array.
         interval: (a, b).
-        order: of the derivative.
+        order: the order of the derivative.
         sigma: the exponent of the norm, any positive number.
 
     Returns:
@@ -82,28 +81,27 @@ def norm_of_function(f: Callable, interval: tuple[float, float], order: int, sig
     """
     smooth, other = (interpolate(f, interval, panels, halvings=_HALVINGS) for panels in _PANELS)
     norm, again = (p.norm(order, sigma) for p in (smooth, other))
-    # In units of f: what is far below it is rounding, or what a jump leaves.
+    # Norms far below this size, in units of f, are rounding or the remainder of a jump.
     least = 1e-3 * np.abs(smooth.coefficients).max() * (interval[1] - interval[0]) ** (1 / sigma - order)
     if abs(norm - again) > 0.1 * max(norm, again) > 0.1 * least:
         raise GatelabError(
-            f"values of the function do not determine its derivative {order}, whose norm they give as {norm:.3g} and"
-            f" {again:.3g}: it changes too fast for {smooth.panels} panels, or is not computed in double precision;"
-            " choose a smaller interval, a smoother function, or one in float64"
+            f"values of the function do not determine its derivative {order}, whose norm is {norm:.3g} or {again:.3g}:"
+            f" it changes too fast for {smooth.panels} panels, or is not computed in double precision; give a smaller"
+            " interval, a smoother function, or one in float64"
         )
     return norm
 
 
 def norm_of_data(x: np.ndarray, y: np.ndarray, interval: tuple[float, float], order: int, sigma: float) -> float:
-    """The same from rows alone, by a penalised pilot spline that tells noise from function.
+    """The norm of a derivative estimated from data, by a penalized spline that separates noise from function.
 
-    Refused where the rows do not determine it, by more than `Pilot.norm` allows: they are noisy, or have a kink or a
-    jump, or are too few.
+    Raises if the rows do not determine it: they are noisy or too few, or the target has a kink or a jump.
 
     Args:
         x: the inputs, (N,).
         y: the targets, (N,).
-        interval: (a, b), which holds the inputs.
-        order: of the derivative.
+        interval: (a, b), which contains the inputs.
+        order: the order of the derivative.
         sigma: the exponent of the norm, any positive number.
 
     Returns:
@@ -128,21 +126,21 @@ def norm_of_data(x: np.ndarray, y: np.ndarray, interval: tuple[float, float], or
             " of the target; give a function, more rows or less noise"
         )
     raise GatelabError(
-        f"{len(x)} rows do not determine derivative {order} of the target, which changes faster than they follow (a"
-        " kink, a jump?); give a function or more rows"
+        f"{len(x)} rows do not determine derivative {order} of the target, which changes too fast (a kink, a jump?);"
+        " give a function or more rows"
     )
 
 
 def noise_of_data(x: np.ndarray, y: np.ndarray, interval: tuple[float, float]) -> float | None:
-    """The standard deviation of noise on the targets of one input, from the rows alone.
+    """An estimate of the standard deviation of the noise on targets of one input.
 
     Args:
         x: the inputs, (N,).
         y: the targets, (N,).
-        interval: (a, b), which holds the inputs.
+        interval: (a, b), which contains the inputs.
 
     Returns:
-        The deviation, or None where the rows are too few.
+        The standard deviation, or None if there are too few rows.
 
     >>> generator = np.random.default_rng(0)
     >>> x = generator.uniform(-1, 1, 1000)
@@ -161,13 +159,13 @@ def sigma(order: int) -> float:
 
 
 def free_knot_rmse(norm: float, cells: float | np.ndarray, order: int, length: float) -> float | np.ndarray:
-    """The free-knot limit for a norm taken with `sigma(order)`.
+    """The free-knot limit for a norm with the exponent `sigma(order)`.
 
     Args:
-        norm: of f^(order).
-        cells: how many cells, a number or an array.
+        norm: the norm of f^(order).
+        cells: the number of cells, or an array of numbers.
         order: m.
-        length: of the interval.
+        length: the length of the interval.
 
     Returns:
         The RMSE, of the shape of `cells`.
@@ -182,7 +180,7 @@ def worst_case_rate(degree: int, d_in: int) -> float:
     """The exponent of n for the hardest targets.
 
     Args:
-        degree: that of an open neuron, `unit.degree`: 1 for the MLP, 2 for the GLU, 3 for the GQU.
+        degree: the degree of an open neuron, `unit.degree`: 1 for the MLP, 2 for the GLU, 3 for the GQU.
         d_in: the number of inputs.
 
     Returns:
@@ -195,10 +193,10 @@ def worst_case_rate(degree: int, d_in: int) -> float:
 
 
 def ridge_rate(degree: int) -> int:
-    """The exponent of n for a sum of finitely many ridge functions, in any dimension: the order on a line.
+    """The exponent of n for a finite sum of ridge functions, in any dimension.
 
     Args:
-        degree: that of an open neuron.
+        degree: the degree of an open neuron.
 
     Returns:
         The exponent.
@@ -210,9 +208,9 @@ def ridge_rate(degree: int) -> int:
 
 
 def estimation_rmse(noise: float, parameters: float | np.ndarray, data: float | np.ndarray) -> float | np.ndarray:
-    """What noise adds to the error on clean test data: P numbers estimated from D values of that noise.
+    """The error on clean test data due to noise, for P parameters estimated from D values.
 
-    Least squares spreads a share P / D of the variance of the noise over the fit; for P far below D.
+    Least squares turns a share P / D of the noise variance into error; valid for P much smaller than D.
 
     Args:
         noise: the standard deviation of the noise.
@@ -220,7 +218,7 @@ def estimation_rmse(noise: float, parameters: float | np.ndarray, data: float | 
         data: D.
 
     Returns:
-        The RMSE that is added.
+        The RMSE due to noise.
 
     >>> float(estimation_rmse(0.5, 100, 10_000))
     0.05

@@ -1,7 +1,7 @@
-"""Spectra of random kernels: the law of Marchenko and Pastur, its deformation by rows of many lengths, paper 002's own.
+"""Spectra of random kernels: the Marchenko-Pastur law, its deformation for rows of varying length, and paper 002's.
 
 Let X have n rows of d independent entries of variance 1, and gamma = n / d. As both grow, the eigenvalues of X X^T / d
-fill
+have the density
 
     rho(x) = sqrt((x_+ - x) (x - x_-)) / (2 pi gamma x)   on   x_-+ = (1 -+ sqrt(gamma))^2
 
@@ -9,38 +9,38 @@ and for gamma > 1 a share 1 - 1 / gamma of them is zero (V. Marchenko, L. Pastur
 theta u u^T pulls one eigenvalue out of the bulk if theta > gamma + sqrt(gamma), to theta + theta / (theta - gamma)
 (J. Baik, G. Ben Arous, S. Peche, Annals of Probability 33, 2005; paper 002, Theorem B.5).
 
-On Gaussian rows, their lengths kept, a kernel has a deformed law of Marchenko and Pastur. A kernel that is homogeneous
-in each argument is K = W H W with W = diag(w_i), w_i^2 = a_i = (|x_i|^2 / d)^p, and H = h(u_i . u_j) of the directions.
+On Gaussian rows with their lengths, a kernel has a deformed Marchenko-Pastur law. A kernel that is homogeneous in each
+argument is K = W H W with W = diag(w_i), w_i^2 = a_i = (|x_i|^2 / d)^p, and H = h(u_i . u_j) of the directions.
 A function h of the cosine of two directions in d dimensions is
 
     h(t) = sum_k b_k P_k(t)      P_k Gegenbauer polynomials with P_k(1) = 1
 
 and P_k(u . v) is the inner product of two vectors of N_k harmonics, N_0 = 1, N_1 = d, N_2 = (d - 1)(d + 2) / 2. For
-random directions each degree is thus a Gram matrix of nearly independent rows in N_k dimensions, orthogonal to those of
-the other degrees (I. Schoenberg, Duke Math. J. 9, 1942). So K = W Z S Z^T W with independent rows Z, and S holding each
-b_k / N_k N_k times: a separable covariance. Its resolvent Q(z) = (K - z)^-1 is, for large n, that of the diagonal
+random directions each degree is a Gram matrix of nearly independent rows in N_k dimensions, orthogonal to those of the
+other degrees (I. Schoenberg, Duke Math. J. 9, 1942). So K = W Z S Z^T W with independent rows Z and a diagonal S with
+N_k entries b_k / N_k: a separable covariance. For large n its resolvent Q(z) = (K - z)^-1 is that of the diagonal
 matrix phi(e) W^2, where (D. Paul, J. Silverstein, J. Multivariate Analysis 100, 2009)
 
     phi(e) = sum_k b_k / (1 + e b_k / N_k)           e = tr W^2 Q = sum_i a_i / (phi(e) a_i - z)
 
-From its solution e(z) for z above the real axis follow
+The solution e(z) for z above the real axis gives
 
     density        Im tr Q / (n pi)
     count below x  -Im L / pi,   L = sum_i log(phi a_i - z) + sum_k N_k log(1 + e b_k / N_k) - e phi(e)
     the spike      degree 0, b_0 w w^T of rank one, pulls an eigenvalue out of the bulk to the z with e(z) = -1 / b_0
 
-(L is log det(K - z), stationary in e.) Lengths are unbounded, so the bulk has no sharp ends; the extreme eigenvalues
-are put where half an eigenvalue is expected beyond them. That lies between 0.28, where the mean is at an end of Airy's
-type, and 0.56, where it is in an exponential tail. Nothing is simulated.
+(L is log det(K - z), stationary in e.) Lengths are unbounded, so the bulk has no sharp ends. The extreme eigenvalues
+are estimated as the points beyond which half an eigenvalue is expected; the mean of the extreme is at 0.28 for an edge
+of Airy type and at 0.56 for an exponential tail.
 
-Paper 002's own estimates for Gaussian data are Propositions B.6 and B.9, and the rates of Theorem 3.1. With r_i^2
-replaced by its mean d and two terms of the Taylor series of the kernel kept,
+Paper 002's estimates for Gaussian data are Propositions B.6 and B.9, and the rates of Theorem 3.1. With r_i^2 replaced
+by its mean d and two terms of the Taylor series of the kernel,
 
     ReLU    K_0 ~ c1 G + c2 r r^T + c3 diag(r^2)              c1 = (m+d)/4d, c2 = m/(2 pi d), c3 = c1 - c2
     ReGLU   K_1 ~ a1 (r r^T)*G + a2 G*G + a3 diag(r^4)        a1 = (m+d)/(2 pi d^2), a2 = (m+2d)/4d^2, a3 = a2 - a1
 
-m is the width; None stands for the limit of K / m. Both understate the condition number, 1.5 to 3.5 times where
-n >= 2d: rows differ in length, and the smallest and the largest of them decide.
+m is the width; None is the limit of K / m. Both underestimate the condition number, by a factor of 1.5 to 3.5 for
+n >= 2d, since the shortest and the longest rows determine the extremes.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ from gatelab.linalg.quadrature import gegenbauer_polynomials, gegenbauer_rule
 
 _NODES = 300
 _DEGREES = 24
-# A degree with this many times more harmonics than rows is a multiple of the identity to 1 %, and goes to the tail.
+# A degree with this many times more harmonics than rows is a multiple of the identity to 1 %, and is part of the tail.
 _PLENTY = 1e5
 
 
@@ -82,7 +82,7 @@ class Harmonics:
 
 
 def harmonics(h: Callable[[Array], Array], d: int, n: int) -> Harmonics:
-    """The expansion of h on the sphere in d >= 2 dimensions, as far as n rows can tell the degrees apart."""
+    """The expansion of h on the sphere in d >= 2 dimensions, up to the degrees that n rows resolve."""
     t, weights = gegenbauer_rule(d, _NODES)
     values = h(t)
     coefficients, dimensions = [], []
@@ -95,13 +95,13 @@ def harmonics(h: Callable[[Array], Array], d: int, n: int) -> Harmonics:
         N = float(d) if k == 0 else N * (2 * k + d) / (2 * k + d - 2) * (k + d - 2) / (k + 1)
     total = float(h(np.ones(1))[0])
     b = np.array(coefficients)
-    b[np.abs(b) < 1e-9 * total] = 0.0  # parity makes every other one vanish: what is left there is rounding
+    b[np.abs(b) < 1e-9 * total] = 0.0  # zero by parity, up to rounding
     tail = total - float(b.sum())
     return Harmonics(b, np.array(dimensions), tail if tail > 1e-9 * total else 0.0)
 
 
 def gaussian_lengths(d: int, points: int = 250, reach: float = 5.5) -> tuple[Array, Array]:
-    """|x|^2 / d of Gaussian rows as quantiles, even in the deviations of a normal variable, and masses of sum one."""
+    """Quantiles of |x|^2 / d of Gaussian rows, at equally spaced normal scores, and their masses."""
     edges = np.linspace(-reach, reach, points + 1)
     masses = np.diff(ndtr(edges))
     middle = (edges[1:] + edges[:-1]) / 2
@@ -111,7 +111,7 @@ def gaussian_lengths(d: int, points: int = 250, reach: float = 5.5) -> tuple[Arr
 
 
 _BEYOND = 0.5
-# How far above the real axis, in units of x, the equation is solved: its blur is far below what the law can resolve.
+# The imaginary part of z, relative to x, at which the equation is solved.
 _HEIGHT = 1e-6
 
 
@@ -126,7 +126,7 @@ def mp_edges(gamma: float) -> tuple[float, float]:
 
 
 def mp_mass_at_zero(gamma: float) -> float:
-    """The share of eigenvalues that are zero because there are more rows than columns.
+    """The share of zero eigenvalues, for more rows than columns.
 
     >>> mp_mass_at_zero(0.5), mp_mass_at_zero(4)
     (0.0, 0.75)
@@ -135,7 +135,7 @@ def mp_mass_at_zero(gamma: float) -> float:
 
 
 def mp_density(x: ArrayLike, gamma: float) -> Array:
-    """The density of the bulk at x; it integrates to one less the mass at zero.
+    """The density of the bulk at x; it integrates to one minus the mass at zero.
 
     >>> mp_density([1.0, 5.0], 1.0).round(4)
     array([0.2757, 0.    ])
@@ -148,7 +148,7 @@ def mp_density(x: ArrayLike, gamma: float) -> Array:
 
 
 def spiked_edge(theta: float, gamma: float) -> float:
-    """The largest eigenvalue of X X^T / d + theta u u^T, u of length one: pulled out, or the end of the bulk.
+    """The largest eigenvalue of X X^T / d + theta u u^T, u of length one: a spike, or the end of the bulk.
 
     >>> spiked_edge(6.0, 4.0), spiked_edge(12.0, 4.0)
     (9.0, 13.5)
@@ -160,7 +160,7 @@ def spiked_edge(theta: float, gamma: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class LimitSpectrum(Compact):
-    """What to expect of the eigenvalues of K = (|x_i| |x_j| / d)^p h(cos) on n Gaussian rows in d dimensions."""
+    """The limiting spectrum of K = (|x_i| |x_j| / d)^p h(cos) on n Gaussian rows in d dimensions."""
 
     n: int
     d: int
@@ -170,7 +170,7 @@ class LimitSpectrum(Compact):
     masses: Array = field(repr=False)
 
     def count(self, x: ArrayLike) -> Array:
-        """How many of the n eigenvalues of the bulk lie below each x > 0."""
+        """The number of the n eigenvalues of the bulk below each x > 0."""
         z, e = self._solved(np.atleast_1d(np.asarray(x, float)))
         b, N = self._bulk()
         phi = self._phi(e)[0]
@@ -185,20 +185,20 @@ class LimitSpectrum(Compact):
         return np.maximum(Q.imag, 0.0) / (np.pi * self.n)
 
     def smallest(self) -> float:
-        """Where half an eigenvalue is expected below; 0 where the kernel has fewer harmonics than rows."""
+        """The point below which half an eigenvalue is expected; 0 if the kernel has fewer harmonics than rows."""
         b, N = self._bulk()
         if self.parts.tail == 0 and N[b > 0].sum() < self.n:
             return 0.0
         return self._quantile(_BEYOND)
 
     def end_of_bulk(self) -> float:
-        """Where half an eigenvalue of the bulk is expected above."""
+        """The point above which half an eigenvalue of the bulk is expected."""
         return self._quantile(self.n - _BEYOND)
 
     def spike(self) -> tuple[float, float]:
-        """(strength, place) of the rank-one part: b_0 over the least that stands out, and where its eigenvalue stands.
+        """(strength, place) of the rank-one part: b_0 divided by its critical value, and the position of the spike.
 
-        Below strength 1 the spike drowns in the bulk and the place is NaN.
+        Below strength 1 the spike is inside the bulk and the place is NaN.
         """
         b0 = float(self.parts.coefficients[0])
         b, N = self._bulk()
@@ -209,15 +209,15 @@ class LimitSpectrum(Compact):
         while self._pulled(great)[0] < 0:
             great *= 2
         if self._pulled(least)[0] >= 0:
-            # With nothing in the bulk but a multiple of W^2 a spike of any strength stands out.
+            # If the bulk is a multiple of W^2, a spike of any strength is outside.
             return math.inf, self._pulled(b0)[1]
         critical: Any = brentq(lambda log: self._pulled(math.exp(log))[0], math.log(least), math.log(great))
         return b0 / math.exp(critical), self._pulled(b0)[1] if math.log(b0) > critical else math.nan
 
     def _pulled(self, b0: float) -> tuple[float, float]:
-        """(slope, z) at e = -1 / b0: a spike of that size stands at z if the slope dz/de is positive.
+        """(slope, z) at e = -1 / b0: a spike of size b0 is at z if the slope dz/de is positive.
 
-        Rows longer than any that are expected are cut to the longest expected.
+        Lengths are cut at the longest that is expected among n rows.
         """
         above = self.n - self.masses.cumsum()
         a = np.minimum(self.squares, self.squares[int(np.abs(above - _BEYOND).argmin())])
@@ -229,7 +229,7 @@ class LimitSpectrum(Compact):
         return slope, phi * float(a.max()) + over
 
     def largest(self) -> float:
-        """The spike where it stands out, else the end of the bulk."""
+        """The spike if it is outside the bulk, otherwise the end of the bulk."""
         strength, place = self.spike()
         return max(place, self.end_of_bulk()) if strength > 1 else self.end_of_bulk()
 
@@ -244,7 +244,7 @@ class LimitSpectrum(Compact):
         return self.parts.tail + share.sum(-1), -(share * share / N).sum(-1)
 
     def _solved(self, x: Array) -> tuple[Complex, Complex]:
-        """z = x + i height and e(z), followed down by Newton's method from where damped iteration holds."""
+        """z = x + i height and e(z), by Newton's method for decreasing heights after a damped iteration."""
         height = 10 * x
         e = float((self.masses * self.squares).sum()) / -(x + 1j * height)
         for _ in range(60):
@@ -268,7 +268,7 @@ class LimitSpectrum(Compact):
         return (self.masses * Q).sum(-1), -(self.masses * Q * Q).sum(-1) * change
 
     def _quantile(self, count: float) -> float:
-        """The x below which `count` eigenvalues lie, by repeated sectioning of a logarithmic range."""
+        """The x below which `count` eigenvalues lie, by repeated subdivision of a logarithmic range."""
         low = 1e-3 * (self.parts.tail or 1e-9 * self.parts.total) * float(self.squares.min())
         high = 2 * self.parts.total * float(self.squares.max()) * (1 + math.sqrt(self.n / self.d)) ** 2
         while high > low * (1 + 1e-5):
@@ -290,7 +290,7 @@ def limit_spectrum(h: Callable[[Array], Array], power: float, n: int, d: int) ->
 
 
 def paper_extremes(order: int, n: int, d: int, width: int | None) -> tuple[float, float]:
-    """(lambda_max, lambda_min) as the paper estimates them, order 0 or 1.
+    """The paper's estimates of (lambda_max, lambda_min), for order 0 or 1.
 
     >>> [round(x / 1000, 3) for x in paper_extremes(0, 400, 100, 1000)]
     [64.058, 0.116]
@@ -298,9 +298,9 @@ def paper_extremes(order: int, n: int, d: int, width: int | None) -> tuple[float
     [1.63, 0.282]
     """
     if order not in (0, 1):
-        raise ValueError(f"the paper has order 0 and 1, not {order}")
+        raise ValueError(f"order is {order}; give 0 or 1")
     gamma = n / d
-    # The width m, and d, as they enter the coefficients; divided by m in the limit of great width.
+    # The width m, and d, as in the coefficients; divided by m in the limit of large width.
     m, dm = (1.0, 0.0) if width is None else (float(width), float(d))
     low = mp_edges(gamma)[0] if gamma < 1 else 0.0
     if order == 0:
@@ -312,12 +312,12 @@ def paper_extremes(order: int, n: int, d: int, width: int | None) -> tuple[float
     a3 = a2 - a1
     diagonal = a3 * d * (d + 2)
     squares = max(0.0, 1 - math.sqrt(2 * n) / d) ** 2
-    # For lambda_max the lower bound, which is what the paper draws.
+    # For lambda_max the lower bound, as in the paper's figure.
     return a2 * d * d * (1 + (n + 1) / d) + diagonal, diagonal + a2 * d * d * squares + a1 * d * d * low
 
 
 def paper_rates(order: int) -> dict[str, str]:
-    """Theorem 3.1: how the extremes and the condition number grow, with n and d in proportion.
+    """Theorem 3.1: the growth of the extremes and the condition number, with n proportional to d.
 
     >>> paper_rates(0)["condition"], paper_rates(1)["condition"]
     ('n', 'n/d')

@@ -1,7 +1,7 @@
-"""Polynomials for the mean square: the best for Gaussian pre-activations, and the best for given ones.
+"""Polynomials with the least mean square error, for Gaussian or for given pre-activations.
 
-For z ~ N(0, s^2) the best degree-n polynomial in mean square is sum_k h_k He_k(z/s) / sqrt(k!) with
-h_k = E[act(s t) He_k(t)] / sqrt(k!), and what it leaves is E[act^2] - sum h_k^2.
+For z ~ N(0, s^2) the best polynomial of degree n is sum_k h_k He_k(z/s) / sqrt(k!) with h_k = E[act(s t) He_k(t)] /
+sqrt(k!), and its squared error is E[act^2] - sum h_k^2.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from gatelab.linearization.polynomials import (
     values,
 )
 
-REACH = 14.0  # in deviations: beyond lies 1e-44 of the mass
+REACH = 14.0  # in standard deviations; 1e-44 of the mass is outside
 PANELS, POINTS = 112, 20
-USED = 5.0  # deviations that the interval of a Hermite polynomial covers by default
+USED = 5.0  # standard deviations covered by the default interval of a Hermite polynomial
 
 
 def hermite(
     gate: Activation, degree: int = 8, scale: float | None = None, interval: Interval | None = None, data: Any = None
 ) -> Polynomial:
-    """The best polynomial in mean square for N(0, scale^2), 1 by default; `data` give their scale about 0 instead.
+    """The polynomial of least mean square error for N(0, scale^2); the scale is 1 by default, or the RMS of `data`.
 
-    The interval, five deviations where none is given, is where it is described; it changes nothing in it.
+    The interval, five standard deviations by default, does not change the polynomial.
     """
     degree = check_degree(degree, 100)
     if data is not None and scale is not None:
-        raise GatelabError(f"scale is {scale!r} and data are given, which have a scale of their own; leave one out")
+        raise GatelabError(f"scale is {scale!r} and data are given, which determine the scale; leave one out")
     if data is not None:
         scale = float(np.sqrt(np.mean(numbers(data) ** 2)))
     scale = check_scale(1.0 if scale is None else scale)
@@ -52,14 +52,14 @@ def hermite(
     h = np.where(np.abs(h) < 1e-15 * np.abs(h).max(initial=1e-300), 0.0, h)
     plain = h / np.sqrt([float(math.factorial(k)) for k in range(degree + 1)])
     powers = np.zeros(degree + 1)
-    standard = hermite_e.herme2poly(plain)  # of t, without zeros at its end
+    standard = hermite_e.herme2poly(plain)  # in powers of t, without trailing zeros
     powers[: len(standard)] = standard / scale ** np.arange(len(standard))
     where = check_interval(interval or USED * scale)
     return Polynomial.from_powers(powers, where, activation=gate.name, method="hermite")
 
 
 def fit(gate: Activation, degree: int = 8, *, data: Any, interval: Interval | None = None) -> Polynomial:
-    """The best polynomial in mean square on the given pre-activations, by least squares in the Chebyshev basis."""
+    """The least-squares polynomial on the given pre-activations, in the Chebyshev basis."""
     degree = check_degree(degree, 100)
     z = numbers(data)
     if len(np.unique(z)) <= degree:
@@ -76,7 +76,7 @@ def fit(gate: Activation, degree: int = 8, *, data: Any, interval: Interval | No
 def hermite_series(gate: Activation, degree: int, scale: float = 1.0) -> tuple[Array, float]:
     """h_0 .. h_degree of act(scale t), and E[act(scale t)^2].
 
-    The rule has panels of 1/8 deviation that end at 0: a kink there costs nothing, others little.
+    Panels of 1/8 standard deviation end at 0, so that a kink there costs no accuracy.
     """
     scale = check_scale(scale)
     t, lengths = panel_rule(np.linspace(-REACH, REACH, 2 * PANELS + 1), POINTS)
@@ -87,5 +87,5 @@ def hermite_series(gate: Activation, degree: int, scale: float = 1.0) -> tuple[A
 
 
 def check_scale(scale: Any) -> float:
-    """The deviation of the pre-activations as a float, checked."""
-    return real_number("the scale, a deviation of pre-activations,", scale, least=NEAR, most=FAR / USED)
+    """The standard deviation of the pre-activations."""
+    return real_number("the scale, a standard deviation of pre-activations,", scale, least=NEAR, most=FAR / USED)

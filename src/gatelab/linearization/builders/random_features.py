@@ -1,40 +1,39 @@
 """Unbiased random features of the series of an activation: Maclaurin features, TensorSketch, complex exponentials.
 
-All draw maps of m features whose product has the expectation
+All methods draw maps of m features whose product has the expectation
 
-    E[Phi(w).Psi(x)] = p(w.x)        p a polynomial, or a sum of waves, that is near act on |z| <= radius
+    E[Phi(w).Psi(x)] = p(w.x)        p a polynomial, or a trigonometric sum, close to act on |z| <= radius
 
-The constant and the linear term are exact, with 1 and d features that count among the m; what is drawn is the rest.
+The constant and the linear term are exact and use 1 and d of the m features; the remaining features are random.
 
-Random Maclaurin features (Kar and Karnick, AISTATS 2012) make a power of w.x a product of random projections. For signs
-omega_1 .. omega_n, independent and even, E[prod_j (omega_j.w)(omega_j.x)] = (w.x)^n. A feature draws its degree n with
-probability p_n ~ |a_n| radius^n, which has the least variance where |w| |x| = radius, and is that product times
+Random Maclaurin features (Kar and Karnick, AISTATS 2012) make a power of w.x a product of random projections: for
+independent random signs omega_1 .. omega_n, E[prod_j (omega_j.w)(omega_j.x)] = (w.x)^n. A feature has degree n with
+probability p_n ~ |a_n| radius^n, which minimizes the variance where |w| |x| = radius, and is that product times
 a_n / p_n.
 
-TensorSketch (Pham and Pagh, KDD 2013) makes a power of w.x from count sketches, multiplied by FFT. A count sketch
-throws entry i of x, with a sign, into one of k buckets. The circular convolution of n independent ones is a count
-sketch of the n-fold tensor product, made in n FFTs and never in d^n entries. Degrees have sketches of their own, sized
-like |a_n| radius^n.
+TensorSketch (Pham and Pagh, KDD 2013) makes a power of w.x from count sketches, multiplied by FFT. A count sketch adds
+entry i of x, with a sign, to one of k buckets. The circular convolution of n independent ones is a count sketch of the
+n-fold tensor product, computed with n FFTs instead of d^n entries. Each degree has a separate sketch, of a size
+proportional to |a_n| radius^n.
 
-cos(omega w.x) is no product of a function of w and one of x. But for v ~ N(0, I) and any complex c
+cos(omega w.x) is not a product of a function of w and a function of x. But for v ~ N(0, I) and any complex c
 
     E[ exp(c v.w - c^2 |w|^2 / 2) exp(c v.x - c^2 |x|^2 / 2) ] = exp(c^2 w.x)
 
-so with c^2 = i omega the real part is unbiased for the cosine, out of two real features (cosine and sine). act less
-its linear part is a short series in cos(omega z) and sin(omega z), omega = base/radius, 2 base/radius, ...; a draw
-takes a frequency with probability p ~ |b| exp(omega radius). Frequencies are low on purpose: with u = w + x the
-second moment is
+so with c^2 = i omega the real part is an unbiased estimate of the cosine with two real features (cosine and sine). act
+minus a linear function is fitted by a short series in cos(omega z) and sin(omega z), omega = base/radius,
+2 base/radius, ...; frequencies are drawn with probability p ~ |b| exp(omega radius). They are low because the second
+moment, with u = w + x,
 
     E[Re^2] = |b|^2 (exp(omega |u|^2) + cos(omega (2 |u|^2 - |w|^2 - |x|^2) + 2 arg b)) / 2
 
-and grows exponentially in omega. For long w or x these features are of no use.
+grows exponentially in omega. These features are useless for long w or x.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -49,8 +48,8 @@ from gatelab.linearization.monomials import Maps
 from gatelab.linearization.polynomials import values
 from gatelab.memory import check_memory
 
-_POINTS = 400  # that waves are fitted at
-_NOTHING = 1e-14  # times (1 + sqrt 2)^degree, by which powers of z magnify rounding in Chebyshev polynomials
+_POINTS = 400  # of the fit of waves
+_NOTHING = 1e-14  # times (1 + sqrt 2)^degree, the amplification of rounding in the conversion to powers of z
 Parts = Callable[[Tensor], list[Tensor]]
 
 
@@ -58,11 +57,11 @@ Parts = Callable[[Tensor], list[Tensor]]
 def power_terms(
     activation: Activation, radius: float, degree: int
 ) -> tuple[float | None, float | None, dict[int, float]]:
-    """The constant and the linear coefficient that are exact, None where there is none, and those that are drawn."""
+    """The constant and the linear coefficient, None if zero, and the other coefficients by degree."""
     radius = real_number("radius, which |w.x| does not exceed,", radius, above=0)
     a = np.array(chebyshev(activation, degree, (-radius, radius)).coefficients)
     size = np.abs(a) * radius ** np.arange(len(a))
-    a[size < _NOTHING * (1 + math.sqrt(2)) ** degree * size.max()] = 0.0  # what parity makes vanish
+    a[size < _NOTHING * (1 + math.sqrt(2)) ** degree * size.max()] = 0.0  # zero by parity, up to rounding
     terms = {n: float(value) for n, value in enumerate(a) if value}
     constant, linear = terms.pop(0, None), float(np.round(terms.pop(1, 0.0), 15)) or None
     if not terms:
@@ -73,18 +72,13 @@ def power_terms(
     return constant, linear, terms
 
 
-def dice(seed: Any) -> torch.Generator:
-    """A generator of its own for every map that is drawn."""
-    return torch.Generator().manual_seed(check_seed(seed))
-
-
-def count_drawn(m: Any, exact: int, least: int) -> int:
-    """How many of m features are drawn beside those that are exact."""
+def random_count(m: Any, exact: int, least: int) -> int:
+    """The number of random features among m."""
     return whole_number("m", m, exact + least, of=f"features, {exact} of which are exact") - exact
 
 
-def beside_line(constant: float | None, linear: float | None, phi: Parts, psi: Parts, m: int, d: int) -> Maps:
-    """Maps of a constant and a linear term, each with features of its own unless it is None, and of what is drawn."""
+def with_line(constant: float | None, linear: float | None, phi: Parts, psi: Parts, m: int, d: int) -> Maps:
+    """Maps with exact features for the constant and the linear term, unless None, followed by random features."""
 
     def line(rows: Tensor, constant: float | None, linear: float | None) -> list[Tensor]:
         parts = [] if constant is None else [torch.full_like(rows[..., :1], constant)]
@@ -108,12 +102,12 @@ def maclaurin_maps(
     radius: float = 1.0,
     degree: int = 10,
 ) -> Maps:
-    """m features in all, unbiased for the degree's interpolant of act on |w.x| <= radius."""
+    """m features, unbiased for the interpolant of this degree of act on |w.x| <= radius."""
     constant, linear, terms = power_terms(activation, radius, degree)
-    M = count_drawn(m, (constant is not None) + d * (linear is not None), 1)
-    # Signs of degree two or more, drawn as one array and scaled in another.
-    check_memory(8 * 3 * M * d, f"a drawing of {M} features of {d} inputs", "give a smaller m")
-    generator = dice(seed)
+    M = random_count(m, (constant is not None) + d * (linear is not None), 1)
+    # Signs of degree two or more, and a copy.
+    check_memory(8 * 3 * M * d, f"{M} random features of {d} inputs", "give a smaller m")
+    generator = torch.Generator().manual_seed(check_seed(seed))
     sizes = torch.tensor([abs(a) * radius**n for n, a in terms.items()], dtype=torch.float64)
     probabilities = sizes / sizes.sum()
     draws = torch.multinomial(probabilities, M, replacement=True, generator=generator)
@@ -137,26 +131,19 @@ def maclaurin_maps(
     def phi(rows: Tensor) -> list[Tensor]:
         return [scale * value for scale, value in zip(scales, psi(rows), strict=True)]
 
-    return beside_line(constant, linear, phi, psi, int(m), d)
+    return with_line(constant, linear, phi, psi, int(m), d)
 
 
-@dataclass(frozen=True, eq=False)
 class TensorSketch:
-    """n count sketches of d entries into k buckets: `bucket` and `sign`, each (n, d)."""
+    """A random sketch of the power `degree` of rows of d entries: a count sketch into `size` buckets per factor."""
 
-    bucket: Tensor
-    sign: Tensor
-    size: int
-
-    @staticmethod
-    def drawn(degree: int, d: int, size: int, generator: torch.Generator) -> TensorSketch:
-        """A sketch of the power `degree` of rows of d entries."""
-        bucket = torch.randint(0, size, (degree, d), generator=generator)
-        sign = 2.0 * torch.randint(0, 2, (degree, d), generator=generator).double() - 1
-        return TensorSketch(bucket, sign, size)
+    def __init__(self, degree: int, d: int, size: int, generator: torch.Generator) -> None:
+        self.size = size
+        self.bucket = torch.randint(0, size, (degree, d), generator=generator)
+        self.sign = 2.0 * torch.randint(0, 2, (degree, d), generator=generator).double() - 1
 
     def __call__(self, rows: Tensor) -> Tensor:
-        """(n, d) -> (n, size): the sketch of the tensor power of every row."""
+        """(n, d) -> (n, size): the sketch of the n-fold tensor power of every row."""
         waves = []
         for bucket, sign in zip(self.bucket.to(rows.device), self.sign.to(rows.device, rows.dtype), strict=True):
             count = rows.new_zeros(*rows.shape[:-1], self.size).index_add(-1, bucket, rows * sign)
@@ -165,7 +152,7 @@ class TensorSketch:
 
 
 def buckets(count: int, sizes: list[float]) -> list[int]:
-    """How many of `count` buckets each sketch has: one at least, the others in proportion, largest remainders first."""
+    """The buckets of each sketch: at least one, the others in proportion to `sizes`, by largest remainders."""
     spare = count - len(sizes)
     ideal = [spare * size / sum(sizes) for size in sizes]
     whole = [int(v) for v in ideal]
@@ -184,12 +171,12 @@ def tensorsketch_maps(
     radius: float = 1.0,
     degree: int = 10,
 ) -> Maps:
-    """m features in all, unbiased for the degree's interpolant of act on |w.x| <= radius."""
+    """m features, unbiased for the interpolant of this degree of act on |w.x| <= radius."""
     constant, linear, terms = power_terms(activation, radius, degree)
-    count = count_drawn(m, (constant is not None) + d * (linear is not None), len(terms))
+    count = random_count(m, (constant is not None) + d * (linear is not None), len(terms))
     sizes = buckets(count, [abs(a) * radius**n for n, a in terms.items()])
-    generator = dice(seed)
-    sketches = [TensorSketch.drawn(n, d, k, generator) for n, k in zip(terms, sizes, strict=True)]
+    generator = torch.Generator().manual_seed(check_seed(seed))
+    sketches = [TensorSketch(n, d, k, generator) for n, k in zip(terms, sizes, strict=True)]
 
     def psi(rows: Tensor) -> list[Tensor]:
         return [sketch(rows) for sketch in sketches]
@@ -197,16 +184,16 @@ def tensorsketch_maps(
     def phi(rows: Tensor) -> list[Tensor]:
         return [a * sketch(rows) for a, sketch in zip(terms.values(), sketches, strict=True)]
 
-    return beside_line(constant, linear, phi, psi, int(m), d)
+    return with_line(constant, linear, phi, psi, int(m), d)
 
 
 @lru_cache(maxsize=32)
 def waves(
     activation: Activation, radius: float = 1.0, terms: int = 3, base: float = 1.0
 ) -> tuple[float, float, dict[float, complex]]:
-    """act on [-radius, radius] as constant + linear z + Re sum_k b_k exp(i omega_k z): those two, and {omega_k: b_k}.
+    """act ~ constant + linear z + Re sum_k b_k exp(i omega_k z): the constant, the linear coefficient, {omega_k: b_k}.
 
-    A least-squares fit of 1, z and `terms` harmonics of base/radius at Chebyshev points.
+    A least-squares fit on [-radius, radius] of 1, z and `terms` harmonics of base/radius at Chebyshev points.
     """
     radius, base = real_number("radius", radius, above=0), real_number("base", base, above=0)
     terms = whole_number("terms", terms, 1, 12, of="frequencies")
@@ -217,7 +204,7 @@ def waves(
     odd = np.r_[1, 2 + terms : 2 + 2 * terms]
     y = values(activation, z).numpy()
     back = y[::-1]
-    # The two parities apart: each is exactly 0 where act has none of it.
+    # The two parities are fitted separately, so that a missing one is exactly 0.
     b = np.zeros(A.shape[1])
     for columns, part in ((even, (y + back) / 2), (odd, (y - back) / 2)):
         b[columns] = _fit(A[:, columns], part)
@@ -232,7 +219,7 @@ def waves(
 
 
 def _fit(A: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Least squares; an odd part that is linear is left to the linear column alone."""
+    """Least squares; a linear odd part uses the linear column alone."""
     slope = float(A[:, 0] @ y / (A[:, 0] @ A[:, 0]))
     if np.abs(y - slope * A[:, 0]).max() <= 1e-12 * max(1.0, float(np.abs(y).max())):
         return np.concatenate([[slope], np.zeros(A.shape[1] - 1)])
@@ -249,11 +236,11 @@ def fourier_maps(
     terms: int = 3,
     base: float = 1.0,
 ) -> Maps:
-    """m real features in all; an odd one that is left over is zero."""
+    """m real features; if the number of random ones is odd, the last is zero."""
     constant, linear, drawn = waves(activation, radius, terms, base)
-    M, empty = divmod(count_drawn(m, d + 1, 2), 2)
-    check_memory(8 * M * (d + 6), f"a drawing of {M} pairs of features of {d} inputs", "give a smaller m")
-    generator = dice(seed)
+    M, empty = divmod(random_count(m, d + 1, 2), 2)
+    check_memory(8 * M * (d + 6), f"{M} pairs of random features of {d} inputs", "give a smaller m")
+    generator = torch.Generator().manual_seed(check_seed(seed))
     sizes = [abs(b) * math.exp(f * radius) for f, b in drawn.items()]
     probabilities = torch.tensor(sizes, dtype=torch.float64) / sum(sizes)
     chosen = torch.multinomial(probabilities, M, replacement=True, generator=generator)
@@ -263,7 +250,7 @@ def fourier_maps(
 
     def exponentials(rows: Tensor, factor: Tensor | None) -> tuple[Tensor, Tensor]:
         w = omega.to(rows.device, rows.dtype)
-        # c = sqrt(i omega) = (1 + i) sqrt(omega / 2): modulus and angle of the exponential grow alike.
+        # c = sqrt(i omega) = (1 + i) sqrt(omega / 2): equal real and imaginary parts.
         projected = rows @ (v.to(rows.device, rows.dtype) * (w / 2).sqrt()[:, None]).T
         angle = projected - w / 2 * rows.square().sum(-1, keepdim=True)
         size = torch.exp(projected)
@@ -279,4 +266,4 @@ def fourier_maps(
         real, imaginary = exponentials(X, None)
         return [real, -imaginary, X.new_zeros(*X.shape[:-1], empty)]
 
-    return beside_line(constant, linear, phi, psi, int(m), d)
+    return with_line(constant, linear, phi, psi, int(m), d)

@@ -1,22 +1,21 @@
 """The best maps of m features: the singular functions of act(w.x), degree by degree.
 
-A feature is sqrt(sigma) u(|w|) Y(w/|w|) on the one side and sqrt(sigma) v(|x|) Y(x/|x|) on the other: a radial function
-times a harmonic. Where an eigenvalue of the radial operator is negative, u and v differ by sign. On the distribution of
-w and x that they were made for no other maps of m features have a smaller RMSE; where m ends within a degree a part of
-its harmonics is taken, all of which are worth the same. Radial functions are extended from the nodes to all radii by
-Nystrom's formula, u(r) = sum_j g_l(r s_j) v(s_j) / sigma, tabled to somewhat beyond the last node and computed afresh
-further out.
+A feature is a radial function times a harmonic: sqrt(sigma) u(|w|) Y(w/|w|) for w, sqrt(sigma) v(|x|) Y(x/|x|) for x.
+u and v have opposite signs for a negative eigenvalue of the radial operator. On their distribution of w and x no other
+maps of m features have a smaller RMSE. All harmonics of a degree contribute equally, so m may end within a degree.
+Radial functions are extended from the nodes to all radii by Nystrom's formula, u(r) = sum_j g_l(r s_j) v(s_j) / sigma,
+which is tabulated to somewhat beyond the last node and computed directly further out.
 
-Real spherical harmonics in any number of dimensions, orthonormal for a random direction, are built one coordinate after
-another. With r_k^2 = x_1^2 + ... + x_k^2, a harmonic of degree l in k dimensions is one of degree l' <= l in the first
-k - 1, times a polynomial in x_k and r_k^2 that is homogeneous of degree l - l':
+Real spherical harmonics in any number of dimensions, orthonormal for a random direction, are built by adding one
+coordinate at a time. With r_k^2 = x_1^2 + ... + x_k^2, a harmonic of degree l in k dimensions is one of degree l' <= l
+in the first k - 1, times a polynomial in x_k and r_k^2 that is homogeneous of degree l - l':
 
     Y(x_1 .. x_k) = Y'(x_1 .. x_(k-1)) p_(l-l')(x_k, r_k)
 
-where p_n(t, 1) are orthonormal under (1 - t^2)^(l' + (k-3)/2). Nothing divides by a partial length, so that no
-direction is special. Two dimensions start it with Re and Im of (x_1 + i x_2)^l. Degrees up to two, which are all that
-large layers ever use, are written down at once: x_i, x_i x_j, and contrasts of squares. So are products of l different
-coordinates, where no more than those are wanted of a degree: coordinate by coordinate they would take d times as long.
+where p_n(t, 1) are orthonormal under (1 - t^2)^(l' + (k-3)/2). No step divides by a partial length, so no direction is
+singular. The recursion starts with Re and Im of (x_1 + i x_2)^l. Degrees up to two, all that large layers use, have
+closed forms: x_i, x_i x_j, and contrasts of squares. Higher degrees use products of l different coordinates while these
+are enough; the recursion would take d times as long.
 """
 
 from __future__ import annotations
@@ -36,12 +35,12 @@ from gatelab.arrays import Array
 from gatelab.errors import GatelabError, whole_number
 from gatelab.feedforward import Activation
 from gatelab.linalg.quadrature import gegenbauer_beside
-from gatelab.linearization.floors import DegreeBlock, FloorSpectrum, angular, radii, spectrum
+from gatelab.linearization.floors import DegreeBlock, FloorSpectrum, angular, by_size, radii, spectrum
 from gatelab.linearization.monomials import Maps
 
 _KNOTS = 320
-_PRODUCTS = 3000  # values of rho = r s at which g_l is computed; splines between
-_ROWS = 256  # rho for which the angular integrals are held at once
+_PRODUCTS = 3000  # values of rho = r s at which g_l is computed, with splines in between
+_ROWS = 256  # values of rho per batch of angular integrals
 
 
 def optimal_maps(
@@ -62,8 +61,7 @@ def optimal_maps(
     count = sum(piece.harmonics for piece in pieces)
     if count < m:
         raise GatelabError(
-            f"act(w.x) in d = {d} has only {count} singular functions above rounding, m is {m}; "
-            f"ask for {count} or fewer"
+            f"act(w.x) in d = {d} has only {count} singular functions above rounding, m is {m}; give {count} or fewer"
         )
     phi, psi = (SideFeatures(activation, values, pieces, side) for side in ("w", "x"))
     return Maps(phi, psi, m, d)
@@ -71,7 +69,7 @@ def optimal_maps(
 
 @dataclass(frozen=True)
 class RadialPiece:
-    """One radial function with so many harmonics of its degree: the block, and its place there."""
+    """A radial function, by its block and its index there, and the number of harmonics that it multiplies."""
 
     block: DegreeBlock
     place: int
@@ -80,7 +78,7 @@ class RadialPiece:
 
 def leading_pieces(spectrum: FloorSpectrum, m: int) -> list[RadialPiece]:
     """The radial functions of the m largest singular values, the last with a part of its harmonics."""
-    sigma, many, of, place = spectrum.pieces()
+    sigma, many, of, place = by_size(spectrum.blocks)
     pieces, left = [], m
     for s, n, b, k in zip(sigma, many, of, place, strict=True):
         if left == 0 or s <= 1e-12 * sigma[0]:
@@ -91,10 +89,7 @@ def leading_pieces(spectrum: FloorSpectrum, m: int) -> list[RadialPiece]:
 
 
 class SideFeatures:
-    """The features of rows w, or of inputs x: harmonics times sqrt(sigma) u(r).
-
-    Radial functions are read from a cubic table, and beyond it computed by Nystrom's formula.
-    """
+    """The features of rows w or of inputs x: harmonics times sqrt(sigma) u(r)."""
 
     def __init__(self, activation: Activation, spectrum: FloorSpectrum, pieces: list[RadialPiece], side: str) -> None:
         other, functions = {"w": ("x", "right"), "x": ("w", "left")}[side]
@@ -108,12 +103,12 @@ class SideFeatures:
         self.end = 1.25 * float(own.max())
         knots = np.linspace(0.0, self.end, _KNOTS + 1)
         self.step = float(knots[1])
-        # g_l is a function of rho = r s alone: a table of it serves all knots, and costs a tenth of computing each.
+        # g_l depends on rho = r s alone: one table for all knots costs a tenth of computing each.
         rho = np.linspace(0.0, self.end * float(self.nodes.max()), _PRODUCTS + 1)
         smooth = {l: CubicSpline(rho, g) for l, g in self._projected(rho).items()}
         products = knots[:, None] * self.nodes
         values = np.stack([smooth[l](products) @ v for l, v in zip(self.degrees, self.weights, strict=True)], 1)
-        # (knots, powers, functions): one gather brings all that a row needs.
+        # (knots, powers, functions): one gather per row.
         self.table = torch.from_numpy(np.ascontiguousarray(CubicSpline(knots, values).c.transpose(1, 0, 2)))
 
     def __call__(self, rows: Tensor) -> Tensor:
@@ -136,7 +131,7 @@ class SideFeatures:
         return np.stack([g[l] @ v for l, v in zip(self.degrees, self.weights, strict=True)], 1)
 
     def _projected(self, rho: Array) -> dict[int, Array]:
-        """g_l(rho) of every degree in use."""
+        """g_l(rho) of every degree of the maps."""
         out = {l: np.empty_like(rho) for l in set(self.degrees)}
         for start in range(0, len(rho), _ROWS):
             part = slice(start, start + _ROWS)
@@ -165,18 +160,17 @@ def harmonics(x: Tensor, wanted: Mapping[int, int]) -> dict[int, Tensor]:
     d = x.shape[1]
     if d == 1:
         return {l: x**l for l in wanted}
-    low = {l: _low(x, l, n) for l, n in wanted.items() if l <= 2}
-    few = {l: _products(x, l, n) for l, n in wanted.items() if l > 2 and n <= math.comb(d, l)}
-    many = {l: n for l, n in wanted.items() if l not in low and l not in few}
-    if not many:
-        return low | few
-    return low | few | by_coordinates(x, many)
+    many = {l: n for l, n in wanted.items() if l > 2 and n > math.comb(d, l)}
+    values = {l: _products(x, l, min(n, math.comb(d, l))) for l, n in wanted.items() if l not in many}
+    if 2 in values:
+        values[2] = torch.cat([values[2], _contrasts(x)[:, : wanted[2] - values[2].shape[1]]], 1)
+    return values | by_coordinates(x, many) if many else values
 
 
 def by_coordinates(x: Tensor, wanted: Mapping[int, int]) -> dict[int, Tensor]:
-    """Any degree in two dimensions or more."""
+    """Harmonics of any degree in two or more dimensions, by adding coordinates."""
     top, d = max(wanted), x.shape[1]
-    # A degree serves the ones above it, in an order that needs no more of its columns than theirs.
+    # Higher degrees are built from lower ones and need no more columns of them than their own number.
     caps = [max(wanted.get(l, 0) for l in range(low, top + 1)) for low in range(top + 1)]
     ones = torch.ones_like(x[:, 0])
     real, imaginary = ones, torch.zeros_like(ones)
@@ -189,37 +183,28 @@ def by_coordinates(x: Tensor, wanted: Mapping[int, int]) -> dict[int, Tensor]:
     return {l: solid[l][:, : wanted[l]] for l in wanted}
 
 
-def _low(x: Tensor, degree: int, count: int) -> Tensor:
-    """Degrees 0, 1 and 2 in closed form: E[x_i^4] = 3 / (d (d + 2)) and E[x_i^2 x_j^2] a third of it set the scales."""
-    d = x.shape[1]
-    if degree == 0:
-        return torch.ones_like(x[:, :1])[:, :count]
-    if degree == 1:
-        return math.sqrt(d) * x[:, :count]
-    i, j = torch.triu_indices(d, d, 1, device=x.device)[:, :count]
-    parts = [math.sqrt(d * (d + 2)) * x[:, i] * x[:, j]]
-    if count > len(i):
-        k = torch.arange(1, d, device=x.device, dtype=x.dtype)
-        squares = x.square()
-        contrasts = (squares.cumsum(1)[:, :-1] - k * squares[:, 1:]) / (k * (k + 1)).sqrt()
-        parts.append(math.sqrt(d * (d + 2) / 2) * contrasts[:, : count - len(i)])
-    return torch.cat(parts, 1)
+def _contrasts(x: Tensor) -> Tensor:
+    """The harmonics of degree 2 in squares alone; E[x_i^4] = 3 / (d (d + 2)) = 3 E[x_i^2 x_j^2] sets the scale."""
+    d, squares = x.shape[1], x.square()
+    k = torch.arange(1, d, device=x.device, dtype=x.dtype)
+    contrasts = (squares.cumsum(1)[:, :-1] - k * squares[:, 1:]) / (k * (k + 1)).sqrt()
+    return math.sqrt(d * (d + 2) / 2) * contrasts
 
 
 def _products(x: Tensor, degree: int, count: int) -> Tensor:
-    """Products of so many different coordinates: harmonic, and orthogonal to each other as every sign can be turned."""
+    """Products of `degree` different coordinates: harmonic, and orthogonal by symmetry under changes of signs."""
     d = x.shape[1]
     # E[x_1^2 .. x_l^2] is one over this.
     scale = math.prod(d + 2 * i for i in range(degree))
     value = x.new_full((1, count), math.sqrt(scale))
     for column in _different(d, degree, count):
         value = value * x[:, column.to(x.device)]
-    return value
+    return value.expand(len(x), count)
 
 
 @lru_cache(maxsize=8)
 def _different(d: int, degree: int, count: int) -> Tensor:
-    """The first `count` choices of so many different coordinates, (degree, count)."""
+    """The first `count` choices of `degree` different coordinates, (degree, count)."""
     chosen = chain.from_iterable(islice(combinations(range(d), degree), count))
     return torch.from_numpy(np.fromiter(chosen, np.int64, degree * count).reshape(count, degree).T.copy())
 
@@ -230,9 +215,8 @@ def _add_coordinate(solid: list[Tensor], x: Tensor, square: Tensor, k: int, caps
     for low, lower in enumerate(solid):
         p = _homogeneous(x, square, low, k, len(solid) - 1 - low)
         for n, value in enumerate(p):
-            room = caps[low + n]
-            # Own degree first: what is cut off then is what the fewest others need.
-            parts[low + n].insert(0, lower[:, :room] * value[:, None])
+            # The highest l' first: the columns cut off at the end are then those that the fewest others need.
+            parts[low + n].insert(0, lower[:, : caps[low + n]] * value[:, None])
     return [torch.cat(part, 1)[:, : caps[l]] for l, part in enumerate(parts)]
 
 

@@ -2,10 +2,10 @@
 
     GELU(z) = z/2 + (1/sqrt(2 pi)) sum_n (-1)^n z^(2n+2) / (2^n n! (2n+1))       (paper 003, eq. 2)
 
-tanh, sigmoid and SiLU follow from their differential equations, y' = 1 - y^2 and y' = y - y^2; the tanh form of GELU
-from y' = (1 - y^2) g'. Any other smooth function is differentiated by automatic differentiation.
+tanh, sigmoid and SiLU follow from the differential equation y' = 1 - y^2, the tanh form of GELU from y' = (1 - y^2) g'.
+Other smooth functions use automatic differentiation.
 
-The tangent of each neuron at a reference input is the series of first order there (section 3.3.1):
+The tangent of each neuron at a reference input is its Taylor series of first order (section 3.3.1):
 
     act(w.x) ~ act(w.r) + act'(w.r) w.(x - r),    Phi(w) = [act'(w.r) w, act(w.r)],    Psi(x) = [x - r, 1]
 """
@@ -27,12 +27,12 @@ from gatelab.feedforward.gates import Activation
 from gatelab.linearization.monomials import Maps
 from gatelab.linearization.polynomials import Interval, Polynomial, check_degree, values
 
-MOST_AUTOMATIC = 12  # each derivative of a derivative costs twice the one before
-_NEAR = 0.02  # where a series of a smooth function must be right
+MOST_AUTOMATIC = 12  # the cost doubles with each derivative
+_NEAR = 0.02  # a point where the series of a smooth function must agree with it
 
 
 def taylor(gate: Activation, degree: int = 10, interval: Interval = (-3.0, 3.0)) -> Polynomial:
-    """The series to that degree; the interval is where it is meant to be used and changes nothing in it."""
+    """The series to this degree; the interval does not change it."""
     degree = check_degree(degree)
     return Polynomial.from_powers(power_series(gate, degree), interval, activation=gate.name, method="taylor")
 
@@ -44,15 +44,15 @@ def power_series(gate: Activation, degree: int) -> Array:
             f"{gate.name} has a kink at 0 and no Taylor series there; use method 'minimax', 'chebyshev' or 'hermite'"
         )
     coefficients = _KNOWN.get(gate.name, partial(_automatic, gate))(degree)
-    # Refuse series of functions that have none: automatic derivatives of |z| exist, and say nothing. What a smooth
-    # function's next term may be is of its own size times the distance to that power, and rounding.
+    # Functions without a series, such as |z|, may have automatic derivatives: compare values near 0. The error of a
+    # smooth function's series is about its next term, plus rounding.
     ends = np.array([-_NEAR, _NEAR])
     gap = np.abs(values(gate, ends).numpy() - np.polynomial.polynomial.polyval(ends, coefficients)).max()
     allowed = 100 * max(1.0, np.abs(coefficients).max()) * _NEAR ** len(coefficients) + 1e-12
     if not np.isfinite(coefficients).all() or gap > allowed:
         raise GatelabError(
-            f"{gate.name!r} has no Taylor series at 0 (at ±{_NEAR} it is off by {gap:.2g}); use method 'minimax', "
-            "'chebyshev' or 'hermite', which ask for no derivatives"
+            f"{gate.name!r} has no Taylor series at 0 (at ±{_NEAR} its error is {gap:.2g}); use method 'minimax', "
+            "'chebyshev' or 'hermite', which need no derivatives"
         )
     return coefficients
 
@@ -119,7 +119,7 @@ def _automatic(gate: Activation, degree: int) -> Array:
             slope = None
             if y.requires_grad:
                 (slope,) = torch.autograd.grad(y, z, create_graph=True, allow_unused=True)
-            if slope is None:  # a derivative that is constant ends the series
+            if slope is None:  # the derivative of a constant
                 slope = torch.zeros((), dtype=torch.float64)
             y = slope
             coefficients.append(float(y.detach()) / math.factorial(k))
@@ -127,7 +127,7 @@ def _automatic(gate: Activation, degree: int) -> Array:
 
 
 def tangent_maps(activation: Activation, d: int, *, reference: Any) -> Maps:
-    """Maps of d + 1 features about the reference; to one of d - 1 entries the one of a bias is appended."""
+    """Maps of d + 1 features at the reference; with d - 1 entries, it is extended by the 1 of the bias."""
     point = torch.from_numpy(finite_array("the reference", reference, 1, "give finite numbers"))
     if len(point) not in (d, d - 1):
         raise GatelabError(

@@ -1,14 +1,14 @@
-"""Two networks trained to be Phi and Psi (paper 003, section 4.2), on data that are new at every step.
+"""Phi and Psi as two trained networks (paper 003, section 4.2).
 
-The recipe "fresh" differs from the paper's in four ways, and comes near the floor where that one levels far above:
-every step draws new rows w and new inputs x, and takes the loss over all pairs of them, a matrix product away; the
-networks see lengths and directions too and multiply them, which is what the best maps are made of; the
-learning rate falls as a cosine; and at the end, with both bodies A(w), B(x) fixed, the last layers are solved for at
-once. Of all Phi = A(w) P, Psi = B(x) Q with m columns the best is the truncated singular value decomposition of
-Ca^(-1/2) E[A act(w.x) B^T] Cb^(-1/2), Ca = E[A A^T], Cb = E[B B^T]. That last step does most of it.
+The recipe "fresh" gets close to the floor, the recipe of the paper stays far above it. "fresh" differs in four ways:
+every step draws new rows w and new inputs x and uses the loss over all pairs; the networks also get lengths and
+directions and their products, as in the best maps; the learning rate has a cosine schedule; and at the end the last
+layers are solved for, with both bodies A(w), B(x) fixed. The best Phi = A(w) P, Psi = B(x) Q with m columns are given
+by the truncated singular value decomposition of Ca^(-1/2) E[A act(w.x) B^T] Cb^(-1/2), Ca = E[A A^T], Cb = E[B B^T].
+This last step gives most of the improvement.
 
-The recipe "paper" is the paper's: 1024 matrices W with one x each, drawn once; one hidden layer of 64 relu; Adam at
-1e-3 in batches of 64.
+The recipe "paper" has 1024 fixed matrices W with one x each, one hidden layer of 64 relu, and Adam at 1e-3 in batches
+of 64.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ RECIPES = ("fresh", "paper")
 _REFIT_ROWS = 4096
 _RIDGE = 1e-10
 _WIDER = 1.5
-_BATCH = 256  # rows and inputs of a step
+_BATCH = 256  # rows and inputs per step
 
 
 def learned_maps(
@@ -55,19 +55,19 @@ def learned_maps(
     epochs: int = 30,
     progress: ProgressLike = None,
 ) -> Maps:
-    """Maps that were trained for w ~ N(0, w_scale^2 I), x ~ N(0, x_scale^2 I).
+    """Maps trained for w ~ N(0, w_scale^2 I), x ~ N(0, x_scale^2 I).
 
-    Of the recipe "fresh" are the steps and the width, by default 192 or m, whichever is more; "paper" has the epochs.
+    `steps` and `width`, by default max(192, m), are for the recipe "fresh", `epochs` for "paper".
     """
     m = whole_number("m", m, 1)
     if width is None:
         width = max(192, m)
     for name, value in {"steps": steps, "width": width, "epochs": epochs}.items():
         whole_number(name, value, 1)
-    layers = 2 if d < 8 else 1  # in many dimensions the best maps are nearly quadratic
+    layers = 2 if d < 8 else 1  # for large d the best maps are nearly quadratic
     if recipe not in RECIPES:
         raise unknown_name("recipe", recipe, RECIPES)
-    # Weights, gradients and two momenta in float32; then bodies and targets of all rows of the last step in float64.
+    # Weights, gradients and two momenta in float32; then features and targets of the last step in float64.
     out = d + 2 + min(width, d * (d + 1)) + width
     weights = 2 * d * min(width, d * (d + 1)) + (2 * d + 1) * width + (layers - 1) * width**2 + out * m
     check_memory(
@@ -79,16 +79,16 @@ def learned_maps(
     generator = torch.Generator().manual_seed(check_seed(seed))
     with torch.random.fork_rng(devices=[]), torch.enable_grad(), reporting(progress, "training the maps") as report:
         torch.manual_seed(seed)
-        tell = report or (lambda done, total: None)
+        report = report or (lambda done, total: None)
         if recipe == "paper":
-            phi, psi = _paper(data, m, epochs, generator, tell)
+            phi, psi = _paper(data, m, epochs, generator, report)
         else:
-            phi, psi = _fresh(data, m, (width, layers), steps, generator, tell)
-    return Maps(frozen(phi), frozen(psi), m, d)
+            phi, psi = _fresh(data, m, (width, layers), steps, generator, report)
+    return Maps(_function(phi), _function(psi), m, d)
 
 
-def frozen(network: nn.Module) -> Callable[[Tensor], Tensor]:
-    """A network as a function of rows of any dtype and device; its own numbers do not change any more."""
+def _function(network: nn.Module) -> Callable[[Tensor], Tensor]:
+    """A network with fixed weights as a function of rows of any dtype and device."""
     network = network.requires_grad_(False).eval()
 
     @cache
@@ -99,10 +99,10 @@ def frozen(network: nn.Module) -> Callable[[Tensor], Tensor]:
 
 
 class Body(nn.Module):
-    """Rows -> features: one, the row, its length, products of two projections, and neurons that see all of these.
+    """Rows -> features: one, the row, its length, products of two projections, and neurons.
 
-    A product is |x| (g.x/|x|)(u.x/|x|): enough of them span what the best maps have of degree two, where neurons that
-    see the row alone would need thousands.
+    The products |x| (g.x/|x|)(u.x/|x|) span degree two of the best maps, for which neurons of the row would have to be
+    thousands.
     """
 
     def __init__(self, d: int, width: int, layers: int) -> None:
@@ -125,7 +125,7 @@ class Body(nn.Module):
 
 @dataclass(frozen=True)
 class TrainingPairs:
-    """Standard normal rows w and inputs x of spreads `w_scale` and `x_scale`, and the values of their pairs."""
+    """Normal rows w and inputs x with standard deviations `w_scale` and `x_scale`, and the values of their pairs."""
 
     activation: Activation
     d: int
@@ -139,10 +139,10 @@ class TrainingPairs:
         return W, X, self.activation(W @ X.T)
 
     def tails(self, n: int, scale: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """n rows, every second one of a wider distribution, and square roots of the weights that make up for it.
+        """n rows, every second one from a wider distribution, and the square roots of their importance weights.
 
-        Long rows are rare and weigh much in the error. A weight is the density of the distribution over that of the
-        mixture, at most two, so that nothing is lost in many dimensions where the two hardly meet.
+        Long rows are rare and contribute much of the error. A weight is the density divided by that of the mixture,
+        and at most two, also in many dimensions where the two distributions hardly overlap.
         """
         rows = torch.randn(n, self.d, generator=generator, dtype=torch.float64)
         rows[::2] *= _WIDER
@@ -151,9 +151,9 @@ class TrainingPairs:
 
 
 def _fresh(
-    data: TrainingPairs, m: int, size: tuple[int, int], steps: int, generator: torch.Generator, tell: Listener
+    data: TrainingPairs, m: int, size: tuple[int, int], steps: int, generator: torch.Generator, report: Listener
 ) -> tuple[nn.Module, nn.Module]:
-    """Phi and Psi by the recipe "fresh", of so many neurons and layers: training on new pairs, then the best heads."""
+    """Phi and Psi by the recipe "fresh"; `size` is the number of neurons and of layers."""
     sides = []
     for _ in range(2):
         body = Body(data.d, *size)
@@ -161,7 +161,7 @@ def _fresh(
     phi, psi = sides
     parameters = [*phi.parameters(), *psi.parameters()]
     optimizer = torch.optim.Adam(parameters, lr=1e-3)
-    # Up in the first twentieth, then down to nothing.
+    # Warmup in the first twentieth, then a cosine.
     warm = max(1, steps // 20)
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda s: min((s + 1) / warm, 0.5 * (1 + math.cos(math.pi * min(1.0, s / steps))))
@@ -174,7 +174,7 @@ def _fresh(
         nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
         schedule.step()
-        tell(step + 1, steps)
+        report(step + 1, steps)
     return _refit(data, phi.double(), psi.double(), m, generator)
 
 
@@ -182,7 +182,7 @@ def _fresh(
 def _refit(
     data: TrainingPairs, phi: nn.Sequential, psi: nn.Sequential, m: int, generator: torch.Generator
 ) -> tuple[nn.Module, nn.Module]:
-    """The best heads for the bodies as they are, if rows that were not used agree."""
+    """The best heads for fixed bodies, if they are better on new rows."""
     (W, w), (X, x) = (data.tails(_REFIT_ROWS, scale, generator) for scale in (data.w_scale, data.x_scale))
     A, B = w * phi[0](W), x * psi[0](X)
     y = w * data.activation(W @ X.T) * x.T
@@ -205,14 +205,14 @@ def _refit(
 
 
 def _root(gram: Tensor) -> Tensor:
-    """gram^(-1/2), directions that the data do not fill left out."""
+    """gram^(-1/2) on the directions of the data."""
     values, vectors = apart(torch.linalg.eigh, gram)
     filled = values > _RIDGE * values[-1]
     return vectors[:, filled] @ torch.diag(values[filled].rsqrt()) @ vectors[:, filled].T
 
 
 def _paper(
-    data: TrainingPairs, m: int, epochs: int, generator: torch.Generator, tell: Listener
+    data: TrainingPairs, m: int, epochs: int, generator: torch.Generator, report: Listener
 ) -> tuple[nn.Module, nn.Module]:
     """Phi and Psi by the paper's recipe."""
     N, size, d = 1024, 64, data.d
@@ -228,14 +228,14 @@ def _paper(
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             optimizer.step()
-        tell(epoch + 1, epochs)
+        report(epoch + 1, epochs)
     return phi, psi
 
 
 def population_rmse(
     maps: Maps, activation: Activation, *, seed: int, rows: int = 3000, w_scale: float = 1.0, x_scale: float = 1.0
 ) -> float:
-    """The RMSE over all pairs of `rows` new rows and as many new inputs."""
+    """The RMSE over all pairs of `rows` new rows and `rows` new inputs."""
     generator = torch.Generator().manual_seed(check_seed(seed))
     W, X, y = TrainingPairs(activation, maps.d, w_scale, x_scale).draw(rows, generator, torch.float64)
     return float((maps.phi(W) @ maps.psi(X).T - y).square().mean().sqrt())
