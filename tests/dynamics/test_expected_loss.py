@@ -134,3 +134,9 @@ def test_a_step_above_the_limit_grows_and_one_at_it_does_not() -> None:
     with pytest.warns(UserWarning):
         still = expected_loss(np.diag([1.0, 1e-3]), [0.0, 1.0], width=1, lr=4.0, steps=[10**4])
     assert still.bias[0] == pytest.approx(0.5 * (1 - 4e-3) ** (2 * 10**4)) and still.variance[0] == np.inf
+
+
+def test_steps_that_are_too_long_diverge() -> None:
+    with pytest.warns(UserWarning, match="above 2 / lambda_max = 2 .*grows without bound"):
+        wild = expected_loss(np.diag([1.0, 0.5]), [1.0, 1.0], width=1, lr=3.0, steps=[0, 10**6])
+    assert not wild.stable and wild.loss[1] == np.inf
