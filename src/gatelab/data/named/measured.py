@@ -21,7 +21,7 @@ def read_airfoil(path: Path) -> Table:
 
 
 def read_california(path: Path) -> Table:
-    """California housing in scikit-learn's columns, as such or out of the archive of StatLib's original."""
+    """California housing in scikit-learn's columns, from a table or from StatLib's original archive."""
     import io
     import tarfile
 
