@@ -32,7 +32,6 @@ def data_folder() -> Path | None:
 
 
 def cache_folder() -> Path:
-    """`GATELAB_CACHE`, or `~/.cache/gatelab`."""
     return Path(os.environ.get("GATELAB_CACHE") or Path.home() / ".cache" / "gatelab")
 
 
@@ -49,7 +48,6 @@ def first_file(folders: Iterable[Path], names: Iterable[str]) -> Path | None:
 
 
 def missing(what: str, looked_for: Iterable[object], url: str) -> GatelabError:
-    """The error for a file that is missing in `GATELAB_DATA`."""
     return GatelabError(
         f"{what} is not in GATELAB_DATA, which has none of {', '.join(map(str, looked_for))}; put it there ({url}), or"
         " unset GATELAB_DATA to download it"
@@ -126,7 +124,6 @@ class RangeFile(io.RawIOBase):
         self.size = int(self.part(0, 0).headers["Content-Range"].rpartition("/")[2])
 
     def part(self, first: int, last: int) -> Any:
-        """The server's response with these bytes of the file."""
         import requests
 
         answer = requests.get(self.url, headers={"Range": f"bytes={first}-{last}"}, timeout=TIMEOUT)
@@ -196,5 +193,4 @@ def checked_content(path: Path, archive: Archive) -> bytes:
 
 
 def spoilt(path: Path, why: object, url: str) -> GatelabError:
-    """The error for a damaged file."""
     return GatelabError(f"{path} cannot be read ({why}); it is cut short or altered: copy it again from {url}")

@@ -53,7 +53,6 @@ def consecutive_rows(n: int, size: int, step: int, seed: int) -> Tensor:
 
 @lru_cache(maxsize=64)
 def row_order(n: int, seed: int, epoch: int) -> Tensor:
-    """The order of the rows in an epoch."""
     return torch.randperm(n, generator=stream(seed, ORDER, epoch))
 
 

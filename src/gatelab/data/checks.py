@@ -77,7 +77,6 @@ def without_row_labels(value: Any, what: str) -> Any:
 
 
 def warn_of_columns(message: str) -> None:
-    """Warn about the interpretation of a table's columns."""
     warnings.warn(message, UserWarning, stacklevel=2)
 
 
@@ -109,7 +108,6 @@ def first_row(rows: Array, most: int | None = 5) -> str:
 
 
 def require_varying(y: Array) -> None:
-    """Refuse a target that does not vary."""
     y = y.reshape(len(y), -1)
     if varying(y).any():
         return
@@ -126,7 +124,6 @@ def require_varying(y: Array) -> None:
 
 
 def seeds(seed: Any) -> np.random.SeedSequence:
-    """The seed sequence of a problem's random draws."""
     return np.random.SeedSequence(check_seed(seed))
 
 

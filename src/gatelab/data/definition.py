@@ -244,12 +244,8 @@ class Problem:
         *,
         target: Selector | Sequence[Selector] | None = None,
         inputs: Selector | Sequence[Selector] | None = None,
-        test_fraction: float = 0.2,
-        seed: int = 0,
         name: str | None = None,
-        interval: tuple[float, float] | None = None,
-        standardize: bool = False,
-        protocol: str = "split",
+        **options: Any,
     ) -> Problem:
         """A problem from a CSV, Parquet, .npy or .npz file, one row per example.
 
@@ -260,12 +256,8 @@ class Problem:
             path: the file.
             target: columns by name or by number, counted from 0; by default the last one.
             inputs: columns by name or by number; by default all others.
-            test_fraction: as in `from_arrays`.
-            seed: the seed of the split.
-            interval: the interval of a single input.
-            standardize: as in `from_arrays`.
-            protocol: as in `from_arrays`.
             name: the problem's name in tables and files, by default that of the file.
+            **options: `test_fraction`, `seed`, `interval`, `standardize` and `protocol` as in `from_arrays`.
 
         Returns:
             A `Problem`.
@@ -281,18 +273,8 @@ class Problem:
         path = as_path(path, FILES)
         table = read_table(path, target=target, inputs=inputs)
         try:
-            return cls.from_arrays(
-                table.x,
-                table.y,
-                test_fraction=test_fraction,
-                seed=seed,
-                name=name or path.name,
-                interval=interval,
-                columns=table.columns,
-                targets=table.targets,
-                standardize=standardize,
-                protocol=protocol,
-            )
+            names = {"name": name or path.name, "columns": table.columns, "targets": table.targets}
+            return cls.from_arrays(table.x, table.y, **names, **options)
         except GatelabError as error:
             raise GatelabError(f"{path}: {error}") from error
 

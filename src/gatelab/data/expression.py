@@ -38,30 +38,16 @@ Part = float | Callable[[Inputs], Array]
 
 CONSTANTS = {"pi": math.pi, "e": math.e}
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "sin": np.sin,
-    "cos": np.cos,
-    "tan": np.tan,
+    **{name: getattr(np, name) for name in ("sin", "cos", "tan", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh")},
+    **{name: getattr(np, name) for name in ("exp", "log", "sqrt", "abs", "sign", "minimum", "maximum")},
     "asin": np.arcsin,
     "acos": np.arccos,
     "atan": np.arctan,
-    "arcsin": np.arcsin,
-    "arccos": np.arccos,
-    "arctan": np.arctan,
-    "sinh": np.sinh,
-    "cosh": np.cosh,
-    "tanh": np.tanh,
-    "exp": np.exp,
-    "log": np.log,
-    "sqrt": np.sqrt,
-    "abs": np.abs,
-    "sign": np.sign,
     "erf": special.erf,
     "relu": lambda x: np.maximum(x, 0.0),
     "gelu": lambda x: x * special.ndtr(x),
     "silu": lambda x: x * special.expit(x),
     "sigmoid": special.expit,
-    "minimum": np.minimum,
-    "maximum": np.maximum,
 }
 LETTERS = ("x", "y", "z")
 NUMBERED = tuple(f"x{i}" for i in range(1, 10))
@@ -311,7 +297,6 @@ class Reader:
 
 
 def too_deep() -> GatelabError:
-    """The error for a formula that is nested too deeply."""
     return GatelabError(
         f"the expression is nested more than {MAX_DEPTH} levels deep (a sum of k terms counts as k levels);"
         " simplify it or give a Python function instead"
@@ -319,7 +304,6 @@ def too_deep() -> GatelabError:
 
 
 def named(name: str) -> Part:
-    """The input or constant of that name."""
     if name in INPUTS:
         return operator.itemgetter(name)
     if name in CONSTANTS:

@@ -264,7 +264,6 @@ def cifar_rows(raw: bytes, path: Path, rows: int | None) -> Rows:
 
 
 def tar_members(path: Path, names: Sequence[str], url: str) -> dict[str, bytes]:
-    """The content of files in a tar.gz, by name."""
     try:
         with tarfile.open(path, mode="r:gz") as archive:
             members = {member.name.rpartition("/")[2]: member for member in archive.getmembers() if member.isfile()}

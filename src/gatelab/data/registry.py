@@ -135,7 +135,6 @@ def problem(
 
 
 def refuse(what: str, given: Sequence[str], names: Sequence[str], why: str) -> None:
-    """Refuse options that a problem does not take."""
     if wrong := [name for name in given if name in names]:
         raise GatelabError(f"{what} takes no {' and no '.join(wrong)}: {why}; leave it out, or give a formula")
 
@@ -289,7 +288,6 @@ def restored(text: str) -> Problem:
 
 
 def cached_data(key: str) -> Path:
-    """The file of the data with that hash."""
     return cache_folder() / "data" / f"{key}.safetensors"
 
 

@@ -94,7 +94,6 @@ def split(x: Array, y: Array, test_fraction: float, seed: int) -> tuple[Data, Da
 
 
 def given_test(test: Any) -> Data:
-    """The test data that a user gave."""
     try:
         x, y = test
     except (TypeError, ValueError):

@@ -74,11 +74,9 @@ class Columns:
     labels: tuple[int, ...] = ()
 
     def take(self, wanted: Sequence[int]) -> Array:
-        """All rows of these columns."""
         return np.concatenate([np.empty((0, len(wanted))), *(values for values, _ in self.parts(wanted))])
 
     def label(self, i: int) -> str:
-        """A column's name in messages."""
         return label_of(self.names, i)
 
 
@@ -251,7 +249,6 @@ def text_rows(path: Path, raw: IO[bytes], delimiter: str) -> Iterator[tuple[int,
 
 
 def number(cell: str, path: Path, line: int, names: Sequence[str], column: int) -> float:
-    """A cell as a finite number."""
     try:
         value = float(cell)
     except ValueError:
@@ -307,7 +304,6 @@ def is_gap(cell: str) -> bool:
 
 
 def is_number(cell: str) -> bool:
-    """Whether a cell is a number, nan or inf."""
     try:
         float(cell)
     except ValueError:
@@ -360,7 +356,6 @@ def open_npz(path: Path) -> Columns:
 
 
 def array_columns(values: np.ndarray, path: Path, targets: int = 1) -> Columns:
-    """The columns of an array that a file holds."""
     if values.ndim != 2 or values.shape[1] == 0:
         raise GatelabError(
             f"{path} holds an array of shape {values.shape}; give N x k numbers, one row per example, the target last"
@@ -386,7 +381,6 @@ def not_finite(path: Path, row: int, label: str, value: float) -> str:
 
 
 def require_real(values: np.ndarray, path: Path) -> None:
-    """Refuse an array of anything but real numbers."""
     if values.dtype.kind not in "biuf":
         raise GatelabError(f"{path} holds {values.dtype}, not real numbers; give an array of N x k numbers")
 
@@ -395,7 +389,6 @@ def require_real(values: np.ndarray, path: Path) -> None:
 
 
 def open_parquet(path: Path) -> Columns:
-    """The columns of a Parquet file."""
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq

@@ -289,7 +289,6 @@ def byte_parts(path: Path, name: str, shares: tuple[float, float]) -> tuple[byte
 
 
 def text_file(source: str | Path, progress: Progress | None) -> Path:
-    """The file of a text, downloaded if needed."""
     if source in TEXTS:
         archive = TEXTS[str(source)]
         return located(archive, str(source), progress, write_sample if archive is FINEWEB else None)
@@ -300,7 +299,6 @@ def text_file(source: str | Path, progress: Progress | None) -> Path:
 
 
 def is_checked(name: str | Path) -> bool:
-    """Whether a text is checked by the hash of its content."""
     return name in TEXTS and bool(TEXTS[str(name)].member)
 
 
@@ -397,7 +395,6 @@ def cached_tokens(key: str, encoder: BPE | ByteTokenizer, make: Callable[[], Tok
 
 
 def empty(path: Path) -> GatelabError:
-    """The error for an empty text."""
     return GatelabError(f"{path} is empty; give a text with content")
 
 

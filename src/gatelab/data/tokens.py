@@ -144,7 +144,6 @@ def text_parts(text: str, size: int = PART) -> Iterator[str]:
 
 
 def import_tokenizers() -> Any:
-    """The library `tokenizers`."""
     try:
         import tokenizers
     except ImportError:
@@ -186,7 +185,6 @@ def gpt2_tokenizer(progress: Progress | None = None) -> BPE:
 
 
 def find_tokenizer(tokenizer: str | BPE, progress: Progress | None) -> BPE | ByteTokenizer:
-    """The tokenizer "gpt2" or "bytes", or the given one."""
     if isinstance(tokenizer, BPE):
         return tokenizer
     return ByteTokenizer() if tokenizer == "bytes" else gpt2_tokenizer(progress)

@@ -188,7 +188,6 @@ def check_loaded(module: str) -> None:
 
 
 def statements(module: str) -> list[ast.stmt]:
-    """The statements of a module; none without source."""
     try:
         return ast.parse(inspect.getsource(importlib.import_module(module))).body
     except (OSError, TypeError, ImportError, SyntaxError):

@@ -186,11 +186,9 @@ class Bracket:
     upper: float
 
     def widened(self, by: float) -> Bracket:
-        """The bracket with both ends moved outwards."""
         return replace(self, lower=self.lower - by, upper=self.upper + by)
 
     def times_power(self, exponent: int) -> Bracket:
-        """The bracket times 2^exponent."""
         first, second = two_factors(exponent)
         return Bracket(*(number * first * second for number in (self.value, self.lower, self.upper)))
 
@@ -209,12 +207,10 @@ class Extremes:
 
     @property
     def lambda_max(self) -> Bracket:
-        """The largest eigenvalue."""
         return self.top.times_power(self.exponent)
 
     @property
     def lambda_min(self) -> Bracket:
-        """The smallest eigenvalue."""
         return self.bottom.times_power(self.exponent)
 
 

@@ -192,7 +192,6 @@ def check_backend(backend: str, address: str | None = None) -> None:
 
 
 def check_hours(max_hours: float | None) -> None:
-    """Refuse a negative limit."""
     if max_hours is not None:
         real_number("max_hours", max_hours, least=0)
 

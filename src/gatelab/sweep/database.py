@@ -207,7 +207,6 @@ def pack(arrays: Mapping[str, np.ndarray] | bytes) -> bytes:
 
 
 def check_size(size: int) -> None:
-    """Refuse more bytes per run than SQLite can store."""
     if size > LARGEST:
         raise GatelabError(f"these arrays have {size / 1e9:.2f} GB; a run may have {LARGEST / 1e9:.2f}, keep fewer")
 
@@ -226,7 +225,6 @@ class Index(NamedTuple):
 
 
 def to_row(r: Record) -> tuple:
-    """A record as the values of `COLUMNS`."""
     history, error = np.asarray(r.history, "<f8").tobytes(), r.error
     if error is not None:
         error = error.encode(errors="backslashreplace").decode()
@@ -235,7 +233,6 @@ def to_row(r: Record) -> tuple:
 
 
 def from_row(row: tuple) -> Record:
-    """The record with these values of `COLUMNS`."""
     key, task, text, status, metrics, history, error, seconds, versions, time, device = row
     return Record(
         Run.stored(task, text, key),

@@ -78,7 +78,6 @@ class WorkerPace:
         self._seconds: float | None = None
 
     def note(self, seconds: float) -> None:
-        """Learn from a finished run."""
         # Long runs count at once, short ones slowly: runs wait behind one that is wrongly expected to be short.
         if self._seconds is None or seconds > self._seconds:
             self._seconds = seconds

@@ -123,7 +123,6 @@ def _outcome(run: Run, returned: object) -> RunOutcome:
 
 
 def failed(run: Run, error: str, seconds: float = 0.0) -> Record:
-    """The record of a run that failed just now."""
     return Record(run, "failed", error=error, seconds=seconds, versions=versions(), time=now())
 
 
@@ -141,7 +140,6 @@ def _installed(package: str) -> str:
 
 
 def versions() -> dict[str, str]:
-    """The versions of gatelab, torch and Python, as records keep them."""
     return {"gatelab": __version__, "torch": _installed("torch"), "python": platform.python_version()}
 
 
@@ -166,7 +164,6 @@ DROP = "drop"
 
 
 def main(memory_limit: int | None = None) -> None:
-    """Compute runs until the input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the sweep, which then ends its workers
     commands, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -249,7 +246,6 @@ def limit_memory(limit: int) -> None:
 
 
 def check_memory_limit(limit: int | None) -> None:
-    """Refuse a memory limit on systems other than Linux."""
     if limit is not None and not sys.platform.startswith("linux"):
         raise GatelabError(f"memory_limit needs Linux, this is {sys.platform}; leave it out")
 

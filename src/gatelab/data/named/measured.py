@@ -14,7 +14,6 @@ POSITION = 4
 
 
 def read_airfoil(path: Path) -> Table:
-    """Airfoil self-noise, a text of six columns."""
     from gatelab.data.tables import read_table
 
     return read_table(path)
