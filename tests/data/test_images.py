@@ -158,11 +158,6 @@ def _are_the_batches(data):
     assert data.description == "cifar10: 150 of 50000 training images, 30 of 10000 test images, 10 classes"
 
 
-def test_cifar10_from_its_archive(folder, small_files, no_network):
-    (folder / CIFAR10.file).write_bytes(ARCHIVE)
-    _are_the_batches(image_data("cifar10"))
-
-
 @pytest.mark.parametrize("inner", ["cifar10", "cifar10/cifar-10-batches-bin"])
 def test_cifar10_from_its_files(folder, small_files, no_network, inner):
     (folder / inner).mkdir(parents=True)
@@ -273,11 +268,6 @@ def test_tiny_imagenet_from_its_folder(folder, no_network, inner):
     _is_tiny(data)
     x, y = data.batch(0, 5, augment=True)
     assert x.shape == (5, 3, 64, 64) and torch.isfinite(x).all() and y.max() < 3
-
-
-def test_tiny_imagenet_from_its_zip(folder, no_network):
-    (folder / TINY_IMAGENET.file).write_bytes(_zipped(_tiny_files()))
-    _is_tiny(image_data("tiny-imagenet"))
 
 
 @pytest.mark.parametrize(

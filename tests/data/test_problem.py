@@ -118,15 +118,6 @@ def test_both_sides_keep_two_rows(fraction):
         assert (p.train.n, p.test.n) == (2, 2)
 
 
-def test_many_columns():
-    rng = np.random.default_rng(0)
-    x, y = rng.normal(size=(50, 3)), rng.normal(size=(50, 2))
-    p = Problem.from_arrays(x, y)
-    assert (p.d_in, p.d_out, p.interval) == (3, 2, None)
-    y[:, 0] = 1
-    assert Problem.from_arrays(x, y).d_out == 2
-
-
 def test_given_test_data_are_used():
     p = Problem.from_arrays([0, 1], [0, 1], test=([0.5, 4], [0.5, 4]))
     assert p.train.n == p.test.n == 2
@@ -290,13 +281,6 @@ def test_noise_is_on_the_training_targets_alone():
     assert np.array_equal(clean.train.x, noisy.train.x)
     assert abs(np.std(noisy.train.y - clean.train.y) - 0.1) < 0.01
     assert np.array_equal(clean.test.y, noisy.test.y)
-
-
-def test_function_seeds_are_bit_equal_and_differ():
-    a, b, c = (Problem.from_function(np.sin, n=50, noise=0.1, seed=s) for s in (1, 1, 2))
-    assert same(a, b)
-    assert not np.array_equal(a.train.x, c.train.x)
-    assert not np.array_equal(a.test.x, c.test.x)
 
 
 def test_a_function_that_works_in_place_does_no_harm():

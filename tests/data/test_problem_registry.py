@@ -63,12 +63,15 @@ def test_what_does_not_conform_is_said(monkeypatch):
             check_problem("wrong")
 
 
-@pytest.mark.parametrize("name", PLANES)
-def test_registered_targets_in_the_plane(name):
+@pytest.mark.parametrize("name", [*TWINS, *PLANES])
+def test_registered_targets_are_what_they_say(name):
     p = problem(name, n=500, n_test=100)
-    assert (p.name, p.interval, p.d_in, p.train.n, p.test.n) == (name, None, 2, 500, 100)
-    np.testing.assert_allclose(p.train.y[:, 0], PLANES[name](*p.train.x.T), rtol=1e-13, atol=1e-15)
-    assert p.description.startswith(f"{p.f.text}: ") and p.description.endswith(", on [-1, 1]^2")
+    plane = name in PLANES
+    assert (p.name, p.d_in, p.train.n, p.test.n) == (name, 1 + plane, 500, 100)
+    assert p.interval == (None if plane else (-1.0, 1.0))
+    expected = (PLANES if plane else TWINS)[name](*p.train.x.T)
+    np.testing.assert_allclose(p.train.y[:, 0], expected, rtol=1e-13, atol=1e-15)
+    assert p.description.startswith(f"{p.f.text}: ") and p.description.endswith(", on [-1, 1]^2") == plane
     assert np.abs(p.train.x).max() <= 1 < np.abs(problem(name, n=50, interval=(-3, 2)).train.x).max()
 
 
@@ -112,14 +115,6 @@ def test_friedman_takes_no_sampling(option):
 def test_friedman_refuses(option, says):
     with pytest.raises(GatelabError, match=says):
         problem("friedman1", **option)
-
-
-@pytest.mark.parametrize("name", TWINS)
-def test_registered_targets_are_what_they_say(name):
-    p = problem(name, n=500, n_test=100)
-    assert (p.name, p.interval, p.train.n, p.test.n) == (name, (-1.0, 1.0), 500, 100)
-    np.testing.assert_allclose(p.train.y, TWINS[name](p.train.x), rtol=1e-13, atol=1e-15)
-    assert p.description.startswith(p.f.text)
 
 
 def test_defaults_and_options():

@@ -227,14 +227,6 @@ def test_an_epoch_has_every_window_once(size, context, n_test):
     assert list(zip(x, y, strict=True)) == slow[: steps * size]
 
 
-def test_epochs_and_seeds_have_orders_of_their_own():
-    """9 windows: that two fixed orders are equal by chance has the probability 1 / 362880."""
-    data = _counting()
-    orders = [data.epoch_starts(epoch, 9, 8, seed).tolist() for epoch in range(2) for seed in range(2)]
-    assert len({tuple(order) for order in orders}) == 4
-    assert {tuple(sorted(order)) for order in orders} == {tuple(range(0, 72, 8))}
-
-
 def test_tuning_takes_validation_tokens_for_test_tokens():
     tokens = np.arange(100, dtype=np.uint8)
     data = TextData("counting", tokens[:70], tokens[90:], 100, valid=tokens[70:90])
@@ -371,22 +363,6 @@ def _small_enwik8(monkeypatch, url="http://127.0.0.1/enwik8.zip"):
     return raw
 
 
-def _assert_small_enwik8(data):
-    assert tuple(map(bytes, (data.train, data.valid, data.test))) == SMALL
-    assert (data.name, data.vocabulary, data.train.dtype) == ("enwik8", 256, np.uint8)
-
-
-@pytest.mark.parametrize("folder", ["text", "."])
-@pytest.mark.parametrize("name", ["enwik8", "enwik8.gz", "enwik8.zip"])
-def test_enwik8_in_a_folder(tmp_path, monkeypatch, no_network, name, folder):
-    raw = _small_enwik8(monkeypatch)
-    (tmp_path / folder).mkdir(exist_ok=True)
-    (tmp_path / folder / name).write_bytes(_packed(name, raw))
-    monkeypatch.setenv("GATELAB_DATA", str(tmp_path))
-    for _ in range(2):
-        _assert_small_enwik8(text_data("enwik8", "bytes"))
-
-
 def test_parts_of_enwik8_are_encoded_by_themselves(tmp_path, monkeypatch):
     bpe = BPE({**{letter: byte for byte, letter in enumerate(letters())}, "in": 256}, [("i", "n")], fingerprint="small")
     (tmp_path / "enwik8").write_bytes(_small_enwik8(monkeypatch))
@@ -467,14 +443,6 @@ def test_another_text_in_the_place_of_wikitext2_is_refused(tmp_path, monkeypatch
             match=rf"{name} is not wiki\.test\.raw: it holds {len(ALTERED)} bytes.*instead of.*copy",
         ):
             text_data("wikitext-2", tokenizer)
-
-
-def test_other_zips_in_the_place_of_wikitext2_are_refused(tmp_path, monkeypatch):
-    _small_wikitext2(monkeypatch)
-    (tmp_path / WIKI_ZIP).write_bytes(_wikitext2_zip(WIKI, folder="elsewhere/"))
-    monkeypatch.setenv("GATELAB_DATA", str(tmp_path))
-    with pytest.raises(GatelabError, match=r"3 files instead of one or wikitext-2-raw/wiki\.test\.raw\)"):
-        text_data("wikitext-2", "bytes")
 
 
 def test_wikitext2_is_downloaded_once_and_its_test_text_kept(tmp_path, server, monkeypatch):

@@ -54,21 +54,21 @@ def missing(what: str, looked_for: Iterable[object], url: str) -> GatelabError:
     )
 
 
-def located(archive: Archive, what: str, progress: Progress | None = None, write: Writer | None = None) -> Path:
+def locate(archive: Archive, what: str, progress: Progress | None = None, write: Writer | None = None) -> Path:
     """The file of an archive in `GATELAB_DATA` or in the cache, downloaded if needed.
 
     `write` writes the content to an open file, if it is only a part of the file at the address.
     """
     folders = places(archive.folder)
     if not folders:
-        return downloaded(archive, what, progress, write)
+        return download(archive, what, progress, write)
     path = first_file(folders, archive.names)
     if path is None:
         raise missing(what, (folder / name for folder in folders for name in archive.names), archive.url)
     return path
 
 
-def downloaded(archive: Archive, what: str, progress: Progress | None, write: Writer | None = None) -> Path:
+def download(archive: Archive, what: str, progress: Progress | None, write: Writer | None = None) -> Path:
     """The file in the cache, downloaded if it is missing or damaged."""
     import pooch  # slow to import, with requests
 
@@ -83,7 +83,7 @@ def downloaded(archive: Archive, what: str, progress: Progress | None, write: Wr
         headers = {"Accept-Encoding": "identity"}  # a compressed file stays compressed
         pooch.HTTPDownloader(bar, 2**20, timeout=TIMEOUT, headers=headers)(url, target, None)
         if archive.member:
-            Path(target).write_bytes(unzipped(Path(target), archive.member))
+            Path(target).write_bytes(unzip(Path(target), archive.member))
 
     try:
         folder, known_hash = cache_folder() / archive.folder, f"sha256:{archive.sha256}"
@@ -155,7 +155,7 @@ class RangeFile(io.RawIOBase):
         return len(part)
 
 
-def unzipped(path: Path, member: str = "") -> bytes:
+def unzip(path: Path, member: str = "") -> bytes:
     """A member of a zip, or its only file."""
     with zipfile.ZipFile(path) as archive:
         names = [name for name in archive.namelist() if not name.endswith("/")]
@@ -171,13 +171,13 @@ def content(path: Path, url: str, member: str = "") -> bytes:
     """The content of a file, unpacked if it is a gzip or a zip."""
     try:
         if path.suffix == ".zip":
-            return unzipped(path, member)
+            return unzip(path, member)
         raw = path.read_bytes()
         if path.suffix == ".gz":
             return gzip.decompress(raw)
         return raw
     except ZIP_ERRORS as error:
-        raise spoilt(path, error, url) from error
+        raise damage_error(path, error, url) from error
 
 
 def checked_content(path: Path, archive: Archive) -> bytes:
@@ -192,5 +192,5 @@ def checked_content(path: Path, archive: Archive) -> bytes:
     return raw
 
 
-def spoilt(path: Path, why: object, url: str) -> GatelabError:
+def damage_error(path: Path, why: object, url: str) -> GatelabError:
     return GatelabError(f"{path} cannot be read ({why}); it is cut short or altered: copy it again from {url}")

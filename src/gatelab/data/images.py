@@ -25,7 +25,7 @@ from torch import Tensor
 
 from gatelab.arrays import Bytes
 from gatelab.data import batches as augmentations
-from gatelab.data.archives import Progress, content, downloaded, first_file, located, missing, places, spoilt
+from gatelab.data.archives import Progress, content, damage_error, download, first_file, locate, missing, places
 from gatelab.data.batches import AUGMENTATION, batch_rows, stream
 from gatelab.data.specification import Archive
 from gatelab.display import Compact, one_line
@@ -148,7 +148,7 @@ def image_data(name: str, progress: Progress | None = None) -> ImageData:
 
 def load_mnist(progress: Progress | None) -> ImageData:
     """MNIST from its four idx files, gzipped or not."""
-    paths = [located(archive, "mnist", progress) for archive in MNIST]
+    paths = [locate(archive, "mnist", progress) for archive in MNIST]
     x, y, x_test, y_test = (read_idx(p, d, a.url) for p, d, a in zip(paths, (3, 1, 3, 1), MNIST, strict=True))
     train, test = (x[:, None], y.astype(np.int64)), (x_test[:, None], y_test.astype(np.int64))
     return labeled("mnist", train, test, tuple("0123456789"), "none", counts=(60000, 10000))
@@ -157,7 +157,7 @@ def load_mnist(progress: Progress | None) -> ImageData:
 def load_cifar10(progress: Progress | None) -> ImageData:
     """CIFAR-10 from the official archive, or from those of its binary files that exist, plain or gzipped."""
     folders = places("cifar10")
-    path = first_file(folders, [CIFAR10.file]) if folders else downloaded(CIFAR10, "cifar10", progress)
+    path = first_file(folders, [CIFAR10.file]) if folders else download(CIFAR10, "cifar10", progress)
     if path is not None:
         files = tar_members(path, [name for names in CIFAR10_FILES for name in names], CIFAR10.url)
         parts = [[cifar_rows(files[name], path / name, CIFAR10_ROWS) for name in names] for names in CIFAR10_FILES]
@@ -191,7 +191,7 @@ def load_tiny_imagenet(progress: Progress | None) -> ImageData:
         if path is None:
             raise missing("tiny-imagenet", inside, TINY_IMAGENET.url)
     else:
-        path = downloaded(TINY_IMAGENET, "tiny-imagenet", progress)
+        path = download(TINY_IMAGENET, "tiny-imagenet", progress)
     train, test, classes = read_tiny_imagenet(path)
     return labeled("tiny-imagenet", train, test, classes, "resized-crop-jitter-flip-erase", counts=(100000, 10000))
 
@@ -244,10 +244,10 @@ def read_idx(path: Path, dimensions: int, url: str) -> Bytes:
     raw = content(path, url)
     head = 4 + 4 * dimensions
     if len(raw) < head or raw[:4] != bytes([0, 0, 8, dimensions]):
-        raise spoilt(path, f"it is not an idx file of bytes in {dimensions} dimensions", url)
+        raise damage_error(path, f"it is not an idx file of bytes in {dimensions} dimensions", url)
     shape = struct.unpack(f">{dimensions}I", raw[4:head])
     if len(raw) - head != int(np.prod(shape, dtype=np.int64)):
-        raise spoilt(path, f"its header gives the shape {shape}, and {len(raw) - head} bytes follow", url)
+        raise damage_error(path, f"its header gives the shape {shape}, and {len(raw) - head} bytes follow", url)
     return np.frombuffer(raw, np.uint8, offset=head).reshape(shape)
 
 
@@ -255,11 +255,11 @@ def cifar_rows(raw: bytes, path: Path, rows: int | None) -> Rows:
     """Rows in CIFAR-10's binary layout: a byte for the label, then the red, green and blue planes of 32 x 32."""
     if not raw or len(raw) % RECORD or (rows and len(raw) != rows * RECORD):
         expected = f"{rows or 'whole'} records"
-        raise spoilt(path, f"{len(raw)} bytes are not {expected} of {RECORD}", CIFAR10.url)
+        raise damage_error(path, f"{len(raw)} bytes are not {expected} of {RECORD}", CIFAR10.url)
     records = np.frombuffer(raw, np.uint8).reshape(-1, RECORD)
     labels = records[:, 0].astype(np.int64)
     if labels.max() > 9:
-        raise spoilt(path, f"a label is {labels.max()}, they are 0 to 9", CIFAR10.url)
+        raise damage_error(path, f"a label is {labels.max()}, they are 0 to 9", CIFAR10.url)
     return records[:, 1:].reshape(-1, 3, 32, 32), labels
 
 
@@ -269,7 +269,7 @@ def tar_members(path: Path, names: Sequence[str], url: str) -> dict[str, bytes]:
             members = {member.name.rpartition("/")[2]: member for member in archive.getmembers() if member.isfile()}
             return {name: file.read() for name in names if (file := archive.extractfile(members[name])) is not None}
     except (OSError, EOFError, zlib.error, tarfile.TarError, KeyError) as error:
-        raise spoilt(path, error, url) from error
+        raise damage_error(path, error, url) from error
 
 
 def read_tiny_imagenet(path: Path) -> tuple[Rows, Rows, tuple[str, ...]]:
@@ -281,7 +281,7 @@ def read_tiny_imagenet(path: Path) -> tuple[Rows, Rows, tuple[str, ...]]:
         archive = zipfile.ZipFile(path)
         return read_image_tree({name: partial(archive.read, name) for name in archive.namelist()}, path)
     except (OSError, EOFError, zlib.error, zipfile.BadZipFile, UnicodeDecodeError) as error:
-        raise spoilt(path, error, TINY_IMAGENET.url) from error
+        raise damage_error(path, error, TINY_IMAGENET.url) from error
 
 
 def read_image_tree(tree: Mapping[str, Callable[[], bytes]], path: Path) -> tuple[Rows, Rows, tuple[str, ...]]:
@@ -291,18 +291,20 @@ def read_image_tree(tree: Mapping[str, Callable[[], bytes]], path: Path) -> tupl
     notes = next((name for name in tree if name.endswith("val/val_annotations.txt")), None)
     url = TINY_IMAGENET.url
     if not train or not val or notes is None:
-        raise spoilt(path, "it lacks train/<class>/images/*.JPEG, val/images/*.JPEG or val/val_annotations.txt", url)
+        raise damage_error(
+            path, "it lacks train/<class>/images/*.JPEG, val/images/*.JPEG or val/val_annotations.txt", url
+        )
     classes = tuple(sorted(set(train.values())))
     number = {name: i for i, name in enumerate(classes)}
     labels = {}
     for line in tree[notes]().decode().splitlines():
         file, wnid, *_ = [*line.split("\t"), ""]
         if wnid not in number:
-            raise spoilt(path, f"val_annotations.txt has the line {line!r}, whose class is not in train", url)
+            raise damage_error(path, f"val_annotations.txt has the line {line!r}, whose class is not in train", url)
         labels[file] = number[wnid]
     unlabeled = sorted(set(val) - set(labels))
     if unlabeled:
-        raise spoilt(path, f"val_annotations.txt does not name {unlabeled[0]}", url)
+        raise damage_error(path, f"val_annotations.txt does not name {unlabeled[0]}", url)
     images = decoded_images([*train, *val.values()], tree, path)
     y_train = np.array([number[wnid] for wnid in train.values()])
     return (images[: len(train)], y_train), (images[len(train) :], np.array([labels[f] for f in val])), classes
@@ -317,7 +319,7 @@ def decoded_images(names: Sequence[str], tree: Mapping[str, Callable[[], bytes]]
             with Image.open(io.BytesIO(tree[name]())) as image:
                 return np.asarray(image.convert("RGB")).transpose(2, 0, 1)  # some are gray
         except (OSError, SyntaxError, zlib.error, zipfile.BadZipFile) as error:
-            raise spoilt(path / name, error, TINY_IMAGENET.url) from error
+            raise damage_error(path / name, error, TINY_IMAGENET.url) from error
 
     first = decoded(names[0])
     images = np.empty((len(names), *first.shape), np.uint8)
@@ -327,7 +329,7 @@ def decoded_images(names: Sequence[str], tree: Mapping[str, Callable[[], bytes]]
             image = decoded(names[i])
             if image.shape != first.shape:
                 why = f"it has the shape {image.shape}, others {first.shape}"
-                raise spoilt(path / names[i], why, TINY_IMAGENET.url)
+                raise damage_error(path / names[i], why, TINY_IMAGENET.url)
             images[i] = image
 
     for _ in on_threads(place_many, range(0, len(names), 64), threads=os.cpu_count() or 1):

@@ -26,7 +26,7 @@ from typing import IO, Any
 import numpy as np
 
 from gatelab.arrays import Array, fingerprint
-from gatelab.data.archives import located
+from gatelab.data.archives import locate
 from gatelab.data.checks import are_row_labels, unnamed, warn_of_columns
 from gatelab.data.specification import Dataset
 from gatelab.display import counted
@@ -448,7 +448,7 @@ def numeric_column(column: Any, name: str, path: Path, start: int) -> Array:
 
 def load_measured(data: Dataset) -> Table:
     """The complete data set in its original units."""
-    path, url = located(data.archive, data.name), data.archive.url
+    path, url = locate(data.archive, data.name), data.archive.url
     try:
         table = data.read(path)
     except GatelabError:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from gatelab.arrays import Tokens, fingerprint
-from gatelab.data.archives import Progress, RangeFile, cache_folder, checked_content, content, located
+from gatelab.data.archives import Progress, RangeFile, cache_folder, checked_content, content, locate
 from gatelab.data.batches import OFFSETS, consecutive_rows, stream
 from gatelab.data.specification import Archive
 from gatelab.data.tokens import BPE, ByteTokenizer, check_tokenizer, find_tokenizer, trained_size, trained_tokenizer
@@ -291,7 +291,7 @@ def byte_parts(path: Path, name: str, shares: tuple[float, float]) -> tuple[byte
 def text_file(source: str | Path, progress: Progress | None) -> Path:
     if source in TEXTS:
         archive = TEXTS[str(source)]
-        return located(archive, str(source), progress, write_sample if archive is FINEWEB else None)
+        return locate(archive, str(source), progress, write_sample if archive is FINEWEB else None)
     path = Path(source).expanduser()
     if not path.is_file():
         raise GatelabError(f"there is no file {path}; give one, or one of {', '.join(map(repr, TEXTS))}")

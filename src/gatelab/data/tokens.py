@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from gatelab.arrays import Tokens, fingerprint
-from gatelab.data.archives import Progress, cache_folder, located
+from gatelab.data.archives import Progress, cache_folder, locate
 from gatelab.data.specification import Archive
 from gatelab.display import Compact
 from gatelab.errors import GatelabError, unknown_name
@@ -180,7 +180,7 @@ def read_bpe(encoder: str | Path, vocab: str | Path, way_out: str = COPY) -> BPE
 
 def gpt2_tokenizer(progress: Progress | None = None) -> BPE:
     """GPT-2's tokenizer, from `GATELAB_DATA` (gpt2_bpe/encoder.json, gpt2_bpe/vocab.bpe), the cache or OpenAI."""
-    encoder, vocab = (located(archive, "GPT-2's tokenizer", progress) for archive in GPT2_FILES)
+    encoder, vocab = (locate(archive, "GPT-2's tokenizer", progress) for archive in GPT2_FILES)
     return read_bpe(encoder, vocab)
 
 

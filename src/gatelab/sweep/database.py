@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from safetensors import SafetensorError
@@ -217,13 +216,6 @@ INDEXES = 24
 _NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 
 
-class Index(NamedTuple):
-    """An index over an argument: its name, and the SQL statement that creates it."""
-
-    name: str
-    sql: str
-
-
 def to_row(r: Record) -> tuple:
     history, error = np.asarray(r.history, "<f8").tobytes(), r.error
     if error is not None:
@@ -268,15 +260,14 @@ def scalar_paths(arguments: Mapping[str, Plain]) -> list[str]:
     return outer + inner
 
 
-def argument_index(path: str) -> Index | None:
-    """The index over one argument; None if its name would need quoting.
+def argument_index(path: str) -> str | None:
+    """The SQL statement that creates the index over one argument; None if its name would need quoting.
 
     With task and status as second and third columns, SQLite prefers it to the index by task for a filter of all three.
     """
     if not all(_NAME.fullmatch(part) for part in path.split(".")):
         return None
-    index = f"argument_{path}"
-    return Index(index, f'CREATE INDEX IF NOT EXISTS "{index}" ON records ({_argument(path)}, task, status)')
+    return f'CREATE INDEX IF NOT EXISTS "argument_{path}" ON records ({_argument(path)}, task, status)'
 
 
 def _argument(path: str) -> str:

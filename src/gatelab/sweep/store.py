@@ -339,10 +339,10 @@ def _index_arguments(db: sqlite3.Connection, text: str, indexed: set[str]) -> No
     if len(indexed) >= INDEXES:
         return
     for path in scalar_paths(json.loads(text)):
-        index = argument_index(path)
-        if index and index.name not in indexed and len(indexed) < INDEXES:
-            db.execute(index.sql)
-            indexed.add(index.name)
+        name, statement = f"argument_{path}", argument_index(path)
+        if statement and name not in indexed and len(indexed) < INDEXES:
+            db.execute(statement)
+            indexed.add(name)
 
 
 def _chunks(values: Iterable[str | int]) -> Iterator[str]:
