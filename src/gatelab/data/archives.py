@@ -47,6 +47,18 @@ def first_file(folders: Iterable[Path], names: Iterable[str]) -> Path | None:
     return next((path for base in folders for name in names if (path := base / name).is_file()), None)
 
 
+def import_pyarrow(path: object, instead: str) -> tuple[Any, Any]:
+    """The modules pyarrow and pyarrow.parquet, which are optional."""
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise GatelabError(
+            f"{path} needs pyarrow, which is not installed: pip install 'gatelab[parquet]', or give {instead}"
+        ) from None
+    return pa, pq
+
+
 def missing(what: str, looked_for: Iterable[object], url: str) -> GatelabError:
     return GatelabError(
         f"{what} is not in GATELAB_DATA, which has none of {', '.join(map(str, looked_for))}; put it there ({url}), or"

@@ -26,7 +26,7 @@ from typing import IO, Any
 import numpy as np
 
 from gatelab.arrays import Array, fingerprint
-from gatelab.data.archives import locate
+from gatelab.data.archives import import_pyarrow, locate
 from gatelab.data.checks import are_row_labels, unnamed, warn_of_columns
 from gatelab.data.specification import Dataset
 from gatelab.display import counted
@@ -389,13 +389,7 @@ def require_real(values: np.ndarray, path: Path) -> None:
 
 
 def open_parquet(path: Path) -> Columns:
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError:
-        raise GatelabError(
-            f"{path} needs pyarrow, which is not installed: pip install 'gatelab[parquet]', or give a CSV file"
-        ) from None
+    pa, pq = import_pyarrow(path, "a CSV file")
     try:
         file = pq.ParquetFile(path)
     except pa.ArrowException as error:

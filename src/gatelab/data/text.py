@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from gatelab.arrays import Tokens, fingerprint
-from gatelab.data.archives import Progress, RangeFile, cache_folder, checked_content, content, locate
+from gatelab.data.archives import Progress, RangeFile, cache_folder, checked_content, content, import_pyarrow, locate
 from gatelab.data.batches import OFFSETS, consecutive_rows, stream
 from gatelab.data.specification import Archive
 from gatelab.data.tokens import BPE, ByteTokenizer, check_tokenizer, find_tokenizer, trained_size, trained_tokenizer
@@ -327,13 +327,7 @@ def write_sample(url: str, file: IO[bytes]) -> None:
 
 def documents(file: Any, name: object) -> Iterator[str]:
     """The column "text" of a Parquet file, a batch of rows at a time."""
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError:
-        raise GatelabError(
-            f"{name} needs pyarrow, which is not installed: pip install 'gatelab[parquet]', or give a text file"
-        ) from None
+    pa, pq = import_pyarrow(name, "a text file")
     try:
         opened = pq.ParquetFile(file)
         if "text" not in opened.schema_arrow.names:
