@@ -251,7 +251,7 @@ def from_sklearn(name: str) -> pd.DataFrame:
 
 def from_gatelab(name: str) -> pd.DataFrame:
     """Measured data, training and test rows together, its target in the column `TARGET`."""
-    problem = gl.problem(name, standardise=False)
+    problem = gl.problem(name, standardize=False)
     x, y = (np.concatenate([getattr(problem.train, part), getattr(problem.test, part)]) for part in "xy")
     return pd.DataFrame(x, columns=[f"x{i}" for i in range(x.shape[1])]).assign(**{TARGET: y[:, 0]})
 

@@ -35,7 +35,7 @@ def made_here(path: Path) -> Path:
 def main(file: str | None = None, target: str = "power") -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(file) if file else made_here(Path(folder) / "turbine.csv")
-        data = gl.Problem.from_file(path, target=target, standardise=True)
+        data = gl.Problem.from_file(path, target=target, standardize=True)
     print(f"{data.name}: {data.train.n} rows to train on, {data.test.n} to test on, inputs {', '.join(data.columns)}")
 
     print("\nRMSE in deviations of the target, training and test")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import os
 import pty
@@ -92,15 +91,6 @@ def test_true_asks_for_lines_in_a_log(capsys: pytest.CaptureFixture[str]) -> Non
         report(2, 4, "9 rows/s")
         report(3, 4)
     assert capsys.readouterr().err == "gatelab: fitting, 9 rows/s: 2 of 4\n"
-
-
-def test_false_is_silent_and_a_function_is_called() -> None:
-    calls, tell = told()
-    with reporting(False, "fitting") as report:
-        assert report is None
-    with reporting(tell, "fitting") as report:
-        assert report is tell
-    assert calls == []
 
 
 @pytest.mark.parametrize("outer", [False, lambda *_: None], ids=["silent", "function"])
@@ -217,9 +207,3 @@ def test_the_regressor_speaks_when_asked(capsys: pytest.CaptureFixture[str], mon
         assert capsys.readouterr() == ("", "")
         gl.GatedRegressor(**quick, verbose=1).fit(X, X[:, 0])
     assert re.match(r"gatelab: fitting swiglu of width 1: \d of \d", capsys.readouterr().err)
-
-
-def test_rich_and_the_notebook_are_imported_when_needed() -> None:
-    code = "import sys, gatelab.display; print('IPython' in sys.modules, 'rich.progress' in sys.modules)"
-    assert subprocess.check_output([sys.executable, "-c", code], text=True).split() == ["False", "False"]
-    assert importlib.util.find_spec("rich")

@@ -64,12 +64,6 @@ def limits(folder: str, most: object, used: int, dropped: int, version: int = 2)
     }
 
 
-def test_what_the_system_says_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    system(tmp_path, monkeypatch)
-    assert free_memory() == 8 * GIB
-    assert most_that_fits(GIB) == 7
-
-
 @pytest.mark.parametrize(
     ("group", "files", "expected"),
     [
@@ -86,6 +80,7 @@ def test_control_groups_leave_less(
 ) -> None:
     system(tmp_path, monkeypatch, group=group, files=files)
     assert free_memory() == expected * GIB
+    assert most_that_fits(GIB) == int(0.9 * expected)
 
 
 def test_other_systems_have_half_of_their_memory_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,21 +118,14 @@ def test_the_guard_refuses_what_is_sure_not_to_fit(monkeypatch: pytest.MonkeyPat
     [
         (MemoryError(), True),
         (np._core._exceptions._ArrayMemoryError((10**9,), np.dtype("f8")), True),  # type: ignore[attr-defined]
-        (torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), True),
+        (torch.cuda.OutOfMemoryError("the device is full"), True),
         (RuntimeError("[enforce fail] DefaultCPUAllocator: not enough memory: you tried to allocate"), True),
-        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate"), True),
         (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False),
         (ValueError("out of memory"), False),
     ],
 )
 def test_errors_that_mean_that_memory_ran_out(error: Exception, expected: bool) -> None:
     assert ran_out(error) is expected
-
-
-def test_torchs_own_error_is_among_them() -> None:
-    with pytest.raises(RuntimeError) as raised:
-        torch.empty(2**60, dtype=torch.uint8)
-    assert ran_out(raised.value)
 
 
 @pytest.mark.parametrize("raised", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
@@ -189,7 +177,6 @@ def test_samples_and_models_without_numbers_are_refused() -> None:
 K = np.eye(4) + 0.1
 TOO_LARGE: dict[str, Callable[[], object]] = {
     "ntk.analytic": lambda: gl.ntk.analytic("glu", MANY),
-    "ntk.analytic, several": lambda: gl.ntk.analytic(["glu", "swiglu"], MANY, 100),
     "ntk.empirical": lambda: gl.ntk.empirical(torch.nn.Linear(2, 1).double(), MANY),
     "ntk.spectrum": lambda: gl.ntk.spectrum(torch.ones(1, 1).expand(10**6, 10**6)),
     "scaling, knots": lambda: gl.scaling("glu", gl.Problem.from_function(np.sin, n=2 * 10**6), [200_000], jobs=1),
@@ -199,7 +186,6 @@ TOO_LARGE: dict[str, Callable[[], object]] = {
     "dynamics.expected_loss": lambda: gl.dynamics.expected_loss(K, [1, 2, 3, 4], width=3, lr=0.1, steps=10**11),
     "dynamics.finite_width_loss": lambda: gl.dynamics.finite_width_loss("glu", X, Y, 10, 0.01, steps=10**10),
     "dynamics.train, width": lambda: gl.dynamics.train("glu", X, Y, 10**9, 0.01, 5),
-    "dynamics.train, record": lambda: gl.dynamics.train("glu", X, Y, 10, 0.01, 10**12, record=10**12),
     "dynamics.train, seeds": lambda: gl.dynamics.train("glu", X, Y, 10, 0.01, 5, seeds=10**10),
     "linearize, maclaurin": lambda: linearize("gelu", "maclaurin", d=100, m=10**10),
     "linearize, tensorsketch": lambda: linearize("gelu", "tensorsketch", d=100, m=10**12),
@@ -244,8 +230,6 @@ COMMANDS = {
     "rows": ("ntk --gaussian 900000,10 --rows 900000", "needs about"),
     "gaussian": ("dynamics --gaussian 100000,100000", "needs about"),
     "interval": ("linearize --interval 1e300", "its ends must lie within -1e+06 and 1e+06"),
-    "small interval": ("linearize --interval 1e-300", "be 1e-06 apart or more"),
-    "no interval": ("linearize --interval nan", "the interval is 'nan'"),
     "scale": ("linearize --method hermite --scale 1e300", "at least 1e-06 and at most 200000"),
     "w-scale": ("linearize --d 3 --w-scale 1e300", "w_scale is 1e+300"),
     "device": ("fit swiglu friedman1 --width 4 --device meta", "device is 'meta'"),
@@ -281,8 +265,3 @@ def taken() -> dict[str, dict[str, float]]:
 def test_needs_are_within_a_factor_of_two_of_what_is_taken(name: str, taken: dict[str, dict[str, float]]) -> None:
     measured = taken[name]
     assert 0.5 < measured["need"] / measured["peak"] < 2, measured
-
-
-def test_torchs_own_class_is_running_out_whatever_it_says() -> None:
-    assert memory.ran_out(torch.OutOfMemoryError("the device is full"))
-    assert not memory.ran_out(RuntimeError("the device is full"))

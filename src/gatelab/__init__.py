@@ -11,34 +11,33 @@
     gl.fit_law(P, D, L)                                    L = E + A/P^a + B/D^b: .table() .optimal(C) .plot()
     gl.ntk.spectrum(gl.ntk.analytic("glu", X)).condition   how well a unit trains on these rows; also of any nn.Module
     gl.dynamics.crossing(K_a, K_b, y, width, lr)           when the slower starter overtakes; .train measures it
-    gl.train.gap(["silu", "swiglu"], model="gpt2")         the generalisation gap of whole models, with a sound test
+    gl.train.gap(["silu", "swiglu"], model="gpt2")         the generalization gap of whole models, with a test
     gl.ladder(["gelu", "swiglu"], "enwik8")                which unit, in a language model: .table() .law() .plot()
     gl.linearize("gelu", "minimax", degree=8)              act(w.x) = Phi(w).Psi(x), polynomials with proved errors
     gl.plan_encrypted(model, rows, quality=0.999)          a model under encryption: by layer the polynomial it needs
-    gl.shrink("model/", 0.8, "book.txt").save("small/")    a smaller model in place of a given one, the loss stated
-    gl.profile(model, "book.txt", tokenizer=t)             what the blocks of a given model do: .table() .sentences()
+    gl.shrink("model/", 0.8, "book.txt").save("small/")    a smaller version of a given model, with its loss
+    gl.profile(model, "book.txt", tokenizer=t)             the blocks of a given model: .table() .sentences()
     gl.compare(["glu", "gqu", "relu2"], "mine.csv")        side by side on your data, with a recommendation
     gl.GatedRegressor().fit(X, y)                          scikit-learn's conventions; width and ridge by validation
     gl.GatedClassifier().fit(X, y)                         the same for classes; probabilities are calibrated
-    gl.load("glu.safetensors").predict(x)                  whatever was saved; no pickle, ever
+    gl.load("glu.safetensors").predict(x)                  any saved object; pickles are never loaded
     gl.scaling_curve(gl.GatedRegressor(), X, y, [4, 8])    its error by width, cross-validated, with the slope
 
-What we study are units: `gl.units()` lists them, `gl.unit("glu")` finds one, `gl.Unit(activation="silu", factors=2)`
-makes one, and a function of tensors or an `nn.Module` class is taken wherever a unit is; `gl.check_unit` says whether
-it conforms. What they are fitted to are problems: a name (`gl.problems()`), an expression in x, a Python callable, or
-`gl.Problem.from_arrays(x, y)`. Further: `gl.spline_baseline`, `gl.FeedForward` (the transformer's block form).
+Units: `gl.units()` lists them, `gl.unit("glu")` finds one, and `gl.Unit(activation="silu", factors=2)` makes one. A
+function of tensors or an `nn.Module` class is accepted wherever a unit is; `gl.check_unit` tests it. Problems: a name
+(`gl.problems()`), an expression in x, a Python callable, or `gl.Problem.from_arrays(x, y)`. Further:
+`gl.spline_baseline`, `gl.FeedForward` (the transformer's block form).
 
-The flow is one way: units x problems -> solve -> scaling | ntk | linearisation -> dynamics | train -> studies ->
-report. Each package is there by its name: `gl.feedforward` has the units, `gl.data` the problems, then `gl.theory`,
-`gl.solve`, `gl.scaling_laws`, `gl.ntk`, `gl.linearization`, `gl.dynamics`, `gl.models`, `gl.train`, `gl.anatomy`,
-`gl.estimators`, `gl.scorecard`, `gl.studies`, `gl.sweep`, `gl.plotting` and `gl.report`.
+Every package is an attribute: `gl.feedforward` has the units, `gl.data` the problems, then `gl.theory`, `gl.solve`,
+`gl.scaling_laws`, `gl.ntk`, `gl.linearization`, `gl.dynamics`, `gl.models`, `gl.train`, `gl.anatomy`, `gl.estimators`,
+`gl.scorecard`, `gl.studies`, `gl.sweep`, `gl.plotting` and `gl.report`.
 """
 
 from gatelab._version import __version__
 from gatelab.errors import GatelabError
 from gatelab.lazy import import_on_use
 
-TYPE_CHECKING = False  # as type checkers know it; the module typing would take most of the time of this import
+TYPE_CHECKING = False  # known to type checkers; importing the module typing would slow down this import
 if TYPE_CHECKING:
     from gatelab import (
         anatomy,
@@ -79,51 +78,6 @@ if TYPE_CHECKING:
     from gatelab.scorecard import compare
     from gatelab.solve import Construction, Fit, Status, construct, fit, fit_many
     from gatelab.train import Ladder, ladder
-
-import_on_use(
-    __name__,
-    {
-        "anatomy": ("Profile", "Shrunk", "profile", "shrink"),
-        "estimators": ("GatedClassifier", "GatedRegressor", "scaling_curve"),
-        "linearization": ("linearize", "plan_encrypted"),
-        "data": ("Problem", "problem", "problems"),
-        "scaling_laws": (
-            "Law",
-            "Scaling",
-            "corrected_slope",
-            "fit_law",
-            "limit",
-            "local_slopes",
-            "scaling",
-            "slope",
-            "spline_baseline",
-        ),
-        "saved": ("load",),
-        "scorecard": ("compare",),
-        "solve": ("Construction", "Fit", "Status", "construct", "fit", "fit_many"),
-        "feedforward": ("FeedForward", "Unit", "check_unit", "unit", "units"),
-        "train": ("Ladder", "ladder"),
-    },
-    modules=(
-        "anatomy",
-        "data",
-        "dynamics",
-        "estimators",
-        "feedforward",
-        "linearization",
-        "models",
-        "ntk",
-        "plotting",
-        "report",
-        "scaling_laws",
-        "scorecard",
-        "solve",
-        "studies",
-        "sweep",
-        "theory",
-        "train",
-    ),
-)
 
 __all__ = [
     "Construction",
@@ -182,3 +136,29 @@ __all__ = [
     "unit",
     "units",
 ]
+
+import_on_use(
+    __name__,
+    {
+        "anatomy": ("Profile", "Shrunk", "profile", "shrink"),
+        "estimators": ("GatedClassifier", "GatedRegressor", "scaling_curve"),
+        "linearization": ("linearize", "plan_encrypted"),
+        "data": ("Problem", "problem", "problems"),
+        "scaling_laws": (
+            "Law",
+            "Scaling",
+            "corrected_slope",
+            "fit_law",
+            "limit",
+            "local_slopes",
+            "scaling",
+            "slope",
+            "spline_baseline",
+        ),
+        "saved": ("load",),
+        "scorecard": ("compare",),
+        "solve": ("Construction", "Fit", "Status", "construct", "fit", "fit_many"),
+        "feedforward": ("FeedForward", "Unit", "check_unit", "unit", "units"),
+        "train": ("Ladder", "ladder"),
+    },
+)

@@ -1,4 +1,4 @@
-"""The types of arrays, the one check of numbers and the one of intervals, and fingerprints of what arrays hold."""
+"""Types of arrays, the checks of arrays and intervals, and fingerprints of content."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Tokens = NDArray[np.uint8 | np.uint16]
 
 
 def fingerprint(parts: Iterable[str | bytes | AnyArray], digits: int) -> str:
-    """A short name for some content: equal for equal texts, bytes and arrays in the same order, on every machine.
+    """A short hash of texts, bytes and arrays, the same on every machine.
 
-    Shapes and types of arrays are no part of it; give them as texts where they matter.
+    It does not include the shapes and types of arrays; give them as texts where they matter.
 
     >>> fingerprint(["x2", np.arange(3)], 12) == fingerprint([b"x2", np.arange(3).tobytes()], 12)
     True
@@ -39,10 +39,10 @@ def fingerprint(parts: Iterable[str | bytes | AnyArray], digits: int) -> str:
 
 
 def finite_array(what: str, values: Any, ndim: int | None = None, instead: str = "drop or fill them") -> Array:
-    """The values as a float64 array: real, finite, with `ndim` dimensions where that is given.
+    """The values as a float64 array: real, finite, with `ndim` dimensions if that is given.
 
-    Lists, tables, arrays and tensors are taken; masked, complex and ragged values are refused. `instead` says in the
-    message what to do about values that are not finite.
+    Lists, tables, arrays and tensors are accepted; masked, complex and ragged values are refused. `instead` is the
+    message's advice for values that are not finite.
 
     >>> finite_array("y", [1, 2])
     array([1., 2.])
@@ -51,20 +51,7 @@ def finite_array(what: str, values: Any, ndim: int | None = None, instead: str =
         ...
     gatelab.errors.GatelabError: y holds 1 NaN and 0 infinite values, the first in row 1; drop or fill them
     """
-    refuse_masked(values, what)
-    if values is None:  # which numpy would read as NaN
-        raise GatelabError(f"{what} is None; give a numeric array")
-    detach = getattr(values, "detach", None)
-    if detach is not None:  # a tensor; numpy has no half precision of bfloat16's kind
-        values = detach().cpu()
-        values = values.double() if values.is_floating_point() else values
-    try:
-        array = np.asarray(values)
-        if array.dtype.kind not in "biufO":
-            raise TypeError(f"their type is {array.dtype}")
-        array = array.astype(np.float64)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise GatelabError(f"{what} cannot be read as real numbers ({error}); give a numeric array") from None
+    array = real_array(what, values)
     if ndim is not None and array.ndim != ndim:
         raise GatelabError(f"{what} has the shape {array.shape}; give {ndim} dimension{'s' * (ndim != 1)}")
     finite = np.isfinite(array)
@@ -75,8 +62,26 @@ def finite_array(what: str, values: Any, ndim: int | None = None, instead: str =
     return array
 
 
+def real_array(what: str, values: Any) -> Array:
+    """The values as a float64 array, which may hold NaN and infinity."""
+    refuse_masked(values, what)
+    if values is None:  # which numpy would read as NaN
+        raise GatelabError(f"{what} is None; give a numeric array")
+    detach = getattr(values, "detach", None)
+    if detach is not None:  # a tensor; numpy has no bfloat16
+        values = detach().cpu()
+        values = values.double() if values.is_floating_point() else values
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind not in "biufO":
+            raise TypeError(f"their type is {array.dtype}")
+        return array.astype(np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise GatelabError(f"{what} cannot be read as real numbers ({error}); give a numeric array") from None
+
+
 def refuse_masked(value: Any, what: str) -> None:
-    """Refuse arrays with masked values: numpy keeps numbers below the mask, which nobody means."""
+    """Refuse arrays with masked values, whose hidden numbers numpy would use."""
     if isinstance(value, np.ma.MaskedArray) and (masked := int(np.ma.count_masked(value))):
         raise GatelabError(
             f"{what} has {masked} masked values of {value.size}; drop their rows or fill them, as with"
@@ -85,7 +90,7 @@ def refuse_masked(value: Any, what: str) -> None:
 
 
 def check_interval(interval: Any, what: str = "the interval") -> tuple[float, float]:
-    """The interval as two floats a < b, or the error that says what is wrong with it.
+    """The interval as two floats a < b.
 
     >>> check_interval((0, 3))
     (0.0, 3.0)

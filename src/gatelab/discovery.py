@@ -1,50 +1,35 @@
-"""Specifications in a folder: whoever adds a file to it has added to the list, and need not name it anywhere else."""
+"""Specifications in a folder: a file that is added to the folder is registered without further entries."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from importlib import import_module
 from pkgutil import iter_modules
-from types import ModuleType
-from typing import Protocol, TypeVar
+from typing import Any, TypeVar
 
 from gatelab.errors import GatelabError
 
-
-class Specification(Protocol):
-    """A value that has a name."""
-
-    @property
-    def name(self) -> str: ...
-
-
-S = TypeVar("S", bound=Specification)
-
-
-def modules_in(folder: str) -> Iterator[ModuleType]:
-    """The modules of a package, imported, by their `POSITION` and then by name; those without a position come last.
-
-    >>> [module.__name__.rpartition(".")[2] for module in modules_in("gatelab.data.named")]
-    ['formulas', 'measured']
-    """
-    names = sorted(info.name for info in iter_modules(import_module(folder).__path__) if not info.ispkg)
-    modules = [import_module(f"{folder}.{name}") for name in names]
-    yield from sorted(modules, key=lambda module: getattr(module, "POSITION", math.inf))
+S = TypeVar("S")
 
 
 def specifications(folder: str, kind: type[S]) -> dict[str, S]:
     """Every value of a kind at the top of a module of the package, by its name.
 
+    Modules are read in the order of their `POSITION`, those without one last and by name.
+
     >>> from gatelab.feedforward.specification import Unit
     >>> list(specifications("gatelab.feedforward.named", Unit))[:3]
     ['mlp', 'relu2', 'relu3']
     """
-    by_name: dict[str, S] = {}
-    for module in modules_in(folder):
+    names = sorted(info.name for info in iter_modules(import_module(folder).__path__))
+    modules = [import_module(f"{folder}.{name}") for name in names]
+    modules.sort(key=lambda module: getattr(module, "POSITION", math.inf))
+    by_name: dict[str, Any] = {}
+    for module in modules:
         for value in vars(module).values():
             if not isinstance(value, kind):
                 continue
-            if by_name.setdefault(value.name, value) != value:
-                raise GatelabError(f"{module.__name__} has {value.name!r}, which another file of {folder} has too")
+            name: str = value.name  # pyright: ignore[reportAttributeAccessIssue]
+            if by_name.setdefault(name, value) != value:
+                raise GatelabError(f"{module.__name__} has {name!r}, which another file of {folder} has too")
     return by_name

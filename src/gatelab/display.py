@@ -1,11 +1,11 @@
-"""What people see of values and of work in hand: a value in one line, progress with the time left.
+"""Short representations of values, and progress reports with the time left.
 
 Functions that may take long have an argument `progress`:
 
-    None        a bar on a terminal and a line in a notebook, after two seconds of work; nothing where nobody looks
-    False       nothing
-    True        as None, and where there is neither terminal nor notebook a line on stderr every ten seconds
-    function    called with (done, total), and nothing is shown
+    None        a bar on a terminal or a line in a notebook, after two seconds of work
+    False       no output
+    True        as None; without a terminal or notebook, a line on stderr every ten seconds
+    function    called with (done, total), without output
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ Listener = Callable[..., object]
 ProgressLike = Listener | bool | None
 
 LONGEST = 110  # characters of a value in one line
-PATIENCE = 2.0  # seconds of work before anything is shown
+PATIENCE = 2.0  # seconds of work before the first output
 EVERY = 10.0  # seconds between lines in a log
-OFTEN = 0.5  # seconds between changes of the line in a notebook
-EARLY, FEW = 2.0, 3  # seconds and steps before which nothing is said of the time left
+OFTEN = 0.5  # seconds between updates of the line in a notebook
+EARLY, FEW = 2.0, 3  # seconds and steps before the first estimate of the time left
 
 
 def one_line(value: object, text: str) -> str:
-    """The class of a value and what it is, in one line that is never long.
+    """The class of a value and a description of it, in one short line.
 
     >>> one_line(1.5, "three\\nhalves"), len(one_line(1.5, "x" * 500))
     ('float(three halves)', 110)
@@ -47,7 +47,7 @@ def one_line(value: object, text: str) -> str:
 
 
 class Compact:
-    """A base of dataclasses whose repr is one line: numbers to four digits, arrays by their shapes, the rest cut short.
+    """A base of dataclasses with a one-line repr: numbers to four digits, arrays by their shapes, the rest shortened.
 
     >>> from dataclasses import dataclass, field
     >>> @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Compact:
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
-        if "__repr__" not in cls.__dict__:  # a decorator that makes a dataclass of it leaves what is there
+        if "__repr__" not in cls.__dict__:  # the decorator `dataclass` keeps a repr that exists
             cls.__repr__ = _compact_repr
 
 
@@ -87,7 +87,7 @@ def _compact(value: Any) -> str:
 
 
 def shorten(text: str, most: int = 32) -> str:
-    """A name that others chose, no longer than `most`.
+    """A text cut to at most `most` characters.
 
     >>> shorten("sin(x)"), shorten("sin(x) + " * 9)
     ('sin(x)', 'sin(x) + sin(x) + sin(x) + si...')
@@ -98,7 +98,7 @@ def shorten(text: str, most: int = 32) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """A number of things.
+    """A count with its noun.
 
     >>> counted(1, "seed"), counted(3, "seed")
     ('1 seed', '3 seeds')
@@ -107,7 +107,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time as people say it.
+    """A readable duration.
 
     >>> duration(0.4), duration(42.3), duration(200), duration(9000)
     ('less than 1 s', 'about 42 s', 'about 3 min', 'about 2.5 h')
@@ -122,10 +122,10 @@ def duration(seconds: float) -> str:
 
 
 class Pace:
-    """How fast work goes, and how long the rest will take once that can be told.
+    """An estimate of the time left.
 
-    The first step is slow for reasons of its own, imports among them, and does not count. The rate is that of the later
-    half of the time since, and nothing is said while it is not within a factor of two of the rate of the whole.
+    The first step, which includes imports, does not count. The rate is that of the later half of the elapsed time; it
+    must be within a factor of two of the overall rate for an estimate.
 
     >>> pace = Pace()
     >>> [pace.left(done, 10, now) for done, now in ((1, 9.0), (2, 10.5), (3, 11.0), (6, 14.0))]
@@ -141,12 +141,12 @@ class Pace:
         self._later: deque[tuple[float, int]] = deque()
 
     def left(self, done: int, total: int, now: float) -> float | None:
-        """Seconds, or None while too little is known."""
+        """Seconds, or None without a reliable estimate."""
         if self._first is None:
             self._first = now, done
         began, first = self._first
         self._later.append((now, done))
-        # What stays is the latest that is as old as half of the time, and all that came after it.
+        # Keep the last point of the first half and all later points.
         while len(self._later) > 1 and self._later[1][0] <= (began + now) / 2:
             self._later.popleft()
         since, before = self._later[0]
@@ -159,7 +159,7 @@ class Pace:
 
 
 def countdown(ends: float | None) -> str:
-    """The time left until a moment of the clock, and nothing where the moment is not known.
+    """The time left until a moment of the clock; empty if the moment is not known.
 
     >>> countdown(None), countdown(time.monotonic() - 5)
     ('', 'left 0:00:00')
@@ -170,10 +170,10 @@ def countdown(ends: float | None) -> str:
 
 
 class Report:
-    """Called with (done, total) as work ends: moves a bar of rich's, or writes a line with the time left now and then.
+    """A callback for (done, total) that moves a bar of rich, or writes a line with the time left at intervals.
 
-    What was `stored` before comes at once and says nothing of the time that the rest will take. Of what else it is
-    called with, a text, such as a speed, is shown beside the name of the work.
+    The first `stored` steps were done before and do not count for the time left. Further arguments that are texts, such
+    as a speed, are shown next to the name of the work.
     """
 
     def __init__(
@@ -213,9 +213,9 @@ class Report:
 
 @contextmanager
 def reporting(progress: ProgressLike, what: str, stored: int = 0) -> Iterator[Listener | None]:
-    """What to call with (done, total) while `what` is done, None where nobody is to be told.
+    """A callback for (done, total) during the work `what`; None without output.
 
-    Work within work is not shown: whoever began the outer one knows of it.
+    Nested work is not shown.
 
     >>> with reporting(False, "counting") as report:
     ...     print(report)
@@ -246,7 +246,7 @@ def reporting(progress: ProgressLike, what: str, stored: int = 0) -> Iterator[Li
 
 
 def part_of(report: Listener | None, before: int, parts: int) -> Listener | None:
-    """The report for one of several equal parts, `before` of which are done.
+    """The callback for one of several equal parts, `before` of which are done.
 
     >>> part_of(print, 1, 3)(5, 10)
     15 30
@@ -273,7 +273,7 @@ def _to_stderr(line: str) -> None:
 
 @contextmanager
 def _bar(what: str, stored: int) -> Iterator[Report]:
-    """A bar that appears after two seconds and is gone when the work is."""
+    """A bar that appears after two seconds and disappears at the end."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
     from rich.text import Text
@@ -284,16 +284,10 @@ def _bar(what: str, stored: int) -> Iterator[Report]:
 
     class Visible(Console):
         def show_cursor(self, show: bool = True) -> bool:
-            """Left as it is: a process that is killed could not show it again."""
+            """Never hide the cursor: a killed process could not show it again."""
             return False
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        Left(),
-    )
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), Left())
     bar = Progress(*columns, console=Visible(stderr=True, markup=False, highlight=False), transient=True)
     begin = threading.Timer(PATIENCE, bar.start)
     begin.daemon = True
@@ -302,14 +296,14 @@ def _bar(what: str, stored: int) -> Iterator[Report]:
         yield Report(what, bar, stored)
     finally:
         begin.cancel()
-        begin.join()  # else a bar that is just being begun would stay
+        begin.join()  # otherwise a bar that is just starting would stay
         if bar.live.is_started:
             bar.stop()
 
 
 @contextmanager
 def _cell(what: str, stored: int) -> Iterator[Report]:
-    """A line below the cell of a notebook, which changes as the work goes on and says at the end how long it took."""
+    """A line below the cell of a notebook, updated during the work, with the total time at the end."""
     from IPython.display import display  # pyright: ignore[reportMissingImports]
 
     handle: Any = None

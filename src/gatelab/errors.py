@@ -1,7 +1,7 @@
-"""The one kind of error a user can cause, and the way out that it carries.
+"""`GatelabError`, the error for invalid input, and the checks of numbers and names that raise it.
 
-Every message says what was given, what was expected and what to do. The command line turns a `GatelabError` into one
-line on stderr and exit code 2; anything else that escapes is a defect of ours and keeps its traceback.
+Every message has the given value and a remedy. The command line turns a `GatelabError` into one line on stderr and exit
+code 2; any other exception is a bug and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import operator
 
-TYPE_CHECKING = False  # as type checkers know it; this is imported first of all, and the module typing takes its time
+TYPE_CHECKING = False  # known to type checkers; importing the module typing here would slow down every start
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
@@ -28,12 +28,12 @@ class GatelabError(ValueError):
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> GatelabError:
-    """The error for a name that is not registered, with the nearest ones.
+    """The error for an unknown name, with the nearest known ones.
 
     >>> print(unknown_name("unit", "gllu", ["glu", "gqu", "mlp"]))
     no unit is called 'gllu'; did you mean 'glu'? Known: glu, gqu, mlp
     """
-    from difflib import get_close_matches  # which few need, and which would hold up every start
+    from difflib import get_close_matches  # imported here to keep the start fast
 
     known = sorted(known)
     near = get_close_matches(str(name).lower(), known, n=3, cutoff=0.6)
@@ -44,9 +44,9 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> GatelabError:
 
 
 def whole_number(what: str, value: Any, least: int, most: int = MOST, *, of: str = "") -> int:
-    """The value as an int from `least` to `most`; numpy's whole numbers are taken, True and False are not.
+    """The value as an int from `least` to `most`; numpy's integers are accepted, True and False are not.
 
-    `of` says in the message what is counted.
+    `of` names the counted things in the message.
 
     >>> whole_number("seed", 7, 0)
     7
@@ -81,7 +81,7 @@ def real_number(
     above: float = -math.inf,
     below: float = math.inf,
 ) -> float:
-    """The value as a finite float within the ends that are given; True and False are not taken.
+    """The value as a finite float within the given bounds; True and False are not accepted.
 
     >>> real_number("share", 0.3, above=0, most=1)
     0.3
@@ -103,7 +103,7 @@ def real_number(
 
 
 def check_seed(seed: Any) -> int:
-    """The seed as an int that every generator takes, from 0 on; `whole_number` says what is wrong with others.
+    """The seed as an int of 0 or more.
 
     >>> check_seed(-1)
     Traceback (most recent call last):

@@ -1,4 +1,4 @@
-"""Files: whole or not at all."""
+"""Paths, and files that are written completely or not at all."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from gatelab.errors import GatelabError
 
-PICTURES = (".png", ".svg", ".pdf")  # how the names of figures end
+PICTURES = (".png", ".svg", ".pdf")  # the suffixes of figures
 
 
 def either(names: Sequence[str]) -> str:
@@ -24,16 +24,16 @@ def either(names: Sequence[str]) -> str:
 
 
 def as_path(path: object, remedy: str) -> Path:
-    """A path that a user gives; what is none is refused with the remedy."""
+    """The path that a user gave."""
     if isinstance(path, str | PathLike):
         return Path(path)
-    raise GatelabError(f"{path!r} is no path; {remedy}")
+    raise GatelabError(f"{path!r} is not a path; {remedy}")
 
 
 def write_whole(path: str | Path, content: bytes | str | Callable[[Path], None]) -> Path:
-    """Write bytes, text, or whatever a function puts into the file it is given; make the folder if need be.
+    """Write bytes or text, or let a function write to the path that it is given; the folder is created if needed.
 
-    The file appears under its name when it is complete: whoever reads it sees what was there before, or all of it.
+    The file gets its name when it is complete: a reader sees the old content or all of the new.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -41,11 +41,11 @@ def write_whole(path: str | Path, content: bytes | str | Callable[[Path], None])
     'all of it'
     """
     target = as_path(path, "give a path to write to")
-    # What a link points to is written, and the link stays; a device would be replaced by a file.
+    # The target of a link is written, and the link stays; a device would be replaced by a file.
     place = Path(realpath(target))
     if place.exists() and not place.is_file():
-        raise GatelabError(f"{target} is a folder or a device and no file; give the path of a file to write")
-    # In the same folder, since a move between file systems is a copy and could be seen half done.
+        raise GatelabError(f"{target} is a folder or a device; give the path of a file to write")
+    # In the same folder, since a move between file systems is a copy, which is not atomic.
     part = place.with_name(f".{place.name}.{uuid4().hex}.part")
     try:
         place.parent.mkdir(parents=True, exist_ok=True)

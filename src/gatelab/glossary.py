@@ -1,4 +1,4 @@
-"""The glossary: the words of gatelab for strangers, from the one page that the documentation shows too."""
+"""The glossary, read from the page of the documentation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gatelab.errors import unknown_name
 
-# In a checkout docs/ lies beside src/; the wheel carries the page inside the package.
+# In a checkout the page is in docs/; in the wheel it is inside the package.
 _PLACES = (
     Path(__file__).resolve().parents[2] / "docs" / "glossary.md",
     Path(__file__).resolve().with_name("glossary.md"),
@@ -27,7 +27,7 @@ def definitions() -> dict[str, str]:
 
 
 def define(word: str) -> str:
-    """The entry of one word; case does not matter. An unknown word is an error with the nearest ones.
+    """The entry of one word; case does not matter.
 
     >>> define("Knot").endswith("relu(2x - 1) has its knot at x = 0.5.")
     True

@@ -1,12 +1,12 @@
-"""Work that Ctrl-C stops, and work that it must not cut.
+"""Work that Ctrl-C stops, and work that it must not interrupt.
 
-Python hears a signal in its main thread alone, and there only between two of its own instructions: a main thread that
-sits in LAPACK, or waits for threads that nobody told to stop, hears nothing. So long work leaves the main thread.
+Python handles a signal in its main thread, between two bytecode instructions; a main thread inside LAPACK or waiting
+for other threads does not respond. Long work therefore runs in other threads.
 
-- `on_threads` shares pieces of work out among threads. An exception in the main thread asks them to stop, and they do
-  so where they call `stop_if_asked`, which every long loop does.
-- `apart` makes one long call that cannot be cut. It is left to end by itself if the main thread is interrupted.
-- `held_back` lets Ctrl-C wait until a block has ended that must not be cut: a record that is written, a training step.
+- `on_threads` distributes work over threads. An exception in the main thread asks them to stop, which they do where
+  they call `stop_if_asked`; every long loop calls it.
+- `apart` makes one long call that cannot be interrupted; it continues in the background after Ctrl-C.
+- `held_back` delays Ctrl-C until a block has ended, such as the writing of a record or a training step.
 """
 
 from __future__ import annotations
@@ -20,31 +20,29 @@ from typing import Any, TypeVar
 
 _Part = TypeVar("_Part")
 _Result = TypeVar("_Result")
-# A wait without an end cannot be interrupted on every system: it is made of such slices, in seconds.
-_SLICE = 0.2
-# So long an interrupted main thread waits for its threads to stop; those in a longer piece stop after it.
-_PATIENCE = 1.0
+_SLICE = 0.2  # seconds per wait: an indefinite wait cannot be interrupted on every system
+_PATIENCE = 1.0  # seconds that an interrupted main thread waits for its threads to stop
 _thread = threading.local()
 
 
 class Stopped(BaseException):
-    """Raised in a thread that was asked to stop: not an error, so that nothing but `on_threads` catches it."""
+    """Raised in a thread that was asked to stop; not an `Exception`, so that only `on_threads` catches it."""
 
 
 def stop_if_asked() -> None:
-    """End the piece of work that this thread does, if `on_threads` was interrupted; nothing in any other thread."""
+    """Raise `Stopped` in a thread of `on_threads` that was interrupted; no effect in other threads."""
     asked = getattr(_thread, "asked", None)
     if asked is not None and asked.is_set():
         raise Stopped
 
 
 def on_threads(work: Callable[[_Part], _Result], pieces: Sequence[_Part], threads: int) -> Iterator[_Result]:
-    """The results in order, of pieces that are shared out among threads, each with one thread of torch.
+    """The results of all pieces in order, computed on threads with one torch thread each.
 
     >>> list(on_threads(abs, [-1, 2, -3], threads=2))
     [1, 2, 3]
     """
-    import torch  # which sweeps and lists do without
+    import torch  # slow to import, and not needed by sweeps and lists
 
     asked = threading.Event()
 
@@ -65,9 +63,9 @@ def on_threads(work: Callable[[_Part], _Result], pieces: Sequence[_Part], thread
 
 
 def apart(call: Callable[..., _Result], *args: Any, **keywords: Any) -> _Result:
-    """What `call` returns, computed in a thread of its own with as many of torch's threads as there are here.
+    """The result of `call`, computed in a new thread with the same number of torch threads.
 
-    In any other thread than the main one, which hears no signals, it is a plain call.
+    Outside the main thread, which alone receives signals, it is a plain call.
 
     >>> apart(max, [1, 3, 2], key=abs)
     3
@@ -93,14 +91,11 @@ def apart(call: Callable[..., _Result], *args: Any, **keywords: Any) -> _Result:
 
 @contextmanager
 def held_back() -> Iterator[list[Any]]:
-    """Hold Ctrl-C back until the block has ended, then let it through; the list is not empty once it was pressed.
-
-    Python raises KeyboardInterrupt between any two instructions, also between the end of a run and its record.
-    """
+    """Delay Ctrl-C until the block has ended; the yielded list is not empty once it was pressed."""
     handler = signal.getsignal(signal.SIGINT)
     signals: list[Any] = []
     if threading.current_thread() is not threading.main_thread() or not callable(handler):
-        yield signals  # signals reach the main thread only, and there nobody listens
+        yield signals
         return
     signal.signal(signal.SIGINT, lambda number, frame: signals.append((number, frame)))
     try:
@@ -112,7 +107,7 @@ def held_back() -> Iterator[list[Any]]:
 
 
 def _result(future: Future[_Result]) -> _Result:
-    """What the future holds, waited for in slices."""
+    """The result of a future, waited for in slices."""
     while not future.done():
         wait([future], timeout=_SLICE)
     return future.result()

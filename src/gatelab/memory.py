@@ -1,11 +1,11 @@
-"""What this machine has: free memory, and devices that can compute; asked before anything large is made.
+"""The free memory and the devices of this machine.
 
-An entry point knows how large its arrays will be. It says so to `check_memory` before the first of them is made, so
-that what cannot fit is refused at once, in one line, where the system would end the process without a word.
+Entry points call `check_memory` with the sizes of their arrays before they allocate them, so that a computation that
+does not fit raises at once instead of being killed by the system.
 
-Memory is free in so far as the system says so (Linux: MemAvailable), as the limits of the control group that the
-process is in leave room (containers and batch systems set them), and as `ulimit -v` does. Other systems do not say how
-much is free: half of the memory that they have is taken to be, and `UNKNOWN` where they do not even tell that.
+Free memory is the least of the system's MemAvailable (Linux), the limits of the control group of the process (set by
+containers and batch systems) and `ulimit -v`. On other systems it is taken to be half of the installed memory, or
+`UNKNOWN`.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from gatelab.errors import GatelabError
 if TYPE_CHECKING:
     import torch
 
-SHARE = 0.9  # of the free memory: needs are estimates, and what is sure not to fit is refused, no more
+SHARE = 0.9  # of the free memory: the sizes are estimates
 UNKNOWN = 8 * 2**30
 _PROCESS, _GROUPS = Path("/proc"), Path("/sys/fs/cgroup")
-# What torch, numpy and the system call it when memory runs out.
+# From the error messages of torch, numpy and the system.
 _WORDS = ("can't allocate memory", "not enough memory", "out of memory", "unable to allocate", "cannot allocate memory")
 
 
 def check_memory(
     need: float | Sequence[Sequence[int]], what: str, instead: str, device: str | torch.device = "cpu"
 ) -> None:
-    """Refuse what needs more memory than is free: so many bytes, or float64 arrays of these shapes at once.
+    """Raise if memory is insufficient for `need`: a number of bytes, or float64 arrays of these shapes.
 
-    `what` is the thing that needs it, `instead` what to do.
+    `what` names the computation in the message, `instead` is the advice.
 
     >>> check_memory(1e6, "a kernel of 353 rows", "give fewer rows")
     >>> check_memory([(353, 353), (353, 10)], "a kernel of 353 rows", "give fewer rows")
@@ -52,12 +52,12 @@ def check_memory(
 
 
 def most_that_fits(each: float, device: str | torch.device = "cpu") -> int:
-    """How many things of so many bytes each `check_memory` lets through."""
+    """The number of objects of `each` bytes that `check_memory` accepts."""
     return int(SHARE * free_memory(device) / each)
 
 
 def size_text(size: float) -> str:
-    """Bytes as people read them.
+    """A readable number of bytes.
 
     >>> size_text(3.2e11), size_text(5e6), size_text(10**400)
     ('298 GiB', '4.77 MiB', '9.31e+290 GiB')
@@ -69,7 +69,7 @@ def size_text(size: float) -> str:
 
 
 def free_memory(device: str | torch.device = "cpu") -> int:
-    """Bytes free on the device; of a GPU what torch keeps for itself without using it is free too."""
+    """Free bytes on the device; on a GPU they include torch's unused cache."""
     name = str(device)
     if name.startswith("cuda"):
         import torch
@@ -81,7 +81,7 @@ def free_memory(device: str | torch.device = "cpu") -> int:
 
 
 def system_memory() -> int:
-    """The bytes that the system says are free; where it does not say, half of what there is."""
+    """The free bytes that the system reports, or half of its memory if it reports none."""
     with suppress(OSError, ValueError, IndexError):
         for line in (_PROCESS / "meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
@@ -93,32 +93,32 @@ def system_memory() -> int:
 
 
 def _groups() -> list[int]:
-    """What each control group around the process leaves, of version 2 or 1; none where there are none."""
+    """The free bytes in each control group of the process, of version 2 or 1."""
     try:
         lines = (_PROCESS / "self" / "cgroup").read_text().splitlines()
     except OSError:
         return []
-    rooms = []
+    free = []
     for line in lines:
         _, controllers, path = line.split(":", 2)
         if controllers and "memory" not in controllers.split(","):
             continue
         mount = _GROUPS / "memory" if controllers else _GROUPS
-        # Inside a container the path is that of the host, and the container's own group is the mount itself.
+        # Inside a container the path is that of the host, and the container's group is the mount itself.
         for folder in (mount / path.lstrip("/"), *(mount / path.lstrip("/")).parents):
             if folder == mount.parent:
                 break
-            rooms += _room(folder)
-    return rooms
+            free += _free_in_group(folder)
+    return free
 
 
-def _room(folder: Path) -> list[int]:
-    """The limit of one group less what it uses; files that it has read and can drop count as free."""
+def _free_in_group(folder: Path) -> list[int]:
+    """The limit of one group minus its use; cached files count as free."""
     for limit, used, dropped in (
         ("memory.max", "memory.current", "inactive_file"),
         ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
     ):
-        # "max" is no number, and a group at the root has none of these files.
+        # The value may be "max", and a group at the root does not have these files.
         with suppress(OSError, ValueError):
             most, now = (int((folder / name).read_text()) for name in (limit, used))
             stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
@@ -127,23 +127,23 @@ def _room(folder: Path) -> list[int]:
 
 
 def _limit() -> list[int]:
-    """What `ulimit -v`, `ulimit -d` and a sweep's own memory_limit leave to this process."""
+    """The bytes that `ulimit -v`, `ulimit -d` and the memory limit of a sweep leave to this process."""
     if sys.platform == "win32":
         return []
     import resource
 
-    rooms = []
+    free = []
     for kind, line in ((resource.RLIMIT_AS, "VmSize:"), (resource.RLIMIT_DATA, "VmData:")):
         most, _ = resource.getrlimit(kind)
         if most != resource.RLIM_INFINITY:
             with suppress(OSError, ValueError, IndexError):
                 status = (_PROCESS / "self" / "status").read_text()
-                rooms.append(most - 1024 * int(status.partition(line)[2].split()[0]))
-    return rooms
+                free.append(most - 1024 * int(status.partition(line)[2].split()[0]))
+    return free
 
 
 def ran_out(error: BaseException) -> bool:
-    """Whether an error says that memory ran out: Python's and numpy's MemoryError, and torch's RuntimeErrors.
+    """Whether memory ran out: a MemoryError of Python or numpy, or a RuntimeError of torch.
 
     >>> ran_out(RuntimeError("[enforce fail at alloc_cpu.cpp:118] DefaultCPUAllocator: can't allocate memory"))
     True
@@ -156,7 +156,7 @@ def ran_out(error: BaseException) -> bool:
 
 
 def check_device(device: str | torch.device | None, dtype: torch.dtype | None = None) -> torch.device:
-    """The device of that name, if torch can compute on it here in `dtype`, float64 unless given; None is the CPU.
+    """The device of that name, refused unless torch can compute on it in `dtype` (float64 by default); None is the CPU.
 
     >>> check_device("cpu")
     device(type='cpu')
@@ -169,10 +169,10 @@ def check_device(device: str | torch.device | None, dtype: torch.dtype | None = 
     if torch.cuda.is_available():
         remedy = "give 'cpu' or 'cuda'"
     try:
-        # Tensors on "meta" have a shape and no numbers: `item` is where that shows.
+        # Tensors on "meta" have no values, so that `item` raises.
         torch.zeros(1, dtype=dtype or torch.float64, device=name).item()
     except Exception as error:
-        # Torch has no one kind of error for a backend that is not there: RuntimeError, AssertionError, ImportError ...
+        # Torch raises RuntimeError, AssertionError, ImportError and others for a missing backend.
         reason = ""
         if name.startswith("cuda"):
             reason = f" ({str(error).splitlines()[0]})"

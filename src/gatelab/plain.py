@@ -1,4 +1,4 @@
-"""Frozen dataclasses as JSON values, and back: the one way in which results are written to files and read again."""
+"""Conversion of frozen dataclasses to JSON values and back, for results in files."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ T = TypeVar("T")
 
 
 def to_plain(value: Any) -> Any:
-    """A value in JSON's types: dataclasses as objects, arrays as lists, what is not finite as null.
+    """A value in JSON's types: dataclasses as objects, arrays as lists, NaN and infinity as null.
 
-    Fields that are hidden from the repr (caches, data) are left out; properties that a class names in `PROPERTIES`
-    are written beside its fields.
+    Fields that are hidden from the repr (caches, data) are left out; the properties that a class names in `PROPERTIES`
+    are added.
 
     >>> from gatelab.statistics import Interval
     >>> to_plain({"slope": Interval(-2.1, -2.25, float("nan"))})
@@ -50,10 +50,10 @@ def to_plain(value: Any) -> Any:
 
 
 def from_plain(kind: type[T], values: Any, what: str = "") -> T:
-    """The value of type `kind` that `to_plain` has written; its annotations say what the parts are.
+    """The value of type `kind` that `to_plain` has written, restored by the annotations of the class.
 
-    Null stands for NaN where a float is expected. Fields with defaults may be missing; names that the class does not
-    have are ignored, so that a newer file can be read. What does not fit raises a GatelabError that names `what`.
+    Null is NaN where a float is expected. Fields with defaults may be missing; unknown names are ignored, so that a
+    newer file can be read. Other mismatches raise a `GatelabError` that names `what`.
 
     >>> from gatelab.statistics import Interval
     >>> from_plain(Interval, {"value": -2.1, "low": -2.25, "high": None})

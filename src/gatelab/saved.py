@@ -1,4 +1,4 @@
-"""`load`: whatever gatelab saved, as the thing itself."""
+"""`load`: read any object that gatelab saved."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 def load(path: str | Path) -> Fit | GatedRegressor | GatedClassifier | Polynomial | EncryptedPlan | Gap:
-    """What a file holds that gatelab wrote: the file says what it is.
+    """Read an object that gatelab saved; the file names its type.
 
-    Predictions are the same to the last bit. Nothing in a file is ever executed; a pickle is refused.
+    Predictions are the same to the last bit. No code in a file is executed; a pickle is refused.
 
     Args:
-        path: of the file.
+        path: the file.
 
     Returns:
         A `Fit` of `Fit.save`, `gatelab fit --save` and `Store.save_arrays`, a `GatedRegressor` of
@@ -42,7 +42,7 @@ def load(path: str | Path) -> Fit | GatedRegressor | GatedClassifier | Polynomia
     """
     path = as_path(path, GIVE)
     beginning = _beginning(path)
-    # Text has no zero bytes; a safetensors file begins with the length of its header, which has.
+    # Text has no zero bytes; a safetensors file begins with the length of its header, which has some.
     if beginning.lstrip().startswith(b"{") and b"\0" not in beginning:
         return _of_json(path)
     if beginning.startswith(b"SQLite"):
@@ -53,21 +53,17 @@ def load(path: str | Path) -> Fit | GatedRegressor | GatedClassifier | Polynomia
     kind = kind_of(path, GIVE)
     if kind == fits.KIND:
         return fits.read(Fit, path)
-    if kind == "GatedRegressor":
-        from gatelab.estimators import GatedRegressor
+    if kind in ("GatedRegressor", "GatedClassifier"):
+        from gatelab import estimators
 
-        return GatedRegressor.load(path)
-    if kind == "GatedClassifier":
-        from gatelab.estimators import GatedClassifier
-
-        return GatedClassifier.load(path)
+        return getattr(estimators, kind).load(path)
     if kind == "train":
         raise GatelabError(
             f"{path} is the state of a training; gl.train.trained({str(path.parent)!r}) gives its models"
         )
     if kind:
         raise GatelabError(f"{path} holds a {kind!r}, which this gatelab does not know; update gatelab")
-    raise GatelabError(f"{path} holds arrays and nothing that says what of: another program wrote it; {GIVE}")
+    raise GatelabError(f"{path} holds arrays of another program; {GIVE}")
 
 
 def _beginning(path: Path) -> bytes:
@@ -84,12 +80,13 @@ def _of_json(path: Path) -> Polynomial | EncryptedPlan | Gap:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise GatelabError(f"{path} cannot be read (no whole JSON: {error}); {GIVE}") from error
-    if str(content.get("format", "")).startswith("gatelab polynomial"):
+        raise GatelabError(f"{path} cannot be read (incomplete JSON: {error}); {GIVE}") from error
+    form = str(content.get("format", ""))
+    if form.startswith("gatelab polynomial"):
         from gatelab.linearization.exchange import read_polynomial
 
         return read_polynomial(path)
-    if str(content.get("format", "")).startswith("gatelab plan"):
+    if form.startswith("gatelab plan"):
         from gatelab.linearization.plans import read_plan
 
         return read_plan(path)
@@ -97,4 +94,4 @@ def _of_json(path: Path) -> Polynomial | EncryptedPlan | Gap:
         from gatelab.train import Gap
 
         return Gap.load(path)
-    raise GatelabError(f"{path} is JSON and nothing that gatelab saves; {GIVE}")
+    raise GatelabError(f"{path} is JSON of another program; {GIVE}")

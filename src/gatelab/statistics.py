@@ -1,8 +1,7 @@
-"""A number and how far it may be off: the one interval, the one bootstrap, the one t-interval, the one correction.
+"""Confidence intervals by bootstrap and by the t-distribution, and Holm's correction of p-values.
 
-Everything in gatelab that has an interval holds an `Interval` or is made by these functions. A bootstrap draws rows
-with replacement, `DRAWS` times unless told otherwise, and takes percentiles; a t-interval takes the standard error of
-independent values. With fewer than two values there is nothing to draw from: both ends are then nan.
+A bootstrap draws rows with replacement, `DRAWS` times by default, and takes percentiles; a t-interval uses the standard
+error of independent values. With fewer than two values both ends are nan.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ DRAWS = 2000
 
 @dataclass(frozen=True)
 class Interval:
-    """A value between two ends that hold it with probability `level`; ends are nan where they are not known.
+    """A value and the ends of its confidence interval at `level`, which are nan if they are not known.
 
     >>> slope = Interval(-2.1, -2.25, -1.95)
     >>> print(slope), -2.0 in slope, slope.excludes(0.0), f"{slope:.1f}"
@@ -40,7 +39,7 @@ class Interval:
 
     @property
     def known(self) -> bool:
-        """Whether both ends are numbers; infinite ones are."""
+        """Whether neither end is nan."""
         return not (math.isnan(self.low) or math.isnan(self.high))
 
     def __contains__(self, number: float) -> bool:
@@ -51,7 +50,7 @@ class Interval:
         return self.known and number not in self
 
     def ends(self, form: str = ".3g") -> str:
-        """The ends as text, or nothing where they are not known.
+        """The ends as text; empty if they are not known.
 
         >>> Interval(1.0, 0.5, 1.25).ends(), Interval(1.0, math.nan, math.nan).ends()
         ('[0.5, 1.25]', '')
@@ -67,7 +66,7 @@ class Interval:
 
 
 def percentile_interval(value: float, drawn: Array, level: float = LEVEL) -> Interval:
-    """The value with the percentiles of what was drawn for it.
+    """The value with the percentile interval of its bootstrap draws.
 
     >>> print(percentile_interval(0.5, np.linspace(0, 1, 101), level=0.9))
     0.5 [0.05, 0.95]
@@ -121,12 +120,12 @@ def check_level(level: float) -> float:
 
 @cache
 def t_reach(level: float, freedom: float) -> float:
-    """How many standard errors a t-interval reaches to either side.
+    """The half-width of a t-interval in standard errors.
 
     >>> round(t_reach(0.95, 4), 3)
     2.776
     """
-    from scipy.stats import t  # half a second that lists and help do without
+    from scipy.stats import t  # slow to import, and not needed by lists and help
 
     return float(t.ppf(0.5 + level / 2, freedom))
 
@@ -158,7 +157,7 @@ def sample(values: Array) -> Sample:
 
 
 def welch_difference(first: Sample, second: Sample, level: float = LEVEL) -> Interval:
-    """The mean of the second sample minus that of the first, with Welch's interval; none for single values.
+    """The mean of the second sample minus that of the first, with Welch's interval; nan for single values.
 
     >>> print(welch_difference((2.0, 1.0, 3), (1.0, 1.0, 3)))
     -1 [-3.27, 1.27]
@@ -176,9 +175,9 @@ def welch_difference(first: Sample, second: Sample, level: float = LEVEL) -> Int
 def holm(p: ArrayLike) -> Array:
     """Correct the p-values of several tests by Holm's step-down procedure.
 
-    Rejecting where the corrected p is at most alpha, any true null hypothesis among all of them is rejected with a
-    probability of at most alpha, however the tests depend on each other. The least p is multiplied by how many there
-    are, the next by one less, and so on; none becomes less than the one before it.
+    The probability of rejecting any true null hypothesis is at most alpha if those with a corrected p of at most alpha
+    are rejected, also for dependent tests. The smallest p is multiplied by the number of tests n, the next by n - 1,
+    and so on; the corrected values do not decrease.
 
     >>> holm([0.01, 0.04, 0.03]).tolist()
     [0.03, 0.06, 0.06]

@@ -1,7 +1,7 @@
-"""Arrays and the plain values that belong to them in one safetensors file: the one place that reads and writes these.
+"""Safetensors files of arrays with plain values.
 
-The plain values are JSON text under the key `gatelab.KIND` of the file's metadata, so that a file says what it holds.
-Such files are numbers and text: reading one executes nothing, and a pickle is refused.
+The plain values are JSON text under the key `gatelab.KIND` of the metadata, where KIND is the type of the saved object.
+Reading a file never executes code; a pickle is refused.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from gatelab.errors import GatelabError
 from gatelab.files import write_whole
 
 _PREFIX = "gatelab."
-_PICKLES = (b"PK\x03\x04", b"\x80")  # how files of torch.save and of pickle begin
+_PICKLES = (b"PK\x03\x04", b"\x80")  # the first bytes of files of torch.save and of pickle
 
 
 @dataclass(frozen=True, eq=False)
 class Content(Compact):
-    """What a file holds: arrays by name, what they are of (empty where the file does not say) and the plain values."""
+    """The content of a file: arrays by name, the type of the saved object (empty if unknown) and the plain values."""
 
     arrays: dict[str, Any]
     kind: str
@@ -34,7 +34,7 @@ class Content(Compact):
 
 
 def pack(arrays: Mapping[str, Any], kind: str = "", facts: Mapping[str, Any] | None = None) -> bytes:
-    """The bytes of a file with these arrays, numpy's or torch's, and these plain values.
+    """The bytes of a file with these arrays, of numpy or torch, and these plain values.
 
     >>> len(pack({"G": np.zeros(3)}, "Fit", {"width": 3})) > 3 * 8
     True
@@ -45,17 +45,17 @@ def pack(arrays: Mapping[str, Any], kind: str = "", facts: Mapping[str, Any] | N
     if any(isinstance(a, np.ndarray) for a in arrays.values()) or not arrays:
         from safetensors.numpy import save
 
-        # save() reads the memory as it lies: transposed views must be laid out anew first.
+        # save() reads the memory in order: transposed views must be copied first.
         return save({name: np.ascontiguousarray(a).reshape(a.shape) for name, a in arrays.items()}, metadata=about)
     from safetensors.torch import save as save_tensors
 
-    # A copy of each: views of one memory cannot be stored as two, and a stacked parameter may be a view.
+    # Copies, since two views of the same memory cannot be stored.
     copies = {name: t.detach().to("cpu", copy=True).contiguous() for name, t in arrays.items()}
     return save_tensors(copies, metadata=about)
 
 
 def write_packed(path: str | Path, content: bytes) -> Path:
-    """Write all or nothing, and to the disk: whoever counts on the file finds it after a loss of power."""
+    """Write the whole file and flush it to the disk, so that it survives a power cut."""
 
     def put(part: Path) -> None:
         with part.open("wb") as file:
@@ -67,7 +67,7 @@ def write_packed(path: str | Path, content: bytes) -> Path:
 
 
 def unpack(content: bytes, name: str, remedy: str) -> dict[str, np.ndarray]:
-    """The arrays in the bytes of such a file; `name` is what the error calls them and `remedy` ends its sentence.
+    """The arrays in the bytes of such a file; `name` and `remedy` are for the error message.
 
     >>> unpack(pack({"G": np.arange(3)}), "the file", "save it again")["G"]
     array([0, 1, 2])
@@ -76,19 +76,19 @@ def unpack(content: bytes, name: str, remedy: str) -> dict[str, np.ndarray]:
 
     try:
         return load(content)
-    # KeyError: kinds of numbers that numpy does not have.
+    # KeyError: types that numpy does not have.
     except (KeyError, SafetensorError, ValueError) as error:
         reason = " ".join(str(error).split())
-        raise GatelabError(f"{name} cannot be read (no whole safetensors file: {reason}); {remedy}") from error
+        raise GatelabError(f"{name} cannot be read (incomplete safetensors file: {reason}); {remedy}") from error
 
 
 def kind_of(path: str | Path, remedy: str) -> str:
-    """What a file says that it holds, empty where it says nothing of ours; its arrays are not read."""
+    """The type of the saved object, empty if gatelab did not write the file; its arrays are not read."""
     return _read(path, remedy, "numpy", with_arrays=False).kind
 
 
 def read(path: str | Path, remedy: str, framework: Literal["numpy", "pt"] = "numpy") -> Content:
-    """All of a file, with arrays of numpy or tensors of torch; `remedy` ends the sentence where it cannot be read.
+    """The content of a file, with arrays of numpy or tensors of torch; `remedy` is for the error message.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -112,8 +112,8 @@ def _read(path: str | Path, remedy: str, framework: Literal["numpy", "pt"], with
         key = next((key for key in about if key.startswith(_PREFIX)), "")
         facts = json.loads(about.get(key, "{}"))
         if not isinstance(facts, dict):
-            raise ValueError(f"its metadata are {facts!r}, no names with values")
-    # TypeError and AttributeError: kinds of numbers that numpy does not have.
+            raise ValueError(f"its metadata are {facts!r} instead of names with values")
+    # TypeError and AttributeError: types that numpy does not have.
     except (AttributeError, OSError, SafetensorError, TypeError, ValueError) as error:
         raise GatelabError(f"{path} cannot be read ({_reason(path, error)}); {remedy}") from error
     return Content(arrays, key.removeprefix(_PREFIX), facts)
@@ -126,12 +126,12 @@ def _reason(path: Path, error: Exception) -> str:
     except OSError as unreadable:
         return str(unreadable.strerror or unreadable)
     if beginning.startswith(_PICKLES):
-        return "it looks like a pickle, which could execute anything and is never loaded"
-    return f"no whole safetensors file: {' '.join(str(error).split())}"
+        return "it looks like a pickle, which can execute code and is never loaded"
+    return f"incomplete safetensors file: {' '.join(str(error).split())}"
 
 
 def check_format(path: str | Path, facts: Mapping[str, Any], known: int) -> None:
-    """Refuse what a later gatelab wrote, and what no gatelab wrote."""
+    """Refuse files of a newer gatelab, and unknown formats."""
     number = facts.get("format")
     if isinstance(number, int) and number > known:
         raise GatelabError(

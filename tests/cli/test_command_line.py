@@ -521,7 +521,7 @@ def test_write_whole_keeps_links_and_replaces_no_device(here: Path) -> None:
         with pytest.raises(GatelabError, match="folder or a device"):
             write_whole(path, b"new")
     assert (here / "pipe").is_fifo()
-    with pytest.raises(GatelabError, match="None is no path"):
+    with pytest.raises(GatelabError, match="None is not a path"):
         write_whole(None, b"new")  # type: ignore[arg-type]
 
 

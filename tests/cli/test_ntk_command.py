@@ -212,14 +212,14 @@ def test_rows_are_raw_and_the_model_scales_them(here: Path) -> None:
     problem = gl.problem("friedman1", n=60, n_test=40)
     fit = gl.fit("mlp", problem, 2, starts=1, rounds=0, steps=5)
     fit.save(here / "mlp.safetensors")
-    raw = gl.problem("friedman1", n=60, n_test=40, standardise=False).train.x
+    raw = gl.problem("friedman1", n=60, n_test=40, standardize=False).train.x
     lines = "".join(f"{','.join(map(repr, [7.0, *row[::-1]]))}\n" for row in raw.tolist())
     (here / "raw.csv").write_text(f"id,x5,x4,x3,x2,x1\n{lines}")
     ok("--data", "raw.csv", "--model", "mlp.safetensors", "--save", "k.npy")
     np.testing.assert_allclose(np.load(here / "k.npy"), jacobian_kernel(fit.network, problem.train.x), rtol=1e-9)
 
     ok("friedman1", "--rows", "20", "--model", "mlp.safetensors", "--save", "k.npy")
-    whole = gl.problem("friedman1", standardise=False).train.x
+    whole = gl.problem("friedman1", standardize=False).train.x
     kept = np.sort(np.random.default_rng(0).choice(len(whole), 20, replace=False))
     expected = jacobian_kernel(fit.network, fit.scaled(whole[kept]))
     np.testing.assert_allclose(np.load(here / "k.npy"), expected, rtol=1e-9)
@@ -256,7 +256,7 @@ ERRORS = {
     "no model": (["--data", "points.csv", "--model", "no.safetensors"], "there is no file no.safetensors"),
     "model and unit": (["--data", "points.csv", "--model", "m.safetensors", "--unit", "glu"], "leave --unit"),
     "a pickle": (["--data", "points.csv", "--model", "m.pt"], "cannot be read"),
-    "other arrays": (["--data", "points.csv", "--model", "other.safetensors"], "another program wrote it"),
+    "other arrays": (["--data", "points.csv", "--model", "other.safetensors"], "another program"),
     "scaled twice": (["--data", "points.csv", "--standardise", "--model", "mlp.safetensors"], "leave --standardise"),
     "columns of the model": (["--data", "points.npy", "--no-target", "--model", "mlp.safetensors"], "has 3 inputs"),
     "plot": (["--gaussian", "9,3", "--plot", "a.doc"], ".png, .svg or .pdf"),

@@ -375,7 +375,7 @@ def test_copy_is_whole_and_one_file(runs_db: Path, here: Path) -> None:
     key = next(iter(times(runs_db)))
     row = json.loads(ok("results", "show", key, "--store", "saved/a.db", "--json"))
     assert row["network"] == "stored" and row["arrays"] and row["arrays"] == arrays_of(runs_db, key)
-    assert "b.db is there already" in error("results", "copy", "runs.db", "b.db")
+    assert "b.db exists" in error("results", "copy", "runs.db", "b.db")
     assert "there is no store none.db" in error("results", "copy", "none.db", "c.db")
     assert "is not a folder" in error("results", "copy", "runs.db", "b.db/c.db")
     assert names(here) == ["b.db", "runs.db", "saved"]
@@ -392,9 +392,7 @@ def test_a_network_of_a_store_is_written_as_a_file_that_loads(runs_db: Path, her
     with pytest.raises(gl.GatelabError, match=r"gatelab results show KEY --store runs\.db --save FILE"):
         gl.load("runs.db")
     broken = fail(runs_db)
-    assert "there is no network of" in error(
-        "results", "show", broken.key, "--store", "runs.db", "--save", "b.safetensors"
-    )
+    assert "has no network" in error("results", "show", broken.key, "--store", "runs.db", "--save", "b.safetensors")
     assert "ends in .safetensors" in error("results", "show", key, "--store", "runs.db", "--save", "net.pt")
     assert names(here) == ["net.safetensors", "runs.db"]
 
@@ -469,7 +467,7 @@ def test_parquet_round_trips(runs_db: Path) -> None:
 
 def check_table(table, path: Path) -> None:
     with Store(path) as store:
-        rows = store.rows()
+        rows = [record.row() for record in store.records()]
     assert list(table["key"]) == [r["key"] for r in rows] and list(table["status"]) == [r["status"] for r in rows]
     for got, row in zip(table.to_dict("records"), rows, strict=True):
         for name, value in row.items():

@@ -75,11 +75,6 @@ def test_several_inputs_refuse_other_shapes(shape):
         f(np.zeros(shape))
 
 
-def test_the_inputs_of_one_dimension():
-    assert parse("sin(x)").inputs == parse("3").inputs == ("x",)
-    assert parse("sin(x1)").inputs == ("x1",)
-
-
 @pytest.mark.parametrize("shape", [(), (1,), (5,), (3, 4), (0,)])
 def test_keeps_the_shape(shape):
     for text in ("x", "3", "sin(x)", "x1"):
@@ -116,105 +111,55 @@ def test_pickles_copies_and_compares_by_text():
 REFUSED = [
     ("__import__('os')", "__import__"),
     ("__import__('os').system('ls')", "which is not"),
-    ("().__class__", "which is not"),
     ("x.__class__", "which is not"),
     ("lambda: x", "which is not"),
-    ("(lambda x: x)(x)", "which is not"),
-    ("[x]", "which is not"),
     ("[x for x in x]", "which is not"),
-    ("(x for x in x)", "which is not"),
-    ("{1}", "which is not"),
-    ("{}", "which is not"),
-    ("x, x", "which is not"),
     ("x[0]", "which is not"),
     ("f'{x}'", "which is not"),
     ("'x'", "a str"),
-    ("b'x'", "a bytes"),
     ("True", "a bool"),
-    ("None", "a NoneType"),
-    ("...", "a ellipsis"),
     ("2j*x", "a complex"),
     ("x < 1", "which is not"),
-    ("x and x", "which is not"),
-    ("not x", "which is not"),
     ("~x", "which is not"),
-    ("x if x else x", "which is not"),
     ("(y := x)", "which is not"),
-    ("x // 2", "which is not"),
     ("x % 2", "which is not"),
-    ("x @ x", "which is not"),
-    ("x | x", "which is not"),
-    ("x << 2", "which is not"),
-    ("(yield x)", "which is not"),
     ("await x", "which is not"),
     ("sin(*x)", "which is not"),
     ("sin(x=x)", "keyword"),
-    ("sin(**x)", "keyword"),
     ("exp(x, x)", "takes 1 argument and was given 2"),
     ("maximum(x)", "takes 2 arguments and was given 1"),
-    ("sin()", "takes 1 argument and was given 0"),
     ("sin", "without arguments"),
-    ("x + cos", "without arguments"),
     ("2(x)", r"product with \*"),
     ("x(2)", r"product with \*"),
-    ("pi(x)", r"product with \*"),
     ("(x + 1)(x - 1)", r"product with \*"),
-    ("sin(x)(x)", r"product with \*"),
     ("eval(x)", "'eval'"),
-    ("exec('x')", "'exec'"),
-    ("open('f')", "'open'"),
     ("w + 1", "'w'.*Known.*pi.*x"),
     ("y + 1", "has y but not x; the inputs are x, y, z in this order.*0\\*x"),
     ("x*z", "has z but not y"),
-    ("z", "has z but not x and y"),
     ("x1 + x4", "has x4 but not x2 and x3; the inputs are x1, x2, x3, ..."),
-    ("x2", "has x2 but not x1"),
     ("x + x1", "mixes x and x1; call the inputs x, y, z or x1 to x9, not both"),
-    ("x1 + z", "mixes x1 and z"),
-    ("x0 + 1", "'x0'"),
     ("x10 + 1", "'x10'"),
-    ("y(2) + x", r"product with \*"),
     ("sine(x)", "did you mean.*'sin'"),
-    ("tnh(x)", "did you mean.*'tanh'"),
     ("x^2", r"uses \^; write a power with \*\*"),
     ("9**9**9", "'9\\*\\*9\\*\\*9'.*inf"),
-    ("9**9**9**9", "inf"),
-    ("x + 9**9**9", "inf"),
     ("10**400", "inf"),
-    ("1e999", "inf"),
     ("9" * 400, "inf"),
     ("1/0", "'1/0'.*inf"),
-    ("0/0 + x", "is nan"),
-    ("log(-1)", "is nan"),
     ("(-8)**0.5", "is nan"),
     ("", "empty"),
-    ("   ", "empty"),
     ("sin(x", "never closed at character 4"),
     ("x +", "at character"),
-    ("2x", "at character"),
-    ("sin x", "at character"),
-    ("x)", "at character 2"),
     ("y = x", "at character"),
-    ("import os", "at character"),
-    ("x; x", "at character"),
     ("(" * 90 + "x", "never closed"),
     ("(" * 300 + "x" + ")" * 300, "levels deep"),
-    ("(" * 900, "levels deep"),
     ("[" * 150 + "]" * 150, "levels deep"),
     ("-" * 900 + "x", "levels deep"),
     ("+".join("x" * 400), "levels deep"),
-    ("**".join("x" * 300), "levels deep"),
     ("sin(" * 120 + "x" + ")" * 120, "levels deep"),
     ("x+" * 1000 + "x", "2001 characters"),
-    ("1" * 2000, "2000 characters"),
     ("ѕin(x)", r"U\+0455.*CYRILLIC"),
-    ("х**2", r"U\+0445.*CYRILLIC"),
     ("ｓin(x)", r"U\+FF53"),
     ("𝑥 + 1", r"U\+1D465"),
-    ("π*x", r"U\+03C0"),
-    ("x²", r"U\+00B2"),
-    ("x − 1", r"U\+2212"),
-    ("x\u200b", r"U\+200B"),
     ("x\n+1", r"U\+000A"),
     ("x\x00", r"U\+0000"),
     ("\ud800", r"U\+D800"),
@@ -223,8 +168,9 @@ REFUSED = [
 
 @pytest.mark.parametrize(("text", "says"), REFUSED, ids=[repr(text[:25]) for text, _ in REFUSED])
 def test_refuses(text, says):
-    with pytest.raises(GatelabError, match=says):
+    with pytest.raises(GatelabError, match=says) as caught:
         parse(text)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("value", [None, 3, b"x", ["x"], np.array("x"), lambda x: x])
@@ -233,13 +179,6 @@ def test_refuses_what_is_no_text(value):
         parse(value)
     with pytest.raises(GatelabError):
         Expression(value)
-
-
-def test_messages_are_one_line():
-    for text, _ in REFUSED:
-        with pytest.raises(GatelabError) as caught:
-            parse(text)
-        assert "\n" not in str(caught.value)
 
 
 def test_depth_just_inside_the_limit_is_read():

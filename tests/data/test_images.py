@@ -97,7 +97,7 @@ def test_mnist_from_a_folder(folder, no_network, packed, inner):
     assert data.description.startswith("mnist: 9 of 60000 training images, 4 of 10000 test images")
     assert data.mean[0] == pytest.approx(DIGITS[0].mean() / 255)
     assert data.std[0] == pytest.approx(DIGITS[0].std() / 255)
-    x = data.normalised(data.train.images)
+    x = data.normalized(data.train.images)
     assert abs(float(x.mean())) < 1e-6 and float(x.std(correction=0)) == pytest.approx(1, abs=1e-6)
 
 
@@ -105,12 +105,11 @@ def test_mnist_from_a_folder(folder, no_network, packed, inner):
     ("which", "spoil", "says"),
     [
         (0, lambda raw: gzip.compress(_idx(DIGITS[0]))[:200], "train-images.*cannot be read.*copy it again from https"),
-        (0, lambda raw: b"not gzip", "train-images.*cannot be read"),
-        (0, lambda raw: gzip.compress(_idx(DIGITS[0])[:-5]), r"its head says \(9, 28, 28\), and 7051 bytes follow"),
-        (0, lambda raw: gzip.compress(_idx(DIGITS[1])), "no idx file of bytes in 3 dimensions"),
-        (1, lambda raw: gzip.compress(b""), "no idx file of bytes in 1 dimensions"),
+        (0, lambda raw: gzip.compress(_idx(DIGITS[0])[:-5]), r"\(9, 28, 28\), and 7051 bytes follow"),
+        (0, lambda raw: gzip.compress(_idx(DIGITS[1])), "not an idx file of bytes in 3 dimensions"),
         (1, lambda raw: gzip.compress(_idx(DIGITS[1][:8])), "9 training images and 8 labels"),
         (1, lambda raw: gzip.compress(_idx(DIGITS[1] + 3)), "a label 11, but 10 classes"),
+        (0, lambda raw: gzip.compress(_idx(0 * DIGITS[0])), "a channel of the images is constant"),
     ],
 )
 def test_spoilt_mnist_is_refused(folder, which, spoil, says):
@@ -159,11 +158,6 @@ def _are_the_batches(data):
     assert data.description == "cifar10: 150 of 50000 training images, 30 of 10000 test images, 10 classes"
 
 
-def test_cifar10_from_its_archive(folder, small_files, no_network):
-    (folder / CIFAR10.file).write_bytes(ARCHIVE)
-    _are_the_batches(image_data("cifar10"))
-
-
 @pytest.mark.parametrize("inner", ["cifar10", "cifar10/cifar-10-batches-bin"])
 def test_cifar10_from_its_files(folder, small_files, no_network, inner):
     (folder / inner).mkdir(parents=True)
@@ -191,12 +185,10 @@ def test_cifar10_takes_what_there_is_and_says_so(folder, small_files):
     [
         ("data_batch_2.bin", BATCHES["data_batch_2.bin"][:29].tobytes(), "89117 bytes are not 30 records"),
         ("test_batch_x.bin", BATCHES["test_batch.bin"].tobytes()[:5000], "5000 bytes are not whole records of 3073"),
-        ("test_batch_x.bin", b"", "0 bytes are not whole records"),
         ("test_batch_x.bin", bytes([77]) + bytes(3072), "a label is 77"),
         (CIFAR10.file, ARCHIVE[:50000], "cifar-10-binary.tar.gz cannot be read"),
-        (CIFAR10.file, b"none", "cifar-10-binary.tar.gz cannot be read"),
     ],
-    ids=["short", "cut", "empty", "label", "archive cut", "no archive"],
+    ids=["short", "cut", "label", "archive cut"],
 )
 def test_spoilt_cifar10_is_refused(folder, small_files, name, content, says):
     (folder / "data_batch_1.bin").write_bytes(BATCHES["data_batch_1.bin"].tobytes())
@@ -278,21 +270,14 @@ def test_tiny_imagenet_from_its_folder(folder, no_network, inner):
     assert x.shape == (5, 3, 64, 64) and torch.isfinite(x).all() and y.max() < 3
 
 
-def test_tiny_imagenet_from_its_zip(folder, no_network):
-    (folder / TINY_IMAGENET.file).write_bytes(_zipped(_tiny_files()))
-    _is_tiny(image_data("tiny-imagenet"))
-
-
 @pytest.mark.parametrize(
     ("name", "content", "says"),
     [
         ("train/n01/images/n01_2.JPEG", _jpeg((1, 2, 3))[:300], r"n01_2\.JPEG cannot be read.*copy it again"),
-        ("train/n01/images/n01_2.JPEG", b"no image", r"n01_2\.JPEG cannot be read"),
         ("train/n01/images/n01_2.JPEG", _jpeg(0, "L", (32, 64)), r"n01_2.*shape \(3, 64, 32\), others"),
         ("val/val_annotations.txt", b"val_0.JPEG\tn02\n", r"does not name val_1\.JPEG"),
         ("val/val_annotations.txt", b"val_0.JPEG\tn99\n", "'val_0.JPEG.tn99', whose class is not in train"),
-        ("val/val_annotations.txt", b"nothing", "'nothing', whose class"),
-        ("val/val_annotations.txt", None, r"no val/images/\*\.JPEG and val/val_annotations\.txt"),
+        ("val/val_annotations.txt", None, r"lacks .*val/val_annotations\.txt"),
     ],
 )
 @pytest.mark.parametrize("packed", [True, False])
@@ -318,7 +303,7 @@ def test_a_zip_that_is_cut_is_refused(folder):
 
 @pytest.mark.parametrize("name", ["mnist", "cifar10", "tiny-imagenet"])
 def test_a_folder_without_them_is_an_error_and_no_download(folder, no_network, name):
-    with pytest.raises(GatelabError, match=f"{name} is not in GATELAB_DATA: there is none of .*unset GATELAB_DATA"):
+    with pytest.raises(GatelabError, match=f"{name} is not in GATELAB_DATA, .*unset GATELAB_DATA"):
         image_data(name)
 
 
@@ -376,11 +361,6 @@ def test_a_bad_download_is_refused_and_not_kept(tmp_path, server, monkeypatch, s
     assert not list((tmp_path / "cache").rglob("*.*"))
 
 
-def test_an_unknown_name():
-    with pytest.raises(GatelabError, match="did you mean 'cifar10'"):
-        image_data("cifar")
-
-
 # ---- batches
 
 
@@ -410,20 +390,13 @@ def test_batches_of_images():
     state = torch.get_rng_state()
     x, y = data.batch(2, 5, seed=3)
     rows = batch_rows(23, 5, 2, seed=3)
-    assert torch.equal(y, rows % 10) and torch.equal(x, data.normalised(data.train.images[rows]))
+    assert torch.equal(y, rows % 10) and torch.equal(x, data.normalized(data.train.images[rows]))
     changed, again = (data.batch(2, 5, seed=3, augment=True)[0] for _ in range(2))
     assert torch.equal(changed, again) and not torch.equal(changed, x)
     assert torch.equal(torch.get_rng_state(), state)
     whole = list(data.batches("test", 10))
     assert [len(y) for _, y in whole] == [10, 10, 3]
-    assert torch.equal(torch.cat([x for x, _ in whole]), data.normalised(data.test.images))
+    assert torch.equal(torch.cat([x for x, _ in whole]), data.normalized(data.test.images))
     with pytest.raises(GatelabError, match="no part is called 'tests'"):
         list(data.batches("tests", 10))
     assert data.to("cpu").train.images.device.type == "cpu"
-
-
-def test_images_of_one_value_are_refused(folder):
-    _mnist(folder / "mnist")
-    (folder / "mnist" / MNIST[0].file).write_bytes(gzip.compress(_idx(np.zeros((9, 28, 28), np.uint8))))
-    with pytest.raises(GatelabError, match="one value throughout"):
-        image_data("mnist")

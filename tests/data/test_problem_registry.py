@@ -54,7 +54,7 @@ def test_every_problem_conforms(name):
 
 def test_what_does_not_conform_is_said(monkeypatch):
     for spec, says in (
-        (ProblemSpec("wrong", "x + y", "two inputs"), "says 1 inputs, its formula has x, y"),
+        (ProblemSpec("wrong", "x + y", "two inputs"), "has 1 inputs, its formula has x, y"),
         (ProblemSpec("wrong", "", "measured", inputs=2, kind="data"), "has no Dataset of that name"),
         (ProblemSpec("wrong", "x**2", ""), "has no description"),
     ):
@@ -63,12 +63,15 @@ def test_what_does_not_conform_is_said(monkeypatch):
             check_problem("wrong")
 
 
-@pytest.mark.parametrize("name", PLANES)
-def test_registered_targets_in_the_plane(name):
+@pytest.mark.parametrize("name", [*TWINS, *PLANES])
+def test_registered_targets_are_what_they_say(name):
     p = problem(name, n=500, n_test=100)
-    assert (p.name, p.interval, p.d_in, p.train.n, p.test.n) == (name, None, 2, 500, 100)
-    np.testing.assert_allclose(p.train.y[:, 0], PLANES[name](*p.train.x.T), rtol=1e-13, atol=1e-15)
-    assert p.description.startswith(f"{p.f.text}: ") and p.description.endswith(", on [-1, 1]^2")
+    plane = name in PLANES
+    assert (p.name, p.d_in, p.train.n, p.test.n) == (name, 1 + plane, 500, 100)
+    assert p.interval == (None if plane else (-1.0, 1.0))
+    expected = (PLANES if plane else TWINS)[name](*p.train.x.T)
+    np.testing.assert_allclose(p.train.y[:, 0], expected, rtol=1e-13, atol=1e-15)
+    assert p.description.startswith(f"{p.f.text}: ") and p.description.endswith(", on [-1, 1]^2") == plane
     assert np.abs(p.train.x).max() <= 1 < np.abs(problem(name, n=50, interval=(-3, 2)).train.x).max()
 
 
@@ -76,7 +79,7 @@ def test_registered_targets_in_the_plane(name):
 def test_friedman_is_scikit_learns(name):
     make = getattr(datasets, f"make_{name}")
     options = {"n_features": 5} if name == "friedman1" else {}
-    raw = problem(name, standardise=False, seed=3, noise=0.5)
+    raw = problem(name, standardize=False, seed=3, noise=0.5)
     x, y = make(2000, noise=0.5, random_state=3, **options)
     assert np.array_equal(raw.train.x, x)
     assert np.array_equal(raw.train.y[:, 0], y)
@@ -86,17 +89,17 @@ def test_friedman_is_scikit_learns(name):
     assert not {r.tobytes() for r in raw.train.x} & {r.tobytes() for r in raw.test.x}
     residual = raw.train.y[:, 0] - raw.f(raw.train.x)
     assert abs(residual.std() - 0.5) < 0.04  # five standard errors
-    assert np.array_equal(raw.test.x, problem(name, standardise=False, seed=3).test.x)
+    assert np.array_equal(raw.test.x, problem(name, standardize=False, seed=3).test.x)
 
 
 @pytest.mark.parametrize("name", FRIEDMAN)
-def test_friedman_is_standardised_by_default(name):
-    p, raw = problem(name), problem(name, standardise=False)
+def test_friedman_is_standardized_by_default(name):
+    p, raw = problem(name), problem(name, standardize=False)
     np.testing.assert_allclose(p.train.x.std(axis=0), 1)
     np.testing.assert_allclose(p.train.y.mean(), 0, atol=1e-12)
     np.testing.assert_allclose(p.test.x * raw.train.x.std(axis=0) + raw.train.x.mean(axis=0), raw.test.x, atol=1e-9)
     np.testing.assert_allclose(p.f(p.test.x), p.test.y[:, 0], atol=1e-12)
-    assert "standardised" in p.description and "standardised" not in raw.description
+    assert "standardized" in p.description and "standardized" not in raw.description
 
 
 @pytest.mark.parametrize("option", [{"interval": (0, 1)}, {"sampling": "grid"}])
@@ -112,14 +115,6 @@ def test_friedman_takes_no_sampling(option):
 def test_friedman_refuses(option, says):
     with pytest.raises(GatelabError, match=says):
         problem("friedman1", **option)
-
-
-@pytest.mark.parametrize("name", TWINS)
-def test_registered_targets_are_what_they_say(name):
-    p = problem(name, n=500, n_test=100)
-    assert (p.name, p.interval, p.train.n, p.test.n) == (name, (-1.0, 1.0), 500, 100)
-    np.testing.assert_allclose(p.train.y, TWINS[name](p.train.x), rtol=1e-13, atol=1e-15)
-    assert p.description.startswith(p.f.text)
 
 
 def test_defaults_and_options():
@@ -141,11 +136,6 @@ def test_formulas():
         assert problem(text, n=10).d_in == 1
 
 
-def test_a_name_wins_over_a_formula_and_case_does_not_matter():
-    assert problem(" Paper-1D ", n=10).name == "paper-1d"
-    assert problem("atan", n=10).name == "atan"
-
-
 def test_functions_and_problems():
     p = problem(np.tanh, n=10)
     assert p.name == "tanh"
@@ -159,10 +149,9 @@ def test_functions_and_problems():
         {"n": 10},
         {"seed": 1},
         {"interval": np.array([0, 1])},
-        {"n_test": 5},
         {"sampling": "grid"},
         {"noise": 0.1},
-        {"standardise": False},
+        {"standardize": False},
         {"protocol": "paper"},
     ],
 )
@@ -175,24 +164,14 @@ def test_a_problem_takes_no_options(options):
     ("spec", "says"),
     [
         ("papr-1d", "no problem is called 'papr-1d'; did you mean 'paper-1d'.*formula in x"),
-        ("paper_1d", "did you mean 'paper-1d'"),
-        ("runge-9", "did you mean.*'runge9'"),
         ("sin", "no problem is called 'sin'.*Known: airfoil, atan.*formula in x"),
         ("y", "has y but not x"),
-        ("w", "no problem is called 'w'"),
         ("x2-y3", "no problem is called 'x2-y3'; did you mean.*'x2-y2'"),
         ("houses.csv", "'houses.csv' looks like a file; read it with Problem.from_file"),
-        ("sine(x)", "no function in an expression is called 'sine'"),
-        ("w+1", "no name in an expression is called 'w'"),
-        ("x^2", "write a power"),
-        ("", "empty"),
         ("3", "constant = 3"),
-        ("pi", "constant = 3.14159"),
-        ("log(x)", "not finite"),
         ("__import__('os')", "__import__"),
         (np.zeros(3), r"from ndarray.*the pair \(x, y\)"),
         (None, "from NoneType"),
-        (3, "from int"),
     ],
 )
 def test_refuses(spec, says):
@@ -205,7 +184,7 @@ def test_a_pair_of_arrays_is_a_problem():
     p = problem((x, np.sin(x)), seed=1, interval=(-1, 4))
     assert (p.train.n, p.test.n, p.interval) == (32, 8, (-1.0, 4.0))
     assert np.array_equal(p.train.x, Problem.from_arrays(x, np.sin(x), seed=1).train.x)
-    assert problem((x, np.sin(x)), standardise=True).train.y.std() == pytest.approx(1)
+    assert problem((x, np.sin(x)), standardize=True).train.y.std() == pytest.approx(1)
     with pytest.raises(GatelabError, match="a pair of arrays takes no n and no noise"):
         problem((x, x), n=10, noise=0.1)
     with pytest.raises(GatelabError, match="a tuple of 3; give a pair"):

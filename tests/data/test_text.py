@@ -152,9 +152,8 @@ def test_tokens_are_kept_and_told_apart(tmp_path, monkeypatch):
     [
         ("a.txt", b"\xff\xfe\x00", "is not UTF-8 text"),
         ("a.txt", b"", "a.txt is empty; give a text"),
-        ("a.txt.gz", gzip.compress(b"", mtime=0), "is empty; give a text"),
         ("a.parquet", lambda: _parquet(["", None]), "is empty; give a text"),
-        ("a.zip", lambda: _zipped({"one": b"a" * 99, "two": b"b"}), "cannot be read.*2 files in it instead of one"),
+        ("a.zip", lambda: _zipped({"one": b"a" * 99, "two": b"b"}), "cannot be read.*2 files instead of one"),
         ("a.zip", lambda: _zipped({"one": b"a" * 99})[:50], "cannot be read.*cut short or altered"),
         ("a.txt", b"ab", "has 2 tokens; give a text of which all parts"),
         ("a.txt.gz", gzip.compress(b"abc" * 99, mtime=0)[:20], "cannot be read.*cut short or altered"),
@@ -175,11 +174,9 @@ def test_bad_files_are_refused(tmp_path, name, content, says):
         ("nowhere.txt", {}, "there is no file nowhere.txt; give one, or one of 'fineweb-edu'"),
         (__file__, {"tokenizer": "gpt3"}, "no tokenizer is called 'gpt3'; did you mean 'gpt2'"),
         (__file__, {"test_fraction": 0}, "test_fraction is 0; give a number above"),
-        (__file__, {"test_fraction": float("nan")}, "test_fraction is nan; give a number above"),
         (__file__, {"valid_fraction": 1}, "valid_fraction is 1; give a number above"),
-        (__file__, {"valid_fraction": "0.1"}, "valid_fraction is '0.1'; give a number above"),
         (__file__, {"valid_fraction": 0.95}, "are 0.95 and 0.1, which leaves no token for training.*below 1"),
-        ("enwik8", {"test_fraction": 0.1}, "test_fraction is 0.1, but enwik8 has the parts of the literature.*leave"),
+        ("enwik8", {"test_fraction": 0.1}, "test_fraction is 0.1, but enwik8 has the standard split.*leave"),
         ("enwik8", {"valid_fraction": 0.1}, "90000000 \\+ 5000000 \\+ 5000000 bytes; leave valid_fraction out"),
     ],
 )
@@ -208,13 +205,6 @@ def test_batches_are_functions_of_the_step():
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_starts_are_where_the_windows_begin():
-    data = _counting()
-    starts = data.starts(7, 16, 8, seed=1)
-    assert starts.dtype == torch.int64 and torch.equal(starts, data.batch(7, 16, 8, seed=1)[0][:, 0])
-    assert torch.equal(starts, torch.randint(72, (16,), generator=batches.stream(1, batches.OFFSETS, 7)))
-
-
 def _slow_epochs(data, context, epochs, seed):
     """The definition: cut the training tokens, and go through the windows in the order that each epoch draws."""
     tokens, cut = data.train.tolist(), []
@@ -235,14 +225,6 @@ def test_an_epoch_has_every_window_once(size, context, n_test):
     assert starts.dtype == torch.int64 and count == (len(data.train) - 1) // context
     x, y = (part.tolist() for part in text.windows(data.train, starts, context))
     assert list(zip(x, y, strict=True)) == slow[: steps * size]
-
-
-def test_epochs_and_seeds_have_orders_of_their_own():
-    """9 windows: that two fixed orders are equal by chance has the probability 1 / 362880."""
-    data = _counting()
-    orders = [data.epoch_starts(epoch, 9, 8, seed).tolist() for epoch in range(2) for seed in range(2)]
-    assert len({tuple(order) for order in orders}) == 4
-    assert {tuple(sorted(order)) for order in orders} == {tuple(range(0, 72, 8))}
 
 
 def test_tuning_takes_validation_tokens_for_test_tokens():
@@ -309,7 +291,7 @@ def test_parquet_is_known_by_its_ending_in_capitals_and_has_texts_alone(tmp_path
     pd.DataFrame({"text": ["some text"] * 9}).to_parquet(tmp_path / "A.PARQUET")
     assert bytes(text_data(tmp_path / "A.PARQUET", "bytes").test) == b"some text"[1:]
     pd.DataFrame({"text": [1, 2]}).to_parquet(tmp_path / "b.parquet")
-    with pytest.raises(GatelabError, match=r"the column 'text' of .*b\.parquet has 1 in it; give texts alone"):
+    with pytest.raises(GatelabError, match=r"the column 'text' of .*b\.parquet contains 1; give texts"):
         text_data(tmp_path / "b.parquet", "bytes")
 
 
@@ -348,12 +330,8 @@ def test_windows_in_order_see_each_token_once():
         (lambda d: list(d.batches("test", 2, 20)), "counting has 20 test tokens"),
         (lambda d: d.batch(0, 0, 8), "size is 0"),
         (lambda d: d.batch(0, 2, 0), "context is 0"),
-        (lambda d: d.epoch_starts(0, 2, 80), "counting has 80 training tokens, fewer than a context of 80"),
-        (lambda d: d.epoch_starts(0, 0, 8), "size is 0"),
         (lambda d: d.epoch_starts(-1, 2, 8), "step is -1"),
-        (lambda d: d.epoch_starts(0, 2, 0), "context is 0"),
         (lambda d: list(d.batches("valid", 2, 6)), "no part is called 'valid'"),
-        (lambda d: list(d.batches("tests", 2, 6)), "no part is called 'tests'"),
     ],
 )
 def test_bad_batches(ask, says):
@@ -385,22 +363,6 @@ def _small_enwik8(monkeypatch, url="http://127.0.0.1/enwik8.zip"):
     return raw
 
 
-def _assert_small_enwik8(data):
-    assert tuple(map(bytes, (data.train, data.valid, data.test))) == SMALL
-    assert (data.name, data.vocabulary, data.train.dtype) == ("enwik8", 256, np.uint8)
-
-
-@pytest.mark.parametrize("folder", ["text", "."])
-@pytest.mark.parametrize("name", ["enwik8", "enwik8.gz", "enwik8.zip"])
-def test_enwik8_in_a_folder(tmp_path, monkeypatch, no_network, name, folder):
-    raw = _small_enwik8(monkeypatch)
-    (tmp_path / folder).mkdir(exist_ok=True)
-    (tmp_path / folder / name).write_bytes(_packed(name, raw))
-    monkeypatch.setenv("GATELAB_DATA", str(tmp_path))
-    for _ in range(2):
-        _assert_small_enwik8(text_data("enwik8", "bytes"))
-
-
 def test_parts_of_enwik8_are_encoded_by_themselves(tmp_path, monkeypatch):
     bpe = BPE({**{letter: byte for byte, letter in enumerate(letters())}, "in": 256}, [("i", "n")], fingerprint="small")
     (tmp_path / "enwik8").write_bytes(_small_enwik8(monkeypatch))
@@ -416,7 +378,7 @@ def test_parts_of_enwik8_are_encoded_by_themselves(tmp_path, monkeypatch):
     [
         (lambda s: s.files.clear(), "enwik8 cannot be downloaded.*404.*by hand as enwik8.zip.*set GATELAB_DATA"),
         (lambda s: s.url("enwik8.zip", b"no zip at all"), "not a zip file.*by hand as enwik8.zip"),
-        (lambda s: s.url("enwik8.zip", _zipped({"a": b"", "b": b""})), "2 files in it instead of one or enwik8"),
+        (lambda s: s.url("enwik8.zip", _zipped({"a": b"", "b": b""})), "2 files instead of one or enwik8"),
         (lambda s: setattr(s, "cut", 200), "cannot be downloaded.*IncompleteRead"),
         (
             lambda s: s.url("enwik8.zip", _zipped({"enwik8": b"other"})),
@@ -483,20 +445,6 @@ def test_another_text_in_the_place_of_wikitext2_is_refused(tmp_path, monkeypatch
             text_data("wikitext-2", tokenizer)
 
 
-def test_other_zips_in_the_place_of_wikitext2_are_refused(tmp_path, monkeypatch):
-    _small_wikitext2(monkeypatch)
-    (tmp_path / WIKI_ZIP).write_bytes(_wikitext2_zip(WIKI, folder="elsewhere/"))
-    monkeypatch.setenv("GATELAB_DATA", str(tmp_path))
-    with pytest.raises(GatelabError, match=r"3 files in it instead of one or wikitext-2-raw/wiki\.test\.raw\)"):
-        text_data("wikitext-2", "bytes")
-
-
-def test_a_file_is_not_searched_for_wikitext2(tmp_path):
-    (tmp_path / WIKI_ZIP).write_bytes(_wikitext2_zip(WIKI))
-    with pytest.raises(GatelabError, match=r"cannot be read \(there are 3 files in it instead of one\)"):
-        text_data(tmp_path / WIKI_ZIP, "bytes")
-
-
 def test_wikitext2_is_downloaded_once_and_its_test_text_kept(tmp_path, server, monkeypatch):
     packed = _wikitext2_zip(WIKI)
     assert len(packed) > 2**20
@@ -535,7 +483,7 @@ def test_of_fineweb_only_the_sample_is_transferred(server, monkeypatch):
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [
-        (lambda s: setattr(s, "parts", False), "cannot be downloaded.*does not give parts"),
+        (lambda s: setattr(s, "parts", False), "cannot be downloaded.*does not support range"),
         (lambda s: s.files.clear(), "cannot be downloaded.*404"),
         (lambda s: s.url("000_00000.parquet", _parquet(["others"] * 99)), "does not match the known hash"),
         (lambda s: s.url("000_00000.parquet", b"no parquet at all"), "is not a whole Parquet file"),

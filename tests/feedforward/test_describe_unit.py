@@ -35,7 +35,7 @@ def test_what_has_no_name_is_refused():
         return z
 
     for own in (lambda z: z, local):
-        with pytest.raises(gl.GatelabError, match="module of its own"):
+        with pytest.raises(gl.GatelabError, match="move it into a module"):
             describe(gl.unit(own))
     with pytest.raises(gl.GatelabError, match="gate"):
         describe(gl.Unit(activation=torch.sin, factors=1))

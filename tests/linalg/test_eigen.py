@@ -24,12 +24,10 @@ SPECTRA = {
     "even": np.linspace(1, 9, 150),
     "spiked": np.r_[np.linspace(1, 2, 150), 500],
     "tight cluster below": np.r_[1 + 1e-9 * np.arange(5), np.linspace(2, 3, 100)],
-    "tight cluster above": np.r_[np.linspace(2, 3, 100), 4 - 1e-10 * np.arange(5)],
     "gap of 1e-6": np.r_[1, 1 + 1e-6, np.linspace(2, 3000, 100)],
     "ill conditioned": np.geomspace(1e-9, 1, 120),
     "indefinite": np.r_[-3, -1, np.linspace(0.1, 5, 100)],
     "barely indefinite": np.r_[-1e-6, np.linspace(0.1, 5, 100)],
-    "negative": -np.linspace(1, 5, 60),
 }
 
 
@@ -80,17 +78,6 @@ def test_entry_errors_widen_the_bounds_enough():
     wrong = extremes(K * (1 + e), entry_error=e)
     assert wrong.lambda_max.lower <= n <= wrong.lambda_max.upper
     assert extremes(K * (1 + e)).lambda_max.lower > n
-
-
-def test_ends_equal_the_full_spectrum():
-    rng = np.random.default_rng(2)
-    for n, d, ridge in ((300, 40, 1e-2), (300, 900, 0.0), (200, 100, 1e-5)):
-        X = rng.standard_normal((n, d))
-        K = X @ X.T + ridge * np.eye(n)
-        values, ends = np.linalg.eigvalsh(K), extremes(torch.from_numpy(K))
-        assert ends.lambda_max.value == pytest.approx(values[-1], rel=1e-9)
-        assert ends.lambda_min.value == pytest.approx(values[0], rel=1e-6)
-        assert ends.lambda_min.lower <= values[0] <= ends.lambda_min.upper
 
 
 def test_operators_small_and_large():

@@ -13,7 +13,6 @@ from scipy import special, stats
 from gatelab.linalg.quadrature import (
     chi_rule,
     cosine_rule,
-    gauss_rule,
     gegenbauer_beside,
     gegenbauer_polynomials,
     gegenbauer_rule,
@@ -86,13 +85,6 @@ def test_entries_beside_the_diagonal_make_polynomials_orthonormal():
     gram = np.array(p) * masses @ np.array(p).T
     np.testing.assert_allclose(gram, np.eye(7), atol=1e-12)
     assert gegenbauer_beside(0, a).shape == (0,)
-
-
-def test_gauss_rules_from_recurrences_are_numpys_of_hermite():
-    nodes, masses = gauss_rule(np.zeros(10), np.sqrt(np.arange(1.0, 10.0)))
-    theirs, weights = np.polynomial.hermite_e.hermegauss(10)
-    np.testing.assert_allclose(nodes, theirs, atol=1e-13)
-    np.testing.assert_allclose(masses, weights / weights.sum(), rtol=1e-10)
 
 
 @pytest.mark.parametrize("d", [1, 2, 7, 300])

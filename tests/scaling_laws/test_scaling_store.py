@@ -64,7 +64,7 @@ def test_networks_of_a_store_load_as_fits_and_predict_raw_values(tmp_path, monke
     """Standardised data of one's own: what a worker restored from the store's description knows the scales too."""
     monkeypatch.setenv("GATELAB_CACHE", str(tmp_path))
     x = np.linspace(100, 400, 200)
-    p = gl.Problem.from_arrays(x, 1000 + x**2, name="mine", columns=("speed",), standardise=True)
+    p = gl.Problem.from_arrays(x, 1000 + x**2, name="mine", columns=("speed",), standardize=True)
     gl.scaling(["glu"], p, [3], jobs=1, store=tmp_path / "runs.db")
     with Store(tmp_path / "runs.db") as store:
         (record,) = store.records()
@@ -98,7 +98,7 @@ def test_failures_are_kept_flagged_and_retried_with_a_store_and_raised_without(t
 
 def test_a_lambda_cannot_be_stored_but_can_be_run(tmp_path):
     p = gl.problem("sin4x", n=100)
-    with pytest.raises(gl.GatelabError, match="module of its own"):
+    with pytest.raises(gl.GatelabError, match="move it into a module"):
         gl.scaling([lambda z: z.relu()], p, [2], store=tmp_path / "runs.db")
     assert gl.scaling([lambda z: z.relu()], p, [2], jobs=1, steps=5).points[0].train_rmse > 0
 

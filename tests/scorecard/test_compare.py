@@ -72,7 +72,7 @@ def test_numbers_are_those_of_the_fits(card: Scorecard):
 
 
 def test_errors_on_a_standardized_problem_are_those_of_its_fits():
-    card = compare(["mlp", "glu"], gl.problem("100 + 50*x*y", n=60, standardise=True), widths=[1], **QUICK)
+    card = compare(["mlp", "glu"], gl.problem("100 + 50*x*y", n=60, standardize=True), widths=[1], **QUICK)
     fitted = card.scaling.table().groupby(["unit", "width"])["test_rmse"].mean()
     assert all(n.rmse.value == pytest.approx(fitted[n.unit, n.width], rel=1e-9) for n in card.networks)
 

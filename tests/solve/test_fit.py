@@ -206,7 +206,7 @@ QUICK = {"starts": 1, "rounds": 0, "steps": 30}
 
 
 def test_a_standardised_fit_predicts_raw_targets_from_raw_rows():
-    problem = gl.Problem.from_arrays(ROOMS, PRICES, test=(ROOMS[:40] + 1e-3, PRICES[:40]), standardise=True)
+    problem = gl.Problem.from_arrays(ROOMS, PRICES, test=(ROOMS[:40] + 1e-3, PRICES[:40]), standardize=True)
     f = gl.fit("swiglu", problem, 3, **QUICK)
     error = f.predict(ROOMS[:40] + 1e-3)[:, 0] - PRICES[:40]
     assert np.sqrt(np.mean(error**2)) == pytest.approx(f.test_rmse_raw, rel=1e-9)
@@ -221,7 +221,7 @@ def test_a_standardised_fit_predicts_raw_targets_from_raw_rows():
 
 def test_raw_errors_of_several_outputs_are_each_in_its_own_units():
     targets = np.c_[PRICES, ROOMS[:, 0] ** 2]
-    raw, scaled = (gl.Problem.from_arrays(ROOMS, targets, standardise=s) for s in (False, True))
+    raw, scaled = (gl.Problem.from_arrays(ROOMS, targets, standardize=s) for s in (False, True))
     f = gl.fit("mlp", scaled, 2, **QUICK)
     error = f.predict(raw.test.x) - raw.test.y
     assert f.predict(raw.test.x).shape == raw.test.y.shape

@@ -196,7 +196,7 @@ def test_a_users_class_and_functions(wave: Problem) -> None:
     [
         ({"schedule": "layer"}, "no schedule is called 'layer'; did you mean 'layers'"),
         ({"steps": 0}, "steps is 0"),
-        ({"init": "spine"}, "no initialiser is called 'spine'"),
+        ({"init": "spine"}, "no initializer is called 'spine'"),
     ],
 )
 def test_bad_options_say_the_way_out(wave: Problem, options: dict[str, object], message: str) -> None:

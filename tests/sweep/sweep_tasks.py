@@ -113,13 +113,6 @@ def threads(n: int) -> dict[str, object]:
     return {"torch": torch.get_num_threads() if torch else None, "omp": os.environ.get("OMP_NUM_THREADS")}
 
 
-def threads_of_torch(n: int) -> dict[str, int]:
-    """As a task does that trains: torch comes with the task, after the worker has begun."""
-    import torch
-
-    return {"torch": torch.get_num_threads()}
-
-
 def thrice(n: int, log: str, tries: int) -> dict[str, int]:
     """Fails until it has been called so many times."""
     _note(log, n)

@@ -167,16 +167,9 @@ def test_one_thread_for_each_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     assert there.metrics["omp"] == "1"
 
 
-@pytest.mark.slow
-def test_workers_import_the_real_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "path", sys.path[1:])
-    (there,) = map_runs(runs("threads_of_torch", 1), backend="processes", jobs=1)
-    assert there.metrics["torch"] == 1
-
-
 def test_workers_that_cannot_start_end_the_sweep_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(child_module, "_MAIN", "raise SystemExit(5) # {memory_limit}")
-    with pytest.raises(GatelabError, match="3 worker processes in a row ended while they started"):
+    with pytest.raises(GatelabError, match="3 worker processes in a row ended during startup"):
         list(map_runs(runs("work", 3), backend="processes", jobs=1))
 
 
@@ -266,21 +259,19 @@ def test_plan(tmp_path: Path) -> None:
         assert plan(wanted[:6], store).expected_seconds == 0
 
 
-def test_progress_counts_and_tells_the_time_left(tmp_path: Path) -> None:
+def test_progress_counts_runs(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     list(map_runs(runs("work", 3, fail_each=2, seconds=0.02), store=path))
-    told: list[Progress] = []
-    list(map_runs(runs("work", 8, fail_each=2, seconds=0.02), store=path, progress=told.append))
-    assert [(p.stored, p.computed, p.finished) for p in told] == [(min(i, 3), max(0, i - 3), i) for i in range(1, 9)]
-    assert told[-1].failed == 4 and told[0].remaining is None and told[-1].remaining == 0.0
-    assert 0.5 * 0.08 < (told[3].remaining or 0) < 100 * 0.08 and told[3].total == 8
+    states: list[Progress] = []
+    list(map_runs(runs("work", 8, fail_each=2, seconds=0.02), store=path, progress=states.append))
+    assert [(p.stored, p.computed, p.finished) for p in states] == [(min(i, 3), max(0, i - 3), i) for i in range(1, 9)]
+    assert states[-1].failed == 4 and states[3].total == 8
 
 
 def test_what_cannot_be_asked_for() -> None:
     one = runs("work", 1)
     cases: list[tuple[dict[str, Any], str]] = [
         ({"backend": "threads"}, "no backend is called 'threads'"),
-        ({"jobs": 0}, "jobs is 0"),
         ({"time_limit": -1.0}, "time_limit is -1"),
         ({"address": "here:1"}, "for Ray, but backend is 'serial'"),
         ({"gpus_per_run": 1, "backend": "processes"}, "for Ray"),

@@ -64,13 +64,6 @@ def test_ray_computes_what_serial_computes_and_only_once(cluster: str, tmp_path:
     assert ray.is_initialized()  # it was not ours to end
 
 
-def test_arrays_and_threads_on_ray(cluster: str, tmp_path: Path) -> None:
-    with Store(tmp_path / "runs.db") as store:
-        records = list(map_runs([*runs("arrays", 3), *runs("threads", 1)], store=store, backend="ray"))
-        assert [len((store.get_arrays(run.key) or {})["G"]) for run in runs("arrays", 3)] == [0, 1, 2]
-    assert [r.metrics["omp"] for r in records if "omp" in r.metrics] == ["1"]
-
-
 def test_a_ladder_takes_a_gpu_for_each_run(cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU that the cluster only pretends to have: what is trained there is what is trained here."""
     from gatelab.sweep.ray_backend import RayPool

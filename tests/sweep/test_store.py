@@ -54,6 +54,9 @@ def test_done_stays_and_failed_is_replaced(store: Store) -> None:
     assert store.put(bad) and store.put(replace(bad, error="still no")) and store.put(good)
     assert not store.put(record(1, metrics={"rmse": 2.0})) and not store.put(bad)
     assert [r.metrics for r in store.records()] == [{"rmse": 1.0}]
+    assert store.put(record(2), {"G": np.ones(2)}) and not store.put(record(2), {"G": np.zeros(2)})
+    back = store.get_arrays(record(2).key)
+    assert back is not None and back["G"].tolist() == [1, 1]
 
 
 def test_filters_agree_with_plain_python(store: Store) -> None:
@@ -83,7 +86,6 @@ def test_filters_agree_with_plain_python(store: Store) -> None:
     assert len(keys(where={"nan": float("nan")})) == 5
     assert keys(where={"unit": None}) == expected(lambda r: r.task == "lab:other")
     assert keys(where={"no such": 1}) == [] and keys(where={"n": 2**70}) == []
-    assert [r["argument.n"] for r in store.rows(where={"unit": "glu"}, status="done")][:3] == [1, 3, 5]
     assert store.tasks() == {"lab:fit": {"done": 51, "failed": 9}, "lab:other": {"done": 5}}
     with pytest.raises(GatelabError, match="status is 'ok'"):
         keys(status="ok")
@@ -104,15 +106,6 @@ def test_filters_by_argument_use_an_index(store: Store) -> None:
         for query in (seen[0], seen[-1]):
             plan = store._db.execute(f"EXPLAIN QUERY PLAN {query}").fetchall()
             assert any(f"argument_{path}" in row[3] and "SEARCH" in row[3] for row in plan), plan
-
-
-@pytest.mark.slow
-def test_many_keys_at_once(store: Store) -> None:
-    store.put_all(record(n, status="failed" if n % 10 == 0 else "done") for n in range(2000))
-    keys = [Run("lab:none", {"n": n}).key for n in range(98_000)] + [record(n).key for n in range(2000)]
-    assert store.done_keys(keys) == {record(n).key for n in range(2000) if n % 10}
-    wanted = [keys[-1], keys[0], keys[-3]]
-    assert [r.key for r in store.get_all(wanted)] == [wanted[0], wanted[2]]
 
 
 def test_prune_and_delete(store: Store) -> None:
@@ -154,27 +147,6 @@ def test_a_run_of_too_many_bytes_is_refused_before_they_are_packed() -> None:
         pack(bytes(990_000_001))
 
 
-def test_the_network_of_a_done_record_stays_and_that_of_a_failed_one_comes(store: Store) -> None:
-    assert store.put(record(1, status="failed", error="no"))
-    assert store.put(record(1), {"G": np.ones(2)}) and not store.put(record(1), {"G": np.zeros(2)})
-    back = store.get_arrays(record(1).key)
-    assert back is not None and back["G"].tolist() == [1, 1]
-
-
-def test_a_store_is_one_file_and_a_copy_of_it_has_the_networks(tmp_path: Path) -> None:
-    path = tmp_path / "runs.db"
-    with Store(path) as store:
-        for n in range(5):
-            store.put(record(n), {"G": np.full(1000, float(n))})
-    assert [p.name for p in tmp_path.iterdir()] == ["runs.db"]
-    (tmp_path / "copy.db").write_bytes(path.read_bytes())
-    with Store(tmp_path / "copy.db") as copy:
-        assert copy.check() == StoreCheck(records=5, failed=0, networks=5, missing=())
-        for n in range(5):
-            back = copy.get_arrays(record(n).key)
-            assert back is not None and np.array_equal(back["G"], np.full(1000, float(n)))
-
-
 _KILLED = """
 import os, signal, sys
 import numpy as np
@@ -203,7 +175,7 @@ def test_a_network_that_is_not_there_is_an_error_when_it_is_asked_for(store: Sto
     store.put(record(1), {"G": np.ones(1)})
     store._db.execute("DELETE FROM networks")
     assert store.check().missing == (record(1).key,) and store.network_state(record(1).key) == "missing"
-    with pytest.raises(GatelabError, match=r"says that it has a network.*has none; compute the run again"):
+    with pytest.raises(GatelabError, match=r"missing in .*; compute the run again"):
         store.get_arrays(record(1).key)
 
 
@@ -222,7 +194,7 @@ def test_a_copy_is_of_one_moment_while_others_write(tmp_path: Path) -> None:
 
         store.copy(tmp_path / "new" / "copy.db", write)
         assert len(reports) > 2 and reports[-1][0] == reports[-1][1]
-        with pytest.raises(GatelabError, match="is there already"):
+        with pytest.raises(GatelabError, match="exists; give"):
             store.copy(tmp_path / "new" / "copy.db")
         assert store.count() == 20 + len(reports)
     assert [p.name for p in (tmp_path / "new").iterdir()] == ["copy.db"]
@@ -280,17 +252,6 @@ def test_a_truncated_file_is_refused_and_left_alone(tmp_path: Path, part: float)
     with pytest.raises(GatelabError, match="damaged or was cut short"):
         list(Store(path).records())
     assert path.read_bytes() == before
-
-
-def test_damage_inside_is_reported(tmp_path: Path) -> None:
-    path = tmp_path / "runs.db"
-    with Store(path) as store:
-        store.put_all(record(n) for n in range(300))
-    content = bytearray(path.read_bytes())
-    content[8192:-4096] = b"\xa5" * (len(content) - 8192 - 4096)
-    path.write_bytes(content)
-    with pytest.raises(GatelabError, match="damaged"), Store(path) as store:
-        list(store.records())
 
 
 @pytest.mark.parametrize("path", [".", "file.txt/runs.db", "/proc/no/runs.db"])
@@ -381,7 +342,7 @@ def test_a_full_disk(tmp_path: Path, light: dict[str, str], numbers: int) -> Non
         command = [sys.executable, "-c", _FILL, str(disk / "runs.db"), "0" if mounted else str(2**20), str(numbers)]
         done = subprocess.run(command, env=light, capture_output=True, text=True, check=True, timeout=300)
         kept, message = done.stdout.split(maxsplit=1)
-        assert int(kept) > 10 and "what was stored is safe" in message
+        assert int(kept) > 10 and "records are safe" in message
         assert ("no space left" if mounted else "could not be read or written") in message
         target = tmp_path / "copy.db"
         for file in disk.iterdir():  # elsewhere, where there is room to go on

@@ -47,7 +47,7 @@ def plainly(made: Recipe) -> list[tuple[float, float]]:
     for step in range(made.steps + 1):
         if step in evaluation_steps(made):
             with torch.no_grad():
-                tested = model.loss(data.normalised(data.test.images), data.test.labels).item()
+                tested = model.loss(data.normalized(data.test.images), data.test.labels).item()
             rows.append((float(np.mean(recent)) if recent else np.nan, tested))
             recent = []
         if step == made.steps:
@@ -100,7 +100,7 @@ def test_the_train_loss_is_of_a_fixed_part_without_augmentation() -> None:
     again = Source.of(replace(made, seed=9), data, torch.device("cpu"), 0)
     assert torch.equal(bytes_, again.measured["train"][0])
     model = Mixer("tiny", made.unit, seed=made.seed, classes=3)
-    expected = model.loss(data.normalised(bytes_), labels).item()
+    expected = model.loss(data.normalized(bytes_), labels).item()
     assert train(made, data=data).train[0] == pytest.approx(expected, rel=1e-5)
 
 
@@ -195,7 +195,7 @@ def test_averaged_weights_are_the_moving_average_of_every_step() -> None:
     running.measure()
     for member, model in enumerate(build(r, data) for r in made):
         model.load_state_dict({name: p[member] for name, p in expected.items()})
-        loss = model.loss(data.normalised(data.test.images), data.test.labels)
+        loss = model.loss(data.normalized(data.test.images), data.test.labels)
         assert loss.item() == pytest.approx(running.rows[-1]["averaged"][member], rel=1e-5)
     resumed = state()
     resumed.load(running.tensors(), running.facts())
@@ -210,7 +210,7 @@ def test_a_trained_model_comes_back_from_its_folder(tmp_path) -> None:
     data, made = images(), [small(seed=s, steps=6) for s in (0, 1)]
     histories = train_many(made, data=data, folder=tmp_path)
     for model, history in zip(trained(tmp_path, data=data), histories, strict=True):
-        loss = model.loss(data.normalised(data.test.images), data.test.labels)
+        loss = model.loss(data.normalized(data.test.images), data.test.labels)
         assert loss.item() == pytest.approx(history.test[-1], rel=1e-5)
     with pytest.raises(GatelabError, match="there is no"):
         trained(tmp_path / "none")

@@ -162,7 +162,7 @@ def target(
         if problem is None:  # an empty text is not the default: it is a formula that says nothing, refused as one
             problem = PROBLEM
         samples: dict[str, Any] = {"n": points, "sampling": sampling, "noise": noise, "interval": interval}
-        return named_problem(problem, standardise=standardise, protocol=protocol, **samples)
+        return named_problem(problem, standardize=standardise, protocol=protocol, **samples)
     if problem is not None:
         raise GatelabError(f"both the problem {problem!r} and --data {data} are given; leave one of them out")
     if (points, sampling, noise) != (None, SAMPLING, NOISE):
@@ -173,7 +173,7 @@ def target(
             target=column_names(target),
             inputs=column_names(inputs),
             interval=interval,
-            standardise=bool(standardise),
+            standardize=bool(standardise),
             protocol=protocol,
         )
 

@@ -83,7 +83,7 @@ class KernelRowOptions(TableOptions):
             return ChosenRows(x, self.data.name)
         from gatelab.data import problem as named_problem
 
-        target = named_problem(problem or "", standardise=self.standardise)
+        target = named_problem(problem or "", standardize=self.standardise)
         return ChosenRows(target.train.x, target.name)
 
     def _columns(self, names: Sequence[str]) -> Array:

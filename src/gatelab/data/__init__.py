@@ -1,12 +1,12 @@
-"""What is fitted: a frozen `Problem` of training and test data.
+"""Problems: frozen training and test data.
 
-`problem` makes one from whatever is at hand: a registered name (`problems()` lists them), a formula such as
-"exp(sin(3*x))" or "sin(4*x)*sin(4*y)", or a Python function of arrays. `Problem.from_arrays` and `Problem.from_file`
-take measured data of any dimension and set test rows aside; `Problem.from_function` takes functions of several
-variables. Formulas are read by `parse` against a whitelist and never evaluated as Python, so that one typed by a
-stranger is safe to read; files are read as numbers and never unpickled.
+`problem` makes one from a registered name (`problems()` lists them), a formula such as "exp(sin(3*x))" or
+"sin(4*x)*sin(4*y)", or a Python function of arrays. `Problem.from_arrays` and `Problem.from_file` read measured data of
+any dimension and split off test rows; `Problem.from_function` accepts functions of several variables. Formulas are
+parsed against a whitelist and never evaluated as Python, so that untrusted ones are safe; files are read as numbers and
+never unpickled.
 
-For training there are images with labels (`image_data("cifar10")`) and text as tokens (`text_data("fineweb-edu")`).
+For training there are labeled images (`image_data("cifar10")`) and tokenized texts (`text_data("fineweb-edu")`).
 """
 
 from typing import TYPE_CHECKING

@@ -1,8 +1,7 @@
-"""Files of data: where they lie, how they are downloaded, and what is in them when they are packed.
+"""Files of data sets: their folders, their download by pooch, and their unpacking.
 
-`GATELAB_DATA` names a folder that holds them; with it nothing is downloaded, ever. Without it the cache is looked into
-(`GATELAB_CACHE`, or `~/.cache/gatelab`), and what is not there is downloaded once by pooch, as the original file, and
-kept only if its checksum is right.
+`GATELAB_DATA` is a folder of data sets; if it is set, no file is ever downloaded. Otherwise files are read from the
+cache (`GATELAB_CACHE`, or `~/.cache/gatelab`), into which pooch downloads the original file once and checks its hash.
 """
 
 from __future__ import annotations
@@ -27,57 +26,63 @@ Writer = Callable[[str, IO[bytes]], None]
 
 
 def data_folder() -> Path | None:
-    """`GATELAB_DATA`, a folder of data sets for use offline; None where it is not set."""
+    """The folder `GATELAB_DATA`, or None."""
     folder = os.environ.get("GATELAB_DATA")
-    if not folder:
-        return None
-    return Path(folder).expanduser()
+    return Path(folder).expanduser() if folder else None
 
 
 def cache_folder() -> Path:
-    """`GATELAB_CACHE`, or `~/.cache/gatelab`."""
     return Path(os.environ.get("GATELAB_CACHE") or Path.home() / ".cache" / "gatelab")
 
 
 def places(folder: str) -> list[Path]:
-    """Where in `GATELAB_DATA` the files of a data set may lie; nowhere if it is not set."""
+    """The folders of a data set in `GATELAB_DATA`; none if it is not set."""
     base = data_folder()
-    if base is None:
-        return []
-    return [base / folder, base]
+    return [base / folder, base] if base else []
 
 
 def first_file(folders: Iterable[Path], names: Iterable[str]) -> Path | None:
-    """The first of these names that is a file in one of these folders."""
+    """The first of these files that exists in one of these folders."""
     names = list(names)
     return next((path for base in folders for name in names if (path := base / name).is_file()), None)
 
 
+def import_pyarrow(path: object, instead: str) -> tuple[Any, Any]:
+    """The modules pyarrow and pyarrow.parquet, which are optional."""
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise GatelabError(
+            f"{path} needs pyarrow, which is not installed: pip install 'gatelab[parquet]', or give {instead}"
+        ) from None
+    return pa, pq
+
+
 def missing(what: str, looked_for: Iterable[object], url: str) -> GatelabError:
-    """The error for a folder of the user that lacks a file."""
     return GatelabError(
-        f"{what} is not in GATELAB_DATA: there is none of {', '.join(map(str, looked_for))}; put it there ({url}), or"
+        f"{what} is not in GATELAB_DATA, which has none of {', '.join(map(str, looked_for))}; put it there ({url}), or"
         " unset GATELAB_DATA to download it"
     )
 
 
-def located(archive: Archive, what: str, progress: Progress | None = None, write: Writer | None = None) -> Path:
-    """The file of an archive: that of `GATELAB_DATA`, else that of the cache, which is downloaded if need be.
+def locate(archive: Archive, what: str, progress: Progress | None = None, write: Writer | None = None) -> Path:
+    """The file of an archive in `GATELAB_DATA` or in the cache, downloaded if needed.
 
-    `write` puts into an open file what belongs there, where that is made of a part of what is at the address.
+    `write` writes the content to an open file, if it is only a part of the file at the address.
     """
     folders = places(archive.folder)
     if not folders:
-        return downloaded(archive, what, progress, write)
+        return download(archive, what, progress, write)
     path = first_file(folders, archive.names)
     if path is None:
         raise missing(what, (folder / name for folder in folders for name in archive.names), archive.url)
     return path
 
 
-def downloaded(archive: Archive, what: str, progress: Progress | None, write: Writer | None = None) -> Path:
-    """The file in the cache, downloaded if it is not there or not what it should be."""
-    import pooch  # with requests, which takes a while to import
+def download(archive: Archive, what: str, progress: Progress | None, write: Writer | None = None) -> Path:
+    """The file in the cache, downloaded if it is missing or damaged."""
+    import pooch  # slow to import, with requests
 
     pooch.get_logger().setLevel("WARNING")
 
@@ -87,25 +92,25 @@ def downloaded(archive: Archive, what: str, progress: Progress | None, write: Wr
                 write(url, file)
             return
         bar: Any = progress and ProgressBar(progress)
-        headers = {"Accept-Encoding": "identity"}  # a packed file is to come as it is
+        headers = {"Accept-Encoding": "identity"}  # a compressed file stays compressed
         pooch.HTTPDownloader(bar, 2**20, timeout=TIMEOUT, headers=headers)(url, target, None)
         if archive.member:
-            Path(target).write_bytes(unzipped(Path(target), archive.member))
+            Path(target).write_bytes(unzip(Path(target), archive.member))
 
     try:
         folder, known_hash = cache_folder() / archive.folder, f"sha256:{archive.sha256}"
         way: Any = transfer
         return Path(pooch.retrieve(archive.url, known_hash, archive.file, folder, downloader=way))
-    except (*ZIP_ERRORS, ValueError) as error:  # the last where the hash is another
+    except (*ZIP_ERRORS, ValueError) as error:  # ValueError: another hash
         by_hand = archive.url.rpartition("/")[2] if archive.member else archive.file
         raise GatelabError(
             f"{what} cannot be downloaded from {archive.url} ({error}); try again, download it by hand as {by_hand}"
-            " into a folder and set GATELAB_DATA to that folder, or give a file of your own"
+            " into a folder and set GATELAB_DATA to that folder, or give your own file"
         ) from error
 
 
 class ProgressBar:
-    """What pooch tells of a download, for a function of the bytes received and the bytes there are."""
+    """The interface of a progress bar that pooch expects, for a callback of received and total bytes."""
 
     def __init__(self, report: Progress) -> None:
         self.report, self.total, self.received = report, 0, 0
@@ -123,7 +128,7 @@ class ProgressBar:
 
 
 class RangeFile(io.RawIOBase):
-    """A file on a server of which only the parts are transferred that are read."""
+    """A file on a server; only the bytes that are read are transferred."""
 
     def __init__(self, url: str) -> None:
         super().__init__()
@@ -131,13 +136,12 @@ class RangeFile(io.RawIOBase):
         self.size = int(self.part(0, 0).headers["Content-Range"].rpartition("/")[2])
 
     def part(self, first: int, last: int) -> Any:
-        """The server's answer with these bytes of the file."""
         import requests
 
         answer = requests.get(self.url, headers={"Range": f"bytes={first}-{last}"}, timeout=TIMEOUT)
         answer.raise_for_status()
         if "Content-Range" not in answer.headers:
-            raise OSError("the server does not give parts of files")
+            raise OSError("the server does not support range requests")
         return answer
 
     def readable(self) -> bool:
@@ -163,33 +167,33 @@ class RangeFile(io.RawIOBase):
         return len(part)
 
 
-def unzipped(path: Path, member: str = "") -> bytes:
-    """The member of a zip; the only file in it where it has no such member."""
+def unzip(path: Path, member: str = "") -> bytes:
+    """A member of a zip, or its only file."""
     with zipfile.ZipFile(path) as archive:
         names = [name for name in archive.namelist() if not name.endswith("/")]
         if member in names:
             return archive.read(member)
         if len(names) != 1:
             expected = f"one or {member}" if member else "one"
-            raise zipfile.BadZipFile(f"there are {len(names)} files in it instead of {expected}")
+            raise zipfile.BadZipFile(f"it has {len(names)} files instead of {expected}")
         return archive.read(names[0])
 
 
 def content(path: Path, url: str, member: str = "") -> bytes:
-    """What is in a file, unpacked if it is gzipped, or in a zip as that member or as the only file."""
+    """The content of a file, unpacked if it is a gzip or a zip."""
     try:
         if path.suffix == ".zip":
-            return unzipped(path, member)
+            return unzip(path, member)
         raw = path.read_bytes()
         if path.suffix == ".gz":
             return gzip.decompress(raw)
         return raw
     except ZIP_ERRORS as error:
-        raise spoilt(path, error, url) from error
+        raise damage_error(path, error, url) from error
 
 
 def checked_content(path: Path, archive: Archive) -> bytes:
-    """What is in a file that a user has put somewhere, unpacked; refused if it is not what the archive must be."""
+    """The content of a user's file, unpacked; refused if its hash is not that of the archive."""
     raw = content(path, archive.url, archive.member)
     digest = hashlib.sha256(raw).hexdigest()
     if digest != archive.sha256:
@@ -200,6 +204,5 @@ def checked_content(path: Path, archive: Archive) -> bytes:
     return raw
 
 
-def spoilt(path: Path, why: object, url: str) -> GatelabError:
-    """The error for a file that is not what it should be."""
+def damage_error(path: Path, why: object, url: str) -> GatelabError:
     return GatelabError(f"{path} cannot be read ({why}); it is cut short or altered: copy it again from {url}")

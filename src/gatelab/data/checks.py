@@ -1,4 +1,4 @@
-"""What every problem is checked for, and the errors that say what was given and what to do."""
+"""Checks of the data of problems."""
 
 from __future__ import annotations
 
@@ -8,37 +8,36 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from gatelab.arrays import Array, finite_array, refuse_masked
+from gatelab.arrays import Array, finite_array
 from gatelab.errors import GatelabError, check_seed, unknown_name
 
 PROTOCOLS = ("split", "paper")
 MAX_POINTS = 10**8
-# Squares of errors and fourth powers of widths are computed: beyond, they overflow or vanish.
+# Beyond these sizes, squares of errors and fourth powers of widths overflow or underflow.
 LEAST, MOST = 1e-60, 1e60
-# How pandas and R head the column of row labels in a CSV file, and pandas when it reads that file.
+# The header of row labels in CSV files of pandas and R, and pandas' name for it.
 UNNAMED = re.compile(r"(Unnamed: \d+(\.\d+)?)?")
 EPS = float(np.finfo(np.float64).eps)
 
 
 def matrix(value: Any, what: str) -> Array:
-    """A finite float64 copy with one row for each example."""
+    """A finite float64 copy with one row per example."""
     try:
         rows = finite_array(what, without_row_labels(value, what), instead="remove or replace those rows")
     except GatelabError as error:
-        raise GatelabError(f"{error}; gl.GatedRegressor takes columns of text, dates and gaps as they are") from error
+        raise GatelabError(f"{error}; gl.GatedRegressor accepts columns of text, dates and missing values") from error
     if rows.ndim == 1:
         rows = rows[:, None]
     if rows.ndim != 2 or rows.shape[1] == 0:
-        raise GatelabError(f"{what} has the shape {rows.shape}; give (N,) or (N, columns), one row for each example")
+        raise GatelabError(f"{what} has the shape {rows.shape}; give (N,) or (N, columns), one row per example")
     return rows
 
 
 def names_of(value: Any) -> tuple[str, ...]:
-    """The names of the columns of a table, of pandas, polars or pyarrow, or of one column; none unless all are text."""
-    names: list[Any] = list(getattr(value, "column_names", ()))  # of pyarrow, whose columns are arrays
+    """The column names of a pandas, polars or pyarrow table, or the name of one column; none unless all are text."""
+    names: list[Any] = list(getattr(value, "column_names", ()))  # pyarrow
     if not names and not hasattr(value, "to_numpy"):
         return ()
     names = names or list(getattr(value, "columns", ()))
@@ -49,25 +48,14 @@ def names_of(value: Any) -> tuple[str, ...]:
     return tuple(names)
 
 
-def for_numpy(value: Any, what: str) -> Any:
-    """What numpy can read: of a tensor its array, without gradient; masked and complex values are refused."""
-    refuse_masked(value, what)
-    if isinstance(value, torch.Tensor):
-        value = value.detach().cpu()
-        value = (value.double() if value.is_floating_point() else value).numpy()
-    if np.iscomplexobj(value):
-        raise GatelabError(f"{what} is complex; give real numbers")
-    return value
-
-
 def unnamed(names: Sequence[str]) -> list[int]:
-    """The columns without a name among others that have one, as the index of a data frame is in a file."""
+    """The columns without a name among others with names, such as the index of a data frame in a file."""
     bare = [i for i, name in enumerate(names) if UNNAMED.fullmatch(str(name).strip())]
     return bare if len(bare) < len(names) else []
 
 
 def are_row_labels(values: Any) -> bool:
-    """Whether values number or name the rows: no two are equal, and those that are numbers are whole."""
+    """Whether values can label rows: they are distinct, and integers if they are numbers."""
     texts = [str(value).strip() for value in values]
     try:
         numbers = np.array(texts, dtype=np.float64)
@@ -77,7 +65,7 @@ def are_row_labels(values: Any) -> bool:
 
 
 def without_row_labels(value: Any, what: str) -> Any:
-    """A data frame without unnamed columns that only number its rows, with a warning; anything else as it is."""
+    """Drop the unnamed columns of a data frame that label its rows, with a warning; return other values unchanged."""
     if not (hasattr(value, "columns") and hasattr(value, "iloc")):
         return value
     labels = [i for i in unnamed(list(value.columns)) if are_row_labels(value.iloc[:, i])]
@@ -89,32 +77,30 @@ def without_row_labels(value: Any, what: str) -> Any:
 
 
 def warn_of_columns(message: str) -> None:
-    """Warn of how the columns of a table are read."""
-    # The level of whoever called from_arrays, from_file or fit is not one number, so that it points at gatelab.
     warnings.warn(message, UserWarning, stacklevel=2)
 
 
 def require_range(x: Array, y: Array) -> None:
-    """Refuse inputs and targets whose squares or powers are beyond double precision."""
+    """Refuse inputs and targets whose powers overflow or underflow."""
     for rows, what in ((x, "inputs"), (y, "targets")):
         size = np.abs(rows).max(axis=0)
         extreme = (size > MOST) | ((size > 0) & (size < LEAST))
         if extreme.any():
             raise GatelabError(
                 f"the {what} reach {size[extreme][0]:.3g}; sizes from {LEAST:g} to {MOST:g} work: give them in other"
-                " units, or standardise=True"
+                " units, or standardize=True"
             )
 
 
 def varying(rows: Array) -> NDArray[np.bool_]:
     """For each column, whether its values differ by more than rounding."""
-    # Halves, since the range of finite numbers can overflow.
+    # Halves, since the range of finite numbers may overflow.
     half_range = rows.max(axis=0) / 2 - rows.min(axis=0) / 2
     return half_range > 8 * EPS * np.abs(rows).max(axis=0)
 
 
 def first_row(rows: Array, most: int | None = 5) -> str:
-    """The first row as an error shows it, with `most` of its values at most."""
+    """The first row for an error message, with at most `most` values."""
     values = [f"{v:.6g}" for v in rows[0]]
     if len(values) == 1:
         return values[0]
@@ -122,29 +108,27 @@ def first_row(rows: Array, most: int | None = 5) -> str:
 
 
 def require_varying(y: Array) -> None:
-    """Refuse a target that does not vary."""
     y = y.reshape(len(y), -1)
     if varying(y).any():
         return
-    # Up to a few units of the last digit a target is a constant that was computed with rounding.
+    # Smaller differences are rounding errors of a constant.
     if (np.ptp(y, axis=0) > 4 * EPS * np.abs(y).max(axis=0)).any():
         raise GatelabError(
             f"the target differs by {np.ptp(y, axis=0).max():.3g} about {first_row(y)}, which float64 can hardly"
-            " hold; subtract that first"
+            " resolve; subtract that first"
         )
     raise GatelabError(
-        f"the target is constant = {first_row(y)} on the {len(y)} training rows; a network's output bias d"
-        " fits it exactly and no slope exists; choose another target"
+        f"the target is constant = {first_row(y)} on the {len(y)} training rows, which an output bias fits exactly;"
+        " choose another target"
     )
 
 
 def seeds(seed: Any) -> np.random.SeedSequence:
-    """The source of every random draw of a problem."""
     return np.random.SeedSequence(check_seed(seed))
 
 
 def checked_protocol(protocol: Any, **given: Any) -> bool:
-    """Whether the protocol is the paper's, which tests on the training data and takes none of the test's options."""
+    """Whether the protocol is the paper's, which tests on the training data and excludes the options of a test."""
     if protocol not in PROTOCOLS:
         raise unknown_name("protocol", str(protocol), PROTOCOLS)
     for name, value in given.items():

@@ -1,9 +1,8 @@
-"""What is fitted: a frozen pair of training and test data, from arrays, from a file or from a function.
+"""`Problem`: training and test data from arrays, a file or a function.
 
-Train and test are different data: a split of arrays keeps rows of equal x on one side; a function's test points are a
-uniform random draw of their own, however the training points were chosen, and carry no noise. The one exception is
-asked for by name: `protocol="paper"` tests on the training data, as the reference code of the first paper does with
-Friedman's problems and measured data, and the problem's name says so.
+A split of arrays keeps rows of equal x on one side; the test points of a function are an independent uniform draw
+without noise. The exception is `protocol="paper"`, which tests on the training data, as the reference code of the first
+paper does with Friedman's problems and measured data, and marks the problem's name.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from gatelab.data.rows import (
     refuse_shared_rows,
     sample,
     split,
-    standardised,
+    standardized,
     values,
 )
 from gatelab.data.tables import FILES, Selector, read_table
@@ -55,22 +54,22 @@ PAPER = "{} (paper's protocol)"
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """Training data, test data and, where the target is a known function, that function.
+    """Training data, test data and, if it is known, the target function.
 
     Attributes:
-        name: what tables and files call it.
+        name: its name in tables and files.
         train: the training rows.
         test: the test rows.
-        interval: where a one-dimensional problem lives; no x lies outside it.
-        f: the function where it is known: it maps an (N,) array to an (N,) array, and with several inputs an (N, d_in)
+        interval: the interval of a one-dimensional problem, which contains every x.
+        f: the function, if it is known: it maps an (N,) array to an (N,) array, and with several inputs an (N, d_in)
             array to (N,) or (N, d_out).
-        description: what it is, in a line.
-        recipe: how `problem` made it, in plain values, so that another process can make the same; None for data of
-            one's own.
-        columns: the names of the inputs, where the data came with names.
-        targets: the names of the targets, likewise.
-        scales: how the data were standardised, None where they are as they came: what is fitted to them predicts by it.
-        noise: the standard deviation of the noise on the training targets, where it is known.
+        description: a one-line description.
+        recipe: the arguments of `problem`, in plain values, from which another process makes the same; None for user
+            data.
+        columns: the names of the inputs, if the data have names.
+        targets: the names of the targets, if the data have names.
+        scales: the scales of a standardized problem, by which fits predict raw values; otherwise None.
+        noise: the standard deviation of the noise on the training targets, if it is known.
 
     >>> runge = Problem.from_function(lambda x: 1 / (1 + 9 * x**2), n=100, name="runge")
     >>> runge.train.n, runge.test.n, runge.interval
@@ -113,7 +112,7 @@ class Problem:
         for names, count, what in ((self.columns, self.d_in, "inputs"), (self.targets, self.d_out, "targets")):
             if names and len(names) != count:
                 raise GatelabError(
-                    f"{len(names)} names {names} are given for {count} {what}; give one for each, or none"
+                    f"{len(names)} names {names} are given for {count} {what}; give one name per column, or none"
                 )
 
     @property
@@ -127,9 +126,9 @@ class Problem:
         return self.train.d_out
 
     def plot(self, path: str | Path | None = None, *, ax: Any = None) -> Figure:
-        """The first output against each of the first inputs, three at most, as they came; of many rows some are drawn.
+        """Plot the first output against each of the first inputs, at most three, in raw units.
 
-        Written to `path` (.png, .svg or .pdf) if given, and drawn into as many axes of your own with `ax`.
+        The figure is written to `path` (.png, .svg or .pdf) if given; `ax` has the axes to draw into.
         """
         from gatelab.plotting import saved
         from gatelab.plotting.functions import rows_figure
@@ -158,7 +157,7 @@ class Problem:
         return html(f"Problem {self.name}", list(rows.items()), figure=self.plot())
 
     def interval_around_inputs(self, interval: Any) -> tuple[float, float]:
-        """The interval, refused unless all inputs lie in it."""
+        """The interval, refused unless it contains all inputs."""
         if self.d_in != 1:
             raise GatelabError(
                 f"an interval is given with {self.d_in} inputs; it belongs to problems of one input: leave it out"
@@ -186,24 +185,24 @@ class Problem:
         interval: tuple[float, float] | None = None,
         columns: tuple[str, ...] = (),
         targets: tuple[str, ...] = (),
-        standardise: bool = False,
+        standardize: bool = False,
         protocol: str = "split",
     ) -> Problem:
-        """A problem from arrays, tensors or lists, one row for each example.
+        """A problem from arrays, tensors or lists, one row per example.
 
         Args:
             x: the inputs, (N,) or (N, d_in).
             y: the targets, (N,) or (N, d_out).
-            test: a pair (x, y) of test rows; without it some of the rows are set aside.
-            test_fraction: the share of the distinct x that is set aside; rows of equal x stay on one side.
-            seed: of the choice of test rows.
-            name: what tables and files call it.
-            interval: of one input where it lies, by default the range of all x.
-            columns: the names of the inputs; those of a pandas table are known.
-            targets: the names of the targets, likewise.
-            standardise: give inputs and targets mean 0 and standard deviation 1 on the training part; `scales` has
-                both, so that a fit predicts raw values from raw rows.
-            protocol: "split", or "paper": no row is set aside, all are trained on and tested on.
+            test: a pair (x, y) of test rows; by default the rows are split.
+            test_fraction: the share of the distinct x for testing; rows of equal x stay on one side.
+            seed: the seed of the split.
+            name: the problem's name in tables and files.
+            interval: the interval of a single input, by default the range of all x.
+            columns: the names of the inputs, by default those of the table.
+            targets: the names of the targets, by default those of the table.
+            standardize: give inputs and targets mean 0 and standard deviation 1 on the training part; fits still
+                predict raw values from raw rows.
+            protocol: "split", or "paper" to train and test on all rows.
 
         Returns:
             A `Problem`.
@@ -228,7 +227,7 @@ class Problem:
             train_data, test_data = Data(x, y), given_test(test)
         if interval is None and train_data.d_in == 1:
             every = np.concatenate([train_data.x.ravel(), test_data.x.ravel()])
-            if every.min() < every.max():  # a single distinct x is for the problem itself to refuse
+            if every.min() < every.max():  # otherwise the constructor refuses the problem
                 interval = (float(every.min()), float(every.max()))
         description = f"{train_data.n} training and {test_data.n} test rows"
         if paper:
@@ -236,7 +235,7 @@ class Problem:
         problem = cls(name, train_data, test_data, interval, None, description, columns=columns, targets=targets)
         if test is not None:
             refuse_shared_rows(train_data, test_data)
-        return standardised(problem) if standardise else problem
+        return standardized(problem) if standardize else problem
 
     @classmethod
     def from_file(
@@ -245,28 +244,20 @@ class Problem:
         *,
         target: Selector | Sequence[Selector] | None = None,
         inputs: Selector | Sequence[Selector] | None = None,
-        test_fraction: float = 0.2,
-        seed: int = 0,
         name: str | None = None,
-        interval: tuple[float, float] | None = None,
-        standardise: bool = False,
-        protocol: str = "split",
+        **options: Any,
     ) -> Problem:
-        """A problem from a CSV, Parquet, .npy or .npz file, one row for each example.
+        """A problem from a CSV, Parquet, .npy or .npz file, one row per example.
 
-        CSV files may have a header, be separated by commas, semicolons or tabs, and be packed by gzip. An .npz file
-        holds one array or two called x (or X) and y. A column that only labels the rows is no input unless given.
+        CSV files may have a header, be separated by commas, semicolons or tabs, and be gzipped. An .npz file holds one
+        array, or two called x (or X) and y. A column of row labels is ignored unless it is given as an input.
 
         Args:
             path: the file.
-            target: columns by name or by number, counted from 0; the last one unless given.
-            inputs: columns likewise; all others unless given.
-            test_fraction: as in `from_arrays`, and so are the next four.
-            seed: of the choice of test rows.
-            interval: of the inputs.
-            standardise: whether inputs and targets are scaled.
-            protocol: how the rows are tested.
-            name: what tables and files call it; that of the file unless given.
+            target: columns by name or by number, counted from 0; by default the last one.
+            inputs: columns by name or by number; by default all others.
+            name: the problem's name in tables and files, by default that of the file.
+            **options: `test_fraction`, `seed`, `interval`, `standardize` and `protocol` as in `from_arrays`.
 
         Returns:
             A `Problem`.
@@ -282,18 +273,8 @@ class Problem:
         path = as_path(path, FILES)
         table = read_table(path, target=target, inputs=inputs)
         try:
-            return cls.from_arrays(
-                table.x,
-                table.y,
-                test_fraction=test_fraction,
-                seed=seed,
-                name=name or path.name,
-                interval=interval,
-                columns=table.columns,
-                targets=table.targets,
-                standardise=standardise,
-                protocol=protocol,
-            )
+            names = {"name": name or path.name, "columns": table.columns, "targets": table.targets}
+            return cls.from_arrays(table.x, table.y, **names, **options)
         except GatelabError as error:
             raise GatelabError(f"{path}: {error}") from error
 
@@ -302,19 +283,19 @@ class Problem:
         """The inputs and outputs of a feed-forward block of a given model, as a problem for every solver.
 
         Args:
-            model: a model of Transformers or gatelab's own; see `gatelab.anatomy.load_model`.
-            layer: the number of a layer that holds a block, or the name of any module that maps rows to rows.
+            model: a model of Transformers or of gatelab; see `gatelab.anatomy.load_model`.
+            layer: the number of a layer with a block, or the name of any module that maps rows to rows.
             text: a string, a file, the name of a text, or token numbers.
             **options: `tokenizer`, `tokens` to train on, `test` tokens, `length` of a window, `memory` in bytes.
 
         Returns:
-            A `Problem` with as many inputs and outputs as the block has; its test rows are of other windows.
+            A `Problem` with the inputs and outputs of the block; its test rows come from other windows.
 
         >>> from gatelab.models import GPT2
         >>> Problem.from_layer(GPT2("tiny", "swiglu"), 1, range(200), tokens=150, test=50, length=10)
         Problem(GPT2 blocks.1: 32 inputs, 32 outputs, 150 training and 50 test rows)
         """
-        # The models' package is above this one, and only this method needs it.
+        # A higher layer, imported only here.
         return import_module("gatelab.anatomy").layer_problem(model, layer, text, **options)
 
     @classmethod
@@ -330,30 +311,29 @@ class Problem:
         noise: float = 0.0,
         seed: int = 0,
         name: str | None = None,
-        standardise: bool = False,
+        standardize: bool = False,
         protocol: str = "split",
     ) -> Problem:
         """A problem from a function.
 
-        Training points are placed by `sampling`: "random" draws them uniformly, "grid" spaces them equally from end to
-        end, "gauss" takes Gauss-Legendre nodes, of a single rule up to 64 points and beyond that of equal panels with
-        about 8 nodes each. No weights are kept: the RMSE over Gauss nodes is the plain mean over points, whose density
-        is near uniform with panels and crowds towards the ends with a single rule. With several inputs a grid is the
-        product of equal sides and has about n points, which the description says; there is no "gauss". Test points are
-        an independent uniform draw and stay clean.
+        Sampling "random" draws training points uniformly, "grid" spaces them equally including both ends, and "gauss"
+        takes Gauss-Legendre nodes: a single rule up to 64 points, otherwise equal panels with about 8 nodes each. The
+        RMSE is the unweighted mean over these points, whose density is nearly uniform with panels and higher near the
+        ends with a single rule. With several inputs a grid is a product of equal sides with about n points in total,
+        and "gauss" is not available. Test points are an independent uniform draw without noise.
 
         Args:
-            f: of one variable it maps an (N,) array to an (N,) array, of several an (N, d_in) array to (N,) or
-                (N, d_out).
-            d_in: the number of inputs; those of a formula, 1 otherwise.
-            interval: where every input lies.
+            f: a function that maps an (N,) array to an (N,) array or, of several variables, an (N, d_in) array to (N,)
+                or (N, d_out).
+            d_in: the number of inputs, by default 1, or that of a formula.
+            interval: the interval of every input.
             n: the number of training points.
-            n_test: the number of test points, n unless given.
+            n_test: the number of test points, by default n.
             sampling: "random", "grid" or "gauss".
             noise: the standard deviation of Gaussian noise on the training targets.
-            seed: of every draw.
-            name: what tables and files call it; the function's own unless given.
-            standardise: as in `from_arrays`.
+            seed: the seed of every draw.
+            name: the problem's name in tables and files, by default that of the function.
+            standardize: as in `from_arrays`.
             protocol: as in `from_arrays`.
 
         Returns:
@@ -376,13 +356,13 @@ class Problem:
         paper = checked_protocol(protocol, n_test=n_test)
         n_test = n if n_test is None else whole_number("n_test", n_test, 2, MAX_POINTS)
         noise = real_number("noise", noise, least=0)
-        # Points, values, the copies that are checked, and those that are kept.
+        # Points and values, each with copies during the checks.
         check_memory(
             [(4, n + n_test, d_in + 1)],
             f"a problem of {n} training and {n_test} test points with {d_in} inputs",
             "give a smaller n or n_test",
         )
-        # Three children, so that neither the noise nor the way of sampling changes the test points.
+        # Three generators, so that the test points depend neither on the noise nor on the sampling.
         for_train, for_test, for_noise = (np.random.default_rng(s) for s in seeds(seed).spawn(3))
         x = sample(sampling, interval, n, d_in, for_train)
         y = values(f, x)
@@ -399,4 +379,4 @@ class Problem:
         if paper:
             name = PAPER.format(name)
         problem = cls(name, train, test, interval if d_in == 1 else None, f, description, noise=noise)
-        return standardised(problem) if standardise else problem
+        return standardized(problem) if standardize else problem

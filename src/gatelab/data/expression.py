@@ -1,11 +1,11 @@
-"""Formulas typed by a user, read against a whitelist and never evaluated as Python.
+"""Formulas as text, parsed against a whitelist and never evaluated as Python.
 
-The text is parsed to Python's syntax tree; each node that is allowed becomes a numpy function of the inputs, and
-every other node is refused by name. Numbers become floats before anything is computed, so that no power of integers
-can fill the memory, and parts without inputs are computed once, while reading.
+The text is parsed to Python's syntax tree; each allowed node becomes a numpy function of the inputs, and all others are
+refused. Numbers become floats first, so that no power of integers can fill the memory, and constant parts are computed
+once.
 
-The inputs are called x, y, z, or x1 to x9. Which of them occur says how many inputs the formula has, hence they
-start with the first and leave none out: x*z is refused, x*z + 0*y is read.
+The inputs are called x, y, z, or x1 to x9. The last one that occurs gives their number, and all before it must occur:
+x*z is refused, x*z + 0*y is accepted.
 """
 
 from __future__ import annotations
@@ -32,36 +32,22 @@ MAX_LENGTH = 1000
 MAX_DEPTH = 100
 
 Inputs = Mapping[str, Array]
-# A part of a formula is a number where no input occurs in it, a function of the inputs where one does.
+# A part of a formula is a number if it is constant, otherwise a function of the inputs.
 Part = float | Callable[[Inputs], Array]
 
 
 CONSTANTS = {"pi": math.pi, "e": math.e}
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "sin": np.sin,
-    "cos": np.cos,
-    "tan": np.tan,
+    **{name: getattr(np, name) for name in ("sin", "cos", "tan", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh")},
+    **{name: getattr(np, name) for name in ("exp", "log", "sqrt", "abs", "sign", "minimum", "maximum")},
     "asin": np.arcsin,
     "acos": np.arccos,
     "atan": np.arctan,
-    "arcsin": np.arcsin,
-    "arccos": np.arccos,
-    "arctan": np.arctan,
-    "sinh": np.sinh,
-    "cosh": np.cosh,
-    "tanh": np.tanh,
-    "exp": np.exp,
-    "log": np.log,
-    "sqrt": np.sqrt,
-    "abs": np.abs,
-    "sign": np.sign,
     "erf": special.erf,
     "relu": lambda x: np.maximum(x, 0.0),
     "gelu": lambda x: x * special.ndtr(x),
     "silu": lambda x: x * special.expit(x),
     "sigmoid": special.expit,
-    "minimum": np.minimum,
-    "maximum": np.maximum,
 }
 LETTERS = ("x", "y", "z")
 NUMBERED = tuple(f"x{i}" for i in range(1, 10))
@@ -84,14 +70,12 @@ GRAMMAR = "use numbers, x (y, z, or x1 to x9), pi, e, + - * / **, parentheses an
 class Expression(Compact):
     """A formula, callable on arrays; `parse` makes one.
 
-    Of one input it maps an array of any shape to one of the same shape, of d inputs an array (..., d) to one (...).
+    With one input it maps an array of any shape to one of the same shape, with d inputs an array (..., d) to one (...).
+    Expressions with equal texts are equal. Pickling keeps the text alone, which is parsed again when it is unpickled.
 
     Attributes:
         text: the formula.
-        inputs: the names of its variables, x for a formula without any.
-
-    Two expressions are equal when their texts are. Pickling keeps the text alone, so that an expression can
-    be sent to another process, which reads it against its own whitelist.
+        inputs: the names of its variables, x for a constant.
 
     >>> f = Expression("1/(1 + 9*x**2)")
     >>> f(np.array([0.0, 1.0]))
@@ -117,7 +101,7 @@ class Expression(Compact):
         return len(self.inputs)
 
     def __call__(self, x: ArrayLike) -> Array:
-        """The values at x; not finite where the formula is not defined."""
+        """The values at x, NaN or infinite where the formula is not defined."""
         x = np.asarray(x, dtype=np.float64)
         if self.d_in == 1:
             shape, columns = x.shape, {self.inputs[0]: x}
@@ -130,7 +114,7 @@ class Expression(Compact):
             )
         with np.errstate(all="ignore"):
             y = self._value(columns) if callable(self._value) else self._value
-        # A copy, since the formula "x" would otherwise hand back the caller's own array.
+        # A copy, since the formula "x" would otherwise return the caller's array.
         return np.array(np.broadcast_to(y, shape), dtype=np.float64)
 
     def __reduce__(self) -> tuple[type[Expression], tuple[str]]:
@@ -141,7 +125,7 @@ class Expression(Compact):
 
 
 def parse(text: str) -> Expression:
-    """Read a formula.
+    """Parse a formula.
 
     Args:
         text: a formula in x, in x and y, in x, y and z, or in x1, x2 and so on up to x9.
@@ -162,7 +146,7 @@ def parse(text: str) -> Expression:
 
 
 def checked_text(text: object) -> str:
-    """The text without spaces around it, refused unless it is one line of ASCII and not too long or too deep."""
+    """The stripped text, refused unless it is one line of ASCII and neither too long nor too deep."""
     if not isinstance(text, str):
         raise GatelabError(f"an expression is a text, not {type(text).__name__}; give one such as 'sin(3*x)'")
     if len(text) > MAX_LENGTH:
@@ -173,7 +157,7 @@ def checked_text(text: object) -> str:
     if not text:
         raise GatelabError("the expression is empty; give one such as 'sin(3*x)'")
     for i, c in enumerate(text):
-        # Python folds lookalike letters into ASCII names; we read only what a reader of the text can see.
+        # Python normalizes similar Unicode letters to ASCII names; only ASCII is accepted here.
         if not " " <= c <= "~":
             raise GatelabError(
                 f"character {i + 1} of the expression {text!r} is U+{ord(c):04X}"
@@ -187,7 +171,7 @@ def checked_text(text: object) -> str:
 
 @dataclass(frozen=True)
 class Reader:
-    """A formula's text, and how its syntax tree becomes a function; every error quotes the text."""
+    """The conversion of a formula's syntax tree to a function; every error quotes the text."""
 
     text: str
 
@@ -200,7 +184,7 @@ class Reader:
         except SyntaxError as error:
             where = min(max(error.offset or 1, 1), len(self.text) + 1)
             before = f" (after {self.text[: where - 1]!r})" * (where > 1)
-            # Python's advice after the first sentence is about Python, not about formulas.
+            # Python's advice after the first sentence does not apply to formulas.
             reason = error.msg.partition(". ")[0]
             raise GatelabError(
                 f"cannot read the expression {self.text!r}: {reason} at character {where}{before};"
@@ -212,7 +196,7 @@ class Reader:
             raise GatelabError(f"cannot read the expression {self.text!r}: {error}; {GRAMMAR}") from None
 
     def inputs(self, tree: ast.expr) -> tuple[str, ...]:
-        """The names of the inputs, from the first to the last that occurs."""
+        """The names of the inputs, up to the last one that occurs."""
         used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}.intersection(INPUTS)
         if not used:
             return ("x",)
@@ -226,13 +210,13 @@ class Reader:
         if missing := [name for name in inputs if name not in used]:
             raise GatelabError(
                 f"the expression {self.text!r} has {inputs[-1]} but not {' and '.join(missing)}; the inputs are"
-                f" {', '.join(order[:3])}{', ...' * (order is NUMBERED)} in this order and none is left out:"
+                f" {', '.join(order[:3])}{', ...' * (order is NUMBERED)} in this order without gaps:"
                 f" rename them, or add 0*{missing[0]} for an input that does not matter"
             )
         return inputs
 
     def part(self, node: ast.expr, depth: int = 0) -> Part:
-        """The number or function that a node stands for."""
+        """The number or function of a node."""
         if depth > MAX_DEPTH:
             raise too_deep()
         if isinstance(node, ast.Constant):
@@ -248,23 +232,23 @@ class Reader:
             function, arguments = self.function(node), node.args
         else:
             raise GatelabError(
-                f"the expression {self.text!r} contains {self.source(node)}, which is not read; {GRAMMAR}"
+                f"the expression {self.text!r} contains {self.source(node)}, which is not allowed; {GRAMMAR}"
             )
         parts = [self.part(argument, depth + 1) for argument in arguments]
         numbers = [p for p in parts if not callable(p)]
         if len(numbers) == len(parts):
-            # numpy's floats overflow to inf and give nan for (-8)**0.5, where Python's raise or turn complex.
+            # numpy's floats overflow to inf and give nan for (-8)**0.5; Python's raise or become complex.
             with np.errstate(all="ignore"):
                 return self.finite(float(function(*map(np.float64, numbers))), node)
         return lambda inputs: function(*[p(inputs) if callable(p) else p for p in parts])
 
     def number(self, node: ast.Constant) -> float:
-        """The number that is written there."""
-        # bool is an int to Python, hence the exact types.
+        """The value of a literal."""
+        # Exact types, since bool is a subclass of int.
         if type(node.value) not in (int, float):
             raise GatelabError(
                 f"the expression {self.text!r} contains {self.source(node)},"
-                f" a {type(node.value).__name__}; only real numbers are read"
+                f" a {type(node.value).__name__}; give real numbers"
             )
         try:
             value = float(node.value)  # pyright: ignore[reportArgumentType]
@@ -273,7 +257,7 @@ class Reader:
         return self.finite(value, node)
 
     def function(self, node: ast.Call) -> Callable[..., Any]:
-        """The function that is called there, with as many arguments as it takes."""
+        """The function of a call, refused with a wrong number of arguments."""
         if isinstance(node.func, ast.Constant) or (
             isinstance(node.func, ast.Name) and node.func.id in (*INPUTS, *CONSTANTS)
         ):
@@ -302,18 +286,17 @@ class Reader:
         return FUNCTIONS[name]
 
     def finite(self, value: float, node: ast.expr) -> float:
-        """The value of a part without inputs, refused unless it is finite."""
+        """The value of a constant part, refused unless it is finite."""
         if not math.isfinite(value):
             raise GatelabError(f"{self.source(node)} in the expression is {value} in double precision; correct it")
         return value
 
     def source(self, node: ast.expr) -> str:
-        """What stands there in the text, in quotes; the text is one line of ASCII, so that columns are characters."""
+        """The quoted text of a node; the text is one line of ASCII, so that columns are characters."""
         return repr(shorten(self.text[node.col_offset : node.end_col_offset], 60))
 
 
 def too_deep() -> GatelabError:
-    """The error for a formula whose evaluation would go too deep."""
     return GatelabError(
         f"the expression is nested more than {MAX_DEPTH} levels deep (a sum of k terms counts as k levels);"
         " simplify it or give a Python function instead"
@@ -321,11 +304,10 @@ def too_deep() -> GatelabError:
 
 
 def named(name: str) -> Part:
-    """The input or constant of that name."""
     if name in INPUTS:
         return operator.itemgetter(name)
     if name in CONSTANTS:
         return CONSTANTS[name]
     if name in FUNCTIONS:
-        raise GatelabError(f"{name} is a function and stands here without arguments; write {name}(x)")
+        raise GatelabError(f"{name} is a function without arguments here; write {name}(x)")
     raise unknown_name("name in an expression", name, NAMES)

@@ -1,7 +1,7 @@
-"""Images with labels: MNIST, CIFAR-10 and Tiny ImageNet, from a folder, from the cache or from where they live.
+"""Images with labels: MNIST, CIFAR-10 and Tiny ImageNet, from a folder, the cache or a download.
 
-They are kept as bytes, (N, channels, height, width); `normalised` makes them numbers of mean 0 and variance 1 in each
-channel, by the training images. Batches are functions of the step (`batch`), augmented as in the paper if asked.
+They are kept as bytes, (N, channels, height, width); `normalized` gives each channel mean 0 and variance 1 over the
+training images. Batches are functions of the step (`batch`), optionally augmented as in the paper.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from torch import Tensor
 
 from gatelab.arrays import Bytes
 from gatelab.data import batches as augmentations
-from gatelab.data.archives import Progress, content, downloaded, first_file, located, missing, places, spoilt
+from gatelab.data.archives import Progress, content, damage_error, download, first_file, locate, missing, places
 from gatelab.data.batches import AUGMENTATION, batch_rows, stream
 from gatelab.data.specification import Archive
 from gatelab.display import Compact, one_line
@@ -65,12 +65,7 @@ VAL_IMAGE = re.compile(r"(?:.*/)?val/images/([^/]+\.JPEG)", re.IGNORECASE)
 
 @dataclass(frozen=True, eq=False)
 class Images(Compact):
-    """Images and the class of each.
-
-    Attributes:
-        images: bytes (N, channels, height, width).
-        labels: the numbers of their classes, (N,).
-    """
+    """Images as bytes (N, channels, height, width), and the numbers of their classes (N,)."""
 
     images: Tensor
     labels: Tensor
@@ -84,14 +79,14 @@ class ImageData:
     """Training and test images.
 
     Attributes:
-        name: that of the data set.
+        name: the name of the data set.
         train: the training images.
         test: the test images.
         classes: the names of the classes.
         mean: the mean of each channel of the training images, from 0 to 1.
-        std: the deviation of each channel, likewise.
-        augmentation: what the paper does to the training images, a name of `batches.AUGMENTATIONS`.
-        description: what was read, and how much of the whole it is.
+        std: the standard deviation of each channel.
+        augmentation: the paper's augmentation of the training images, a name of `batches.AUGMENTATIONS`.
+        description: the numbers of images and classes.
     """
 
     name: str
@@ -110,30 +105,30 @@ class ImageData:
         )
 
     def to(self, device: str | torch.device) -> ImageData:
-        """The same with its images there: batches are then made there too."""
+        """The data on a device, where batches are then made too."""
         train, test = (Images(part.images.to(device), part.labels.to(device)) for part in (self.train, self.test))
         return replace(self, train=train, test=test)
 
-    def normalised(self, images: Tensor) -> Tensor:
+    def normalized(self, images: Tensor) -> Tensor:
         """Bytes as float32 of mean 0 and variance 1 in each channel."""
-        return augmentations.normalised(images, self.mean, self.std)
+        return augmentations.normalized(images, self.mean, self.std)
 
     def batch(self, step: int, size: int, *, seed: int = 0, augment: bool = False) -> tuple[Tensor, Tensor]:
-        """The training batch of that step: images ready for a model, and labels."""
+        """The training batch of that step: normalized images and labels."""
         rows = batch_rows(len(self.train), size, step, seed).to(self.train.images.device)
         images, labels = self.train.images[rows], self.train.labels[rows]
         if not augment:
-            return self.normalised(images), labels
+            return self.normalized(images), labels
         change = augmentations.augmentation(self.augmentation)
         return change(images, self.mean, self.std, stream(seed, AUGMENTATION, step)), labels
 
     def batches(self, part: str, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """All images of "train" or "test" in their order and as they are; the last batch may be smaller."""
+        """All images of "train" or "test" in order, without augmentation; the last batch may be smaller."""
         if part not in ("train", "test"):
             raise unknown_name("part", part, ("train", "test"))
         rows: Images = getattr(self, part)
         for images, labels in zip(rows.images.split(size), rows.labels.split(size), strict=True):
-            yield self.normalised(images), labels
+            yield self.normalized(images), labels
 
 
 def image_data(name: str, progress: Progress | None = None) -> ImageData:
@@ -141,7 +136,7 @@ def image_data(name: str, progress: Progress | None = None) -> ImageData:
 
     Args:
         name: "mnist", "cifar10" or "tiny-imagenet".
-        progress: called with the bytes received and the bytes there are while something is downloaded.
+        progress: called with the received and total bytes during a download.
 
     Returns:
         An `ImageData` with training and test images.
@@ -153,32 +148,32 @@ def image_data(name: str, progress: Progress | None = None) -> ImageData:
 
 def load_mnist(progress: Progress | None) -> ImageData:
     """MNIST from its four idx files, gzipped or not."""
-    paths = [located(archive, "mnist", progress) for archive in MNIST]
+    paths = [locate(archive, "mnist", progress) for archive in MNIST]
     x, y, x_test, y_test = (read_idx(p, d, a.url) for p, d, a in zip(paths, (3, 1, 3, 1), MNIST, strict=True))
     train, test = (x[:, None], y.astype(np.int64)), (x_test[:, None], y_test.astype(np.int64))
-    return labelled("mnist", train, test, tuple("0123456789"), "none", counts=(60000, 10000))
+    return labeled("mnist", train, test, tuple("0123456789"), "none", counts=(60000, 10000))
 
 
 def load_cifar10(progress: Progress | None) -> ImageData:
-    """The official archive, or its binary files, plain or gzipped; of these as many as there are."""
+    """CIFAR-10 from the official archive, or from those of its binary files that exist, plain or gzipped."""
     folders = places("cifar10")
-    path = first_file(folders, [CIFAR10.file]) if folders else downloaded(CIFAR10, "cifar10", progress)
+    path = first_file(folders, [CIFAR10.file]) if folders else download(CIFAR10, "cifar10", progress)
     if path is not None:
         files = tar_members(path, [name for names in CIFAR10_FILES for name in names], CIFAR10.url)
         parts = [[cifar_rows(files[name], path / name, CIFAR10_ROWS) for name in names] for names in CIFAR10_FILES]
     else:
         parts = cifar_parts([inner for outer in folders for inner in (outer, outer / "cifar-10-batches-bin")])
     train, test = ((np.concatenate([x for x, _ in p]), np.concatenate([y for _, y in p])) for p in parts)
-    return labelled("cifar10", train, test, CIFAR10_CLASSES, "crop-flip-erase", counts=(50000, 10000))
+    return labeled("cifar10", train, test, CIFAR10_CLASSES, "crop-flip-erase", counts=(50000, 10000))
 
 
 def cifar_parts(folders: Sequence[Path]) -> list[list[Rows]]:
-    """The training and test files that are in folders of the user."""
+    """The training and test files in the user's folders."""
     url = CIFAR10.url
     paths = [[first_file(folders, (name, name + ".gz")) for name in names] for names in CIFAR10_FILES]
     parts = [[cifar_rows(content(p, url), p, CIFAR10_ROWS) for p in some if p] for some in paths]
     if not parts[1]:
-        # A test batch under another name, such as test_batch_first2000.bin.gz, is a part of the official one.
+        # A test batch with another name, such as test_batch_first2000.bin.gz, is a part of the official one.
         some = sorted(p for folder in folders for p in folder.glob("test_batch*.bin*"))[:1]
         parts[1] = [cifar_rows(content(p, url), p, None) for p in some]
     if not all(parts):
@@ -188,7 +183,7 @@ def cifar_parts(folders: Sequence[Path]) -> list[list[Rows]]:
 
 
 def load_tiny_imagenet(progress: Progress | None) -> ImageData:
-    """The official zip, or the folder that it unpacks to; its validation images are the test images."""
+    """Tiny ImageNet from the official zip or its unpacked folder; its validation images are the test images."""
     folders = places("tiny-imagenet")
     if folders:
         inside = [base / name for base in folders for name in ("tiny-imagenet-200", TINY_IMAGENET.file)]
@@ -196,18 +191,18 @@ def load_tiny_imagenet(progress: Progress | None) -> ImageData:
         if path is None:
             raise missing("tiny-imagenet", inside, TINY_IMAGENET.url)
     else:
-        path = downloaded(TINY_IMAGENET, "tiny-imagenet", progress)
+        path = download(TINY_IMAGENET, "tiny-imagenet", progress)
     train, test, classes = read_tiny_imagenet(path)
-    return labelled("tiny-imagenet", train, test, classes, "resized-crop-jitter-flip-erase", counts=(100000, 10000))
+    return labeled("tiny-imagenet", train, test, classes, "resized-crop-jitter-flip-erase", counts=(100000, 10000))
 
 
 LOADERS = {"mnist": load_mnist, "cifar10": load_cifar10, "tiny-imagenet": load_tiny_imagenet}
 
 
-def labelled(
+def labeled(
     name: str, train: Rows, test: Rows, classes: tuple[str, ...], augmentation: str, *, counts: tuple[int, int]
 ) -> ImageData:
-    """The data of images and labels that were read; `counts` says how many of each part the whole has."""
+    """The data of images and labels; `counts` are the numbers of images in the complete data set."""
     described, parts = [], []
     for part, (images, labels), count in (("training", train, counts[0]), ("test", test, counts[1])):
         if len(images) != len(labels):
@@ -218,7 +213,7 @@ def labelled(
             raise GatelabError(f"{name} has a label {labels.max()}, but {len(classes)} classes; copy its files again")
         share = f"{len(images)} of " * (len(images) != count)
         described.append(f"{share}{count} {part} images")
-        # Arrays over the bytes of a file are read-only, which tensors cannot be.
+        # Arrays over the bytes of a file are read-only, but tensors must be writable.
         writable = np.require(images, requirements=["C", "W"])
         parts.append(Images(torch.from_numpy(writable), torch.from_numpy(labels)))
     description = f"{name}: {', '.join(described)}, {len(classes)} classes"
@@ -227,7 +222,7 @@ def labelled(
 
 
 def channel_statistics(images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and deviation of each channel, of bytes over 255; by counting them, which is exact and takes no memory."""
+    """Mean and deviation of each channel of bytes over 255, exactly from a histogram."""
     values = np.arange(256) / 255
     mean, std = [], []
     for channel in range(images.shape[1]):
@@ -237,7 +232,7 @@ def channel_statistics(images: np.ndarray) -> tuple[tuple[float, ...], tuple[flo
         mean.append(float(share @ values))
         std.append(float(np.sqrt(share @ (values - mean[-1]) ** 2)))
     if min(std) == 0:
-        raise GatelabError("a channel of the images has one value throughout; give images that differ")
+        raise GatelabError("a channel of the images is constant; give images that differ")
     return tuple(mean), tuple(std)
 
 
@@ -249,33 +244,32 @@ def read_idx(path: Path, dimensions: int, url: str) -> Bytes:
     raw = content(path, url)
     head = 4 + 4 * dimensions
     if len(raw) < head or raw[:4] != bytes([0, 0, 8, dimensions]):
-        raise spoilt(path, f"it is no idx file of bytes in {dimensions} dimensions", url)
+        raise damage_error(path, f"it is not an idx file of bytes in {dimensions} dimensions", url)
     shape = struct.unpack(f">{dimensions}I", raw[4:head])
     if len(raw) - head != int(np.prod(shape, dtype=np.int64)):
-        raise spoilt(path, f"its head says {shape}, and {len(raw) - head} bytes follow", url)
+        raise damage_error(path, f"its header gives the shape {shape}, and {len(raw) - head} bytes follow", url)
     return np.frombuffer(raw, np.uint8, offset=head).reshape(shape)
 
 
 def cifar_rows(raw: bytes, path: Path, rows: int | None) -> Rows:
-    """CIFAR-10's binary layout: a byte for the label, then the red, green and blue planes of 32 x 32."""
+    """Rows in CIFAR-10's binary layout: a byte for the label, then the red, green and blue planes of 32 x 32."""
     if not raw or len(raw) % RECORD or (rows and len(raw) != rows * RECORD):
         expected = f"{rows or 'whole'} records"
-        raise spoilt(path, f"{len(raw)} bytes are not {expected} of {RECORD}", CIFAR10.url)
+        raise damage_error(path, f"{len(raw)} bytes are not {expected} of {RECORD}", CIFAR10.url)
     records = np.frombuffer(raw, np.uint8).reshape(-1, RECORD)
     labels = records[:, 0].astype(np.int64)
     if labels.max() > 9:
-        raise spoilt(path, f"a label is {labels.max()}, they are 0 to 9", CIFAR10.url)
+        raise damage_error(path, f"a label is {labels.max()}, they are 0 to 9", CIFAR10.url)
     return records[:, 1:].reshape(-1, 3, 32, 32), labels
 
 
 def tar_members(path: Path, names: Sequence[str], url: str) -> dict[str, bytes]:
-    """Files of a tar.gz by their last names."""
     try:
         with tarfile.open(path, mode="r:gz") as archive:
             members = {member.name.rpartition("/")[2]: member for member in archive.getmembers() if member.isfile()}
             return {name: file.read() for name in names if (file := archive.extractfile(members[name])) is not None}
     except (OSError, EOFError, zlib.error, tarfile.TarError, KeyError) as error:
-        raise spoilt(path, error, url) from error
+        raise damage_error(path, error, url) from error
 
 
 def read_tiny_imagenet(path: Path) -> tuple[Rows, Rows, tuple[str, ...]]:
@@ -287,18 +281,18 @@ def read_tiny_imagenet(path: Path) -> tuple[Rows, Rows, tuple[str, ...]]:
         archive = zipfile.ZipFile(path)
         return read_image_tree({name: partial(archive.read, name) for name in archive.namelist()}, path)
     except (OSError, EOFError, zlib.error, zipfile.BadZipFile, UnicodeDecodeError) as error:
-        raise spoilt(path, error, TINY_IMAGENET.url) from error
+        raise damage_error(path, error, TINY_IMAGENET.url) from error
 
 
 def read_image_tree(tree: Mapping[str, Callable[[], bytes]], path: Path) -> tuple[Rows, Rows, tuple[str, ...]]:
-    """The same from the files by their names below the root of the data set, each with the function that reads it."""
+    """The same from functions that read the files, by their paths below the root of the data set."""
     train = {name: match[1] for name in sorted(tree) if (match := TRAIN_IMAGE.fullmatch(name))}
     val = {match[1]: name for name in sorted(tree) if (match := VAL_IMAGE.fullmatch(name))}
     notes = next((name for name in tree if name.endswith("val/val_annotations.txt")), None)
     url = TINY_IMAGENET.url
     if not train or not val or notes is None:
-        raise spoilt(
-            path, "there is no train/<class>/images/*.JPEG, or no val/images/*.JPEG and val/val_annotations.txt", url
+        raise damage_error(
+            path, "it lacks train/<class>/images/*.JPEG, val/images/*.JPEG or val/val_annotations.txt", url
         )
     classes = tuple(sorted(set(train.values())))
     number = {name: i for i, name in enumerate(classes)}
@@ -306,26 +300,26 @@ def read_image_tree(tree: Mapping[str, Callable[[], bytes]], path: Path) -> tupl
     for line in tree[notes]().decode().splitlines():
         file, wnid, *_ = [*line.split("\t"), ""]
         if wnid not in number:
-            raise spoilt(path, f"val_annotations.txt has the line {line!r}, whose class is not in train", url)
+            raise damage_error(path, f"val_annotations.txt has the line {line!r}, whose class is not in train", url)
         labels[file] = number[wnid]
-    unlabelled = sorted(set(val) - set(labels))
-    if unlabelled:
-        raise spoilt(path, f"val_annotations.txt does not name {unlabelled[0]}", url)
+    unlabeled = sorted(set(val) - set(labels))
+    if unlabeled:
+        raise damage_error(path, f"val_annotations.txt does not name {unlabeled[0]}", url)
     images = decoded_images([*train, *val.values()], tree, path)
     y_train = np.array([number[wnid] for wnid in train.values()])
     return (images[: len(train)], y_train), (images[len(train) :], np.array([labels[f] for f in val])), classes
 
 
 def decoded_images(names: Sequence[str], tree: Mapping[str, Callable[[], bytes]], path: Path) -> Bytes:
-    """The images of these names as (N, 3, H, W); Pillow decodes beside Python, so threads do help."""
-    from PIL import Image  # with matplotlib; 30 ms that only this data set needs
+    """The images of these names as (N, 3, H, W), decoded on threads."""
+    from PIL import Image  # installed with matplotlib, and needed here only
 
     def decoded(name: str) -> Bytes:
         try:
             with Image.open(io.BytesIO(tree[name]())) as image:
-                return np.asarray(image.convert("RGB")).transpose(2, 0, 1)  # some of them are grey
+                return np.asarray(image.convert("RGB")).transpose(2, 0, 1)  # some are gray
         except (OSError, SyntaxError, zlib.error, zipfile.BadZipFile) as error:
-            raise spoilt(path / name, error, TINY_IMAGENET.url) from error
+            raise damage_error(path / name, error, TINY_IMAGENET.url) from error
 
     first = decoded(names[0])
     images = np.empty((len(names), *first.shape), np.uint8)
@@ -335,7 +329,7 @@ def decoded_images(names: Sequence[str], tree: Mapping[str, Callable[[], bytes]]
             image = decoded(names[i])
             if image.shape != first.shape:
                 why = f"it has the shape {image.shape}, others {first.shape}"
-                raise spoilt(path / names[i], why, TINY_IMAGENET.url)
+                raise damage_error(path / names[i], why, TINY_IMAGENET.url)
             images[i] = image
 
     for _ in on_threads(place_many, range(0, len(names), 64), threads=os.cpu_count() or 1):

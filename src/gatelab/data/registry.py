@@ -1,10 +1,9 @@
-"""The one place where whatever a user gives becomes a problem, and problems become plain values.
+"""`problem` makes a problem of a registered name, a formula, a function or a pair of arrays.
 
-`problem` makes a problem of a registered name, a formula, a function or a pair of arrays. `describe` and `restore` are
-for runs that are hashed, stored and computed elsewhere: a problem made from a name or a formula is described by its
-recipe, which for measured data holds a hash of the values, since another version of the data is another problem. Any
-other problem, of a user's arrays or file, is described by a hash of its data, which are put, once, into a cache folder
-under that hash: `GATELAB_CACHE`, or `~/.cache/gatelab`. On a cluster every machine must see the same folder.
+`describe` and `restore` are for runs that are hashed, stored and computed in other processes. A problem of a name or a
+formula is described by its recipe, which for measured data includes a hash of the values. Any other problem is
+described by a hash of its data, which are written to the cache folder under that hash: `GATELAB_CACHE`, or
+`~/.cache/gatelab`. On a cluster every machine must see the same folder.
 """
 
 from __future__ import annotations
@@ -26,17 +25,16 @@ from gatelab.data.checks import MAX_POINTS, checked_protocol, seeds
 from gatelab.data.definition import PAPER, Problem
 from gatelab.data.expression import INPUTS, Expression, parse
 from gatelab.data.named import CATALOGUE, DATASETS
-from gatelab.data.rows import Data, Scales, standardised
+from gatelab.data.rows import Data, Scales, standardized
 from gatelab.data.specification import ProblemSpec
 from gatelab.data.tables import load_measured, table_fingerprint
 from gatelab.errors import GatelabError, real_number, unknown_name, whole_number
 from gatelab.plain import from_plain, to_plain
 
 POINTS, FRIEDMAN_POINTS = 10_000, 2000
-DEFAULTS = {"interval": None, "n": None, "n_test": None, "sampling": "random", "noise": 0.0, "seed": 0}
 DRAWS = ("n", "n_test", "sampling", "noise")
 AnyProblem = str | Callable[..., Any] | Problem | tuple[Any, Any]
-# Covers names with hyphens such as paper-1d; "x-pi" is covered too, hence names are tried as formulas first.
+# Matches names with hyphens such as paper-1d, but also "x-pi": texts are read as formulas first.
 LIKE_A_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 LIKE_A_FILE = re.compile(r"\.(csv|tsv|txt|dat|gz|parquet|pq|npy|npz)\s*$", re.IGNORECASE)
 
@@ -50,32 +48,31 @@ def problem(
     sampling: str = "random",
     noise: float = 0.0,
     seed: int = 0,
-    standardise: bool | None = None,
+    standardize: bool | None = None,
     protocol: str = "split",
 ) -> Problem:
-    """The problem that is meant.
+    """Make a problem of a name, a formula, a function or a pair of arrays.
 
-    A formula in x and y has two inputs, one in x1 to x5 has five (`parse` says more); a function has one, and
-    `Problem.from_function` takes functions of several. Friedman's problems take no interval and no sampling. Of
-    measured data (airfoil, california) a fifth of the rows, chosen by the seed, is set aside for testing.
+    A formula in x and y has two inputs, one in x1 to x5 has five (see `parse`); a function has one input, or several
+    with `Problem.from_function`. Friedman's problems have neither interval nor sampling. A fifth of the rows of
+    measured data (airfoil, california), chosen by the seed, is for testing.
 
     Args:
-        spec: a registered name, a formula, a function of arrays, a pair of arrays (x, y), of which
-            `Problem.from_arrays` makes a problem, or a problem.
-        interval: where every input lies; by default the registered one, [-1, 1] for formulas and functions.
-        n: the number of training points, 10 000 unless given, and 2000 of Friedman's problems; of measured data how
-            many of the training rows are used, all unless given.
-        n_test: the number of test points, n unless given.
-        sampling: how training points are placed: "random", "grid" or "gauss"; see `Problem.from_function`.
+        spec: a registered name, a formula, a function of arrays, a pair of arrays (x, y) for `Problem.from_arrays`, or
+            a problem.
+        interval: the interval of every input; by default the registered one, [-1, 1] for formulas and functions.
+        n: the number of training points, by default 10 000, 2000 for Friedman's problems and all for measured data.
+        n_test: the number of test points, by default n.
+        sampling: the placement of training points: "random", "grid" or "gauss"; see `Problem.from_function`.
         noise: the standard deviation of noise on the training targets.
-        seed: of every draw, and of the choice of test rows.
-        standardise: give inputs and targets mean 0 and deviation 1 on the training part; by default this is done to
-            Friedman's and measured data.
+        seed: the seed of every draw and of the choice of test rows.
+        standardize: give inputs and targets mean 0 and deviation 1 on the training part; the default for Friedman's and
+            measured data.
         protocol: "split", or "paper" to test on the training data, as the reference code does with Friedman's problems
-            and measured data; the problem's name then says so.
+            and measured data; the problem's name is then marked.
 
     Returns:
-        A `Problem` with training data, test data and, where it is known, the function.
+        A `Problem` with training data, test data and, if it is known, the function.
 
     >>> problem("paper-1d", n=100).interval
     (-1.0, 1.0)
@@ -91,11 +88,16 @@ def problem(
     gatelab.errors.GatelabError: no problem is called 'rungee9'; did you mean 'runge9' or 'runge1' or 'runge9-2d'? ...
     """
     options: Any = {"interval": interval, "n": n, "n_test": n_test, "sampling": sampling, "noise": noise, "seed": seed}
-    # What is None by default is compared with that alone: an interval may be an array, which has no one truth.
-    given = [k for k, v in options.items() if (v is not None if DEFAULTS[k] is None else v != DEFAULTS[k])]
+    given = [name for name in ("interval", "n", "n_test") if options[name] is not None]
+    given += [
+        name for name, default in (("sampling", "random"), ("noise", 0.0), ("seed", 0)) if options[name] != default
+    ]
     if isinstance(spec, Problem):
-        others = {"standardise": standardise is not None, "protocol": protocol != "split"}
-        if given := given + [name for name, is_given in others.items() if is_given]:
+        if standardize is not None:
+            given.append("standardize")
+        if protocol != "split":
+            given.append("protocol")
+        if given:
             raise GatelabError(
                 f"the problem {spec.name!r} holds its data already and takes no options; leave out"
                 f" {', '.join(given)}, or give a name, a formula or a function"
@@ -106,7 +108,7 @@ def problem(
             raise GatelabError(f"the data are a tuple of {len(spec)}; give a pair of arrays (x, y)")
         refuse("a pair of arrays", given, DRAWS, "it has its rows")
         return Problem.from_arrays(
-            *spec, interval=interval, seed=seed, standardise=bool(standardise), protocol=protocol
+            *spec, interval=interval, seed=seed, standardize=bool(standardize), protocol=protocol
         )
     paper = checked_protocol(protocol)
     known = CATALOGUE.get(spec.strip().lower()) if isinstance(spec, str) else None
@@ -118,34 +120,33 @@ def problem(
         task, recipe = measured_problem(known, n, seed, protocol)
     else:
         task, recipe = sampled_problem(spec, known, options | {"protocol": protocol})
-    by_default = known is not None and known.standardise
-    wanted = by_default if standardise is None else bool(standardise)
+    by_default = known is not None and known.standardize
+    wanted = by_default if standardize is None else bool(standardize)
     if wanted:
-        task = standardised(task)
+        task = standardized(task)
     if not isinstance(spec, str):
         return task
-    # Only what differs from the default: the hashes of stored results depend on recipes.
+    # Only options that differ from the default: the hashes of stored results depend on recipes.
     if wanted != by_default:
-        recipe["standardise"] = wanted
+        recipe["standardise"] = wanted  # the spelling of stored recipes
     if paper:
         recipe["protocol"] = protocol
     return replace(task, recipe=recipe)
 
 
 def refuse(what: str, given: Sequence[str], names: Sequence[str], why: str) -> None:
-    """Refuse options that a problem does not take."""
     if wrong := [name for name in given if name in names]:
         raise GatelabError(f"{what} takes no {' and no '.join(wrong)}: {why}; leave it out, or give a formula")
 
 
 def plain_options(**options: Any) -> dict[str, Any]:
-    """Options that have been checked, in Python's own types, whatever numbers of numpy's they were."""
+    """Checked options in Python's types instead of numpy's."""
     kinds = {"sampling": str, "noise": float}
     return {name: None if v is None else kinds.get(name, int)(v) for name, v in options.items()}
 
 
 def sampled_problem(spec: Any, known: ProblemSpec | None, options: dict[str, Any]) -> tuple[Problem, dict[str, Any]]:
-    """The problem of a registered formula, a formula or a function, and how it was made."""
+    """The problem of a registered formula, a formula or a function, and its recipe."""
     if known is None and not isinstance(spec, str) and not callable(spec):
         raise GatelabError(
             f"a problem cannot be made from {type(spec).__name__}; give a registered name, a formula in x or a"
@@ -172,12 +173,12 @@ def sampled_problem(spec: Any, known: ProblemSpec | None, options: dict[str, Any
 def friedman_problem(
     known: ProblemSpec, *, n: int | None, n_test: int | None, noise: float, seed: int, protocol: str
 ) -> tuple[Problem, dict[str, Any]]:
-    """The problem of Friedman's with the number that its name ends in, and how it was made.
+    """One of Friedman's problems, and its recipe.
 
-    The training rows are those of scikit-learn with `random_state=seed`, the first with 5 inputs; the test rows, n
-    unless given, are a draw of their own and carry no noise.
+    The training rows are those of scikit-learn with `random_state=seed`; test rows are drawn independently, without
+    noise.
     """
-    from sklearn import datasets  # which takes longer to import than all of ours
+    from sklearn import datasets  # slow to import
 
     paper = checked_protocol(protocol, n_test=n_test)
     n = whole_number("n", FRIEDMAN_POINTS if n is None else n, 2, MAX_POINTS)
@@ -198,13 +199,13 @@ def friedman_problem(
 
 
 def measured_problem(known: ProblemSpec, n: int | None, seed: int, protocol: str) -> tuple[Problem, dict[str, Any]]:
-    """The problem of measured data, and how it was made."""
+    """The problem of measured data, and its recipe."""
     table = load_measured(DATASETS[known.name])
     task = Problem.from_arrays(table.x, table.y, seed=seed, name=known.name, columns=table.columns, protocol=protocol)
     recipe = {"spec": known.name, "content": table_fingerprint(table), "seed": int(seed)}
     if n is not None:
         n = whole_number("n", n, 2, task.train.n)
-        # The beginning of one order: fewer rows are among more rows, as a study of the number of rows wants it.
+        # The first rows of a fixed permutation, so that smaller selections are subsets of larger ones.
         rows = np.random.default_rng(seeds(seed).spawn(1)[0]).permutation(task.train.n)[:n]
         train = Data(task.train.x[rows], task.train.y[rows])
         test = train if task.test is task.train else task.test  # the paper's protocol
@@ -214,7 +215,7 @@ def measured_problem(known: ProblemSpec, n: int | None, seed: int, protocol: str
 
 
 def formula(text: str) -> Expression:
-    """The formula that a text is; of one that is none the error says what it may have been meant as."""
+    """The formula of a text; the error for other texts suggests a file or a registered name."""
     if LIKE_A_FILE.search(text):
         raise GatelabError(f"{text!r} looks like a file; read it with Problem.from_file, or --data on the command line")
     try:
@@ -223,12 +224,12 @@ def formula(text: str) -> Expression:
         if text.strip() in INPUTS or not LIKE_A_NAME.fullmatch(text.strip()):
             raise
     raise GatelabError(
-        f"{unknown_name('problem', text.strip(), CATALOGUE)}; a formula in x is taken too, such as 'exp(sin(3*x))'"
+        f"{unknown_name('problem', text.strip(), CATALOGUE)}; a formula in x is accepted too, such as 'exp(sin(3*x))'"
     )
 
 
 def describe(problem: Problem) -> dict[str, Any]:
-    """The problem in plain values; `restore` makes it again."""
+    """The problem in plain values, which `restore` reads."""
     if problem.recipe is not None and same_rows(problem, restore(problem.recipe)):
         return dict(problem.recipe)
     train, test = problem.train, problem.test
@@ -239,7 +240,7 @@ def describe(problem: Problem) -> dict[str, Any]:
     if not target.exists():
         tensors.write_packed(target, tensors.pack(arrays))
     description = {"data": key, "name": problem.name, "interval": to_plain(problem.interval)}
-    # Only where there are any, and no names of targets: the hashes of stored results depend on it.
+    # Only if there are any, and without the names of targets: the hashes of stored results depend on it.
     if problem.columns:
         description["columns"] = list(problem.columns)
     if problem.scales is not None:
@@ -248,14 +249,14 @@ def describe(problem: Problem) -> dict[str, Any]:
 
 
 def same_rows(one: Problem, other: Problem) -> bool:
-    """Whether two problems have the same rows and interval: of rows that were replaced the recipe says nothing."""
+    """Whether two problems have the same rows and interval: `replace` may have changed those of a recipe."""
     pairs = ((one.train, other.train), (one.test, other.test))
     rows = all(np.array_equal(a.x, b.x) and np.array_equal(a.y, b.y) for a, b in pairs)
     return rows and one.interval == other.interval
 
 
 def restore(description: Mapping[str, Any]) -> Problem:
-    """The problem that was described; the last few are kept, since a sweep asks for the same one again and again."""
+    """The problem of a description; the last few are cached, since a sweep restores the same one for every run."""
     return restored(json.dumps(description, sort_keys=True))
 
 
@@ -265,8 +266,8 @@ def restored(text: str) -> Problem:
     description = json.loads(text)
     interval = tuple(description.get("interval") or ()) or None
     if "data" not in description:
-        content = description.pop("content", None)
-        task = problem(**(description | {"interval": interval}))
+        content, standardize = description.pop("content", None), description.pop("standardise", None)
+        task = problem(**(description | {"interval": interval, "standardize": standardize}))
         if content is not None and task.recipe is not None and task.recipe["content"] != content:
             raise GatelabError(
                 f"the data of {task.name!r} have changed: their hash is {task.recipe['content']}, the run was planned"
@@ -287,17 +288,16 @@ def restored(text: str) -> Problem:
 
 
 def cached_data(key: str) -> Path:
-    """Where the data of a user's problem with that hash lie."""
     return cache_folder() / "data" / f"{key}.safetensors"
 
 
 def check_problem(name: str) -> None:
-    """Check that a registered problem is what it says; an `AssertionError` says what is wrong.
+    """Check a registered problem; raises an `AssertionError` if its specification is inconsistent.
 
-    Of measured data the description is checked alone, since they may not be at hand.
+    The rows of measured data are not checked, since they may not be available.
 
     Args:
-        name: that of the problem.
+        name: the name of the problem.
 
     >>> check_problem("paper-1d")
     """
@@ -309,10 +309,10 @@ def check_problem(name: str) -> None:
     if spec.kind == "data":
         assert name in DATASETS, f"{name} is measured, but its file has no Dataset of that name"
         columns = DATASETS[name].columns
-        assert len(columns) == spec.inputs, f"{name} says {spec.inputs} inputs and has the columns {columns}"
+        assert len(columns) == spec.inputs, f"{name} has {spec.inputs} inputs and the columns {columns}"
         return
     inputs = parse(spec.expression).inputs
-    assert len(inputs) == spec.inputs, f"{name} says {spec.inputs} inputs, its formula has {', '.join(inputs)}"
+    assert len(inputs) == spec.inputs, f"{name} has {spec.inputs} inputs, its formula has {', '.join(inputs)}"
     task, again, other = (problem(name, n=50, n_test=20, seed=seed) for seed in (0, 0, 1))
     assert task.train.x.shape == (50, spec.inputs), f"{name} gave inputs of shape {task.train.x.shape}"
     assert np.array_equal(task.train.y, again.train.y), f"{name} gave other rows for the same seed"

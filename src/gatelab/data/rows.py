@@ -1,7 +1,7 @@
-"""Rows of inputs and targets: parted into training and test, sampled from a function, and standardised.
+"""Rows of inputs and targets: split into training and test, sampled from a function, and standardized.
 
-Points of one input at which a function is sampled are arrays (N,), points of d inputs are arrays (N, d). Standardised
-inputs and targets have mean 0 and standard deviation 1 on the training part.
+Points of one input are arrays (N,), points of d inputs are arrays (N, d). Standardized inputs and targets have mean 0
+and standard deviation 1 on the training part.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ SAMPLINGS = ("random", "grid", "gauss")
 class Data:
     """Rows of inputs and targets, finite and float64.
 
-    One-dimensional arrays are read as columns. The arrays are copies: what happens to the caller's own
-    afterwards does not reach them.
+    One-dimensional arrays are read as columns. The arrays are copies.
 
     Attributes:
         x: the inputs, (N, d_in).
@@ -70,14 +69,14 @@ class Data:
 
 
 def row_keys(*parts: Array) -> NDArray[np.void]:
-    """One opaque value for each row, equal where the rows are."""
-    # Adding zero turns -0.0 into 0.0, whose bytes differ although the numbers are equal.
+    """One opaque value per row; equal rows have equal values."""
+    # Adding zero turns -0.0 into 0.0, which is equal but has other bytes.
     rows = np.ascontiguousarray(np.hstack(parts)) + 0.0
     return rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).ravel()
 
 
 def split(x: Array, y: Array, test_fraction: float, seed: int) -> tuple[Data, Data]:
-    """Training and test rows; rows of equal x stay on one side, whatever their targets are."""
+    """Training and test rows; rows of equal x stay on one side."""
     real_number("test_fraction", test_fraction, above=0, below=1)
     source = seeds(seed)
     everything = Data(x, y)
@@ -95,7 +94,6 @@ def split(x: Array, y: Array, test_fraction: float, seed: int) -> tuple[Data, Da
 
 
 def given_test(test: Any) -> Data:
-    """The test data of a user."""
     try:
         x, y = test
     except (TypeError, ValueError):
@@ -104,10 +102,7 @@ def given_test(test: Any) -> Data:
 
 
 def refuse_shared_rows(train: Data, test: Data) -> None:
-    """Refuse test rows that are training rows, x and y alike.
-
-    Another target at an x that was trained on is a measurement of its own, and a fair test.
-    """
+    """Refuse test rows that are equal to training rows in x and y; another target at the same x is a fair test."""
     known = {key.tobytes() for key in row_keys(train.x, train.y)}
     shared = sum(key.tobytes() in known for key in row_keys(test.x, test.y))
     if shared:
@@ -118,7 +113,7 @@ def refuse_shared_rows(train: Data, test: Data) -> None:
 
 
 def sample(sampling: str, interval: tuple[float, float], n: int, d_in: int, rng: np.random.Generator) -> Array:
-    """n points of the interval, or of the cube that has it as every side; a grid in a cube has about n."""
+    """n points in the interval, or in the cube with these sides; a grid in a cube has about n points."""
     if sampling not in SAMPLINGS:
         raise unknown_name("sampling", str(sampling), SAMPLINGS)
     if sampling == "random":
@@ -136,16 +131,16 @@ def sample(sampling: str, interval: tuple[float, float], n: int, d_in: int, rng:
 
 
 def grid_side(n: int, d_in: int) -> int:
-    """The points along each side of a product grid of about n points, 2 or more."""
+    """The points per side of a product grid of about n points, at least 2."""
     return max(2, round(n ** (1 / d_in)))
 
 
 def gauss_nodes(interval: tuple[float, float], n: int) -> Array:
-    """n Gauss-Legendre nodes: of a single rule up to 64, beyond that of equal panels with about 8 each."""
+    """n Gauss-Legendre nodes: a single rule up to 64, otherwise equal panels with about 8 nodes each."""
     a, b = interval
     panels = n // 8 if n > 64 else 1
     h = (b - a) / panels
-    # Panels of two sizes, spread evenly, so that exactly n nodes come out whatever n is.
+    # Two numbers of nodes per panel, spread evenly, so that the total is n.
     counts = np.diff(np.arange(panels + 1) * n // panels)
     nodes = []
     for count in np.unique(counts):
@@ -164,14 +159,14 @@ def values(f: Function, x: Array) -> Array:
         with np.errstate(all="ignore"):
             # A copy, since a user's function may work in place.
             y = f(x.copy())
-            refuse_masked(y, "what the function returned")
+            refuse_masked(y, "the function's result")
             y = np.asarray(y)
     except GatelabError:
         raise
     except Exception as error:
         raise GatelabError(
             f"the function failed on an array of {len(x)} points: {type(error).__name__}: {error};"
-            f" write it with numpy functions, such that it maps {shapes}, or wrap it in numpy.vectorize"
+            f" write it with numpy functions, so that it maps {shapes}, or wrap it in numpy.vectorize"
         ) from error
     fits = y.shape == x.shape if one else y.shape[:1] == x.shape[:1] and y.ndim <= 2 and y.size > 0
     if not fits or y.dtype.kind not in "biuf":
@@ -191,7 +186,7 @@ def values(f: Function, x: Array) -> Array:
     return y
 
 
-STANDARDISED = "inputs and target standardised by the mean and standard deviation of the training part"
+STANDARDIZED = "inputs and target standardized by the mean and standard deviation of the training part"
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,20 +204,20 @@ class Scale(Compact):
     def __post_init__(self) -> None:
         mean, deviation = self.mean, self.deviation
         if mean.ndim != 1 or mean.shape != deviation.shape or not (np.isfinite(mean) & (deviation > 0)).all():
-            raise ValueError(f"the means {mean} and deviations {deviation} are no scale")
+            raise ValueError(f"the means {mean} and deviations {deviation} are not a valid scale")
 
     @classmethod
     def of(cls, rows: Array) -> Scale:
         with np.errstate(all="ignore"):
             mean = rows.mean(axis=0)
-            # By the largest, since the squares of 1e-200 vanish and those of 1e200 overflow.
+            # Divided by the largest, since squares of 1e-200 underflow and those of 1e200 overflow.
             largest = np.abs(rows - mean).max(axis=0)
             deviation = np.where(varying(rows), largest * ((rows - mean) / largest).std(axis=0), 1.0)
         if not (np.isfinite(mean) & np.isfinite(deviation) & (deviation > 0)).all():
             size = np.abs(rows).max()
             raise GatelabError(
                 f"the mean and standard deviation of values up to {size:g} cannot be computed in double precision;"
-                " rescale the columns, or do not standardise"
+                " rescale the columns, or do not standardize"
             )
         return cls(mean, deviation)
 
@@ -235,7 +230,7 @@ class Scale(Compact):
 
 @dataclass(frozen=True, eq=False)
 class Scales(Compact):
-    """How the inputs and the targets of a problem were standardised, and with that the way back to raw values."""
+    """The scales of the inputs and targets of a standardized problem."""
 
     x: Scale
     y: Scale
@@ -245,8 +240,8 @@ class Scales(Compact):
 
 
 @dataclass(frozen=True, eq=False)
-class Standardised(Compact):
-    """The function between standardised inputs and targets."""
+class Standardized(Compact):
+    """A function of standardized inputs with standardized values."""
 
     f: Function
     scales: Scales
@@ -255,13 +250,13 @@ class Standardised(Compact):
         return self.scales.y.shrink(self.f(self.scales.x.stretch(x)))
 
 
-def standardised(problem: Problem) -> Problem:
-    """The problem with inputs and targets standardised by its training part, which its `scales` undo.
+def standardized(problem: Problem) -> Problem:
+    """The problem with inputs and targets standardized by its training part; its `scales` restore raw values.
 
-    Errors are then in units of the target's spread: 1 is what the mean alone achieves.
+    Errors are then in standard deviations of the target: a constant prediction has an error of 1.
     """
     if problem.scales is not None:
-        raise GatelabError(f"the problem {problem.name!r} is standardised already; leave standardise out")
+        raise GatelabError(f"the problem {problem.name!r} is standardized already; leave standardize out")
     scales = Scales(Scale.of(problem.train.x), Scale.of(problem.train.y))
     train = scales.shrink(problem.train)
     test = train if problem.test is problem.train else scales.shrink(problem.test)  # the paper's protocol
@@ -276,8 +271,8 @@ def standardised(problem: Problem) -> Problem:
         train=train,
         test=test,
         interval=interval,
-        f=None if problem.f is None else Standardised(problem.f, scales),
-        description="; ".join(filter(None, (problem.description, STANDARDISED))),
+        f=None if problem.f is None else Standardized(problem.f, scales),
+        description="; ".join(filter(None, (problem.description, STANDARDIZED))),
         scales=scales,
         noise=noise,
     )

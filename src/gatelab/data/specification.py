@@ -1,4 +1,4 @@
-"""What a registered problem is, in plain values, for lists that need neither torch nor scikit-learn."""
+"""Specifications of registered problems, without torch and scikit-learn, so that lists are fast."""
 
 from __future__ import annotations
 
@@ -18,15 +18,14 @@ class ProblemSpec:
     """A registered problem.
 
     Attributes:
-        name: what it is called, in small letters.
-        expression: its formula, as `parse` reads it; empty for measured data.
-        description: what it is, in a line.
-        interval: where every input lies; None where inputs differ.
-        inputs: how many there are.
-        kind: "formula", "friedman" (drawn by scikit-learn) or "data" (measured: a `Dataset` of the same name is beside
-            it).
+        name: its name, in lower case.
+        expression: its formula for `parse`; empty for measured data.
+        description: a one-line description.
+        interval: the interval of every input; None if they differ.
+        inputs: the number of inputs.
+        kind: "formula", "friedman" (drawn by scikit-learn) or "data" (measured, with a `Dataset` of the same name).
 
-    >>> ProblemSpec("wave", "sin(4*x)", "a wave").inputs, ProblemSpec("wave", "sin(4*x)", "a wave").standardise
+    >>> ProblemSpec("wave", "sin(4*x)", "a wave").inputs, ProblemSpec("wave", "sin(4*x)", "a wave").standardize
     (1, False)
     """
 
@@ -41,18 +40,17 @@ class ProblemSpec:
         return one_line(self, f"{self.name}: {self.description}")
 
     @property
-    def standardise(self) -> bool:
-        """Whether inputs and targets are standardised unless asked otherwise."""
+    def standardize(self) -> bool:
+        """Whether inputs and targets are standardized by default."""
         return self.kind != "formula"
 
 
 @dataclass(frozen=True)
 class Archive:
-    """An original file: the folder it is kept in, its name, where it lives, and what it must be.
+    """An original file: its folder, its name, its address and its hash.
 
-    Where it is the `member` of a zip, the zip lives at the address and the hash is that of the member: unpacked it is
-    kept, and wherever it is found packed its content is what is checked. `others` are names that it may have in a
-    folder of the user.
+    If it is the `member` of a zip, the address is that of the zip and the hash that of the member. `others` are further
+    names of the file in a user's folder.
     """
 
     folder: str
@@ -69,7 +67,7 @@ class Archive:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Measured data: the problem's name, the file, how many rows, the names of the inputs, and what reads a file."""
+    """Measured data: the problem's name, its file, the number of rows, the names of the inputs, and its reader."""
 
     name: str
     archive: Archive

@@ -1,9 +1,9 @@
-"""Files of a user as inputs and targets: CSV, Parquet and numpy files; nothing is ever unpickled.
+"""Inputs and targets from CSV, Parquet and numpy files, without unpickling.
 
-A file is opened first, for the names and the number of its columns, and the columns that are wanted are read then, in
-parts: text in a column that nobody asked for does no harm, and a file may be larger than the memory. Parquet is read by
-pyarrow and numpy's files by numpy. CSV is read by Python's `csv`, row by row, since pandas says neither the line nor
-the column of a value that is no number, and fills up lines that are too short.
+A file is first opened for the names and the number of its columns; then the selected columns are read in parts, so that
+other columns may hold text and a file may be larger than the memory. Parquet is read by pyarrow, .npy and .npz files by
+numpy. CSV is read row by row by Python's `csv`, since pandas reports neither the line nor the column of a value that
+is not a number, and pads short lines.
 """
 
 from __future__ import annotations
@@ -26,26 +26,27 @@ from typing import IO, Any
 import numpy as np
 
 from gatelab.arrays import Array, fingerprint
-from gatelab.data.archives import located
+from gatelab.data.archives import import_pyarrow, locate
 from gatelab.data.checks import are_row_labels, unnamed, warn_of_columns
 from gatelab.data.specification import Dataset
+from gatelab.display import counted
 from gatelab.errors import GatelabError, unknown_name
 from gatelab.files import as_path
 
-PART = 2**20  # numbers that are read at once
+PART = 2**20  # numbers per part
 MISSING = ("", "na", "n/a", "nan", "null", "none", "?")
 FILES = "give a CSV, Parquet, .npy or .npz file"
 WAY_OUT = "remove or replace it, or leave the column out by naming the inputs"
 Selector = str | int
-# What pandas takes for a gap in a text file, where a column may hold text.
+# The texts that pandas reads as missing values.
 _GAP = re.compile(r"|#N/A( N/A)?|#NA|-?1\.#(IND|QNAN)|<NA>|N/A|NA|NULL|-?NaN|-?nan|None|n/a|null")
 Parts = Iterator[tuple[Any, float]]
-"""Rows of a file, part by part, each with the fraction of the file that is read then."""
+"""Parts of the rows of a file, each with the fraction of the file read so far."""
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Inputs (N, d_in) and targets (N, d_out) of a file, and their names, none where the file has none."""
+    """Inputs (N, d_in) and targets (N, d_out) of a file, and their names, if the file has names."""
 
     x: Array
     y: Array
@@ -55,15 +56,15 @@ class Table:
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """What a file holds, before it is read.
+    """The columns of an open file.
 
     Attributes:
-        count: how many columns there are.
-        parts: reads all rows of some columns, part by part, as numbers; where they are to be `tabular`, as arrays or
-            data frames with whatever text, dates and gaps there are.
-        names: the names of the columns, none where the file has none.
-        targets: how many of the last columns are targets.
-        labels: columns that number or name the rows, such as the index of a data frame: no inputs unless asked for.
+        count: the number of columns.
+        parts: reads all rows of some columns, part by part, as numbers; if `tabular`, as arrays or data frames with
+            text, dates and missing values.
+        names: the names of the columns, if the file has names.
+        targets: the number of targets, which are the last columns.
+        labels: columns that label the rows, such as the index of a data frame; not inputs by default.
     """
 
     count: int
@@ -73,27 +74,23 @@ class Columns:
     labels: tuple[int, ...] = ()
 
     def take(self, wanted: Sequence[int]) -> Array:
-        """All rows of these columns."""
         return np.concatenate([np.empty((0, len(wanted))), *(values for values, _ in self.parts(wanted))])
 
     def label(self, i: int) -> str:
-        """A column as messages call it."""
         return label_of(self.names, i)
 
 
 def label_of(names: Sequence[str], i: int) -> str:
-    """A column as messages call it: by its name in quotes, or by its number where there are no names."""
-    if names:
-        return repr(names[i])
-    return f"column {i}"
+    """A column's name in messages: the quoted name, or its number in a file without names."""
+    return repr(names[i]) if names else f"column {i}"
 
 
 def read_table(path: str | Path, *, target: Any = None, inputs: Any = None) -> Table:
     """The columns of a file as inputs and targets.
 
-    Columns are given by name or by number, counted from 0, one or several; the target is the last column, or the y of
-    an .npz file, and the inputs are all others, unless given. A column that labels the rows, such as the
-    index that a data frame writes along, is no input unless it is given; a warning says so.
+    Columns are given by name or by number, counted from 0, one or several. By default the target is the last column, or
+    the y of an .npz file, and the inputs are all others. A column that labels the rows, such as the index of a data
+    frame, is left out with a warning unless it is given.
     """
     path = as_path(path, FILES)
     if not path.is_file():
@@ -101,8 +98,8 @@ def read_table(path: str | Path, *, target: Any = None, inputs: Any = None) -> T
     source = open_columns(path)
     if source.count < 2:
         raise GatelabError(
-            f"{path} has one column; give a column for each input and one for the target, in a CSV file with commas,"
-            " semicolons or tabs between"
+            f"{path} has one column; give one column per input and one for the target, in a CSV file separated by"
+            " commas, semicolons or tabs"
         )
     last = range(source.count)[-source.targets :]
     outs = last if target is None else indices("target", target, source, path)
@@ -110,26 +107,26 @@ def read_table(path: str | Path, *, target: Any = None, inputs: Any = None) -> T
     if both := [source.label(i) for i in ins if i in outs]:
         raise GatelabError(f"{path}: {', '.join(both)} is both input and target; give it to one of them")
     if not ins:
-        raise GatelabError(f"{path}: every column is a target, none is left as input; give fewer targets")
+        raise GatelabError(f"{path}: every column is a target and no input remains; give fewer targets")
     values = source.take([*ins, *outs])
     columns, targets = (tuple(source.names[i] for i in some if source.names) for some in (ins, outs))
     return Table(values[:, : len(ins)], values[:, len(ins) :], columns, targets)
 
 
 def other_columns(source: Columns, outs: Sequence[int], path: Path) -> list[int]:
-    """Every column that is no target and does not merely number the rows."""
+    """Every column that is neither a target nor a row label."""
     others = [i for i in range(source.count) if i not in outs]
     labels = ", ".join(source.label(i) for i in others if i in source.labels)
     if not labels:
         return others
     if all(i in source.labels for i in others):
-        raise GatelabError(f"{path}: {labels} labels the rows and nothing else is left as input; give it as inputs")
+        raise GatelabError(f"{path}: the only input {labels} labels the rows; give it as inputs to use it")
     warn_of_columns(f"{path}: {labels} labels the rows and is left out; give the inputs by name to use it")
     return [i for i in others if i not in source.labels]
 
 
 def indices(what: str, columns: Any, source: Columns, path: Path) -> list[int]:
-    """The places of columns that are given by name or by number, one or several, each once."""
+    """The numbers of columns that are given by name or by number, one or several, each once."""
     selectors = [columns]
     if isinstance(columns, Sequence | np.ndarray) and not isinstance(columns, str):
         selectors = list(columns)
@@ -142,7 +139,7 @@ def indices(what: str, columns: Any, source: Columns, path: Path) -> list[int]:
 
 
 def index_of(what: str, selector: Any, source: Columns, path: Path) -> int:
-    """The place of a column that is given by name or by number."""
+    """The number of a column that is given by name or by number."""
     if isinstance(selector, str):
         if source.names.count(selector) > 1:
             raise GatelabError(
@@ -169,7 +166,7 @@ def index_of(what: str, selector: Any, source: Columns, path: Path) -> int:
 
 
 def open_columns(path: Path) -> Columns:
-    """The columns of a file, by its ending; whatever has no ending of ours is read as text."""
+    """The columns of a file, by its suffix; other suffixes are read as text."""
     if path.suffix.lower() in (".xlsx", ".xlsm", ".xls", ".ods"):
         raise GatelabError(f"{path} is a spreadsheet, which is not read; save its sheet as a CSV file and give that")
     readers = {".parquet": open_parquet, ".pq": open_parquet, ".npy": open_npy, ".npz": open_npz}
@@ -185,15 +182,15 @@ def open_columns(path: Path) -> Columns:
 
 
 def open_text(path: Path) -> Columns:
-    """The columns of a CSV file, with commas, semicolons or tabs between, packed by gzip or not."""
+    """The columns of a CSV file, separated by commas, semicolons or tabs, gzipped or not."""
     with path.open("rb") as raw:
         beginning = [line for line in islice(text_lines(path, raw), 1000) if line.strip()][:2]
-    # Semicolons before commas, since with them commas are decimal; a comma alone decides nothing.
+    # Semicolons before commas, which may be decimal commas.
     delimiter = next((d for d in "\t;" if beginning and all(d in line for line in beginning)), ",")
     with path.open("rb") as raw:
         rows = list(islice(text_rows(path, raw, delimiter), 1000))
     if not rows:
-        raise GatelabError(f"{path} has no rows; give a CSV file with one example a line")
+        raise GatelabError(f"{path} has no rows; give a CSV file with one example per line")
     line, first = rows[0]
     names: tuple[str, ...] = ()
     labels: list[int] = []
@@ -213,15 +210,15 @@ def open_text(path: Path) -> Columns:
             for last, row in islice(text_rows(path, raw, delimiter), bool(names), None):
                 if len(row) != len(first):
                     raise GatelabError(
-                        f"{path} line {last} has {len(row)} column{'s' * (len(row) != 1)}; line {line} has"
-                        f" {len(first)}: give every line as many"
+                        f"{path} line {last} has {counted(len(row), 'column')}; line {line} has {len(first)}: give the"
+                        " same number in every line"
                     )
                 values.extend(row[k] if tabular else number(row[k], path, last, names, k) for k in wanted)
                 if len(values) >= PART:
                     yield np.asarray(values, dtype=kind).reshape(-1, len(wanted)), raw.tell() / size
                     values = values[:0]
         if not last:
-            raise GatelabError(f"{path} has a header and no rows; give a CSV file with one example a line")
+            raise GatelabError(f"{path} has a header and no rows; give a CSV file with one example per line")
         if values:
             yield np.asarray(values, dtype=kind).reshape(-1, len(wanted)), 1.0
 
@@ -229,7 +226,7 @@ def open_text(path: Path) -> Columns:
 
 
 def text_lines(path: Path, raw: IO[bytes]) -> Iterator[str]:
-    """The lines, unpacked if need be, whatever ends them: csv alone refuses those of old spreadsheets."""
+    """The lines of a text file, unpacked if it is gzipped, with any line ending: csv refuses old ones."""
     binary: Any = gzip.GzipFile(fileobj=raw) if path.suffix.lower() == ".gz" else raw
     try:
         with io.TextIOWrapper(binary, encoding="utf-8-sig", newline=None) as text:
@@ -241,7 +238,7 @@ def text_lines(path: Path, raw: IO[bytes]) -> Iterator[str]:
 
 
 def text_rows(path: Path, raw: IO[bytes], delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """The cells of every row that has any, with the line that it ends on."""
+    """The cells of every row that is not empty, with the number of its last line."""
     reader = csv.reader(text_lines(path, raw), delimiter=delimiter, skipinitialspace=True)
     try:
         for cells in reader:
@@ -252,12 +249,11 @@ def text_rows(path: Path, raw: IO[bytes], delimiter: str) -> Iterator[tuple[int,
 
 
 def number(cell: str, path: Path, line: int, names: Sequence[str], column: int) -> float:
-    """A cell as a number, or the error that says where it is and what is wrong with it."""
     try:
         value = float(cell)
     except ValueError:
         value = math.nan
-    # Python reads 1_000 as a number; in a file it is a slip.
+    # Python reads 1_000 as a number; in a file it is a mistake.
     if math.isfinite(value) and "_" not in cell:
         return value
     cell, where, label = cell.strip(), f"{path} line {line}", label_of(names, column)
@@ -270,11 +266,11 @@ def number(cell: str, path: Path, line: int, names: Sequence[str], column: int) 
 
 
 def is_header(first: list[str], body: list[list[str]], where: str) -> bool:
-    """Whether a first row names the columns.
+    """Whether the first row names the columns.
 
-    It does if it has no numbers. Numbers do if they are years, or four or more in equal steps, and the rows below are
-    unlike them, or have numbers below a text beside the years. A warning says so, and also where numbers that may be
-    names are taken as data.
+    It does if it has no numbers. Numbers count as names if they are years, or four or more in equal steps, and the rows
+    below differ from them or have numbers below a text. A warning reports this, and numbers that are read as data but
+    might be names.
     """
     places = [i for i, cell in enumerate(first) if is_number(cell)]
     if not places:
@@ -285,7 +281,7 @@ def is_header(first: list[str], body: list[list[str]], where: str) -> bool:
     named = any(all(is_number(row[i]) for row in body) for i in texts)
     numbers = np.array([float(first[i]) for i in places])
     rows = np.array([[float(row[i]) if is_number(row[i]) else np.nan for i in places] for row in body])
-    low, high = np.fmin.reduce(rows), np.fmax.reduce(rows)  # which pass over gaps
+    low, high = np.fmin.reduce(rows), np.fmax.reduce(rows)  # which ignore NaN
     with np.errstate(all="ignore"):
         beyond = (numbers < 2 * low - high) | (numbers > 2 * high - low)
     years = bool(((numbers >= 1800) & (numbers <= 2100) & (numbers % 1 == 0)).all())
@@ -296,19 +292,18 @@ def is_header(first: list[str], body: list[list[str]], where: str) -> bool:
     if (years and (named or beyond.all())) or (equal and len(steps) >= 3):
         warn_of_columns(f"{line} names of columns; if it is data, put a line of names above it")
         return True
-    counted = equal and steps[0] == 1 and (len(steps) >= 2 or numbers[0] == 0) and first[places[0]].isdecimal()
-    if named or counted or (years and beyond.any()):
+    numbered = equal and steps[0] == 1 and (len(steps) >= 2 or numbers[0] == 0) and first[places[0]].isdecimal()
+    if named or numbered or (years and beyond.any()):
         warn_of_columns(f"{line} data; if these are names of columns, write them as c0,c1,...")
     return False
 
 
 def is_gap(cell: str) -> bool:
-    """Whether a cell stands for a missing value, for us or for pandas."""
+    """Whether a cell is a missing value, here or in pandas."""
     return cell.strip().lower() in MISSING or bool(_GAP.fullmatch(cell.strip()))
 
 
 def is_number(cell: str) -> bool:
-    """Whether a cell is a number, nan and inf among them."""
     try:
         float(cell)
     except ValueError:
@@ -320,8 +315,7 @@ def is_number(cell: str) -> bool:
 
 
 def open_npy(path: Path) -> Columns:
-    """The columns of numpy's array."""
-    # A large file stays on the disk, and its rows are read as they are wanted.
+    """The columns of an .npy file; the rows of a large one are read from the disk on demand."""
     mode = "r" if path.stat().st_size > 8 * PART else None
     try:
         return array_columns(np.load(path, mmap_mode=mode, allow_pickle=False), path)
@@ -334,7 +328,7 @@ def open_npy(path: Path) -> Columns:
 
 
 def open_npz(path: Path) -> Columns:
-    """The columns of numpy's file of one array, or of two that are called x and y."""
+    """The columns of an .npz file with one array, or with two called x and y."""
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
@@ -353,7 +347,7 @@ def open_npz(path: Path) -> Columns:
     x, y = (a[:, None] if a.ndim == 1 else a for a in (by_axis["x"], by_axis["y"]))
     if x.ndim != 2 or y.ndim != 2 or len(x) != len(y):
         raise GatelabError(
-            f"{path} holds x of shape {by_axis['x'].shape} and y of shape {by_axis['y'].shape}; give one row for each"
+            f"{path} holds x of shape {by_axis['x'].shape} and y of shape {by_axis['y'].shape}; give one row per"
             " example in both"
         )
     require_real(x, path)
@@ -362,10 +356,9 @@ def open_npz(path: Path) -> Columns:
 
 
 def array_columns(values: np.ndarray, path: Path, targets: int = 1) -> Columns:
-    """The columns of an array that a file holds."""
     if values.ndim != 2 or values.shape[1] == 0:
         raise GatelabError(
-            f"{path} holds an array of shape {values.shape}; give N x k numbers, an example a row, the target last"
+            f"{path} holds an array of shape {values.shape}; give N x k numbers, one row per example, the target last"
         )
     require_real(values, path)
 
@@ -388,7 +381,6 @@ def not_finite(path: Path, row: int, label: str, value: float) -> str:
 
 
 def require_real(values: np.ndarray, path: Path) -> None:
-    """Refuse an array of anything but real numbers."""
     if values.dtype.kind not in "biuf":
         raise GatelabError(f"{path} holds {values.dtype}, not real numbers; give an array of N x k numbers")
 
@@ -397,25 +389,18 @@ def require_real(values: np.ndarray, path: Path) -> None:
 
 
 def open_parquet(path: Path) -> Columns:
-    """The columns of a Parquet file."""
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError:
-        raise GatelabError(
-            f"{path} needs pyarrow, which is not installed: pip install 'gatelab[parquet]', or give a CSV file"
-        ) from None
+    pa, pq = import_pyarrow(path, "a CSV file")
     try:
         file = pq.ParquetFile(path)
     except pa.ArrowException as error:
         raise GatelabError(f"{path} is not a Parquet file ({error}); give a whole one, or a CSV file") from None
-    # The index that pandas writes along is no column of the user's: without a name it is hidden, with one no input.
+    # The index of a pandas table is not an input; an index without a name is hidden.
     indexed = (file.schema_arrow.pandas_metadata or {}).get("index_columns", ())
     names = tuple(n for n in file.schema_arrow.names if not re.fullmatch(r"__index_level_\d+__", n))
     if not names:
         raise GatelabError(f"{path} has no columns; give inputs and a target")
     if len(set(names)) < len(names):
-        raise GatelabError(f"{path} has two columns of one name ({', '.join(names)}); name them apart")
+        raise GatelabError(f"{path} has two columns of one name ({', '.join(names)}); give distinct names")
 
     def parts(wanted: Sequence[int], tabular: bool = False) -> Parts:
         chosen = [names[i] for i in wanted]
@@ -438,7 +423,7 @@ def open_parquet(path: Path) -> Columns:
 
 
 def numeric_column(column: Any, name: str, path: Path, start: int) -> Array:
-    """A column of a part that begins in row `start` as finite numbers, or the error that says where it has none."""
+    """A column of a part that begins in row `start`, as finite numbers."""
     import pyarrow as pa
 
     kind = column.type
@@ -456,8 +441,8 @@ def numeric_column(column: Any, name: str, path: Path, start: int) -> Array:
 
 
 def load_measured(data: Dataset) -> Table:
-    """The data set, every row and column, in its own units."""
-    path, url = located(data.archive, data.name), data.archive.url
+    """The complete data set in its original units."""
+    path, url = locate(data.archive, data.name), data.archive.url
     try:
         table = data.read(path)
     except GatelabError:

@@ -1,7 +1,7 @@
-"""Text as tokens: texts that have a name, such as enwik8, or any file, by the tokenizers of `gatelab.data.tokens`.
+"""Tokenized texts: registered ones, such as enwik8, or any file, by the tokenizers of `gatelab.data.tokens`.
 
-Tokens are uint16 in memory, bytes uint8; batches are functions of the step. What was encoded or trained once is kept in
-the cache, under the hash of the text and of the tokenizer, and mapped from there.
+Tokens are uint16 in memory, bytes uint8; batches are functions of the step. Encoded texts and trained tokenizers are
+cached under the hash of the text and of the tokenizer, and memory-mapped.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from gatelab.arrays import Tokens, fingerprint
-from gatelab.data.archives import Progress, RangeFile, cache_folder, checked_content, content, located
+from gatelab.data.archives import Progress, RangeFile, cache_folder, checked_content, content, import_pyarrow, locate
 from gatelab.data.batches import OFFSETS, consecutive_rows, stream
 from gatelab.data.specification import Archive
 from gatelab.data.tokens import BPE, ByteTokenizer, check_tokenizer, find_tokenizer, trained_size, trained_tokenizer
@@ -32,8 +32,7 @@ SHAKESPEARE = Archive(
     "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
     "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
 )
-# The first million characters of sample-10BT, its documents one after the other; of the 2 GB file at that address only
-# the parts that hold them are transferred.
+# The first million characters of sample-10BT; only the required parts of the 2 GB file are transferred.
 FINEWEB = Archive(
     "text",
     "fineweb_edu_sample.txt",
@@ -50,7 +49,7 @@ ENWIK8 = Archive(
     member="enwik8",
     others=("enwik8.gz", "enwik8.zip"),
 )
-# The test text alone, on which papers on pruning measure perplexity; the zip has a training and a validation text too.
+# The test text alone, on which papers on pruning measure perplexity.
 WIKITEXT2 = Archive(
     "text",
     "wiki.test.raw",
@@ -60,21 +59,21 @@ WIKITEXT2 = Archive(
     others=("wiki.test.raw.gz", "wiki.test.raw.zip", "wikitext-2-raw/wiki.test.raw", "wikitext-2-raw-v1.zip"),
 )
 TEXTS = {"fineweb-edu": FINEWEB, "tinyshakespeare": SHAKESPEARE, "enwik8": ENWIK8, "wikitext-2": WIKITEXT2}
-# Training, validation and test bytes, for texts of which the literature knows them.
+# The standard numbers of training, validation and test bytes in the literature.
 SPLITS = {"enwik8": (90_000_000, 5_000_000, 5_000_000)}
 
 
 @dataclass(frozen=True, eq=False)
 class TextData:
-    """Training and test tokens of one text, the test tokens its end, with validation tokens before them if any.
+    """Training and test tokens of one text: the test tokens are its end, preceded by the validation tokens, if any.
 
     Attributes:
-        name: that of the text, or of its file.
+        name: the name of the text or of its file.
         train: the training tokens.
         test: the test tokens.
-        vocabulary: how many tokens there may be.
-        description: what was read, in a line.
-        valid: the validation tokens, for choices such as that of a learning rate; None where none were set aside.
+        vocabulary: the size of the vocabulary.
+        description: a one-line description.
+        valid: the validation tokens, for choices such as the learning rate, or None.
 
     >>> data = TextData("abc", np.arange(90, dtype=np.uint16), np.arange(90, 100, dtype=np.uint16), 256)
     >>> x, y = data.batch(step=0, size=2, context=8)
@@ -111,10 +110,10 @@ class TextData:
         return one_line(self, f"{shorten(self.name)}: {counted} of {self.vocabulary}")
 
     def tuning(self) -> TextData:
-        """The same with the validation tokens in the place of the test tokens, which stay unseen.
+        """The data with the validation tokens as test tokens.
 
         Returns:
-            The data on which learning rates and the like are chosen.
+            The data on which hyperparameters such as the learning rate are chosen.
         """
         if self.valid is None:
             raise GatelabError(
@@ -123,41 +122,41 @@ class TextData:
         return replace(self, test=self.valid, valid=None)
 
     def first(self, share: float) -> TextData:
-        """The same with the first of its training tokens only, which may then be read more often.
+        """The data with the first part of its training tokens.
 
         Args:
-            share: How many of the training tokens, above 0 and up to 1.
+            share: The share of the training tokens, above 0 and up to 1.
 
         Returns:
-            The data with fewer training tokens; validation and test tokens are what they were.
+            The data with fewer training tokens, and the same validation and test tokens.
         """
         count = round(real_number("share", share, above=0, most=1) * len(self.train))
         if count < 2:
             raise GatelabError(
-                f"a share of {share} of the {len(self.train)} training tokens of {self.name} is {count}; give a share"
-                " that leaves 2 or more"
+                f"a share of {share} of the {len(self.train)} training tokens of {self.name} is {count}; give a larger"
+                " share, which leaves 2 or more"
             )
         return replace(self, train=self.train[:count])
 
     def starts(self, step: int, size: int, context: int, seed: int = 0) -> Tensor:
-        """Where the windows of `batch` begin in the training tokens."""
+        """The starts of the windows of `batch` in the training tokens."""
         count = self.window_count(self.train, context, "training")
         return torch.randint(count, (whole_number("size", size, 1),), generator=stream(seed, OFFSETS, step))
 
     def epoch_starts(self, step: int, size: int, context: int, seed: int = 0) -> Tensor:
-        """Where windows begin that do not overlap, so that an epoch has every training token of whole windows once.
+        """The starts of windows that do not overlap, so that an epoch visits every complete window once.
 
-        Every epoch goes through all windows in an order of its own, and a batch may lie across two epochs.
+        Every epoch has a new order of windows, and a batch may extend over two epochs.
         """
         count = (self.window_count(self.train, context, "training") - 1) // context + 1
         return context * consecutive_rows(count, whole_number("size", size, 1), step, seed)
 
     def batch(self, step: int, size: int, context: int, *, seed: int = 0) -> tuple[Tensor, Tensor]:
-        """Windows of the training tokens, (size, context), from anywhere; and the token that follows each of theirs."""
+        """Random windows of the training tokens, (size, context), and the next token of each of their tokens."""
         return windows(self.train, self.starts(step, size, context, seed), context)
 
     def batches(self, part: str, size: int, context: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """All of "train", "valid" or "test" in windows that do not overlap; what is after the last one is left out."""
+        """All of "train", "valid" or "test" in windows that do not overlap; an incomplete last window is left out."""
         parts = {"train": self.train, "test": self.test, "valid": self.valid}
         tokens = parts.get(part)
         if tokens is None:
@@ -167,7 +166,7 @@ class TextData:
             yield windows(tokens, some, context)
 
     def window_count(self, tokens: Tokens, context: int, part: str) -> int:
-        """At how many places a window of `context` tokens and the token after it can begin."""
+        """The number of possible starts of a window of `context` tokens and the token after it."""
         count = len(tokens) - whole_number("context", context, 1)
         if count < 1:
             raise GatelabError(
@@ -178,7 +177,7 @@ class TextData:
 
 
 def windows(tokens: Tokens, starts: Tensor, context: int) -> tuple[Tensor, Tensor]:
-    """The windows of `context` tokens that begin at the starts, and for each of their tokens the one that follows."""
+    """The windows of `context` tokens at the starts, and the next token of each of their tokens."""
     places = starts.numpy()[:, None] + np.arange(context + 1)
     wide = torch.from_numpy(tokens[places].astype(np.int64))
     return wide[:, :-1], wide[:, 1:]
@@ -196,20 +195,19 @@ def text_data(
 
     Args:
         source: "fineweb-edu", "tinyshakespeare", "enwik8", "wikitext-2", or a file: text, gzipped or zipped text, or
-            Parquet. A Parquet file, such as one of FineWeb-Edu's own, has its documents in the column "text"; each is
+            Parquet. A Parquet file, such as those of FineWeb-Edu, has its documents in the column "text"; each is
             followed by the tokenizer's end of text. enwik8 has 90, 5 and 5 million bytes for training, validation and
-            testing, as in the literature, each encoded by itself. "wikitext-2" is WikiText-2's test text alone, which
-            is parted as a file is.
-        tokenizer: "gpt2", "bytes" (256 tokens, no file needed), a `BPE`, or "trained:4096" for one of so many tokens,
-            257 to 65536, that is trained on the training part of this text; the text is then cut by bytes, and each
-            part encoded by itself.
-        test_fraction: the share of the tokens that is for testing, a tenth if not given.
-        valid_fraction: the share of the tokens before those that is for validation, none if not given.
-        progress: called with the bytes received and the bytes there are while something is downloaded, and with those
-            read and to be read while a tokenizer is trained.
+            testing, as in the literature, which are encoded separately. "wikitext-2" is the test text of WikiText-2,
+            split like a file.
+        tokenizer: "gpt2", "bytes" (256 tokens), a `BPE`, or "trained:4096" for a tokenizer with that number of tokens,
+            257 to 65536, that is trained on the training part of this text; the text is then split by bytes, and its
+            parts are encoded separately.
+        test_fraction: the share of the tokens for testing, by default a tenth.
+        valid_fraction: the share of the tokens for validation, by default none.
+        progress: called with the received and total bytes of a download, and with those of the training of a tokenizer.
 
     Returns:
-        A `TextData` with training and test tokens, and validation tokens if asked for or known from the literature.
+        A `TextData` with training and test tokens, and validation tokens if requested or standard in the literature.
     """
     shares = checked_shares(source, test_fraction, valid_fraction)
     size = None
@@ -218,7 +216,7 @@ def text_data(
         size = trained_size(tokenizer)
     path = text_file(source, progress)
     name = str(source) if source in TEXTS else path.name
-    # Before it is encoded, where parts are counted in bytes or where the tokenizer must not have seen the others.
+    # Split before encoding if parts are counted in bytes, or if the tokenizer is trained on the training part.
     if source in SPLITS or size is not None:
         pieces = byte_parts(path, name, shares)
         encoder = trained_tokenizer(pieces[0], size, progress) if size else find_tokenizer(tokenizer, progress)
@@ -244,12 +242,12 @@ def text_data(
 def checked_shares(
     source: str | Path, test_fraction: float | None, valid_fraction: float | None
 ) -> tuple[float, float]:
-    """The shares of the tokens for validation and testing; refused where they are none, or where a text has its own."""
+    """The shares of the tokens for validation and testing; refused for a text with a standard split."""
     for name, value in (("test_fraction", test_fraction), ("valid_fraction", valid_fraction)):
         if value is not None and source in SPLITS:
             sizes = " + ".join(map(str, SPLITS[str(source)]))
             raise GatelabError(
-                f"{name} is {value!r}, but {source} has the parts of the literature, {sizes} bytes; leave {name} out"
+                f"{name} is {value!r}, but {source} has the standard split of {sizes} bytes; leave {name} out"
             )
         if value is not None:
             real_number(name, value, above=0, below=1)
@@ -263,9 +261,9 @@ def checked_shares(
 
 
 def byte_parts(path: Path, name: str, shares: tuple[float, float]) -> tuple[bytes, bytes, bytes]:
-    """The training, validation and test bytes of a text, cut by the shares of the last two or as the literature does.
+    """The training, validation and test bytes of a text, by its standard split or by the shares of the last two.
 
-    A name in `SPLITS` decides the cut, and is checked by it; of other texts no character is cut in two.
+    Shares do not split a character.
     """
     if is_parquet(path):
         raise GatelabError(
@@ -291,10 +289,9 @@ def byte_parts(path: Path, name: str, shares: tuple[float, float]) -> tuple[byte
 
 
 def text_file(source: str | Path, progress: Progress | None) -> Path:
-    """The file that holds a text, downloaded if need be and allowed."""
     if source in TEXTS:
         archive = TEXTS[str(source)]
-        return located(archive, str(source), progress, write_sample if archive is FINEWEB else None)
+        return locate(archive, str(source), progress, write_sample if archive is FINEWEB else None)
     path = Path(source).expanduser()
     if not path.is_file():
         raise GatelabError(f"there is no file {path}; give one, or one of {', '.join(map(repr, TEXTS))}")
@@ -302,7 +299,6 @@ def text_file(source: str | Path, progress: Progress | None) -> Path:
 
 
 def is_checked(name: str | Path) -> bool:
-    """Whether a text is known by the hash of its content, in whatever form a user's folder has it."""
     return name in TEXTS and bool(TEXTS[str(name)].member)
 
 
@@ -310,15 +306,15 @@ def is_parquet(path: Path) -> bool:
     return path.suffix.lower() == ".parquet"
 
 
-def text_content(path: Path, name: str | Path) -> bytes:
-    """What the file of a text holds, unpacked; refused if it is not the text of that name."""
+def text_content(path: Path, name: str) -> bytes:
+    """The content of a text's file, unpacked; that of a zip's member is checked by its hash."""
     if is_checked(name):
-        return checked_content(path, TEXTS[str(name)])
-    return content(path, "where it came from")
+        return checked_content(path, TEXTS[name])
+    return content(path, "its source")
 
 
 def write_sample(url: str, file: IO[bytes]) -> None:
-    """Write the sample of FineWeb-Edu, the first documents of the official file."""
+    """Write the first documents of the official file of FineWeb-Edu."""
     with RangeFile(url) as remote:
         parts, length = [], 0
         for document in documents(remote, url):
@@ -331,29 +327,23 @@ def write_sample(url: str, file: IO[bytes]) -> None:
 
 def documents(file: Any, name: object) -> Iterator[str]:
     """The column "text" of a Parquet file, a batch of rows at a time."""
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError:
-        raise GatelabError(
-            f"{name} needs pyarrow, which is not installed: pip install 'gatelab[parquet]', or give a text file"
-        ) from None
+    pa, pq = import_pyarrow(name, "a text file")
     try:
         opened = pq.ParquetFile(file)
         if "text" not in opened.schema_arrow.names:
             raise GatelabError(f"{name} has no column 'text'; it has {', '.join(opened.schema_arrow.names)}")
-        for group in range(opened.num_row_groups):  # one at a time: of a file on a server no more is wanted
+        for group in range(opened.num_row_groups):  # one at a time, since few are needed of a file on a server
             for rows in opened.iter_batches(batch_size=256, row_groups=[group], columns=["text"]):
                 for document in rows.column(0).to_pylist():
                     if not isinstance(document, str | None):
-                        raise GatelabError(f"the column 'text' of {name} has {document!r} in it; give texts alone")
+                        raise GatelabError(f"the column 'text' of {name} contains {document!r}; give texts only")
                     yield document or ""
     except pa.ArrowException as error:
         raise GatelabError(f"{name} is not a whole Parquet file ({error}); copy it again") from error
 
 
 def parquet_tokens(path: Path, encoder: BPE | ByteTokenizer) -> Tokens:
-    """The tokens of the documents of a Parquet file, each with the end of text, out of the cache if they are there."""
+    """The tokens of the documents of a Parquet file, each with the end of text, cached."""
 
     def tokens() -> Tokens:
         end = np.array([] if encoder.end is None else [encoder.end], encoder.dtype)
@@ -366,10 +356,7 @@ def parquet_tokens(path: Path, encoder: BPE | ByteTokenizer) -> Tokens:
 
 
 def text_tokens(raw: bytes, encoder: BPE | ByteTokenizer, path: Path | None = None) -> Tokens:
-    """The tokens of a text or of a part of one, out of the cache if they are there; `path` is where it is read from.
-
-    A part that is counted in bytes, which has no path, may be no UTF-8.
-    """
+    """The tokens of a text, or of a part of one, which has no `path` and need not be valid UTF-8; cached."""
 
     def tokens() -> Tokens:
         if path is None and isinstance(encoder, ByteTokenizer):
@@ -380,16 +367,16 @@ def text_tokens(raw: bytes, encoder: BPE | ByteTokenizer, path: Path | None = No
 
 
 def cached_tokens(key: str, encoder: BPE | ByteTokenizer, make: Callable[[], Tokens]) -> Tokens:
-    """The tokens that the cache has under a key, mapped from there; made and put there if it has none."""
-    # A tokenizer that was made by hand has no fingerprint, so nothing is known of what it would have made.
+    """The cached tokens under a key, memory-mapped; `make` computes them if they are missing."""
+    # A tokenizer without files has no fingerprint, so that its tokens cannot be cached.
     if not encoder.fingerprint:
         return make()
     cached = cache_folder() / "tokens" / f"{fingerprint([f'{key} {encoder.fingerprint}'], 24)}.npy"
-    with suppress(OSError, ValueError, EOFError):  # it is not there, or damaged
+    with suppress(OSError, ValueError, EOFError):  # missing or damaged
         return np.load(cached, mmap_mode="r", allow_pickle=False)
     tokens = make()
     if not len(tokens):
-        return tokens  # nothing, which no system maps
+        return tokens  # an empty file cannot be mapped
 
     def save(part: Path) -> None:
         with part.open("wb") as out:
@@ -398,16 +385,15 @@ def cached_tokens(key: str, encoder: BPE | ByteTokenizer, make: Callable[[], Tok
     try:
         return np.load(write_whole(cached, save), mmap_mode="r", allow_pickle=False)
     except GatelabError:
-        return tokens  # of a cache that takes no files, such as one on a full disk
+        return tokens  # the cache cannot be written, such as on a full disk
 
 
 def empty(path: Path) -> GatelabError:
-    """The error for a text that has nothing in it."""
-    return GatelabError(f"{path} is empty; give a text that has something in it")
+    return GatelabError(f"{path} is empty; give a text with content")
 
 
 def decoded(raw: bytes, path: Path | None) -> str:
-    """The text of bytes that were read from a file; refused if they are none."""
+    """The text of bytes that were read from a file; refused unless they are UTF-8."""
     try:
         return raw.decode()
     except UnicodeDecodeError as error:

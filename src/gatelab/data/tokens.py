@@ -1,6 +1,6 @@
 """Tokenizers: bytes, GPT-2's byte-pair encoding, and encodings that are trained on a text.
 
-The encoding is that of the library `tokenizers`, made of files such as GPT-2's encoder.json and vocab.bpe.
+The library `tokenizers` encodes, with files such as GPT-2's encoder.json and vocab.bpe.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from gatelab.arrays import Tokens, fingerprint
-from gatelab.data.archives import Progress, cache_folder, located
+from gatelab.data.archives import Progress, cache_folder, locate
 from gatelab.data.specification import Archive
 from gatelab.display import Compact
 from gatelab.errors import GatelabError, unknown_name
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 END = "<|endoftext|>"
-PART = 2**20  # characters that are encoded at once: the library keeps some hundred bytes for each of their tokens
+PART = 2**20  # characters per call: the library uses some hundred bytes per token
 OPENAI = "https://openaipublic.blob.core.windows.net/gpt-2/encodings/main/"
 GPT2_FILES = tuple(
     Archive("gpt2_bpe", file, OPENAI + file, sha256)
@@ -38,12 +38,12 @@ GPT2_FILES = tuple(
     )
 )
 TOKENIZERS = ("gpt2", "bytes")
-TRAINED, FEWEST, MOST = "trained:", 257, 2**16  # all bytes and a pair of them; what 16 bits hold
+TRAINED, FEWEST, MOST = "trained:", 257, 2**16  # at least all bytes and one pair, at most 16 bits
 COPY = "copy GPT-2's encoder.json and vocab.bpe again, both from one place"
 
 
 def trained_size(tokenizer: str) -> int | None:
-    """How many tokens "trained:4096" asks for; None for names that ask for no training.
+    """The number of tokens of "trained:4096"; None for the names of other tokenizers.
 
     >>> trained_size("trained:4096"), trained_size("gpt2")
     (4096, None)
@@ -59,13 +59,13 @@ def trained_size(tokenizer: str) -> int | None:
 
 
 def check_tokenizer(tokenizer: str) -> None:
-    """Refuse what is no name of a tokenizer: "gpt2", "bytes", or "trained:" and a number of tokens."""
+    """Refuse names of tokenizers other than "gpt2", "bytes", and "trained:" with a number of tokens."""
     if tokenizer not in TOKENIZERS and trained_size(tokenizer) is None:
         raise unknown_name("tokenizer", str(tokenizer), (*TOKENIZERS, f"{TRAINED}4096"))
 
 
 class ByteTokenizer:
-    """Each byte of the text is a token, and takes a byte."""
+    """A tokenizer whose tokens are the bytes of the text."""
 
     vocabulary, end, fingerprint, dtype = 256, None, "bytes, uint8", np.uint8
 
@@ -75,14 +75,14 @@ class ByteTokenizer:
 
 @dataclass(frozen=True, eq=False)
 class BPE(Compact):
-    """A byte-level byte-pair encoding: what GPT-2's two files hold, encoded by the library `tokenizers`.
+    """A byte-level byte-pair encoding: the content of GPT-2's two files.
 
     Attributes:
-        ids: the number of every token, the end of text aside; a token is written in letters that stand for bytes, as in
+        ids: the number of every token except the end of text; tokens are written in letters for bytes, as in
             encoder.json.
-        merges: pairs of neighbours that become one token, in the order of their rank.
-        end: the number of the end of text, None where there is none.
-        fingerprint: a hash of the files, empty for a tokenizer that was made by hand.
+        merges: pairs of neighbors that become one token, in the order of their rank.
+        end: the number of the end of text, or None.
+        fingerprint: a hash of the files, empty for a tokenizer without files.
 
     >>> small = BPE({"a": 0, "b": 1, "c": 2, "ab": 3, "abc": 4}, [("a", "b"), ("ab", "c")])
     >>> small.encode("abcab").tolist(), small.decode([4, 3])
@@ -97,12 +97,12 @@ class BPE(Compact):
 
     @property
     def vocabulary(self) -> int:
-        """How many tokens there are."""
+        """The number of tokens."""
         return len(self.ids) + (self.end is not None)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """The same as a tokenizer of the library."""
+        """The tokenizer of the library."""
         tokenizers = import_tokenizers()
         ids = dict(self.ids)
         if self.end is not None:
@@ -113,23 +113,23 @@ class BPE(Compact):
         return tokenizer
 
     def encode(self, text: str) -> Tokens:
-        """The tokens of a text; `<|endoftext|>` in it is text like any other."""
-        # A lone half of a surrogate pair has no UTF-8, and becomes a question mark.
+        """The tokens of a text; `<|endoftext|>` in it is ordinary text."""
+        # Half of a surrogate pair has no UTF-8, and becomes a question mark.
         whole = text.encode("utf-8", errors="replace").decode()
         parts = [np.array(self.tokenizer.encode(part).ids, dtype=np.uint16) for part in text_parts(whole)]
         return np.concatenate([np.empty(0, np.uint16), *parts])
 
     def decode(self, tokens: Iterable[int]) -> str:
-        """The text of the tokens; bytes that are no UTF-8 become the replacement character."""
+        """The text of the tokens; invalid UTF-8 becomes the replacement character."""
         numbers = [int(t) for t in tokens]
         for t in numbers:
             if not 0 <= t < self.vocabulary:
-                raise GatelabError(f"{t} is no token; give numbers from 0 to {self.vocabulary - 1}")
+                raise GatelabError(f"{t} is not a token; give numbers from 0 to {self.vocabulary - 1}")
         return self.tokenizer.decode(numbers, skip_special_tokens=False)
 
 
 def text_parts(text: str, size: int = PART) -> Iterator[str]:
-    """A text in parts of about `size` characters, cut where a word ends before a space: no token lies across.
+    """A text in parts of about `size` characters, cut before the space after a word, so that no token is split.
 
     >>> list(text_parts("one two  three", 5))
     ['one two', '  three']
@@ -144,13 +144,12 @@ def text_parts(text: str, size: int = PART) -> Iterator[str]:
 
 
 def import_tokenizers() -> Any:
-    """The library `tokenizers`, which only this encoding needs."""
     try:
         import tokenizers
     except ImportError:
         raise GatelabError(
             "byte-pair encoding needs the library tokenizers, which is not installed: pip install 'gatelab[models]', or"
-            " take the tokenizer 'bytes'"
+            " give the tokenizer 'bytes'"
         ) from None
     return tokenizers
 
@@ -168,7 +167,7 @@ def read_bpe(encoder: str | Path, vocab: str | Path, way_out: str = COPY) -> BPE
         raise GatelabError(f"{encoder} does not number its tokens 0, 1, 2, ... up to 65535; {way_out}")
     end = table.pop(END, None)
     alphabet = import_tokenizers().pre_tokenizers.ByteLevel.alphabet()
-    # The library would not say which of its tokens a list of merges lacks, and would leave out bytes without a word.
+    # The library would neither name the missing token of a merge nor report missing bytes.
     try:
         merges = [(left, right) for left, right in pairs]
         needed = [token for left, right in merges for token in (left, right, left + right)]
@@ -181,24 +180,22 @@ def read_bpe(encoder: str | Path, vocab: str | Path, way_out: str = COPY) -> BPE
 
 def gpt2_tokenizer(progress: Progress | None = None) -> BPE:
     """GPT-2's tokenizer, from `GATELAB_DATA` (gpt2_bpe/encoder.json, gpt2_bpe/vocab.bpe), the cache or OpenAI."""
-    encoder, vocab = (located(archive, "GPT-2's tokenizer", progress) for archive in GPT2_FILES)
+    encoder, vocab = (locate(archive, "GPT-2's tokenizer", progress) for archive in GPT2_FILES)
     return read_bpe(encoder, vocab)
 
 
 def find_tokenizer(tokenizer: str | BPE, progress: Progress | None) -> BPE | ByteTokenizer:
-    """The tokenizer of a name that asks for no training, or one that is given."""
     if isinstance(tokenizer, BPE):
         return tokenizer
     return ByteTokenizer() if tokenizer == "bytes" else gpt2_tokenizer(progress)
 
 
 def trained_tokenizer(raw: bytes, size: int, progress: Progress | None = None) -> BPE:
-    """A byte-level byte-pair encoding trained on a text, out of the cache if it is there.
+    """A byte-level byte-pair encoding trained on a text, cached.
 
-    The pair of neighbours that is most frequent within words becomes a token, until there are enough; of equally
-    frequent ones it is that of the lowest numbers, so that a text and a size have one tokenizer.
-
-    `size` counts the 256 bytes; there is no end of text. `progress` is called with bytes read and to be read.
+    The most frequent pair of neighbors within words becomes a token, until there are `size` tokens, the 256 bytes
+    included; among equally frequent pairs it is that of the lowest numbers, so that the tokenizer is unique. `progress`
+    is called with the read and total bytes.
     """
     key = fingerprint([f"trained {size} {hashlib.sha256(raw).hexdigest()}"], 24)
     encoder, vocab = (cache_folder() / "tokenizers" / f"{key}.{file}" for file in ("encoder.json", "vocab.bpe"))
@@ -207,11 +204,11 @@ def trained_tokenizer(raw: bytes, size: int, progress: Progress | None = None) -
         with TemporaryDirectory() as folder:
             for file, saved in zip((encoder, vocab), tokenizer.model.save(folder), strict=True):
                 write_whole(file, Path(saved).read_bytes())
-    return read_bpe(encoder, vocab, "delete both, and the tokenizer is trained again")
+    return read_bpe(encoder, vocab, "delete both to train the tokenizer again")
 
 
 def train_bpe(raw: bytes, size: int, progress: Progress | None) -> Tokenizer:
-    """The same as a tokenizer of the library, trained now; an error if the text does not have so many tokens."""
+    """The trained tokenizer of the library; an error if the text has fewer pairs than required."""
     tokenizers = import_tokenizers()
     words = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
@@ -228,7 +225,7 @@ def train_bpe(raw: bytes, size: int, progress: Progress | None) -> Tokenizer:
             if progress:
                 progress(read, len(raw))
 
-    apart(tokenizer.train_from_iterator, parts(), trainer)  # minutes for 100 MB, of which the library hears no Ctrl-C
+    apart(tokenizer.train_from_iterator, parts(), trainer)  # takes minutes for 100 MB, and ignores Ctrl-C
     count = tokenizer.get_vocab_size()
     if count < size:
         raise GatelabError(

@@ -1,7 +1,7 @@
-"""WHAT we study: the product unit and its registry, networks, initialisers, the transformer block form.
+"""The product unit and its registry, networks, initializers and the transformer's block form.
 
-A unit is a frozen value (`Unit`); `unit("glu")` finds one by name and also wraps a user's own function or class, so
-that every call of gatelab takes either. `unit.network(width)` makes the module; `check_unit` runs the conformance
+A unit is a frozen value (`Unit`); `unit("glu")` finds one by name and also wraps a user's function or class, so that
+every function of gatelab accepts either. `unit.network(width)` makes the module; `check_unit` runs the conformance
 suite.
 """
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gatelab.feedforward.definition import AnyUnit, FunctionUnit, ModuleUnit
     from gatelab.feedforward.gates import Activation, activation, activations
     from gatelab.feedforward.named import units
-    from gatelab.feedforward.network import INITIALISERS, Network, factor_names, initialise
+    from gatelab.feedforward.network import INITIALIZERS, Network, factor_names, initialize
     from gatelab.feedforward.registry import unit
     from gatelab.feedforward.specification import Unit
 
@@ -25,7 +25,7 @@ import_on_use(
         "gates": ("Activation", "activation", "activations"),
         "conformance": ("Check", "check_unit"),
         "block": ("FeedForward", "two_thirds"),
-        "network": ("INITIALISERS", "initialise", "Network", "factor_names"),
+        "network": ("INITIALIZERS", "initialize", "Network", "factor_names"),
         "registry": ("unit",),
         "named": ("units",),
         "specification": ("Unit",),
@@ -34,7 +34,7 @@ import_on_use(
 )
 
 __all__ = [
-    "INITIALISERS",
+    "INITIALIZERS",
     "Activation",
     "AnyUnit",
     "Check",
@@ -47,7 +47,7 @@ __all__ = [
     "activations",
     "check_unit",
     "factor_names",
-    "initialise",
+    "initialize",
     "two_thirds",
     "unit",
     "units",

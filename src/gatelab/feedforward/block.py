@@ -14,12 +14,12 @@ from gatelab.feedforward.registry import unit as as_unit
 
 
 def two_thirds(width: int, factors: int) -> int:
-    """The width that keeps a gated block's parameters at those of an MLP block.
+    """The width at which a gated block has the parameters of an MLP block.
 
     An MLP block has 2 d_model n weights, one of order q has (q + 2) d_model n: a GLU gets 2/3 of the width.
 
     Args:
-        width: that of the MLP block.
+        width: the width of the MLP block.
         factors: the order q of the gated unit.
 
     Returns:
@@ -35,14 +35,14 @@ class FeedForward(nn.Module):
     """y = D [ act(Gx) * (Ux) * ... ] on the last dimension, as Llama has it.
 
     Args:
-        d_model: how many numbers go in and come out.
-        width: how many neurons an MLP block would have.
+        d_model: the dimension of inputs and outputs.
+        width: the number of neurons of an MLP block.
         unit: the product unit, by name, as a value or as a function.
-        match_mlp: shrink the width by the usual 2/3 rule, so that blocks of different units cost the same.
-        bias: add biases that are zero at first: d + D [ act(Gx + g) * (Ux + u) * ... ].
-        seed: of the weights, which are then the same on every device; None draws from torch's global generator.
-        device: where the parameters lie, as for `torch.nn.Linear`.
-        dtype: what they are, likewise.
+        match_mlp: reduce the width by the 2/3 rule, so that blocks of different units cost the same.
+        bias: add biases, initially zero: d + D [ act(Gx + g) * (Ux + u) * ... ].
+        seed: the seed of the weights, which are then the same on every device; None uses torch's global generator.
+        device: the device of the parameters, as for `torch.nn.Linear`.
+        dtype: the type of the parameters.
 
     >>> FeedForward(64, 256, "swiglu", match_mlp=True).width
     171
@@ -65,7 +65,7 @@ class FeedForward(nn.Module):
         super().__init__()
         chosen = as_unit(unit)
         if not isinstance(chosen, Unit):
-            raise GatelabError(f"{chosen.name!r} is a module of its own; FeedForward builds product units")
+            raise GatelabError(f"{chosen.name!r} is a module class; FeedForward builds product units")
         self.unit = chosen
         self.width = check_width(width)
         if match_mlp:
@@ -74,14 +74,14 @@ class FeedForward(nn.Module):
         generator = None if seed is None else torch.Generator().manual_seed(check_seed(seed))
         shapes = dict.fromkeys(("G", *factor_names(chosen.factors)), (self.width, d_model))
         for name, (rows, columns) in {**shapes, "D": (d_model, self.width)}.items():
-            # Drawn here and then moved: generators of different devices draw different numbers.
+            # Drawn on the CPU and moved: generators of different devices draw different numbers.
             weight = torch.randn(rows, columns, generator=generator, dtype=dtype) / columns**0.5
             self.register_parameter(name, nn.Parameter(weight.to(device)))
             zeros = nn.Parameter(torch.zeros(rows, dtype=dtype, device=device)) if bias else None
             self.register_parameter(name.lower(), zeros)
 
     def affine(self, name: str, x: Tensor) -> Tensor:
-        """The affine map of that name, such as Gx + g; without the bias where the block has none."""
+        """The affine map of that name, such as Gx + g."""
         return nn.functional.linear(x, getattr(self, name), getattr(self, name.lower()))
 
     def forward(self, x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Units of a user's own: any function of tensors, any class of modules; and whether their networks map rows to rows."""
+"""User-defined units: functions of tensors and module classes, and the check that their networks map rows to rows."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from gatelab.feedforward.specification import Unit, check_width
 
 
 def tensors_taken(function: Callable[..., Tensor]) -> int:
-    """How many tensors a function needs: its positional arguments without a default."""
+    """The number of tensors that a function takes: its positional arguments without a default."""
     if isinstance(function, nn.Module):
         function = function.forward
     try:
         parameters = inspect.signature(function).parameters.values()
-    except ValueError:  # torch's own functions, such as torch.sin, do not tell: they take one
+    except ValueError:  # functions of torch, such as torch.sin, have no signature and take one tensor
         return 1
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return sum(p.kind in kinds and p.default is p.empty for p in parameters)
 
 
 class FunctionUnit(Unit):
-    """A user's own neuron: any elementwise function of q + 1 affine maps of x; the fields are those of `Unit`."""
+    """A user-defined neuron: an elementwise function of q + 1 affine maps of x; the fields are those of `Unit`."""
 
     def __init__(self, function: Callable[..., Tensor], name: str = "") -> None:
         lines = tensors_taken(function)
@@ -37,7 +37,7 @@ class FunctionUnit(Unit):
             raise GatelabError("a unit given as a function takes at least one tensor, the gate's Gx + g")
         if isinstance(function, nn.Module) and any(True for _ in function.parameters()):
             raise GatelabError(
-                f"{type(function).__name__} has parameters of its own, which would not be trained; give a function or "
+                f"{type(function).__name__} has parameters, which would not be trained; give a function or "
                 "module without, or a class that is built as cls(width, d_in, d_out)"
             )
         kind = type(function).__name__.lower() if isinstance(function, nn.Module) else "custom"
@@ -51,15 +51,15 @@ class FunctionUnit(Unit):
 
 @dataclass(frozen=True)
 class ModuleUnit:
-    """A user's own class: any `nn.Module` built as `cls(width, d_in, d_out)` that maps (N, d_in) to (N, d_out).
+    """A user-defined class: an `nn.Module` built as `cls(width, d_in, d_out)` that maps (N, d_in) to (N, d_out).
 
     Attributes:
         module: the class.
-        name: what it is called; the class may have a `name`, and else its own is taken.
+        name: the attribute `name` of the class if it has one, otherwise the name of the class.
         order: the order m in RMSE ~ n^-m on smooth 1-D targets, if the class has an `order`.
-        gate_power: None, as nothing is known of its gate.
-        degree: None, likewise.
-        description: a line on what it is.
+        gate_power: None, since its gate is unknown.
+        degree: None.
+        description: a one-line description.
     """
 
     module: Callable[..., nn.Module]
@@ -94,7 +94,7 @@ class ModuleUnit:
         interval: tuple[float, float] = (-1.0, 1.0),
         dtype: torch.dtype | None = None,
     ) -> nn.Module:
-        """The module, built under `seed` without disturbing torch's global generator; its own initialisation."""
+        """The module, built under `seed` without changing torch's global generator."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(check_seed(seed))
             try:
@@ -110,7 +110,7 @@ AnyUnit = Unit | ModuleUnit
 
 
 def check_rows(unit: AnyUnit, width: int, d_in: int, d_out: int) -> None:
-    """Refuse a user's own unit that does not map rows to rows, and warn where rows depend on each other."""
+    """Refuse a user-defined unit that does not map rows to rows, and warn if rows depend on each other."""
     if isinstance(unit, Unit) and isinstance(unit.activation, str):
         return
     x = torch.linspace(-1, 1, 6 * d_in, dtype=torch.float64).reshape(6, d_in).sin()
@@ -119,9 +119,9 @@ def check_rows(unit: AnyUnit, width: int, d_in: int, d_out: int) -> None:
         try:
             y = net(x)
             parts = torch.cat([net(x[:4]), net(x[4:])])
-            if isinstance(unit, Unit):  # solvers begin without neurons
+            if isinstance(unit, Unit):  # solvers start without neurons
                 unit.neuron(*[x[:, :0]] * (unit.factors + 1))
-            if isinstance(unit, FunctionUnit):  # and ask for the slopes of neurons
+            if isinstance(unit, FunctionUnit):  # and need the slopes of neurons
                 z = x[:, :1].requires_grad_()
                 torch.autograd.grad(unit.neuron(*[z] * (unit.factors + 1)).sum(), z)
             torch.autograd.grad(y.sum(), [p for p in net.parameters() if p.requires_grad], allow_unused=True)
@@ -135,8 +135,8 @@ def check_rows(unit: AnyUnit, width: int, d_in: int, d_out: int) -> None:
     moved = (y - parts).abs().max().item()
     if not moved <= 1e-9 * (1 + y.abs().max().item()):
         warnings.warn(
-            f"the unit {unit.name!r} computes a row from the other rows of its batch, or at random: a row moves by "
-            f"{moved:.2g} when it is evaluated with fewer, so that errors on other rows say nothing; see gl.check_unit",
+            f"the unit {unit.name!r} computes a row from the other rows of its batch, or at random: a row changes by "
+            f"{moved:.2g} when it is evaluated with fewer, so that test errors are meaningless; see gl.check_unit",
             UserWarning,
             stacklevel=3,
         )

@@ -1,7 +1,6 @@
-"""Gates: the elementwise function of a unit, and what theory needs to know of it.
+"""Gates: the elementwise functions of units, with the properties that theory uses.
 
-`power` is the k of a truncated power relu(z)^k and None for everything else: with it a 1-D network is a spline and the
-knot solver applies. `growth` is the degree in z that an open neuron approaches (1 for relu, gelu, silu; 0 for sigmoid).
+A 1-D network with a truncated power relu(z)^k is a spline, to which the knot solver applies.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from gatelab.display import one_line
 from gatelab.errors import unknown_name
 from gatelab.feedforward.named import units
 
-LEAK = 0.5  # the slope of leaky relu below 0 whose square language-model speed runs take
+LEAK = 0.5  # the slope of leaky relu below 0 in language-model speed runs, which use its square
 
 
 @dataclass(frozen=True)
@@ -27,13 +26,13 @@ class Activation:
     """A named gate.
 
     Attributes:
-        name: what it is called.
-        function: the gate itself, entry by entry.
-        growth: the degree in z that an open neuron approaches, None where it is not known.
-        power: the k of a truncated power relu(z)^k, None for everything else.
-        derivative: the slope in closed form, None where autodiff is to find it.
-        degree: the k where the gate is a sum of relu(z)^k and polynomials of degree k or less: networks are then
-            splines of the same smoothness as those of relu^k. That of a truncated power is its power.
+        name: its name.
+        function: the elementwise function.
+        growth: the degree of z that an open neuron approaches, None if it is not known.
+        power: the k of a truncated power relu(z)^k, None for all other gates.
+        derivative: the slope in closed form, None for autodiff.
+        degree: k if the gate is a sum of relu(z)^k and polynomials of degree k or less: networks are then splines as
+            smooth as those of relu^k. For a truncated power it is the power.
 
     >>> activation("relu2")(torch.tensor([-1.0, 3.0]))
     tensor([0., 9.])
@@ -57,7 +56,7 @@ class Activation:
         return self.function(z)
 
     def slope(self, z: Tensor) -> Tensor:
-        """The derivative at z: in closed form where it is known, else by autodiff."""
+        """The derivative at z, in closed form if it is known, otherwise by autodiff."""
         if self.derivative is not None:
             return self.derivative(z)
         with torch.enable_grad():
@@ -75,31 +74,12 @@ def relu3(z: Tensor) -> Tensor:
 
 
 def leaky_relu2(z: Tensor) -> Tensor:
-    """leaky_relu(z, 1/2)^2, which is z^2 above 0 and z^2 / 4 below: 3/4 relu(z)^2 + z^2 / 4."""
+    """leaky_relu(z, 1/2)^2 = 3/4 relu(z)^2 + z^2 / 4."""
     return functional.leaky_relu(z, LEAK).square()
 
 
 def identity(z: Tensor) -> Tensor:
     return z
-
-
-# ---- the slopes
-
-
-def step(z: Tensor) -> Tensor:
-    return (z > 0).to(z.dtype)
-
-
-def relu2_slope(z: Tensor) -> Tensor:
-    return 2 * torch.relu(z)
-
-
-def relu3_slope(z: Tensor) -> Tensor:
-    return 3 * torch.relu(z).square()
-
-
-def leaky_relu2_slope(z: Tensor) -> Tensor:
-    return torch.where(z > 0, 2 * z, 2 * LEAK**2 * z)
 
 
 def gelu_slope(z: Tensor) -> Tensor:
@@ -116,23 +96,23 @@ def sigmoid_slope(z: Tensor) -> Tensor:
     return s * (1 - s)
 
 
-def tanh_slope(z: Tensor) -> Tensor:
-    return 1 - torch.tanh(z).square()
+def leaky_relu2_slope(z: Tensor) -> Tensor:
+    return torch.where(z > 0, 2 * z, 2 * LEAK**2 * z)
 
 
 GATES = {
     gate.name: gate
     for gate in (
-        Activation("relu", torch.relu, growth=1, power=1, derivative=step),
-        Activation("relu2", relu2, growth=2, power=2, derivative=relu2_slope),
-        Activation("relu3", relu3, growth=3, power=3, derivative=relu3_slope),
+        Activation("relu", torch.relu, growth=1, power=1, derivative=lambda z: (z > 0).to(z.dtype)),
+        Activation("relu2", relu2, growth=2, power=2, derivative=lambda z: 2 * torch.relu(z)),
+        Activation("relu3", relu3, growth=3, power=3, derivative=lambda z: 3 * torch.relu(z).square()),
         Activation("leaky-relu2", leaky_relu2, growth=2, derivative=leaky_relu2_slope, degree=2),
         Activation("gelu", functional.gelu, growth=1, derivative=gelu_slope),
         Activation("silu", functional.silu, growth=1, derivative=silu_slope),
         Activation("sigmoid", torch.sigmoid, growth=0, derivative=sigmoid_slope),
-        Activation("tanh", torch.tanh, growth=0, derivative=tanh_slope),
+        Activation("tanh", torch.tanh, growth=0, derivative=lambda z: 1 - torch.tanh(z).square()),
         Activation("identity", identity, growth=1, derivative=torch.ones_like),
-        # A registered unit may bring a gate of its own.
+        # A registered unit may define its own gate.
         *(Activation(f.__name__, f, None) for f in [u.activation for u in units()] if isinstance(f, FunctionType)),
     )
 }
@@ -151,13 +131,13 @@ def activations() -> tuple[str, ...]:
 
 
 def activation(gate: str | Activation | Callable[[Tensor], Tensor]) -> Activation:
-    """The gate that is meant.
+    """Find a gate by name, or wrap a function as one.
 
     Args:
-        gate: a name of `activations`, a gate, or a function of one tensor that works entry by entry.
+        gate: a name of `activations`, a gate, or an elementwise function of one tensor.
 
     Returns:
-        The gate; a function is wrapped as one of which nothing more is known.
+        The gate; that of a function has neither `growth` nor `power`.
 
     >>> activation("relu").power, activation(torch.sin).name
     (1, 'sin')

@@ -1,13 +1,14 @@
-"""The network of a product unit, with its parameters named as in the paper, and where they begin.
+"""The network of a product unit, with its parameters named as in the paper, and its initializers.
 
     y = d + D [ act(Gx + g) * (Ux + u) * (Qx + q) * ... ]          eq. 1 (GLU) and eq. 17 (GQU)
 
-Factors beyond the second are called U3, U4, ... with biases u3, u4, ... A network begins in one of these ways:
+Further factors are called U3, U4, ... with biases u3, u4, ... The initializers are:
 
-- `spline` and `spline-alternating`: G = 1 or +-1 and knots on linspace(a, b, n) (fig. 3), all else from N(0, 1).
-- `normal`: everything from N(0, 1).
-- `lecun`: weights from N(0, 1/fan-in), biases zero, as in the tangent-kernel paper; in 1-D with biases at zero every
-  knot would sit at x = 0, so the gate's biases are drawn so that knots cover the interval.
+- `spline` and `spline-alternating`: G = 1 or +-1 and knots on linspace(a, b, n) (fig. 3), all others from N(0, 1).
+- `normal`: all parameters from N(0, 1).
+- `lecun`: weights from N(0, 1/fan-in), biases zero, as in the tangent-kernel paper. In 1-D, where zero biases would put
+  every knot at x = 0, the biases of the gate are drawn such that the knots cover the interval.
+- `uniform`: weights and biases as in `torch.nn.Linear`.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ from gatelab.errors import GatelabError, check_seed, unknown_name
 if TYPE_CHECKING:
     from gatelab.feedforward.specification import Unit
 
-INITIALISERS = ("spline", "spline-alternating", "normal", "lecun", "uniform")
+INITIALIZERS = ("spline", "spline-alternating", "normal", "lecun", "uniform")
 
 
 def factor_names(factors: int) -> tuple[str, ...]:
     """The weight names of the affine factors.
 
     Args:
-        factors: how many there are.
+        factors: the number of factors.
 
     Returns:
-        A name for each; its bias has the same in small letters.
+        A name for each; its bias has the same name in lower case.
 
     >>> factor_names(3)
     ('U', 'Q', 'U3')
@@ -41,13 +42,13 @@ def factor_names(factors: int) -> tuple[str, ...]:
 
 
 class Network(nn.Module):
-    """One hidden layer of a product unit, its parameters zero until `initialise` or a solver fills them.
+    """One hidden layer of a product unit, whose parameters are zero until `initialize` or a solver sets them.
 
     Attributes:
         unit: the product unit.
-        width: how many neurons there are.
-        d_in: how many inputs.
-        d_out: how many outputs.
+        width: the number of neurons.
+        d_in: the number of inputs.
+        d_out: the number of outputs.
         G: the weights of the gate, (width, d_in); U, Q, U3, ... are those of the factors.
         g: the biases of the gate, (width,); u, q, u3, ... are those of the factors.
         D: the output weights, (d_out, width).
@@ -83,16 +84,16 @@ class Network(nn.Module):
         return nn.functional.linear(self.neurons(x), self.D, self.d)
 
     def knots(self) -> Tensor:
-        """t_i = -g_i / G_i, where each gate of a 1-D network opens."""
+        """The knots t_i = -g_i / G_i of a 1-D network."""
         if self.d_in != 1:
             raise ValueError(f"knots need one input dimension, this network has {self.d_in}")
         return (-self.g / self.G[:, 0]).detach()
 
     def space_knots(self, interval: tuple[float, float], *, alternating: bool) -> None:
-        """Put equally spaced knots on the interval, G being 1 or, where they alternate, +-1 in turn."""
+        """Put equally spaced knots on the interval, with G = 1 or alternating signs."""
         if self.d_in != 1:
             raise GatelabError(
-                f"the spline initialisers place knots on a line, but the input has {self.d_in} dimensions; "
+                f"the spline initializers place knots on a line, but the input has {self.d_in} dimensions; "
                 "use init='normal', 'lecun' or 'uniform'"
             )
         sign = torch.ones(self.width, dtype=self.G.dtype)
@@ -103,7 +104,7 @@ class Network(nn.Module):
         self.g.copy_(-sign * knots)
 
     def draw_lecun(self, interval: tuple[float, float], generator: torch.Generator) -> None:
-        """Draw weights from N(0, 1/fan-in) and set biases to zero; in 1-D draw knots on the interval, and biases."""
+        """Draw weights from N(0, 1/fan-in) and set biases to zero; in 1-D draw knots and the biases of factors."""
 
         def draw(p: Tensor, fan_in: int) -> None:
             p.copy_(torch.randn(p.shape, generator=generator, dtype=p.dtype) / fan_in**0.5)
@@ -129,17 +130,17 @@ class Network(nn.Module):
                 p.copy_((2 * torch.rand(p.shape, generator=generator, dtype=p.dtype) - 1) / fan_in**0.5)
 
 
-def initialise(net: Network, init: str, *, seed: int, interval: tuple[float, float] = (-1.0, 1.0)) -> None:
+def initialize(net: Network, init: str, *, seed: int, interval: tuple[float, float] = (-1.0, 1.0)) -> None:
     """Fill the parameters of a network in place.
 
     Args:
         net: the network.
-        init: a name of `INITIALISERS`.
-        seed: of all draws; equal seeds give bit-equal parameters.
-        interval: where the knots of a 1-D network lie.
+        init: a name of `INITIALIZERS`.
+        seed: the seed of all draws.
+        interval: the interval of the knots of a 1-D network.
     """
-    if init not in INITIALISERS:
-        raise unknown_name("initialiser", init, INITIALISERS)
+    if init not in INITIALIZERS:
+        raise unknown_name("initializer", init, INITIALIZERS)
     generator = torch.Generator().manual_seed(check_seed(seed))
     with torch.no_grad():
         if init == "lecun":

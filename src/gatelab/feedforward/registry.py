@@ -1,7 +1,7 @@
-"""Units by name: the one place where whatever a user gives becomes a unit.
+"""`unit` makes a unit of a name, a function or a class.
 
-`describe` and `restore` make plain values of units and units of plain values, for runs that are hashed, stored and
-computed elsewhere.
+`describe` and `restore` convert units to plain values and back, for runs that are hashed, stored and computed in other
+processes.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ WHOLE = "*"  # all names of a module
 
 
 def unit(spec: str | AnyUnit | Callable[..., object] | type[nn.Module]) -> AnyUnit:
-    """The unit that is meant.
+    """Find a unit by name, or wrap a function or class as one.
 
     Args:
         spec: a registered name, a unit, a function of the affine maps Gx + g, Ux + u, ..., or a module class that is
             built as `cls(width, d_in, d_out)`.
 
     Returns:
-        The unit: a `Unit`, of a function a `FunctionUnit`, of a class a `ModuleUnit`.
+        The unit: a `Unit`, a `FunctionUnit` for a function, a `ModuleUnit` for a class.
 
     >>> unit("reglu").name
     'glu'
@@ -60,9 +60,9 @@ def unit(spec: str | AnyUnit | Callable[..., object] | type[nn.Module]) -> AnyUn
 
 
 def describe(chosen: AnyUnit) -> dict[str, Any]:
-    """The unit in plain values; `restore` makes it again.
+    """The unit in plain values, which `restore` reads.
 
-    One of a user's own has the name that it is imported by and the hash of its source, so that a store knows a change.
+    A user-defined unit is described by its import path and the hash of its source, so that a store detects changes.
 
     >>> describe(unit("glu"))
     {'name': 'glu', 'gate': 'relu', 'factors': 1}
@@ -79,24 +79,24 @@ def describe(chosen: AnyUnit) -> dict[str, Any]:
         if dotted.startswith("__main__:") or imported(dotted) is not own:
             raise GatelabError(
                 f"the unit {chosen.name!r} cannot be found by name from another process; to keep its runs in a file, "
-                "or to compute them elsewhere, move it into a module of its own and import it from there"
+                "or to compute them elsewhere, move it into a module and import it from there"
             )
         return {"name": chosen.name, "import": dotted, **source_of(own)}
     if GATES.get(chosen.gate.name) != chosen.gate:
         raise GatelabError(
-            f"the gate of unit {chosen.name!r} is a function of your own; to keep its runs in a store, give the whole "
-            "unit as a function in a module"
+            f"the gate of unit {chosen.name!r} is not registered; to keep its runs in a store, give the whole unit as "
+            "a function in a module"
         )
     return {"name": chosen.name, "gate": chosen.gate.name, "factors": chosen.factors}
 
 
 def source_of(own: Any) -> dict[str, str]:
-    """The hash of the source of a user's unit, as a description has it; compiled functions have none."""
+    """The hash of the source of a user-defined unit; compiled functions have none."""
     return {} if inspect.isbuiltin(own) else {"source": source_key(own)}
 
 
 def check_source(description: Mapping[str, Any]) -> None:
-    """Refuse to compute a run of a user's unit that was planned with another source than this process imports."""
+    """Refuse a user-defined unit whose source has changed since it was described."""
     own = imported(description["import"]) if description.get("source") else None
     if own is not None and source_of(own) != {"source": description["source"]}:
         raise GatelabError(
@@ -106,7 +106,7 @@ def check_source(description: Mapping[str, Any]) -> None:
 
 
 def restore(description: Mapping[str, Any]) -> AnyUnit:
-    """The unit that was described, refused where its source is another now; a description without source is taken.
+    """The unit of a description, refused if its source has changed.
 
     >>> restore(describe(unit("gqu"))) == unit("gqu")
     True
@@ -121,7 +121,7 @@ def restore(description: Mapping[str, Any]) -> AnyUnit:
 
 
 def imported(dotted: str) -> Any:
-    """What is called so in a module, such as "package.module:Class.name"; None where there is nothing."""
+    """The object at an import path such as "package.module:Class.name", or None."""
     module, _, name = dotted.partition(":")
     try:
         return reduce(getattr, name.split("."), importlib.import_module(module))
@@ -129,19 +129,19 @@ def imported(dotted: str) -> Any:
         return None
 
 
-# ---- the source of a user's unit, as a key: a store must not answer for a unit that has changed
+# ---- the source of a user-defined unit as a key, so that a store does not return results of an older version
 
 
 def source_key(own: Any) -> str:
-    """Sixteen hexadecimal digits of a function or class and of everything of the user's own that it uses.
+    """A hash of a function or class with all user code that it uses.
 
-    These are the definitions in its module whose names it mentions, theirs, and those in imported modules that are not
-    installed packages, with the numbers and texts that such names stand for now. Comments and layout do not count.
+    That is the definitions whose names it mentions, in its module and in imported modules that are not installed
+    packages, and the present values of numbers and texts. Comments and layout do not count.
     """
     return fingerprint([f"{place} {text}{settings(*place)}" for place, text in source_texts(own).items()], 16)
 
 
-@lru_cache(maxsize=64)  # of one object one text, whatever becomes of its file: it is computed as it was imported
+@lru_cache(maxsize=64)  # the source at the time of the import, also if the file changes later
 def source_texts(own: Any) -> dict[tuple[str, str], str]:
     """The statements that define a function or class and what it uses, by module and name."""
     root = (own.__module__, own.__qualname__.partition(".")[0])
@@ -155,8 +155,8 @@ def source_texts(own: Any) -> dict[tuple[str, str], str]:
             todo += [used for statement in chosen for used in mentioned(statement, module)]
     if not texts[root]:
         raise GatelabError(
-            f"the source of the unit {own.__qualname__!r} cannot be read, so that a store could not know when it "
-            "changes; define it by def or class in a file, at the top level"
+            f"the source of the unit {own.__qualname__!r} cannot be read, so that a store could not detect changes; "
+            "define it by def or class in a file, at the top level"
         )
     for module in {module for (module, _), text in texts.items() if text}:
         check_loaded(module)
@@ -164,7 +164,7 @@ def source_texts(own: Any) -> dict[tuple[str, str], str]:
 
 
 def settings(module: str, name: str) -> str:
-    """The numbers and texts that a name of a module stands for now, which may have been set after the import."""
+    """The present values of a module's numbers and texts, which may have been set after the import."""
     names = vars(sys.modules[module])
     chosen = sorted(n for n in names if n == name or (name == WHOLE and not n.startswith("__")))
     plain = {n: names[n] for n in chosen if isinstance(names[n], int | float | str | tuple)}
@@ -172,23 +172,22 @@ def settings(module: str, name: str) -> str:
 
 
 def check_loaded(module: str) -> None:
-    """Refuse a module whose file has changed since its import: functions are the old ones, and the source is new."""
+    """Refuse a module whose file has changed since its import, so that its source is not that of its functions."""
     loaded = sys.modules[module]
     try:
         codes = [cast(Any, loaded.__spec__).loader.get_code(module)]
-    except (AttributeError, ImportError, OSError, SyntaxError):  # of a loader that has no code
+    except (AttributeError, ImportError, OSError, SyntaxError):  # a loader without code
         return
     for code in codes:
         codes += [part for part in code.co_consts if inspect.iscode(part)]
     values = [v for own in vars(loaded).values() for v in (own, *(vars(own).values() if inspect.isclass(own) else ()))]
     for function in filter(inspect.isfunction, values):
-        code = getattr(inspect.unwrap(function), "__code__", None)  # what a function wraps may be compiled
+        code = getattr(inspect.unwrap(function), "__code__", None)  # a wrapped function may be compiled
         if code is not None and code.co_filename == codes[0].co_filename and code not in codes:
             raise GatelabError(f"{code.co_filename} has changed since it was imported; start Python anew")
 
 
 def statements(module: str) -> list[ast.stmt]:
-    """The statements of a module; none where there is no source."""
     try:
         return ast.parse(inspect.getsource(importlib.import_module(module))).body
     except (OSError, TypeError, ImportError, SyntaxError):
@@ -208,7 +207,7 @@ def bound(statement: ast.stmt) -> set[str]:
 
 
 def mentioned(statement: ast.stmt, module: str) -> Iterator[tuple[str, str]]:
-    """What a statement of a module uses: modules, and names in them."""
+    """The modules, and names in modules, that a statement uses."""
     for node in ast.walk(statement):
         if isinstance(node, ast.Name):
             yield module, node.id
@@ -225,8 +224,8 @@ def mentioned(statement: ast.stmt, module: str) -> Iterator[tuple[str, str]]:
 
 
 def is_own(module: str) -> bool:
-    """Whether a module is a file of the user's, imported or not, and not one of Python, a package or gatelab."""
-    for name in (module.partition(".")[0], module):  # its package first: what is installed is not imported for this
+    """Whether a module is a user's file, and not one of Python, an installed package or gatelab."""
+    for name in (module.partition(".")[0], module):  # its package first, so that installed packages are not imported
         try:
             spec = find_spec(name)
         except (ImportError, ValueError):

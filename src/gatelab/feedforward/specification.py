@@ -1,9 +1,9 @@
-"""The product unit of order q, what gatelab studies, and its counts; nothing here imports torch, so that lists do not.
+"""The product unit of order q. This module does not import torch, so that lists of units are fast.
 
     y(x) = d + D [ act(Gx + g) * (U1 x + u1) * ... * (Uq x + uq) ]
 
-q = 0 is the MLP, q = 1 the GLU, q = 2 the GQU. A unit is a frozen value: it knows its formula, its parameter count and
-what theory promises; `network` makes the trainable module.
+q = 0 is the MLP, q = 1 the GLU, q = 2 the GQU (gated quadratic unit). A unit is a frozen value with its formula, its
+parameter count and its order in theory; `network` makes the trainable module.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from gatelab.feedforward.network import Network
 
 POWERS = {"relu": 1, "relu2": 2, "relu3": 3}
-"""The k of the gates that are truncated powers relu(z)^k."""
+"""The exponents k of the gates relu(z)^k."""
 DEGREES = {**POWERS, "leaky-relu2": 2, **dict.fromkeys(("gelu", "silu", "sigmoid", "tanh", "identity"))}
-"""Every gate; its k where it is relu(z)^k and a polynomial of degree k or less, which has the orders of relu^k."""
+"""Every gate, with k if it is a sum of relu(z)^k and a polynomial of degree k or less, otherwise None."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,11 @@ class Unit:
     """A gate times affine factors.
 
     Attributes:
-        activation: the gate by name, as a function of one tensor or as an `Activation`, which `gate` is in any case.
-        factors: how many affine factors the gate is multiplied by.
-        name: what the unit is called; made of the gate and the factors where none is given.
-        description: a line on what it is, which does not count when units are compared.
-        aliases: other names that mean a registered unit.
+        activation: the gate by name, as a function of one tensor or as an `Activation`; `gate` is the `Activation`.
+        factors: the number of affine factors.
+        name: the unit's name, by default made of the gate and the number of factors.
+        description: a one-line description, ignored when units are compared.
+        aliases: other names of a registered unit.
 
     >>> glu = Unit(activation="relu", factors=1)
     >>> glu.parameter_count(50), glu.order, Unit("silu", 1).order
@@ -56,7 +56,7 @@ class Unit:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "factors", whole_number("factors", self.factors, 0))
-        # Torch is imported for what needs a look: no gate's own name, and no function of a file that lists are made of.
+        # Torch is imported only for activations other than gate names and functions of the registered units.
         plain = isinstance(self.activation, str) and self.activation in DEGREES
         if not plain and not isinstance(self.activation, FunctionType):
             from gatelab.feedforward.gates import GATES
@@ -75,18 +75,18 @@ class Unit:
 
     @property
     def gate_power(self) -> int | None:
-        """k where the gate is relu^k, else None."""
+        """k if the gate is relu^k, otherwise None."""
         return self.gate.power
 
     @property
     def degree(self) -> int | None:
-        """The polynomial degree of an open neuron of a relu-power gate, else None."""
+        """The polynomial degree of an open neuron if the gate is relu^k, otherwise None."""
         power = self.gate_power
         return None if power is None else power + self.factors
 
     @property
     def order(self) -> int | None:
-        """The order m in RMSE ~ n^-m on smooth 1-D targets; None where no algebraic rate is known."""
+        """The order m in RMSE ~ n^-m on smooth 1-D targets; None if no algebraic rate is known."""
         if isinstance(self.activation, str) and self.activation in DEGREES:
             degree = DEGREES[self.activation]
         else:
@@ -94,7 +94,7 @@ class Unit:
         return None if degree is None else degree + self.factors + 1
 
     def neuron(self, z: Tensor, *factors: Tensor) -> Tensor:
-        """The hidden value from the gate's pre-activation and those of the factors."""
+        """The hidden value from the pre-activations of the gate and of the factors."""
         value = self.gate(z)
         for v in factors:
             value = value * v
@@ -116,21 +116,21 @@ class Unit:
         interval: tuple[float, float] = (-1.0, 1.0),
         dtype: torch.dtype | None = None,
     ) -> Network:
-        """A network of `width` neurons, initialised from `seed`; see `gatelab.feedforward.network` for the ways."""
-        from gatelab.feedforward.network import Network, initialise
+        """A network of `width` neurons, initialized with `seed` as `gatelab.feedforward.network` describes."""
+        from gatelab.feedforward.network import Network, initialize
 
         net = Network(self, check_width(width), d_in, d_out, dtype)
-        initialise(net, init, seed=seed, interval=interval)
+        initialize(net, init, seed=seed, interval=interval)
         return net
 
 
 def check_width(width: Any) -> int:
-    """The width as an int, refused unless it is a whole number of neurons."""
+    """The width as an int of 1 or more."""
     return whole_number("width", width, 1, of="neurons")
 
 
 def check_widths(widths: Any) -> list[int]:
-    """Widths as ints, from whatever can be gone through."""
+    """Widths as a list of ints."""
     values = list(widths) if isinstance(widths, Iterable) else []
     if not values:
         raise GatelabError(f"widths is {widths!r}; give at least one number of neurons, such as [8, 16, 32]")

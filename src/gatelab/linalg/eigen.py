@@ -1,20 +1,20 @@
-"""The extreme eigenvalues of a symmetric matrix, each within two bounds, and Lanczos' process that finds them.
+"""Rigorous bounds for the extreme eigenvalues of a symmetric matrix, by Lanczos and Cholesky.
 
-Lanczos runs with full reorthogonalisation: every new vector is made orthogonal to all before it, twice, so that there
-are no ghosts and the residuals mean what they say. Matrices come as functions v -> A v of float64 tensors, on any
-device. The same Krylov bases give a quadrature of the spectral density.
+Lanczos runs with full reorthogonalization: every new vector is made orthogonal to all previous ones, twice, so that
+there are no spurious eigenvalues. Matrices are functions v -> A v of float64 tensors, on any device. The same Krylov
+bases give a quadrature of the spectral density.
 
-Lanczos finds lambda_max from products with K, and lambda_min too if the condition number is small; else from solves
-with a Cholesky factor of K less a shift that lies below the spectrum, and near it. That no eigenvalue lies beyond them
-is then proved. For u = 2^-53 and any symmetric A:
+Lanczos finds lambda_max from products with K, and lambda_min too if the condition number is small; otherwise solves
+with a Cholesky factor of K minus a shift just below the spectrum find lambda_min. It is then proved that no eigenvalue
+lies beyond them. For u = 2^-53 and any symmetric A:
 
     inner bound    the Rayleigh quotient of a vector lies within the spectrum, up to 2 (n + 2) u |K|_F of rounding
-    outer bound    if Cholesky's algorithm runs through on A, lambda_min(A) >= -(n + 2) u tr A  (J. Demmel, LAPACK
+    outer bound    if Cholesky's algorithm succeeds on A, lambda_min(A) >= -(n + 2) u tr A  (J. Demmel, LAPACK
                    Working Note 14, 1989; S. Rump, BIT 46, 2006). A = s - K bounds lambda_max, A = K - s lambda_min
     cheaper        if theta - r > sqrt(|K|_F^2 - (theta - r)^2), r the residual, every other eigenvalue is smaller
 
-The statements hold for sums in any order, not for fast (Strassen's) products. What was already wrong in K when it came,
-a perturbation of norm p, widens every interval by p.
+This holds for sums in any order, but not for fast (Strassen's) products. An error of norm p in K widens every interval
+by p.
 """
 
 from __future__ import annotations
@@ -38,15 +38,13 @@ _EPS = 2.0**-52
 _EVERY = 5
 _SYMV, _TRSV = get_blas_funcs(("symv", "trsv"), dtype="float64")
 _U = 2.0**-53
-# What an interval may be wide, relative to its eigenvalue, apart from rounding.
-_MARGIN = 1e-9
+_MARGIN = 1e-9  # the width of an interval relative to its eigenvalue, apart from rounding
 _TOL = 1e-8
-# Below this span of the spectrum some 200 products find both ends, which is cheaper than a factor.
+# Up to this condition number some 200 products find both ends, which is cheaper than a Cholesky factor.
 _FLAT = 300.0
 _OPERATOR_STEPS = 256
-# Entries whose squares, and sums of squares, neither overflow nor vanish need no scaling.
-_TAME = 300
-# Products that cost little beside a factor, and tell a shift that saves two solves of three.
+_TAME = 300  # binary exponents of entries whose sums of squares neither overflow nor underflow
+# The number of products for a first estimate: they cost little and give a shift that saves two of three solves.
 _ROUGH = 100
 _FAILURE = 1e-6
 
@@ -55,7 +53,7 @@ _FAILURE = 1e-6
 class Krylov:
     """A Q = Q T + beta_k q e_k^T: the rows of `basis` are the columns of Q, `alpha` and `beta` make T.
 
-    beta[-1] is the norm of what is left over; `closed` says that it is rounding, so that the space is invariant.
+    beta[-1] is the norm of the remainder; the space is `closed` (invariant) if that is zero up to rounding.
     """
 
     basis: Tensor
@@ -84,7 +82,7 @@ def start_vector(n: int, seed: int, device: torch.device | str = "cpu") -> Tenso
 
 
 def krylov(apply: Apply, start: Tensor, steps: int, settled: Callable[[Array, Array], bool] | None = None) -> Krylov:
-    """At most `steps` steps from `start` (of length one); every five steps `settled(alpha, beta)` may end them.
+    """At most `steps` steps from `start` (of norm one); every five steps `settled(alpha, beta)` may end them.
 
     >>> A = torch.diag(torch.tensor([1.0, 2.0, 5.0], dtype=torch.float64))
     >>> krylov(lambda v: A @ v, start_vector(3, 0), 3).ritz()[0].round(9)
@@ -116,9 +114,9 @@ def krylov(apply: Apply, start: Tensor, steps: int, settled: Callable[[Array, Ar
 def both_ends(
     apply: Apply, start: Tensor, *, tol: float = 1e-8, steps: int = 300, flat: float = 0.0, least: int = 0
 ) -> tuple[Ritz, Ritz]:
-    """The largest eigenvalue and the smallest; the latter is waited for where the Ritz values span less than `flat`.
+    """The largest and the smallest eigenvalue.
 
-    Elsewhere it is what the `least` number of steps gives.
+    The smallest is accurate if the ratio of the Ritz values is below `flat`; otherwise it is that after `least` steps.
 
     >>> A = torch.diag(torch.linspace(1, 9, 50, dtype=torch.float64))
     >>> top, bottom = both_ends(lambda v: A @ v, start_vector(50, 0), flat=100)
@@ -127,7 +125,7 @@ def both_ends(
     """
 
     def error(values: Array, vectors: Array, beta: float, which: int) -> float:
-        """The residual of an end, or its square over the gap to the next Ritz value where that is less."""
+        """The residual of an end, or its square over the gap to the next Ritz value if that is smaller."""
         residual = float(beta * abs(vectors[-1, which]))
         if len(values) == 1:
             return residual
@@ -153,7 +151,7 @@ def both_ends(
 
 
 def tridiagonal(alpha: Array, beta: Array) -> tuple[Array, Array]:
-    """Eigenvalues, ascending, and eigenvectors of the matrix with `alpha` on its diagonal and `beta` beside it."""
+    """Eigenvalues, ascending, and eigenvectors of the matrix with diagonal `alpha` and off-diagonal `beta`."""
     values, vectors = eigh_tridiagonal(alpha, beta[:-1])
     return np.asarray(values), np.asarray(vectors)
 
@@ -181,27 +179,25 @@ def quadrature(
 
 @dataclass(frozen=True)
 class Bracket:
-    """An eigenvalue and the interval that it is known to lie in."""
+    """An eigenvalue and an interval that contains it."""
 
     value: float
     lower: float
     upper: float
 
     def widened(self, by: float) -> Bracket:
-        """The same with both ends further out."""
         return replace(self, lower=self.lower - by, upper=self.upper + by)
 
     def times_power(self, exponent: int) -> Bracket:
-        """The same times 2^exponent."""
         first, second = two_factors(exponent)
         return Bracket(*(number * first * second for number in (self.value, self.lower, self.upper)))
 
 
 @dataclass(frozen=True)
 class Extremes:
-    """lambda_max and lambda_min of a matrix: `top` and `bottom` times 2^exponent, which is lest squares overflow.
+    """lambda_max and lambda_min of a matrix: `top` and `bottom` times 2^exponent, which avoids overflow of squares.
 
-    They are not `proved` for operators, whose bounds hold but for one start vector in a million.
+    For operators they are not `proved`: the bounds fail for one start vector in a million.
     """
 
     top: Bracket
@@ -211,19 +207,18 @@ class Extremes:
 
     @property
     def lambda_max(self) -> Bracket:
-        """The largest eigenvalue."""
         return self.top.times_power(self.exponent)
 
     @property
     def lambda_min(self) -> Bracket:
-        """The smallest eigenvalue."""
         return self.bottom.times_power(self.exponent)
 
 
 def extremes(K: Tensor, *, entry_error: float = 0.0, seed: int = 0) -> Extremes:
     """Both ends of the spectrum of a symmetric float64 matrix, on its device.
 
-    `entry_error` bounds the error of K_ij relative to sqrt(K_ii K_jj): as a matrix it is at most that times the trace.
+    `entry_error` bounds the error of K_ij relative to sqrt(K_ii K_jj); the norm of the error is at most that times the
+    trace.
 
     >>> ends = extremes(torch.diag(torch.tensor([1.0, 3.0, 4.0], dtype=torch.float64)))
     >>> round(ends.lambda_max.value, 12), round(ends.lambda_min.value, 12)
@@ -244,14 +239,14 @@ def extremes(K: Tensor, *, entry_error: float = 0.0, seed: int = 0) -> Extremes:
     rounding = 2 * (n + 2) * _U * norm
     top, bottom = both_ends(product(K), start_vector(n, seed, K.device), tol=_TOL, flat=_FLAT, least=_ROUGH)
     high = _top_bracket(K, top, norm, rounding)
-    # Where the lower end was not waited for, only a space that has closed has found it.
+    # Above the limit `_FLAT` the lower end is accurate only if the Krylov space has closed.
     low = _bottom_bracket(K, bottom, _TOL * (bottom.value * _FLAT > top.value), rounding, seed)
     off = entry_error * float(K.diagonal().abs().sum())
     return Extremes(high.widened(off), low.widened(off), exponent)
 
 
 def _top_bracket(K: Tensor, ritz: Ritz, norm: float, rounding: float) -> Bracket:
-    """The interval of lambda_max about a Ritz value; `norm` is Frobenius' of K."""
+    """The interval of lambda_max around a Ritz value; `norm` is the Frobenius norm of K."""
     image = K @ ritz.vector
     theta = float(ritz.vector @ image)
     r = float((image - theta * ritz.vector).norm()) + rounding
@@ -266,29 +261,34 @@ def _top_bracket(K: Tensor, ritz: Ritz, norm: float, rounding: float) -> Bracket
 
 
 def _bottom_bracket(K: Tensor, ritz: Ritz, tol: float, rounding: float, seed: int) -> Bracket:
-    """`ritz` is what products with K gave. It is enough where it has converged; else solves with a factor follow."""
+    """The interval of lambda_min around a converged Ritz value, otherwise by solves with a Cholesky factor."""
     n = len(K)
     matrix = SignedMatrix(K, 1)
     if 0 <= ritz.error <= tol * ritz.value:
         theta = float(ritz.vector @ (K @ ritz.vector))
         return Bracket(theta, -matrix.outer_bound(-theta, ritz.error), theta + rounding)
     trusted = (n + 2) * _U * float(K.diagonal().abs().sum())
-    # The nearer to lambda_min the shift, the fewer solves; below zero it is a must. A Ritz value lies above lambda_min.
+    # K + shift must be positive definite, and solves converge faster if its smallest eigenvalue is near 0. The Ritz
+    # value is an upper bound of lambda_min.
     below = ritz.value - max(0.03 * ritz.value, 2 * ritz.error)
     shift = -below if below > trusted else 1.1 * max(-ritz.value - trusted, 0.0)
-    while (factor := matrix.cholesky(shift)) is None:
+    factor = matrix.cholesky(shift)
+    while factor is None:
         shift = 0.0 if shift < 0 else max(4 * shift, trusted)
-    # What is asked of lambda_min is asked of 1 / (lambda_min + shift): near to it, less accuracy does.
-    tol = _TOL * max(1.0, ritz.value / (ritz.value + shift)) if shift < 0 else _TOL
+        factor = matrix.cholesky(shift)
+    tol = _TOL
+    if shift < 0:
+        # An error of 1 / (lambda_min + shift) is a smaller relative error of lambda_min.
+        tol *= max(1.0, ritz.value / (ritz.value + shift))
     first = start_vector(n, seed + 1, K.device)
     inverse, _ = both_ends(partial(solve_factored, factor), first, tol=tol, steps=500)
-    # A solve more takes out what is left of the top, which would count by its eigenvalue in the quotient.
+    # One more solve removes the remaining components of large eigenvalues, which would dominate the quotient.
     v = solve_factored(factor, inverse.vector)
     v /= v.norm()
     del factor
     theta = float(v @ (K @ v))
     if theta + shift <= 4 * trusted:
-        # Shifted as little as Cholesky's algorithm allows, K is singular to it: no second factor can tell more.
+        # K is numerically singular at the smallest possible shift, so that a second factor cannot improve the bound.
         return Bracket(theta, -shift - matrix.allowance(shift), theta + rounding)
     error = inverse.error / abs(inverse.value) * abs(theta + shift)
     return Bracket(theta, -matrix.outer_bound(-theta, error), theta + rounding)
@@ -296,20 +296,20 @@ def _bottom_bracket(K: Tensor, ritz: Ritz, tol: float, rounding: float, seed: in
 
 @dataclass(frozen=True, eq=False)
 class SignedMatrix:
-    """sign K, of which multiples of one are added and Cholesky's algorithm is asked."""
+    """The matrix sign * K, to which shifts are added for Cholesky's algorithm."""
 
     K: Tensor
     sign: int
 
     def outer_bound(self, theta: float, error: float) -> float:
-        """A number that no eigenvalue of -sign K exceeds, as near to theta as Cholesky's algorithm lets it."""
+        """An upper bound of the eigenvalues of -sign K, as near to theta as Cholesky's algorithm permits."""
         margin = max(4 * error, _MARGIN * abs(theta), self.allowance(theta) / 16)
         while self.cholesky(theta + margin) is None:
             margin *= 8
         return theta + margin + self.allowance(theta + margin)
 
     def allowance(self, shift: float) -> float:
-        """What Cholesky's algorithm can overlook on sign K + shift, the rounding of the diagonal included."""
+        """The error of Cholesky's test of sign K + shift, with the rounding of the diagonal."""
         diagonal = self.K.diagonal()
         return (len(self.K) + 2) * _U * float((self.sign * diagonal + shift).abs().sum()) + 2 * _U * (
             abs(shift) + float(diagonal.abs().max())
@@ -319,7 +319,7 @@ class SignedMatrix:
         """The factor of sign K + shift, or None if the algorithm breaks down."""
         A = self.K.clone() if self.sign > 0 else self.K.neg()
         A.diagonal().add_(shift)
-        # Transposed it is the same matrix, in the order that LAPACK wants: there it can be done in place.
+        # The transpose is the same matrix in the memory order of LAPACK, which can then work in place.
         A = A.mT
         into = (A, torch.empty((), dtype=torch.int32)) if A.device.type == "cpu" else None
         factor, failed = apart(torch.linalg.cholesky_ex, A, out=into)
@@ -329,7 +329,7 @@ class SignedMatrix:
 
 
 def product(K: Tensor) -> Apply:
-    """v -> K v, reading one half of K where the library can: such products take as long as reading does."""
+    """v -> K v, which reads only one half of K if BLAS can: these products are bound by memory."""
     if K.device.type != "cpu" or not K.is_contiguous():
         return lambda v: K @ v
     columns = K.numpy().T
@@ -338,7 +338,7 @@ def product(K: Tensor) -> Apply:
 
 def solve_factored(factor: Tensor, v: Tensor) -> Tensor:
     """L^-T L^-1 v."""
-    if factor.device.type == "cpu" and factor.mT.is_contiguous():  # in BLAS's own order, so that nothing is copied
+    if factor.device.type == "cpu" and factor.mT.is_contiguous():  # in BLAS's memory order, so that no copy is made
         L = factor.numpy()
         return torch.from_numpy(_TRSV(L, _TRSV(L, v.numpy(), lower=1), lower=1, trans=1))
     half = torch.linalg.solve_triangular(factor, v[:, None], upper=False)
@@ -348,13 +348,12 @@ def solve_factored(factor: Tensor, v: Tensor) -> Tensor:
 def operator_extremes(
     apply: Apply, n: int, *, seed: int = 0, steps: int = _OPERATOR_STEPS, unit: float = _U
 ) -> Extremes:
-    """Both ends for a positive semidefinite operator, known by its products alone.
+    """Both ends of the spectrum of a positive semidefinite operator, from its products alone.
 
-    Ritz values lie inside the spectrum. How far it can reach beyond them is bounded, but for one start in a million, by
-    J. Kuczynski and H. Wozniakowski (SIAM J. Matrix Anal. Appl. 13, 1992): after k steps lambda_max exceeds the
-    largest Ritz value by at most eps lambda_max, 1.648 sqrt(n) exp(-sqrt(eps) (2k - 1)) being one in a million. Up to
-    `steps` rows the matrix is formed instead, and the bounds are those of `extremes`. Products are taken to be rounded
-    to `unit`, as sums of n terms.
+    Ritz values lie inside the spectrum. By J. Kuczynski and H. Wozniakowski (SIAM J. Matrix Anal. Appl. 13, 1992),
+    lambda_max exceeds the largest Ritz value after k steps by at most eps lambda_max, except with probability
+    1.648 sqrt(n) exp(-sqrt(eps) (2k - 1)), here one in a million. Up to `steps` rows the matrix is formed, and the
+    bounds are those of `extremes`. Products are assumed to be rounded to `unit`, as sums of n terms.
     """
     if n <= steps:
         K = torch.stack([apply(row) for row in torch.eye(n, dtype=torch.float64)])
@@ -370,14 +369,14 @@ def operator_extremes(
     beyond = below = math.inf
     if eps < 1:
         beyond = high * eps / (1 - eps)
-        # At the other end the theorem is applied to lambda_max - K, whose largest eigenvalue is the whole spread.
+        # At the other end the theorem is applied to lambda_max - K.
         below = (high + beyond - low) * eps / (1 - eps)
     top = Bracket(high, high - rounding, high + beyond + rounding)
     return Extremes(top, Bracket(low, low - below - rounding, low + rounding), proved=False)
 
 
 def two_factors(exponent: int) -> tuple[float, float]:
-    """2^exponent in two factors: one alone may overflow where a product with both does not.
+    """Two factors of 2^exponent, which itself may overflow.
 
     >>> two_factors(3), two_factors(-1)
     ((2.0, 4.0), (0.5, 1.0))

@@ -1,10 +1,9 @@
-"""Least squares for a batch of tall matrices, made of matrix products: on a CPU and on CUDA alike.
+"""Least squares for a batch of tall matrices by matrix products, on CPU and CUDA.
 
-Columns are scaled to length one. Where the Gram matrix of the scaled columns is well conditioned its Cholesky factor
-solves the problem and two steps of refinement with true residuals restore what squaring lost: the answer is as good as
-that of QR at half the price. Where it is not, and that matters, Q and R come from Cholesky-QR, shifted and done three
-times (Fukaya et al., SIAM J. Sci. Comput. 42, 2020), which holds for condition numbers to 1e14. Each matrix of a batch
-goes its own way, so that its result does not depend on what else is in the batch.
+Columns are scaled to norm one. If the Gram matrix of the scaled columns is well conditioned, its Cholesky factor solves
+the problem, and iterative refinement with true residuals restores the accuracy of QR at half its cost. Otherwise, and
+if it matters, Q and R come from shifted Cholesky-QR, applied three times (Fukaya et al., SIAM J. Sci. Comput. 42,
+2020), which is valid for condition numbers up to 1e14. The result of a matrix does not depend on the rest of the batch.
 """
 
 from __future__ import annotations
@@ -18,23 +17,22 @@ from torch import Tensor
 from gatelab.errors import GatelabError
 from gatelab.interrupts import stop_if_asked
 
-# Columns up to which a square is one product; a GPU's products are cut where its tiles end.
+# Columns up to which a Gram matrix is one product; on a GPU blocks are multiples of its tiles.
 _BLOCK, _GPU_BLOCK, _GPU_TILE = 96, 128, 64
-# Multiplications that a CPU does in one piece, some tenths of a second: a thread can be stopped between pieces. A GPU
-# is given the whole batch at once, which launches a product once and not for every member.
+# Multiplications per piece on a CPU, some tenths of a second: a thread can be stopped between pieces. A GPU computes
+# the whole batch at once.
 _PIECE = 1e9
-# Pivots (squared, of unit columns) above this bound leave 1e-6 of error after squaring, which refinement removes.
+# Squared pivots of unit columns above this bound give an error of 1e-6, which refinement removes.
 _WELL = 1e-10
 _REFINEMENTS = 3
-# Directions of the scaled columns below this singular value are not told from zero: by QR, and by a shifted square.
+# Singular values of the scaled columns that count as zero: in QR, and with a shifted Gram matrix.
 _RANK, _SQUARED_RANK = 1e-10, 1e-6
 _MISSED = 1e-4
-# Shifts that are tried, each ten times the last: with so many any matrix of numbers is positive.
-_SHIFTS = 20
+_SHIFTS = 20  # each ten times the last, so that any finite matrix becomes positive definite
 
 
 def on_gpu(A: Tensor) -> bool:
-    """Whether a tensor is where launches and passes over memory cost more than multiplications."""
+    """Whether launches and memory traffic cost more than multiplications."""
     return A.is_cuda
 
 
@@ -43,7 +41,7 @@ class Projection:
     """The solutions of min |F c - y|^2 + penalty |c|^2 for a batch: c (B, m, o), y - F c (B, N, o), the minimum (B,).
 
     `lower` (B, m, m) is the Cholesky factor of F^T F + penalty, its columns multiplied by `scale` (B, m); `careful`
-    (B,) says which of the batch took the way of QR.
+    (B,) marks the problems that were solved by QR.
     """
 
     coefficients: Tensor
@@ -54,7 +52,7 @@ class Projection:
     careful: Tensor
 
     def take(self, index: Tensor) -> Projection:
-        """Those of some members of the batch."""
+        """The solutions of some members of the batch."""
         return replace(self, **{name: value[index] for name, value in vars(self).items()})
 
     def put(self, index: Tensor, other: Projection) -> None:
@@ -63,13 +61,13 @@ class Projection:
             value[index] = getattr(other, name)
 
     def reduced_gram(self, F: Tensor, J: Tensor, FJ: Tensor | None = None) -> Tensor:
-        """J^T P J, where P projects on what F leaves: the normal matrix of a variable projection."""
+        """J^T P J, where P projects onto the orthogonal complement of F: the normal matrix of variable projection."""
         if FJ is None:
             FJ = crossed(F, J)
         T = torch.linalg.solve_triangular(self.lower, self.scale[..., None] * FJ, upper=False)
         K = gram(J) - gram(T)
         if bool(self.careful.any()):
-            # The difference of squares has lost half the digits: take the products of what was projected instead.
+            # The difference of Gram matrices has lost half the digits: use the projected columns instead.
             i = self.careful.nonzero()[:, 0]
             Q = _right_solved(self.lower[i].mT, self.scale[i, None] * F[i])
             left = J[i] - _by_rows(torch.matmul, Q, crossed(Q, J[i]))
@@ -81,8 +79,8 @@ class Projection:
 class SpreadColumns:
     """The columns h_i x_k of a batch, h (B, N, n) and x (N, d), and one more, (B or 1, N, 1).
 
-    Products with vectors need h and x alone. The matrix has d times as many entries as h, and its products with single
-    vectors take as long as it takes to read them: this is what they cost on a GPU.
+    Products with vectors use h and x alone: the matrix has d times the entries of h, and on a GPU such products are
+    bound by memory.
     """
 
     h: Tensor
@@ -102,14 +100,14 @@ class SpreadColumns:
     def gram(self, F: Tensor) -> Tensor:
         """F^T F (B, n d + 1, n d + 1), its last row and column by products with a vector.
 
-        A single column more than the tiles of a GPU hold would take as long as a whole tile of them.
+        On a GPU a single additional column would cost as much as a whole tile.
         """
         border = self.transposed_times(self.last.expand(len(self.h), -1, -1))
         return torch.cat([torch.cat([gram(F[..., :-1]), border[:, :-1]], -1), border.mT], -2)
 
 
 def crossed(A: Tensor, B: Tensor) -> Tensor:
-    """A^T B for batches (b, N, k) and (b, N, m): on a CPU by member and some columns at a time where it is large.
+    """A^T B for batches (b, N, k) and (b, N, m), on a CPU in pieces if it is large.
 
     >>> A, B = torch.randn(2, 30, 4), torch.randn(2, 30, 3)
     >>> torch.equal(crossed(A, B), A.mT @ B)
@@ -120,9 +118,9 @@ def crossed(A: Tensor, B: Tensor) -> Tensor:
 
 
 def _in_pieces(function: Callable[[Tensor, Tensor], Tensor], A: Tensor, B: Tensor, dim: int, multiple: int) -> Tensor:
-    """function(A, B) for a batch, of which rows or columns of A are independent: on a CPU some at a time where large.
+    """function(A, B) for a batch in which rows or columns of A are independent, on a CPU in pieces if it is large.
 
-    They are so many, or a multiple of it, as the libraries cut them: the bits are those of the whole.
+    Pieces are multiples of the libraries' blocks, so that the result is the same to the last bit.
     """
     work = float(A.shape[-2]) * A.shape[-1] * B.shape[-1]
     if on_gpu(A) or len(A) * work <= _PIECE:
@@ -143,7 +141,7 @@ def _by_rows(function: Callable[[Tensor, Tensor], Tensor], A: Tensor, B: Tensor)
 
 
 def _right_solved(R: Tensor, A: Tensor) -> Tensor:
-    """A R^-1 for upper triangular R; on a GPU by the inverse, whose product with many rows is quick there."""
+    """A R^-1 for upper triangular R; on a GPU by the inverse, since products are fast there."""
     if on_gpu(A):
         eye = torch.eye(R.shape[-1], dtype=R.dtype, device=R.device)
         return A @ torch.linalg.solve_triangular(R, eye.expand_as(R), upper=True)
@@ -171,8 +169,8 @@ def project(
 ) -> Projection:
     """Solve the batch: F (B, N, m), y (B, N, o), penalty (B, m), which may be zero. Columns of zeros get coefficient 0.
 
-    Directions of the scaled columns with singular values below `rank` need not be told from zero: from 1e-6 on QR is
-    spared, unless the residual shows that something was lost. `spread` is F once more, if it is made so and o is one.
+    Singular values of the scaled columns below `rank` may be treated as zero: from 1e-6 on QR is used only if the
+    residual shows a loss of accuracy. `spread` is the factored form of F, if it has one and o is one.
 
     >>> F, y = torch.randn(3, 50, 4, dtype=torch.float64), torch.randn(3, 50, 1, dtype=torch.float64)
     >>> solution = project(F, y, torch.zeros(3, 4, dtype=torch.float64))
@@ -220,7 +218,7 @@ class _Dense:
 def _refined(
     F: SpreadColumns | _Dense, y: Tensor, penalty: Tensor, lower: Tensor, scale: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Coefficients, residuals, and by how much one refinement more would lower the loss."""
+    """Coefficients, residuals, and the decrease of the loss by one further refinement."""
     c, r = torch.zeros(*scale.shape, y.shape[2], dtype=y.dtype, device=y.device), y
     for _ in range(1 + _REFINEMENTS):
         gradient = F.transposed_times(r) - penalty[..., None] * c
@@ -232,13 +230,13 @@ def _refined(
 
 
 def _by_qr(F: Tensor, y: Tensor, penalty: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
-    """The factor and the coefficients by orthogonalisation; rows of small multiples of one keep the rank full."""
+    """The factor and the coefficients by QR; added rows with small diagonal entries keep the rank full."""
     m = F.shape[-1]
     rows = (penalty * scale.square()).sqrt().clamp_min(_RANK)
     Q, R = cholesky_qr(torch.cat([scale[:, None] * F, torch.diag_embed(rows)], 1))
     Q = Q[:, :-m]
     c, r = torch.zeros_like(F[:, 0, :, None] * y[:, :1]), y
-    for _ in range(2):  # the second round costs little and makes the residual orthogonal to the last digit
+    for _ in range(2):  # the second round makes the residual orthogonal to the last digit
         c = c + scale[..., None] * torch.linalg.solve_triangular(R, Q.mT @ r, upper=True)
         r = y - F @ c
         if bool((penalty > 0).any()):
@@ -264,12 +262,12 @@ def cholesky_qr(A: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _shifted_cholesky(G: Tensor) -> Tensor:
-    """The Cholesky factor of G, with the least multiple of one that is needed on the diagonal of each."""
+    """The Cholesky factor of each G plus the smallest shift of its diagonal that makes it positive definite."""
     L, failed = torch.linalg.cholesky_ex(G)
     eps = torch.finfo(G.dtype).eps
     shift = 4 * eps * G.diagonal(dim1=-2, dim2=-1).sum(-1)
     for _ in range(_SHIFTS):
-        # Pivots at the level of rounding are as bad as a failure, for what they hold is noise.
+        # Pivots at the level of rounding are noise and count as a failure.
         pivots = L.diagonal(dim1=-2, dim2=-1)
         noise = 4 * eps * G.shape[-1] * pivots.amax(-1).square()
         bad = (failed != 0) | ~(pivots.amin(-1).square() > noise)
@@ -281,6 +279,6 @@ def _shifted_cholesky(G: Tensor) -> Tensor:
         L[i], failed[i] = torch.linalg.cholesky_ex(shifted)
         shift = shift * 10
     raise GatelabError(
-        "the columns of a least-squares problem hold values that are no numbers (NaN or infinite), or squares beyond"
-        " the largest number; give inputs, weights and a unit whose values are finite"
+        "the columns of a least-squares problem hold NaN or infinite values, or their squares overflow; give inputs,"
+        " weights and a unit whose values are finite"
     )

@@ -1,9 +1,8 @@
-"""Quadrature rules and the recurrences of orthogonal polynomials, in one place.
+"""Quadrature rules and the recurrences of orthogonal polynomials.
 
-Gauss and Legendre's rule is laid on intervals, many at once. Gauss rules of other densities come from the three-term
-recurrence of their orthonormal polynomials, t p_(n-1) = b_n p_n + a_n p_(n-1) + b_(n-1) p_(n-2): its coefficients make
-a tridiagonal matrix, whose eigenvalues are the nodes (G. Golub, J. Welsch, Math. Comp. 23, 1969). Recurrences run on
-arrays and on tensors alike.
+Gauss rules of a density come from the three-term recurrence of its orthonormal polynomials,
+t p_(n-1) = b_n p_n + a_n p_(n-1) + b_(n-1) p_(n-2): its coefficients form a tridiagonal matrix, whose eigenvalues are
+the nodes (G. Golub, J. Welsch, Math. Comp. 23, 1969). Recurrences accept arrays and tensors.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Values = TypeVar("Values", Array, "Tensor")
-_FINE = 600  # nodes of the grid that stands for the chi distribution
+_FINE = 600  # nodes of the grid that approximates the chi distribution
 _REACH = 9.0  # beyond sqrt(d) +- 9 the chi distribution has a mass of 1e-18 or less
 _ARCS = 16
 _PER_ARC = 32
@@ -31,7 +30,7 @@ MOST_DEGREES = 24 * _ARCS  # the highest degree that `cosine_rule` resolves
 
 
 def on_intervals(start: Values, end: Values, nodes: Values, weights: Values) -> tuple[Values, Values]:
-    """A rule on [-1, 1] laid on every interval.
+    """A rule on [-1, 1] moved to every interval.
 
     >>> z, lengths = on_intervals(np.array([0.0, 1.0]), np.array([1.0, 3.0]), *leggauss(2))
     >>> float((lengths * z**3).sum().round(9))  # 81 / 4
@@ -42,7 +41,7 @@ def on_intervals(start: Values, end: Values, nodes: Values, weights: Values) -> 
 
 
 def panel_rule(edges: Array, points: int) -> tuple[Array, Array]:
-    """Gauss and Legendre's rule of so many points on each panel between neighbouring edges, as one row.
+    """The Gauss-Legendre rule with `points` nodes on each panel between neighboring edges, as one row.
 
     >>> z, lengths = panel_rule(np.array([-1.0, 0.0, 2.0]), 4)
     >>> float((lengths * np.abs(z)).sum().round(9))  # the kink lies at an edge
@@ -78,7 +77,7 @@ def hermite_functions(z: Values, first: Values, terms: int) -> Iterator[Values]:
 def gegenbauer_polynomials(t: Array, d: int) -> Iterator[Array]:
     """P_0(t), P_1(t), ..., orthogonal for the cosine of two random directions in d dimensions, P_k(1) = 1.
 
-    In one dimension, where the cosine is 1 or -1, there is no degree beyond the first.
+    In one dimension the cosine is 1 or -1, and there are only the degrees 0 and 1.
 
     >>> P = gegenbauer_polynomials(np.array([0.5]), 3)  # Legendre's
     >>> [float(next(P)[0]) for _ in range(3)]
@@ -102,7 +101,7 @@ def gegenbauer_beside(count: int, a: float) -> Array:
 def gegenbauer_rule(d: int, nodes: int) -> tuple[Array, Array]:
     """The Gauss rule of the cosine of two random directions in d dimensions, density ~ (1 - t^2)^((d - 3) / 2).
 
-    From the recurrence, whose entries stay moderate where the density's normalisation overflows.
+    By the recurrence, whose entries stay moderate where the normalization of the density overflows.
 
     >>> t, masses = gegenbauer_rule(5, 10)
     >>> float(masses.sum().round(12)), float((masses * t**2).sum().round(12))
@@ -115,7 +114,7 @@ def gegenbauer_rule(d: int, nodes: int) -> tuple[Array, Array]:
 def chi_rule(d: int, nodes: int) -> tuple[Array, Array]:
     """The Gauss rule of the length of a standard normal vector in d dimensions.
 
-    Its recurrence comes from Lanczos' process on a fine grid (Gautschi, 1982).
+    Its recurrence comes from the Lanczos process on a fine grid (Gautschi, 1982).
 
     >>> r, masses = chi_rule(16, 20)
     >>> float((masses * r**2).sum().round(10)), float((masses * r**4).sum().round(9))
@@ -142,9 +141,9 @@ def chi_rule(d: int, nodes: int) -> tuple[Array, Array]:
 
 @lru_cache(maxsize=32)
 def cosine_rule(d: int, steepest: float) -> tuple[Array, Array]:
-    """Nodes in (0, 1] and masses, one half in all, of the cosine between two random directions.
+    """Nodes in (0, 1] and masses (sum 1/2) of the cosine between two random directions.
 
-    t = sin(phi), with panels that halve towards 0 until z = steepest * t is resolved: a kink at z = 0 lies at an end.
+    t = sin(phi), with panels that halve towards 0 until z = steepest * t is resolved: a kink at z = 0 is an end.
 
     >>> t, masses = cosine_rule(3, 1.0)
     >>> float(masses.sum().round(12)), float((masses * t).sum().round(12))

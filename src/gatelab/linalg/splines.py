@@ -1,13 +1,12 @@
 """Least squares in spline spaces, banded, in O(N) work.
 
-Three orthogonal parts: the data seen cell by cell (`CellData`: Legendre moments), the space (`Space`: degree and the
-multiplicity of its knots, with B-splines as local basis), and the banded system (`solve`), to which a caller may add
-local penalties and a few global equality constraints. A spline is kept as its Legendre coefficients z in each cell,
-shape (cells, degree + 1): every space is a subspace of those, and every functional of a spline is a short row on
-them.
+Three parts: the moments of the data in each cell (`CellData`), the space (`Space`: degree and the multiplicity of its
+knots, with B-splines as local basis), and the banded system (`solve`), with optional local penalties and a few global
+equality constraints. A spline is stored as its Legendre coefficients z in each cell, shape (cells, degree + 1); every
+functional of a spline is a short row on them.
 
-The Gram matrix of B-splines has a condition number that does not grow with the number of cells, so that forming it
-loses no digits that the data have; truncated powers, the network's own basis, lose n^4 and more.
+The condition number of the Gram matrix of B-splines does not grow with the number of cells, so that forming it loses no
+accuracy; that of truncated powers, the basis of a network, grows like n^4 or faster.
 """
 
 from __future__ import annotations
@@ -150,7 +149,7 @@ class Space:
         return (self.extract @ coefficients[alive][:, :, None])[:, :, 0]
 
     def jump_rows(self, r: int) -> Array:
-        """Rows (cells - 1, degree + 1 + multiplicity) on the B-spline coefficients of each pair of neighbouring
+        """Rows (cells - 1, degree + 1 + multiplicity) on the B-spline coefficients of each pair of neighboring
         cells that give the jump of the r-th derivative at the knot between them."""
         _, _, at_left, at_right = _tables(self.degree)
         scale = (2.0 / np.diff(self.breaks)) ** r
@@ -173,16 +172,16 @@ class Space:
 def space(breaks: Array, degree: int, multiplicity: int) -> Space:
     """The spline space, with its B-splines evaluated once in degree + 1 nodes of each cell."""
     nodes, to_legendre, _, _ = _tables(degree)
-    if multiplicity >= degree:  # B-splines that meet only in values, or not at all, are Bernstein's in each cell
+    if multiplicity >= degree:  # B-splines that are at most continuous are Bernstein polynomials in each cell
         same = np.broadcast_to(_bernstein(degree), (len(breaks) - 1, degree + 1, degree + 1))
         return Space(breaks, degree, multiplicity, same)
     return Space(breaks, degree, multiplicity, to_legendre @ _alive_values(breaks, degree, multiplicity, nodes))
 
 
 def _alive_values(breaks: Array, degree: int, multiplicity: int, nodes: Array) -> Array:
-    """The B-splines alive on each cell in its nodes, (cells, nodes, degree + 1): de Boor's recursion on all at once.
+    """The B-splines alive on each cell at its nodes, (cells, nodes, degree + 1), by de Boor's recursion.
 
-    scipy's design matrix is the slow twin: it builds a sparse matrix, which costs more than the values do.
+    scipy's design matrix is slower, since it builds a sparse matrix.
     """
     ends = np.full(degree + 1, breaks[0]), np.full(degree + 1, breaks[-1])
     knots = np.concatenate((ends[0], np.repeat(breaks[1:-1], multiplicity), ends[1]))
@@ -210,7 +209,7 @@ def jumps(z: Array, breaks: Array, r: int) -> Array:
 
 
 def derivatives_at(breaks: Array, degree: int, point: float) -> Array:
-    """Rows (degree, cells, degree + 1): derivatives 1..degree at `point` of each cell's polynomial, continued there."""
+    """Rows (degree, cells, degree + 1): derivatives 1..degree at `point` of each cell's polynomial, extrapolated."""
     scale = 2.0 / np.diff(breaks)
     xi = (point - 0.5 * (breaks[1:] + breaks[:-1])) * scale
     return np.stack([scale[:, None] ** r * legendre_derivatives(degree, r, xi) for r in range(1, degree + 1)])
@@ -222,7 +221,7 @@ def solve(
     """B-spline coefficients of the least-squares spline.
 
     `penalty` is (rows, weights) as from `jump_rows`: sum_j weights_j (rows_j . c)^2 is added. `constraints` (k, dim)
-    are held at zero. Raises `numpy.linalg.LinAlgError` where the data do not determine the spline.
+    are zero. Raises `numpy.linalg.LinAlgError` if the data do not determine the spline.
     """
     p, m, cells = s.degree, s.multiplicity, s.cells
     right_local = np.einsum("cij,ci->cj", s.extract, data.right)
@@ -245,7 +244,7 @@ def solve(
     try:
         return free - responses @ np.linalg.solve(a, b)
     except np.linalg.LinAlgError:
-        # Constraints that say the same twice make `a` singular, and then any solution will do.
+        # Redundant constraints make `a` singular; any solution will do.
         return free - responses @ np.linalg.lstsq(a, b, rcond=None)[0]
 
 
@@ -255,7 +254,7 @@ def gram_solve(data: CellData, s: Space, right: Array) -> Array:
 
 
 def values_at(breaks: Array, z: Array, point: float) -> Array:
-    """The value at `point` of each cell's polynomial, continued there."""
+    """The value at `point` of each cell's polynomial, extrapolated."""
     xi = (point - 0.5 * (breaks[1:] + breaks[:-1])) * 2.0 / np.diff(breaks)
     return np.einsum("ci,ci->c", legendre.legvander(xi, z.shape[1] - 1), z)
 
@@ -268,9 +267,9 @@ def sample(breaks: Array, z: Array) -> tuple[Array, Array]:
 
 
 def pilot_derivative(x: Array, y: Array, interval: tuple[float, float], order: int) -> tuple[Array, Array]:
-    """Midpoints of equal subintervals and the derivative of that order there, of a spline two degrees higher.
+    """Midpoints of equal subintervals and the derivative of that order there, by a spline fit.
 
-    Raises `LinAlgError` where the sorted data are too few or too clustered to tell.
+    Raises `LinAlgError` if the sorted data are too few or too clustered.
 
     >>> x = np.linspace(0, 1, 400)
     >>> _, f2 = pilot_derivative(x, x**3, (0.0, 1.0), 2)        # 6x
@@ -298,7 +297,7 @@ def _gram_band(data: CellData, s: Space, bandwidth: int) -> Array:
 
 
 def _banded_solve(band: Array, right: Array) -> Array:
-    # LAPACK directly: scipy's checks cost more than the factorisation of a few hundred rows.
+    # LAPACK directly: scipy's checks cost more than the factorization of a few hundred rows.
     factor, info = dpbtrf(band, lower=1)
     if info:
         raise np.linalg.LinAlgError(f"the data do not determine the spline: pivot {info} of {band.shape[1]}")

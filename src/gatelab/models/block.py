@@ -282,7 +282,7 @@ class ImageModel(UnitModel):
             )
         if not images.is_floating_point():
             raise GatelabError(
-                f"the images are {images.dtype}; give them as numbers of unit variance: data.normalised(x)"
+                f"the images are {images.dtype}; give them as numbers of unit variance: data.normalized(x)"
             )
         return self.embed(patches(images, self.config.patch))
 

@@ -101,7 +101,7 @@ def paper_problem(experiment: str, seed: int) -> Problem:
     if experiment == f"california, first {FIRST_ROWS} rows":
         table = load_measured(CALIFORNIA_DATA)
         rows = table.x[:FIRST_ROWS], table.y[:FIRST_ROWS]
-        return Problem.from_arrays(*rows, name=experiment, protocol="paper", standardise=True)
+        return Problem.from_arrays(*rows, name=experiment, protocol="paper", standardize=True)
     return problem(experiment.partition(",")[0], protocol="paper")
 
 

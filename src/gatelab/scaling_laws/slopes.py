@@ -14,9 +14,10 @@ from typing import Any, Literal, get_args
 import numpy as np
 from scipy.interpolate import make_lsq_spline
 
+from gatelab.arrays import real_array
 from gatelab.data import Problem
 from gatelab.data import problem as as_problem
-from gatelab.data.checks import for_numpy, require_range
+from gatelab.data.checks import require_range
 from gatelab.data.registry import AnyProblem
 from gatelab.display import counted, one_line
 from gatelab.errors import GatelabError, unknown_name, whole_number
@@ -101,13 +102,7 @@ def _logarithms(sizes: Any, errors: Any, aggregate: Aggregate = "best") -> tuple
     """Logarithms of the sizes and of one error a size, NaN where it is left out."""
     if aggregate not in get_args(Aggregate):
         raise unknown_name("aggregate", str(aggregate), get_args(Aggregate))
-    sizes, errors = for_numpy(sizes, "the array of sizes"), for_numpy(errors, "the array of errors")
-    try:
-        n, e = np.asarray(sizes, float), np.atleast_2d(np.asarray(errors, float).T).T
-    except (TypeError, ValueError):
-        raise GatelabError(
-            "sizes and errors of a slope are arrays of numbers; give (k,) and (k,) or (k, seeds)"
-        ) from None
+    n, e = real_array("the array of sizes", sizes), np.atleast_2d(real_array("the array of errors", errors).T).T
     if n.ndim != 1 or e.ndim != 2 or len(n) != len(e):
         raise GatelabError(
             f"sizes have the shape {np.shape(sizes)} and errors {np.shape(errors)}; "

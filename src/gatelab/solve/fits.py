@@ -96,7 +96,7 @@ class Fit:
         and a number where there is one output. Of a pandas table the columns with the names of the inputs are taken,
         in whatever order they are, if the fit knows those names.
 
-        >>> line = as_problem("100 + 50*x", n=40, standardise=True)
+        >>> line = as_problem("100 + 50*x", n=40, standardize=True)
         >>> model = fit("mlp", line, 2)
         >>> model.predict([0.0, 0.5]).round(6), float(model.predict(0.5).round(6))
         (array([100., 125.]), 125.0)

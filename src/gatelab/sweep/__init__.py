@@ -1,4 +1,4 @@
-"""Sweeps that survive anything: runs in, records out, each computed once and kept for good.
+"""Sweeps that resume after any interruption: each run is computed once and its record is kept.
 
     from gatelab.sweep import Run, Store, map_runs
 
@@ -6,9 +6,9 @@
     for record in map_runs(runs, store="runs.db", backend="processes"):
         print(record.arguments, record.metrics, record.seconds)
 
-A `Run` names a function and its arguments, plain values all. What comes of it is a `Record`, kept in a `Store` (one
-SQLite file) as soon as it is there. The same call again computes only what is missing. The package does not know what
-it runs: the function takes the arguments as keywords and returns a dict of metrics, or a `RunOutcome` with more.
+A `Run` names a function and its arguments, which are plain values. Its result is a `Record`, written to a `Store` (one
+SQLite file) at once. The same call again computes only the missing runs. Any function can be a task: it takes the
+arguments as keywords and returns a dict of metrics, or a `RunOutcome`, which also holds a loss history and arrays.
 """
 
 from gatelab.sweep.backends import BACKENDS, Backend, Plan, Progress, map_runs, plan

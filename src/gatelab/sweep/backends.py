@@ -1,6 +1,6 @@
-"""`map_runs`: runs in, records out, only what is missing computed; and `plan`, what that would do.
+"""`map_runs` computes the runs that have no record yet; `plan` reports how many there are and how long they take.
 
-A sweep asks its store for leases before it computes, hands runs to a pool of workers and files what comes of them.
+A sweep leases runs from its store, submits them to a pool of workers and stores the results.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,15 +26,14 @@ from gatelab.sweep.worker import Computed, check_memory_limit, resolve
 Backend = Literal["serial", "processes", "ray"]
 Source = Literal["stored", "computed"]
 BACKENDS: tuple[Backend, ...] = ("serial", "processes", "ray")
-_WAIT = 0.2  # seconds between two looks: at the clock, at Ctrl-C, at the runs that other sweeps compute
+_WAIT = 0.2  # seconds between checks of the clock, of Ctrl-C and of the runs that other sweeps compute
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a sweep would find and do.
+    """The number of runs that are `done`, that have `failed` and stay so, and that a sweep would compute (`todo`).
 
-    `done` runs have a record, `failed` ones have one that stays, `todo` would be computed in `expected_seconds`, which
-    is None where no run of the task has been timed yet.
+    `expected_seconds` is None if no run of the task has been timed yet.
     """
 
     done: int
@@ -45,10 +44,10 @@ class Plan:
 
 @dataclass(frozen=True)
 class Progress(Compact):
-    """Where a sweep stands, with the `record` that just came.
+    """The state of a sweep after its latest `record`.
 
     Of `total` runs, `stored` had a record already, `computed` were computed, and `failed` of both have failed;
-    `elapsed` seconds have passed and `remaining` are expected, None before anything is known.
+    `elapsed` seconds have passed.
     """
 
     record: Record
@@ -62,26 +61,18 @@ class Progress(Compact):
     def finished(self) -> int:
         return self.stored + self.computed
 
-    @property
-    def remaining(self) -> float | None:
-        if self.finished >= self.total:
-            return 0.0
-        if not self.computed:
-            return None
-        return self.elapsed / self.computed * (self.total - self.finished)
-
 
 def plan(runs: Iterable[Run], store: Store | str | Path | None, *, retry_failed: bool = False, jobs: int = 1) -> Plan:
-    """Say what `map_runs` would do, and about how long it would take.
+    """Count the runs that `map_runs` would compute, and estimate their time.
 
     Args:
-        runs: The runs; those that are equal count once.
-        store: The store or its file; None for none. A file that is not there is made.
-        retry_failed: Whether failed runs are to be computed again.
-        jobs: How many runs are computed at once.
+        runs: The runs; equal runs count once.
+        store: The store or its file, which is created if it does not exist; None for no store.
+        retry_failed: Whether failed runs would be computed again.
+        jobs: The number of parallel runs.
 
     Returns:
-        How many runs are done, have failed (and stay so) and are to do, and the seconds that these would take.
+        The numbers of done, failed and missing runs, and the expected seconds.
 
     >>> plan([Run("math:hypot", {"n": n}) for n in (1, 2, 2)], None)
     Plan(done=0, failed=0, todo=2, expected_seconds=None)
@@ -116,26 +107,26 @@ def map_runs(
     address: str | None = None,
     gpus_per_run: float = 0,
 ) -> Iterator[Record]:
-    """Give the records of all runs: first those in the store, then the others as they are computed, in any order.
+    """Yield the records of all runs: first those in the store, then the others as they are computed, in any order.
 
-    A run that raises, or breaks a limit, gives a failed record. Leaving the loop, or Ctrl-C, stores what is done and
-    stops what is not; the same call goes on. Several sweeps may use one store at once: they share the work.
+    A run that raises or exceeds a limit yields a failed record. Leaving the loop or pressing Ctrl-C stores the
+    finished runs and stops the others; the same call resumes. Several sweeps can share one store and its work.
 
     Args:
-        runs: The runs; those that are equal are computed once.
-        store: The store or its file, where every record is kept; None for none.
-        backend: "serial", "processes" or "ray". Limits make the serial one compute in a process of its own.
-        jobs: How many runs are computed at once; None for one a core.
-        retry_failed: Whether failed runs are computed again; else their records stay.
+        runs: The runs; equal runs are computed once.
+        store: The store or its file; None keeps no records.
+        backend: "serial", "processes" or "ray". With a limit, "serial" computes in one worker process.
+        jobs: The number of parallel runs; None for one per core.
+        retry_failed: Whether failed runs are computed again.
         time_limit: Seconds after which a run has failed.
-        memory_limit: Bytes of a run, beyond what a worker has at its start, above which it has failed.
-        max_seconds: Seconds after which nothing new is begun and the iterator ends early.
+        memory_limit: Bytes that a run may allocate in addition to the worker's own memory.
+        max_seconds: Seconds after which no run starts and the iterator ends early.
         progress: Called with a `Progress` after every record.
         address: The Ray cluster; None for a local one.
-        gpus_per_run: GPUs that a run takes, on Ray.
+        gpus_per_run: GPUs per run, on Ray.
 
     Returns:
-        An iterator over the records, which computes as it is asked.
+        An iterator over the records, which computes on demand.
 
     >>> runs = [Run("builtins:dict", {"rmse": 1 / n}) for n in (1, 2)]
     >>> [record.metrics["rmse"] for record in map_runs(runs)]
@@ -166,12 +157,34 @@ def map_runs(
 
     if max_seconds is None:
         max_seconds = math.inf
-    sweep = Sweep(_distinct(runs), store, pool, retry_failed, max_seconds, progress)
-    return sweep.records()
+    return _records(_distinct(runs), store, pool, retry_failed, max_seconds, progress)
+
+
+def _records(
+    runs: dict[str, Run],
+    store: Store | str | Path | None,
+    pool: Callable[[], Pool],
+    retry_failed: bool,
+    max_seconds: float,
+    progress: Callable[[Progress], None] | None,
+) -> Iterator[Record]:
+    began = time.monotonic()
+    counts = Counter[str]()
+    with opened(store) as database:
+        sweep = Sweep(runs, database, pool, retry_failed)
+        with closing(sweep.records(began + max_seconds)) as records:
+            for record, source in records:
+                counts[source] += 1
+                counts["failed"] += not record.ok
+                if progress:
+                    elapsed = time.monotonic() - began
+                    state = (len(runs), counts["stored"], counts["computed"], counts["failed"])
+                    progress(Progress(record, *state, elapsed))
+                yield record
 
 
 def check_backend(backend: str, address: str | None = None) -> None:
-    """Refuse a backend that is none, and the address of a cluster for one that has none."""
+    """Refuse an unknown backend, and a cluster address for any backend but Ray."""
     if backend not in BACKENDS:
         raise unknown_name("backend", str(backend), BACKENDS)
     if address is not None and backend != "ray":
@@ -179,138 +192,106 @@ def check_backend(backend: str, address: str | None = None) -> None:
 
 
 def check_hours(max_hours: float | None) -> None:
-    """Refuse a limit that is none."""
     if max_hours is not None:
         real_number("max_hours", max_hours, least=0)
 
 
 @dataclass(frozen=True, eq=False)
 class Sweep:
-    """One call of `map_runs`: the distinct runs by their keys, and what is to be done with them."""
+    """One call of `map_runs` with its store open; without a store, every run is leased and no record is kept.
+
+    `redo` maps the keys of failed runs that will be retried to the times of their records.
+    """
 
     runs: dict[str, Run]
-    store: Store | str | Path | None
+    store: Store | None
     pool: Callable[[], Pool]
     retry_failed: bool
-    max_seconds: float
-    progress: Callable[[Progress], None] | None
+    redo: dict[str, str] = field(default_factory=dict)
+    me: Leaseholder = field(default_factory=leaseholder)
 
-    def records(self) -> Iterator[Record]:
-        """The records in the store, then those that are computed; `progress` is called with each of them."""
-        began = time.monotonic()
-        counts = Counter[str]()
-        with closing(self.records_by_source(began + self.max_seconds)) as records:
-            for record, source in records:
-                counts[source] += 1
-                counts["failed"] += not record.ok
-                if self.progress:
-                    elapsed = time.monotonic() - began
-                    state = (len(self.runs), counts["stored"], counts["computed"], counts["failed"])
-                    self.progress(Progress(record, *state, elapsed))
-                yield record
-
-    def records_by_source(self, deadline: float) -> Generator[tuple[Record, Source], None, None]:
-        """Each record with whether it was stored or is computed now; nothing is begun after the deadline."""
-        redo: dict[str, str] = {}
+    def records(self, deadline: float) -> Generator[tuple[Record, Source], None, None]:
+        """Each record with its source, stored or computed; no run starts after the deadline."""
         todo = dict(self.runs)
-        with opened(self.store) as database:
-            if database is not None:
-                for record in database.get_all(self.runs):
-                    if not record.ok and self.retry_failed:
-                        redo[record.key] = record.time
-                    else:
-                        del todo[record.key]
-                        yield record, "stored"
-            for task in sorted({run.task for run in todo.values()}):
-                resolve(task)  # a name mistyped is the caller's error, not a hundred thousand failed runs
-            if todo:
-                yield from self.compute(deque(todo.values()), Desk(database, redo), deadline)
+        if self.store is not None:
+            for record in self.store.get_all(self.runs):
+                if not record.ok and self.retry_failed:
+                    self.redo[record.key] = record.time
+                else:
+                    del todo[record.key]
+                    yield record, "stored"
+        for task in sorted({run.task for run in todo.values()}):
+            resolve(task)  # a mistyped name is the caller's error and must not fail a hundred thousand runs
+        if todo:
+            yield from self.compute(deque(todo.values()), deadline)
 
-    def compute(self, todo: deque[Run], desk: Desk, deadline: float) -> Iterator[tuple[Record, Source]]:
-        """Lease, hand out, file, until nothing is left to do, nothing in work and nothing with other sweeps."""
+    def compute(self, todo: deque[Run], deadline: float) -> Iterator[tuple[Record, Source]]:
+        """Lease runs, submit them and store their results, until none is left here or in another sweep."""
         elsewhere: deque[Run] = deque()
         next_look = 0.0
-        with desk.open(self.pool) as pool:
+        with self.open_pool() as pool:
             while todo or elsewhere or pool.busy():
                 now = time.monotonic()
                 if now >= deadline:
                     todo.clear()
                     elsewhere.clear()
                 if not todo and now >= next_look:
-                    # Done by now, or abandoned by a sweep that was killed: asking for them again tells.
+                    # Another sweep has finished them by now, or was killed: asking for a lease shows which.
                     todo, elsewhere, next_look = elsewhere, deque(), now + _WAIT
-                room = pool.room()
-                if todo and room:
-                    chunk = [todo.popleft() for _ in range(min(room, len(todo)))]
-                    leases = desk.lease(chunk)
+                free = pool.free_slots()
+                if todo and free:
+                    chunk = [todo.popleft() for _ in range(min(free, len(todo)))]
+                    leases = self.lease(chunk)
                     elsewhere.extend(run for run in chunk if run.key in leases.busy)
                     pool.submit([run for run in chunk if run.key in leases.mine])
-                    for record in desk.stored(leases.settled):
-                        yield record, "stored"
+                    if self.store is not None:
+                        for record in self.store.get_all(sorted(leases.settled)):
+                            yield record, "stored"
                 if pool.busy():
-                    # Between the end of a run and its record there is no room for Ctrl-C.
+                    # Ctrl-C must not strike between the end of a run and its record.
                     guard = nullcontext() if pool.computes_here else held_back()
                     with guard:
-                        records = desk.file(pool.collect(_WAIT))
+                        records = self.keep(pool.collect(_WAIT))
                     for record in records:
                         yield record, "computed"
                 elif elsewhere and not todo:
                     time.sleep(_WAIT)
 
-
-@dataclass(frozen=True, eq=False)
-class Desk:
-    """The dealings of one sweep with its store, if it has one; without one every run is its own and nothing is kept.
-
-    `redo` are the keys of failed runs that are to be computed again, with the times of their records.
-    """
-
-    store: Store | None
-    redo: Mapping[str, str]
-    me: Leaseholder = field(default_factory=leaseholder)
-
     @contextmanager
-    def open(self, make_pool: Callable[[], Pool]) -> Iterator[Pool]:
-        """The pool, closed at the end; leases hold inside and are given back at the end, whatever the reason."""
+    def open_pool(self) -> Iterator[Pool]:
+        """The pool; at the end it is closed, and leases without a record are released."""
         store = self.store
         heart: AbstractContextManager[None] = nullcontext()
         if store is not None:
             heart = beating(lambda now: store.heartbeat(self.me, now))
         try:
             with heart:
-                pool = make_pool()
+                pool = self.pool()
                 try:
                     yield pool
                 finally:
                     with held_back(), suppress(GatelabError):
-                        self.file(pool.close())
+                        self.keep(pool.close())
         finally:
             if store is not None:
-                with suppress(GatelabError):  # a full disk, say: whoever comes next sees that we are gone
+                with suppress(GatelabError):  # on a full disk, say: the next sweep sees that this one has ended
                     store.release(self.me)
 
     def lease(self, runs: list[Run]) -> Leases:
-        """Ask for these runs."""
         keys = [run.key for run in runs]
         if self.store is None:
             return Leases(mine=frozenset(keys))
         return self.store.lease(keys, self.me, self.redo)
 
-    def stored(self, keys: frozenset[str]) -> list[Record]:
-        """The records that other sweeps have stored of these keys."""
-        if self.store is None or not keys:
-            return []
-        return list(self.store.get_all(sorted(keys)))
-
-    def file(self, results: list[Computed]) -> list[Record]:
-        """Store results, each record with its network; what is now on record."""
+    def keep(self, results: list[Computed]) -> list[Record]:
+        """Store results, each record with its network; return the records as they are in the store."""
         records = [result.record for result in results]
         if self.store is None or not results:
             return records
         networks = {record.key: arrays for record, arrays in results if arrays is not None}
         if self.store.put_all(records, networks) == len(records):
             return records
-        return list(self.store.get_all(record.key for record in records))  # another sweep was first: its word holds
+        return list(self.store.get_all(record.key for record in records))  # another sweep stored its record first
 
 
 def _distinct(runs: Iterable[Run]) -> dict[str, Run]:
@@ -323,7 +304,7 @@ def _distinct(runs: Iterable[Run]) -> dict[str, Run]:
 
 
 def opened(store: Store | str | Path | None) -> AbstractContextManager[Store | None]:
-    """A store that is to be closed in the end only if it was opened here."""
+    """The store as a context, which is closed at the end only if it was opened here."""
     if store is None or isinstance(store, Store):
         return nullcontext(store)
     return Store(store)

@@ -1,7 +1,6 @@
-"""The SQLite file of a store: its tables, and what its errors mean to a user.
+"""The SQLite file of a store: its tables, its error messages, rows for records, and SQL for filters.
 
-Also the two translations that the store needs: between records and rows, with the arrays of a run in the form of a
-safetensors file, and between filters and SQL.
+The arrays of a run are stored in the format of a safetensors file.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from safetensors import SafetensorError
@@ -21,7 +19,7 @@ from gatelab import tensors
 from gatelab.errors import GatelabError
 from gatelab.sweep.run import Plain, Record, Run, RunStatus, decode, encode
 
-APPLICATION = 0x67617465  # "gate": tells our files from other programs' databases
+APPLICATION = 0x67617465  # "gate", which distinguishes a store from the databases of other programs
 PATIENCE = 60.0
 """Seconds to wait for another writer before giving up."""
 
@@ -30,7 +28,7 @@ SCHEMA = (
         key TEXT PRIMARY KEY, task TEXT NOT NULL, arguments TEXT NOT NULL, status TEXT NOT NULL,
         metrics TEXT NOT NULL, history BLOB NOT NULL, error TEXT, seconds REAL NOT NULL, versions TEXT NOT NULL,
         time TEXT NOT NULL, device TEXT NOT NULL DEFAULT 'cpu', network INTEGER)""",
-    # With the seconds in it, the mean time of a task's runs is read off the index alone.
+    # With the seconds in it, the index alone gives the mean time of a task's runs.
     "CREATE INDEX records_by_task ON records (task, status, seconds)",
     """CREATE TABLE claims (
         key TEXT PRIMARY KEY, owner TEXT NOT NULL, host TEXT NOT NULL, pid INTEGER NOT NULL, started TEXT NOT NULL,
@@ -43,7 +41,7 @@ VERSION = 3
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """Open the file, or make it; what cannot be written is opened to be read."""
+    """Open the file or create it; a file that cannot be written is opened read-only."""
     with explained(path):
         if path.is_dir():
             raise GatelabError(f"{path} is a folder; give the path of a file in it, such as {path / 'runs.db'}")
@@ -63,12 +61,12 @@ def connect(path: Path) -> sqlite3.Connection:
                     f"{path} is read-only and its last records are still in {log.name}; copy both files to a folder "
                     "that you may write to, and open the copy"
                 ) from None
-            # Nobody writes to it: SQLite need not ask for locks, which it cannot have here.
+            # No process writes to it, so that SQLite needs no locks, which it could not get here.
             return _opened(path, f"{address}&immutable=1")
 
 
 def _opened(path: Path, address: str) -> sqlite3.Connection:
-    """The connection to a path, or to an address of a file that is only read, refused if it is no store of ours."""
+    """The connection to a path or, read-only, to a file URI; any database but a store is refused."""
     uri = address.startswith("file:")
     db = sqlite3.connect(address, timeout=PATIENCE, isolation_level=None, check_same_thread=False, uri=uri)
     try:
@@ -80,11 +78,10 @@ def _opened(path: Path, address: str) -> sqlite3.Connection:
         _version(db, path)
         if not uri:
             _use_wal(db)
-        # A killed process loses nothing that was committed; a power cut may cost the last records, never the file.
+        # A killed process loses no committed record; a power cut may lose the last records, never the file.
         db.execute("PRAGMA synchronous = NORMAL")
         _make_tables(db, path)
-        # What a killed sweep left in the log goes into the file now: then the file alone is all of it. On a full
-        # disk it stays in the log, from which it is read just as well.
+        # Records that a killed sweep left in the log are moved into the file. On a full disk they stay in the log.
         with suppress(sqlite3.OperationalError):
             db.execute("PRAGMA wal_checkpoint(PASSIVE)")
     except BaseException:
@@ -94,22 +91,20 @@ def _opened(path: Path, address: str) -> sqlite3.Connection:
 
 
 def _version(db: sqlite3.Connection, path: Path) -> int:
-    """The version of the schema, 0 in a new file; any other than ours is refused."""
+    """The version of the schema, 0 in a new file; an unknown version is refused."""
     version = db.execute("PRAGMA user_version").fetchone()[0]
     if version > VERSION:
         raise GatelabError(
             f"{path} has schema {version}, but this gatelab knows schemas up to {VERSION}; update gatelab "
-            "(pip install -U gatelab) or give another file. Nothing was changed"
+            "(pip install -U gatelab) or give another file"
         )
     if 0 < version < VERSION:
-        raise GatelabError(
-            f"{path} has schema {version}, from before the first release; give another file. Nothing was changed"
-        )
+        raise GatelabError(f"{path} has schema {version}, from before the first release; give another file")
     return version
 
 
 def _use_wal(db: sqlite3.Connection) -> None:
-    # SQLite does not wait by itself when two processes change the journal of a new file at once.
+    # SQLite itself does not wait when two processes change the journal of a new file at once.
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
@@ -125,14 +120,14 @@ def _make_tables(db: sqlite3.Connection, path: Path) -> None:
     if _version(db, path) == VERSION:
         return
     with transaction(db):
-        if _version(db, path) == 0:  # asked again inside: another process may have made them while we waited
+        if _version(db, path) == 0:  # another process may have created them in the meantime
             for statement in (*SCHEMA, f"PRAGMA user_version = {VERSION}"):
                 db.execute(statement)
 
 
 @contextmanager
 def transaction(db: sqlite3.Connection) -> Iterator[None]:
-    """All or nothing. IMMEDIATE takes the write lock at once: a lock taken halfway could not be waited for."""
+    """A transaction that takes the write lock at its beginning, where SQLite can wait for it."""
     db.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -145,7 +140,7 @@ def transaction(db: sqlite3.Connection) -> Iterator[None]:
 
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Turn what SQLite and the file system say into what the user can do about it."""
+    """Turn errors of SQLite and of the file system into a `GatelabError` with a remedy."""
     try:
         yield
     except sqlite3.Error as error:
@@ -164,19 +159,19 @@ def _code(error: sqlite3.Error) -> int:
 def _explain(path: Path, error: sqlite3.Error) -> str:
     match _code(error):
         case sqlite3.SQLITE_NOTADB:
-            return f"{path} is not a gatelab store (it is no SQLite file); give another path, it was left as it is"
+            return f"{path} is not a gatelab store (not a SQLite file); give another path"
         case sqlite3.SQLITE_CORRUPT:
             return (
-                f"{path} is damaged or was cut short ({error}); nothing was changed. Restore a copy, or save what "
-                f"can be read with: sqlite3 '{path}' .recover | sqlite3 recovered.db"
+                f"{path} is damaged or was cut short ({error}); restore a copy, or save the readable part with: "
+                f"sqlite3 '{path}' .recover | sqlite3 recovered.db"
             )
         case sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_AUTH:
             return f"{path} cannot be written ({error}); give a path in a folder that you may write to"
         case sqlite3.SQLITE_FULL:
-            return f"no space left for {path} ({error}); what was stored is safe. Free some space and start again"
+            return f"no space left for {path} ({error}); stored records are safe. Free some space and start again"
         case sqlite3.SQLITE_IOERR:
             return (
-                f"{path} could not be read or written ({error}); what was stored is safe. Look at the disk's space, "
+                f"{path} could not be read or written ({error}); stored records are safe. Check the disk's space, "
                 "quota and connection, then start again"
             )
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
@@ -186,12 +181,12 @@ def _explain(path: Path, error: sqlite3.Error) -> str:
 
 
 LARGEST = 990_000_000
-"""Bytes of one run: SQLite keeps a value of up to 10^9 with what belongs to its row."""
+"""Bytes of arrays per run: SQLite limits a row to 10^9."""
 REMEDY = "delete the record and compute the run again"
 
 
 def pack(arrays: Mapping[str, np.ndarray] | bytes) -> bytes:
-    """The bytes of these arrays; what is packed already stays as it is.
+    """The bytes of these arrays; packed arrays are returned unchanged.
 
     >>> len(pack({"G": np.zeros(3)})) > 3 * 8
     True
@@ -211,26 +206,17 @@ def pack(arrays: Mapping[str, np.ndarray] | bytes) -> bytes:
 
 
 def check_size(size: int) -> None:
-    """Refuse more bytes than SQLite can keep of one run."""
     if size > LARGEST:
         raise GatelabError(f"these arrays have {size / 1e9:.2f} GB; a run may have {LARGEST / 1e9:.2f}, keep fewer")
 
 
 COLUMNS = "key, task, arguments, status, metrics, history, error, seconds, versions, time, device"
 INDEXES = 24
-"""How many arguments are indexed at most: each costs some microseconds and bytes a record."""
+"""The maximum number of indexed arguments: each costs some microseconds and bytes per record."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 
 
-class Index(NamedTuple):
-    """An index over an argument: its name, and the statement that makes it."""
-
-    name: str
-    sql: str
-
-
 def to_row(r: Record) -> tuple:
-    """A record as the values of `COLUMNS`."""
     history, error = np.asarray(r.history, "<f8").tobytes(), r.error
     if error is not None:
         error = error.encode(errors="backslashreplace").decode()
@@ -239,7 +225,6 @@ def to_row(r: Record) -> tuple:
 
 
 def from_row(row: tuple) -> Record:
-    """The record of such values."""
     key, task, text, status, metrics, history, error, seconds, versions, time, device = row
     return Record(
         Run.stored(task, text, key),
@@ -255,7 +240,7 @@ def from_row(row: tuple) -> Record:
 
 
 def scalar_paths(arguments: Mapping[str, Plain]) -> list[str]:
-    """The dotted paths of the arguments worth an index: single values, and those one level inside dicts.
+    """The dotted paths of the arguments to index: single values, and those one level inside dicts.
 
     >>> scalar_paths({"unit": {"name": "glu", "sizes": [1, 2]}, "width": 8})
     ['width', 'unit.name']
@@ -275,20 +260,18 @@ def scalar_paths(arguments: Mapping[str, Plain]) -> list[str]:
     return outer + inner
 
 
-def argument_index(path: str) -> Index | None:
-    """The index over one argument; None where its name would need quoting.
+def argument_index(path: str) -> str | None:
+    """The SQL statement that creates the index over one argument; None if its name would need quoting.
 
-    Task and status come second and third: SQLite takes the index with the most columns that a filter fixes, so one that
-    fixes all three goes by the argument and not through every run of the task.
+    With task and status as second and third columns, SQLite prefers it to the index by task for a filter of all three.
     """
     if not all(_NAME.fullmatch(part) for part in path.split(".")):
         return None
-    index = f"argument_{path}"
-    return Index(index, f'CREATE INDEX IF NOT EXISTS "{index}" ON records ({_argument(path)}, task, status)')
+    return f'CREATE INDEX IF NOT EXISTS "argument_{path}" ON records ({_argument(path)}, task, status)'
 
 
 def _argument(path: str) -> str:
-    # SQLite uses an index over an expression only where the filter has the same text: hence no parameter here.
+    # SQLite uses an index over an expression only if the filter has the same text: hence no parameter here.
     parts = path.split(".")
     if all(_NAME.fullmatch(p) for p in parts):
         return f"json_extract(arguments, '$.{path}')"
@@ -320,9 +303,9 @@ def conditions(
             terms.append(f"{_argument(path)} IS NULL")
             continue
         terms.append(f"{_argument(path)} = ?")
-        # What is no SQL value (sequences, dicts, NaN) SQLite gives as its JSON, and ours is written the same way.
+        # SQLite extracts sequences, dicts and NaN as JSON text, which has the same form as `encode`.
         if isinstance(plain, int) and plain.bit_length() > 63:
-            plain = float(plain)  # which is what SQLite makes of such a number in JSON
+            plain = float(plain)  # as SQLite reads such a number in JSON
         simple = isinstance(plain, bool | int | str) or (isinstance(plain, float) and np.isfinite(plain))
         if not simple:
             plain = encode(plain)

@@ -1,8 +1,8 @@
-"""Who computes what: so that two sweeps on one store share the work, and the leases of the killed are taken over.
+"""Leases on runs: several sweeps on one store share the work, and take over the leases of a sweep that was killed.
 
-A sweep takes a lease on a run before it computes it. The lease holds while the process of the sweep lives. On the same
-machine we ask the system whether that process still runs, and tell it from a later one with the same number by its
-start time. Elsewhere all we have is a heartbeat, renewed by a thread. In the store leases are the table `claims`.
+A sweep takes a lease on a run before it computes it. The lease is valid while the process of the sweep lives. On the
+same machine the system knows whether that process still runs; its start time distinguishes it from a later process with
+the same number. On other machines a lease is valid while a thread renews its heartbeat. The table is called `claims`.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from uuid import uuid4
 from gatelab.errors import GatelabError
 
 EXPIRY = 60.0
-"""Seconds without a heartbeat after which a lease from elsewhere is void."""
+"""Seconds without a heartbeat after which a lease from another machine expires."""
 
 
 @dataclass(frozen=True)
 class Leaseholder:
-    """A sweep, as the other sweeps see it.
+    """A sweep as other sweeps see it.
 
-    `owner` is its name, which no other sweep has; `host` says where its process number `pid` means something, `started`
-    when the process began, and `heartbeat` when the lease was last renewed.
+    `owner` is its unique name, `host` the machine of its process number `pid`, `started` the start time of the process,
+    and `heartbeat` the time of the last renewal.
     """
 
     owner: str
@@ -38,12 +38,12 @@ class Leaseholder:
     heartbeat: float = 0.0
 
     def alive(self, now: float, me: Leaseholder) -> bool:
-        """Whether the sweep goes on, as far as `me` can tell."""
+        """Whether the sweep still runs, as seen from the sweep `me`."""
         fresh = now - self.heartbeat < EXPIRY
         if self.host != me.host:
             return fresh
         if self.pid == me.pid and self.started == me.started:
-            # Another sweep of our own process. The process lives, so only the heartbeat says whether the sweep does.
+            # Another sweep in this process, which lives; its heartbeat shows whether the sweep does.
             return self.owner == me.owner or fresh
         if not self.started:
             return fresh and process_exists(self.pid)
@@ -52,7 +52,7 @@ class Leaseholder:
 
 @dataclass(frozen=True)
 class Leases:
-    """The keys of runs that were asked for: mine to compute, settled by a record meanwhile, busy in another sweep."""
+    """The keys of requested runs: leased by this sweep, settled by a record, or busy in another sweep."""
 
     mine: frozenset[str]
     settled: frozenset[str] = frozenset()
@@ -60,23 +60,23 @@ class Leases:
 
 
 def leaseholder() -> Leaseholder:
-    """This process, under a name that no other sweep has."""
+    """This process, with a new unique name."""
     return Leaseholder(uuid4().hex, host(), os.getpid(), start_time(os.getpid()))
 
 
 def host() -> str:
-    """A name for the space in which process numbers mean something: machine, boot and, in containers, namespace."""
+    """The scope of process numbers: machine, boot and, in containers, namespace."""
     parts = [platform.node()]
     try:
         parts.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
         parts.append(str(Path("/proc/self/ns/pid").readlink()))
     except OSError:
-        pass  # not Linux: the name of the machine must do
+        pass  # not Linux
     return "/".join(parts)
 
 
 def start_time(pid: int) -> str:
-    """When a process started, in the system's own ticks; empty where there is no such process or nobody to ask.
+    """The start time of a process in clock ticks; empty if there is no such process, or no /proc.
 
     >>> start_time(os.getpid()) == start_time(os.getpid())
     True
@@ -89,7 +89,7 @@ def start_time(pid: int) -> str:
         return ""
     fields = stat.rpartition(")")[2].split()  # the name before it may hold spaces and brackets
     if fields[0] in "ZX":
-        return ""  # a zombie computes nothing any more
+        return ""  # a zombie
     return fields[19]
 
 
@@ -112,7 +112,7 @@ def process_exists(pid: int) -> bool:
 
 @contextmanager
 def beating(beat: Callable[[float], None], every: float = EXPIRY / 4) -> Iterator[None]:
-    """Call `beat(now)` from a thread until the block ends: the block itself may be deep in one long run."""
+    """Call `beat(now)` from a thread until the block ends."""
     over = threading.Event()
 
     def renew() -> None:
@@ -120,7 +120,7 @@ def beating(beat: Callable[[float], None], every: float = EXPIRY / 4) -> Iterato
             try:
                 beat(time.time())
             except GatelabError:
-                continue  # a lock held too long costs one beat of four
+                continue  # the store is locked; the next three beats still come before the lease expires
 
     thread = threading.Thread(target=renew, name="gatelab-heartbeat", daemon=True)
     thread.start()

@@ -1,10 +1,9 @@
-"""Pools of workers: they take runs and give back what came of them, in any order.
+"""Pools of workers: they take runs and return their results in any order.
 
-`SerialPool` computes in this process. `ProcessPool` has worker processes that may fail, hang, swell or be killed
-without harm to the others. Process pools of the standard library and of joblib end with the first worker that dies, and
-all that was pending with it. Here every worker has its own pair of pipes and computes what it was sent in order, so
-when one ends it is known which run it was at. That run is suspect: it is tried once more, alone; if that worker dies as
-well, it has failed. What was waiting behind it goes to others.
+`SerialPool` computes in this process. `ProcessPool` has worker processes, each of which may fail, hang, run out of
+memory or be killed without harm to the others; pools of the standard library and of joblib break when one worker dies.
+Every worker has its own pair of pipes and computes its runs in order, so that the run that killed it is known. Such a
+suspect run is tried once more, alone, and has failed if that worker dies as well. The runs behind it go to others.
 """
 
 from __future__ import annotations
@@ -36,37 +35,37 @@ from gatelab.sweep.worker import (
 _SPAN, _MOST = 0.1, 32  # seconds of work, and runs, to send ahead of a worker
 _DEATHS = 2  # workers that a run may kill
 _STILLBORN = 3  # workers in a row that may end before they are ready
-_GRACE = 60.0  # seconds for imports, which are no part of a run's time
-_STUCK = 0.5  # seconds after which a run is long, and nothing is sent behind it
+_GRACE = 60.0  # seconds for imports, which do not count as time of a run
+_STUCK = 0.5  # seconds after which a run counts as long, so that no other is sent behind it
 
 
 class Pool(Protocol):
-    """Runs go in by `submit`, at most `room()` at a time, and come out of `collect`."""
+    """Takes runs by `submit`, at most `free_slots()` at a time, and returns results by `collect`."""
 
     computes_here: bool
-    """Whether `collect` itself computes, so that Ctrl-C must be let into it."""
+    """Whether `collect` itself computes, so that Ctrl-C must be able to interrupt it."""
 
-    def room(self) -> int:
-        """How many more runs it can use now; never 0 while it is idle."""
+    def free_slots(self) -> int:
+        """The number of further runs that it can take now; never 0 while it is idle."""
         ...
 
     def submit(self, runs: list[Run]) -> None: ...
 
     def busy(self) -> bool:
-        """Whether anything submitted has not come out yet."""
+        """Whether any submitted run has no result yet."""
         ...
 
     def collect(self, timeout: float) -> list[Computed]:
-        """What has come out, after at most about `timeout` seconds; the serial pool takes as long as a run."""
+        """New results, after at most about `timeout` seconds; the serial pool computes one run."""
         ...
 
     def close(self) -> list[Computed]:
-        """Stop at once, and give what had come out already."""
+        """Stop at once, and return the results that were ready."""
         ...
 
 
 class WorkerPace:
-    """How long runs take lately, to hand out tiny ones many at a time and long ones one by one.
+    """The recent duration of runs: short runs are submitted in batches, long ones singly.
 
     >>> pace = WorkerPace()
     >>> pace.batch(0.1, 32)
@@ -79,15 +78,14 @@ class WorkerPace:
         self._seconds: float | None = None
 
     def note(self, seconds: float) -> None:
-        """Learn from a run that has ended."""
-        # The long ones count at once, the short ones slowly: one wrongly thought short would hold up others behind it.
+        # Long runs count at once, short ones slowly: runs wait behind one that is wrongly expected to be short.
         if self._seconds is None or seconds > self._seconds:
             self._seconds = seconds
         else:
             self._seconds += 0.1 * (seconds - self._seconds)
 
     def batch(self, span: float, most: int) -> int:
-        """How many runs fill that span of time: from 1 to `most`."""
+        """The number of runs that fill that span of time, from 1 to `most`."""
         if self._seconds is None:
             return 1
         if self._seconds * most <= span:
@@ -96,7 +94,7 @@ class WorkerPace:
 
 
 class SerialPool:
-    """One run after another in this process: nothing to start, nothing to send, easy to debug."""
+    """One run after another in this process, which is easy to debug."""
 
     computes_here = True
 
@@ -104,7 +102,7 @@ class SerialPool:
         self._todo: deque[Run] = deque()
         self._pace = WorkerPace()
 
-    def room(self) -> int:
+    def free_slots(self) -> int:
         if self._todo:
             return 0
         return self._pace.batch(_SPAN, _MOST)
@@ -128,26 +126,16 @@ class SerialPool:
         return []
 
 
-class ProcessPool:
-    """`jobs` workers, started when there is work for them; limits are per run."""
+class RetryingPool:
+    """A pool whose workers may die: it tries the run of a dead worker once more, alone."""
 
     computes_here = False
 
-    def __init__(self, jobs: int, time_limit: float | None = None, memory_limit: int | None = None) -> None:
-        self._jobs, self._time_limit, self._memory_limit = jobs, time_limit, memory_limit
-        self._news: queue.SimpleQueue[News] = queue.SimpleQueue()
-        self._children: list[Child] = []
+    def __init__(self) -> None:
         self._todo: deque[Run] = deque()
         self._suspects: deque[Run] = deque()
         self._deaths: Counter[str] = Counter()
-        self._stillborn = 0
         self._pace = WorkerPace()
-
-    def _pending(self) -> int:
-        return len(self._todo) + len(self._suspects) + sum(len(c.runs) for c in self._children)
-
-    def room(self) -> int:
-        return max(0, self._jobs * self._pace.batch(_SPAN, _MOST) - self._pending())
 
     def submit(self, runs: list[Run]) -> None:
         self._todo.extend(runs)
@@ -156,11 +144,42 @@ class ProcessPool:
     def busy(self) -> bool:
         return self._pending() > 0
 
+    def _pending(self) -> int:
+        raise NotImplementedError
+
+    def _hand_out(self) -> None:
+        raise NotImplementedError
+
+    def _retry_or_fail(self, run: Run, error: str, results: list[Computed]) -> None:
+        """Queue the run for a second try, or record the error if it has killed two workers."""
+        if self._deaths[run.key] < _DEATHS:
+            self._suspects.append(run)
+            return
+        del self._deaths[run.key]
+        results.append(Computed(failed(run, error)))
+
+
+class ProcessPool(RetryingPool):
+    """Up to `jobs` workers, started on demand; limits are per run."""
+
+    def __init__(self, jobs: int, time_limit: float | None = None, memory_limit: int | None = None) -> None:
+        super().__init__()
+        self._jobs, self._time_limit, self._memory_limit = jobs, time_limit, memory_limit
+        self._news: queue.SimpleQueue[News] = queue.SimpleQueue()
+        self._children: list[Child] = []
+        self._stillborn = 0
+
+    def _pending(self) -> int:
+        return len(self._todo) + len(self._suspects) + sum(len(c.runs) for c in self._children)
+
+    def free_slots(self) -> int:
+        return max(0, self._jobs * self._pace.batch(_SPAN, _MOST) - self._pending())
+
     def collect(self, timeout: float) -> list[Computed]:
         self._hand_out()
         results: list[Computed] = []
         for news in self._hear(timeout):
-            if news.child in self._children:  # the last words of one we have killed count no more
+            if news.child in self._children:  # the last messages of a killed worker no longer count
                 self._take(news, results)
         now = time.monotonic()
         for child in list(self._children):
@@ -184,7 +203,7 @@ class ProcessPool:
         return results
 
     def _hear(self, timeout: float) -> list[News]:
-        """All the news there is; if there is none, the next, waited for no longer than until a limit is reached."""
+        """All news; if there is none, wait for the next message, at most until a run reaches its limit."""
         heard: list[News] = []
         limits = [child.since + self._allowed(child) - time.monotonic() for child in self._children if child.runs]
         with suppress(queue.Empty):
@@ -195,7 +214,7 @@ class ProcessPool:
         return heard
 
     def _allowed(self, child: Child) -> float:
-        """Seconds that its run, or its imports and its run, may take."""
+        """The seconds that its run may take, with its imports if it has not started."""
         if self._time_limit is None:
             return float("inf")
         if child.started:
@@ -208,7 +227,7 @@ class ProcessPool:
         idle = [child for child in self._children if child.ready and not child.runs]
         while idle and self._suspects:
             idle.pop().send(self._suspects.popleft())
-        # In rounds, so that all have one before any has two; none while a suspect waits for a worker to be idle.
+        # In rounds, so that all have one run before any has two; none while a suspect waits for an idle worker.
         rounds = self._pace.batch(_SPAN, _MOST)
         if self._suspects:
             rounds = 0
@@ -217,13 +236,13 @@ class ProcessPool:
                 if self._todo and len(child.runs) < depth and self._free(child) and child.can_take(self._todo[0]):
                     child.send(self._todo.popleft())
         if not self._todo and any(not child.runs for child in self._children):
-            # Runs thought tiny wait behind one that is not, while others have nothing to do.
+            # Runs that were expected to be short wait behind a long one while other workers are idle.
             for child in self._children:
                 if len(child.runs) > 1 and not child.asked_back and not self._free(child):
                     child.ask_back()
 
     def _free(self, child: Child) -> bool:
-        """Whether more may be sent behind what it computes now: not behind a suspect, nor behind a long run."""
+        """Whether runs may be queued behind its present one: not behind a suspect, nor behind a long run."""
         return not child.runs or (child.runs[0].key not in self._deaths and time.monotonic() - child.since < _STUCK)
 
     def _take(self, news: News, results: list[Computed]) -> None:
@@ -248,7 +267,7 @@ class ProcessPool:
             self._deaths.pop(run.key, None)
             self._pace.note(seconds)
             if (computed.record.error or "").startswith(OUT_OF_MEMORY):
-                self._retire(child)  # its heap is torn, and the next run would have less than its share
+                self._retire(child)  # its heap is fragmented: the next run would have less memory than its limit
             if self._time_limit is not None and seconds > self._time_limit:
                 computed = self._too_long(computed.record.run, seconds)
             results.append(computed)
@@ -258,14 +277,14 @@ class ProcessPool:
         return Computed(failed(run, error, seconds))
 
     def _retire(self, child: Child) -> int:
-        """End a worker; what waited behind its run goes first to the others."""
+        """End a worker; the runs that waited in its queue go first to the others."""
         self._children.remove(child)
         code = child.kill()
         self._todo.extendleft(reversed(child.runs))
         return code
 
     def _bury(self, child: Child, results: list[Computed]) -> None:
-        """A worker has ended by itself: its run is suspect, and has failed if it is the second worker to do so."""
+        """Handle a worker that died: its run is suspect, and has failed if it killed a worker before."""
         suspect = None
         if child.runs:
             suspect = child.runs.popleft()
@@ -274,22 +293,18 @@ class ProcessPool:
             self._stillborn += 1
             if self._stillborn >= _STILLBORN:
                 raise GatelabError(
-                    f"{self._stillborn} worker processes in a row ended while they started ({exit_cause(code)}); what "
-                    "they wrote above says why. Try backend='serial', which starts none"
+                    f"{self._stillborn} worker processes in a row ended during startup ({exit_cause(code)}); their "
+                    "output above has the reason. Try backend='serial', which starts none"
                 )
             return
         if suspect is None:
             return
         self._deaths[suspect.key] += 1
-        if self._deaths[suspect.key] < _DEATHS:
-            self._suspects.append(suspect)
-            return
-        del self._deaths[suspect.key]
-        results.append(Computed(failed(suspect, f"its worker process ended twice: {exit_cause(code)}")))
+        self._retry_or_fail(suspect, f"its worker process ended twice: {exit_cause(code)}", results)
 
 
 def exit_cause(code: int) -> str:
-    """An exit code in words.
+    """The meaning of an exit code.
 
     >>> exit_cause(-9), exit_cause(3)
     ('killed by SIGKILL, as the system does when memory runs out', 'exit code 3')

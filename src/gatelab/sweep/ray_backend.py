@@ -1,9 +1,8 @@
-"""`RayPool`: runs on a Ray cluster, one started here or one joined by its address.
+"""`RayPool`: runs on a Ray cluster, either a local one or one that is joined by its address.
 
-Runs travel in batches, small ones many at a time. When a Ray worker dies, so does its batch; its runs are submitted
-again one by one, and one whose worker dies a second time has failed. Ray's own retries are off: they would repeat a
-batch that kills its worker as a whole, the innocent with the guilty. Time and memory limits are kept by a worker
-process of our own on the node, the same as those of `processes`.
+Runs are submitted in batches. When a Ray worker dies, the runs of its batch are submitted again one by one; a run whose
+worker dies a second time has failed. Ray's own retries are off, since they would repeat the whole batch. Time and
+memory limits are enforced by a worker process on the node, the same as those of `processes`.
 """
 
 from __future__ import annotations
@@ -15,26 +14,24 @@ import re
 import socket
 import sys
 import threading
-from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 from gatelab.errors import GatelabError
-from gatelab.sweep.processes import ProcessPool, WorkerPace
+from gatelab.sweep.processes import ProcessPool, RetryingPool
 from gatelab.sweep.run import Run
-from gatelab.sweep.worker import ONE_THREAD, Computed, compute, failed, one_thread
+from gatelab.sweep.worker import ONE_THREAD, Computed, compute, one_thread
 
 _SPAN, _MOST = 1.0, 256  # seconds of work, and runs, in a batch: a Ray task costs milliseconds
-_DEATHS = 2
-PATIENCE = 10.0  # seconds until a cluster has answered
+PATIENCE = 10.0  # seconds that a cluster has to answer
 
 _pools: dict[tuple[float | None, int | None], ProcessPool] = {}
-"""In a Ray worker: the process that keeps the limits, left running for the next batch."""
+"""In a Ray worker: the process that enforces the limits, left running for the next batch."""
 
 
 def require_ray() -> Any:
-    """The module, or an error that says how to get it."""
+    """The module `ray`, or an error with the command that installs it."""
     try:
         import ray
     except ImportError as error:
@@ -45,20 +42,20 @@ def require_ray() -> Any:
 
 
 def answers(address: str, patience: float = PATIENCE) -> bool:
-    """Whether something at a host and port speaks as Ray does, within some seconds: Ray itself tries for minutes."""
+    """Whether a host and port answer like Ray within some seconds; Ray itself would try for minutes."""
     place = re.fullmatch(r"(?:ray://)?\[?([^/\[\]]+)\]?:(\d+)", address)
     replies: queue.SimpleQueue[bool] = queue.SimpleQueue()
 
     def ask(host: str, port: int) -> None:
         with suppress(OSError, OverflowError), socket.create_connection((host, port), timeout=patience) as connection:
             connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
-            # gRPC answers with a frame of settings, which is type 4; behind TLS only the connection tells.
+            # gRPC answers with a settings frame, which is type 4; behind TLS the connection alone must do.
             replies.put(bool(os.environ.get("RAY_USE_TLS")) or connection.recv(9)[3:4] == b"\x04")
         replies.put(False)
 
     if place is None:
-        return True  # not a host and a port: Ray knows at once what it is
-    # In a thread, since a name server may take longer than any timeout of a socket.
+        return True  # not a host and a port: Ray handles it at once
+    # In a thread, since a name server may take longer than the socket's timeout.
     threading.Thread(target=ask, args=(place[1], int(place[2])), daemon=True).start()
     with suppress(queue.Empty):
         return replies.get(timeout=patience)
@@ -68,7 +65,7 @@ def answers(address: str, patience: float = PATIENCE) -> bool:
 def compute_batch(
     runs: list[Run], paths: list[str], time_limit: float | None, memory_limit: int | None
 ) -> list[Computed]:
-    """What a Ray worker does; `paths` are the sweep's own, so that a task found there is found here."""
+    """Compute runs in a Ray worker; `paths` is the `sys.path` of the sweep."""
     sys.path.extend(p for p in paths if p not in sys.path)
     if time_limit is None and memory_limit is None:
         with one_thread():
@@ -81,10 +78,8 @@ def compute_batch(
     return results
 
 
-class RayPool:
-    """Batches of runs as Ray tasks, with so many CPUs and GPUs each."""
-
-    computes_here = False
+class RayPool(RetryingPool):
+    """Batches of runs as Ray tasks, each with one CPU and `gpus` GPUs."""
 
     def __init__(
         self,
@@ -94,6 +89,7 @@ class RayPool:
         time_limit: float | None,
         memory_limit: int | None,
     ) -> None:
+        super().__init__()
         self._ray = require_ray()
         self._limits = (time_limit, memory_limit)
         self._jobs, self._gpus = jobs, gpus
@@ -103,20 +99,16 @@ class RayPool:
         except BaseException:
             self._leave()
             raise
-        # Where data and checkpoints lie is said by variables of ours, which a cluster that we join does not have.
+        # The folders of data and checkpoints are given by these variables, which a joined cluster does not have.
         ours = {name: value for name, value in os.environ.items() if name.startswith("GATELAB_")}
         self._task: Callable[..., Any] = self._ray.remote(
             num_cpus=1, num_gpus=gpus, max_retries=0, runtime_env={"env_vars": {**ours, **ONE_THREAD}}
         )(compute_batch).remote
         self._paths = [os.path.abspath(p) for p in sys.path]  # noqa: PTH100  (an empty one means the present folder)
-        self._todo: deque[Run] = deque()
-        self._suspects: deque[Run] = deque()
         self._batches: dict[Any, list[Run]] = {}
-        self._deaths: Counter[str] = Counter()
-        self._pace = WorkerPace()
 
     def _join(self, address: str | None) -> bool:
-        """Connect; whether the connection is ours to end."""
+        """Connect, and return whether the pool must disconnect at the end."""
         if self._ray.is_initialized():
             present = self._ray.get_runtime_context().gcs_address
             if address not in (None, "auto", "local", present):
@@ -125,13 +117,13 @@ class RayPool:
                     "address out, or call ray.shutdown() first"
                 )
             return False
-        # "local" and not nothing: nothing would join whatever cluster it finds on this machine.
+        # Without an address Ray would join any cluster that runs on this machine.
         options: dict[str, Any] = {"address": address or "local"}
         if options["address"] == "local":
             options |= {"num_cpus": self._jobs, "include_dashboard": False}
         try:
             if not answers(options["address"]):
-                raise ConnectionError("nothing there answers as Ray does")
+                raise ConnectionError("no Ray server answers there")
             self._ray.init(**options, log_to_driver=False, configure_logging=False, logging_level=logging.ERROR)
         except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
             raise GatelabError(
@@ -142,7 +134,7 @@ class RayPool:
         return True
 
     def _count_slots(self) -> int:
-        """How many runs fit on the cluster at once."""
+        """The number of runs that fit on the cluster at once."""
         resources = self._ray.cluster_resources()
         slots = [self._jobs or 10**6]
         for name, wanted in (("CPU", 1), ("GPU", self._gpus)):
@@ -158,21 +150,14 @@ class RayPool:
     def _pending(self) -> int:
         return len(self._todo) + len(self._suspects) + sum(map(len, self._batches.values()))
 
-    def room(self) -> int:
+    def free_slots(self) -> int:
         return max(0, self._at_once() * self._pace.batch(_SPAN, _MOST) - self._pending())
 
     def _at_once(self) -> int:
-        # Of tiny runs a second batch lies ready, so that no slot waits for us; long ones are begun one by one.
+        # Short runs have a second batch queued, so that no slot is idle; long ones are submitted singly.
         if self._pace.batch(_SPAN, _MOST) > 1:
             return 2 * self._slots
         return self._slots
-
-    def submit(self, runs: list[Run]) -> None:
-        self._todo.extend(runs)
-        self._hand_out()
-
-    def busy(self) -> bool:
-        return self._pending() > 0
 
     def _hand_out(self) -> None:
         size = self._pace.batch(_SPAN, _MOST)
@@ -189,7 +174,7 @@ class RayPool:
             return []
         refs = list(self._batches)
         ready, _ = self._ray.wait(refs, num_returns=1, timeout=timeout)
-        if ready:  # the one we waited for is seldom alone
+        if ready:  # usually other batches are ready as well
             ready, _ = self._ray.wait(refs, num_returns=len(refs), timeout=0)
         results: list[Computed] = []
         for ref in ready:
@@ -202,21 +187,17 @@ class RayPool:
         try:
             computed: list[Computed] = self._ray.get(ref)
         except self._ray.exceptions.RayTaskError as error:
-            # Not a run's own error, which would be a record: the worker could not even read what it was sent.
+            # Not an error of a run, which would be a record: the worker could not unpickle the batch.
             raise GatelabError(
                 f"the workers of the Ray cluster cannot compute ({error.cause}); install the same gatelab, and the "
                 "modules of the tasks, on every node"
             ) from error
         except self._ray.exceptions.RayError as error:
-            # A worker died: who was with others goes alone, who was alone for the second time has failed.
+            # A worker died: only a run that was alone in its batch is known to have killed it.
             reason = f"its Ray worker died twice: {type(error).__name__}: {' '.join(str(error).split())}"
             for run in batch:
                 self._deaths[run.key] += len(batch) == 1
-                if self._deaths[run.key] < _DEATHS:
-                    self._suspects.append(run)
-                else:
-                    del self._deaths[run.key]
-                    results.append(Computed(failed(run, reason)))
+                self._retry_or_fail(run, reason, results)
             return
         for record, _ in computed:
             self._deaths.pop(record.key, None)
@@ -226,7 +207,7 @@ class RayPool:
     def close(self) -> list[Computed]:
         results: list[Computed] = []
         refs = list(self._batches)
-        with suppress(Exception):  # the cluster may be gone, and then nothing is left to be told or stopped
+        with suppress(Exception):  # the cluster may be gone
             ready = set()
             if refs:
                 ready |= set(self._ray.wait(refs, num_returns=len(refs), timeout=0)[0])

@@ -1,15 +1,14 @@
-"""`Run`, what to compute as a value, and `Record`, what came of it. Plain values, and the text that stands for each.
+"""`Run`, a function and its arguments, and `Record`, its result. Plain values and their canonical text.
 
-Records are shown as one table (`records_table`), the same runs of two sets of them side by side (`compare_records`).
+`records_table` shows records as a table; `compare_records` compares the same runs in two sets of records.
 
-Plain are None, bool, int, float, str, lists and tuples of plain values, and dicts of them with str keys. `encode` gives
-the canonical text: strict JSON in ASCII without spaces, keys sorted, strings in Unicode's form NFC, floats as the
-shortest digits that read back to the same bits. It depends on nothing but the value, so a hash of it is the same in
-every process, on every machine and under every version of Python.
+Plain values are None, bool, int, float, str, lists and tuples of plain values, and dicts of them with str keys.
+`encode` returns the canonical text: strict JSON in ASCII without spaces, with sorted keys, strings in Unicode's form
+NFC, and floats as the shortest digits that read back to the same bits. It depends on the value alone, so that its hash
+is the same in every process, on every machine and under every version of Python.
 
-Three choices are ours. 3 and 3.0 differ, since a function may treat them differently. -0.0 is 0.0, since nobody who
-swept over a sign meant that one. JSON has no NaN and no infinity: they become `{"$float":"nan"}`, and names that begin
-with a dollar are reserved for this.
+3 and 3.0 differ, since a function may treat them differently. -0.0 becomes 0.0. JSON has no NaN and no infinity: they
+become `{"$float":"nan"}`, and keys that begin with a dollar are reserved for this.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Plain = Any  # None | bool | int | float | str | Sequence[Plain] | Mapping[str, Plain]: checked when it is encoded
-_BITS = 1024  # beyond, Python's own limit on the digits of an int comes near
+_BITS = 1024  # Python limits the digits of an int that is read from text
 _DEPTH = 50
 _dumps = json.JSONEncoder(ensure_ascii=True, sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 
 
 def encode(value: Plain, name: str = "value") -> str:
-    """The canonical text of a plain value; `name` is what the error calls it.
+    """The canonical text of a plain value; `name` is its name in error messages.
 
     >>> encode({"width": 8, "rate": 1e-3, "units": ("glu", None)})
     '{"rate":0.001,"units":["glu",null],"width":8}'
@@ -54,7 +53,7 @@ def encode(value: Plain, name: str = "value") -> str:
 
 
 def decode(text: str) -> Plain:
-    """The value that a canonical text stands for; sequences come back as tuples, so that nothing in it is shared.
+    """The value of a canonical text; sequences become tuples.
 
     >>> decode(encode({"a": [1, float("inf")]}))
     {'a': (1, inf)}
@@ -67,7 +66,7 @@ def _canonical(value: Plain, path: str, depth: int) -> Any:
         raise GatelabError(f"{path} is nested more than {_DEPTH} levels deep (or contains itself); give flatter values")
     if isinstance(value, np.generic):
         value = value.item()
-    # Exact types: an Enum that is also a str would be stored as one thing and handed back as another.
+    # Exact types: an Enum that is also a str would come back as a str.
     kind = type(value)
     if value is None or kind is bool:
         return value
@@ -116,7 +115,7 @@ def _restore(value: Any) -> Plain:
 def _short(value: object) -> str:
     try:
         text = repr(value)
-    except Exception:  # a class whose repr fails must not hide what we have to say about it
+    except Exception:  # the repr of a user's class may fail
         text = object.__repr__(value)
     text = " ".join(text.split())
     if len(text) > 60:
@@ -130,9 +129,9 @@ _TASK = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*
 
 @dataclass(frozen=True, init=False)
 class Run:
-    """A function by its dotted name, `task`, and the plain values it is called with, as keywords.
+    """A function by its dotted name, `task`, and its keyword arguments, which are plain values.
 
-    Equal runs have equal keys, in every process and on every machine; see `gatelab.sweep.run` for what is equal.
+    Equal runs have equal keys, in every process and on every machine; `gatelab.sweep.run` defines equality.
 
     >>> run = Run("math:hypot", {"width": 8, "unit": "glu"})
     >>> run.key
@@ -145,10 +144,10 @@ class Run:
 
     task: str
     text: str
-    """The arguments as canonical JSON: what is hashed, stored and sent to workers."""
+    """The arguments as canonical JSON, which is hashed, stored and sent to workers."""
     key: str = field(compare=False, repr=False)
     settings: Mapping[str, Any] = field(compare=False, repr=False)
-    """Further keywords of the function, which say where it computes and change no number: neither hashed nor stored."""
+    """Further keywords, such as the device, that do not change the result: neither hashed nor stored."""
 
     def __repr__(self) -> str:
         return one_line(self, f"{self.task} {self.text}")
@@ -162,7 +161,7 @@ class Run:
             )
         if task.startswith("__main__:"):
             raise GatelabError(
-                f"the task is {task!r}, which other processes cannot import; move the function into a module of its own"
+                f"the task is {task!r}, which other processes cannot import; move the function into a module"
             )
         if arguments is not None and not isinstance(arguments, Mapping):
             raise GatelabError(f"the arguments are a {type(arguments).__name__}; give a dict of names and plain values")
@@ -176,24 +175,24 @@ class Run:
 
     @classmethod
     def stored(cls, task: str, text: str, key: str | None = None) -> Run:
-        """A run from text that is canonical already, as the store and the workers have it; nothing is checked."""
+        """A run from canonical text, without checks."""
         run = cls.__new__(cls)
         run._set(task, text, key)
         return run
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The arguments, made anew at each call: whoever changes them changes no run."""
+        """A new dict of the arguments at each call."""
         return decode(self.text)
 
 
 @dataclass(frozen=True)
 class RunOutcome(Compact):
-    """What a task may return instead of a plain mapping of metrics: more than numbers.
+    """A task's result with more than metrics.
 
-    `metrics` are plain values by their names, `history` is a loss along the way, say, and `device` says what computed.
-    `arrays` (a fitted network's parameters, say) are kept in the store with the record and dropped without one; bytes
-    that `gatelab.tensors.pack` made are kept as they are, with what they say of themselves.
+    `metrics` has plain values by name, `history` is, for example, the loss during training, and `device` the processor.
+    `arrays`, such as the parameters of a network, are kept in the store, if there is one; bytes made by
+    `gatelab.tensors.pack` are stored unchanged.
     """
 
     metrics: Mapping[str, Plain]
@@ -204,10 +203,10 @@ class RunOutcome(Compact):
 
 @dataclass(frozen=True)
 class Record:
-    """One run and what came of it. A failed run is a record too: `error` holds its traceback or the limit it broke.
+    """A run and its result. A failed run has a record too: `error` holds its traceback or the limit that it exceeded.
 
-    `status` is "done" or "failed"; `metrics` and `history` are what the task returned, on `device` in `seconds`;
-    `versions` are those of gatelab, torch and Python.
+    `status` is "done" or "failed"; the task returned `metrics` and `history`, on `device` in `seconds`; `versions` are
+    those of gatelab, torch and Python.
     """
 
     run: Run
@@ -219,7 +218,7 @@ class Record:
     versions: Mapping[str, str] = field(default_factory=dict, hash=False)
     device: str = "cpu"
     time: str = ""
-    """When it ended: UTC, ISO 8601."""
+    """The time of its end: UTC, ISO 8601."""
 
     def __repr__(self) -> str:
         return one_line(self, f"{self.task}, {self.status} in {self.seconds:.2g} s")
@@ -280,7 +279,7 @@ class RecordPair:
     second: Record
 
     def plain(self) -> dict[str, Any]:
-        """The pair for JSON: keys, arguments, statuses, metrics, and the names of those that differ."""
+        """The pair for JSON: keys, arguments, statuses, metrics, and the names of metrics that differ."""
         pair = (self.first, self.second)
         return {
             "key": [record.key for record in pair],
@@ -291,7 +290,7 @@ class RecordPair:
         }
 
     def differing(self) -> list[str]:
-        """The metrics with different values, or `outcome` where one failed and the other did not."""
+        """The metrics with different values, or `outcome` if only one run failed."""
         a, b = self.first, self.second
         if a.status != b.status:
             return ["outcome"]
@@ -316,9 +315,9 @@ class RecordComparison:
 def compare_records(
     first: Iterable[Record], second: Iterable[Record], *, ignoring: str | None = None
 ) -> RecordComparison:
-    """Find the records of the same runs in two sets, in the order of the first set.
+    """Match the records of the same runs in two sets, in the order of the first set.
 
-    `ignoring` is an argument by which the runs may differ, such as "unit".
+    `ignoring` names an argument in which the runs may differ, such as "unit".
 
     >>> from gatelab.sweep import Run
     >>> glu = Record(Run("lab:fit", {"unit": "glu", "width": 8}), "done", {"rmse": 0.1})
@@ -344,9 +343,9 @@ def compare_records(
 
 
 def records_table(records: Iterable[Record]) -> pd.DataFrame:
-    """Make a table with a row a record and the columns of `Record.row`.
+    """A table with one row per record and the columns of `Record.row`.
 
-    Columns keep their type where some records lack them; those of several types become text.
+    Missing values do not change the type of a column; columns of several types become text.
     """
     import pandas as pd
 

@@ -1,4 +1,4 @@
-"""`Store`: records and the networks that belong to them in one SQLite file, each once, kept for good."""
+"""`Store`: records and their networks in one SQLite file."""
 
 from __future__ import annotations
 
@@ -40,23 +40,22 @@ from gatelab.tensors import unpack
 _CHUNK = 5_000
 _PAGES = 2_000  # of 4 KB, copied between two reports
 _INSERT = f"INSERT INTO records ({COLUMNS}, network) VALUES ({', '.join('?' * 12)})"
-# A done record is never replaced; a failed one is, by whatever came of the next try.
+# A done record is never replaced; a failed one is replaced by the record of the next try.
 _REPLACE = ", ".join(f"{c} = excluded.{c}" for c in [*COLUMNS.split(", ")[1:], "network"])
 _UPSERT = f"{_INSERT} ON CONFLICT (key) DO UPDATE SET {_REPLACE} WHERE records.status = 'failed'"
 
 
 NetworkState = Literal["stored", "none", "missing"]
-# Of each record: whether it has a network, or says it has one and does not.
+# Of each record, whether it has a network, or should have one that is missing.
 _STATE = "CASE WHEN networks.key IS NOT NULL THEN 'stored' WHEN network THEN 'missing' ELSE 'none' END"
 _JOINED = "FROM records LEFT JOIN networks USING (key) WHERE records.key = ?"
 
 
 @dataclass(frozen=True)
 class StoreCheck(Compact):
-    """What `Store.check` found: how many records and networks there are, and what is wrong with them.
+    """The report of `Store.check`: the numbers of records and networks, and the damage to the file.
 
-    `missing` are the keys of records that say they have a network which is not there; `damage` is what SQLite says of
-    the file, empty where it is whole.
+    `missing` has the keys of records whose network is missing; `damage` has SQLite's messages.
     """
 
     records: int
@@ -67,9 +66,9 @@ class StoreCheck(Compact):
 
 
 class Store:
-    """Records of runs and their networks in one file; any number of sweeps, in any number of processes, may use it.
+    """Records of runs and their networks in one file, which any number of sweeps and processes may share.
 
-    `path` is the file; one that is not there is made.
+    `path` is the file, which is created if it does not exist.
 
     >>> import tempfile
     >>> from gatelab.sweep import Run
@@ -96,7 +95,7 @@ class Store:
             raise
 
     def close(self) -> None:
-        """Close the file; what was stored stays."""
+        """Close the file."""
         with self._lock, suppress(sqlite3.Error):
             self._db.close()
 
@@ -120,9 +119,9 @@ class Store:
     # records
 
     def put(self, record: Record, arrays: Mapping[str, np.ndarray] | bytes | None = None) -> bool:
-        """Keep a record, with its network if it has one, and end the lease on its run.
+        """Store a record, with its network if it has one, and end the lease on its run.
 
-        False where a done record is there already, which stays, and its network with it.
+        Returns False if the store already has a done record, which stays.
         """
         networks = {}
         if arrays:
@@ -130,10 +129,9 @@ class Store:
         return self.put_all([record], networks) == 1
 
     def put_all(self, records: Iterable[Record], networks: Mapping[str, bytes] | None = None) -> int:
-        """Keep many records in one transaction; how many were new or replaced a failed one.
+        """Store many records in one transaction; return the number of new ones and of replaced failed ones.
 
-        `networks` are what `database.pack` made of the arrays of some of them, by their keys: a record and its network
-        are stored together or not at all.
+        `networks` has packed arrays (`database.pack`) by the keys of their records.
         """
         rows = [to_row(r) for r in records]
         contents = networks or {}
@@ -152,11 +150,11 @@ class Store:
         return written
 
     def get(self, key: str) -> Record | None:
-        """The record of a key, None where there is none."""
+        """The record of a key, or None."""
         return next(self.get_all([key]), None)
 
     def get_all(self, keys: Iterable[str]) -> Iterator[Record]:
-        """The records there are of these keys, in the order of the keys."""
+        """The records of these keys, in the order of the keys."""
         for chunk in _chunks(keys):
             rows = self._read(f"SELECT {COLUMNS} FROM records WHERE key IN (SELECT value FROM json_each(?))", [chunk])
             by_key = {row[0]: row for row in rows}
@@ -167,17 +165,13 @@ class Store:
         sql = "SELECT key, status FROM records WHERE key IN (SELECT value FROM json_each(?))"
         return {key: status for chunk in _chunks(keys) for key, status in self._read(sql, [chunk])}
 
-    def done_keys(self, keys: Iterable[str]) -> set[str]:
-        """Those of the keys whose run is done."""
-        return {key for key, status in self.statuses(keys).items() if status == "done"}
-
     def records(
         self, *, task: str | None = None, status: RunStatus | None = None, where: Mapping[str, Plain] | None = None
     ) -> Iterator[Record]:
-        """Records in the order they came, of one task, of one status, with given arguments.
+        """Records of one task, of one status, with given arguments, in the order in which they were stored.
 
-        `where={"unit": "glu", "net.width": 8}`: an argument by its name, one inside a dict by its dotted path. None
-        finds what is None and what is not there.
+        `where={"unit": "glu", "net.width": 8}` gives an argument by its name, or by its dotted path inside a dict. None
+        matches arguments that are None or absent.
         """
         clause, values = conditions(task, status, where)
         rows = [row[0] for row in self._read(f"SELECT rowid FROM records {clause} ORDER BY rowid", values)]
@@ -185,38 +179,32 @@ class Store:
             sql = f"SELECT {COLUMNS} FROM records WHERE rowid IN (SELECT value FROM json_each(?)) ORDER BY rowid"
             yield from map(from_row, self._read(sql, [chunk]))
 
-    def rows(
-        self, *, task: str | None = None, status: RunStatus | None = None, where: Mapping[str, Plain] | None = None
-    ) -> list[dict[str, bool | int | float | str | None]]:
-        """The same as flat rows, for tables and files; see `Record.row`."""
-        return [record.row() for record in self.records(task=task, status=status, where=where)]
-
     def count(
         self, *, task: str | None = None, status: RunStatus | None = None, where: Mapping[str, Plain] | None = None
     ) -> int:
-        """How many records there are of one task, of one status, with given arguments."""
+        """The number of records of one task, of one status, with given arguments."""
         clause, values = conditions(task, status, where)
         return self._read(f"SELECT count(*) FROM records {clause}", values)[0][0]
 
     def tasks(self) -> dict[str, dict[str, int]]:
-        """How many records of each status each task has."""
+        """The number of records of each status, for each task."""
         result: dict[str, dict[str, int]] = {}
         for task, status, n in self._read("SELECT task, status, count(*) FROM records GROUP BY task, status"):
             result.setdefault(task, {})[status] = n
         return result
 
     def mean_seconds(self, task: str) -> float | None:
-        """The mean time of a task's done runs; None where there are none."""
+        """The mean time of a task's done runs; None if there are none."""
         return self._read("SELECT avg(seconds) FROM records WHERE task = ? AND status = 'done'", [task])[0][0]
 
     def delete(self, keys: Iterable[str]) -> int:
-        """Forget these runs, their networks included; how many there were."""
+        """Delete the records and networks of these runs; return their number."""
         keys = list(keys)
         with self._writing() as db:
             db.executemany("DELETE FROM networks WHERE key = ?", [(key,) for key in keys])
             gone = sum(db.execute("DELETE FROM records WHERE key = ?", [key]).rowcount for key in keys)
-        # Give a file that is half empty back to the disk; the pages of one that is not are used again. Another sweep
-        # that writes, or a disk that has no room for it, are no reason to fail: nothing is lost.
+        # Shrink a file that is half empty. That may fail while another sweep writes, or on a full disk; the free pages
+        # are then used again.
         (pages,), (free,) = self._read("PRAGMA page_count")[0], self._read("PRAGMA freelist_count")[0]
         with held_back(), self._lock, suppress(sqlite3.OperationalError):
             if 2 * free > pages:
@@ -231,28 +219,28 @@ class Store:
         where: Mapping[str, Plain] | None = None,
         before: str | None = None,
     ) -> int:
-        """Forget all records that fit every condition, `before` being an ISO time; how many there were."""
+        """Delete all records that meet every condition, `before` being an ISO time; return their number."""
         clause, values = conditions(task, status, where, before)
         if not clause:
             raise GatelabError(
-                "prune was given no condition and would forget every record; give task, status, where or before"
+                "prune was given no condition and would delete every record; give task, status, where or before"
             )
         return self.delete([key for (key,) in self._read(f"SELECT key FROM records {clause}", values)])
 
     # networks
 
     def get_arrays(self, key: str) -> dict[str, np.ndarray] | None:
-        """The arrays of a run, None where it has none; an error where it has some and they are not in the store."""
+        """The arrays of a run, None if it has none; raises if they are missing."""
         content = self._network(key)
         if content is None:
             return None
         return unpack(content, f"the network of {key} in {self.path}", REMEDY)
 
     def save_arrays(self, key: str, path: str | Path) -> Path:
-        """Write the arrays of a run as a safetensors file, which `gl.load` takes for a fit if they are one's."""
+        """Write the arrays of a run to a safetensors file; `gl.load` reads those of a fit."""
         content = self._network(key)
         if content is None:
-            raise GatelabError(f"there is no network of {key} in {self.path}; give the key of a run that has one")
+            raise GatelabError(f"{key} has no network in {self.path}; give the key of a run that has one")
         return write_whole(path, content)
 
     def _network(self, key: str) -> bytes | None:
@@ -262,18 +250,18 @@ class Store:
         state, content = rows[0]
         if state == "missing":
             raise GatelabError(
-                f"the record {key} says that it has a network, and {self.path} has none; compute the run again, or "
-                "take a whole copy of the store (gatelab results copy)"
+                f"the network of the record {key} is missing in {self.path}; compute the run again, or take a whole "
+                "copy of the store (gatelab results copy)"
             )
         return content
 
     def network_state(self, key: str) -> NetworkState:
-        """Whether a run has a network: "stored", "none", "missing" where it should."""
+        """Whether the network of a run is "stored" or "missing", or the run has "none"."""
         rows = self._read(f"SELECT {_STATE} {_JOINED}", [key])
         return rows[0][0] if rows else "none"
 
     def networks(self) -> StoreCheck:
-        """How many records and networks there are, and which are missing; `damage` is not looked for."""
+        """The numbers of records and networks, and the missing networks; the file is not checked for damage."""
         sql = "SELECT key FROM records WHERE network AND key NOT IN (SELECT key FROM networks) ORDER BY rowid"
         return StoreCheck(
             records=self.count(),
@@ -283,22 +271,22 @@ class Store:
         )
 
     def check(self) -> StoreCheck:
-        """The same, and whether the file is sound: all of it is read."""
+        """The same, with SQLite's check of the whole file."""
         damage = (text for (text,) in self._read("PRAGMA integrity_check") if text != "ok")
         return replace(self.networks(), damage=tuple(damage))
 
     def copy(self, path: str | Path, progress: Callable[[int, int], object] | None = None) -> Path:
-        """Write a whole copy to a new file, also while sweeps write to this one; `progress(done, total)` counts pages.
+        """Copy the store to a new file, also while sweeps write to it; `progress(done, total)` counts pages.
 
-        The copy is the store at one moment, without the leases of sweeps that go on here.
+        The copy is a snapshot without leases.
         """
         target = Path(path)
         if target.exists():
-            raise GatelabError(f"{target} is there already; give the path of a new file")
+            raise GatelabError(f"{target} exists; give the path of a new file")
 
         def fill(part: Path) -> None:
             with closing(connect(self.path)) as source, closing(sqlite3.connect(part)) as copied:
-                # A read that stays open: whatever others write meanwhile, all pages are of this moment.
+                # An open read transaction, so that all pages are of one snapshot.
                 source.execute("BEGIN")
                 source.execute("SELECT count(*) FROM claims").fetchone()
                 source.backup(copied, pages=_PAGES, progress=lambda _, left, total: report(total - left, total))
@@ -315,7 +303,7 @@ class Store:
     # leases
 
     def lease(self, keys: Iterable[str], me: Leaseholder, redo: Mapping[str, str] | None = None) -> Leases:
-        """Ask for runs to compute. A failed record is to be tried again if `redo` holds its key and its time."""
+        """Request leases on runs. A failed run is tried again if `redo` has its key and the time of its record."""
         mine, settled, busy = set[str](), set[str](), set[str]()
         now = time.time()
         with self._writing() as db:
@@ -340,25 +328,25 @@ class Store:
             db.execute("UPDATE claims SET heartbeat = ? WHERE owner = ?", [now, me.owner])
 
     def release(self, me: Leaseholder) -> None:
-        """Give back whatever was leased and has no record."""
+        """End all leases of a sweep."""
         with self._writing() as db:
             db.execute("DELETE FROM claims WHERE owner = ?", [me.owner])
 
 
 def _index_arguments(db: sqlite3.Connection, text: str, indexed: set[str]) -> None:
-    # Made with the first record that has the argument, an index costs microseconds a record; made for the first filter
-    # on a million of them, seconds.
+    # Created with the first record that has the argument, an index costs microseconds per record; created for the
+    # first filter of a million records, seconds.
     if len(indexed) >= INDEXES:
         return
     for path in scalar_paths(json.loads(text)):
-        index = argument_index(path)
-        if index and index.name not in indexed and len(indexed) < INDEXES:
-            db.execute(index.sql)
-            indexed.add(index.name)
+        name, statement = f"argument_{path}", argument_index(path)
+        if statement and name not in indexed and len(indexed) < INDEXES:
+            db.execute(statement)
+            indexed.add(name)
 
 
 def _chunks(values: Iterable[str | int]) -> Iterator[str]:
-    """JSON lists of some thousand values: one parameter each, whatever SQLite's limit on their number."""
+    """JSON lists of some thousand values, each a single parameter: SQLite limits their number."""
     listed = list(values)
     for i in range(0, len(listed), _CHUNK):
         yield json.dumps(listed[i : i + _CHUNK])

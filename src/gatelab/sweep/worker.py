@@ -1,10 +1,10 @@
-"""Compute one run and make a record of whatever happens; and the process that does so, seen from both of its ends.
+"""Compute one run and record its result or its error; and the worker process that does so.
 
-`compute` calls the task here and now. `Worker` is the inside of a process that computes the runs it is sent, one after
-another: it is sent pickles on its standard input and answers with pickles on what was its standard output. Both are
-moved out of the way first, so that a task that prints or reads disturbs nothing. A thread listens all the time: when
-the sweep is gone, even by SIGKILL, the input ends and the worker ends with it, in the middle of a run if need be.
-`Child` is the same process seen from the sweep: start it, send it runs, hear from it, end it.
+`compute` calls the task in this process. `Worker` is the inside of a worker process: it reads pickled runs from its
+standard input and writes pickled results to its original standard output. Both are redirected first, so that a task may
+print or read. A thread reads all the time: when the sweep ends, even by SIGKILL, the input ends and so does the worker,
+in the middle of a run if need be. `Child` is the same process as the sweep sees it: it starts it, sends it runs,
+receives its messages and ends it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ TIME_LIMIT = "time limit"
 
 
 class Computed(NamedTuple):
-    """A record, and the packed arrays that are stored with it."""
+    """A record and its packed arrays."""
 
     record: Record
     arrays: bytes | None = None
@@ -70,7 +70,7 @@ def resolve(task: str) -> Callable[..., Any]:
 
 
 def compute(run: Run) -> Computed:
-    """Call the task. Whatever it raises ends in the record, except Ctrl-C, which is meant for the sweep.
+    """Call the task. Any exception becomes a failed record, except Ctrl-C, which is meant for the sweep.
 
     >>> compute(Run("builtins:dict", {"rmse": 0.5})).record.metrics
     {'rmse': 0.5}
@@ -87,10 +87,10 @@ def compute(run: Run) -> Computed:
         raise
     except BaseException as error:  # SystemExit too: one run must not end the sweep
         seconds = time.perf_counter() - began
-        # The first frame is ours and says nothing.
+        # Without the first frame, which is this function.
         lines = traceback.format_exception(type(error), error, error.__traceback__ and error.__traceback__.tb_next)
         text = "".join(lines).rstrip()
-        # torch has no MemoryError of its own for the processor's memory.
+        # torch raises a RuntimeError when the CPU's memory runs out.
         if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
             text = f"{OUT_OF_MEMORY}\n\n{text}"
         return Computed(failed(run, text, seconds))
@@ -117,19 +117,17 @@ def _outcome(run: Run, returned: object) -> RunOutcome:
             f"the task {run.task!r} returned a {type(returned).__name__}; let it return a dict of metrics or a "
             "RunOutcome"
         )
-    # Through its text and back: what is not plain is refused here, where it is this run's fault and no other's, and a
-    # record looks the same whether it was just computed or read from a store.
+    # Encoded and decoded: a value that is not plain fails this run alone, and a new record equals the stored one.
     metrics = decode(encode(dict(outcome.metrics), "metrics"))
     return RunOutcome(metrics, tuple(map(float, outcome.history)), str(outcome.device), outcome.arrays)
 
 
 def failed(run: Run, error: str, seconds: float = 0.0) -> Record:
-    """The record of a run that failed just now."""
     return Record(run, "failed", error=error, seconds=seconds, versions=versions(), time=now())
 
 
 def now() -> str:
-    """UTC in ISO 8601, to the microsecond: it also tells two tries of one run apart."""
+    """UTC in ISO 8601, to the microsecond, which also distinguishes two tries of one run."""
     return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
@@ -142,13 +140,12 @@ def _installed(package: str) -> str:
 
 
 def versions() -> dict[str, str]:
-    """The versions of what computes, as records keep them."""
     return {"gatelab": __version__, "torch": _installed("torch"), "python": platform.python_version()}
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """One torch thread inside the block, so that workers do not fight for cores; whoever has no torch needs none."""
+    """Limit torch, if it is imported, to one thread inside the block: workers share the cores."""
     torch = sys.modules.get("torch")
     if torch is None:
         yield
@@ -163,12 +160,11 @@ def one_thread() -> Iterator[None]:
 
 READY, STARTED, ENDED, DROPPED = "ready", "started", "ended", "dropped"
 DROP = "drop"
-"""What is sent instead of a run to have all runs back that have not begun."""
+"""The command that asks a worker to return all runs that have not started."""
 
 
 def main(memory_limit: int | None = None) -> None:
-    """Answer until the input ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the sweep, which will end us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the sweep, which then ends its workers
     commands, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -183,7 +179,7 @@ def main(memory_limit: int | None = None) -> None:
 
 
 class Worker:
-    """A process that computes, seen from inside: runs come by `commands`, and what came of them goes to `answers`."""
+    """The inside of a worker process: it reads runs from `commands` and writes results to `answers`."""
 
     def __init__(self, commands: BinaryIO, answers: BinaryIO) -> None:
         self._commands, self._answers = commands, answers
@@ -191,7 +187,7 @@ class Worker:
         self._todo: queue.SimpleQueue[Run] = queue.SimpleQueue()
 
     def listen(self) -> None:
-        """Queue the runs that are sent, and give those back that have not begun when they are asked for."""
+        """Queue the runs that arrive; on request return those that have not started."""
         try:
             while True:
                 command = pickle.load(self._commands)
@@ -207,12 +203,11 @@ class Worker:
             os._exit(0)
 
     def work(self) -> None:
-        """Compute what is queued, without end."""
+        """Compute the queued runs, without end."""
         self.send(READY)
         while True:
             run = self._todo.get()
-            # Imports may take long and are no part of the run: its clock starts after them. If they fail, `compute`
-            # says so.
+            # Imports may take long; the clock of a run starts after them. If they fail, `compute` records the error.
             with suppress(Exception):
                 resolve(run.task)
             self.send(STARTED, run.key)
@@ -224,8 +219,8 @@ class Worker:
                 self.send(ENDED, Computed(failed(run, error, computed.record.seconds)))
 
     def send(self, *message: Any) -> None:
-        """Answer; where nobody is there to hear it, end."""
-        data = pickle.dumps(message)  # before the lock and the pipe: what cannot be pickled leaves no half message
+        """Write a message; end the process if the sweep has gone."""
+        data = pickle.dumps(message)  # before writing: an object that cannot be pickled leaves no partial message
         with self._lock:
             try:
                 self._answers.write(data)
@@ -235,9 +230,9 @@ class Worker:
 
 
 def limit_memory(limit: int) -> None:
-    """Let this process have `limit` bytes more than it has now.
+    """Limit this process to `limit` bytes more than it uses now.
 
-    RLIMIT_DATA, not RLIMIT_AS: libraries reserve address space by the gigabyte and never touch it.
+    By RLIMIT_DATA instead of RLIMIT_AS, since libraries reserve gigabytes of address space that they never touch.
     """
     import resource
 
@@ -251,21 +246,20 @@ def limit_memory(limit: int) -> None:
 
 
 def check_memory_limit(limit: int | None) -> None:
-    """Refuse a limit that this system cannot keep."""
     if limit is not None and not sys.platform.startswith("linux"):
         raise GatelabError(f"memory_limit needs Linux, this is {sys.platform}; leave it out")
 
 
-# Set before anything is imported there: the libraries read them once.
+# Set before the worker's imports: the libraries read them once.
 ONE_THREAD = {
     f"{library}_NUM_THREADS": "1" for library in ("OMP", "MKL", "OPENBLAS", "NUMEXPR", "VECLIB_MAXIMUM", "BLIS")
 }
-_PIPE = 32_768  # bytes: less than the smallest pipe holds, so that sending never blocks
+_PIPE = 32_768  # bytes, fewer than the smallest pipe buffers, so that sending never blocks
 _MAIN = "from gatelab.sweep.worker import main; main({memory_limit})"
 
 
 class News(NamedTuple):
-    """A message from a child, None when it has ended, and the moment when it came."""
+    """A message from a child, None when it has ended, and the time of its arrival."""
 
     child: Child
     message: tuple[Any, ...] | None
@@ -273,18 +267,18 @@ class News(NamedTuple):
 
 
 class Child:
-    """A process that computes. Its messages go to `news`, put there by a thread that does nothing else.
+    """A worker process; a thread puts its messages into the queue `news`.
 
-    Fresh interpreters, not forks: a fork of a process with threads may hang, and `multiprocessing` would import the
-    user's script again. The folders of `sys.path` go along, so that a task found here is found there.
+    Workers are fresh interpreters: a fork of a process with threads may hang, and `multiprocessing` would import the
+    user's script again. They inherit `sys.path`, so that the same tasks can be imported.
     """
 
     def __init__(self, news: queue.SimpleQueue[News], memory_limit: int | None) -> None:
         self.runs: deque[Run] = deque()
-        """What it was sent and has not answered, the one it computes first."""
+        """The runs without a result, the present one first."""
         self.ready = False
         self.since = time.monotonic()
-        """When the run at the head began; before it has, when it could have."""
+        """The time at which the present run started or could have started."""
         self.started = False
         self.asked_back = False
         paths = [os.path.abspath(p) for p in sys.path]  # noqa: PTH100  (an empty one means the present folder)
@@ -293,7 +287,7 @@ class Child:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, **ONE_THREAD, "PYTHONPATH": os.pathsep.join(paths)},
-            # A group of its own: Ctrl-C does not reach it, and whatever it starts ends with it.
+            # In a new process group: Ctrl-C does not reach it, and the processes that it starts end with it.
             process_group=0 if os.name == "posix" else None,
         )
         self._lock = threading.Lock()
@@ -315,8 +309,8 @@ class Child:
             news.put(News(self, message, time.monotonic()))
 
     def _reap(self) -> None:
-        # Processes that a task forked hold our pipe open; unless they go too, we would not hear that it ended. Its
-        # number is ours until it is reaped, so killing the group cannot hit anybody else.
+        # Processes that a task forked keep the pipe open, so they must end before the worker's end is seen. The
+        # process number stays reserved until it is reaped, so that killing the group cannot hit another process.
         if hasattr(os, "waitid"):  # not on macOS before Python 3.13, nor on Windows: there they are left alone
             os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
         else:
@@ -335,31 +329,31 @@ class Child:
             self._process.kill()
 
     def can_take(self, run: Run) -> bool:
-        """Whether the run can be sent now, without waiting for the pipe."""
-        if not self.ready:  # what it was sent now, others could have computed before it can
+        """Whether the run can be sent now without blocking on the pipe."""
+        if not self.ready:  # until then other workers could compute the run
             return False
         return not self.runs or sum(len(r.text) + len(str(r.settings)) + 300 for r in (*self.runs, run)) < _PIPE
 
     def send(self, run: Run) -> None:
-        """Send it a run, to be computed after those that it has."""
+        """Send a run, which joins its queue."""
         if not self.runs:
             self.since, self.started = time.monotonic(), False
         self.runs.append(run)
         self._write(run)
 
     def ask_back(self) -> None:
-        """Have the runs back that it has not begun; the answer comes as news."""
+        """Ask for the runs that it has not started; the answer arrives as news."""
         self.asked_back = True
         self._write(DROP)
 
     def _write(self, message: object) -> None:
         assert self._process.stdin is not None
-        with suppress(OSError):  # it has died, which will be news soon
+        with suppress(OSError):  # it has died, which will arrive as news
             self._process.stdin.write(pickle.dumps(message))
             self._process.stdin.flush()
 
     def kill(self) -> int:
-        """End it and all it started; its exit code, negative for a signal."""
+        """End it and the processes that it started; return its exit code, negative for a signal."""
         with self._lock:
             self._kill_group()
         for thread in self._threads:

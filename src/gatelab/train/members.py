@@ -121,7 +121,7 @@ class Source:
         """What a loss is measured on, in parts."""
         size = _AT_ONCE[self.counted]
         for x, y in zip(*(tensor.split(size) for tensor in self.measured[part]), strict=True):
-            yield (x if isinstance(self.data, TextData) else self.data.normalised(x)), y
+            yield (x if isinstance(self.data, TextData) else self.data.normalized(x)), y
 
 
 def data_fingerprint(data: Data) -> str:

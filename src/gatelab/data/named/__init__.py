@@ -1,7 +1,7 @@
-"""The problems that have a name: every `ProblemSpec` at the top of a module here is registered.
+"""The registered problems: every `ProblemSpec` at the top of a module in this folder.
 
-A problem of the kind "data" has a `Dataset` of its name beside it. Modules with a `POSITION` are listed first, in its
-order. None imports torch: lists of problems come at once.
+A problem of the kind "data" needs a `Dataset` of the same name. Modules with a `POSITION` are listed first, in its
+order. They do not import torch, so that lists of problems are fast.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def problems() -> tuple[ProblemSpec, ...]:
     """Every registered problem.
 
     Returns:
-        The problems in the order of the list that `gatelab problems` prints.
+        The problems in the order in which `gatelab problems` lists them.
 
     >>> [spec.name for spec in problems()][:4]
     ['paper-1d', 'x2', 'x3', 'cos4x']

@@ -14,14 +14,13 @@ POSITION = 4
 
 
 def read_airfoil(path: Path) -> Table:
-    """Airfoil self-noise, a text of six columns."""
     from gatelab.data.tables import read_table
 
     return read_table(path)
 
 
 def read_california(path: Path) -> Table:
-    """California housing in scikit-learn's columns, as such or out of the archive of StatLib's original."""
+    """California housing in scikit-learn's columns, from a table or from StatLib's original archive."""
     import io
     import tarfile
 

@@ -1,6 +1,6 @@
-"""The units that have a name: every `Unit` at the top of a module here is registered.
+"""The registered units: every `Unit` at the top of a module in this folder.
 
-Modules with a `POSITION` are listed first, in its order. None imports torch: lists of units come at once.
+Modules with a `POSITION` are listed first, in its order. They do not import torch, so that lists of units are fast.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def units() -> tuple[Unit, ...]:
     """Every registered unit.
 
     Returns:
-        The units in the order of the list that `gatelab units` prints.
+        The units in the order in which `gatelab units` lists them.
 
     >>> [u.name for u in units()][:5]
     ['mlp', 'relu2', 'relu3', 'glu', 'gqu']

@@ -96,7 +96,7 @@ def fitted(request: Request, grid: Mapping[str, Any]) -> Table:
     tick = ticker(request, len(units) * sum(len(chosen) for *_, chosen in plans))
     parts = []
     for D, draw, deviation, chosen in plans:
-        target = problem("friedman1", n=D, n_test=tests, noise=deviation, seed=draw, standardise=False)
+        target = problem("friedman1", n=D, n_test=tests, noise=deviation, seed=draw, standardize=False)
         fits = fit_curves(request, units, target, chosen, tick, **options).table()
         names = pd.DataFrame({"data": D, "draw": draw, "noise": deviation}, index=fits.index)
         parts.append(pd.concat([names, fits], axis=1))
