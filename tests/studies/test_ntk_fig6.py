@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from quick_runs import Quick
 
-from gatelab.studies.ntk.fig6 import NEW_PAIRS, SETS, at_hand, closed_form_claim
+from gatelab.studies.ntk.fig6 import NEW_PAIRS, SETS, closed_form_claim, readable
 from gatelab.studies.ntk.gaussian import PAIRS
 
 
@@ -28,7 +28,7 @@ def test_measured_crossings_are_those_that_are_predicted(quick: Quick) -> None:
 
 def test_without_mnist_gaussian_data_are_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("GATELAB_DATA", str(tmp_path))
-    assert [data[0] for data in SETS if at_hand(*data[:3])] == ["Gaussian"]
+    assert [data[0] for data in SETS if readable(*data[:3])] == ["Gaussian"]
 
 
 def test_a_closed_form_that_fails_is_not_reproduced() -> None:

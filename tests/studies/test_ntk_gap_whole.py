@@ -14,7 +14,7 @@ from scipy.stats import ttest_ind
 
 from gatelab.errors import GatelabError
 from gatelab.studies import Outcome, Request, study
-from gatelab.studies.ntk import appendix_d_whole as whole
+from gatelab.studies.ntk import fig7 as whole
 
 RESULTS = Path(__file__).resolve().parents[2] / "results" / "ntk"
 PAIRS = (("mlp", "glu"), ("gelu", "geglu"), ("silu", "swiglu"))
@@ -128,7 +128,7 @@ def test_counts_are_those_of_the_table(outcome: Outcome) -> None:
         rows = table[table["measure"] == measure]
         assert (claim.value, claim.support["of"]) == ((rows["decided"] & (sign * rows["difference"] > 0)).sum(), 18)
         assert (rows["decided"] & (sign * rows["difference"] < 0)).sum() == 0
-    (finding,) = whole.STUDY.findings(outcome.tables)
+    (finding,) = whole.WHOLE.findings(outcome.tables)
     assert f"is lower in {lowers.value}, higher in 0 and inconclusive in {18 - lowers.value} of 18" in finding.sentence
     assert f"lower in 0, higher in {widens.value} and inconclusive in {18 - widens.value} of 18" in finding.sentence
     assert "Mixer on CIFAR-10 (0.82 million parameters), ViT on CIFAR-10 (1.2 million parameters)" in finding.sizes
@@ -138,12 +138,12 @@ def test_counts_are_those_of_the_table(outcome: Outcome) -> None:
 def test_without_a_record_it_says_how_to_make_one(schedule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(whole.RECORDS, schedule, ("none.json", whole.RECORDS[schedule][1]))
     with pytest.raises(GatelabError, match=r"no record results/none.json.*gpu_training.py .* --whole.*--quick"):
-        whole.STUDY.run(Request())
+        whole.WHOLE.run(Request())
 
 
 def test_the_study_does_not_write_over_the_records_that_it_reads() -> None:
     """`reproduce(name, "results")` writes name.json: that must not be a record."""
-    assert f"{whole.STUDY.name}.json" not in {name for name, _ in whole.RECORDS.values()}
+    assert f"{whole.WHOLE.name}.json" not in {name for name, _ in whole.RECORDS.values()}
 
 
 @pytest.mark.slow
@@ -152,6 +152,6 @@ def test_the_quick_study_trains_now_and_writes(quick: Quick) -> None:
     assert done.progress == tuple((i + 1, 12) for i in range(12))
     assert all(path.stat().st_size > 0 for path in done.files)
     assert len(done.outcome.claims) == 2 * 2 + 2 and not any(c.place for c in done.outcome.claims)
-    (finding,) = whole.STUDY.findings(done.outcome.tables)
+    (finding,) = whole.WHOLE.findings(done.outcome.tables)
     assert "inconclusive in 6 of 6 comparisons" in finding.sentence and "digits" in finding.sentence
     assert set(done.outcome.tables["comparisons"]["schedule"]) == {"cosine", "constant"}

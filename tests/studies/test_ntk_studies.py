@@ -18,7 +18,7 @@ from gatelab.studies.ntk import fig1, orders, thm31
 from gatelab.studies.ntk.fig2 import estimate_claim, taylor_forms
 from gatelab.studies.ntk.fig4 import angles, cosines, digits, drawn_kernels, off_diagonal
 from gatelab.studies.ntk.gaussian import eigenvalues, extremes, interval, samples, shortest
-from gatelab.studies.ntk.table1 import cell_claims, matrices, restored_limits
+from gatelab.studies.ntk.thm31 import cell_claims, matrices, restored_limits
 
 PANELS = {"fig1": 3, "fig2": 4, "fig4": 7, "width": 2, "early": 3, "thm31": 9, "lemma-b8": 3, "orders": 4}
 
@@ -73,7 +73,7 @@ def test_intervals_cover_as_often_as_they_say() -> None:
 
 
 def test_normalised_samples_have_length_root_d() -> None:
-    x = samples(30, 7, 2, normalised=True)
+    x = samples(30, 7, 2, normalized=True)
     np.testing.assert_allclose(np.linalg.norm(x, axis=1), 7**0.5)
     np.testing.assert_allclose(cosines(x @ x.T), cosines(samples(30, 7, 2) @ samples(30, 7, 2).T), atol=1e-14)
 

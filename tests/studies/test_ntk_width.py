@@ -8,9 +8,8 @@ import pytest
 from quick_runs import Quick
 
 from gatelab.ntk import analytic
-from gatelab.studies.ntk.fig4 import cosines, drawn_kernels
+from gatelab.studies.ntk.fig4 import WIDTHS, cosines, drawn_kernels, eq5_law, eq8_law, fitted_power, measured_over_law
 from gatelab.studies.ntk.gaussian import samples
-from gatelab.studies.ntk.width import STUDY, eq5_law, eq8_law, fitted_power, measured_over_law
 
 
 @pytest.mark.parametrize("share", [0.1, 1.0, 4.0])
@@ -66,7 +65,7 @@ def test_a_power_that_is_off_is_not_reproduced(bend: float, says: str) -> None:
         parts.append(pd.DataFrame({"d_over_m": x, "seed": seed, "error": error, "law": law, "over_law": error / law}))
     powers = pd.DataFrame([measured_over_law("eq. 5", pd.concat(parts))])
     tables = {"powers": powers, "expected": pd.DataFrame({"with_m_plus_d": [0.0]})}
-    assert next(iter(STUDY._functions["claims"](tables))).verdict == says
+    assert next(iter(WIDTHS._functions["claims"](tables))).verdict == says
 
 
 def test_eigenvalues_are_off_to_first_order_and_the_condition_number_to_second(quick: Quick) -> None:

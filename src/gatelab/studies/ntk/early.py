@@ -19,11 +19,10 @@ from gatelab.plotting.facets import Facets, Overlay
 from gatelab.statistics import bootstrap, t_interval
 from gatelab.studies.claims import Claim
 from gatelab.studies.engine import Study, Table, Tables, interval_at
-from gatelab.studies.ntk.gaussian import interval_cells, samples
+from gatelab.studies.ntk.gaussian import UNITS, interval_cells, samples
 
-UNITS = ("mlp", "glu")
 TARGETS = 50  # random targets for each draw of the samples
-FACTOR = 2.0  # sizes so far above the bound, or below it, are judged
+FACTOR = 2.0  # sizes this many times above or below the bound are judged
 SHOWN = {
     "x": "n", "hue": "d", "where": {"d": [2, 3, 5, 10, 20, 80]}, "xlog": True, "ylog": True, "table": "terms",
     "levels": {"equal": 1.0}, "names": {d: f"d = {d}" for d in (2, 3, 5, 10, 20, 80)}, "xlabel": "samples n",
@@ -114,7 +113,7 @@ def bound_row(d: int, table: Table) -> dict[str, float]:
 def claims(tables: Tables) -> Iterator[Claim]:
     """Whether ReLU falls faster at every size well above the bound; one that does not decides against it.
 
-    The corollary assumes y^T K y to be larger for ReLU; what is left to be larger is tr K^2.
+    The corollary assumes y^T K y to be larger for ReLU; then tr K^2 remains to be larger.
     """
     table, bounds = tables["terms"], tables["bounds"].set_index("d")
     above, below = table[table["n_over_bound"] >= FACTOR], table[table["n_over_bound"] <= 1 / FACTOR]

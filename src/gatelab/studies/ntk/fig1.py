@@ -61,7 +61,7 @@ def extremes(n: int, d: int, width: int, unit: Sequence[str], seed: int) -> Iter
 
 @STUDY.columns
 def columns(tables: Tables, rows: Tables) -> Tables:
-    """What theory expects; what a gate changes on equal samples; and the spectra of the first seed."""
+    """Theoretical values; the changes by a gate on equal samples; and the spectra of the first seed."""
     n, d, width = (int(value) for value in tables["extremes"].iloc[0][["n", "d", "width"]])
     kernels = analytic(list(UNITS), samples(n, d, 0), width)
     spectra = {unit: eigenvalues(kernel) / width for unit, kernel in zip(UNITS, kernels, strict=True)}
@@ -96,7 +96,7 @@ def theory_row(values: Array, expected: Estimate | None) -> dict[str, float]:
 
 
 def contraction_row(plain: str, gated: str, rows: Table) -> dict[str, object]:
-    """What gating divides the ends and the condition number by, or multiplies the smallest eigenvalue by."""
+    """The factors by which gating lowers λ_max and both condition numbers and raises λ_min."""
     by_seed = {unit: rows[rows["unit"] == unit].set_index("seed") for unit in (plain, gated)}
     row: dict[str, object] = {"plain": plain, "gated": gated, **by_seed[plain].iloc[0][["n", "d", "width"]]}
     for name in (*QUANTITIES, "bulk"):

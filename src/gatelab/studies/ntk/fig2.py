@@ -12,9 +12,8 @@ from gatelab.ntk import analytic, estimate
 from gatelab.plotting.facets import Facets, Overlay
 from gatelab.studies.claims import CLOSE, Claim
 from gatelab.studies.engine import Study, Table, Tables
-from gatelab.studies.ntk.gaussian import PAPER_NAMES, WIDTH, extremes, samples
+from gatelab.studies.ntk.gaussian import PAPER_NAMES, UNITS, WIDTH, extremes, samples
 
-UNITS = ("mlp", "glu")
 WHO = {"paper": "the paper's estimate", "ours": "our estimate"}
 
 
@@ -101,7 +100,7 @@ def taylor_forms(x: Array, width: int) -> dict[str, Array]:
 
 @STUDY.columns
 def columns(tables: Tables, rows: Tables) -> Tables:
-    """Both estimates, and their ratios to what was measured."""
+    """Both estimates, and their ratios to the measured numbers."""
     table = tables["conditions"]
     expected = [estimate(row["unit"], row["n"], row["d"], WIDTH) for row in table.to_dict("records")]
     table = table.assign(width=WIDTH, proportion=[f"n = {multiple:g} d" for multiple in table["n"] / table["d"]])

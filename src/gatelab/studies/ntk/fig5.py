@@ -17,9 +17,8 @@ from gatelab.plotting.theme import look, style
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
 from gatelab.studies.engine import Study, Table, Tables
-from gatelab.studies.ntk.gaussian import PAPER_NAMES, WIDTH
+from gatelab.studies.ntk.gaussian import PAPER_NAMES, UNITS, WIDTH
 
-UNITS = ("mlp", "glu")
 INPUTS, ANGLE = 2, 70.0  # of the two samples, both of length sqrt(d)
 TARGETS = np.array([1.0, 0.35])  # mostly along (1, 1), the top direction, with a part across it
 SHARE = 0.05  # of 1 / lambda_max of the ReLU: small, so that the path is seen

@@ -17,7 +17,7 @@ from gatelab.statistics import t_interval
 from gatelab.studies.claims import Claim
 from gatelab.studies.engine import Study, Table, Tables, interval_at
 from gatelab.studies.ntk.gaussian import interval_cells, samples
-from gatelab.studies.ntk.table1 import matrices
+from gatelab.studies.ntk.thm31 import matrices
 from gatelab.theory.random_matrix import mp_density, mp_edges, mp_mass_at_zero
 
 SHAPES = (0.25, 0.5)
@@ -106,7 +106,7 @@ def law_distance(shape: float) -> float:
 
 @STUDY.columns
 def columns(tables: Tables, rows: Tables) -> Tables:
-    """What distances tend to, and the spectrum of the first seed at the most inputs next to both laws."""
+    """The limits of the distances, and the spectrum of the first seed at the most inputs next to both laws."""
     limits, densities = [], []
     for shape, own in rows["distances"].groupby("shape"):
         row = {"shape": shape, "laws_apart": law_distance(shape)}
