@@ -25,7 +25,7 @@ from gatelab.plotting.facets import Facets
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
 from gatelab.studies.engine import Study, Table, Tables, interval_at
-from gatelab.studies.linearize.transformer_models import SMALL_BERT, made_up, seeded, sentences_of, small_bert
+from gatelab.studies.linearize.transformer_parts import SMALL_BERT, made_up, seeded, sentences_of, small_bert
 
 QUALITY = 0.999
 INPUTS = 1000
