@@ -12,7 +12,7 @@ import torch
 from gatelab.feedforward import activation
 from gatelab.linearization.builders.trained_maps import learned_maps, population_rmse
 from gatelab.studies.definition import Request
-from gatelab.studies.linearize import learned2d, learned16
+from gatelab.studies.linearize import learned
 
 
 @pytest.mark.slow
@@ -49,12 +49,12 @@ def made_up(means: dict[int, float], deviation: float = 0.1, floor: float = 0.01
         for recipe, n, mean in plans
         for seed, part in enumerate(spread)
     ]
-    tables = learned2d.columns({"runs": pd.DataFrame(rows), **learned2d.estimates(Request())}, {})
+    tables = learned.columns({"runs": pd.DataFrame(rows), **learned.estimates(Request())}, {})
     return {**tables, "errors": tables["errors"].assign(floor=floor)}
 
 
 def test_learned2d_claims_follow_their_tables():
-    claims = {c.what: c for c in learned2d.claims(made_up({3: 0.4, 10: 0.3, 30: 0.1}))}
+    claims = {c.what: c for c in learned.claims(made_up({3: 0.4, 10: 0.3, 30: 0.1}))}
     # One pair cannot confirm the maps; outside of what single pairs have it contradicts them.
     assert [claims[f"RMSE after {n} epochs"].verdict for n in (3, 10, 30)] == ["undecided"] * 3
     assert [claims[f"RMSE after {n} epochs"].value for n in (3, 10, 30)] == pytest.approx([0.4, 0.3, 0.1])
@@ -63,11 +63,11 @@ def test_learned2d_claims_follow_their_tables():
     assert more.verdict == "reproduced" and claims["least RMSE of any maps of 16 features"].verdict == "differs"
     # Monte Carlo is unbiased and consistent.
     assert [c.verdict for w, c in claims.items() if "section 4.1" in w] == ["reproduced"] * 2
-    other = {c.what: c for c in learned2d.claims(made_up({3: 0.01, 10: 0.02, 30: 0.03}, floor=0.0))}
+    other = {c.what: c for c in learned.claims(made_up({3: 0.01, 10: 0.02, 30: 0.03}, floor=0.0))}
     assert other["RMSE after 30 epochs minus that after 10"].verdict == "reproduced"
     assert other["RMSE after 3 epochs"].verdict == "differs"  # its single pairs end at 0.02
     assert other["least RMSE of any maps of 16 features"].verdict == "reproduced"
-    scattered = {c.what: c for c in learned2d.claims(made_up({10: 0.2, 30: 0.19}, deviation=0.5))}
+    scattered = {c.what: c for c in learned.claims(made_up({10: 0.2, 30: 0.19}, deviation=0.5))}
     assert scattered["RMSE after 30 epochs minus that after 10"].verdict == "undecided"
 
 
@@ -91,16 +91,16 @@ def test_training_loss_and_products_are_what_a_loop_gives():
     maps = learned_maps(gelu, 16, m=3, recipe="paper", epochs=1, seed=4)
     draw = torch.Generator().manual_seed(4)
     W, x = torch.randn(1024, 16, 16, generator=draw).double(), torch.randn(1024, 16, generator=draw).double()
-    made, exact = learned2d.drawn_pairs(maps, 1024, 4, torch.float32)
+    made, exact = learned.drawn_pairs(maps, 1024, 4, torch.float32)
     for i in range(5):
         each = torch.stack([maps.phi(row[None])[0] @ maps.psi(x[i][None])[0] for row in W[i]])
         assert torch.allclose(each, made[i]) and torch.allclose(gelu(W[i] @ x[i]), exact[i])
-    assert learned16.training_loss(maps, 4) == float((made - exact).square().mean())
+    assert learned.training_loss(maps, 4) == float((made - exact).square().mean())
 
 
 def test_single_pairs_have_the_population_error_in_the_mean():
     """Mean squares of 2000 pairs and of all pairs agree within 20 %: pairs share no rows (false alarm below 1e-4)."""
-    maps = learned_maps(learned2d.GELU, 2, m=16, recipe="paper", epochs=3)
-    singles = learned2d.single_errors(maps, 1)
+    maps = learned_maps(learned.GELU, 2, m=16, recipe="paper", epochs=3)
+    singles = learned.single_errors(maps, 1)
     assert len(singles) == 2000
-    assert float((singles**2).mean()) == pytest.approx(population_rmse(maps, learned2d.GELU, seed=2) ** 2, rel=0.2)
+    assert float((singles**2).mean()) == pytest.approx(population_rmse(maps, learned.GELU, seed=2) ** 2, rel=0.2)
