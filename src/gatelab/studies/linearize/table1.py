@@ -83,7 +83,7 @@ def series(request: Request) -> Tables:
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """The numbers of table 1 to their digits, the series, and what the same degree can do instead."""
+    """The numbers of table 1 to their digits, the series, and the best polynomial of the same degree."""
     table = tables["table1"].set_index("range")
     for where, row in table.iterrows():
         yield Claim(

@@ -40,7 +40,7 @@ STUDY = Study(
     figure=Facets(
         table="curves", x="z", y="error", hue="comparison", smooth=True, ylog=True, xlabel="z = w.x",
         ylabel="|difference|", marks=("printed", "the paper's z"), names=DRAWN, where={"comparison": list(DRAWN)},
-        title="What the series of table 3 is compared with",
+        title="The functions compared in table 3",
     ),
 )  # fmt: skip
 
@@ -88,7 +88,7 @@ def reference_biases() -> list[Interval]:
 
 
 def comparisons(z: Array) -> dict[str, tuple[Array, Array]]:
-    """Two functions of z by what compares them."""
+    """The pairs of functions of z that are compared, by name."""
     hermite = linearize("gelu", "hermite", degree=DEGREE, scale=1.0).polynomial
     assert hermite is not None
     series, tanh, erf = taylor(z), gelu(z, "gelu-tanh"), gelu(z)
@@ -103,7 +103,7 @@ def comparisons(z: Array) -> dict[str, tuple[Array, Array]]:
 
 @STUDY.tables
 def tables(request: Request) -> Tables:
-    """Table 3, what is compared over z, and the maps at a reference point."""
+    """Table 3, the compared functions over z, and the maps at a reference point."""
     z, (W, x) = np.array(Z), layer()
     pairs = comparisons(z)
     for kind in ("Kronecker", "symmetric"):
