@@ -25,7 +25,7 @@ from gatelab.plotting.facets import Facets
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
 from gatelab.studies.engine import Study, Table, Tables, interval_at
-from gatelab.studies.linearize.transformer_parts import SMALL_BERT, made_up, seeded, sentences_of, small_bert
+from gatelab.studies.linearize.transformer_parts import SMALL_BERT, made_up, sentences_of, small_bert, with_fixed_seed
 
 QUALITY = 0.999
 INPUTS = 1000
@@ -95,7 +95,7 @@ def tables(request: Request) -> Tables:
     for done, read in enumerate(models, 1):
         name, model, text = read()
         curves = measure_curves(model, text, most=most)
-        # Minimax and no other form: levels by layer are all that this plan gains.
+        # Minimax alone: its only gain is levels by layer.
         alone = measure_curves(model, text, most=most, forms_of=lambda *layer: [minimax_form(*layer)])
         plan, mixed = search(curves, QUALITY), search(alone, QUALITY)
         own = {
@@ -143,7 +143,7 @@ def random_llama() -> tuple[str, Any, list[Tensor]]:
         vocab_size=256, hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
         max_position_embeddings=64, initializer_range=0.4,
     )  # fmt: skip
-    model = seeded(lambda: transformers.LlamaForCausalLM(config))
+    model = with_fixed_seed(lambda: transformers.LlamaForCausalLM(config))
     return "a Llama of one layer and random weights", model, random_bert()[2]
 
 
@@ -249,7 +249,7 @@ def block_row(model: Any, curves: Curves, degree: int) -> dict[str, Any]:
 
 
 def cheapest(rows: Table, way: str) -> Table | None:
-    """The row of fewest levels of a way that has the quality by the lower end of its interval; None where none has."""
+    """The row with the fewest levels among those of a way whose interval lies above the quality, if any."""
     enough = rows[(rows["way"] == way) & (rows["quality low"] >= QUALITY)]
     if enough.empty:
         return None

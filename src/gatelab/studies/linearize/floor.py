@@ -18,7 +18,7 @@ from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
 from gatelab.studies.engine import Study, Tables
 
-SEED = 20_000  # of the rows and inputs that errors are measured on; no method has seen them
+SEED = 20_000  # of the held-out rows and inputs
 # The distributions of w and x: number of inputs, scale of w, kind.
 LAWS = {"d2": (2, 1.0, "normal"), "d16": (16, 0.25, "normal"), "sphere": (16, 1.0, "sphere")}
 TITLES = {
@@ -84,7 +84,7 @@ def floors(law: str, ms: Sequence[int]) -> Array:
     return floor_curve("gelu", d, list(ms), scale, 1.0, w_distribution=distribution, x_distribution=distribution)
 
 
-def drawn(law: str, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+def held_out_rows(law: str, count: int) -> tuple[torch.Tensor, torch.Tensor]:
     """New rows w and inputs x, (count, d) each."""
     d, scale, distribution = LAWS[law]
     W, X = torch.randn(2, count, d, generator=torch.Generator().manual_seed(SEED), dtype=torch.float64)
@@ -108,7 +108,7 @@ def errors(law: str, method: str, size: int, rows: int, draws: int) -> dict[str,
         "taylor": [{"degree": size}],
     }
     seeds = [{"m": size, "seed": seed} for seed in range(draws)]
-    W, X = drawn(law, rows)
+    W, X = held_out_rows(law, rows)
     exact = activation("gelu")(X @ W.T)
     found = []
     for one in options.get(method, seeds):
@@ -121,7 +121,7 @@ def errors(law: str, method: str, size: int, rows: int, draws: int) -> dict[str,
 
 @STUDY.tables
 def theory(request: Request) -> Tables:
-    """The floor by the number of features, and at some sizes that are asked for often."""
+    """The floor by the number of features, and at some common sizes."""
     parts = []
     for law, (d, *_) in LAWS.items():
         ms = np.unique(np.geomspace(1, MOST[d], 60).round().astype(int))
@@ -132,7 +132,7 @@ def theory(request: Request) -> Tables:
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """The floor, the best maps on it, and all other methods against it."""
+    """The floor, the error of the best maps over it, and those of all other methods."""
     for row in tables["theory"].to_dict("records"):
         what = f"the floor at d = {row['d']}, w ~ N(0, {row['w_scale']:g}^2 I), m = {row['m']}"
         yield Claim(what, row["floor"])

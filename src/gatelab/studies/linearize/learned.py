@@ -46,15 +46,15 @@ def drawn_pairs(maps: Maps, count: int, seed: int, dtype: torch.dtype = torch.fl
 
 EPOCHS = {n: float(printed("linearize", f"section 4.2.3, {n} epochs")) for n in (3, 10, 30)}
 M = 16
-SINGLES = 2000  # pairs of W and x, of which the paper has one
+SINGLES = 2000  # pairs of W and x; the paper has one
 Z = (-2.48, -1.0, 0.5, 1.55, 2.23)
 DRAWS, SAMPLES = 4000, (16, 256)  # Monte Carlo estimates, and the samples in each
-SURE = 4.5  # standard errors: in less than one of 10 000 studies does one of five means lie beyond it at random
+SURE = 4.5  # standard errors: one of five means lies beyond it by chance in fewer than 1 of 10 000 studies
 RECIPES = {"paper": "paper's recipe", "fresh": "new data"}
 
 
 def plans(epochs: Sequence[int], steps: Sequence[int], seeds: int) -> list[tuple[str, int, int]]:
-    """The recipe, its epochs or steps, and the seed of every training; that with new data takes two seeds."""
+    """The recipe, its epochs or steps, and the seed of every training, two seeds with new data."""
     paper = [("paper", count, seed) for count in epochs for seed in range(seeds)]
     return [*paper, *(("fresh", count, seed) for count in steps for seed in range(2))]
 
@@ -204,7 +204,7 @@ def training_loss(maps: Maps, seed: int = 0) -> float:
     quick={"m": [DEFAULT_M, 64], "steps, epochs, rows": [(10, 5, 1000)]},
 )
 def errors(recipe: str, m: int, steps: int, epochs: int, rows: int) -> dict[str, float]:
-    """The error on new data, and the loss on the training data where there are such."""
+    """The error on new data, and the loss on the training data of the paper's recipe."""
     maps = trained_maps(16, m, recipe, {"paper": epochs, "fresh": steps}[recipe])
     rmse = population_rmse(maps, GELU, seed=9000, rows=rows)
     training = math.nan

@@ -25,7 +25,7 @@ SERIES, PRODUCT = "RMSE (Taylor vs. Tanh GELU)", "RMSE (Linearized vs. Taylor GE
 DISTANCES = np.geomspace(1e-4, 1e-2, 5)
 REFERENCES, POINTS, SPREAD = 20, 4000, 0.5
 BEST = f"minimax of degree {DEGREE} on [-3, 3] vs. erf-GELU"
-LEAST_DRAWN = 1e-10  # differences below it are drawn there
+LEAST_DRAWN = 1e-10  # smaller differences are drawn there
 DRAWN = {
     "Taylor vs. tanh-GELU": "Taylor - tanh",
     "Taylor vs. erf-GELU": "Taylor - erf",
@@ -68,7 +68,7 @@ def reference_maps(W: Array, centre: Array, x: Array) -> Array:
 
 
 def reference_power(form: str) -> Interval:
-    """The power with which the error of the maps falls as x comes to the reference point, over drawn W and points."""
+    """The power of |x - reference point| in the error of the maps, over random W and points."""
     powers = []
     for seed in range(REFERENCES):
         generator = np.random.default_rng([33, seed])

@@ -72,7 +72,7 @@ def draw_errors(axes: Axes, errors: Table) -> Any:
 
 
 def draw_cosines(axes: Axes, cosines: Table) -> None:
-    """1 - cosine of embeddings: mean, interval and worst sentence, in the color of the level that is kept."""
+    """1 - cosine of embeddings: mean, interval and worst sentence, colored by the level that is kept."""
     losses = (1 - cosines[["cosine", "cosine low", "cosine high", "least"]]).clip(lower=1e-6).to_numpy()
     for row, (mean, high, low, worst) in enumerate(losses):
         color = NEURON_COLOURS[(1, 0, 2)[sum(1 - high > level for level in LEVELS)]]
@@ -229,7 +229,7 @@ def claims(tables: Tables) -> Iterator[Claim]:
 
 
 def level_claims(cosines: Table) -> Iterator[Claim]:
-    """How many ways keep embeddings as they are, at two levels, and how many lose them, by the ends of intervals."""
+    """The number of ways that preserve embeddings, at two levels, and that lose them, by the ends of intervals."""
     best, good = (cosines["cosine low"] > level for level in LEVELS)
     gone = cosines["cosine high"] < COLLAPSED
     for what, chosen in {
@@ -263,5 +263,4 @@ def interval(row: Any, name: str) -> Interval:
 
 
 def ends(values: Table) -> list[float]:
-    """The least and the greatest."""
     return [values.min().item(), values.max().item()]

@@ -90,7 +90,7 @@ def made_up(count: int, seed: int) -> list[str]:
 
 
 def sentences_of(tokens: Any, count: int) -> list[str]:
-    """Sentences of one line and 40 to 300 characters, spread evenly over the text; by length, for little padding."""
+    """Sentences of one line and 40 to 300 characters, spread evenly over the text and sorted by length."""
     text = bytes(np.asarray(tokens, np.uint8)).decode(errors="ignore")
     fitting = [s for s in re.split(r"(?<=[.!?])\s+", text) if 40 <= len(s) <= 300 and "\n" not in s]
     if len(fitting) < count:
@@ -114,7 +114,7 @@ class Traced(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Embedder:
-    """A model built as BERT is, and a function from sentences to tokens and masks, a pair per batch."""
+    """A BERT, and a function from sentences to tokens and masks, a pair per batch."""
 
     name: str
     model: Any
@@ -145,7 +145,7 @@ def embeddings(traced: Traced) -> Tensor:
 
 
 def minilm() -> Embedder:
-    """all-MiniLM-L6-v2 out of its package."""
+    """all-MiniLM-L6-v2 from its package."""
     model, tokenizer = load_model("minilm")
 
     def encode(sentences: Sequence[str]) -> list[tuple[Tensor, Tensor]]:
@@ -156,7 +156,7 @@ def minilm() -> Embedder:
     return Embedder("all-MiniLM-L6-v2", model, encode)
 
 
-def seeded(make: Callable[[], Any]) -> Any:
+def with_fixed_seed(make: Callable[[], Any]) -> Any:
     """A model with random weights, the same at every call."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -164,13 +164,13 @@ def seeded(make: Callable[[], Any]) -> Any:
 
 
 def small_bert() -> Embedder:
-    """A BERT with random weights that reads bytes: every step of the study, in seconds."""
+    """A BERT of bytes with random weights, for quick runs."""
     transformers = import_transformers()
     config = transformers.BertConfig(
         vocab_size=256, hidden_size=24, num_hidden_layers=3, num_attention_heads=2, intermediate_size=96,
         max_position_embeddings=96, initializer_range=0.3,
     )  # fmt: skip
-    model = seeded(lambda: transformers.BertModel(config, add_pooling_layer=False))
+    model = with_fixed_seed(lambda: transformers.BertModel(config, add_pooling_layer=False))
 
     def encode(sentences: Sequence[str]) -> list[tuple[Tensor, Tensor]]:
         rows = [torch.tensor(list(s.encode())[:96]) for s in sentences]
@@ -255,7 +255,7 @@ def whole_map(way: str, layer: TracedLayer) -> LinearMap:
         return folded(block, linearize("gelu", "optimal", d=d + 1, m=d + 2, w_scale=w, x_scale=x))
     psi = quadratic_features(X) if way == "linear + quadratic fit" else lambda rows: rows
     F, Y = psi(torch.cat([X, X.new_ones(len(X), 1)], 1)).double(), block(X).double()
-    # A layer norm leaves inputs in a hyperplane: a little of the identity decides what data cannot.
+    # A layer norm leaves inputs in a hyperplane: a small multiple of the identity makes the solution unique.
     gram = F.T @ F
     gram += 1e-9 * gram.diagonal().mean() * torch.eye(len(gram), dtype=gram.dtype)
     A = torch.linalg.solve(gram, F.T @ Y).T
@@ -315,8 +315,8 @@ def layer_rows(
         yield {
             "way": way,
             "layer": i + 1,
-            **named("alone", ratio(alone, before.outputs[i], before.of)),
-            **named("accumulated", ratio(after.outputs[i], before.outputs[i], before.of)),
+            **interval_columns("alone", ratio(alone, before.outputs[i], before.of)),
+            **interval_columns("accumulated", ratio(after.outputs[i], before.outputs[i], before.of)),
             "outside": share_outside(function, z),
             "outside, accumulated": share_outside(function, layer.block.before(after.inputs[i])),
             "features": function.A.shape[1] if isinstance(function, LinearMap) else None,
@@ -372,7 +372,7 @@ def ratio(outputs: Tensor, exact: Tensor, of: Tensor) -> Interval:
     return Interval(*(float(np.sqrt(number)) for number in (square.value, square.low, square.high)))
 
 
-def named(name: str, interval: Interval) -> dict[str, float]:
+def interval_columns(name: str, interval: Interval) -> dict[str, float]:
     """An interval in a row of a table: under its name, and its ends as `name low` and `name high`."""
     return {name: interval.value, f"{name} low": interval.low, f"{name} high": interval.high}
 
@@ -386,7 +386,7 @@ def cosines(exact: Tensor, changed: Tensor) -> dict[str, float]:
     products = (exact * changed).sum(1).numpy()
     nearest = [(e @ e.T - 2 * torch.eye(len(e), dtype=e.dtype)).argmax(1) for e in (exact, changed)]
     return {
-        **named("cosine", bootstrap([products], lambda p: p.mean(-1), draws=1000)),
+        **interval_columns("cosine", bootstrap([products], lambda p: p.mean(-1), draws=1000)),
         "least": float(products.min()),
         "neighbour kept": float((nearest[0] == nearest[1]).double().mean()),
     }
@@ -443,7 +443,6 @@ def training_rows(runs: Mapping[str, Sequence[History]]) -> list[dict[str, Any]]
     half = float(plain[0].steps[-1]) / 2
     targets = [float(np.interp(half, h.steps, h.test)) for h in plain]
     for name, histories in runs.items():
-        # A run that diverged has no end.
         ends = np.array([h.test[-1] if h.diverged is None else np.nan for h in histories])
         away = t_interval(ends - [h.test[-1] for h in plain], level)
         times = [first_step(h.steps, h.test, target) / half for h, target in zip(histories, targets, strict=True)]
@@ -463,7 +462,7 @@ def training_rows(runs: Mapping[str, Sequence[History]]) -> list[dict[str, Any]]
 
 
 def first_step(steps: Any, loss: Array, level: float) -> float:
-    """The step, between two entries by a line, at which the loss first is at the level; infinite if never.
+    """The step at which the loss first reaches the level, interpolated linearly; infinite if never.
 
     >>> first_step(np.array([0.0, 10.0]), np.array([3.0, 1.0]), 2.0)
     5.0

@@ -90,7 +90,7 @@ def small_model(model: str, start: str, unit: str, seed: int, n: int) -> dict[st
 
 
 def draw_lecun_weights(model: nn.Module, seed: int) -> None:
-    """Matrices of all blocks from N(0, 1 / fan-in), as theory has them."""
+    """Matrices of all blocks from N(0, 1 / fan-in), as the theory assumes."""
     draws = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, p in model.named_parameters():

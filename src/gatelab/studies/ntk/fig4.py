@@ -28,7 +28,7 @@ from gatelab.studies.engine import Study, Table, Tables, interval_at
 from gatelab.studies.ntk.gaussian import PAPER_NAMES, UNITS, WIDTH, interval, interval_cells, samples
 
 ROWS, SIDE = 100, 64  # samples and inputs of the heat maps: 8 by 8 pixels
-NEURONS = 20_000  # whose gradients are in memory together
+NEURONS = 20_000  # in memory at the same time
 CLOSE = 0.01  # an equation holds where it is off by less
 LARGE_M = "the paper has m >> d, and here m = {:g} d"
 ERRORS = Facets(
@@ -77,9 +77,9 @@ def expected_kernels(x: Array, width: int) -> list[Array]:
 
 
 def digits(seed: int) -> tuple[Array, list[int]]:
-    """Ten images of each digit of scikit-learn's set, in the order of their classes, of mean square 1; where each ends.
+    """Ten images of each digit of scikit-learn's set, sorted by class, of mean square 1; and the ends of the classes.
 
-    Pixels are not centered, as images are mostly given to networks: all point into one orthant.
+    Pixels are not centered: all images lie in one orthant.
     """
     from sklearn.datasets import load_digits
 
@@ -103,7 +103,7 @@ def off_diagonal(C: Array) -> Array:
 
 
 def drawn_kernels(x: Array, width: int, seed: int, *, networks: int = 1) -> tuple[Array, Array]:
-    """The kernels of a ReLU and a ReGLU network with the same gates: gradients multiplied out, no expectation.
+    """The kernels of a ReLU and a ReGLU network with the same gates: products of gradients, no expectation.
 
     W, P ~ N(0, 1/d), V ~ N(0, 1/m), no biases, one output. The kernels are means over the networks.
     """
@@ -232,8 +232,8 @@ def claims(tables: Tables) -> Iterator[Claim]:
             },
         )  # fmt: skip
     by_ratio = tables["angles"].set_index("width_over_d")
-    beside = {"median pair": "median", "orthogonal samples": "orthogonal"}
-    for equation, column, more in (("eq. 5", "eq5", {}), ("eq. 8", "expected", beside)):
+    further = {"median pair": "median", "orthogonal samples": "orthogonal"}
+    for equation, column, more in (("eq. 5", "eq5", {}), ("eq. 8", "expected", further)):
         for ratio in (1, 10):
             row = by_ratio.loc[ratio]
             yield Claim.of(
@@ -357,7 +357,7 @@ def expected_errors(n: int, d: int, d_over_m: float, quantity: Sequence[str], se
 def drawn_errors(
     n: int, d: int, neurons: int, d_over_m: float, equation: Sequence[str], seed: int
 ) -> Iterator[dict[str, float]]:
-    """The same errors from gradients multiplied out, without a formula for the kernel; the only expectation is a mean.
+    """The same errors of products of gradients, without a formula for the kernel.
 
     Eq. 5 is compared with the trace of K~, eq. 8 with the line through cos(phi~) over cos(phi) cos(theta): both are
     linear in K~, so that chance does not add to them as it adds to squares.
@@ -408,7 +408,7 @@ def measured_over_law(name: str, rows: Table) -> dict[str, Any]:
     x = np.log(ratios.index.to_numpy(float))
     slopes = []
     for of_seed in ratios.to_numpy().T:
-        positive = of_seed > 0  # those that chance made negative count for nothing
+        positive = of_seed > 0  # those that are negative by chance are left out
         slopes.append(np.polyfit(x[positive], np.log(of_seed[positive]), 1)[0])
     by_seed = rows.assign(square=rows["law"] ** 2, product=rows["error"] * rows["law"]).groupby("seed")
     coefficient = t_interval((by_seed["product"].sum() / by_seed["square"].sum()).to_numpy())

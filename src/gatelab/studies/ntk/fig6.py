@@ -46,7 +46,7 @@ BEYOND = 1.6  # networks are trained to this multiple of the predicted crossing
 HORIZON = 4000
 CHECKED = 0.8  # of 1 / λ_max of the ReLU, where the closed form is checked
 ENDS = (("_low", "_high"), ("_high", "_low"))  # of numerator and denominator, for the ends of a ratio
-SURE = 3  # standard errors, at the worst of all steps
+SURE = 3  # standard errors, at the worst step
 DRAWS = 24
 CURVES: dict[str, Any] = {
     "table": "curves",
@@ -125,7 +125,6 @@ def data_set(name: str, n: int, d: int) -> tuple[Array, Array]:
 
 
 def readable(name: str, n: int, d: int) -> bool:
-    """Whether a data set can be read."""
     try:
         return bool(data_set(name, n, d))
     except GatelabError:
@@ -155,7 +154,7 @@ def crossings(request: Request) -> Tables:
 def crossing_at(
     data: str, n: int, d: int, width: int, seeds: int, first: str, second: str, lr_times_lambda_max: float
 ) -> dict[str, Any]:
-    """One pair at one learning rate: its crossing in expectation, given the networks' starts, and measured."""
+    """One pair at one learning rate: its expected crossing, also given the initial outputs, and the measured one."""
     X, Y = data_set(data, n, d)
     units = (first, second)
     K, K_gated = kernels = analytic(list(units), X, width)
@@ -200,7 +199,7 @@ def crossing_at(
 def closed_form(unit: str, n: int, d: int, width: int, seeds: int, step: Sequence[int]) -> Iterator[dict[str, float]]:
     """Mean losses of networks on Gaussian data, the expected loss, and the expected noise of the mean.
 
-    From the least exact on: "paper" takes K/m for the NNGP kernel as the paper does, "exact" the NNGP kernel itself,
+    In ascending exactness: "paper" takes K/m for the NNGP kernel as the paper does, "exact" the NNGP kernel itself,
     "finite" the kernels of drawn networks of that width, "given" the initial outputs of the networks, "own" the outputs
     and the kernel of each network.
     """
@@ -241,7 +240,7 @@ def claims(tables: Tables) -> Iterator[Claim]:
 
 
 def pair_claim(rows: Table) -> Claim:
-    """Whether a pair crosses at every learning rate; pairs that the paper does not have are new."""
+    """Whether a pair crosses at every learning rate; pairs that are not in the paper are new."""
     first, second, data = rows[["first", "second", "data"]].iloc[0]
     what = f"{NAMES[first]} and {NAMES[second]}, {data}"
     steps = {row["lr_times_lambda_max"]: interval_at(row, "measured") for row in rows.to_dict("records")}

@@ -49,11 +49,11 @@ from gatelab.train import Gap
 from gatelab.train.comparison import exchanged_means
 
 PAIRS = {"mixer": ("mlp", "glu"), "vit": ("mlp", "glu"), "gpt2": ("silu", "swiglu")}
-NEW = ("gqu", "relu2")  # which the paper did not try
-# The settings of the record that stand for the panels of figure 7, with their places, and all that the record has.
+NEW = ("gqu", "relu2")  # units that the paper did not try
+# The panels of figure 7 by setting, and all settings of the record.
 PANELS = {item.row.split(" ", 1)[1]: item.place for item in read_items("ntk") if item.heading == "figure 7"}
 RECORDED = (*PANELS, "Mixer on CIFAR-10, AdamW", "ViT on CIFAR-10, AdamW")
-# The settings at which the paper's inventory has the record, with the optimizer and without it.
+# The settings of the paper's inventory, with the optimizer and without it.
 SETTINGS = {*RECORDED, *(setting.rpartition(", ")[0] for setting in RECORDED)}
 NO_COMMON_LOSS = "The runs pass through no common training losses."
 Row = Mapping[Any, Any]
@@ -129,7 +129,7 @@ def claims(tables: Tables) -> Iterator[Claim]:
 
 
 def recorded_place(words: str, setting: str) -> str:
-    """Words of the paper's inventory with a setting; small models of a quick run have no place in it.
+    """A place in the paper's inventory; empty for the small models of a quick run.
 
     >>> recorded_place("section 1, test loss", "ViT on CIFAR-10, SGD"), recorded_place("section 1, test loss", "ViT")
     ('section 1, test loss, ViT on CIFAR-10, SGD', '')
@@ -140,7 +140,7 @@ def recorded_place(words: str, setting: str) -> str:
 
 
 def joint_claim(row: Row, place: str = "", *, new: bool = False) -> Claim:
-    """Whether the points are from one distribution; runs that are too few for a significant p claim nothing."""
+    """Whether the points are from one distribution; too few runs for a significant p claim nothing."""
     said: dict[str, Any] = {}
     if not new:
         note = "The paper finds no significant shift; its p is lost in our copy."
@@ -156,7 +156,7 @@ def joint_claim(row: Row, place: str = "", *, new: bool = False) -> Claim:
 
 
 def rule_of(rule: str, *rows: Row) -> str:
-    """A rule for claims of comparisons; "new" where all have so few runs that no p can be significant."""
+    """A rule for claims of comparisons; "new" where runs are too few for a significant p."""
     if all(row["least_p"] > SIGNIFICANT for row in rows):
         return "new"
     return rule
@@ -208,7 +208,7 @@ def loss_difference(plain: Row, gated: Row, name: str) -> Interval:
 
 
 def optimiser_claim(where: str, optimisers: Table, gates: Table) -> Claim:
-    """Whether AdamW has the smaller gap for each unit, by more than the gate changes."""
+    """Whether AdamW has the smaller gap for each unit, by more than the effect of the gate."""
     name = setting_name(*where.split(", "))
     what, place = f"AdamW minus SGD at equal loss, {name}", recorded_place("section 5, SGD and AdamW", name)
     paper = "smaller gap, for both units; far more than the gate changes"
@@ -319,7 +319,7 @@ def whole_tables(request: Request) -> Tables:
     else:
         gaps = {schedule: Gap.load(record_path(*record)) for schedule, record in RECORDS.items()}
     rows = [row for schedule, gap in gaps.items() for row in comparison_rows(schedule, gap)]
-    table = decided(pd.DataFrame(rows).sort_values("model", kind="stable", ignore_index=True))
+    table = with_decisions(pd.DataFrame(rows).sort_values("model", kind="stable", ignore_index=True))
     runs = [runs_table(gap).assign(schedule=schedule) for schedule, gap in gaps.items()]
     return {"comparisons": table, "runs": pd.concat(runs, ignore_index=True)}
 
@@ -367,7 +367,7 @@ def comparison_rows(schedule: str, gap: Gap) -> Iterator[dict[str, Any]]:
             }
 
 
-def decided(table: Table) -> Table:
+def with_decisions(table: Table) -> Table:
     """The table with Holm's p over all its rows, and the decision by that p and the interval."""
     p_holm, alone = holm(table["p"]), (table["difference_low"] > 0) | (table["difference_high"] < 0)
     significant = alone & (p_holm <= SIGNIFICANT)
@@ -425,5 +425,4 @@ def counts(table: Table) -> Iterator[Claim]:
 
 
 def count(rows: Table, decision: str) -> int:
-    """How many comparisons are decided that way."""
     return int((rows["decision"] == decision).sum())

@@ -43,7 +43,7 @@ def read_record() -> Gap:
 
 
 def runs_for(request: Request, units: Mapping[str, Sequence[str]]) -> Gap:
-    """The record; when quick, small models of these units by model, trained now on data that are always there."""
+    """The record; in a quick run, small models with these units, trained now."""
     if request.quick:
         return train_small(request, [{"units": units}])
     return read_record()
@@ -115,14 +115,14 @@ def setting_name(model: str, data: str, common: str = "") -> str:
 
 
 def finished_runs(gap: Gap, model: str, data: str, unit: str, optimiser: str) -> list[History]:
-    """The runs of that kind that came to their end."""
+    """The runs of that kind that did not diverge."""
     kinds = [(h.recipe.model, h.recipe.data, h.recipe.unit.name, h.recipe.optimiser) for h in gap.histories]
     found = [h for kind, h in zip(kinds, gap.histories, strict=True) if kind == (model, data, unit, optimiser)]
     return [h for h in found if h.diverged is None and len(h.steps)]
 
 
 def runs_table(gap: Gap) -> Table:
-    """Where runs end, and their least losses: mean and standard deviation over the seeds of a unit and optimizer."""
+    """The last and the least losses of runs: mean and standard deviation over the seeds of a unit and optimizer."""
     rows = []
     for h in gap.histories:
         r = h.recipe
@@ -144,7 +144,7 @@ def runs_table(gap: Gap) -> Table:
 
 
 def points_table(gap: Gap, units: Mapping[str, Sequence[str]], *, panel_each_optimizer: bool) -> Table:
-    """Training loss and gap at every evaluation after the warm-up, with the panel and the series that it belongs to."""
+    """Training loss and gap at every evaluation after the warm-up, with its panel and series."""
     order = {name: i for i, name in enumerate(WORDS)}
     ordered = sorted(gap.histories, key=lambda h: [order.get(w, 99) for w in (h.recipe.unit.name, h.recipe.optimiser)])
     frames = []

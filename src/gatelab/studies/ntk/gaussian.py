@@ -27,12 +27,12 @@ PAPER_NAMES = {
 NAMES = PAPER_NAMES | {"relu2": "ReLU²", "gqu": "GQU"}  # with the units that the paper did not try
 UNITS = ("mlp", "glu")
 PAIRS = (UNITS, ("gelu", "geglu"), ("silu", "swiglu"))
-# The paper's copy has no captions: neither width nor sizes of its figures are known.
+# Our choice: the captions of the paper's figures are lost in our copy.
 WIDTH = 4096
 
 
 def samples(n: int, d: int, seed: int, *, normalized: bool = False) -> Array:
-    """n standard Gaussian vectors of d entries, or these brought to the length sqrt(d)."""
+    """n standard Gaussian vectors of d entries, or the same scaled to the length sqrt(d)."""
     x = np.random.default_rng([seed, n, d]).standard_normal((n, d))
     if normalized:
         return x * (d**0.5 / np.linalg.norm(x, axis=1, keepdims=True))
@@ -53,7 +53,7 @@ def extremes(kernel: Kernel) -> tuple[float, float]:
 
 
 def eigenvalues(kernel: Kernel) -> Array:
-    """All of them, in ascending order."""
+    """All eigenvalues, in ascending order."""
     values = spectrum(kernel, full=True).eigenvalues
     assert values is not None
     return values

@@ -304,7 +304,7 @@ def unit_counts(unit: str, n: int, d: int, width: int, seed: int) -> dict[str, d
 def training(
     data: str, n: int, d: int, unit: str, width: int, target: str, kernel: str, seed: int, share: Sequence[float]
 ) -> Iterator[dict[str, float]]:
-    """Steps of a trained network at 1/λ_max and of the closed form; `own` is of the kernel that it starts with.
+    """Steps of a trained network at 1/λ_max and of the closed form; `own` is of the network's kernel at the start.
 
     The kernel is whole for networks as they are, and centered for networks minus their mean output.
     """
@@ -365,7 +365,7 @@ def claims(tables: Tables) -> Iterator[Claim]:
 
 
 def premise_claim(target: str, rows: Table) -> Claim:
-    """The exponent of κ in the steps, which the paper's premise has as 1, at the ε where it is farthest from 1."""
+    """The exponent of κ in the steps, which is 1 in the paper's premise, at the ε where it is farthest from 1."""
     rows = rows.sort_values("share", ascending=False)
     worst = rows.iloc[int((rows["slope"] - 1).abs().argmax())]
     return Claim.of(
@@ -381,7 +381,7 @@ def premise_claim(target: str, rows: Table) -> Claim:
 
 
 def contest_claim(rate: str, other: str, rows: Table) -> Claim:
-    """Who ranks units and widths on the same rows: κ, as the paper has it, or another number."""
+    """Whether κ, as the paper says, or another number ranks units and widths better on the same rows."""
     own, of_paper = rows.loc[other], (rate, other) == (RATES[PLAIN], "bulk κ")
     ahead, behind = int((own["lead_low"] > 0).sum()), int((own["lead_high"] < 0).sum())
     support: dict[str, Any] = {"settings (target and ε) in which κ leads": ahead, "the other leads": behind}
@@ -398,7 +398,7 @@ def contest_claim(rate: str, other: str, rows: Table) -> Claim:
 
 
 def pairs_claim(rate: str, rows: Table) -> Claim:
-    """Of the paper's pairs, how often the unit of smaller κ needs fewer steps: the least share over targets and ε."""
+    """The share of the paper's pairs whose unit of smaller κ needs fewer steps, the least over targets and ε."""
     kappa, bulk = rows.loc["κ"], rows.loc["bulk κ"]
     said: dict[str, Any] = {}
     if rate == RATES[PLAIN]:
@@ -415,17 +415,15 @@ def pairs_claim(rate: str, rows: Table) -> Claim:
 
 
 def limits(values: Table) -> list[float]:
-    """The least and the largest value."""
     return [float(values.min()), float(values.max())]
 
 
 def least(rows: Table, name: str) -> Interval:
-    """The least number of a column, with its interval."""
     return interval_at(rows.iloc[int(rows[name].argmin())], name)
 
 
 def cost_claim(table: Table) -> Claim:
-    """How many times fewer steps there are without the top direction, over λ_max/λ_2."""
+    """The factor by which steps fall without the top direction, over λ_max/λ_2."""
     names = [f"steps_{share:g}" for share in SHARES]
     plain, removed = (table[table["rate"] == RATES[rate]] for rate in (PLAIN, REMOVED))
     times = (plain["κ"] / plain["bulk κ"]).to_numpy(float)

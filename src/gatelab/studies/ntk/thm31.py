@@ -120,7 +120,7 @@ def exponent(walk: str, of: tuple[int, int]) -> int:
 
 @STUDY.columns
 def columns(tables: Tables, rows: Tables) -> Tables:
-    """Both estimates and the theorem's slope, which ends where the measured curve ends; the exponents of each curve."""
+    """Both estimates and the theorem's slope, through the last measured point; the exponents of each curve."""
     parts, exponents, expect = [], [], cache(estimate)
     by_seed = rows["extremes"].groupby(["walk", "unit", "quantity"], sort=False)
     for key, part in tables["extremes"].groupby(["walk", "unit", "quantity"], sort=False):
@@ -137,7 +137,7 @@ def columns(tables: Tables, rows: Tables) -> Tables:
         values = by_seed.get_group(key)["value"].to_numpy().reshape(len(sizes), -1)
         exponents.append(
             {"unit": unit, "walk": walk, "quantity": quantity, "theorem": power}
-            # The interval is that of the scatter about the line, of which a bend is a part.
+            # The interval is of the scatter about the line, to which a bend contributes.
             | interval_cells("exponent", slope(sizes, values, aggregate="median"))
             | {"last_three": local_slopes(sizes[-3:], part["value"].to_numpy()[-3:], window=3)[1]}
             | {who: slope(sizes, part[who].to_numpy()).value for who in ("ours", "paper")}
