@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from quick_runs import Quick
 
 from gatelab.errors import GatelabError
 from gatelab.studies import Request, records
@@ -32,11 +33,10 @@ def test_the_record_has_every_model_unit_and_start_with_three_seeds() -> None:
     assert "2026" in outcome.notes[0] and "H200" in outcome.notes[0]
 
 
-def test_the_small_version_computes_its_own() -> None:
-    seen: list[tuple[int, int]] = []
-    outcome = fig3.STUDY.run(Request(quick=True, progress=lambda done, total: seen.append((done, total))))
+def test_the_small_version_computes_its_own(quick: Quick) -> None:
+    outcome = quick("ntk/fig3").outcome
     table = outcome.tables["conditions"]
-    assert len(table) == 2 * 8 * 2 and seen[-1] == (32, 32)
+    assert len(table) == 2 * 8 * 2 and quick("ntk/fig3").progress[-1] == (32, 32)
     assert (table["condition"] > 1).all() and (table["lambda_min"] > 0).all()
     assert [len(axes.get_xticks()) for axes in outcome.figure.axes] == [8, 8]
 

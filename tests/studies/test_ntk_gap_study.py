@@ -9,10 +9,9 @@ import pytest
 from quick_runs import Quick
 from scipy.stats import ttest_ind
 
-from gatelab.errors import GatelabError
 from gatelab.statistics import Interval, sample, welch_difference
 from gatelab.studies import Outcome, Request, study
-from gatelab.studies.ntk import fig7, gaps
+from gatelab.studies.ntk import fig7
 from gatelab.studies.ntk.gaps import digits, read_record, small_text
 from gatelab.train import Gap, History, gap_recipes
 from gatelab.train.recipes import evaluation_steps
@@ -102,12 +101,6 @@ def test_the_figure_has_a_plane_a_setting_and_the_differences(monkeypatch: pytes
     assert len(done.tables["comparisons"]) == 3 + 2
     (finding,) = study("ntk/fig7").findings(done.tables)
     assert "for ReLU and ReGLU" in finding.sentence.replace("ReGLU and ReLU", "ReLU and ReGLU")
-
-
-def test_without_a_record_it_says_how_to_make_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(gaps, "RECORD", "none.json")
-    with pytest.raises(GatelabError, match=r"gpu_training.py results/ntk/gap.json.*--quick"):
-        read_record()
 
 
 def test_the_record_of_the_working_folder_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
