@@ -16,7 +16,6 @@ from gatelab.errors import GatelabError
 from gatelab.linearization import linearize
 from gatelab.models.layouts import blocks
 from gatelab.models.pretrained import MINILM
-from gatelab.studies import Outcome
 from gatelab.studies.linearize import transformer_parts as parts
 from gatelab.studies.linearize.transformer import QUICK_WAYS, STUDY
 
@@ -34,16 +33,11 @@ def small():
     return embedder, text, layers, embedder.trace(embedder.model, text.measured)
 
 
-@pytest.fixture(scope="module")
-def outcome(quick: Quick) -> Outcome:
+@pytest.mark.slow
+def test_the_quick_study(quick: Quick):
     run = quick("linearize/transformer")
     assert run.progress[-1] == (len(QUICK_WAYS), len(QUICK_WAYS))
-    return run.outcome
-
-
-@pytest.mark.slow
-def test_the_quick_study(outcome):
-    tables = outcome.tables
+    outcome, tables = run.outcome, run.outcome.tables
     assert set(tables) == {"layers", "cosines", "verdicts", "training", "curves", "gpt", "setup"}
     assert tables["cosines"]["way"].tolist() == list(QUICK_WAYS)
     assert len(tables["layers"]) == 3 * len(QUICK_WAYS)
@@ -56,10 +50,6 @@ def test_the_quick_study(outcome):
     verdicts = tables["verdicts"]
     assert (verdicts["m needed for 10%"] <= verdicts["m needed for 1%"]).all()
     assert (verdicts["m needed for 1%"] <= verdicts["m enough for 1%"]).all()
-
-
-@pytest.mark.slow
-def test_claims_notes_and_figure(outcome):
     said = {c.what: c for c in outcome.claims}
     assert "puma" in said["ways that keep embeddings at a cosine above 0.999"].support
     assert {c.verdict for c in outcome.claims} == {"new"}

@@ -275,7 +275,7 @@ def quadratic_features(X: Tensor) -> Function:
     return psi
 
 
-def replace_blocks(model: nn.Module, functions: Mapping[int, Function]) -> nn.Module:
+def replace_blocks(model: nn.Module, functions: Mapping[int, Any]) -> nn.Module:
     """The model with these blocks replaced, whole or in their activation."""
     if isinstance(next(iter(functions.values())), LinearMap):
         return replace_map(model, functions)
