@@ -44,6 +44,7 @@ from gatelab.studies.ntk.gaps import (
     train_small,
 )
 from gatelab.studies.ntk.gaussian import PAIRS as UNIT_PAIRS
+from gatelab.studies.ntk.gaussian import interval_cells
 from gatelab.studies.records import record_path
 from gatelab.train import Gap
 from gatelab.train.comparison import exchanged_means
@@ -139,10 +140,10 @@ def recorded_place(words: str, setting: str) -> str:
     return f"{words}, {setting}"
 
 
-def joint_claim(row: Row, place: str = "", *, new: bool = False) -> Claim:
+def joint_claim(row: Row, place: str = "") -> Claim:
     """Whether the points are from one distribution; too few runs for a significant p claim nothing."""
     said: dict[str, Any] = {}
-    if not new:
+    if row["second"] not in NEW:
         note = "The paper finds no significant shift; its p is lost in our copy."
         said = {"paper": SIGNIFICANT, "rule": rule_of("above", row), "note": note}
     return Claim(
@@ -162,14 +163,14 @@ def rule_of(rule: str, *rows: Row) -> str:
     return rule
 
 
-def matched_claim(row: Row, place: str = "", *, new: bool = False) -> Claim:
+def matched_claim(row: Row, place: str = "") -> Claim:
     """The gap at equal training loss, as a ratio."""
     what = f"gap of {name_of(row['second'])} over that of {name_of(row['first'])} at equal loss, {row['setting']}"
     if np.isnan(row["ratio"]):
         return Claim(what, None, place=place, note=NO_COMMON_LOSS)
     first = row["difference"] / row["relative"]
     said: dict[str, Any] = {}
-    if not new:
+    if row["second"] not in NEW:
         said = {"paper": 1.0, "rule": rule_of("equal", row)}
     return Claim.of(
         what, interval_at(row, "ratio"), place=place, **said,
@@ -250,8 +251,8 @@ def all_units(request: Request) -> Tables:
 def all_claims(tables: Tables) -> Iterator[Claim]:
     """The points and the gap at equal loss of each unit next to the first."""
     for row in tables["comparisons"].query("compared == 'gate'").to_dict("records"):
-        yield joint_claim(row, new=row["second"] in NEW)
-        yield matched_claim(row, new=row["second"] in NEW)
+        yield joint_claim(row)
+        yield matched_claim(row)
 
 
 # ---- appendix D on the whole of CIFAR-10: the best checkpoint, the last step, two schedules
@@ -354,9 +355,7 @@ def comparison_rows(schedule: str, gap: Gap) -> Iterator[dict[str, Any]]:
                 "runs_second": len(second),
                 "mean_first": first.mean(),
                 "mean_second": second.mean(),
-                "difference": change.value,
-                "difference_low": change.low,
-                "difference_high": change.high,
+                **interval_cells("difference", change),
                 "relative": change.value / max(abs(first.mean()), abs(second.mean())),
                 "p_exchanged": p,
                 "least_p": least,
