@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from matplotlib.figure import Figure
 
 from gatelab.arrays import Array
 from gatelab.feedforward import activation
 from gatelab.linearization import floor_curve, linearize
-from gatelab.plotting.facets import Facets, Overlay
+from gatelab.plotting.facets import Facets, Overlay, draw_figure
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
 from gatelab.studies.engine import Study, Tables
@@ -44,6 +45,18 @@ THEORY = ((2, 1.0, 16), (16, 1.0, 152), (16, 0.25, 152), (16, 0.25, 3893))  # d,
 STEPS, MOST = {2: 1000, 16: 200}, {2: 64, 16: 4112}
 
 
+def figure(tables: Tables) -> Figure:
+    """The errors of every method, and the floor at every m, which is drawn with the best maps."""
+    facets = Facets(
+        x="m", y="rmse", hue="method", col="law", xlog=True, ylog=True, points=True, names=TITLES,
+        lines=(Overlay("floor", "the floor", "solid", hue=False),), xlabel="features m", ylabel="RMSE",
+        title="GELU(w.x) as Phi(w).Psi(x): the errors of m features, and the least possible",
+    )  # fmt: skip
+    errors, floors = tables["errors"], tables["floors"].assign(method="optimal")
+    errors = errors.assign(floor=errors["floor"].where(errors["method"] == "optimal"))
+    return draw_figure(facets, {"errors": pd.concat([errors, floors])})
+
+
 def points(sizes: Mapping[str, Mapping[str, Sequence[int]]]) -> list[tuple[str, str, int]]:
     """Distribution, method and size of every point."""
     return [
@@ -63,11 +76,7 @@ STUDY = Study(
     beyond=True,
     grid={"law, method, size": points(SIZES), "rows, draws": [(2000, 3)]},
     quick={"law, method, size": points(QUICK), "rows, draws": [(400, 2)]},
-    figure=Facets(
-        table="errors", x="m", y="rmse", hue="method", col="law", xlog=True, ylog=True, points=True, names=TITLES,
-        lines=(Overlay("floor", "the floor", "solid", hue=False),), xlabel="features m", ylabel="RMSE",
-        title="GELU(w.x) as Phi(w).Psi(x): the errors of m features, and the least possible",
-    ),
+    figure=figure,
     cards={
         "A floor under every method": Facets(
             table="errors", x="m", y="rmse", hue="method", where={"law": "d16", "method": ["optimal", "hermite"]},
