@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,12 +11,9 @@ from scipy.stats import spearmanr
 
 from gatelab.dynamics.networks import draw
 from gatelab.ntk import analytic
-from gatelab.studies.ntk import step_counts, step_predictions
+from gatelab.studies.ntk import step_predictions
 from gatelab.studies.ntk import steps as study
-from gatelab.studies.ntk.step_counts import PLAIN, PREDICTORS, RATES, REMOVED, SHARES, TARGETS
-from gatelab.studies.ntk.step_predictions import UNITS
-
-RESULTS = Path(__file__).resolve().parents[2] / "results" / "ntk"
+from gatelab.studies.ntk.step_predictions import PLAIN, PREDICTORS, RATES, REMOVED, SHARES, TARGETS, UNITS
 
 
 def whole(counts: np.ndarray) -> np.ndarray:
@@ -39,10 +34,10 @@ def iterated(K: np.ndarray, y: np.ndarray, lr: float, share: float) -> int:
 
 @pytest.mark.parametrize("kind", ["Gaussian", "clusters", "digits"])
 def test_steps_are_those_of_matrix_iterations(kind: str) -> None:
-    X, Y = step_counts.rows_and_targets(kind, 20, 64, 1)
+    X, Y = study.rows_and_targets(kind, 20, 64, 1)
     K = analytic("glu", X, 256).numpy()
     values, vectors = np.linalg.eigh(K)
-    times, predictors = step_counts.kernel_steps(K, Y)
+    times, predictors = study.kernel_steps(K, Y)
     counts = whole(times)
     top = np.outer(vectors[:, -1], vectors[:, -1])
     for t, y in enumerate(Y.T):
@@ -62,36 +57,27 @@ def test_steps_are_those_of_matrix_iterations(kind: str) -> None:
 def test_a_target_along_the_smallest_direction_takes_the_steps_of_the_bound() -> None:
     """With all weight there the premise holds as it stands: -log(ε) / (-2 log(1 - 1/κ)), nearly κ log(1/ε) / 2."""
     K, smallest = np.diag([1.0, 3.0, 8.0, 500.0]), np.eye(4)[:, :1]
-    counts, predictors = step_counts.kernel_steps(K, smallest)
+    counts, predictors = study.kernel_steps(K, smallest)
     np.testing.assert_allclose(counts[PLAIN, 0], np.log(SHARES) / (2 * np.log1p(-1 / 500)))
     np.testing.assert_allclose(counts[PLAIN, 0], 250 * np.log(1 / np.array(SHARES)), rtol=0.003)
-    np.testing.assert_allclose(step_counts.steps_at(K, smallest, flow=True), [250 * np.log(1 / np.array(SHARES))])
+    np.testing.assert_allclose(study.steps_at(K, smallest, flow=True), [250 * np.log(1 / np.array(SHARES))])
     # Without the top direction the largest eigenvalue is 8, and so is the condition number.
     np.testing.assert_allclose(counts[REMOVED, 0], np.log(SHARES) / (2 * np.log1p(-1 / 8)))
     assert predictors[:2, PLAIN, 0].tolist() == [500.0, 8.0]
 
 
 def test_a_target_along_the_top_direction_takes_one_step_whatever_the_condition_number() -> None:
-    counts, _ = step_counts.kernel_steps(np.diag([1.0, 3.0, 1e6]), np.array([[1e-9], [0.0], [1.0]]))
+    counts, _ = study.kernel_steps(np.diag([1.0, 3.0, 1e6]), np.array([[1e-9], [0.0], [1.0]]))
     assert counts[PLAIN, 0].tolist() == [1.0] * len(SHARES) == counts[REMOVED, 0].tolist()
 
 
-def test_a_gain_is_not_rounded_to_whole_steps() -> None:
-    """With 6.2 and 41.5 steps the gain is 6.7; of whole steps, 7 and 42, it would be 6.0."""
-    shares = np.array([0.01])
-    few, many = (
-        float(step_counts.steps_until(np.array([rate]), np.ones(1), 1.0, shares)[0]) for rate in (0.3102, 0.054)
-    )
-    assert (few, many) == pytest.approx((6.2, 41.48), abs=0.01) and many / few == pytest.approx(6.69, abs=0.01)
-
-
 def test_networks_less_their_mean_have_the_centred_kernel() -> None:
-    X, Y = step_counts.rows_and_targets("Gaussian", 15, 10, 0)
+    X, Y = study.rows_and_targets("Gaussian", 15, 10, 0)
     K = analytic("mlp", X, 256).numpy()
-    centred = step_counts.centred(K)
+    centred = study.centered(K)
     np.testing.assert_allclose(centred, K - K.mean(0) - K.mean(1)[:, None] + K.mean())
     lr = 1 / np.linalg.eigvalsh(centred)[-1]
-    assert whole(step_counts.steps_at(centred, Y)).tolist() == [
+    assert whole(study.steps_at(centred, Y)).tolist() == [
         [iterated(centred, y, lr, share) for share in SHARES] for y in Y.T
     ]
 
@@ -99,14 +85,14 @@ def test_networks_less_their_mean_have_the_centred_kernel() -> None:
 @pytest.mark.parametrize("less_mean", [False, True])
 def test_networks_move_as_autograd_says(less_mean: bool) -> None:
     """Two steps of gradient descent on the loss as it is written down."""
-    X, Y = step_counts.rows_and_targets("Gaussian", 8, 5, 0)
+    X, Y = study.rows_and_targets("Gaussian", 8, 5, 0)
     rows, y = torch.from_numpy(X), torch.from_numpy(Y[:, 0])
 
     def outputs(W: torch.Tensor, P: torch.Tensor, V: torch.Tensor) -> torch.Tensor:
         return (torch.relu(rows @ W.T) * (rows @ P.T) @ V.T)[:, 0]
 
     for seed in range(3):
-        maps, V = draw(step_counts.product_unit("glu"), 12, 5, 1, seed, 5, torch.float64)
+        maps, V = draw(study.product_unit("glu"), 12, 5, 1, seed, 5, torch.float64)
         weights = [maps[0].clone(), maps[1].clone(), V.clone()]
         start, losses = outputs(*weights), []
         for _ in range(3):
@@ -116,7 +102,7 @@ def test_networks_move_as_autograd_says(less_mean: bool) -> None:
             losses.append(loss.item())
             slopes = torch.autograd.grad(loss, weights)
             weights = [w - 0.01 * g for w, g in zip(weights, slopes, strict=True)]
-        found = step_counts.network_losses(
+        found = study.network_losses(
             "glu", X, Y[:, 0], 12, 0.01, seed, steps=3, until=0.0, less_mean=less_mean
         )  # fmt: skip
         np.testing.assert_allclose(found, losses)
@@ -124,7 +110,7 @@ def test_networks_move_as_autograd_says(less_mean: bool) -> None:
 
 @pytest.mark.parametrize("kind", ["Gaussian", "clusters", "digits"])
 def test_rows_and_targets_are_scaled(kind: str) -> None:
-    X, Y = step_counts.rows_and_targets(kind, 300, 64, 0)
+    X, Y = study.rows_and_targets(kind, 300, 64, 0)
     assert (X * X).mean() == pytest.approx(1.0, abs=0.15)
     np.testing.assert_allclose(Y.mean(0), 0, atol=1e-12)
     np.testing.assert_allclose((Y * Y).mean(0), 1)
@@ -181,16 +167,22 @@ def rows_with(leads: list[tuple[float, float]], low: float = 0.9) -> pd.DataFram
     return pd.concat(frames).set_index("predictor")
 
 
-def test_the_verdict_on_who_predicts_follows_the_least_lead() -> None:
-    for leads, counts, says in (
-        ([(0.1, 0.2), (0.05, 0.1)], [2, 0, 0], "reproduced"),
-        ([(0.1, 0.2), (-0.1, 0.1)], [1, 0, 1], "undecided"),
-        ([(0.1, 0.2), (-0.2, -0.1)], [1, 1, 0], "differs"),
-    ):
-        claim = study.contest_claim(RATES[PLAIN], "bulk κ", rows_with(leads))
-        assert (list(claim.support.values())[:3], claim.verdict) == (counts, says)
-        assert study.contest_claim(RATES[REMOVED], "bulk κ", rows_with(leads)).verdict == "new"
-        assert study.contest_claim(RATES[PLAIN], PREDICTORS[3], rows_with(leads)).verdict == "new"
+@pytest.mark.parametrize(
+    ("last", "counts", "says"),
+    [
+        ((0.05, 0.1), [2, 0, 0], "reproduced"),
+        ((-0.1, 0.1), [1, 0, 1], "undecided"),
+        ((-0.2, -0.1), [1, 1, 0], "differs"),
+    ],
+)
+def test_the_verdict_on_predictors_follows_the_least_lead(
+    last: tuple[float, float], counts: list[int], says: str
+) -> None:
+    rows = rows_with([(0.1, 0.2), last])
+    claim = study.contest_claim(RATES[PLAIN], "bulk κ", rows)
+    assert (list(claim.support.values())[:3], claim.verdict) == (counts, says)
+    for rate, predictor in ((REMOVED, "bulk κ"), (PLAIN, PREDICTORS[3])):
+        assert study.contest_claim(RATES[rate], predictor, rows).verdict == "new"
 
 
 def test_the_verdict_on_pairs_needs_more_than_chance() -> None:
@@ -202,10 +194,10 @@ def test_the_verdict_on_pairs_needs_more_than_chance() -> None:
 def test_the_first_step_below_a_share() -> None:
     losses = np.array([2.0, 1.0, 0.2, 0.1, 0.01])
     # The loss is a tenth of the first at 2, and a hundredth 0.301 of the way (in logarithms) from 3 to 4 before 4.
-    assert step_counts.first_step(losses, 0.1) == pytest.approx(2)
-    assert step_counts.first_step(losses, 0.01) == pytest.approx(3 + np.log(5) / np.log(10))
-    assert step_counts.first_step(np.array([2.0, 1e-9]), 0.01) == 1
-    assert step_counts.first_step(losses, 1e-4) == np.inf
+    assert study.first_step(losses, 0.1) == pytest.approx(2)
+    assert study.first_step(losses, 0.01) == pytest.approx(3 + np.log(5) / np.log(10))
+    assert study.first_step(np.array([2.0, 1e-9]), 0.01) == 1
+    assert study.first_step(losses, 1e-4) == np.inf
 
 
 # ---- the study
@@ -220,18 +212,5 @@ def test_the_quick_study_has_its_claims(quick: Quick) -> None:
     assert np.isfinite(rows["measured"]).all() and (rows["measured"] / rows["own"]).between(0.6, 1.4).all()
     cases = outcome.tables["cases"]
     assert (cases["κ"] >= cases["bulk κ"]).all() and set(cases["unit"]) == set(UNITS)
-    (finding,) = study.STUDY.found(outcome.tables)
+    (finding,) = study.STUDY.findings(outcome.tables)
     assert "A gate divides a ReLU network's steps" in finding.sentence
-
-
-def test_the_committed_record_says_what_the_documents_say() -> None:
-    """Who leads is significant in every setting: κ at 1/λ_max, bulk κ without the top direction."""
-    prediction, training = (pd.read_csv(RESULTS / f"steps-{name}.csv") for name in ("prediction", "training"))
-    bulk = prediction[prediction["predictor"] == "bulk κ"]
-    assert (bulk.loc[bulk["rate"] == RATES[PLAIN], "lead_low"] > 0).all()
-    assert (bulk.loc[bulk["rate"] == RATES[REMOVED], "lead_high"] < 0).all()
-    # What knows the target leads to 10 % and 1 % of the loss.
-    aligned = prediction.query("rate == '1/λ_max' and predictor == 'λ_max over λ of the target' and share >= 0.01")
-    assert (aligned["lead_high"] < 0).all() and len(aligned) == 4
-    ratio = training["measured"] / training["predicted"]
-    assert ratio.between(0.85, 1.3).all() and ratio.median() < 1.1

@@ -1,1 +1,1 @@
-"""The paper on linearisation: a file a table or section, and what they share."""
+"""The paper on linearization: a module per table or section, and the code that they share."""

@@ -1,4 +1,4 @@
-"""Error against the number of features: every method, next to the floor that no maps of m features can pass."""
+"""Error against the number of features: every method, compared with the least error of any m features."""
 
 from __future__ import annotations
 
@@ -14,19 +14,14 @@ from matplotlib.figure import Figure
 from gatelab.arrays import Array
 from gatelab.feedforward import activation
 from gatelab.linearization import floor_curve, linearize
-from gatelab.plotting.facets import Facets, Overlay
-from gatelab.plotting.theme import NEURON_COLOURS, style
+from gatelab.plotting.facets import Facets, Overlay, draw_figure
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
 from gatelab.studies.engine import Study, Tables
 
-SEED = 20_000  # of the rows and inputs that errors are measured on; no method has seen them
-# Where w and x come from: inputs, scale of w, distribution; and where the axis of the figure ends.
-LAWS: dict[str, tuple[int, float, str, float]] = {
-    "d2": (2, 1.0, "normal", 3.0),
-    "d16": (16, 0.25, "normal", 3.0),
-    "sphere": (16, 1.0, "sphere", 1.0),
-}
+SEED = 20_000  # of the held-out rows and inputs
+# The distributions of w and x: number of inputs, scale of w, kind.
+LAWS = {"d2": (2, 1.0, "normal"), "d16": (16, 0.25, "normal"), "sphere": (16, 1.0, "sphere")}
 TITLES = {
     "d2": "d = 2, w, x ~ N(0, I)",
     "d16": "d = 16, w ~ N(0, I/16), x ~ N(0, I)",
@@ -48,30 +43,18 @@ QUICK = {
 THEORY = ((2, 1.0, 16), (16, 1.0, 152), (16, 0.25, 152), (16, 0.25, 3893))  # d, scale of w, m
 # By the number of inputs: steps of training, and the features up to which the floor is drawn.
 STEPS, MOST = {2: 1000, 16: 200}, {2: 64, 16: 4112}
-METHODS = ("optimal", "learned", *POLYNOMIALS.split(), *RANDOM.split())
 
 
 def figure(tables: Tables) -> Figure:
-    """A panel for each distribution: the methods, and the floor under them."""
-    with style():
-        drawing = Figure(figsize=(11.6, 4.8), layout="constrained")
-        entries: dict[str, Any] = {}
-        for axes, (law, (*_, highest)) in zip(drawing.subplots(1, len(LAWS)), LAWS.items(), strict=True):
-            floor, errors = (tables[name].query(f"law == '{law}'") for name in ("floors", "errors"))
-            axes.fill_between(floor["m"], floor["floor"], color="#222222", alpha=0.07)
-            entries["the floor"] = axes.plot(floor["m"], floor["floor"], color="#222222", linewidth=2)[0]
-            for method, rows in errors.groupby("method", sort=False):
-                k = METHODS.index(method)
-                reach = [rows["rmse"] - rows["rmse_low"], rows["rmse_high"] - rows["rmse"]]
-                entries[method] = axes.errorbar(
-                    rows["m"], rows["rmse"], reach, fmt="PX<>hDsv"[k], color=NEURON_COLOURS[k]
-                )
-            axes.set(xscale="log", yscale="log", xlabel="features m", title=TITLES[law])
-            axes.set_ylim(0.6 * floor["floor"].min(), highest)
-        drawing.axes[0].set_ylabel("RMSE")
-        drawing.legend(entries.values(), entries, loc="outside lower center", ncols=len(entries))
-        drawing.suptitle("GELU(w.x) as Phi(w).Psi(x): the errors of m features, and the least possible")
-    return drawing
+    """The errors of every method, and the floor at every m, which is drawn with the best maps."""
+    facets = Facets(
+        x="m", y="rmse", hue="method", col="law", xlog=True, ylog=True, points=True, names=TITLES,
+        lines=(Overlay("floor", "the floor", "solid", hue=False),), xlabel="features m", ylabel="RMSE",
+        title="GELU(w.x) as Phi(w).Psi(x): the errors of m features, and the least possible",
+    )  # fmt: skip
+    errors, floors = tables["errors"], tables["floors"].assign(method="optimal")
+    errors = errors.assign(floor=errors["floor"].where(errors["method"] == "optimal"))
+    return draw_figure(facets, {"errors": pd.concat([errors, floors])})
 
 
 def points(sizes: Mapping[str, Mapping[str, Sequence[int]]]) -> list[tuple[str, str, int]]:
@@ -88,7 +71,7 @@ def points(sizes: Mapping[str, Mapping[str, Sequence[int]]]) -> list[tuple[str, 
 STUDY = Study(
     "linearize/floor",
     "What m features can do",
-    "The paper has no bound to hold its maps against; here every method stands next to the least error possible.",
+    "The paper has no lower bound for its maps; here every method is compared with the least possible error.",
     position=6,
     beyond=True,
     grid={"law, method, size": points(SIZES), "rows, draws": [(2000, 3)]},
@@ -106,13 +89,13 @@ STUDY = Study(
 
 def floors(law: str, ms: Sequence[int]) -> Array:
     """The least error that maps of m features can have."""
-    d, scale, distribution, _ = LAWS[law]
+    d, scale, distribution = LAWS[law]
     return floor_curve("gelu", d, list(ms), scale, 1.0, w_distribution=distribution, x_distribution=distribution)
 
 
-def drawn(law: str, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+def held_out_rows(law: str, count: int) -> tuple[torch.Tensor, torch.Tensor]:
     """New rows w and inputs x, (count, d) each."""
-    d, scale, distribution, _ = LAWS[law]
+    d, scale, distribution = LAWS[law]
     W, X = torch.randn(2, count, d, generator=torch.Generator().manual_seed(SEED), dtype=torch.float64)
     if distribution == "sphere":
         W, X = (torch.nn.functional.normalize(rows, dim=1) for rows in (W, X))
@@ -122,7 +105,7 @@ def drawn(law: str, count: int) -> tuple[torch.Tensor, torch.Tensor]:
 @STUDY.measure("errors")
 def errors(law: str, method: str, size: int, rows: int, draws: int) -> dict[str, float]:
     """The RMSE of a method over all pairs of new rows and inputs; of random features with the span of draws."""
-    d, scale, distribution, _ = LAWS[law]
+    d, scale, distribution = LAWS[law]
     deviation = scale * (1 / math.sqrt(d) if distribution == "sphere" else math.sqrt(d))  # of w.x
     if d > 2:
         rows = min(rows, 1000)
@@ -134,7 +117,7 @@ def errors(law: str, method: str, size: int, rows: int, draws: int) -> dict[str,
         "taylor": [{"degree": size}],
     }
     seeds = [{"m": size, "seed": seed} for seed in range(draws)]
-    W, X = drawn(law, rows)
+    W, X = held_out_rows(law, rows)
     exact = activation("gelu")(X @ W.T)
     found = []
     for one in options.get(method, seeds):
@@ -147,7 +130,7 @@ def errors(law: str, method: str, size: int, rows: int, draws: int) -> dict[str,
 
 @STUDY.tables
 def theory(request: Request) -> Tables:
-    """The floor by the number of features, and at some sizes that are asked for often."""
+    """The floor by the number of features, and at some common sizes."""
     parts = []
     for law, (d, *_) in LAWS.items():
         ms = np.unique(np.geomspace(1, MOST[d], 60).round().astype(int))
@@ -158,7 +141,7 @@ def theory(request: Request) -> Tables:
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """The floor, the best maps on it, and all other methods against it."""
+    """The floor, the error of the best maps over it, and those of all other methods."""
     for row in tables["theory"].to_dict("records"):
         what = f"the floor at d = {row['d']}, w ~ N(0, {row['w_scale']:g}^2 I), m = {row['m']}"
         yield Claim(what, row["floor"])

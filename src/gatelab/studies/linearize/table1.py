@@ -18,7 +18,7 @@ from gatelab.studies.engine import Study, Tables
 from gatelab.studies.inventory import printed
 
 DEGREE = 10  # five terms
-ACCEPTABLE = 0.1  # of the largest |GELU|: errors beyond it are not called acceptable here
+ACCEPTABLE = 0.1  # the largest acceptable error, as a share of the largest |GELU|
 GELU = activation("gelu")
 STUDY = Study(
     "linearize/table1",
@@ -54,7 +54,7 @@ def polynomial(method: str, degree: int, reach: float) -> Polynomial:
 
 @STUDY.measure("table1", grid={"R": [1, 3, 5, 7]})
 def errors(R: int) -> dict[str, object]:
-    """The largest errors on [-R, R], found and proved; they are at the ends of the ranges, so that no grid enters."""
+    """The largest errors on [-R, R], found and proved."""
     taylor, minimax = (polynomial(method, DEGREE, float(R)) for method in ("taylor", "minimax"))
     return {
         "range": f"[-{R}, {R}]",
@@ -75,7 +75,7 @@ def by_degree(degree: int, R: int) -> dict[str, float]:
 
 @STUDY.tables
 def series(request: Request) -> Tables:
-    """The coefficients of z/2 + (z^2/1 - z^4/6 + z^6/40 - z^8/336 + ...) / sqrt(2 pi), and its value at -3."""
+    """The coefficients of z/2 + (z^2/1 - z^4/6 + z^6/40 - z^8/336 + ...) / sqrt(2 pi)."""
     taylor = polynomial("taylor", DEGREE, 1.0)
     power = np.polynomial.chebyshev.cheb2poly(np.polynomial.chebyshev.chebinterpolate(taylor, DEGREE))
     return {"series": pd.DataFrame({"power": range(DEGREE + 1), "coefficient": power})}
@@ -83,7 +83,7 @@ def series(request: Request) -> Tables:
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """The numbers of table 1 to their digits, the series, and what the same degree can do instead."""
+    """The numbers of table 1 to their digits, the series, and the best polynomial of the same degree."""
     table = tables["table1"].set_index("range")
     for where, row in table.iterrows():
         yield Claim(

@@ -22,10 +22,10 @@ from gatelab.studies.inventory import printed
 from gatelab.studies.linearize.table1 import DEGREE, polynomial
 
 FEATURES = 66_432
-PAIRS = 20  # of W and x that are drawn
+PAIRS = 20  # of random W and x
 ROUNDING = 1e-12  # of the largest terms: sums of 66 432 products
 LAST_TERM = 24 * 2**4 * 9 * (2 * math.pi) ** 0.5  # the denominator of z^10 in the series
-# Rows of the table, and the columns of ours that answer them.
+# The rows of the paper's table, and our columns for them.
 ROWS = {
     "x' = Wx": "recovered",
     "GELU_Taylor,5(x')": "Taylor",
@@ -58,7 +58,7 @@ def taylor(z: Array) -> Array:
 
 
 def layer(seed: int = 0) -> tuple[Tensor, Tensor]:
-    """W and x with W x = Z: the paper prints the product alone, and nothing in its table depends on more."""
+    """Any W and x with W x = Z: the table depends on the product alone."""
     draw = torch.Generator().manual_seed(seed)
     W = torch.randn(3, 3, generator=draw, dtype=torch.float64)
     x = torch.randn(3, generator=draw, dtype=torch.float64)
@@ -75,8 +75,8 @@ def product(maps: Linearization, W: Tensor, x: Tensor) -> Array:
     return (maps.phi(W) @ maps.psi(x)).numpy()
 
 
-def recovered(near: float, printed: float) -> float:
-    """z from a printed tanh-GELU(z): the root on that side of the function's minimum on which `near` lies."""
+def inverse_tanh_gelu(near: float, printed: float) -> float:
+    """z from a printed tanh-GELU(z), on the side of the minimum where `near` lies."""
     minimum = -0.7523
     ends = (-6.0, minimum) if near < minimum else (minimum, 6.0)
     return float(brentq(lambda z: float(gelu(np.array([z]), "gelu-tanh")[0]) - printed, *ends))  # type: ignore[arg-type]
@@ -115,7 +115,7 @@ def tables(request: Request) -> Tables:
             "symmetric": product(taylor_maps("symmetric"), W, x),
             "tanh-GELU": gelu(z, "gelu-tanh"),
             "erf-GELU": gelu(z),
-            "recovered": [recovered(near, value) for near, value in zip(Z, TANH, strict=True)],
+            "recovered": [inverse_tanh_gelu(near, value) for near, value in zip(Z, TANH, strict=True)],
         }
     )
     grid = np.union1d(np.linspace(-3, 3, 121), Z)

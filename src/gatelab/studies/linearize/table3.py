@@ -25,7 +25,7 @@ SERIES, PRODUCT = "RMSE (Taylor vs. Tanh GELU)", "RMSE (Linearized vs. Taylor GE
 DISTANCES = np.geomspace(1e-4, 1e-2, 5)
 REFERENCES, POINTS, SPREAD = 20, 4000, 0.5
 BEST = f"minimax of degree {DEGREE} on [-3, 3] vs. erf-GELU"
-LEAST_DRAWN = 1e-10  # differences below it are drawn there
+LEAST_DRAWN = 1e-10  # smaller differences are drawn there
 DRAWN = {
     "Taylor vs. tanh-GELU": "Taylor - tanh",
     "Taylor vs. erf-GELU": "Taylor - erf",
@@ -40,7 +40,7 @@ STUDY = Study(
     figure=Facets(
         table="curves", x="z", y="error", hue="comparison", smooth=True, ylog=True, xlabel="z = w.x",
         ylabel="|difference|", marks=("printed", "the paper's z"), names=DRAWN, where={"comparison": list(DRAWN)},
-        title="What the series of table 3 is compared with",
+        title="The functions compared in table 3",
     ),
 )  # fmt: skip
 
@@ -68,7 +68,7 @@ def reference_maps(W: Array, centre: Array, x: Array) -> Array:
 
 
 def reference_power(form: str) -> Interval:
-    """The power with which the error of the maps falls as x comes to the reference point, over drawn W and points."""
+    """The power of |x - reference point| in the error of the maps, over random W and points."""
     powers = []
     for seed in range(REFERENCES):
         generator = np.random.default_rng([33, seed])
@@ -88,7 +88,7 @@ def reference_biases() -> list[Interval]:
 
 
 def comparisons(z: Array) -> dict[str, tuple[Array, Array]]:
-    """Two functions of z by what compares them."""
+    """The pairs of functions of z that are compared, by name."""
     hermite = linearize("gelu", "hermite", degree=DEGREE, scale=1.0).polynomial
     assert hermite is not None
     series, tanh, erf = taylor(z), gelu(z, "gelu-tanh"), gelu(z)
@@ -103,7 +103,7 @@ def comparisons(z: Array) -> dict[str, tuple[Array, Array]]:
 
 @STUDY.tables
 def tables(request: Request) -> Tables:
-    """Table 3, what is compared over z, and the maps at a reference point."""
+    """Table 3, the compared functions over z, and the maps at a reference point."""
     z, (W, x) = np.array(Z), layer()
     pairs = comparisons(z)
     for kind in ("Kronecker", "symmetric"):

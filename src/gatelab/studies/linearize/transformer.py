@@ -1,4 +1,4 @@
-"""Paper 003's open question: GELU, or the whole feed-forward block, replaced in transformers, given and trained."""
+"""The paper's open question: GELU or whole feed-forward blocks of transformers, replaced after training or before."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ from gatelab.statistics import Interval
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
 from gatelab.studies.engine import Study, Table, Tables
-from gatelab.studies.linearize import transformer_models as models
-from gatelab.studies.linearize import transformer_ways as parts
+from gatelab.studies.linearize import transformer_parts as parts
 from gatelab.train import trained
 
 LEVELS = (0.999, 0.99)  # cosines that a way keeps
@@ -73,7 +72,7 @@ def draw_errors(axes: Axes, errors: Table) -> Any:
 
 
 def draw_cosines(axes: Axes, cosines: Table) -> None:
-    """1 - cosine of embeddings: mean, interval and worst sentence, in the color of the level that is kept."""
+    """1 - cosine of embeddings: mean, interval and worst sentence, colored by the level that is kept."""
     losses = (1 - cosines[["cosine", "cosine low", "cosine high", "least"]]).clip(lower=1e-6).to_numpy()
     for row, (mean, high, low, worst) in enumerate(losses):
         color = NEURON_COLOURS[(1, 0, 2)[sum(1 - high > level for level in LEVELS)]]
@@ -122,13 +121,12 @@ STUDY = Study(
 @STUDY.tables
 def tables(request: Request) -> Tables:
     """Every way in a model of sentences, GPTs trained without GELU, and the trained GPT with its blocks replaced."""
-    ways, functions, after, size, sentences, most = parts.WAYS, TRAINED, GPT_WAYS, models.FULL, (192, 96), 3500
-    read_embedder = models.minilm
     if request.quick:
-        ways, functions, after, size = QUICK_WAYS, ("minimax 4", "taylor 10"), ("minimax 4", "linear fit"), models.QUICK
-        sentences, most, read_embedder = (40, 20), 400, models.small_bert
-    embedder = read_embedder()
-    text = models.texts(request.quick, *sentences)
+        ways, functions, after, size = QUICK_WAYS, ("minimax 4", "taylor 10"), ("minimax 4", "linear fit"), parts.QUICK
+        embedder, text, most = parts.small_bert(), parts.quick_texts(40, 20), 400
+    else:
+        ways, functions, after, size = parts.WAYS, TRAINED, GPT_WAYS, parts.FULL
+        embedder, text, most = parts.minilm(), parts.texts(192, 96), 3500
     layers = parts.traced_layers(embedder.model, embedder.trace(embedder.model, text.calibration).inputs)
     before = embedder.trace(embedder.model, text.measured)
     measured = []
@@ -143,12 +141,13 @@ def tables(request: Request) -> Tables:
         for h in histories
         for step, train, test in zip(h.steps, h.train, h.test, strict=True)
     ]
-    setup = {"model": embedder.name, "text": text.about, "calibration": sentences[0], "measured": sentences[1], **size}
+    counts = {"calibration": len(text.calibration), "measured": len(text.measured)}
+    setup = {"model": embedder.name, "text": text.about, **counts, **size}
     rows = {
         "layers": [row for errors, _ in measured for row in errors],
         "cosines": [cosines for _, cosines in measured],
         "verdicts": [{"layer": i, **parts.judge(layer, most)} for i, layer in enumerate(layers, 1)],
-        "training": models.training_rows(runs),
+        "training": parts.training_rows(runs),
         "curves": curves,
         "gpt": [row for way in after for row in parts.measure_gpt(way, gpts, text.letters, size["test"])],
         "setup": [setup],
@@ -156,20 +155,20 @@ def tables(request: Request) -> Tables:
     return {name: pd.DataFrame(part) for name, part in rows.items()}
 
 
-def training(size: models.Size, data: Any, names: Sequence[str]) -> tuple[dict[str, Any], Sequence[Any]]:
+def training(size: parts.Size, data: Any, names: Sequence[str]) -> tuple[dict[str, Any], Sequence[Any]]:
     """Histories with GELU and with each other function, and the models with GELU.
 
     Polynomials serve the pre-activations that GELU's models end with: the range before training is narrower.
     """
     with tempfile.TemporaryDirectory() as folder:
-        runs = {"gelu": models.train(size, data, "gelu", folder)}
+        runs = {"gelu": parts.train(size, data, "gelu", folder)}
         gpts = trained(folder, data)
     tokens, _ = data.batch(0, size["test"], size["context"])
     layers = [layer for gpt in gpts for layer in zip(blocks(gpt), trace(gpt, lambda m: m(tokens)).inputs, strict=True)]
     z = torch.cat([block.before(x).flatten() for block, x in layers])
     for name in names:
         function = Activation(name, parts.trained_function(name, z), growth=None)
-        runs[name] = models.train(size, data, Unit(activation=function, name=name))
+        runs[name] = parts.train(size, data, Unit(activation=function, name=name))
     return runs, gpts
 
 
@@ -230,7 +229,7 @@ def claims(tables: Tables) -> Iterator[Claim]:
 
 
 def level_claims(cosines: Table) -> Iterator[Claim]:
-    """How many ways keep embeddings as they are, at two levels, and how many lose them, by the ends of intervals."""
+    """The number of ways that preserve embeddings, at two levels, and that lose them, by the ends of intervals."""
     best, good = (cosines["cosine low"] > level for level in LEVELS)
     gone = cosines["cosine high"] < COLLAPSED
     for what, chosen in {
@@ -245,7 +244,7 @@ def level_claims(cosines: Table) -> Iterator[Claim]:
 
 
 def feature_claim(judged: Table) -> Claim:
-    """The number of features that the activations of a layer need, whatever the maps."""
+    """The number of features that the activations of a layer need with any maps."""
     support: dict[str, Any] = {}
     for column in ("m needed for 1%", "m enough for 1%", "m needed for 10%", "m enough for 10%"):
         known = judged[column].dropna().astype(int)
@@ -264,5 +263,4 @@ def interval(row: Any, name: str) -> Interval:
 
 
 def ends(values: Table) -> list[float]:
-    """The least and the greatest."""
     return [values.min().item(), values.max().item()]

@@ -1,1 +1,1 @@
-"""The paper on condition numbers: a file a figure or theorem, and what they share."""
+"""The paper on condition numbers: a module per figure or theorem, and the code that they share."""

@@ -19,11 +19,10 @@ from gatelab.plotting.facets import Facets, Overlay
 from gatelab.statistics import bootstrap, t_interval
 from gatelab.studies.claims import Claim
 from gatelab.studies.engine import Study, Table, Tables, interval_at
-from gatelab.studies.ntk.gaussian import interval_cells, samples
+from gatelab.studies.ntk.gaussian import UNITS, interval_cells, samples
 
-UNITS = ("mlp", "glu")
 TARGETS = 50  # random targets for each draw of the samples
-FACTOR = 2.0  # sizes so far above the bound, or below it, are judged
+FACTOR = 2.0  # sizes this many times above or below the bound are judged
 SHOWN = {
     "x": "n", "hue": "d", "where": {"d": [2, 3, 5, 10, 20, 80]}, "xlog": True, "ylog": True, "table": "terms",
     "levels": {"equal": 1.0}, "names": {d: f"d = {d}" for d in (2, 3, 5, 10, 20, 80)}, "xlabel": "samples n",
@@ -51,7 +50,7 @@ STUDY = Study(
 
 @STUDY.measure("terms")
 def terms(d: int, n: int, draws: int) -> dict[str, float]:
-    """Terms of ReLU over those of ReGLU, each in the mean over draws of the samples; the bootstrap draws the draws.
+    """Terms of ReLU over those of ReGLU, each a mean over draws of the samples, which the bootstrap resamples.
 
     `spread` is tr A^2, `start` is tr A, `rate` the rate at which the loss begins to fall, a mean over standard normal
     targets; `signal` is the share of such targets whose y^T A y is larger for ReLU.
@@ -75,10 +74,11 @@ def terms(d: int, n: int, draws: int) -> dict[str, float]:
 
 
 def expected_bound(d: int) -> float:
-    """The n from which on the expected tr K^2 is larger for ReLU, from the moments of lengths and angles.
+    """The least n at which the expected tr K^2 is larger for ReLU, from the moments of lengths and angles.
 
-    Diagonals are r^2/2d and r^4/2d^2, the second larger in mean square; off them stand k1 and (G/d) k1, the first
-    larger, and there are n - 1 times as many of them. In few dimensions both are larger for ReGLU: no n is enough.
+    On the diagonals are r^2/2d and r^4/2d^2, of which the second has the larger mean square. The n - 1 times as many
+    other entries are k1 and (G/d) k1, of which the first is larger. In few dimensions both are larger for ReGLU, at any
+    n.
 
     >>> round(expected_bound(20), 1), round(expected_bound(80), 1), expected_bound(2)
     (6.6, 2.3, inf)
@@ -96,7 +96,7 @@ def expected_bound(d: int) -> float:
 
 @STUDY.columns
 def columns(tables: Tables, rows: Tables) -> Tables:
-    """The bound on n of each d: expected, and the smallest n that was run from which on tr K^2 is larger for ReLU."""
+    """The bound on n for each d: expected, and the least n of the grid from which tr K^2 is larger for ReLU."""
     table = tables["terms"]
     bounds = pd.DataFrame([bound_row(int(d), own) for d, own in table.groupby("d")])
     expected = bounds.set_index("d")["expected"]
@@ -104,7 +104,6 @@ def columns(tables: Tables, rows: Tables) -> Tables:
 
 
 def bound_row(d: int, table: Table) -> dict[str, float]:
-    """Both bounds of one d."""
     above = table.sort_values("n").set_index("n")["spread"] > 1
     stays = above[::-1].cummin()
     return {"d": d, "measured": float(min(stays.index[stays], default=np.nan)), "expected": expected_bound(d)}
@@ -112,9 +111,9 @@ def bound_row(d: int, table: Table) -> dict[str, float]:
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """Whether ReLU falls faster at every size well above the bound; one that does not decides against it.
+    """Whether the loss of ReLU falls faster at every size well above the bound.
 
-    The corollary assumes y^T K y to be larger for ReLU; what is left to be larger is tr K^2.
+    The corollary assumes y^T K y to be larger for ReLU; the claim is therefore on tr K^2.
     """
     table, bounds = tables["terms"], tables["bounds"].set_index("d")
     above, below = table[table["n_over_bound"] >= FACTOR], table[table["n_over_bound"] <= 1 / FACTOR]

@@ -15,7 +15,7 @@ from gatelab.studies.engine import Study, Table, Tables, interval_at
 from gatelab.studies.ntk.gaussian import PAIRS, PAPER_NAMES, WIDTH, eigenvalues, interval, interval_cells, samples
 
 UNITS = tuple(unit for pair in PAIRS for unit in pair)
-THEORY = PAIRS[0]  # theory is for gates that are homogeneous: relu, not gelu and silu
+THEORY = PAIRS[0]  # the theory is for homogeneous gates: relu, not gelu and silu
 BINS = 24  # per decade
 QUANTITIES = ("lambda_max", "lambda_min", "condition")
 TITLES = {pair: " and ".join(PAPER_NAMES[unit] for unit in pair) for pair in PAIRS}
@@ -47,7 +47,7 @@ STUDY = Study(
 
 @STUDY.measure("extremes", together="unit")
 def extremes(n: int, d: int, width: int, unit: Sequence[str], seed: int) -> Iterator[dict[str, float]]:
-    """Both ends of every unit's spectrum over the width; `bulk` is the condition number without the largest one."""
+    """The extreme eigenvalues of every unit over the width; `bulk` is κ without the largest eigenvalue."""
     for kernel in analytic(list(unit), samples(n, d, seed), width):
         values = eigenvalues(kernel) / width
         largest, smallest = values[-1], values[0]
@@ -61,7 +61,7 @@ def extremes(n: int, d: int, width: int, unit: Sequence[str], seed: int) -> Iter
 
 @STUDY.columns
 def columns(tables: Tables, rows: Tables) -> Tables:
-    """What theory expects; what a gate changes on equal samples; and the spectra of the first seed."""
+    """Theoretical values; the changes by a gate on equal samples; and the spectra of the first seed."""
     n, d, width = (int(value) for value in tables["extremes"].iloc[0][["n", "d", "width"]])
     kernels = analytic(list(UNITS), samples(n, d, 0), width)
     spectra = {unit: eigenvalues(kernel) / width for unit, kernel in zip(UNITS, kernels, strict=True)}
@@ -79,7 +79,7 @@ def columns(tables: Tables, rows: Tables) -> Tables:
 
 
 def theory_row(values: Array, expected: Estimate | None) -> dict[str, float]:
-    """The paper's and our estimates over the width, and how far our law of the bulk is from a measured spectrum.
+    """The paper's and our estimates over the width, and the distance of our law of the bulk from a measured spectrum.
 
     The distance is the greatest difference between the shares of eigenvalues below x.
     """
@@ -96,7 +96,7 @@ def theory_row(values: Array, expected: Estimate | None) -> dict[str, float]:
 
 
 def contraction_row(plain: str, gated: str, rows: Table) -> dict[str, object]:
-    """What gating divides the ends and the condition number by, or multiplies the smallest eigenvalue by."""
+    """The factors by which gating lowers λ_max and both condition numbers and raises λ_min."""
     by_seed = {unit: rows[rows["unit"] == unit].set_index("seed") for unit in (plain, gated)}
     row: dict[str, object] = {"plain": plain, "gated": gated, **by_seed[plain].iloc[0][["n", "d", "width"]]}
     for name in (*QUANTITIES, "bulk"):

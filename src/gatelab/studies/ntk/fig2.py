@@ -12,9 +12,8 @@ from gatelab.ntk import analytic, estimate
 from gatelab.plotting.facets import Facets, Overlay
 from gatelab.studies.claims import CLOSE, Claim
 from gatelab.studies.engine import Study, Table, Tables
-from gatelab.studies.ntk.gaussian import PAPER_NAMES, WIDTH, extremes, samples
+from gatelab.studies.ntk.gaussian import PAPER_NAMES, UNITS, WIDTH, extremes, samples
 
-UNITS = ("mlp", "glu")
 WHO = {"paper": "the paper's estimate", "ours": "our estimate"}
 
 
@@ -23,7 +22,7 @@ def sizes(
 ) -> list[tuple[int, int, bool, bool, int]]:
     """n, d, whether n is fixed, whether n is in proportion to d, and the seed.
 
-    Condition numbers vary most where rows are few, and cost least there: below 400 rows there are more seeds.
+    Condition numbers of few rows vary most and cost least: below 400 rows there are more seeds.
 
     >>> sizes(60, [20, 60], [2], [20, 30], (1, 1))[:2]
     [(60, 20, True, False, 0), (60, 60, True, False, 0)]
@@ -101,7 +100,7 @@ def taylor_forms(x: Array, width: int) -> dict[str, Array]:
 
 @STUDY.columns
 def columns(tables: Tables, rows: Tables) -> Tables:
-    """Both estimates, and their ratios to what was measured."""
+    """Both estimates, and their ratios to the measured numbers."""
     table = tables["conditions"]
     expected = [estimate(row["unit"], row["n"], row["d"], WIDTH) for row in table.to_dict("records")]
     table = table.assign(width=WIDTH, proportion=[f"n = {multiple:g} d" for multiple in table["n"] / table["d"]])
@@ -132,7 +131,7 @@ def claims(tables: Tables) -> Iterator[Claim]:
 
 
 def estimate_claim(what: str, table: Table, who: str, place: str, more: dict[str, Any] | None = None) -> Claim:
-    """The ratio that is farthest from 1: where that is close, all are. Only the paper's own has a place in it."""
+    """The ratio that is farthest from 1; only the paper's estimates have a place in the paper."""
     ratio = table[f"{who}_over_measured"]
     worst = table.loc[np.log(ratio).abs().idxmax()]
     many = table["n"] >= 2 * table["d"]

@@ -21,7 +21,7 @@ from gatelab.statistics import Interval
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
 from gatelab.studies.engine import Study, Table, Tables, averaged, grid_cells, interval_at, measured_rows
-from gatelab.studies.ntk.gaussian import PAIRS, PAPER_NAMES, interval
+from gatelab.studies.ntk.gaussian import NAMES, PAIRS, interval
 from gatelab.studies.records import read_record
 
 RECORD = "ntk/models.json"
@@ -31,7 +31,6 @@ PANELS = {"vit": "(a)", "gpt2": "(b)"}
 STARTS = {"lecun": "LeCun weights", "configuration": "weights of deviation 0.02"}
 EXTRA = ("relu2", "gqu")  # units that the paper did not try: one without a gate, one with two factors
 UNITS = (*(unit for pair in PAIRS for unit in pair), *EXTRA)
-NAMES = PAPER_NAMES | {"relu2": "ReLU²", "gqu": "GQU"}
 COLUMNS = ["model", "start", "unit", "seed", "n", "parameters", "lambda_max", "lambda_min", "condition", "data"]
 SMALL = {"model": tuple(MODELS), "start": ("lecun",), "unit": UNITS, "seed": range(2), "n": (8,)}
 
@@ -91,7 +90,7 @@ def small_model(model: str, start: str, unit: str, seed: int, n: int) -> dict[st
 
 
 def draw_lecun_weights(model: nn.Module, seed: int) -> None:
-    """Matrices of all blocks from N(0, 1 / fan-in), as theory has them."""
+    """Matrices of all blocks from N(0, 1 / fan-in), as the theory assumes."""
     draws = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, p in model.named_parameters():

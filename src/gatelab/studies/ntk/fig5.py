@@ -17,12 +17,11 @@ from gatelab.plotting.theme import look, style
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
 from gatelab.studies.engine import Study, Table, Tables
-from gatelab.studies.ntk.gaussian import PAPER_NAMES, WIDTH
+from gatelab.studies.ntk.gaussian import PAPER_NAMES, UNITS, WIDTH
 
-UNITS = ("mlp", "glu")
 INPUTS, ANGLE = 2, 70.0  # of the two samples, both of length sqrt(d)
 TARGETS = np.array([1.0, 0.35])  # mostly along (1, 1), the top direction, with a part across it
-SHARE = 0.05  # of 1 / lambda_max of the ReLU: small, so that the path is seen
+SHARE = 0.05  # of 1 / lambda_max of the ReLU: small, so that the path is smooth
 STOPS = (0.15, 0.5, 2.0, 12.0)  # parts of the crossing step at which panels (a) to (d) stop
 LOSSES = Facets(table="paths", x="step", y="loss", hue="unit", ylog=True, names=PAPER_NAMES, smooth=True)
 
@@ -75,7 +74,7 @@ def stops(step: float) -> list[int]:
 def draw_plane(axes: Axes, paths: Table, stop: int) -> None:
     """The plane of both outputs: the targets, and the paths up to a step.
 
-    An ellipse has the outputs that a change of the parameters of given length can reach: semi-axes sqrt(lambda).
+    An ellipse has the outputs that parameters within a given distance can reach: its semi-axes are sqrt(lambda).
     """
     spectra = {unit: np.linalg.eigh(kernel.numpy()) for unit, kernel in kernels().items()}
     top = max(values[-1] for values, _ in spectra.values())
@@ -103,7 +102,7 @@ STUDY = Study(
 
 @STUDY.tables
 def tables(request: Request) -> Tables:
-    """The closed form of two paths, which takes no time: quick runs are the same."""
+    """Two paths in closed form, for full and quick runs alike."""
     made, start = kernels(), np.zeros(2)
     lr = SHARE / max(float(np.linalg.eigvalsh(kernel.numpy())[-1]) for kernel in made.values())
     meeting = crossing(made["mlp"], made["glu"], TARGETS, lr=lr, start=(start, start))

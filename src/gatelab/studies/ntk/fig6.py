@@ -34,10 +34,9 @@ from gatelab.statistics import Interval
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
 from gatelab.studies.engine import Study, Table, Tables, grid_cells, interval_at, measured_rows
-from gatelab.studies.ntk.gaussian import PAIRS, PAPER_NAMES, samples
+from gatelab.studies.ntk.gaussian import NAMES, PAIRS, samples
 
 NEW_PAIRS = (("mlp", "gqu"), ("relu2", "glu"))
-NAMES = PAPER_NAMES | {"relu2": "ReLU²", "gqu": "GQU"}
 OUTPUTS = 10
 SETS = [("Gaussian", 100, 30, 2048, 20), ("MNIST", 128, 784, 1024, 8)]  # data, n, d, width and seeds
 QUICK_SETS = [("Gaussian", 40, 15, 256, 5)]
@@ -47,7 +46,7 @@ BEYOND = 1.6  # networks are trained to this multiple of the predicted crossing
 HORIZON = 4000
 CHECKED = 0.8  # of 1 / λ_max of the ReLU, where the closed form is checked
 ENDS = (("_low", "_high"), ("_high", "_low"))  # of numerator and denominator, for the ends of a ratio
-SURE = 3  # standard errors, at the worst of all steps
+SURE = 3  # standard errors, at the worst step
 DRAWS = 24
 CURVES: dict[str, Any] = {
     "table": "curves",
@@ -125,8 +124,7 @@ def data_set(name: str, n: int, d: int) -> tuple[Array, Array]:
     return X, np.eye(OUTPUTS)[rows.labels[:n].numpy()] - 1 / OUTPUTS
 
 
-def at_hand(name: str, n: int, d: int) -> bool:
-    """Whether a data set can be read."""
+def readable(name: str, n: int, d: int) -> bool:
     try:
         return bool(data_set(name, n, d))
     except GatelabError:
@@ -135,10 +133,10 @@ def at_hand(name: str, n: int, d: int) -> bool:
 
 @STUDY.tables
 def crossings(request: Request) -> Tables:
-    """Every pair at every learning rate, on the data that are at hand; the curves are a table of their own."""
+    """Every pair at every learning rate, on the data that can be read; the curves are a separate table."""
     sets, shares = QUICK_SETS, SHARES[1:3]
     if not request.quick:
-        sets, shares = [one for one in SETS if at_hand(*one[:3])], SHARES
+        sets, shares = [one for one in SETS if readable(*one[:3])], SHARES
     grid = {"data, n, d, width, seeds": sets, "first, second": (*PAIRS, *NEW_PAIRS), "lr_times_lambda_max": shares}
     rows = measured_rows("gatelab.studies.ntk.fig6:crossing_at", grid_cells(grid), "", request)
     curves = [
@@ -156,7 +154,7 @@ def crossings(request: Request) -> Tables:
 def crossing_at(
     data: str, n: int, d: int, width: int, seeds: int, first: str, second: str, lr_times_lambda_max: float
 ) -> dict[str, Any]:
-    """One pair at one learning rate: its crossing in expectation, given the networks' starts, and measured."""
+    """One pair at one learning rate: its expected crossing, also given the initial outputs, and the measured one."""
     X, Y = data_set(data, n, d)
     units = (first, second)
     K, K_gated = kernels = analytic(list(units), X, width)
@@ -199,9 +197,9 @@ def crossing_at(
     quick={"n, d, width, seeds": [(30, 15, 256, 6)], "step": range(21)},
 )
 def closed_form(unit: str, n: int, d: int, width: int, seeds: int, step: Sequence[int]) -> Iterator[dict[str, float]]:
-    """Mean losses of networks on Gaussian data, what theory expects, and the noise that it expects of the mean.
+    """Mean losses of networks on Gaussian data, the expected loss, and the expected noise of the mean.
 
-    From the least exact on: "paper" takes K/m for the NNGP kernel as the paper does, "exact" the NNGP kernel itself,
+    In ascending exactness: "paper" takes K/m for the NNGP kernel as the paper does, "exact" the NNGP kernel itself,
     "finite" the kernels of drawn networks of that width, "given" the initial outputs of the networks, "own" the outputs
     and the kernel of each network.
     """
@@ -242,7 +240,7 @@ def claims(tables: Tables) -> Iterator[Claim]:
 
 
 def pair_claim(rows: Table) -> Claim:
-    """Whether a pair crosses at every learning rate; pairs that the paper does not have are new."""
+    """Whether a pair crosses at every learning rate; pairs that are not in the paper are new."""
     first, second, data = rows[["first", "second", "data"]].iloc[0]
     what = f"{NAMES[first]} and {NAMES[second]}, {data}"
     steps = {row["lr_times_lambda_max"]: interval_at(row, "measured") for row in rows.to_dict("records")}

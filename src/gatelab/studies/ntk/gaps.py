@@ -15,15 +15,15 @@ from gatelab.data.images import ImageData, Images
 from gatelab.data.text import TextData
 from gatelab.studies.definition import Request
 from gatelab.studies.engine import Table
-from gatelab.studies.ntk.gaussian import PAPER_NAMES
+from gatelab.studies.ntk.gaussian import NAMES
 from gatelab.studies.records import record_path
 from gatelab.train import Comparison, Gap, History, gap_recipes, train_many
 
 RECORD = "ntk/gap.json"
 COMMAND = "python benchmarks/gpu_training.py results/ntk/gap.json"
-OPTIMISERS = {"sgd": "SGD", "adamw": "AdamW"}
-NAMES = PAPER_NAMES | OPTIMISERS | {"relu2": "ReLU²", "gqu": "GQU", "mixer": "Mixer", "vit": "ViT", "gpt2": "GPT-2"}
-NAMES |= {"cifar10": "CIFAR-10", "fineweb-edu": "FineWeb-Edu"}
+OPTIMIZERS = {"sgd": "SGD", "adamw": "AdamW"}
+WORDS = NAMES | OPTIMIZERS | {"mixer": "Mixer", "vit": "ViT", "gpt2": "GPT-2"}
+WORDS |= {"cifar10": "CIFAR-10", "fineweb-edu": "FineWeb-Edu"}
 SIGNIFICANT = 0.05
 SMALL: dict[str, Any] = {"size": "tiny", "steps": 9, "batch": 16, "evaluations": 4, "warmup": 1, "test_size": 64}
 LOSSES = {
@@ -43,7 +43,7 @@ def read_record() -> Gap:
 
 
 def runs_for(request: Request, units: Mapping[str, Sequence[str]]) -> Gap:
-    """The record; when quick, small models of these units by model, trained now on data that are always there."""
+    """The record; in a quick run, small models with these units, trained now."""
     if request.quick:
         return train_small(request, [{"units": units}])
     return read_record()
@@ -90,7 +90,7 @@ def digits() -> ImageData:
 
 
 def small_text() -> TextData:
-    """Our own source, byte by byte: text that is always at hand."""
+    """Our own source, byte by byte: text that is always available."""
     files = sorted(Path(feedforward.__file__).parent.glob("*.py"))
     tokens = np.frombuffer(b"".join(file.read_bytes() for file in files), np.uint8).astype(np.uint16)
     cut = len(tokens) * 4 // 5
@@ -101,8 +101,8 @@ def small_text() -> TextData:
 
 
 def name_of(word: str) -> str:
-    """A unit, optimizer, model or data set as the paper writes it; what the paper does not have keeps its own name."""
-    return NAMES.get(word, word)
+    """A unit, optimizer, model or data set as the paper writes it; others keep their names."""
+    return WORDS.get(word, word)
 
 
 def setting_name(model: str, data: str, common: str = "") -> str:
@@ -115,14 +115,14 @@ def setting_name(model: str, data: str, common: str = "") -> str:
 
 
 def finished_runs(gap: Gap, model: str, data: str, unit: str, optimiser: str) -> list[History]:
-    """The runs of that kind that came to their end."""
+    """The runs of that kind that did not diverge."""
     kinds = [(h.recipe.model, h.recipe.data, h.recipe.unit.name, h.recipe.optimiser) for h in gap.histories]
     found = [h for kind, h in zip(kinds, gap.histories, strict=True) if kind == (model, data, unit, optimiser)]
     return [h for h in found if h.diverged is None and len(h.steps)]
 
 
 def runs_table(gap: Gap) -> Table:
-    """Where runs end, and their least losses: mean and standard deviation over the seeds of a unit and optimizer."""
+    """The last and the least losses of runs: mean and standard deviation over the seeds of a unit and optimizer."""
     rows = []
     for h in gap.histories:
         r = h.recipe
@@ -143,9 +143,9 @@ def runs_table(gap: Gap) -> Table:
     return table.assign(setting=[setting_name(*names) for names in zip(table["model"], table["data"], strict=True)])
 
 
-def points_table(gap: Gap, units: Mapping[str, Sequence[str]], *, panel_each_optimiser: bool) -> Table:
-    """Training loss and gap at every evaluation after the warm-up, with the panel and the series that it belongs to."""
-    order = {name: i for i, name in enumerate(NAMES)}
+def points_table(gap: Gap, units: Mapping[str, Sequence[str]], *, panel_each_optimizer: bool) -> Table:
+    """Training loss and gap at every evaluation after the warm-up, with its panel and series."""
+    order = {name: i for i, name in enumerate(WORDS)}
     ordered = sorted(gap.histories, key=lambda h: [order.get(w, 99) for w in (h.recipe.unit.name, h.recipe.optimiser)])
     frames = []
     for h in ordered:
@@ -153,7 +153,7 @@ def points_table(gap: Gap, units: Mapping[str, Sequence[str]], *, panel_each_opt
         if h.diverged is None and r.unit.name in units.get(r.model, (r.unit.name,)):
             setting, unit, optimiser = setting_name(r.model, r.data), name_of(r.unit.name), name_of(r.optimiser)
             panel, series = setting, f"{unit}, {optimiser}"
-            if panel_each_optimiser:
+            if panel_each_optimizer:
                 panel, series = f"{setting}, {optimiser}", unit
             frame = pd.DataFrame(h.points, columns=["train", "gap"])
             frames.append(frame.assign(panel=panel, series=series, seed=r.seed))
@@ -167,7 +167,7 @@ def comparisons_table(comparisons: Sequence[Comparison | None]) -> Table:
     ratios = {f"ratio_{end}": 1 + table[end] * share for end in ("low", "high")}
     settings = [setting_name(*where.split(", ")) for where in table["where"]]
     places = [f"{name_of(model)}, {name_of(common)}" for model, _, common in table["where"].str.split(", ")]
-    kinds = np.where(table["second"].isin(list(OPTIMISERS)), "optimiser", "gate")
+    kinds = np.where(table["second"].isin(list(OPTIMIZERS)), "optimiser", "gate")
     pairs = [f"{name_of(b)} - {name_of(a)}" for a, b in zip(table["first"], table["second"], strict=True)]
     words = {"pair": pairs, "setting": settings, "place": places, "compared": kinds}
     return table.assign(ratio=1 + table["relative"], **ratios, **words)

@@ -1,4 +1,4 @@
-"""What the studies of kernels share: Gaussian samples, eigenvalues of kernels, and intervals over seeds.
+"""Shared by the studies of kernels: Gaussian samples, eigenvalues of kernels, and intervals over seeds.
 
 Units of one seed see the same samples, so that ratios between units are ratios on equal data.
 """
@@ -15,7 +15,7 @@ from gatelab.errors import GatelabError
 from gatelab.ntk import Kernel, spectrum
 from gatelab.statistics import Interval, t_interval
 
-# What the paper calls the units, by their names here.
+# The names of the units in the paper.
 PAPER_NAMES = {
     "mlp": "ReLU",
     "glu": "ReGLU",
@@ -24,16 +24,17 @@ PAPER_NAMES = {
     "silu": "SiLU",
     "swiglu": "SwiGLU",
 }
-PAIRS = (("mlp", "glu"), ("gelu", "geglu"), ("silu", "swiglu"))
-# The paper's copy has no captions: neither width nor sizes of its figures are known.
+NAMES = PAPER_NAMES | {"relu2": "ReLU²", "gqu": "GQU"}  # with the units that the paper did not try
+UNITS = ("mlp", "glu")
+PAIRS = (UNITS, ("gelu", "geglu"), ("silu", "swiglu"))
+# Our choice: the captions of the paper's figures are lost in our copy.
 WIDTH = 4096
-NO_CAPTIONS = "The paper's captions are lost in the copy that was used; sizes and width are our choice."
 
 
-def samples(n: int, d: int, seed: int, *, normalised: bool = False) -> Array:
-    """n standard Gaussian vectors of d entries, or these brought to the length sqrt(d)."""
+def samples(n: int, d: int, seed: int, *, normalized: bool = False) -> Array:
+    """n standard Gaussian vectors of d entries, or the same scaled to the length sqrt(d)."""
     x = np.random.default_rng([seed, n, d]).standard_normal((n, d))
-    if normalised:
+    if normalized:
         return x * (d**0.5 / np.linalg.norm(x, axis=1, keepdims=True))
     return x
 
@@ -52,7 +53,7 @@ def extremes(kernel: Kernel) -> tuple[float, float]:
 
 
 def eigenvalues(kernel: Kernel) -> Array:
-    """All of them, in ascending order."""
+    """All eigenvalues, in ascending order."""
     values = spectrum(kernel, full=True).eigenvalues
     assert values is not None
     return values

@@ -17,7 +17,7 @@ from gatelab.statistics import t_interval
 from gatelab.studies.claims import Claim
 from gatelab.studies.engine import Study, Table, Tables, interval_at
 from gatelab.studies.ntk.gaussian import interval_cells, samples
-from gatelab.studies.ntk.table1 import matrices
+from gatelab.studies.ntk.thm31 import matrices
 from gatelab.theory.random_matrix import mp_density, mp_edges, mp_mass_at_zero
 
 SHAPES = (0.25, 0.5)
@@ -106,7 +106,7 @@ def law_distance(shape: float) -> float:
 
 @STUDY.columns
 def columns(tables: Tables, rows: Tables) -> Tables:
-    """What distances tend to, and the spectrum of the first seed at the most inputs next to both laws."""
+    """The limits of the distances, and the spectrum of the first seed at the largest d next to both laws."""
     limits, densities = [], []
     for shape, own in rows["distances"].groupby("shape"):
         row = {"shape": shape, "laws_apart": law_distance(shape)}
@@ -132,7 +132,7 @@ def limit(by_seed: Table) -> Array:
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """Whether the spectrum goes to the law, and not to that of half the shape."""
+    """Whether the spectrum converges to the law, and not to that of half the shape."""
     for row in tables["limits"].to_dict("records"):
         own = tables["distances"][tables["distances"]["shape"] == row["shape"]]
         first, last = own.iloc[0], own.iloc[-1]

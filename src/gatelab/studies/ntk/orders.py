@@ -52,7 +52,7 @@ STUDY = Study(
             "Gaussian": "Gaussian samples",
             "normalised": "samples of length √d",
         },
-        xlabel="order q: affine factors beside the gate",
+        xlabel="order q: number of affine factors",
         ylabel="condition number κ",
         title="Condition number against the order q of the unit, infinite width",
     ),
@@ -62,7 +62,7 @@ STUDY = Study(
 @STUDY.measure(together="order")
 def kernels(gate: str, data: str, n: int, d: int, seed: int, order: Sequence[int]) -> Iterator[dict[str, float]]:
     """Condition number, spread of the diagonal and size of the cosines, for all orders on the same samples."""
-    for kernel in analytic([Unit(gate, q) for q in order], samples(n, d, seed, normalised=data == "normalised")):
+    for kernel in analytic([Unit(gate, q) for q in order], samples(n, d, seed, normalized=data == "normalised")):
         largest, smallest = extremes(kernel)
         diagonal = kernel.matrix.diagonal()
         root = diagonal.sqrt()

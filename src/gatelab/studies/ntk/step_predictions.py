@@ -16,8 +16,12 @@ from gatelab.arrays import Array
 from gatelab.statistics import Interval, bootstrap
 from gatelab.studies.engine import Table
 from gatelab.studies.ntk.gaussian import PAIRS, interval_cells
-from gatelab.studies.ntk.step_counts import PLAIN, PREDICTORS, RATES, SHARES, TARGETS
 
+TARGETS = ("random", "smooth")
+SHARES = (1e-1, 1e-2, 1e-4, 1e-6)  # of the loss at the start: ε
+RATES = ("1/λ_max", "2/(λ_max + λ_min)", "1/λ_2, top removed")
+PLAIN, BEST, REMOVED = range(3)
+PREDICTORS = ("κ", "bulk κ", "λ_max over mean λ", "λ_max over λ of the target")
 UNITS = ("mlp", "gelu", "silu", "relu2", "glu", "geglu", "swiglu", "gqu")
 ALL_PAIRS = tuple(combinations(range(len(UNITS)), 2))
 GATED_PAIRS = [ALL_PAIRS.index((UNITS.index(plain), UNITS.index(gated))) for plain, gated in PAIRS]
@@ -54,8 +58,7 @@ def order_of_pairs(values: Array) -> Array:
 def prediction_table(steps: Array, predictors: Array) -> Table:
     """A row per rate, target, share and predictor: rank correlations, slope, pairs in order, and the lead of κ.
 
-    Steps are (rates, targets, shares, draws, units, widths), predictors (predictors, rates, targets, draws, units,
-    widths). `within` is over units and widths on the same rows, `overall` over all cases; `lead` is by how much κ has
+    `within` is over units and widths on the same rows, `overall` over all cases; `lead` is by how much κ has
     more of the former, and `right` how often κ is right, of the pairs of units that the two order differently.
     """
     rows = []

@@ -1,46 +1,49 @@
-"""How many steps training takes: the paper's premise that they grow like κ log(1/ε), against κ without one eigenvalue.
+"""How many steps training takes: the paper's premise that they grow like κ log(1/ε), and κ without one eigenvalue.
 
-Steps are counted by `step_counts`, in closed form over units, rows and widths, and of networks that are trained.
+With a constant kernel the loss falls by (1 - η λ)² per step along each eigenvector, and the steps to a share ε of the
+loss follow from eigenvalues and the target's weights along them. They are counted in continuous time, t real: where a
+unit needs six steps and a part, whole ones would decide its gain. Networks start at 0: their first outputs are
+subtracted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import torch
 from matplotlib.figure import Figure
 
 from gatelab.arrays import Array
-from gatelab.dynamics.spectral import eigen
+from gatelab.dynamics.expected import own_kernel
+from gatelab.dynamics.networks import Stack, neuron_partials
+from gatelab.dynamics.networks import draw as draw_weights
+from gatelab.dynamics.spectral import eigen, steps_until
 from gatelab.ntk import analytic
+from gatelab.ntk.kernels import product_unit
 from gatelab.plotting import GREY, style
 from gatelab.plotting.facets import Facets, Overlay, draw_panel
 from gatelab.statistics import Interval
 from gatelab.studies.claims import Claim
 from gatelab.studies.engine import Study, Table, Tables, interval_at
-from gatelab.studies.ntk.gaussian import PAIRS, PAPER_NAMES, interval
-from gatelab.studies.ntk.step_counts import (
+from gatelab.studies.ntk.gaussian import NAMES, PAIRS, interval, samples
+from gatelab.studies.ntk.step_predictions import (
     BEST,
-    KERNELS,
     PLAIN,
     PREDICTORS,
     RATES,
     REMOVED,
     SHARES,
     TARGETS,
-    centred,
-    first_step,
-    kernel_steps,
-    network_kernel,
-    network_losses,
-    rows_and_targets,
-    steps_at,
+    UNITS,
+    cases_table,
+    exponents_table,
+    prediction_table,
+    spearman,
 )
-from gatelab.studies.ntk.step_predictions import UNITS, cases_table, exponents_table, prediction_table, spearman
 
-NAMES = PAPER_NAMES | {"relu2": "ReLU²", "gqu": "GQU"}
 DRAWN = 0.01  # the ε that the figure shows
 SIZES = [
     *(("Gaussian", n, d) for n, d in ((100, 25), (100, 100), (200, 50), (200, 200), (400, 100))),
@@ -97,7 +100,7 @@ def draw(tables: Tables) -> Figure:
                 )  # fmt: skip
                 draw_panel(axes, facets, tables)
                 low, high = axes.get_ylim()
-                axes.set_ylim(low - 0.5 * (high - low), high)  # room for the legend
+                axes.set_ylim(low - 0.5 * (high - low), high)  # space for the legend
         figure.legend(list(legend.values()), list(legend), loc="outside lower center", ncols=10)
         figure.suptitle("Steps of gradient descent against the condition number, with and without its one eigenvalue")
     return figure
@@ -118,6 +121,110 @@ STUDY = Study(
         )
     },
 )  # fmt: skip
+
+
+# ---- steps of a kernel
+
+
+def rows_and_targets(data: str, n: int, d: int, seed: int) -> tuple[Array, Array]:
+    """Rows of mean square 1, and a column per target, of mean 0 and mean square 1.
+
+    Clusters are ten Gaussian ones, whose centers have three quarters of the variance; digits are scikit-learn's, minus
+    their mean image. The smooth target is sin(2 u.x) + (v.x)² for random directions u and v.
+    """
+    generator = np.random.default_rng([seed, n, d])
+    if data == "digits":
+        from sklearn.datasets import load_digits
+
+        images = np.asarray(load_digits(return_X_y=True)[0], float)
+        X = (images - images.mean(0))[generator.permutation(len(images))[:n]]
+        X /= np.sqrt((X * X).mean())
+    else:
+        X = samples(n, d, seed)
+        if data == "clusters":
+            X = 0.5 * X + 0.75**0.5 * generator.standard_normal((10, d))[generator.integers(10, size=n)]
+    u, v = (X @ generator.standard_normal((d, 2)) / d**0.5).T
+    Y = np.column_stack([generator.standard_normal(n), np.sin(2 * u) + v**2])
+    Y -= Y.mean(0)
+    return X, Y / np.sqrt((Y * Y).mean(0))
+
+
+def kernel_steps(K: Array, Y: Array) -> tuple[Array, Array]:
+    """Steps, (rates, targets, shares), and predictors, (predictors, rates, targets), of a kernel.
+
+    With the top direction removed its part of the loss is gone at the start, as if it had been solved for, and shares
+    are still those of the whole loss. The last two predictors are of the eigenvalues that are left.
+    """
+    values, vectors = eigen(K)
+    weights = (vectors.T @ Y) ** 2
+    low, second, high = values[[0, -2, -1]]
+    steps = np.empty((len(RATES), Y.shape[1], len(SHARES)))
+    predictors = np.empty((len(PREDICTORS), len(RATES), Y.shape[1]))
+    for rate, lr in enumerate((1 / high, 2 / (high + low), 1 / second)):
+        own = values[: len(values) - (rate == REMOVED)]
+        for target, all_weights in enumerate(weights.T):
+            left = all_weights[: len(own)]
+            shares = np.minimum(np.array(SHARES) * all_weights.sum() / left.sum(), 1.0)
+            steps[rate, target] = steps_until(own, left, lr, shares)
+            aligned = own[-1] * (left / own).sum() / left.sum()
+            predictors[:, rate, target] = high / low, second / low, own[-1] / own.mean(), aligned
+    return steps, predictors
+
+
+def centered(K: Array) -> Array:
+    """H K H, the kernel of networks minus their mean output over the rows."""
+    H = np.eye(len(K)) - 1 / len(K)
+    return H @ K @ H
+
+
+KERNELS: dict[str, Callable[[Array], Array]] = {"whole": np.asarray, "centred": centered}
+
+
+def steps_at(K: Array, Y: Array, lr: float | None = None, *, flow: bool = False) -> Array:
+    """Steps with a kernel, (targets, shares), by default at 1/λ_max; weights that are rounding count as zero."""
+    values, vectors = eigen(K)
+    weights = (vectors.T @ Y).T ** 2
+    weights[weights < 1e-25 * weights.sum(1, keepdims=True)] = 0
+    lr, shares = lr or 1 / float(values[-1]), np.array(SHARES)
+    return np.array([steps_until(values, own, lr, shares, flow=flow) for own in weights])
+
+
+# ---- steps of a network
+
+
+def network_losses(
+    unit: str, X: Array, y: Array, width: int, lr: float, seed: int, *, steps: int, until: float, less_mean: bool
+) -> Array:
+    """The losses before each step of a network minus its first outputs, until they are a share `until` of the first.
+
+    With `less_mean` the mean of the outputs is subtracted as well.
+    """
+    rows, d = torch.from_numpy(X), X.shape[1]
+    net = Stack.drawn(product_unit(unit), width, d, 1, [seed], torch.full((1,), lr, dtype=torch.float64), d)
+    start = net.outputs(rows).clone()
+    losses: list[float] = []
+    while len(losses) < steps and (not losses or losses[-1] > until * losses[0]):
+        goal = torch.from_numpy(y) + start
+        if less_mean:
+            goal += (net.outputs(rows) - start).mean(-1, keepdim=True)
+        losses.append(float(net.step(rows, goal, 1.0)[0]))
+    return np.array(losses)
+
+
+def network_kernel(unit: str, X: Array, width: int, seed: int) -> Array:
+    """The tangent kernel of that network before its first step."""
+    shape, rows, d = product_unit(unit), torch.from_numpy(X), X.shape[1]
+    maps, V = draw_weights(shape, width, d, 1, seed, d, torch.float64)
+    return own_kernel(*neuron_partials(shape, maps @ rows.T), V, rows).numpy()
+
+
+def first_step(losses: Array, share: float) -> float:
+    """When the loss is that share of the first, between steps by logarithms; infinite where it never is."""
+    reached = np.flatnonzero(losses <= share * losses[0])
+    if not reached.size:
+        return np.inf
+    before, after = np.log(losses[reached[0] - 1 : reached[0] + 1] / (share * losses[0]))
+    return max(1.0, float(reached[0] - after / (after - before)))
 
 
 # ---- measures
@@ -153,7 +260,7 @@ def cases(data: str, n: int, d: int, widths: Sequence[int], seed: int) -> dict[s
 def gains(
     plain: str, gated: str, n: int, d: int, width: int, seed: int, target: str, share: Sequence[float]
 ) -> Iterator[dict[str, float]]:
-    """What gating divides κ, bulk κ and the steps by."""
+    """The factors by which gating divides κ, bulk κ and the steps."""
     above, below = (unit_counts(unit, n, d, width, seed)[target] for unit in (plain, gated))
     for i in range(len(share)):
         yield {name: float(above[name][i] / below[name][i]) for name in above}
@@ -165,7 +272,7 @@ def unit_counts(unit: str, n: int, d: int, width: int, seed: int) -> dict[str, d
     X, Y = rows_and_targets("Gaussian", n, d, seed)
     K = analytic(unit, X, width).numpy()
     steps, predictors = kernel_steps(K, Y)
-    less_mean, flow = steps_at(centred(K), Y), steps_at(K, Y, flow=True)
+    less_mean, flow = steps_at(centered(K), Y), steps_at(K, Y, flow=True)
     return {
         target: {
             "condition": np.full(len(SHARES), predictors[0, PLAIN, t]),
@@ -197,7 +304,7 @@ def unit_counts(unit: str, n: int, d: int, width: int, seed: int) -> dict[str, d
 def training(
     data: str, n: int, d: int, unit: str, width: int, target: str, kernel: str, seed: int, share: Sequence[float]
 ) -> Iterator[dict[str, float]]:
-    """Steps of a trained network at 1/λ_max and of the closed form; `own` is of the kernel that it starts with.
+    """Steps of a trained network at 1/λ_max and of the closed form; `own` is of the network's kernel at the start.
 
     The kernel is whole for networks as they are, and centered for networks minus their mean output.
     """
@@ -232,7 +339,7 @@ def columns(tables: Tables, rows: Tables) -> Tables:
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """The premise in κ and in ε, who predicts, what the one eigenvalue costs, and trained networks."""
+    """The premise in κ and in ε, the best predictor, the cost of the one eigenvalue, and trained networks."""
     rows = tables["prediction"].set_index(["rate", "predictor"]).sort_index()
     for target in TARGETS:
         yield premise_claim(target, rows.loc[(RATES[PLAIN], "κ")].query("target == @target"))
@@ -258,7 +365,7 @@ def claims(tables: Tables) -> Iterator[Claim]:
 
 
 def premise_claim(target: str, rows: Table) -> Claim:
-    """The exponent of κ in the steps, which the paper's premise has as 1, at the ε where it is farthest from 1."""
+    """The exponent of κ in the steps, which is 1 in the paper's premise, at the ε where it is farthest from 1."""
     rows = rows.sort_values("share", ascending=False)
     worst = rows.iloc[int((rows["slope"] - 1).abs().argmax())]
     return Claim.of(
@@ -274,7 +381,7 @@ def premise_claim(target: str, rows: Table) -> Claim:
 
 
 def contest_claim(rate: str, other: str, rows: Table) -> Claim:
-    """Who ranks units and widths on the same rows: κ, as the paper has it, or another number."""
+    """Whether κ, as the paper says, or another number ranks units and widths better on the same rows."""
     own, of_paper = rows.loc[other], (rate, other) == (RATES[PLAIN], "bulk κ")
     ahead, behind = int((own["lead_low"] > 0).sum()), int((own["lead_high"] < 0).sum())
     support: dict[str, Any] = {"settings (target and ε) in which κ leads": ahead, "the other leads": behind}
@@ -291,7 +398,7 @@ def contest_claim(rate: str, other: str, rows: Table) -> Claim:
 
 
 def pairs_claim(rate: str, rows: Table) -> Claim:
-    """Of the paper's pairs, how often the unit of smaller κ needs fewer steps: the least share over targets and ε."""
+    """The share of the paper's pairs whose unit of smaller κ needs fewer steps, the least over targets and ε."""
     kappa, bulk = rows.loc["κ"], rows.loc["bulk κ"]
     said: dict[str, Any] = {}
     if rate == RATES[PLAIN]:
@@ -308,17 +415,15 @@ def pairs_claim(rate: str, rows: Table) -> Claim:
 
 
 def limits(values: Table) -> list[float]:
-    """The least and the largest value."""
     return [float(values.min()), float(values.max())]
 
 
 def least(rows: Table, name: str) -> Interval:
-    """The least number of a column, with its interval."""
     return interval_at(rows.iloc[int(rows[name].argmin())], name)
 
 
 def cost_claim(table: Table) -> Claim:
-    """How many times fewer steps there are without the top direction, over λ_max/λ_2."""
+    """The factor by which steps fall without the top direction, over λ_max/λ_2."""
     names = [f"steps_{share:g}" for share in SHARES]
     plain, removed = (table[table["rate"] == RATES[rate]] for rate in (PLAIN, REMOVED))
     times = (plain["κ"] / plain["bulk κ"]).to_numpy(float)
@@ -332,7 +437,7 @@ def cost_claim(table: Table) -> Claim:
 
 
 def training_claim(kernel: str, rows: Table) -> Claim:
-    """Measured steps over those of the closed form, and what gating divides them by."""
+    """Measured steps over those of the closed form, and the factor by which gating divides them."""
     counts = ["measured", "predicted", "own"]
     logs = rows.assign(**np.log(rows[counts])).groupby(["unit", "data", "seed"])[counts].mean()
     gain = logs["measured"].xs("mlp") - logs["measured"].xs("glu")

@@ -2,6 +2,10 @@
 
 The theorem is for n and d in proportion. It is read three ways here: n grows at fixed d, d grows at fixed n, and both
 grow in proportion, which alone is its own case. Kernels are those of the limit of great width, K/m.
+
+Table 1 has the extreme eigenvalues of the three matrices that the paper's kernels consist of. Its cells are lost in the
+copy that was used. They are restored from the proof: Marchenko and Pastur's ends for the Wishart matrix, El Karoui's
+approximation 11^T/d + I for its square by elements, and a matrix of rank one.
 """
 
 from __future__ import annotations
@@ -13,15 +17,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from gatelab.arrays import Array
 from gatelab.ntk import analytic, estimate
 from gatelab.plotting.facets import Facets, Overlay
 from gatelab.scaling_laws import local_slopes, slope
+from gatelab.statistics import Interval
 from gatelab.studies.claims import Claim
 from gatelab.studies.engine import Study, Table, Tables, interval_at
-from gatelab.studies.ntk.gaussian import PAPER_NAMES, extremes, interval_cells, samples, shortest
-from gatelab.studies.ntk.table1 import MATRICES, cell_claims, matrices, restored_limits
+from gatelab.studies.ntk.gaussian import PAPER_NAMES, UNITS, extremes, interval_cells, samples, shortest
 
-UNITS = ("mlp", "glu")
+MATRICES = ("Wishart matrix G/d", "square of G/d by elements", "matrix of rank one r r^T/d")
 WHAT = {"lambda_max": "λ_max", "lambda_min": "λ_min", "condition": "κ"}
 PROPOSITIONS = {"lambda_max": "B.6", "lambda_min": "B.9"}
 WALKS = {"n": "as n grows at fixed d", "d": "as d grows at fixed n", "both": "as n and d grow in proportion"}
@@ -78,6 +83,24 @@ def measure(walk: str, n: int, d: int, unit: str, seed: int, quantity: Sequence[
         yield {"value": values[name]}
 
 
+def matrices(x: Array) -> tuple[Array, Array, Array]:
+    """G/d, (G/d)*(G/d) and r r^T/d of the rows of x."""
+    d = x.shape[1]
+    W = x @ x.T / d
+    r = np.linalg.norm(x, axis=1)
+    return W, W * W, np.outer(r, r) / d
+
+
+def restored_limits(n: int, d: int) -> tuple[tuple[float, float], ...]:
+    """Largest and smallest eigenvalue of each matrix, by the proof.
+
+    >>> restored_limits(400, 100)
+    ((9.0, 0.0), (5.0, 1.0), (400.0, 0.0))
+    """
+    gamma = n / d
+    return ((1 + gamma**0.5) ** 2, max(0.0, 1 - gamma**0.5) ** 2), (1 + gamma, 1.0), (float(n), 0.0)
+
+
 @STUDY.measure("table1", together="matrix", grid={"n, d": [(1600, 400)], "matrix": MATRICES, "seed": range(5)})
 def table1(n: int, d: int, matrix: Sequence[str], seed: int) -> Iterator[dict[str, float]]:
     """The extreme eigenvalues of the matrices of table 1, and their limits by the proof."""
@@ -87,7 +110,7 @@ def table1(n: int, d: int, matrix: Sequence[str], seed: int) -> Iterator[dict[st
 
 
 def exponent(walk: str, of: tuple[int, int]) -> int:
-    """What n^a d^b grows with along a walk, of (a, b).
+    """The power with which n^a d^b grows along a walk; `of` is (a, b).
 
     >>> exponent("d", (1, -1)), exponent("both", (1, -1))
     (-1, 0)
@@ -97,7 +120,7 @@ def exponent(walk: str, of: tuple[int, int]) -> int:
 
 @STUDY.columns
 def columns(tables: Tables, rows: Tables) -> Tables:
-    """Both estimates and the theorem's slope, which ends where the measured curve ends; the exponents of each curve."""
+    """Both estimates and the theorem's slope, through the last measured point; the exponents of each curve."""
     parts, exponents, expect = [], [], cache(estimate)
     by_seed = rows["extremes"].groupby(["walk", "unit", "quantity"], sort=False)
     for key, part in tables["extremes"].groupby(["walk", "unit", "quantity"], sort=False):
@@ -114,7 +137,7 @@ def columns(tables: Tables, rows: Tables) -> Tables:
         values = by_seed.get_group(key)["value"].to_numpy().reshape(len(sizes), -1)
         exponents.append(
             {"unit": unit, "walk": walk, "quantity": quantity, "theorem": power}
-            # The interval is that of the scatter about the line, of which a bend is a part.
+            # The interval is of the scatter about the line, to which a bend contributes.
             | interval_cells("exponent", slope(sizes, values, aggregate="median"))
             | {"last_three": local_slopes(sizes[-3:], part["value"].to_numpy()[-3:], window=3)[1]}
             | {who: slope(sizes, part[who].to_numpy()).value for who in ("ours", "paper")}
@@ -198,3 +221,23 @@ def estimate_claim(unit: str, quantity: str, extremes: Table) -> Claim:
             "smallest and largest of our estimate": [ours.min(), ours.max()],
         },
     )
+
+
+def cell_claims(row: dict[str, Any]) -> Iterator[Claim]:
+    """The two cells of a row of table 1; where the limit is 0, the interval is what rounding allows."""
+    for word in ("largest", "smallest"):
+        limit, measured, note = float(row[f"{word}_limit"]), interval_at(row, word), ""
+        if limit == 0:
+            note = "The interval is what rounding allows."
+            rounding = 1e-10 * row["n"]
+            measured = Interval(measured.value, measured.value - rounding, measured.value + rounding)
+        yield Claim.of(
+            f"{word} eigenvalue of the {row['matrix']} (table 1)",
+            measured,
+            limit,
+            "number",
+            place=f"table 1, {row['matrix']}, {word}",
+            reconstructed=True,
+            support={"n": int(row["n"]), "d": int(row["d"])},
+            note=note,
+        )

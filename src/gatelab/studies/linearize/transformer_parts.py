@@ -1,0 +1,476 @@
+"""Parts of the study of transformers: text, models of sentences, a small GPT, and every way to replace a block."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.polynomial import chebyshev
+from torch import Tensor, nn
+from torch.nn import functional
+
+from gatelab.arrays import Array
+from gatelab.data.text import TextData, text_data
+from gatelab.errors import GatelabError
+from gatelab.feedforward import Unit
+from gatelab.linearization import Polynomial, calibrate, find_published, linearize, verdict
+from gatelab.linearization.forms import PreActivations
+from gatelab.linearization.polynomials import gate_and_factors, to_unit, values
+from gatelab.models.layouts import Block, blocks
+from gatelab.models.pretrained import import_transformers, load_model
+from gatelab.models.replace import LinearMap, folded, replace_activation, replace_map, trace
+from gatelab.statistics import LEVEL, Interval, bootstrap, t_interval
+from gatelab.train import History, recipe, train_many
+
+SMALL_BERT = "a BERT of 3 layers and random weights"
+Size = Mapping[str, int]  # of the small GPT and its training
+FULL: Size = {"steps": 250, "batch": 8, "context": 32, "d_model": 64, "width": 192, "seeds": 3, "test": 64}
+QUICK: Size = {"steps": 24, "batch": 8, "context": 16, "d_model": 16, "width": 32, "seeds": 2, "test": 16}
+POLYNOMIALS = {"taylor": (10,), "minimax": (4, 8, 12, 24), "fit": (4, 8, 12, 24), "hermite": (4, 8, 12)}
+PUBLISHED = ("mpcformer", "bolt", "puma", "nexus")
+MAPS = ("tangent", "folded hermite 1", "folded optimal", "linear fit", "linear + quadratic fit")
+WAYS = (*(f"{method} {degree}" for method, degrees in POLYNOMIALS.items() for degree in degrees), *PUBLISHED, *MAPS)
+DIRECTIONS = 32  # of the inputs, whose products the quadratic map has
+Function = Callable[[Any], Any]  # of pre-activations, or a `LinearMap` of the inputs of a block
+
+
+# ---- text
+
+
+class Texts(NamedTuple):
+    """Sentences to calibrate on, others to measure on, and bytes for a model that is trained."""
+
+    calibration: list[str]
+    measured: list[str]
+    letters: TextData
+    about: str
+
+
+def texts(calibration: int, measured: int) -> Texts:
+    """FineWeb-Edu's sentences, and Shakespeare to train on."""
+    whole = text_data("fineweb-edu", "bytes")
+    return Texts(
+        sentences_of(whole.train, calibration),
+        sentences_of(whole.test, measured),
+        text_data("tinyshakespeare", "bytes"),
+        "FineWeb-Edu's sample for sentences, Shakespeare for training",
+    )
+
+
+def quick_texts(calibration: int, measured: int) -> Texts:
+    """Made-up sentences, for quick runs."""
+    train, test = made_up(4000, 0), made_up(400, 1)
+    letters = [np.frombuffer(" ".join(part).encode(), np.uint8).astype(np.uint16) for part in (train, test)]
+    data = TextData("made up", letters[0], letters[1], 256)
+    chosen = sorted(train[:calibration], key=len), sorted(test[:measured], key=len)
+    return Texts(*chosen, data, "sentences made up of 30 words, in a quick run")
+
+
+def made_up(count: int, seed: int) -> list[str]:
+    """Sentences of a small grammar.
+
+    >>> made_up(1, 0) == made_up(1, 0) != made_up(1, 1)
+    True
+    """
+    draw = np.random.default_rng(seed)
+    whose, how, what = ("the", "a", "every", "this", "no"), ("old", "quiet", "green", "broken", "small"), (
+        "river", "teacher", "engine", "garden", "letter", "winter", "painter", "number", "window", "horse"
+    )  # fmt: skip
+    does = ("follows", "forgets", "carries", "explains", "repairs", "counts", "leaves", "paints")
+    where = ("", " in the morning", " near the sea", " without a word", " for a friend", " after the war")
+
+    def some() -> str:
+        return f"{draw.choice(whose)} {draw.choice(how)} {draw.choice(what)}"
+
+    return [f"{some().capitalize()} {draw.choice(does)} {some()}{draw.choice(where)}." for _ in range(count)]
+
+
+def sentences_of(tokens: Any, count: int) -> list[str]:
+    """Sentences of one line and 40 to 300 characters, spread evenly over the text and sorted by length."""
+    text = bytes(np.asarray(tokens, np.uint8)).decode(errors="ignore")
+    fitting = [s for s in re.split(r"(?<=[.!?])\s+", text) if 40 <= len(s) <= 300 and "\n" not in s]
+    if len(fitting) < count:
+        raise GatelabError(f"the text has {len(fitting)} sentences of 40 to 300 characters, {count} are needed")
+    return sorted((fitting[i] for i in np.linspace(0, len(fitting) - 1, count).round().astype(int)), key=len)
+
+
+# ---- models of sentences
+
+
+class Traced(NamedTuple):
+    """The inputs of each block and the outputs of each layer, for the tokens of all sentences in sequence.
+
+    `of` is the sentence of each token.
+    """
+
+    inputs: list[Tensor]
+    outputs: list[Tensor]
+    of: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Embedder:
+    """A BERT, and a function from sentences to tokens and masks, a pair per batch."""
+
+    name: str
+    model: Any
+    encode: Callable[[Sequence[str]], list[tuple[Tensor, Tensor]]]
+
+    def finish(self, layer: int, x: Tensor, y: Tensor) -> Tensor:
+        """The output of a layer from its block's input and output: the norm of their sum."""
+        return self.model.encoder.layer[layer].output.LayerNorm(x + y)
+
+    def trace(self, model: nn.Module, sentences: Sequence[str]) -> Traced:
+        """The model, or a changed copy, on sentences."""
+        inputs, outputs, of, before = [], [], [], 0
+        for ids, mask in self.encode(sentences):
+            flow = trace(model, lambda m, ids=ids, mask=mask: m(input_ids=ids, attention_mask=mask.long()))
+            inputs.append([x[mask] for x in flow.inputs])
+            outputs.append([x[mask] for x in flow.outputs])
+            of.append(before + mask.nonzero()[:, 0])
+            before += len(ids)
+        entered, left = ([torch.cat(parts) for parts in zip(*batches, strict=True)] for batches in (inputs, outputs))
+        return Traced(entered, left, torch.cat(of))
+
+
+def embeddings(traced: Traced) -> Tensor:
+    """The mean over the tokens of each sentence, of length 1."""
+    counts = torch.bincount(traced.of)
+    total = torch.zeros(len(counts), traced.outputs[-1].shape[1]).index_add(0, traced.of, traced.outputs[-1])
+    return functional.normalize((total / counts[:, None]).double(), dim=1)
+
+
+def minilm() -> Embedder:
+    """all-MiniLM-L6-v2 from its package."""
+    model, tokenizer = load_model("minilm")
+
+    def encode(sentences: Sequence[str]) -> list[tuple[Tensor, Tensor]]:
+        parts = [list(sentences[i : i + 32]) for i in range(0, len(sentences), 32)]
+        batches = [tokenizer(p, padding=True, truncation=True, max_length=256, return_tensors="pt") for p in parts]
+        return [(b["input_ids"], b["attention_mask"].bool()) for b in batches]
+
+    return Embedder("all-MiniLM-L6-v2", model, encode)
+
+
+def with_fixed_seed(make: Callable[[], Any]) -> Any:
+    """A model with random weights, the same at every call."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return make().eval()
+
+
+def small_bert() -> Embedder:
+    """A BERT of bytes with random weights, for quick runs."""
+    transformers = import_transformers()
+    config = transformers.BertConfig(
+        vocab_size=256, hidden_size=24, num_hidden_layers=3, num_attention_heads=2, intermediate_size=96,
+        max_position_embeddings=96, initializer_range=0.3,
+    )  # fmt: skip
+    model = with_fixed_seed(lambda: transformers.BertModel(config, add_pooling_layer=False))
+
+    def encode(sentences: Sequence[str]) -> list[tuple[Tensor, Tensor]]:
+        rows = [torch.tensor(list(s.encode())[:96]) for s in sentences]
+        ids = nn.utils.rnn.pad_sequence(rows, batch_first=True)
+        return [(ids, torch.arange(ids.shape[1]) < torch.tensor([len(r) for r in rows])[:, None])]
+
+    return Embedder(SMALL_BERT, model, encode)
+
+
+# ---- ways to replace a block
+
+
+class TracedLayer(NamedTuple):
+    """A block, its inputs in the calibration text, and all its pre-activations there, counted in narrow cells."""
+
+    block: Block
+    X: Tensor
+    data: PreActivations
+
+    def rms(self, values: Array) -> float:
+        """The root mean square over pre-activations of a function that has these values in the cells."""
+        return float(np.sqrt(self.data.counts @ values**2 / self.data.counts.sum()))
+
+    def fitted(self, degree: int) -> Polynomial:
+        """The best polynomial in mean square on all pre-activations: weighted least squares over the cells."""
+        z, interval, root = self.data.z, self.data.interval, np.sqrt(self.data.counts)
+        basis = chebyshev.chebvander(to_unit(z, interval), degree)
+        coefficients = np.linalg.lstsq(basis * root[:, None], gelu(z) * root, rcond=None)[0]
+        return Polynomial.from_chebyshev(coefficients, interval, activation="gelu", method="fit")
+
+
+def traced_layers(model: nn.Module, inputs: Sequence[Tensor]) -> list[TracedLayer]:
+    """The blocks of a model with their inputs."""
+    pairs = zip(blocks(model), inputs, strict=True)
+    return [TracedLayer(block, x, PreActivations.of(block.before(x))) for block, x in pairs]
+
+
+def gelu(z: Array) -> Array:
+    return values(gate_and_factors("gelu")[0], z).numpy()
+
+
+def make(way: str, layer: TracedLayer) -> Function:
+    """A function of z, or a map in place of the whole block, made from the calibration text alone."""
+    if way in PUBLISHED:
+        return find_published(way)
+    if way in MAPS:
+        return whole_map(way, layer)
+    if way.startswith("fit "):
+        return layer.fitted(int(way.split()[1]))
+    return series(way, minimax={"interval": layer.data.interval}, hermite={"scale": layer.rms(layer.data.z)})
+
+
+def trained_function(way: str, z: Tensor) -> Function:
+    """The function that is trained instead of GELU; a polynomial is made for the pre-activations z."""
+    if way == "identity":
+        return torch.clone
+    if way in PUBLISHED:
+        return find_published(way)
+    return series(way, minimax={"interval": calibrate(z)}, hermite={"data": z})
+
+
+def series(way: str, **options: dict[str, Any]) -> Polynomial:
+    """A polynomial by its method and degree, with the options of the method."""
+    method, degree = way.split()
+    made = linearize("gelu", method, degree=int(degree), **options.get(method, {})).polynomial
+    assert made is not None
+    return made
+
+
+def whole_map(way: str, layer: TracedLayer) -> LinearMap:
+    """A map in place of the whole block: its linearization folded with its weights, or a fit to its outputs."""
+    block, X = layer.block, layer.X
+    d = X.shape[1]
+    if way == "tangent":
+        return folded(block, linearize("gelu", "tangent", d=d + 1, reference=X.mean(0)))
+    if way == "folded hermite 1":
+        return folded(block, linearize("gelu", "hermite", d=d + 1, degree=1, scale=layer.rms(layer.data.z)))
+    if way == "folded optimal":
+        rows = torch.cat([block.W1, block.b1[:, None]], 1)
+        w = float(rows.square().mean().sqrt())
+        x = float(((X.square().sum(1) + 1) / (d + 1)).mean().sqrt())
+        return folded(block, linearize("gelu", "optimal", d=d + 1, m=d + 2, w_scale=w, x_scale=x))
+    psi = quadratic_features(X) if way == "linear + quadratic fit" else lambda rows: rows
+    F, Y = psi(torch.cat([X, X.new_ones(len(X), 1)], 1)).double(), block(X).double()
+    # A layer norm leaves inputs in a hyperplane: a small multiple of the identity makes the solution unique.
+    gram = F.T @ F
+    gram += 1e-9 * gram.diagonal().mean() * torch.eye(len(gram), dtype=gram.dtype)
+    A = torch.linalg.solve(gram, F.T @ Y).T
+    return LinearMap(psi, A.to(X.dtype), torch.zeros_like(block.b2))
+
+
+def quadratic_features(X: Tensor) -> Function:
+    """A map from [x, 1] to itself and all products of two coordinates along the leading directions of the inputs."""
+    mean = X.mean(0)
+    V = torch.linalg.eigh(torch.cov(X.double().T)).eigenvectors[:, -min(DIRECTIONS, X.shape[1] // 3) :].to(X.dtype)
+    i, j = torch.triu_indices(V.shape[1], V.shape[1])
+
+    def psi(rows: Tensor) -> Tensor:
+        t = (rows[..., :-1] - mean) @ V
+        return torch.cat([rows, t[..., i] * t[..., j]], dim=-1)
+
+    return psi
+
+
+def replace_blocks(model: nn.Module, functions: Mapping[int, Any]) -> nn.Module:
+    """The model with these blocks replaced, whole or in their activation."""
+    if isinstance(next(iter(functions.values())), LinearMap):
+        return replace_map(model, functions)
+    return replace_activation(model, functions)
+
+
+def block_output(function: Function, block: Block, x: Tensor, z: Tensor) -> Tensor:
+    """The output of a block with that function for the input x, whose pre-activations are z."""
+    if isinstance(function, LinearMap):
+        return function(x)
+    return block.after(function(z))
+
+
+def share_outside(function: Function, z: Tensor) -> float | None:
+    """The share of pre-activations beyond the interval that a polynomial is made for."""
+    if not isinstance(function, Polynomial):
+        return None
+    low, high = function.interval
+    return float(((z < low) | (z > high)).double().mean())
+
+
+# ---- the effect of a way
+
+
+def layer_rows(
+    way: str, layers: Sequence[TracedLayer], functions: Sequence[Function], before: Traced, after: Traced,
+    finish: Callable[[int, Tensor, Tensor], Tensor],
+) -> Iterator[dict[str, Any]]:  # fmt: skip
+    """A row per layer: its error alone and with all blocks replaced, and the pre-activations beyond the interval.
+
+    `finish` gives the output of a layer from its block's input and output.
+    """
+    for i, (layer, function) in enumerate(zip(layers, functions, strict=True)):
+        x = before.inputs[i]
+        z = layer.block.before(x)
+        alone = finish(i, x, block_output(function, layer.block, x, z))
+        yield {
+            "way": way,
+            "layer": i + 1,
+            **interval_columns("alone", ratio(alone, before.outputs[i], before.of)),
+            **interval_columns("accumulated", ratio(after.outputs[i], before.outputs[i], before.of)),
+            "outside": share_outside(function, z),
+            "outside, accumulated": share_outside(function, layer.block.before(after.inputs[i])),
+            "features": function.A.shape[1] if isinstance(function, LinearMap) else None,
+        }
+
+
+@torch.no_grad()
+def measure(
+    way: str, layers: Sequence[TracedLayer], embedder: Embedder, sentences: Sequence[str], before: Traced
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The rows of all layers, and that of the embeddings; `before` is the trace of the plain model."""
+    functions = [make(way, layer) for layer in layers]
+    after = embedder.trace(replace_blocks(embedder.model, dict(enumerate(functions))), sentences)
+    rows = list(layer_rows(way, layers, functions, before, after, embedder.finish))
+    return rows, {"way": way, **cosines(embeddings(before), embeddings(after))}
+
+
+@torch.no_grad()
+def measure_gpt(way: str, models: Sequence[Any], data: TextData, windows: int) -> Iterator[dict[str, Any]]:
+    """The same for trained GPTs, a row per seed and layer, with the test loss before and after."""
+    context = models[0].config.context
+    known, _ = data.batch(0, windows, context)
+    x, y = next(data.batches("test", windows, context))
+
+    def traced(model: nn.Module, tokens: Tensor) -> Traced:
+        flow = trace(model, lambda m: m(tokens))
+        inputs, outputs = ([part.flatten(0, 1) for part in parts] for parts in (flow.inputs, flow.outputs))
+        return Traced(inputs, outputs, torch.arange(tokens.numel()) // context)
+
+    for seed, model in enumerate(models):
+        layers = traced_layers(model, traced(model, known).inputs)
+        functions = [make(way, layer) for layer in layers]
+        changed: Any = replace_blocks(model, dict(enumerate(functions)))
+        before, after = (traced(m, x) for m in (model, changed))
+
+        def finish(i: int, x: Tensor, output: Tensor, layers: Any = layers, before: Traced = before) -> Tensor:
+            # The output of the block is added to the residual stream.
+            return before.outputs[i] - layers[i].block(x) + output
+
+        losses = {"plain loss": float(model.loss(x, y)), "loss": float(changed.loss(x, y))}
+        for row in layer_rows(way, layers, functions, before, after, finish):
+            errors = {name: row[name] for name in ("layer", "alone", "accumulated", "outside")}
+            yield {"way": way, "seed": seed, **errors, **losses}
+
+
+def ratio(outputs: Tensor, exact: Tensor, of: Tensor) -> Interval:
+    """The root of sum |outputs - exact|^2 / sum |exact|^2, and its interval over sentences."""
+    error, size = (
+        torch.zeros(int(of.max()) + 1, dtype=torch.float64).index_add(0, of, part.double().square().sum(1)).numpy()
+        for part in (outputs - exact, exact)
+    )
+    square = bootstrap([error, size], lambda e, s: e.sum(-1) / s.sum(-1), paired=True, draws=1000)
+    return Interval(*(float(np.sqrt(number)) for number in (square.value, square.low, square.high)))
+
+
+def interval_columns(name: str, interval: Interval) -> dict[str, float]:
+    """An interval in a row of a table: under its name, and its ends as `name low` and `name high`."""
+    return {name: interval.value, f"{name} low": interval.low, f"{name} high": interval.high}
+
+
+def cosines(exact: Tensor, changed: Tensor) -> dict[str, float]:
+    """Cosines of embeddings before and after: their mean, the least, and the share that keeps its nearest neighbor.
+
+    An embedding that is no longer finite has the cosine 0.
+    """
+    changed = torch.nan_to_num(changed, 0.0, 0.0, 0.0)
+    products = (exact * changed).sum(1).numpy()
+    nearest = [(e @ e.T - 2 * torch.eye(len(e), dtype=e.dtype)).argmax(1) for e in (exact, changed)]
+    return {
+        **interval_columns("cosine", bootstrap([products], lambda p: p.mean(-1), draws=1000)),
+        "least": float(products.min()),
+        "neighbour kept": float((nearest[0] == nearest[1]).double().mean()),
+    }
+
+
+def judge(layer: TracedLayer, most: int) -> dict[str, Any]:
+    """The range of the pre-activations, and the `verdict` on act(W1 x + b1), with errors relative to its size."""
+    block, data = layer.block, layer.data
+    z, size = block.before(layer.X), layer.rms(gelu(data.z))
+    by_size = np.argsort(np.abs(data.z))
+    share = np.cumsum(data.counts[by_size]) / data.counts.sum()
+    judged = verdict("gelu", block.W1, layer.X, 0.01 * size, bias=block.b1, most=most)
+    return {
+        "width": judged.width,
+        "lowest z": float(z.min()),
+        "highest z": float(z.max()),
+        "root mean square of z": layer.rms(data.z),
+        "99.9% of |z| below": float(np.abs(data.z)[by_size][np.searchsorted(share, 0.999)]),
+        "rank of inputs": judged.rank_x,
+        "answer at 1%": judged.answer,
+        "m needed for 1%": judged.needed,
+        "m enough for 1%": judged.enough,
+        "m needed for 10%": next(iter(np.flatnonzero(judged.curve <= 0.1 * size)), None),
+        "m enough for 10%": next(iter(np.flatnonzero(judged.held_out <= 0.1 * size)), None),
+        "floor at m = d + 1": judged.floor(judged.d + 1) / size,
+        "isotropic floor at m = d + 1": float(judged.isotropic[judged.isotropic_m.index(judged.d + 1)]) / size,
+        "m of degree 2": judged.isotropic_m[-1] + 1,
+        "isotropic floor at degree 2": float(judged.isotropic[-1]) / size,
+    }
+
+
+# ---- a small GPT
+
+
+def train(size: Size, data: TextData, unit: Unit | str, folder: str | None = None) -> tuple[History, ...]:
+    """GPTs with that unit, a history per seed; every unit starts from the same weights and takes the same batches."""
+    options = {**{name: size[name] for name in ("context", "d_model", "width")}, "heads": 2}
+    first = recipe(
+        "gpt2", unit, "letters", size="tiny", options=options, steps=size["steps"], batch=size["batch"],
+        lr=2e-3, evaluations=12, test_size=size["test"], tokenizer="bytes", precision="float32",
+    )  # fmt: skip
+    recipes = [first.with_seed(seed) for seed in range(size["seeds"])]
+    return train_many(recipes, data=data, folder=folder, device="cpu")
+
+
+def training_rows(runs: Mapping[str, Sequence[History]]) -> list[dict[str, Any]]:
+    """Test loss at the end, its difference to GELU of the same seed with an interval, and the steps needed.
+
+    The intervals hold together with 95 % (Bonferroni). `steps` is the number of steps to the loss that GELU of the same
+    seed has half-way, over that half.
+    """
+    level = 1 - (1 - LEVEL) / (len(runs) - 1)
+    plain, rows = runs["gelu"], []
+    half = float(plain[0].steps[-1]) / 2
+    targets = [float(np.interp(half, h.steps, h.test)) for h in plain]
+    for name, histories in runs.items():
+        ends = np.array([h.test[-1] if h.diverged is None else np.nan for h in histories])
+        away = t_interval(ends - [h.test[-1] for h in plain], level)
+        times = [first_step(h.steps, h.test, target) / half for h, target in zip(histories, targets, strict=True)]
+        rows.append(
+            {
+                "activation": name,
+                "seeds": len(ends),
+                "diverged": sum(h.diverged is not None for h in histories),
+                "test loss": float(ends.mean()),
+                "less gelu": away.value,
+                "less gelu low": away.low,
+                "less gelu high": away.high,
+                "steps": float(np.mean(times)),
+            }
+        )
+    return rows
+
+
+def first_step(steps: Any, loss: Array, level: float) -> float:
+    """The step at which the loss first reaches the level, interpolated linearly; infinite if never.
+
+    >>> first_step(np.array([0.0, 10.0]), np.array([3.0, 1.0]), 2.0)
+    5.0
+    """
+    below = np.flatnonzero(loss <= level)
+    if not len(below):
+        return np.inf
+    i = below[0]
+    if i == 0:
+        return float(steps[0])
+    return float(np.interp(level, loss[[i, i - 1]], steps[[i, i - 1]]))
