@@ -55,10 +55,18 @@ def test_a_page_has_the_colors_of_its_theme_and_ids_of_its_own() -> None:
     assert set(re.findall(r"#(mine-[\w-]+)", text)) <= ids
 
 
+def test_a_page_holds_each_style_once_and_joins_ticks() -> None:
+    text = themed(written(small(40)), "mine")
+    assert len(text) < 0.6 * len(written(small(40))) and " style=" not in text
+    rules = text.partition("</style>")[0]
+    assert set(re.findall(r'class="(s\w{8})', text)) <= set(re.findall(r"\.(s\w{8}){", rules))
+    assert text.count("<use") < 45
+
+
 def test_nothing_of_a_file_can_run_or_ask() -> None:
     inside = '<script>b()</script><foreignObject/><g onclick="c()"/>'
     text = f'<svg xmlns="http://www.w3.org/2000/svg" onload="a()">{inside}</svg>'
-    assert themed(text, "x") == '<svg role="img"><g id="x-all"><g /></g></svg>'
+    assert themed(text, "x") == '<svg role="img"><style /><g id="x-all"><g /></g></svg>'
     link = 'xmlns:xlink="http://www.w3.org/1999/xlink" xlink:href="https://a.b/c.png"'
     assert "a.b" not in themed(f'<svg xmlns="http://www.w3.org/2000/svg"><image {link}/></svg>', "x")
 

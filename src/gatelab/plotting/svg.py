@@ -9,9 +9,12 @@ from __future__ import annotations
 import base64
 import json
 import re
+from collections.abc import Callable
+from hashlib import blake2s
 from io import BytesIO, StringIO
 from typing import Any
 from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
 
 import numpy as np
 from matplotlib.colors import to_hex, to_rgb
@@ -25,6 +28,8 @@ MOST_BYTES = 150_000
 NUMBER = re.compile(r"-?\d+\.\d{3,}")
 COLOR = re.compile(r"(fill|stroke|stop-color): (#[0-9a-f]{6})")
 FAMILY = re.compile(r"font-family: [^;]*;?")
+LOCAL = re.compile(r"url\(#([\w-]+)\)")
+SEGMENT = re.compile(r"M \S+ \S+ L \S+ \S+")
 # Upper ends of lightness, and the variable of the page that such a gray becomes. Near black and near white stay.
 GRAYS = ((0.35, "--ink"), (0.6, "--muted"), (0.8, "--faint"), (0.97, "--rule"), (1.0, "--surface"))
 STAY = ("#010101", "#fefefe")
@@ -208,33 +213,118 @@ def _ends(box: Bbox, axis: int) -> tuple[float, float]:
 
 
 def themed(svg: str, name: str) -> str:
-    """SVG of `svg_text` for a page: colors of its theme, ids that begin with `name`, and nothing that could run."""
+    """SVG of `svg_text` for a page: the colors of its theme, classes for styles, ids that begin with `name`.
+
+    Elements and attributes that could run a script or load a file are removed.
+    """
     root = ElementTree.fromstring(svg)
-    for parent in list(root.iter()):
-        for child in list(parent):
-            if child.tag.rpartition("}")[2] not in TAGS:
-                parent.remove(child)
-        for key, value in list(parent.attrib.items()):
-            if key.lower().startswith("on"):
-                parent.attrib.pop(key)
-            elif key == f"{{{XLINK}}}href":
-                parent.attrib.pop(key)
-                if value.startswith("#"):
-                    parent.set("href", f"#{name}-{value[1:]}")
-                elif value.startswith("data:image/png"):
-                    parent.set("href", value)
-            elif key == "id":
-                parent.set(key, f"{name}-{value}")
-            else:
-                plain = FAMILY.sub("", value).replace("url(#", f"url(#{name}-")
-                parent.set(key, COLOR.sub(_page_color, plain))
+    ids: dict[str, str] = {}
+    styles: dict[str, str] = {}
+    for element in list(root.iter()):
+        _unwrap(element)
+        _clean(element, lambda own: ids.setdefault(own, f"{name}-{len(ids)}"))
+    _join_segments(root)
+    for element in list(root.iter()):
+        _share_style(element)
+        keys = []
+        for attribute in ("style", "clip-path"):
+            style = element.attrib.pop(attribute, "")
+            if style:
+                # Two figures may have the same class, which then has the same style.
+                keys.append("s" + blake2s(style.encode(), digest_size=4).hexdigest())
+                styles[keys[-1]] = style
+        if keys:
+            element.set("class", " ".join(keys))
     group = ElementTree.Element(f"{{{SVG}}}g", {"id": f"{name}-all"})
     group.extend(list(root))
-    root[:] = [group]
+    rules = ElementTree.Element(f"{{{SVG}}}style")
+    rules.text = "".join(f".{key}{{{style}}}" for key, style in styles.items())
+    root[:] = [rules, group]
     for unit in ("width", "height"):
         root.attrib.pop(unit, None)
     root.set("role", "img")
     return ElementTree.tostring(root, encoding="unicode").replace(f' xmlns="{SVG}"', "", 1)
+
+
+def _unwrap(element: Element) -> None:
+    """Drop unknown elements, and replace groups without attributes by their children."""
+    kept: list[Element] = []
+    waiting = list(element)
+    while waiting:
+        child = waiting.pop(0)
+        tag = child.tag.rpartition("}")[2]
+        if tag == "g" and not child.attrib:
+            waiting = [*child, *waiting]
+        elif tag in TAGS and (len(child) or tag != "defs"):
+            kept.append(child)
+    element[:] = kept
+
+
+def _clean(element: Element, rename: Callable[[str], str]) -> None:
+    """Replace colors, ids and links by those of the page; drop handlers of events and links to other files."""
+    given = dict(element.attrib)
+    element.attrib.clear()
+    style = re.sub(r"[{}]", "", FAMILY.sub("", given.pop("style", ""))).strip("; ")
+    if style:
+        element.set("style", COLOR.sub(_page_color, style))
+    if clip := LOCAL.fullmatch(given.pop("clip-path", "")):
+        element.set("clip-path", f"clip-path: url(#{rename(clip[1])})")
+    for key, value in given.items():
+        if key == f"{{{XLINK}}}href":
+            if value.startswith("#"):
+                element.set("href", f"#{rename(value[1:])}")
+            elif value.startswith("data:image/png"):
+                element.set("href", value)
+        elif key == "id":
+            element.set(key, rename(value))
+        elif not key.lower().startswith("on") and not value.startswith("rotate(-0 "):
+            element.set(key, value)
+
+
+def _join_segments(root: Element) -> None:
+    """Join straight lines of one style, such as ticks and grids, to one path where only texts are between them."""
+    ticks = {f"#{own.get('id')}": own for own in root.iter(f"{{{SVG}}}path") if SEGMENT.fullmatch(own.get("d", ""))}
+    for parent in list(root.iter()):
+        joined: dict[tuple[str | None, ...], Element] = {}
+        for child in list(parent):
+            tick = ticks.get(child.get("href", ""))
+            if tick is not None:
+                place = float(child.get("x", 0)), float(child.get("y", 0))
+                line = _segment(tick.get("d", ""), place)
+                child.tag = f"{{{SVG}}}path"
+                child.attrib = {"d": line, "style": tick.get("style") or child.get("style", "")}
+            key = tuple(child.get(name) for name in ("style", "clip-path", "transform"))
+            if child.get("id") or not SEGMENT.fullmatch(child.get("d", "")):
+                if child.tag not in (f"{{{SVG}}}text", f"{{{SVG}}}defs"):
+                    joined = {}
+            elif key in joined:
+                joined[key].set("d", f"{joined[key].get('d')} {child.get('d')}")
+                parent.remove(child)
+            else:
+                joined[key] = child
+        if parent.tag == f"{{{SVG}}}defs":
+            parent[:] = [child for child in parent if f"#{child.get('id')}" not in ticks]
+
+
+def _segment(line: str, place: tuple[float, float]) -> str:
+    """A straight line, moved."""
+    numbers = [float(number) for number in line.split() if number not in "ML"]
+    x0, y0, x1, y1 = (f"{number + place[i % 2]:.2f}".rstrip("0").rstrip(".") for i, number in enumerate(numbers))
+    return f"M {x0} {y0} L {x1} {y1}"
+
+
+def _share_style(group: Element) -> None:
+    """Move a style that all marks of a group have to the group, from which they inherit it."""
+    shared = {child.get("style", "") for child in group}
+    if len(shared) != 1 or any(child.tag != f"{{{SVG}}}use" for child in group):
+        return
+    style = shared.pop()
+    if "style" in group.attrib or re.search(r"(?<!-)\bopacity", style):
+        return
+    for child in group:
+        child.attrib.pop("style", None)
+    if style:
+        group.set("style", style)
 
 
 def _page_color(found: re.Match[str]) -> str:

@@ -59,6 +59,12 @@ def _code(text: str) -> Markup:
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(prose(text))))  # all of it was escaped
 
 
+def _csv(frame: pd.DataFrame) -> str:
+    """A table as CSV text, whose numbers have ten significant digits: more are noise of the last operations."""
+    text = frame.to_csv(index=False, lineterminator="\n")
+    return re.sub(r"-?\b\d+\.\d{9,}(e[-+]?\d+)?\b", lambda found: f"{float(found[0]):.10g}", text)
+
+
 @cache
 def _templates() -> Environment:
     made = Environment(
@@ -68,7 +74,7 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"prose": prose, "code": _code}
+    made.filters |= {"prose": prose, "code": _code, "csv": _csv}
     return made
 
 
