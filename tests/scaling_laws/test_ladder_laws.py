@@ -32,7 +32,7 @@ from gatelab.scaling_laws.ladder_fits import (
     nested_test,
 )
 from gatelab.scaling_laws.ladder_laws import fit_ladder, redrawn_laws
-from gatelab.scaling_laws.ladder_losses import LadderLosses, drawn_together, read_ladder, seed_noise
+from gatelab.scaling_laws.ladder_losses import LadderLosses, read_ladder, seed_noise, shrunk_variances
 from gatelab.statistics import Interval
 
 SIZES = np.geomspace(0.4e6, 25e6, 5)
@@ -371,17 +371,17 @@ def test_variances_are_drawn_together_as_far_as_they_are_alike():
         truth = np.exp(generator.standard_normal(5))
         squares = truth * generator.chisquare(10, 5)
         guesses = {
-            "drawn": drawn_together(squares, freedom),
+            "drawn": shrunk_variances(squares, freedom),
             "own": squares / 10,
             "common": np.full(5, squares.sum() / 50),
         }
         for name, guess in guesses.items():
             errors[name] += np.square(np.log(guess / truth)).mean() / 400
-        same = drawn_together(generator.chisquare(10, 5), freedom)
+        same = shrunk_variances(generator.chisquare(10, 5), freedom)
         equal += np.ptp(same) == 0
     assert errors["drawn"] < 1.15 * errors["own"] < 0.3 * errors["common"]
     assert equal >= 340
-    assert drawn_together(np.array([3.0, 0.0, 5.0]), np.array([1, 0, 1])).shape == (3,)
+    assert shrunk_variances(np.array([3.0, 0.0, 5.0]), np.array([1, 0, 1])).shape == (3,)
 
 
 def test_rank_agreement_is_exact_and_honest_with_six_units(offset):

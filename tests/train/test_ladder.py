@@ -121,7 +121,7 @@ def test_the_parts_of_a_text_differ(text: Path) -> None:
 
 def test_a_run_refuses_another_text(text: Path) -> None:
     (run,) = plan_ladder(["glu"], text, ["tiny"], 1, (1,), SMALL).tests(lambda unit, d_model: 1e-3)
-    with pytest.raises(GatelabError, match="not the text that this ladder was begun with"):
+    with pytest.raises(GatelabError, match="not the text"):
         train_run(**run.run("another").arguments)
 
 
@@ -235,7 +235,7 @@ def test_a_record_is_read_back(kept: tuple[Ladder, Path], tmp_path: Path) -> Non
     assert back.fill(tmp_path / "filled.db") == len(result.records) and back.fill(tmp_path / "filled.db") == 0
     assert_frame_equal(Ladder.from_store(tmp_path / "filled.db").trainings, result.trainings)
     path.write_text("{}")
-    with pytest.raises(GatelabError, match="no record of a ladder"):
+    with pytest.raises(GatelabError, match="not a record of a ladder"):
         Ladder.read(path)
 
 
@@ -384,8 +384,8 @@ def test_a_ladder_killed_at_random_ends_with_the_same_numbers(
         ({"sizes": ["0.4M", "tiny"]}, "smallest first"),
         ({"sizes": ["5G"]}, "size of the decoder"),
         ({"seeds": 0}, "seeds"),
-        ({"lrs": {"glu": 0.0}}, "lr is 0"),
-        ({"lrs": {"glu": "0.01"}}, "lr is '0.01'"),
+        ({"lrs": {"glu": 0.0}}, "lr of glu is 0"),
+        ({"lrs": {"glu": "0.01"}}, "lr of glu is '0.01'"),
         ({"lrs": RateRule({"glu": -1.0}, Interval(0.0, 0.0, 0.0))}, "lr is -1"),
         ({"lrs": lambda unit, d_model: math.inf}, "lr is inf"),
         ({"lrs": 0.01}, "lrs is 0.01; give a learning rate for each unit"),
@@ -457,7 +457,7 @@ def test_a_store_of_two_recipes_is_refused(text: Path, tmp_path: Path) -> None:
         # A call tells of its own trainings alone.
         own = ladder(["glu"], text, ["tiny"], 1, **how, **{**SMALL, "steps": steps})
         assert {record.arguments["recipe"]["steps"] for record in own.records} == {steps}
-    with pytest.raises(GatelabError, match="runs of tiny with steps 2 and 3; give each its own store"):
+    with pytest.raises(GatelabError, match="runs of tiny with steps 2 and 3; give"):
         Ladder.from_store(tmp_path / "runs.db")
 
 

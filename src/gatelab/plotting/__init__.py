@@ -1,8 +1,7 @@
-"""How results are drawn: one style, log-log curves with limits, functions, saving.
+"""Figures: a common style, log-log curves with limits, functions, and saving.
 
-The package draws plain arrays and tables, and knows nothing of fits or units. Figures are made without pyplot, so that
-drawing leaves
-no window, no backend and no setting behind.
+The package draws plain arrays and tables, and does not depend on fits or units. It does not use pyplot, so drawing
+leaves windows, backends and settings unchanged.
 """
 
 from gatelab.plotting.curves import Curve, scaling_figure

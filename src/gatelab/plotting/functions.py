@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from gatelab.arrays import Array
 from gatelab.plotting.theme import GREY, NEURON_COLOURS, canvas, look, style
 
-MOST_POINTS = 2000  # of a part: more hide each other and take long to draw
+MOST_POINTS = 2000  # per part
 MOST_PANELS = 3
 
 
 def thinned(count: int, most: int = MOST_POINTS) -> NDArray[np.intp]:
-    """Which of `count` rows are drawn: all, or `most` of them, evenly from the first to the last.
+    """The indices of at most `most` of `count` rows, evenly spaced.
 
     >>> thinned(3), len(thinned(10**6))
     (array([0, 1, 2]), 2000)
@@ -29,7 +29,7 @@ def thinned(count: int, most: int = MOST_POINTS) -> NDArray[np.intp]:
 def rows_figure(
     parts: Sequence[tuple[str, Array, Array]], inputs: Sequence[str], target: str, title: str, *, ax: Any = None
 ) -> Figure:
-    """`target` against each of the first inputs, a panel each, three at most; of each part (name, x, y) some rows."""
+    """`target` against each of the first three inputs, for a sample of rows of each part (name, x, y)."""
     count = min(len(inputs), MOST_PANELS)
     colours = (look("mlp").colour, look("glu").colour)
     with style():
@@ -47,7 +47,7 @@ def rows_figure(
 
 
 def history_figure(errors: Array, test: float, colour: str, title: str, *, ax: Any = None) -> Figure:
-    """The training error after each step on a logarithmic axis, and the test error at the end as a dashed line."""
+    """The training error after each step on a logarithmic axis, and the final test error as a dashed line."""
     rows = thinned(len(errors))
     with style():
         place = canvas(4.8, 3.2, 1, ax)
@@ -57,7 +57,7 @@ def history_figure(errors: Array, test: float, colour: str, title: str, *, ax: A
         values = np.append(errors, test)
         values = values[np.isfinite(values) & (values > 0)]
         if len(values):
-            # At least a decade, so that some ticks are numbers that can be read.
+            # At least a decade, for readable ticks.
             axes.set(yscale="log", ylim=(values.min() / 3.2, values.max() * 3.2))
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         axes.set(xlabel="step", ylabel="RMSE")
@@ -67,7 +67,7 @@ def history_figure(errors: Array, test: float, colour: str, title: str, *, ax: A
 
 
 def agreement_figure(exact: Array, computed: Array, labels: tuple[str, str], title: str, *, ax: Any = None) -> Figure:
-    """One value against the other, with the line on which they are equal."""
+    """Computed against exact values, with the line of equality."""
     rows = thinned(len(exact))
     with style():
         place = canvas(3.9, 3.6, 1, ax)
@@ -99,8 +99,8 @@ def approximation_figure(
             colour = NEURON_COLOURS[i % len(NEURON_COLOURS)]
             left.plot(z, values, color=colour, label=name)
             right.plot(z, np.maximum(np.abs(values - exact), 1e-14), color=colour, label=name)
-        room = 0.25 * (np.ptp(exact[inside]) or 1.0)
-        left.set(ylim=(exact[inside].min() - room, exact[inside].max() + room), xlabel="z", ylabel="act(z)")
+        margin = 0.25 * (np.ptp(exact[inside]) or 1.0)
+        left.set(ylim=(exact[inside].min() - margin, exact[inside].max() + margin), xlabel="z", ylabel="act(z)")
         right.set(yscale="log", xlabel="z", ylabel="|error|")
         for axes in place.axes:
             for a, b in ((z[0], interval[0]), (interval[1], z[-1])):

@@ -17,7 +17,7 @@ from gatelab.plotting.theme import GREY, canvas, handle, look, looks, style
 
 @dataclass(frozen=True, eq=False)
 class DensityCurve:
-    """One density over eigenvalues x; `ends` are marked on the axis, `note` stands in the legend."""
+    """One density over eigenvalues x; `ends` are marked on the axis, and `note` is shown in the legend."""
 
     label: str
     x: Array
@@ -28,7 +28,7 @@ class DensityCurve:
 
 
 def density_figure(curves: Sequence[DensityCurve], *, log: bool = False, title: str = "", ax: Any = None) -> Figure:
-    """All curves in one panel. With `log` densities are per decade of the eigenvalue."""
+    """All curves in one panel. With `log`, densities are per decade of the eigenvalue."""
     appearance = looks([c.label for c in curves])
     with style():
         place = canvas(4.8, 3.4 + 0.18 * len(curves), 1, ax)
@@ -50,7 +50,7 @@ def density_figure(curves: Sequence[DensityCurve], *, log: bool = False, title: 
 
 @dataclass(frozen=True, eq=False)
 class LossCurve:
-    """A loss over steps with its interval, if there is one; a prediction is dashed."""
+    """A loss over steps, optionally with its interval; a prediction is dashed."""
 
     label: str
     steps: Array
@@ -62,18 +62,18 @@ class LossCurve:
 
     @property
     def dash(self) -> Any:
-        """Its line, as matplotlib has it."""
+        """Its line style."""
         if self.predicted:
             return 0, (4, 2)
         return "-"
 
     def entry(self, colour: str = GREY) -> Line2D:
-        """What stands for it in a legend."""
+        """Its entry in a legend."""
         return handle(self.label, self.colour or colour, self.dash)
 
 
 def draw_losses(axes: Any, curves: Sequence[LossCurve], *, log: bool = True) -> None:
-    """The curves on one panel, intervals as bands. No legend."""
+    """Draw the curves in one panel, with intervals as bands, without a legend."""
     known = looks(c.label for c in curves)
     if log:
         axes.set_yscale("log")
@@ -111,7 +111,7 @@ def parts_figure(
     *,
     ax: Any = None,
 ) -> Figure:
-    """An expected loss with its two parts, and one deviation of single networks around it."""
+    """An expected loss with bias and variance, and one standard deviation of single networks."""
     low, high, title = None, None, label
     if deviation is not None:
         low, high = np.maximum(loss - deviation, 1e-3 * loss), loss + deviation
@@ -148,13 +148,13 @@ class Cloud:
     hollow: bool = False
 
     def look(self) -> dict[str, Any]:
-        """How its points look, in matplotlib's words."""
+        """The arguments of matplotlib for its points."""
         face = "white" if self.hollow else self.colour
         return {"marker": self.marker, "markersize": 3.4, "markerfacecolor": face, "markeredgewidth": 0.7}
 
 
 def draw_clouds(axes: Any, clouds: Sequence[Cloud], title: str) -> None:
-    """Every run as a thin line with its points, and a legend below; training goes from right to left."""
+    """Draw every run as a thin line with points, with a legend below; training proceeds from right to left."""
     axes.axhline(0.0, color=GREY, linewidth=0.7, zorder=1)
     for cloud in clouds:
         for run in cloud.runs:

@@ -1,7 +1,7 @@
-"""Figures as SVG: text as text, what has many marks as an image, and the boxes of the panels for narrow pages.
+"""Figures as SVG, with text as text, large sets of marks as images, and the boxes of panels for narrow pages.
 
-`svg_text` is what files hold, in the colors of paper. `themed` is the same within a page: white, grays and black become
-the colors of the page's theme, hues variables that a dark page sets (`dark_hues`), and ids are unique.
+`svg_text` is for files. `themed` adapts it to a page: white, grays and black become the colors of the page's theme,
+hues become variables that a dark theme sets (`dark_hues`), and ids are unique.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ COLOR = re.compile(r"(fill|stroke|stop-color): (#[0-9a-f]{6})")
 FAMILY = re.compile(r"font-family: [^;]*;?")
 LOCAL = re.compile(r"url\(#([\w-]+)\)")
 SEGMENT = re.compile(r"M \S+ \S+ L \S+ \S+")
-# Upper ends of lightness, and the variable of the page that such a gray becomes. Near black and near white stay.
+# Upper ends of lightness, and the page's variable for such a gray. Near black and near white stay.
 GRAYS = ((0.35, "--ink"), (0.6, "--muted"), (0.8, "--faint"), (0.97, "--rule"), (1.0, "--surface"))
 STAY = ("#010101", "#fefefe")
 TAGS = frozenset({"svg", "g", "defs", "path", "use", "text", "tspan", "clipPath", "rect", "image"})
@@ -40,7 +40,7 @@ ElementTree.register_namespace("xlink", XLINK)
 
 
 def svg_text(figure: Figure) -> str:
-    """The figure as SVG; marks that would make it too large are an image within it."""
+    """The figure as SVG; marks that would make it too large become an embedded image."""
     text = ""
     for most in (1500, 300, 40):
         _rasterize(figure, most)
@@ -51,7 +51,7 @@ def svg_text(figure: Figure) -> str:
 
 
 def _rasterize(figure: Figure, most: int) -> None:
-    """Maps with level lines, surfaces, and artists of more marks than `most` become images."""
+    """Rasterize contour maps, surfaces, and artists with more marks than `most`."""
     for axes in figure.axes:
         artists: list[Any] = [*axes.collections, *axes.lines]
         for artist in artists:
@@ -65,7 +65,7 @@ def _rasterize(figure: Figure, most: int) -> None:
 
 
 def _slim(figure: Figure) -> str:
-    """Numbers to a hundredth of a point, no ids that nothing refers to, no metadata; panels and words for a page."""
+    """The SVG with rounded numbers, without unused ids and metadata; with panels and a description for a page."""
     buffer = StringIO()
     figure.savefig(buffer, format="svg", dpi=150, metadata={"Date": None, "Creator": None})
     root = ElementTree.fromstring(buffer.getvalue())
@@ -98,7 +98,7 @@ def _short(number: re.Match[str]) -> str:
 
 
 def _few_colors(address: str) -> str:
-    """An embedded picture with 256 colors, at a third of the size."""
+    """An embedded image reduced to 256 colors."""
     small = BytesIO()
     with Image.open(BytesIO(base64.b64decode(address.partition(",")[2]))) as image:
         image.quantize(256, method=Image.Quantize.FASTOCTREE).save(small, "png", optimize=True)
@@ -106,7 +106,7 @@ def _few_colors(address: str) -> str:
 
 
 def _flow(text: Any) -> None:
-    """Signs of formulas have places, which are those of one font: here they follow each other in any font."""
+    """Remove the positions of characters in formulas, which fit only one font."""
     spans = sorted(text, key=lambda span: float(span.get("x") or 0))
     text[:] = spans[:1]
     for span in spans[1:]:
@@ -118,7 +118,7 @@ def _flow(text: Any) -> None:
 
 
 def described(figure: Figure) -> str:
-    """What the figure shows, in words: its title and what each panel has against what."""
+    """A description of the figure: its title and the axes of each panel."""
     panels = [
         f"{a.get_title()} {a.get_ylabel()} against {a.get_xlabel()}".strip() for a in figure.axes if a.get_xlabel()
     ]
@@ -127,7 +127,7 @@ def described(figure: Figure) -> str:
 
 
 def plain(text: str) -> str:
-    """Text without matplotlib's mathematics.
+    """Text without mathtext markup.
 
     >>> plain("$x_1$ and $1.4\\\\times10^{12}$")
     'x_1 and 1.4×10^12'
@@ -136,10 +136,10 @@ def plain(text: str) -> str:
 
 
 def views(figure: Figure) -> list[list[Any]]:
-    """The boxes of a figure that a narrow page shows below each other, in points from the top left.
+    """The boxes of a figure that a narrow page shows one below the other, in points from the top left.
 
-    They are columns of panels, or of the panels of a row where a row goes across, and the entries of legends of all of
-    them. After x, y, width and height come the size on the x axis ("n", "P" or "") and whether it is an entry.
+    They are columns of panels (or single panels, if a row spans the figure) and entries of the figure's legends. After
+    x, y, width and height come the size on the x axis ("n", "P" or "") and whether the box is an entry.
     """
     figure.draw_without_rendering()
     found: list[list[Any]] = []
@@ -157,19 +157,19 @@ def views(figure: Figure) -> list[list[Any]]:
 
 
 def _common(sizes: set[str]) -> str:
-    """The size that all axes have, or none."""
+    """The common size of all axes, or ""."""
     return "".join(sizes) * (len(sizes) == 1)
 
 
 def _entry(legend: Any, text: Any) -> Bbox:
     """A text of a legend with the handle to its left."""
     box = text.get_window_extent()
-    room = (legend.handlelength + legend.handletextpad) * legend.prop.get_size_in_points() * legend.figure.dpi / 72
-    return Bbox.from_extents(box.x0 - room, box.y0, box.x1, box.y1)
+    handle = (legend.handlelength + legend.handletextpad) * legend.prop.get_size_in_points() * legend.figure.dpi / 72
+    return Bbox.from_extents(box.x0 - handle, box.y0, box.x1, box.y1)
 
 
 def against(label: str) -> str:
-    """The size that an x axis has: neurons "n", parameters "P", or neither.
+    """The size on an x axis: neurons "n", parameters "P", or "".
 
     >>> against("neurons n"), against("parameters P"), against("step")
     ('n', 'P', '')
@@ -186,12 +186,12 @@ def _points(figure: Figure, box: Bbox) -> list[float]:
 
 
 def _cut(boxes: list[Any], axis: int = 0, last: bool = False) -> list[list[Any]]:
-    """Groups of boxes with a gap between them: columns, and where there is one alone, rows and their columns."""
+    """Groups of boxes with gaps in between: columns, or, if there is one column, rows and their columns."""
     groups: list[list[Any]] = []
     end = -np.inf
     for box in sorted(boxes, key=lambda box: _ends(box[0], axis)[0]):
         low, high = _ends(box[0], axis)
-        narrow = axis == 0 and high - low < 90  # a bar of colors goes with its panel
+        narrow = axis == 0 and high - low < 90  # a color bar belongs to its panel
         if groups and (low < end - 1 or narrow):
             groups[-1].append(box)
         else:
@@ -206,7 +206,7 @@ def _cut(boxes: list[Any], axis: int = 0, last: bool = False) -> list[list[Any]]
 
 
 def _ends(box: Bbox, axis: int) -> tuple[float, float]:
-    """Where a box begins and ends, from the left or from the top."""
+    """The ends of a box from the left or from the top."""
     if axis == 0:
         return box.x0, box.x1
     return -box.y1, -box.y0
@@ -328,7 +328,7 @@ def _share_style(group: Element) -> None:
 
 
 def _page_color(found: re.Match[str]) -> str:
-    """A gray as a variable of the page, a hue as a variable that a dark page may set; the color itself otherwise."""
+    """A gray as a variable of the page, a hue as a variable that a dark theme may set."""
     what, color = found.groups()
     rgb = to_rgb(color)
     if color in STAY:
@@ -340,7 +340,7 @@ def _page_color(found: re.Match[str]) -> str:
 
 
 def dark_hues(page: str) -> dict[str, str]:
-    """The variables of hues in a page that are too dark upon a dark ground, with the lighter ones to take there.
+    """The variables of hues that are too dark on a dark background, with lighter replacements.
 
     >>> dark_hues("stroke: var(--c5d3a9b, #5d3a9b); fill: var(--cf0e442, #f0e442)")
     {'--c5d3a9b': '#9b85c1'}

@@ -23,7 +23,7 @@ from gatelab.studies.definition import Request
 from gatelab.studies.engine import Study, Table, Tables
 from gatelab.studies.linearize import transformer_models as models
 from gatelab.studies.linearize import transformer_ways as parts
-from gatelab.train import trained
+from gatelab.train import load_models
 
 LEVELS = (0.999, 0.99)  # cosines that a way keeps
 COLLAPSED = 0.5  # unrelated sentences have cosines near 0 to 0.2
@@ -163,7 +163,7 @@ def training(size: models.Size, data: Any, names: Sequence[str]) -> tuple[dict[s
     """
     with tempfile.TemporaryDirectory() as folder:
         runs = {"gelu": models.train(size, data, "gelu", folder)}
-        gpts = trained(folder, data)
+        gpts = load_models(folder, data)
     tokens, _ = data.batch(0, size["test"], size["context"])
     layers = [layer for gpt in gpts for layer in zip(blocks(gpt), trace(gpt, lambda m: m(tokens)).inputs, strict=True)]
     z = torch.cat([block.before(x).flatten() for block, x in layers])
