@@ -220,7 +220,7 @@ def _tasks(
     chosen = [as_unit(u) for u in units]
     names = [u.name for u in chosen]
     if len(set(names)) < len(names):
-        raise GatelabError(f"the names of the units are {', '.join(names)}; give different ones")
+        raise GatelabError(f"the names of the units are {', '.join(names)}; give different names")
     if not chosen:
         raise GatelabError("units is empty; give at least one unit, such as ['mlp', 'glu']")
     count, target, sizes = whole_number("seeds", seeds, 1), as_problem(problem), sorted(set(check_widths(widths)))

@@ -132,7 +132,7 @@ def chosen_units(units: Iterable[Spec] | Spec) -> list[AnyUnit]:
     chosen = [as_unit(spec) for spec in specs]
     names = [u.name for u in chosen]
     if len(set(names)) < len(names):
-        raise GatelabError(f"the names of the units are {', '.join(names)}; give different ones")
+        raise GatelabError(f"the names of the units are {', '.join(names)}; give different names")
     if len(chosen) < 2:
         raise GatelabError(f"{len(chosen)} unit{'s' * (len(chosen) != 1)} given; give two or more")
     return chosen
