@@ -234,7 +234,7 @@ def test_recipes_have_defaults_for_every_pair_and_refuse_what_is_wrong() -> None
         ({"schedule": "linear"}, "no schedule"),
         ({"size": "huge"}, "no size of the mixer"),
         ({"optimiser": "adam"}, "did you mean 'adamw'"),
-        ({"colour": 1}, "no value of a recipe"),
+        ({"color": 1}, "no value of a recipe"),
         ({"tokenizer": "words"}, "no tokenizer is called 'words'. Known: bytes, gpt2, trained:4096"),
         ({"tokenizer": "trained:12"}, "tokenizer is 'trained:12'; give trained:4096"),
         ({"options": {"dropout": 0.1}}, "dropout"),

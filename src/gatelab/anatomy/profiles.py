@@ -304,7 +304,7 @@ def figure_of(result: Profile, ax: Any = None) -> Figure:
             for label, key, points in series:
                 x: Any = [places[name] for name, _ in points]
                 axes.plot(
-                    x, [value for _, value in points], color=look(key).colour, marker=look(key).marker, label=label
+                    x, [value for _, value in points], color=look(key).color, marker=look(key).marker, label=label
                 )
             if empty:
                 axes.set_yscale("log")

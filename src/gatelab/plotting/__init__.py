@@ -5,11 +5,11 @@ leaves windows, backends and settings unchanged.
 """
 
 from gatelab.plotting.curves import Curve, scaling_figure
-from gatelab.plotting.theme import GREY, NEURON_COLOURS, Look, look, looks, new_figure, save, saved, style
+from gatelab.plotting.theme import GRAY, NEURON_COLORS, Look, look, looks, new_figure, save, saved, style
 
 __all__ = [
-    "GREY",
-    "NEURON_COLOURS",
+    "GRAY",
+    "NEURON_COLORS",
     "Curve",
     "Look",
     "look",

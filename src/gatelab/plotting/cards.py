@@ -13,7 +13,7 @@ from pandas.api.types import is_numeric_dtype
 
 from gatelab.arrays import Array
 from gatelab.plotting.facets import Facets, Tables
-from gatelab.plotting.theme import GREY, looks, style
+from gatelab.plotting.theme import GRAY, looks, style
 
 WIDTH, HEIGHT = 280, 136  # points, or pixels of the page
 TOP, BOTTOM, LEFT, RIGHT = 18.0, 108.0, 38.0, 12.0
@@ -22,7 +22,7 @@ SWATCH = 14.0  # the length of line before a name
 LINE = 13.0  # the smallest distance between two names
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 DASHED = (0, (3, 2))
-WORDS: dict[str, Any] = {"fontsize": 11, "color": GREY}
+WORDS: dict[str, Any] = {"fontsize": 11, "color": GRAY}
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +32,7 @@ class Stroke:
     label: str
     x: Array
     y: Array
-    colour: str
+    color: str
     dash: Any = "-"
     ends: tuple[Array, Array] | None = None
 
@@ -40,7 +40,7 @@ class Stroke:
     def look(self) -> dict[str, Any]:
         """Its line, or its points if it has no dash, as arguments of matplotlib."""
         width = 1.3 if self.dash == DASHED else 1.9
-        line = {"color": self.colour, "linestyle": self.dash or "none", "linewidth": width}
+        line = {"color": self.color, "linestyle": self.dash or "none", "linewidth": width}
         return line | {"marker": "o" * (not self.dash), "markersize": 6}
 
 
@@ -67,7 +67,7 @@ def _strokes(facets: Facets, table: Any, names: Sequence[str]) -> Iterator[Strok
         columns: list[Any] = [(facets.y, "-" * (not facets.points and not names), facets.hue and name, ends)]
         columns += [(line.y, DASHED, line.label * (not facets.hue), None) for line in facets.lines if line.y in rows]
         for column, dash, label, own in columns:
-            yield Stroke(label, x.to_numpy(float), rows[column].to_numpy(float), shapes[name].colour, dash, own)
+            yield Stroke(label, x.to_numpy(float), rows[column].to_numpy(float), shapes[name].color, dash, own)
 
 
 def _draw(strokes: Sequence[Stroke], axis: Any, names: Sequence[str], level: float | None) -> Figure:
@@ -87,7 +87,7 @@ def _draw(strokes: Sequence[Stroke], axis: Any, names: Sequence[str], level: flo
         for stroke in strokes:
             _draw_stroke(axes, stroke)
         if level is not None:
-            axes.axhline(level, color=GREY, linewidth=1)
+            axes.axhline(level, color=GRAY, linewidth=1)
         _ticks(axes, strokes, names)
         figure.text(2 / WIDTH, 1 - 11 / HEIGHT, axis.ylabel or axis.y, **WORDS)
         if not names:
@@ -99,7 +99,7 @@ def _draw(strokes: Sequence[Stroke], axis: Any, names: Sequence[str], level: flo
 
 def _draw_stroke(axes: Any, stroke: Stroke) -> None:
     if stroke.ends is not None:
-        axes.vlines(stroke.x, *stroke.ends, color=stroke.colour, linewidth=2, alpha=0.6)
+        axes.vlines(stroke.x, *stroke.ends, color=stroke.color, linewidth=2, alpha=0.6)
     axes.plot(stroke.x, stroke.y, **stroke.look)
 
 
@@ -119,7 +119,7 @@ def _ticks(axes: Any, strokes: Sequence[Stroke], names: Sequence[str]) -> None:
     values = two(*axes.get_ylim(), log=axes.get_yscale() == "log")
     axes.set_yticks(values, [short(value) for value in values])
     axes.minorticks_off()
-    axes.tick_params(length=0, pad=4, labelsize=11, labelcolor=GREY)
+    axes.tick_params(length=0, pad=4, labelsize=11, labelcolor=GRAY)
     for side in ("left", "bottom"):
         axes.spines[side].set(color="#aaaaaa", linewidth=1)
 

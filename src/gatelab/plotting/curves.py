@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from gatelab.arrays import Array
 from gatelab.display import shorten
-from gatelab.plotting.theme import GREY, Look, canvas, handle, legend_below, looks, style
+from gatelab.plotting.theme import GRAY, Look, canvas, handle, legend_below, looks, style
 
 Local = tuple[str, Array, Array]
 HOLLOW: dict[str, Any] = {"markerfacecolor": "white", "markeredgewidth": 0.9}
@@ -62,7 +62,7 @@ class Curve:
 
     def entry(self, look: Look) -> Line2D:
         """Its entry in a legend."""
-        return handle(self.legend, look.colour, self.line, marker=look.marker)
+        return handle(self.legend, look.color, self.line, marker=look.marker)
 
 
 def scaling_figure(
@@ -115,11 +115,11 @@ def draw_curves(axes: Any, curves: Sequence[Curve], appearance: Mapping[str, Loo
     _fit_to_errors(axes, curves)
     entries = [c.entry(chosen[c.key]) for c in curves]
     if any(c.limit is not None and np.isfinite(c.limit).any() for c in curves):
-        entries.append(handle("free-knot limit", GREY, "--", linewidth=0.8))
+        entries.append(handle("free-knot limit", GRAY, "--", linewidth=0.8))
     if any(c.fitted is not None and not _best_fitted(c)[1].all() for c in curves):
-        entries.append(handle("left out of the slope", GREY, "", **HOLLOW, marker="o"))
+        entries.append(handle("left out of the slope", GRAY, "", **HOLLOW, marker="o"))
     if any(c.reference is not None for c in curves):
-        entries.append(handle("the paper's code", GREY, ":", linewidth=0.8, marker="x"))
+        entries.append(handle("the paper's code", GRAY, ":", linewidth=0.8, marker="x"))
     legend_below(axes, entries, handlelength=2.4)
     _plain_sizes(axes)
 
@@ -131,17 +131,17 @@ def _draw_curve(axes: Any, curve: Curve, look: Look, order: int) -> None:
     errors = np.asarray(curve.errors, float)
     if errors.shape[1] > 1 and there.any():
         worst = np.where(np.isfinite(errors[there]), errors[there], -np.inf).max(axis=1)
-        axes.fill_between(sizes[there], best[there], worst, color=look.colour, alpha=0.18, linewidth=0)
-    axes.plot(sizes[there], best[there], curve.line, color=look.colour, label=curve.label)
+        axes.fill_between(sizes[there], best[there], worst, color=look.color, alpha=0.18, linewidth=0)
+    axes.plot(sizes[there], best[there], curve.line, color=look.color, label=curve.label)
     shown = np.zeros(len(sizes), bool)
     shown[_spaced(sizes, np.flatnonzero(there), order)] = True
     for which, hollow in ((shown & fitted, {}), (there & ~fitted, HOLLOW)):
-        axes.plot(sizes[which], best[which], look.marker, color=look.colour, zorder=3, **hollow)
+        axes.plot(sizes[which], best[which], look.marker, color=look.color, zorder=3, **hollow)
     if curve.limit is not None:
-        axes.plot(sizes, curve.limit, "--", color=look.colour, linewidth=0.8, alpha=0.9)
+        axes.plot(sizes, curve.limit, "--", color=look.color, linewidth=0.8, alpha=0.9)
     if curve.reference is not None:
-        axes.plot(*curve.reference, ":", color=look.colour, linewidth=0.8)
-        axes.plot(*curve.reference, "x", color=GREY, markersize=5, markeredgewidth=1.2, zorder=4)
+        axes.plot(*curve.reference, ":", color=look.color, linewidth=0.8)
+        axes.plot(*curve.reference, "x", color=GRAY, markersize=5, markeredgewidth=1.2, zorder=4)
 
 
 def _spaced(sizes: Array, of: NDArray[np.intp], order: int, marks: int = 12) -> list[int]:
@@ -182,12 +182,12 @@ def draw_local_slopes(
     """Local slopes, with a dashed line for every theoretical order."""
     axes.set(xscale="log")
     for order, (name, sizes, slopes) in enumerate(local):
-        colour, marked = appearance[name].colour, _spaced(sizes, np.arange(len(sizes)), order)
-        axes.plot(sizes, slopes, color=colour, linewidth=1.1)
-        axes.plot(sizes[marked], slopes[marked], appearance[name].marker, color=colour, markersize=3)
+        color, marked = appearance[name].color, _spaced(sizes, np.arange(len(sizes)), order)
+        axes.plot(sizes, slopes, color=color, linewidth=1.1)
+        axes.plot(sizes[marked], slopes[marked], appearance[name].marker, color=color, markersize=3)
     expected = sorted(set(orders.values()) or {2, 3, 4})
     for order in expected:
-        axes.axhline(-order, color=GREY, linestyle="--", linewidth=0.8, zorder=1)
+        axes.axhline(-order, color=GRAY, linestyle="--", linewidth=0.8, zorder=1)
     # The range is that of the orders, since local slopes of the smallest networks vary widely.
     axes.set(ylim=(-max(expected) - 1.7, 0.5), xlabel="neurons n", ylabel="local slope against n")
     entries = []
@@ -195,8 +195,8 @@ def draw_local_slopes(
         label = name
         if name in orders:
             label = f"{name}: order {orders[name]}"
-        entries.append(handle(label, appearance[name].colour, marker=appearance[name].marker))
-    entries.append(handle("minus the order", GREY, "--", linewidth=0.8))
+        entries.append(handle(label, appearance[name].color, marker=appearance[name].marker))
+    entries.append(handle("minus the order", GRAY, "--", linewidth=0.8))
     legend_below(axes, entries, handlelength=2.4)
     _plain_sizes(axes)
 
@@ -257,8 +257,8 @@ def law_figure(
             axes.set(title=caption, xlabel=AXES[along])
             _sizes(axes)
             if floor > 0.5 * L.min():
-                axes.axhline(floor, color=GREY, linestyle="--", linewidth=0.9, zorder=1)
-                entries.append(handle(captions[2], GREY, "--", linewidth=0.9))
+                axes.axhline(floor, color=GRAY, linestyle="--", linewidth=0.9, zorder=1)
+                entries.append(handle(captions[2], GRAY, "--", linewidth=0.9))
             ncols = 1 + (len(entries) > 4)
             legend_below(axes, entries, distance=0.15, ncols=ncols, handlelength=2.4, columnspacing=1.5)
         place.axes[0].set(ylabel=loss_label)
@@ -278,24 +278,24 @@ def _draw(axes: Any, x: Array, other: Array, L: Array, predict: Predict, band: B
     along = np.geomspace(x.min() / 1.2, x.max() * 1.2, 200)
     entries = []
     for i, value in enumerate(lines):
-        colour = _colour(value, values)
+        color = _color(value, values)
         if band is not None:
-            axes.fill_between(along, *band(along, value), color=colour, alpha=0.15, linewidth=0)
-        axes.plot(along, predict(along, value), color=colour, linewidth=1.2)
-        entries.append(handle(f"{name} = {size_text(value)}", colour, marker=markers[i : i + 1]))
+            axes.fill_between(along, *band(along, value), color=color, alpha=0.15, linewidth=0)
+        axes.plot(along, predict(along, value), color=color, linewidth=1.2)
+        entries.append(handle(f"{name} = {size_text(value)}", color, marker=markers[i : i + 1]))
     white: Any = {"edgecolors": "white", "linewidths": 0.4, "zorder": 3}
     for value, marker in zip(values, markers, strict=False):
         here = other == value
-        axes.scatter(x[here], L[here], 16, color=_colour(value, values), marker=marker, **white)
+        axes.scatter(x[here], L[here], 16, color=_color(value, values), marker=marker, **white)
     if not markers:
-        axes.scatter(x, L, 14, c=[_colour(value, values) for value in other], **white)
+        axes.scatter(x, L, 14, c=[_color(value, values) for value in other], **white)
     if len(values) > 1:
-        axes.plot(along, predict(along, np.inf), ":", color=GREY, linewidth=1.1, zorder=1)
-        entries.append(handle(f"{name} → ∞", GREY, ":", linewidth=1.1))
+        axes.plot(along, predict(along, np.inf), ":", color=GRAY, linewidth=1.1, zorder=1)
+        entries.append(handle(f"{name} → ∞", GRAY, ":", linewidth=1.1))
     return entries
 
 
-def _colour(value: float, values: Array) -> Any:
+def _color(value: float, values: Array) -> Any:
     """A color from dark to light by the logarithm of the value, without the palest ones."""
     low, high = np.log(values[0]), np.log(values[-1])
     return mpl.colormaps["viridis"](0.86 * (np.log(value) - low) / max(high - low, 1e-12))
@@ -382,24 +382,24 @@ def ladder_figure(
         left, right = place.axes
         left.set(xscale="log", yscale="log", xlabel=against, ylabel=loss_label)
         right.set(xscale="log", xlabel=against, ylabel=f"worth: {against} of {shorten(reference)}, % more")
-        right.axhline(0.0, color=appearance[reference].colour if reference else GREY, linewidth=1.0, zorder=1)
+        right.axhline(0.0, color=appearance[reference].color if reference else GRAY, linewidth=1.0, zorder=1)
         for order, curve in enumerate(curves):
             look, beside = appearance[curve.label], 1.05 ** (order - (len(curves) - 1) / 2)
-            left.plot(along, curve.law(along), color=look.colour, linewidth=1.0)
+            left.plot(along, curve.law(along), color=look.color, linewidth=1.0)
             _with_intervals(left, curve.sizes, curve.losses, look)
             if curve.percent is None:
                 continue
             x, far = curve.sizes * beside, np.zeros(len(curve.sizes), bool)
             if curve.extrapolated is not None:
                 far = curve.extrapolated
-            right.plot(x, curve.percent[0], color=look.colour, linewidth=0.8, alpha=0.6)
+            right.plot(x, curve.percent[0], color=look.color, linewidth=0.8, alpha=0.6)
             _with_intervals(right, x, curve.percent, look)
-            right.plot(x[far], curve.percent[0][far], look.marker, color=look.colour, zorder=4, **HOLLOW)
+            right.plot(x[far], curve.percent[0][far], look.marker, color=look.color, zorder=4, **HOLLOW)
         losses = np.concatenate([curve.losses.ravel() for curve in curves])
-        entries = [handle(shorten(label), look.colour, marker=look.marker) for label, look in appearance.items()]
-        entries.append(handle(f"the law, E = {abs(floor):.3g}", GREY, linewidth=1.0))
+        entries = [handle(shorten(label), look.color, marker=look.marker) for label, look in appearance.items()]
+        entries.append(handle(f"the law, E = {abs(floor):.3g}", GRAY, linewidth=1.0))
         if any(curve.extrapolated is not None and curve.extrapolated.any() for curve in curves):
-            entries.append(handle(f"beyond the sizes of {shorten(reference)}", GREY, "", marker="o", **HOLLOW))
+            entries.append(handle(f"beyond the sizes of {shorten(reference)}", GRAY, "", marker="o", **HOLLOW))
         _losses(left, losses, losses.min())
         _worth_range(right, curves)
         for axes in place.axes:
@@ -411,8 +411,8 @@ def ladder_figure(
 
 
 def _with_intervals(axes: Any, x: Array, values: Array, look: Look) -> None:
-    axes.vlines(x, values[1], values[2], color=look.colour, linewidth=1.2)
-    axes.plot(x, values[0], look.marker, color=look.colour, markeredgewidth=0.9, zorder=3)
+    axes.vlines(x, values[1], values[2], color=look.color, linewidth=1.2)
+    axes.plot(x, values[0], look.marker, color=look.color, markeredgewidth=0.9, zorder=3)
 
 
 def means_figure(means: Mapping[str, tuple[Array, Array]], *, loss_label: str, title: str) -> Figure:
@@ -423,7 +423,7 @@ def means_figure(means: Mapping[str, tuple[Array, Array]], *, loss_label: str, t
         (axes,) = place.axes
         axes.set(xscale="log", yscale="log", xlabel="parameters", ylabel=loss_label)
         for unit, look in looks(means).items():
-            axes.plot(*means[unit], color=look.colour, marker=look.marker, label=shorten(unit))
+            axes.plot(*means[unit], color=look.color, marker=look.marker, label=shorten(unit))
         _losses(axes, losses, losses.min())
         _sizes(axes)
         place.legend(ncols=min(len(means), 5))

@@ -21,7 +21,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 
 from gatelab.display import Compact
 from gatelab.errors import GatelabError
-from gatelab.plotting.theme import GREY, Look, looks, style
+from gatelab.plotting.theme import GRAY, Look, looks, style
 
 Table = Any  # a data frame; the stubs of pandas do not know its columns
 Tables = Mapping[str, Table]
@@ -106,7 +106,7 @@ class Facets(Compact):
     def line(self, look: Look) -> dict[str, Any]:
         """The arguments of matplotlib for a series."""
         marker, dash = look.marker * (not self.smooth), "-" * (not self.points)
-        return {"color": look.colour, "marker": marker, "linestyle": dash}
+        return {"color": look.color, "marker": marker, "linestyle": dash}
 
     def rows_of(self, tables: Tables) -> Table:
         """The rows to draw; raises if a column is missing."""
@@ -226,24 +226,24 @@ def draw_panel(axes: Axes, facets: Facets, tables: Tables) -> None:
 
 
 def _draw_series(axes: Axes, facets: Facets, rows: Table, x: Any, look: Look) -> None:
-    y, colour = rows[facets.y], look.colour
+    y, color = rows[facets.y], look.color
     low, high = f"{facets.y}_low", f"{facets.y}_high"
     if low in rows and high in rows:
-        axes.errorbar(x, y, [y - rows[low], rows[high] - y], fmt="none", ecolor=colour, elinewidth=1, capsize=2)
+        axes.errorbar(x, y, [y - rows[low], rows[high] - y], fmt="none", ecolor=color, elinewidth=1, capsize=2)
     axes.plot(x, y, **facets.line(look))
     for line in facets.lines:
         if line.y in rows and rows[line.y].notna().any():
-            axes.plot(x, rows[line.y], color=colour if line.hue else GREY, linestyle=DASHES[line.dash])
+            axes.plot(x, rows[line.y], color=color if line.hue else GRAY, linestyle=DASHES[line.dash])
     if facets.marks:
         marked = rows[facets.marks[0]].astype(bool)
         axes.plot(x[marked], y[marked], "o", color="black", markersize=9, markerfacecolor="none")
     if facets.paper:
-        axes.plot(x, rows[facets.paper], "x", color=colour, markersize=7, markeredgewidth=1.6)
+        axes.plot(x, rows[facets.paper], "x", color=color, markersize=7, markeredgewidth=1.6)
 
 
 def _finish(axes: Axes, facets: Facets, panel: Table, title: str, *, bottom: bool, left: bool) -> None:
     for level in facets.levels.values():
-        axes.axhline(level, color=GREY, linewidth=0.9)
+        axes.axhline(level, color=GRAY, linewidth=0.9)
     if facets.xlog:
         axes.set_xscale("log")
         _plain_ticks(axes.xaxis)
@@ -273,12 +273,12 @@ def _handles(facets: Facets, shapes: Mapping[str, Look]) -> list[Line2D]:
     handles: list[Line2D] = []
     if facets.hue:
         handles += [Line2D([], [], label=name, **facets.line(look)) for name, look in shapes.items()]
-    handles += [Line2D([], [], color=GREY, linestyle=DASHES[line.dash], label=line.label) for line in facets.lines]
-    handles += [Line2D([], [], color=GREY, linewidth=0.9, label=label) for label in facets.levels]
+    handles += [Line2D([], [], color=GRAY, linestyle=DASHES[line.dash], label=line.label) for line in facets.lines]
+    handles += [Line2D([], [], color=GRAY, linewidth=0.9, label=label) for label in facets.levels]
     if facets.marks:
         ring = Line2D([], [], color="black", marker="o", linestyle="", markersize=9, markerfacecolor="none")
         ring.set_label(facets.marks[1])
         handles.append(ring)
     if facets.paper:
-        handles.append(Line2D([], [], color=GREY, marker="x", linestyle="", label="the paper"))
+        handles.append(Line2D([], [], color=GRAY, marker="x", linestyle="", label="the paper"))
     return handles

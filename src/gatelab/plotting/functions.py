@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from gatelab.arrays import Array
-from gatelab.plotting.theme import GREY, NEURON_COLOURS, canvas, look, style
+from gatelab.plotting.theme import GRAY, NEURON_COLORS, canvas, look, style
 
 MOST_POINTS = 2000  # per part
 MOST_PANELS = 3
@@ -31,14 +31,14 @@ def rows_figure(
 ) -> Figure:
     """`target` against each of the first three inputs, for a sample of rows of each part (name, x, y)."""
     count = min(len(inputs), MOST_PANELS)
-    colours = (look("mlp").colour, look("glu").colour)
+    colors = (look("mlp").color, look("glu").color)
     with style():
         place = canvas(max(4.8, 3.1 * count), 3.4, count, ax)
         for i, axes in enumerate(place.axes):
-            for (name, x, y), colour in zip(parts, colours, strict=False):
+            for (name, x, y), color in zip(parts, colors, strict=False):
                 rows = thinned(len(x))
                 size = 2.0 if len(rows) > 200 else 4.0
-                axes.plot(x[rows, i], y[rows], "o", color=colour, markersize=size, alpha=0.7, label=name)
+                axes.plot(x[rows, i], y[rows], "o", color=color, markersize=size, alpha=0.7, label=name)
             axes.set_xlabel(inputs[i])
         place.axes[0].set_ylabel(target)
         place.legend(ncols=len(parts))
@@ -46,14 +46,14 @@ def rows_figure(
     return place.figure
 
 
-def history_figure(errors: Array, test: float, colour: str, title: str, *, ax: Any = None) -> Figure:
+def history_figure(errors: Array, test: float, color: str, title: str, *, ax: Any = None) -> Figure:
     """The training error after each step on a logarithmic axis, and the final test error as a dashed line."""
     rows = thinned(len(errors))
     with style():
         place = canvas(4.8, 3.2, 1, ax)
         (axes,) = place.axes
-        axes.plot(rows + 1, errors[rows], color=colour, marker="o" * (len(rows) < 30), label="training")
-        axes.axhline(test, color=colour, linestyle="--", linewidth=1.0, label="test, at the end")
+        axes.plot(rows + 1, errors[rows], color=color, marker="o" * (len(rows) < 30), label="training")
+        axes.axhline(test, color=color, linestyle="--", linewidth=1.0, label="test, at the end")
         values = np.append(errors, test)
         values = values[np.isfinite(values) & (values > 0)]
         if len(values):
@@ -73,8 +73,8 @@ def agreement_figure(exact: Array, computed: Array, labels: tuple[str, str], tit
         place = canvas(3.9, 3.6, 1, ax)
         (axes,) = place.axes
         ends = [min(exact.min(), computed.min()), max(exact.max(), computed.max())]
-        axes.plot(ends, ends, color=GREY, linewidth=0.8, zorder=1)
-        axes.plot(exact[rows], computed[rows], "o", color=look("glu").colour, markersize=2.5, alpha=0.7)
+        axes.plot(ends, ends, color=GRAY, linewidth=0.8, zorder=1)
+        axes.plot(exact[rows], computed[rows], "o", color=look("glu").color, markersize=2.5, alpha=0.7)
         axes.set(xlabel=labels[0], ylabel=labels[1])
         place.title(title)
     return place.figure
@@ -96,9 +96,9 @@ def approximation_figure(
         left.plot(z, exact, color="#222222", linewidth=2.2, label="exact")
         inside = (z >= interval[0]) & (z <= interval[1])
         for i, (name, values) in enumerate(approximations):
-            colour = NEURON_COLOURS[i % len(NEURON_COLOURS)]
-            left.plot(z, values, color=colour, label=name)
-            right.plot(z, np.maximum(np.abs(values - exact), 1e-14), color=colour, label=name)
+            color = NEURON_COLORS[i % len(NEURON_COLORS)]
+            left.plot(z, values, color=color, label=name)
+            right.plot(z, np.maximum(np.abs(values - exact), 1e-14), color=color, label=name)
         margin = 0.25 * (np.ptp(exact[inside]) or 1.0)
         left.set(ylim=(exact[inside].min() - margin, exact[inside].max() + margin), xlabel="z", ylabel="act(z)")
         right.set(yscale="log", xlabel="z", ylabel="|error|")

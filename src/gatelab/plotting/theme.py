@@ -50,16 +50,16 @@ RC: dict[Any, Any] = {
     "xtick.labelsize": 8,
     "ytick.labelsize": 8,
 }
-GREY = "#6b6b6b"
+GRAY = "#6b6b6b"
 # For the neurons of one network.
-NEURON_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5D3A9B", "#222222")
+NEURON_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5D3A9B", "#222222")
 
 
 @dataclass(frozen=True)
 class Look:
     """The color and marker of a series."""
 
-    colour: str
+    color: str
     marker: str
 
 
@@ -117,7 +117,7 @@ def looks(names: Iterable[str]) -> dict[str, Look]:
     return {name: look(name, orders.get(name, 0)) for name in distinct}
 
 
-def ink_on(colour: Any) -> str:
+def ink_on(color: Any) -> str:
     """Near black or near white, with a contrast of at least 4.5 on any color.
 
     They differ from black and white, which a page replaces by the colors of its theme.
@@ -125,7 +125,7 @@ def ink_on(colour: Any) -> str:
     >>> ink_on("#440154"), ink_on("#fde725"), ink_on((0.13, 0.57, 0.55, 1.0))
     ('#fefefe', '#010101', '#010101')
     """
-    parts = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in to_rgb(colour)]
+    parts = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in to_rgb(color)]
     light = 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
     if (light + 0.05) ** 2 > 1.05 * 0.05:
         return "#010101"
@@ -227,9 +227,9 @@ def canvas(
     return Canvas(whole.figure, axes, own=False)
 
 
-def handle(label: str, colour: Any, dash: Any = "-", **look: Any) -> Line2D:
+def handle(label: str, color: Any, dash: Any = "-", **look: Any) -> Line2D:
     """An entry of a legend."""
-    return Line2D([], [], color=colour, linestyle=dash or "none", label=label, **look)
+    return Line2D([], [], color=color, linestyle=dash or "none", label=label, **look)
 
 
 def legend_below(axes: Any, handles: Sequence[Any] | None = None, *, distance: float = 0.16, **where: Any) -> None:

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from gatelab.display import one_line, shorten
-from gatelab.plotting import GREY, Look, looks, saved, style
+from gatelab.plotting import GRAY, Look, looks, saved, style
 from gatelab.plotting.theme import canvas, html
 from gatelab.scaling_laws import Scaling
 from gatelab.scorecard.recommendation import FittedNetwork, Recommendation, Score, leader_of
@@ -205,19 +205,19 @@ def draw_errors(axes: Axes, card: Scorecard, shapes: Mapping[str, Look]) -> None
         shape = shapes[score.unit]
         sizes, errors = card.scaling.curve(score.unit, against="P", flagged=True)
         for seed in errors.T:
-            axes.plot(sizes, seed, shape.marker, color=shape.colour, markersize=2.5, alpha=0.4)
+            axes.plot(sizes, seed, shape.marker, color=shape.color, markersize=2.5, alpha=0.4)
         slope = "no slope" if math.isnan(score.slope.value) else f"slope {score.slope:.2f}"
         label = f"{score.unit}: {slope}"
-        axes.plot(sizes, errors.mean(axis=1), color=shape.colour, marker=shape.marker, label=label)
+        axes.plot(sizes, errors.mean(axis=1), color=shape.color, marker=shape.marker, label=label)
         limits = {p.parameters: p.limit for p in card.scaling.points if p.unit == score.unit and p.limit > 0}
         # For noisy rows the limit is meaningless.
         if limits and card.floor is None:
-            axes.plot(list(limits), list(limits.values()), "--", color=shape.colour, linewidth=0.9)
+            axes.plot(list(limits), list(limits.values()), "--", color=shape.color, linewidth=0.9)
             title = "Error, limits dashed"
     if card.floor is not None:
-        axes.axhspan(card.floor.low, card.floor.high, color=GREY, alpha=0.15, linewidth=0)
-        axes.axhline(card.floor.value, color=GREY, linewidth=0.8)
-    axes.axvline(card.facts["budget"], color=GREY, linestyle=":", linewidth=0.9)
+        axes.axhspan(card.floor.low, card.floor.high, color=GRAY, alpha=0.15, linewidth=0)
+        axes.axhline(card.floor.value, color=GRAY, linewidth=0.8)
+    axes.axvline(card.facts["budget"], color=GRAY, linestyle=":", linewidth=0.9)
     axes.set(xscale="log", yscale="log", xlabel="parameters P", ylabel="RMSE on held-out rows", title=title)
     plain_ticks(axes.xaxis)
     plain_ticks(axes.yaxis)
@@ -234,16 +234,16 @@ def draw_dots(
         if not math.isfinite(interval.low):
             text = "not known" if math.isnan(interval.value) else "never"
             middle: Any = {"xycoords": ("axes fraction", "data"), "ha": "center", "va": "center", "fontsize": 7.5}
-            axes.annotate(text, (0.5, height), color=GREY, **middle)
+            axes.annotate(text, (0.5, height), color=GRAY, **middle)
             continue
-        shown, marker, face = interval.value, shape.marker, shape.colour
+        shown, marker, face = interval.value, shape.marker, shape.color
         if math.isfinite(shown):
-            axes.hlines(height, interval.low, interval.high, color=shape.colour, linewidth=2.2, alpha=0.5)
+            axes.hlines(height, interval.low, interval.high, color=shape.color, linewidth=2.2, alpha=0.5)
             ends += [shown, interval.high]
         else:
             shown, marker, face = interval.low, ">", "white"
         ends.append(interval.low)
-        axes.plot([shown], [height], marker, color=shape.colour, markerfacecolor=face)
+        axes.plot([shown], [height], marker, color=shape.color, markerfacecolor=face)
         above: Any = {"xytext": (0, 6), "textcoords": "offset points", "ha": "center", "fontsize": 7.5}
         axes.annotate(bound_text(interval), (shown, height), **above)
     axes.set_yticks(heights, [s.unit for s in card.scores])

@@ -181,7 +181,7 @@ class Gap:
             Cloud(
                 f"{name}, {optimiser}",
                 self.runs(model, data, name, optimiser),
-                shapes[name].colour,
+                shapes[name].color,
                 shapes[name].marker,
                 hollow=optimisers.index(optimiser) % 2 == 1,
             )

@@ -81,7 +81,7 @@ class History:
 
         steps, r = self.steps.astype(np.float64), self.recipe
         parts = (("training", self.train, "mlp"), ("test", self.test, "glu"))
-        curves = [LossCurve(name, steps, losses, colour=look(unit).colour) for name, losses, unit in parts]
+        curves = [LossCurve(name, steps, losses, color=look(unit).color) for name, losses, unit in parts]
         title = f"{r.model} with {r.unit.name} on {r.data}"
         return saved(losses_figure(curves, title, loss_label="loss (nats)", ax=ax), path)
 

@@ -15,7 +15,7 @@ from gatelab.arrays import Array
 from gatelab.feedforward import activation
 from gatelab.linearization import floor_curve, linearize
 from gatelab.plotting.facets import Facets, Overlay
-from gatelab.plotting.theme import NEURON_COLOURS, style
+from gatelab.plotting.theme import NEURON_COLORS, style
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
 from gatelab.studies.engine import Study, Tables
@@ -64,7 +64,7 @@ def figure(tables: Tables) -> Figure:
                 k = METHODS.index(method)
                 reach = [rows["rmse"] - rows["rmse_low"], rows["rmse_high"] - rows["rmse"]]
                 entries[method] = axes.errorbar(
-                    rows["m"], rows["rmse"], reach, fmt="PX<>hDsv"[k], color=NEURON_COLOURS[k]
+                    rows["m"], rows["rmse"], reach, fmt="PX<>hDsv"[k], color=NEURON_COLORS[k]
                 )
             axes.set(xscale="log", yscale="log", xlabel="features m", title=TITLES[law])
             axes.set_ylim(0.6 * floor["floor"].min(), highest)

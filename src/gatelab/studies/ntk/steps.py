@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from gatelab.arrays import Array
 from gatelab.dynamics.spectral import eigen
 from gatelab.ntk import analytic
-from gatelab.plotting import GREY, style
+from gatelab.plotting import GRAY, style
 from gatelab.plotting.facets import Facets, Overlay, draw_panel
 from gatelab.statistics import Interval
 from gatelab.studies.claims import Claim
@@ -82,7 +82,7 @@ def draw(tables: Tables) -> Figure:
                 legend |= {NAMES[t.get_text()]: h for t, h in zip(units.texts, units.legend_handles, strict=True)}
                 units.remove()
                 reach = np.array(axes.get_xlim())
-                (line,) = axes.plot(reach, 0.5 * reach * np.log(1 / DRAWN), "--", color=GREY)
+                (line,) = axes.plot(reach, 0.5 * reach * np.log(1 / DRAWN), "--", color=GRAY)
                 legend["κ log(1/ε)/2, or bulk κ"] = line
                 if kernel:
                     real = tables["training"].query("kernel == @kernel and target == @target and share == @DRAWN")
