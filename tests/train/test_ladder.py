@@ -329,15 +329,6 @@ def test_what_diverges_is_marked_and_kept(text: Path) -> None:
     assert back.trainings["diverged"].tolist() == result.trainings["diverged"].tolist()
 
 
-def test_seeds_see_the_same_batches_whatever_the_unit(text: Path) -> None:
-    plan = plan_ladder(["gelu", "gqu"], text, ["tiny"], 2, (1,), SMALL)
-    data = read_text(str(text), "bytes")
-    recipes = list(plan.recipes.values())
-    assert recipes[0].sampling == "epochs"
-    starts = [data.epoch_starts(3, r.batch, 16, seed=1) for r in recipes]
-    assert torch.equal(*starts)
-
-
 def killed(text: Path, store: Path, after: float) -> None:
     """A ladder as a program of its own, killed after so many seconds."""
     program = (

@@ -256,7 +256,7 @@ def test_it_refuses_data_of_the_other_kind_too_large_batches_and_unlike_recipes(
         train(small(batch=500), data=images())
     with pytest.raises(GatelabError, match="more than seed and learning rate"):
         train_many([small(), small(unit="mlp")], data=images())
-    with pytest.raises(GatelabError, match="each once"):
+    with pytest.raises(GatelabError, match="seed and learning rate once"):
         train_many([small(), small()], data=images())
     with pytest.raises(GatelabError, match="device"):
         train(small(), data=images(), device="nowhere")

@@ -415,22 +415,6 @@ def _with_intervals(axes: Any, x: Array, values: Array, look: Look) -> None:
     axes.plot(x, values[0], look.marker, color=look.color, markeredgewidth=0.9, zorder=3)
 
 
-def means_figure(means: Mapping[str, tuple[Array, Array]], *, loss_label: str, title: str) -> Figure:
-    """Mean losses of a ladder against parameters, without a law."""
-    losses = np.concatenate([own for _, own in means.values()])
-    with style():
-        place = canvas(4.6, 4.2)
-        (axes,) = place.axes
-        axes.set(xscale="log", yscale="log", xlabel="parameters", ylabel=loss_label)
-        for unit, look in looks(means).items():
-            axes.plot(*means[unit], color=look.color, marker=look.marker, label=shorten(unit))
-        _losses(axes, losses, losses.min())
-        _sizes(axes)
-        place.legend(ncols=min(len(means), 5))
-        place.title(title)
-    return place.figure
-
-
 def _worth_range(axes: Any, curves: Sequence[LadderCurve]) -> None:
     """Set the y range to that of the values with a margin, which long intervals may exceed, up to `MOST_PERCENT`."""
     rows = [curve.percent for curve in curves if curve.percent is not None]

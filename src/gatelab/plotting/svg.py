@@ -275,10 +275,18 @@ def _clean(element: Element, rename: Callable[[str], str]) -> None:
                 element.set("href", f"#{rename(value[1:])}")
             elif value.startswith("data:image/png"):
                 element.set("href", value)
+                if _sparse(value):
+                    element.set("style", f"{element.get('style', '')}; filter: var(--marks, none)".strip("; "))
         elif key == "id":
             element.set(key, rename(value))
         elif not key.lower().startswith("on") and not value.startswith("rotate(-0 "):
             element.set(key, value)
+
+
+def _sparse(address: str) -> bool:
+    """Whether most of an embedded image is transparent: marks, which a dark theme inverts, and not a map."""
+    with Image.open(BytesIO(base64.b64decode(address.partition(",")[2]))) as image:
+        return float(np.mean(image.convert("RGBA").getchannel("A"))) < 128
 
 
 def _join_segments(root: Element) -> None:

@@ -56,7 +56,7 @@
       const copy = svg.cloneNode(true), [x, y, wide, high] = chosen ? copy.getAttribute("viewBox").split(" ").map(Number) : whole;
       const extent = { viewBox: [x, y, wide, high].join(" "), width: wide, height: high, style: "" };
       for (const [key, value] of Object.entries(extent)) copy.setAttribute(key, value);
-      const text = new XMLSerializer().serializeToString(copy).replace(/var\(--\w+, (#\w+)\)/g, "$1");
+      const text = new XMLSerializer().serializeToString(copy).replace(/var\(--\w+, (#\w+|none)\)/g, "$1");
       return { text, wide, high };
     }
     const tools = node("div", { class: "tools" });

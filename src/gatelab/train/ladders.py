@@ -212,15 +212,12 @@ class Ladder:
             if ax is not None or own.empty:
                 raise
             from gatelab.plotting import saved
-            from gatelab.plotting.curves import means_figure
+            from gatelab.plotting.facets import Facets, draw_figure
 
-            means = {
-                unit: (sizes.index.to_numpy(float), sizes.to_numpy(float))
-                for unit, rows in own.groupby("unit", sort=False)
-                for sizes in [rows.groupby("parameters")["loss"].mean()]
-            }
-            figure = means_figure(means, loss_label="test loss, nats per token", title="mean losses, without a law")
-            return saved(figure, path)
+            means = own.groupby(["unit", "parameters"], sort=False, as_index=False)["loss"].mean()
+            axes = {"xlog": True, "ylog": True, "ylabel": "test loss, nats per token"}
+            facets = Facets("parameters", "loss", "unit", **axes, title="mean losses, without a law")
+            return saved(draw_figure(facets, {"means": means}), path)
         return laws.plot(path, reference=reference, loss="nats per token", ax=ax)
 
     def plain(self) -> dict[str, Any]:
