@@ -46,6 +46,19 @@ def test_many_marks_are_an_image_and_no_figure_is_large(count: int) -> None:
     assert "<image" in text and len(text) < MOST_BYTES and ">neurons n</text>" in text
 
 
+@pytest.mark.parametrize("sparse", [True, False])
+def test_a_dark_theme_inverts_sparse_marks_and_no_maps(sparse: bool) -> None:
+    with style():
+        figure = new_figure(3, 3)
+        axes = figure.subplots()
+        if sparse:
+            axes.plot(np.arange(5000), np.arange(5000), "o")
+        else:
+            axes.pcolormesh(np.eye(4))
+    text = written(figure)
+    assert "<image" in text and ("filter: var(--marks, none)" in themed(text, "mine")) is sparse
+
+
 def test_a_page_has_the_colors_of_its_theme_and_ids_of_its_own() -> None:
     text = themed(written(small()), "mine")
     assert "fill: var(--surface, #ffffff)" in text and "stroke: var(--rule, #e4e4e4)" in text
