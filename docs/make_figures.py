@@ -19,7 +19,7 @@ from scipy.interpolate import make_lsq_spline
 
 import gatelab as gl
 from gatelab.linearization import spectrum
-from gatelab.plotting import GREY, NEURON_COLOURS, look, new_figure, save, style
+from gatelab.plotting import GRAY, NEURON_COLORS, look, new_figure, save, style
 from gatelab.plotting.facets import draw_figure
 from gatelab.solve import rmse
 from gatelab.studies.ladder.enwik8 import STUDY
@@ -38,12 +38,12 @@ def spline_limit() -> Figure:
         errors = np.array([gl.fit(name, target, n).test_rmse for n in widths])
         limits = gl.limit(name, target, np.array(widths))
         shape = look(name)
-        left.loglog(widths, errors, shape.marker, color=shape.colour, label=said)
-        left.loglog(widths[1:], limits[1:], "--", color=shape.colour, linewidth=1)
-        right.semilogx(widths, errors / limits, shape.marker + "-", color=shape.colour, label=said)
+        left.loglog(widths, errors, shape.marker, color=shape.color, label=said)
+        left.loglog(widths[1:], limits[1:], "--", color=shape.color, linewidth=1)
+        right.semilogx(widths, errors / limits, shape.marker + "-", color=shape.color, label=said)
     left.set(xlabel="neurons n", ylabel="test RMSE", title="trained networks, and the limits (dashed)")
     right.set(xlabel="neurons n", ylabel="RMSE over the limit", title="approached from below", ylim=(0, 1.2))
-    right.axhline(1, color=GREY, linestyle="--", linewidth=1)
+    right.axhline(1, color=GRAY, linestyle="--", linewidth=1)
     left.legend()
     right.legend(loc="lower right")
     for panel in (left, right):
@@ -71,23 +71,23 @@ def gqu_order_four() -> Figure:
     left, right = figure.subplots(1, 2)
     made = [gl.construct("gqu", target, int(n)) for n in widths]
     errors = [rmse(m.network, target.test.x, target.test.y) for m in made]
-    left.loglog(widths, errors, "D", color=look("gqu").colour, fillstyle="none", label="constructed")
-    left.loglog(widths, [m.predicted_rmse for m in made], "-", color=GREY, label="predicted, h⁴ rms(f⁗)/(24√630)")
+    left.loglog(widths, errors, "D", color=look("gqu").color, fillstyle="none", label="constructed")
+    left.loglog(widths, [m.predicted_rmse for m in made], "-", color=GRAY, label="predicted, h⁴ rms(f⁗)/(24√630)")
     small = [int(n) for n in widths if n <= 81]
     trained = [gl.fit("gqu", target, n).test_rmse for n in small]
-    left.loglog(small, trained, "D", color=look("gqu").colour, label="trained")
+    left.loglog(small, trained, "D", color=look("gqu").color, label="trained")
     left.set(xlabel="neurons n", ylabel="test RMSE", title="order 4, written down and trained")
     left.set_xticks(widths, [str(n) for n in widths])
     left.minorticks_off()
     left.legend()
     knots, discriminant = jump_discriminants(24)
     right.axhspan(-1.1, 0, color="#f3e3d3", zorder=0)
-    right.axhline(0, color=GREY, linewidth=1)
-    right.plot(knots, discriminant, "o", color=NEURON_COLOURS[0])
+    right.axhline(0, color=GRAY, linewidth=1)
+    right.plot(knots, discriminant, "o", color=NEURON_COLORS[0])
     right.set(xlabel="knot t", ylabel="(b² − 4ac) / (b² + 4|ac|)", ylim=(-1.1, 1.1))
     right.set_title("jumps of the best C⁰ cubic, 24 cells")
-    right.text(-0.95, 0.85, "real roots: a GQU can make it", fontsize=8, color=GREY)
-    right.text(-0.95, -0.3, "no real roots: it cannot", fontsize=8, color=GREY)
+    right.text(-0.95, 0.85, "real roots: a GQU can make it", fontsize=8, color=GRAY)
+    right.text(-0.95, -0.3, "no real roots: it cannot", fontsize=8, color=GRAY)
     return figure
 
 
@@ -101,20 +101,20 @@ def tangent_kernel() -> Figure:
     expected = gl.ntk.estimate("glu", n, d, m)
     left.hist(values / m, bins=60, density=True, color="#f0c9a8", label="one draw")
     x = np.linspace(0.1 * m, values[-2] * 1.05, 400)
-    left.plot(x / m, expected.density(x) * m, color=look("glu").colour, label="our law")
-    left.axvline(expected.spike.place / m, color=look("glu").colour, linestyle=":", label="its spike")
+    left.plot(x / m, expected.density(x) * m, color=look("glu").color, label="our law")
+    left.axvline(expected.spike.place / m, color=look("glu").color, linestyle=":", label="its spike")
     left.set(xlabel="eigenvalue / m", ylabel="density", title=f"GLU, n = {n}, d = {d}, m = {m}")
     left.legend()
     sizes = (50, 100, 200, 300, 400)
     for name in ("mlp", "glu"):
         shape = look(name)
         found = [gl.ntk.spectrum(gl.ntk.analytic(name, gaussian(k, d), width=m)).condition for k in sizes]
-        right.semilogy(sizes, found, shape.marker, color=shape.colour, label=f"{NAMES[name]}, one draw")
+        right.semilogy(sizes, found, shape.marker, color=shape.color, label=f"{NAMES[name]}, one draw")
         estimates = [gl.ntk.estimate(name, k, d, m) for k in sizes]
-        right.semilogy(sizes, [e.ours.condition for e in estimates], "-", color=shape.colour)
-        right.semilogy(sizes, [e.paper.condition for e in estimates if e.paper], "--", color=shape.colour)
-    right.plot([], [], "-", color=GREY, label="our estimate")
-    right.plot([], [], "--", color=GREY, label="the paper's")
+        right.semilogy(sizes, [e.ours.condition for e in estimates], "-", color=shape.color)
+        right.semilogy(sizes, [e.paper.condition for e in estimates if e.paper], "--", color=shape.color)
+    right.plot([], [], "-", color=GRAY, label="our estimate")
+    right.plot([], [], "--", color=GRAY, label="the paper's")
     right.set(xlabel=f"samples n, d = {d}", ylabel="condition number", title="condition numbers", ylim=(1, 4000))
     right.legend(ncols=2, loc="upper left")
     return figure
@@ -138,14 +138,14 @@ def dynamics() -> Figure:
         finite = gl.dynamics.finite_width_loss(name, X, y, m, lr, steps)
         run = gl.dynamics.train(name, X, y, m, lr, steps, seeds=16)
         low, high = run.interval()
-        left.fill_between(run.steps, low, high, color=shape.colour, alpha=0.2, linewidth=0)
-        left.semilogy(curve.steps, curve.loss, color=shape.colour, label=NAMES[name])
-        left.semilogy(finite.steps, finite.loss, "--", color=shape.colour)
-        left.plot(run.steps[::4], run.mean[::4], shape.marker, color=shape.colour, fillstyle="none")
+        left.fill_between(run.steps, low, high, color=shape.color, alpha=0.2, linewidth=0)
+        left.semilogy(curve.steps, curve.loss, color=shape.color, label=NAMES[name])
+        left.semilogy(finite.steps, finite.loss, "--", color=shape.color)
+        left.plot(run.steps[::4], run.mean[::4], shape.marker, color=shape.color, fillstyle="none")
         eigenvalues = curve.eigenvalues[::-1] / m
-        right.loglog(np.arange(1, 61), eigenvalues, shape.marker, color=shape.colour, label=NAMES[name])
+        right.loglog(np.arange(1, 61), eigenvalues, shape.marker, color=shape.color, label=NAMES[name])
     assert found.step is not None
-    left.axvline(found.step, color=GREY, linestyle=":", label=f"crossing, step {found.step:.1f}")
+    left.axvline(found.step, color=GRAY, linestyle=":", label=f"crossing, step {found.step:.1f}")
     left.set(xlabel="step", ylabel="loss", title=f"closed form, 16 networks (marks), m = {m} (dashed)")
     left.set_yticks((5, 10, 20, 40), ("5", "10", "20", "40"))
     left.minorticks_off()
@@ -166,12 +166,12 @@ def floor() -> Figure:
         "Taylor": gl.linearize("gelu", "taylor", degree=8),
         "minimax": gl.linearize("gelu", "minimax", degree=8, interval=5.0),
     }
-    for (name, one), colour in zip(made.items(), (GREY, NEURON_COLOURS[1]), strict=True):
+    for (name, one), color in zip(made.items(), (GRAY, NEURON_COLORS[1]), strict=True):
         assert one.polynomial is not None
-        right.plot(z, one.polynomial(z) - exact, color=colour, label=f"{name}, degree 8")
+        right.plot(z, one.polynomial(z) - exact, color=color, label=f"{name}, degree 8")
     bound = made["minimax"].bound().value
-    right.axhline(bound, color=NEURON_COLOURS[1], linestyle=":", linewidth=1, label=f"proved, ±{bound:.4f}")
-    right.axhline(-bound, color=NEURON_COLOURS[1], linestyle=":", linewidth=1)
+    right.axhline(bound, color=NEURON_COLORS[1], linestyle=":", linewidth=1, label=f"proved, ±{bound:.4f}")
+    right.axhline(-bound, color=NEURON_COLORS[1], linestyle=":", linewidth=1)
     right.set(xlabel="z = w.x", ylabel="p(z) − GELU(z)", ylim=(-0.09, 0.09), title="errors on [−5, 5]")
     right.legend(loc="upper center")
     return figure
@@ -181,16 +181,16 @@ def _degrees(panel: Axes) -> None:
     """Each radial function of each degree as a step as long as its multiplicity."""
     found = spectrum("gelu", 16, 3893, w_scale=0.25)
     sigma, many, of, _ = found.pieces()
-    colours: dict[int, str] = {}
+    colors: dict[int, str] = {}
     at = 0
     for value, count, block in zip(sigma, many.astype(int), of, strict=True):
         if at > 6000:
             break
         degree = found.blocks[block].degree
-        label = f"degree {degree}, {count} alike" if degree not in colours else None
-        colour = colours.setdefault(degree, NEURON_COLOURS[len(colours)])
+        label = f"degree {degree}, {count} alike" if degree not in colors else None
+        color = colors.setdefault(degree, NEURON_COLORS[len(colors)])
         ends = [at + 0.7, at + count + 0.3]  # a single one is seen too
-        panel.loglog(ends, [value, value], color=colour, linewidth=3, solid_capstyle="butt", label=label)
+        panel.loglog(ends, [value, value], color=color, linewidth=3, solid_capstyle="butt", label=label)
         at += count
     panel.set(xlabel="place k", ylabel="singular value", title="GELU(w.x), d = 16, w ~ N(0, I/16)")
     panel.legend()

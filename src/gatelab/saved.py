@@ -59,7 +59,7 @@ def load(path: str | Path) -> Fit | GatedRegressor | GatedClassifier | Polynomia
         return getattr(estimators, kind).load(path)
     if kind == "train":
         raise GatelabError(
-            f"{path} is the state of a training; gl.train.trained({str(path.parent)!r}) gives its models"
+            f"{path} is the state of a training; gl.train.load_models({str(path.parent)!r}) gives its models"
         )
     if kind:
         raise GatelabError(f"{path} holds a {kind!r}, which this gatelab does not know; update gatelab")

@@ -155,4 +155,4 @@ def test_bad_input_ends_with_code_2(words: list[str], message: str, text: Path) 
 
 def test_a_record_that_is_none_is_refused() -> None:
     result = CliRunner().invoke(app, ["ladder", "--record", "nowhere.json"])
-    assert result.exit_code == 2 and "no record of a ladder" in " ".join(result.output.split())
+    assert result.exit_code == 2 and "not a record of a ladder" in " ".join(result.output.split())

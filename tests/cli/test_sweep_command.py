@@ -199,7 +199,7 @@ def test_errors_are_one_line_and_leave_files_alone(here: Path, name: str) -> Non
 
 def test_max_hours_stops_and_the_same_command_goes_on(here: Path) -> None:
     args = ["scale", "mlp", "--widths", "2,4,6,8", *SMALL, "--store", "runs.db"]
-    assert "goes on from the store" in error(*args, "--max-hours", "1e-9")
+    assert "resumes from the store" in error(*args, "--max-hours", "1e-9")
     assert count("runs.db") < 4
     ok(*args)
     assert count("runs.db") == 4

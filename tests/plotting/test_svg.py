@@ -46,6 +46,19 @@ def test_many_marks_are_an_image_and_no_figure_is_large(count: int) -> None:
     assert "<image" in text and len(text) < MOST_BYTES and ">neurons n</text>" in text
 
 
+@pytest.mark.parametrize("sparse", [True, False])
+def test_a_dark_theme_inverts_sparse_marks_and_no_maps(sparse: bool) -> None:
+    with style():
+        figure = new_figure(3, 3)
+        axes = figure.subplots()
+        if sparse:
+            axes.plot(np.arange(5000), np.arange(5000), "o")
+        else:
+            axes.pcolormesh(np.eye(4))
+    text = written(figure)
+    assert "<image" in text and ("filter: var(--marks, none)" in themed(text, "mine")) is sparse
+
+
 def test_a_page_has_the_colors_of_its_theme_and_ids_of_its_own() -> None:
     text = themed(written(small()), "mine")
     assert "fill: var(--surface, #ffffff)" in text and "stroke: var(--rule, #e4e4e4)" in text
@@ -55,10 +68,18 @@ def test_a_page_has_the_colors_of_its_theme_and_ids_of_its_own() -> None:
     assert set(re.findall(r"#(mine-[\w-]+)", text)) <= ids
 
 
+def test_a_page_holds_each_style_once_and_joins_ticks() -> None:
+    text = themed(written(small(40)), "mine")
+    assert len(text) < 0.6 * len(written(small(40))) and " style=" not in text
+    rules = text.partition("</style>")[0]
+    assert set(re.findall(r'class="(s\w{8})', text)) <= set(re.findall(r"\.(s\w{8}){", rules))
+    assert text.count("<use") < 45
+
+
 def test_nothing_of_a_file_can_run_or_ask() -> None:
     inside = '<script>b()</script><foreignObject/><g onclick="c()"/>'
     text = f'<svg xmlns="http://www.w3.org/2000/svg" onload="a()">{inside}</svg>'
-    assert themed(text, "x") == '<svg role="img"><g id="x-all"><g /></g></svg>'
+    assert themed(text, "x") == '<svg role="img"><style /><g id="x-all"><g /></g></svg>'
     link = 'xmlns:xlink="http://www.w3.org/1999/xlink" xlink:href="https://a.b/c.png"'
     assert "a.b" not in themed(f'<svg xmlns="http://www.w3.org/2000/svg"><image {link}/></svg>', "x")
 

@@ -214,8 +214,8 @@ def test_downloads_are_the_numbers_and_the_view(visit: Any, tmp_path: Path) -> N
     assert name == "scaling-fig2.svg" and "parameters P" in text and "glu: slope" in text and "var(" not in text
     name, png = saved(f"{FIGURE} [aria-label='Download this view as PNG']")
     image = Image.open(BytesIO(png)).convert("RGB")
-    colours = {colour for _, colour in image.getcolors(1 << 24)}
-    assert name == "scaling-fig2.png" and (213, 94, 0) in colours and (255, 255, 255) in colours  # the glu, upon paper
+    colors = {color for _, color in image.getcolors(1 << 24)}
+    assert name == "scaling-fig2.png" and (213, 94, 0) in colors and (255, 255, 255) in colors  # the glu, upon paper
 
 
 @pytest.mark.slow
@@ -249,22 +249,13 @@ def test_hostile_text_does_nothing(visit: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_finds_nothing(visit: Any, theme: str) -> None:
+@pytest.mark.parametrize("findings", [False, True])
+def test_axe_finds_nothing(visit: Any, address: str, recorded: str, theme: str, findings: bool) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
-    page = visit(theme=theme)
-    # All but the table of 700 rows, one like the other, which would take most of the time.
-    folded = "details:not(#linearize-table1 *)"
+    page = visit(theme=theme, where=recorded if findings else address)
+    # Without the table of 700 rows, which takes most of the time.
+    folded = "details.fold" if findings else "details:not(#linearize-table1 *)"
     page.evaluate("folded => document.querySelectorAll(folded).forEach(d => { d.open = true; })", folded)
-    found = axe.Axe().run(page).response["violations"]
-    assert [(v["id"], [n["html"][:200] for n in v["nodes"][:3]]) for v in found] == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_finds_nothing_among_findings(visit: Any, recorded: str, theme: str) -> None:
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
-    page = visit(theme=theme, where=recorded)
-    page.evaluate("document.querySelectorAll('details.fold').forEach(d => { d.open = true; })")
     found = axe.Axe().run(page).response["violations"]
     assert [(v["id"], [n["html"][:200] for n in v["nodes"][:3]]) for v in found] == []
 
@@ -346,14 +337,14 @@ def test_texts_in_a_figure_do_not_overlap(visit: Any) -> None:
 @pytest.mark.slow
 def test_on_paper_it_is_light_and_whole(visit: Any) -> None:
     page = visit(theme="dark", width=400)
-    colour = f"getComputedStyle(document.querySelector('{FIGURE} text')).fill"
-    dark = page.evaluate(colour)
+    color = f"getComputedStyle(document.querySelector('{FIGURE} text')).fill"
+    dark = page.evaluate(color)
     assert page.pdf()[:4] == b"%PDF"
     page.emulate_media(media="print")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert page.locator("#theme").is_hidden()
     page.emulate_media(media="screen")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert page.evaluate(colour) != dark and page.locator(f"{FIGURE} .views svg").count() == 1
+    assert page.evaluate(color) != dark and page.locator(f"{FIGURE} .views svg").count() == 1
     page.evaluate("dispatchEvent(new Event('afterprint'))")
-    assert page.evaluate(colour) == dark
+    assert page.evaluate(color) == dark

@@ -91,7 +91,7 @@ def test_what_two_studies_of_a_paper_show_is_counted_once(tmp_path: Path) -> Non
     assert [c.what for c in own["scaling/fig6"]] == ["slope of the gqu against n"]
     assert sum(map(len, own.values())) == sum(len(r.claims) for r in records) - 2
     page = build(tmp_path).read_text(encoding="utf-8")
-    assert "7 claims in 4 studies" in page and "2 claims more, which a study above has shown" in page
+    assert "7 claims in 4 studies" in page and "2 claims more, listed with a study above" in page
     summary = page.split('id="summary"')[1].split("</section>")[0]
     assert summary.count("data-verdict=") == 7 and summary.count('data-verdict="outside"') == 1
     assert "Outside the paper's conditions: another target." in summary
@@ -106,7 +106,7 @@ def test_a_section_has_command_provenance_numbers_and_notes(made: str) -> None:
     assert "2 rows, 3 columns" in there
     assert 'data-file="scaling-fig2-errors.csv"' in there
     csv = there.partition('<pre class="csv">')[2].partition("</pre>")[0]
-    assert "0.3333333333333333" in csv
+    assert "4,0.3333333333," in csv
     assert escape(EVIL) in csv
 
 
@@ -176,9 +176,9 @@ def test_quick_runs_are_called_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("{", "no record that can be read"),
-        ('{"study": "a/b", "claims": []}', "no record of this gatelab (KeyError"),
-        ('{"study": "a/b", "claims": [{"verdict": "perfect"}]}', "no record of this gatelab"),
+        ("{", "not a readable record"),
+        ('{"study": "a/b", "claims": []}', "not a record of this gatelab (KeyError"),
+        ('{"study": "a/b", "claims": [{"verdict": "perfect"}]}', "not a record of this gatelab"),
     ],
     ids=["cut off", "without fields", "unknown verdict"],
 )
@@ -193,7 +193,9 @@ def test_a_broken_record_is_named(tmp_path: Path, content: str, said: str) -> No
 def test_a_broken_figure_is_named(tmp_path: Path) -> None:
     path = write_records(tmp_path) / "ntk" / "fig4.svg"
     path.write_text('<svg data-views="[]"><g>')
-    with pytest.raises(GatelabError, match=r"fig4\.json is no record of this gatelab .* run gatelab reproduce again"):
+    with pytest.raises(
+        GatelabError, match=r"fig4\.json is not a record of this gatelab .* run gatelab reproduce again"
+    ):
         read_records(tmp_path)
 
 

@@ -32,7 +32,7 @@ from gatelab.scaling_laws.ladder_fits import (
     nested_test,
 )
 from gatelab.scaling_laws.ladder_laws import fit_ladder, redrawn_laws
-from gatelab.scaling_laws.ladder_losses import LadderLosses, drawn_together, read_ladder, seed_noise
+from gatelab.scaling_laws.ladder_losses import LadderLosses, read_ladder, seed_noise, shrunk_variances
 from gatelab.statistics import Interval
 
 SIZES = np.geomspace(0.4e6, 25e6, 5)
@@ -257,7 +257,7 @@ def test_no_difference_is_undecided():
     # Ends at which factors are cut are no numbers to tell.
     for ends in ((1e-6, 3.0), (0.5, 1e6)):
         flat = replace(worth, overall=replace(worth.overall, value=1.2, low=ends[0], high=ends[1]))
-        assert "is undecided: curves as flat as these tell no number" in flat.sentence and "%" not in flat.sentence
+        assert "is undecided: the curves are too flat" in flat.sentence and "%" not in flat.sentence
 
 
 def test_worth_is_the_true_factor_at_every_size(offset):
@@ -371,17 +371,17 @@ def test_variances_are_drawn_together_as_far_as_they_are_alike():
         truth = np.exp(generator.standard_normal(5))
         squares = truth * generator.chisquare(10, 5)
         guesses = {
-            "drawn": drawn_together(squares, freedom),
+            "drawn": shrunk_variances(squares, freedom),
             "own": squares / 10,
             "common": np.full(5, squares.sum() / 50),
         }
         for name, guess in guesses.items():
             errors[name] += np.square(np.log(guess / truth)).mean() / 400
-        same = drawn_together(generator.chisquare(10, 5), freedom)
+        same = shrunk_variances(generator.chisquare(10, 5), freedom)
         equal += np.ptp(same) == 0
     assert errors["drawn"] < 1.15 * errors["own"] < 0.3 * errors["common"]
     assert equal >= 340
-    assert drawn_together(np.array([3.0, 0.0, 5.0]), np.array([1, 0, 1])).shape == (3,)
+    assert shrunk_variances(np.array([3.0, 0.0, 5.0]), np.array([1, 0, 1])).shape == (3,)
 
 
 def test_rank_agreement_is_exact_and_honest_with_six_units(offset):
@@ -398,7 +398,9 @@ def test_rank_agreement_is_exact_and_honest_with_six_units(offset):
     )
     assert other.correlation.value == pytest.approx(twin.statistic)
     assert other.p == pytest.approx(twin.pvalue, abs=1e-9)
-    assert "undecided" in other.sentence and other.over_units.low < other.correlation.value < other.over_units.high
+    assert (
+        "not significant" in other.sentence and other.over_units.low < other.correlation.value < other.over_units.high
+    )
     assert offset.rank_agreement({u: scores[u] for u in UNITS[:3]}).least != offset.rank_agreement(scores).least
 
 
@@ -516,10 +518,10 @@ def columns(**changes):
         ({"unit": ["gelu"], "loss": [1.0]}, "no column parameters, seed"),
         ({"unit": [], "parameters": [], "seed": [], "loss": []}, "no rows"),
         (columns(parameters=[0.0] * 30), "column parameters holds 0.0; give positive numbers"),
-        (columns(seed=[0] * 30), "is there twice"),
-        (columns(loss=[np.nan] * 30), "no unit has 3 sizes with 2 seeds each"),
+        (columns(seed=[0] * 30), "appears twice"),
+        (columns(loss=[np.nan] * 30), "no unit has the required 3 sizes"),
         (columns(loss=[1.5] * 30), "the losses of different seeds are equal"),
-        (columns(unit=["gelu"] * 15 + ["gqu"] * 15, loss=[1.5, 1.6, np.nan] * 5 + [np.inf] * 15), "gelu alone"),
+        (columns(unit=["gelu"] * 15 + ["gqu"] * 15, loss=[1.5, 1.6, np.nan] * 5 + [np.inf] * 15), "one unit, gelu"),
         (columns(loss=[*np.tile([1.0, 1.01, 0.99], 5) * np.repeat([1, 2, 3, 4, 5], 3)] * 2), "does not fall with size"),
     ],
 )
@@ -531,9 +533,9 @@ def test_what_cannot_be_a_ladder_is_refused(table, words):
 def test_names_that_are_not_there_are_refused(offset):
     with pytest.raises(GatelabError, match="no unit of this ladder is called 'swigl'; did you mean 'swiglu'"):
         offset.worth("swigl", "gelu")
-    with pytest.raises(GatelabError, match="a rank correlation needs 3 or more"):
+    with pytest.raises(GatelabError, match="give scores for 3 or more"):
         offset.rank_agreement({"gelu": 1.0})
-    with pytest.raises(GatelabError, match="no order to compare"):
+    with pytest.raises(GatelabError, match="cannot be ranked"):
         offset.rank_agreement(dict.fromkeys(UNITS, 1.0))
     with pytest.raises(GatelabError, match="no column seconds"):
         fit_ladder(columns(), against="seconds")

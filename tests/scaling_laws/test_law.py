@@ -111,9 +111,7 @@ def test_one_size_alone_gives_the_law_without_the_other(still):
     assert getattr(found, lost[0]) == 0 and np.isnan(getattr(found, lost[1]))
     low, high = getattr(found.intervals, seen[1])
     assert low < 0.3 < high and high < 1
-    assert found.notes == (
-        f"{still} is the same in every row: {lost[0]}/{still}^{lost[1]} cannot be told from E, which holds both",
-    )
+    assert len(found.notes) == 1 and f"{still} is the same in every row" in found.notes[0]
     assert len(found.plot().axes) == 1
 
 
@@ -357,7 +355,7 @@ def changed(which, value):
         ([np.tile(z[:4], 3) for z in GOOD], {}, "4 different"),
         ([[], [], []], {}, "0 different"),
         (changed(0, np.tile([1.0, 2.0], 6)), {}, "P has 2 values"),
-        ([GOOD[2], 20 * GOOD[2], GOOD[2]], {}, "told apart"),
+        ([GOOD[2], 20 * GOOD[2], GOOD[2]], {}, "not identifiable"),
         (changed(1, np.ones(12)), {}, "4 different"),
         (GOOD, {"delta": 0}, "delta"),
         (GOOD, {"delta": np.nan}, "delta"),

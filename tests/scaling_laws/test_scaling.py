@@ -69,7 +69,7 @@ def test_below_four_sizes_there_is_no_interval(count):
         ([1, 2, 4], [1, -0.5, 0.1], {}, "an error is -0.5"),
         ([0, 2, 4], [1, 0.5, 0.1], {}, "a size is 0"),
         ([np.nan, 2, 4], [1, 0.5, 0.1], {}, "a size is nan"),
-        ([4, 4, 4], [1, 0.5, 0.1], {}, "two sizes or more, 1"),
+        ([4, 4, 4], [1, 0.5, 0.1], {}, "two sizes, and 1"),
         ([1, 2, 4], [1, 0.5], {}, r"shape \(3,\) and errors \(2,\)"),
         ([1, 2], ["a", "b"], {}, "arrays of numbers"),
         (None, [1, 2], {}, "shape"),

@@ -104,7 +104,7 @@ def test_a_lambda_cannot_be_stored_but_can_be_run(tmp_path):
 
 
 def test_max_hours_keeps_what_is_done_and_says_how_to_go_on(tmp_path):
-    with pytest.raises(gl.GatelabError, match="the same call goes on"):
+    with pytest.raises(gl.GatelabError, match="the same call resumes"):
         _study(tmp_path / "runs.db", max_hours=1e-9)
     assert len(_study(tmp_path / "runs.db").points) == 6
 

@@ -129,7 +129,7 @@ def test_equal_calls_give_equal_numbers_but_for_the_clock_and_progress_runs_to_i
 @pytest.mark.parametrize(
     ("units", "options", "said"),
     [
-        (["glu"], {}, "1 unit given; a comparison needs two"),
+        (["glu"], {}, "1 unit given"),
         (["glu", "reglu"], {}, "different names"),
         (["glu", "gllu"], {}, "no unit is called 'gllu'"),
         (["glu", "mlp"], {"budget": 0}, "budget is 0"),
@@ -293,7 +293,7 @@ def test_blocks_have_equal_parameters_and_are_timed():
 @pytest.mark.parametrize(
     ("data", "options", "said"),
     [
-        ((np.arange(19.0), np.arange(19.0)), {}, "19 rows; a comparison needs 20"),
+        ((np.arange(19.0), np.arange(19.0)), {}, "19 rows; give 20"),
         ((np.arange(30.0),) * 3, {}, "pair"),
         ("x2", {"target": "a"}, "target name columns of a file"),
         ("x2", {"rows": 3}, "rows is 3"),

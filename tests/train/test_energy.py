@@ -74,7 +74,7 @@ def test_the_least_p_is_reached_and_halved_only_by_unequal_groups() -> None:
     for n_a, n_b, least in ((3, 3, 0.1), (4, 4, 2 / 70), (3, 4, 1 / 35)):
         found = permutation_test(runs_of(generator, n_a), runs_of(generator, n_b, shift=50.0))
         assert found.p == found.least_p == pytest.approx(least)
-        assert found.coefficient > 0.5 and "the least that can be" in str(found)
+        assert found.coefficient > 0.5 and "the smallest possible" in str(found)
 
 
 def test_drawn_arrangements_agree_with_all_of_them() -> None:

@@ -130,7 +130,7 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path: Path) -> None:
     with pytest.raises(GatelabError, match="other data"):
         train(windows, folder=tmp_path / "text", data=second)
     (tmp_path / NAME).write_bytes(b"rubbish")
-    with pytest.raises(GatelabError, match="delete it to begin anew"):
+    with pytest.raises(GatelabError, match="delete it"):
         train(small(steps=2, evaluations=1), folder=tmp_path, data=data)
 
 

@@ -300,7 +300,7 @@ def figure_of(result: Profile, ax: Any = None) -> Figure:
                 axes.text(0.5, 0.5, empty)
                 continue
             for label, key, values in series:
-                axes.plot(*points(values), color=look(key).colour, marker=look(key).marker, label=label)
+                axes.plot(*points(values), color=look(key).color, marker=look(key).marker, label=label)
             if empty:
                 axes.set_yscale("log")
             else:

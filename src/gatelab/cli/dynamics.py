@@ -208,14 +208,14 @@ def _plot(units: list[TrainedUnit], name: str, path: Path) -> None:
     from gatelab.plotting import looks, save
     from gatelab.plotting.kernels import LossCurve, losses_figure
 
-    colours = looks(u.name for u in units)
+    colors = looks(u.name for u in units)
     curves = []
     for u in units:
-        colour = colours[u.name].colour
+        color = colors[u.name].color
         if u.trained is not None:
             curves.append(
-                LossCurve(f"{u.name}, trained", u.trained.steps, u.trained.mean, *u.trained.interval(), colour)
+                LossCurve(f"{u.name}, trained", u.trained.steps, u.trained.mean, *u.trained.interval(), color)
             )
         label = f"{u.name}, expected"
-        curves.append(LossCurve(label, u.expected.steps, u.expected.loss, colour=colour, predicted=True))
+        curves.append(LossCurve(label, u.expected.steps, u.expected.loss, color=color, predicted=True))
     save(losses_figure(curves, name), path)

@@ -1,16 +1,15 @@
-"""How results are drawn: one style, log-log curves with limits, functions, saving.
+"""Figures: a common style, log-log curves with limits, functions, and saving.
 
-The package draws plain arrays and tables, and knows nothing of fits or units. Figures are made without pyplot, so that
-drawing leaves
-no window, no backend and no setting behind.
+The package draws plain arrays and tables, and does not depend on fits or units. It does not use pyplot, so drawing
+leaves windows, backends and settings unchanged.
 """
 
 from gatelab.plotting.curves import Curve, scaling_figure
-from gatelab.plotting.theme import GREY, NEURON_COLOURS, Look, look, looks, new_figure, save, saved, style
+from gatelab.plotting.theme import GRAY, NEURON_COLORS, Look, look, looks, new_figure, save, saved, style
 
 __all__ = [
-    "GREY",
-    "NEURON_COLOURS",
+    "GRAY",
+    "NEURON_COLORS",
     "Curve",
     "Look",
     "look",

@@ -1,4 +1,4 @@
-"""Small figures with one message: few marks, two numbers on each axis, names at the ends of the lines, no legend."""
+"""Small figures for the report's findings: two ticks per axis, and names at the ends of lines instead of legends."""
 
 from __future__ import annotations
 
@@ -13,39 +13,39 @@ from pandas.api.types import is_numeric_dtype
 
 from gatelab.arrays import Array
 from gatelab.plotting.facets import Facets, Tables
-from gatelab.plotting.theme import GREY, looks, style
+from gatelab.plotting.theme import GRAY, looks, style
 
-WIDTH, HEIGHT = 280, 136  # points, which are pixels of the page
+WIDTH, HEIGHT = 280, 136  # points, or pixels of the page
 TOP, BOTTOM, LEFT, RIGHT = 18.0, 108.0, 38.0, 12.0
-LETTER = 6.4  # the width of a letter, with something to spare
-SWATCH = 14.0  # the piece of line before a name
-LINE = 13.0  # the least distance between two names
+LETTER = 6.4  # the width of a letter, with a margin
+SWATCH = 14.0  # the length of line before a name
+LINE = 13.0  # the smallest distance between two names
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 DASHED = (0, (3, 2))
-WORDS: dict[str, Any] = {"fontsize": 11, "color": GREY}
+WORDS: dict[str, Any] = {"fontsize": 11, "color": GRAY}
 
 
 @dataclass(frozen=True, eq=False)
 class Stroke:
-    """One series of a card; `ends` are its intervals, low and high."""
+    """One series of a card; `ends` are the low and high ends of its intervals."""
 
     label: str
     x: Array
     y: Array
-    colour: str
+    color: str
     dash: Any = "-"
     ends: tuple[Array, Array] | None = None
 
     @property
     def look(self) -> dict[str, Any]:
-        """Its line, or its points where it has no dash, in matplotlib's words."""
+        """Its line, or its points if it has no dash, as arguments of matplotlib."""
         width = 1.3 if self.dash == DASHED else 1.9
-        line = {"color": self.colour, "linestyle": self.dash or "none", "linewidth": width}
+        line = {"color": self.color, "linestyle": self.dash or "none", "linewidth": width}
         return line | {"marker": "o" * (not self.dash), "markersize": 6}
 
 
 def draw_card(facets: Facets, tables: Tables) -> Figure:
-    """Facets of one panel as a small figure."""
+    """Draw facets of one panel as a small figure."""
     table = facets.rows_of(tables)
     names: list[str] = []
     if not is_numeric_dtype(table[facets.x]):
@@ -67,7 +67,7 @@ def _strokes(facets: Facets, table: Any, names: Sequence[str]) -> Iterator[Strok
         columns: list[Any] = [(facets.y, "-" * (not facets.points and not names), facets.hue and name, ends)]
         columns += [(line.y, DASHED, line.label * (not facets.hue), None) for line in facets.lines if line.y in rows]
         for column, dash, label, own in columns:
-            yield Stroke(label, x.to_numpy(float), rows[column].to_numpy(float), shapes[name].colour, dash, own)
+            yield Stroke(label, x.to_numpy(float), rows[column].to_numpy(float), shapes[name].color, dash, own)
 
 
 def _draw(strokes: Sequence[Stroke], axis: Any, names: Sequence[str], level: float | None) -> Figure:
@@ -87,7 +87,7 @@ def _draw(strokes: Sequence[Stroke], axis: Any, names: Sequence[str], level: flo
         for stroke in strokes:
             _draw_stroke(axes, stroke)
         if level is not None:
-            axes.axhline(level, color=GREY, linewidth=1)
+            axes.axhline(level, color=GRAY, linewidth=1)
         _ticks(axes, strokes, names)
         figure.text(2 / WIDTH, 1 - 11 / HEIGHT, axis.ylabel or axis.y, **WORDS)
         if not names:
@@ -99,12 +99,12 @@ def _draw(strokes: Sequence[Stroke], axis: Any, names: Sequence[str], level: flo
 
 def _draw_stroke(axes: Any, stroke: Stroke) -> None:
     if stroke.ends is not None:
-        axes.vlines(stroke.x, *stroke.ends, color=stroke.colour, linewidth=2, alpha=0.6)
+        axes.vlines(stroke.x, *stroke.ends, color=stroke.color, linewidth=2, alpha=0.6)
     axes.plot(stroke.x, stroke.y, **stroke.look)
 
 
 def _ticks(axes: Any, strokes: Sequence[Stroke], names: Sequence[str]) -> None:
-    """The ends of the data below, or the names; two values at the side."""
+    """Ticks at the ends of the data or at the names on the x axis, and two values on the y axis."""
     xs = np.concatenate([stroke.x[np.isfinite(stroke.x)] for stroke in strokes])
     places, margin = [xs.min(), xs.max()], 0.0
     if names:
@@ -113,19 +113,19 @@ def _ticks(axes: Any, strokes: Sequence[Stroke], names: Sequence[str]) -> None:
         axes.set_xlim(places[0] - margin, places[-1] + margin)
     axes.margins(y=0.05)
     axes.minorticks_off()
-    # A name of several words takes a line for each: names stand side by side.
+    # One line per word, since names are side by side.
     lines = [name.replace(", ", "\n").replace(" ", "\n") for name in names]
     axes.set_xticks(places, lines or [short(place) for place in places])
     values = two(*axes.get_ylim(), log=axes.get_yscale() == "log")
     axes.set_yticks(values, [short(value) for value in values])
     axes.minorticks_off()
-    axes.tick_params(length=0, pad=4, labelsize=11, labelcolor=GREY)
+    axes.tick_params(length=0, pad=4, labelsize=11, labelcolor=GRAY)
     for side in ("left", "bottom"):
         axes.spines[side].set(color="#aaaaaa", linewidth=1)
 
 
 def two(low: float, high: float, *, log: bool) -> list[float]:
-    """The outermost round values inside: powers of ten on a logarithmic axis where it has two, else round steps.
+    """The outermost round values in a range: powers of ten on a logarithmic axis if it has two, else round steps.
 
     >>> two(0.002, 30.0, log=True), two(1.4, 2.6, log=False)
     ([0.01, 10.0], [1.5, 2.5])
@@ -143,7 +143,7 @@ def two(low: float, high: float, *, log: bool) -> list[float]:
 
 
 def short(value: float) -> str:
-    """A tick in few letters.
+    """A short tick label.
 
     >>> short(50.0), short(0.25), short(1e-6), short(-20.0)
     ('50', '0.25', '10⁻⁶', '−20')
@@ -156,7 +156,7 @@ def short(value: float) -> str:
 
 
 def _names(figure: Figure, axes: Any, strokes: Sequence[Stroke], x: float) -> None:
-    """Each name once, beside the end of its line, and moved so far that no two touch."""
+    """Each name once, next to the end of its line, without overlaps."""
     named = {stroke.label: stroke for stroke in reversed(strokes) if stroke.label}
     height = {label: float(_end(axes, stroke)) for label, stroke in named.items()}
     order = sorted(named, key=height.__getitem__)
@@ -167,14 +167,14 @@ def _names(figure: Figure, axes: Any, strokes: Sequence[Stroke], x: float) -> No
 
 
 def _end(axes: Any, stroke: Stroke) -> float:
-    """How far below the top a series ends, in points."""
+    """The distance of the end of a series from the top, in points."""
     last = np.flatnonzero(np.isfinite(stroke.y))[-1]
     place = axes.transData.transform((stroke.x[last], stroke.y[last]))
     return HEIGHT * (1 - place[1] / axes.figure.bbox.height)
 
 
 def spread(places: Sequence[float], least: float, low: float, high: float) -> list[float]:
-    """Ascending places moved as little as it takes to be `least` apart, within the ends.
+    """Ascending places moved to be at least `least` apart, within the ends.
 
     >>> spread([10.0, 12.0, 50.0], 13.0, 0.0, 100.0), spread([95.0, 99.0], 13.0, 0.0, 100.0)
     ([10.0, 23.0, 50.0], [87.0, 100.0])

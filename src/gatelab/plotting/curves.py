@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from gatelab.arrays import Array
 from gatelab.display import shorten
-from gatelab.plotting.theme import GREY, Look, canvas, handle, legend_below, looks, style
+from gatelab.plotting.theme import GRAY, Look, canvas, handle, legend_below, looks, style
 
 Local = tuple[str, Array, Array]
 HOLLOW: dict[str, Any] = {"markerfacecolor": "white", "markeredgewidth": 0.9}
@@ -25,10 +25,9 @@ HOLLOW: dict[str, Any] = {"markerfacecolor": "white", "markeredgewidth": 0.9}
 class Curve:
     """One series of a log-log panel.
 
-    `errors` and `fitted` are (sizes, seeds); NaN errors are not drawn, and `fitted` says which take part in the slope.
-    `note` and `paper` stand in the legend: what was measured, and what the paper reports. `reference` holds sizes and
-    errors of someone else's runs, drawn as crosses. `look` names the unit whose colour and marker the curve takes, its
-    own label by default.
+    `errors` and `fitted` are (sizes, seeds); NaN errors are not drawn, and points that are not `fitted` are hollow.
+    `note` and `paper`, the paper's value, are shown in the legend. `reference` holds sizes and errors of other code,
+    drawn as crosses. `look` names the unit whose color and marker the curve has, by default its label.
     """
 
     label: str
@@ -48,7 +47,7 @@ class Curve:
 
     @property
     def legend(self) -> str:
-        """The label with the note and the paper's value beside it.
+        """The label with the note and the paper's value.
 
         >>> Curve("glu", np.ones(1), np.ones((1, 1)), note="slope -2.6 [-2.7, -2.5]", paper="-3.08").legend
         'glu: slope −2.6 [−2.7, −2.5], paper −3.08'
@@ -62,8 +61,8 @@ class Curve:
         return f"{self.label}: {text.replace('-', '−')}"
 
     def entry(self, look: Look) -> Line2D:
-        """What stands for it in a legend."""
-        return handle(self.legend, look.colour, self.line, marker=look.marker)
+        """Its entry in a legend."""
+        return handle(self.legend, look.color, self.line, marker=look.marker)
 
 
 def scaling_figure(
@@ -77,16 +76,16 @@ def scaling_figure(
 ) -> Figure:
     """A log-log panel for each (axis label, curves), and a panel of local slopes if they are given.
 
-    Points are the best of the seeds, bands reach from the least to the greatest. Hollow points take no part in the
-    slope. Dashed thin lines are limits. Legends stand below their panels, where they cover nothing.
+    Points are the best over seeds, and bands the range over seeds. Hollow points are not part of the slope. Thin dashed
+    lines are limits. Legends are below their panels.
 
     Args:
         panels: The label of the x-axis and the curves of each panel.
         title: A line above all panels.
         local: Name, sizes and slopes of each curve of local slopes.
-        local_orders: The order that theory expects of each name, drawn as a dashed line.
+        local_orders: The theoretical order of each name, drawn as a dashed line.
         error_label: The label of the y-axis.
-        ax: Axes of the caller's to draw into, one for each panel.
+        ax: Axes to draw into, one per panel.
 
     Returns:
         The figure that holds the panels.
@@ -116,11 +115,11 @@ def draw_curves(axes: Any, curves: Sequence[Curve], appearance: Mapping[str, Loo
     _fit_to_errors(axes, curves)
     entries = [c.entry(chosen[c.key]) for c in curves]
     if any(c.limit is not None and np.isfinite(c.limit).any() for c in curves):
-        entries.append(handle("free-knot limit", GREY, "--", linewidth=0.8))
+        entries.append(handle("free-knot limit", GRAY, "--", linewidth=0.8))
     if any(c.fitted is not None and not _best_fitted(c)[1].all() for c in curves):
-        entries.append(handle("left out of the slope", GREY, "", **HOLLOW, marker="o"))
+        entries.append(handle("left out of the slope", GRAY, "", **HOLLOW, marker="o"))
     if any(c.reference is not None for c in curves):
-        entries.append(handle("the paper's code", GREY, ":", linewidth=0.8, marker="x"))
+        entries.append(handle("the paper's code", GRAY, ":", linewidth=0.8, marker="x"))
     legend_below(axes, entries, handlelength=2.4)
     _plain_sizes(axes)
 
@@ -132,24 +131,24 @@ def _draw_curve(axes: Any, curve: Curve, look: Look, order: int) -> None:
     errors = np.asarray(curve.errors, float)
     if errors.shape[1] > 1 and there.any():
         worst = np.where(np.isfinite(errors[there]), errors[there], -np.inf).max(axis=1)
-        axes.fill_between(sizes[there], best[there], worst, color=look.colour, alpha=0.18, linewidth=0)
-    axes.plot(sizes[there], best[there], curve.line, color=look.colour, label=curve.label)
+        axes.fill_between(sizes[there], best[there], worst, color=look.color, alpha=0.18, linewidth=0)
+    axes.plot(sizes[there], best[there], curve.line, color=look.color, label=curve.label)
     shown = np.zeros(len(sizes), bool)
     shown[_spaced(sizes, np.flatnonzero(there), order)] = True
     for which, hollow in ((shown & fitted, {}), (there & ~fitted, HOLLOW)):
-        axes.plot(sizes[which], best[which], look.marker, color=look.colour, zorder=3, **hollow)
+        axes.plot(sizes[which], best[which], look.marker, color=look.color, zorder=3, **hollow)
     if curve.limit is not None:
-        axes.plot(sizes, curve.limit, "--", color=look.colour, linewidth=0.8, alpha=0.9)
+        axes.plot(sizes, curve.limit, "--", color=look.color, linewidth=0.8, alpha=0.9)
     if curve.reference is not None:
-        axes.plot(*curve.reference, ":", color=look.colour, linewidth=0.8)
-        axes.plot(*curve.reference, "x", color=GREY, markersize=5, markeredgewidth=1.2, zorder=4)
+        axes.plot(*curve.reference, ":", color=look.color, linewidth=0.8)
+        axes.plot(*curve.reference, "x", color=GRAY, markersize=5, markeredgewidth=1.2, zorder=4)
 
 
 def _spaced(sizes: Array, of: NDArray[np.intp], order: int, marks: int = 12) -> list[int]:
     """Which of the points get a marker: about `marks` of them, evenly along a logarithmic axis.
 
-    Fifty markers on a line hide each other and the line. Where two curves coincide their markers must not, so each
-    curve has them shifted by a part of the distance.
+    Fifty markers would hide the line. The markers of different curves are shifted, so that those of coinciding curves
+    remain visible.
     """
     if len(of) <= marks:
         return [int(i) for i in of]
@@ -159,7 +158,7 @@ def _spaced(sizes: Array, of: NDArray[np.intp], order: int, marks: int = 12) -> 
 
 
 def _fit_to_errors(axes: Any, curves: Sequence[Curve]) -> None:
-    """The range of what was measured: limits of the smallest networks lie far above and would press it together."""
+    """Set the y range to that of the errors, without the limits of small networks, which are far above."""
     parts = [np.asarray(c.errors, float).ravel() for c in curves] + [c.reference[1] for c in curves if c.reference]
     values = np.concatenate([*parts, np.empty(0)])
     values = values[np.isfinite(values) & (values > 0)]
@@ -168,7 +167,7 @@ def _fit_to_errors(axes: Any, curves: Sequence[Curve]) -> None:
 
 
 def _best_fitted(curve: Curve) -> tuple[Array, NDArray[np.bool_]]:
-    """The least error of each size, and whether any seed of that size takes part in the slope."""
+    """The smallest error of each size, and whether any seed of that size is part of the slope."""
     errors = np.asarray(curve.errors, float)
     best = np.where(np.isfinite(errors), errors, np.inf).min(axis=1)
     fitted = np.ones(len(best), bool)
@@ -180,30 +179,30 @@ def _best_fitted(curve: Curve) -> tuple[Array, NDArray[np.bool_]]:
 def draw_local_slopes(
     axes: Any, local: Sequence[Local], orders: Mapping[str, int], appearance: Mapping[str, Look]
 ) -> None:
-    """The slope about each size, with a dashed line for every order that theory expects."""
+    """Local slopes, with a dashed line for every theoretical order."""
     axes.set(xscale="log")
     for order, (name, sizes, slopes) in enumerate(local):
-        colour, marked = appearance[name].colour, _spaced(sizes, np.arange(len(sizes)), order)
-        axes.plot(sizes, slopes, color=colour, linewidth=1.1)
-        axes.plot(sizes[marked], slopes[marked], appearance[name].marker, color=colour, markersize=3)
+        color, marked = appearance[name].color, _spaced(sizes, np.arange(len(sizes)), order)
+        axes.plot(sizes, slopes, color=color, linewidth=1.1)
+        axes.plot(sizes[marked], slopes[marked], appearance[name].marker, color=color, markersize=3)
     expected = sorted(set(orders.values()) or {2, 3, 4})
     for order in expected:
-        axes.axhline(-order, color=GREY, linestyle="--", linewidth=0.8, zorder=1)
-    # Local slopes of the smallest networks leap; the range is that of the orders, so that their approach can be seen.
+        axes.axhline(-order, color=GRAY, linestyle="--", linewidth=0.8, zorder=1)
+    # The range is that of the orders, since local slopes of the smallest networks vary widely.
     axes.set(ylim=(-max(expected) - 1.7, 0.5), xlabel="neurons n", ylabel="local slope against n")
     entries = []
     for name, _, _ in local:
         label = name
         if name in orders:
             label = f"{name}: order {orders[name]}"
-        entries.append(handle(label, appearance[name].colour, marker=appearance[name].marker))
-    entries.append(handle("minus the order", GREY, "--", linewidth=0.8))
+        entries.append(handle(label, appearance[name].color, marker=appearance[name].marker))
+    entries.append(handle("minus the order", GRAY, "--", linewidth=0.8))
     legend_below(axes, entries, handlelength=2.4)
     _plain_sizes(axes)
 
 
 def _plain_sizes(axes: Any) -> None:
-    """Sizes as 1, 2, 5, 10, ... or 1, 3, 10, ...: powers of ten alone leave most panels with one or two ticks."""
+    """Ticks at 1, 2, 5, 10, ... or 1, 3, 10, ..., since most panels span few powers of ten."""
     low, high = axes.get_xlim()
     steps = (1.0, 2.0, 5.0) if high < 300 * low else (1.0, 3.0)
     axis = axes.xaxis
@@ -216,9 +215,9 @@ Predict = Callable[[Any, Any], Any]
 Band = Callable[[Any, Any], tuple[Any, Any]]
 
 AXES = {"P": "parameters P", "D": "data D"}
-MANY = 10  # values that can have a line each
-SOME = 5  # lines where there are more
-MOST_PERCENT = 900.0  # that a unit is shown to be worth
+MANY = 10  # the largest number of values with one line each
+SOME = 5  # lines if there are more values
+MOST_PERCENT = 900.0  # the upper end of the axis of equivalent sizes
 MARKERS = "os^Dv<>PXh"
 
 
@@ -237,10 +236,10 @@ def law_figure(
 ) -> Figure:
     """L against P with a line for each D, and against D with a line for each P, on logarithmic axes.
 
-    `predict(P, D)` is the law and `band(P, D)` its low and high end. A panel whose size does not change is left out.
-    Up to ten values have a line and a marker each; of more, five are drawn and points are coloured in between. The
-    dotted line is the law where the other size is without end, the dashed one the floor. `captions` stand above the
-    panels for P and D and beside the floor.
+    `predict(P, D)` is the law and `band(P, D)` its interval. A panel whose size does not vary is left out. Up to ten
+    values have one line and marker each; for more values, five lines are drawn and points are colored by value. The
+    dotted line is the law at infinite other size, the dashed line the floor. `captions` are the titles of the panels
+    for P and D and the label of the floor.
     """
     columns = {"P": P, "D": D}
     names = [name for name in columns if np.ptp(columns[name]) > 0]
@@ -258,8 +257,8 @@ def law_figure(
             axes.set(title=caption, xlabel=AXES[along])
             _sizes(axes)
             if floor > 0.5 * L.min():
-                axes.axhline(floor, color=GREY, linestyle="--", linewidth=0.9, zorder=1)
-                entries.append(handle(captions[2], GREY, "--", linewidth=0.9))
+                axes.axhline(floor, color=GRAY, linestyle="--", linewidth=0.9, zorder=1)
+                entries.append(handle(captions[2], GRAY, "--", linewidth=0.9))
             ncols = 1 + (len(entries) > 4)
             legend_below(axes, entries, distance=0.15, ncols=ncols, handlelength=2.4, columnspacing=1.5)
         place.axes[0].set(ylabel=loss_label)
@@ -270,7 +269,7 @@ def law_figure(
 
 
 def _draw(axes: Any, x: Array, other: Array, L: Array, predict: Predict, band: Band | None, name: str) -> list[Line2D]:
-    """Points and lines of one panel, and what its legend says of them."""
+    """Draw points and lines of one panel, and return the entries of its legend."""
     axes.set(xscale="log", yscale="log")
     values = np.unique(other)
     lines, markers = values, MARKERS
@@ -279,31 +278,31 @@ def _draw(axes: Any, x: Array, other: Array, L: Array, predict: Predict, band: B
     along = np.geomspace(x.min() / 1.2, x.max() * 1.2, 200)
     entries = []
     for i, value in enumerate(lines):
-        colour = _colour(value, values)
+        color = _color(value, values)
         if band is not None:
-            axes.fill_between(along, *band(along, value), color=colour, alpha=0.15, linewidth=0)
-        axes.plot(along, predict(along, value), color=colour, linewidth=1.2)
-        entries.append(handle(f"{name} = {size_text(value)}", colour, marker=markers[i : i + 1]))
+            axes.fill_between(along, *band(along, value), color=color, alpha=0.15, linewidth=0)
+        axes.plot(along, predict(along, value), color=color, linewidth=1.2)
+        entries.append(handle(f"{name} = {size_text(value)}", color, marker=markers[i : i + 1]))
     white: Any = {"edgecolors": "white", "linewidths": 0.4, "zorder": 3}
     for value, marker in zip(values, markers, strict=False):
         here = other == value
-        axes.scatter(x[here], L[here], 16, color=_colour(value, values), marker=marker, **white)
+        axes.scatter(x[here], L[here], 16, color=_color(value, values), marker=marker, **white)
     if not markers:
-        axes.scatter(x, L, 14, c=[_colour(value, values) for value in other], **white)
+        axes.scatter(x, L, 14, c=[_color(value, values) for value in other], **white)
     if len(values) > 1:
-        axes.plot(along, predict(along, np.inf), ":", color=GREY, linewidth=1.1, zorder=1)
-        entries.append(handle(f"{name} → ∞", GREY, ":", linewidth=1.1))
+        axes.plot(along, predict(along, np.inf), ":", color=GRAY, linewidth=1.1, zorder=1)
+        entries.append(handle(f"{name} → ∞", GRAY, ":", linewidth=1.1))
     return entries
 
 
-def _colour(value: float, values: Array) -> Any:
-    """From dark to light with the logarithm of the value; the palest part, which white would swallow, is not used."""
+def _color(value: float, values: Array) -> Any:
+    """A color from dark to light by the logarithm of the value, without the palest ones."""
     low, high = np.log(values[0]), np.log(values[-1])
     return mpl.colormaps["viridis"](0.86 * (np.log(value) - low) / max(high - low, 1e-12))
 
 
 def size_text(value: float) -> str:
-    """A size as it is printed in a figure.
+    """A size as text for a figure.
 
     >>> size_text(10_000), size_text(1e9), size_text(1.4e12)
     ('10000', '$10^{9}$', '$1.4\\\\times10^{12}$')
@@ -330,7 +329,7 @@ def _sizes(axes: Any) -> None:
 
 
 def _losses(axes: Any, L: Array, least: float) -> None:
-    """The range of what was measured, with the floor; plain numbers, since losses seldom span a decade."""
+    """Set the y range to that of the losses and the floor, with plain numbers, since losses seldom span a decade."""
     low, high = min(least, L.min()), L.max()
     margin = max((high / low) ** 0.06, 1.02)
     axes.set(ylim=(low / margin, high * margin))
@@ -348,9 +347,9 @@ def _losses(axes: Any, L: Array, least: float) -> None:
 class LadderCurve:
     """One unit of a ladder.
 
-    `losses` has three rows, values with their low and high ends, at `sizes`; `law` gives the loss at any size.
-    `percent` has the same rows: how much larger the reference would have to be; None for the reference itself.
-    `extrapolated` says where the reference was not measured so far.
+    `losses` has three rows, values with their low and high ends, at `sizes`; `law` is the loss as a function of size.
+    `percent` has the same rows for the equivalent size of the reference, None for the reference itself. `extrapolated`
+    marks equivalent sizes outside the measured range.
     """
 
     label: str
@@ -371,10 +370,9 @@ def ladder_figure(
     title: str = "",
     ax: Any = None,
 ) -> Figure:
-    """Losses of a ladder against size with their laws, and what each unit is worth beside the reference.
+    """Losses of a ladder against size with their laws, and the equivalent sizes of the reference.
 
-    Points of one size stand a little beside each other, so that their intervals can be told apart. Hollow points lie
-    beyond the sizes of the reference.
+    Points of one size are shifted horizontally to separate their intervals. Hollow points are extrapolated.
     """
     appearance = looks([curve.label for curve in curves])
     sizes = np.concatenate([curve.sizes for curve in curves])
@@ -384,24 +382,24 @@ def ladder_figure(
         left, right = place.axes
         left.set(xscale="log", yscale="log", xlabel=against, ylabel=loss_label)
         right.set(xscale="log", xlabel=against, ylabel=f"worth: {against} of {shorten(reference)}, % more")
-        right.axhline(0.0, color=appearance[reference].colour if reference else GREY, linewidth=1.0, zorder=1)
+        right.axhline(0.0, color=appearance[reference].color if reference else GRAY, linewidth=1.0, zorder=1)
         for order, curve in enumerate(curves):
             look, beside = appearance[curve.label], 1.05 ** (order - (len(curves) - 1) / 2)
-            left.plot(along, curve.law(along), color=look.colour, linewidth=1.0)
+            left.plot(along, curve.law(along), color=look.color, linewidth=1.0)
             _with_intervals(left, curve.sizes, curve.losses, look)
             if curve.percent is None:
                 continue
             x, far = curve.sizes * beside, np.zeros(len(curve.sizes), bool)
             if curve.extrapolated is not None:
                 far = curve.extrapolated
-            right.plot(x, curve.percent[0], color=look.colour, linewidth=0.8, alpha=0.6)
+            right.plot(x, curve.percent[0], color=look.color, linewidth=0.8, alpha=0.6)
             _with_intervals(right, x, curve.percent, look)
-            right.plot(x[far], curve.percent[0][far], look.marker, color=look.colour, zorder=4, **HOLLOW)
+            right.plot(x[far], curve.percent[0][far], look.marker, color=look.color, zorder=4, **HOLLOW)
         losses = np.concatenate([curve.losses.ravel() for curve in curves])
-        entries = [handle(shorten(label), look.colour, marker=look.marker) for label, look in appearance.items()]
-        entries.append(handle(f"the law, E = {abs(floor):.3g}", GREY, linewidth=1.0))
+        entries = [handle(shorten(label), look.color, marker=look.marker) for label, look in appearance.items()]
+        entries.append(handle(f"the law, E = {abs(floor):.3g}", GRAY, linewidth=1.0))
         if any(curve.extrapolated is not None and curve.extrapolated.any() for curve in curves):
-            entries.append(handle(f"beyond the sizes of {shorten(reference)}", GREY, "", marker="o", **HOLLOW))
+            entries.append(handle(f"beyond the sizes of {shorten(reference)}", GRAY, "", marker="o", **HOLLOW))
         _losses(left, losses, losses.min())
         _worth_range(right, curves)
         for axes in place.axes:
@@ -413,31 +411,12 @@ def ladder_figure(
 
 
 def _with_intervals(axes: Any, x: Array, values: Array, look: Look) -> None:
-    axes.vlines(x, values[1], values[2], color=look.colour, linewidth=1.2)
-    axes.plot(x, values[0], look.marker, color=look.colour, markeredgewidth=0.9, zorder=3)
-
-
-def means_figure(means: Mapping[str, tuple[Array, Array]], *, loss_label: str, title: str) -> Figure:
-    """Mean losses of a ladder against parameters where there is no law to draw with them."""
-    losses = np.concatenate([own for _, own in means.values()])
-    with style():
-        place = canvas(4.6, 4.2)
-        (axes,) = place.axes
-        axes.set(xscale="log", yscale="log", xlabel="parameters", ylabel=loss_label)
-        for unit, look in looks(means).items():
-            axes.plot(*means[unit], color=look.colour, marker=look.marker, label=shorten(unit))
-        _losses(axes, losses, losses.min())
-        _sizes(axes)
-        place.legend(ncols=min(len(means), 5))
-        place.title(title)
-    return place.figure
+    axes.vlines(x, values[1], values[2], color=look.color, linewidth=1.2)
+    axes.plot(x, values[0], look.marker, color=look.color, markeredgewidth=0.9, zorder=3)
 
 
 def _worth_range(axes: Any, curves: Sequence[LadderCurve]) -> None:
-    """The range of the values with half as much beside them: an interval without an end would press all together.
-
-    Nine times more is the most that is shown: beyond it curves are too flat to tell a number.
-    """
+    """Set the y range to that of the values with a margin, which long intervals may exceed, up to `MOST_PERCENT`."""
     rows = [curve.percent for curve in curves if curve.percent is not None]
     if not rows:
         return

@@ -1,9 +1,9 @@
-"""Figures as data: which columns of a table are drawn against which, in how many panels. Drawn by matplotlib here.
+"""Figures as data: the columns of a table for axes, series and panels, and their drawing with matplotlib.
 
     Facets(x="q", y="condition", hue="size", row="gate", col="rows", ylog=True)
 
 A panel is a pair of values of `row` and `col`, a series a value of `hue`. Columns `condition_low` and `condition_high`
-beside `condition` are its interval. Nothing is computed: what is drawn stands in the table.
+are the interval of `condition`. Figures contain values of the table only.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 
 from gatelab.display import Compact
 from gatelab.errors import GatelabError
-from gatelab.plotting.theme import GREY, Look, looks, style
+from gatelab.plotting.theme import GRAY, Look, looks, style
 
-Table = Any  # a data frame of pandas, whose stubs tell its columns from nothing
+Table = Any  # a data frame; the stubs of pandas do not know its columns
 Tables = Mapping[str, Table]
-WIDTH, HEIGHT, LEGEND = 4.6, 3.4, 0.9  # inches of a panel, and of the legend below all of them
+WIDTH, HEIGHT, LEGEND = 4.6, 3.4, 0.9  # inches of a panel and of the legend
 DASHES: dict[str, Any] = {"solid": "-", "dashed": "--", "dotted": ":", "none": ""}
 
 
 @dataclass(frozen=True)
 class Overlay:
-    """A further column that is drawn for every series, such as what theory expects.
+    """A further column that is drawn for every series, such as theoretical values.
 
     Attributes:
         y: The column.
         label: Its entry in the legend.
         dash: "solid", "dashed", "dotted", or "none" for points.
-        hue: Whether it has the colors of the series; otherwise it is gray.
+        hue: Whether it has the colors of the series, or is gray.
     """
 
     y: str
@@ -48,29 +48,29 @@ class Overlay:
 
 @dataclass(frozen=True)
 class Facets(Compact):
-    """What is drawn of a table.
+    """A specification of a figure of a table.
 
     Attributes:
-        x: The column of the x axis; a column of text makes an axis of names.
+        x: The column of the x axis; text gives a categorical axis.
         y: The column of the y axis.
-        hue: The column that tells series apart; empty for one series.
-        row: The column whose values have a row of panels each.
-        col: The column whose values have a column of panels each.
-        wrap: How many panels of `col` stand side by side, the others below them; 0 for all. Without `row`.
+        hue: The column with the series; empty for one series.
+        row: The column with one row of panels per value.
+        col: The column with one column of panels per value.
+        wrap: The number of panels of `col` per row, without `row`; 0 for all.
         table: The name of the table; empty for the first one of the study.
-        where: Columns and the values that are drawn; other rows are left out.
+        where: A filter: columns with the values to draw.
         xlog: Whether the x axis is logarithmic.
         ylog: Whether the y axis is logarithmic.
         xlabel: The name of the x axis; the column's by default.
         ylabel: The name of the y axis; the column's by default.
         title: The title of the whole figure.
         lines: Further columns that are drawn for every series.
-        marks: A column of truths and its entry in the legend: points where it is true have a ring.
+        marks: A boolean column and its entry in the legend: points with true values have a ring.
         levels: Horizontal lines by their entries in the legend.
         paper: A column with the paper's own values, drawn as crosses.
-        names: What values of columns are called in titles and legends.
-        points: Whether series are points without a line between them.
-        smooth: Whether series are lines without points: functions of x.
+        names: Names of values in titles and legends.
+        points: Whether series are points without lines.
+        smooth: Whether series are lines without points.
     """
 
     x: str
@@ -98,18 +98,18 @@ class Facets(Compact):
         return self.names.get(value, str(value))
 
     def looks(self, table: Table) -> dict[str, Look]:
-        """Color and marker of each series by its name; units keep theirs whatever they are called."""
+        """Color and marker of each series by its name; those of units depend on the value, not on the name."""
         values = _levels(table, self.hue)
         shapes = looks(map(str, values))
         return {self.name(value): shapes[str(value)] for value in values}
 
     def line(self, look: Look) -> dict[str, Any]:
-        """How a series of that look is drawn, in matplotlib's words."""
+        """The arguments of matplotlib for a series."""
         marker, dash = look.marker * (not self.smooth), "-" * (not self.points)
-        return {"color": look.colour, "marker": marker, "linestyle": dash}
+        return {"color": look.color, "marker": marker, "linestyle": dash}
 
     def rows_of(self, tables: Tables) -> Table:
-        """The rows that are drawn; a column that is not there is an error."""
+        """The rows to draw; raises if a column is missing."""
         table = tables[self.table or next(iter(tables))]
         columns = [self.x, self.y, self.hue, self.row, self.col, self.paper, *self.where]
         absent = sorted({c for c in columns if c} - set(table.columns))
@@ -120,7 +120,7 @@ class Facets(Compact):
         return table
 
     def shape(self, tables: Tables) -> tuple[int, int]:
-        """How many rows and columns of panels there are."""
+        """The numbers of rows and columns of panels."""
         table = self.rows_of(tables)
         rows, columns = len(_levels(table, self.row)), len(_levels(table, self.col))
         if self.wrap:
@@ -128,7 +128,7 @@ class Facets(Compact):
         return rows, columns
 
     def panels(self, table: Table) -> Iterator[tuple[int, int, str, Table]]:
-        """Each panel: its row and column in the figure, its title, its rows of the table."""
+        """Row, column, title and table of each panel."""
         for i, row in enumerate(_levels(table, self.row)):
             for j, col in enumerate(_levels(table, self.col)):
                 chosen, place = table, (i, j)
@@ -141,7 +141,7 @@ class Facets(Compact):
                 yield *place, title, chosen
 
     def series(self, rows: Table) -> Iterator[tuple[Any, Table]]:
-        """Each series of a panel: its value of `hue`, and its rows in ascending x."""
+        """Each series of a panel: its value of `hue`, and its rows by ascending x."""
         for value in _levels(rows, self.hue):
             chosen = rows
             if self.hue:
@@ -151,7 +151,7 @@ class Facets(Compact):
             yield value, chosen
 
     def places(self, panel: Table, value: Any, series: Table) -> Any:
-        """The x of a series; points at names stand side by side, so that their intervals can be seen."""
+        """The x of a series; on a categorical axis, points of different series are shifted."""
         names, hues = _levels(panel, self.x), _levels(panel, self.hue)
         if not self.points or len(hues) < 2 or pd.api.types.is_numeric_dtype(panel[self.x]):
             return series[self.x]
@@ -169,11 +169,11 @@ def draw_figure(facets: Facets | Sequence[Facets], tables: Tables) -> Figure:
     """Draw one figure with matplotlib.
 
     Args:
-        facets: What is drawn; several are drawn side by side, such as errors against n and against P.
+        facets: One or more specifications; several are drawn side by side.
         tables: The tables by name.
 
     Returns:
-        The figure, which `save` writes.
+        The figure.
     """
     parts = [facets] if isinstance(facets, Facets) else list(facets)
     shapes = [part.shape(tables) for part in parts]
@@ -216,7 +216,7 @@ def _draw_part(place: Any, facets: Facets, tables: Tables) -> None:
 
 
 def draw_panel(axes: Axes, facets: Facets, tables: Tables) -> None:
-    """Draw facets of one panel into given axes, with a legend of its own: for figures that have other panels too."""
+    """Draw facets of one panel into given axes, with a legend."""
     table = facets.rows_of(tables)
     shapes = facets.looks(table)
     for value, series in facets.series(table):
@@ -226,24 +226,24 @@ def draw_panel(axes: Axes, facets: Facets, tables: Tables) -> None:
 
 
 def _draw_series(axes: Axes, facets: Facets, rows: Table, x: Any, look: Look) -> None:
-    y, colour = rows[facets.y], look.colour
+    y, color = rows[facets.y], look.color
     low, high = f"{facets.y}_low", f"{facets.y}_high"
     if low in rows and high in rows:
-        axes.errorbar(x, y, [y - rows[low], rows[high] - y], fmt="none", ecolor=colour, elinewidth=1, capsize=2)
+        axes.errorbar(x, y, [y - rows[low], rows[high] - y], fmt="none", ecolor=color, elinewidth=1, capsize=2)
     axes.plot(x, y, **facets.line(look))
     for line in facets.lines:
         if line.y in rows and rows[line.y].notna().any():
-            axes.plot(x, rows[line.y], color=colour if line.hue else GREY, linestyle=DASHES[line.dash])
+            axes.plot(x, rows[line.y], color=color if line.hue else GRAY, linestyle=DASHES[line.dash])
     if facets.marks:
         marked = rows[facets.marks[0]].astype(bool)
         axes.plot(x[marked], y[marked], "o", color="black", markersize=9, markerfacecolor="none")
     if facets.paper:
-        axes.plot(x, rows[facets.paper], "x", color=colour, markersize=7, markeredgewidth=1.6)
+        axes.plot(x, rows[facets.paper], "x", color=color, markersize=7, markeredgewidth=1.6)
 
 
 def _finish(axes: Axes, facets: Facets, panel: Table, title: str, *, bottom: bool, left: bool) -> None:
     for level in facets.levels.values():
-        axes.axhline(level, color=GREY, linewidth=0.9)
+        axes.axhline(level, color=GRAY, linewidth=0.9)
     if facets.xlog:
         axes.set_xscale("log")
         _plain_ticks(axes.xaxis)
@@ -261,7 +261,7 @@ def _finish(axes: Axes, facets: Facets, panel: Table, title: str, *, bottom: boo
 
 
 def _plain_ticks(axis: Axis) -> None:
-    """Plain numbers on a short logarithmic axis, where powers of ten are few and labels of their multiples touch."""
+    """Use plain numbers on a logarithmic axis that spans less than three decades."""
     low, high = axis.get_view_interval()
     if low > 1e-4 and high < 1e5 and high / low < 1000:
         axis.set_major_locator(MaxNLocator(5) if high / low < 4 else LogLocator(10, subs=(1.0, 2.0, 5.0)))
@@ -273,12 +273,12 @@ def _handles(facets: Facets, shapes: Mapping[str, Look]) -> list[Line2D]:
     handles: list[Line2D] = []
     if facets.hue:
         handles += [Line2D([], [], label=name, **facets.line(look)) for name, look in shapes.items()]
-    handles += [Line2D([], [], color=GREY, linestyle=DASHES[line.dash], label=line.label) for line in facets.lines]
-    handles += [Line2D([], [], color=GREY, linewidth=0.9, label=label) for label in facets.levels]
+    handles += [Line2D([], [], color=GRAY, linestyle=DASHES[line.dash], label=line.label) for line in facets.lines]
+    handles += [Line2D([], [], color=GRAY, linewidth=0.9, label=label) for label in facets.levels]
     if facets.marks:
         ring = Line2D([], [], color="black", marker="o", linestyle="", markersize=9, markerfacecolor="none")
         ring.set_label(facets.marks[1])
         handles.append(ring)
     if facets.paper:
-        handles.append(Line2D([], [], color=GREY, marker="x", linestyle="", label="the paper"))
+        handles.append(Line2D([], [], color=GRAY, marker="x", linestyle="", label="the paper"))
     return handles

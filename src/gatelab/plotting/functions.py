@@ -11,14 +11,14 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from gatelab.arrays import Array
-from gatelab.plotting.theme import GREY, NEURON_COLOURS, canvas, look, style
+from gatelab.plotting.theme import GRAY, NEURON_COLORS, canvas, look, style
 
-MOST_POINTS = 2000  # of a part: more hide each other and take long to draw
+MOST_POINTS = 2000  # per part
 MOST_PANELS = 3
 
 
 def thinned(count: int, most: int = MOST_POINTS) -> NDArray[np.intp]:
-    """Which of `count` rows are drawn: all, or `most` of them, evenly from the first to the last.
+    """The indices of at most `most` of `count` rows, evenly spaced.
 
     >>> thinned(3), len(thinned(10**6))
     (array([0, 1, 2]), 2000)
@@ -29,16 +29,16 @@ def thinned(count: int, most: int = MOST_POINTS) -> NDArray[np.intp]:
 def rows_figure(
     parts: Sequence[tuple[str, Array, Array]], inputs: Sequence[str], target: str, title: str, *, ax: Any = None
 ) -> Figure:
-    """`target` against each of the first inputs, a panel each, three at most; of each part (name, x, y) some rows."""
+    """`target` against each of the first three inputs, for a sample of rows of each part (name, x, y)."""
     count = min(len(inputs), MOST_PANELS)
-    colours = (look("mlp").colour, look("glu").colour)
+    colors = (look("mlp").color, look("glu").color)
     with style():
         place = canvas(max(4.8, 3.1 * count), 3.4, count, ax)
         for i, axes in enumerate(place.axes):
-            for (name, x, y), colour in zip(parts, colours, strict=False):
+            for (name, x, y), color in zip(parts, colors, strict=False):
                 rows = thinned(len(x))
                 size = 2.0 if len(rows) > 200 else 4.0
-                axes.plot(x[rows, i], y[rows], "o", color=colour, markersize=size, alpha=0.7, label=name)
+                axes.plot(x[rows, i], y[rows], "o", color=color, markersize=size, alpha=0.7, label=name)
             axes.set_xlabel(inputs[i])
         place.axes[0].set_ylabel(target)
         place.legend(ncols=len(parts))
@@ -46,18 +46,18 @@ def rows_figure(
     return place.figure
 
 
-def history_figure(errors: Array, test: float, colour: str, title: str, *, ax: Any = None) -> Figure:
-    """The training error after each step on a logarithmic axis, and the test error at the end as a dashed line."""
+def history_figure(errors: Array, test: float, color: str, title: str, *, ax: Any = None) -> Figure:
+    """The training error after each step on a logarithmic axis, and the final test error as a dashed line."""
     rows = thinned(len(errors))
     with style():
         place = canvas(4.8, 3.2, 1, ax)
         (axes,) = place.axes
-        axes.plot(rows + 1, errors[rows], color=colour, marker="o" * (len(rows) < 30), label="training")
-        axes.axhline(test, color=colour, linestyle="--", linewidth=1.0, label="test, at the end")
+        axes.plot(rows + 1, errors[rows], color=color, marker="o" * (len(rows) < 30), label="training")
+        axes.axhline(test, color=color, linestyle="--", linewidth=1.0, label="test, at the end")
         values = np.append(errors, test)
         values = values[np.isfinite(values) & (values > 0)]
         if len(values):
-            # At least a decade, so that some ticks are numbers that can be read.
+            # At least a decade, for readable ticks.
             axes.set(yscale="log", ylim=(values.min() / 3.2, values.max() * 3.2))
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         axes.set(xlabel="step", ylabel="RMSE")
@@ -67,14 +67,14 @@ def history_figure(errors: Array, test: float, colour: str, title: str, *, ax: A
 
 
 def agreement_figure(exact: Array, computed: Array, labels: tuple[str, str], title: str, *, ax: Any = None) -> Figure:
-    """One value against the other, with the line on which they are equal."""
+    """Computed against exact values, with the line of equality."""
     rows = thinned(len(exact))
     with style():
         place = canvas(3.9, 3.6, 1, ax)
         (axes,) = place.axes
         ends = [min(exact.min(), computed.min()), max(exact.max(), computed.max())]
-        axes.plot(ends, ends, color=GREY, linewidth=0.8, zorder=1)
-        axes.plot(exact[rows], computed[rows], "o", color=look("glu").colour, markersize=2.5, alpha=0.7)
+        axes.plot(ends, ends, color=GRAY, linewidth=0.8, zorder=1)
+        axes.plot(exact[rows], computed[rows], "o", color=look("glu").color, markersize=2.5, alpha=0.7)
         axes.set(xlabel=labels[0], ylabel=labels[1])
         place.title(title)
     return place.figure
@@ -96,11 +96,11 @@ def approximation_figure(
         left.plot(z, exact, color="#222222", linewidth=2.2, label="exact")
         inside = (z >= interval[0]) & (z <= interval[1])
         for i, (name, values) in enumerate(approximations):
-            colour = NEURON_COLOURS[i % len(NEURON_COLOURS)]
-            left.plot(z, values, color=colour, label=name)
-            right.plot(z, np.maximum(np.abs(values - exact), 1e-14), color=colour, label=name)
-        room = 0.25 * (np.ptp(exact[inside]) or 1.0)
-        left.set(ylim=(exact[inside].min() - room, exact[inside].max() + room), xlabel="z", ylabel="act(z)")
+            color = NEURON_COLORS[i % len(NEURON_COLORS)]
+            left.plot(z, values, color=color, label=name)
+            right.plot(z, np.maximum(np.abs(values - exact), 1e-14), color=color, label=name)
+        margin = 0.25 * (np.ptp(exact[inside]) or 1.0)
+        left.set(ylim=(exact[inside].min() - margin, exact[inside].max() + margin), xlabel="z", ylabel="act(z)")
         right.set(yscale="log", xlabel="z", ylabel="|error|")
         for axes in place.axes:
             for a, b in ((z[0], interval[0]), (interval[1], z[-1])):

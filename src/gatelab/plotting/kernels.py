@@ -12,12 +12,12 @@ from matplotlib.lines import Line2D
 
 from gatelab.arrays import Array
 from gatelab.plotting import theme
-from gatelab.plotting.theme import GREY, canvas, handle, look, looks, style
+from gatelab.plotting.theme import GRAY, canvas, handle, look, looks, style
 
 
 @dataclass(frozen=True, eq=False)
 class DensityCurve:
-    """One density over eigenvalues x; `ends` are marked on the axis, `note` stands in the legend."""
+    """One density over eigenvalues x; `ends` are marked on the axis, and `note` is shown in the legend."""
 
     label: str
     x: Array
@@ -28,17 +28,17 @@ class DensityCurve:
 
 
 def density_figure(curves: Sequence[DensityCurve], *, log: bool = False, title: str = "", ax: Any = None) -> Figure:
-    """All curves in one panel. With `log` densities are per decade of the eigenvalue."""
+    """All curves in one panel. With `log`, densities are per decade of the eigenvalue."""
     appearance = looks([c.label for c in curves])
     with style():
         place = canvas(4.8, 3.4 + 0.18 * len(curves), 1, ax)
         (axes,) = place.axes
         for curve in curves:
-            colour = appearance[curve.label].colour
+            color = appearance[curve.label].color
             label = ": ".join(filter(None, (curve.label, curve.note)))
-            axes.plot(curve.x, curve.density, curve.line, color=colour, label=label)
-            axes.fill_between(curve.x, 0.0, curve.density, color=colour, alpha=0.12, linewidth=0)
-            axes.plot(curve.ends, [0] * len(curve.ends), "|", color=colour, markersize=12, clip_on=False)
+            axes.plot(curve.x, curve.density, curve.line, color=color, label=label)
+            axes.fill_between(curve.x, 0.0, curve.density, color=color, alpha=0.12, linewidth=0)
+            axes.plot(curve.ends, [0] * len(curve.ends), "|", color=color, markersize=12, clip_on=False)
         ylabel = "density"
         if log:
             axes.set_xscale("log")
@@ -50,39 +50,39 @@ def density_figure(curves: Sequence[DensityCurve], *, log: bool = False, title: 
 
 @dataclass(frozen=True, eq=False)
 class LossCurve:
-    """A loss over steps with its interval, if there is one; a prediction is dashed."""
+    """A loss over steps, optionally with its interval; a prediction is dashed."""
 
     label: str
     steps: Array
     loss: Array
     low: Array | None = None
     high: Array | None = None
-    colour: str = ""
+    color: str = ""
     predicted: bool = False
 
     @property
     def dash(self) -> Any:
-        """Its line, as matplotlib has it."""
+        """Its line style."""
         if self.predicted:
             return 0, (4, 2)
         return "-"
 
-    def entry(self, colour: str = GREY) -> Line2D:
-        """What stands for it in a legend."""
-        return handle(self.label, self.colour or colour, self.dash)
+    def entry(self, color: str = GRAY) -> Line2D:
+        """Its entry in a legend."""
+        return handle(self.label, self.color or color, self.dash)
 
 
 def draw_losses(axes: Any, curves: Sequence[LossCurve], *, log: bool = True) -> None:
-    """The curves on one panel, intervals as bands. No legend."""
+    """Draw the curves in one panel, with intervals as bands, without a legend."""
     known = looks(c.label for c in curves)
     if log:
         axes.set_yscale("log")
     for c in curves:
-        colour = c.colour or known[c.label].colour
+        color = c.color or known[c.label].color
         if c.low is not None and c.high is not None and np.isfinite(c.low).all():
-            axes.fill_between(c.steps, np.maximum(c.low, 1e-300), c.high, color=colour, alpha=0.18, linewidth=0)
+            axes.fill_between(c.steps, np.maximum(c.low, 1e-300), c.high, color=color, alpha=0.18, linewidth=0)
         shown, width = np.isfinite(c.loss), 1.1 if c.predicted else 1.5
-        line: dict[str, Any] = {"color": colour, "linestyle": c.dash, "linewidth": width}
+        line: dict[str, Any] = {"color": color, "linestyle": c.dash, "linewidth": width}
         axes.plot(c.steps[shown], c.loss[shown], zorder=3 + c.predicted, **line)
     axes.set(xlabel="step", ylabel="training loss")
 
@@ -96,7 +96,7 @@ def losses_figure(
         place = canvas(5.4, 3.8, 1, ax)
         (axes,) = place.axes
         draw_losses(axes, curves)
-        axes.legend(handles=[c.entry(known[c.label].colour) for c in curves], loc="upper right")
+        axes.legend(handles=[c.entry(known[c.label].color) for c in curves], loc="upper right")
         axes.set(ylabel=loss_label, title=title)
     return place.figure
 
@@ -111,15 +111,15 @@ def parts_figure(
     *,
     ax: Any = None,
 ) -> Figure:
-    """An expected loss with its two parts, and one deviation of single networks around it."""
+    """An expected loss with bias and variance, and one standard deviation of single networks."""
     low, high, title = None, None, label
     if deviation is not None:
         low, high = np.maximum(loss - deviation, 1e-3 * loss), loss + deviation
         title = f"{label}; band: one deviation of a single network"
     curves = [
-        LossCurve("expected loss", steps, loss, low, high, colour=look("mlp").colour),
-        LossCurve("bias: of the targets", steps, bias, colour=look("glu").colour, predicted=True),
-        LossCurve("variance: of initial outputs", steps, variance, colour=look("gqu").colour, predicted=True),
+        LossCurve("expected loss", steps, loss, low, high, color=look("mlp").color),
+        LossCurve("bias: of the targets", steps, bias, color=look("glu").color, predicted=True),
+        LossCurve("variance: of initial outputs", steps, variance, color=look("gqu").color, predicted=True),
     ]
     return losses_figure(curves, title, ax=ax)
 
@@ -143,25 +143,25 @@ class Cloud:
 
     label: str
     runs: Sequence[Array]
-    colour: str = GREY
+    color: str = GRAY
     marker: str = "o"
     hollow: bool = False
 
     def look(self) -> dict[str, Any]:
-        """How its points look, in matplotlib's words."""
-        face = "white" if self.hollow else self.colour
+        """The arguments of matplotlib for its points."""
+        face = "white" if self.hollow else self.color
         return {"marker": self.marker, "markersize": 3.4, "markerfacecolor": face, "markeredgewidth": 0.7}
 
 
 def draw_clouds(axes: Any, clouds: Sequence[Cloud], title: str) -> None:
-    """Every run as a thin line with its points, and a legend below; training goes from right to left."""
-    axes.axhline(0.0, color=GREY, linewidth=0.7, zorder=1)
+    """Draw every run as a thin line with points, with a legend below; training proceeds from right to left."""
+    axes.axhline(0.0, color=GRAY, linewidth=0.7, zorder=1)
     for cloud in clouds:
         for run in cloud.runs:
-            axes.plot(run[:, 0], run[:, 1], color=cloud.colour, linewidth=0.5, alpha=0.75, **cloud.look())
+            axes.plot(run[:, 0], run[:, 1], color=cloud.color, linewidth=0.5, alpha=0.75, **cloud.look())
     axes.set(title=title, xlabel="training loss (nats)", ylabel="gap: test loss - training loss (nats)")
     ncols = 2 if any(len(cloud.label) > 8 for cloud in clouds) else 4
-    entries = [handle(cloud.label, cloud.colour, "", **cloud.look()) for cloud in clouds]
+    entries = [handle(cloud.label, cloud.color, "", **cloud.look()) for cloud in clouds]
     theme.legend_below(axes, entries, ncols=ncols, handletextpad=0.4, columnspacing=1.4)
 
 

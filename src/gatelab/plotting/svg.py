@@ -1,7 +1,7 @@
-"""Figures as SVG: text as text, what has many marks as an image, and the boxes of the panels for narrow pages.
+"""Figures as SVG, with text as text, large sets of marks as images, and the boxes of panels for narrow pages.
 
-`svg_text` is what files hold, in the colors of paper. `themed` is the same within a page: white, grays and black become
-the colors of the page's theme, hues variables that a dark page sets (`dark_hues`), and ids are unique.
+`svg_text` is for files. `themed` adapts it to a page: white, grays and black become the colors of the page's theme,
+hues become variables that a dark theme sets (`dark_hues`), and ids are unique.
 """
 
 from __future__ import annotations
@@ -9,9 +9,12 @@ from __future__ import annotations
 import base64
 import json
 import re
+from collections.abc import Callable
+from hashlib import blake2s
 from io import BytesIO, StringIO
 from typing import Any
 from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
 
 import numpy as np
 from matplotlib.colors import to_hex, to_rgb
@@ -25,7 +28,9 @@ MOST_BYTES = 150_000
 NUMBER = re.compile(r"-?\d+\.\d{3,}")
 COLOR = re.compile(r"(fill|stroke|stop-color): (#[0-9a-f]{6})")
 FAMILY = re.compile(r"font-family: [^;]*;?")
-# Upper ends of lightness, and the variable of the page that such a gray becomes. Near black and near white stay.
+LOCAL = re.compile(r"url\(#([\w-]+)\)")
+SEGMENT = re.compile(r"M \S+ \S+ L \S+ \S+")
+# Upper ends of lightness, and the page's variable for such a gray. Near black and near white stay.
 GRAYS = ((0.35, "--ink"), (0.6, "--muted"), (0.8, "--faint"), (0.97, "--rule"), (1.0, "--surface"))
 STAY = ("#010101", "#fefefe")
 TAGS = frozenset({"svg", "g", "defs", "path", "use", "text", "tspan", "clipPath", "rect", "image"})
@@ -35,7 +40,7 @@ ElementTree.register_namespace("xlink", XLINK)
 
 
 def svg_text(figure: Figure) -> str:
-    """The figure as SVG; marks that would make it too large are an image within it."""
+    """The figure as SVG; marks that would make it too large become an embedded image."""
     text = ""
     for most in (1500, 300, 40):
         _rasterize(figure, most)
@@ -46,7 +51,7 @@ def svg_text(figure: Figure) -> str:
 
 
 def _rasterize(figure: Figure, most: int) -> None:
-    """Maps with level lines, surfaces, and artists of more marks than `most` become images."""
+    """Rasterize contour maps, surfaces, and artists with more marks than `most`."""
     for axes in figure.axes:
         artists: list[Any] = [*axes.collections, *axes.lines]
         for artist in artists:
@@ -60,7 +65,7 @@ def _rasterize(figure: Figure, most: int) -> None:
 
 
 def _slim(figure: Figure) -> str:
-    """Numbers to a hundredth of a point, no ids that nothing refers to, no metadata; panels and words for a page."""
+    """The SVG with rounded numbers, without unused ids and metadata; with panels and a description for a page."""
     buffer = StringIO()
     figure.savefig(buffer, format="svg", dpi=150, metadata={"Date": None, "Creator": None})
     root = ElementTree.fromstring(buffer.getvalue())
@@ -93,7 +98,7 @@ def _short(number: re.Match[str]) -> str:
 
 
 def _few_colors(address: str) -> str:
-    """An embedded picture with 256 colors, at a third of the size."""
+    """An embedded image reduced to 256 colors."""
     small = BytesIO()
     with Image.open(BytesIO(base64.b64decode(address.partition(",")[2]))) as image:
         image.quantize(256, method=Image.Quantize.FASTOCTREE).save(small, "png", optimize=True)
@@ -101,7 +106,7 @@ def _few_colors(address: str) -> str:
 
 
 def _flow(text: Any) -> None:
-    """Signs of formulas have places, which are those of one font: here they follow each other in any font."""
+    """Remove the positions of characters in formulas, which fit only one font."""
     spans = sorted(text, key=lambda span: float(span.get("x") or 0))
     text[:] = spans[:1]
     for span in spans[1:]:
@@ -113,7 +118,7 @@ def _flow(text: Any) -> None:
 
 
 def described(figure: Figure) -> str:
-    """What the figure shows, in words: its title and what each panel has against what."""
+    """A description of the figure: its title and the axes of each panel."""
     panels = [
         f"{a.get_title()} {a.get_ylabel()} against {a.get_xlabel()}".strip() for a in figure.axes if a.get_xlabel()
     ]
@@ -122,7 +127,7 @@ def described(figure: Figure) -> str:
 
 
 def plain(text: str) -> str:
-    """Text without matplotlib's mathematics.
+    """Text without mathtext markup.
 
     >>> plain("$x_1$ and $1.4\\\\times10^{12}$")
     'x_1 and 1.4×10^12'
@@ -131,10 +136,10 @@ def plain(text: str) -> str:
 
 
 def views(figure: Figure) -> list[list[Any]]:
-    """The boxes of a figure that a narrow page shows below each other, in points from the top left.
+    """The boxes of a figure that a narrow page shows one below the other, in points from the top left.
 
-    They are columns of panels, or of the panels of a row where a row goes across, and the entries of legends of all of
-    them. After x, y, width and height come the size on the x axis ("n", "P" or "") and whether it is an entry.
+    They are columns of panels (or single panels, if a row spans the figure) and entries of the figure's legends. After
+    x, y, width and height come the size on the x axis ("n", "P" or "") and whether the box is an entry.
     """
     figure.draw_without_rendering()
     found: list[list[Any]] = []
@@ -152,19 +157,19 @@ def views(figure: Figure) -> list[list[Any]]:
 
 
 def _common(sizes: set[str]) -> str:
-    """The size that all axes have, or none."""
+    """The common size of all axes, or ""."""
     return "".join(sizes) * (len(sizes) == 1)
 
 
 def _entry(legend: Any, text: Any) -> Bbox:
     """A text of a legend with the handle to its left."""
     box = text.get_window_extent()
-    room = (legend.handlelength + legend.handletextpad) * legend.prop.get_size_in_points() * legend.figure.dpi / 72
-    return Bbox.from_extents(box.x0 - room, box.y0, box.x1, box.y1)
+    handle = (legend.handlelength + legend.handletextpad) * legend.prop.get_size_in_points() * legend.figure.dpi / 72
+    return Bbox.from_extents(box.x0 - handle, box.y0, box.x1, box.y1)
 
 
 def against(label: str) -> str:
-    """The size that an x axis has: neurons "n", parameters "P", or neither.
+    """The size on an x axis: neurons "n", parameters "P", or "".
 
     >>> against("neurons n"), against("parameters P"), against("step")
     ('n', 'P', '')
@@ -181,12 +186,12 @@ def _points(figure: Figure, box: Bbox) -> list[float]:
 
 
 def _cut(boxes: list[Any], axis: int = 0, last: bool = False) -> list[list[Any]]:
-    """Groups of boxes with a gap between them: columns, and where there is one alone, rows and their columns."""
+    """Groups of boxes with gaps in between: columns, or, if there is one column, rows and their columns."""
     groups: list[list[Any]] = []
     end = -np.inf
     for box in sorted(boxes, key=lambda box: _ends(box[0], axis)[0]):
         low, high = _ends(box[0], axis)
-        narrow = axis == 0 and high - low < 90  # a bar of colors goes with its panel
+        narrow = axis == 0 and high - low < 90  # a color bar belongs to its panel
         if groups and (low < end - 1 or narrow):
             groups[-1].append(box)
         else:
@@ -201,44 +206,137 @@ def _cut(boxes: list[Any], axis: int = 0, last: bool = False) -> list[list[Any]]
 
 
 def _ends(box: Bbox, axis: int) -> tuple[float, float]:
-    """Where a box begins and ends, from the left or from the top."""
+    """The ends of a box from the left or from the top."""
     if axis == 0:
         return box.x0, box.x1
     return -box.y1, -box.y0
 
 
 def themed(svg: str, name: str) -> str:
-    """SVG of `svg_text` for a page: colors of its theme, ids that begin with `name`, and nothing that could run."""
+    """SVG of `svg_text` for a page: the colors of its theme, classes for styles, ids that begin with `name`.
+
+    Elements and attributes that could run a script or load a file are removed.
+    """
     root = ElementTree.fromstring(svg)
-    for parent in list(root.iter()):
-        for child in list(parent):
-            if child.tag.rpartition("}")[2] not in TAGS:
-                parent.remove(child)
-        for key, value in list(parent.attrib.items()):
-            if key.lower().startswith("on"):
-                parent.attrib.pop(key)
-            elif key == f"{{{XLINK}}}href":
-                parent.attrib.pop(key)
-                if value.startswith("#"):
-                    parent.set("href", f"#{name}-{value[1:]}")
-                elif value.startswith("data:image/png"):
-                    parent.set("href", value)
-            elif key == "id":
-                parent.set(key, f"{name}-{value}")
-            else:
-                plain = FAMILY.sub("", value).replace("url(#", f"url(#{name}-")
-                parent.set(key, COLOR.sub(_page_color, plain))
+    ids: dict[str, str] = {}
+    styles: dict[str, str] = {}
+    for element in list(root.iter()):
+        _unwrap(element)
+        _clean(element, lambda own: ids.setdefault(own, f"{name}-{len(ids)}"))
+    _join_segments(root)
+    for element in list(root.iter()):
+        _share_style(element)
+        keys = []
+        for attribute in ("style", "clip-path"):
+            style = element.attrib.pop(attribute, "")
+            if style:
+                # Two figures may have the same class, which then has the same style.
+                keys.append("s" + blake2s(style.encode(), digest_size=4).hexdigest())
+                styles[keys[-1]] = style
+        if keys:
+            element.set("class", " ".join(keys))
     group = ElementTree.Element(f"{{{SVG}}}g", {"id": f"{name}-all"})
     group.extend(list(root))
-    root[:] = [group]
+    rules = ElementTree.Element(f"{{{SVG}}}style")
+    rules.text = "".join(f".{key}{{{style}}}" for key, style in styles.items())
+    root[:] = [rules, group]
     for unit in ("width", "height"):
         root.attrib.pop(unit, None)
     root.set("role", "img")
     return ElementTree.tostring(root, encoding="unicode").replace(f' xmlns="{SVG}"', "", 1)
 
 
+def _unwrap(element: Element) -> None:
+    """Drop unknown elements, and replace groups without attributes by their children."""
+    kept: list[Element] = []
+    waiting = list(element)
+    while waiting:
+        child = waiting.pop(0)
+        tag = child.tag.rpartition("}")[2]
+        if tag == "g" and not child.attrib:
+            waiting = [*child, *waiting]
+        elif tag in TAGS and (len(child) or tag != "defs"):
+            kept.append(child)
+    element[:] = kept
+
+
+def _clean(element: Element, rename: Callable[[str], str]) -> None:
+    """Replace colors, ids and links by those of the page; drop handlers of events and links to other files."""
+    given = dict(element.attrib)
+    element.attrib.clear()
+    style = re.sub(r"[{}]", "", FAMILY.sub("", given.pop("style", ""))).strip("; ")
+    if style:
+        element.set("style", COLOR.sub(_page_color, style))
+    if clip := LOCAL.fullmatch(given.pop("clip-path", "")):
+        element.set("clip-path", f"clip-path: url(#{rename(clip[1])})")
+    for key, value in given.items():
+        if key == f"{{{XLINK}}}href":
+            if value.startswith("#"):
+                element.set("href", f"#{rename(value[1:])}")
+            elif value.startswith("data:image/png"):
+                element.set("href", value)
+                if _sparse(value):
+                    element.set("style", f"{element.get('style', '')}; filter: var(--marks, none)".strip("; "))
+        elif key == "id":
+            element.set(key, rename(value))
+        elif not key.lower().startswith("on") and not value.startswith("rotate(-0 "):
+            element.set(key, value)
+
+
+def _sparse(address: str) -> bool:
+    """Whether most of an embedded image is transparent: marks, which a dark theme inverts, and not a map."""
+    with Image.open(BytesIO(base64.b64decode(address.partition(",")[2]))) as image:
+        return float(np.mean(image.convert("RGBA").getchannel("A"))) < 128
+
+
+def _join_segments(root: Element) -> None:
+    """Join straight lines of one style, such as ticks and grids, to one path where only texts are between them."""
+    ticks = {f"#{own.get('id')}": own for own in root.iter(f"{{{SVG}}}path") if SEGMENT.fullmatch(own.get("d", ""))}
+    for parent in list(root.iter()):
+        joined: dict[tuple[str | None, ...], Element] = {}
+        for child in list(parent):
+            tick = ticks.get(child.get("href", ""))
+            if tick is not None:
+                place = float(child.get("x", 0)), float(child.get("y", 0))
+                line = _segment(tick.get("d", ""), place)
+                child.tag = f"{{{SVG}}}path"
+                child.attrib = {"d": line, "style": tick.get("style") or child.get("style", "")}
+            key = tuple(child.get(name) for name in ("style", "clip-path", "transform"))
+            if child.get("id") or not SEGMENT.fullmatch(child.get("d", "")):
+                if child.tag not in (f"{{{SVG}}}text", f"{{{SVG}}}defs"):
+                    joined = {}
+            elif key in joined:
+                joined[key].set("d", f"{joined[key].get('d')} {child.get('d')}")
+                parent.remove(child)
+            else:
+                joined[key] = child
+        if parent.tag == f"{{{SVG}}}defs":
+            parent[:] = [child for child in parent if f"#{child.get('id')}" not in ticks]
+
+
+def _segment(line: str, place: tuple[float, float]) -> str:
+    """A straight line, moved."""
+    numbers = [float(number) for number in line.split() if number not in "ML"]
+    x0, y0, x1, y1 = (f"{number + place[i % 2]:.2f}".rstrip("0").rstrip(".") for i, number in enumerate(numbers))
+    return f"M {x0} {y0} L {x1} {y1}"
+
+
+def _share_style(group: Element) -> None:
+    """Move a style that all marks of a group have to the group, from which they inherit it."""
+    shared = {child.get("style", "") for child in group}
+    if len(shared) != 1 or any(child.tag != f"{{{SVG}}}use" for child in group):
+        return
+    style = shared.pop()
+    if "style" in group.attrib or re.search(r"(?<!-)\bopacity", style):
+        return
+    for child in group:
+        child.attrib.pop("style", None)
+    if style:
+        group.set("style", style)
+
+
 def _page_color(found: re.Match[str]) -> str:
-    """A gray as a variable of the page, a hue as a variable that a dark page may set; the color itself otherwise."""
+    """A gray as a variable of the page, a hue as a variable that a dark theme may set."""
     what, color = found.groups()
     rgb = to_rgb(color)
     if color in STAY:
@@ -250,7 +348,7 @@ def _page_color(found: re.Match[str]) -> str:
 
 
 def dark_hues(page: str) -> dict[str, str]:
-    """The variables of hues in a page that are too dark upon a dark ground, with the lighter ones to take there.
+    """The variables of hues that are too dark on a dark background, with lighter replacements.
 
     >>> dark_hues("stroke: var(--c5d3a9b, #5d3a9b); fill: var(--cf0e442, #f0e442)")
     {'--c5d3a9b': '#9b85c1'}

@@ -1,4 +1,4 @@
-"""One style for every figure, one color and marker for every unit, axes to draw on, files, pictures for notebooks."""
+"""The style of figures, colors and markers of units, axes, files, and images for notebooks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ RC: dict[Any, Any] = {
     "figure.facecolor": "white",
     "figure.titlesize": 11,
     "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],  # the font that matplotlib carries: equal figures on every machine
+    "font.sans-serif": ["DejaVu Sans"],  # comes with matplotlib, so figures are equal on every machine
     "svg.fonttype": "none",  # text as text
     "font.size": 9,
     "grid.color": "#e4e4e4",
@@ -50,20 +50,20 @@ RC: dict[Any, Any] = {
     "xtick.labelsize": 8,
     "ytick.labelsize": 8,
 }
-GREY = "#6b6b6b"
-# For the neurons of one network, which have no identity of their own.
-NEURON_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5D3A9B", "#222222")
+GRAY = "#6b6b6b"
+# For the neurons of one network.
+NEURON_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5D3A9B", "#222222")
 
 
 @dataclass(frozen=True)
 class Look:
-    """How one series is told from the others, in colour and in black and white."""
+    """The color and marker of a series."""
 
-    colour: str
+    color: str
     marker: str
 
 
-# Okabe and Ito's palette without its yellow, which is too faint on white. Plain gates are cool, gated units are warm.
+# The palette of Okabe and Ito without yellow, which is too faint on white. Plain gates are cool, gated units are warm.
 _FIXED = {
     "mlp": Look("#0072B2", "o"),
     "relu2": Look("#56B4E9", "^"),
@@ -84,14 +84,14 @@ _OTHERS = (
 
 
 def look(name: str, order: int = 0) -> Look:
-    """The look of a unit, or, for any other name, the one in place `order` of those that are left.
+    """The look of a unit, or for any other name, the free look number `order`.
 
     Args:
-        name: What the series is called.
-        order: Which of the looks that no unit has, if the name is no unit's.
+        name: Of the series.
+        order: The number of the look, for names that are not units.
 
     Returns:
-        Colour and marker.
+        Color and marker.
 
     >>> look("glu").marker, look("mine").marker, look("mine", 1).marker
     ('s', 'P', 'X')
@@ -100,10 +100,10 @@ def look(name: str, order: int = 0) -> Look:
 
 
 def looks(names: Iterable[str]) -> dict[str, Look]:
-    """A look for every name; names that are not units take theirs by order.
+    """A look for every name; names that are not units get free looks in order.
 
     Args:
-        names: What the series are called; a name may come more than once.
+        names: Of the series, possibly repeated.
 
     Returns:
         The look of each name.
@@ -117,15 +117,15 @@ def looks(names: Iterable[str]) -> dict[str, Look]:
     return {name: look(name, orders.get(name, 0)) for name in distinct}
 
 
-def ink_on(colour: Any) -> str:
-    """Black or white, whichever can be read on the colour: the contrast is 4.5 or more on every one.
+def ink_on(color: Any) -> str:
+    """Near black or near white, with a contrast of at least 4.5 on any color.
 
-    They are not quite black and white: those a page replaces by the colors of its theme, upon a map they must stay.
+    They differ from black and white, which a page replaces by the colors of its theme.
 
     >>> ink_on("#440154"), ink_on("#fde725"), ink_on((0.13, 0.57, 0.55, 1.0))
     ('#fefefe', '#010101', '#010101')
     """
-    parts = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in to_rgb(colour)]
+    parts = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in to_rgb(color)]
     light = 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
     if (light + 0.05) ** 2 > 1.05 * 0.05:
         return "#010101"
@@ -134,17 +134,17 @@ def ink_on(colour: Any) -> str:
 
 @contextmanager
 def style() -> Iterator[None]:
-    """The style, for as long as the block lasts; the caller's own settings return afterwards.
+    """Use gatelab's style within a block.
 
     Yields:
-        Nothing: matplotlib's settings are changed within the block.
+        None; matplotlib's settings are restored after the block.
     """
     with mpl.rc_context(RC):
         yield
 
 
 DPI = 200
-# Without dates and versions equal figures give equal files.
+# No dates and versions, so that equal figures give equal files.
 _METADATA: dict[str, dict[str, Any]] = {
     ".png": {"Software": None},
     ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
@@ -152,42 +152,42 @@ _METADATA: dict[str, dict[str, Any]] = {
 
 
 class NotebookFigure(Figure):
-    """A figure that a notebook shows as a picture although pyplot, which would tell it how, was never imported."""
+    """A figure that a notebook shows without pyplot."""
 
     def _repr_png_(self) -> bytes:
         return _png(self, 100)
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure whose panels, labels and legends keep out of each other's way.
+    """An empty figure with constrained layout.
 
     Args:
         width: In inches.
         height: In inches.
 
     Returns:
-        The figure, which shows itself in a notebook.
+        The figure, which a notebook displays.
     """
     return NotebookFigure(figsize=(width, height), layout="constrained")
 
 
 @dataclass(frozen=True, eq=False)
 class Canvas:
-    """Where a plot goes: axes of a figure of our own, or axes that the caller has, whose figure is left as it is."""
+    """The axes of a plot: of a new figure (`own`), or given by the caller."""
 
     figure: Figure
     axes: list[Axes]
     own: bool
 
     def title(self, text: str) -> None:
-        """Above all panels of a figure of ours; above the caller's panel if there is one and it has no other title."""
+        """Set the title of a new figure, or of a single given panel without a title."""
         if self.own:
             self.figure.suptitle(text)
         elif len(self.axes) == 1 and not self.axes[0].get_title():
             self.axes[0].set_title(text)
 
     def legend(self, handles: Sequence[Any] | None = None, ncols: int = 1) -> None:
-        """Below all panels of a figure of ours, in the last of the caller's; by default of the first one's labels."""
+        """Add a legend below a new figure, or in the last given panel; by default of the first panel's labels."""
         if handles is None:
             handles = self.axes[0].get_legend_handles_labels()[0]
         if self.own:
@@ -199,7 +199,7 @@ class Canvas:
 def canvas(
     width: float, height: float, count: int = 1, ax: Any = None, *, rows: int = 1, sharey: bool = False
 ) -> Canvas:
-    """Panels in a new figure of that many inches and rows of panels, or the axes that the caller gives.
+    """A new figure of `count` panels, with its size in inches, or the given axes.
 
     >>> mine = Figure().subplots(1, 2)
     >>> canvas(4, 3, 2, mine).figure is mine[0].figure
@@ -227,13 +227,13 @@ def canvas(
     return Canvas(whole.figure, axes, own=False)
 
 
-def handle(label: str, colour: Any, dash: Any = "-", **look: Any) -> Line2D:
-    """An entry of a legend: a line with these words of matplotlib's."""
-    return Line2D([], [], color=colour, linestyle=dash or "none", label=label, **look)
+def handle(label: str, color: Any, dash: Any = "-", **look: Any) -> Line2D:
+    """An entry of a legend."""
+    return Line2D([], [], color=color, linestyle=dash or "none", label=label, **look)
 
 
 def legend_below(axes: Any, handles: Sequence[Any] | None = None, *, distance: float = 0.16, **where: Any) -> None:
-    """A legend below the panel, where it covers nothing; by default of what has a label."""
+    """Add a legend below the panel, by default of labeled artists."""
     if handles is not None:
         where["handles"] = handles
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -distance), borderaxespad=0.0, **where)
@@ -242,11 +242,11 @@ def legend_below(axes: Any, handles: Sequence[Any] | None = None, *, distance: f
 def save(figure: Figure, path: str | Path) -> Path:
     """Write the figure as PNG (200 dpi), SVG or PDF, by the suffix of the path.
 
-    The file appears under its name when it is complete: whoever reads it sees the old figure or the new one.
+    The file is replaced atomically.
 
     Args:
-        figure: What to write.
-        path: Where; its suffix is the format.
+        figure: To write.
+        path: Of the file; its suffix is the format.
 
     Returns:
         The path of the file.
@@ -269,11 +269,11 @@ def save(figure: Figure, path: str | Path) -> Path:
 
 
 def saved(figure: Figure, path: str | Path | None) -> Figure:
-    """The figure, written to `path` if there is one: what every `.plot()` ends with.
+    """Write the figure to `path`, unless that is None, and return it.
 
     Args:
-        figure: What to write.
-        path: Where, or None for nowhere.
+        figure: To write.
+        path: Of the file, or None.
 
     Returns:
         The figure itself.
@@ -284,16 +284,16 @@ def saved(figure: Figure, path: str | Path | None) -> Figure:
 
 
 NOTEBOOK_DPI = 72
-COLOURS = 64  # of the picture: enough for lines and letters, at a third of the size
+COLORS = 64  # of the image, enough for lines and letters
 _CELL = "padding:2px 12px 2px 0;text-align:left;vertical-align:top;max-width:26em"
 
 
 def html(
     heading: str, rows: Iterable[Sequence[str]], *, columns: Sequence[str] = (), figure: Figure | None = None
 ) -> str:
-    """The heading, the table and the figure, side by side where there is room; every text is escaped.
+    """The heading, the table and the figure as HTML, with all text escaped.
 
-    The table has the colours of the notebook, the figure a white ground of its own: both can be read in the dark.
+    The table has the colors of the notebook, and the figure has a white background, so a dark theme works.
 
     >>> html("a < b", [("glu", "1e-3")])[:60]
     '<div style="display:flex;flex-wrap:wrap;gap:16px;align-items'
@@ -317,10 +317,10 @@ def _row(kind: str, cells: Iterable[str]) -> str:
 
 
 def picture_address(figure: Figure) -> str:
-    """The figure as a small PNG within a `data:` address, for a notebook."""
+    """The figure as a small PNG in a `data:` address."""
     small = BytesIO()
     with Image.open(BytesIO(_png(figure, NOTEBOOK_DPI))) as image:
-        image.convert("RGB").quantize(COLOURS).save(small, "png", optimize=True)
+        image.convert("RGB").quantize(COLORS).save(small, "png", optimize=True)
     return "data:image/png;base64," + base64.b64encode(small.getvalue()).decode()
 
 

@@ -1,6 +1,6 @@
-"""Pages: what studies and scorecards found, as HTML that needs nothing else.
+"""Self-contained HTML pages of studies, scorecards and profiles.
 
-`page` makes one document out of `Section`s; `build` makes the report out of the records that `gatelab reproduce` wrote.
+`page` renders `Section`s as one document; `build` renders the report from the records of `gatelab reproduce`.
 """
 
 from gatelab.report.pages import Markup, Section, escape, page, prose, table

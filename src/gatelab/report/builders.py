@@ -1,8 +1,4 @@
-"""The pages of single results: the demonstration, a scorecard, a profile of a model.
-
-The page of the demonstration has the figure, the slopes next to the paper's, and why they are what they are; that of a
-scorecard says what to take and why, with the numbers side by side, the figure, and how it was measured.
-"""
+"""Pages of single results: the demonstration, a scorecard, a profile of a model."""
 
 from __future__ import annotations
 
@@ -18,13 +14,13 @@ from gatelab.studies.demonstration import Demo, draw
 
 NEXT = (
     "gatelab reproduce all, then gatelab report: the tables and figures of three papers on a page like this one.",
-    "gatelab compare --data FILE: the units side by side on data of your own.",
-    "docs/tutorial.md: from here to a unit of your own in ten minutes.",
+    "gatelab compare --data FILE: the units side by side on your data.",
+    "docs/tutorial.md: from here to a custom unit in ten minutes.",
 )
 
 
 def demo_page(demo: Demo, command: str = "gatelab demo") -> str:
-    """The demonstration as one HTML document that needs nothing else."""
+    """The demonstration as one self-contained HTML document."""
     points = demo.scaling.points
     widest = max(p.width for p in points)
     errors = {p.unit: p.test_rmse for p in points if p.width == widest}
@@ -46,8 +42,7 @@ def demo_page(demo: Demo, command: str = "gatelab demo") -> str:
     )
     why = Section("why", "Why the slopes are not the orders", demo.reason)
     lead = (
-        f"{len(points)} networks of widths 1 to {widest}, trained as near to their optimum as the solvers come; "
-        "errors on data they have not seen."
+        f"{len(points)} networks of widths 1 to {widest}, trained to near their optimum; errors are on held-out data."
     )
     return page("How the error of a unit falls", lead, [shown, why, Section("next", "Next", notes=NEXT)])
 
@@ -67,7 +62,7 @@ LEFT_OUT, MEASURED = "Left out", "How was it measured?"
 
 
 def scorecard_page(card: Scorecard, command: str = "") -> str:
-    """The scorecard as one HTML document that needs nothing else."""
+    """The scorecard as one self-contained HTML document."""
     facts = card.facts
     return page(
         f"{facts['problem']}: which unit?",
@@ -105,7 +100,6 @@ def _figure(card: Scorecard) -> Section:
 
 
 def _networks(card: Scorecard) -> Section:
-    """Every network that could have been chosen."""
     rows = [
         [n.unit, n.width, n.parameters, n.flops, f"{n.train_rmse:.3g}", str(n.rmse), str(n.ratio)]
         for n in sorted(card.networks, key=lambda n: n.rmse.value)
@@ -115,19 +109,19 @@ def _networks(card: Scorecard) -> Section:
     if LEFT_OUT in card.sections:
         body += part("headed", [(LEFT_OUT, card.sections[LEFT_OUT])])
     lead = (
-        "Every network within the budget, the smallest error first. One that is not significantly worse than the best "
-        "has 1 or less at the lower end of the last column."
+        "Every network within the budget, by increasing error. For networks that are not significantly worse than the "
+        "best, the interval in the last column includes 1."
     )
     return Section("networks", "All networks", lead, body, tables={"all": frame(card.networks)})
 
 
 def profile_page(profile: Profile, command: str = "") -> str:
-    """The profile of a model as one HTML document that needs nothing else."""
+    """The profile of a model as one self-contained HTML document."""
     fitted, chosen, measured = profile.tokens
-    losses = "nats a token" if math.isfinite(profile.loss) else "shares of the variance of the model's output"
+    losses = "nats per token" if math.isfinite(profile.loss) else "shares of the variance of the model's output"
     notes = (
-        "Left: the share of the variance of a block's output that a map leaves, on test windows; 100 % less it is how "
-        "linear a block is. Units are fitted within a budget of steps: what they leave is an upper bound.",
+        "Left: the share of the variance of a block's output that a map does not explain, on test windows; a block's "
+        "linearity is 100 % minus that. Units are fitted within a budget of steps, so their shares are upper bounds.",
         f"Losses are in {losses}, with 95 % intervals over windows, one block changed at a time.",
         "Effective width and rank are participation ratios: of the neurons' second moments, and of the eigenvalues of "
         "the covariance. Largest and tail are single activations over their root mean square.",
@@ -135,7 +129,7 @@ def profile_page(profile: Profile, command: str = "") -> str:
     numbers = Section(
         "blocks",
         "Block by block",
-        f"Fitted on {fitted} tokens, chosen by {chosen}, measured on {measured} others.",
+        f"Fitted on {fitted} tokens, selected on {chosen}, measured on {measured} others.",
         part("points", profile.sentences()),
         drawn(profile.plot(), "blocks"),
         {"blocks": profile.table(), "curves": profile.curves()},
@@ -143,5 +137,5 @@ def profile_page(profile: Profile, command: str = "") -> str:
         notes=notes,
         origin=f"{profile.seconds:.0f} s.",
     )
-    lead = f"{len(profile.blocks)} feed-forward blocks: what they do, and how hard they are to replace."
+    lead = f"{len(profile.blocks)} feed-forward blocks: their activity, and how well other maps replace them."
     return page(f"Blocks of {profile.model}", lead, [numbers], kicker="gatelab profile")

@@ -1,5 +1,5 @@
 "use strict";
-// Theme, figures, filters, copying, tables and downloads. Without it the page is whole: all that it adds is made here.
+// Theme, figures, filters, copying, tables and downloads. The page is complete without it.
 (() => {
   const said = document.getElementById("said");
   const node = (tag, attributes = {}, ...inside) => {
@@ -19,7 +19,7 @@
     setTimeout(() => URL.revokeObjectURL(link.href), 10000);
   }
 
-  // ---- theme: automatic, light, dark, in a ring
+  // ---- theme: automatic, light, dark
   const button = document.getElementById("theme"), names = ["auto", "light", "dark"];
   const label = () => { const now = themes.read(); button.textContent = `Theme: ${now === "auto" ? "automatic" : now}`; };
   button.addEventListener("click", () => {
@@ -30,9 +30,9 @@
   });
   label();
 
-  // ---- figures. Where one is too wide to be read, its parts (data-views: x, y, width, height, size, entry of a legend or not) stand below each
-  // other; a switch shows the parts against n or against P alone.
-  const NS = "http://www.w3.org/2000/svg", NARROW = 0.8, WIDE = 1.5; // of the size that the figure has on paper
+  // ---- figures. On a narrow page the parts of a figure (data-views: x, y, width, height, size, legend entry or not) are shown one below
+  // the other; a switch selects the panels against n or P.
+  const NS = "http://www.w3.org/2000/svg", NARROW = 0.8, WIDE = 1.5; // relative to the printed size
   const figures = [...document.querySelectorAll(".chart")].map((host) => {
     const svg = host.querySelector("svg"), box = svg.parentElement, views = JSON.parse(svg.dataset.views), { name } = host.dataset;
     const whole = svg.getAttribute("viewBox").split(" ").map(Number), title = node("p", { class: "figure-title" }, svg.dataset.title);
@@ -51,12 +51,12 @@
       title.hidden = !split || !svg.dataset.title;
       box.replaceChildren(title, ...parts);
     }
-    // A file has the colors of paper, whatever the theme: those that stand behind the variables.
+    // A file has the colors of the light theme: the fallback values of the variables.
     function file() {
       const copy = svg.cloneNode(true), [x, y, wide, high] = chosen ? copy.getAttribute("viewBox").split(" ").map(Number) : whole;
       const extent = { viewBox: [x, y, wide, high].join(" "), width: wide, height: high, style: "" };
       for (const [key, value] of Object.entries(extent)) copy.setAttribute(key, value);
-      const text = new XMLSerializer().serializeToString(copy).replace(/var\(--\w+, (#\w+)\)/g, "$1");
+      const text = new XMLSerializer().serializeToString(copy).replace(/var\(--\w+, (#\w+|none)\)/g, "$1");
       return { text, wide, high };
     }
     const tools = node("div", { class: "tools" });
@@ -86,7 +86,7 @@
     return show;
   });
 
-  // ---- paper: light, figures whole, and what is folded on the screen is open
+  // ---- print: the light theme, whole figures, and open folds
   let opened = [];
   addEventListener("beforeprint", () => {
     opened = [...document.querySelectorAll("details.fold:not([open])")];
@@ -100,7 +100,7 @@
     for (const show of figures) show();
   });
 
-  // ---- contents: open beside the page, folded above it
+  // ---- contents: open next to the page, folded above it
   const folded = document.querySelector(".contents details"), narrow = matchMedia("(max-width: 1179px)");
   if (folded) {
     const fold = () => { folded.open = !narrow.matches; };
@@ -112,7 +112,7 @@
   for (const box of document.querySelectorAll("[data-filter]")) {
     const rows = [...document.querySelectorAll(`#${CSS.escape(box.dataset.filter)} tbody tr[data-verdict]`)];
     const count = box.querySelector("[data-count]"), clear = box.querySelector("[data-clear]"), field = box.querySelector("[data-search]"), chosen = {};
-    // A row is found by its own words and by those of the study above it.
+    // A search matches the text of a row and of its study.
     const plain = (text) => text.normalize("NFKD").replace(/\p{M}/gu, "").toLowerCase();
     const titles = new Map([...document.querySelectorAll(`#${CSS.escape(box.dataset.filter)} tr[data-heading]`)].map((head) => [head.dataset.heading, plain(head.textContent)]));
     const texts = new Map(rows.map((row) => [row, `${plain(row.textContent)} ${titles.get(row.dataset.study)}`]));
@@ -157,7 +157,7 @@
         await navigator.clipboard.writeText(code.textContent);
         copy.textContent = "Copied";
       } catch {
-        getSelection().selectAllChildren(code); // no clipboard here: the reader's own copy takes it
+        getSelection().selectAllChildren(code); // without a clipboard, the reader can copy the selection
         copy.textContent = "Selected";
       }
       said.textContent = copy.textContent;
@@ -165,7 +165,7 @@
     });
   }
 
-  // ---- tables: made of their text when they are opened; a download is always whole
+  // ---- tables: built from the CSV text when they are opened
   const MOST = 500;
   function sheet(box, all) {
     const [head, ...rows] = all, table = node("table");

@@ -1,7 +1,6 @@
-"""One page out of sections: a file that needs no network, no other file and no server.
+"""Self-contained pages from sections, without a network, other files or a server.
 
-Pages are Jinja2 templates in templates/, which escape all text that does not say of itself that it is HTML already.
-Figures are SVG within the page.
+Pages are Jinja2 templates in templates/, which escape all text except `Markup`. Figures are inline SVG.
 """
 
 from __future__ import annotations
@@ -33,20 +32,20 @@ _WHOLE = r"\[[^\[\]\s<>]+, [^\[\]\s<>]+\]|(?<!\S)[^\s<>]*[-−]\d[^\s<>]*"
 
 
 def prose(value: object) -> Markup:
-    """Text with powers set as powers; intervals, numbers with a hyphen and per cent stay on one line.
+    """Text as HTML, with powers as superscripts; intervals and numbers are not broken between lines.
 
     Args:
-        value: Plain text; `Markup` stays as it is.
+        value: Plain text; `Markup` is returned unchanged.
 
     Returns:
-        HTML that shows the text.
+        The text as HTML.
 
     >>> print(prose("n^-2.13 & 1e-05"))
     <span class="n">n<sup>−2.13</sup></span> &amp; <span class="n">1e-05</span>
     """
     if isinstance(value, Markup):
         return value
-    # Powers stand between marks that no text holds: they are made elements after all else is escaped.
+    # Powers are marked with private characters, which become elements after the text is escaped.
     clean = str(value).replace(_OPEN, "").replace(_CLOSE, "")
     powers = re.sub(_POWER, lambda m: _OPEN + (m[1] or m[2]).replace("-", "−") + _CLOSE, clean)
     marked = re.sub(_WHOLE, r'<span class="n">\g<0></span>', str(escape(powers)))
@@ -55,8 +54,14 @@ def prose(value: object) -> Markup:
 
 
 def _code(text: str) -> Markup:
-    """Prose with what stands between backquotes as code."""
+    """Prose with backquoted parts as code."""
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(prose(text))))  # all of it was escaped
+
+
+def _csv(frame: pd.DataFrame) -> str:
+    """A table as CSV text, whose numbers have ten significant digits: more are noise of the last operations."""
+    text = frame.to_csv(index=False, lineterminator="\n")
+    return re.sub(r"-?\b\d+\.\d{9,}(e[-+]?\d+)?\b", lambda found: f"{float(found[0]):.10g}", text)
 
 
 @cache
@@ -68,12 +73,12 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"prose": prose, "code": _code}
+    made.filters |= {"prose": prose, "code": _code, "csv": _csv}
     return made
 
 
 def part(name: str, *args: Any, **kwargs: Any) -> Markup:
-    """A piece of a page: a macro of the template parts.html."""
+    """Render a macro of the template parts.html."""
     return getattr(_templates().get_template("parts.html").module, name)(*args, **kwargs)
 
 
@@ -84,8 +89,8 @@ def table(
 
     Args:
         headings: The names of the columns; the first column names its row.
-        rows: The cells of each row, as many as there are headings.
-        right: The columns that hold numbers.
+        rows: The cells of each row, one per heading.
+        right: The columns with numbers.
         caption: A sentence above the table.
 
     Returns:
@@ -100,19 +105,18 @@ def table(
 
 
 def drawn(figure: Figure, name: str) -> Markup:
-    """A figure for the section of that name."""
+    """A figure as SVG for the section of that name."""
     with style():
-        return Markup(themed(svg_text(figure), name))  # made of elements that are known
+        return Markup(themed(svg_text(figure), name))  # of known elements
 
 
 @dataclass(frozen=True, eq=False)
 class Section:
-    """A part of a page. `id` is its address within the page; `body` is HTML, all other text is plain and is escaped.
+    """A section of a page. `id` is its anchor; `body` is HTML, and all other text is plain and gets escaped.
 
-    `figure` is SVG, as `drawn` makes it; `picture` the address of a picture that stands in its place. `tables` are the
-    numbers behind it, by name; they are embedded whole and can be downloaded. `part` is the heading in the contents
-    under which the section stands, `kicker` the small line above its title, `origin` says how, when and where it was
-    computed.
+    `figure` is SVG from `drawn`, or `picture` the address of an image. `tables` are the data by name, which can be
+    viewed and downloaded. `part` is the heading in the contents, `kicker` the small line above the title, and `origin`
+    the device, date and time of the computation.
     """
 
     id: str
@@ -132,15 +136,15 @@ class Section:
 def page(
     title: str, lead: str, sections: Sequence[Section], *, kicker: str = "gatelab", foot: str = "", opening: str = ""
 ) -> str:
-    """The sections as one HTML document, light and dark, for a phone, a desk and paper.
+    """Render sections as one HTML document, with a light and a dark theme, for phones, desktops and print.
 
     Args:
         title: The heading of the page.
         lead: A sentence or two below it.
-        sections: The parts of the page, in order.
+        sections: In order.
         kicker: The small line above the title.
         foot: A sentence at the end of the page.
-        opening: HTML that stands before the sections and their contents, over the whole width.
+        opening: HTML before the sections and their contents, over the whole width.
 
     Returns:
         The document as text.
@@ -153,9 +157,8 @@ def page(
         (files("gatelab.report") / name).read_text(encoding="utf-8") for name in ("page.css", "theme.js", "page.js")
     )
     hues = dark_hues("".join([opening, *(one.figure for one in sections)]))
-    css = css.replace("/* dark hues */", "".join(f"{name}: {hue}; " for name, hue in hues.items()))
-    css = css.replace("/* light hues */", "".join(f"{name}: initial; " for name in hues))
-    # Only these scripts may run, whatever text a record holds; nothing may be fetched.
+    css = css.replace("/* hues */", "".join(f"{name}: light-dark(#{name[3:]}, {hue}); " for name, hue in hues.items()))
+    # The policy allows these two scripts and no requests.
     hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (theme, script)]
     policy = (
         "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data: blob:; style-src 'unsafe-inline'; "

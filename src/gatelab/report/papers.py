@@ -1,4 +1,4 @@
-"""The report of everything that was reproduced: findings first, a section per study, and all claims and places."""
+"""The report of all reproduced studies: findings, a section per study, and all claims and places of the papers."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from gatelab.studies.inventory import ITEMS, Item, answers, in_quick, namesake
 NAME = "report.html"
 TITLE = "Three papers, measured again"
 LEAD = (
-    "Tables and figures of three papers on feed-forward units: what the paper says, what gatelab measures, a verdict "
-    "in words, and what was not measured."
+    "Tables and figures of three papers on feed-forward units: the paper's values next to gatelab's, a verdict in "
+    "words, and a list of values that were not measured."
 )
-FOOT = "Every number on this page is made by the commands beside it; the CSV files hold all of them."
+FOOT = "The commands in each section compute its numbers; the CSV files contain all of them."
 TABLE = "all-claims"
 PAPERS = {
     "scaling": ("Scaling", "Divine Benevolence is an x²"),
@@ -37,11 +37,11 @@ Records = Mapping[str, StudyRecord]
 
 
 def build(out: Path, items: Sequence[Item] = ITEMS) -> Path:
-    """Write `report.html` into the folder that has the records below it.
+    """Write `report.html` into a folder of records.
 
     Args:
-        out: The folder that `gatelab reproduce` wrote into.
-        items: The tables and figures of the papers that the page accounts for.
+        out: The folder of `gatelab reproduce`.
+        items: The tables and figures of the papers that the page lists.
 
     Returns:
         The path of the page.
@@ -53,7 +53,7 @@ def build(out: Path, items: Sequence[Item] = ITEMS) -> Path:
 
 
 def report(records: Records, items: Sequence[Item]) -> str:
-    """The page as text: what was found, a section per study, what was not run, and last the tables of all claims."""
+    """The page as text: findings, a section per study, studies that were not run, and tables of all claims."""
     known = all_studies()
     ordered = [records[s.name] for s in known if s.name in records]
     ordered += [record for name, record in records.items() if name not in {s.name for s in known}]
@@ -76,7 +76,7 @@ def report(records: Records, items: Sequence[Item]) -> str:
 
 
 def found(records: Sequence[StudyRecord]) -> tuple[list[dict[str, Any]], list[str]]:
-    """The findings in the order of the papers, and a remark for each record that lacks the numbers for its own."""
+    """The findings in the order of the papers, and a remark for each record without the numbers for one."""
     known = {study.name: study for study in all_studies()}
     findings: list[dict[str, Any]] = []
     remarks = []
@@ -92,21 +92,21 @@ def found(records: Sequence[StudyRecord]) -> tuple[list[dict[str, Any]], list[st
                 findings.append(texts | place | {"figure": drawn(small, f"finding-{len(findings)}")})
         except (KeyError, IndexError, ValueError, TypeError, GatelabError) as error:
             remarks.append(
-                f"{record.study} has no finding here, since its record lacks numbers that it is made of "
+                f"{record.study} has no finding here, since its record lacks the necessary numbers "
                 f"({type(error).__name__}: {error}); run {record.command} again."
             )
     return findings, remarks
 
 
 def _remarks(records: Sequence[StudyRecord], missing: Sequence[Study]) -> list[str]:
-    """What a reader must know of these records before the first number: quick runs, and studies that are not there."""
+    """Remarks about quick runs and missing studies."""
     quick = [r.study for r in records if r.quick]
     remarks = []
     if quick:
         which = f"Of the studies {', '.join(quick)} were"
         if len(quick) == len(records):
             which = "All studies were"
-        remarks.append(f"{which} run quickly, with few sizes and points: verdicts are not those of the papers' ranges.")
+        remarks.append(f"{which} run quickly, with few sizes, so verdicts do not apply to the papers' ranges.")
     if missing:
         link = Markup('<a href="#not-run">{} of {} studies were not run</a>; they are listed with their commands.')
         remarks.append(link.format(len(missing), len(missing) + len(records)))
@@ -137,7 +137,7 @@ def _paper(folder: str) -> tuple[str, str]:
 
 
 def _summary(records: Sequence[StudyRecord], claims: Mapping[str, Sequence[Any]], counts: Mapping[str, int]) -> Section:
-    """Every claim once, those of a study below its name; what a study above has shown already is counted there."""
+    """Every claim once, grouped by study; repeated claims are counted."""
     again = {r.study: len(r.claims) - len(claims[r.study]) for r in records}
     rows = [(r, claims[r.study], counted(again[r.study], "claim") if again[r.study] else "") for r in records]
     papers = {r.folder: _paper(r.folder)[0] for r in records}
@@ -147,7 +147,7 @@ def _summary(records: Sequence[StudyRecord], claims: Mapping[str, Sequence[Any]]
 
 
 def _accounted(items: Sequence[Item], records: Records) -> Section:
-    """Every place of the papers: the printed value, ours, and the verdict of the claim on it."""
+    """Every place of the papers: the printed value, ours, and the verdict of its claim."""
     claims: dict[str, Any] = {study: record.claims for study, record in records.items()}
     answered = answers(claims, items)
     measurable, missing = sum(item.measurable for item in items), sum(bool(item.missing) for item in items)
@@ -183,7 +183,7 @@ def _row(item: Item, answer: Any, records: Records) -> dict[str, Any]:
 
 
 def _state(item: Item, answer: Any, records: Records) -> tuple[str, str]:
-    """A verdict, or what stands in its place: what no study of the paper answers is a defect of ours, and is said."""
+    """The verdict, or the reason for its absence."""
     if not item.measurable:
         return "schematic", "nothing to measure"
     if item.missing:

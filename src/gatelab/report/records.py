@@ -1,4 +1,4 @@
-"""What `gatelab reproduce` wrote, read again."""
+"""The records of `gatelab reproduce`, as input of the report."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from gatelab.studies.records import read_claim
 
 @dataclass(frozen=True, eq=False)
 class StudyRecord:
-    """One study that was run.
+    """The record of one study.
 
-    `figure` is its SVG for a page; `picture` its PNG as an address, where there is no SVG with text. `origin` says how,
-    when and where it was computed.
+    `figure` is its SVG for a page, `picture` its PNG as a data address without an SVG, and `origin` the device,
+    date and time of the computation.
     """
 
     study: str
@@ -52,7 +52,7 @@ class StudyRecord:
         return address(self.study)
 
     def numbers(self) -> dict[str, pd.DataFrame]:
-        """The tables with numbers as numbers, as the study had them."""
+        """The tables with parsed numbers."""
         return {name: pd.read_csv(StringIO(table.to_csv(index=False))) for name, table in self.tables.items()}
 
 
@@ -66,14 +66,14 @@ def address(study: str) -> str:
 
 
 def read_records(out: Path) -> dict[str, StudyRecord]:
-    """Every record below the folder, by the name of its study."""
+    """The records of a folder, by study."""
     records: dict[str, StudyRecord] = {}
     for path in sorted(out.glob("*/*.json")):
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise GatelabError(
-                f"{path} is no record that can be read ({error}); remove it and run gatelab reproduce again"
+                f"{path} is not a readable record ({error}); remove it and run gatelab reproduce again"
             ) from error
         if isinstance(content, dict) and {"study", "claims"} <= content.keys():
             record = _record(path, content)
@@ -96,15 +96,15 @@ def _record(path: Path, content: dict[str, Any]) -> StudyRecord:
         )
     except (KeyError, TypeError, ValueError, GatelabError, ParseError) as error:
         raise GatelabError(
-            f"{path} is no record of this gatelab ({type(error).__name__}: {error}); run gatelab reproduce again"
+            f"{path} is not a record of this gatelab ({type(error).__name__}: {error}); run gatelab reproduce again"
         ) from error
 
 
 def _figure(path: Path, name: str) -> str:
-    """The SVG in the colors of the page; one without text, of an older record, is shown as its picture instead."""
+    """The SVG in the colors of the page; empty for figures of older records, whose text is not text."""
     if not path.exists() or "data-views" not in (text := path.read_text(encoding="utf-8")):
         return ""
-    return Markup(themed(text, name))  # of elements that are known
+    return Markup(themed(text, name))  # of known elements
 
 
 def _picture(path: Path) -> str:
@@ -117,12 +117,12 @@ def _tables(path: Path, content: dict[str, Any]) -> Iterator[tuple[str, pd.DataF
     for name in content["files"]:
         file = path.with_name(Path(str(name)).name)
         if file.suffix == ".csv" and file.exists():
-            # As text: a download has the digits of the file, not those of another way of writing them.
+            # As text, to keep the digits of the file.
             yield file.stem.removeprefix(f"{path.stem}-"), pd.read_csv(file, dtype=str, keep_default_na=False)
 
 
 def how_made(content: Mapping[str, Any]) -> str:
-    """How, when and where, in one sentence.
+    """Device, date, time and version in one sentence.
 
     >>> how_made({"recorded": True, "device": "one H200", "date": "2025-11-02T10:00:00+00:00", "seconds": 5.0})
     'From the committed record: computed on one H200, 2 November 2025, in 5.0 s.'
@@ -148,10 +148,7 @@ def how_made(content: Mapping[str, Any]) -> str:
 
 
 def distinct(records: Iterable[StudyRecord]) -> dict[str, tuple[Claim, ...]]:
-    """The claims of each study that no study before it has made: what two studies of a paper show is one claim.
-
-    Two are one where the title, what the paper says and what we say agree.
-    """
+    """The claims of each study without those of earlier studies with the same text and values."""
     earlier: set[tuple[str, ...]] = set()
     claims: dict[str, tuple[Claim, ...]] = {}
     for record in records:

@@ -1,5 +1,5 @@
 "use strict";
-// Before the page is painted, so that it does not flash in the other theme. A denied localStorage throws on access.
+// Runs before the first paint, to avoid a flash of the other theme. Access to a denied localStorage throws.
 const themes = {
   read() { try { return localStorage.getItem("gatelab-theme") || "auto"; } catch { return this.now || "auto"; } },
   write(name) { this.now = name; try { localStorage.setItem("gatelab-theme", name); } catch { /* for this visit only */ } },

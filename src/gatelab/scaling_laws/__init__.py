@@ -1,9 +1,9 @@
-"""How the error falls as a unit grows, and as data grow too.
+"""Scaling of the error with the size of a unit and the number of data.
 
-`scaling` fits units at many widths and seeds, `slope` and its kin measure how fast the errors fall, `limit` is what
-theory allows, `spline_baseline` what splines reach; `fit_law` fits the law in the numbers of parameters and data.
-`fit_ladder` says of units at several sizes and seeds whether they differ by an offset or in their exponents, and what
-one is worth beside another; `compare_ladder` says which differences are decided.
+`scaling` fits units at many widths and seeds, `slope` and related functions measure how fast the errors fall, `limit`
+is the theoretical limit, and `spline_baseline` the error of splines. `fit_law` fits a law in the numbers of parameters
+and data. `fit_ladder` tests whether units differ by an offset or in their exponents, from losses at several sizes and
+seeds, and computes equivalent sizes; `compare_ladder` tests all pairs of units.
 """
 
 from gatelab.scaling_laws.curves import scaling, scaling_runs

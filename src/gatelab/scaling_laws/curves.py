@@ -1,6 +1,6 @@
-"""`scaling`: units x widths x seeds, each fitted, with the theoretical limit beside every point.
+"""`scaling`: fits of units at several widths and seeds, with the theoretical limit of each.
 
-A fit is a run of a sweep. What cannot be described by plain values, a lambda say, is sent to the processes by value.
+A fit is a run of a sweep. Units without a description in plain values, such as lambdas, are sent to workers as pickles.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ from gatelab.solve.fits import check_fit
 from gatelab.sweep import Backend, Record, Run, RunOutcome, Store, map_runs
 from gatelab.sweep.backends import check_backend, check_hours, opened
 
-# Training errors that differ by less than this share are the same.
+# Training errors with a smaller relative difference are considered equal.
 _EQUAL = 1e-9
 TASK, UNNAMED_TASK = "gatelab.scaling_laws.curves:fit_one", "gatelab.scaling_laws.curves:fit_unnamed"
 Task = tuple[AnyUnit, int, int]  # a unit, a width and a seed
-Key = tuple[str, int, int]  # the same with the unit's name
+Key = tuple[str, int, int]  # with the unit's name
 
 
 def run_of(task: Task, problem: Problem, solver: str, options: Mapping[str, Any], start: Network | None = None) -> Run:
-    """The run that fits this unit; equal arguments make equal runs, in every process and on every machine."""
+    """The run of a fit; equal arguments give equal runs in every process and on every machine."""
     unit, width, seed = task
     if not isinstance(solver, str):
-        raise GatelabError("a solver of your own has no name to be stored by; leave out store and backend='ray'")
+        raise GatelabError("a custom solver cannot be stored by name; leave out store and backend='ray'")
     arguments: dict[str, Any] = {
         "unit": describe_unit(unit),
         "problem": describe_problem(problem),
@@ -74,7 +74,7 @@ def fit_one(
     options: Mapping[str, Any],
     start: Mapping[str, Any] | None = None,
 ) -> RunOutcome:
-    """Fit, and keep errors, status and the network, as a file that `gl.load` reads."""
+    """Fit, and return errors, status and the network, in the form that `gl.load` reads."""
     target, how = restore_problem(problem), dict(options)
     if start is not None:
         begin = restore_unit(start["unit"])
@@ -82,21 +82,21 @@ def fit_one(
         state = {name: torch.tensor(value, dtype=torch.float64) for name, value in start["parameters"].items()}
         how["start"] = restored_network(begin, start["width"], target.d_in, target.d_out, state)
     result = fit(restore_unit(unit), target, width, solver=solver, seed=seed, progress=False, **how)
-    # A file cannot hold code of a user's own: the parameters alone are kept.
+    # A file cannot hold the code of a custom unit, so only its parameters are kept.
     return RunOutcome(
         metrics_of(result), result.history, arrays=state_of(result) if "import" in unit else packed(result)
     )
 
 
 def fit_unnamed(*, by_value: bytes, **_: Any) -> RunOutcome:
-    """The same of a unit or solver that only the calling process knows, and that came as a pickle."""
+    """Fit a unit or solver that came as a pickle."""
     unit, problem, width, seed, solver, options = cloudpickle.loads(by_value)
     result = fit(unit, problem, width, solver=solver, seed=seed, progress=False, **options)
     return RunOutcome(metrics_of(result), result.history, arrays=state_of(result))
 
 
 def metrics_of(result: Any) -> dict[str, Any]:
-    """What a record has of a fit."""
+    """The metrics in the record of a fit."""
     names = ("parameters", "train_rmse", "test_rmse", "status", "solver", "steps")
     return {name: getattr(result, name) for name in names} | {"status": str(result.status)}
 
@@ -125,26 +125,25 @@ def scaling(
     progress: ProgressLike = None,
     **options: Any,
 ) -> Scaling:
-    """Fit every unit at every width and seed. Equal arguments give bit-equal errors, whatever the backend.
+    """Fit every unit at every width and seed. Equal arguments give bitwise equal errors with every backend.
 
-    A network contains narrower ones and those of simpler units. A fit whose training error is larger than theirs is
-    made again from the one that it contains, and its point says so; see `Point`.
+    A network contains narrower ones and those of simpler units. A fit with a larger training error than one of these is
+    repeated, starting from that network; see `Point`.
 
     Args:
-        units: one or more units, names, or functions and classes of your own.
+        units: one or more units, names, functions or classes.
         problem: a problem, its name, an expression in x, or a function.
         widths: the numbers of neurons.
-        seeds: how many fits for each unit and width.
+        seeds: the number of fits per unit and width.
         solver: as in `fit`.
-        jobs: the number of processes, one thread each; all cores by default.
+        jobs: the number of processes with one thread each; all cores by default.
         backend: "serial", "processes" or "ray".
-        store: a file in which every fit is kept as it ends, with its network: the same call computes only what is
-            missing. A fit that fails is kept too and flagged; without a store, the first failure is raised.
-        retry_failed: fit again what is kept as failed.
-        max_hours: after them nothing new is begun.
-        address: of a cluster of ray; a local one by default.
-        progress: shown on a terminal and in a notebook unless it is False, or a function of (done, total, point) that
-            is called as each fit ends.
+        store: a file that keeps every finished fit with its network; the same call computes only missing fits. Failed
+            fits are kept and flagged; without a store, the first failure is raised.
+        retry_failed: repeat fits that failed.
+        max_hours: after which no new fit starts.
+        address: of a ray cluster; a local one by default.
+        progress: False for no progress bar, or a function of (done, total, point) that is called after each fit.
         **options: further options of the solver.
 
     Returns:
@@ -176,7 +175,7 @@ def scaling(
                 report(len(points), len(tasks), point)
         if len(points) < len(tasks):
             remedy = (
-                "the same call goes on from the store" if store is not None else "give a store to keep what is done"
+                "the same call resumes from the store" if store is not None else "give a store to keep finished fits"
             )
             raise GatelabError(
                 f"stopped after {max_hours:g} hours with {len(points)} of {len(tasks)} fits done; {remedy}"
@@ -196,18 +195,18 @@ def scaling_runs(
     solver: str = "auto",
     **options: Any,
 ) -> tuple[Run, ...]:
-    """The runs that `scaling` would ask for, for `gatelab.sweep.plan`.
+    """The runs of a call of `scaling`, for `gatelab.sweep.plan`.
 
     Args:
         units: as in `scaling`.
         problem: as in `scaling`.
         widths: the numbers of neurons.
-        seeds: how many fits for each unit and width.
+        seeds: the number of fits per unit and width.
         solver: the name of a solver.
         **options: further options of the solver.
 
     Returns:
-        A run for each fit, wide networks first.
+        One run per fit, wide networks first.
     """
     tasks, target, _ = _tasks(units, problem, widths, seeds, solver)
     return tuple(run_of(task, target, solver, options) for task in tasks)
@@ -221,18 +220,18 @@ def _tasks(
     chosen = [as_unit(u) for u in units]
     names = [u.name for u in chosen]
     if len(set(names)) < len(names):
-        raise GatelabError(f"units must have different names, got {', '.join(names)}")
+        raise GatelabError(f"the names of the units are {', '.join(names)}; give different names")
     if not chosen:
         raise GatelabError("units is empty; give at least one unit, such as ['mlp', 'glu']")
     count, target, sizes = whole_number("seeds", seeds, 1), as_problem(problem), sorted(set(check_widths(widths)))
     for u in chosen:
         check_fit(u, target, sizes[-1], solver)
-    # Wide networks first: the last to finish are then short ones and no core waits.
+    # Wide networks first: the last fits are then short, and no core is idle.
     return [(u, n, s) for n in reversed(sizes) for u in chosen for s in range(count)], target, names
 
 
 def _describable(tasks: list[Task], solver: Any) -> bool:
-    """Whether the runs can be told in plain values: a lambda as unit, say, cannot."""
+    """Whether the runs have a description in plain values, which a lambda does not."""
     try:
         for u in dict.fromkeys(u for u, _, _ in tasks):
             run_of((u, 1, 0), as_problem("x2", n=4), solver, {})
@@ -243,7 +242,7 @@ def _describable(tasks: list[Task], solver: Any) -> bool:
 
 @dataclass(eq=False)
 class _Fits:
-    """The fits of a call: their runs, the store that their networks lie in, and what their errors are held against."""
+    """The fits of a call of `scaling`: their runs, the store of their networks, and limits of their errors."""
 
     problem: Problem
     solver: Any
@@ -256,7 +255,7 @@ class _Fits:
     refits: dict[Key, str] = field(default_factory=dict)
 
     def run(self, task: Task, start: Network | None = None) -> Run:
-        """The run of a fit, from a search or from a network."""
+        """The run of a fit, which starts from a network if one is given."""
         if self.named:
             return run_of(task, self.problem, self.solver, self.options, start)
         unit, width, seed = task
@@ -298,18 +297,18 @@ class _Fits:
         )  # fmt: skip
 
     def network(self, task: Task) -> Network:
-        """The network of a fit, of the refit if there was one."""
+        """The network of a fit, or of its refit."""
         unit, width, seed = task
         key = self.refits.get((unit.name, width, seed)) or self.run(task).key
         with opened(self.store) as database:
             arrays = None if database is None else database.get_arrays(key)
         if arrays is None or not isinstance(unit, Unit):
-            raise GatelabError(f"there is no network of {key} in the store; fit it again, in a store of its own")
+            raise GatelabError(f"there is no network of {key} in the store; repeat the fit with a new store")
         state = {name: torch.tensor(value) for name, value in arrays.items()}
         return restored_network(unit, width, self.problem.d_in, self.problem.d_out, state)
 
     def refit(self, task: Task, source: Task, end: float) -> Point | None:
-        """A task fitted again from the network of another; None where the solver has no start, or time is over."""
+        """Repeat a fit from the network of another; None if the solver takes no start or the time is over."""
         name, _ = check_fit(task[0], self.problem, task[1], self.solver)
         if name not in ("knots", "varpro") or "start" in self.options or time.monotonic() > end:
             return None
@@ -319,13 +318,13 @@ class _Fits:
             if not record.ok:
                 raise_error(record)
         except GatelabError:
-            return None  # the point says then what it breaks
+            return None  # `nested` then reports the larger error
         self.refits[task[0].name, task[1], task[2]] = run.key
         return self.point(task, record)
 
 
 def raise_error(record: Record) -> None:
-    """What a run raised, here."""
+    """Raise the error of a run in this process."""
     text = record.error or "no reason given"
     name, _, message = text.strip().splitlines()[-1].partition(": ")
     if name.endswith("GatelabError"):
@@ -337,14 +336,14 @@ Refit = Callable[[Task, Task], Point | None]
 
 
 def nested(tasks: Sequence[Task], points: Mapping[Key, Point], refit: Refit) -> dict[Key, Point]:
-    """The points of a study after no training error is larger than that of a network that the fit contains.
+    """The points of a study, with fits repeated whose training error exceeds that of a network that they contain.
 
-    `refit` fits a task again from the network of another, or gives None where that cannot be. Points that were fitted
-    again say from which network, those that still break it say whose error is less; seeds are apart.
+    `refit(task, source)` repeats a fit from the network of another, or returns None. The `start` of a point names the
+    network of a repeated fit, and `breaks` the network whose error is still smaller. Seeds are treated separately.
     """
     points, chosen = dict(points), list(dict.fromkeys(u for u, _, _ in tasks))
     widths, seeds = sorted({n for _, n, _ in tasks}), sorted({s for _, _, s in tasks})
-    # Units after those that they contain: what a fit is held against is final by then.
+    # Units come after those that they contain, whose errors are final by then.
     for unit in sorted(chosen, key=lambda u: sum(contains(u, other) for other in chosen)):
         contained = [u for u in chosen if u != unit and contains(unit, u)]
         for i, width in enumerate(widths):
@@ -368,12 +367,12 @@ def nested(tasks: Sequence[Task], points: Mapping[Key, Point], refit: Refit) -> 
 
 
 def _larger(point: Point, error: float) -> bool:
-    """Whether a training error is larger than another by more than rounding."""
+    """Whether the training error of a point exceeds another by more than rounding."""
     return point.status != "floor" and point.train_rmse > (1 + _EQUAL) * error
 
 
 def limits_of(unit: AnyUnit, problem: Problem, widths: list[int]) -> dict[int, float]:
-    """The limit at each width; NaN where there is none: smooth gates, several inputs, what does not determine it."""
+    """The limit at each width; NaN for smooth gates, several inputs, or data that do not determine it."""
     try:
         return dict(zip(widths, map(float, limit(unit, problem, np.array(widths))), strict=True))
     except GatelabError:

@@ -1,4 +1,4 @@
-"""Which units of a ladder differ, whether another score ranks them alike, and what one is worth beside another."""
+"""Comparisons of a ladder's units: pairwise tests, rank correlation with another score, and equivalent sizes."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from gatelab.statistics import LEVEL, Interval, holm, percentile_interval, t_int
 if TYPE_CHECKING:
     import pandas as pd
 
-ORDERS = 50_000  # of units, that a rank correlation is held against: all, or so many drawn ones
+ORDERS = 50_000  # the largest number of permutations of the units for a rank correlation
 Trend = Literal["falling", "rising", "constant", "undecided"]
-ALIKE = 0.1  # exponents that differ by less than a tenth are alike: k then changes by a factor of 1.26 a decade at most
-_MOST_FACTOR = 1e6  # that is told: beyond it a law is flat
+ALIKE = 0.1  # exponents within a tenth count as equal: k then changes by a factor of at most 1.26 per decade
+_MOST_FACTOR = 1e6  # larger factors come from flat laws
 NOUNS: dict[LadderAxis, str] = {"parameters": "parameters", "flops": "FLOPs", "seconds": "seconds"}
 
 
 @dataclass(frozen=True)
 class LadderComparison(Compact):
-    """Two units at one size, or over all where `parameters` is None: first less second, paired by seed."""
+    """Two units at one size, or over all sizes if `parameters` is None: first minus second, paired by seed."""
 
     PROPERTIES: ClassVar[tuple[str, ...]] = ("decided",)
 
@@ -60,14 +60,14 @@ class LadderComparison(Compact):
 
 @dataclass(frozen=True)
 class LadderComparisons(Compact):
-    """All pairs of units, over all sizes and at each of them; Holm's correction is over each of the two families."""
+    """All pairs of units, over all sizes and at each size, with Holm's correction in each of the two families."""
 
     rows: tuple[LadderComparison, ...]
 
     plain = to_plain
 
     def table(self) -> pd.DataFrame:
-        """A row a comparison."""
+        """One row per comparison."""
         import pandas as pd
 
         rows = [to_plain(row) for row in self.rows]
@@ -79,20 +79,19 @@ def compare_ladder(
 ) -> LadderComparisons:
     """The differences of all pairs of units, paired by seed, with t-intervals and Holm's correction.
 
-    Seeds are few: three leave a pair two degrees of freedom, and an interval of 4.3 standard errors. So the variance of
-    a difference is by default that of all pairs of the size together, which takes every unit to scatter alike once what
-    its seed does to all of them is gone: (units - 1) (seeds - 1) degrees of freedom. Over all sizes a difference is the
-    mean of those at the sizes that both units have, each weighed by the inverse of its variance: seeds of one size may
-    differ ten times as much as those of another, and a plain mean would be the luck of that size. With "pair" it is the
-    plain mean.
+    Seeds are few: three leave a pair two degrees of freedom, and an interval of 4.3 standard errors. By default the
+    variance of a difference is therefore pooled over all pairs of a size, with (units - 1) (seeds - 1) degrees of
+    freedom; this assumes that all units have the same variance after removal of the effect of the seed. Over all sizes,
+    the difference is the mean over the sizes that both units have, weighted by inverse variance, since seed variances
+    can differ tenfold between sizes. With "pair" it is the unweighted mean.
 
     Args:
         ladder: the losses.
-        variance: "pooled" as above, or "pair", which takes nothing for granted.
-        level: of the intervals, each for itself.
+        variance: "pooled" as above, or "pair", which makes no such assumption.
+        level: of each interval.
 
     Returns:
-        A row a pair over all sizes, then a row a pair and size.
+        One row per pair over all sizes, then one row per pair and size.
     """
     noise, families = seed_noise(ladder), ([], [])
     for u, v in combinations(range(len(ladder.units)), 2):
@@ -119,10 +118,10 @@ def compare_ladder(
 
 
 def _by_all_pairs(apart: Array, sizes: NDArray[np.intp], noise: SeedNoise, level: float) -> tuple[Interval, float]:
-    """The mean over sizes of a pair's differences, each by the inverse of the variance that all pairs have there.
+    """The mean over sizes of a pair's differences, weighted by the inverse pooled variance.
 
-    The weights are estimates: the variance of the mean has the factor 1 + 4 sum w (1 - w) / f, w the shares of the
-    weights, and its degrees of freedom are 1 / sum(w^2 / f) (Meier 1953, "Variance of a weighted mean").
+    Since the weights are estimates, the variance of the mean has the factor 1 + 4 sum w (1 - w) / f, w being the
+    normalized weights, and 1 / sum(w^2 / f) degrees of freedom (Meier 1953, "Variance of a weighted mean").
     """
     squares = np.maximum(2 * noise.own_variance[sizes] / np.isfinite(apart).sum(axis=1), 1e-300)
     freedom = np.maximum(noise.freedom[sizes], 1)
@@ -135,7 +134,7 @@ def _by_all_pairs(apart: Array, sizes: NDArray[np.intp], noise: SeedNoise, level
 
 
 def _by_the_pair(apart: Array, level: float) -> tuple[Interval, float]:
-    """The mean over sizes of a pair's differences by what they themselves scatter over seeds."""
+    """The mean over sizes of a pair's differences, with the variance of these over seeds."""
     values = apart[:, np.isfinite(apart).all(axis=0)].mean(axis=0)
     if len(values) < 2:
         return Interval(float(np.nanmean(apart, axis=1).mean()), math.nan, math.nan, level), 1.0
@@ -144,10 +143,10 @@ def _by_the_pair(apart: Array, level: float) -> tuple[Interval, float]:
 
 
 def combined(values: Sequence[Interval]) -> tuple[Interval, float]:
-    """The mean of values by the inverse squares of their intervals' half-widths, and p of Cochran's Q: do they agree?
+    """The mean of values weighted by inverse squared half-widths of their intervals, and the p-value of Cochran's Q.
 
-    A half-width is taken for 1.96 standard errors. Of a t-interval it is more, which makes up for the error of the
-    standard error: values that agree have p of 5 % or less in about 5 of 100 cases.
+    A half-width counts as 1.96 standard errors. For a t-interval it is larger, which compensates for the error of the
+    standard error: under homogeneity p is at most 5 % in about 5 of 100 cases.
 
     >>> mean, p = combined([Interval(0.0, -0.2, 0.2), Interval(0.5, 0.4, 0.6)])
     >>> print(f"{mean:.2f}, p {p:.1e}")
@@ -163,7 +162,7 @@ def combined(values: Sequence[Interval]) -> tuple[Interval, float]:
 
 
 def independent_difference(first: Interval, second: Interval) -> Interval:
-    """The difference of two independent values: the half-widths of their intervals add as squares.
+    """The difference of two independent values; its half-width is the root of the sum of squared half-widths.
 
     >>> print(independent_difference(Interval(1.0, 0.7, 1.3), Interval(0.5, 0.1, 0.9)))
     0.5 [0, 1]
@@ -173,7 +172,7 @@ def independent_difference(first: Interval, second: Interval) -> Interval:
 
 
 def two_sided(t: float, freedom: float) -> float:
-    """The probability of a Student's t as far from 0 as this."""
+    """The two-sided p-value of a Student's t."""
     from scipy.stats import t as student
 
     return float(2 * student.sf(abs(t), freedom))
@@ -181,16 +180,16 @@ def two_sided(t: float, freedom: float) -> float:
 
 @dataclass(frozen=True)
 class RankAgreement:
-    """Spearman's correlation of the units' mean losses with another score of theirs.
+    """Spearman's correlation of the units' mean losses with another score.
 
     Attributes:
-        units: Those that have both.
-        losses: Their mean losses over the sizes that all have.
+        units: With a loss and a score.
+        losses: Mean losses over the common sizes.
         scores: The other score.
-        correlation: With its interval over the ladder's seeds: how far the ladder's own order is certain.
-        over_units: The same correlation with an interval for units drawn from many; nan where the orders agree wholly.
-        p: The share of all orders of the units, or of 50 000 drawn ones, whose correlation is as far from 0.
-        least: The least correlation that could have p <= 5 % with so many units; nan where none could.
+        correlation: With its interval over the ladder's seeds.
+        over_units: The correlation with an interval for a random sample of units; NaN for perfect agreement.
+        p: The p-value over all permutations of the units, or over 50,000 random ones.
+        least: The smallest correlation with p <= 5 % for this number of units; NaN if there is none.
     """
 
     PROPERTIES: ClassVar[tuple[str, ...]] = ("sentence",)
@@ -207,12 +206,12 @@ class RankAgreement:
 
     @property
     def sentence(self) -> str:
-        """The answer in words."""
-        word, bar = "undecided", f"no correlation of {len(self.units)} units could decide it"
+        """The result in words."""
+        word, bar = "not significant", f"with {len(self.units)} units, no correlation is significant"
         if self.p <= SIGNIFICANT:
-            word = "decided"
+            word = "significant"
         if not math.isnan(self.least):
-            bar = f"with {len(self.units)} units it takes {self.least:.2f} or more to decide"
+            bar = f"with {len(self.units)} units, it is significant from {self.least:.2f} on"
         over_units = self.over_units.ends(".2f") or "no interval"
         rank = f"rank correlation {self.correlation:.2f} over seeds, {over_units} over units"
         return f"{rank}, p {self.p:.2g}, {word}; {bar}"
@@ -224,14 +223,12 @@ class RankAgreement:
 def rank_agreement(
     losses: Mapping[str, float], drawn: Array, scores: Mapping[str, float], level: float = LEVEL
 ) -> RankAgreement:
-    """Whether a score ranks units as their losses do: Spearman's correlation, its intervals and p by all orders."""
+    """Spearman's correlation of scores and losses, with its intervals and the permutation p-value."""
     from scipy.stats import permutation_test, rankdata
 
     values, means = np.array([scores[unit] for unit in losses], float), np.array(list(losses.values()))
     if len(values) < 3 or np.ptp(values) == 0:
-        raise GatelabError(
-            f"scores {values.tolist()} have no order to compare; give three units or more, not all equal"
-        )
+        raise GatelabError(f"scores {values.tolist()} cannot be ranked; give three units or more, not all equal")
     ranks = rankdata(values) - (len(values) + 1) / 2
 
     def spearman(first: Array, axis: int = -1) -> Array:
@@ -256,7 +253,7 @@ def rank_agreement(
 
 
 def rank_interval(correlation: float, count: int, level: float = LEVEL) -> Interval:
-    """A rank correlation of `count` pairs with its interval by Fisher's z, as Bonett and Wright (2000) scale it.
+    """A rank correlation of `count` pairs with its interval by Fisher's z, scaled as by Bonett and Wright (2000).
 
     >>> print(f"{rank_interval(0.6, 6):.2f}")
     0.60 [-0.49, 0.96]
@@ -271,9 +268,9 @@ def rank_interval(correlation: float, count: int, level: float = LEVEL) -> Inter
 def rank_units(
     ladder: LadderLosses, scores: Mapping[str, float], *, draws: int = DRAWS, level: float = LEVEL, seed: int = 0
 ) -> RankAgreement:
-    """Whether a score ranks units as their mean losses do, over the sizes that all of them have; no law is needed.
+    """The rank correlation of a score with the units' mean losses over their common sizes.
 
-    Sizes count by the inverse of the variance of their seeds, as in `compare_ladder`.
+    Sizes are weighted by inverse seed variance, as in `compare_ladder`.
 
     Args:
         ladder: the losses.
@@ -283,19 +280,19 @@ def rank_units(
         seed: of the draws.
 
     Returns:
-        Spearman's correlation, positive where units of larger scores have larger losses.
+        Spearman's correlation, positive if larger scores come with larger losses.
     """
     common = [unit for unit in ladder.units if unit in scores and math.isfinite(scores[unit])]
     if len(common) < 3:
         raise GatelabError(
-            f"{counted(len(common), 'unit')} of the ladder have a score; a rank correlation needs 3 or more of "
+            f"{counted(len(common), 'unit')} of the ladder have a score; give scores for 3 or more of "
             f"{', '.join(ladder.units)}"
         )
     places = [ladder.index(unit) for unit in common]
     sizes = np.flatnonzero(ladder.present[places].any(axis=2).all(axis=0))
     if not len(sizes):
         raise GatelabError(f"no size is common to {', '.join(common)}; leave units out")
-    # The mean of the seeds that are there, at each size, and of the sizes.
+    # The mean over the available seeds of each size, and over sizes.
     there = ladder.present[places][:, sizes]
     weight = 1 / np.maximum(seed_noise(ladder).own_variance[sizes], 1e-300)
     share = there / there.sum(axis=2, keepdims=True) * (weight / weight.sum())[:, None]
@@ -308,16 +305,16 @@ def rank_units(
 
 @dataclass(frozen=True)
 class Worth:
-    """How many times larger the reference would have to be for the loss of a unit: k, by size.
+    """The factor k by which the reference must be larger to have the loss of a unit, by size.
 
     Attributes:
-        unit: Whose losses are to be reached.
-        reference: What would have to grow for it.
-        against: What size is counted in.
-        sizes: Those of the unit.
-        factor: k at each of them, with intervals over seeds.
-        extrapolated: Where the reference was not measured at such losses, and its last size and exponent had to do.
-        overall: The one factor of the law with one exponent, (A_reference / A_unit)^(1/a).
+        unit: With the losses to reach.
+        reference: The unit that would be enlarged.
+        against: The measure of size.
+        sizes: Of the unit.
+        factor: k at each size, with intervals over seeds.
+        extrapolated: Whether k required extrapolation of the reference, by its exponent.
+        overall: The factor (A_reference / A_unit)^(1/a) of the law with one exponent.
         slope: d log k / d log size, of the line through all sizes.
     """
 
@@ -339,7 +336,7 @@ class Worth:
 
     @property
     def trend(self) -> Trend:
-        """How k changes with size; constant where the slope is certainly within a tenth of 0."""
+        """The change of k with size; "constant" if the interval of the slope is within 0.1 of 0."""
         if self.slope.excludes(0.0):
             return "falling" if self.slope.value < 0 else "rising"
         if self.slope.low >= -ALIKE and self.slope.high <= ALIKE:
@@ -354,14 +351,14 @@ class Worth:
 
     @property
     def sentence(self) -> str:
-        """The answer in words, with as much of it as is decided."""
+        """The result in words."""
         noun, trend = NOUNS[self.against], self.trend
         amount = f"{more_or_fewer(self.overall.value)} {noun} than {self.reference} {percent_ends(self.overall)}"
         if trend in ("falling", "rising"):
             text = f"{self.unit} is worth, in {noun} of {self.reference}, {self.by_size}: {trend} with size"
         elif not self.overall.excludes(1.0):
             if max(self.overall.high, 1 / self.overall.low) > 0.99 * _MOST_FACTOR:
-                amount = "curves as flat as these tell no number"
+                amount = "the curves are too flat for a number"
             text = f"whether {self.unit} is worth more or fewer {noun} than {self.reference} is undecided: {amount}"
         elif trend == "constant":
             text = f"{self.unit} is worth {amount}, at every size"
@@ -373,7 +370,7 @@ class Worth:
         return text
 
     def table(self) -> pd.DataFrame:
-        """A row a size: k with its interval, and in percent."""
+        """One row per size: k with its interval, and in percent."""
         import pandas as pd
 
         rows = [
@@ -384,7 +381,7 @@ class Worth:
 
 
 def size_words(size: float) -> str:
-    """A size to two digits, in millions where that is what one says.
+    """A size to two digits, in millions from 10,000 to a billion.
 
     >>> size_words(401408), size_words(25690112), size_words(1.5e16), size_words(83.1)
     ('0.4M', '26M', '1.5e+16', '83')
@@ -414,10 +411,10 @@ def percent_ends(factor: Interval) -> str:
 
 
 def log_factors(log_sizes: Array, losses: Array, curve: tuple[Array, Array], E: Array, exponent: Array) -> Array:
-    """log k (rows, sizes): how far along the reference's curve (log sizes, losses) each loss lies.
+    """log k (rows, sizes), from the position of each loss on the reference's curve (log sizes, losses).
 
-    The curve is lines of log(L - E) against log size, and goes on beyond its ends with the exponent. Where it does not
-    fall, the mean of the two nearest curves that do stands for it: the least so far, and the largest still to come.
+    The curve is piecewise linear in log(L - E) against log size, and is extrapolated with the exponent. Where it does
+    not decrease, it is replaced by the mean of the running minimum and the running maximum from the right.
     """
     x, heights = curve
     falling = 0.5 * (np.minimum.accumulate(heights, axis=1) + np.maximum.accumulate(heights[:, ::-1], axis=1)[:, ::-1])
@@ -431,9 +428,9 @@ def log_factors(log_sizes: Array, losses: Array, curve: tuple[Array, Array], E: 
 
 
 def factor_interval(log_factor: float, drawn: Array, level: float = LEVEL) -> Interval:
-    """A factor with the percentiles of what was drawn for it, all given as logarithms.
+    """A factor with a percentile interval of its draws, all given as logarithms.
 
-    Factors are told between 1e-6 and 1e6. A draw that tells nothing, nan, counts against both ends.
+    Factors are clipped to [1e-6, 1e6]. A NaN draw widens the interval at both ends.
 
     >>> print(factor_interval(0.0, np.log([0.5, 1.0, 2.0, 4.0]), level=0.5))
     1 [0.875, 2.5]

@@ -1,16 +1,15 @@
-"""Least squares of the laws L = E + A P^-a of a ladder, in batches, and tests of one form against another.
+"""Least-squares fits of the laws L = E + A P^-a of a ladder, in batches, and tests of nested forms.
 
-**Losses, not their logarithms.** The law is a sum, so that for given exponents E >= 0 and the A are linear and drop out
-exactly (variable projection). A parabola through log L misses the bend that E makes, and a search over all constants at
-once has to follow the long valley in which E, A and a trade places. Squares are weighed by what seeds differ by, which
-is measured: their variance at each size, pooled over the units, and the correlation of the losses that share a seed,
-whose common part says nothing of units (`ladder_losses.seed_noise`).
+**Losses, not their logarithms.** For given exponents the law is linear in E >= 0 and the A, which are eliminated
+exactly (variable projection). A search over all constants would follow a long valley in which E, A and a compensate
+each other. Residuals are weighted by the measured seed noise (`ladder_losses.seed_noise`): its variance at each size,
+pooled over units, and the correlation of losses with the same seed.
 
-**No model is a power law to a hundredth of a nat.** Depth and width of a size or a learning rate carried over move all
-units of a size together. What the sizes' means lie off the largest law, beyond what seeds explain, is taken for the
-variance of a deviation that the units of a size share, and enters the weights too (`loosened`). Without it a common
-deviation of 0.02 nats halves the power of the tests. With it the test at 5 % rejected a true null hypothesis in 3 to 9
-of a hundred made-up ladders of two and of six units, deviations of 0 to 0.02 nats among them.
+**Common deviations.** No model is a power law to a hundredth of a nat: the aspect ratio of a size, or a learning rate
+from a rule, moves all units of a size together. The variance of such a common deviation is estimated from the residuals
+of the sizes' means and enters the weights (`loosened`). Without it, a common deviation of 0.02 nats halves the power of
+the tests. With it, the 5 % test rejected a true null hypothesis in 3 to 9 of 100 simulated ladders of two and six units
+with deviations of 0 to 0.02 nats.
 """
 
 from __future__ import annotations
@@ -29,25 +28,24 @@ from gatelab.plain import to_plain
 from gatelab.scaling_laws.ladder_losses import AT_ONCE, LEAST_SIZES, SIGNIFICANT, LadderLosses, SeedNoise
 
 EXPONENTS = np.geomspace(0.02, 4.0, 48)
-EXACT, ENOUGH = 1e-10, 1e-6  # the part of a misfit that a fit may be off, and one of many draws
+EXACT, ENOUGH = 1e-10, 1e-6  # relative tolerances of the misfit, for the data and for bootstrap draws
 
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """The ladder as least squares takes it: one mean a unit and size that are there."""
+    """The data of the fits: one mean per unit and size."""
 
-    unit: NDArray[np.intp]  # the place of each cell's unit
+    unit: NDArray[np.intp]  # the index of each cell's unit
     size: NDArray[np.intp]  # and of its size
     log_size: Array  # the logarithm of the size over the geometric mean of all, `center`
     means: Array  # generalized least-squares means over seeds; plain means where no seed is missing
     root: Array  # a square root of the inverse covariance of the means
-    weights: Array  # (cells, losses that are there), what the means are of the losses
+    weights: Array  # (cells, available losses), which give the means
     center: float
-    common: float = 0.0  # the standard deviation of what the units of a size lie off the laws together (`loosened`)
+    common: float = 0.0  # the standard deviation of the units' common deviation at a size (`loosened`)
 
     @classmethod
     def of(cls, ladder: LadderLosses, noise: SeedNoise) -> Cells:
-        """The cells of a ladder whose seeds scatter like that."""
         rows = np.argwhere(ladder.present)
         u, r, s = rows.T
         paired = (r[:, None] == r) & (s[:, None] == s)
@@ -65,12 +63,11 @@ class Cells:
 
     @property
     def units(self) -> int:
-        """How many units there are."""
         return int(self.unit.max()) + 1
 
 
 class Form(NamedTuple):
-    """Which constants of the law each unit has for itself."""
+    """The constants of the law that are separate for each unit."""
 
     name: str
     own_amplitude: bool
@@ -78,7 +75,7 @@ class Form(NamedTuple):
     own_limit: bool = False
 
     def constants(self, units: int) -> int:
-        """How many there are, E among them."""
+        """The number of constants, including E."""
         return sum(units if own else 1 for own in (self.own_limit, self.own_amplitude, self.own_exponent))
 
 
@@ -90,9 +87,9 @@ TESTED = ((ALL_ALIKE, OFFSET), (OFFSET, EXPONENT), (SHIFT, SHIFT_AND_EXPONENT), 
 
 
 class Constants(NamedTuple):
-    """Laws, a row each: E (rows,), the excess L - E at the cells' center and the exponents (rows, units), misfits.
+    """Rows of laws: E (rows,), the excess L - E at the cells' center and the exponents (rows, units), misfits.
 
-    Of forms with limits of their own E is (rows, units).
+    With one limit per unit, E is (rows, units).
     """
 
     E: Array
@@ -101,13 +98,13 @@ class Constants(NamedTuple):
     misfit: Array
 
     def losses(self, cells: Cells) -> Array:
-        """What the law of the first row says of the cells."""
+        """The losses of the first law at the cells."""
         limits = np.broadcast_to(self.E[0], cells.units)[cells.unit]
         return limits + self.excess[0, cells.unit] * np.exp(-self.exponent[0, cells.unit] * cells.log_size)
 
 
 class LinearPart(NamedTuple):
-    """What is left of targets when E >= 0 and the amplitudes have been fitted, and how it moves with the exponents."""
+    """The fitted E >= 0 and amplitudes, the residuals, and their derivatives by the exponents."""
 
     E: Array
     amplitude: Array
@@ -116,7 +113,7 @@ class LinearPart(NamedTuple):
 
 
 def projected(cells: Cells, targets: Array, form: Form, exponents: Array) -> LinearPart:
-    """Fit what is linear. E is the last column: where it would be negative, the others' factors stay as they are."""
+    """Fit E and the amplitudes. E is the last column, so setting it to 0 leaves the other factors of QR unchanged."""
     groups = cells.unit if form.own_exponent else np.zeros_like(cells.unit)
     power = np.exp(-exponents[:, groups] * cells.log_size)
     design, columns, count = linear_design(cells, form, power)
@@ -136,7 +133,7 @@ def projected(cells: Cells, targets: Array, form: Form, exponents: Array) -> Lin
 
 
 def linear_design(cells: Cells, form: Form, power: Array) -> tuple[Array, NDArray[np.intp], int]:
-    """For rows of powers (rows, cells) the columns of amplitudes and limits, which amplitude is whose, and how many."""
+    """The columns of amplitudes and limits for powers (rows, cells), the amplitude of each cell, and their number."""
     amplitudes = cells.unit if form.own_amplitude else np.zeros_like(cells.unit)
     limits = cells.unit if form.own_limit else np.zeros_like(cells.unit)
     places, count = np.arange(len(cells.unit)), int(amplitudes.max()) + 1
@@ -146,9 +143,9 @@ def linear_design(cells: Cells, form: Form, power: Array) -> tuple[Array, NDArra
 
 
 def least_misfit(cells: Cells, targets: Array, form: Form, starts: Array, *, tolerance: float = EXACT) -> Constants:
-    """Laws of the least squares about the starts (rows, exponents), by a damped Gauss-Newton method on the exponents.
+    """Least-squares laws near the starts (rows, exponents), by a damped Gauss-Newton method on log exponents.
 
-    A step moves the logarithms of the exponents, by a factor of two at most, and none makes the misfit larger.
+    A step changes an exponent by a factor of at most two, and never increases the misfit.
     """
     logs, live, damping = np.log(starts), np.arange(len(starts)), np.full(len(starts), 1e-3)
     state = projected(cells, targets, form, starts)
@@ -185,10 +182,10 @@ def least_misfit(cells: Cells, targets: Array, form: Form, starts: Array, *, tol
 def fit_form(
     cells: Cells, targets: Array, form: Form, *, common: Constants | None = None, tolerance: float = EXACT
 ) -> Constants:
-    """The law of the least squares for each row of whitened targets, from the best exponent of a grid.
+    """The least-squares law for each row of whitened targets, started from the best exponent of a grid.
 
-    Exponents of their own start from the common one, and from the slopes of the units' curves over E = 0: where noise
-    is as large as the differences, the former alone ends in a poorer minimum in 6 of a thousand cases.
+    Separate exponents have two starts: the common exponent, and the log-log slopes of the units. With noise as large as
+    the differences, the first start alone ends in a poorer minimum in 6 of 1000 cases.
     """
     fitted = common
     if fitted is None:
@@ -209,7 +206,7 @@ def fit_form(
 
 
 def grid_misfits(cells: Cells, targets: Array, form: Form) -> Array:
-    """The misfits (exponents, rows) of laws with one exponent on a grid, E >= 0; one factorization serves all rows."""
+    """The misfits (exponents, rows) of laws with one exponent on a grid and E >= 0."""
     design, _, _ = linear_design(cells, form, np.exp(-EXPONENTS[:, None] * cells.log_size))
     Q, R = np.linalg.qr(cells.root @ design)
     along = np.einsum("gnk,dn->gdk", Q, targets)
@@ -219,10 +216,10 @@ def grid_misfits(cells: Cells, targets: Array, form: Form) -> Array:
 
 
 def loosened(cells: Cells) -> Cells:
-    """The cells with weights that allow for what the units of a size lie off the largest law together.
+    """The cells with weights that include the common deviation of the units at a size.
 
-    Its variance is that of the sizes' mean residuals, with three of their degrees of freedom gone to E, A and a, less
-    what seeds explain of it. Three sizes leave nothing to estimate it from, and nothing is allowed for.
+    Its variance is that of the sizes' mean residuals from the largest law, with three degrees of freedom used by E, A
+    and a, minus the variance due to seeds. Three sizes leave no degree of freedom, and the weights stay unchanged.
     """
     law, precision = fit_form(cells, (cells.root @ cells.means)[None], EXPONENT), cells.root.T @ cells.root
     off = cells.means - law.losses(cells)
@@ -240,15 +237,14 @@ def loosened(cells: Cells) -> Cells:
 
 @dataclass(frozen=True)
 class NestedTest(Compact):
-    """Whether a law with more constants is better than chance makes it: the F statistic, and where it would fall.
+    """An F test of a law against one with more constants, by parametric bootstrap.
 
     Attributes:
         smaller: The form of the null hypothesis.
         larger: The form with more constants.
-        statistic: The misfit that the larger takes away for each constant, over that which it leaves for each degree
-            of freedom. What is left holds all that keeps the means off the law, and not the luck of seeds alone.
-        p: The share of ladders made up under the smaller law, with normal noise, whose statistic is as large.
-        draws: How many were made up.
+        statistic: The reduction of the misfit per added constant, over the remaining misfit per degree of freedom.
+        p: The share of simulated ladders, with normal noise about the smaller law, with at least this statistic.
+        draws: The number of simulated ladders.
     """
 
     PROPERTIES: ClassVar[tuple[str, ...]] = ("decided",)
@@ -263,17 +259,17 @@ class NestedTest(Compact):
 
     @property
     def decided(self) -> bool:
-        """Whether the smaller law is rejected at 5 %, which happens in 5 % of the ladders that follow it."""
+        """Whether the smaller law is rejected at the 5 % level."""
         return self.p <= SIGNIFICANT
 
 
 def nested_test(
     cells: Cells, smaller: Form, larger: Form, *, draws: int, seed: int, report: Listener | None = None
 ) -> NestedTest:
-    """Hold two laws against each other; ladders are made up under the smaller one, scattered as widely as it leaves."""
+    """Test two nested laws; ladders are simulated under the smaller one, with the variance of its residuals."""
     n, (few, many) = len(cells.unit), (form.constants(cells.units) for form in (smaller, larger))
     if n <= many:
-        raise GatelabError(f"{n} cells do not hold {many} constants and leave something over; give more sizes")
+        raise GatelabError(f"{n} means of units and sizes do not determine {many} constants; give more sizes")
 
     def statistic(rows: Array, tolerance: float) -> tuple[Array, Constants]:
         null = fit_form(cells, rows, smaller, tolerance=tolerance)
@@ -284,11 +280,11 @@ def nested_test(
 
     value, null = statistic((cells.root @ cells.means)[None], EXACT)
     mean, spread = cells.root @ null.losses(cells), math.sqrt(null.misfit[0] / (n - few))
-    generator, larger_ones = np.random.default_rng(seed), 0
+    generator, exceeding = np.random.default_rng(seed), 0
     for first in range(0, draws, AT_ONCE):
         count = min(AT_ONCE, draws - first)
-        made_up = mean + spread * generator.standard_normal((count, n))
-        larger_ones += int((statistic(made_up, ENOUGH)[0] >= value[0]).sum())
+        simulated = mean + spread * generator.standard_normal((count, n))
+        exceeding += int((statistic(simulated, ENOUGH)[0] >= value[0]).sum())
         if report:
             report(first + count, draws)
-    return NestedTest(smaller.name, larger.name, float(value[0]), (1 + larger_ones) / (1 + draws), draws)
+    return NestedTest(smaller.name, larger.name, float(value[0]), (1 + exceeding) / (1 + draws), draws)

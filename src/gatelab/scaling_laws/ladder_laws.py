@@ -1,17 +1,16 @@
-"""What the losses of a ladder say: is a gate's gain an offset or an exponent, and how many parameters is it worth?
+"""Scaling laws of a ladder: whether a gate's gain is an offset or an exponent, and its equivalent in parameters.
 
-Three laws, each a case of the next, answer the first question: L = E + A P^-a alike for all units, with an amplitude A
-for each unit (an **offset**: on logarithmic axes L - E is shifted), and with an exponent for each unit as well. E is
-one for all: the loss that no size takes away with these data, this training and this context. It is a constant of the
-fit, not of the text; more data or a longer training go below it. Units that differ by so many bits at every size, E
-being each unit's own, follow neither law, and exponents of their own come near to them: so there is a law of such
-**shifts** too. Exponents are said to differ where they are better than chance makes them next to an E per unit as well,
-and an offset is called one where an E per unit is not better than it either.
+Three nested laws answer the first question: L = E + A P^-a with equal constants for all units, with one amplitude A per
+unit (an **offset**: L - E is shifted on logarithmic axes), and also with one exponent per unit. E is common to all
+units: the loss at infinite size with these data, this training and this context. It is a constant of the fit, not of
+the text; more data or longer training can go below it. Units that differ by a constant number of bits at every size
+have separate E and follow none of these laws, but separate exponents can imitate them; the law of **shifts** has one E
+per unit. Exponents count as different if they are also significant next to an E per unit, and an offset is confirmed
+only if an E per unit is not significantly better.
 
-**What the intervals hold.** They redraw the seeds of each size with all their units. Three seeds have ten such draws,
-which are too alike; so the deviations of all sizes, each over the spread of its size, are drawn from together, made
-larger by as much as means of few seeds hide of them and by what Student's t asks for. They hold the luck of training
-and nothing else.
+**Intervals.** The bootstrap resamples the seeds of each size jointly for all units. Three seeds allow only ten samples,
+so the deviations of all sizes, standardized by size, are pooled, corrected for the small number of seeds, and scaled by
+Student's t. The intervals cover the randomness of training and no other source of error.
 """
 
 from __future__ import annotations
@@ -67,24 +66,24 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LadderVerdict = Literal["exponent", "offset", "undecided"]
-TITLE_WIDTH = 88  # letters that a line above the figure holds
+TITLE_WIDTH = 88  # characters per line of the figure's title
 
 
 @dataclass(frozen=True)
 class LadderLaw(Compact):
-    """L = E + A P^-a of one form, fitted to a ladder. Amplitudes are far from the data; `excess` is L - E amid them.
+    """L = E + A P^-a of one form, fitted to a ladder.
 
     Attributes:
         form: "alike", "offset" or "exponent".
         units: Their names.
-        E: What no size takes away, with its interval over seeds.
+        E: The loss at infinite size, with its interval over seeds.
         exponent: Of each unit.
-        amplitude: A of each unit, at size 1.
+        amplitude: A of each unit, which is L - E at size 1, far from the data.
         excess: L - E of each unit at the size `center`.
         center: The geometric mean of all sizes.
-        misfit: The sum of squares of the cells' means in units of what seeds, and sizes as a whole, do; `freedom` is
-            expected where nothing else keeps the means off the law.
-        freedom: The number of cells less that of constants.
+        misfit: The sum of squared residuals of the means, weighted by seed noise and common deviations; its expected
+            value is `freedom`.
+        freedom: The number of means minus the number of constants.
     """
 
     form: str
@@ -105,7 +104,7 @@ class LadderLaw(Compact):
         return self.E.value + self.excess[u].value * (np.asarray(size) / self.center) ** -self.exponent[u].value
 
     def table(self) -> pd.DataFrame:
-        """A row a unit, every constant with its interval."""
+        """One row per unit: every constant with its interval."""
         import pandas as pd
 
         rows = []
@@ -120,23 +119,23 @@ class LadderLaw(Compact):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LadderLaws:
-    """What a ladder says: the three laws, their tests, and the answer.
+    """The three laws of a ladder, their tests, and the verdict.
 
     Attributes:
-        losses: What was measured.
+        losses: The measured losses.
         laws: The laws by form: alike, offset, exponent.
-        units_differ: The test of one law for all against an amplitude each.
-        exponents_differ: The test of one exponent against one each.
-        beyond_shifts: The same where each unit has an E of its own and all have one amplitude.
-        limits_differ: The test of one E against one each, where each unit has an amplitude of its own.
-        ratio: Of each unit's own exponent to the geometric mean of all, over seeds. E moves all exponents together
-            and these hardly.
-        common_misfit: The standard deviation of what the units of a size lie off the laws together, in the loss's unit.
+        units_differ: The test of one law for all against one amplitude per unit.
+        exponents_differ: The test of one exponent against one per unit.
+        beyond_shifts: The same with one E per unit and a common amplitude.
+        limits_differ: The test of one E against one per unit, with one amplitude per unit.
+        ratio: Of each unit's exponent to the geometric mean of all, with intervals over seeds. These ratios depend
+            little on E.
+        common_misfit: The standard deviation of the units' common deviation from the laws at a size.
         level: Of all intervals.
-        cells: The means that the laws were fitted to.
+        cells: The means to which the laws were fitted.
         constants: The laws as rows of arrays.
-        drawn_means: (draws, cells), the means with other seeds.
-        drawn: The laws with other seeds.
+        drawn_means: (draws, cells), the means of the bootstrap.
+        drawn: The laws of the bootstrap.
     """
 
     PROPERTIES: ClassVar[tuple[str, ...]] = ("verdict", "sentence")
@@ -162,12 +161,12 @@ class LadderLaws:
 
     @property
     def verdict(self) -> LadderVerdict:
-        """Which law the losses ask for; both answers are tested next to an E per unit.
+        """The law that the tests select; both answers are tested next to an E per unit.
 
-        "exponent" where one exponent is rejected next to an amplitude per unit, and next to an E per unit. "offset"
-        where units differ, amplitudes are enough (neither an exponent nor an E per unit is significantly better) and
-        exponents are alike: every unit's interval lies within a tenth of their mean. Anything else is undecided.
-        `beyond_shifts` says nothing against an offset, because its smaller law has one amplitude for all units.
+        "exponent" if one exponent is rejected both with an amplitude per unit and with an E per unit. "offset" if units
+        differ, neither an exponent nor an E per unit is significantly better than amplitudes, and the intervals of all
+        exponents are within a tenth of their mean. Otherwise "undecided". `beyond_shifts` is not evidence against an
+        offset, since its smaller law has a common amplitude.
         """
         if self.exponents_differ.decided:
             return "exponent" if self.beyond_shifts.decided else "undecided"
@@ -177,7 +176,7 @@ class LadderLaws:
 
     @property
     def sentence(self) -> str:
-        """The answer in words."""
+        """The result in words."""
         spread = f"ratios of exponents {min(r.low for r in self.ratio):.2f} to {max(r.high for r in self.ratio):.2f}"
         p, shifts = f"p {self.exponents_differ.p:.2g}", f"next to an E per unit p {self.beyond_shifts.p:.2g}"
         limits = f"an E per unit p {self.limits_differ.p:.2g}"
@@ -199,7 +198,7 @@ class LadderLaws:
         return f"units differ; whether in their exponents is undecided ({p}, {limits}; {spread})"
 
     def table(self) -> pd.DataFrame:
-        """A row a form and unit with all constants; of the form "exponent" also the ratios of exponents."""
+        """One row per form and unit with all constants; for the form "exponent" also the ratios of exponents."""
         import pandas as pd
 
         frame = pd.concat([law.table() for law in self.laws.values()], ignore_index=True)
@@ -208,24 +207,24 @@ class LadderLaws:
         return frame
 
     def mean(self, unit: str) -> tuple[Array, tuple[Interval, ...]]:
-        """The sizes of a unit and its mean losses there, with intervals over seeds."""
+        """The sizes of a unit and its mean losses, with intervals over seeds."""
         mine = self._cells_of(unit)
         drawn = self.drawn_means[:, mine]
         losses = [percentile_interval(float(self.cells.means[c]), drawn[:, i], self.level) for i, c in enumerate(mine)]
         return np.exp(self.cells.log_size[mine]) * self.cells.center, tuple(losses)
 
     def _cells_of(self, unit: str) -> NDArray[np.intp]:
-        """The cells of a unit, from the smallest size on."""
+        """The cells of a unit, smallest size first."""
         mine = np.flatnonzero(self.cells.unit == self.losses.index(unit))
         return mine[np.argsort(self.cells.log_size[mine], kind="stable")]
 
     def worth(self, unit: str, reference: str) -> Worth:
-        """How many times larger the reference would have to be for the unit's losses, by size and over all.
+        """The factor by which the reference must be larger to have the unit's losses, by size and overall.
 
         Args:
-            unit: whose losses are to be reached.
-            reference: what would have to grow; its curve is interpolated as `log_factors` says, with the E and the
-                exponent of the law that gives each unit its own.
+            unit: with the losses to reach.
+            reference: the unit that would be enlarged; its curve is interpolated by `log_factors`, with E and exponent
+                of the law with one exponent per unit.
 
         Returns:
             The factors, their trend and a sentence.
@@ -245,11 +244,11 @@ class LadderLaws:
         far = (reached < x[other].min() - 1e-9) | (reached > x[other].max() + 1e-9)
 
         def overall(laws: Constants) -> Array:
-            """Logarithms of the factor; no number where a law has the unit or the reference below its own limit."""
+            """Logarithms of the factor; NaN if a law has the unit or the reference below its limit."""
             mine_left, other_left = laws.excess[:, u], laws.excess[:, v]
-            told = (mine_left > 0) & (other_left > 0)
-            ratio = np.where(told, other_left, 1.0) / np.where(told, mine_left, 1.0)
-            return np.where(told, np.log(ratio) / laws.exponent[:, u], np.nan)
+            valid = (mine_left > 0) & (other_left > 0)
+            ratio = np.where(valid, other_left, 1.0) / np.where(valid, mine_left, 1.0)
+            return np.where(valid, np.log(ratio) / laws.exponent[:, u], np.nan)
 
         factor = float(overall(self.constants[OFFSET.name])[0])
         return Worth(
@@ -264,25 +263,25 @@ class LadderLaws:
         )
 
     def rank_agreement(self, scores: Mapping[str, float]) -> RankAgreement:
-        """Whether another score ranks the units as their losses do.
+        """The rank correlation of another score with the units' losses.
 
         Args:
             scores: a number for each unit, such as a condition number or a slope; at least three units need one.
 
         Returns:
-            Spearman's correlation, positive where units of larger scores have larger losses.
+            Spearman's correlation, positive if larger scores come with larger losses.
         """
         return rank_units(self.losses, scores, draws=len(self.drawn_means), level=self.level)
 
     def plot(
         self, path: str | Path | None = None, *, reference: str | None = None, loss: str = "nats", ax: Any = None
     ) -> Figure:
-        """Losses against size with the laws, and what each unit is worth beside the reference.
+        """Losses against size with the laws, and the equivalent size of the reference.
 
         Args:
-            path: where to write the figure (.png, .svg or .pdf), if anywhere.
-            reference: the unit that others are held against; the first by default.
-            loss: what the loss is counted in.
+            path: of the file (.png, .svg or .pdf), if the figure is to be saved.
+            reference: the unit with which the others are compared; the first by default.
+            loss: the unit of the loss.
             ax: two of matplotlib's axes to draw into.
 
         Returns:
@@ -291,13 +290,13 @@ class LadderLaws:
         from gatelab.plotting import saved
         from gatelab.plotting.curves import LadderCurve, ladder_figure
 
-        beside = reference or self.losses.units[0]
-        self.losses.index(beside)
+        base = reference or self.losses.units[0]
+        self.losses.index(base)
         law = self.laws[EXPONENT.name if self.exponents_differ.decided else OFFSET.name]
         curves = []
         for unit in self.losses.units:
             sizes, losses = self.mean(unit)
-            worth = None if unit == beside else self.worth(unit, beside)
+            worth = None if unit == base else self.worth(unit, base)
             curves.append(
                 LadderCurve(
                     label=unit,
@@ -313,7 +312,7 @@ class LadderLaws:
             against=NOUNS[self.losses.against],
             loss_label=f"test loss, {loss}",
             floor=law.E.value,
-            reference=beside,
+            reference=base,
             title=textwrap.fill(self.sentence, TITLE_WIDTH),
             ax=ax,
         )
@@ -334,19 +333,19 @@ def fit_ladder(
     seed: int = 0,
     progress: ProgressLike = None,
 ) -> LadderLaws:
-    """Fit the three laws of a ladder, test them against each other, and say which of them its losses ask for.
+    """Fit the three laws of a ladder and test which of them its losses support.
 
     Args:
-        table: the losses, or a table or mapping of columns that `read_ladder` takes: unit, parameters, seed, loss,
-            and where there are, flops, seconds, diverged, size.
-        against: the column that the laws are in; losses that are given have theirs.
-        draws: how many ladders each of the tests and bootstraps draws; the least p is 1 / (1 + draws).
+        table: the losses, or a table or mapping of columns for `read_ladder`: unit, parameters, seed, loss, and
+            optionally flops, seconds, diverged, size.
+        against: the measure of size; ignored if `table` is a `LadderLosses`.
+        draws: the number of simulated ladders per test and of bootstrap samples; the smallest p is 1 / (1 + draws).
         level: of the intervals.
         seed: of the draws.
-        progress: shown on a terminal and in a notebook unless it is False, or a function of (done, total) draws.
+        progress: False for no progress bar, or a function of (done, total) draws.
 
     Returns:
-        The laws with intervals, the tests and the verdict; `worth`, `rank_agreement` and `plot` go on from there.
+        The laws with intervals, the tests and the verdict, with `worth`, `rank_agreement` and `plot`.
 
     >>> P, truth = np.geomspace(4e5, 2.5e7, 5), {"gelu": 1.0, "swiglu": 0.9}
     >>> grid = [(u, p, s) for u in truth for p in P for s in range(3)]
@@ -364,14 +363,12 @@ def fit_ladder(
     check_seed(seed)
     check_level(level)
     if len(ladder.units) < 2:
-        raise GatelabError(
-            f"the ladder has {', '.join(ladder.units)} alone; laws are compared between two units or more"
-        )
+        raise GatelabError(f"the ladder has one unit, {', '.join(ladder.units)}; give two units or more")
     cells = loosened(Cells.of(ladder, seed_noise(ladder)))
     fitted = {form.name: fit_form(cells, (cells.root @ cells.means)[None], form) for form in FORMS}
     for unit, excess in zip(ladder.units, fitted[EXPONENT.name].excess[0], strict=True):
         if excess <= 0:
-            raise GatelabError(f"the loss of {unit} does not fall with size, so that it has no law; leave it out")
+            raise GatelabError(f"the loss of {unit} does not fall with size, so it has no law; leave it out")
     with reporting(progress, "laws of the ladder") as report:
         parts = [part_of(report, i, 1 + len(TESTED)) for i in range(1 + len(TESTED))]
         means, drawn = redrawn_laws(ladder, cells, draws=draws, level=level, seed=seed, report=parts[0])
@@ -405,7 +402,7 @@ def redrawn_laws(
     seed: int = 0,
     report: Listener | None = None,
 ) -> tuple[Array, dict[str, Constants]]:
-    """Redraw seeds jointly for all units: the means (draws, cells), and every form fitted again, with equal weights."""
+    """Bootstrap over seeds, jointly for all units: the means (draws, cells), and every form fitted to them."""
     u, r, s = np.nonzero(ladder.present)
     means, rows, done = [], [], 0
     for off in redrawn_deviations(ladder, draws=draws, level=level, seed=seed):
@@ -430,14 +427,14 @@ def _ratios(laws: Constants) -> Array:
 
 
 def _intervals(values: Array, drawn: Array, level: float) -> tuple[Interval, ...]:
-    """The columns of the one row with the percentiles of what was drawn."""
+    """The values of a row with percentile intervals of their draws."""
     return tuple(percentile_interval(float(v), drawn[:, i], level) for i, v in enumerate(values[0]))
 
 
 def _law(
     ladder: LadderLosses, cells: Cells, form: Form, constants: Constants, drawn: Constants, level: float
 ) -> LadderLaw:
-    """A law with the intervals that the draws give its constants."""
+    """A law with bootstrap intervals of its constants."""
     amplitudes = [c.excess * cells.center**c.exponent for c in (constants, drawn)]
     return LadderLaw(
         form=form.name,

@@ -1,10 +1,10 @@
-"""The losses of a ladder, units x sizes x seeds of one model, and what seeds do to them.
+"""The losses of a ladder by unit, size and seed, and their seed noise.
 
-A seed has the same batches for every unit. So the losses of one seed rise and fall together, and differences of units
-are taken seed by seed (`ladder_comparisons`). `ladder_laws` fits laws to the same losses.
+A seed has the same batches for every unit, so the losses of one seed are correlated, and units are compared seed by
+seed (`ladder_comparisons`). `ladder_laws` fits laws to the same losses.
 
-**Diverged rows** never enter: those that are marked, and those whose loss is no finite number. A unit's size with fewer
-than two seeds left is left out and named, and so is a unit with fewer than three sizes left.
+**Diverged runs**, which are marked or have a loss that is not finite, are excluded. A unit's size with fewer than two
+remaining seeds is left out and reported, and so is a unit with fewer than three remaining sizes.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ if TYPE_CHECKING:
 
 LadderAxis = Literal["parameters", "flops", "seconds"]
 SIGNIFICANT = 0.05
-DRAWS = 500  # of seeds and tests
+DRAWS = 500  # of bootstraps and tests
 LEAST_SEEDS, LEAST_SIZES = 2, 3
-NEIGHBORS = 1.2  # numbers of parameters within this factor are the same size where no column says which
-MOST_SHARED = 0.95  # the largest correlation of paired seeds that is allowed for
-AT_ONCE = 250  # draws that are made together
+NEIGHBORS = 1.2  # without a column size, numbers of parameters within this factor are one size
+MOST_SHARED = 0.95  # the upper bound for the correlation of paired seeds
+AT_ONCE = 250  # draws per batch
 
 
 @dataclass(frozen=True, eq=False)
 class LadderLosses(Compact):
-    """The losses of a ladder by unit, size and seed; nan where a training diverged or was not made.
+    """The losses of a ladder by unit, size and seed; NaN for trainings that diverged or do not exist.
 
     Attributes:
         units: Their names, in the order of the table.
         parameters: The number of parameters of each size, the geometric mean over the units.
-        sizes: (units, sizes), what laws are in: parameters, FLOPs or seconds.
+        sizes: (units, sizes), in parameters, FLOPs or seconds.
         losses: (units, sizes, seeds).
         seeds: Their names.
-        against: Which column the sizes are.
-        left_out: What is missing and why, a sentence each.
+        against: The measure of size.
+        left_out: One sentence for each unit or size that is left out.
     """
 
     units: tuple[str, ...]
@@ -62,17 +62,17 @@ class LadderLosses(Compact):
 
     @property
     def present(self) -> NDArray[np.bool_]:
-        """Which losses are there."""
+        """Whether each loss is available."""
         return np.isfinite(self.losses)
 
     def index(self, unit: str) -> int:
-        """The place of a unit."""
+        """The index of a unit."""
         if unit not in self.units:
             raise unknown_name("unit of this ladder", unit, self.units)
         return self.units.index(unit)
 
     def table(self) -> pd.DataFrame:
-        """A row a training that takes part."""
+        """One row per training that is not left out."""
         import pandas as pd
 
         u, r, s = np.nonzero(self.present)
@@ -88,17 +88,17 @@ class LadderLosses(Compact):
 def read_ladder(
     table: pd.DataFrame | Mapping[str, Any], *, against: LadderAxis = "parameters", least_sizes: int = LEAST_SIZES
 ) -> LadderLosses:
-    """The losses of a table, by unit, size and seed, and what the rules of this module leave out.
+    """The losses of a table by unit, size and seed, without diverged trainings.
 
     Args:
-        table: columns unit, parameters (without embeddings), seed and loss; flops and seconds where laws are to be in
-            them; diverged, true for trainings that are to be left out; size, a name for the numbers of parameters of
-            different units that belong together. Without it, parameters within a factor of 1.2 of the next do.
-        against: the column that laws are in. What differs by seed, such as seconds, is averaged geometrically.
-        least_sizes: how many sizes a unit needs: three for a law; one is enough to compare units at a size.
+        table: columns unit, parameters (without embeddings), seed and loss; flops or seconds for laws in these;
+            diverged, true for trainings to leave out; size, a name that the units' numbers of parameters at one size
+            share. Without it, parameters within a factor of 1.2 of the next are one size.
+        against: the measure of size. If it differs by seed, such as seconds, the geometric mean is used.
+        least_sizes: the smallest number of sizes per unit: three for a law, one to compare units at a size.
 
     Returns:
-        The losses, with a sentence for everything that is missing.
+        The losses, with a sentence for everything that was left out.
 
     >>> columns = {"unit": ["gelu"] * 6, "parameters": [1e5, 1e5, 1e6, 1e6, 1e7, 1e7], "seed": [0, 1] * 3}
     >>> read_ladder(columns | {"loss": [3.0, 3.1, 2.0, 2.1, 1.5, 1.6]}).losses.shape
@@ -111,7 +111,7 @@ def read_ladder(
     missing = [name for name in needed if name not in frame]
     if missing or frame.empty:
         lacks = f"no column {', '.join(missing)}" if missing else "no rows"
-        raise GatelabError(f"the table has {lacks}; it needs {', '.join(needed)}, a row a training")
+        raise GatelabError(f"the table has {lacks}; it needs {', '.join(needed)}, with one row per training")
     for name in dict.fromkeys(("parameters", against)):
         column = numbers_of(frame, name)
         wrong = [value for value, x in zip(frame[name].tolist(), column, strict=True) if not (0 < x < math.inf)]
@@ -128,8 +128,8 @@ def read_ladder(
         cell = units.index(unit), place[i], seeds.index(seed)
         if np.isfinite(logs[cell]):
             raise GatelabError(
-                f"{unit} with seed {seed} is there twice at about {count[i]:g} parameters; give each training "
-                "once, and a column size where sizes lie closer than a factor of 1.2"
+                f"{unit} with seed {seed} appears twice at about {count[i]:g} parameters; give each training "
+                "once, and a column size if sizes are closer than a factor of 1.2"
             )
         logs[cell], losses[cell] = math.log(size[i]), loss[i]
     parameters = [np.log(count[place == r]).mean() for r in range(losses.shape[1])]
@@ -138,14 +138,14 @@ def read_ladder(
 
 
 def numbers_of(frame: pd.DataFrame, name: str) -> Array:
-    """A column as numbers, nan where it holds something else."""
+    """A column as numbers, NaN for other values."""
     import pandas as pd
 
     return np.array(pd.to_numeric(frame[name], errors="coerce"), np.float64)
 
 
 def size_places(frame: pd.DataFrame) -> NDArray[np.intp]:
-    """The place of every row's size, from 0 in the order of the parameters."""
+    """The index of each row's size, in the order of the parameters."""
     logs = np.log(numbers_of(frame, "parameters"))
     if "size" in frame:
         names = frame["size"].to_numpy()
@@ -158,11 +158,11 @@ def size_places(frame: pd.DataFrame) -> NDArray[np.intp]:
 
 
 def sifted(ladder: LadderLosses, log_sizes: Array, least_sizes: int) -> LadderLosses:
-    """The ladder without cells of too few seeds and units of too few sizes; `log_sizes` are nan where nothing was."""
+    """The ladder without sizes of too few seeds and units of too few sizes; `log_sizes` is NaN without a training."""
     there, left_out = np.isfinite(log_sizes), []
     asked, count = there.sum(axis=2), ladder.present.sum(axis=2)
     for u, r in np.argwhere((count < asked) | ((count < LEAST_SEEDS) & (asked > 0))):
-        ending = "" if count[u, r] >= LEAST_SEEDS else ", so that the size is left out"
+        ending = "" if count[u, r] >= LEAST_SEEDS else ", so the size is left out"
         left_out.append(
             f"{ladder.units[u]} at {ladder.parameters[r]:.3g} parameters: {count[u, r]} of {asked[u, r]} seeds can be "
             f"used{ending}"
@@ -170,14 +170,14 @@ def sifted(ladder: LadderLosses, log_sizes: Array, least_sizes: int) -> LadderLo
     enough = (count >= LEAST_SEEDS).sum(axis=1)
     for unit, sizes in zip(ladder.units, enough, strict=True):
         if sizes < least_sizes:
-            left_out.append(f"{unit}: {counted(int(sizes), 'size')} left, so that the unit is left out")
+            left_out.append(f"{unit}: {counted(int(sizes), 'size')} left, so the unit is left out")
     chosen = np.flatnonzero(enough >= least_sizes)
     if not len(chosen):
         raise GatelabError(
-            f"no unit has {counted(least_sizes, 'size')} with {LEAST_SEEDS} seeds each, which is needed here: "
+            f"no unit has the required {counted(least_sizes, 'size')} with {LEAST_SEEDS} seeds each: "
             f"{'; '.join(left_out)}"
         )
-    # A size that no training has is the mean one, so that arrays are whole; no loss stands beside it.
+    # A size without trainings gets the mean over units, as a placeholder.
     sums = np.where(there, log_sizes, 0.0).sum(axis=2) / np.maximum(asked, 1)
     return LadderLosses(
         units=tuple(ladder.units[u] for u in chosen),
@@ -192,16 +192,16 @@ def sifted(ladder: LadderLosses, log_sizes: Array, least_sizes: int) -> LadderLo
 
 @dataclass(frozen=True, eq=False)
 class SeedNoise:
-    """What seeds do to losses."""
+    """The variance of losses over seeds."""
 
-    variance: Array  # of a single loss at each size, drawn towards that of all sizes (`drawn_together`)
-    own_variance: Array  # of each size by itself, without what all units of a seed share
-    freedom: Array  # the degrees of freedom of the latter: (units - 1) (seeds - 1) where nothing is missing
+    variance: Array  # of a single loss at each size, shrunk towards that of all sizes (`shrunk_variances`)
+    own_variance: Array  # of each size alone, without the effect of the seed common to all units
+    freedom: Array  # the degrees of freedom of the latter: (units - 1) (seeds - 1) without missing losses
     correlation: float  # of the losses of two units over their common seeds, at all sizes together, at least 0
 
 
 def seed_noise(ladder: LadderLosses) -> SeedNoise:
-    """What seeds do to the losses of a ladder; sums are divided by what is expected of them where seeds are missing."""
+    """The seed noise of a ladder; sums are divided by their expected values, also with missing seeds."""
     there, n = ladder.present, ladder.present.sum(axis=2)
     off = deviations(ladder)
     squares, freedom = (off**2).sum(axis=(0, 2)), np.maximum(n - 1, 0).sum(axis=0)
@@ -212,26 +212,28 @@ def seed_noise(ladder: LadderLosses) -> SeedNoise:
         expected += float((both * (1 - 1 / first - 1 / second + both / (first * second))).sum())
     total = float(squares.sum() / freedom.sum())
     if not total > 1e-20 * float(np.nanmean(ladder.losses)) ** 2:
-        raise GatelabError("the losses of different seeds are equal, so that nothing says what a difference is worth")
+        raise GatelabError(
+            "the losses of different seeds are equal, so differences cannot be tested; give several seeds"
+        )
     shared = products / max(expected, 1e-300) / total
     own = np.array([_without_seeds(off[:, r], there[:, r]) for r in range(len(squares))])
     own_freedom = np.maximum(freedom - np.maximum(there.any(axis=0).sum(axis=1) - 1, 0), 0)
     return SeedNoise(
-        variance=drawn_together(squares, freedom),
+        variance=shrunk_variances(squares, freedom),
         own_variance=own / np.maximum(own_freedom, 1),
         freedom=own_freedom,
         correlation=float(np.clip(shared, 0.0, MOST_SHARED)),
     )
 
 
-def drawn_together(squares: Array, freedom: Array) -> Array:
-    """Variances of groups by their sums of squares: one for all, unless they certainly differ; then drawn towards it.
+def shrunk_variances(squares: Array, freedom: Array) -> Array:
+    """Variances of groups from their sums of squares, shrunk towards a common one; equal if they do not clearly differ.
 
-    The logarithm of a variance of f degrees of freedom scatters by trigamma(f / 2). What the logarithms of all groups
-    scatter beyond that, less twice its own standard error, is taken for real, and a group keeps its own variance in the
-    share that the real scatter has of all.
+    The log of an estimated variance with f degrees of freedom has the variance trigamma(f / 2). The variance of the
+    groups' logs beyond that, minus twice its standard error, is the true variance between groups; its share of the
+    total is the weight of a group's own variance.
 
-    >>> drawn_together(np.array([1e4, 1e-4, 1.0]), np.full(3, 10)).round(6).tolist()
+    >>> shrunk_variances(np.array([1e4, 1e-4, 1.0]), np.full(3, 10)).round(6).tolist()
     [1082.382212, 1.1e-05, 0.110885]
     """
     from scipy.special import digamma, polygamma
@@ -253,14 +255,14 @@ def drawn_together(squares: Array, freedom: Array) -> Array:
 
 
 def deviations(ladder: LadderLosses) -> Array:
-    """Losses less the mean of their unit and size; 0 where there is none."""
+    """Losses minus the mean of their unit and size; 0 for missing losses."""
     n = ladder.present.sum(axis=2, keepdims=True)
     means = np.nansum(ladder.losses, axis=2, keepdims=True) / np.maximum(n, 1)
     return np.where(ladder.present, ladder.losses - means, 0.0)
 
 
 def _without_seeds(off: Array, there: NDArray[np.bool_]) -> float:
-    """The sum of squares at one size that neither units nor seeds account for."""
+    """The sum of squares at one size after removal of the effects of units and seeds."""
     u, s = np.nonzero(there)
     design = np.concatenate((np.eye(len(there))[u], np.eye(there.shape[1])[s]), axis=1)
     rest = off[u, s] - design @ np.linalg.lstsq(design, off[u, s], rcond=None)[0]
@@ -268,10 +270,10 @@ def _without_seeds(off: Array, there: NDArray[np.bool_]) -> float:
 
 
 def redrawn_deviations(ladder: LadderLosses, *, draws: int, level: float = LEVEL, seed: int = 0) -> Iterator[Array]:
-    """What other seeds would add to the losses, (draws, sizes, seeds, units), a part of the draws at a time.
+    """Bootstrap deviations of the losses, (draws, sizes, seeds, units), in batches of draws.
 
-    Drawn are the deviations of all units at once, of all sizes and seeds together, each over the spread of its size; a
-    unit that lacks a seed which others have gets one of all that there are.
+    The deviations of all units are resampled jointly, from all sizes and seeds, standardized by size. A missing loss of
+    a unit gets a random one of all available deviations.
     """
     noise, there = seed_noise(ladder), ladder.present
     n = there.sum(axis=2, keepdims=True)
@@ -280,7 +282,7 @@ def redrawn_deviations(ladder: LadderLosses, *, draws: int, level: float = LEVEL
     pool, gaps = off[:, chosen].T.copy(), ~there[:, chosen].T
     pool[gaps] = np.random.default_rng((seed, 2)).choice(off[there], size=int(gaps.sum()))
     pool /= math.sqrt(np.mean(pool**2))
-    # What the interval's level asks for with no more freedom than (seeds - 1) a size.
+    # Student's t over normal quantiles, with (seeds - 1) degrees of freedom per size.
     vectors = int(np.maximum(chosen.sum(axis=1) - 1, 0).sum())
     reach = t_reach(level, max(vectors, 1)) / t_reach(level, 1e9)
     scale = reach * np.sqrt(noise.variance)[:, None, None]

@@ -1,14 +1,14 @@
-"""The least Huber loss of log L = log(E + A p^-a + B d^-b): a damped Newton method from a grid of starts, in batches.
+"""The minimum Huber loss of log L = log(E + A p^-a + B d^-b): a damped Newton method from a grid of starts, in batches.
 
 A law is a row x = (log E, log A, log B, a, b) for P and D over their geometric means; a term that is left out has the
-logarithm -inf. For fixed exponents the law is linear in E, A, B >= 0, so a grid of exponents is cheap: it solves least
-squares of the relative error in closed form, for every set of terms.
+logarithm -inf. For fixed exponents the law is linear in E, A, B >= 0, so least squares of the relative error has a
+closed form on a grid of exponents, for every set of terms.
 
-Everything here is a batch: rows are starts, or draws of the bootstrap, which differ in the weights of the points alone.
-With small delta the loss is nearly a sum of absolute values, whose kinks stop any method that begins among them: delta
-therefore comes down from the scatter in steps. (scipy's least_squares with its Huber loss reaches the same minima where
-the scatter is not far above delta, one start at a time: a bootstrap takes it 2.4 to 12 times as long, and where the
-scatter is 300 times delta it ended up to a third above the minimum in half of the draws.)
+All functions work on batches: rows are starts, or bootstrap draws, which differ in the weights of the points. With
+small delta the loss is nearly a sum of absolute values, whose kinks stop Newton's method, so delta decreases in steps
+from the scatter of the data. (scipy's least_squares with its Huber loss reaches the same minima if the scatter is not
+much larger than delta, one start at a time: a bootstrap takes 2.4 to 12 times as long. With a scatter of 300 delta it
+ended up to a third above the minimum in half of the draws.)
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ import numpy as np
 from gatelab.arrays import Array
 
 TERMS = (0, 1, 2)  # of E, of P, of D
-STEEPEST = 16.0  # beyond it a term is a mark on the smallest sizes alone
+STEEPEST = 16.0  # a term with a larger exponent affects the smallest sizes only
 EXPONENTS = np.geomspace(0.01, STEEPEST, 28)
-NOTHING = 1e-8  # the part of L below which a term is none: no loss is measured so well
+NOTHING = 1e-8  # terms below this share of L are dropped
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,13 +40,13 @@ class Logs:
 def grid(
     logs: Logs, weights: Array, terms: Sequence[int] = TERMS, exponents: Array = EXPONENTS
 ) -> list[tuple[Array, Array]]:
-    """Least squares of the relative error for all exponents: misfits (a, b) and rows (a, b, 5) for each set of terms.
+    """Least squares of the relative error on a grid of exponents: misfits (a, b) and rows (a, b, 5) per set of terms.
 
-    A set has all its terms positive; where least squares would not have them so the misfit is infinite. The least
-    misfit of all sets is that of nonnegative least squares.
+    The misfit of a set is infinite if its least-squares terms are not all positive. The smallest misfit of all sets is
+    that of nonnegative least squares.
     """
     k, inverse = len(exponents), np.exp(logs.y.min() - logs.y)
-    # Powers are taken from the smallest size, where they are 1: the steepest would overflow from the middle.
+    # Powers are relative to the smallest size, to avoid overflow.
     powers = [np.exp(-exponents[:, None] * (z - z.min())) * inverse for z in (logs.p, logs.d)]
     columns, shapes = (inverse[None], *powers), ((1, 1), (k, 1), (1, k))
     norms = [np.maximum(np.sqrt(np.square(column) @ weights), 1e-150) for column in columns]
@@ -78,9 +78,9 @@ def grid(
 
 
 def starts(logs: Logs, weights: Array, terms: Sequence[int] = TERMS) -> Array:
-    """For each set of terms the best b for every a and the best a for every b.
+    """The best b for every a and the best a for every b, for each set of terms.
 
-    Not the least misfit alone: in the valley that it lies in, the Huber loss has minima of its own.
+    The smallest misfit alone is not enough, since the Huber loss can have several minima near it.
     """
     chosen = []
     for misfit, rows in grid(logs, weights, terms):
@@ -88,17 +88,17 @@ def starts(logs: Logs, weights: Array, terms: Sequence[int] = TERMS) -> Array:
         profile = np.zeros_like(misfit, dtype=bool)
         profile[k, misfit.argmin(axis=1)] = profile[misfit.argmin(axis=0), k] = True
         profile &= np.isfinite(misfit)
-        # Without a term its exponent changes nothing: one of each such line is enough.
+        # Without a term its exponent has no effect, so one row of each such line is enough.
         _, first = np.unique(misfit[profile], return_index=True)
         chosen.append(rows[profile][first])
     return np.concatenate(chosen)
 
 
 def tame(logs: Logs) -> Logs:
-    """The table with outliers drawn in: least squares would start from them, not from the rest."""
+    """The table with outliers clipped, which would dominate least squares."""
     design = np.stack((np.ones_like(logs.p), logs.p, logs.d), axis=1)
     off = np.ones_like(logs.y)
-    for _ in range(20):  # the plane of the least absolute errors, by reweighting
+    for _ in range(20):  # the plane of least absolute errors, by iterative reweighting
         root = 1 / np.sqrt(np.maximum(np.abs(off), 1e-6))
         off = logs.y - design @ np.linalg.lstsq(design * root[:, None], logs.y * root, rcond=None)[0]
     most = 4 * np.median(np.abs(off))
@@ -106,7 +106,7 @@ def tame(logs: Logs) -> Logs:
 
 
 class Around(NamedTuple):
-    """The loss about each row: gradient (rows, 5), Hessian (rows, 5, 5), a positive scale for each parameter."""
+    """The loss of each row with its gradient (rows, 5), Hessian (rows, 5, 5), and a positive scale per parameter."""
 
     loss: Array
     gradient: Array
@@ -128,7 +128,7 @@ def log_law(logs: Logs, x: Array) -> tuple[Array, Array]:
 
 
 def loss(logs: Logs, weights: Array, x: Array, delta: float) -> Array:
-    """The sum of Huber losses of a row: r^2/2 for |r| <= delta, and lines beyond."""
+    """The sum of Huber losses of a row: r^2/2 for |r| <= delta, and linear beyond."""
     r = log_law(logs, x)[0] - logs.y
     bent = np.clip(r, -delta, delta)
     return np.einsum("rn,rn->r", weights, bent * (r - bent / 2))
@@ -161,10 +161,10 @@ def derivatives(logs: Logs, weights: Array, x: Array, delta: float) -> Around:
 
 
 def descend(logs: Logs, weights: Array, x: Array, delta: float, *, steps: int, tolerance: float) -> Array:
-    """Rows after at most `steps` damped Newton steps, none with more loss than it came with.
+    """Rows after at most `steps` damped Newton steps, which never increase the loss.
 
-    Directions of negative curvature are taken by its size. A row ends when a step would gain less than `tolerance` of
-    its loss. Exponents stay in [0, STEEPEST]; one that is pushed against an end is held there.
+    Negative curvature is replaced by its absolute value. A row stops when the predicted gain is below `tolerance` of
+    its loss. Exponents stay in [0, STEEPEST].
     """
     x, live = x.copy(), np.arange(len(x))
     damping = np.full(len(x), 1e-2)
@@ -187,7 +187,7 @@ def descend(logs: Logs, weights: Array, x: Array, delta: float, *, steps: int, t
 
 
 def _step(x: Array, around: Around, damping: Array) -> tuple[Array, Array]:
-    """The damped step, and what the undamped one would gain."""
+    """The damped step, and the predicted gain of the undamped one."""
     _, g, H, scale = around
     blocked = np.zeros(x.shape, bool)
     blocked[:, 3:] = ((x[:, 3:] <= 0) & (g[:, 3:] > 0)) | ((x[:, 3:] >= STEEPEST) & (g[:, 3:] < 0))
@@ -201,7 +201,7 @@ def _step(x: Array, around: Around, damping: Array) -> tuple[Array, Array]:
 
 
 def polish(logs: Logs, weights: Array, x: Array, delta: float, *, steps: int = 300, tolerance: float = 1e-13) -> Array:
-    """Rows at a minimum, by way of greater deltas; a row for which that way ends higher goes straight down instead."""
+    """Rows at a minimum, through decreasing deltas, or directly for rows with which that ends higher."""
     scatter = np.median(np.abs(log_law(logs, x)[0] - logs.y))
     way = x
     for stage in range(int(np.clip(np.ceil(np.log(max(scatter / delta, 1e-9)) / np.log(4)), 0, 12)), 0, -1):
@@ -211,14 +211,14 @@ def polish(logs: Logs, weights: Array, x: Array, delta: float, *, steps: int = 3
 
 
 def best(logs: Logs, delta: float, terms: Sequence[int] = TERMS) -> Array:
-    """The row of the least loss, with no term that it can do without."""
+    """The row of minimum loss, with the fewest terms that attain it."""
     ones = np.ones(len(logs.y))
 
     def value(x: Array) -> Array:
         return loss(logs, np.broadcast_to(ones, (len(x), len(ones))), x, delta)
 
     def lowest(x: Array, count: int) -> Array:
-        """The rows of the least loss, in order, with the least of each set of terms among them."""
+        """The rows of smallest loss, in order, including the best of each set of terms."""
         x = x[np.argsort(value(x), kind="stable")]
         _, of_sets = np.unique(np.isfinite(x[:, :3]), axis=0, return_index=True)
         return x[np.union1d(np.arange(min(count, len(x))), of_sets)]
@@ -227,24 +227,24 @@ def best(logs: Logs, delta: float, terms: Sequence[int] = TERMS) -> Array:
         return polish(logs, np.broadcast_to(ones, (len(x), len(ones))), x, delta, **options)  # pyright: ignore[reportArgumentType]
 
     def winners(x: Array) -> Array:
-        """All go a part of the way, of large tables the best; few go on."""
+        """A few steps for all rows (for the best, if the table is large), then full convergence for the best."""
         x = lowest(x, max(32, 20_000 // len(ones)))
         x = np.concatenate([x, filled(logs, x[:4], terms)])
         x = lowest(polished(x, steps=15, tolerance=1e-6), 8)
         return lowest(polished(x), len(x))
 
     x = winners(np.concatenate([starts(logs, ones, terms), starts(tame(logs), ones, terms)]))
-    # Once more from the grid with the weights of the points as the loss sees them from the best so far.
+    # Once more from the grid, with the Huber weights of the best row so far.
     off = np.abs(log_law(logs, x[:1])[0][0] - logs.y)
     x = settled(logs, np.concatenate([x, winners(starts(logs, delta / np.maximum(off, delta), terms))]))
     found = value(x)
-    # Squares of rounding errors are no reason for a term.
+    # Differences at the level of rounding do not justify a term.
     enough = found <= found.min() * (1 + 1e-9) + 1e-24 * len(ones)
     return x[np.lexsort((found, np.isfinite(x[:, :3]).sum(axis=1), ~enough))[0]]
 
 
 def again(logs: Logs, weights: Array, near: Array, delta: float, terms: Sequence[int] = TERMS) -> Array:
-    """For each row of weights the least of some minima: next to `near`, with all terms or its own, and the grid's."""
+    """The best minimum for each row of weights, started at `near` and at the best of the grid."""
     fresh = []
     for own in weights:
         misfit, rows = min(grid(logs, own, terms, EXPONENTS[::3]), key=lambda pair: pair[0].min())
@@ -260,7 +260,7 @@ def again(logs: Logs, weights: Array, near: Array, delta: float, terms: Sequence
 
 
 def settled(logs: Logs, x: Array) -> Array:
-    """Rows in which a term that is nothing anywhere is left out, and one that is the same everywhere is a part of E."""
+    """Rows without negligible terms, and with constant terms merged into E."""
     x = x.copy()
     for term, size in ((1, logs.p), (2, logs.d)):
         flat = (x[:, term + 2] * np.ptp(size) < NOTHING) & np.isfinite(x[:, term])
@@ -271,7 +271,7 @@ def settled(logs: Logs, x: Array) -> Array:
 
 
 def filled(logs: Logs, x: Array, terms: Sequence[int]) -> Array:
-    """Rows with every one of the terms in, those that were left out at a thousandth of L and falling slowly."""
+    """Rows with all terms; missing ones start at a thousandth of L with the exponent 0.5."""
     small = np.full(5, -np.inf)
     small[list(terms)], small[3:] = np.median(logs.y) + np.log(1e-3), 0.5
     there = np.isfinite(x[:, :3])

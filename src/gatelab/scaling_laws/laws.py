@@ -1,8 +1,8 @@
-"""The loss in the numbers of parameters and of data, L = E + A/P^a + B/D^b: `Law`, and `fit_law` from a table.
+"""The loss as a function of the numbers of parameters and data, L = E + A/P^a + B/D^b: `Law` and `fit_law`.
 
-The form of Hoffmann et al. 2022 (*Training Compute-Optimal Large Language Models*, approach 3): E is what no network
-and no data would take away, the second term is what the size of the network costs, the third what the data cost.
-`law_search.py` finds the minimum of the loss.
+This is the form of Hoffmann et al. 2022 (*Training Compute-Optimal Large Language Models*, approach 3): E is the
+irreducible loss, the second term is due to the finite network, the third to the finite data. `law_search.py` computes
+the minimum.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 Ends = tuple[float, float]
 _UNKNOWN: Ends = (np.nan, np.nan)
 LEAST_CELLS = 6  # different (P, D) that a law needs
-_LARGEST_LOG = 700  # of a constant: beyond it a float has no room
-_POINTS_AT_ONCE = 20_000  # of all draws of a batch together: what the cache holds
+_LARGEST_LOG = 700  # of a constant, near the overflow of floats
+_POINTS_AT_ONCE = 20_000  # of all draws of a batch together, which fit the cache
 
 
 class Intervals(NamedTuple):
-    """The low and the high end for each constant, NaN where they are not known."""
+    """The low and the high end for each constant, NaN if unknown."""
 
     E: Ends = _UNKNOWN
     A: Ends = _UNKNOWN
@@ -45,7 +45,7 @@ NO_INTERVALS = Intervals()
 
 
 class Allocation(NamedTuple):
-    """How a budget is best spent: parameters, data, and the loss that the law expects of them."""
+    """The optimal allocation of a budget: parameters, data, and the predicted loss."""
 
     P: Any
     D: Any
@@ -54,11 +54,11 @@ class Allocation(NamedTuple):
 
 @dataclass(frozen=True)
 class Law:
-    """L = E + A/P^a + B/D^b. A constant that the data do not determine is NaN, or its interval has no end.
+    """L = E + A/P^a + B/D^b. A constant that the data do not determine is NaN, or has an infinite interval.
 
-    `E`, `A`, `a`, `B`, `b` are the constants and `intervals` their ends; `rmse` is that of log L over the `points` that
-    were fitted, `level` that of the intervals. `data` are the columns P, D and L, `draws` the laws of the bootstrap as
-    rows (log E, log A, log B, a, b). Five constants are a law too, say published ones:
+    `E`, `A`, `a`, `B`, `b` are the constants and `intervals` their intervals at `level`; `rmse` is that of log L over
+    the fitted `points`. `data` has the columns P, D and L, and `draws` the bootstrap's laws as rows (log E, log A,
+    log B, a, b). A law can also be made from five constants, such as published ones:
 
     >>> law = Law(E=1.69, A=406.4, a=0.34, B=410.7, b=0.28)
     >>> print(law, law.predict(70e9, 1.4e12).round(3))
@@ -92,7 +92,7 @@ class Law:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What one must know before one uses the constants, a sentence each."""
+        """Caveats of the constants, one sentence each."""
         sentences = []
         sizes = self.data or (np.empty(0), np.empty(0))
         for name, power, term, exponent, size in (
@@ -100,35 +100,33 @@ class Law:
             ("D", "B/D^b", self.B, self.b, sizes[1]),
         ):
             if len(size) and np.ptp(size) == 0:
-                sentences.append(f"{name} is the same in every row: {power} cannot be told from E, which holds both")
+                sentences.append(f"{name} is the same in every row: E includes {power}, which is not identifiable")
             elif not term:
-                sentences.append(
-                    f"the loss is not seen to fall with {name}: {power} is 0 and its exponent has no value"
-                )
+                sentences.append(f"the loss does not fall with {name}: {power} is 0 and its exponent is undefined")
             elif exponent >= STEEPEST:
-                sentences.append(f"{power} is seen at the smallest {name} alone: its exponent is {STEEPEST:g} or more")
+                sentences.append(f"{power} affects the smallest {name} only: its exponent is {STEEPEST:g} or more")
         return tuple(sentences)
 
     def predict(self, P: Any, D: Any) -> Any:
         """The law's loss for numbers or arrays of parameters and data."""
         with np.errstate(divide="ignore"):
             row = np.concatenate((np.log([self.E, self.A, self.B]), (self.a, self.b)))
-        row = np.where(np.isnan(row), 1, row)  # of a term that is not there
+        row = np.where(np.isnan(row), 1, row)  # exponents of absent terms
         return losses(row[None], P, D)[0][()]
 
     def band(self, P: Any, D: Any, *, level: float | None = None) -> tuple[Any, Any]:
-        """Low and high end of the law's loss there, from the bootstrap; single measurements scatter more widely."""
+        """The bootstrap interval of the law's loss; single measurements scatter more widely."""
         if self.draws is None or not len(self.draws):
-            raise GatelabError("this law has no bootstrap, so no band; fit it with bootstrap=200")
+            raise GatelabError("this law has no bootstrap draws, so no band; fit it with bootstrap=200")
         values = losses(self.draws, P, D)
         low, high = outer_ends(values, values, check_level(self.level if level is None else level))
         return low[()], high[()]
 
     def optimal(self, C: Any, *, flops_per: float = 6.0) -> Allocation:
-        """The P and D of the least loss for the compute C = flops_per · P · D, in closed form.
+        """The P and D of minimum loss for the compute C = flops_per · P · D, in closed form.
 
-        Of A/P^a + B/D^b on that curve: P = (aA / bB)^(1/(a+b)) (C/k)^(b/(a+b)), and D is the rest. The default of 6
-        floating-point operations for each parameter and example is that of a transformer's forward and backward pass.
+        P = (aA / bB)^(1/(a+b)) (C/k)^(b/(a+b)) with k = flops_per, and D = C / (k P). The default of 6 floating-point
+        operations per parameter and example is that of a transformer's forward and backward pass.
 
         >>> best = Law(E=1.69, A=406.4, a=0.34, B=410.7, b=0.28).optimal(5.76e23)
         >>> f"{best.P:.3g} parameters, {best.D:.3g} tokens, loss {best.L:.3f}"
@@ -136,7 +134,7 @@ class Law:
         """
         for name, factor in (("P", self.A * self.a), ("D", self.B * self.b)):
             if not factor > 0:
-                raise GatelabError(f"{self} has no term in {name}, so that no split is the best one")
+                raise GatelabError(f"{self} has no term in {name}, so there is no optimal allocation")
         compute = np.asarray(C)
         if compute.dtype.kind not in "iuf" or not (np.isfinite(compute) & (compute > 0)).all():
             raise GatelabError(f"C is {C}; give positive numbers")
@@ -147,7 +145,7 @@ class Law:
         return Allocation(P, D, self.predict(P, D))
 
     def interval(self, constant: str) -> Interval:
-        """A constant between the ends of its interval.
+        """A constant with its interval.
 
         >>> Law(E=1.69, A=406.4, a=0.34, B=0, b=np.nan).interval("a").value
         0.34
@@ -156,23 +154,23 @@ class Law:
         return Interval(getattr(self, constant), low, high, self.level)
 
     def table(self) -> pd.DataFrame:
-        """A row a constant, with its interval."""
+        """One row per constant, with its interval."""
         import pandas as pd
 
         rows = [(name, getattr(self, name), *getattr(self.intervals, name)) for name in Intervals._fields]
         return pd.DataFrame(rows, columns=["constant", "value", "low", "high"])
 
     def plot(self, path: str | Path | None = None, *, ax: Any = None, title: str | None = None) -> Figure:
-        """L against P for each D and against D for each P, the law as lines with its band, E as the floor.
+        """L against P for each D and against D for each P, with the law, its band, and E.
 
-        Written to `path` (.png, .svg or .pdf) if given, and drawn into axes of your own with `ax`: two, or one where
-        P or D is the same in every row.
+        Written to `path` (.png, .svg or .pdf) if given, and drawn into your axes `ax` if given: two, or one if P or D
+        is the same in every row.
         """
         from gatelab.plotting import saved
         from gatelab.plotting.curves import law_figure
 
         if self.data is None:
-            raise GatelabError("this law was not fitted, so that there is nothing to draw; use fit_law")
+            raise GatelabError("this law was not fitted to data, which a figure needs; use fit_law")
         band = None
         if self.draws is not None and len(self.draws):
             band = self.band
@@ -180,7 +178,7 @@ class Law:
         return saved(law_figure(*self.data, self.predict, band=band, floor=self.E, ax=ax, **how), path)
 
     def formula(self) -> str:
-        r"""The law as matplotlib sets it.
+        r"""The law in matplotlib's mathtext.
 
         >>> Law(E=1e-6, A=40.7, a=3.04, B=0, b=np.nan).formula()
         '$L = 1\\times10^{-6} + 40.7/P^{3.04}$'
@@ -221,15 +219,13 @@ def losses(x: Array, P: Any, D: Any) -> Array:
 
 
 def outer_ends(low: Array, high: Array, level: float) -> tuple[Any, Any]:
-    """The ends that hold the share `level` of the rows, each at a drawn value: `low` and `high` differ where a draw
-    allows a range.
-    """
+    """The quantiles of `low` and `high` over rows between which the share `level` lies."""
     tail = (1 - level) / 2
     return np.quantile(low, tail, axis=0, method="lower"), np.quantile(high, 1 - tail, axis=0, method="higher")
 
 
 def three_digits(value: float) -> str:
-    """Three digits, without a power of ten where a reader needs none.
+    """Three significant digits, without a power of ten for moderate numbers.
 
     >>> three_digits(1388.1), three_digits(0.3403), three_digits(1.2e7)
     ('1390', '0.34', '1.2e+07')
@@ -248,28 +244,27 @@ def fit_law(
     seed: int = 0,
     progress: ProgressLike = None,
 ) -> Law:
-    """The law L = E + A/P^a + B/D^b of the least Huber loss of log L, all constants >= 0, with bootstrap intervals.
+    """The law L = E + A/P^a + B/D^b with the smallest Huber loss of log L, with bootstrap intervals.
 
-    Any E, A or B may be 0. Exponents reach up to 16.
+    All constants are at least 0; E, A or B can be 0, and exponents are at most 16.
 
-    The bootstrap draws (P, D) with all that was measured there: repeats, say seeds, share whatever keeps their (P, D)
-    off the law, and drawn one by one they would make intervals too narrow. Draws that cannot determine the law (fewer
-    than three values of P or D) are drawn again. Where a term vanishes in more draws than the level leaves out, its
-    exponent has the interval (0, inf). The constants A and B are those at P = 1 and D = 1, mostly far from the data,
-    and their intervals are as wide as that.
+    The bootstrap resamples pairs (P, D) with all their losses: repeats, such as seeds, share the deviation of their
+    pair from the law, and resampling them one by one would give too narrow intervals. Draws that do not determine the
+    law (fewer than three values of P or D) are repeated. If a term vanishes in a share of the draws above 1 - level,
+    the interval of its exponent is (0, inf). A and B refer to P = 1 and D = 1, usually far from the data, so their
+    intervals are wide.
 
-    If P or D is the same in every row, its term cannot be told from E, and the law without it is fitted; see `notes`.
+    If P or D is the same in every row, its term is not identifiable, and the law without it is fitted; see `notes`.
 
     Args:
-        P: the numbers of parameters, one for each run.
-        D: the numbers of data, one for each run.
-        L: the losses, one for each run.
-        delta: errors of log L beyond it count by their size, not its square: a run that went wrong does not bend the
-            law.
-        bootstrap: how many draws; 0 leaves the intervals out.
+        P: the number of parameters of each run.
+        D: the number of data of each run.
+        L: the loss of each run.
+        delta: the Huber loss is linear for errors of log L beyond it, so that outliers have little influence.
+        bootstrap: the number of draws; 0 for no intervals.
         level: the share of the draws between the ends of an interval.
         seed: of the draws.
-        progress: shown on a terminal and in a notebook unless it is False, or a function of (done, total) draws.
+        progress: False for no progress bar, or a function of (done, total) draws.
 
     Returns:
         The law with its intervals, its data and its draws.
@@ -292,7 +287,7 @@ def fit_law(
                 report(min(first + at_once, bootstrap), bootstrap)
     value, many = _uncentered(row[None], center)[0], _uncentered(np.concatenate([np.empty((0, 5)), *rows]), center)
     if np.abs(value[:3][np.isfinite(value[:3])]).max() > _LARGEST_LOG:
-        raise GatelabError("a constant of the law is beyond what a float holds; give P, D and L in other units")
+        raise GatelabError("a constant of the law overflows; give P, D and L in other units")
     residual = log_law(logs, row[None])[0][0] - logs.y
     rmse = float(np.sqrt(np.mean(residual**2)))
     facts = {"rmse": rmse, "points": len(cell), "level": level, "data": data, "draws": many}
@@ -300,7 +295,7 @@ def fit_law(
 
 
 def _checked(P: Any, D: Any, L: Any, delta: float, bootstrap: int, level: float) -> tuple[Array, Array, Array]:
-    """The three columns, if a law can be fitted to them."""
+    """The three columns, checked."""
     data = tuple(
         finite_array(name, values, 1, "leave out failed runs") for name, values in zip("PDL", (P, D, L), strict=True)
     )
@@ -308,7 +303,7 @@ def _checked(P: Any, D: Any, L: Any, delta: float, bootstrap: int, level: float)
         if not (column > 0).all():
             raise GatelabError(f"{name} holds {column.min():g}; give positive numbers, leave out failed runs")
     if len({len(column) for column in data}) > 1:
-        raise GatelabError(f"P, D and L have {', '.join(str(len(c)) for c in data)} values; give one of each a run")
+        raise GatelabError(f"P, D and L have {', '.join(str(len(c)) for c in data)} values; give one of each per run")
     p, d, loss = data
     cells = len(np.unique(np.stack((p, d)), axis=1).T)
     if cells < LEAST_CELLS:
@@ -324,8 +319,8 @@ def _checked(P: Any, D: Any, L: Any, delta: float, bootstrap: int, level: float)
     line = np.polynomial.Polynomial.fit(np.log(p), np.log(d), 1) if min(counts.values()) > 1 else None
     if line is not None and np.std(line(np.log(p)) - np.log(d)) < 1e-3 * np.std(np.log(d)):
         raise GatelabError(
-            "D is a power of P throughout, so that the terms of P and D cannot be told apart; "
-            "add runs that change one and keep the other"
+            "D is a power of P throughout, so the terms of P and D are not identifiable; "
+            "add runs that change only one of them"
         )
     real_number("delta", delta, above=0)
     whole_number("bootstrap", bootstrap, 0)
@@ -334,15 +329,15 @@ def _checked(P: Any, D: Any, L: Any, delta: float, bootstrap: int, level: float)
 
 
 def _uncentered(x: Array, center: tuple[float, float]) -> Array:
-    """Rows for P and D over their geometric means as rows for P and D themselves."""
+    """Rows for P and D, from rows for P and D over their geometric means."""
     x = x.copy()
     x[:, 1:3] += x[:, 3:] * center
-    x[:, 3:][np.isinf(x[:, 1:3])] = 1  # of a term that is not there: any but 0, which times infinity is no number
+    x[:, 3:][np.isinf(x[:, 1:3])] = 1  # of an absent term: any value except 0, since 0 * inf is NaN
     return x
 
 
 def _draws(data: tuple[Array, Array, Array], terms: list[int], count: int, seed: int) -> tuple[np.ndarray, Array]:
-    """The cell of each point, a cell being a (P, D), and how often each cell is drawn (count, cells)."""
+    """The cell (P, D) of each point, and the number of times that each cell is drawn (count, cells)."""
     cells, cell = np.unique(np.stack(data[:2]), axis=1, return_inverse=True)
     cell, total = cell.ravel(), cells.shape[1]
     generator = np.random.default_rng(check_seed(seed))
@@ -360,7 +355,7 @@ def _draws(data: tuple[Array, Array, Array], terms: list[int], count: int, seed:
 
 
 def _constants(x: Array) -> Array:
-    """E, A, a, B, b of each row; the exponent of a term that is not there is NaN."""
+    """E, A, a, B, b of each row; the exponent of an absent term is NaN."""
     with np.errstate(over="ignore"):
         factors = np.exp(x[:, :3])
     a, b = np.where(factors[:, 1:] > 0, x[:, 3:], np.nan).T
@@ -371,6 +366,6 @@ def _intervals(x: Array, level: float) -> Intervals:
     if not len(x):
         return Intervals()
     values = _constants(x)
-    # A draw without the term allows its exponent to be anything.
+    # A draw without the term allows any exponent.
     ends = outer_ends(np.where(np.isnan(values), 0, values), np.where(np.isnan(values), np.inf, values), level)
     return Intervals(*zip(*(end.tolist() for end in ends), strict=True))

@@ -1,20 +1,21 @@
-"""The experiments of the paper by our Newton in the stages of its code, and the record of them.
+"""The experiments of the paper with our Newton solver in the stages of the reference code, and their record.
 
-The code is https://github.com/afqueiruga/divine_scaling. What its files say, and what is done here by our own solver:
+The code is https://github.com/afqueiruga/divine_scaling. Its procedure, and ours:
 
-- **Data.** Of one and two inputs n points are drawn uniformly by `numpy.random` from the seed, tested on a grid of n
-  points or of int(sqrt(n)) squared. Friedman's problems are 2000 rows of scikit-learn with `random_state=0`; they,
-  airfoil and California are standardised, and tested on the rows that they were trained on.
-- **Start.** Of one input the gates stand on a grid, +1 and -1 in turn, and the other parameters are normal, as the
-  paper says (the code draws them as `torch.nn.Linear` does). Of several all parameters are drawn as there.
-- **Stages.** Newton's method on the whole batch in float64 takes three steps on each layer by itself, from the output
-  to the gate, and a hundred on all parameters ("newton_layer_cascade"). Their line search is strong Wolfe, ours
-  Armijo's with a look ahead; where the direction does not descend, it is the gradient's.
-- **Slopes.** A line through log RMSE against log n, over all widths; of airfoil over n = 10 to 500 (MLP) and 10 to 100
-  (GLU), the only ranges that the code holds. Those of the other problems of many inputs are those of our fits.
+- **Data.** For one and two inputs, n uniform points are drawn by `numpy.random` from the seed; the test points are a
+  grid of n points or int(sqrt(n)) squared. Friedman's problems are 2000 rows of scikit-learn with `random_state=0`;
+  they, airfoil and California are standardized, and tested on their training rows.
+- **Start.** For one input the gates are on a grid with alternating signs, and the other parameters are normal, as in
+  the paper (the code initializes them like `torch.nn.Linear`). For several inputs all parameters are initialized like
+  that.
+- **Stages.** Full-batch Newton in float64 takes three steps on each layer, from the output to the gate, and a hundred
+  on all parameters ("newton_layer_cascade"). Its line search is strong Wolfe, ours is Armijo's with a look-ahead; if
+  the direction is not one of descent, it is replaced by the gradient's.
+- **Slopes.** A line through log RMSE against log n over all widths; for airfoil over n = 10 to 500 (MLP) and 10 to 100
+  (GLU), the only ranges in the code. For the other problems with many inputs, the ranges are those of our fits.
 
-Not known is how many rows of California the paper took (the code's default is the first 2000, -1 is all): both are
-here. Of airfoil the MLP ends at 214 neurons, from where on it has more parameters than there are rows.
+The number of rows of California in the paper is not known (the code's default is the first 2000, -1 means all); both
+are included. For airfoil the MLP ends at 214 neurons, since larger ones have more parameters than rows.
 """
 
 from __future__ import annotations
@@ -43,12 +44,12 @@ POINTS = {"paper-1d": 10_000, "sin4x-sin4y": 2000}
 
 @dataclass(frozen=True)
 class Experiment:
-    """A problem of the paper as its reference code runs it, and what of it is fitted here."""
+    """A problem of the paper with the settings of its reference code, and the widths that are fitted here."""
 
-    name: str  # that of the problem, and what is special about it
-    widths: Mapping[str, tuple[int, ...]]  # of each unit, fitted first
+    name: str  # of the problem, with a remark after a comma
+    widths: Mapping[str, tuple[int, ...]]
     further: Mapping[str, tuple[int, ...]]  # fitted if there is time
-    solver: str = "newton"  # ours in the stages of the paper's code, or another beside it
+    solver: str = "newton"  # in the stages of the reference code, or another solver
     seeds: int = SEEDS
 
     @property
@@ -63,7 +64,7 @@ SPAN = (8, 12, 16, 24, 32)
 ROWS = (2, 3, 4, 6, 8, 12, 16)
 AIRFOIL_MLP = (10, 14, 20, 28, 40, 57, 80, 113, 160)
 AIRFOIL_GLU = (10, 14, 20, 28, 40, 57, 80, 100)
-OPTIMUM = "airfoil, at the optimum"  # over the paper's range of widths, which table 1 does not reach
+OPTIMUM = "airfoil, at the optimum"  # over the paper's range of widths, which exceeds that of table 1
 
 
 def both(widths: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
@@ -71,7 +72,7 @@ def both(widths: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
     return {"mlp": widths, "glu": widths}
 
 
-# Decisive ones first; all widths of a list before what is further.
+# The most important ones first.
 EXPERIMENTS = (
     Experiment("airfoil", {"mlp": AIRFOIL_MLP, "glu": AIRFOIL_GLU}, {"mlp": (214,)}),
     Experiment(
@@ -88,7 +89,7 @@ EXPERIMENTS = (
 
 
 def paper_problem(experiment: str, seed: int) -> Problem:
-    """The data of an experiment as the reference code makes them.
+    """The data of an experiment, as in the reference code.
 
     >>> plane = paper_problem("sin4x-sin4y", 0)
     >>> plane.train.n, plane.test.n, float(plane.test.x.min()), float(plane.test.x.max())
@@ -106,7 +107,7 @@ def paper_problem(experiment: str, seed: int) -> Problem:
 
 
 def _on_a_grid(name: str, n: int, seed: int) -> Problem:
-    """Points drawn as `numpy.random.seed(seed)` draws them, and a grid of test points."""
+    """Points from numpy's legacy generator with this seed, and a grid of test points."""
     target = problem(name, n=2).f
     inputs = {"paper-1d": 1, "sin4x-sin4y": 2}[name]
     assert target is not None
@@ -119,7 +120,7 @@ def _on_a_grid(name: str, n: int, seed: int) -> Problem:
 
 
 def newton_options(unit: str, inputs: int) -> dict[str, Any]:
-    """Start, stages and steps of the reference code.
+    """Initialization, schedule and steps of the reference code.
 
     >>> newton_options("glu", 5)
     {'init': 'uniform', 'schedule': 'reference', 'steps': 109}
@@ -133,7 +134,7 @@ def newton_options(unit: str, inputs: int) -> dict[str, Any]:
 
 
 def fit_as_the_paper(experiment: str, unit: str, width: int, seed: int, solver: str = "newton") -> dict[str, Any]:
-    """One fit of an experiment: its errors, its status and the seconds of a core that it took."""
+    """One fit of an experiment: its errors, status and core seconds."""
     target = paper_problem(experiment, seed)
     options = {}
     if solver == "newton":

@@ -1,4 +1,4 @@
-"""`Scaling`: the points of a study and what follows from them, and the figure that shows them."""
+"""`Scaling`: the points of a study, with slopes, tables and a figure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gatelab.feedforward import unit as as_unit
 from gatelab.plotting import Curve, scaling_figure
 from gatelab.scaling_laws.slopes import Aggregate, Slope, local_slopes, slope
 
-if TYPE_CHECKING:  # tables and figures are for the one who looks at them, not for every worker: imported where used
+if TYPE_CHECKING:  # imported where used, since workers do not need them
     import pandas as pd
     from matplotlib.figure import Figure
 
@@ -31,16 +31,16 @@ _NO_SLOPE = Slope(np.nan, np.nan, np.nan, intercept=np.nan, points=0)
 
 @dataclass(frozen=True)
 class Point:
-    """One fit: what was fitted, its errors, the limit, their ratio, and the reason, if any, why slopes leave it out.
+    """One fit: its unit, width, seed, errors, limit, their ratio, and a flag if slopes leave it out.
 
-    The reasons are flags. `floor`: at the rounding of float64. `interpolation`: so many parameters that the data, not
-    the unit, set the error. `noise`: without what the noise of the data leaves in it, about sigma (P/N)^1/2 on clean
-    test points, the error would be less by a tenth or more. `optimiser`: above 1.1 times the limit, so that training
-    (or a width below the asymptotic range) sets it. `failed`: the run did not end; its errors are NaN.
+    Flags: `floor`, the error is at the rounding of float64. `interpolation`, the number of parameters is at least half
+    that of the data, which then determine the error. `noise`, at least a tenth of the error is due to noise in the
+    data, about sigma (P/N)^1/2 on clean test points. `optimiser`, the error is above 1.1 times the limit, due to the
+    solver or to a width below the asymptotic range. `failed`, the run raised an error; its errors are NaN.
 
-    A network contains narrower ones and those of simpler units, so that its training error should not be larger than
-    theirs. Where a search missed that, the fit was made again from the network that it contains, and `start` says from
-    which. `breaks` names the network whose training error is still less, and is empty where there is none.
+    A network contains narrower ones and those of simpler units, so its training error should not be larger than theirs.
+    If it was, the fit was repeated from the contained network, which `start` names. `breaks` names the network whose
+    training error is still smaller, if any.
     """
 
     unit: str
@@ -65,7 +65,7 @@ class Point:
         )
 
     def size(self, against: Against) -> int:
-        """The number of neurons, or of parameters."""
+        """The number of neurons or parameters."""
         if against == "n":
             return self.width
         return self.parameters
@@ -73,7 +73,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Scaling:
-    """The points of a study on one problem, and what follows from them."""
+    """The points of a study on one problem, with slopes, tables and figures."""
 
     problem: str
     points: tuple[Point, ...]
@@ -81,12 +81,12 @@ class Scaling:
     def __repr__(self) -> str:
         text = f"{shorten(', '.join(self.units))} on {shorten(self.problem)}: {counted(len(self.points), 'fit')}"
         if self.broken:
-            text += f", {len(self.broken)} with a larger training error than a network that they contain"
+            text += f", {len(self.broken)} with a larger training error than a contained network"
         return one_line(self, text)
 
     @property
     def broken(self) -> tuple[Point, ...]:
-        """The points whose training error is larger than that of a network that theirs contains."""
+        """The points whose training error exceeds that of a network that they contain."""
         return tuple(p for p in self.points if p.breaks)
 
     @property
@@ -95,7 +95,7 @@ class Scaling:
         return tuple(dict.fromkeys(p.unit for p in self.points))
 
     def table(self) -> pd.DataFrame:
-        """A row a fit."""
+        """One row per fit."""
         import pandas as pd
 
         return pd.DataFrame([asdict(p) for p in self.points])
@@ -108,7 +108,7 @@ class Scaling:
         widths: tuple[int, int] | None = None,
         flagged: bool = False,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Sizes (k,) and test errors (k, seeds) of a unit; points left out are NaN unless `flagged`."""
+        """Sizes (k,) and test errors (k, seeds) of a unit; flagged points are NaN unless `flagged`."""
         if against not in AXES:
             raise unknown_name("size", str(against), AXES)
         mine = [p for p in self.points if p.unit == unit and (widths is None or widths[0] <= p.width <= widths[1])]
@@ -126,7 +126,7 @@ class Scaling:
         return sizes, errors
 
     def best(self, unit: str, *, against: Against = "n") -> tuple[np.ndarray, np.ndarray]:
-        """Sizes and least test errors over the seeds, flagged points included; without sizes where every fit failed."""
+        """Sizes and smallest test errors over seeds, including flagged points."""
         sizes, errors = self.curve(unit, against=against, flagged=True)
         measured = np.isfinite(errors).any(axis=1)
         return sizes[measured], np.nanmin(errors[measured], axis=1)
@@ -140,11 +140,11 @@ class Scaling:
         aggregate: Aggregate = "best",
         flagged: bool = False,
     ) -> Slope:
-        """The global slope of a unit over a range of widths, without the flagged points unless asked for."""
+        """The slope of a unit over a range of widths, without flagged points unless `flagged`."""
         return slope(*self.curve(unit, against=against, widths=widths, flagged=flagged), aggregate=aggregate)
 
     def slopes(self, *, widths: tuple[int, int] | None = None, flagged: bool = False) -> pd.DataFrame:
-        """A row a unit and axis (n and P): slope, interval, how many points made it and how many were left out."""
+        """One row per unit and axis (n and P): slope, interval, and the numbers of points used and left out."""
         import pandas as pd
 
         rows = []
@@ -160,29 +160,29 @@ class Scaling:
         return pd.DataFrame(rows)
 
     def slope_or_none(self, unit: str, **options: Any) -> Slope | None:
-        """What `slope` gives, or None where too few points are left for one."""
+        """The slope, or None if too few points are left."""
         try:
             return self.slope(unit, **options)
         except GatelabError:
             return None
 
     def local_slopes(self, unit: str, *, against: Against = "n", window: int = 5) -> tuple[np.ndarray, np.ndarray]:
-        """Sizes and local slopes of the best-of-seeds curve, all points included."""
+        """Sizes and local slopes of the best-of-seeds curve, including flagged points."""
         sizes, errors = self.best(unit, against=against)
         return sizes, local_slopes(sizes, np.where(errors > 0, errors, np.nan), window=window)
 
     def ratio(self, unit: str, width: int) -> float:
-        """Test RMSE over the limit of the best seed at that width."""
+        """Test RMSE over the limit, for the best seed at a width."""
         ratios = [p.ratio for p in self.points if p.unit == unit and p.width == width]
         if not ratios:
-            raise GatelabError(f"the study has no fit of {unit!r} at width {width}")
+            raise GatelabError(f"the study has no fit of {unit!r} at width {width}; give one of its units and widths")
         return min(ratios)
 
     def plot(self, path: str | Path | None = None, *, ax: Any = None, **options: Any) -> Figure:
         """Error against n and against P with limits and slopes, and the local slopes.
 
-        Written to `path` (.png, .svg or .pdf) if given, and drawn into three axes of your own with `ax`. Further
-        options are those of `gatelab.scaling_laws.result.draw`: a title, the paper's slopes, other code's errors.
+        Written to `path` (.png, .svg or .pdf) if given, and drawn into your three axes `ax` if given. Further options
+        are those of `gatelab.scaling_laws.result.draw`: a title, the paper's slopes, errors of other code.
         """
         from gatelab.plotting import saved
 
@@ -203,12 +203,12 @@ class Scaling:
         return html(heading, rows, columns=columns, figure=self.plot(title=self.problem))
 
     def to_json(self) -> str:
-        """The study as text, which `from_json` reads."""
+        """The study as JSON text, for `from_json`."""
         return json.dumps({"problem": self.problem, "points": [asdict(p) for p in self.points]})
 
     @classmethod
     def from_json(cls, text: str) -> Scaling:
-        """The study that `to_json` wrote."""
+        """Read the study that `to_json` wrote."""
         raw = json.loads(text)
         return cls(raw["problem"], tuple(Point(**p) for p in raw["points"]))
 
@@ -226,10 +226,9 @@ def draw(
 ) -> Figure:
     """The figure of a study: error against n, error against P, local slopes.
 
-    `paper` maps (unit, "n" or "P") to a published slope, `reference` maps a unit to {width: RMSE} of other code; both
-    are drawn beside ours. Slopes are over `widths`, all by default, and with `flagged=True` take every point, as they
-    would without floors and limits. A local slope is that of the widths within a factor `reach` on either side. `ax`
-    are three axes to draw into.
+    `paper` maps (unit, "n" or "P") to a published slope, and `reference` maps a unit to {width: RMSE} of other code.
+    Slopes are over `widths`, all by default, and include flagged points with `flagged=True`. A local slope is over the
+    widths within a factor `reach` on either side. `ax` are three axes to draw into.
     """
     options = {"paper": paper, "reference": reference, "widths": widths, "flagged": flagged}
     panels = [(label, curves(study, against, **options)) for against, label in AXES.items()]
@@ -247,7 +246,7 @@ def curves(
     widths: tuple[int, int] | None = None,
     flagged: bool = False,
 ) -> list[Curve]:
-    """A curve a unit against n or P, with its slope as a note."""
+    """One curve per unit against n or P, with its slope as a note."""
     all_curves = []
     for name in study.units:
         sizes, errors = study.curve(name, against=against, flagged=True)
@@ -264,18 +263,18 @@ def curves(
 
 
 def local_curves(study: Scaling, reach: float = 1.5) -> list[tuple[str, np.ndarray, np.ndarray]]:
-    """For each unit its name, the middles of neighbouring widths, and their slopes.
+    """For each unit its name, the centers of neighboring widths, and their slopes.
 
-    Neighbours are counted by ratio: five consecutive widths span a factor of 5 at the left end and of 1.1 at n = 50,
-    where the slope would be that of the scatter.
+    Neighbors are defined by ratio: five consecutive widths span a factor of 5 at n = 1 but 1.1 at n = 50, where the
+    slope would be dominated by scatter.
     """
     all_curves = []
     for name in study.units:
         sizes, errors = study.best(name)
         log_n, log_e = np.log(sizes[errors > 0]), np.log(errors[errors > 0])
         middles, slopes = [], []
-        for i, centre in enumerate(log_n):
-            near = np.abs(log_n - centre) <= np.log(reach)
+        for i, center in enumerate(log_n):
+            near = np.abs(log_n - center) <= np.log(reach)
             near[max(0, i - 1) : i + 2] = True
             if near.sum() >= 2:
                 middles.append(np.exp(log_n[near].mean()))
@@ -285,10 +284,7 @@ def local_curves(study: Scaling, reach: float = 1.5) -> list[tuple[str, np.ndarr
 
 
 def orders(study: Scaling) -> dict[str, int]:
-    """The orders of the units that have one and that the registry knows.
-
-    A user's own unit has left only its name in the points.
-    """
+    """The orders of registered units that have one; points hold only the name of a custom unit."""
     known = {}
     for name in study.units:
         with suppress(GatelabError):
@@ -297,7 +293,7 @@ def orders(study: Scaling) -> dict[str, int]:
 
 
 def _in_slope(study: Scaling, name: str, widths: tuple[int, int] | None, flagged: bool) -> np.ndarray:
-    """Which points (widths, seeds) take part in the slope."""
+    """Whether each point (widths, seeds) is part of the slope."""
     sizes, errors = study.curve(name, flagged=flagged)
     low, high = widths or (sizes[0], sizes[-1])
     return np.isfinite(errors) & ((sizes >= low) & (sizes <= high))[:, None]
@@ -312,7 +308,7 @@ def _limits(study: Scaling, name: str) -> np.ndarray | None:
 def _crosses(
     study: Scaling, name: str, against: Against, errors: Mapping[int, float]
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Other code's errors at the widths that the study has too."""
+    """Errors of other code at widths of the study."""
     sizes = {p.width: p.size(against) for p in study.points if p.unit == name}
     common = [w for w in sorted(errors) if w in sizes]
     if not common:

@@ -1,8 +1,8 @@
-"""Slopes with intervals, and what they are measured against: the free-knot limit, the noise of the data, splines.
+"""Slopes with intervals, and their references: the free-knot limit, the noise of the data, splines.
 
-A slope is a fit, so it has an interval; some points do not belong in it. Points are (size, error) with several seeds a
-size, of which the best or the median counts. The interval is Student's, from the scatter about the line: two numbers
-are fitted, so k sizes leave k - 2 degrees of freedom, and fewer than four sizes give no interval.
+Points are (size, error) with several seeds per size, of which the best or the median is used. The interval is
+Student's, from the residuals of the line: k sizes leave k - 2 degrees of freedom, and fewer than four sizes give no
+interval.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from gatelab.theory import estimation_rmse, free_knot_rmse, noise_of_data, norm_
 from gatelab.theory.limits import sigma
 
 Aggregate = Literal["best", "median"]
-# Fewer sizes leave one degree of freedom or none: an interval of them would be 13 standard errors wide, or invented.
+# Fewer sizes leave at most one degree of freedom, with an interval of 13 standard errors.
 LEAST_SIZES = 4
-# Training, or noise, has a say where the error is so many times what it would be without.
+# The solver, or noise, matters if the error exceeds by this factor its value without them.
 ABOVE = 1.1
 
 
@@ -39,8 +39,8 @@ ABOVE = 1.1
 class Slope(Interval):
     """A log-log slope: an `Interval`, with the intercept in error ~ exp(intercept) size^slope.
 
-    `value` is the slope, `low` and `high` are the ends of its t-interval, nan where fewer than four sizes made it,
-    `level` is the probability that the interval was made for, and `points` the number of sizes.
+    `value` is the slope, `low` and `high` are the ends of its t-interval at `level`, NaN for fewer than four sizes, and
+    `points` is the number of sizes.
 
     >>> print(Slope(-2.1, -2.25, -1.951, intercept=0.5, points=9))
     -2.10 [-2.25, -1.95]
@@ -48,7 +48,7 @@ class Slope(Interval):
     Slope(-2.10, of 3 sizes, no interval below four)
     """
 
-    # A dataclass cannot know that the level, which has a default, is given by its name alone.
+    # The inherited level has a default, but is keyword-only.
     intercept: float  # pyright: ignore[reportGeneralTypeIssues]
     points: int  # pyright: ignore[reportGeneralTypeIssues]
     level: float = field(default=LEVEL, kw_only=True)
@@ -65,17 +65,17 @@ class Slope(Interval):
 def slope(sizes: np.ndarray, errors: np.ndarray, *, aggregate: Aggregate = "best", level: float = LEVEL) -> Slope:
     """The log-log slope of errors against sizes, with its t-interval.
 
-    The interval holds the true slope with probability `level` where the logarithms of errors scatter alike and
-    independently about a line. A curve that bends has larger residuals, and so a wider interval.
+    The interval covers the true slope with probability `level` if the log errors are independent and have equal
+    variance about a line. A curved relation has larger residuals, hence a wider interval.
 
     Args:
         sizes: the numbers of neurons or parameters.
-        errors: (sizes,) or (sizes, seeds), above 0; NaN marks an error that is left out.
-        aggregate: what stands for the seeds of a size, "best" or "median".
-        level: the probability that the interval holds the slope.
+        errors: (sizes,) or (sizes, seeds), above 0; NaN marks an error to leave out.
+        aggregate: over the seeds of a size, "best" or "median".
+        level: of the interval.
 
     Returns:
-        The slope; below four sizes the ends of its interval are NaN.
+        The slope; with fewer than four sizes its interval is NaN.
 
     >>> n = np.arange(10, 60)
     >>> str(slope(n, 3.0 * n[:, None] ** -2.0))
@@ -87,7 +87,7 @@ def slope(sizes: np.ndarray, errors: np.ndarray, *, aggregate: Aggregate = "best
     log_n, log_e = log_n[measured], log_e[measured]
     different = len(np.unique(log_n))
     if different < 2:
-        raise GatelabError(f"a slope needs two sizes or more, {different} are left after exclusions")
+        raise GatelabError(f"a slope needs two sizes, and {different} are left after exclusions; give more")
     value, intercept = np.polyfit(log_n, log_e, 1)
     if different >= LEAST_SIZES:
         freedom = len(log_n) - 2
@@ -99,33 +99,33 @@ def slope(sizes: np.ndarray, errors: np.ndarray, *, aggregate: Aggregate = "best
 
 
 def _logarithms(sizes: Any, errors: Any, aggregate: Aggregate = "best") -> tuple[np.ndarray, np.ndarray]:
-    """Logarithms of the sizes and of one error a size, NaN where it is left out."""
+    """Logarithms of the sizes and of one error per size, NaN for errors left out."""
     if aggregate not in get_args(Aggregate):
         raise unknown_name("aggregate", str(aggregate), get_args(Aggregate))
     n, e = real_array("the array of sizes", sizes), np.atleast_2d(real_array("the array of errors", errors).T).T
     if n.ndim != 1 or e.ndim != 2 or len(n) != len(e):
         raise GatelabError(
             f"sizes have the shape {np.shape(sizes)} and errors {np.shape(errors)}; "
-            "give an error, or a row of seeds, a size"
+            "give one error, or a row over seeds, per size"
         )
     for what, values, wrong in (("a size", n, ~(np.isfinite(n) & (n > 0))), ("an error", e, e <= 0)):
         if wrong.any():
             raise GatelabError(
                 f"{what} is {values[wrong][0]:g}; a slope is one of logarithms: give numbers above 0, and NaN for an "
-                "error that is to be left out"
+                "error to leave out"
             )
     return np.log(n), aggregated(np.log(e), aggregate)
 
 
 def corrected_slope(sizes: np.ndarray, errors: np.ndarray) -> float:
-    """The slope s of log error = a + s log n + b/n: an estimate of the order that is left when n has grown.
+    """The slope s of log error = a + s log n + b/n: an estimate of the asymptotic order.
 
-    Networks approach their limit like a power law times 1 + O(1/n), and a plain slope takes the second factor for
-    a part of the first. Needs a range of sizes and errors with little scatter: three numbers are fitted.
+    Networks approach their limit like a power law times 1 + O(1/n), and the second factor biases a plain slope. Since
+    three numbers are fitted, this needs a range of sizes and errors with little scatter.
 
     Args:
         sizes: the numbers of neurons, four or more.
-        errors: (sizes,) or (sizes, seeds), of which the least counts; NaN marks an error that is left out.
+        errors: (sizes,) or (sizes, seeds), of which the smallest is used; NaN marks an error to leave out.
 
     Returns:
         The slope s.
@@ -139,21 +139,21 @@ def corrected_slope(sizes: np.ndarray, errors: np.ndarray) -> float:
     measured = np.isfinite(log_e)
     log_n = log_n[measured]
     if len(np.unique(log_n)) < 4:
-        raise GatelabError(f"a corrected slope needs four sizes or more, {len(log_n)} are left after exclusions")
+        raise GatelabError(f"a corrected slope needs four sizes, and {len(log_n)} are left after exclusions; give more")
     design = np.stack((np.ones(len(log_n)), log_n, np.exp(-log_n)), axis=1)
     return float(np.linalg.lstsq(design, log_e[measured], rcond=None)[0][1])
 
 
 def local_slopes(sizes: np.ndarray, errors: np.ndarray, *, window: int = 5) -> np.ndarray:
-    """The slope of the line through neighbouring sizes, about each one.
+    """The slope of the line through neighboring sizes, for each size.
 
     Args:
         sizes: the numbers of neurons or parameters, in order.
-        errors: one for each size; NaN marks an error that is left out.
-        window: how many sizes make a line, the middle one and its neighbours.
+        errors: one for each size; NaN marks an error to leave out.
+        window: the number of sizes per line.
 
     Returns:
-        A slope for each size; NaN where fewer than two errors are there.
+        A slope for each size; NaN with fewer than two errors.
 
     >>> local_slopes(np.array([1, 2, 4, 8, 16]), np.array([1, 1 / 4, 1 / 16, 1 / 64, 1 / 256.0])).round(6)
     array([-2., -2., -2., -2., -2.])
@@ -170,20 +170,19 @@ def local_slopes(sizes: np.ndarray, errors: np.ndarray, *, window: int = 5) -> n
 
 
 def aggregated(log_e: np.ndarray, aggregate: Aggregate) -> np.ndarray:
-    """The least or the median over the last dimension, values that are not finite left out; NaN where all are."""
+    """The minimum or the median of the finite values along the last axis; NaN if there are none."""
     measured = np.ma.masked_invalid(log_e)
     chosen = measured.min(axis=-1) if aggregate == "best" else np.ma.median(measured, axis=-1)
     return np.ma.filled(chosen, np.nan)
 
 
 def limit(unit: str | AnyUnit | Callable[..., Any], problem: AnyProblem, width: Any) -> Any:
-    """The free-knot limit c_m n^-m ||f^(m)||_{L_sigma} / sqrt(|I|): the RMSE that the best n cells tend to.
+    """The free-knot limit c_m n^-m ||f^(m)||_{L_sigma} / sqrt(|I|): the asymptotic RMSE of the best n cells.
 
     Args:
-        unit: a unit with an algebraic rate: its gate is a power of relu.
-        problem: with one input and one output. The norm is that of its function, where it has one, else estimated from
-            its training data, and refused where these do not determine it: the error says how noisy they are, or that
-            they have a kink.
+        unit: a unit whose gate is a power of relu, which has an algebraic rate.
+        problem: with one input and one output. The norm is that of its function, if it has one, else estimated from
+            its training data; data that are too noisy or have a kink raise an error.
         width: a number of neurons, or an array of them.
 
     Returns:
@@ -196,7 +195,7 @@ def limit(unit: str | AnyUnit | Callable[..., Any], problem: AnyProblem, width: 
     if chosen.order is None:
         raise GatelabError(f"{chosen.name!r} has no known algebraic rate, so no limit; look at its local slopes")
     if target.interval is None or target.d_out != 1:
-        raise GatelabError(f"the free-knot limit is for one input and one output, not for problem {target.name!r}")
+        raise GatelabError(f"problem {target.name!r} has no free-knot limit; give one with one input and one output")
     require_range(target.train.x, target.train.y)
     widths = np.vectorize(check_width, otypes=[float])(np.asarray(width, dtype=object))
     (a, b), order = target.interval, chosen.order
@@ -211,7 +210,7 @@ def limit(unit: str | AnyUnit | Callable[..., Any], problem: AnyProblem, width: 
 
 
 def noise_of(problem: Problem) -> float | None:
-    """The standard deviation of the noise on the training targets: known, or estimated with one input; else None.
+    """The standard deviation of the noise on the training targets: known, or estimated for one input; else None.
 
     >>> noise_of(as_problem("sin4x", n=200, noise=0.1))
     0.1
@@ -222,10 +221,10 @@ def noise_of(problem: Problem) -> float | None:
 
 
 def noise_rmse(problem: Problem, noise: float, parameters: int) -> float:
-    """What noise of that deviation leaves in the test RMSE of a fit with P parameters to N values, however good it is.
+    """The part of the test RMSE due to noise, for the best fit with P parameters to N values.
 
-    sigma (P/N)^1/2 on test points that are clean, as those of a function are; sigma (1 + P/N)^1/2 on rows that are as
-    noisy as the training rows; sigma (1 - P/N)^1/2 on the training rows themselves, the paper's protocol.
+    It is sigma (P/N)^1/2 on clean test points, such as those of a function, sigma (1 + P/N)^1/2 on rows as noisy as the
+    training rows, and sigma (1 - P/N)^1/2 on the training rows, the paper's protocol.
 
     >>> round(noise_rmse(as_problem("sin4x", n=400, noise=0.1), 0.1, 16), 6)
     0.02
@@ -239,7 +238,7 @@ def noise_rmse(problem: Problem, noise: float, parameters: int) -> float:
 
 
 def set_by_noise(error: float, floor: float) -> bool:
-    """Whether an error would be less by a tenth or more without what noise leaves in it.
+    """Whether an error would be smaller by a tenth or more without the part due to noise.
 
     >>> set_by_noise(1.0, 0.4), set_by_noise(1.0, 0.5)
     (False, True)
@@ -253,10 +252,10 @@ def spline_baseline(degree: int, problem: AnyProblem, nodes: int) -> tuple[float
     Args:
         degree: 1, 2 or 3.
         problem: with one input.
-        nodes: how many control nodes, ends included.
+        nodes: the number of control nodes, including the ends.
 
     Returns:
-        Its train and test RMSE.
+        Its training and test RMSE.
 
     >>> train, test = spline_baseline(1, "paper-1d", 50)
     >>> f"{test:.1e}"
@@ -264,10 +263,10 @@ def spline_baseline(degree: int, problem: AnyProblem, nodes: int) -> tuple[float
     """
     target = as_problem(problem)
     if degree not in (1, 2, 3):
-        raise GatelabError(f"degree is {degree}; the baselines are splines of degree 1, 2 and 3")
+        raise GatelabError(f"degree is {degree}; give 1, 2 or 3")
     nodes = whole_number("nodes", nodes, 2)
     if target.interval is None:
-        raise GatelabError(f"splines need one input, problem {target.name!r} has {target.d_in}")
+        raise GatelabError(f"problem {target.name!r} has {target.d_in} inputs; give one with one input")
     a, b = target.interval
     inner = np.linspace(a, b, nodes)[1:-1]
     knots = np.concatenate((np.full(degree + 1, a), inner, np.full(degree + 1, b)))

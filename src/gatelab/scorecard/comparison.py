@@ -1,4 +1,4 @@
-"""`compare`: units side by side on one's own rows."""
+"""`compare`: units side by side on given data."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from gatelab.statistics import Interval
 
 UNITS = ("mlp", "glu", "gqu", "relu2", "swiglu")
 ROWS = 1000
-ROUNDING = 1e-10  # of the target's deviation: errors below it are rounding, and equal
+ROUNDING = 1e-10  # times the target's standard deviation: smaller errors are rounding, and count as equal
 Spec = str | AnyUnit | Callable[..., Any]
 Key = tuple[str, int]
 
@@ -53,14 +53,14 @@ def compare(
         data: a file, a pair of arrays (x, y), a problem, its name, a formula or a function.
         budget: the number of parameters at which units are compared, by default a quarter of the training values and
             160 at most. Every unit is fitted at the largest width within it, and at narrower ones for the slope.
-        widths: those at which every unit is fitted instead.
-        seeds: how many fits there are of every network.
+        widths: the same widths for every unit instead.
+        seeds: the number of fits of every network.
         features: the m of the linearization.
-        loss: the share of the target's variance left to which steps are predicted.
+        loss: the share of the target's variance at which predicted steps end.
         d_model: the size of the block that is timed.
-        rows: how many training rows are used at most.
-        device: where the block is timed; a GPU where torch sees one.
-        progress: shown on a terminal and in a notebook unless it is False, or a function of (done, total).
+        rows: the largest number of training rows.
+        device: on which the block is timed; by default a GPU if there is one.
+        progress: False for no progress bar, or a function of (done, total).
         **columns: `target` and `inputs`, the columns of a file.
 
     Returns:
@@ -74,7 +74,7 @@ def compare(
     True
     """
     chosen = chosen_units(units)
-    # All that can be wrong is told before the fits, which take long.
+    # All arguments are checked before the fits, which take long.
     seeds, features = whole_number("seeds", seeds, 1), whole_number("features", features, 1)
     d_model = whole_number("d_model", d_model, 1, of="inputs and outputs of the block")
     loss = real_number("loss", loss, above=0, below=1)
@@ -87,25 +87,25 @@ def compare(
     count = seeds * sum(map(len, sizes.values()))
     with reporting(progress, "comparing") as report:
 
-        def tell(done: int) -> None:
+        def show(done: int) -> None:
             if report:
                 report(done, count + len(chosen) + 1)
 
-        fits = fit_units(chosen, problem, sizes, seeds, tell)
+        fits = fit_units(chosen, problem, sizes, seeds, show)
         kernel_rows, measured = rows_of(problem), {}
         for i, u in enumerate(chosen, 1):
             width = max(w for w in sizes[u.name] if u.parameter_count(w, problem.d_in, problem.d_out) <= budget)
             kernel = training(u, kernel_rows, width, loss)
             measured[u.name, width] = {**kernel, **linearity(u, kernel_rows.x, features)}
-            tell(count + i)
+            show(count + i)
         blocks, bench = block_costs(chosen, d_model, where)
-        tell(count + len(chosen) + 1)
+        show(count + len(chosen) + 1)
     errors = Errors(chosen, problem, fits)
     scores = tuple(
         Score(**network, **errors.trend(key), **measured[key], **costs)
         for key, network, costs in zip(measured, errors.compared(list(measured)), blocks, strict=True)
     )
-    # Beyond the budget units are measured for their slopes alone.
+    # Networks beyond the budget are for the slopes only.
     within = [key for key, same in errors.fits.items() if same[0].parameters <= budget]
     networks = tuple(FittedNetwork(**network) for network in errors.compared(within))
     facts = {
@@ -132,14 +132,14 @@ def chosen_units(units: Iterable[Spec] | Spec) -> list[AnyUnit]:
     chosen = [as_unit(spec) for spec in specs]
     names = [u.name for u in chosen]
     if len(set(names)) < len(names):
-        raise GatelabError(f"units must have different names, got {', '.join(names)}")
+        raise GatelabError(f"the names of the units are {', '.join(names)}; give different names")
     if len(chosen) < 2:
-        raise GatelabError(f"{len(chosen)} unit{'s' * (len(chosen) != 1)} given; a comparison needs two or more")
+        raise GatelabError(f"{len(chosen)} unit{'s' * (len(chosen) != 1)} given; give two or more")
     return chosen
 
 
 class Errors:
-    """The fits by network, (unit, width), and their errors on held-out rows, drawn again and again."""
+    """The fits by network (unit, width), and bootstrap draws of their errors on held-out rows."""
 
     def __init__(self, units: Sequence[AnyUnit], problem: Problem, fits: Sequence[Fit]) -> None:
         self.units, self.problem = {u.name: u for u in units}, problem
@@ -147,7 +147,7 @@ class Errors:
         for f in fits:
             self.fits.setdefault((f.unit, f.width), []).append(f)
         x, y = problem.test.x, problem.test.y
-        # In the problem's units, which are deviations where it was standardized: `Fit.predict` would take raw rows.
+        # In the problem's own, possibly standardized, units; `Fit.predict` would take raw rows.
         self.squares = {
             key: np.array([np.square(predict(f.network, x) - y).mean(axis=1) for f in same])
             for key, same in self.fits.items()
@@ -156,7 +156,7 @@ class Errors:
         self.scaling = scaling_of(units, problem, fits)
 
     def compared(self, keys: Sequence[Key]) -> list[dict[str, Any]]:
-        """Networks as the fields of `FittedNetwork`, their ratios over the least error among them."""
+        """The fields of `FittedNetwork`, with ratios to the smallest error of these networks."""
         best = min(keys, key=lambda key: self.draws.measured[key])
         return [
             {
@@ -172,7 +172,7 @@ class Errors:
         ]
 
     def trend(self, key: Key) -> dict[str, Any]:
-        """How the error of a unit falls, and what theory says of it, as fields of a `Score`."""
+        """Slope, order, limit and growth, as fields of a `Score`."""
         unit, width = key
         fitted = self.scaling.slope_or_none(unit, against="P", aggregate="median")
         slope = Interval(fitted.value, fitted.low, fitted.high) if fitted else UNKNOWN
@@ -186,7 +186,7 @@ class Errors:
         return {"slope": slope, "order": order, "limit": limit, "narrower": narrower, "growth": growth}
 
     def facts(self) -> dict[str, Any]:
-        """What bears on how far the errors can be trusted."""
+        """Facts that affect the reliability of the errors."""
         train, test = self.problem.train, self.problem.test
         outside = ((test.x < train.x.min(axis=0)) | (test.x > train.x.max(axis=0))).any(axis=1)
         squares = self.squares[min(self.draws.measured, key=self.draws.measured.__getitem__)].mean(axis=0)

@@ -1,15 +1,15 @@
-"""What a unit costs, and how well it can be linearized.
+"""The cost of a unit, and the errors of its linearizations.
 
-The block that is timed is the transformer's: d_model numbers in and out, no biases, and a width that gives every unit
-about as many parameters as an MLP of 4 d_model neurons has.
+The block that is timed is the transformer's: d_model inputs and outputs, no biases, and a width at which every unit has
+about the number of parameters of an MLP with 4 d_model neurons.
 
-Features: w ~ N(0, I / d) and x ~ N(0, I), d the number of inputs and one for the bias, which gives pre-activations of
-deviation near 1. A plain unit gets the best maps of m features (`optimal`); a unit of q factors those of its gate
-times the factors, act(g.x) (u.x) = (Phi(g) (x) u) . (Psi(x) (x) x), of which m // d^q are left for the gate. Errors are
-over the deviation of what is approximated: 1 is what the mean alone leaves.
+Features: w ~ N(0, I / d) and x ~ N(0, I), with d the number of inputs plus one for the bias, which gives
+pre-activations with a standard deviation near 1. A plain unit gets the best maps of m features (`optimal`); a unit of q
+factors those of its gate times the factors, act(g.x) (u.x) = (Phi(g) (x) u) . (Psi(x) (x) x), with m // d^q features
+for the gate. Errors are relative to the standard deviation of the neuron, so the error of the mean alone is 1.
 
-Polynomial: the largest error of the minimax polynomial of the gate over the interval that pre-activations of LeCun's
-weights reach on the given rows, widened by a tenth and symmetric; over the deviation of the gate there.
+Polynomial: the largest error of the minimax polynomial of the gate, over the symmetric interval, widened by a tenth, of
+pre-activations with LeCun's weights on the given rows; relative to the standard deviation of the gate there.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from gatelab.statistics import Interval
 
 TIMES_MODEL, BATCH, REPEATS, WARM = 4, 1024, 21, 3
 DEGREE, NEURONS, PAIRS = 8, 256, 2**14
-MOST_NUMBERS = 2**22  # of features for all pairs at once: beyond it the maps are measured on fewer pairs
+MOST_NUMBERS = 2**22  # of features for all pairs together; with more features, fewer pairs are used
 UNKNOWN = Interval(np.nan, np.nan, np.nan)
 
 
 def flops(unit: AnyUnit, width: int, d_in: int, d_out: int) -> int:
-    """Operations per row: 2 for each weight, 1 for each gate and 1 for each factor; biases are left out.
+    """Operations per row: 2 per weight, 1 per gate and 1 per factor, without biases.
 
-    A user's class is run once, and the operations of its matrix products are counted.
+    For a custom class, the operations of the matrix products in one pass are counted.
 
     >>> from gatelab.feedforward import unit
     >>> flops(unit("mlp"), 12, 3, 1), flops(unit("glu"), 7, 3, 1)
@@ -72,9 +72,9 @@ def block(unit: AnyUnit, d_model: int) -> tuple[nn.Module, int]:
 def block_costs(
     units: Sequence[AnyUnit], d_model: int, device: str | torch.device, *, batch: int = BATCH, repeats: int = REPEATS
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The cost of every unit's block as fields of a `Score`, and where it was measured.
+    """The cost of every unit's block as fields of a `Score`, and the settings of the measurement.
 
-    Units take turns, so that whatever else the machine does is shared by all of them.
+    Units are timed in turns, so that other load on the machine affects all of them.
     """
     where = torch.device(device)
     built = [block(u, d_model) for u in units]
@@ -105,15 +105,14 @@ def block_costs(
 
 
 def preactivations(x: Array) -> torch.Tensor:
-    """Those of neurons with LeCun's weights on rows (n, d) that are standardized and end in 1."""
+    """Pre-activations with LeCun's weights, on standardized rows (n, d) that end in 1."""
     draw = torch.Generator().manual_seed(0)
     d = x.shape[1]
     return torch.from_numpy(x) @ torch.randn(d, NEURONS, generator=draw, dtype=torch.float64) / d**0.5
 
 
 def linearity(unit: AnyUnit, x: Array, m: int) -> dict[str, Any]:
-    """How well a unit can be linearized on such rows, as fields of a `Score`; NaN where it is no gate times factors."""
-    # A function of several maps is no gate times factors, or does not say.
+    """The errors of a unit's linearizations, as fields of a `Score`; NaN unless it is a gate times factors."""
     if not isinstance(unit, Unit) or (unit.factors and type(unit) is not Unit):
         return {"linear": UNKNOWN, "features": 0, "minimax": np.nan}
     polynomial = minimax_error(unit.gate, preactivations(x))
@@ -121,21 +120,21 @@ def linearity(unit: AnyUnit, x: Array, m: int) -> dict[str, Any]:
 
 
 def feature_error(gate: Activation, factors: int, d: int, m: int) -> dict[str, Any]:
-    """The error of m features, over the deviation, and how many of them were used."""
+    """The relative error of m features, and the number of features used."""
     neuron = Unit(gate, factors) if factors else gate
     share = m // d**factors
-    if not share:  # not one feature for the gate: nothing but the mean, which is 0, is left
+    if not share:  # no feature for the gate: the map is the mean, which is 0
         return {"linear": Interval(1.0, 1.0, 1.0), "features": 0}
 
     def maps_of(count: int) -> Linearization | None:
         with suppress(GatelabError):
             return linearize(neuron, "optimal", d=d, m=count, w_scale=d**-0.5)
 
-    # A gate that is a polynomial has few singular functions, and no map has more features than there are of them.
+    # A polynomial gate has few singular functions, which bound the number of features.
     maps = maps_of(share) or maps_of(bisect_left(range(1, share), True, key=lambda count: maps_of(count) is None))
     if maps is None:
         return {"linear": UNKNOWN, "features": 0}
-    # Neurons of many features are measured on fewer pairs; the interval says so.
+    # With many features, fewer pairs are used; the interval is wider then.
     pairs = max(256, min(PAIRS, MOST_NUMBERS // m))
     error = maps.error("gaussian", w_scale=d**-0.5, samples=pairs, seed=0)
     spread = neuron_deviation(gate, factors, d)
@@ -143,7 +142,7 @@ def feature_error(gate: Activation, factors: int, d: int, m: int) -> dict[str, A
 
 
 def neuron_deviation(gate: Activation, factors: int, d: int) -> float:
-    """That of act(g.x) (u.x) ... over w and x: given x, every w.x is normal with the deviation |x| / sqrt(d)."""
+    """The standard deviation of act(g.x) (u.x) ...: given x, w.x is normal with deviation |x| / sqrt(d)."""
     draw = torch.Generator().manual_seed(0)
     length = torch.randn(PAIRS, d, generator=draw, dtype=torch.float64).norm(dim=1) / d**0.5
     value = gate(length * torch.randn(PAIRS, generator=draw, dtype=torch.float64))
@@ -153,11 +152,11 @@ def neuron_deviation(gate: Activation, factors: int, d: int) -> float:
 
 
 def minimax_error(gate: Activation, z: torch.Tensor) -> float:
-    """The largest error of the minimax polynomial of a gate over what z reaches, over the deviation of the gate."""
+    """The largest error of the minimax polynomial of a gate on the range of z, relative to the gate's deviation."""
     maps = linearize(gate, "minimax", degree=DEGREE, interval=calibrate(z, symmetric=True))
     assert maps.polynomial is not None
     try:
         largest = maps.bound().value
     except GatelabError:
-        largest = maps.polynomial.error(gate)  # of a gate of one's own nothing is known beyond its values
+        largest = maps.polynomial.error(gate)  # a custom gate has no bound on its derivatives
     return largest / float(gate(z).std())

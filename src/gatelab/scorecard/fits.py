@@ -1,4 +1,4 @@
-"""The fits of a scorecard: data as a problem with held-out rows, widths at equal parameters, fits as points."""
+"""The fits of a scorecard: problems with held-out rows, widths at equal parameters, and fits as points."""
 
 from __future__ import annotations
 
@@ -22,37 +22,37 @@ from gatelab.scaling_laws.curves import limits_of
 from gatelab.solve import Fit, fit, fit_many
 from gatelab.solve.fits import check_fit
 
-LEAST, TEST = 20, 2000  # rows: of all data, and of those held out at most
-POINTS = 400  # of a formula or a registered problem, which have as many as one likes
-SHARE = 4  # values of the data for each parameter of the default budget
-MOST = 160  # parameters of the default budget: what a few units can be fitted with in half a minute on one core
-SIZES = 7  # budgets for slopes, each below the one before by the root of 2: an eighth at the end
-# One start per seed, and fewer rounds than `gl.fit`: every unit gets the same, and seeds show what it leaves to luck.
+LEAST, TEST = 20, 2000  # the smallest number of rows, and the largest number of held-out rows
+POINTS = 400  # rows of a formula or a registered problem
+SHARE = 4  # training values per parameter of the default budget
+MOST = 160  # parameters of the default budget; a few units then take half a minute on one core
+SIZES = 7  # budgets for slopes, each smaller by the root of 2, down to an eighth
+# One start per seed, and fewer rounds than `gl.fit`, for every unit; seeds show the remaining randomness.
 EFFORT: Mapping[str, int] = {"starts": 1, "rounds": 4}
 
 AnyData = str | Path | Problem | Callable[..., Any] | tuple[Any, Any]
 
 
 def problem_of(data: AnyData, rows: int, *, target: Any = None, inputs: Any = None) -> Problem:
-    """Data as a problem; at most `rows` training rows and 2000 held-out rows are used, drawn by a fixed seed."""
+    """Data as a problem, with a random sample of at most `rows` training rows and 2000 held-out rows."""
     rows = whole_number("rows", rows, LEAST, of="training rows that may be used")
     named = {name: value for name, value in (("target", target), ("inputs", inputs)) if value is not None}
     if isinstance(data, Path) or (isinstance(data, str) and Path(data).is_file()):
         problem = Problem.from_file(data, **named)
     elif named:
-        raise GatelabError(f"{' and '.join(named)} name columns of a file; the data were given as something else")
+        raise GatelabError(f"{' and '.join(named)} name columns of a file, and the data are not a file; leave them out")
     elif isinstance(data, Problem | tuple):
         problem = as_problem(data)
     else:
         problem = as_problem(data, n=POINTS)
     if problem.test is problem.train:
         raise GatelabError(
-            f"the problem {problem.name!r} tests on its training rows, which says nothing of new ones; "
+            f"the problem {problem.name!r} tests on its training rows, which does not measure generalization; "
             "leave the paper's protocol out"
         )
     count = problem.train.n + problem.test.n
     if count < LEAST:
-        raise GatelabError(f"{problem.name} has {count} rows; a comparison needs {LEAST} or more, better some hundreds")
+        raise GatelabError(f"{problem.name} has {count} rows; give {LEAST} or more, better some hundreds")
     train, test = some_rows(problem.train, rows, 0), some_rows(problem.test, TEST, 1)
     if train is problem.train and test is problem.test:
         return problem
@@ -61,7 +61,7 @@ def problem_of(data: AnyData, rows: int, *, target: Any = None, inputs: Any = No
 
 
 def some_rows(data: Data, most: int, seed: int) -> Data:
-    """The data, or as many rows of them as there may be, in their order."""
+    """The data, or a random sample of `most` rows in their order."""
     if data.n <= most:
         return data
     rows = np.sort(np.random.default_rng(seed).choice(data.n, most, replace=False))
@@ -69,7 +69,7 @@ def some_rows(data: Data, most: int, seed: int) -> Data:
 
 
 def budget_of(units: Sequence[AnyUnit], problem: Problem, budget: int | None, widths: Sequence[int] | None) -> int:
-    """The parameters at which units are compared: as given, what all reach at `widths`, or a quarter of the values."""
+    """The number of parameters for the comparison: given, reached by all units at `widths`, or the default."""
     if budget is not None:
         return whole_number("budget", budget, 1, of="parameters")
 
@@ -83,7 +83,7 @@ def budget_of(units: Sequence[AnyUnit], problem: Problem, budget: int | None, wi
 
 
 def widest(unit: AnyUnit, budget: int, d_in: int, d_out: int) -> int | None:
-    """The width whose parameters come nearest to the budget from below; None where one neuron has more.
+    """The largest width within the budget; None if one neuron has more parameters.
 
     >>> from gatelab.feedforward import unit
     >>> widest(unit("glu"), 80, 3, 1), widest(unit("mlp"), 80, 3, 1), widest(unit("gqu"), 10, 3, 1)
@@ -102,7 +102,7 @@ def widest(unit: AnyUnit, budget: int, d_in: int, d_out: int) -> int | None:
 def widths_of(
     unit: AnyUnit, budget: int, d_in: int, d_out: int, widths: Sequence[int] | None = None
 ) -> tuple[int, ...]:
-    """The widths at which a unit is fitted, that of the budget among them; those given are the same for every unit."""
+    """The widths at which a unit is fitted, including the largest within the budget."""
     last = widest(unit, budget, d_in, d_out)
     if last is None:
         least = unit.parameter_count(1, d_in, d_out)
@@ -123,7 +123,7 @@ def fit_units(
     seeds: int,
     progress: Callable[[int], None],
 ) -> list[Fit]:
-    """Every unit at its widths, narrowest first, in one batch where the solver takes batches; `progress(fits done)`."""
+    """Fit every unit at its widths, narrowest first, batched if the solver allows; `progress(fits done)`."""
     solvers = {u.name: [check_fit(u, problem, width, "auto")[0] for width in widths[u.name]][-1] for u in units}
     fits: list[Fit] = []
     for u in units:
@@ -143,9 +143,9 @@ def fit_units(
 
 
 def scaling_of(units: Sequence[AnyUnit], problem: Problem, fits: Sequence[Fit]) -> Scaling:
-    """The fits as the points of a `Scaling`, flagged "floor" and "interpolation" as `gl.scaling` does it.
+    """The fits as points of a `Scaling`, with the flags "floor" and "interpolation" of `gl.scaling`.
 
-    None is flagged for lying above its limit: of given rows that is an estimate.
+    Points above their limit are not flagged, since the limit is an estimate for given rows.
     """
     limits = {u.name: limits_of(u, problem, sorted({f.width for f in fits if f.unit == u.name})) for u in units}
     values, size = problem.train.n * problem.d_out, float(np.abs(problem.train.y).max())

@@ -1,13 +1,13 @@
-"""How far errors can be told apart, and how well a unit trains on given rows.
+"""Bootstrap intervals of errors, and predictions of a unit's training on given rows.
 
-Networks err on the same hard rows, so that their errors go up and down together: held-out rows are drawn with
-replacement, the same for every network, and the seeds of each network apart. Intervals are percentiles of 2000 draws;
-with the usual three seeds they cover somewhat less than 95 %.
+The errors of networks on the same rows are correlated, so the bootstrap resamples held-out rows jointly for all
+networks, and seeds separately for each. Intervals are percentiles of 2000 draws; with the usual three seeds they cover
+slightly less than 95 %.
 
 The kernel is that of LeCun's weights, expected over initializations, at the width of the budget. Rows are standardized
-and have a 1 appended: without a bias rows of few inputs are multiples of each other, and their kernels singular. Units
-without a formula get the mean kernel of many networks, whose smallest eigenvalue is too small rather than too large.
-Steps are those of gradient descent on all rows in the kernel regime (`gl.dynamics.expected_loss`) at 1 / lambda_max.
+and have a 1 appended: without a bias, rows with few inputs are multiples of each other, and their kernels are singular.
+Units without a formula get the mean kernel of sampled networks, whose smallest eigenvalue is biased downwards. Steps
+are those of full-batch gradient descent at 1 / lambda_max in the kernel regime (`gl.dynamics.expected_loss`).
 """
 
 from __future__ import annotations
@@ -31,17 +31,18 @@ from gatelab.ntk import Kernel, analytic, empirical, spectrum
 from gatelab.scorecard.fits import some_rows
 from gatelab.statistics import DRAWS, Interval, percentile_interval, resampled
 
-MOST = 1000  # rows: a kernel of more takes seconds
-PER_ROW = 8  # parameters of all sampled networks together, for each row
+MOST = 1000  # rows; a larger kernel takes seconds
+PER_ROW = 8  # parameters of all sampled networks together, per row
 NETWORKS = 64
-LONGEST = 1e12  # steps: beyond it the directions that are left are rounding
+LONGEST = 1e12  # steps; the remaining directions are rounding
 
 
 class Draws:
-    """The mean over seeds of the RMSE of networks by name, from their squared errors (seeds, rows): as measured, and in
-    every draw of rows and seeds. RMSEs below `least` count as `least`: of errors that are rounding none is the smaller.
+    """The RMSE of networks by name, averaged over seeds, and its bootstrap draws, from squared errors (seeds, rows).
 
-    >>> hard = np.random.default_rng(0).exponential(size=200)                # how hard each row is, for both networks
+    RMSEs below `least` are rounding and count as `least`.
+
+    >>> hard = np.random.default_rng(0).exponential(size=200)                # the difficulty of each row
     >>> errors = Draws({"a": hard[None], "b": 1.1 * hard[None]})
     >>> print(errors.rmse("a"), "and", errors.ratio("b", "a"))
     1.06 [0.996, 1.13] and 1.05 [1.05, 1.05]
@@ -65,21 +66,21 @@ class Draws:
         return percentile_interval(self.measured[name], self.drawn[name])
 
     def ratio(self, name: Any, other: Any) -> Interval:
-        """The error of a network over that of another; the interval of a network with itself is 1."""
+        """The error of a network divided by that of another."""
         return percentile_interval(self.measured[name] / self.measured[other], self.drawn[name] / self.drawn[other])
 
 
 def rows_of(problem: Problem, most: int = MOST) -> Data:
-    """The training rows, `most` of them at most: inputs and targets standardized, a 1 appended to every input."""
+    """At most `most` training rows, with standardized inputs and targets, and a 1 appended to the inputs."""
     x = Scale.of(problem.train.x).shrink(problem.train.x)
     y = Scale.of(problem.train.y).shrink(problem.train.y)
     return some_rows(Data(np.hstack([x, np.ones((len(x), 1))]), y), most, 0)
 
 
 def training(unit: AnyUnit, rows: Data, width: int, loss: float) -> dict[str, Any]:
-    """What the kernel of the unit on these rows says of its training, as the fields of a `Score`."""
+    """Condition number and predicted steps from the unit's kernel on these rows, as fields of a `Score`."""
     with warnings.catch_warnings():
-        # What they warn of is in the bounds.
+        # The bounds of the condition number include the subjects of these warnings.
         warnings.simplefilter("ignore", UserWarning)
         kernel, start = expected_kernel(unit, rows, width)
         eigenvalues = spectrum(kernel)
@@ -91,9 +92,9 @@ def training(unit: AnyUnit, rows: Data, width: int, loss: float) -> dict[str, An
 
 
 def steps_to(kernel: Any, y: Array, loss: float, **start: Any) -> float:
-    """Steps at 1 / lambda_max until `loss` times the targets' mean square is left; inf where that is never.
+    """Steps at 1 / lambda_max until the loss is `loss` times the targets' mean square, or inf.
 
-    `start` is what `expected_loss` takes to know the initial outputs.
+    `start` are the arguments of `expected_loss` for the initial outputs.
     """
     decay = expected_loss(kernel, y, steps=[0], loss="mean", **start).spectral
     goal = math.log(loss * 0.5 * decay.scale * float(np.sum(y**2)))
@@ -105,32 +106,32 @@ def steps_to(kernel: Any, y: Array, loss: float, **start: Any) -> float:
         return 0.0
     if above(LONGEST) > 0:
         return math.inf
-    # The loss falls at every step, for no direction overshoots at this rate.
+    # At this rate the loss decreases monotonically.
     power: Any = brentq(lambda power: above(10.0**power), -6, math.log10(LONGEST), xtol=1e-9)
     return float(math.ceil(10.0**power - 1e-6))
 
 
 def expected_kernel(unit: AnyUnit, rows: Data, width: int) -> tuple[Kernel, dict[str, Any]]:
-    """The kernel, and the initial outputs as `expected_loss` takes them."""
+    """The kernel, and the initial outputs as arguments of `expected_loss`."""
     try:
         return analytic(unit, rows.x, width), {"nngp": analytic(unit, rows.x, width, kind="nngp")}
     except GatelabError:
         if isinstance(unit, Unit) and type(unit) is Unit:
-            raise  # it has a formula: what is wrong is the rows
+            raise  # it has a formula, so the error is due to the rows
     return mean_kernel(unit, rows, width)
 
 
 def mean_kernel(unit: AnyUnit, rows: Data, width: int) -> tuple[Kernel, dict[str, Any]]:
-    """The mean of the kernels of sampled networks, and their outputs; what `analytic` is the expectation of."""
+    """The mean kernel of sampled networks, and their outputs."""
     product = isinstance(unit, Unit)
     x = torch.from_numpy(rows.x)
-    if not product:  # a user's class has biases of its own
+    if not product:  # a custom class has its own biases
         x = x[:, :-1].contiguous()
     total, outputs, parameters = torch.zeros(len(x), len(x), dtype=torch.float64), [], 0
     while len(outputs) < NETWORKS and (parameters < PER_ROW * len(x) or not outputs):
         net = unit.network(width, x.shape[1], 1, seed=len(outputs)).eval()
         if product:
-            # The 1 in every row is the bias; a second one would count twice.
+            # The 1 in every row is the bias; the network's biases would count twice.
             for name, p in net.named_parameters():
                 p.requires_grad_(not name.islower())
         parameters += sum(p.numel() for p in net.parameters() if p.requires_grad)

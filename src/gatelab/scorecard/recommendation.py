@@ -1,15 +1,15 @@
 """The recommendation: one rule over measured numbers.
 
-1. **Do more parameters help?** The best unit at the budget (of those as good as the best: one that was also fitted at
-   half the width) is compared with itself at half the width or less, on the same held-out rows. They help if the 95 %
-   interval of the ratio lies below 1. They do not if the ratio is above 0.9 or so (1 / 1.1), or if a smaller network
-   is better than every unit at the budget by more than 10 %, or significantly. Otherwise that is open.
-2. If they help, or if that is open, **the least error at equal parameters** is taken.
-3. If they do not, **the cheapest network that is as good as the best** is taken: the fewest FLOPs among those whose
-   error is not significantly larger than the least and within 10 % of it.
+1. **Do more parameters help?** The best unit at the budget (or, among those as good, one also fitted at half the width)
+   is compared with itself at half the width or less, on the same held-out rows. More parameters help if the 95 %
+   interval of the ratio is below 1. They do not help if the ratio is above 1 / 1.1, or if a smaller network is better
+   than every unit at the budget by more than 10 % or significantly. Otherwise the question is open.
+2. If they help, or if the question is open, the rule selects **the smallest error at equal parameters**.
+3. If they do not, it selects **the cheapest network that is as good as the best**: the fewest FLOPs among those whose
+   error is not significantly larger than the smallest and within 10 % of it.
 
-Ties go to fewer FLOPs, then to the faster unit (where the quartiles of rows per second are apart), then to the smaller
-error. Condition numbers, steps and linearization are facts beside the choice.
+Ties are broken by FLOPs, then by speed (if the quartiles of rows per second do not overlap), then by error. Condition
+numbers, steps and linearization do not enter the choice.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from gatelab.statistics import Interval
 
 Regime = Literal["units", "noise", "rows", "exact", "open"]
 WITHIN = 1.1
-ALIKE = 1.25  # held-out over training error up to which what is left is called noise
-EXACT = 1e-9  # of the target's deviation
+ALIKE = 1.25  # the largest ratio of held-out to training error at which the remaining error counts as noise
+EXACT = 1e-9  # times the target's standard deviation
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,12 @@ class FittedNetwork(Compact):
 
     Attributes:
         unit: the name of the unit.
-        width: how many neurons the network has.
-        parameters: how many parameters.
+        width: the number of neurons.
+        parameters: their number.
         flops: operations per row.
         train_rmse: on training rows, the mean over seeds.
         rmse: on held-out rows, the mean over seeds.
-        ratio: its RMSE over the least one, the interval from the same held-out rows.
+        ratio: its RMSE over the smallest one, with an interval from the same held-out rows.
     """
 
     unit: str
@@ -51,7 +51,7 @@ class FittedNetwork(Compact):
 
     @property
     def verdict(self) -> Literal["equal", "inconclusive", "worse"]:
-        """How its error compares with the least: as good as that, significantly larger (95 %), or neither."""
+        """Its error compared with the smallest: as good, significantly larger (95 %), or inconclusive."""
         if self.ratio.low > 1:
             return "worse"
         if self.ratio.value > WITHIN:
@@ -61,20 +61,20 @@ class FittedNetwork(Compact):
 
 @dataclass(frozen=True)
 class Score(FittedNetwork):
-    """One unit at the largest width within the budget; `ratio` is over the least error at the budget.
+    """One unit at the largest width within the budget; `ratio` is relative to the smallest error at the budget.
 
     Attributes:
-        slope: that of log RMSE against log P, NaN where too few widths count for it.
-        order: what theory has for one input, None where it has nothing.
-        limit: the free-knot limit at this width, NaN where there is none.
-        narrower: half of the width or less (else the narrowest), 0 where the unit was fitted at no other.
-        growth: the RMSE over that at the narrower width.
-        condition: the condition number of the tangent kernel with proved bounds; inf where only `low` is known.
-        sampled: how many networks were sampled for the kernel of a unit without a formula, else 0.
-        steps: those of gradient descent, predicted.
-        linear: the error of `features` features, over the deviation of the neuron.
-        features: how many were used.
-        minimax: the error of a polynomial of the gate, over the gate's deviation.
+        slope: of log RMSE against log P, NaN for too few widths.
+        order: the theoretical order for one input, or None.
+        limit: the free-knot limit at this width, or NaN.
+        narrower: half the width or less (else the narrowest), 0 if the unit has no other width.
+        growth: the RMSE divided by that at the narrower width.
+        condition: the condition number of the tangent kernel with proved bounds; inf if only `low` is known.
+        sampled: the number of sampled networks for the kernel of a unit without a formula, else 0.
+        steps: of gradient descent, predicted.
+        linear: the error of `features` features, relative to the neuron's standard deviation.
+        features: their number.
+        minimax: the error of a polynomial of the gate, relative to the gate's standard deviation.
         block_width: the width of the transformer's block.
         block_parameters: its parameters.
         block_flops: its operations per row.
@@ -103,9 +103,9 @@ class Recommendation(FittedNetwork):
     """The network to take.
 
     Attributes:
-        regime: what limits the error: the "units", "noise", too few "rows", nothing ("exact"), or "open" where the
-            widths that were fitted do not say.
-        others: of every other unit the network that was considered.
+        regime: the limit of the error: the "units", "noise", too few "rows", none ("exact"), or "open" if the fitted
+            widths do not determine it.
+        others: the network of every other unit that was considered.
     """
 
     regime: Regime
@@ -113,7 +113,7 @@ class Recommendation(FittedNetwork):
 
     @property
     def equals(self) -> tuple[str, ...]:
-        """The other units that are as good: not significantly worse than the least error, and within 10 % of it."""
+        """The other units that are as good: not significantly worse than the smallest error, and within 10 % of it."""
         return tuple(n.unit for n in self.others if n.verdict == "equal")
 
     def __str__(self) -> str:
@@ -121,12 +121,12 @@ class Recommendation(FittedNetwork):
 
 
 def recommend(scores: Sequence[Score], networks: Sequence[FittedNetwork], deviation: float) -> Recommendation:
-    """The unit and width that the rule at the top of this module chooses.
+    """The unit and width that the rule at the top of this module selects.
 
     Args:
         scores: every unit at the budget.
         networks: every network within the budget.
-        deviation: that of the targets.
+        deviation: the standard deviation of the targets.
 
     Returns:
         A `Recommendation`.
@@ -160,7 +160,7 @@ def leader_of(scores: Sequence[Score]) -> Score:
 
 
 def limited_by(scores: Sequence[Score], networks: Sequence[FittedNetwork], deviation: float) -> Regime:
-    """What limits the error: the first part of the rule."""
+    """The limit of the error: the first part of the rule."""
     best, top = (min(some, key=lambda n: n.rmse.value) for some in (networks, scores))
     if best.rmse.value <= EXACT * deviation:
         return "exact"

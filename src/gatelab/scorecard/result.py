@@ -1,4 +1,4 @@
-"""`Scorecard`: units side by side on one problem, with the recommendation, its words and a figure of six panels."""
+"""`Scorecard`: units side by side on one problem, with a recommendation in words and a figure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from gatelab.display import one_line, shorten
-from gatelab.plotting import GREY, Look, looks, saved, style
+from gatelab.plotting import GRAY, Look, looks, saved, style
 from gatelab.plotting.theme import canvas, html
 from gatelab.scaling_laws import Scaling
 from gatelab.scorecard.recommendation import FittedNetwork, Recommendation, Score, leader_of
@@ -30,18 +30,18 @@ WIDTH, HEIGHT = 11.4, 6.6
 
 @dataclass(frozen=True)
 class Scorecard:
-    """What `compare` measured, and what follows from it.
+    """The measurements of `compare`, with a recommendation.
 
     Attributes:
-        facts: what was compared and how, by name: problem, inputs, outputs, train_rows, test_rows, budget, seeds,
-            features, loss, interval (of the polynomials), kernel_rows, d_model, batch, repeats, device, threads; and
-            what bears on how far errors can be trusted: deviation (of the held-out targets), outside (the share of
-            held-out rows beyond the range of the training rows), heaviest (the share of the best network's squared
-            error that one row makes up), fits, unfinished (fits that ran out of steps).
-        scores: a `Score` for every unit, at the budget.
+        facts: the settings by name: problem, inputs, outputs, train_rows, test_rows, budget, seeds, features, loss,
+            interval (of the polynomials), kernel_rows, d_model, batch, repeats, device, threads; and facts that affect
+            the reliability of errors: deviation (of the held-out targets), outside (the share of held-out rows beyond
+            the range of the training rows), heaviest (the largest share of one row in the best network's squared
+            error), fits, unfinished (fits that ran out of steps).
+        scores: a `Score` per unit, at the budget.
         networks: every network within the budget.
         scaling: all fits, by their parameters.
-        recommendation: which unit to take.
+        recommendation: the selected unit and width.
     """
 
     facts: Mapping[str, Any]
@@ -69,22 +69,22 @@ class Scorecard:
 
     @property
     def best(self) -> FittedNetwork:
-        """The network with the least error of all."""
+        """The network with the smallest error."""
         return min(self.networks, key=lambda n: n.rmse.value)
 
     @property
     def floor(self) -> Interval | None:
-        """The least RMSE on held-out rows where the data limit it and not the units; else None."""
+        """The smallest RMSE on held-out rows if the data limit it, not the units; else None."""
         return self.best.rmse if self.recommendation.regime in ("noise", "rows") else None
 
     def table(self) -> pd.DataFrame:
-        """A row per unit; the columns are the fields of `Score`, those of intervals with `_low` and `_high` beside."""
+        """One row per unit; the columns are the fields of `Score`, and `_low` and `_high` for ends of intervals."""
         return frame(self.scores)
 
     def left_out(self) -> pd.DataFrame:
-        """Networks that were fitted and do not count, and how many fits of each.
+        """Networks that are left out of the comparison or of slopes, with the number of fits of each.
 
-        `why` is "budget" (not compared: beyond it), or "floor" (exact to rounding) and "interpolation" (no slope).
+        `why` is "budget" (beyond it), "floor" (exact to rounding) or "interpolation".
         """
         points = self.scaling.table()
         beyond = points[points["parameters"] > self.facts["budget"]].assign(why="budget")
@@ -94,7 +94,7 @@ class Scorecard:
 
     @cached_property
     def sections(self) -> dict[str, list[str]]:
-        """The words of `advice.md` by their headings: what to take (""), how sure, why, and so on."""
+        """The sentences of `advice.md` by their headings; the recommendation itself has the heading ""."""
         environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
         environment.filters |= {"share": "{:.3g} %".format, "count": whole_text, "bound": bound_text}
         template = environment.from_string((files("gatelab.scorecard") / "advice.md").read_text(encoding="utf-8"))
@@ -113,17 +113,17 @@ class Scorecard:
 
     @property
     def advice(self) -> str:
-        """Which unit to take, how sure that is, why, what it costs and what would change it, as Markdown."""
+        """The recommended unit with its certainty, reasons, cost and conditions, as Markdown."""
         opening, *others = self.sections.items()
         parts = ["\n".join([f"## {heading}\n", *(f"- {item}" for item in items)]) for heading, items in others]
         return "\n\n".join([*opening[1], *parts])
 
     def texts(self) -> dict[str, pd.DataFrame]:
-        """The numbers as people read them: the errors of every unit, and its training, linearization and cost."""
+        """Rounded numbers: the errors of every unit, and its training, linearization and cost."""
         errors, costs = [], []
         for s in self.scores:
             slope = f"{s.slope:.2f}".replace("nan", "-")
-            limit = s.limit if self.floor is None else math.nan  # from noisy rows it is that of the noise
+            limit = s.limit if self.floor is None else math.nan  # meaningless for noisy rows
             numbers = s.unit, s.width, s.parameters, s.rmse, s.ratio, slope, s.order or "-", short_number(limit)
             errors.append(tuple(map(str, numbers)))
             linear = [short_number(number) for number in (s.steps, s.linear.value, s.minimax)]
@@ -154,13 +154,13 @@ class Scorecard:
     def plot(self, path: str | Path | None = None, *, ax: Any = None) -> Figure:
         """Six panels: error against P, error at the budget, conditioning, steps, linearization, throughput.
 
-        Written to `path` (.png, .svg or .pdf) if given, and drawn into six axes of your own with `ax`.
+        Written to `path` (.png, .svg or .pdf) if given, and drawn into your six axes `ax` if given.
         """
         return saved(draw(self, ax), path)
 
 
 def frame(networks: Iterable[FittedNetwork]) -> pd.DataFrame:
-    """A row per network; an interval takes three columns: its value, and with `_low` and `_high` its ends."""
+    """One row per network; an interval has three columns: its value, and with `_low` and `_high` its ends."""
 
     def cells(name: str, value: Any) -> dict[str, Any]:
         if isinstance(value, Interval):
@@ -177,7 +177,7 @@ def whole_text(value: float) -> str:
 
 
 def draw(card: Scorecard, ax: Any = None) -> Figure:
-    """Error against P with limits; then a line per unit: error at the budget, condition, steps, linearization, rows."""
+    """Error against P with limits; then one line per unit in each other panel."""
     shapes, facts = looks(card.units), card.facts
     contents: list[tuple[Callable[[Score], Interval], str, str]] = [
         (lambda s: s.rmse, f"RMSE at {facts['budget']} parameters", "RMSE on held-out rows, 95 % interval"),
@@ -199,25 +199,25 @@ def draw(card: Scorecard, ax: Any = None) -> Figure:
 
 
 def draw_errors(axes: Axes, card: Scorecard, shapes: Mapping[str, Look]) -> None:
-    """The errors of every unit against its parameters, with its limits, or with the floor of the data."""
+    """The errors of every unit against parameters, with limits, or with the floor of the data."""
     title = "Error" if card.floor is None else "Error, the floor of the data in gray"
     for score in card.scores:
         shape = shapes[score.unit]
         sizes, errors = card.scaling.curve(score.unit, against="P", flagged=True)
         for seed in errors.T:
-            axes.plot(sizes, seed, shape.marker, color=shape.colour, markersize=2.5, alpha=0.4)
+            axes.plot(sizes, seed, shape.marker, color=shape.color, markersize=2.5, alpha=0.4)
         slope = "no slope" if math.isnan(score.slope.value) else f"slope {score.slope:.2f}"
         label = f"{score.unit}: {slope}"
-        axes.plot(sizes, errors.mean(axis=1), color=shape.colour, marker=shape.marker, label=label)
+        axes.plot(sizes, errors.mean(axis=1), color=shape.color, marker=shape.marker, label=label)
         limits = {p.parameters: p.limit for p in card.scaling.points if p.unit == score.unit and p.limit > 0}
-        # From noisy rows a limit is that of the noise.
+        # For noisy rows the limit is meaningless.
         if limits and card.floor is None:
-            axes.plot(list(limits), list(limits.values()), "--", color=shape.colour, linewidth=0.9)
+            axes.plot(list(limits), list(limits.values()), "--", color=shape.color, linewidth=0.9)
             title = "Error, limits dashed"
     if card.floor is not None:
-        axes.axhspan(card.floor.low, card.floor.high, color=GREY, alpha=0.15, linewidth=0)
-        axes.axhline(card.floor.value, color=GREY, linewidth=0.8)
-    axes.axvline(card.facts["budget"], color=GREY, linestyle=":", linewidth=0.9)
+        axes.axhspan(card.floor.low, card.floor.high, color=GRAY, alpha=0.15, linewidth=0)
+        axes.axhline(card.floor.value, color=GRAY, linewidth=0.8)
+    axes.axvline(card.facts["budget"], color=GRAY, linestyle=":", linewidth=0.9)
     axes.set(xscale="log", yscale="log", xlabel="parameters P", ylabel="RMSE on held-out rows", title=title)
     plain_ticks(axes.xaxis)
     plain_ticks(axes.yaxis)
@@ -226,7 +226,7 @@ def draw_errors(axes: Axes, card: Scorecard, shapes: Mapping[str, Look]) -> None
 def draw_dots(
     axes: Axes, card: Scorecard, shapes: Mapping[str, Look], number: Callable[[Score], Interval], *, log: bool
 ) -> None:
-    """A line per unit from the top down; a hollow mark and an arrow where only a lower end is known."""
+    """One line per unit from the top; a hollow mark and an arrow if only the lower end is known."""
     heights = np.arange(len(card.scores))[::-1]
     ends: list[float] = []
     for height, score in zip(heights, card.scores, strict=True):
@@ -234,23 +234,23 @@ def draw_dots(
         if not math.isfinite(interval.low):
             text = "not known" if math.isnan(interval.value) else "never"
             middle: Any = {"xycoords": ("axes fraction", "data"), "ha": "center", "va": "center", "fontsize": 7.5}
-            axes.annotate(text, (0.5, height), color=GREY, **middle)
+            axes.annotate(text, (0.5, height), color=GRAY, **middle)
             continue
-        shown, marker, face = interval.value, shape.marker, shape.colour
+        shown, marker, face = interval.value, shape.marker, shape.color
         if math.isfinite(shown):
-            axes.hlines(height, interval.low, interval.high, color=shape.colour, linewidth=2.2, alpha=0.5)
+            axes.hlines(height, interval.low, interval.high, color=shape.color, linewidth=2.2, alpha=0.5)
             ends += [shown, interval.high]
         else:
             shown, marker, face = interval.low, ">", "white"
         ends.append(interval.low)
-        axes.plot([shown], [height], marker, color=shape.colour, markerfacecolor=face)
+        axes.plot([shown], [height], marker, color=shape.color, markerfacecolor=face)
         above: Any = {"xytext": (0, 6), "textcoords": "offset points", "ha": "center", "fontsize": 7.5}
         axes.annotate(bound_text(interval), (shown, height), **above)
     axes.set_yticks(heights, [s.unit for s in card.scores])
     axes.set(ylim=(-0.6, len(heights) - 0.3))
     axes.grid(axis="y", visible=False)
     if log and ends and min(ends) > 0:
-        # Room at both ends for the numbers above the marks, and at least a decade for ticks to be numbers.
+        # Space at both ends for the numbers above the marks, and at least a decade for readable ticks.
         spread = max(math.log10(max(ends) / min(ends)), 1.0)
         middle = math.log10(max(ends) * min(ends)) / 2
         axes.set(xscale="log", xlim=(10 ** (middle - 0.68 * spread), 10 ** (middle + 0.68 * spread)))
@@ -261,7 +261,7 @@ def draw_dots(
 
 
 def plain_ticks(axis: Axis) -> None:
-    """Powers of ten, and between them 2 and 5 where there are less than two powers."""
+    """Ticks at powers of ten, and at 2 and 5 in between if the range is below two decades."""
     low, high = axis.get_view_interval()
     steps = [1.0, 2.0, 5.0] if math.log10(high / low) < 2 else [1.0]
     axis.set_major_locator(LogLocator(subs=steps, numticks=6))
@@ -270,7 +270,7 @@ def plain_ticks(axis: Axis) -> None:
 
 
 def short_number(value: float) -> str:
-    """Three digits, thousands as k; a hyphen for what is not known.
+    """Three digits, thousands as k; a hyphen for NaN.
 
     >>> [short_number(value) for value in (0.0213, 41234.0, 3.2e7, 14.0, 1e-7, math.nan, math.inf)]
     ['0.0213', '41.2k', '3.2e7', '14', '1e-7', '-', 'never']
@@ -286,7 +286,7 @@ def short_number(value: float) -> str:
 
 
 def bound_text(interval: Interval) -> str:
-    """The value, or the lower end where that is all that is known.
+    """The value, or the lower end if the value is infinite.
 
     >>> bound_text(Interval(1.2e8, 1e8, 2e8)), bound_text(Interval(math.inf, 1e13, math.inf))
     ('1.2e8', 'above 1e13')

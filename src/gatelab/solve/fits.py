@@ -151,7 +151,7 @@ class Fit:
 
         title = f"{self.unit} of width {self.width} on {self.problem}"
         errors = np.array(self.history, dtype=np.float64)
-        return saved(history_figure(errors, self.test_rmse, look(self.unit).colour, title, ax=ax), path)
+        return saved(history_figure(errors, self.test_rmse, look(self.unit).color, title, ax=ax), path)
 
     def _repr_html_(self) -> str:
         from gatelab.plotting.theme import html

@@ -1,19 +1,18 @@
-"""Whether two groups of runs differ: in their points, by energy distance, and in their gap at equal training loss.
+"""Tests of whether two groups of runs differ: by energy distance of their points, and by gap at equal training loss.
 
 The energy distance of two clouds of points (Szekely and Rizzo),
 
     E(X, Y) = 2 E|X - Y| - E|X - X'| - E|Y - Y'|
 
-is 0 for equal distributions and positive for all others. Points of one training follow each other, so that labels may
-be exchanged between runs, not between points. A test that exchanges points is wrong in both ways: where runs lie apart
-it takes forty points of a run for forty witnesses and finds differences that are none; where they lie close together,
-as trainings of one recipe do, the clouds are spread by training itself and a shift of every run drowns in that. It is
-here because the paper's test is probably that one.
+is 0 for equal distributions and positive otherwise. The points of one run are dependent, so labels are permuted between
+runs, not between points. A test that permutes points errs in both directions: it treats forty points of a run as forty
+independent observations, and finds differences that do not exist; and where runs lie close together, the spread of the
+points along the training hides a shift of every run. It is included because the paper probably uses that test.
 
-A faster unit has other training losses at the same step, so that clouds of points differ even where the gap is one
-function of the training loss. For the gap at equal training loss each run is such a function, from the points where its
-training loss was lower than ever before, straight between them; runs are compared by its mean over the losses that all
-of them pass through.
+A unit that trains faster has other training losses at the same step, so clouds of points can differ although the gap is
+the same function of the training loss. To compare gaps at equal training loss, each run becomes a piecewise linear
+function through the points where its training loss reached a new minimum. Runs are compared by the mean of this
+function over the losses that all of them pass through.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ def energy_distance(a: ArrayLike, b: ArrayLike) -> float:
 
     Args:
         a: the first points, (n, k), or (n,) on a line.
-        b: the second ones, with as many coordinates.
+        b: the second points, with the same number of coordinates.
 
     Returns:
         The distance, 0 for equal distributions.
@@ -61,11 +60,11 @@ def energy_distance(a: ArrayLike, b: ArrayLike) -> float:
 
 @dataclass(frozen=True)
 class PermutationTest:
-    """How far apart two groups are, and how often random labels put them as far.
+    """The energy distance of two groups, and its p-value under random labels.
 
-    `distance` is the energy distance. `p` is the share of arrangements of the labels with a distance as large; it
-    cannot be below `least_p`, whatever the data are. `coefficient` is E over 2 E|X - Y|: 0 for equal distributions, 1
-    at most. `arrangements` is how many were looked at, and `exact` whether these are all there are.
+    `p` is the share of arrangements of the labels with at least this `distance`; `least_p` is the smallest value that
+    this number of runs allows. `coefficient` is E / (2 E|X - Y|), between 0 for equal distributions and 1.
+    `arrangements` is the number of arrangements used, and `exact` is whether these are all.
     """
 
     distance: float
@@ -79,7 +78,7 @@ class PermutationTest:
         return one_line(self, str(self))
 
     def __str__(self) -> str:
-        least = " (the least that can be)" if self.p <= self.least_p else ""
+        least = " (the smallest possible)" if self.p <= self.least_p else ""
         return f"energy distance {self.distance:.3g}, p = {self.p:.3g}{least}"
 
 
@@ -92,7 +91,7 @@ def permutation_test(
     scale: bool = True,
     seed: int = 0,
 ) -> PermutationTest:
-    """Whether the runs of `a` and those of `b`, each an array of points, are from one distribution.
+    """Test whether the runs of `a` and of `b`, each an array of points, have the same distribution.
 
     With equal groups an arrangement and its mirror image have equal distances: 3 runs against 3 have 20 arrangements
     and no p below 0.1, 4 against 4 none below 2/70, 5 against 5 none below 2/252.
@@ -100,13 +99,13 @@ def permutation_test(
     Args:
         a: the runs of the first group, (points, coordinates) each.
         b: those of the second.
-        exchange: "runs" exchanges the labels of whole runs; "points" those of points, which is not sound.
-        permutations: all arrangements are looked at if there are no more than these, else so many drawn ones.
-        scale: divide each coordinate by its deviation over all points, whoever they belong to.
-        seed: of the drawn arrangements.
+        exchange: "runs" permutes the labels of whole runs; "points" those of points, which are not independent.
+        permutations: the largest number of arrangements; if there are more, a random sample of this size is used.
+        scale: divide each coordinate by its standard deviation over all points.
+        seed: of the sample of arrangements.
 
     Returns:
-        The distance, and how often an arrangement has one as large.
+        The distance with its p-value.
 
     >>> far = permutation_test([[0, 1], [0, 2], [1, 1], [1, 2]], [[7, 9], [8, 9], [9, 7], [8, 8]])
     >>> round(far.p, 4), far.arrangements
@@ -128,7 +127,7 @@ def permutation_test(
     observed[0, :first] = True
     (distance,), (cross,) = arranged_distances(observed, between, counts)
     distances, _ = arranged_distances(masks, between, counts)
-    # Sums in another order differ by rounding: an arrangement that is the observed one must count as one.
+    # Sums in another order differ by rounding; the observed arrangement must count as one.
     as_far = int((distances >= distance - 1e-12 * max(1.0, cross)).sum())
     p, least = shares(as_far, len(masks), exact, mirrored=2 * first == len(runs))
     coefficient = distance / (2 * cross) if cross else 0.0
@@ -136,7 +135,7 @@ def permutation_test(
 
 
 def shares(as_far: int, count: int, exact: bool, mirrored: bool) -> tuple[float, float]:
-    """p and the least that it can be, from how many of `count` arrangements are as far apart as the observed one.
+    """p and its smallest possible value, if `as_far` of `count` arrangements have at least the observed distance.
 
     >>> shares(2, 20, exact=True, mirrored=True), shares(0, 99, exact=False, mirrored=True)
     ((0.1, 0.1), (0.01, 0.01))
@@ -147,7 +146,7 @@ def shares(as_far: int, count: int, exact: bool, mirrored: bool) -> tuple[float,
 
 
 def summed_distances(runs: Sequence[Array], scale: bool) -> tuple[Array, Array]:
-    """Sums of the distances between the points of any two runs, and how many points each has."""
+    """Sums of the distances between the points of any two runs, and the number of points per run."""
     widths = {r.shape[1] for r in runs}
     if len(widths) > 1:
         raise GatelabError(f"the points have {sorted(widths)} coordinates; give all the same number")
@@ -173,7 +172,7 @@ def arranged_distances(masks: NDArray[np.bool_], between: Array, counts: Array) 
 
 
 def arrangements(count: int, first: int, permutations: int, seed: int) -> tuple[NDArray[np.bool_], bool]:
-    """Which runs come first: every choice, or so many drawn ones."""
+    """Masks of the runs in the first group: every choice, or a random sample of this size."""
     every = math.comb(count, first)
     if every <= permutations:
         masks = np.zeros((every, count), bool)
@@ -185,7 +184,7 @@ def arrangements(count: int, first: int, permutations: int, seed: int) -> tuple[
 
 @lru_cache(maxsize=16)
 def _drawn_arrangements(count: int, first: int, permutations: int, seed: int) -> NDArray[np.bool_]:
-    """Arrangements drawn by the seed, read-only: tests of many pairs of groups ask for the same ones again."""
+    """A random sample of arrangements, read-only; tests of many pairs of groups use the same one."""
     keys = np.random.default_rng(seed).random((permutations, count))
     masks = keys.argsort(1).argsort(1) < first
     masks.flags.writeable = False
@@ -193,29 +192,29 @@ def _drawn_arrangements(count: int, first: int, permutations: int, seed: int) ->
 
 
 def rows_of_points(values: ArrayLike) -> Array:
-    """Points as (n, k), a row each; numbers on a line are points of one coordinate."""
+    """Points as an array (n, k); numbers are points with one coordinate."""
     points = np.asarray(values, float)
     if points.ndim == 1:
         points = points[:, None]
     if points.ndim != 2 or not points.size:
         raise GatelabError(f"the points have the shape {np.shape(values)}; give rows of points, one or more")
     if not np.isfinite(points).all():
-        raise GatelabError("some coordinates are not finite; leave runs out that diverged")
+        raise GatelabError("some coordinates are not finite; leave out runs that diverged")
     return points
 
 
 @dataclass(frozen=True, eq=False)
 class Matched:
-    """Mean gap of the second group less that of the first, at training losses from `low_loss` to `high_loss`.
+    """Mean gap of the second group minus that of the first, at training losses from `low_loss` to `high_loss`.
 
     `interval` is the difference in nats, with a bootstrap interval over runs; `relative` is the difference over the
-    first group's mean gap, `standardised` over the deviation between runs of one group. `p` exchanges whole runs and
-    cannot be below `least_p`. `first` and `second` are the mean gaps of the runs.
+    first group's mean gap, `standardized` over the standard deviation between runs of one group. `p` is from
+    permutations of whole runs, `least_p` its smallest possible value. `first` and `second` are the runs' mean gaps.
     """
 
     interval: Interval
     relative: float
-    standardised: float
+    standardized: float
     p: float
     least_p: float
     low_loss: float
@@ -225,7 +224,7 @@ class Matched:
 
     @property
     def difference(self) -> float:
-        """The mean gap of the second group less that of the first."""
+        """The mean gap of the second group minus that of the first."""
         return self.interval.value
 
     @property
@@ -253,7 +252,7 @@ def matched_gap(
     Args:
         a: the runs of the first group, one or more, (points, 2) each.
         b: those of the second.
-        draws: how often the runs are drawn for the interval.
+        draws: of the bootstrap.
         level: of the interval.
         seed: of the draws.
 
@@ -285,7 +284,7 @@ def matched_gap(
     return Matched(
         interval,
         relative=interval.value / mean if mean else np.nan,
-        standardised=interval.value / deviation if deviation else np.nan,
+        standardized=interval.value / deviation if deviation else np.nan,
         p=p,
         least_p=least,
         low_loss=float(low),
@@ -296,7 +295,7 @@ def matched_gap(
 
 
 def falling_curve(points: ArrayLike) -> Array:
-    """The points at which the training loss was lower than ever before, by rising training loss."""
+    """The points at which the training loss reached a new minimum, sorted by training loss."""
     run = np.asarray(points, float)
     if run.ndim != 2 or run.shape[1] != 2 or not len(run) or not np.isfinite(run).all():
         raise GatelabError(f"a run is points (training loss, gap), finite, not an array of shape {run.shape}")
@@ -305,10 +304,10 @@ def falling_curve(points: ArrayLike) -> Array:
 
 
 def widened_bootstrap(first: Array, second: Array, draws: int, level: float, seed: int) -> Interval:
-    """The difference of two means with percentiles over drawn runs, wider than the usual ones, as few runs ask for.
+    """The difference of two means with a percentile interval over resampled runs, corrected for few runs.
 
-    A percentile interval of n values is too short, as if t quantiles were normal ones and n were n - 1; the percentiles
-    are moved outwards by that (Hesterberg 2015). No interval without two runs of each.
+    The percentile interval of n values is too short; its percentiles are moved outwards as if t quantiles replaced
+    normal ones and n - 1 replaced n (Hesterberg 2015). The interval is NaN if a group has fewer than two runs.
     """
     difference = float(second.mean() - first.mean())
     n = min(len(first), len(second))
@@ -323,7 +322,7 @@ def widened_bootstrap(first: Array, second: Array, draws: int, level: float, see
 
 
 def exchanged_means(first: Array, second: Array) -> tuple[float, float]:
-    """How often exchanged labels put the means as far apart, and the least that this can be."""
+    """The p-value of the difference of means under permuted labels, and its smallest possible value."""
     values = np.concatenate([first, second])
     masks, exact = arrangements(len(values), len(first), 9999, 0)
     share = masks.astype(float)
@@ -334,7 +333,7 @@ def exchanged_means(first: Array, second: Array) -> tuple[float, float]:
 
 
 def pooled_deviation(first: Array, second: Array) -> float:
-    """The deviation between runs of one group, of both groups together."""
+    """The standard deviation between runs of one group, pooled over both groups."""
     free = len(first) + len(second) - 2
     if free < 1:
         return 0.0

@@ -1,4 +1,4 @@
-"""The generalisation gap of units: many runs, their points (training loss, gap), and whether units differ in them."""
+"""The generalization gap of units: runs, their points (training loss, gap), and tests of differences between units."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
     from gatelab.plotting.kernels import Cloud
 
 _FORMAT = 1
-FEW = 4  # runs of each of two groups below which no p falls under 0.05
+FEW = 4  # runs per group that a p-value below 0.05 needs
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison(Compact):
-    """Two groups of runs: `first` and `second` are what they differ in, `where` what they have in common.
+    """Two groups of runs: `first` and `second` name the groups, `where` names their common setting.
 
-    `joint` asks whether the points (training loss, gap) are from one distribution, exchanging whole runs; `pointwise`
-    asks the same exchanging points, which is not sound. `matched` is the gap at equal training loss, None where the
-    runs have no training losses in common.
+    `joint` tests whether the points (training loss, gap) have the same distribution, by permutations of whole runs;
+    `pointwise` permutes points, which are not independent. `matched` is the difference of the gaps at equal training
+    loss, None if the runs have no training losses in common.
     """
 
     where: str
@@ -64,13 +64,13 @@ class Comparison(Compact):
             "least_p": self.joint.least_p,
             "p_points": self.pointwise.p,
         }
-        for name in ("difference", "low", "high", "relative", "standardised", "p", "low_loss", "high_loss"):
+        for name in ("difference", "low", "high", "relative", "standardized", "p", "low_loss", "high_loss"):
             row[{"p": "p_matched"}.get(name, name)] = getattr(self.matched, name, np.nan)
         return row
 
 
 def compare(where: str, first: str, second: str, a: Sequence[Array], b: Sequence[Array]) -> Comparison | None:
-    """Runs of points (training loss, gap) of two kinds; None where there is no run of one."""
+    """Compare two groups of runs of points (training loss, gap); None if a group is empty."""
     if not a or not b:
         return None
     try:
@@ -83,9 +83,9 @@ def compare(where: str, first: str, second: str, a: Sequence[Array], b: Sequence
 
 @dataclass(frozen=True, eq=False)
 class Gap:
-    """Trainings of several units, optimisers and seeds.
+    """Runs of several units, optimizers and seeds.
 
-    `histories` are the runs; `origin` says on what, when and how they were made, where that was recorded.
+    `histories` are the runs; `origin` is the recorded device, date and command, if any.
     """
 
     histories: tuple[History, ...]
@@ -97,15 +97,15 @@ class Gap:
         )
 
     def settings(self) -> list[tuple[str, str]]:
-        """(model, data) in the order in which they came."""
+        """The pairs (model, data), in order of appearance."""
         return list(dict.fromkeys((h.recipe.model, h.recipe.data) for h in self.histories))
 
     def units(self, model: str, data: str) -> list[str]:
-        """The units in the order in which they came."""
+        """The units, in order of appearance."""
         return list(dict.fromkeys(h.recipe.unit.name for h in self._of(model, data)))
 
     def optimisers(self, model: str, data: str) -> list[str]:
-        """The optimisers in the order in which they came."""
+        """The optimizers, in order of appearance."""
         return list(dict.fromkeys(h.recipe.optimiser for h in self._of(model, data)))
 
     def runs(self, model: str, data: str, unit: str, optimiser: str) -> list[Array]:
@@ -124,7 +124,7 @@ class Gap:
         return (h for h in self.histories if (h.recipe.model, h.recipe.data) == (model, data))
 
     def comparisons(self) -> list[Comparison]:
-        """The first unit with each other one, optimiser by optimiser."""
+        """The first unit compared with each other one, under each optimizer."""
         return [
             comparison
             for setting in self.settings()
@@ -133,7 +133,7 @@ class Gap:
         ]
 
     def optimiser_comparisons(self) -> list[Comparison]:
-        """The first optimiser with each other one, unit by unit."""
+        """The first optimizer compared with each other one, for each unit."""
         return [
             comparison
             for setting in self.settings()
@@ -142,27 +142,27 @@ class Gap:
         ]
 
     def compare_units(self, model: str, data: str, optimiser: str, first: str, second: str) -> Comparison | None:
-        """Two units under one optimiser; None where one of them has no run."""
+        """Compare two units under one optimizer; None if one of them has no run."""
         a, b = (self.runs(model, data, name, optimiser) for name in (first, second))
         return compare(f"{model}, {data}, {optimiser}", first, second, a, b)
 
     def compare_optimisers(self, model: str, data: str, unit: str, first: str, second: str) -> Comparison | None:
-        """Two optimisers of one unit; None where one of them has no run."""
+        """Compare two optimizers of one unit; None if one of them has no run."""
         a, b = (self.runs(model, data, unit, name) for name in (first, second))
         return compare(f"{model}, {data}, {unit}", first, second, a, b)
 
     def table(self) -> pd.DataFrame:
-        """A row a comparison: units under each optimiser, then optimisers of each unit."""
+        """One row per comparison: units under each optimizer, then optimizers of each unit."""
         return pd.DataFrame([c.row() for c in (*self.comparisons(), *self.optimiser_comparisons())])
 
     def points(self) -> pd.DataFrame:
-        """Every measurement of every run, those of the warm-up and of runs that diverged included."""
+        """Every measurement of every run, including the warm-up and runs that diverged."""
         return pd.concat([h.table() for h in self.histories], ignore_index=True)
 
     def plot(self, path: str | Path | None = None, *, ax: Any = None) -> Figure:
-        """The plane of training loss and gap, a panel for each model and data set.
+        """The gap against the training loss, one panel per model and data set.
 
-        Written to `path` (.png, .svg or .pdf) if given, and drawn into as many axes of your own with `ax`.
+        Written to `path` (.png, .svg or .pdf) if given, and drawn into your axes `ax`, one per panel, if given.
         """
         from gatelab.plotting import saved
         from gatelab.plotting.kernels import clouds_figure
@@ -171,7 +171,7 @@ class Gap:
         return saved(clouds_figure(panels, "Generalization gap against training loss", ax=ax), path)
 
     def clouds(self, model: str, data: str, units: Sequence[str] | None = None) -> list[Cloud]:
-        """The points of each unit and optimiser as they are drawn."""
+        """The points of each unit and optimizer, with their colors and markers."""
         from gatelab.plotting import looks
         from gatelab.plotting.kernels import Cloud
 
@@ -181,7 +181,7 @@ class Gap:
             Cloud(
                 f"{name}, {optimiser}",
                 self.runs(model, data, name, optimiser),
-                shapes[name].colour,
+                shapes[name].color,
                 shapes[name].marker,
                 hollow=optimisers.index(optimiser) % 2 == 1,
             )
@@ -197,14 +197,14 @@ class Gap:
 
     @staticmethod
     def load(path: str | Path) -> Gap:
-        """The runs that `save` wrote."""
+        """Read the runs that `save` wrote."""
         try:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
             if content["format"] != _FORMAT:
                 raise ValueError(f"format {content['format']}, not {_FORMAT}")
             histories = tuple(History.from_plain(run) for run in content["runs"])
         except (OSError, KeyError, TypeError, AttributeError, ValueError) as error:
-            raise GatelabError(f"{path} is no record of gaps that can be read ({error}); make it again") from error
+            raise GatelabError(f"{path} is not a readable record of gaps ({error}); make it again") from error
         return Gap(histories, {k: v for k, v in content.items() if k not in ("format", "runs")})
 
 
@@ -217,21 +217,21 @@ def gap_recipes(
     seeds: int = 5,
     **others: Any,
 ) -> list[list[Recipe]]:
-    """The recipes of each unit and optimiser.
+    """The recipes of each unit and optimizer.
 
-    No two runs share a seed, hence neither batches nor augmentations: were the unit of no consequence, all runs of an
-    optimiser would be exchangeable, as the test asks for.
+    No two runs share a seed, hence neither batches nor augmentations: under the null hypothesis that the unit has no
+    effect, all runs of an optimizer are exchangeable, as the permutation test requires.
 
     Args:
-        units: whatever `gl.unit` takes, each once.
+        units: names or other arguments of `gl.unit`, each once.
         model: "mixer", "vit" or "gpt2".
-        data: the name of the data; None is what is usual for the model.
+        data: the name of the data; None for the default of the model.
         optimisers: "sgd", "adamw" or both.
-        seeds: how many runs of each unit and optimiser.
+        seeds: the number of runs per unit and optimizer.
         others: values of the recipes: size, steps, batch, lr and so on.
 
     Returns:
-        A list of recipes for each unit and optimiser.
+        A list of recipes for each unit and optimizer.
 
     >>> [[r.seed for r in group] for group in gap_recipes(["mlp", "glu"], optimisers=["sgd"], seeds=2)]
     [[0, 1], [2, 3]]
@@ -260,15 +260,15 @@ def gap(
     progress: ProgressLike = None,
     **others: Any,
 ) -> Gap:
-    """Train every unit with every optimiser; each unit is then compared with the first.
+    """Train every unit with every optimizer, to compare each unit with the first.
 
     Args:
-        units: whatever `gl.unit` takes, each once.
+        units: names or other arguments of `gl.unit`, each once.
         model: "mixer", "vit" or "gpt2".
-        data: a name, or the data themselves; None is what is usual for the model.
+        data: a name, or the data themselves; None for the default of the model.
         optimisers: "sgd", "adamw" or both.
-        seeds: how many runs of each unit and optimiser, in one pass. With fewer than four no p can fall below 0.05.
-        folder: where the trainings are kept, and go on from where they were.
+        seeds: the number of runs per unit and optimizer, trained together. A p-value below 0.05 needs at least four.
+        folder: for checkpoints, from which the same call resumes.
         device: as in `train_many`.
         progress: as in `train_many`.
         others: values of the recipes: size, steps, batch, lr and so on.
@@ -285,13 +285,13 @@ def gap(
         for group in groups:
             first = group[0]
 
-            def tell(step: int, _: int, text: str, before: int = steps) -> None:
+            def show(step: int, _: int, text: str, before: int = steps) -> None:
                 if report:
                     report(before + step, total, text)
 
             own_folder = None
             if folder is not None:
                 own_folder = Path(folder) / f"{first.model}-{first.unit.name}-{first.optimiser}-{first.key()}"
-            histories += train_many(group, folder=own_folder, data=own_data, device=device, progress=tell)
+            histories += train_many(group, folder=own_folder, data=own_data, device=device, progress=show)
             steps += first.steps
     return Gap(tuple(histories))

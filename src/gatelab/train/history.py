@@ -1,4 +1,4 @@
-"""What a training gives: losses along the way, how fast it went, and whether it stayed finite."""
+"""The result of a training: losses over the steps, speed, and the step at which it diverged, if it did."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ COLUMNS = ("train", "test", "running", "accuracy", "averaged", "lr", "seconds")
 
 @dataclass(frozen=True, eq=False)
 class History:
-    """Losses after `steps` updates, in nats a sample or token; entry i of every array belongs to `steps[i]`.
+    """Losses after `steps` updates, in nats per sample or token; entry i of every array belongs to `steps[i]`.
 
-    `train` and `test` are measured without augmentation on equally many samples, `train` on a fixed part of the
-    training data: their difference is the gap. `running` is the mean loss of the training batches since the entry
-    before, augmented, each at the parameters of its time. `accuracy` is of the test data, `lr` the rate of the update
-    before, `seconds` the time that had passed. `averaged` is the test loss of averaged weights, where there are any.
+    `train` and `test` are measured without augmentation on the same number of samples, `train` on a fixed subset of the
+    training data: their difference is the gap. `running` is the mean loss of the augmented training batches since the
+    previous entry. `accuracy` is that on the test data, `lr` the rate of the last update, `seconds` the elapsed time,
+    and `averaged` the test loss of averaged weights, if the recipe has them.
 
-    `throughput` counts images or tokens a second, of all members that were trained together. A training that `diverged`
-    did so at its update of that number, and ends with the entry before. `counted` is what throughput counts, `together`
-    how many members there were, `parameters` how many the model has, and `device` what it was trained on.
+    `throughput` is the number of `counted` (images or tokens) per second of all models trained `together`.
+    `parameters` is the number of parameters of one model. `diverged` is the update at which a training diverged; its
+    entries end before that.
     """
 
     recipe: Recipe
@@ -56,19 +56,19 @@ class History:
 
     @property
     def gap(self) -> Array:
-        """Test loss less training loss."""
+        """Test loss minus training loss."""
         return self.test - self.train
 
     @property
     def points(self) -> Array:
-        """(entries, 2): training loss and gap from the end of the warm-up on.
+        """Training loss and gap after the warm-up, (entries, 2).
 
-        Before it a run is where its initialisation put it, which differs between units and says nothing of training.
+        Earlier entries depend on the initialization, which differs between units.
         """
         return np.stack([self.train, self.gap], 1)[self.steps >= max(1, self.recipe.warmup)]
 
     def table(self) -> pd.DataFrame:
-        """A row an entry, under the names that records of the gap have."""
+        """One row per entry, with the column names of the gap's records."""
         r = self.recipe
         names = {"model": r.model, "data": r.data, "unit": r.unit.name, "optimiser": r.optimiser, "seed": r.seed}
         columns = {"step": self.steps, **{name: getattr(self, name) for name in COLUMNS}, "gap": self.gap}
@@ -81,7 +81,7 @@ class History:
 
         steps, r = self.steps.astype(np.float64), self.recipe
         parts = (("training", self.train, "mlp"), ("test", self.test, "glu"))
-        curves = [LossCurve(name, steps, losses, colour=look(unit).colour) for name, losses, unit in parts]
+        curves = [LossCurve(name, steps, losses, color=look(unit).color) for name, losses, unit in parts]
         title = f"{r.model} with {r.unit.name} on {r.data}"
         return saved(losses_figure(curves, title, loss_label="loss (nats)", ax=ax), path)
 
@@ -97,7 +97,7 @@ class History:
         )
 
     def plain(self, digits: int = 6) -> dict[str, Any]:
-        """The history in JSON's own types, numbers to so many digits; what is not a number is null."""
+        """The history in JSON's types, with numbers rounded to `digits`; NaN becomes null."""
 
         def short(value: float) -> float | None:
             if not np.isfinite(value):
@@ -114,12 +114,12 @@ class History:
 
     @staticmethod
     def from_plain(values: Mapping[str, Any]) -> History:
-        """The history that `plain` wrote."""
+        """Read the history that `plain` wrote."""
 
         def number(value: float | None) -> float:
             return np.nan if value is None else value
 
-        absent = [None] * len(values["steps"])  # of records that are older than a column
+        absent = [None] * len(values["steps"])  # in older records
         return History(
             recipe=Recipe.from_plain(values["recipe"]),
             steps=np.array(values["steps"], np.int64),

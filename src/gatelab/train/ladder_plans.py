@@ -1,10 +1,9 @@
-"""`ladder`: what is trained at which learning rates, stage by stage.
+"""`ladder`: the runs and learning rates of a ladder, stage by stage.
 
 At the two smallest sizes every unit is trained at several learning rates, and a parabola in log lr gives the best. A
-rule, lr = a_unit d_model^-s with one s for all units, takes these rates to the larger sizes; around its rates at the
-third size there are sweeps again, and they enter the rule too. Then every unit is trained at all sizes with all seeds,
-at the rates of the rule. Rates are tuned on the validation part of the text, and what is reported is the loss on its
-test part, which nothing was chosen by.
+rule, lr = a_unit d_model^-s with one s for all units, extrapolates these rates to the larger sizes. Further sweeps at
+the third size, around the rule's rates, refine it. Then every unit is trained at all sizes with all seeds at the rule's
+rates. Learning rates are tuned on the validation part of the text; the reported losses are on its test part.
 """
 
 from __future__ import annotations
@@ -38,12 +37,12 @@ UNITS = ("gelu", "relu2", "reglu", "geglu", "swiglu", "gqu")
 LADDER_SIZES = ("0.4M", "1.3M", "3.2M", "11M", "26M")
 RATES = tuple(2e-3 * FACTOR**k for k in range(4))
 TUNED = 2  # sizes at which learning rates are swept, the smallest
-PARTS = 10_000  # in which progress is told
-ROUNDS = 3  # how often a sweep whose best rate lies at its end goes on beyond
+PARTS = 10_000  # the total of the progress
+ROUNDS = 3  # the largest number of extensions of a sweep whose best rate is at an end
 SHARED = ("model", "optimiser", "tokenizer", "batch", "steps", "schedule", "weight_decay", "beta2", "clip", "warmup")
-# Parameters and operations a second of three swiglus together on an H200: results/ladder/speed.json.
+# Parameters, and operations per second of three swiglus trained together on an H200: results/ladder/speed.json.
 H200_RATES = {396288: 6.797e13, 1327104: 1.043e14, 3211264: 1.523e14, 10616832: 2.174e14, 25690112: 2.756e14}
-# The whole flow in minutes on two cores, on a text that every Python has.
+# All stages in minutes on two cores, on a text that comes with Python.
 QUICK: Mapping[str, Any] = {
     "units": ("gelu", "swiglu"),
     "sizes": ("tiny", "mini", "small"),
@@ -57,13 +56,13 @@ Rates = Mapping[str, float] | RateRule | Callable[[str, int], float]
 
 @dataclass(frozen=True)
 class LadderPlan:
-    """What a ladder asks for: recipes by unit and size, and the numbers of seeds and repeats."""
+    """The recipes of a ladder by unit and size, and the numbers of seeds and repeats."""
 
     text: str
-    fingerprint: str  # what runs remember of the text
+    fingerprint: str  # of the text
     recipes: Mapping[tuple[str, str], Recipe]  # of each unit and size, smallest first, without learning rate and seed
     seeds: int
-    repeats: tuple[int, ...]  # how often the text is read, for each regime
+    repeats: tuple[int, ...]  # the number of passes over the text, for each regime
     checked: tuple[str, ...]  # the sizes at which learning rates are swept around those of the rule
 
     @property
@@ -72,13 +71,12 @@ class LadderPlan:
         return list(dict.fromkeys(size for _, size in self.recipes))
 
     def facts(self) -> dict[str, Any]:
-        """What all runs share."""
+        """The settings that all runs share."""
         first = next(iter(self.recipes.values()))
         shared = {name: getattr(first, name) for name in SHARED}
         return {**shared, "context": LadderRun(first, (1.0,), (0,)).config.context}
 
     def sweep(self, unit: str, size: str, lrs: Iterable[float]) -> LadderRun:
-        """A sweep of learning rates."""
         return LadderRun(self.recipes[unit, size], tuple(lrs), (0,), 1, "valid")
 
     def sweeps(self) -> list[LadderRun]:
@@ -86,7 +84,7 @@ class LadderPlan:
         return [self.sweep(unit, size, RATES) for unit, size in self.recipes if size in self.sizes[:TUNED]]
 
     def extensions(self, ladder: Ladder, sizes: Sequence[str]) -> list[LadderRun]:
-        """Further rates where the best of some sizes lies at an end: two at a time, one where trainings are dear."""
+        """Further rates for sweeps whose best rate is at an end: two at small sizes, one at large ones."""
         runs = []
         for unit, size, _, *sweep in ladder.sweeps():
             further = further_rates(*sweep, count=2 if size in self.sizes[: TUNED + 1] else 1)
@@ -95,7 +93,7 @@ class LadderPlan:
         return runs
 
     def checks(self, rule: RateRule) -> list[LadderRun]:
-        """Sweeps around the rates of the rule, at sizes that it was not made from so far."""
+        """Sweeps around the rates of the rule, at sizes that are not yet part of it."""
         runs = []
         for (unit, size), own in self.recipes.items():
             if size in self.checked:
@@ -104,7 +102,7 @@ class LadderPlan:
         return runs
 
     def tests(self, rate: Callable[[str, int], float]) -> list[LadderRun]:
-        """All units, sizes and seeds at rates that are a function of unit and d_model."""
+        """All units, sizes and seeds, at the rates `rate(unit, d_model)`."""
         runs = []
         for (unit, _), own in self.recipes.items():
             lrs = (rate(unit, LadderRun(own, (1.0,), (0,)).config.d_model),)
@@ -112,7 +110,7 @@ class LadderPlan:
         return runs
 
     def stages(self, lrs: Rates | None) -> list[Callable[[Ladder], list[LadderRun]]]:
-        """What is trained one after the other, each by the ladder so far."""
+        """The stages; each is a function from the ladder so far to the next runs."""
         if lrs is not None:
             rate = self.given_rates(lrs)
             return [lambda _: self.tests(rate)]
@@ -125,14 +123,14 @@ class LadderPlan:
         ]
 
     def expected(self, lrs: Rates | None) -> list[LadderRun]:
-        """The runs that there will be at least; their learning rates are checked, or not yet known."""
+        """The runs that are certain in advance; unknown learning rates are 1."""
         if lrs is not None:
             return self.tests(self.given_rates(lrs))
         unknown = RateRule(dict.fromkeys((unit for unit, _ in self.recipes), 1.0), Interval(0.0, math.nan, math.nan))
         return self.tests(unknown.rate) + self.sweeps() + self.checks(unknown)
 
     def given_rates(self, lrs: Rates) -> Callable[[str, int], float]:
-        """Learning rates that are known, as a function of unit and d_model."""
+        """Given learning rates as a function of unit and d_model."""
         if callable(lrs):
             return lrs
         units = dict.fromkeys(unit for unit, _ in self.recipes)
@@ -145,14 +143,14 @@ class LadderPlan:
 
 
 def rates_by_name(lrs: Mapping[Any, float], units: Container[str]) -> dict[str, float]:
-    """Learning rates by the names that units have, of whatever a user calls them by: "reglu" is "glu"."""
+    """Learning rates by the units' own names: the name of "reglu" is "glu"."""
     if not isinstance(lrs, Mapping):
         raise GatelabError(f"lrs is {lrs!r}; give a learning rate for each unit, such as {{'gelu': 0.003}}")
     rates: dict[str, float] = {}
     for given, lr in lrs.items():
         name = given if given in units else as_unit(given).name
         if not (isinstance(lr, Real) and 0 < lr < math.inf):
-            raise GatelabError(f"of {name} the lr is {lr!r}; give a finite number above 0")
+            raise GatelabError(f"the lr of {name} is {lr!r}; give a finite number above 0")
         if rates.setdefault(name, lr) != lr:
             raise GatelabError(f"lrs has both {rates[name]:g} and {lr:g} for {name}, one as {given!r}; give one")
     return rates
@@ -177,19 +175,19 @@ def ladder(
     """Train a language model with every unit at every size, each unit at its own best learning rate.
 
     Args:
-        units: whatever `gl.unit` takes, each once; of a script or notebook too, without a store and in this process.
+        units: names or other arguments of `gl.unit`, each once; units of a notebook work without a store and with the
+            serial backend.
         data: "enwik8", another text of `gl.data.text_data`, or a file.
         sizes: of the model, smallest first.
-        seeds: trainings of each unit and size; equal seeds see equal batches, whatever the unit.
-        repeats: how often the text is read: 1 is every token once, 20 a twentieth of the text twenty times.
-        lrs: learning rates by unit, at all sizes, or a rule that gives them; None sweeps them at the two smallest sizes
-            and goes on by a rule.
-        store: a file in which every run, a unit at a size with all seeds, is kept as it ends, its checkpoints beside
-            it: the same call goes on.
+        seeds: the number of trainings per unit and size; equal seeds have the same batches for every unit.
+        repeats: numbers of epochs: 1 reads every token once, 20 reads a twentieth of the text twenty times.
+        lrs: learning rates by unit, for all sizes, or a rule; None sweeps them at the smallest sizes and fits a rule.
+        store: a file that keeps every finished run (a unit at a size, with all seeds), with checkpoints in a folder
+            next to it; the same call resumes.
         backend: "serial", "processes" or "ray", which takes a GPU for each run where the device is one.
-        jobs: how many runs at once.
+        jobs: the number of parallel runs.
         device: None for a GPU if there is one, else the CPU.
-        max_hours: after them nothing new is begun.
+        max_hours: after which no new run starts.
         progress: shown on a terminal and in a notebook unless it is False, or a function of (done, total, run), which
             is called whenever a run ends; done and total count operations.
         **options: values of the recipes: model, optimiser, tokenizer, batch, steps, weight_decay, options and so on.
@@ -205,7 +203,7 @@ def ladder(
 def plan_ladder(
     units: Any, data: str | Path, sizes: Any, seeds: int, repeats: Any, options: Mapping[str, Any]
 ) -> LadderPlan:
-    """What a ladder asks for, every value checked."""
+    """The plan of a ladder, with every value checked."""
     units, sizes, repeats = (
         list(each) if isinstance(each, Iterable) and not isinstance(each, str) and not callable(each) else [each]
         for each in (units, sizes, repeats)
@@ -245,7 +243,7 @@ def plan_ladder(
 
 
 def check_windows(text: TextData, context: int, repeats: Sequence[int]) -> None:
-    """Refuse a text of which a part, as it is read most often, is no window and the token after it."""
+    """Raise if a part of the text is shorter than a window and the next token."""
     assert text.valid is not None
     counts = (round(len(text.train) / max(repeats)), len(text.valid), len(text.test))
     if min(counts) <= context:
@@ -257,11 +255,11 @@ def check_windows(text: TextData, context: int, repeats: Sequence[int]) -> None:
 
 
 def train_plan(plan: LadderPlan, lrs: Rates | None, *, progress: ProgressLike, **how: Any) -> Ladder:
-    """All stages of a plan; `lrs`, `progress` and `how`, store, backend, jobs, device and max_hours, as in `ladder`."""
+    """Run all stages of a plan; the other arguments are those of `ladder`."""
     check_hours(how["max_hours"])
     if how["store"] is not None or how["backend"] != "serial":
         for own in plan.recipes.values():
-            own.plain()  # an error where a unit is known to this process alone
+            own.plain()  # raises if a unit cannot be imported by other processes
     if how["device"] is not None:
         check_device(how["device"], torch.float32)
     total, done, began = sum(run.flops for run in plan.expected(lrs)), 0.0, time.monotonic()
@@ -290,7 +288,7 @@ def completed(
     device: str | None,
     max_hours: float | None,
 ) -> Iterator[Record]:
-    """The records of runs, as they end; what fails is raised, and all else is kept in the store."""
+    """Yield the records of runs as they end; raise if one failed, with the others kept in the store."""
     folder, seconds = None, None
     if store is not None:
         path = store.path if isinstance(store, Store) else Path(store)
@@ -305,19 +303,19 @@ def completed(
         if not record.ok:
             why = " ".join((record.error or "").strip().splitlines()[-1:])
             raise GatelabError(
-                f"{asked[record.run]!r} failed; the others are kept in the store, if there is one: {why}"
+                f"{asked[record.run]!r} failed; finished runs are kept in the store, if there is one: {why}"
             )
         ended += 1
         yield record
     if ended < len(asked):
-        remedy = "give a store to keep what is done" if store is None else "the same call goes on from the store"
+        remedy = "give a store to keep finished runs" if store is None else "the same call resumes from the store"
         raise GatelabError(
             f"stopped after {max_hours:g} hours with {ended} of {len(asked)} runs of this stage done; {remedy}"
         )
 
 
 def gpu_hours(runs: Sequence[LadderRun]) -> float:
-    """Hours that runs take on an H200, by the measured rates of its sizes, in logarithms between them.
+    """Estimated hours of runs on an H200, interpolated between the measured sizes on logarithmic scales.
 
     >>> plan = plan_ladder(["glu"], quick_text(), ["0.4M"], 3, (1,), {"steps": 1000})
     >>> round(3600 * gpu_hours(plan.expected({"glu": 1e-3})), 2)
@@ -329,7 +327,7 @@ def gpu_hours(runs: Sequence[LadderRun]) -> float:
 
 
 def quick_text() -> Path:
-    """Half a million characters of English that come with Python: what `help()` says of its topics."""
+    """Half a million characters of English that come with Python: the topics of `help()`."""
     origin = getattr(importlib.util.find_spec("pydoc_data.topics"), "origin", None)
     if origin is None:
         raise GatelabError("this Python has no pydoc_data, whose text a quick ladder reads; give a text of your own")

@@ -1,8 +1,8 @@
-"""A run of the ladder: one unit at one size, all its seeds and learning rates trained together, as a run of a sweep.
+"""A run of a ladder: one unit at one size, all its seeds and learning rates trained together, as a run of a sweep.
 
-What a run is called with decides its numbers; where it computes does not, and is no part of its key: the folder of
-checkpoints and the device travel with it as settings. So a store that was begun on one machine goes on on another,
-several ladders are trained in one process, and a worker that is killed costs the steps since its last checkpoint.
+The arguments of a run determine its numbers and its key in a store. The folder of checkpoints and the device are
+settings, which do not enter the key, so a store can be continued on another machine. If a worker is killed, only the
+steps since its last checkpoint are lost.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from gatelab.train.loop import train_many
 from gatelab.train.members import model_options, token_fingerprint
 from gatelab.train.recipes import SIZES, Recipe
 
-TASK = "gatelab.train.rungs:train_rung"  # a part of the keys of all runs that were ever stored
+TASK = "gatelab.train.rungs:train_rung"  # the name that the keys of stored runs contain
 SAVE_SECONDS = 45.0  # between two checkpoints
-# The parts of a text that losses are measured on, and what stores and records call a run by it.
-PURPOSES = {"test": "climb", "valid": "tune"}
-HERE = SimpleNamespace()  # units that only this process knows, such as those of a notebook, by name
+# The parts of a text on which losses are measured, and the words for them in the keys of stored runs.
+STORED_PARTS = {"test": "climb", "valid": "tune"}
+HERE = SimpleNamespace()  # units that cannot be imported, such as those of a notebook, by name
 
 
 @dataclass(frozen=True)
 class LadderRun:
-    """What is trained together: a recipe at several learning rates and seeds.
+    """A recipe at several learning rates and seeds, which are trained together.
 
     Attributes:
-        recipe: of all members; its own seed and learning rate do not count.
+        recipe: of all members; its seed and learning rate are ignored.
         lrs: the learning rates.
-        seeds: the seeds; members that share one see the same batches.
-        repeats: how often the text is read: with 20, a twentieth of it, twenty times.
-        part: of the text, which losses are measured on: "test", or "valid" in sweeps of learning rates.
+        seeds: the seeds; members with the same seed see the same batches.
+        repeats: the number of epochs: 20 reads a twentieth of the text twenty times.
+        part: the part of the text for the losses: "test", or "valid" in sweeps of learning rates.
     """
 
     recipe: Recipe
@@ -60,7 +60,7 @@ class LadderRun:
     def __post_init__(self) -> None:
         object.__setattr__(self, "recipe", replace(self.recipe, seed=0, lr=1.0))
         whole_number("repeats", self.repeats, 1)
-        # Recipes refuse what is no learning rate and no seed, and have numbers of their own in the place of numpy's.
+        # Recipes check learning rates and seeds, and convert numpy's numbers to Python's.
         object.__setattr__(self, "lrs", tuple(dict.fromkeys(member.lr for member in self.members)))
 
     def __repr__(self) -> str:
@@ -70,7 +70,7 @@ class LadderRun:
 
     @property
     def config(self) -> DecoderConfig | GPT2Config:
-        """The sizes of its model, before the data have said their vocabulary."""
+        """The sizes of its model, with the default vocabulary."""
         return config_of(self.recipe, dict(self.recipe.options))
 
     @property
@@ -80,19 +80,19 @@ class LadderRun:
 
     @property
     def flops(self) -> float:
-        """Operations of all members."""
+        """The number of operations of all members."""
         r, config = self.recipe, self.config
         return float(len(self.members) * r.steps * r.batch * config.context * config.token_flops(r.unit, r.match_mlp))
 
     def run(self, text: str, settings: Mapping[str, Any] | None = None) -> Run:
-        """The run of the sweep; `text` is as `text_fingerprint` gives it, and settings are those of `train_run`."""
+        """The run of the sweep; `text` is a `text_fingerprint`, and the settings are those of `train_run`."""
         joined, _, valid = text.partition("-")
         arguments: dict[str, Any] = {
             "recipe": plain_here(self.recipe),
             "lrs": list(self.lrs),
             "seeds": list(self.seeds),
             "repeats": self.repeats,
-            "purpose": PURPOSES[self.part],
+            "purpose": STORED_PARTS[self.part],
             "text": joined,
         }
         if valid and self.part == "valid":
@@ -101,9 +101,9 @@ class LadderRun:
 
 
 def run_of(arguments: Mapping[str, Any]) -> LadderRun:
-    """What the arguments of a sweep's run tell of."""
+    """The ladder's run with the arguments of a sweep's run."""
     lrs, seeds = tuple(arguments["lrs"]), tuple(arguments["seeds"])
-    part = {purpose: part for part, purpose in PURPOSES.items()}[arguments["purpose"]]
+    part = {purpose: part for part, purpose in STORED_PARTS.items()}[arguments["purpose"]]
     return LadderRun(Recipe.from_plain(arguments["recipe"]), lrs, seeds, arguments["repeats"], part)
 
 
@@ -113,7 +113,7 @@ def config_of(recipe: Recipe, options: dict[str, Any]) -> DecoderConfig | GPT2Co
 
 
 def plain_here(recipe: Recipe) -> dict[str, Any]:
-    """The recipe in plain values; a unit that cannot be imported is named by a place where this process finds it."""
+    """The recipe in plain values; a unit that cannot be imported is kept in `HERE`."""
     try:
         return recipe.plain()
     except GatelabError:
@@ -124,19 +124,18 @@ def plain_here(recipe: Recipe) -> dict[str, Any]:
 
 
 def read_text(source: str, tokenizer: str) -> TextData:
-    """The text of a ladder, read once a process unless its file changes: 90 % to train on, 5 % to tune, 5 % to test."""
+    """The text of a ladder, cached until its file changes: 90 % training, 5 % validation, 5 % test."""
     file = Path(source).expanduser()
     stamp = None
     if file.is_file():
-        facts = file.stat()  # the time of its last change, which no copying tool sets back
+        facts = file.stat()
         stamp = facts.st_mtime_ns, facts.st_ctime_ns, facts.st_size
     return read_unchanged(source, tokenizer, stamp)
 
 
 @lru_cache(maxsize=2)
 def read_unchanged(source: str, tokenizer: str, stamp: tuple[int, ...] | None) -> TextData:
-    """The text of a ladder; the stamp is that of its file."""
-    del stamp
+    del stamp  # a part of the cache's key
     data = text_data(source, tokenizer)
     if data.valid is not None:
         return data
@@ -145,7 +144,7 @@ def read_unchanged(source: str, tokenizer: str, stamp: tuple[int, ...] | None) -
 
 
 def part_of(data: TextData, repeats: int, part: str) -> TextData:
-    """The text as a run reads it: so much of it, and the part that losses are measured on as its test part."""
+    """The text of a run: 1 / `repeats` of the training part, with `part` as its test part."""
     if repeats > 1:
         data = data.first(1 / repeats)
     if part == "valid":
@@ -154,11 +153,10 @@ def part_of(data: TextData, repeats: int, part: str) -> TextData:
 
 
 def text_fingerprint(source: str, text: TextData) -> str:
-    """What runs remember of a ladder's text: the hash of its training and test tokens, then "-" and that of the others.
+    """The hash of a text's training and test tokens, then "-" and the hash of its validation tokens.
 
-    Parts are fixed shares of a text, so that the first hash says where one ends; it is all that losses on the test part
-    hang on. A sweep is measured on the validation part. A text that is known by its own hash, such as enwik8, has but
-    one: its sweeps have the keys that they always had.
+    Losses on the test part depend on the first hash alone, sweeps on both. A text with a known hash, such as enwik8,
+    has only the first one, for compatibility with stored keys.
     """
     joined = token_fingerprint(text.train, text.test)
     if text.valid is None or is_checked(source):
@@ -167,18 +165,19 @@ def text_fingerprint(source: str, text: TextData) -> str:
 
 
 def train_run(*, valid: str = "", folder: str | None = None, device: str | None = None, **arguments: Any) -> RunOutcome:
-    """Train all members of a run; the metrics have a list entry a member, learning rates outermost.
+    """Train all members of a run; the metrics are lists over members, by learning rate and then by seed.
 
-    The arguments are those of `LadderRun.run`: `text` and `valid`, which is empty where losses are of the test part and
-    for texts that have but one hash, are fingerprints of what must be read here. Settings are the `folder` of
-    checkpoints and the `device`, None for a GPU if there is one.
+    The arguments are those of `LadderRun.run`; `text` and `valid` are the fingerprints that the text must have here.
+    The settings are the `folder` of checkpoints and the `device`, None for a GPU if there is one.
     """
     check_source(arguments["recipe"]["unit"])
     asked, text = run_of(arguments), arguments["text"]
     whole = read_text(asked.recipe.data, asked.recipe.tokenizer)
     joined, _, others = text_fingerprint(asked.recipe.data, whole).partition("-")
     if joined != text or (valid and others != valid):
-        raise GatelabError(f"{asked.recipe.data} is not the text that this ladder was begun with; give that one again")
+        raise GatelabError(
+            f"{asked.recipe.data} is not the text of the earlier runs of this ladder; give the same text"
+        )
     place = None if folder is None else Path(folder) / asked.run(f"{text}-{valid}").key
     histories = train_many(
         asked.members,
@@ -189,13 +188,13 @@ def train_run(*, valid: str = "", folder: str | None = None, device: str | None 
         save_seconds=SAVE_SECONDS,
         progress=False,
     )
-    if place is not None:  # the record says it all, and states of a large model, half-written ones too, are gigabytes
+    if place is not None:  # checkpoints of a large model take gigabytes
         shutil.rmtree(place, ignore_errors=True)
     return RunOutcome(run_metrics(asked, histories, whole), device=histories[0].device)
 
 
 def run_metrics(run: LadderRun, histories: Sequence[History], data: TextData) -> dict[str, Any]:
-    """What a record of a run has; `course`, as stores have always called it, is each member's loss during training."""
+    """The metrics in the record of a run."""
     first, r = histories[0], run.recipe
     config = config_of(r, model_options(r, data))
     tokens = r.steps * r.batch * config.context
@@ -204,7 +203,7 @@ def run_metrics(run: LadderRun, histories: Sequence[History], data: TextData) ->
         "train": [final_loss(h.train, h.diverged) for h in histories],
         "diverged": [h.diverged for h in histories],
         "steps": first.steps.tolist(),
-        "course": [[rounded(loss) for loss in h.test] for h in histories],
+        "curves": [[rounded(loss) for loss in h.test] for h in histories],
         "parameters": config.body_count(r.unit, r.match_mlp),
         "all_parameters": first.parameters,
         "tokens": tokens,
@@ -216,25 +215,25 @@ def run_metrics(run: LadderRun, histories: Sequence[History], data: TextData) ->
 
 
 def final_loss(losses: Array, diverged: int | None) -> float | None:
-    """The loss at the end; None of a training that diverged."""
+    """The last loss; None for a training that diverged."""
     if diverged is not None or not len(losses):
         return None
     return float(f"{losses[-1]:.7g}")
 
 
 def rounded(value: float) -> float | None:
-    """Six digits; None for what is not a number."""
+    """The value to six digits; None for NaN and infinity."""
     return float(f"{value:.6g}") if math.isfinite(value) else None
 
 
 def training_rows(record: Record) -> list[dict[str, Any]]:
-    """A row of `Ladder.trainings` for each learning rate and seed of a record."""
+    """One row of `Ladder.trainings` for each learning rate and seed of a record."""
     run, m = run_of(record.run.arguments), record.metrics
 
     def number(value: float | None) -> float:
         return math.nan if value is None else float(value)
 
-    losses = m.get("course", [[]] * len(run.members))
+    losses = m.get("curves", m.get("course", [[]] * len(run.members)))  # "course" in older records
     return [
         {
             "unit": run.recipe.unit.name,

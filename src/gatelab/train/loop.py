@@ -1,8 +1,9 @@
-"""Training: one loop for one model or for many seeds and rates at once, which can be killed at any moment and goes on.
+"""The training loop, for one model or for many seeds and learning rates at once, with checkpoints.
 
-A step is: the batches of (seed, step), the members' losses, the sum's gradient, clipped member by member, the update.
-Everything random is a function of the seed and the step, so that a checkpoint is parameters, momenta, the step and what
-was measured so far; a training that goes on from one ends, on a CPU, with the very numbers of one that was left alone.
+A step takes the batches of (seed, step), computes the losses of all members and the gradient of their sum, clips it per
+member, and updates. All random numbers are functions of the seed and the step, so a checkpoint consists of parameters,
+optimizer states, the step and the measurements. On a CPU, a resumed training ends with the same bits as an
+uninterrupted one.
 """
 
 from __future__ import annotations
@@ -26,21 +27,21 @@ from gatelab.tensors import pack, write_packed
 from gatelab.tensors import read as read_content
 from gatelab.train.history import History
 from gatelab.train.members import Data, Members, Source, build, check_members, data_fingerprint, data_of
-from gatelab.train.optimisers import Optimisers, clip_members
+from gatelab.train.optimizers import Optimizers, clip_members
 from gatelab.train.recipes import Recipe, evaluation_steps, learning_rate
 
 _MEASURES = ("train", "test", "running", "accuracy", "averaged")
-# To know whether a loss is finite a GPU has to be waited for; there it is asked only so often.
+# Steps between two checks for divergence on a GPU, each of which synchronizes.
 _ASKED = 25
 
 
 def diverges_beyond(outcomes: int) -> float:
-    """The loss beyond which a training has diverged: ten times that of a guess among so many outcomes."""
+    """The loss above which a training counts as diverged: ten times that of a uniform guess."""
     return 10 * math.log(max(2, outcomes))
 
 
 class State:
-    """All that `advance` changes. Losses stay on the device until they are measured: a GPU is not waited for."""
+    """The state of a training. Losses stay on the device until `measure`, to avoid synchronization."""
 
     def __init__(
         self, recipes: Sequence[Recipe], models: Sequence[nn.Module], source: Source, *, bf16: bool, compile: bool
@@ -48,12 +49,12 @@ class State:
         self.recipes, self.recipe, self.source = list(recipes), recipes[0], source
         self.parameters = sum(p.numel() for p in models[0].parameters())
         self.members = Members(models, source.device, bf16=bf16, compile=compile)
-        self.optimisers = Optimisers(self.recipe, self.members.params)
+        self.optimizers = Optimizers(self.recipe, self.members.params)
         self.averages: dict[str, Tensor] = {}
         if self.recipe.average:
             self.averages = {name: p.detach().clone() for name, p in self.members.params.items()}
         self.step, self.finished = 0, False
-        self.count = torch.zeros((), dtype=torch.int64, device=source.device)  # the same as `step`, on the device
+        self.count = torch.zeros((), dtype=torch.int64, device=source.device)  # `step` on the device
         self.replay: Replay | None = None
         if compile and source.tokens is not None and source.device.type == "cuda" and self.recipe.optimiser != "sgd":
             self.replay = Replay(len(recipes), self.recipe.batch, source.device)
@@ -61,11 +62,11 @@ class State:
         count = len(recipes)
         self.diverged = torch.full((count,), -1, dtype=torch.int64, device=source.device)
         self.running = torch.zeros(count, dtype=torch.float64, device=source.device)
-        self.since = 0  # updates since losses were measured
+        self.since = 0  # updates since the last measurement
         self.rows: list[dict[str, Any]] = []
         self._before = 0.0  # seconds of earlier processes
         self._began = time.perf_counter()
-        self._mark, self._updates = self._began, 0  # where a stretch of updates alone began, and how many since
+        self._mark, self._updates = self._began, 0  # the start of uninterrupted updates, and their number
 
     def advance(self) -> None:
         """One update of every member."""
@@ -79,13 +80,13 @@ class State:
         self._updates += 1
 
     def update(self, x: Tensor, y: Tensor, rates: Sequence[float | Tensor]) -> None:
-        """The update itself, all of it on the device: batches and learning rates of the members in, nothing out."""
+        """One update on the device, without synchronization, from the batches and learning rates of the members."""
         losses = self.members.losses(x, y)
-        self.optimisers.zero_grad()
+        self.optimizers.zero_grad()
         losses.sum().backward()
         if self.recipe.clip is not None:
             clip_members(self.members.params.values(), self.recipe.clip)
-        self.optimisers.step(rates)
+        self.optimizers.step(rates)
         for name, average in self.averages.items():
             average.lerp_(self.members.params[name].detach(), min(1.0, 1 / (self.recipe.average * self.recipe.steps)))
         values = losses.detach().double()
@@ -94,7 +95,7 @@ class State:
         self.count += 1
 
     def measure(self) -> None:
-        """Add a row of losses, unless the last one is of this very step."""
+        """Add a row of losses, unless the last row is from this step."""
         if self.rows and self.rows[-1]["step"] == self.step:
             return
         if self.source.device.type == "cuda":
@@ -138,25 +139,25 @@ class State:
         self.diverged.copy_(torch.where((self.diverged < 0) & bad, self.count, self.diverged))
 
     def all_diverged(self) -> bool:
-        """Whether there is nothing left to train; asked only now and then on a GPU, which has to be waited for."""
+        """Whether all members have diverged; on a GPU this is checked every few steps only."""
         asked = self.members.device.type == "cpu" or self.step % _ASKED == 0
         return asked and bool((self.diverged >= 0).all())
 
     def clock(self) -> float:
-        """Seconds of this training, those of earlier processes included."""
+        """Seconds of this training, including earlier processes."""
         return self._before + time.perf_counter() - self._began
 
     def speeds(self) -> list[float]:
-        """Images or tokens a second, of every stretch that was measured."""
+        """Images or tokens per second, between measurements."""
         return [row["speed"] for row in self.rows if not math.isnan(row["speed"])]
 
     # ---- files
 
     def tensors(self) -> dict[str, Tensor]:
-        """Parameters, momenta and measurements by their names in a checkpoint."""
+        """Parameters, optimizer states and measurements by their names in a checkpoint."""
         tensors = {f"model.{name}": p for name, p in self.members.params.items()}
         tensors |= {f"average.{name}": p for name, p in self.averages.items()}
-        tensors |= optimiser_tensors(self.optimisers.parts)
+        tensors |= optimizer_tensors(self.optimizers.parts)
         tensors |= {"diverged": self.diverged, "running": self.running}
         tensors |= {f"rows.{name}": torch.tensor(np.array([row[name] for row in self.rows])) for name in _MEASURES}
         plain = ("step", "seconds", "speed")
@@ -168,16 +169,19 @@ class State:
         return {"step": self.step, "since": self.since, "finished": self.finished, "seconds": self.clock()}
 
     def load(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint."""
+        """Continue from a checkpoint."""
         with torch.no_grad():
             for name, p in self.members.params.items():
                 p.copy_(tensors[f"model.{name}"])
             for name, p in self.averages.items():
                 p.copy_(tensors[f"average.{name}"])
-        restore_optimisers(self.optimisers.parts, tensors)
+        restore_optimizers(self.optimizers.parts, tensors)
         self.diverged.copy_(tensors["diverged"])
         self.running.copy_(tensors["running"])
-        tensors = {"rows.averaged": torch.full_like(tensors["rows.test"], torch.nan), **tensors}  # older ones have none
+        tensors = {
+            "rows.averaged": torch.full_like(tensors["rows.test"], torch.nan),
+            **tensors,
+        }  # absent in older checkpoints
         names = ("step", "seconds", "speed", *_MEASURES)
         columns = [tensors[f"rows.{name}"].numpy() for name in names]
         self.rows = [
@@ -192,14 +196,14 @@ class State:
     # ---- results
 
     def histories(self) -> tuple[History, ...]:
-        """What was measured of each member."""
+        """The history of each member."""
         return tuple(self._history(i, r) for i, r in enumerate(self.recipes))
 
     def _history(self, member: int, recipe: Recipe) -> History:
         found, rows, speeds = int(self.diverged[member]), self.rows, self.speeds()
         diverged = None if found < 0 else found
         if diverged is not None:
-            # An entry of the very step at which a loss was found beyond the bound is that loss.
+            # The entry of the step at which it diverged is kept if its losses are within the bound.
             rows = [r for r in rows if r["step"] < diverged or (r["step"] == diverged and self._fine(r, member))]
         return History(
             recipe=recipe,
@@ -220,15 +224,14 @@ class State:
 
 
 class Replay:
-    """Updates on a GPU as one recorded graph of kernels, which is launched at once.
+    """Updates on a GPU as a CUDA graph.
 
-    Of small models a GPU computes the hundreds of kernels of an update faster than Python can ask for them. The first
-    updates are made as they are written, which compiles what is compiled and makes the optimiser's state; then one is
-    recorded, which computes nothing, and from there on the recording is replayed with new places in the text and new
-    learning rates. What it reads and writes stays where it is.
+    For small models, launching the hundreds of kernels of an update takes longer than computing them. The first updates
+    run eagerly, which compiles the model and creates the optimizer's state. Then one update is recorded, and replayed
+    with new positions in the text and new learning rates, which are copied to fixed buffers.
     """
 
-    written = 3  # updates before the recording
+    eager = 3  # updates before the recording
 
     def __init__(self, members: int, batch: int, device: torch.device) -> None:
         self.starts = torch.zeros(members, batch, dtype=torch.int64, device=device)
@@ -249,18 +252,18 @@ class Replay:
         with torch.cuda.stream(self.stream):
             self.update(state)
         torch.cuda.current_stream(self.starts.device).wait_stream(self.stream)
-        if self.updates == self.written:
+        if self.updates == self.eager:
             self.graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self.graph):
                 self.update(state)
 
     def update(self, state: State) -> None:
-        """The update with what the buffers hold."""
+        """One update from the buffers."""
         state.update(*state.source.windows(self.starts), list(self.rates))
 
 
 def device_name(device: torch.device) -> str:
-    """What a GPU is called, or "cpu"."""
+    """The name of a GPU, or "cpu"."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return device.type
@@ -270,11 +273,11 @@ def train(recipe: Recipe, **how: Any) -> History:
     """Train the model of a recipe.
 
     Args:
-        recipe: what is trained, on what, and how.
+        recipe: the model, its data and its optimization.
         how: the arguments of `train_many`.
 
     Returns:
-        The losses along the way.
+        The losses during training.
 
     >>> from gatelab.data.text import TextData
     >>> import numpy as np
@@ -298,27 +301,29 @@ def train_many(
     compile: bool = False,
     save_seconds: float = 30.0,
 ) -> tuple[History, ...]:
-    """Train models of recipes that differ in their seeds and learning rates alone, all in one pass.
+    """Train models whose recipes differ only in seed and learning rate, all together.
 
     Args:
         recipes: one or more, no two alike.
-        folder: where the state is kept: every `save_seconds`, at the end and at Ctrl-C. The same call goes on from
-            there, and returns at once if nothing is left to do.
-        data: None for those that the recipe names.
+        folder: for checkpoints, written every `save_seconds`, at the end and at Ctrl-C. The same call resumes, and
+            returns immediately if the training is complete.
+        data: None for the data that the recipe names.
         device: None for a GPU if there is one, else the CPU.
-        progress: shown on a terminal and in a notebook unless it is False, or a function of (done, total, text) that is
-            called after every step, `text` being the speed once it is known.
-        compile: use torch.compile, which pays for long runs on a GPU.
-        save_seconds: between two checkpoints.
+        progress: False for no progress bar, or a function of (done, total, text) that is called after every step, with
+            the speed as text.
+        compile: use torch.compile, which is worthwhile for long runs on a GPU.
+        save_seconds: the time between checkpoints.
 
     Returns:
         A history for each recipe.
     """
     recipes = list(recipes)
     if not recipes or any(replace(r, seed=0, lr=1) != replace(recipes[0], seed=0, lr=1) for r in recipes):
-        raise GatelabError("train_many takes one recipe or more that differ in their seeds and learning rates alone")
+        raise GatelabError(
+            "there is no recipe, or recipes differ in more than seed and learning rate; give one or more like that"
+        )
     if len({(r.seed, r.lr) for r in recipes}) < len(recipes):
-        raise GatelabError(f"the seeds are {[r.seed for r in recipes]}; give each once, equal seeds are equal runs")
+        raise GatelabError(f"the seeds are {[r.seed for r in recipes]}; give each pair of seed and learning rate once")
     first = recipes[0]
     content = data_of(first, data)
     if device is None:
@@ -344,7 +349,7 @@ def train_many(
 
 
 def run(state: State, file: Path | None, identity: dict[str, Any], progress: Listener | None, seconds: float) -> None:
-    """All steps that are left, with checkpoints in `file` every so many seconds; `identity` is what they are of."""
+    """Run the remaining steps, with checkpoints in `file` every few seconds; `identity` is stored in them."""
     marks, total = set(evaluation_steps(state.recipe)), state.recipe.steps
 
     def save() -> None:
@@ -355,7 +360,7 @@ def run(state: State, file: Path | None, identity: dict[str, Any], progress: Lis
         return
     saved = state.clock()
     while True:
-        with held_back() as interrupts:  # half an update is no state to go on from
+        with held_back() as interrupts:  # a checkpoint must not hold half an update
             if state.step in marks:
                 state.measure()
             if state.step == total or state.all_diverged():
@@ -370,12 +375,12 @@ def run(state: State, file: Path | None, identity: dict[str, Any], progress: Lis
                 saved = state.clock()
 
 
-def trained(folder: str | Path, data: Data | None = None) -> tuple[nn.Module, ...]:
-    """The models that were trained in `folder`, as far as they had come when it was last written.
+def load_models(folder: str | Path, data: Data | None = None) -> tuple[nn.Module, ...]:
+    """The models of the last checkpoint in a folder.
 
     Args:
         folder: of a training.
-        data: needed where the recipe's own cannot be found by their name.
+        data: needed if the recipe's data are not available by name.
 
     Returns:
         A model for each recipe.
@@ -393,50 +398,50 @@ def trained(folder: str | Path, data: Data | None = None) -> tuple[nn.Module, ..
         try:
             model.load_state_dict({name: tensors[f"model.{name}"][i] for name in model.state_dict()})
         except RuntimeError:
-            raise GatelabError(f"{path} has a model for other data; give those that it was trained on") from None
+            raise GatelabError(f"{path} has a model for other data; give its training data") from None
         models.append(model)
     return tuple(models)
 
 
-# ---- the whole state of a training in one file: safetensors, written all or nothing, and what it belongs to
+# ---- checkpoints: safetensors files, written atomically
 
 CHECKPOINT = "checkpoint.safetensors"
 _KIND, _FORMAT = "train", 2
 
 
 def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> Path:
-    """Tensors by name and plain values beside them; on the disk when the call returns."""
+    """Write tensors and plain values; they are on the disk when the call returns."""
     return write_packed(path, pack(tensors, _KIND, {"format": _FORMAT, **facts}))
 
 
 def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-    """What was written, or None where there is no such file."""
+    """Read a checkpoint; None if there is no such file."""
     if not path.exists():
         return None
-    content = read_content(path, "delete it to begin anew", "pt")
+    content = read_content(path, "delete it to start again", "pt")
     if content.kind != _KIND or content.facts.get("format") != _FORMAT:
-        raise GatelabError(f"{path} is no checkpoint of this version of gatelab; delete it to begin anew")
+        raise GatelabError(f"{path} is not a checkpoint of this version of gatelab; delete it to start again")
     return content.arrays, content.facts
 
 
 def check_same(path: Path, facts: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """Refuse to go on with a training of something else: what a file says of itself is not what is wanted."""
+    """Raise if a checkpoint belongs to other recipes or data."""
     if facts["recipes"] != wanted["recipes"]:
         pairs = zip(facts["recipes"], wanted["recipes"], strict=False)
         odd = sorted({k for a, b in pairs for k in a if a[k] != b.get(k)}) or ["seeds"]
         raise GatelabError(
-            f"{path} holds a training of another recipe (it differs in {', '.join(odd)}); give another folder, or the"
-            " recipe that it was begun with"
+            f"{path} holds a training of another recipe (it differs in {', '.join(odd)}); give another folder, or its"
+            " recipe"
         )
     if facts["data"] != wanted["data"]:
         raise GatelabError(
-            f"{path} was begun with other data, with other parts of them for training and testing, or by an older "
-            "gatelab, which did not note the parts; give those again, another folder, or delete it"
+            f"{path} is from other data, another split of them, or an older gatelab, which did not record the split; "
+            "give the same data, give another folder, or delete it"
         )
 
 
-def optimiser_tensors(optimisers: Sequence[torch.optim.Optimizer]) -> dict[str, Tensor]:
-    """Momenta and the like by the number of their optimiser and of their parameter."""
+def optimizer_tensors(optimisers: Sequence[torch.optim.Optimizer]) -> dict[str, Tensor]:
+    """Optimizer states, named by the numbers of optimizer and parameter."""
     return {
         f"optimiser.{k}.{i}.{key}": value
         for k, optimiser in enumerate(optimisers)
@@ -446,8 +451,8 @@ def optimiser_tensors(optimisers: Sequence[torch.optim.Optimizer]) -> dict[str, 
     }
 
 
-def restore_optimisers(optimisers: Sequence[torch.optim.Optimizer], tensors: Mapping[str, Tensor]) -> None:
-    """The momenta back where they were; torch puts them on the devices that it wants them on."""
+def restore_optimizers(optimisers: Sequence[torch.optim.Optimizer], tensors: Mapping[str, Tensor]) -> None:
+    """Load the states that `optimizer_tensors` named."""
     states: list[dict[int, dict[str, Tensor]]] = [{} for _ in optimisers]
     for name, value in tensors.items():
         if name.startswith("optimiser."):

@@ -1,8 +1,8 @@
-"""Models that differ in seed and learning rate alone, as one, and their data on the device where they are trained.
+"""Models that differ only in seed and learning rate, stacked, and their data on the training device.
 
-The parameters of all members are stacked, and one pass is for all of them; data are batches by (seed, step), and fixed
-batches to measure losses on. A sum of the members' losses has the gradients of each, and the optimisers act entry by
-entry, or matrix by matrix: trained together they do what each would do alone, to rounding, in far larger products.
+The parameters of all members are stacked, so that one pass serves all of them. The gradient of the sum of their losses
+holds the gradient of each, and the optimizers act per entry or per matrix: up to rounding, each member trains as it
+would alone, in much larger products. Data are batches by (seed, step), and fixed batches for measurements.
 """
 
 from __future__ import annotations
@@ -30,29 +30,28 @@ from gatelab.train.recipes import SIZES, Recipe
 
 Data = ImageData | TextData
 PARTS = ("train", "test")
-_MEASURED = 3  # the place in a seed's streams beside those of `data.batches`
-# Images and windows of tokens that are measured in one pass: what fits beside the training of several members.
+_MEASURED = 3  # the number of the random stream, different from those of `data.batches`
+# Images and windows of tokens per pass of a measurement, which fit into memory during training.
 _AT_ONCE = {"images": 500, "tokens": 32}
 
 
 def data_of(recipe: Recipe, data: Data | None) -> Data:
-    """The data of a user, or those that a recipe names; text for a model of images is refused, and the other way."""
+    """The given data, or those that a recipe names; raises if the model takes another kind."""
     if data is None:
         data = text_data(recipe.data, recipe.tokenizer) if recipe.is_text else image_data(recipe.data)
     if recipe.is_text != isinstance(data, TextData):
         kind = "text" if isinstance(data, TextData) else "images"
-        raise GatelabError(f"the model {recipe.model!r} does not take {kind}; give it data of its own kind")
+        raise GatelabError(f"the model {recipe.model!r} does not take {kind}; give data of the other kind")
     return data
 
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """Data for one training. `counted` is what throughput counts: images, or tokens.
+    """Data for one training.
 
-    Images go to the device once, as bytes, and batches are cut and augmented there. The training loss that the gap
-    takes is measured on as many training samples as there are test samples (or all, if they are fewer), the same ones
-    in every run, as they are: the loss of the running batches is of augmented images, and of parameters that have moved
-    since, so that its difference to the test loss is not one of generalisation alone.
+    Images are copied to the device once, as bytes, and cropped and augmented there. The training loss of the gap is
+    measured on the same fixed samples in every run, without augmentation, as many as there are test samples. The
+    running loss of the batches would not do: it includes augmentation, and parameters of earlier steps.
     """
 
     data: Data
@@ -64,7 +63,7 @@ class Source:
 
     @staticmethod
     def of(recipe: Recipe, data: Data, device: torch.device, context: int) -> Source:
-        """Cut out what losses are measured on, and put it on the device; `context` is the length of a window."""
+        """Select the samples for measurements and copy data to the device; `context` is the length of a window."""
         tokens = None
         if isinstance(data, TextData):
             measured = {part: measured_windows(data, part, context, recipe.test_size) for part in PARTS}
@@ -73,7 +72,7 @@ class Source:
             )
         else:
             if recipe.batch > len(data.train):
-                raise GatelabError(f"batch is {recipe.batch} of {len(data.train)} training images; give no more")
+                raise GatelabError(f"batch is {recipe.batch} of {len(data.train)} training images; give at most that")
             data = data.to(device)
             measured = measured_images(data, recipe.test_size)
         measured = {part: (x.to(device), y.to(device)) for part, (x, y) in measured.items()}
@@ -81,23 +80,23 @@ class Source:
 
     @property
     def counted(self) -> str:
-        """What throughput counts."""
+        """The unit of throughput: "tokens" or "images"."""
         return "tokens" if self.recipe.is_text else "images"
 
     @property
     def per_step(self) -> int:
-        """How many of them a step has."""
+        """Tokens or images per step and member."""
         return self.recipe.batch * (self.context if self.recipe.is_text else 1)
 
     @property
     def outcomes(self) -> int:
-        """Classes, or tokens of the vocabulary: a guess among them has the loss log(outcomes)."""
+        """The number of classes, or of tokens in the vocabulary."""
         if isinstance(self.data, TextData):
             return self.data.vocabulary
         return len(self.data.classes)
 
     def batch(self, step: int, seeds: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """The batches of that step, one for each seed, stacked."""
+        """The batches of a step, stacked over seeds."""
         if isinstance(self.data, TextData):
             return self.windows(self.all_starts(step, seeds).to(self.device))
         augment = self.recipe.augment
@@ -106,26 +105,26 @@ class Source:
         return x.to(self.device, non_blocking=True), y.to(self.device, non_blocking=True)
 
     def all_starts(self, step: int, seeds: Sequence[int]) -> Tensor:
-        """Where the windows of that step begin in a text, (seeds, batch)."""
+        """The first positions of the windows of a step, (seeds, batch)."""
         assert isinstance(self.data, TextData)
         starts = self.data.epoch_starts if self.recipe.sampling == "epochs" else self.data.starts
         return torch.stack([starts(step, self.recipe.batch, self.context, seed) for seed in seeds])
 
     def windows(self, starts: Tensor) -> tuple[Tensor, Tensor]:
-        """The windows that begin there, (..., context), and the token that follows each; cut on the device."""
+        """The windows at these positions, (..., context), and the next token of each entry."""
         assert self.tokens is not None
         wide = self.tokens[starts[..., None] + torch.arange(self.context + 1, device=self.device)].long()
         return wide[..., :-1], wide[..., 1:]
 
     def batches(self, part: str) -> Iterator[tuple[Tensor, Tensor]]:
-        """What a loss is measured on, in parts."""
+        """The samples of a measurement, in batches."""
         size = _AT_ONCE[self.counted]
         for x, y in zip(*(tensor.split(size) for tensor in self.measured[part]), strict=True):
             yield (x if isinstance(self.data, TextData) else self.data.normalized(x)), y
 
 
 def data_fingerprint(data: Data) -> str:
-    """What a checkpoint remembers of its data: the hash of every part, so that nothing moves from one to another."""
+    """A hash of every part of the data, which a checkpoint stores."""
     if isinstance(data, TextData):
         parts = [part for part in (data.train, data.test, data.valid) if part is not None]
         names = [f"{len(part)} {token_fingerprint(part)} " for part in parts]
@@ -134,14 +133,14 @@ def data_fingerprint(data: Data) -> str:
 
 
 def token_fingerprint(*parts: Tokens) -> str:
-    """The hash of tokens, in pieces and as uint16 if they fit: one hash, whatever each of them takes in memory."""
+    """The hash of tokens, independent of their integer type: they are hashed as uint16 if they fit."""
     pieces = (t[i : i + 2**22] for t in parts for i in range(0, len(t), 2**22))
     fitting = ((t, t.dtype.itemsize <= 2 or t.max() < 2**16) for t in pieces)
     return fingerprint((t.astype(np.uint16 if fits else np.uint32) for t, fits in fitting), 16)
 
 
 def measured_images(data: ImageData, most: int) -> dict[str, tuple[Tensor, Tensor]]:
-    """Test images and as many training images, the same ones in every run."""
+    """Test images and the same number of training images, fixed for all runs."""
     count = min(most, len(data.test))
     rows = torch.randperm(len(data.train), generator=stream(0, _MEASURED))[:count].sort().values
     rows = rows.to(data.train.images.device)
@@ -152,7 +151,7 @@ def measured_images(data: ImageData, most: int) -> dict[str, tuple[Tensor, Tenso
 
 
 def measured_windows(data: TextData, part: str, context: int, most: int) -> tuple[Tensor, Tensor]:
-    """Windows that do not overlap, spread over the whole part, as many as the test part has."""
+    """Windows that do not overlap, spread over the whole part; the same number for both parts."""
     tokens = data.train if part == "train" else data.test
     counts = [(len(t) - 1) // context for t in (data.train, data.test)]
     if min(counts) < 1:
@@ -167,16 +166,16 @@ def measured_windows(data: TextData, part: str, context: int, most: int) -> tupl
 
 
 def build(recipe: Recipe, data: Data) -> nn.Module:
-    """The model of a recipe, before training, as large as its data ask for."""
+    """The untrained model of a recipe, with the input and output sizes of the data."""
     kind = {"mixer": Mixer, "vit": ViT, "gpt2": GPT2, "decoder": Decoder}[recipe.model]
     return kind(recipe.size, recipe.unit, match_mlp=recipe.match_mlp, seed=recipe.seed, **model_options(recipe, data))
 
 
 def check_members(recipe: Recipe, data: Data, count: int, device: torch.device) -> None:
-    """Refuse so many members that would not fit, before one of them is built.
+    """Raise if memory is insufficient for the members.
 
-    Of each the model as it is built, its place in the stack, its gradient and two momenta; of text the logits too,
-    with their softmax and gradient. What else the passes keep depends on the model, and is not counted.
+    Counts the model, its copy in the stack, its gradient and two momenta, and for text the logits with their softmax
+    and gradient. Other activations depend on the model and are not counted.
     """
     config = named(recipe.model, dict(SIZES[recipe.model]), recipe.size, model_options(recipe, data))
     parameters = config.parameter_count(recipe.unit, recipe.match_mlp)
@@ -190,13 +189,13 @@ def check_members(recipe: Recipe, data: Data, count: int, device: torch.device) 
 
 
 def model_options(recipe: Recipe, data: Data) -> dict[str, Any]:
-    """What a model is made with: what its data ask for, and the options of the recipe."""
+    """The options of a model: sizes given by the data, and the options of the recipe."""
     options = dict(recipe.options)
     if isinstance(data, TextData):
         return {"vocabulary": data.vocabulary, **options}
     _, channels, side, _ = data.train.images.shape
     size = SIZES[recipe.model][recipe.size]
-    # As many patches as the size has for its own images, or as near to that as whole pixels allow.
+    # The number of patches is that of the model's size, or as near as whole pixels allow.
     wanted = side * size.patch / size.image_size
     patch = min((p for p in range(1, side + 1) if side % p == 0), key=lambda p: abs(p - wanted))
     return {"image_size": side, "channels": channels, "classes": len(data.classes), "patch": patch, **options}
@@ -205,8 +204,8 @@ def model_options(recipe: Recipe, data: Data) -> dict[str, Any]:
 class Members:
     """Stacked parameters (members, ...) and the passes through all members at once.
 
-    A decoder takes stacked parameters as they are. Of other models a single member goes through the plain module, and
-    several through vmap: what is said of one model does not hang on it.
+    A decoder accepts stacked parameters. For other models, a single member uses the plain module, so single-model
+    results do not depend on vmap; several members use vmap.
     """
 
     def __init__(self, models: Sequence[nn.Module], device: torch.device, *, bf16: bool, compile: bool) -> None:
@@ -214,7 +213,7 @@ class Members:
         self.params: dict[str, Tensor] = {name: p.detach().requires_grad_() for name, p in stacked.items()}
         self.count, self.device, self.bf16 = len(models), device, bf16
         self.skeleton = copy.deepcopy(models[0]).to("meta")
-        self.skeleton.eval()  # as in training: a recipe has no dropout
+        self.skeleton.eval()  # as in training: recipes have no dropout
         for part in self.skeleton.modules():
             if isinstance(part, Attention):
                 part.fused = self.count == 1
@@ -226,9 +225,8 @@ class Members:
             return
         if self.count > 1:
             self._losses = vmap(self._loss)
-        # The stacked pass as a whole: what is compiled inside of vmap would run as it is, and say nothing of it.
-        # For these shapes alone: after a second model of another size torch would compile for sizes that it does not
-        # know, of `forward` as a whole, and fail to infer them.
+        # The stacked pass is compiled as a whole, since torch silently skips compilation inside vmap. Shapes are
+        # static: with dynamic shapes, compilation fails for a second model of another size.
         if compile:
             self._losses = torch.compile(self._losses, dynamic=False)
 
@@ -243,7 +241,7 @@ class Members:
 
     @torch.no_grad()
     def measure(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Loss and share of right answers of each member on one batch that all of them see."""
+        """Loss and accuracy of each member on one common batch."""
 
         def measured(params: dict[str, Tensor], x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
             logits = functional_call(self.skeleton, params, (x,))
@@ -258,7 +256,7 @@ class Members:
             return vmap(measured, in_dims=(0, None, None))(self.params, x, y)
 
     def _measure_stack(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        # As it is written: to compile it once more for batches of another size would take longer than it does.
+        # Without compilation, which would take longer than the measurement for this batch size.
         with torch.compiler.set_stance("force_eager"):
             logits = functional_call(self.skeleton, self.params, (x.expand(self.count, *x.shape),))
         losses = torch.stack([cross_entropy(each, y) for each in logits])

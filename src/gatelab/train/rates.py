@@ -1,6 +1,6 @@
-"""Learning rates: the best of a sweep, what another one costs, how a sweep goes on, and one rule for units and sizes.
+"""Learning rates: the best of a sweep, the excess loss of another, extensions of a sweep, and a rule across sizes.
 
-A sweep is learning rates in any order and a loss for each, NaN where a training diverged.
+A sweep is a list of learning rates in any order, with a loss for each, NaN if the training diverged.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from gatelab.errors import GatelabError
 from gatelab.statistics import Interval, t_interval
 
 FACTOR = 2.0  # between two learning rates of a sweep
-WIDTH, STEPS = 128, 1000  # d_model and number of updates at which the scales of a rule are told
+WIDTH, STEPS = 128, 1000  # d_model and number of updates to which the scales of a rule refer
 
 
 def rounded_rate(rate: float, digits: int = 3) -> float:
-    """A learning rate to a few digits: equal rates have equal names in a store."""
+    """A learning rate rounded to a few digits, so that equal rates have equal keys in a store."""
     return float(f"{rate:.{digits}g}")
 
 
 def best_rate(lrs: Sequence[float], losses: Sequence[float]) -> float:
     """The learning rate of least loss, by a parabola in log lr through the best of them and its two neighbors.
 
-    It is the best one itself where that has no neighbor on one side, or one that diverged.
+    It is the best of the sweep itself if that is at an end or next to a training that diverged.
 
     >>> round(best_rate([1e-3, 2e-3, 4e-3], [1.1, 1.0, 1.1]), 6)
     0.002
@@ -39,7 +39,7 @@ def best_rate(lrs: Sequence[float], losses: Sequence[float]) -> float:
 
 
 def rate_and_curvature(lrs: Sequence[float], losses: Sequence[float]) -> tuple[float, float]:
-    """The best rate, and half the second derivative of the parabola in log lr; NaN where there is no parabola."""
+    """The best rate, and half the second derivative of the parabola in log lr; NaN without a parabola."""
     order = np.argsort(lrs)
     rates, values = np.asarray(lrs, float)[order], np.asarray(losses, float)[order]
     if np.isnan(values).all():
@@ -53,9 +53,9 @@ def rate_and_curvature(lrs: Sequence[float], losses: Sequence[float]) -> tuple[f
 
 
 def at_end(lrs: Sequence[float], losses: Sequence[float]) -> int:
-    """-1 or 1 where the best rate is the smallest or the largest that there is, else 0.
+    """-1 or 1 if the best rate is the smallest or the largest of the sweep, else 0.
 
-    A training that diverged is a loss above all others: a best rate with such a neighbor is not at an end.
+    A training that diverged has an infinite loss, so a best rate next to it is not at an end.
     """
     values = np.where(np.isnan(losses), np.inf, losses)[np.argsort(lrs)]
     best = int(np.argmin(values))
@@ -65,10 +65,10 @@ def at_end(lrs: Sequence[float], losses: Sequence[float]) -> int:
 
 
 def excess(lr: float, lrs: Sequence[float], losses: Sequence[float]) -> float:
-    """The loss at a rate less the least one, by the parabola in log lr.
+    """The loss at a rate minus the least loss, by the parabola in log lr.
 
-    Where the best rate lies at an end there is none: then it is what the loss of a rate that was swept lies above the
-    least that was found, which is less than it costs; NaN for other rates.
+    If the best rate is at an end there is no parabola: the result is then the difference of the measured losses, a
+    lower bound, or NaN for a rate outside the sweep.
     """
     best, curvature = rate_and_curvature(lrs, losses)
     if at_end(lrs, losses) and lr in lrs:
@@ -77,7 +77,7 @@ def excess(lr: float, lrs: Sequence[float], losses: Sequence[float]) -> float:
 
 
 def further_rates(lrs: Sequence[float], losses: Sequence[float], count: int, digits: int = 3) -> list[float]:
-    """So many rates beyond the end of a sweep at which its best rate lies; none where it lies between others.
+    """`count` rates beyond the end of a sweep at which its best rate is; none if it is not at an end.
 
     >>> further_rates([1e-3, 2e-3], [2.0, 1.0], 2)
     [0.004, 0.008]
@@ -93,8 +93,8 @@ class RateRule:
 
     Attributes:
         scales: the learning rate of each unit at d_model = 128 and 1000 steps.
-        exponent: with an interval over units; it has none where fewer than two of them have several widths.
-        steps_exponent: 0 where the number of steps was not varied.
+        exponent: with an interval over units; NaN ends if fewer than two units have several widths.
+        steps_exponent: 0 if the number of steps was not varied.
     """
 
     scales: Mapping[str, float]
@@ -106,13 +106,13 @@ class RateRule:
         return one_line(self, f"d_model^-{self.exponent:.2f}: {rates}")
 
     def rate(self, unit: str, d_model: int, steps: float = STEPS, digits: int = 3) -> float:
-        """The learning rate of a unit at a width of the stream and a number of steps, to a few digits."""
+        """The learning rate of a unit at a width and a number of steps, rounded to a few digits."""
         by_width, by_steps = (d_model / WIDTH) ** -self.exponent.value, (steps / STEPS) ** -self.steps_exponent
         return rounded_rate(self.scales[unit] * by_width * by_steps, digits)
 
     @staticmethod
     def of(rates: Iterable[tuple[str, int, float] | tuple[str, int, float, int]]) -> RateRule:
-        """The rule through (unit, d_model, best lr), or those with a number of steps: least squares in log lr.
+        """Fit the rule to rows (unit, d_model, best lr) or (unit, d_model, best lr, steps): least squares in log lr.
 
         >>> rule = RateRule.of([("a", 128, 4e-3), ("a", 256, 2e-3), ("b", 128, 8e-3), ("b", 256, 4e-3)])
         >>> round(rule.exponent.value, 6), rule.rate("b", 512)
@@ -123,7 +123,7 @@ class RateRule:
         x = np.log([(d_model / WIDTH, steps / STEPS) for _, d_model, _, steps in rows]).reshape(-1, 2)
         y = np.log([lr for _, _, lr, _ in rows])
         masks = {unit: units == unit for unit in dict.fromkeys(units.tolist())}
-        # About the means of its unit: a column that no unit varies is 0 then, and so is its exponent.
+        # Centered per unit: a column that no unit varies becomes 0, and so does its exponent.
         dx, dy = x.copy(), y.copy()
         for own in masks.values():
             dx[own], dy[own] = dx[own] - x[own].mean(axis=0), dy[own] - y[own].mean()

@@ -1,9 +1,7 @@
-"""A training in plain values: what is trained, on what, and how.
+"""Recipes: the model, data and optimization of a training in plain values, with schedule and evaluation steps.
 
-Beside the recipe this has what follows from it: when the learning rate rises and falls, and when losses are measured.
-Two trainings of equal recipes are equal, bit by bit on a CPU. What the copy of the paper does not
-say, such as learning rates, is chosen here, once for a model and an optimiser and never for a unit: units differ in
-nothing else.
+Two trainings of equal recipes are bitwise equal on a CPU. Values that the paper does not state, such as learning rates,
+are defaults per model and optimizer, and never depend on the unit.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from gatelab.models import DECODER_SIZES, GPT2_SIZES, MIXER_SIZES, VIT_SIZES
 
 
 def learning_rate(recipe: Recipe, step: int) -> float:
-    """The rate of the update that follows `step` updates: a line up over the warm-up, then half a cosine down to 0.
+    """The rate of the update after `step` updates: linear warm-up, then the recipe's schedule.
 
     >>> from gatelab.train import recipe as usual
     >>> r = usual("mixer", "glu", lr=1.0, steps=100, warmup=10)
@@ -43,7 +41,7 @@ def learning_rate(recipe: Recipe, step: int) -> float:
 
 
 def evaluation_steps(recipe: Recipe) -> tuple[int, ...]:
-    """The numbers of updates after which losses are measured: steps (i / n)^2, since losses change most at the start.
+    """The steps at which losses are measured: steps (i / n)^2, since losses change most at the start.
 
     >>> from gatelab.train import recipe as usual
     >>> evaluation_steps(usual("mixer", "glu", steps=100, evaluations=5))
@@ -62,7 +60,7 @@ SIZES: Mapping[str, Mapping[str, Any]] = {
 TEXT_MODELS = ("gpt2", "decoder")
 OPTIMISERS, SCHEDULES, PRECISIONS = ("sgd", "adamw", "muon"), ("cosine", "constant"), ("auto", "float32", "bf16")
 SAMPLINGS = ("anywhere", "epochs")
-# By model and optimiser: the learning rate; Muon has AdamW's, whose size of updates it takes over.
+# Learning rates by model and optimizer. Muon has those of AdamW, since its updates have the same size.
 LEARNING_RATES = {
     ("mixer", "sgd"): 0.1,
     ("vit", "sgd"): 0.05,
@@ -75,25 +73,24 @@ LEARNING_RATES = {
 }
 LEARNING_RATES |= {(model, "muon"): LEARNING_RATES[model, "adamw"] for model in SIZES}
 _DATA = {"mixer": "cifar10", "vit": "cifar10", "gpt2": "fineweb-edu", "decoder": "fineweb-edu"}
-# The weight decay and the second beta of AdamW.
+# Weight decay and second beta of AdamW.
 _ADAMW = {"mixer": (0.01, 0.999), "vit": (0.01, 0.999), "gpt2": (0.1, 0.95), "decoder": (0.1, 0.95)}
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A `model` with a `unit`, its `data`, and how it is trained; `recipe` fills in what is usual.
+    """A `model` with a `unit`, its `data` and its optimization; `recipe` fills in default values.
 
-    `optimiser` is "sgd", with its `momentum`, "adamw", with its `beta2`, or "muon", which is Muon for the matrices of
-    the blocks and AdamW for all else; `weight_decay` is on matrices alone. The
-    learning rate rises to `lr` over `warmup` steps, and then the `schedule` is "cosine" or "constant". `size` names one
-    of the model's sizes, and `options` replace single values of it. `steps` are updates, `batch` counts images or
-    windows of text, and `seed` is that of all that is random. Gradients longer than `clip` are shortened to it, images
-    are cut and mirrored at random with `augment`, and `tokenizer` is that of texts, whose windows begin "anywhere" or
-    go through the text in "epochs", every token once in each: its `sampling`. Training and test loss are measured at
-    `evaluations` + 1 steps, from before the first to after the last, closer together at the start; both on at most
-    `test_size` images or windows. With an `average` above 0 a moving average of the weights over about that share
-    of the steps is measured too. The `precision` "auto" is bf16 on a GPU and float32 elsewhere. With `match_mlp` units
-    have as many parameters as a plain layer of the model's width.
+    `optimiser` is "sgd" with `momentum`, "adamw" with `beta2`, or "muon", which is Muon for the matrices of the blocks
+    and AdamW otherwise; `weight_decay` applies to matrices. The learning rate rises to `lr` over `warmup` steps, and
+    then follows the `schedule`, "cosine" or "constant". `size` names one of the model's sizes, and `options` replace
+    single values of it. `steps` is the number of updates, `batch` the number of images or windows of text, and `seed`
+    determines all random numbers. Gradient norms are clipped to `clip`; `augment` crops and mirrors images at random.
+    `tokenizer` is for text, whose `sampling` is "anywhere", or "epochs" for every token once per epoch. Training and
+    test loss are measured at `evaluations` + 1 steps, which are denser at the start, on at most `test_size` images or
+    windows. With an `average` above 0, a moving average of the weights over about that share of the steps is also
+    measured. The `precision` "auto" is bf16 on a GPU and float32 elsewhere. With `match_mlp`, units have the number of
+    parameters of a plain layer of the model's width.
     """
 
     model: str
@@ -139,15 +136,14 @@ class Recipe:
 
     @property
     def is_text(self) -> bool:
-        """Whether the model is one of text."""
         return self.model in TEXT_MODELS
 
     def with_seed(self, seed: int) -> Recipe:
-        """The same with another seed."""
+        """The recipe with another seed."""
         return replace(self, seed=seed)
 
     def plain(self) -> dict[str, Any]:
-        """The recipe in JSON's own types.
+        """The recipe in JSON's types.
 
         >>> third = recipe("mixer", "glu", "cifar10", seed=3)
         >>> Recipe.from_plain(third.plain()) == third
@@ -155,38 +151,38 @@ class Recipe:
         """
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         if self.sampling == SAMPLINGS[0]:
-            del values["sampling"]  # a recipe that is older than this choice has the key that it had
+            del values["sampling"]  # keys of recipes without this value stay the same
         if not self.average:
             del values["average"]
         return {**values, "unit": describe(self.unit), "options": dict(self.options)}
 
     @staticmethod
     def from_plain(values: Mapping[str, Any]) -> Recipe:
-        """The recipe that `plain` wrote."""
+        """Read the recipe that `plain` wrote."""
         known = {f.name for f in fields(Recipe)}
         values = {"sampling": SAMPLINGS[0], "average": 0.0, **values}
         if set(values) != known:
             raise GatelabError(f"a recipe has the values {', '.join(sorted(known))}, not {', '.join(sorted(values))}")
-        unit = restore({**values["unit"], "source": None})  # what was trained once is read, whatever the unit is now
+        unit = restore({**values["unit"], "source": None})  # records are read even if the unit has changed since
         return Recipe(**{**values, "unit": unit, "options": tuple(values["options"].items())})
 
     def key(self) -> str:
-        """Twelve hexadecimal digits that tell recipes apart."""
+        """A hash of the recipe, twelve hexadecimal digits."""
         return fingerprint([json.dumps(self.plain(), sort_keys=True)], 12)
 
 
 def recipe(
     model: str, unit: Any, data: str | None = None, *, optimiser: str = "adamw", lr: float | None = None, **others: Any
 ) -> Recipe:
-    """A recipe with the usual learning rate, weight decay and betas of its model and optimiser.
+    """A recipe with the default learning rate, weight decay and betas of its model and optimizer.
 
     Args:
         model: "mixer", "vit", "gpt2" or "decoder".
-        unit: whatever `gl.unit` takes.
+        unit: a name or another argument of `gl.unit`.
         data: the name of the data; by default "cifar10" for images and "fineweb-edu" for text.
         optimiser: "adamw", "sgd" or "muon".
-        lr: the learning rate; by default the usual one of the model and optimiser.
-        others: other values of a `Recipe`, by their names.
+        lr: the learning rate; None for the default of the model and optimizer.
+        others: other values of a `Recipe`, by name.
 
     Returns:
         The recipe, every value checked.
@@ -216,7 +212,7 @@ def recipe(
 
 
 def check_recipe(r: Recipe) -> None:
-    """Refuse names that are unknown, and numbers out of their range."""
+    """Raise for unknown names and numbers out of range."""
     for kind, name, known in (
         ("model", r.model, SIZES),
         ("optimiser", r.optimiser, OPTIMISERS),
@@ -239,8 +235,6 @@ def check_recipe(r: Recipe) -> None:
     if r.clip is not None:
         real_number("clip", r.clip, above=0)
     if r.warmup > r.steps:
-        raise GatelabError(f"warmup is {r.warmup} steps of {r.steps}; give fewer than there are")
+        raise GatelabError(f"warmup is {r.warmup} steps of {r.steps}; give at most that number")
     if dict(r.options).get("dropout"):
-        raise GatelabError(
-            "dropout draws from torch's global generator, which no checkpoint could bring back exactly; leave it at 0"
-        )
+        raise GatelabError("dropout uses torch's global generator, whose state checkpoints do not hold; leave it at 0")

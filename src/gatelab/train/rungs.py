@@ -1,4 +1,4 @@
-"""The task of a ladder's runs under the name by which stores and records have always filed them."""
+"""The name under which stores and records refer to the task of a ladder's runs."""
 
 from gatelab.train.ladder_runs import train_run as train_rung
 

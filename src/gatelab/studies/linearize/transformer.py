@@ -16,13 +16,13 @@ from matplotlib.figure import Figure
 from gatelab.feedforward import Activation, Unit
 from gatelab.models.layouts import blocks
 from gatelab.models.replace import trace
-from gatelab.plotting.theme import GREY, NEURON_COLOURS, ink_on, style
+from gatelab.plotting.theme import GRAY, NEURON_COLORS, ink_on, style
 from gatelab.statistics import Interval
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
 from gatelab.studies.engine import Study, Table, Tables
 from gatelab.studies.linearize import transformer_parts as parts
-from gatelab.train import trained
+from gatelab.train import load_models
 
 LEVELS = (0.999, 0.99)  # cosines that a way keeps
 COLLAPSED = 0.5  # unrelated sentences have cosines near 0 to 0.2
@@ -75,14 +75,14 @@ def draw_cosines(axes: Axes, cosines: Table) -> None:
     """1 - cosine of embeddings: mean, interval and worst sentence, colored by the level that is kept."""
     losses = (1 - cosines[["cosine", "cosine low", "cosine high", "least"]]).clip(lower=1e-6).to_numpy()
     for row, (mean, high, low, worst) in enumerate(losses):
-        color = NEURON_COLOURS[(1, 0, 2)[sum(1 - high > level for level in LEVELS)]]
+        color = NEURON_COLORS[(1, 0, 2)[sum(1 - high > level for level in LEVELS)]]
         axes.plot([low, high], [row, row], color=color, linewidth=3, alpha=0.5)
         axes.plot(mean, row, "o", color=color)
         axes.plot(worst, row, "|", color=color, markersize=7)
     for level in LEVELS:
-        axes.axvline(1 - level, color=GREY, linestyle=":", linewidth=0.9)
+        axes.axvline(1 - level, color=GRAY, linestyle=":", linewidth=0.9)
         axes.annotate(
-            f"{level:g}", (1 - level, 1), (2, -8), ("data", "axes fraction"), "offset points", color=GREY, fontsize=7
+            f"{level:g}", (1 - level, 1), (2, -8), ("data", "axes fraction"), "offset points", color=GRAY, fontsize=7
         )
     axes.set(xscale="log", xlim=(1e-6 / 1.5, 3.0), xlabel="1 - cosine of embeddings before and after")
     axes.set_title("dot: mean, bar: 95 %, stroke: worst sentence")
@@ -93,13 +93,13 @@ def draw_losses(left: Axes, right: Axes, curves: Table) -> None:
     test = curves.pivot(index="step", columns=["activation", "seed"], values="test")
     colors = {"gelu": "#222222"}
     for name in curves["activation"].unique():
-        color = colors.setdefault(name, NEURON_COLOURS[(len(colors) - 1) % 7])
+        color = colors.setdefault(name, NEURON_COLORS[(len(colors) - 1) % 7])
         left.plot(test.index, test[name].mean(axis=1), color=color, label=name)
         if name != "gelu":
             away = (test[name] - test["gelu"])[test.index >= test.index[-1] / 5]
             right.plot(away.index, away.mean(axis=1), color=color)
             right.fill_between(away.index, away.min(axis=1), away.max(axis=1), color=color, alpha=0.18, linewidth=0)
-    right.axhline(0, color=GREY, linewidth=0.9)
+    right.axhline(0, color=GRAY, linewidth=0.9)
     left.legend(loc="upper right", ncols=2)
     left.set(xlabel="step", ylabel="test loss, nats per byte", title="a small GPT trained from scratch")
     right.set(
@@ -162,7 +162,7 @@ def training(size: parts.Size, data: Any, names: Sequence[str]) -> tuple[dict[st
     """
     with tempfile.TemporaryDirectory() as folder:
         runs = {"gelu": parts.train(size, data, "gelu", folder)}
-        gpts = trained(folder, data)
+        gpts = load_models(folder, data)
     tokens, _ = data.batch(0, size["test"], size["context"])
     layers = [layer for gpt in gpts for layer in zip(blocks(gpt), trace(gpt, lambda m: m(tokens)).inputs, strict=True)]
     z = torch.cat([block.before(x).flatten() for block, x in layers])

@@ -36,7 +36,7 @@ def figure(tables: Tables) -> Figure:
             for method, label in METHODS.items():
                 shape = shapes[label]
                 x = ratios[method].clip(upper=LARGEST)
-                axes.plot(x, range(len(ratios)), shape.marker, color=shape.colour, label=label, clip_on=False)
+                axes.plot(x, range(len(ratios)), shape.marker, color=shape.color, label=label, clip_on=False)
             axes.set_yticks(range(len(ratios)), ratios["set"].where(~ratios["tuned"], ratios["set"] + " *"))
             axes.set(xscale="log", xlim=(0.95, LARGEST), xlabel="error over the least of the set", title=name)
             axes.set_xticks([1, 1.5, 2, 3, LARGEST], ["1", "1.5", "2", "3", f"{LARGEST} or more"])

@@ -82,10 +82,10 @@ def draw_plane(axes: Axes, paths: Table, stop: int) -> None:
     for unit, (values, vectors) in spectra.items():
         shape = look(unit)
         circle = 0.55 * np.sqrt(values / top) * np.column_stack((np.sin(turn), np.cos(turn)))
-        axes.fill(*(TARGETS[:, None] + vectors @ circle.T), color=shape.colour, alpha=0.13)
+        axes.fill(*(TARGETS[:, None] + vectors @ circle.T), color=shape.color, alpha=0.13)
         own = paths[(paths["unit"] == unit) & (paths["step"] <= stop)]
-        axes.plot(own["output_1"], own["output_2"], color=shape.colour, label=PAPER_NAMES[unit])
-        axes.plot(*own[["output_1", "output_2"]].iloc[-1], color=shape.colour, marker=shape.marker, markersize=6)
+        axes.plot(own["output_1"], own["output_2"], color=shape.color, label=PAPER_NAMES[unit])
+        axes.plot(*own[["output_1", "output_2"]].iloc[-1], color=shape.color, marker=shape.marker, markersize=6)
     axes.plot(*TARGETS, "*", color="#222222", markersize=10, label="targets")
     axes.set(xlim=(-0.1, 1.55), ylim=(-0.25, 0.95), aspect="equal")
     axes.set(xlabel="output on sample 1", ylabel="output on sample 2")

@@ -23,7 +23,7 @@ from gatelab.dynamics.networks import draw as draw_weights
 from gatelab.dynamics.spectral import eigen, steps_until
 from gatelab.ntk import analytic
 from gatelab.ntk.kernels import product_unit
-from gatelab.plotting import GREY, style
+from gatelab.plotting import GRAY, style
 from gatelab.plotting.facets import Facets, Overlay, draw_panel
 from gatelab.statistics import Interval
 from gatelab.studies.claims import Claim
@@ -85,7 +85,7 @@ def draw(tables: Tables) -> Figure:
                 legend |= {NAMES[t.get_text()]: h for t, h in zip(units.texts, units.legend_handles, strict=True)}
                 units.remove()
                 reach = np.array(axes.get_xlim())
-                (line,) = axes.plot(reach, 0.5 * reach * np.log(1 / DRAWN), "--", color=GREY)
+                (line,) = axes.plot(reach, 0.5 * reach * np.log(1 / DRAWN), "--", color=GRAY)
                 legend["κ log(1/ε)/2, or bulk κ"] = line
                 if kernel:
                     real = tables["training"].query("kernel == @kernel and target == @target and share == @DRAWN")

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from gatelab.data import problem
 from gatelab.feedforward import Network
-from gatelab.plotting.theme import GREY, NEURON_COLOURS, look, style
+from gatelab.plotting.theme import GRAY, NEURON_COLORS, look, style
 from gatelab.solve import construct, fit
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
@@ -38,7 +38,7 @@ def figure(tables: Tables) -> Figure:
                 gates = words.split()[0]
                 neurons, fitted = (_of(tables[name], unit, gates) for name in ("neurons", "fits"))
                 for knot in neurons.loc[neurons["knot"].abs() <= 1, "knot"]:
-                    axes.axvline(knot, color=GREY, linestyle="--", linewidth=0.7)
+                    axes.axvline(knot, color=GRAY, linestyle="--", linewidth=0.7)
                 _draw(axes, unit, neurons, whole=letter != letters[-1])
                 error = fitted["test_rmse"].iloc[0]
                 axes.set(title=f"({letter}) {unit.upper()}, {words}: RMSE {error:.1e}")
@@ -55,10 +55,10 @@ def _draw(axes: Axes, unit: str, neurons: Table, *, whole: bool) -> None:
     target: Any = problem("paper-1d").f
     if whole:
         axes.plot(X, target(X), color="#bbbbbb", linewidth=3.2, label="target")
-        axes.plot(X, output(neurons, X), color=look(unit).colour, label=unit.upper())
+        axes.plot(X, output(neurons, X), color=look(unit).color, label=unit.upper())
         axes.set(ylabel="y")
     else:
-        for part, color in zip(contributions(neurons, X).T, NEURON_COLOURS, strict=False):
+        for part, color in zip(contributions(neurons, X).T, NEURON_COLORS, strict=False):
             axes.plot(X, part, color=color)
         axes.set(ylabel="contribution of a neuron")
 

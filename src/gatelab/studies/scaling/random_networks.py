@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from gatelab.arrays import Array
 from gatelab.feedforward import Network, unit
-from gatelab.plotting.theme import GREY, NEURON_COLOURS, style
+from gatelab.plotting.theme import GRAY, NEURON_COLORS, style
 from gatelab.studies.claims import Claim
 from gatelab.studies.engine import Study, Table, Tables
 
@@ -124,7 +124,7 @@ def draw_map(axes: Axes, neurons: Table, values: Array, scale: float, title: str
     """A filled map, symmetric about zero, with level lines, which are straight where the function is linear."""
     grid, levels = values.reshape(len(AXIS), -1), np.linspace(-scale, scale, COLORS["levels"])
     filled = axes.contourf(AXIS, AXIS, grid, levels, cmap=COLORS["cmap"])
-    axes.contour(AXIS, AXIS, grid, levels, colors=GREY, linewidths=0.3, linestyles="solid")
+    axes.contour(AXIS, AXIS, grid, levels, colors=GRAY, linewidths=0.3, linestyles="solid")
     for path in hinges(neurons):
         axes.plot(*path.T, color="black", linewidth=1.4)
     axes.set(title=title, xlabel="$x_1$", ylabel="$x_2$", aspect="equal", xlim=(-1, 1), ylim=(-1, 1))
@@ -159,8 +159,8 @@ def maps(tables: Tables) -> Figure:
             add_bar(figure, draw_map(axes, neurons, values, scale, f"random {name.upper()} of two inputs"), axes, scale)
         x = np.linspace(-1, 1, 401)
         for part, knot, number in zip(contributions(line, x[:, None]).T, -line["g"] / line["G1"], NEURONS, strict=True):
-            right.axvline(knot, color=GREY, linestyle="--", linewidth=0.7)
-            right.plot(x, part, color=NEURON_COLOURS[number - 1], label=f"neuron {number}")
+            right.axvline(knot, color=GRAY, linestyle="--", linewidth=0.7)
+            right.plot(x, part, color=NEURON_COLORS[number - 1], label=f"neuron {number}")
         right.set(title="neurons of a random GLU of one input", xlabel="x", ylabel="contribution")
         right.legend()
         figure.suptitle("Figure 1: functions of random networks; black lines are where gates open")

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from gatelab.plotting.theme import GREY, look, style
+from gatelab.plotting.theme import GRAY, look, style
 from gatelab.scaling_laws import slope
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
@@ -26,7 +26,7 @@ EDGE = 1.0  # slopes of errors that rise are drawn at this edge: they should not
 LIGHT = "#9a9a9a"
 STROKE: dict[str, Any] = {"color": "black", "marker": "|", "markersize": 16, "linestyle": ""}
 MARKS: dict[str, dict[str, Any]] = {
-    "split": {"marker": "o", "color": look("mlp").colour, "label": f"ours, {PROTOCOLS['split']}"},
+    "split": {"marker": "o", "color": look("mlp").color, "label": f"ours, {PROTOCOLS['split']}"},
     "paper": {"marker": "s", "color": LIGHT, "label": f"ours, {PROTOCOLS['paper']}"},
     "printed": {
         "marker": "D", "color": "black", "markerfacecolor": "white", "linestyle": "", "label": "the paper's table",
@@ -46,7 +46,7 @@ def figure(tables: Tables) -> Figure:
         for axes, unit in zip(panels, UNITS, strict=True):
             for cell in part_of(slopes, unit=unit).to_dict("records"):
                 draw_cell(axes, cell, names.index(cell["problem"]))
-            axes.axvline(0, color=GREY, linewidth=0.6)
+            axes.axvline(0, color=GRAY, linewidth=0.6)
             axes.grid(axis="y", visible=False)
             axes.set(title=unit.upper(), xlabel="slope against n", xlim=(None, min(axes.get_xlim()[1], EDGE)))
         labels = [f"{ROWS[name].label} ({ROWS[name].inputs}D)" for name in names]
@@ -65,7 +65,7 @@ def draw_cell(axes: Axes, cell: dict[str, Any], line: int) -> None:
     if not alone:
         protocol = cell["protocol"]
         height += {"split": -0.2, "paper": 0.2}[protocol]
-    color = {"split": look(cell["unit"]).colour, "paper": LIGHT}[protocol]
+    color = {"split": look(cell["unit"]).color, "paper": LIGHT}[protocol]
     axes.plot([cell["low"], cell["high"]], [height, height], color=color, linewidth=1.4)
     marker = ">" if cell["slope"] >= EDGE else MARKS[protocol]["marker"]
     axes.plot(min(cell["slope"], 0.97 * EDGE), height, color=color, marker=marker)

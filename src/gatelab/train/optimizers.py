@@ -1,8 +1,8 @@
-"""Optimisers of stacked members, each with its own learning rate.
+"""Optimizers of stacked members, each with its own learning rate.
 
-SGD and AdamW are torch's: they act entry by entry, on views of the members in the stack. Muon acts on whole matrices,
-and torch's (of torch 2.9 and later) takes one after the other; ours does the same to a stack of them in a few batched
-products, and is there with every torch.
+SGD and AdamW are torch's, which act elementwise, on views of the members in the stack. Muon acts on whole matrices.
+torch.optim.Muon (torch 2.9 and later) processes them one by one; this implementation takes a stack of them in a few
+batched products, and works with older versions of torch.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from torch import Tensor
 
 from gatelab.train.recipes import Recipe
 
-# Of Newton and Schulz's iteration and of the momentum: what torch.optim.Muon has.
+# The values of torch.optim.Muon for the Newton-Schulz iteration and the momentum.
 COEFFICIENTS, ITERATIONS, MOMENTUM, EPSILON = (3.4445, -4.7750, 2.0315), 5, 0.95, 1e-7
 
 
-class Optimisers:
-    """The optimisers of a stack of members (members, ...), and the gradients of the members as their parts of it."""
+class Optimizers:
+    """The optimizers of parameters stacked over members."""
 
     def __init__(self, recipe: Recipe, params: Mapping[str, Tensor]) -> None:
         self.params = list(params.values())
@@ -33,7 +33,7 @@ class Optimisers:
         self.views = [[p.detach()[member] for p in self.whole] for member in range(len(self.params[0]))]
         groups: list[dict[str, Any]] = []
         for views in self.views:
-            # Weight decay is on matrices alone, not on norms and biases.
+            # Weight decay applies to matrices, not to norms and biases.
             groups.append({"params": [p for p in views if p.ndim > 1], "weight_decay": recipe.weight_decay})
             groups.append({"params": [p for p in views if p.ndim <= 1], "weight_decay": 0.0})
         fused = self.params[0].is_cuda
@@ -48,18 +48,17 @@ class Optimisers:
 
     @property
     def parts(self) -> list[torch.optim.Optimizer]:
-        """The optimisers, in the order of their states in a checkpoint."""
+        """The optimizers, in the order of their states in a checkpoint."""
         if self.muon is None:
             return [self.entries]
         return [self.entries, self.muon]
 
     def zero_grad(self) -> None:
-        """Forget the gradients."""
         for p in self.params:
             p.grad = None
 
     def step(self, rates: Sequence[float | Tensor]) -> None:
-        """An update, the rate of each member given: numbers, or tensors on the device where a graph is recorded."""
+        """One update at the given learning rate of each member: numbers, or tensors if a graph is recorded."""
         for member, views in enumerate(self.views):
             for view, p in zip(views, self.whole, strict=True):
                 view.grad = None
@@ -76,7 +75,7 @@ class Optimisers:
 class Muon(torch.optim.Optimizer):
     """`torch.optim.Muon` with the rates of AdamW ("match_rms_adamw"), on stacks (members, rows, columns) of matrices.
 
-    A parameter whose name ends in qkv.weight is three matrices, one above the other, and is treated as such.
+    A parameter whose name ends in qkv.weight is treated as three matrices.
     """
 
     def __init__(self, params: Mapping[str, Tensor], weight_decay: float) -> None:
@@ -85,7 +84,6 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """An update of all stacks, by the rates in the group."""
         (group,) = self.param_groups
         for p, count in zip(group["params"], self.counts, strict=True):
             if p.grad is None:
@@ -100,14 +98,11 @@ class Muon(torch.optim.Optimizer):
             rates = torch.stack([torch.as_tensor(rate, dtype=p.dtype, device=p.device) for rate in group["rates"]])
             rates = rates[:, None, None]
             p.mul_(1 - rates * group["weight_decay"])
-            p.sub_(0.2 * max(rows, columns) ** 0.5 * rates * orthogonalised(update).to(p.dtype).flatten(1, 2))
+            p.sub_(0.2 * max(rows, columns) ** 0.5 * rates * orthogonalized(update).to(p.dtype).flatten(1, 2))
 
 
-def orthogonalised(matrices: Tensor) -> Tensor:
-    """Matrices (..., rows, columns) with their singular values near 1, by five steps of Newton and Schulz.
-
-    On a GPU in bf16, as torch does it; processors without bf16 would only take longer.
-    """
+def orthogonalized(matrices: Tensor) -> Tensor:
+    """Matrices (..., rows, columns) with singular values near 1, by five Newton-Schulz steps; in bf16 on a GPU."""
     a, b, c = COEFFICIENTS
     x = matrices
     if x.is_cuda:
@@ -125,7 +120,7 @@ def orthogonalised(matrices: Tensor) -> Tensor:
 
 
 def clip_members(params: Iterable[Tensor], most: float) -> None:
-    """Shorten the gradient of each member to the length `most` where it is longer; no member feels another.
+    """Clip the gradient norm of each member to `most`, independently of the others.
 
     >>> p = torch.zeros(2, 1, requires_grad=True)
     >>> p.grad = torch.tensor([[3.0], [0.5]])
@@ -135,7 +130,7 @@ def clip_members(params: Iterable[Tensor], most: float) -> None:
     """
     stacks = [p for p in params if p.grad is not None]
     for member in range(len(stacks[0])):
-        # Torch's own on the parts of one member: a few kernels for all its matrices.
+        # One call per member needs a few kernels for all its matrices.
         views = [p.detach()[member] for p in stacks]
         for view, p in zip(views, stacks, strict=True):
             assert p.grad is not None
