@@ -114,7 +114,7 @@ def test_dropout_acts_in_training_alone(model):
         (lambda: GPT2("tiny")(torch.zeros(1, 33, dtype=torch.long)), "T up to 32; cut the text"),
         (lambda: GPT2Config(width=2.5), "width is 2.5"),  # type: ignore[arg-type]
         (lambda: ViT("tiny")(torch.zeros(2, 1, 8, 8)), r"shape \(2, 1, 8, 8\), the model takes \(N, 3, 8, 8\)"),
-        (lambda: Mixer("tiny")(torch.zeros(2, 3, 8, 8, dtype=torch.uint8)), "torch.uint8.*data.normalised"),
+        (lambda: Mixer("tiny")(torch.zeros(2, 3, 8, 8, dtype=torch.uint8)), "torch.uint8.*data.normalized"),
     ],
 )
 def test_errors_say_the_way_out(make, says):
