@@ -229,6 +229,6 @@ def test_the_record_is_never_written_over_by_the_outcome_of_its_study(tmp_path: 
     (tmp_path / "ladder").mkdir()
     path = tmp_path / "ladder/enwik8.json"
     path.write_bytes(RECORD.read_bytes())
-    with pytest.raises(GatelabError, match=r"is no outcome of a study.*give another folder"):
+    with pytest.raises(GatelabError, match="give another folder"):
         reproduce("ladder/enwik8", tmp_path, quick=True)
     assert path.read_bytes() == RECORD.read_bytes()

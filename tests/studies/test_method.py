@@ -35,9 +35,9 @@ from gatelab.studies.scaling.error_curves import (
     method_curves,
     range_slopes,
 )
-from gatelab.studies.scaling.method import TABLED, optimum_fits, pair_of
-from gatelab.studies.scaling.problem_rows import SYNTHETIC
-from gatelab.studies.scaling.row_slopes import median_slope, part_of
+from gatelab.studies.scaling.method import optimum_fits, pair_of
+from gatelab.studies.scaling.problem_rows import SYNTHETIC, TABLED
+from gatelab.studies.scaling.row_slopes import median_slope
 from gatelab.sweep import map_runs
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the benchmarks are beside the package, not in it
@@ -135,8 +135,8 @@ def test_the_optimum_is_that_of_table_1_under_the_papers_protocol() -> None:
     fits = optimum_fits()
     for row in TABLED:
         for name in ("mlp", "glu"):
-            own = part_of(recorded, problem=row.name, unit=name, protocol="paper")["slope"].item()
-            ours = median_slope(part_of(fits, problem=row.name, unit=name)).value
+            own = only(recorded, problem=row.name, unit=name, protocol="paper")["slope"].item()
+            ours = median_slope(only(fits, problem=row.name, unit=name)).value
             assert (ours == pytest.approx(own)) == (row.name != "airfoil")
 
 

@@ -1,7 +1,7 @@
 """The law in P and D: noisy data, every size of network with every number of data. Not a figure of the paper.
 
-To the fits of each unit an additive law E + A/P^a + B/D^b and the law that noise asks for are fitted; the figure has
-the errors with both laws, and how far each of them is off as P nears D.
+An additive law E + A/P^a + B/D^b and the noise law are fitted to the fits of each unit. The figure has the errors with
+both laws, and the ratio of measured to predicted errors as P approaches D.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from gatelab.plotting.facets import Facets, Overlay, draw_figure
 from gatelab.scaling_laws import Law, fit_law, slope
 from gatelab.statistics import Interval
 from gatelab.studies.claims import Claim
-from gatelab.studies.definition import Request, ticker
-from gatelab.studies.engine import Study, Table, Tables, interval_at
+from gatelab.studies.definition import Request, only, ticker
+from gatelab.studies.engine import Study, Table, Tables, interval_at, interval_columns
 from gatelab.studies.scaling.error_curves import fit_curves
 from gatelab.studies.scaling.noise_law import NoiseLaw, fit_noise_law
-from gatelab.studies.scaling.row_slopes import part_of, unflagged
+from gatelab.studies.scaling.row_slopes import unflagged
 
 NEAR_D = 0.25  # parameters over data from which on a network counts as near to interpolation
 BINS = (0.0, 1 / 64, 1 / 16, 1 / 4, 1 / 2, np.inf)
@@ -77,7 +77,7 @@ STUDY = Study(
 
 @STUDY.tables
 def tables(request: Request) -> Tables:
-    """Every fit, the laws of each unit, and how far they are off."""
+    """Every fit, the laws of each unit, and the ratios of measured to predicted errors."""
     errors = fitted(request, STUDY.quick if request.quick else STUDY.grid)
     laws = pd.DataFrame(unit_laws(fits) for _, fits in errors.groupby("unit", sort=False))
     return {"laws": laws, "ratios": ratios_table(with_laws({"laws": laws, "errors": errors})), "errors": errors}
@@ -86,8 +86,8 @@ def tables(request: Request) -> Tables:
 def fitted(request: Request, grid: Mapping[str, Any]) -> Table:
     """One row per fit: noisy ones, and at the largest D those without noise.
 
-    Friedman 1 is in its own units: standardized, every draw would have a noise of its own. The training data are drawn
-    again for each draw; test data are clean and the same for every D.
+    Friedman 1 is not standardized, which would give every draw a different noise. The training data are drawn again
+    for each draw; test data are clean and the same for every D.
     """
     units, widths = grid["unit"], grid["width"]
     (noise,), (tests,), (options,) = grid["noise"], grid["tests"], grid["options"]
@@ -98,13 +98,12 @@ def fitted(request: Request, grid: Mapping[str, Any]) -> Table:
     for D, draw, deviation, chosen in plans:
         target = problem("friedman1", n=D, n_test=tests, noise=deviation, seed=draw, standardise=False)
         fits = fit_curves(request, units, target, chosen, tick, **options).table()
-        names = pd.DataFrame({"data": D, "draw": draw, "noise": deviation}, index=fits.index)
-        parts.append(pd.concat([names, fits], axis=1))
+        parts.append(fits.assign(data=D, draw=draw, noise=deviation)[["data", "draw", "noise", *fits.columns]])
     return pd.concat(parts, ignore_index=True)
 
 
 def fitted_widths(units: Sequence[str], widths: Sequence[int], data: int, inputs: int = 5) -> tuple[int, ...]:
-    """Those whose networks have no more parameters than there are data.
+    """The widths whose networks have no more parameters than data.
 
     >>> fitted_widths(["mlp", "glu"], (2, 8, 12, 16), 200)
     (2, 8, 12)
@@ -123,23 +122,22 @@ def unit_laws(fits: Table) -> dict[str, Any]:
     law, noise = fit_law(P, D, L), fit_noise_law(P, D, L, float(noisy["noise"].iloc[0]))
     free = slope(clean["parameters"].to_numpy(float), clean["test_rmse"].to_numpy(float))
     row: dict[str, Any] = {"unit": fits["unit"].iloc[0], "fits": law.points, "left_out": len(noisy) - len(used)}
-    for name, (low, high) in law.intervals._asdict().items():
-        row |= {name: getattr(law, name), f"{name}_low": low, f"{name}_high": high}
+    for name, ends in law.intervals._asdict().items():
+        row |= interval_columns(name, Interval(getattr(law, name), *ends))
     row |= {"log_rmse": law.rmse, "noise_A": noise.A, "noise_a": noise.a, "noise_c": noise.c}
     row |= {"noise_log_rmse": noise.rmse, "noise_free_slope_P": free.value}
     return row | {"noise_free_low": free.low, "noise_free_high": free.high}
 
 
 def with_laws(tables: Tables) -> Table:
-    """The noisy fits with what both laws predict for them; those near interpolation took no part in the laws."""
+    """The noisy fits with the predictions of both laws; fits near interpolation are marked as left out."""
     parts = []
     for row in tables["laws"].to_dict("records"):
-        fits = part_of(tables["errors"], unit=row["unit"])
-        fits = fits[fits["noise"] > 0]
+        fits = only(tables["errors"], unit=row["unit"]).query("noise > 0")
         P, D = fits["parameters"].to_numpy(float), fits["data"].to_numpy(float)
         additive = Law(*(row[name] for name in ("E", "A", "a", "B", "b")))
-        made = {"additive law": additive.predict(P, D), "noise law": noise_law(row, fits).predict(P, D)}
-        parts.append(fits.assign(P_over_D=P / D, left_out=fits["flag"] == "interpolation", **made))
+        predicted = {"additive law": additive.predict(P, D), "noise law": noise_law(row, fits).predict(P, D)}
+        parts.append(fits.assign(P_over_D=P / D, left_out=fits["flag"] == "interpolation", **predicted))
     return pd.concat(parts)
 
 
@@ -154,14 +152,11 @@ def ratios(fits: Table) -> Table:
 
 
 def ratios_table(fits: Table) -> Table:
-    """Measured error over each law's, by how near P is to D: geometric mean, least and greatest."""
+    """Measured error over each law's, by bins of P/D: geometric mean, least and greatest."""
     long = ratios(fits)
     place = np.digitize(long["P_over_D"], BINS)
-    long = long.assign(
-        unit=pd.Categorical(long["unit"], list(dict.fromkeys(long["unit"]))),
-        P_over_D_from=np.take(BINS, place - 1),
-        P_over_D_to=np.take(BINS, place),
-    )
+    long = long.assign(unit=pd.Categorical(long["unit"], long["unit"].unique()))
+    long = long.assign(P_over_D_from=np.take(BINS, place - 1), P_over_D_to=np.take(BINS, place))
     grouped = long.groupby(["unit", "P_over_D_from", "P_over_D_to", "law"], observed=True)["ratio"]
     return grouped.agg(fits="size", mean=lambda r: np.exp(np.log(r).mean()), min="min", max="max").reset_index()
 
@@ -171,28 +166,24 @@ def claims(tables: Tables) -> Iterator[Claim]:
     """The exponents of P and D, and the constant of the estimation error."""
     fits = with_laws(tables)
     for row in tables["laws"].to_dict("records"):
-        own = part_of(fits, unit=row["unit"])
+        own = only(fits, unit=row["unit"])
         free = Interval(row["noise_free_slope_P"], row["noise_free_low"], row["noise_free_high"])
         yield exponent(row, "a", "P", {"slope against P without noise": free, "noise law": row["noise_a"]})
         few, many = noise_shares(row, own[~own["left_out"]])
         shares = "share of noise in the squared error"
         at_ends = {f"{shares} at the least P and the most D": few, f"{shares} at the most P and the least D": many}
         yield exponent(row, "b", "D", {"by noise alone": 0.5} | at_ends)
+        support = {
+            "fits": row["fits"],
+            "RMS of log(measured over law), noise law of 3 constants": row["noise_log_rmse"],
+            "additive law of 5 constants": row["log_rmse"],
+        }
         side = (own["P_over_D"] >= NEAR_D).map({False: "<", True: ">="})
-        yield Claim(
-            f"estimation error over noise (P/D)^1/2, {row['unit']}",
-            row["noise_c"],
-            support={
-                "fits": row["fits"],
-                "RMS of log(measured over law), noise law of 3 constants": row["noise_log_rmse"],
-                "additive law of 5 constants": row["log_rmse"],
-            }
-            | {
-                f"largest factor off, {law}, P/D {part} {NEAR_D}": largest(own[side == part], law)
-                for law in ("additive law", "noise law")
-                for part in sorted(set(side))
-            },
-        )
+        for law in ("additive law", "noise law"):
+            for part, fits_there in own.groupby(side):
+                off = np.abs(np.log(fits_there["test_rmse"] / fits_there[law])).max()
+                support[f"largest factor off, {law}, P/D {part} {NEAR_D}"] = float(np.exp(off))
+        yield Claim(f"estimation error over noise (P/D)^1/2, {row['unit']}", row["noise_c"], support=support)
 
 
 def exponent(row: Mapping[str, Any], name: str, size: str, support: Mapping[str, Any]) -> Claim:
@@ -204,15 +195,10 @@ def exponent(row: Mapping[str, Any], name: str, size: str, support: Mapping[str,
 
 
 def noise_shares(row: Mapping[str, Any], used: Table) -> tuple[float, float]:
-    """The share of estimation in the squared error, by the noise law, at the two opposite corners of the table."""
+    """The share of estimation in the squared error, by the noise law, at two opposite corners of the table."""
     P, D = used["parameters"], used["data"]
     widest = P.max()
     corners = np.array([P.min(), widest]), np.array([D.max(), D[widest == P].min()])
     shape, estimation = noise_law(row, used).parts(*corners)
     few, many = estimation**2 / (shape**2 + estimation**2)
     return float(few), float(many)
-
-
-def largest(fits: Table, law: str) -> float:
-    """The largest factor by which a law is off, to either side."""
-    return float(np.exp(np.abs(np.log(fits["test_rmse"] / fits[law])).max()))

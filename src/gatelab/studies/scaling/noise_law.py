@@ -1,7 +1,7 @@
-"""The law that noise asks for in the number of parameters P and of data D.
+"""The noise law in the number of parameters P and of data D.
 
 With noise of deviation s on the training targets the error on clean test data has two sources that add up in squares:
-what P parameters cannot represent, and what D data leave undetermined of them,
+the approximation error of P parameters, and the estimation error from D data,
 
     RMSE^2 = (A / P^a)^2 + (c s)^2 P / D,      c near 1 by theory for P far below D.
 """
@@ -32,7 +32,7 @@ class NoiseLaw:
         return np.hypot(*self.parts(P, D))
 
     def parts(self, P: Array | float, D: Array | float) -> tuple[Array, Array]:
-        """What the network cannot represent, and what the data leave undetermined."""
+        """The approximation error and the estimation error."""
         P, D = np.asarray(P, float), np.asarray(D, float)
         return self.A * P**-self.a, self.c * np.asarray(estimation_rmse(self.noise, P, D))
 
