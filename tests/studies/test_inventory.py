@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from quick_runs import LONGER, Quick
+from quick_runs import LONGER, Quick, each_study
 
 from gatelab.errors import GatelabError
 from gatelab.plain import from_plain
@@ -21,38 +21,17 @@ from gatelab.studies.reproduction import read_tables
 from gatelab.studies.scaling.error_curves import PAPER_SLOPES
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
+KEPT = {
+    name: tuple(from_plain(Claim, claim) for claim in record["claims"])
+    for name, record in json.loads((RESULTS / "claims.json").read_text(encoding="utf-8")).items()
+}
+# The headings at which each study of two papers answered in the last full run.
+HEADINGS = {name: {item.heading for item in answers({name: KEPT[name]})} for name in KEPT if name[:3] in ("ntk", "lin")}
 # Those that read a record made on a GPU, or on many cores, are as quick in full.
 RECORDED = ("ntk/fig3", "ntk/fig7", "ntk/appendix-d", "ntk/appendix-d-whole", "scaling/method")
-# The headings of two papers at which each study answers: one that it loses is noticed without running all the others.
-HEADINGS = {
-    "ntk/steps": {"section 2.2"},
-    "ntk/fig1": {"figure 1"},
-    "ntk/fig2": {"figure 2", "prop. B.1"},
-    "ntk/fig3": {"figure 3"},
-    "ntk/fig4": {"figure 4", "eq. 5", "eq. 8"},
-    "ntk/width": {"eq. 5", "eq. 8"},
-    "ntk/fig5": {"figure 5"},
-    "ntk/fig6": {"figure 6", "section 4.2", "corollary 4.2", "prop. 4.1"},
-    "ntk/early": {"corollary C.3"},
-    "ntk/lemma-b8": {"lemma B.8"},
-    "ntk/thm31": {"theorem 3.1", "table 1", "prop. B.6", "prop. B.9"},
-    "ntk/fig7": {"figure 7", "section 1", "section 5"},
-    "ntk/appendix-d-whole": {"figure 9", "figure 11"},
-    "linearize/table1": {"table 1", "section 3.2.1", "section 3.2.4", "eq. 6"},
-    "linearize/table2": {"table 2", "section 3.2.4"},
-    "linearize/table3": {"table 3", "section 3.3.1"},
-    "linearize/learned2d": {"section 4.1.2", "section 4.2.3"},
-    "linearize/learned16": {"figure 1", "section 4.3.2", "section 4.3.3"},
-}
 # The rows of these are answered by two studies.
-SHARED = {
-    ("linearize", "section 3.2.4"),
-    ("ntk", "eq. 5"),
-    ("ntk", "eq. 8"),
-    ("scaling", "figure 4"),
-    ("scaling", "table 1"),
-    ("scaling", "appendix D"),
-}
+SHARED = {("linearize", "section 3.2.4"), ("ntk", "eq. 5"), ("ntk", "eq. 8")}
+SHARED |= {("scaling", heading) for heading in ("figure 4", "table 1", "appendix D")}
 Claims = Callable[[str], tuple[Claim, ...]]
 # Words of items whose formula, table or bound our copy of the paper lost.
 LOST = re.compile(r"(formulas?|bounds on n and d) (is|are) lost|are the formulas|lost in the copy|derived again")
@@ -99,10 +78,8 @@ def test_items_say_what_they_are_and_none_stands_there_twice() -> None:
 
 @pytest.mark.parametrize("paper", ["ntk", "linearize"])
 def test_every_heading_has_a_study_that_answers_it(paper: str) -> None:
-    own = {name: headings for name, headings in HEADINGS.items() if name.startswith(f"{paper}/")}
-    wanted = [item for item in ITEMS if item.paper == paper and item.measurable and not item.missing]
-    assert set().union(*own.values()) == {item.heading for item in wanted}
-    assert set(own) == {s.name for s in all_studies() if s.name.startswith(f"{paper}/") and not s.beyond}
+    wanted = {item.heading for item in ITEMS if item.paper == paper and item.measurable and not item.missing}
+    assert wanted == set().union(*(headings for name, headings in HEADINGS.items() if name.startswith(paper)))
 
 
 @pytest.mark.parametrize(("paper", "count"), [("scaling", 11), ("ntk", 12), ("linearize", 1)])
@@ -242,27 +219,22 @@ def check_study(name: str, own: tuple[Claim, ...]) -> None:
     assert left_open({name: own}, full=full) == []
     assert full or all(in_quick(item) for item in answered)  # places of full studies are not in a quick one
     if not name.startswith("scaling/"):
-        assert {item.heading for item in answered} == HEADINGS.get(name, set())
+        assert {item.heading for item in answered} == HEADINGS[name]
     assert len({claim.what for claim in own}) == len(own)
 
 
+@cache
 def committed(name: str) -> dict[str, tuple[Claim, ...]]:
     """The claims of the record of a full study, if it has been committed."""
-    path, known = RESULTS / f"{name}.json", study(name)
+    path = RESULTS / f"{name}.json"
     document = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     if "claims" not in document:
         return {}
-    return {name: known.report(read_tables(path, document["files"])).claims}
-
-
-def learned_in_full() -> tuple[Claim, ...]:
-    """The claims of the last full run of linearize/learned2d: training takes long."""
-    taken = json.loads((RESULTS / "claims.json").read_text(encoding="utf-8"))["linearize/learned2d"]["claims"]
-    return tuple(from_plain(Claim, claim) for claim in taken)
+    return {name: study(name).report(read_tables(path, document["files"])).claims}
 
 
 def test_the_longest_training_answers_for_its_epochs() -> None:
-    own = {"linearize/learned2d": learned_in_full()}
+    own = {"linearize/learned2d": KEPT["linearize/learned2d"]}
     assert left_open(own, full=True) == []
     assert sum(not in_quick(item) for item in answers(own)) == 2
 
@@ -276,25 +248,19 @@ def test_the_studies_of_a_paper_answer_for_every_place_once(paper: str, claims: 
         if each.name.startswith(f"{paper}/"):
             own |= committed(each.name) if each.long else {each.name: claims(each.name)}
     if paper == "linearize":
-        own["linearize/learned2d"] = learned_in_full()
+        own["linearize/learned2d"] = KEPT["linearize/learned2d"]
     answered = answers(own)
     assert faults([item for item in ITEMS if item.paper == paper], answered) == []
     assert {answer.study for answer in answered.values()} == {name for name in own if not study(name).beyond}
     assert all(len({claim.what for claim in claims}) == len(claims) for claims in own.values())
 
 
-@pytest.mark.parametrize("name", [name for name in HEADINGS if name not in LONGER])
+@each_study(name for name in dict.fromkeys([*HEADINGS, *LONGER]) if name != "scaling/fig2")
 def test_a_study_makes_the_claims_that_it_answers_with(name: str, claims: Claims) -> None:
-    check_study(name, claims(name))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in LONGER if name != "scaling/fig2"])
-def test_a_longer_study_makes_them_too(name: str, claims: Claims) -> None:
-    """All other studies of the paper on scaling are run where it is taken whole; figure 2 shares a section's rows."""
+    """The other studies of the paper on scaling run in the test above; figure 2 shares a section's rows."""
     own = claims(name)
     check_study(name, own)
-    if committed(name):
+    if name in LONGER and committed(name):
         assert set(answers({name: own})) == {item for item in answers(committed(name)) if in_quick(item)}
 
 
@@ -302,12 +268,7 @@ def test_a_longer_study_makes_them_too(name: str, claims: Claims) -> None:
 
 
 def test_reconstructed_formulas_and_claims_outside_the_conditions_never_differ() -> None:
-    kept = json.loads((RESULTS / "claims.json").read_text(encoding="utf-8"))
-    own = {
-        name: tuple(from_plain(Claim, claim) for claim in kept[name]["claims"])
-        for name in kept
-        if name.startswith("ntk/")
-    }
+    own = {name: claims for name, claims in KEPT.items() if name.startswith("ntk/")}
     own |= committed("ntk/fig6") | committed("ntk/steps")
     own["ntk/appendix-d-whole"] = study("ntk/appendix-d-whole").run(Request(jobs=1)).claims
     lost = [(item, answer.claim) for item, answer in answers(own).items() if LOST.search(item.why)]

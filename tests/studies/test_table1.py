@@ -80,15 +80,13 @@ def test_every_cell_of_the_papers_table_has_a_claim_under_each_protocol(tables: 
     assert claims["Friedman 1, mlp, true split"].verdict == "exceeded"
     support = claims["airfoil, gqu, paper's protocol"].support
     assert isinstance(support["slope on rows held out"], Interval) and "floor E of E + A/P^a" in support
-    # Figures have the paper's protocol alone, and no dashes.
-    assert sum(bool(claim.place) for claim in slope_claims(tables, "figure 7")) == 15
-
-
-def test_widths_that_are_not_the_papers_are_outside(tables: dict[str, Any]) -> None:
-    outside = {claim.what: claim for claim in slope_claims(tables, "table 1") if claim.outside}
+    outside = {what: claim for what, claim in claims.items() if claim.verdict == "outside"}
     assert set(outside) == {f"airfoil, {unit}, {words}" for unit in ("mlp", "glu") for words in PROTOCOLS.values()}
-    assert {claim.verdict for claim in outside.values()} == {"outside"}
-    assert outside["airfoil, mlp, true split"].outside == "the paper's slope is over n = 10 to 500, ours over 2 to 32"
+    assert "10 to 500" in outside["airfoil, mlp, true split"].outside
+    # Figures have the paper's protocol alone, and no dashes; a variant is not compared with the paper.
+    assert sum(bool(claim.place) for claim in slope_claims(tables, "figure 7")) == 15
+    variant = slope_claims(row_tables(made_up(STAND_IN.quick()), [STAND_IN.quick()]), "figure 8")
+    assert {(claim.verdict, claim.place) for claim in variant} == {("new", "")}
 
 
 def test_the_papers_words_on_its_table_are_compared_with_slopes(tables: dict[str, Any]) -> None:
@@ -137,12 +135,10 @@ def test_theory_stands_next_to_every_slope(tables: dict[str, Any]) -> None:
 def test_the_figure_keeps_its_range_when_an_error_rises() -> None:
     panels = figure(row_tables(made_up(*SYNTHETIC, test=2.0), SYNTHETIC)).axes
     assert all(1.0 <= panel.get_ylim()[1] < 1.5 for panel in panels)
-    assert [panel.get_title() for panel in panels] == ["MLP", "GLU", "GQU"]
 
 
 def test_the_gap_is_that_of_one_fit_and_not_of_two_protocols(tables: dict[str, Any]) -> None:
     table = tables["protocols"]
-    assert set(table["problem"]) == {"airfoil", "california"}
     np.testing.assert_allclose(table["test_over_train"], 2 * table["width"] ** 0.5)
     np.testing.assert_allclose(table["paper_protocol_rmse"], 0.3 * table["width"] ** -2.0)
 
@@ -172,7 +168,7 @@ def test_facts_count_repeated_rows_and_caps(monkeypatch: pytest.MonkeyPatch) -> 
     assert data_facts(REAL[0]) == {"rows": 6, "sharing_inputs": 2, "at_largest_target": 3, "settings": 3}
 
 
-def test_outliers_carry_their_share() -> None:
+def test_outliers_have_their_share_and_the_fit_is_that_of_the_study() -> None:
     x = np.arange(100) / 1e3
     x[7] += 9.0
     target = Problem.from_arrays(np.arange(5.0), np.arange(5.0) ** 2, test=(x, x + 1))
@@ -181,9 +177,6 @@ def test_outliers_carry_their_share() -> None:
     found = outliers(target, values)
     assert found["worst_share"] == found["largest_share"] == pytest.approx(10.1**2 / (10.1**2 + 99 * 0.01))
     assert found["rmse_without"] == pytest.approx(0.1) and found["reach"] == pytest.approx(9.007)
-
-
-def test_the_fit_that_is_looked_at_is_that_of_the_study() -> None:
     row = replace(STAND_IN, widths=(2,), seeds=1, data={"n": 120, "noise": 1.0}, options=QUICK)
     fits = only(fit_rows(Request(jobs=1), [row]), trained_on=SPLIT)
     widest = fits.loc[(fits["test_rmse"] / fits["train_rmse"]).idxmax()]
@@ -196,9 +189,3 @@ def test_data_that_are_not_there_are_said_before_any_fit(monkeypatch: pytest.Mon
     assert [row.name for row in at_hand((*SYNTHETIC[:1], *REAL))] == ["sin4x-sin4y"]
     with pytest.raises(GatelabError, match="GATELAB_DATA"):
         study("scaling/fig8").run(Request(progress=lambda *_: pytest.fail("a fit was made")))
-
-
-def test_a_stand_in_is_not_compared_with_the_paper() -> None:
-    row = STAND_IN.quick()
-    claims = list(slope_claims(row_tables(made_up(row), [row]), "figure 8"))
-    assert {claim.verdict for claim in claims} == {"new"} and not any(claim.place for claim in claims)

@@ -40,14 +40,18 @@ def record_path(name: str, command: str, takes: str = "a GPU") -> Path:
 
 def read_record(name: str, command: str, takes: str = "a GPU") -> dict[str, Any]:
     """A record of plain values."""
-    path = record_path(name, command, takes)
+    return read_object(record_path(name, command, takes), command)
+
+
+def read_object(path: Path, command: str) -> dict[str, Any]:
+    """A JSON object; an error names the `command` that makes the file."""
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise GatelabError(f"{path} is damaged ({error}); copy it again, or make it with '{command}'") from error
-    if not isinstance(record, dict):
-        raise GatelabError(f"{path} holds {type(record).__name__}, not a record; make it with '{command}'")
-    return record
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise GatelabError(f"{path} cannot be read ({error}); copy it again, or make it with '{command}'") from error
+    if not isinstance(values, dict):
+        raise GatelabError(f"{path} holds {type(values).__name__}, not a record; make it with '{command}'")
+    return values
 
 
 def origin(record: dict[str, Any]) -> str:
@@ -77,11 +81,8 @@ def read_outcome(path: Path) -> dict[str, Any]:
     Returns:
         The document: the study, its claims and notes, its files, and how it was made.
     """
-    try:
-        outcome = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise GatelabError(f"{path} cannot be read ({error}); make it again with 'gatelab reproduce'") from error
-    if not isinstance(outcome, dict) or "claims" not in outcome:
+    outcome = read_object(path, "gatelab reproduce")
+    if "claims" not in outcome:
         raise GatelabError(f"{path} is not an outcome of a study; make it again with 'gatelab reproduce'")
     return outcome
 

@@ -91,7 +91,7 @@ def refuse_other_records(path: Path) -> None:
         values = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return  # missing, or half written by a killed process
-    if not isinstance(values, dict) or "claims" not in values:
+    if "claims" not in values:
         raise GatelabError(f"{path} is not an outcome of a study, and would be overwritten; give another folder")
 
 

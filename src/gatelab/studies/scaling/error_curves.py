@@ -24,7 +24,7 @@ from gatelab.data import Problem, problem
 from gatelab.errors import GatelabError
 from gatelab.feedforward import unit as as_unit
 from gatelab.scaling_laws import Point, Scaling, scaling
-from gatelab.scaling_laws.reference import newton_options, read_curves
+from gatelab.scaling_laws.reference import read_curves
 from gatelab.studies.claims import TOLERANCE, Claim
 from gatelab.studies.definition import Request, only
 from gatelab.studies.engine import Table, Tables, interval_at, interval_columns
@@ -123,14 +123,8 @@ def complete(study: Scaling, store: object) -> Scaling:
     return study
 
 
-def by_newton(request: Request, units: Sequence[str], target: Problem, quick: Sequence[int] = QUICK_WIDTHS) -> Scaling:
-    """The units by our Newton in the stages and from the start of the paper's code, five seeds; from the record.
-
-    A quick study trains one seed of each of the `quick` widths now, for few steps.
-    """
-    if request.quick:
-        options = {**newton_options(units[0], target.d_in), "steps": 40}
-        return fit_curves(request, units, target, quick, solver="newton", **options)
+def by_newton(units: Sequence[str]) -> Scaling:
+    """The units by our Newton in the stages and from the start of the paper's code, five seeds; from the record."""
     curve = method_curves()["paper-1d"]
     return Scaling(curve.problem, tuple(p for p in curve.points if p.unit in units))
 

@@ -55,7 +55,7 @@ def tables(request: Request) -> Tables:
     target = error_curves.paper_target(request)
     widths = error_curves.widths_of(request)
     study = error_curves.fit_curves(request, error_curves.UNITS, target, widths)
-    newton = error_curves.by_newton(request, error_curves.UNITS, target)
+    newton = error_curves.by_newton(error_curves.UNITS)
     built = [constructions.built_errors(unit, target, sorted({*widths, *constructions.WIDTHS})) for unit in UNITS]
     return {
         "ranges": error_curves.range_slopes(newton, study, error_curves.UNITS),

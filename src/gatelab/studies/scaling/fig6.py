@@ -30,11 +30,11 @@ BUILT = (17, 33, 65, 129, 257)  # one more than a power of two: cells of exactly
 # number of parameters of 200 neurons of relu2, nearly that of relu3. A quick run takes widths above those that the
 # solver finishes in the network's parameters, which takes most of the time.
 FULL = {
-    "points": 10_000, "widths": range(1, 51), "tail": (50, 70, 100, 140, 200), "tail_points": 100_000, "newton": (),
+    "points": 10_000, "widths": range(1, 51), "tail": (50, 70, 100, 140, 200), "tail_points": 100_000,
     "equal": {"glu": 120, "gqu": 84}, "smooth": (2, 3, 4, 5, 6, 8), "seeds": 3, "effort": {},
 }  # fmt: skip
 QUICK = {
-    "points": 1000, "widths": (16, 24), "tail": (24, 32), "tail_points": 1000, "newton": (16, 20, 24),
+    "points": 1000, "widths": (16, 24), "tail": (24, 32), "tail_points": 1000,
     "equal": {}, "smooth": (2, 3, 4), "seeds": 1, "effort": {"starts": 1, "rounds": 1},
 }  # fmt: skip
 # Where the paper speaks of the order of a unit.
@@ -73,7 +73,7 @@ def tables(request: Request) -> Tables:
     sizes = QUICK if request.quick else FULL
     target, fine = (problem("paper-1d", n=sizes[name]) for name in ("points", "tail_points"))
     main = fit_curves(request, UNITS, target, sizes["widths"])
-    newton = error_curves.by_newton(request, ("gqu",), target, sizes["newton"])
+    newton = error_curves.by_newton(("gqu",))
     wide = fit_curves(request, UNITS, fine, sizes["tail"])
     equal = [fit_curves(request, (unit,), fine, (width,)) for unit, width in sizes["equal"].items()]
     beyond = [p for part in (wide, *equal) for p in part.points if p.width > max(sizes["widths"])]

@@ -2,8 +2,7 @@
 
 The experiments are those of the paper's code, documented in `gatelab.scaling_laws.reference`: its data, tests, start
 and stages of Newton's method. The solver is ours; `scaling/fig2` has runs of the code itself. The fits come from a
-record; a quick run trains a few small networks for a few steps. The optimum is that of table 1's record; for airfoil,
-which the code fits over wider ranges, it is in the same record as the fits.
+record, and the optimum from that of table 1; for airfoil, which the code fits over wider ranges, it is in the first.
 """
 
 from __future__ import annotations
@@ -15,20 +14,18 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from gatelab.data import problem
 from gatelab.plotting.facets import Facets, Overlay, draw_figure
-from gatelab.scaling_laws.reference import FIRST_ROWS, OPTIMUM, newton_options
+from gatelab.scaling_laws.reference import FIRST_ROWS, OPTIMUM
 from gatelab.studies.claims import Claim
-from gatelab.studies.definition import Request, only, ticker
+from gatelab.studies.definition import Request, only
 from gatelab.studies.engine import Study, Table, Tables, interval_at, interval_columns
 from gatelab.studies.records import record_path
-from gatelab.studies.scaling.error_curves import UNITS, fit_curves, method_curves, method_record
-from gatelab.studies.scaling.problem_rows import APART, QUICK, ROWS, SLOPE_RANGES, SPLIT, TABLED, ProblemRow
+from gatelab.studies.scaling.error_curves import method_curves, method_record
+from gatelab.studies.scaling.problem_rows import APART, ROWS, SLOPE_RANGES, SPLIT, TABLED, ProblemRow
 from gatelab.studies.scaling.row_claims import problem_claims
 from gatelab.studies.scaling.row_slopes import median_slope, medians, slope_cell, unflagged
 
 FIRST = f"california, first {FIRST_ROWS} rows"
-QUICK_WIDTHS, QUICK_ROWS = (2, 3, 4), 250
 CURVES = Facets(
     x="width", y="method_rmse", hue="unit", col="label", wrap=3, xlog=True, ylog=True, xlabel="neurons n",
     ylabel="RMSE, as the paper's code tests", title="Table 1 by our Newton in its stages and at the optimum",
@@ -59,18 +56,17 @@ STUDY = Study(
 @STUDY.tables
 def tables(request: Request) -> Tables:
     """One pair of slopes per problem and unit that the paper has a number for; further slopes, and all medians."""
-    if request.quick:
-        newton, optimum = quick_fits(request)
-    else:
-        newton, optimum = newton_fits(*(row.name for row in TABLED)), optimum_fits()
-    groups = newton.groupby(["problem", "unit"], sort=False)
+    optimum = optimum_fits()
+    groups = newton_fits(*(row.name for row in TABLED)).groupby(["problem", "unit"], sort=False)
     parts = [pair_of(ROWS[name], unit, fits, only(optimum, problem=name, unit=unit)) for (name, unit), fits in groups]
     slopes, pairs, errors = zip(*parts, strict=True)
-    by_name = {"slopes": pd.DataFrame(slopes), "pairs": pd.DataFrame(pairs), "errors": pd.concat(errors)}
-    if not request.quick:
-        facts = {name: method_record()[name] for name in ("date", "device", "planned", "finished")}
-        by_name |= {"further": pd.DataFrame(further_slopes()), "record": pd.DataFrame([facts])}
-    return by_name
+    return {
+        "slopes": pd.DataFrame(slopes),
+        "pairs": pd.DataFrame(pairs),
+        "errors": pd.concat(errors),
+        "further": pd.DataFrame(further_slopes()),
+        "record": pd.DataFrame([method_record()])[["date", "device", "planned", "finished"]],
+    }
 
 
 def newton_fits(*names: str) -> Table:
@@ -93,20 +89,6 @@ def optimum_fits() -> Table:
 
 def table1_errors() -> Table:
     return pd.read_csv(record_path("scaling/table1-errors.csv", "gatelab reproduce scaling/table1 --full", "an hour"))
-
-
-def quick_fits(request: Request) -> tuple[Table, Table]:
-    """Small networks of the synthetic problems, trained now for a few steps."""
-    plans = [(row, unit) for row in TABLED for unit in UNITS if not row.measured and row.paper(unit) is not None]
-    tick = ticker(request, 2 * len(QUICK_WIDTHS) * len(plans))
-    parts: tuple[list[Table], list[Table]] = ([], [])
-    for row, unit in plans:
-        target = problem(row.name, n=QUICK_ROWS, protocol="split" if row.label in APART else "paper")
-        newton = {"solver": "newton", **newton_options(unit, row.inputs), "steps": 15}
-        for options, part in zip((newton, {"solver": "varpro", **QUICK}), parts, strict=True):
-            fits = fit_curves(request, (unit,), target, QUICK_WIDTHS, tick, **options).table()
-            part.append(fits.assign(problem=row.name, trained_on=""))
-    return pd.concat(parts[0]), pd.concat(parts[1])
 
 
 def pair_of(row: ProblemRow, unit: str, newton: Table, optimum: Table) -> tuple[dict[str, Any], dict[str, Any], Table]:
@@ -190,8 +172,6 @@ def claims(tables: Tables) -> Iterator[Claim]:
 
 
 def further(tables: Tables, name: str, unit: str, reading: str, words: str) -> dict[str, Any]:
-    """A further slope of a problem, where the study has it."""
-    if "further" not in tables:
-        return {}
+    """A further slope of a problem, if the study has it."""
     cells = only(tables["further"], problem=name, unit=unit, reading=reading).to_dict("records")
     return {f"{words}, n = {cell['widths']}": interval_at(cell, "slope") for cell in cells}
