@@ -99,16 +99,13 @@ def test_rules(claim: Claim, verdict: str) -> None:
     assert claim.verdict == verdict
 
 
-def test_a_rule_without_a_number_of_the_paper_is_a_defect() -> None:
-    with pytest.raises(TypeError, match="needs a number of the paper"):
-        _ = Claim("slope", -2.0, paper="steep", rule="slope").verdict
-
-
 def test_one_formatter_makes_all_texts() -> None:
     claim = Claim.of("gain", Interval(0.3312, 0.2, 0.4), 0.3, "number", unit="bits", support={"runs": 12, "p": 0.01234})
     assert (claim.ours, claim.theirs) == ("0.331 [0.2, 0.4] bits", "0.3 bits")
     assert claim.because == "runs: 12; p: 0.0123."
     assert (Claim("x", None).ours, Claim("x", 1.0).theirs, Claim("x", 1.0, rule="holds").ours) == ("-", "-", "holds")
+    with pytest.raises(TypeError, match="needs a number of the paper"):
+        _ = Claim("slope", -2.0, paper="steep", rule="slope").verdict
     assert replace(claim, note="A sentence.", support={}).because == "A sentence."
     record = json.loads(json.dumps(to_plain(claim), allow_nan=False))
     assert record["value"] == 0.3312 and record["paper"] == 0.3 and record["verdict"] == "reproduced"
@@ -149,7 +146,7 @@ TABLE = pd.DataFrame(
 )
 
 
-def test_a_figure_has_what_the_table_has() -> None:
+def test_a_figure_shows_the_columns_of_its_table() -> None:
     facets = Facets(
         "n", "rmse", "unit", xlog=True, ylog=True, lines=(Overlay("limit", "limit"),), marks=("best", "best"),
         levels={"noise": 0.1}, paper="printed", title="Errors",

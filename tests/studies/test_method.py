@@ -74,7 +74,7 @@ def test_friedmans_rows_are_scikit_learns_standardised_and_tested_on_themselves(
         paper_problem("friedman4", 0)
 
 
-def test_uniform_starts_are_those_of_linear_layers_in_size() -> None:
+def test_uniform_starts_have_the_bounds_and_deviations_of_linear_layers() -> None:
     """Within 1/sqrt(fan-in), and with the deviation of a uniform draw; 3 % is 5 deviations of its estimate."""
     net = unit("glu").network(3000, 4, init="uniform", seed=0)
     for name, bound in (("G", 0.5), ("U", 0.5), ("g", 0.5), ("u", 0.5), ("D", 3000**-0.5)):
@@ -83,7 +83,7 @@ def test_uniform_starts_are_those_of_linear_layers_in_size() -> None:
         assert values.std() == pytest.approx(bound / 3**0.5, rel=0.03)
 
 
-def test_the_stages_are_three_steps_a_layer_and_a_hundred_on_all() -> None:
+def test_the_stages_are_three_steps_per_layer_and_a_hundred_on_all() -> None:
     assert newton_options("gqu", 1) == {"init": "spline-alternating", "schedule": "reference", "steps": 112}
     fitted = fit_as_the_paper("sin4x-sin4y", "mlp", 3, 0)
     assert fitted["steps"] <= 106 and fitted["parameters"] == 13 and 0 < fitted["train_rmse"] < 0.6

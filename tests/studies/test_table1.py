@@ -30,14 +30,14 @@ from gatelab.studies.scaling.problem_rows import (
     SYNTHETIC,
     TABLED,
     ProblemRow,
-    at_hand,
+    available_rows,
     fit_rows,
 )
 from gatelab.studies.scaling.row_claims import (
     data_facts,
+    largest_gap,
     outliers,
     problem_claims,
-    refitted,
     ridge_problem,
     ridge_table,
     slope_claims,
@@ -180,12 +180,12 @@ def test_outliers_have_their_share_and_the_fit_is_that_of_the_study() -> None:
     row = replace(STAND_IN, widths=(2,), seeds=1, data={"n": 120, "noise": 1.0}, options=QUICK)
     fits = only(fit_rows(Request(jobs=1), [row]), trained_on=SPLIT)
     widest = fits.loc[(fits["test_rmse"] / fits["train_rmse"]).idxmax()]
-    again = refitted(fits, row)
+    again = largest_gap(fits, row)
     assert again["unit"] == widest["unit"] and again["rmse"] == pytest.approx(widest["test_rmse"])
 
 
 def test_data_that_are_not_there_are_said_before_any_fit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("GATELAB_DATA", str(tmp_path))
-    assert [row.name for row in at_hand((*SYNTHETIC[:1], *REAL))] == ["sin4x-sin4y"]
+    assert [row.name for row in available_rows((*SYNTHETIC[:1], *REAL))] == ["sin4x-sin4y"]
     with pytest.raises(GatelabError, match="GATELAB_DATA"):
         study("scaling/fig8").run(Request(progress=lambda *_: pytest.fail("a fit was made")))

@@ -326,7 +326,7 @@ def study(name: str) -> Study:
         The study, which can be run.
 
     >>> study("scaling/fig3").title
-    'ReLUs of the spline initialisations'
+    'ReLUs of the spline initializations'
     """
     if name not in studies_by_name():
         raise unknown_name("study", name, studies_by_name())

@@ -80,9 +80,10 @@ def tables_of(ladder: Ladder, speeds: Table, scores: Mapping[str, Mapping[str, f
     rates = rates.assign(excess=rates["excess"] / BITS, factor=rates["used"].fillna(rates["rule"]) / rates["best"])
     trained = trainings(ladder, speeds)
     once, repeated = (own for _, own in trained.groupby("repeats"))
-    at_best = at_best_rates(once, rates)
+    at_best = best_rate_losses(once, rates)
     pairs = pd.concat(
-        [compared(once, 1, TRAINED), compared(at_best, 1, AT_BEST), compared(repeated, 20, TRAINED)], ignore_index=True
+        [pair_table(once, 1, TRAINED), pair_table(at_best, 1, AT_BEST), pair_table(repeated, 20, TRAINED)],
+        ignore_index=True,
     )
     fits: list[Any] = [
         (own, axis, losses, "none") for losses, own in ((TRAINED, once), (AT_BEST, at_best)) for axis in AXES
@@ -123,14 +124,14 @@ def sizes_of(trained: Table) -> list[str]:
     return list(dict.fromkeys(trained.sort_values("parameters")["size"]))
 
 
-def at_best_rates(trained: Table, rates: Table) -> Table:
+def best_rate_losses(trained: Table, rates: Table) -> Table:
     """Losses minus the known cost of their learning rates; a size without a sweep has that of the size below it."""
     costs = rates.pivot(index="size", columns="unit", values="excess").reindex(sizes_of(trained)).ffill().fillna(0.0)
     own = [costs.loc[size, unit] for size, unit in zip(trained["size"], trained["unit"], strict=True)]
     return trained.assign(loss=trained["loss"] - own)
 
 
-def compared(trained: Table, repeats: int, losses: str) -> Table:
+def pair_table(trained: Table, repeats: int, losses: str) -> Table:
     """All pairs of units over all sizes and at each, by both rules of variance."""
     ladder, names = read_ladder(trained, least_sizes=1), dict(zip(trained["parameters"], trained["size"], strict=True))
     parts = [compare_ladder(ladder, variance=rule).table().assign(variance=rule) for rule in ("pooled", "pair")]
@@ -171,7 +172,7 @@ def size_rows(repeats: int, trained: Table) -> Table:
     return pd.DataFrame({"repeats": repeats, "size": sizes, **columns})
 
 
-def minus(pairs: Table, second: str) -> Table:
+def differences_from(pairs: Table, second: str) -> Table:
     """The differences of all other units from one."""
     turned = {"first": "second", "second": "first", "difference_low": "difference_high"}
     mirrored = pairs.rename(columns={**turned, "difference_high": "difference_low"})
@@ -191,7 +192,7 @@ def bits_table(ladder: Ladder, trained: Table, pairs: Table, laws: LadderLaws) -
     for (repeats, size), own in table.join(other_rates(ladder, table["lr"])).groupby(["repeats", "size"], sort=False):
         here = pairs[(pairs["repeats"] == repeats) & (pairs["size"] == size)]
         best = own["bits"].idxmin()[-1]
-        above = minus(here.query("variance == 'pooled' and losses == @TRAINED"), best).set_index("first")
+        above = differences_from(here.query("variance == 'pooled' and losses == @TRAINED"), best).set_index("first")
         above = above.rename(columns=lambda name: name.replace("difference", "excess"))
         columns = above[["excess", "excess_low", "excess_high", "p_holm"]]
         rows.append(own.reset_index().join(columns, on="unit").assign(best=best).fillna({"excess": 0.0}))
@@ -220,7 +221,7 @@ def leads_table(pairs: Table) -> Table:
     sizes disagree by Cochran's Q, and not all to one side, it covers those of the sizes too.
     """
     rows: list[Any] = []
-    apart = minus(pairs, RIVAL)
+    apart = differences_from(pairs, RIVAL)
     for unit, own in apart[apart["first"].map(gated)].groupby("first", sort=False):
         found = []
         for repeats, of_text in own.groupby("repeats"):

@@ -108,14 +108,14 @@ def measure_blocks(
     rows = dict(zip(layers, layer_rows(model, layers, text, **options), strict=True))
     own = blocks(model)
     for layer, unit, plain in missing:
-        fitted = cell_of(rows[layer].to(device), unit, plain, own[layer], plan.steps)
+        fitted = fit_cell(rows[layer].to(device), unit, plain, own[layer], plan.steps)
         cells.append({"model": plan.model, "layer": layer, "own": unit_of(own[layer]).name, "plain": plain, **fitted})
         if done:
             done(cells)
     return cells
 
 
-def cell_of(rows: BlockRows, unit: str, plain: int, block: Any, steps: int) -> Cell:
+def fit_cell(rows: BlockRows, unit: str, plain: int, block: Any, steps: int) -> Cell:
     """The share of the variance of the test rows that one fitted map leaves."""
     if unit == "linear":
         affine = affine_of_rows(rows.x, rows.y, rows.validation)

@@ -18,7 +18,7 @@ NEURONS = 6
 WAYS = {"spline": "all facing one way", "spline-alternating": "alternating"}
 STUDY = Study(
     "scaling/fig3",
-    "ReLUs of the spline initialisations",
+    "ReLUs of the spline initializations",
     "Gates on equally spaced knots cut the interval into equal cells, facing one way or alternating; alternating "
     "avoids dead neurons.",
     position=3,

@@ -80,7 +80,7 @@ def tables(request: Request) -> Tables:
     study = Scaling(main.problem, (*main.points, *beyond))
     smooth_target = problem("paper-1d", n=1000)
     smooth = fit_curves(request, SMOOTH, smooth_target, sizes["smooth"], seeds=sizes["seeds"], **sizes["effort"])
-    built = constructed(target)
+    built = construction_table(target)
     return {
         "errors": study.table(),
         "wide": wide.table(),
@@ -91,11 +91,11 @@ def tables(request: Request) -> Tables:
         "smooth-slopes": octave_slopes(smooth),
         "newton": newton.table(),
         "ranges": error_curves.range_slopes(newton, main, ("gqu",)),
-        "curves": drawn_curves(study, built),
+        "curves": curves_table(study, built),
     }
 
 
-def constructed(target: Problem) -> Table:
+def construction_table(target: Problem) -> Table:
     """The GQU of the construction: its test error and the predicted one."""
     rows = []
     for width in BUILT:
@@ -131,7 +131,7 @@ def octave_slopes(smooth: Scaling) -> Table:
     return pd.DataFrame(rows)
 
 
-def drawn_curves(study: Scaling, built: Table) -> Table:
+def curves_table(study: Scaling, built: Table) -> Table:
     """The errors for the figure, with limits, local slopes and the errors of the paper's code; the construction."""
     parts, columns = [], ["unit", "width", "parameters", "rmse", "limit"]
     for unit, middles, slopes in local_curves(study):

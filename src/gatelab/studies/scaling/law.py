@@ -78,12 +78,12 @@ STUDY = Study(
 @STUDY.tables
 def tables(request: Request) -> Tables:
     """Every fit, the laws of each unit, and the ratios of measured to predicted errors."""
-    errors = fitted(request, STUDY.quick if request.quick else STUDY.grid)
+    errors = fits_table(request, STUDY.quick if request.quick else STUDY.grid)
     laws = pd.DataFrame(unit_laws(fits) for _, fits in errors.groupby("unit", sort=False))
     return {"laws": laws, "ratios": ratios_table(with_laws({"laws": laws, "errors": errors})), "errors": errors}
 
 
-def fitted(request: Request, grid: Mapping[str, Any]) -> Table:
+def fits_table(request: Request, grid: Mapping[str, Any]) -> Table:
     """One row per fit: noisy ones, and at the largest D those without noise.
 
     Friedman 1 is not standardized, which would give every draw a different noise. The training data are drawn again

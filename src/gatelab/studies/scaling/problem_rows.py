@@ -119,7 +119,7 @@ TABLED = (LINE, *SYNTHETIC, *REAL)
 ROWS = {row.name: row for row in (*TABLED, STAND_IN)}
 
 
-def at_hand(rows: Iterable[ProblemRow]) -> list[ProblemRow]:
+def available_rows(rows: Iterable[ProblemRow]) -> list[ProblemRow]:
     """The rows whose data this machine has."""
     found = []
     for row in rows:

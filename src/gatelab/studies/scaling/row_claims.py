@@ -25,7 +25,7 @@ from gatelab.studies.scaling.row_slopes import medians
 
 MARGIN = 0.05  # by which one slope must be steeper than another to count as such
 WORST = 0.01  # the share of the test rows that are examined as outliers
-REFITTED = 8  # the widest network that is fitted again to examine its errors
+LARGEST_GAP_WIDTH = 8  # the widest network that is fitted again to examine its errors
 # Columns that were swept at fixed values of the others: rows of one sweep are neighbors of each other.
 SWEPT = {"airfoil": "frequency"}
 
@@ -150,7 +150,7 @@ def ridge_table(widths: Sequence[int], units: Iterable[str] = UNITS, points: int
 
 def data_table(errors: Table, rows: Iterable[ProblemRow]) -> Table:
     """One row per problem of measured data: counts over all its rows, and where the test errors of one fit lie."""
-    return pd.DataFrame({"problem": row.name} | data_facts(row) | refitted(errors, row) for row in rows)
+    return pd.DataFrame({"problem": row.name} | data_facts(row) | largest_gap(errors, row) for row in rows)
 
 
 def data_facts(row: ProblemRow) -> dict[str, Any]:
@@ -167,10 +167,10 @@ def data_facts(row: ProblemRow) -> dict[str, Any]:
     }
 
 
-def refitted(errors: Table, row: ProblemRow) -> dict[str, Any]:
+def largest_gap(errors: Table, row: ProblemRow) -> dict[str, Any]:
     """The small fit with the largest ratio of test to training error, made again."""
     fits = only(errors, problem=row.name, trained_on=SPLIT)
-    small = fits[fits["width"] <= REFITTED]
+    small = fits[fits["width"] <= LARGEST_GAP_WIDTH]
     chosen = small.loc[(small["test_rmse"] / small["train_rmse"]).idxmax()]
     target, names = row.problem(), {"unit": chosen["unit"], "width": int(chosen["width"])}
     again = fit(names["unit"], target, names["width"], seed=int(chosen["seed"]), **row.options)

@@ -16,7 +16,7 @@ from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request, only
 from gatelab.studies.engine import Study, Table, Tables, interval_at
 from gatelab.studies.scaling.error_curves import UNITS
-from gatelab.studies.scaling.problem_rows import PROTOCOLS, ROWS, SPLIT, SYNTHETIC, TABLED, at_hand, fit_rows
+from gatelab.studies.scaling.problem_rows import PROTOCOLS, ROWS, SPLIT, SYNTHETIC, TABLED, available_rows, fit_rows
 from gatelab.studies.scaling.row_claims import data_table, problem_claims, ridge_table, slope_claims
 from gatelab.studies.scaling.row_slopes import medians, row_tables
 
@@ -55,7 +55,7 @@ STUDY = Study(
 @STUDY.tables
 def tables(request: Request) -> Tables:
     """Every row whose data are on this machine; a quick run leaves measured data out."""
-    rows = [row.quick() for row in TABLED if not row.measured] if request.quick else at_hand(TABLED)
+    rows = [row.quick() for row in TABLED if not row.measured] if request.quick else available_rows(TABLED)
     by_name = row_tables(fit_rows(request, rows), rows)
     by_name = {"table": printed_table(by_name["slopes"])} | by_name
     if not request.quick:
