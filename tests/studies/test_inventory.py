@@ -89,15 +89,11 @@ def test_every_figure_is_there(paper: str, count: int) -> None:
 
 
 def test_panels_with_letters_are_there() -> None:
-    rows = {
-        (i.paper, i.heading): " ".join(j.row for j in ITEMS if (j.paper, j.heading) == (i.paper, i.heading))
-        for i in ITEMS
-    }
-    panels = {("scaling", 4): "abcdef", ("ntk", 3): "ab", ("ntk", 5): "abcd", ("ntk", 7): "abc"}
-    panels |= {("ntk", k): "abc" for k in (8, 9, 10, 11)} | {("ntk", 12): "ab"}
+    panels = {("scaling", 4): "abcdef", ("ntk", 3): "ab", ("ntk", 5): "abcd", ("ntk", 7): "abc", ("ntk", 12): "ab"}
+    panels |= {("ntk", k): "abc" for k in (8, 9, 10, 11)}
     for (paper, figure), letters in panels.items():
-        assert all(f"({letter})" in rows[paper, f"figure {figure}"] for letter in letters)
-    assert "(a) to (d)" in rows["ntk", "figure 6"]
+        rows = " ".join(row for row, _ in printed_at(paper, f"figure {figure}"))
+        assert all(f"({letter})" in rows for letter in letters)
 
 
 def printed_at(paper: str, heading: str) -> list[tuple[str, str]]:
@@ -177,14 +173,10 @@ def test_missing_and_wrong_answers_are_faults() -> None:
     assert faults([Item("scaling", "eq. 1", "a definition", why="a definition", measurable=False)], {}) == []
 
 
-def test_what_was_not_measured_is_listed_with_its_reason_and_has_no_answer() -> None:
+def test_places_that_were_not_measured_take_no_answer() -> None:
     """Appendix D: Tiny ImageNet was never trained on, and GPT-2 only with the pair that figure 7 (b) shows."""
     missing = [item for item in ITEMS if item.missing]
-    assert [(item.heading, item.row[:3]) for item in missing] == [
-        *((f"figure {k}", f"({letter})") for k in (8, 10) for letter in "abc"),
-        *(("figure 12", f"({letter})") for letter in "ab"),
-    ]
-    assert all(("Tiny ImageNet" in item.missing) == ("on Tiny ImageNet, SGD" in item.row) for item in missing)
+    assert [item.heading for item in missing] == [*3 * ["figure 8"], *3 * ["figure 10"], *2 * ["figure 12"]]
     with pytest.raises(GatelabError, match=r"ntk/fig7 answers 'figure 8.*listed as not measured"):
         answers({"ntk/fig7": [at(missing[0].place)]})
 
@@ -279,15 +271,6 @@ def test_reconstructed_formulas_and_claims_outside_the_conditions_never_differ()
     assert {claim.verdict for claim in outside if claim.place.startswith("eq. 5, m =")} <= {"new", "outside"}
 
 
-@pytest.mark.parametrize("name", [s.name for s in all_studies()])
-def test_a_committed_record_has_every_claim(name: str) -> None:
-    own = committed(name)
-    if not own:
-        pytest.skip(f"no record of {name} is committed")
-    assert left_open(own, full=True) == []
-    assert bool(answers(own)) is not study(name).beyond
-
-
 @pytest.mark.parametrize("name", ["scaling/fig7", "ntk/fig6"])
 def test_a_claim_that_loses_its_place_is_missed(name: str) -> None:
     own_claims = committed(name)[name]
@@ -298,10 +281,10 @@ def test_a_claim_that_loses_its_place_is_missed(name: str) -> None:
 
 
 def test_the_committed_records_answer_for_their_places() -> None:
+    counts = {"scaling/table1": 40, "scaling/fig7": 8, "scaling/fig8": 4, "ntk/fig6": 14, "ntk/steps": 6}
     own: dict[str, tuple[Claim, ...]] = {}
     for each in all_studies():
-        own |= committed(each.name)
-    answered = answers(own)
-    studies = [answer.study for answer in answered.values()]
-    counts = {"scaling/table1": 40, "scaling/fig7": 8, "scaling/fig8": 4, "ntk/fig6": 14, "ntk/steps": 6}
-    assert {name: studies.count(name) for name in dict.fromkeys(studies)} == counts
+        record = committed(each.name)
+        assert left_open(record, full=True) == [] and len(answers(record)) == counts.get(each.name, 0)
+        own |= record
+    assert len(answers(own)) == sum(counts.values())

@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gatelab.studies.scaling.law import claims, ratios_table, unit_laws, with_laws
-from gatelab.studies.scaling.noise_law import NoiseLaw, fit_noise_law
+from gatelab.studies.scaling.law import NoiseLaw, claims, fit_noise_law, ratios_table, unit_laws, with_laws
 
 TRUE = NoiseLaw(A=40.0, a=1.2, c=1.0, noise=0.5)
 

@@ -269,8 +269,13 @@ class Study(Compact):
 
     def findings(self, tables: Tables) -> tuple[Finding, ...]:
         """The findings: the sections of the template, each with its small figure."""
-        paragraphs = self._sections(tables) if self.cards else {}
-        return tuple(Finding(topic, *paragraphs[topic], facets, tables) for topic, facets in self.cards.items())
+        if not self.cards:
+            return ()
+        paragraphs, findings = self._sections(tables), []
+        for topic, facets in self.cards.items():
+            sentence, sizes = paragraphs[topic]
+            findings.append(Finding(topic, sentence, sizes, facets, tables))
+        return tuple(findings)
 
     def _sections(self, tables: Tables) -> dict[str, tuple[str, ...]]:
         claims = tuple(self._functions["claims"](tables))
