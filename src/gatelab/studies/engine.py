@@ -265,20 +265,19 @@ class Study(Compact):
         """Claims, figure and sentences from tables, measured now or read from a record."""
         claims = tuple(self._functions["claims"](tables))
         figure = self.figure(tables) if callable(self.figure) else draw_figure(self.figure, tables)
-        return Outcome(figure, dict(tables), claims, self._sections(tables)[""])
+        return Outcome(figure, dict(tables), claims, self._sections(tables, claims)[""])
 
     def findings(self, tables: Tables) -> tuple[Finding, ...]:
         """The findings: the sections of the template, each with its small figure."""
         if not self.cards:
             return ()
-        paragraphs, findings = self._sections(tables), []
+        paragraphs, findings = self._sections(tables, tuple(self._functions["claims"](tables))), []
         for topic, facets in self.cards.items():
             sentence, sizes = paragraphs[topic]
             findings.append(Finding(topic, sentence, sizes, facets, tables))
         return tuple(findings)
 
-    def _sections(self, tables: Tables) -> dict[str, tuple[str, ...]]:
-        claims = tuple(self._functions["claims"](tables))
+    def _sections(self, tables: Tables, claims: tuple[Claim, ...]) -> dict[str, tuple[str, ...]]:
         module = sys.modules[self._functions["claims"].__module__]
         return sections(Path(str(module.__file__)).with_suffix(".md"), **tables, study=self.name, claims=claims)
 
