@@ -129,7 +129,8 @@ def draw_maps(
     Level lines are straight where the function is linear.
     """
     scale = float(np.abs(values).max())
-    levels, filled = np.linspace(-scale, scale, COLORS["levels"]), None
+    levels = np.linspace(-scale, scale, COLORS["levels"])
+    filled: Any = None
     for axes, neurons, column, title in zip(panels, parts, values.T, titles, strict=True):
         grid = column.reshape(len(AXIS), -1)
         filled = axes.contourf(AXIS, AXIS, grid, levels, cmap=COLORS["cmap"])
