@@ -1,4 +1,4 @@
-"""Every study run once, quickly, for all tests that look at what it gave."""
+"""Every study is run quickly once for all tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the quick run of a study gave, for all tests that look at it."""
+"""The outcome of the quick run of a study, shared by all tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from gatelab.studies import Outcome, Study
 from gatelab.studies.reproduction import write_outcome
 
-# Quick runs that take longer than the rest: what looks at them is left to make test-all.
+# Longer quick runs, whose tests are left to make test-all.
 LONGER = ("scaling/fig2", "scaling/fig6", "scaling/fig7", "scaling/fig8", "scaling/table1", "scaling/law")
 LONGER += ("scaling/fig4", "scaling/fig5", "scaling/method")
 LONGER += ("ntk/fig1", "ntk/fig2", "ntk/fig6", "ntk/fig7", "ntk/orders", "ntk/thm31", "ntk/steps", "ntk/appendix-d")
@@ -23,7 +23,7 @@ LONGER += ("linearize/encrypted",)
 
 @dataclass(frozen=True, eq=False)
 class QuickRun:
-    """What a quick study gave, the progress that it reported, and the files that `reproduce` writes of it."""
+    """The outcome of a quick study, the progress that it reported, and the files that `reproduce` writes."""
 
     study: Study
     outcome: Outcome

@@ -1,4 +1,4 @@
-"""Section 3 of the first paper: parameters that are written down, held against what they give."""
+"""Section 3 of the first paper: constructed networks and the equations on a cell."""
 
 from __future__ import annotations
 

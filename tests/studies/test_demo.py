@@ -53,13 +53,9 @@ def made_up(*names: str, seeds: int = 1) -> Scaling:
 def test_a_study_is_plotted_with_its_local_slopes(tmp_path: Path) -> None:
     path = tmp_path / "fig.png"
     figure = made_up("mlp", "mine", seeds=2).plot(path, paper={("mlp", "n"): -2.13})
-    assert path.exists()
     by_n, by_p, local = figure.axes
-    assert (by_n.get_xlabel(), by_p.get_xlabel()) == ("neurons n", "parameters P")
+    assert path.exists() and (by_n.get_xlabel(), by_p.get_xlabel()) == ("neurons n", "parameters P")
     assert "paper −2.13" in by_n.get_legend().get_texts()[0].get_text()  # pyright: ignore[reportOptionalMemberAccess]
     np.testing.assert_allclose(np.asarray(local.get_lines()[0].get_ydata(), float), -2)
-
-
-def test_a_single_width_has_no_slope_but_a_figure() -> None:
     single = Scaling("made up", made_up("mlp").points[:1])
     assert "too few points" in single.plot().axes[0].get_legend().get_texts()[0].get_text()  # pyright: ignore

@@ -99,16 +99,13 @@ def test_rules(claim: Claim, verdict: str) -> None:
     assert claim.verdict == verdict
 
 
-def test_a_rule_without_a_number_of_the_paper_is_a_defect() -> None:
-    with pytest.raises(TypeError, match="needs a number of the paper"):
-        _ = Claim("slope", -2.0, paper="steep", rule="slope").verdict
-
-
 def test_one_formatter_makes_all_texts() -> None:
     claim = Claim.of("gain", Interval(0.3312, 0.2, 0.4), 0.3, "number", unit="bits", support={"runs": 12, "p": 0.01234})
     assert (claim.ours, claim.theirs) == ("0.331 [0.2, 0.4] bits", "0.3 bits")
     assert claim.because == "runs: 12; p: 0.0123."
     assert (Claim("x", None).ours, Claim("x", 1.0).theirs, Claim("x", 1.0, rule="holds").ours) == ("-", "-", "holds")
+    with pytest.raises(TypeError, match="needs a number of the paper"):
+        _ = Claim("slope", -2.0, paper="steep", rule="slope").verdict
     assert replace(claim, note="A sentence.", support={}).because == "A sentence."
     record = json.loads(json.dumps(to_plain(claim), allow_nan=False))
     assert record["value"] == 0.3312 and record["paper"] == 0.3 and record["verdict"] == "reproduced"
@@ -131,7 +128,7 @@ def test_a_study_measures_its_grid_and_averages_over_seeds(tmp_path: Path) -> No
 
 
 def test_cells_are_computed_in_processes_too() -> None:
-    serial, parallel = (STUDY.run(Request(quick=True, jobs=jobs)).tables["made-up"] for jobs in (1, 2))
+    serial, parallel = (STUDY.measured(Request(quick=True, jobs=jobs))["made-up"] for jobs in (1, 2))
     pd.testing.assert_frame_equal(serial, parallel)
 
 
@@ -149,7 +146,7 @@ TABLE = pd.DataFrame(
 )
 
 
-def test_a_figure_has_what_the_table_has() -> None:
+def test_a_figure_shows_the_columns_of_its_table() -> None:
     facets = Facets(
         "n", "rmse", "unit", xlog=True, ylog=True, lines=(Overlay("limit", "limit"),), marks=("best", "best"),
         levels={"noise": 0.1}, paper="printed", title="Errors",
@@ -173,14 +170,11 @@ def test_panels_are_rows_and_columns() -> None:
     assert above.get_subplotspec().rowspan.start == 0 and below.get_subplotspec().rowspan.start == 1  # pyright: ignore
 
 
-def test_short_logarithmic_axes_have_plain_numbers() -> None:
-    (axes,) = draw_figure(Facets("n", "rmse", hue="unit", ylog=True), {"errors": TABLE}).axes
-    assert {text.get_text() for text in axes.get_yticklabels()} >= {"0.1", "0.2", "0.5", "1"}
-
-
-def test_a_column_that_is_not_there_is_an_error() -> None:
+def test_short_logarithmic_axes_have_plain_numbers_and_missing_columns_raise() -> None:
     with pytest.raises(GatelabError, match="no column depth; it has n, unit"):
         draw_figure(Facets("depth", "rmse"), {"errors": TABLE})
+    (axes,) = draw_figure(Facets("n", "rmse", hue="unit", ylog=True), {"errors": TABLE}).axes
+    assert {text.get_text() for text in axes.get_yticklabels()} >= {"0.1", "0.2", "0.5", "1"}
 
 
 def test_templates_refuse_names_that_are_not_there(tmp_path: Path) -> None:

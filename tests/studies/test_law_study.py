@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gatelab.studies.scaling.law import STUDY, claims, fitted_widths, ratios_table, unit_laws, with_laws
-from gatelab.studies.scaling.noise_law import NoiseLaw, fit_noise_law
+from gatelab.studies.scaling.law import NoiseLaw, claims, fit_noise_law, ratios_table, unit_laws, with_laws
 
 TRUE = NoiseLaw(A=40.0, a=1.2, c=1.0, noise=0.5)
 
@@ -37,7 +36,7 @@ def test_the_noise_law_is_found_again_and_the_additive_one_is_only_near(tables: 
     assert row["noise_free_slope_P"] == pytest.approx(-1.2)
 
 
-def test_noise_that_is_not_seen_has_a_constant_near_zero() -> None:
+def test_data_without_noise_have_a_constant_near_zero() -> None:
     P, D = (z.ravel() for z in np.meshgrid([15.0, 29.0, 57.0, 113.0], [200.0, 800.0, 3200.0]))
     law = fit_noise_law(P, D, 30 * P**-1.0, 0.5)
     assert law.a == pytest.approx(1.0, abs=1e-3) and law.c < 1e-2
@@ -58,8 +57,3 @@ def test_ratios_cover_every_fit(tables: dict[str, Any]) -> None:
     assert ratios.groupby("law")["fits"].sum().to_dict() == {"additive": 24, "noise": 24}
     noisy = ratios[ratios["law"] == "noise"]
     np.testing.assert_allclose(noisy[["mean", "min", "max"]].to_numpy(float), 1.0, atol=1e-5)
-
-
-def test_no_network_has_more_parameters_than_data() -> None:
-    units, widths = STUDY.grid["unit"], STUDY.grid["width"]
-    assert fitted_widths(units, widths, 200) == (2, 3, 4, 6, 8, 12) and fitted_widths(units, widths, 400) == widths

@@ -35,9 +35,9 @@ from gatelab.studies.scaling.error_curves import (
     method_curves,
     range_slopes,
 )
-from gatelab.studies.scaling.method import TABLED, optimum_fits, pair_of
-from gatelab.studies.scaling.problem_rows import SYNTHETIC
-from gatelab.studies.scaling.row_slopes import median_slope, part_of
+from gatelab.studies.scaling.method import optimum_fits, pair_of
+from gatelab.studies.scaling.problem_rows import SYNTHETIC, TABLED
+from gatelab.studies.scaling.row_slopes import median_slope
 from gatelab.sweep import map_runs
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the benchmarks are beside the package, not in it
@@ -70,14 +70,11 @@ def test_friedmans_rows_are_scikit_learns_standardised_and_tested_on_themselves(
     np.testing.assert_allclose(target.train.x, StandardScaler().fit_transform(x), atol=1e-12)
     np.testing.assert_allclose(target.train.y, StandardScaler().fit_transform(y[:, None]), atol=1e-12)
     assert target.test is target.train
-
-
-def test_an_unknown_experiment_is_refused_with_the_known_ones() -> None:
     with pytest.raises(GatelabError, match="friedman1"):
         paper_problem("friedman4", 0)
 
 
-def test_uniform_starts_are_those_of_linear_layers_in_size() -> None:
+def test_uniform_starts_have_the_bounds_and_deviations_of_linear_layers() -> None:
     """Within 1/sqrt(fan-in), and with the deviation of a uniform draw; 3 % is 5 deviations of its estimate."""
     net = unit("glu").network(3000, 4, init="uniform", seed=0)
     for name, bound in (("G", 0.5), ("U", 0.5), ("g", 0.5), ("u", 0.5), ("D", 3000**-0.5)):
@@ -86,7 +83,7 @@ def test_uniform_starts_are_those_of_linear_layers_in_size() -> None:
         assert values.std() == pytest.approx(bound / 3**0.5, rel=0.03)
 
 
-def test_the_stages_are_three_steps_a_layer_and_a_hundred_on_all() -> None:
+def test_the_stages_are_three_steps_per_layer_and_a_hundred_on_all() -> None:
     assert newton_options("gqu", 1) == {"init": "spline-alternating", "schedule": "reference", "steps": 112}
     fitted = fit_as_the_paper("sin4x-sin4y", "mlp", 3, 0)
     assert fitted["steps"] <= 106 and fitted["parameters"] == 13 and 0 < fitted["train_rmse"] < 0.6
@@ -135,12 +132,12 @@ def test_the_optimum_is_that_of_table_1_under_the_papers_protocol() -> None:
     fits = optimum_fits()
     for row in TABLED:
         for name in ("mlp", "glu"):
-            own = part_of(recorded, problem=row.name, unit=name, protocol="paper")["slope"].item()
-            ours = median_slope(part_of(fits, problem=row.name, unit=name)).value
+            own = only(recorded, problem=row.name, unit=name, protocol="paper")["slope"].item()
+            ours = median_slope(only(fits, problem=row.name, unit=name)).value
             assert (ours == pytest.approx(own)) == (row.name != "airfoil")
 
 
-def test_the_record_holds_what_was_planned() -> None:
+def test_the_record_is_complete() -> None:
     record = json.loads(RECORD.read_text(encoding="utf-8"))
     curves = read_curves(record)
     assert record["finished"] == sum(len(c.points) for c in curves.values())
@@ -155,24 +152,9 @@ def test_the_record_holds_what_was_planned() -> None:
         assert width < 5 or 0.4 < medians[width] / theirs < 2.5
 
 
-def test_what_is_said_of_the_runs_of_the_papers_code_is_in_their_log() -> None:
-    """Both tables of the page, line by line: medians with their number of seeds, and single runs."""
-    lines = RECORD.with_name("reference.md").read_text(encoding="utf-8").splitlines()
-    log = [json.loads(line) for line in RECORD.with_name("reference.jsonl").read_text(encoding="utf-8").splitlines()]
-    ours = [run for run in log if run["commit"] == "fcee655"]
-    assert len(ours) == len({(run["unit"], run["width"], run["seed"]) for run in ours}) == 128
-    for width in sorted({run["width"] for run in ours}):
-        cells = []
-        for name in ("mlp", "glu", "gqu"):
-            errors = [r["test_rmse"] for r in ours if (r["unit"], r["width"]) == (name, width) and "error" not in r]
-            cells.append(f"{np.exp(np.median(np.log(errors))):.3g} ({len(errors)})" if errors else "-")
-        assert f"| {width} | {' | '.join(cells)} |" in lines
-    for run in log[len(ours) :]:
-        assert f"| `{run['problem']}` | {run['unit'].upper()} | {run['width']} | {run['test_rmse']:.3g} |" in lines
-
-
 def test_the_papers_code_has_the_papers_slopes_for_five_to_fourteen_neurons() -> None:
     """Slopes of the medians by plain arithmetic, the table that compares three trainings, and its verdict."""
+    assert [p.seed for p in code_curves().points if (p.unit, p.width) == ("mlp", 2)] == [0, 3, 4]  # errors left out
     newton = method_curves()["paper-1d"]
     slopes = range_slopes(newton, newton, ("mlp", "glu", "gqu"))
     expected = {"mlp": (-2.14, -2.02, -2.01, -1.72), "glu": (-3.05, -2.86, -2.88, -2.40), "gqu": (-3.40, -2.96, -2.31)}
@@ -191,11 +173,6 @@ def test_the_papers_code_has_the_papers_slopes_for_five_to_fourteen_neurons() ->
     assert (claim.paper, round(claim.value or 0, 2), claim.verdict) == (-3.55, -3.40, "outside")
     assert claim.support["the paper's code, n = 1 to 14"] == pytest.approx(-2.31, abs=0.005)
     assert claim.outside == "the paper's slope is over n = 1 to 50, that of its code here over 5 to 14"
-
-
-def test_runs_that_ended_in_an_error_are_left_out() -> None:
-    seeds = [p.seed for p in code_curves().points if (p.unit, p.width) == ("mlp", 2)]
-    assert seeds == [0, 3, 4]
 
 
 def test_the_study_answers_every_slope_that_the_paper_has() -> None:

@@ -1,8 +1,8 @@
-"""The tables and figures of three papers, measured again: runs, figures, and the papers' own numbers beside ours.
+"""The tables and figures of three papers, measured again, next to the papers' own numbers.
 
-`all_studies()` lists them, `reproduce("scaling/fig2", folder)` runs one and writes what it gives, `demo(folder)` is the
-shortest way to see the whole. A folder here is a paper, ladder/ is what none has; a `Study` at the top of any module
-in it is found.
+`all_studies()` lists them, `reproduce("scaling/fig2", folder)` runs one and writes its files, `demo(folder)` is a short
+demonstration. Each folder here is a paper, except ladder/ and models/, which go beyond them. Every `Study` at the top
+of a module in these folders is found.
 """
 
 from gatelab.studies.claims import Claim, Verdict

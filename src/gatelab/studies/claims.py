@@ -1,29 +1,31 @@
-"""Claims: one number of ours beside what the paper says, and the verdict that a named rule computes from them.
+"""Claims: a number that we measured, the paper's number, and the verdict that a named rule computes from both.
 
-A claim holds numbers. Its texts are made by one formatter, so that a table, a page and a sentence print alike. The
-rules, each a function of the claim:
+A claim holds numbers. One formatter makes its texts, so that tables, pages and sentences print the same. The rules,
+each a function of the claim:
 
-    number      our interval contains the paper's number, or ours is within 5 % of it
+    number      our interval contains the paper's number, or ours is within 5 % of it; an interval that also contains
+                the `opposite` of the claim is undecided
     equal       ours is within 5 % of the paper's number; further away it differs, unless the interval contains the
-                number, which decides nothing: that a difference is not seen does not show that there is none
-    slope       as number; 0 is the opposite of a slope, and a steeper slope of held-out errors exceeds the paper's
-    above       ours lies above the paper's number; an interval on both sides of it decides nothing
+                number, which is undecided: a difference that is not significant does not show equality
+    slope       as number, with 0 as the opposite; a steeper slope of held-out errors exceeds the paper's
+    above       ours lies above the paper's number; an interval on both sides of it is undecided
     below       ours lies below it
     at most     ours is not larger; smaller exceeds
-    close       ours, a ratio, is within a quarter of 1
-    digits      ours is what the paper prints, to its last digit; of several numbers the others are in `support`
+    close       ours, a ratio, is within a quarter of 1, to either side
+    digits      ours, and further numbers in `support`, round to the digits that the paper prints; a number that was
+                rounded twice is off by up to 0.55 of its last digit
     holds       ours is the truth of a statement, without an interval
-    new         the paper has nothing to compare with
+    new         the paper has no number to compare with
 
-Two conditions change what a rule says. A claim that was measured where a condition of the paper does not hold is
-`outside`, whatever the rule says. A formula that our copy of the paper lost, and that we reconstructed, can be
-reproduced or undecided, but not contradicted.
+Two conditions override the rule. A claim that was measured where a condition of the paper does not hold is `outside`.
+A formula that our copy of the paper lost, and that we reconstructed, can be reproduced or undecided, but not
+contradicted.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any, ClassVar, Literal, get_args
@@ -40,23 +42,23 @@ CLOSE = 0.25  # ratios as near as this to 1 are close
 
 @dataclass(frozen=True)
 class Claim(Compact):
-    """One statement of a paper beside our number.
+    """One statement of a paper and our number for it.
 
     Attributes:
-        what: What is measured, in a few words: the title of the claim.
-        value: Our number; None where there is none.
-        low: The lower end of its interval; NaN where it has none.
+        what: The title of the claim: the quantity, in a few words.
+        value: Our number; None if there is none.
+        low: The lower end of its interval; NaN if it has none.
         high: The upper end of its interval.
-        paper: The number that the paper prints, or its statement in words; None where it has neither.
+        paper: The number that the paper prints, or its statement in words; None if it has neither.
         rule: The rule of the verdict, one of `RULES`.
-        place: Where the paper says it, as its inventory has it; several places are separated by "; ".
-        unit: What follows the number: "%", "s", "bits".
-        support: Further numbers that explain ours, by what they are.
-        note: One sentence that is no number.
-        outside: Which condition of the paper does not hold where this was measured; empty where all hold.
+        place: The place in the paper, as its inventory names it; several places are separated by "; ".
+        unit: The unit of the number: "%", "s", "bits".
+        support: Further numbers that explain ours, by name.
+        note: One sentence in addition to the numbers.
+        outside: The condition of the paper that does not hold where this was measured; empty if all hold.
         reconstructed: Whether the paper's formula was lost in our copy and is a reconstruction.
         held_out: Whether the number is of rows that were not trained on.
-        opposite: What the paper excludes: an interval that contains it and the paper's number decides nothing.
+        opposite: The value that the paper excludes: an interval that contains it and the paper's number is undecided.
     """
 
     what: str
@@ -86,7 +88,7 @@ class Claim(Compact):
 
     @property
     def verdict(self) -> Verdict:
-        """What the rule says, unless the claim was measured outside of the paper's conditions."""
+        """The verdict of the rule, unless the claim was measured outside of the paper's conditions."""
         if self.outside:
             return "outside"
         verdict = RULES[self.rule](self)
@@ -101,7 +103,7 @@ class Claim(Compact):
 
     @property
     def ours(self) -> str:
-        """Our number with its interval and unit, as every table has it."""
+        """Our number with its interval and unit, as text."""
         if self.value is None:
             return "-"
         if self.rule == "holds":
@@ -110,7 +112,7 @@ class Claim(Compact):
 
     @property
     def theirs(self) -> str:
-        """What the paper says."""
+        """The paper's number or statement, as text."""
         if self.paper is None:
             return "-"
         if isinstance(self.paper, str):
@@ -146,10 +148,6 @@ def number_text(value: Any, unit: str = "") -> str:
 
 
 def number_rule(claim: Claim) -> Verdict:
-    """Reproduced where the interval contains the paper's number or ours is within 5 % of it; of 0, of its opposite.
-
-    An interval that contains both the paper's number and its opposite decides nothing.
-    """
     paper, ours = _printed(claim), claim.interval
     scale = abs(paper) or abs(claim.opposite)  # NaN where a paper's 0 has no opposite
     agrees = paper in ours or ours.value == paper or abs(ours.value - paper) <= TOLERANCE * scale
@@ -159,7 +157,6 @@ def number_rule(claim: Claim) -> Verdict:
 
 
 def equal_rule(claim: Claim) -> Verdict:
-    """Reproduced within 5 % of the paper's number; further away an interval that contains it decides nothing."""
     paper, ours = _printed(claim), claim.interval
     if abs(ours.value - paper) <= TOLERANCE * abs(paper):
         return "reproduced"
@@ -169,27 +166,20 @@ def equal_rule(claim: Claim) -> Verdict:
 
 
 def slope_rule(claim: Claim) -> Verdict:
-    """As `number`, with 0 as the opposite; steeper held-out errors exceed, steeper training errors differ."""
     verdict = number_rule(replace(claim, opposite=0.0))
     if verdict == "differs" and claim.held_out and claim.interval.value < _printed(claim):
         return "exceeded"
     return verdict
 
 
-def side_rule(side: Literal["above", "below"]) -> Callable[[Claim], Verdict]:
-    """The rule of statements that a number lies above, or below, another."""
-
-    def rule(claim: Claim) -> Verdict:
-        paper, ours = _printed(claim), claim.interval
-        if ours.known and not ours.excludes(paper):
-            return "undecided"
-        return _reproduced((ours.value > paper) == (side == "above"))
-
-    return rule
+def side_rule(claim: Claim) -> Verdict:
+    paper, ours = _printed(claim), claim.interval
+    if ours.known and not ours.excludes(paper):
+        return "undecided"
+    return _reproduced((ours.value > paper) == (claim.rule == "above"))
 
 
 def at_most_rule(claim: Claim) -> Verdict:
-    """Exceeded where ours is smaller than the paper's, reproduced where it is equal."""
     paper, ours = _printed(claim), claim.interval.value
     if ours < paper:
         return "exceeded"
@@ -197,26 +187,19 @@ def at_most_rule(claim: Claim) -> Verdict:
 
 
 def close_rule(claim: Claim) -> Verdict:
-    """Reproduced where the ratio is within a quarter of 1, to either side."""
     return _reproduced(1 / (1 + CLOSE) <= claim.interval.value <= 1 + CLOSE)
 
 
 def digits_rule(claim: Claim) -> Verdict:
-    """Reproduced where our number, and those of `support` after it, round to those in the paper's words.
-
-    A number that was rounded twice is off by up to 0.55 of its last digit.
-    """
     ours = [claim.value, *claim.support.values()]
-    texts = str(claim.paper).split(", ")
-    off = (
-        abs(number - float(text)) / 10.0 ** int(Decimal(text).as_tuple().exponent)
-        for number, text in zip(ours, texts, strict=False)
-    )
-    return _reproduced(all(share <= 0.55 for share in off))
+    for i, text in enumerate(str(claim.paper).split(", ")):
+        last_digit = 10.0 ** int(Decimal(text).as_tuple().exponent)
+        if abs(ours[i] - float(text)) > 0.55 * last_digit:
+            return "differs"
+    return "reproduced"
 
 
 def holds_rule(claim: Claim) -> Verdict:
-    """Reproduced where the statement holds; undecided where that is not known."""
     if claim.value is None:
         return "undecided"
     return _reproduced(bool(claim.value))
@@ -236,24 +219,11 @@ RULES: dict[str, Callable[[Claim], Verdict]] = {
     "number": number_rule,
     "equal": equal_rule,
     "slope": slope_rule,
-    "above": side_rule("above"),
-    "below": side_rule("below"),
+    "above": side_rule,
+    "below": side_rule,
     "at most": at_most_rule,
     "close": close_rule,
     "digits": digits_rule,
     "holds": holds_rule,
     "new": lambda _: "new",
 }
-
-
-def together(verdicts: Iterable[Verdict]) -> Verdict:
-    """The verdict on a statement of several numbers: one that differs decides, then one that is undecided.
-
-    >>> together(["reproduced", "undecided"]), together(["undecided", "differs"]), together(["reproduced"])
-    ('undecided', 'differs', 'reproduced')
-    """
-    reached = set(verdicts)
-    for verdict in ("differs", "undecided"):
-        if verdict in reached:
-            return verdict
-    return "reproduced"

@@ -1,7 +1,8 @@
-"""What goes through a study: how it is run, what it gives, what it says to a reader in a hurry, places of a paper."""
+"""The values that studies take and return: requests, outcomes, findings, and the places of a paper."""
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from gatelab.display import Compact, Listener
-from gatelab.plotting.facets import Facets, Tables
+from gatelab.plotting.facets import Facets, Table, Tables
 from gatelab.studies.claims import Claim
 
 
@@ -21,11 +22,11 @@ class Request(Compact):
 
     Attributes:
         quick: Whether to take few widths and points.
-        jobs: How many processes fit at once; by default as many as there are cores.
-        progress: Called after each fit with how many are finished and how many there are.
-        sweep: What `gatelab.scaling` takes beside the study's own arguments: store, backend, address, retry_failed,
-            max_hours. The hours are for the whole study, from when it was asked for.
-        began: When it was asked for, by a clock that only goes forward.
+        jobs: The number of processes that fit at once; by default one per core.
+        progress: Called after each fit with the number of finished fits and the total.
+        sweep: Further options of `gatelab.scaling`: store, backend, address, retry_failed, max_hours. The hours are
+            for the whole study and start at `began`.
+        began: The time of the request, by the monotonic clock.
     """
 
     quick: bool = False
@@ -35,7 +36,7 @@ class Request(Compact):
     began: float = field(default_factory=time.monotonic)
 
     def sweep_now(self) -> dict[str, Any]:
-        """`sweep` with the hours that are left: a study may have several sweeps, its user has one patience."""
+        """`sweep` with the remaining hours: a study may run several sweeps."""
         hours = self.sweep.get("max_hours")
         if hours is None:
             return dict(self.sweep)
@@ -44,13 +45,13 @@ class Request(Compact):
 
 @dataclass(frozen=True, eq=False)
 class Outcome(Compact):
-    """What a study gives.
+    """The result of a study.
 
     Attributes:
-        figure: The paper's figure, drawn from what we measured.
+        figure: The paper's figure, drawn from our measurements.
         tables: The numbers behind it, by name.
         claims: The claims, in the order in which they are shown.
-        notes: Sentences on what was measured and how.
+        notes: Sentences on the measurements and their conditions.
     """
 
     figure: Figure
@@ -61,12 +62,12 @@ class Outcome(Compact):
 
 @dataclass(frozen=True)
 class Finding(Compact):
-    """What a study says to a reader in a hurry.
+    """The main result of a study, for the first screen of the report.
 
     Attributes:
-        topic: What it is about, in a few words.
-        sentence: What was measured; what the numbers do not decide is called undecided.
-        sizes: The sizes and the data that it is true of.
+        topic: The topic, in a few words.
+        sentence: The result in one sentence.
+        sizes: The sizes and the data that it holds for.
         facets: Its small figure.
         tables: The tables that the figure is drawn from.
     """
@@ -80,16 +81,16 @@ class Finding(Compact):
 
 @dataclass(frozen=True)
 class Item:
-    """What a paper shows at a place: a row of a table, a panel of a figure, a number or a statement of the text.
+    """One place of a paper: a row of a table, a panel of a figure, a number or a statement of the text.
 
     Attributes:
         paper: The folder of the paper's studies, such as "scaling".
         heading: The table, figure, equation or section.
-        row: The row or panel of it, or what is said there.
-        printed: The number as the paper prints it; empty where there is a statement or a picture without one.
-        why: What is lost in our copy of the paper or stands elsewhere, or why there is nothing to measure.
-        measurable: Whether a claim can answer for it; definitions and listings have no result of their own.
-        missing: Why it could be measured and was not; empty where it was.
+        row: The row or panel of it, or the statement.
+        printed: The number as the paper prints it; empty for a statement or a picture without one.
+        why: Text that our copy of the paper lost or that stands elsewhere, or why there is no result to measure.
+        measurable: Whether a claim can answer for it; definitions and listings have no result.
+        missing: Why it could be measured and was not; empty if it was.
     """
 
     paper: str
@@ -110,33 +111,28 @@ class Item:
         return f"{self.heading}, {self.row}"
 
 
-def only(table: pd.DataFrame, **wanted: object) -> pd.DataFrame:
-    """The rows in which every column has the wanted value; that there are none is an error.
+def only(table: Table, **wanted: object) -> Table:
+    """The rows in which every column has the wanted value.
 
     >>> only(pd.DataFrame({"unit": ["mlp", "glu"], "slope": [-2.0, -3.0]}), unit="glu")["slope"].item()
     -3.0
     """
-    rows = table
     for column, value in wanted.items():
-        rows = rows.loc[rows[column] == value]
-    if rows.empty:
-        raise KeyError(", ".join(f"{column} {value}" for column, value in wanted.items()))
-    return rows
+        table = table[table[column] == value]
+    return table
 
 
 def ticker(request: Request, total: int) -> Callable[..., None]:
-    """Count what is finished and report it to whoever asked for the study.
+    """A function that counts its calls and reports the count to the listener of a request.
 
     >>> tick = ticker(Request(progress=lambda done, total: print(f"{done} of {total}")), 2)
     >>> tick()
     1 of 2
     """
-    count = 0
+    numbers = itertools.count(1)
 
     def tick(*_: object) -> None:
-        nonlocal count
-        count += 1
         if request.progress:
-            request.progress(count, total)
+            request.progress(next(numbers), total)
 
     return tick

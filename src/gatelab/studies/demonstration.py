@@ -1,4 +1,4 @@
-"""The demonstration: five units, the paper's target, how their errors fall, and why the slopes are what they are."""
+"""The demonstration: the errors of five units on the paper's target, their slopes, and the reasons for them."""
 
 from __future__ import annotations
 
@@ -20,29 +20,23 @@ from gatelab.errors import GatelabError
 from gatelab.files import write_whole
 from gatelab.plotting import save
 from gatelab.scaling_laws import Scaling, Slope, scaling
-from gatelab.studies.scaling.error_curves import (
-    code_medians,
-    complete,
-    ratio_sentence,
-    upper_half,
-)
-from gatelab.studies.scaling.printed import PAPER_SLOPES
+from gatelab.studies.scaling.error_curves import PAPER_SLOPES, SMALL, code_medians, complete, upper_half
 
 UNITS = ("mlp", "relu2", "relu3", "glu", "gqu")
 AXES: tuple[Literal["n", "P"], ...] = ("n", "P")
-NO_SLOPE = Slope(np.nan, np.nan, np.nan, np.nan, 0)  # a table has a row for every unit all the same
+NO_SLOPE = Slope(np.nan, np.nan, np.nan, np.nan, 0)  # of a unit with too few points
 
 
 @dataclass(frozen=True, eq=False)
 class Demo(Compact):
-    """What the demonstration gives.
+    """The result of the demonstration.
 
     Attributes:
         scaling: The fits of all units at all widths.
-        slopes: A row a unit: its slopes, the paper's, and how near it is to the limit.
+        slopes: One row per unit: its slopes, the paper's, and the ratio of its error to the limit.
         figure: The file of the figure.
         files: All files that were written.
-        seconds: How long the fits took.
+        seconds: The duration of the fits.
         reason: Why the slopes differ from the paper's, in measured numbers.
     """
 
@@ -65,14 +59,14 @@ def demo(
     """Fit mlp, relu2, relu3, glu and gqu to 10 000 points of the paper's target; write demo.png, .csv and .json.
 
     Args:
-        out: The folder to write to, which is made where it is not there.
+        out: The folder to write to; it is created if missing.
         widths: The widths of every unit.
-        jobs: How many processes fit at once; by default as many as there are cores.
-        progress: Called after each fit with how many are finished and how many there are.
-        sweep: Goes to `gatelab.scaling`: with `{"store": "runs.db"}` a second call computes only what is missing.
+        jobs: The number of processes that fit at once; by default one per core.
+        progress: Called after each fit with the number of finished fits and the total.
+        sweep: Options of `gatelab.scaling`: with `{"store": "runs.db"}` a second call computes only missing fits.
 
     Returns:
-        The fits, their slopes beside the paper's, and the files.
+        The fits, their slopes next to the paper's, and the files.
     """
     folder = Path(out)
     try:
@@ -109,7 +103,7 @@ def draw(study: Scaling) -> Figure:
 
 
 def slopes_table(study: Scaling) -> pd.DataFrame:
-    """A row a unit: slopes through all points and through the kept ones, the paper's, and how near the limit."""
+    """One row per unit: slopes through all points and through unflagged ones, the paper's, and the limit's ratio."""
     rows = []
     for name in study.units:
         widest = max(p.width for p in study.points if p.unit == name)
@@ -127,22 +121,32 @@ def slopes_table(study: Scaling) -> pd.DataFrame:
 
 def reason_for(study: Scaling) -> str:
     """Why the slopes over all widths are not the orders, from the measured ratios and the upper half of the widths."""
+    sentences = ["A slope through all widths mixes small and large networks."]
     named = [name for name in ("mlp", "glu", "gqu") if name in study.units]
+    sentences += [ratio_sentence(study, name) for name in named]
+    sentences.append(
+        "The limit falls with exactly the order; where the ratio to it rises with n, the measured line is flatter than "
+        "the order, and where it falls, steeper."
+    )
     low, high = upper_half(study)
     tails = {name: study.slope_or_none(name, widths=(low, high), flagged=True) for name in named}
     upper = ", ".join(f"{name} {tail.value:.2f}" for name, tail in tails.items() if tail)
-    parts = [
-        "A slope through all widths mixes small and large networks. ",
-        " ".join(f"{ratio_sentence(study, name)}." for name in named) + " ",
-        "The limit falls with exactly the order; where the ratio to it rises with n, the measured line is flatter than "
-        "the order, and where it falls, steeper. ",
-    ]
     if upper:
-        parts.append(f"Over n = {low}..{high} the slopes are {upper}. ")
+        sentences.append(f"Over n = {low}..{high} the slopes are {upper}.")
     code = code_medians()
-    shared = [p.test_rmse / code[p.unit][p.width] for p in study.points if p.unit in code and p.width in code[p.unit]]
+    shared = [p.test_rmse / code[p.unit][p.width] for p in study.points if p.width in code.get(p.unit, {})]
     if shared and max(shared) < 1:
-        parts.append("At every width at which the paper's code was run its median error is larger.")
+        sentences.append("At every width at which the paper's code was run its median error is larger.")
     elif shared:
-        parts.append("The median error of the paper's code is not larger at every width at which it was run.")
-    return "".join(parts).strip()
+        sentences.append("The median error of the paper's code is not larger at every width at which it was run.")
+    return " ".join(sentences)
+
+
+def ratio_sentence(study: Scaling, unit: str) -> str:
+    """The errors of small networks and of the largest, relative to the free-knot limit."""
+    widths = sorted({p.width for p in study.points if p.unit == unit})
+    small = [study.ratio(unit, w) for w in widths if w < SMALL]
+    few = ""
+    if small:
+        few = f"{min(small):.2f} to {max(small):.2f} times the limit for n < {SMALL} and "
+    return f"The {unit}'s test RMSE is {few}{study.ratio(unit, widths[-1]):.2f} times the limit at n = {widths[-1]}."

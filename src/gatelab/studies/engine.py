@@ -8,15 +8,15 @@
     @STUDY.claims
     def claims(tables): ...                          # yields Claim objects
 
-Cells are runs of a sweep: parallel, resumed from a store if there is one, reported as they end. Numbers are averaged
-over the column `over`, with an interval as `name_low` and `name_high`. A study whose tables are not those of a grid,
-such as a record made on a GPU, gives them itself (`tables`). Claims, figure and sentences are made of the tables alone,
-so that a committed record is nothing but tables (`report`).
+Cells are runs of a sweep: parallel, resumed from a store if there is one, with progress. Numbers are averaged over the
+column `over`, with an interval as `name_low` and `name_high`. A study whose tables are not those of a grid, such as a
+record made on a GPU, returns them itself (`tables`). Claims, figure and sentences depend on the tables alone, so that a
+committed record consists of tables (`report`).
 
-A Markdown template beside the study, of the module's name, holds its sentences: numbers enter by name, and a name that
-is not there is an error. Its paragraphs are notes. A section with a heading is a finding, which the report shows first:
-the heading is its topic, the first paragraph what was measured, the second the sizes and data that it is true of; the
-figure of that topic is in `cards`.
+A Markdown template next to the module, with its name, holds the sentences of a study: numbers enter by name, and an
+undefined name raises. Its paragraphs are notes. A section with a heading is a finding, which the report shows first:
+the heading is its topic, the first paragraph the result, the second the sizes and data that it holds for; the figure of
+that topic is in `cards`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ from gatelab.studies.definition import Finding, Outcome, Request
 from gatelab.sweep import Progress, Run, map_runs
 
 Mean = Literal["arithmetic", "geometric"]
-MEANS: dict[Mean, tuple[Callable[..., Any], Callable[..., Any]]] = {  # what is averaged, and back
+MEANS: dict[
+    Mean, tuple[Callable[..., Any], Callable[..., Any]]
+] = {  # the transformation before averaging, and its inverse
     "arithmetic": (np.asarray, np.asarray),
     "geometric": (np.log, np.exp),
 }
@@ -78,9 +80,8 @@ def grid_cells(grid: Mapping[str, Sequence[Any]], together: str = "") -> list[Ce
 
 
 def measured_rows(task: str, cells: Sequence[Cell], together: str, request: Request) -> Table:
-    """The numbers of every cell, a row each, in the order of the cells."""
+    """The numbers of all cells, in the order of the cells."""
     runs = [Run("gatelab.studies.engine:compute_cell", {"task": task, "together": together, "cell": c}) for c in cells]
-    order = {run.key: i for i, run in enumerate(runs)}
     options = request.sweep_now()
     options.pop("max_hours", None)
 
@@ -89,17 +90,16 @@ def measured_rows(task: str, cells: Sequence[Cell], together: str, request: Requ
             request.progress(state.finished, state.total)
 
     backend = options.pop("backend", "processes" if (request.jobs or 0) > 1 else "serial")
-    records = map_runs(runs, backend=backend, jobs=request.jobs, progress=report, **options)
-    by_cell: dict[int, Sequence[Mapping[str, Any]]] = {}
-    for record in records:
+    rows = {}
+    for record in map_runs(runs, backend=backend, jobs=request.jobs, progress=report, **options):
         if not record.ok:
             raise RuntimeError(f"{task} failed at {record.arguments['cell']}:\n{record.error}")
-        by_cell[order[record.key]] = record.metrics["rows"]
-    return pd.DataFrame([row for i in sorted(by_cell) for row in by_cell[i]])
+        rows[record.key] = record.metrics["rows"]
+    return pd.DataFrame([row for run in runs for row in rows[run.key]])
 
 
 def compute_cell(task: str, together: str, cell: Cell) -> dict[str, Any]:
-    """One cell as a run of the sweep: the rows that the study's function gives, with the arguments beside them."""
+    """One cell as a run of the sweep: the numbers of the study's function, with the arguments of each."""
     from gatelab.sweep.worker import resolve
 
     numbers = resolve(task)(**cell)
@@ -130,23 +130,32 @@ def averaged(rows: Table, over: str, by: Sequence[str], mean: Mean) -> Table:
         row = dict(zip(by, key, strict=True))
         for name in measures:
             values = group[name].dropna().to_numpy(float)
-            found = Interval(math.nan, math.nan, math.nan)
+            mean_value = Interval(math.nan, math.nan, math.nan)
             if len(values):
-                found = t_interval(forward(values))
-            for column, end in ((name, found.value), (f"{name}_low", found.low), (f"{name}_high", found.high)):
-                row[column] = float(back(end))
+                mean_value = t_interval(forward(values))
+            row |= {column: float(back(end)) for column, end in interval_columns(name, mean_value).items()}
         table.append(row | {f"{over}s": len(group)})
     return pd.DataFrame(table)
 
 
 def interval_at(row: Table, name: str) -> Interval:
-    """A number of a row of an averaged table, with its interval."""
-    return Interval(*(float(row[column]) for column in (name, f"{name}_low", f"{name}_high")))
+    """A number of a row with its interval, in the columns of `interval_columns` or in `low` and `high`."""
+    low, high = (f"{name}_low", f"{name}_high") if f"{name}_low" in row else ("low", "high")
+    return Interval(float(row[name]), float(row[low]), float(row[high]))
+
+
+def interval_columns(name: str, value: Interval) -> dict[str, float]:
+    """A number and its interval as columns of a table, which `interval_at` reads.
+
+    >>> interval_columns("slope", Interval(-2.0, -2.1, -1.9))
+    {'slope': -2.0, 'slope_low': -2.1, 'slope_high': -1.9}
+    """
+    return {name: value.value, f"{name}_low": value.low, f"{name}_high": value.high}
 
 
 @dataclass(frozen=True, eq=False)
 class Measure(Compact):
-    """One table of a study: the function of a cell by its dotted name, its grid, and what it is averaged over."""
+    """One table of a study: the dotted name of the function of a cell, its grid, and how numbers are averaged."""
 
     task: str
     grid: Mapping[str, Sequence[Any]]
@@ -156,7 +165,7 @@ class Measure(Compact):
     together: str
 
     def cells(self, *, quick: bool) -> list[Cell]:
-        """The cells of the grid; a quick run takes other values for the arguments that it has."""
+        """The cells of the grid; a quick run replaces the values of some arguments."""
         shorter = {name: values for name, values in self.quick.items() if quick and name in self.grid}
         return grid_cells({**self.grid, **shorter}, self.together)
 
@@ -171,23 +180,22 @@ class Measure(Compact):
 
 @dataclass(frozen=True, eq=False)
 class Study(Compact):
-    """A table or figure of a paper, or a question that no paper has, as tables, claims, figure and sentences.
+    """A table or figure of a paper, or a question beyond the papers, as tables, claims, figure and sentences.
 
     Attributes:
         name: The paper and the figure, such as "scaling/fig2".
-        title: What it is about, in a few words.
-        paper: One sentence: what the paper shows there.
+        title: The title, in a few words.
+        paper: The result of the paper there, in one sentence.
         grid: The values of each argument of the measures.
         quick: The values that a quick run takes instead of some of them.
         over: The argument that numbers are averaged over; empty for none.
-        mean: How they are averaged.
-        figure: What is drawn, side by side where there are several, or a function of the tables that draws what
-            facets cannot say.
+        mean: The kind of average.
+        figure: The facets of the figure, several side by side, or a function from the tables to a figure.
         cards: The small figure of each finding, by its topic.
-        long: It takes minutes on two cores, or data that not everybody has: with all the others it comes from the
-            committed records.
-        position: Its place among the studies of its paper; those without one come last, by name.
-        beyond: It is of something that no paper has, and answers for no place.
+        long: Whether it takes minutes on two cores, or data that are not public: `reproduce all` then takes the
+            committed record.
+        position: Its place among the studies of its paper; studies without one come last, by name.
+        beyond: Whether it goes beyond the papers and answers none of their places.
     """
 
     name: str
@@ -208,8 +216,8 @@ class Study(Compact):
     def measure(self, name: str = "", together: str = "", **own: Any) -> Callable[[Function], Function]:
         """Declare the function from one cell to the numbers of a table.
 
-        It returns a dict, or one dict per value of the argument `together`, which it is given as a tuple. `own` are
-        grid, quick, over and mean of this table where they differ from the study's.
+        It returns a dict, or one dict per value of the argument `together`, which it receives as a tuple. `own` are
+        the grid, quick, over and mean of this table, if they differ from the study's.
         """
 
         def register(function: Function) -> Function:
@@ -226,9 +234,9 @@ class Study(Compact):
         return function
 
     def columns(self, function: Function) -> Function:
-        """Declare a function from the tables and the rows that they average to the tables that are kept.
+        """Declare a function from the averaged tables and their single rows to the tables of the outcome.
 
-        It adds what theory expects, and fits that need the single rows. Claims are made of these tables alone.
+        It adds, for example, predictions of theory, and fits that need the single rows.
         """
         self._functions["columns"] = function
         return function
@@ -243,7 +251,7 @@ class Study(Compact):
         return self.report(self.measured(request))
 
     def measured(self, request: Request) -> Tables:
-        """The tables that claims and figure are made of."""
+        """The tables of the outcome."""
         rows, tables = {}, {}
         for name, measure in self.measures.items():
             rows[name], tables[name] = measure.tables(request)
@@ -254,21 +262,22 @@ class Study(Compact):
         return tables
 
     def report(self, tables: Tables) -> Outcome:
-        """Claims, figure and sentences of tables, whether just measured or read from a record."""
+        """Claims, figure and sentences from tables, measured now or read from a record."""
         claims = tuple(self._functions["claims"](tables))
         figure = self.figure(tables) if callable(self.figure) else draw_figure(self.figure, tables)
-        return Outcome(figure, dict(tables), claims, self._sections(tables)[""])
+        return Outcome(figure, dict(tables), claims, self._sections(tables, claims)[""])
 
     def findings(self, tables: Tables) -> tuple[Finding, ...]:
         """The findings: the sections of the template, each with its small figure."""
-        found = []
+        if not self.cards:
+            return ()
+        paragraphs, findings = self._sections(tables, tuple(self._functions["claims"](tables))), []
         for topic, facets in self.cards.items():
-            sentence, sizes = self._sections(tables)[topic]
-            found.append(Finding(topic, sentence, sizes, facets, tables))
-        return tuple(found)
+            sentence, sizes = paragraphs[topic]
+            findings.append(Finding(topic, sentence, sizes, facets, tables))
+        return tuple(findings)
 
-    def _sections(self, tables: Tables) -> dict[str, tuple[str, ...]]:
-        claims = tuple(self._functions["claims"](tables))
+    def _sections(self, tables: Tables, claims: tuple[Claim, ...]) -> dict[str, tuple[str, ...]]:
         module = sys.modules[self._functions["claims"].__module__]
         return sections(Path(str(module.__file__)).with_suffix(".md"), **tables, study=self.name, claims=claims)
 
@@ -276,8 +285,7 @@ class Study(Compact):
 def sections(template: Path, claims: Sequence[Claim] = (), **values: Any) -> dict[str, tuple[str, ...]]:
     """The paragraphs of a template by the heading above them; those before the first heading have "".
 
-    A template has the tables by their names, `claim["what"]` for the claims, and `study`, the name of the study that
-    asks, where several are in one module.
+    A template can use the tables by their names, `claim["what"]` for the claims, and `study`, the name of the study.
     """
     if not template.is_file():
         return {"": ()}
@@ -287,19 +295,17 @@ def sections(template: Path, claims: Sequence[Claim] = (), **values: Any) -> dic
     environment.filters["number"] = number_text
     by_title = {claim.what: claim for claim in claims}
     text = environment.from_string(template.read_text(encoding="utf-8")).render(claim=by_title, **values)
-    found: dict[str, tuple[str, ...]] = {}
+    paragraphs: dict[str, tuple[str, ...]] = {}
     for part in f"\n{text}".split("\n## "):
         heading, _, body = part.partition("\n")
-        found[heading.strip()] = tuple(" ".join(p.split()) for p in body.split("\n\n") if p.strip())
-    return found
+        paragraphs[heading.strip()] = tuple(" ".join(p.split()) for p in body.split("\n\n") if p.strip())
+    return paragraphs
 
 
 # ---- the studies by name: a study is any `Study` at the top of a module of a paper's folder
 
-# The papers, in the order of the report.
-PAPERS = ("scaling", "ntk", "linearize")
-# The folders of studies: those of the papers, and of what no paper has.
-FOLDERS = (*PAPERS, "ladder", "models")
+PAPERS = ("scaling", "ntk", "linearize")  # in the order of the report
+FOLDERS = (*PAPERS, "ladder", "models")  # the last two go beyond the papers
 
 
 def all_studies() -> tuple[Study, ...]:
@@ -318,13 +324,13 @@ def study(name: str) -> Study:
     """The study of a name.
 
     Args:
-        name: The paper and the study, such as "scaling/fig2"; what is not there is an error that names the nearest.
+        name: The paper and the study, such as "scaling/fig2"; an unknown name raises an error with similar names.
 
     Returns:
         The study, which can be run.
 
     >>> study("scaling/fig3").title
-    'ReLUs of the spline initialisations'
+    'ReLUs of the spline initializations'
     """
     if name not in studies_by_name():
         raise unknown_name("study", name, studies_by_name())
@@ -333,7 +339,7 @@ def study(name: str) -> Study:
 
 @cache
 def studies_by_name() -> dict[str, Study]:
-    """All studies that the folders of the papers hold, in the order of `all_studies`, by name."""
+    """All studies in the folders, in the order of `all_studies`, by name."""
     by_name: dict[str, Study] = {}
     for paper in FOLDERS:
         package = import_module(f"gatelab.studies.{paper}")

@@ -1,8 +1,8 @@
-"""Records: what takes a GPU or hours is computed once and committed to results/, and read where it is needed again.
+"""Records: results that take a GPU or hours are computed once, committed to results/, and read from there.
 
-There are two kinds. A record of plain values is what a study is made from (`read_record`). The outcome of a whole study
-lies under the study's name as `reproduce` wrote it, with the device and the date; it need not be computed again where
-this very code has written it (`done_before`) or where its tables are committed (`reproduction.take_record`).
+There are two kinds. A record of plain values is the input of a study (`read_record`). The outcome of a whole study has
+the study's name, as `reproduce` wrote it, with the device and the date. It is not computed again if the same code has
+written it (`done_before`) or if its tables are committed (`reproduction.take_record`).
 """
 
 from __future__ import annotations
@@ -19,36 +19,39 @@ from gatelab.plain import from_plain
 from gatelab.studies.claims import Claim
 
 CODE = Path(__file__).resolve().parents[1]
-# In a checkout results/ lies beside src/; the wheel carries it inside the package.
+# In a checkout results/ lies next to src/; the wheel carries it inside the package.
 COMMITTED = (CODE.parents[1] / "results", CODE / "results")
 
 
 def record_folders() -> tuple[Path, ...]:
-    """Where records are looked for: the user's own results/ first."""
+    """The folders that are searched for records: the user's own results/ first."""
     return (Path("results"), *COMMITTED)
 
 
 def record_path(name: str, command: str, takes: str = "a GPU") -> Path:
-    """The record of that name, such as "ntk/models.json"; `command` makes it anew, which `takes` something."""
+    """The record of that name, such as "ntk/models.json"; an error names the `command` that makes it and its cost."""
     for folder in record_folders():
         if (folder / name).is_file():
             return folder / name
     raise GatelabError(
-        f"there is no record results/{name}; make it with '{command}' (it takes {takes}), or see a small version with "
-        "--quick"
+        f"results/{name} is missing; make it with '{command}' (it takes {takes}), or see a small version with --quick"
     )
 
 
 def read_record(name: str, command: str, takes: str = "a GPU") -> dict[str, Any]:
     """A record of plain values."""
-    path = record_path(name, command, takes)
+    return read_object(record_path(name, command, takes), command)
+
+
+def read_object(path: Path, command: str) -> dict[str, Any]:
+    """A JSON object; an error names the `command` that makes the file."""
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise GatelabError(f"{path} is damaged ({error}); copy it again, or make it with '{command}'") from error
-    if not isinstance(record, dict):
-        raise GatelabError(f"{path} holds {type(record).__name__}, not a record; make it with '{command}'")
-    return record
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise GatelabError(f"{path} cannot be read ({error}); copy it again, or make it with '{command}'") from error
+    if not isinstance(values, dict):
+        raise GatelabError(f"{path} holds {type(values).__name__}, not a record; make it with '{command}'")
+    return values
 
 
 def origin(record: dict[str, Any]) -> str:
@@ -58,7 +61,7 @@ def origin(record: dict[str, Any]) -> str:
 
 @cache
 def code_fingerprint() -> str:
-    """A mark of all code of the package: what other code has written may be something else.
+    """A hash of all code of the package.
 
     >>> len(code_fingerprint())
     16
@@ -78,30 +81,27 @@ def read_outcome(path: Path) -> dict[str, Any]:
     Returns:
         The document: the study, its claims and notes, its files, and how it was made.
     """
-    try:
-        outcome = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise GatelabError(f"{path} cannot be read ({error}); make it anew with 'gatelab reproduce'") from error
-    if not isinstance(outcome, dict) or "claims" not in outcome:
-        raise GatelabError(f"{path} is no outcome of a study; make it anew with 'gatelab reproduce'")
+    outcome = read_object(path, "gatelab reproduce")
+    if "claims" not in outcome:
+        raise GatelabError(f"{path} is not an outcome of a study; make it again with 'gatelab reproduce'")
     return outcome
 
 
 def read_claim(content: Mapping[str, Any]) -> Claim:
-    """A claim of a record: its numbers, from which its texts and its verdict are made."""
+    """A claim from the numbers of a record; its texts and its verdict are computed again."""
     return from_plain(Claim, content, "a claim")
 
 
 def done_before(name: str, out: str | Path, *, quick: bool) -> dict[str, Any] | None:
-    """The outcome of a study in a folder, if this very code has computed it and all its files are there.
+    """The outcome of a study in a folder, if the same code has computed it and all its files are there.
 
     Args:
         name: The name of the study.
         out: The folder that `reproduce` was given.
-        quick: Whether a quick run is asked for, or a full one.
+        quick: Whether a quick run is requested, or a full one.
 
     Returns:
-        What `read_outcome` gives, or None where the study is to be computed.
+        The document of `read_outcome`, or None if the study must be computed.
     """
     path = Path(out) / f"{name}.json"
     if not path.is_file():
@@ -109,7 +109,7 @@ def done_before(name: str, out: str | Path, *, quick: bool) -> dict[str, Any] | 
     try:
         outcome = read_outcome(path)
     except GatelabError:
-        return None  # cut off or not ours: computed again
+        return None  # cut off, or another kind of file
     same = outcome.get("fingerprint") == code_fingerprint() and not outcome.get("recorded")
     whole = all((path.parent / file).is_file() for file in outcome.get("files", ()))
     if same and whole and outcome.get("quick") == quick:

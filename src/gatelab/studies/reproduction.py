@@ -1,4 +1,4 @@
-"""Run a study and write what it gives: the figure, its tables, and the comparison with the paper."""
+"""Run a study and write its outcome: the figure, its tables, and the comparison with the paper."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import platform
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,9 +36,9 @@ class Reproduction(Compact):
 
     Attributes:
         study: Its name.
-        files: The files that hold it.
-        outcome: What it gave.
-        seconds: How long it took.
+        files: The files that were written.
+        outcome: Its figure, tables, claims and notes.
+        seconds: The duration of the run.
     """
 
     study: str
@@ -55,92 +56,89 @@ def reproduce(
     progress: Listener | None = None,
     sweep: Mapping[str, Any] | None = None,
 ) -> Reproduction:
-    """Run a study and write what it gives into a folder named after its paper.
+    """Run a study and write its outcome into a folder named after its paper.
 
-    The figure comes as PNG and as SVG, tables come as CSV, claims and notes as JSON. Nothing is written until the study
-    has ended and everything is drawn: what was there stays until then.
+    The figure is written as PNG and SVG, tables as CSV, claims and notes as JSON. Files are replaced at the end, once
+    the study has finished and the figure is drawn.
 
     Args:
         name: The name of the study, such as "scaling/fig2".
         out: The folder below which to write.
-        quick: Whether to take few widths and few points, to see that it works.
-        jobs: How many processes fit at once; by default as many as there are cores.
-        progress: Called after each fit with how many are finished and how many there are.
-        sweep: Goes to `gatelab.scaling`: with `{"store": "runs.db"}` a second call computes only what is missing.
+        quick: Whether to take few widths and few points, as a test.
+        jobs: The number of processes that fit at once; by default one per core.
+        progress: Called after each fit with the number of finished fits and the total.
+        sweep: Options of `gatelab.scaling`: with `{"store": "runs.db"}` a second call computes only missing fits.
 
     Returns:
         The outcome and its files.
     """
     study = find(name)
-    folder = Path(out) / Path(name).parent
     # Before the run: a study of minutes must not end at a folder that cannot be written to.
     refuse_other_records(Path(out) / f"{name}.json")
-    stage = staging_folder(folder)
-    try:
+    with staging_folder(Path(out) / Path(name).parent) as stage:
         began = time.perf_counter()
         outcome = study.run(Request(quick, jobs, progress, sweep or {}))
         if quick:
             outcome = replace(outcome, notes=(*outcome.notes, QUICK_NOTE))
         seconds = time.perf_counter() - began
-        names = write_outcome(study, outcome, stage, quick=quick, seconds=seconds)
-        files = tuple((stage / n).replace(folder / n) for n in names)
-    finally:
-        shutil.rmtree(stage, ignore_errors=True)
-    return Reproduction(name, files, outcome, seconds)
+        files = write_outcome(study, outcome, stage, quick=quick, seconds=seconds)
+    return Reproduction(name, tuple(stage.parent / file for file in files), outcome, seconds)
 
 
 def refuse_other_records(path: Path) -> None:
-    """A JSON file of the outcome's name that is no outcome, such as a record of a GPU, is not written over."""
+    """Raise if the outcome's file exists and is another kind of JSON file, such as a record made on a GPU."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return  # nothing is there, or what a killed process left half written
-    if not isinstance(values, dict) or "claims" not in values:
-        raise GatelabError(f"{path} is no outcome of a study, and would be written over; give another folder")
+        return  # missing, or half written by a killed process
+    if "claims" not in values:
+        raise GatelabError(f"{path} is not an outcome of a study, and would be overwritten; give another folder")
 
 
-def staging_folder(folder: Path) -> Path:
-    """A new folder beside the results, so that moving a file from it is one step."""
+@contextmanager
+def staging_folder(folder: Path) -> Iterator[Path]:
+    """A new folder inside the results; its files move to them at the end, and are deleted if an error is raised."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        return Path(tempfile.mkdtemp(prefix=".part-", dir=folder))
+        stage = Path(tempfile.mkdtemp(prefix=".part-", dir=folder))
     except OSError as error:
         raise GatelabError(
             f"{folder} cannot be written to ({error.strerror or error}); give a folder of your own as out"
         ) from error
+    try:
+        yield stage
+        for file in stage.iterdir():
+            file.replace(folder / file.name)
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
 
 
 def take_record(name: str, out: str | Path) -> dict[str, Any] | None:
-    """Write what the committed tables of a study give, marked as recorded.
+    """Write the outcome that follows from the committed tables of a study, marked as recorded.
 
     Args:
         name: The name of the study.
-        out: The folder, as `reproduce` is given it.
+        out: The folder, as for `reproduce`.
 
     Returns:
-        What `read_outcome` gives of it, or None where no record is committed.
+        The document of `read_outcome`, or None if no record is committed.
     """
     study = find(name)
     for folder in record_folders():
         source = folder / f"{name}.json"
         if not source.is_file():
             continue
-        facts = read_outcome(source)
-        target = (Path(out) / name).parent
-        outcome = study.report(read_tables(source, facts["files"]))
-        stage = staging_folder(target)
-        try:
-            kept = {key: facts[key] for key in ("command", "gatelab", "seconds", "date", "device")}
-            for file in write_outcome(study, outcome, stage, quick=False, **kept, recorded=True):
-                (stage / file).replace(target / file)
-        finally:
-            shutil.rmtree(stage, ignore_errors=True)
+        record = read_outcome(source)
+        outcome = study.report(read_tables(source, record["files"]))
+        facts = {key: record[key] for key in ("command", "gatelab", "seconds", "date", "device")}
+        with staging_folder((Path(out) / name).parent) as stage:
+            write_outcome(study, outcome, stage, quick=False, **facts, recorded=True)
         return read_outcome(Path(out) / f"{name}.json")
     return None
 
 
 def read_tables(record: Path, files: Iterable[str]) -> dict[str, pd.DataFrame]:
-    """The tables beside a record, by name; one that is not there is an error that says how to go on."""
+    """The tables next to a record, by name."""
     tables = {}
     for file in files:
         if file.endswith(".csv"):
@@ -154,7 +152,7 @@ def read_tables(record: Path, files: Iterable[str]) -> dict[str, pd.DataFrame]:
 def write_outcome(
     study: Study, outcome: Outcome, stage: Path, *, quick: bool, seconds: float, **facts: Any
 ) -> list[str]:
-    """Write the figure, the tables and last the document about them, with the facts of a record; the files' names."""
+    """Write the figure, the tables and the document about them; the names of the files."""
     stem = Path(study.name).name
     names = [f"{stem}{suffix}" for suffix in (".png", ".svg")]
     for name in names:
@@ -163,14 +161,11 @@ def write_outcome(
         names.append(f"{stem}-{key}.csv")
         table.to_csv(stage / names[-1], index=False)
     names.append(f"{stem}.json")
-    command = f"gatelab reproduce {study.name}"
-    if quick:
-        command += " --quick"
     record = {
         "study": study.name,
         "title": study.title,
         "paper": study.paper,
-        "command": command,
+        "command": f"gatelab reproduce {study.name}" + " --quick" * quick,
         "gatelab": __version__,
         "fingerprint": code_fingerprint(),
         "quick": quick,

@@ -1,1 +1,1 @@
-"""Which unit, in a language model: what the records of `gl.ladder` say. No paper has it."""
+"""Units in a language model: studies of the records of `gl.ladder`, beyond the papers."""

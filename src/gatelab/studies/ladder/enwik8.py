@@ -1,4 +1,4 @@
-"""Six units in a language model on enwik8, 0.4 to 26 million parameters: by how much they differ, and how that changes.
+"""Six units in a language model on enwik8, 0.4 to 26 million parameters: their differences, and the effect of size.
 
 The record was made on a GPU (`benchmarks/gpu_ladder.py`). Laws, comparisons and intervals are those of
 `gatelab.scaling_laws`; here they become tables. Every difference is tested twice, with the variance of all pairs of a
@@ -23,14 +23,14 @@ from gatelab.scaling_laws.ladder_losses import DRAWS, SIGNIFICANT, LadderAxis, s
 from gatelab.statistics import Interval
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
-from gatelab.studies.engine import Study, Table, Tables, averaged, interval_at
+from gatelab.studies.engine import Study, Table, Tables, averaged, interval_at, interval_columns
 from gatelab.studies.records import read_record, record_path
 from gatelab.train import Ladder
 from gatelab.train.ladders import BITS
 
 COMMAND = "python benchmarks/gpu_ladder.py results/ladder/enwik8.json --store ladder.db"
 GATE, RIVAL, REFERENCE = "swiglu", "relu2", "gelu"  # public evidence disagrees on the first two
-TEXTS = {1: "every byte once", 20: "a 20th of the text 20 times"}  # by how often the text is read
+TEXTS = {1: "every byte once", 20: "a 20th of the text 20 times"}  # by the number of epochs
 AXES: dict[LadderAxis, str] = {"parameters": "parameters", "flops": "training FLOPs", "seconds": "GPU seconds"}
 QUICK_DRAWS = 60
 TRAINED, AT_BEST, ALL = "as trained", "minus rate costs", "all sizes"
@@ -80,9 +80,10 @@ def tables_of(ladder: Ladder, speeds: Table, scores: Mapping[str, Mapping[str, f
     rates = rates.assign(excess=rates["excess"] / BITS, factor=rates["used"].fillna(rates["rule"]) / rates["best"])
     trained = trainings(ladder, speeds)
     once, repeated = (own for _, own in trained.groupby("repeats"))
-    at_best = at_best_rates(once, rates)
+    at_best = best_rate_losses(once, rates)
     pairs = pd.concat(
-        [compared(once, 1, TRAINED), compared(at_best, 1, AT_BEST), compared(repeated, 20, TRAINED)], ignore_index=True
+        [pair_table(once, 1, TRAINED), pair_table(at_best, 1, AT_BEST), pair_table(repeated, 20, TRAINED)],
+        ignore_index=True,
     )
     fits: list[Any] = [
         (own, axis, losses, "none") for losses, own in ((TRAINED, once), (AT_BEST, at_best)) for axis in AXES
@@ -108,9 +109,9 @@ def tables_of(ladder: Ladder, speeds: Table, scores: Mapping[str, Mapping[str, f
 
 
 def trainings(ladder: Ladder, speeds: Table) -> Table:
-    """The trainings that count, losses in bits, with the seconds of one among three on an idle device.
+    """The trainings at the chosen rates, losses in bits, with the seconds of one among three on an idle device.
 
-    The record's own seconds are not those of a device alone: its runs were trained at the same time.
+    The record's own seconds include other runs, which were trained on the device at the same time.
     """
     rates = speeds[speeds["models"] == 3].groupby(["unit", "size"])["tokens_per_second"].last()
     table: Table = ladder.table()
@@ -123,14 +124,14 @@ def sizes_of(trained: Table) -> list[str]:
     return list(dict.fromkeys(trained.sort_values("parameters")["size"]))
 
 
-def at_best_rates(trained: Table, rates: Table) -> Table:
+def best_rate_losses(trained: Table, rates: Table) -> Table:
     """Losses minus the known cost of their learning rates; a size without a sweep has that of the size below it."""
     costs = rates.pivot(index="size", columns="unit", values="excess").reindex(sizes_of(trained)).ffill().fillna(0.0)
     own = [costs.loc[size, unit] for size, unit in zip(trained["size"], trained["unit"], strict=True)]
     return trained.assign(loss=trained["loss"] - own)
 
 
-def compared(trained: Table, repeats: int, losses: str) -> Table:
+def pair_table(trained: Table, repeats: int, losses: str) -> Table:
     """All pairs of units over all sizes and at each, by both rules of variance."""
     ladder, names = read_ladder(trained, least_sizes=1), dict(zip(trained["parameters"], trained["size"], strict=True))
     parts = [compare_ladder(ladder, variance=rule).table().assign(variance=rule) for rule in ("pooled", "pair")]
@@ -148,23 +149,22 @@ def law_rows(laws: LadderLaws, losses: str, without: str) -> Table:
 
 
 def worth_rows(laws: LadderLaws) -> Iterator[dict[str, Any]]:
-    """How many times larger each reference would have to be for a unit's loss: over all sizes, and at each."""
+    """The factor by which each reference would have to be larger for a unit's loss: over all sizes, and at each."""
     for reference in (REFERENCE, RIVAL):
         for unit in laws.losses.units:
             if unit == reference:
                 continue
             worth = laws.worth(unit, reference)
             row = {"against": worth.against, "unit": unit, "reference": reference, "trend": worth.trend}
-            row |= {"slope": worth.slope.value, "slope_low": worth.slope.low, "slope_high": worth.slope.high}
-            places = [ALL, *map(size_words, worth.sizes)]
-            factors, far = (worth.overall, *worth.factor), (False, *worth.extrapolated)
-            for place, k, beyond in zip(places, factors, far, strict=True):
-                ends = {"factor": k.value, "factor_low": k.low, "factor_high": k.high}
-                yield {**row, "place": place, **ends, "extrapolated": beyond}
+            row |= interval_columns("slope", worth.slope)
+            yield {**row, "place": ALL, **interval_columns("factor", worth.overall), "extrapolated": False}
+            for size, factor, beyond in zip(worth.sizes, worth.factor, worth.extrapolated, strict=True):
+                ends = interval_columns("factor", factor)
+                yield {**row, "place": size_words(size), **ends, "extrapolated": beyond}
 
 
 def size_rows(repeats: int, trained: Table) -> Table:
-    """How far seeds differ at each size, and its share in a mean over sizes."""
+    """The deviation of seeds at each size, and its weight in a mean over sizes."""
     deviation = trained.groupby(["size", "unit"])["loss"].var().groupby("size").mean() ** 0.5
     weights = 1 / seed_noise(read_ladder(trained, least_sizes=1)).own_variance
     sizes = sizes_of(trained)
@@ -172,7 +172,7 @@ def size_rows(repeats: int, trained: Table) -> Table:
     return pd.DataFrame({"repeats": repeats, "size": sizes, **columns})
 
 
-def minus(pairs: Table, second: str) -> Table:
+def differences_from(pairs: Table, second: str) -> Table:
     """The differences of all other units from one."""
     turned = {"first": "second", "second": "first", "difference_low": "difference_high"}
     mirrored = pairs.rename(columns={**turned, "difference_high": "difference_low"})
@@ -192,7 +192,7 @@ def bits_table(ladder: Ladder, trained: Table, pairs: Table, laws: LadderLaws) -
     for (repeats, size), own in table.join(other_rates(ladder, table["lr"])).groupby(["repeats", "size"], sort=False):
         here = pairs[(pairs["repeats"] == repeats) & (pairs["size"] == size)]
         best = own["bits"].idxmin()[-1]
-        above = minus(here.query("variance == 'pooled' and losses == @TRAINED"), best).set_index("first")
+        above = differences_from(here.query("variance == 'pooled' and losses == @TRAINED"), best).set_index("first")
         above = above.rename(columns=lambda name: name.replace("difference", "excess"))
         columns = above[["excess", "excess_low", "excess_high", "p_holm"]]
         rows.append(own.reset_index().join(columns, on="unit").assign(best=best).fillna({"excess": 0.0}))
@@ -207,7 +207,7 @@ def bits_table(ladder: Ladder, trained: Table, pairs: Table, laws: LadderLaws) -
 
 
 def other_rates(ladder: Ladder, counted: Table) -> Table:
-    """Losses at learning rates that do not count, where a unit was trained with two at a size."""
+    """Losses at the other learning rate, if a unit was trained with two at a size."""
     everything: Table = ladder.trainings[ladder.trainings["part"] == "test"]
     losses = everything.groupby([*counted.index.names, "lr"])["loss"].mean() / BITS
     other = losses.rename("other_bits").rename_axis(index={"lr": "other_lr"}).reset_index("other_lr").join(counted)
@@ -221,7 +221,7 @@ def leads_table(pairs: Table) -> Table:
     sizes disagree by Cochran's Q, and not all to one side, it covers those of the sizes too.
     """
     rows: list[Any] = []
-    apart = minus(pairs, RIVAL)
+    apart = differences_from(pairs, RIVAL)
     for unit, own in apart[apart["first"].map(gated)].groupby("first", sort=False):
         found = []
         for repeats, of_text in own.groupby("repeats"):
@@ -241,13 +241,10 @@ def lead_rows(unit: Any, text: str, values: Mapping[str, Interval], ends: Sequen
     sizes = [value for size, value in values.items() if size != ALL]
     _, p = combined(sizes)
     disagree = p <= SIGNIFICANT and len({one.value > 0 for one in sizes}) == 2
-    covered = [*ends]
-    if disagree:
-        covered += sizes
+    covered = [*ends, *sizes] if disagree else ends
     widest = {"widest_low": min(one.low for one in covered), "widest_high": max(one.high for one in covered)}
     for size, one in values.items():
-        row = {"unit": unit, "rival": RIVAL, "text": text, "size": size, "difference": one.value}
-        row |= {"difference_low": one.low, "difference_high": one.high}
+        row = {"unit": unit, "rival": RIVAL, "text": text, "size": size, **interval_columns("difference", one)}
         if size == ALL:
             row |= {**widest, "p_sizes": p, "disagree": disagree}
         yield row
@@ -287,9 +284,9 @@ def unit_scores() -> dict[str, dict[str, float]]:
 
 def agreement_row(repeats: int, name: str, trained: Table, scores: Mapping[str, float], draws: int) -> dict[str, Any]:
     """Whether a score ranks the units as their losses do; the interval is for units drawn from many."""
-    found = rank_units(read_ladder(trained, least_sizes=1), scores, draws=draws)
-    over_units, seeds = found.over_units, found.correlation
-    row = {"repeats": repeats, "score": name, "units": ", ".join(found.units), "p": found.p, "least": found.least}
+    ranks = rank_units(read_ladder(trained, least_sizes=1), scores, draws=draws)
+    over_units, seeds = ranks.over_units, ranks.correlation
+    row = {"repeats": repeats, "score": name, "units": ", ".join(ranks.units), "p": ranks.p, "least": ranks.least}
     row |= {"correlation": seeds.value, "seeds_low": seeds.low, "seeds_high": seeds.high}
     return row | {"correlation_low": over_units.low, "correlation_high": over_units.high}
 
@@ -299,7 +296,7 @@ def agreement_row(repeats: int, name: str, trained: Table, scores: Mapping[str, 
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """The numbers of the tables, with what others say of them."""
+    """The claims on laws, factors, differences, learning rates and ranks."""
     yield from law_claims(tables["laws"])
     yield from worth_claims(tables["worth"])
     yield from lead_claims(tables)
@@ -367,7 +364,7 @@ def gates_steeper(laws: Table) -> float | None:
 
 
 def worth_claims(worth: Table) -> Iterator[Claim]:
-    """How many times larger another unit would have to be for swiglu's losses."""
+    """The factor by which another unit would have to be larger for swiglu's losses."""
     for reference in (RIVAL, REFERENCE):
         own = worth.query("against == 'parameters' and unit == @GATE and reference == @reference").set_index("place")
         factors = {place: interval_at(row, "factor") for place, row in own.iterrows()}
@@ -399,7 +396,7 @@ def lead_claims(tables: Tables) -> Iterator[Claim]:
 
 
 def pairs_claim(repeats: int, pairs: Table) -> Claim:
-    """How many pairs of units differ significantly after Holm's correction, by each rule of variance and by both."""
+    """The number of pairs that differ significantly after Holm's correction, by each rule of variance and by both."""
     support = {}
     places = np.where(pairs["size"] == ALL, "over all sizes", "at single sizes")
     for (losses, variance, place), rows in pairs.groupby(["losses", "variance", places], sort=False):
@@ -411,7 +408,7 @@ def pairs_claim(repeats: int, pairs: Table) -> Claim:
 
 
 def rate_claims(rates: Table) -> Iterator[Claim]:
-    """How far best learning rates differ, and the cost of those that were used."""
+    """The spread of the best learning rates, and the cost of those that were used."""
     sizes = rates.groupby("size", sort=False)
     spread, cost = sizes["best"].max() / sizes["best"].min(), sizes["excess"].max()
     note = "Others: a GLU fails at another unit's rate (marin)."

@@ -1,1 +1,1 @@
-"""Blocks of given models: a study of what no paper has."""
+"""Blocks of pretrained models and estimators on tables: studies beyond the papers."""

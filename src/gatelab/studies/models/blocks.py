@@ -1,9 +1,9 @@
 """Blocks of real models as targets: does a SwiGLU block need a SwiGLU?
 
 Inputs and outputs of blocks of a pretrained model are fitted by the best linear map and by units of growing width, all
-units at equal numbers of parameters, and measured on windows of text that nothing was fitted to. Gates begin as the
-block's own strongest neurons, and as random ones; the start that is better on the validation rows counts.
-`benchmarks/blocks.py` makes the record.
+units at equal numbers of parameters, and measured on held-out windows of text. Gates start from the block's own
+strongest neurons and from random ones; the start with the smaller validation error is used. `benchmarks/blocks.py`
+makes the record.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gatelab.scaling_laws import slope
 from gatelab.statistics import t_interval
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
-from gatelab.studies.engine import Study, averaged, interval_at
+from gatelab.studies.engine import Study, averaged, interval_at, interval_columns
 from gatelab.studies.records import origin, read_record
 
 RECORD = "anatomy/blocks.json"
@@ -34,12 +34,12 @@ UNITS = ("mlp", "relu2", "glu", "swiglu")
 NAMES = {"mlp": "MLP", "relu2": "ReLU²", "glu": "GLU", "swiglu": "SwiGLU", "gelu": "GELU"}
 OVER_OWN = Facets(
     table="ratios", x="parameters", y="over_own", hue="unit", xlog=True, ylog=True, names=NAMES,
-    levels={"the block's own unit": 1.0}, ylabel="variance left, over that of its own unit",
+    levels={"the block's own unit": 1.0}, ylabel="variance left, relative to the block's unit",
 )  # fmt: skip
 STUDY = Study(
     "models/blocks",
     "Units fitted to the blocks of real models",
-    "Nothing: no paper asks whether a trained SwiGLU block needs a SwiGLU.",
+    "No paper asks whether a trained SwiGLU block needs a SwiGLU.",
     beyond=True,
     figure=replace(OVER_OWN, col="model", title="Units fitted to blocks, mean over layers"),
     cards={"Blocks of a real model": replace(OVER_OWN, where={"first": True})},
@@ -49,7 +49,7 @@ Cell = dict[str, Any]
 
 @dataclass(frozen=True)
 class BlocksPlan:
-    """Which blocks are fitted, and how. Widths are of units without factors; gated ones have two thirds of them."""
+    """The blocks to fit, and the budget. Widths are of units without factors; gated ones have two thirds of them."""
 
     model: str
     layers: tuple[int, ...]
@@ -62,8 +62,8 @@ class BlocksPlan:
 
     def __str__(self) -> str:
         return (
-            f"{self.model}: layers {', '.join(map(str, self.layers))}, {self.steps} steps of Adam a fit, {self.tokens}"
-            f" tokens to fit on and to choose by, {self.test} to measure on."
+            f"{self.model}: layers {', '.join(map(str, self.layers))}, {self.steps} steps of Adam per fit, "
+            f"{self.tokens} tokens to fit on and to choose by, {self.test} to measure on."
         )
 
 
@@ -74,7 +74,7 @@ QUICK = BlocksPlan("tiny GPT-2", (0, 1), widths=(3, 6, 12), steps=6, tokens=640,
 
 
 def width_of(unit: str, plain: int) -> int:
-    """The width with as many parameters as a unit without factors has.
+    """The width at which a unit has the number of parameters of a unit without factors.
 
     >>> width_of("mlp", 96), width_of("swiglu", 96)
     (96, 64)
@@ -94,7 +94,7 @@ def measure_blocks(
 ) -> list[Cell]:
     """Fit every unit at every width to the blocks of a plan; the linear map is the unit "linear".
 
-    Cells that are `known` are not computed again, and `done` is called with all cells so far after each new one.
+    `known` cells are not computed again, and `done` is called with all cells after each new one.
     """
     cells = list(known)
     finished = {(c["layer"], c["unit"], c["plain"]) for c in cells}
@@ -108,15 +108,15 @@ def measure_blocks(
     rows = dict(zip(layers, layer_rows(model, layers, text, **options), strict=True))
     own = blocks(model)
     for layer, unit, plain in missing:
-        fitted = cell_of(rows[layer].to(device), unit, plain, own[layer], plan.steps)
+        fitted = fit_cell(rows[layer].to(device), unit, plain, own[layer], plan.steps)
         cells.append({"model": plan.model, "layer": layer, "own": unit_of(own[layer]).name, "plain": plain, **fitted})
         if done:
             done(cells)
     return cells
 
 
-def cell_of(rows: BlockRows, unit: str, plain: int, block: Any, steps: int) -> Cell:
-    """What one map leaves of the variance of the test rows."""
+def fit_cell(rows: BlockRows, unit: str, plain: int, block: Any, steps: int) -> Cell:
+    """The share of the variance of the test rows that one fitted map leaves."""
     if unit == "linear":
         affine = affine_of_rows(rows.x, rows.y, rows.validation)
         left = left_over(affine(rows.test[0]), rows.test[1], rows.y.mean(0))
@@ -132,12 +132,12 @@ def cell_of(rows: BlockRows, unit: str, plain: int, block: Any, steps: int) -> C
 
 @STUDY.tables
 def tables(request: Request) -> Tables:
-    """The record, or when quick a small model now; what the units leave, and how they compare with the block's own."""
+    """The cells of the record, or of a small model in a quick run, and comparisons with the block's own unit."""
     if request.quick:
         tokens = torch.randint(64, (900,), generator=torch.Generator().manual_seed(0))
         total = len(QUICK.layers) * (1 + len(QUICK.units) * len(QUICK.widths))
-        tell = request.progress or (lambda finished, total: None)
-        cells = measure_blocks(GPT2("tiny", "swiglu"), tokens, QUICK, done=lambda found: tell(len(found), total))
+        report = request.progress or (lambda finished, total: None)
+        cells = measure_blocks(GPT2("tiny", "swiglu"), tokens, QUICK, done=lambda cells: report(len(cells), total))
         facts = [f"{QUICK} Its weights and tokens are random."]
     else:
         record = read_record(RECORD, COMMAND, "an hour on two cores, or minutes on a GPU")
@@ -145,8 +145,8 @@ def tables(request: Request) -> Tables:
     table = pd.DataFrame(cells)
     slopes = slope_table(table)
     advantages = pd.DataFrame(row for _, rows in slopes.groupby("model", sort=False) for row in comparison(rows))
-    made = {"slopes": slopes, "cells": table, "ratios": ratio_table(table), "advantages": advantages}
-    return {**made, "origin": pd.DataFrame({"fact": facts})}
+    comparisons = {"ratios": ratio_table(table), "advantages": advantages}
+    return {"slopes": slopes, "cells": table, **comparisons, "origin": pd.DataFrame({"fact": facts})}
 
 
 # ---- computed from the cells
@@ -168,7 +168,7 @@ def slope_table(cells: Table) -> Table:
 
 
 def ratio_table(cells: Table) -> Table:
-    """What each unit leaves over what the block's own leaves at the same size: geometric mean over layers."""
+    """The variance left by each unit over that left by the block's own, at equal size: geometric mean over layers."""
     fitted = cells[cells["unit"] != "linear"]
     own = fitted[fitted["unit"] == fitted["own"]]
     both = fitted.merge(own[["model", "layer", "plain", "left", "parameters"]], on=["model", "layer", "plain"])
@@ -179,9 +179,9 @@ def ratio_table(cells: Table) -> Table:
 
 
 def comparison(slopes: Table) -> Iterator[Cell]:
-    """The least that other units leave over what the own unit leaves, at the largest size: geometric mean over layers.
+    """The least variance left by other units over that left by the own unit, at the largest size: mean over layers.
 
-    The others are all units, and those that have a factor where the own unit has none, or none where it has.
+    The other units are first all, then only gated ones or only ones without a factor, unlike the own unit.
     """
     model, own = slopes[["model", "own"]].iloc[0]
     left = slopes[slopes["unit"] != "linear"].pivot(index="layer", columns="unit", values="left")
@@ -192,14 +192,14 @@ def comparison(slopes: Table) -> Iterator[Cell]:
     unlike = [unit for unit in others if (product_unit(unit).factors > 0) != gated]
     for name, rivals in (("any other unit", others), ("units without a factor" if gated else "gated units", unlike)):
         mean = t_interval(np.log(left[rivals].min(axis=1) / left[own]).to_numpy())
-        ends = dict(zip(("ratio", "ratio_low", "ratio_high"), np.exp([mean.value, mean.low, mean.high]), strict=True))
+        ends = {column: np.exp(end) for column, end in interval_columns("ratio", mean).items()}
         rival = left[rivals].idxmin(axis=1).value_counts().idxmax()
         yield {"model": model, "own": own, "rivals": name, **ends, "rival": rival, "layers": len(left)}
 
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """Model by model: what a linear map leaves, and what units other than the block's own leave."""
+    """For each model the variance left by a linear map, and by units other than the block's own."""
     slopes, cells = tables["slopes"], tables["cells"]
     for model, of_model in slopes.groupby("model", sort=False):
         linear = of_model[of_model["unit"] == "linear"].set_index("layer")["left"]

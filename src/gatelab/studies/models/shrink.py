@@ -12,7 +12,7 @@ from gatelab.plotting.facets import Facets, Table, Tables
 from gatelab.statistics import Interval, t_interval
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
-from gatelab.studies.engine import Study, interval_at
+from gatelab.studies.engine import Study, interval_at, interval_columns
 from gatelab.studies.records import read_record
 
 RECORDS = ("anatomy/shrink-stories.json", "anatomy/shrink.json")
@@ -27,7 +27,7 @@ DRAWN = ("wanda", "flap", "surgeon", "ours", "ours balanced", "surgeon + 12M own
 
 STUDY = Study(
     "models/shrink",
-    "Smaller blocks in the place of given ones",
+    "Replacing blocks by smaller ones",
     beyond=True,
     figure=Facets(
         x="removed", y="lost", hue="method", table="losses", where={"text": "larger", "method": list(DRAWN)},
@@ -39,7 +39,7 @@ STUDY = Study(
 
 @STUDY.tables
 def losses(request: Request) -> Tables:
-    """What each smaller model loses, and differences between ours and surgeon over the same windows."""
+    """The loss of each smaller model, and differences between ours and surgeon over the same windows."""
     cells = {}
     for name in RECORDS:
         cells |= read_record(name, "python -m benchmarks.shrinking")["cells"]
@@ -72,22 +72,19 @@ def paired(cells: dict[str, Any]) -> Iterator[dict[str, Any]]:
             if other != key and "windows" in ours and "windows" in theirs:
                 gap = t_interval(np.subtract(ours["windows"], theirs["windows"]))
                 model, keep, method = key.split(":")
-                yield {
-                    "model": model, "keep": float(keep), "method": method, "text": text,
-                    "windows": len(ours["windows"]), "minus_surgeon": gap.value, "minus_surgeon_low": gap.low,
-                    "minus_surgeon_high": gap.high,
-                }  # fmt: skip
+                row = {"model": model, "keep": float(keep), "method": method, "text": text}
+                yield row | {"windows": len(ours["windows"]), **interval_columns("minus_surgeon", gap)}
 
 
 def loss(table: Table, keep: float, method: str) -> Interval:
-    """What SmolLM2 loses on the larger text."""
+    """The loss of SmolLM2 on the larger text."""
     rows = table[(table["text"] == "larger") & (table["keep"] == keep) & (table["method"] == method)]
     return interval_at(rows.iloc[0], "lost")
 
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """What SmolLM2 loses before and after distillation, and whether ours differs from surgeon."""
+    """The losses of SmolLM2 before and after distillation, and the difference between ours and surgeon."""
     table = tables["losses"]
     for keep in (0.8, 0.6):
         best = min(PUBLISHED[1:], key=lambda method: loss(table, keep, method).value)

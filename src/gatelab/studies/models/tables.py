@@ -22,7 +22,7 @@ METHODS = {
     "extra": "extra trees",
 }  # fmt: skip
 CLOSE = 1.02  # of the least error of a set
-LARGEST = 5  # ratio that the figure shows
+LARGEST = 5  # ratio in the figure
 
 
 def figure(tables: Tables) -> Figure:
@@ -87,7 +87,7 @@ def latest(entries: Table) -> Table:
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """Of the sets that defaults were not tuned on: errors next to boosting's and extra trees', and the cost."""
+    """Errors relative to boosting and extra trees on the sets that defaults were not tuned on, and the cost."""
     for name in ERRORS:
         table = tables[name][~tables[name]["tuned"]].set_index("set")
         boosting = table["gated"] / table[["boosting", "lightgbm"]].min(axis=1)

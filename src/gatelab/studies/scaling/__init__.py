@@ -1,1 +1,1 @@
-"""The paper on scaling: a file a figure or table, and what they share."""
+"""The paper on scaling: one file per figure or table, and shared code."""

@@ -1,4 +1,4 @@
-"""Section 3 of the paper: parameters that are written down, their constants and orders, and errors on a cell."""
+"""Section 3 of the paper: constructed networks, their constants and orders, and errors on a cell."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from gatelab.solve import construct, rmse
 from gatelab.statistics import Interval, t_interval
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import only
-from gatelab.studies.engine import Table, interval_at
+from gatelab.studies.engine import Table, interval_at, interval_columns
 
 # Eq. 9 and 14: RMSE = constant h^m rms(f^(m)); the equation, its constant and its order m.
 EQUATIONS = {"mlp": ("eq. 9", 120**-0.5, 2), "glu": ("eq. 14", (945 / 2) ** -0.5, 3)}
 COUNTS = {"mlp": "(dim_x + dim_y + 1) n + dim_y", "glu": "(2 dim_x + dim_y + 2) n + dim_y"}
 WIDTHS = (50, 100, 200, 400)  # over which orders are measured
-NETWORKS = tuple(product((1, 7, 50), (1, 2, 5), (1, 3)))  # n, dim_x and dim_y of networks whose parameters are counted
+NETWORKS = tuple(product((1, 7, 50), (1, 2, 5), (1, 3)))  # n, dim_x and dim_y of networks for parameter counts
 
 
 # ---- the constructions next to trained networks
 
 
 def built_errors(unit: str, target: Problem, widths: Sequence[int], points: int = 20_000) -> Table:
-    """The RMSE of constructed networks over the whole interval, and the one that theory predicts."""
+    """The RMSE of constructed networks over the whole interval, measured and predicted by theory."""
     assert target.f is not None and target.interval is not None
     a, b = target.interval
     x = a + (b - a) * (np.arange(points) + 0.5)[:, None] / points
@@ -126,12 +126,7 @@ def eq13(t: Smooth, x: Array, h: float) -> Array:
     return x**3 * t.third / 6 - h**2 * x * t.third / 6
 
 
-def eq12(t: Smooth) -> float:
-    """U_0 by eq. 12."""
-    return t.second / (2 * D)
-
-
-# The terms of h that are left on a cell once the right-hand side of an equation is taken off.
+# The remainder on a cell after subtracting the right-hand side of an equation.
 REMAINDERS: dict[str, Callable[[Smooth, Array, float], Array]] = {
     "eq. 7": lambda t, x, h: -mlp_error(t, x, h) - eq7(t, x, h),
     "eq. 7 with the sign of f - y": lambda t, x, h: mlp_error(t, x, h) - eq7(t, x, h),
@@ -139,19 +134,19 @@ REMAINDERS: dict[str, Callable[[Smooth, Array, float], Array]] = {
         mlp_error(t, x, h) - eq7(t, x, h) + h**2 * x * t.third / 6
     ),
     "eq. 11": lambda t, x, h: glu_error(t, x, h, D, U) - eq11(t, x, h, D, U),
-    "eq. 12": lambda t, x, h: glu_error(t, x, h, D, eq12(t)),
-    "eq. 12 with 1.1 times its U_0": lambda t, x, h: glu_error(t, x, h, D, 1.1 * eq12(t)),
-    "eq. 13": lambda t, x, h: glu_error(t, x, h, D, eq12(t)) - eq13(t, x, h),
+    "eq. 12": lambda t, x, h: glu_error(t, x, h, D, t.second / (2 * D)),
+    "eq. 12 with 1.1 times its U_0": lambda t, x, h: glu_error(t, x, h, D, 1.1 * t.second / (2 * D)),
+    "eq. 13": lambda t, x, h: glu_error(t, x, h, D, t.second / (2 * D)) - eq13(t, x, h),
 }
 
 
 def cell_order(remainder: Callable[[Smooth, Array, float], Array]) -> Interval:
-    """The power of h with which the largest remainder on the first cell falls: its mean over the targets."""
+    """The power of h in the largest remainder on the first cell: its mean over the targets."""
     return mean_power([[np.abs(remainder(t, h * WITHIN, h)).max() for t in TARGETS.values()] for h in CELLS])
 
 
 def mean_power(values: Sequence[Sequence[float]]) -> Interval:
-    """The power of h in values (cells, targets): a slope for each target, their mean and its t-interval."""
+    """The power of h in values (cells, targets): the mean slope over targets, with its t-interval."""
     return t_interval(np.polyfit(np.log(CELLS), np.log(values), 1)[0])
 
 
@@ -188,27 +183,26 @@ def eq6_error(target: Problem, *, printed: bool, cells: int = 50) -> float:
 
 
 def agreeing_counts(unit: str) -> int:
-    """How many networks have the number of parameters that the paper's formula gives."""
+    """The number of networks whose parameter count is that of the paper's formula."""
     q = {"mlp": 0, "glu": 1}[unit]
-    counted = [sum(p.numel() for p in as_unit(unit).network(n, dx, dy).parameters()) for n, dx, dy in NETWORKS]
-    printed = [((q + 1) * dx + dy + q + 1) * n + dy for n, dx, dy in NETWORKS]
-    return sum(a == b for a, b in zip(counted, printed, strict=True))
+    count = 0
+    for n, dx, dy in NETWORKS:
+        parameters = sum(p.numel() for p in as_unit(unit).network(n, dx, dy).parameters())
+        count += parameters == ((q + 1) * dx + dy + q + 1) * n + dy
+    return count
 
 
 def equations_table(target: Problem) -> Table:
-    """What each equation of section 3 gives: powers of h, errors, and counts."""
-    values = {name: cell_order(remainder) for name, remainder in REMAINDERS.items()}
+    """The numbers of each equation of section 3: powers of h, errors, and counts."""
     ratios = [[whole_over_cell(t, h) for t in TARGETS.values()] for h in CELLS]
-    values["eq. 8"] = mean_power(ratios)
-    sizes = product(TARGETS.values(), CELLS, ((1.0, 0.7), (D, U)))
-    ends = [glu_error(t, np.array([h]), h, *free) for t, h, free in sizes]
+    powers = {name: cell_order(remainder) for name, remainder in REMAINDERS.items()} | {"eq. 8": mean_power(ratios)}
     exact = {f"eq. 8, ratio for {name}": ratio for name, ratio in zip(TARGETS, ratios[-1], strict=True)}
-    exact["eq. 10"] = float(np.abs(ends).max())
+    sizes = product(TARGETS.values(), CELLS, ((1.0, 0.7), (D, U)))
+    exact["eq. 10"] = max(float(np.abs(glu_error(t, np.array([h]), h, *free)).max()) for t, h, free in sizes)
     exact |= {"eq. 6": eq6_error(target, printed=True), "eq. 6 over h": eq6_error(target, printed=False)}
     exact |= {f"parameters, {unit}": float(agreeing_counts(unit)) for unit in COUNTS}
-    values |= {name: Interval(value, math.nan, math.nan) for name, value in exact.items()}
-    rows = [{"quantity": n, "value": v.value, "value_low": v.low, "value_high": v.high} for n, v in values.items()]
-    return pd.DataFrame(rows)
+    powers |= {name: Interval(value, math.nan, math.nan) for name, value in exact.items()}
+    return pd.DataFrame([{"quantity": name, **interval_columns("value", value)} for name, value in powers.items()])
 
 
 def equation_claims(equations: Table) -> Iterator[Claim]:

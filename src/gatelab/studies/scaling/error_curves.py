@@ -1,11 +1,11 @@
-"""The target and the fits that studies of errors share, and the claims on three trainings of the same networks.
+"""The target, the fits and the claims that the studies of error curves share: three trainings of the same networks.
 
 All are on 1/(1 + cos^2(pi x)) with 10 000 points:
 
-- **the paper's code**, as it is at its commit "Paper version", up to five seeds per width: a log of runs in
-  results/scaling/reference.jsonl, and the page next to it says how they were made;
+- **the paper's code** at its commit "Paper version", up to five seeds per width: a log of runs in
+  results/scaling/reference.jsonl; reference.md next to it documents how they were made;
 - **our Newton in its stages** (`gatelab.scaling_laws.reference`): our own Newton's method from the start of that code
-  and in its stages, from a record. It is not that code: its line search is another, and it is better at small n;
+  and in its stages, from a record. It has a different line search, and is better at small n;
 - **the optimum**, as near as our solvers come to it.
 """
 
@@ -24,18 +24,25 @@ from gatelab.data import Problem, problem
 from gatelab.errors import GatelabError
 from gatelab.feedforward import unit as as_unit
 from gatelab.scaling_laws import Point, Scaling, scaling
-from gatelab.scaling_laws.reference import newton_options, read_curves
+from gatelab.scaling_laws.reference import read_curves
 from gatelab.studies.claims import TOLERANCE, Claim
 from gatelab.studies.definition import Request, only
-from gatelab.studies.engine import Table, Tables, interval_at
+from gatelab.studies.engine import Table, Tables, interval_at, interval_columns
+from gatelab.studies.inventory import printed
 from gatelab.studies.records import read_record, record_path
-from gatelab.studies.scaling.printed import PAPER_SLOPES
 
+UNITS = ("mlp", "glu", "gqu")
+# Slopes for n = 1 to 50; that of the GQU against P is in the caption of figure 6, which rounds.
+PAPER_SLOPES: Mapping[tuple[str, str], float] = {
+    (unit, against): float(printed("scaling", f"figure {figure}, {unit.upper()} against {against}"))
+    for unit, figure in zip(UNITS, (2, 2, 6), strict=True)
+    for against in ("n", "P")
+}
 CODE, NEWTON, OPTIMUM = "the paper's code", "our Newton in its stages", "the optimum"
 RUNS, COMMIT = "scaling/reference.jsonl", "fcee655"
 METHOD = "scaling/paper-method.json"
 METHOD_COMMAND = "python benchmarks/paper_method.py results/scaling/paper-method.json --store runs.db"
-# Widths over which slopes are taken; infinity is the widest network that the paper's code was run at.
+# Ranges of widths for slopes; infinity is the widest network that the paper's code was run at.
 RANGES = {"5 to 14": (5, 14), "5 to widest": (5, np.inf), "2 to widest": (2, np.inf), "1 to widest": (1, np.inf)}
 QUICK_WIDTHS = (5, 10, 20)
 SMALL = 10  # networks of fewer neurons are small
@@ -46,7 +53,7 @@ SMALL = 10  # networks of fewer neurons are small
 
 @cache
 def code_curves() -> Scaling:
-    """The runs of the paper's code on its target of one input; those that ended in an error are left out."""
+    """The runs of the paper's code on its target of one input, without those that ended in an error."""
     points = []
     path = record_path(RUNS, "results/scaling/reference.md, step by step", "hours of a core")
     for run in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
@@ -96,16 +103,16 @@ def fit_curves(
     seeds: int = 1,
     **options: Any,
 ) -> Scaling:
-    """The units fitted to the target at every width, all fits done; further options go to the solver."""
+    """The units fitted to the target at every width; further options go to the solver."""
     listener = request.progress
-    heard = tick or (listener and (lambda done, total, _: listener(done, total))) or False
+    progress = tick or (listener and (lambda done, total, _: listener(done, total))) or False
     jobs = request.jobs or int(request.quick) or None  # starting processes takes longer than a quick study
-    how = {"solver": solver, "jobs": jobs, "progress": heard, **request.sweep_now(), **options}
+    how = {"solver": solver, "jobs": jobs, "progress": progress, **request.sweep_now(), **options}
     return complete(scaling(units, target, widths, seeds, **how), request.sweep.get("store"))
 
 
 def complete(study: Scaling, store: object) -> Scaling:
-    """The study, if all its fits ended: a figure with holes would be compared with the paper's as if it had none."""
+    """The study, if none of its fits failed: a slope without them would not be comparable with the paper's."""
     failed = sum(p.flag == "failed" for p in study.points)
     if failed:
         path = getattr(store, "path", store)
@@ -116,14 +123,8 @@ def complete(study: Scaling, store: object) -> Scaling:
     return study
 
 
-def by_newton(request: Request, units: Sequence[str], target: Problem, quick: Sequence[int] = QUICK_WIDTHS) -> Scaling:
-    """The units by our Newton in the stages and from the start of the paper's code, five seeds; from the record.
-
-    A quick study trains one seed of each of the `quick` widths now, for few steps.
-    """
-    if request.quick:
-        options = {**newton_options(units[0], target.d_in), "steps": 40}
-        return fit_curves(request, units, target, quick, solver="newton", **options)
+def by_newton(units: Sequence[str]) -> Scaling:
+    """The units by our Newton in the stages and from the start of the paper's code, five seeds; from the record."""
     curve = method_curves()["paper-1d"]
     return Scaling(curve.problem, tuple(p for p in curve.points if p.unit in units))
 
@@ -132,7 +133,7 @@ def by_newton(request: Request, units: Sequence[str], target: Problem, quick: Se
 
 
 def curves_of(table: Table) -> Scaling:
-    """The fits of a table that `Scaling.table` made; empty texts come as NaN from a file."""
+    """The fits of a table of `Scaling.table`; empty texts are NaN in a table from a file."""
     texts = ("flag", "status", "start", "breaks")
     filled = table.assign(**{name: table[name].astype(object).where(table[name].notna(), "") for name in texts})
     rows = filled[[field.name for field in fields(Point)]].to_dict("records")
@@ -144,20 +145,15 @@ def best_errors(study: Scaling, unit: str) -> dict[int, float]:
     return {int(n): float(e) for n, e in zip(*study.best(unit), strict=True)}
 
 
-def median_errors(study: Scaling, unit: str, error: str = "test_rmse") -> dict[int, float]:
-    """The median of the seeds at each width, of "test_rmse" or of "train_rmse".
-
-    It is that of the logarithms, as slopes take it: the mean of two seeds is then the geometric one.
-    """
-    by_width: dict[int, list[float]] = {}
-    for p in study.points:
-        if p.unit == unit:
-            by_width.setdefault(p.width, []).append(float(np.log(getattr(p, error))))
-    return {width: float(np.exp(np.median(logs))) for width, logs in sorted(by_width.items())}
+def median_errors(study: Scaling, unit: str) -> dict[int, float]:
+    """The median test RMSE over seeds at each width, of the logarithms, as slopes take it."""
+    widths, errors = study.curve(unit, flagged=True)
+    medians = np.exp(np.nanmedian(np.log(errors), axis=1))
+    return {int(n): float(e) for n, e in zip(widths, medians, strict=True)}
 
 
 def upper_half(study: Scaling) -> tuple[int, int]:
-    """From half the greatest width to the greatest: where a study of limited widths is nearest to its asymptote."""
+    """From half the greatest width to the greatest, where a study is nearest to its asymptote."""
     widest = max(p.width for p in study.points)
     return widest // 2, widest
 
@@ -165,16 +161,14 @@ def upper_half(study: Scaling) -> tuple[int, int]:
 def range_slopes(newton: Scaling, optimum: Scaling, units: Sequence[str]) -> Table:
     """Slopes by unit, range of widths, training and axis, over the widths at which the paper's code was run.
 
-    The last range of a unit has every width of ours, at which the paper's code was not run.
+    The last range of a unit has every width of ours, without the paper's code.
     """
     rows, code = [], code_curves()
     for unit in units:
-        run = sorted({p.width for p in code.points if p.unit == unit})
-        every = sorted({p.width for p in optimum.points if p.unit == unit})
+        run, every = (sorted({p.width for p in study.points if p.unit == unit}) for study in (code, optimum))
         spans: dict[str, tuple[str, list[int]]] = {}
         for name, (low, high) in RANGES.items():
-            words = f"{low} to {min(high, run[-1])}"
-            spans.setdefault(words, (name, [w for w in run if low <= w <= high]))
+            spans.setdefault(f"{low} to {min(high, run[-1])}", (name, [w for w in run if low <= w <= high]))
         spans[f"{every[0]} to {every[-1]}, every width"] = ("every width", every)
         for words, (name, widths) in spans.items():
             for training, study in ((CODE, code), (NEWTON, newton), (OPTIMUM, optimum)):
@@ -184,10 +178,9 @@ def range_slopes(newton: Scaling, optimum: Scaling, units: Sequence[str]) -> Tab
                     if line is None or (training == CODE and name == "every width"):
                         continue  # a quick study has other widths
                     paper = PAPER_SLOPES[unit, against]
-                    names = {"unit": unit, "range": name, "widths": words, "training": training, "against": against}
-                    ends = {"slope": line.value, "slope_low": line.low, "slope_high": line.high, "sizes": line.points}
-                    within = abs(line.value - paper) <= TOLERANCE * abs(paper)
-                    rows.append({**names, "paper": paper, **ends, "within_5_percent": within})
+                    row = {"unit": unit, "range": name, "widths": words, "training": training, "against": against}
+                    row |= {"paper": paper, **interval_columns("slope", line), "sizes": line.points}
+                    rows.append(row | {"within_5_percent": abs(line.value - paper) <= TOLERANCE * abs(paper)})
     return pd.DataFrame(rows)
 
 
@@ -197,7 +190,7 @@ def range_slopes(newton: Scaling, optimum: Scaling, units: Sequence[str]) -> Tab
 def training_claims(tables: Tables, unit: str, figure: str) -> Iterator[Claim]:
     """The slopes of a unit by the three trainings next to the paper's, and our errors next to those of its code.
 
-    Of the tables `errors` has the optimum over the paper's widths, `newton` the second training, `ranges` the slopes.
+    The table `errors` has the optimum over the paper's widths, `newton` the second training, `ranges` the slopes.
     """
     newton, optimum = (curves_of(only(tables[name], unit=unit)) for name in ("newton", "errors"))
     for against in ("n", "P"):
@@ -266,16 +259,3 @@ def by_size(what: str, ratios: Mapping[int, float]) -> dict[str, Any]:
     if small:
         ends[f"{what}, n < {SMALL}"] = [min(small), max(small)]
     return {**ends, f"{what}, n = {widest}": ratios[widest]}
-
-
-# ---- sentences
-
-
-def ratio_sentence(study: Scaling, unit: str) -> str:
-    """Where the errors of small and of the largest networks lie relative to the free-knot limit."""
-    widths = sorted({p.width for p in study.points if p.unit == unit})
-    small = [study.ratio(unit, w) for w in widths if w < SMALL]
-    few = ""
-    if small:
-        few = f"{min(small):.2f} to {max(small):.2f} times the limit for n < {SMALL} and "
-    return f"The {unit}'s test RMSE is {few}{study.ratio(unit, widths[-1]):.2f} times the limit at n = {widths[-1]}"

@@ -1,7 +1,7 @@
-"""Figure 2: how the error of MLP and GLU falls with neurons and with parameters, by three trainings; and the GQU's.
+"""Figure 2: the errors of MLP and GLU against neurons and parameters, by three trainings; and the GQU's.
 
-The paper's code, our Newton in its stages and the optimum (`error_curves` says what they are) have different slopes,
-and each has different slopes over different widths: a table and a column of panels have all of them.
+The paper's code, our Newton in its stages and the optimum, all defined in `error_curves`, have different slopes, and
+each has different slopes over different widths: a table and a column of panels show all of them.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from gatelab.scaling_laws import Scaling
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
 from gatelab.studies.engine import Study, Table, Tables
+from gatelab.studies.inventory import printed
 from gatelab.studies.scaling import constructions, error_curves
-from gatelab.studies.scaling.error_curves import CODE, NEWTON, OPTIMUM, best_errors, curves_of, median_errors
-from gatelab.studies.scaling.printed import GLU_FOR_MLP, PAPER_SLOPES
-from gatelab.studies.scaling.printed import UNITS as ALL_UNITS
+from gatelab.studies.scaling.error_curves import CODE, NEWTON, OPTIMUM, PAPER_SLOPES, best_errors, median_errors
 
 UNITS = ("mlp", "glu")
 NAMES = {"mlp": "MLP, P = 3n + 1", "glu": "GLU, P = 5n + 1", "gqu": "GQU, P = 7n + 1"}
@@ -52,14 +51,14 @@ STUDY = Study(
 
 @STUDY.tables
 def tables(request: Request) -> Tables:
-    """Every unit at every width by three trainings; the constructions, and what the equations of section 3 give."""
+    """Every unit at every width by three trainings; the constructions, and the equations of section 3."""
     target = error_curves.paper_target(request)
     widths = error_curves.widths_of(request)
-    study = error_curves.fit_curves(request, ALL_UNITS, target, widths)
-    newton = error_curves.by_newton(request, ALL_UNITS, target)
+    study = error_curves.fit_curves(request, error_curves.UNITS, target, widths)
+    newton = error_curves.by_newton(error_curves.UNITS)
     built = [constructions.built_errors(unit, target, sorted({*widths, *constructions.WIDTHS})) for unit in UNITS]
     return {
-        "ranges": error_curves.range_slopes(newton, study, ALL_UNITS),
+        "ranges": error_curves.range_slopes(newton, study, error_curves.UNITS),
         "errors": study.table(),
         "slopes": study.slopes(flagged=True),
         "code": error_curves.code_curves().table(),
@@ -76,27 +75,27 @@ def training_curves(newton: Scaling, optimum: Scaling) -> Table:
     The line of the paper's slope goes through the middle of the errors of its code for n = 5 to 14.
     """
     rows, (low, high) = [], error_curves.RANGES["5 to 14"]
-    for unit in ALL_UNITS:
-        limits = {p.width: p.limit for p in optimum.points if p.unit == unit}
+    for unit in error_curves.UNITS:
         for training, study in ((CODE, error_curves.code_curves()), (NEWTON, newton), (OPTIMUM, optimum)):
             medians = median_errors(study, unit)
-            seeds = {w: [p.test_rmse for p in study.points if (p.unit, p.width) == (unit, w)] for w in medians}
-            inside = np.log([(w, e) for w, e in medians.items() if low <= w <= high]).mean(axis=0)
+            x, y = np.log([(w, e) for w, e in medians.items() if low <= w <= high]).mean(axis=0)
             for width, error in medians.items():
                 row = {"unit": unit, "training": training, "width": width, "rmse": error}
+                points = [p for p in study.points if (p.unit, p.width) == (unit, width)]
                 if training == CODE:
-                    line = inside[1] + PAPER_SLOPES[unit, "n"] * (np.log(width) - inside[0])
-                    row |= {"rmse_low": min(seeds[width]), "rmse_high": max(seeds[width]), "paper_slope": np.exp(line)}
+                    line = y + PAPER_SLOPES[unit, "n"] * (np.log(width) - x)
+                    errors = [p.test_rmse for p in points]
+                    row |= {"rmse_low": min(errors), "rmse_high": max(errors), "paper_slope": np.exp(line)}
                 elif training == OPTIMUM:
-                    row["limit"] = limits[width]
+                    row["limit"] = points[0].limit
                 rows.append(row)
     return pd.DataFrame(rows)
 
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """Slopes by three trainings, what P does to them, neurons that match, and section 3."""
-    study = curves_of(tables["errors"])
+    """Slopes by three trainings, against n and P, the number of neurons for equal errors, and section 3."""
+    study = error_curves.curves_of(tables["errors"])
     for unit in UNITS:
         yield from error_curves.training_claims(tables, unit, "figure 2")
         yield shift_claim(unit, study)
@@ -106,22 +105,22 @@ def claims(tables: Tables) -> Iterator[Claim]:
 
 
 def shift_claim(unit: str, study: Scaling) -> Claim:
-    """The caption says that P instead of n moves the lines and leaves their slopes; its numbers differ."""
-
-    def ratio(widths: tuple[int, int] | None = None) -> float:
-        n, P = (study.slope(unit, against=a, widths=widths, flagged=True).value for a in ("n", "P"))
-        return P / n
-
+    """The caption states that P instead of n shifts the lines without changing their slopes; its numbers differ."""
     low, high = error_curves.upper_half(study)
+    whole, upper = (
+        study.slope(unit, against="P", widths=widths, flagged=True).value
+        / study.slope(unit, against="n", widths=widths, flagged=True).value
+        for widths in (None, (low, high))
+    )
     return Claim(
         f"slope of the {unit} against P over that against n",
-        ratio(),
+        whole,
         paper=1.0,
         rule="number",
         place=f"figure 2, {unit.upper()}, caption",
         support={
             "by the paper's slopes": PAPER_SLOPES[unit, "P"] / PAPER_SLOPES[unit, "n"],
-            f"n = {low} to {high}": ratio((low, high)),
+            f"n = {low} to {high}": upper,
         },
         note="The caption has equal slopes. P is not a power of n where n is small.",
     )
@@ -129,7 +128,8 @@ def shift_claim(unit: str, study: Scaling) -> Claim:
 
 def neurons_claim(study: Scaling) -> Claim:
     """ "15 GLU neurons for 50 MLP neurons": the least GLU width below the widest MLP's error."""
-    paper, mlp_width = GLU_FOR_MLP
+    place = "section 5, GLU neurons for 50 of the MLP"
+    paper, mlp_width = (int(number) for number in printed("scaling", place).split(" for "))
     mlp, glu = best_errors(study, "mlp"), best_errors(study, "glu")
     compared = max(width for width in mlp if width <= mlp_width)
     needed = next((w for w in sorted(glu) if glu[w] < mlp[compared]), None)
@@ -141,7 +141,7 @@ def neurons_claim(study: Scaling) -> Claim:
         needed,
         paper=paper,
         rule="at most",
-        place="section 5, GLU neurons for 50 of the MLP",
+        place=place,
         outside=f"the widest MLP here has {compared} neurons" * (compared != mlp_width),
         support=support,
     )

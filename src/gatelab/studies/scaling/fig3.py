@@ -1,4 +1,4 @@
-"""Figure 3: the ReLUs of the two spline initializations, all gates facing one way or facing both ways in turn."""
+"""Figure 3: the ReLUs of the two spline initializations, with gates in one direction or in alternating ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NEURONS = 6
 WAYS = {"spline": "all facing one way", "spline-alternating": "alternating"}
 STUDY = Study(
     "scaling/fig3",
-    "ReLUs of the spline initialisations",
+    "ReLUs of the spline initializations",
     "Gates on equally spaced knots cut the interval into equal cells, facing one way or alternating; alternating "
     "avoids dead neurons.",
     position=3,
@@ -52,7 +52,7 @@ def tables(request: Request) -> Tables:
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """How many gates never open inside the interval, and how large the cells are."""
+    """The number of gates that never open inside the interval, and the size of the cells."""
     by_way = tables["gates"].groupby(["initialisation", "neurons"])
     dead = by_way["dead_inside"].sum()
     counts = {f"of {n} {WAYS[init]}": int(count) for (init, n), count in dead.items()}

@@ -8,16 +8,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from gatelab.data import problem
 from gatelab.feedforward import Network
-from gatelab.plotting.theme import GRAY, NEURON_COLORS, look, style
+from gatelab.plotting.facets import Facets, draw_figure
 from gatelab.solve import construct, fit
 from gatelab.studies.claims import Claim
-from gatelab.studies.definition import Request
-from gatelab.studies.engine import Study, Table, Tables
+from gatelab.studies.definition import Request, only
+from gatelab.studies.engine import Study, Tables
 from gatelab.studies.scaling.error_curves import paper_target
 from gatelab.studies.scaling.random_networks import contributions, degree_claim, neuron_misfits, neuron_rows, output
 
@@ -27,40 +26,31 @@ PANELS = {"mlp": "abc", "glu": "def"}
 SHOWN = ("frozen gates", "trained gates", "trained neurons")
 DEGREE = {"mlp": 1, "glu": 2}
 X = np.linspace(-1.0, 1.0, 801)[:, None]
+CURVES = Facets(
+    x="x", y="y", hue="curve", col="panel", wrap=3, smooth=True, marks=("at_knot", "knot"),
+    ylabel="y, or contribution of a neuron", title=f"Figure 4: {NEURONS} neurons on 1/(1+cos²πx)",
+)  # fmt: skip
 
 
 def figure(tables: Tables) -> Figure:
-    """A row for each unit: its frozen fit, its trained fit, and the neurons of the latter; knots are dashed."""
-    with style():
-        drawn = Figure(figsize=(10.2, 5.8), layout="constrained")
-        for row, (unit, letters) in zip(drawn.subplots(2, 3, sharex=True), PANELS.items(), strict=True):
-            for axes, letter, words in zip(row, letters, SHOWN, strict=True):
-                gates = words.split()[0]
-                neurons, fitted = (_of(tables[name], unit, gates) for name in ("neurons", "fits"))
-                for knot in neurons.loc[neurons["knot"].abs() <= 1, "knot"]:
-                    axes.axvline(knot, color=GRAY, linestyle="--", linewidth=0.7)
-                _draw(axes, unit, neurons, whole=letter != letters[-1])
-                error = fitted["test_rmse"].iloc[0]
-                axes.set(title=f"({letter}) {unit.upper()}, {words}: RMSE {error:.1e}")
-        for axes in drawn.axes[-3:]:
-            axes.set(xlabel="x")
-        handles = {line.get_label(): line for axes in drawn.axes for line in axes.get_legend_handles_labels()[0]}
-        drawn.legend(handles=list(handles.values()), loc="outside lower center", ncols=3)
-        drawn.suptitle(f"Figure 4: {NEURONS} neurons on 1/(1+cos²πx)")
-    return drawn
-
-
-def _draw(axes: Axes, unit: str, neurons: Table, *, whole: bool) -> None:
-    """The network on its target, or the contribution of each neuron."""
+    """A row for each unit: its frozen fit, its trained fit, and the neurons of the latter."""
     target: Any = problem("paper-1d").f
-    if whole:
-        axes.plot(X, target(X), color="#bbbbbb", linewidth=3.2, label="target")
-        axes.plot(X, output(neurons, X), color=look(unit).color, label=unit.upper())
-        axes.set(ylabel="y")
-    else:
-        for part, color in zip(contributions(neurons, X).T, NEURON_COLORS, strict=False):
-            axes.plot(X, part, color=color)
-        axes.set(ylabel="contribution of a neuron")
+    parts = []
+    for unit, letters in PANELS.items():
+        for letter, words in zip(letters, SHOWN, strict=True):
+            neurons, fits = (only(tables[name], unit=unit, gates=words.split()[0]) for name in ("neurons", "fits"))
+            x = np.union1d(X[::4], neurons.loc[neurons["knot"].abs() <= 1, "knot"])[:, None]
+            curves = pd.DataFrame({"x": x[:, 0], "at_knot": np.isin(x[:, 0], neurons["knot"])})
+            if letter == letters[-1]:
+                names = [f"neuron {i}" for i in neurons["neuron"]]
+                curves = curves.assign(**dict(zip(names, contributions(neurons, x).T, strict=True)), at_knot=False)
+            else:
+                curves = curves.assign(target=target(x[:, 0]), network=output(neurons, x))
+            long = curves.melt(["x", "at_knot"], var_name="curve", value_name="y")
+            long["at_knot"] &= long["curve"] == "network"
+            error = fits["test_rmse"].iloc[0]
+            parts.append(long.assign(panel=f"({letter}) {unit.upper()}, {words}: RMSE {error:.1e}"))
+    return draw_figure(CURVES, {"curves": pd.concat(parts)})
 
 
 STUDY = Study(
@@ -98,7 +88,7 @@ def tables(request: Request) -> Tables:
 
 
 def _at_knots(network: Any, f: Any) -> dict[str, Any]:
-    """The knots in [-1, 1], and how far the network is from the target there."""
+    """The knots in [-1, 1], and the largest distance of the network from the target there."""
     knots = np.sort(network.knots().numpy())
     knots = knots[np.abs(knots) <= 1]
     with torch.no_grad():
@@ -106,15 +96,11 @@ def _at_knots(network: Any, f: Any) -> dict[str, Any]:
     return {"knots_inside": " ".join(f"{knot:.4f}" for knot in knots), "off_at_knots": float(np.abs(off).max())}
 
 
-def _of(table: Table, unit: str, gates: str) -> Table:
-    return table[(table["unit"] == unit) & (table["gates"] == gates)]
-
-
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """What training the gates gains, where the construction meets the target, and what each neuron is."""
+    """The gain from training the gates, the construction at its knots, and the degree of each neuron."""
     for unit, letters in PANELS.items():
-        frozen, trained, built = (_of(tables["fits"], unit, g).iloc[0] for g in (*SOLVERS, "constructed"))
+        frozen, trained, built = (only(tables["fits"], unit=unit, gates=g).iloc[0] for g in (*SOLVERS, "constructed"))
         yield Claim(
             f"error of the {unit} with frozen gates over that with trained gates",
             frozen["test_rmse"] / trained["test_rmse"],
@@ -133,6 +119,6 @@ def claims(tables: Tables) -> Iterator[Claim]:
             support={f"largest distance at a knot, {way}": distance for way, distance in off.items()},
             note="Least squares spreads the error over the cell.",
         )
-        exact, lower = neuron_misfits(_of(tables["neurons"], unit, "trained"), X, DEGREE[unit])
+        exact, lower = neuron_misfits(only(tables["neurons"], unit=unit, gates="trained"), X, DEGREE[unit])
         what = f"neurons of the trained {unit}, panel ({letters[2]})"
         yield degree_claim(what, DEGREE[unit], exact, lower, place=f"figure 4, ({letters[2]})")

@@ -1,4 +1,4 @@
-"""Figure 6: the Gated Quadratic Unit joins, with relu^2 and relu^3 next to it, and which order is attained."""
+"""Figure 6: errors of the Gated Quadratic Unit, of relu^2 and of relu^3, and the orders that they attain."""
 
 from __future__ import annotations
 
@@ -15,28 +15,26 @@ from gatelab.plotting.facets import Facets, Overlay
 from gatelab.scaling_laws import Scaling, corrected_slope, slope
 from gatelab.scaling_laws.result import local_curves
 from gatelab.solve import construct, rmse
-from gatelab.statistics import Interval
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request, only
-from gatelab.studies.engine import Study, Table, Tables
+from gatelab.studies.engine import Study, Table, Tables, interval_at
 from gatelab.studies.scaling import error_curves
-from gatelab.studies.scaling.error_curves import best_errors, curves_of, fit_curves
+from gatelab.studies.scaling.error_curves import PAPER_SLOPES, best_errors, curves_of, fit_curves
 from gatelab.studies.scaling.free_roots import C0_CUBIC, without_real_roots
-from gatelab.studies.scaling.printed import PAPER_SLOPES
 from gatelab.theory import constant
 
 UNITS = ("mlp", "relu2", "relu3", "glu", "gqu")
 SMOOTH = ("swiglu", "geglu")  # beyond eight neurons their errors are those of the precision of the fit
 BUILT = (17, 33, 65, 129, 257)  # one more than a power of two: cells of exactly halved size from one to the next
 # Widths and points. At width 200 the paper's 10 000 points would add a tenth to the test error. `equal` have the
-# number of parameters of 200 neurons of relu2, nearly that of relu3. A quick run takes widths above those that are
-# finished in their own parameters, which takes most of the time.
+# number of parameters of 200 neurons of relu2, nearly that of relu3. A quick run takes widths above those that the
+# solver finishes in the network's parameters, which takes most of the time.
 FULL = {
-    "points": 10_000, "widths": range(1, 51), "tail": (50, 70, 100, 140, 200), "tail_points": 100_000, "newton": (),
+    "points": 10_000, "widths": range(1, 51), "tail": (50, 70, 100, 140, 200), "tail_points": 100_000,
     "equal": {"glu": 120, "gqu": 84}, "smooth": (2, 3, 4, 5, 6, 8), "seeds": 3, "effort": {},
 }  # fmt: skip
 QUICK = {
-    "points": 1000, "widths": (16, 24), "tail": (24, 32), "tail_points": 1000, "newton": (16, 20, 24),
+    "points": 1000, "widths": (16, 24), "tail": (24, 32), "tail_points": 1000,
     "equal": {}, "smooth": (2, 3, 4), "seeds": 1, "effort": {"starts": 1, "rounds": 1},
 }  # fmt: skip
 # Where the paper speaks of the order of a unit.
@@ -71,18 +69,18 @@ STUDY = Study(
 
 @STUDY.tables
 def tables(request: Request) -> Tables:
-    """All units at the paper's widths and at wider ones, the GQU that is written down, and units with smooth gates."""
+    """All units at the paper's widths and at wider ones, the constructed GQU, and units with smooth gates."""
     sizes = QUICK if request.quick else FULL
     target, fine = (problem("paper-1d", n=sizes[name]) for name in ("points", "tail_points"))
     main = fit_curves(request, UNITS, target, sizes["widths"])
-    newton = error_curves.by_newton(request, ("gqu",), target, sizes["newton"])
+    newton = error_curves.by_newton(("gqu",))
     wide = fit_curves(request, UNITS, fine, sizes["tail"])
     equal = [fit_curves(request, (unit,), fine, (width,)) for unit, width in sizes["equal"].items()]
     beyond = [p for part in (wide, *equal) for p in part.points if p.width > max(sizes["widths"])]
     study = Scaling(main.problem, (*main.points, *beyond))
     smooth_target = problem("paper-1d", n=1000)
     smooth = fit_curves(request, SMOOTH, smooth_target, sizes["smooth"], seeds=sizes["seeds"], **sizes["effort"])
-    built = constructed(target)
+    built = construction_table(target)
     return {
         "errors": study.table(),
         "wide": wide.table(),
@@ -93,21 +91,22 @@ def tables(request: Request) -> Tables:
         "smooth-slopes": octave_slopes(smooth),
         "newton": newton.table(),
         "ranges": error_curves.range_slopes(newton, main, ("gqu",)),
-        "curves": drawn_curves(study, built),
+        "curves": curves_table(study, built),
     }
 
 
-def constructed(target: Problem) -> Table:
+def construction_table(target: Problem) -> Table:
     """The GQU of the construction: its test error and the predicted one."""
-    built = {width: construct("gqu", target, width) for width in BUILT}
-    columns = {
-        "width": list(BUILT),
-        "parameters": [as_unit("gqu").parameter_count(width) for width in BUILT],
-        "test_rmse": [rmse(c.network, target.test.x, target.test.y) for c in built.values()],
-        "predicted_rmse": [c.predicted_rmse for c in built.values()],
-        "order": [c.order for c in built.values()],
-    }
-    return pd.DataFrame(columns)
+    rows = []
+    for width in BUILT:
+        built = construct("gqu", target, width)
+        errors = {
+            "test_rmse": rmse(built.network, target.test.x, target.test.y),
+            "predicted_rmse": built.predicted_rmse,
+        }
+        size = {"width": width, "parameters": as_unit("gqu").parameter_count(width)}
+        rows.append(size | errors | {"order": built.order})
+    return pd.DataFrame(rows)
 
 
 def slopes_over(study: Scaling) -> Table:
@@ -121,18 +120,19 @@ def slopes_over(study: Scaling) -> Table:
 def octave_slopes(smooth: Scaling) -> Table:
     """The slope from n to 2n of each unit, with its interval: a unit with an order would have it in every octave."""
     rows = []
+    widest = max(p.width for p in smooth.points)
     for unit in SMOOTH:
-        widths = {p.width for p in smooth.points if p.unit == unit}
         for low, high in ((2, 4), (4, 8)):
-            if widths.issuperset((low, high)):
+            if high <= widest:
                 line = smooth.slope(unit, widths=(low, high), flagged=True)
-                ends = {"slope": line.value, "low": line.low, "high": line.high}
-                rows.append({"unit": unit, "from": low, "to": high, **ends})
+                rows.append(
+                    {"unit": unit, "from": low, "to": high, "slope": line.value, "low": line.low, "high": line.high}
+                )
     return pd.DataFrame(rows)
 
 
-def drawn_curves(study: Scaling, built: Table) -> Table:
-    """The errors as they are drawn, with limits, local slopes and the errors of the paper's code; the construction."""
+def curves_table(study: Scaling, built: Table) -> Table:
+    """The errors for the figure, with limits, local slopes and the errors of the paper's code; the construction."""
     parts, columns = [], ["unit", "width", "parameters", "rmse", "limit"]
     for unit, middles, slopes in local_curves(study):
         own = only(study.table(), unit=unit).sort_values("width").rename(columns={"test_rmse": "rmse"})[columns]
@@ -156,7 +156,7 @@ def claims(tables: Tables) -> Iterator[Claim]:
     yield from smooth_claims(tables["smooth-slopes"], tables["smooth-gates"])
     yield built_claim(tables["construction"])
     lines = only(tables["slopes"], range=first, against="P", aggregate="best").set_index("unit")
-    slopes = {unit: Interval(*lines.loc[unit, ["slope", "low", "high"]]) for unit in ("gqu", "glu", "mlp")}
+    slopes = {unit: interval_at(lines.loc[unit], "slope") for unit in ("gqu", "glu", "mlp")}
     yield Claim(
         "slopes of gqu, glu and mlp against P",
         float(slopes["gqu"].value < slopes["glu"].value < slopes["mlp"].value),
@@ -189,12 +189,8 @@ def order_claims(tables: Tables) -> Iterator[Claim]:
     for unit in UNITS:
         sizes, errors = wide.curve(unit, flagged=True)
         order = float(-(as_unit(unit).order or 0))
-        paper: dict[str, Any] = {}
-        corrected = {}
-        if unit in ORDERS:
-            paper = {"paper": order, "rule": "slope", "place": ORDERS[unit]}
-        if len(sizes) >= 4:
-            corrected = {"with a term b/n": corrected_slope(sizes, errors)}
+        paper: Any = {"paper": order, "rule": "slope", "place": ORDERS[unit]} if unit in ORDERS else {}
+        corrected = {"with a term b/n": corrected_slope(sizes, errors)} if len(sizes) >= 4 else {}
         yield Claim.of(
             f"order of the {unit}, from the slope of wide networks",
             wide.slope(unit, flagged=True),
@@ -235,7 +231,7 @@ def smooth_claims(octaves: Table, fits: Table) -> Iterator[Claim]:
         least = own[own["width"].between(row["from"], row["to"])].groupby("width")["test_rmse"].min()
         yield Claim.of(
             f"local slope of the {row['unit']} from n = {row['from']} to {row['to']}",
-            Interval(row["slope"], row["low"], row["high"]),
+            interval_at(row, "slope"),
             support={
                 **{f"RMSE at n = {width}": error for width, error in least.items()},
                 "fits of the unit that ended by their steps": int((own["status"] == "budget").sum()),
@@ -258,7 +254,7 @@ def built_claim(built: Table) -> Claim:
 
 
 def at_equal_parameters(errors: Table, power: str, gated: str) -> tuple[int, float]:
-    """The greatest number of parameters that both reach, and the error of the second over that of the first there."""
+    """The greatest number of parameters that both reach, and the ratio of the errors there."""
     curves: list[Table] = [only(errors, unit=unit).sort_values("parameters") for unit in (power, gated)]
     P = min(curve["parameters"].max() for curve in curves)
     logs = [np.interp(np.log(P), np.log(curve["parameters"]), np.log(curve["test_rmse"])) for curve in curves]

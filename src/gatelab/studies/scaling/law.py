@@ -1,29 +1,37 @@
 """The law in P and D: noisy data, every size of network with every number of data. Not a figure of the paper.
 
-To the fits of each unit an additive law E + A/P^a + B/D^b and the law that noise asks for are fitted; the figure has
-the errors with both laws, and how far each of them is off as P nears D.
+An additive law E + A/P^a + B/D^b and the noise law are fitted to the fits of each unit. The figure has the errors with
+both laws, and the ratio of measured to predicted errors as P approaches D.
+
+The noise law: with noise of deviation s on the training targets the error on clean test data has two sources that add
+up in squares, the approximation error of P parameters and the estimation error from D data,
+
+    RMSE^2 = (A / P^a)^2 + (c s)^2 P / D,      c near 1 by theory for P far below D.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from scipy.optimize import least_squares
 
+from gatelab.arrays import Array
 from gatelab.data import problem
 from gatelab.feedforward import unit as as_unit
 from gatelab.plotting.facets import Facets, Overlay, draw_figure
 from gatelab.scaling_laws import Law, fit_law, slope
 from gatelab.statistics import Interval
 from gatelab.studies.claims import Claim
-from gatelab.studies.definition import Request, ticker
-from gatelab.studies.engine import Study, Table, Tables, interval_at
+from gatelab.studies.definition import Request, only, ticker
+from gatelab.studies.engine import Study, Table, Tables, interval_at, interval_columns
 from gatelab.studies.scaling.error_curves import fit_curves
-from gatelab.studies.scaling.noise_law import NoiseLaw, fit_noise_law
-from gatelab.studies.scaling.row_slopes import part_of, unflagged
+from gatelab.studies.scaling.row_slopes import unflagged
+from gatelab.theory import estimation_rmse
 
 NEAR_D = 0.25  # parameters over data from which on a network counts as near to interpolation
 BINS = (0.0, 1 / 64, 1 / 16, 1 / 4, 1 / 2, np.inf)
@@ -77,17 +85,17 @@ STUDY = Study(
 
 @STUDY.tables
 def tables(request: Request) -> Tables:
-    """Every fit, the laws of each unit, and how far they are off."""
-    errors = fitted(request, STUDY.quick if request.quick else STUDY.grid)
+    """Every fit, the laws of each unit, and the ratios of measured to predicted errors."""
+    errors = fits_table(request, STUDY.quick if request.quick else STUDY.grid)
     laws = pd.DataFrame(unit_laws(fits) for _, fits in errors.groupby("unit", sort=False))
     return {"laws": laws, "ratios": ratios_table(with_laws({"laws": laws, "errors": errors})), "errors": errors}
 
 
-def fitted(request: Request, grid: Mapping[str, Any]) -> Table:
+def fits_table(request: Request, grid: Mapping[str, Any]) -> Table:
     """One row per fit: noisy ones, and at the largest D those without noise.
 
-    Friedman 1 is in its own units: standardized, every draw would have a noise of its own. The training data are drawn
-    again for each draw; test data are clean and the same for every D.
+    Friedman 1 is not standardized, which would give every draw a different noise. The training data are drawn again
+    for each draw; test data are clean and the same for every D.
     """
     units, widths = grid["unit"], grid["width"]
     (noise,), (tests,), (options,) = grid["noise"], grid["tests"], grid["options"]
@@ -98,13 +106,12 @@ def fitted(request: Request, grid: Mapping[str, Any]) -> Table:
     for D, draw, deviation, chosen in plans:
         target = problem("friedman1", n=D, n_test=tests, noise=deviation, seed=draw, standardize=False)
         fits = fit_curves(request, units, target, chosen, tick, **options).table()
-        names = pd.DataFrame({"data": D, "draw": draw, "noise": deviation}, index=fits.index)
-        parts.append(pd.concat([names, fits], axis=1))
+        parts.append(fits.assign(data=D, draw=draw, noise=deviation)[["data", "draw", "noise", *fits.columns]])
     return pd.concat(parts, ignore_index=True)
 
 
 def fitted_widths(units: Sequence[str], widths: Sequence[int], data: int, inputs: int = 5) -> tuple[int, ...]:
-    """Those whose networks have no more parameters than there are data.
+    """The widths whose networks have no more parameters than data.
 
     >>> fitted_widths(["mlp", "glu"], (2, 8, 12, 16), 200)
     (2, 8, 12)
@@ -115,6 +122,45 @@ def fitted_widths(units: Sequence[str], widths: Sequence[int], data: int, inputs
 # ---- the laws
 
 
+@dataclass(frozen=True)
+class NoiseLaw:
+    """RMSE^2 = (A / P^a)^2 + (c s)^2 P / D; `rmse` is that of log RMSE."""
+
+    A: float
+    a: float
+    c: float
+    noise: float
+    rmse: float = np.nan
+
+    def predict(self, P: Array | float, D: Array | float) -> Array:
+        """The RMSE of P parameters on D data."""
+        return np.hypot(*self.parts(P, D))
+
+    def parts(self, P: Array | float, D: Array | float) -> tuple[Array, Array]:
+        """The approximation error and the estimation error."""
+        P, D = np.asarray(P, float), np.asarray(D, float)
+        return self.A * P**-self.a, self.c * np.asarray(estimation_rmse(self.noise, P, D))
+
+
+def fit_noise_law(P: Array, D: Array, L: Array, noise: float) -> NoiseLaw:
+    """The noise law fitted to log L by least squares.
+
+    >>> P, D = (z.ravel() for z in np.meshgrid([10.0, 30.0, 90.0], [300.0, 1000.0, 3000.0]))
+    >>> law = fit_noise_law(P, D, NoiseLaw(20.0, 1.1, 0.9, 0.5).predict(P, D), 0.5)
+    >>> round(law.A, 6), round(law.a, 6), round(law.c, 6)
+    (20.0, 1.1, 0.9)
+    """
+    P, D, L = (np.asarray(z, float) for z in (P, D, L))
+
+    def law(x: Array) -> NoiseLaw:
+        return NoiseLaw(float(np.exp(x[0])), float(x[1]), float(np.exp(x[2])), noise)
+
+    starts = [np.array([np.log(L.max()) + a * np.log(P.min()), a, 0.0]) for a in (0.5, 1.0, 2.0)]
+    ends = (least_squares(lambda x: np.log(law(x).predict(P, D) / L), start) for start in starts)
+    best = min(ends, key=lambda end: end.cost)
+    return replace(law(best.x), rmse=float(np.sqrt(np.mean(best.fun**2))))
+
+
 def unit_laws(fits: Table) -> dict[str, Any]:
     """The five constants of the additive law with intervals, the noise law, and the slope without noise."""
     noisy, clean = fits[fits["noise"] > 0], unflagged(fits[fits["noise"] == 0])
@@ -123,23 +169,22 @@ def unit_laws(fits: Table) -> dict[str, Any]:
     law, noise = fit_law(P, D, L), fit_noise_law(P, D, L, float(noisy["noise"].iloc[0]))
     free = slope(clean["parameters"].to_numpy(float), clean["test_rmse"].to_numpy(float))
     row: dict[str, Any] = {"unit": fits["unit"].iloc[0], "fits": law.points, "left_out": len(noisy) - len(used)}
-    for name, (low, high) in law.intervals._asdict().items():
-        row |= {name: getattr(law, name), f"{name}_low": low, f"{name}_high": high}
+    for name, ends in law.intervals._asdict().items():
+        row |= interval_columns(name, Interval(getattr(law, name), *ends))
     row |= {"log_rmse": law.rmse, "noise_A": noise.A, "noise_a": noise.a, "noise_c": noise.c}
     row |= {"noise_log_rmse": noise.rmse, "noise_free_slope_P": free.value}
     return row | {"noise_free_low": free.low, "noise_free_high": free.high}
 
 
 def with_laws(tables: Tables) -> Table:
-    """The noisy fits with what both laws predict for them; those near interpolation took no part in the laws."""
+    """The noisy fits with the predictions of both laws; fits near interpolation are marked as left out."""
     parts = []
     for row in tables["laws"].to_dict("records"):
-        fits = part_of(tables["errors"], unit=row["unit"])
-        fits = fits[fits["noise"] > 0]
+        fits = only(tables["errors"], unit=row["unit"]).query("noise > 0")
         P, D = fits["parameters"].to_numpy(float), fits["data"].to_numpy(float)
         additive = Law(*(row[name] for name in ("E", "A", "a", "B", "b")))
-        made = {"additive law": additive.predict(P, D), "noise law": noise_law(row, fits).predict(P, D)}
-        parts.append(fits.assign(P_over_D=P / D, left_out=fits["flag"] == "interpolation", **made))
+        predicted = {"additive law": additive.predict(P, D), "noise law": noise_law(row, fits).predict(P, D)}
+        parts.append(fits.assign(P_over_D=P / D, left_out=fits["flag"] == "interpolation", **predicted))
     return pd.concat(parts)
 
 
@@ -154,14 +199,11 @@ def ratios(fits: Table) -> Table:
 
 
 def ratios_table(fits: Table) -> Table:
-    """Measured error over each law's, by how near P is to D: geometric mean, least and greatest."""
+    """Measured error over each law's, by bins of P/D: geometric mean, least and greatest."""
     long = ratios(fits)
     place = np.digitize(long["P_over_D"], BINS)
-    long = long.assign(
-        unit=pd.Categorical(long["unit"], list(dict.fromkeys(long["unit"]))),
-        P_over_D_from=np.take(BINS, place - 1),
-        P_over_D_to=np.take(BINS, place),
-    )
+    long = long.assign(unit=pd.Categorical(long["unit"], long["unit"].unique()))
+    long = long.assign(P_over_D_from=np.take(BINS, place - 1), P_over_D_to=np.take(BINS, place))
     grouped = long.groupby(["unit", "P_over_D_from", "P_over_D_to", "law"], observed=True)["ratio"]
     return grouped.agg(fits="size", mean=lambda r: np.exp(np.log(r).mean()), min="min", max="max").reset_index()
 
@@ -171,28 +213,24 @@ def claims(tables: Tables) -> Iterator[Claim]:
     """The exponents of P and D, and the constant of the estimation error."""
     fits = with_laws(tables)
     for row in tables["laws"].to_dict("records"):
-        own = part_of(fits, unit=row["unit"])
+        own = only(fits, unit=row["unit"])
         free = Interval(row["noise_free_slope_P"], row["noise_free_low"], row["noise_free_high"])
         yield exponent(row, "a", "P", {"slope against P without noise": free, "noise law": row["noise_a"]})
         few, many = noise_shares(row, own[~own["left_out"]])
         shares = "share of noise in the squared error"
         at_ends = {f"{shares} at the least P and the most D": few, f"{shares} at the most P and the least D": many}
         yield exponent(row, "b", "D", {"by noise alone": 0.5} | at_ends)
+        support = {
+            "fits": row["fits"],
+            "RMS of log(measured over law), noise law of 3 constants": row["noise_log_rmse"],
+            "additive law of 5 constants": row["log_rmse"],
+        }
         side = (own["P_over_D"] >= NEAR_D).map({False: "<", True: ">="})
-        yield Claim(
-            f"estimation error over noise (P/D)^1/2, {row['unit']}",
-            row["noise_c"],
-            support={
-                "fits": row["fits"],
-                "RMS of log(measured over law), noise law of 3 constants": row["noise_log_rmse"],
-                "additive law of 5 constants": row["log_rmse"],
-            }
-            | {
-                f"largest factor off, {law}, P/D {part} {NEAR_D}": largest(own[side == part], law)
-                for law in ("additive law", "noise law")
-                for part in sorted(set(side))
-            },
-        )
+        for law in ("additive law", "noise law"):
+            for part, fits_there in own.groupby(side):
+                off = np.abs(np.log(fits_there["test_rmse"] / fits_there[law])).max()
+                support[f"largest factor off, {law}, P/D {part} {NEAR_D}"] = float(np.exp(off))
+        yield Claim(f"estimation error over noise (P/D)^1/2, {row['unit']}", row["noise_c"], support=support)
 
 
 def exponent(row: Mapping[str, Any], name: str, size: str, support: Mapping[str, Any]) -> Claim:
@@ -204,15 +242,10 @@ def exponent(row: Mapping[str, Any], name: str, size: str, support: Mapping[str,
 
 
 def noise_shares(row: Mapping[str, Any], used: Table) -> tuple[float, float]:
-    """The share of estimation in the squared error, by the noise law, at the two opposite corners of the table."""
+    """The share of estimation in the squared error, by the noise law, at two opposite corners of the table."""
     P, D = used["parameters"], used["data"]
     widest = P.max()
     corners = np.array([P.min(), widest]), np.array([D.max(), D[widest == P].min()])
     shape, estimation = noise_law(row, used).parts(*corners)
     few, many = estimation**2 / (shape**2 + estimation**2)
     return float(few), float(many)
-
-
-def largest(fits: Table, law: str) -> float:
-    """The largest factor by which a law is off, to either side."""
-    return float(np.exp(np.abs(np.log(fits["test_rmse"] / fits[law])).max()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -10,11 +11,11 @@ from matplotlib.figure import Figure
 
 from gatelab.plotting.facets import Facets, Overlay, draw_figure
 from gatelab.studies.claims import Claim
-from gatelab.studies.definition import Request
+from gatelab.studies.definition import Request, only
 from gatelab.studies.engine import Study, Table, Tables
 from gatelab.studies.scaling.problem_rows import ALL, REAL, ROWS, SPLIT, STAND_IN, SYNTHETIC, fit_rows
 from gatelab.studies.scaling.row_claims import slope_claims
-from gatelab.studies.scaling.row_slopes import medians, part_of, row_tables, unflagged
+from gatelab.studies.scaling.row_slopes import medians, row_tables, unflagged
 
 CAP = 1.5  # times the largest training error: where the panels of measured data end
 CURVES = Facets(
@@ -22,19 +23,17 @@ CURVES = Facets(
     lines=(Overlay("training", "training errors", "dotted"),), marks=("marked", "left out of the slope"),
     title="Figure 7: synthetic problems of many inputs",
 )  # fmt: skip
-PROTOCOLS = Facets(
-    x="width", y="rmse", hue="unit", row="label", col="protocol", xlog=True, ylog=True, xlabel="neurons n",
-    ylabel="RMSE", lines=(Overlay("training", "training errors", "dotted"),), marks=("marked", "beyond the axis"),
-    title="Figure 8: measured data",
-)  # fmt: skip
+PROTOCOLS = replace(
+    CURVES, row="label", col="protocol", wrap=0, marks=("marked", "beyond the axis"), title="Figure 8: measured data"
+)
 
 
 def curves(errors: Table, trained_on: str) -> Table:
-    """Medians over seeds with the names that the figures show."""
+    """Medians over seeds with the labels of the figures."""
     flagged = errors.assign(marked=~errors.index.isin(unflagged(errors).index))
     flags = flagged.groupby(["problem", "trained_on", "unit", "width"])["marked"].any().reset_index()
     labels = {name: f"{row.label}, {row.inputs} inputs" for name, row in ROWS.items()}
-    made = part_of(medians(errors), trained_on=trained_on).merge(flags)
+    made = only(medians(errors), trained_on=trained_on).merge(flags)
     return made.assign(label=made["problem"].map(labels), rmse=made["test_rmse"], training=made["train_rmse"])
 
 

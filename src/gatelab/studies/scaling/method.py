@@ -1,9 +1,8 @@
-"""Table 1 by our Newton in the stages of the paper's code, next to what the same units reach at their optimum.
+"""Table 1 by our Newton in the stages of the paper's code, next to the same units at their optimum.
 
-The experiments are those of the paper's code (`gatelab.scaling_laws.reference` says what is known of it): its data,
-its tests, its start and its stages of Newton's method. The solver is ours, and not that code: `scaling/fig2` has runs
-of the code itself. The fits come from a record; a quick run trains a few small networks for a few steps. The optimum is
-that of table 1's record; of airfoil, which the code fits over wider ranges, it is in the same record as the fits.
+The experiments are those of the paper's code, documented in `gatelab.scaling_laws.reference`: its data, tests, start
+and stages of Newton's method. The solver is ours; `scaling/fig2` has runs of the code itself. The fits come from a
+record, and the optimum from that of table 1; for airfoil, which the code fits over wider ranges, it is in the first.
 """
 
 from __future__ import annotations
@@ -15,23 +14,18 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from gatelab.data import problem
 from gatelab.plotting.facets import Facets, Overlay, draw_figure
-from gatelab.scaling_laws.reference import FIRST_ROWS, OPTIMUM, newton_options
-from gatelab.statistics import Interval
+from gatelab.scaling_laws.reference import FIRST_ROWS, OPTIMUM
 from gatelab.studies.claims import Claim
-from gatelab.studies.definition import Request, ticker
-from gatelab.studies.engine import Study, Table, Tables, interval_at
+from gatelab.studies.definition import Request, only
+from gatelab.studies.engine import Study, Table, Tables, interval_at, interval_columns
 from gatelab.studies.records import record_path
-from gatelab.studies.scaling.error_curves import fit_curves, method_curves, method_record
-from gatelab.studies.scaling.printed import APART, READINGS, SLOPE_RANGES, UNITS, slope_row
-from gatelab.studies.scaling.problem_rows import LINE, QUICK, REAL, ROWS, SPLIT, SYNTHETIC, ProblemRow
+from gatelab.studies.scaling.error_curves import method_curves, method_record
+from gatelab.studies.scaling.problem_rows import APART, ROWS, SLOPE_RANGES, SPLIT, TABLED, ProblemRow
 from gatelab.studies.scaling.row_claims import problem_claims
-from gatelab.studies.scaling.row_slopes import interval_of, median_slope, medians, part_of, slope_cell, unflagged
+from gatelab.studies.scaling.row_slopes import median_slope, medians, slope_cell, unflagged
 
-TABLED = (LINE, *SYNTHETIC, *REAL)
 FIRST = f"california, first {FIRST_ROWS} rows"
-QUICK_WIDTHS, QUICK_ROWS = (2, 3, 4), 250
 CURVES = Facets(
     x="width", y="method_rmse", hue="unit", col="label", wrap=3, xlog=True, ylog=True, xlabel="neurons n",
     ylabel="RMSE, as the paper's code tests", title="Table 1 by our Newton in its stages and at the optimum",
@@ -62,53 +56,39 @@ STUDY = Study(
 @STUDY.tables
 def tables(request: Request) -> Tables:
     """One pair of slopes per problem and unit that the paper has a number for; further slopes, and all medians."""
-    newton, optimum = quick_fits(request) if request.quick else (newton_fits(), optimum_fits())
-    made = []
-    for (name, unit), fits in newton.groupby(["problem", "unit"], sort=False):
-        made.append(pair_of(ROWS[name], unit, fits, part_of(optimum, problem=name, unit=unit)))
-    slopes, pairs, errors = zip(*made, strict=True)
-    by_name = {"slopes": pd.DataFrame(slopes), "pairs": pd.DataFrame(pairs), "errors": pd.concat(errors)}
-    if not request.quick:
-        facts = {name: method_record()[name] for name in ("date", "device", "planned", "finished")}
-        by_name |= {"further": pd.DataFrame(further_slopes()), "record": pd.DataFrame([facts])}
-    return by_name
+    optimum = optimum_fits()
+    groups = newton_fits(*(row.name for row in TABLED)).groupby(["problem", "unit"], sort=False)
+    parts = [pair_of(ROWS[name], unit, fits, only(optimum, problem=name, unit=unit)) for (name, unit), fits in groups]
+    slopes, pairs, errors = zip(*parts, strict=True)
+    return {
+        "slopes": pd.DataFrame(slopes),
+        "pairs": pd.DataFrame(pairs),
+        "errors": pd.concat(errors),
+        "further": pd.DataFrame(further_slopes()),
+        "record": pd.DataFrame([method_record()])[["date", "device", "planned", "finished"]],
+    }
 
 
 def newton_fits(*names: str) -> Table:
     """The fits of our Newton in its stages, from their record."""
     curves = method_curves()
-    names = names or tuple(row.name for row in TABLED)
     return pd.concat([curves[name].table().assign(problem=name, trained_on="") for name in names])
 
 
 def optimum_fits() -> Table:
-    """The fits at the optimum with the errors that the paper's protocol reads, from the record of table 1."""
+    """The fits at the optimum with the errors of the paper's protocol, from the record of table 1."""
     errors, parts = table1_errors(), []
     for row in TABLED:
         trained_on, error = row.readings["paper"]
-        fits = part_of(errors, problem=row.name, trained_on=trained_on)
+        fits = only(errors, problem=row.name, trained_on=trained_on)
+        if row.name == "airfoil":
+            fits, error = newton_fits(OPTIMUM).assign(problem=row.name), "test_rmse"
         parts.append(fits.assign(test_rmse=fits[error]))
-    airfoil = newton_fits(OPTIMUM).assign(problem="airfoil")
-    return pd.concat([*(part for part in parts if set(part["problem"]) != {"airfoil"}), airfoil])
+    return pd.concat(parts)
 
 
 def table1_errors() -> Table:
-    path = record_path("scaling/table1-errors.csv", "gatelab reproduce scaling/table1 --full", "an hour")
-    return pd.read_csv(path)
-
-
-def quick_fits(request: Request) -> tuple[Table, Table]:
-    """Small networks of the synthetic problems, trained now for a few steps."""
-    plans = [(row, unit) for row in (LINE, *SYNTHETIC) for unit in UNITS if row.paper(unit) is not None]
-    tick = ticker(request, 2 * len(QUICK_WIDTHS) * len(plans))
-    parts: tuple[list[Table], list[Table]] = ([], [])
-    for row, unit in plans:
-        target = problem(row.name, n=QUICK_ROWS, protocol="split" if row.label in APART else "paper")
-        newton = {"solver": "newton", **newton_options(unit, row.inputs), "steps": 15}
-        for options, part in zip((newton, {"solver": "varpro", **QUICK}), parts, strict=True):
-            fits = fit_curves(request, (unit,), target, QUICK_WIDTHS, tick, **options).table()
-            part.append(fits.assign(problem=row.name, trained_on=""))
-    return pd.concat(parts[0]), pd.concat(parts[1])
+    return pd.read_csv(record_path("scaling/table1-errors.csv", "gatelab reproduce scaling/table1 --full", "an hour"))
 
 
 def pair_of(row: ProblemRow, unit: str, newton: Table, optimum: Table) -> tuple[dict[str, Any], dict[str, Any], Table]:
@@ -122,25 +102,21 @@ def pair_of(row: ProblemRow, unit: str, newton: Table, optimum: Table) -> tuple[
     least, most = int(times.index[0]), int(times.index[-1])
     whole = median_slope(newton)
     common, best = (median_slope(fits[fits["width"].between(least, most)]) for fits in (newton, optimum))
-    seeds = newton["seed"].nunique()
-    slopes = slope_cell(row, unit, "method", whole, list(theirs.index)) | {"seeds": seeds, "fits_left_out": 0}
+    slopes = slope_cell(row, unit, "method", whole, list(theirs.index))
+    slopes |= {"seeds": newton["seed"].nunique(), "fits_left_out": 0}
     pair = {name: slopes[name] for name in ("problem", "unit", "widths", "seeds", "paper")}
-    pair |= numbers("method", whole) | {"common_widths": f"{least}..{most}"} | numbers("method_common", common)
-    pair |= numbers("optimum", best)
+    pair |= interval_columns("method", whole) | {"common_widths": f"{least}..{most}"}
+    pair |= interval_columns("method_common", common) | interval_columns("optimum", best)
     pair |= {"times_at_least_width": times.iloc[0], "times_at_greatest_width": times.iloc[-1]}
     return slopes, pair, errors.reset_index().assign(problem=row.name, unit=unit)
 
 
-def numbers(name: str, value: Interval) -> dict[str, float]:
-    return {name: value.value, f"{name}_low": value.low, f"{name}_high": value.high}
-
-
 def further_slopes() -> Iterator[dict[str, Any]]:
-    """On the first rows of California, which the code takes by default; of airfoil at the optimum, on rows held out."""
-    airfoil = unflagged(part_of(table1_errors(), problem="airfoil", trained_on=SPLIT))
+    """Slopes on the first rows of California, the code's default, and of airfoil's optimum on held-out rows."""
+    airfoil = unflagged(only(table1_errors(), problem="airfoil", trained_on=SPLIT))
     for what, name, fits in (("first rows", "california", newton_fits(FIRST)), ("held out", "airfoil", airfoil)):
         for unit in ("mlp", "glu"):
-            own = part_of(fits, unit=unit)
+            own = only(fits, unit=unit)
             line, widths = median_slope(own), sorted(own["width"])
             ends = {"slope": line.value, "low": line.low, "high": line.high, "widths": f"{widths[0]}..{widths[-1]}"}
             yield {"problem": name, "unit": unit, "reading": what} | ends
@@ -151,7 +127,7 @@ def claims(tables: Tables) -> Iterator[Claim]:
     """The paper's slopes next to those of our Newton in the stages of its code."""
     for pair in tables["pairs"].to_dict("records"):
         row, unit = ROWS[pair["problem"]], pair["unit"]
-        what, paper = slope_row(row.label, unit, READINGS["method"]), row.paper(unit)
+        what, paper = row.title(unit, "method"), row.paper(unit)
         least, most = pair["common_widths"].split("..")
         theirs = SLOPE_RANGES.get((row.label, unit))
         last = int(pair["widths"].split("..")[1])
@@ -181,7 +157,7 @@ def claims(tables: Tables) -> Iterator[Claim]:
             held_out=row.label in APART,
         )
         if row.name == "airfoil":
-            ends = part_of(tables["errors"], problem=row.name, unit=unit).set_index("width")["optimum_rmse"]
+            ends = only(tables["errors"], problem=row.name, unit=unit).set_index("width")["optimum_rmse"]
             yield Claim.of(
                 f"airfoil, {unit}, at the optimum over the paper's range",
                 interval_at(pair, "optimum"),
@@ -195,9 +171,7 @@ def claims(tables: Tables) -> Iterator[Claim]:
     yield from problem_claims(tables["slopes"], "method")
 
 
-def further(tables: Tables, name: str, unit: str, reading: str, words: str) -> dict[str, Interval]:
-    """A further slope of a problem, where the study has it."""
-    if "further" not in tables:
-        return {}
-    found = part_of(tables["further"], problem=name, unit=unit, reading=reading).to_dict("records")
-    return {f"{words}, n = {cell['widths']}": interval_of(cell) for cell in found}
+def further(tables: Tables, name: str, unit: str, reading: str, words: str) -> dict[str, Any]:
+    """A further slope of a problem, if the study has it."""
+    cells = only(tables["further"], problem=name, unit=unit, reading=reading).to_dict("records")
+    return {f"{words}, n = {cell['widths']}": interval_at(cell, "slope") for cell in cells}

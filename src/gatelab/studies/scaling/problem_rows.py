@@ -1,9 +1,9 @@
-"""The problems of table 1, which figures 7 and 8 share: how they are fitted and read.
+"""The problems of table 1, which figures 7 and 8 share: how they are fitted, and which errors are read.
 
 **True split**: errors on data that were not trained on. **Paper's protocol**: for Friedman's problems and for measured
-data errors on the training data, which the paper's code reports as test errors. Of Friedman's problems both are read
-off the same fits; of measured data they are not, since the paper's protocol trains on every row. The targets of one and
-two inputs are tested on a grid of their own: there the paper's protocol is a true split, and there is one reading.
+data, errors on the training data, which the paper's code reports as test errors. Both protocols read the same fits of
+Friedman's problems; for measured data the paper's protocol trains on every row, which takes separate fits. The targets
+of one and two inputs are tested on a separate grid: there the paper's protocol is a true split, the only reading.
 
 All networks here are trained as near to their optimum as our solvers come; `scaling/method` has our Newton in the
 stages of the paper's code.
@@ -22,10 +22,15 @@ from gatelab.data import Problem, problem
 from gatelab.errors import GatelabError
 from gatelab.studies.definition import Request, ticker
 from gatelab.studies.engine import Table
-from gatelab.studies.scaling.error_curves import fit_curves
-from gatelab.studies.scaling.printed import APART, UNITS, Protocol, table1_slope
+from gatelab.studies.inventory import printed
+from gatelab.studies.scaling.error_curves import NEWTON, UNITS, fit_curves
 
-SPLIT, ALL = "training part", "all rows"  # what a fit was trained on
+SPLIT, ALL = "training part", "all rows"  # the rows that a fit was trained on
+PROTOCOLS = {"split": "true split", "paper": "paper's protocol"}  # of fits at the optimum
+READINGS = {**PROTOCOLS, "method": NEWTON}
+APART = ("1/(1+cos²πx)", "sin 4x sin 4y")  # tested on separate points by the paper's code
+# The widths over which the paper's code takes slopes, if it states them; elsewhere it takes all widths that were run.
+SLOPE_RANGES = {("airfoil", "mlp"): (10, 500), ("airfoil", "glu"): (10, 100)}
 QUICK: Mapping[str, Any] = {"starts": 1, "rounds": 0, "steps": 5}
 
 
@@ -34,7 +39,7 @@ class ProblemRow:
     """A problem of table 1 and how it is fitted.
 
     Attributes:
-        name: The name of the problem, and after a comma what is special about it.
+        name: The name of the problem, and after a comma its variant.
         label: Its name in the paper's table.
         inputs: The number of inputs.
         widths: The widths that are fitted.
@@ -57,11 +62,11 @@ class ProblemRow:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """What is trained on: of measured data every row too, by the paper's protocol."""
+        """The rows that are trained on: of measured data also every row, by the paper's protocol."""
         return (SPLIT, ALL) if self.measured else (SPLIT,)
 
     @property
-    def readings(self) -> dict[Protocol, tuple[str, str]]:
+    def readings(self) -> dict[str, tuple[str, str]]:
         """The fits and the column of their errors that each protocol reads."""
         if self.label in APART:
             return {"paper": (SPLIT, "test_rmse")}
@@ -69,12 +74,17 @@ class ProblemRow:
 
     @property
     def tabled(self) -> bool:
-        """Whether the paper has it; a problem that stands in for another has a comma in its name."""
+        """Whether the paper's table has it; variants have a comma in their name."""
         return "," not in self.name
+
+    def title(self, unit: str, reading: str) -> str:
+        """The row of a slope in table 1 and in figures 7 and 8, and the title of the claim on it."""
+        return f"{self.label}, {unit}, {READINGS[reading]}"
 
     def paper(self, unit: str) -> float | None:
         """The slope in the paper's table; None for a dash and for a problem that it does not have."""
-        return table1_slope(self.label, unit) if self.tabled else None
+        cell = printed("scaling", f"table 1, {self.title(unit, 'paper')}") if self.tabled else "-"
+        return None if cell == "-" else float(cell)
 
     def problem(self, trained_on: str = SPLIT) -> Problem:
         """The data, split or with every row in training."""
@@ -103,12 +113,13 @@ REAL = (
         "california", "California", 8, (2, 3, 4, 6, 8, 12, 16), measured=True, options={"starts": 1, "rounds": 6}
     ),
 )
-# Of a quick run: seconds on any machine, and no measured data, which would have to be there.
+# For quick runs, which do without measured data.
 STAND_IN = ProblemRow("friedman1, noisy", "Friedman 1, noisy", 5, (1, 2, 3), measured=True, data={"noise": 0.2})
-ROWS = {row.name: row for row in (LINE, *SYNTHETIC, *REAL, STAND_IN)}
+TABLED = (LINE, *SYNTHETIC, *REAL)
+ROWS = {row.name: row for row in (*TABLED, STAND_IN)}
 
 
-def at_hand(rows: Iterable[ProblemRow]) -> list[ProblemRow]:
+def available_rows(rows: Iterable[ProblemRow]) -> list[ProblemRow]:
     """The rows whose data this machine has."""
     found = []
     for row in rows:
@@ -119,7 +130,7 @@ def at_hand(rows: Iterable[ProblemRow]) -> list[ProblemRow]:
 
 
 def fit_rows(request: Request, rows: Sequence[ProblemRow]) -> Table:
-    """One row per fit. Data that are missing are an error before the first fit."""
+    """One row per fit. Missing data raise before the first fit."""
     plans = [(row, part, row.problem(part)) for row in rows for part in row.parts]
     tick = ticker(request, sum(len(UNITS) * len(row.widths) * row.seeds for row, *_ in plans))
     parts = []

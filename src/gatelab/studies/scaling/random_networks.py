@@ -19,6 +19,7 @@ from gatelab.arrays import Array
 from gatelab.feedforward import Network, unit
 from gatelab.plotting.theme import GRAY, NEURON_COLORS, style
 from gatelab.studies.claims import Claim
+from gatelab.studies.definition import only
 from gatelab.studies.engine import Study, Table, Tables
 
 NEURONS = range(1, 5)
@@ -51,7 +52,7 @@ def affine(neurons: Table, x: Array, name: str = "G") -> Array:
 
 
 def contributions(neurons: Table, x: Array) -> Array:
-    """What each neuron adds to the output at each row of x: (rows, neurons)."""
+    """The contribution of each neuron to the output at each row of x: (rows, neurons)."""
     return neurons["D"].to_numpy() * np.maximum(affine(neurons, x), 0) * affine(neurons, x, "U")
 
 
@@ -61,7 +62,7 @@ def output(neurons: Table, x: Array) -> Array:
 
 
 def misfit(x: Array, values: Array, opened: NDArray[np.bool_], degree: int) -> float:
-    """How far the best polynomial of that degree on each piece is from the values, over the largest of them.
+    """The largest distance of the values from the best polynomial of that degree on each piece, over their maximum.
 
     A piece is where the same gates are open; `opened` has a row for each row of x and a column for each gate.
 
@@ -81,7 +82,7 @@ def misfit(x: Array, values: Array, opened: NDArray[np.bool_], degree: int) -> f
 
 
 def neuron_misfits(neurons: Table, x: Array, degree: int) -> tuple[float, float]:
-    """The largest misfit of a neuron to that degree, and the least to one degree less."""
+    """The largest misfit of a neuron to that degree, and the least to the next lower degree."""
     opened, parts = affine(neurons, x) > 0, contributions(neurons, x)
     used = [i for i in range(len(neurons)) if np.abs(parts[:, i]).max() > 0]
     exact, lower = ([misfit(x, parts[:, i], opened[:, [i]], k) for i in used] for k in (degree, degree - 1))
@@ -102,7 +103,7 @@ def gates(unit_name: str, inputs: int, seed: int, neuron: Sequence[int]) -> Iter
 
 
 def with_pieces(tables: Tables, rows: Tables) -> Tables:
-    """Where each gate is open, and how far pieces are from polynomials of their degree and of one degree less."""
+    """The share of points at which each gate is open, and the misfit of pieces to their degree and the next lower."""
     shares, pieces = [], []
     table = tables["gates"].rename(columns={"unit_name": "unit"})
     for (name, inputs), neurons in table.groupby(["unit", "inputs"], sort=False):
@@ -120,16 +121,26 @@ def with_pieces(tables: Tables, rows: Tables) -> Tables:
     return {"gates": table.assign(share_open=shares), "pieces": pd.DataFrame(pieces)}
 
 
-def draw_map(axes: Axes, neurons: Table, values: Array, scale: float, title: str) -> Any:
-    """A filled map, symmetric about zero, with level lines, which are straight where the function is linear."""
-    grid, levels = values.reshape(len(AXIS), -1), np.linspace(-scale, scale, COLORS["levels"])
-    filled = axes.contourf(AXIS, AXIS, grid, levels, cmap=COLORS["cmap"])
-    axes.contour(AXIS, AXIS, grid, levels, colors=GRAY, linewidths=0.3, linestyles="solid")
-    for path in hinges(neurons):
-        axes.plot(*path.T, color="black", linewidth=1.4)
-    axes.set(title=title, xlabel="$x_1$", ylabel="$x_2$", aspect="equal", xlim=(-1, 1), ylim=(-1, 1))
-    axes.set(xticks=[-1, 0, 1], yticks=[-1, 0, 1])
-    return filled
+def draw_maps(
+    figure: Figure, panels: Sequence[Axes], parts: Sequence[Table], values: Array, titles: Sequence[str]
+) -> None:
+    """Filled maps of the columns of values, symmetric about zero, with the hinges of each part and one color bar.
+
+    Level lines are straight where the function is linear.
+    """
+    scale = float(np.abs(values).max())
+    levels = np.linspace(-scale, scale, COLORS["levels"])
+    filled: Any = None
+    for axes, neurons, column, title in zip(panels, parts, values.T, titles, strict=True):
+        grid = column.reshape(len(AXIS), -1)
+        filled = axes.contourf(AXIS, AXIS, grid, levels, cmap=COLORS["cmap"])
+        axes.contour(AXIS, AXIS, grid, levels, colors=GRAY, linewidths=0.3, linestyles="solid")
+        for path in hinges(neurons):
+            axes.plot(*path.T, color="black", linewidth=1.4)
+        axes.set(title=title, xlabel="$x_1$", ylabel="$x_2$", aspect="equal", xlim=(-1, 1), ylim=(-1, 1))
+        axes.set(xticks=[-1, 0, 1], yticks=[-1, 0, 1])
+    end = float(f"{0.8 * scale:.0e}")
+    figure.colorbar(filled, ax=list(panels), shrink=0.85, ticks=[-end, 0, end])
 
 
 def hinges(neurons: Table) -> Iterator[Array]:
@@ -141,22 +152,15 @@ def hinges(neurons: Table) -> Iterator[Array]:
         yield path[(np.abs(path) <= 1).all(axis=1)]
 
 
-def add_bar(figure: Figure, filled: Any, axes: Any, scale: float) -> None:
-    """A color bar with zero and the round ends of its scale."""
-    end = float(f"{0.8 * scale:.0e}")
-    figure.colorbar(filled, ax=axes, shrink=0.85, ticks=[-end, 0, end])
-
-
 def maps(tables: Tables) -> Figure:
     """Figure 1: both networks of two inputs as maps, and the neurons of the GLU of one input."""
-    plane, line = (tables["gates"][tables["gates"]["inputs"] == inputs] for inputs in (2, 1))
+    plane, line = (only(tables["gates"], inputs=inputs) for inputs in (2, 1))
     with style():
         figure = Figure(figsize=(10.2, 3.6), layout="constrained")
         *left, right = figure.subplots(1, 3)
         for axes, (name, neurons) in zip(left, plane.groupby("unit", sort=False), strict=True):
-            values = output(neurons, SQUARE)
-            scale = float(np.abs(values).max())
-            add_bar(figure, draw_map(axes, neurons, values, scale, f"random {name.upper()} of two inputs"), axes, scale)
+            title = f"random {name.upper()} of two inputs"
+            draw_maps(figure, [axes], [neurons], output(neurons, SQUARE)[:, None], [title])
         x = np.linspace(-1, 1, 401)
         for part, knot, number in zip(contributions(line, x[:, None]).T, -line["g"] / line["G1"], NEURONS, strict=True):
             right.axvline(knot, color=GRAY, linestyle="--", linewidth=0.7)
@@ -189,18 +193,14 @@ def surfaces(tables: Tables) -> Figure:
 def neuron_maps(tables: Tables) -> Figure:
     """Figures 10 and 11: the contribution of each neuron; the maps share one scale."""
     neurons = tables["gates"]
-    parts, name = contributions(neurons, SQUARE), str(neurons["unit"].iloc[0])
-    scale = float(np.abs(parts).max())
+    name = str(neurons["unit"].iloc[0])
     with style():
         figure = Figure(figsize=(10.2, 3.1), layout="constrained")
         panels = figure.subplots(1, len(NEURONS), sharey=True)
-        filled = [
-            draw_map(axes, neurons[neurons["neuron"] == i], parts[:, i - 1], scale, f"neuron {i}")
-            for axes, i in zip(panels, NEURONS, strict=True)
-        ]
+        parts = [only(neurons, neuron=i) for i in NEURONS]
+        draw_maps(figure, panels, parts, contributions(neurons, SQUARE), [f"neuron {i}" for i in NEURONS])
         for axes in panels:
             axes.label_outer()
-        add_bar(figure, filled[0], panels, scale)
         number = {"mlp": 10, "glu": 11}[name]
         figure.suptitle(f"Figure {number}: contributions of the neurons of a random {name.upper()}")
     return figure

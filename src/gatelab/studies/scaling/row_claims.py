@@ -1,5 +1,4 @@
-"""The slopes of table 1, figures 7 and 8 next to the paper's, what its appendix D says of all problems together, and
-facts behind the rows: the two ridge functions of sin 4x sin 4y, and the measured data.
+"""Claims on the slopes of table 1, figures 7 and 8 and on appendix D, and facts about the targets and the data.
 
 The target sin 4x sin 4y = cos 4(x - y) / 2 - cos 4(x + y) / 2 is a sum of two ridge functions, and a network may be two
 halves, each fitted on a line. For x and y uniform on [-1, 1] both x - y and x + y have the triangular density on
@@ -18,14 +17,15 @@ from gatelab.arrays import Array
 from gatelab.data import Problem
 from gatelab.solve import fit, predict
 from gatelab.studies.claims import CLOSE, Claim
-from gatelab.studies.engine import Table, Tables
-from gatelab.studies.scaling.printed import APART, BY_INPUTS, READINGS, SLOPE_RANGES, STEEPER, UNITS, Reading, slope_row
-from gatelab.studies.scaling.problem_rows import ALL, ROWS, SPLIT, ProblemRow
-from gatelab.studies.scaling.row_slopes import interval_of, medians, part_of
+from gatelab.studies.definition import only
+from gatelab.studies.engine import Table, Tables, interval_at
+from gatelab.studies.scaling.error_curves import UNITS
+from gatelab.studies.scaling.problem_rows import ALL, APART, READINGS, ROWS, SLOPE_RANGES, SPLIT, ProblemRow
+from gatelab.studies.scaling.row_slopes import medians
 
 MARGIN = 0.05  # by which one slope must be steeper than another to count as such
-WORST = 0.01  # the part of the test rows that is looked at for outliers
-REFITTED = 8  # the widest network that is fitted once more to look at its errors
+WORST = 0.01  # the share of the test rows that are examined as outliers
+LARGEST_GAP_WIDTH = 8  # the widest network that is fitted again to examine its errors
 # Columns that were swept at fixed values of the others: rows of one sweep are neighbors of each other.
 SWEPT = {"airfoil": "frequency"}
 
@@ -34,34 +34,31 @@ SWEPT = {"airfoil": "frequency"}
 
 
 def slope_claims(tables: Tables, heading: str) -> Iterator[Claim]:
-    """The paper's slopes next to ours, below "table 1", "figure 7" or "figure 8"."""
+    """The paper's slopes next to ours, for "table 1", "figure 7" or "figure 8"."""
     curves = medians(tables["errors"])
     for cell in tables["slopes"].to_dict("records"):
         row, unit, protocol = ROWS[cell["problem"]], cell["unit"], cell["protocol"]
-        what = slope_row(row.label, unit, READINGS[protocol])
-        paper = row.paper(unit)
-        printed: dict[str, Any] = {"paper": "-"}
-        if paper is not None:
-            printed = {"paper": paper, "rule": "slope"}
+        what, paper = row.title(unit, protocol), row.paper(unit)
+        printed: dict[str, Any] = {"paper": "-"} if paper is None else {"paper": paper, "rule": "slope"}
         answers = row.tabled and (heading == "table 1" or (protocol == "paper" and paper is not None))
         low, high = (int(n) for n in cell["widths"].split(".."))
         theirs = SLOPE_RANGES.get((row.label, unit), (low, high))
         different = f"the paper's slope is over n = {theirs[0]} to {theirs[1]}, ours over {low} to {high}"
         yield Claim.of(
             what,
-            interval_of(cell),
+            interval_at(cell, "slope"),
             **printed,
             place=f"{heading}, {what}" * answers,
             outside=different * (theirs != (low, high)),
             held_out=row.readings[protocol][1] == "test_rmse",
-            support=slope_support(tables, cell, part_of(curves, problem=row.name, unit=unit)),
+            support=slope_support(tables, cell, only(curves, problem=row.name, unit=unit)),
         )
 
 
 def slope_support(tables: Tables, cell: Mapping[str, Any], curve: Table) -> dict[str, Any]:
     """The errors behind a slope, the rates of theory, the slope on rows held out, and the floor of measured data."""
     of_cell = {"problem": cell["problem"], "unit": cell["unit"]}
-    split = part_of(curve, trained_on=SPLIT)
+    split = only(curve, trained_on=SPLIT)
     small, *_, large = split["width"]
     ends = split.set_index("width").loc[[small, large]]
     support: dict[str, Any] = {
@@ -71,31 +68,29 @@ def slope_support(tables: Tables, cell: Mapping[str, Any], curve: Table) -> dict
     }
     if cell["attainable"] == cell["attainable"]:
         support["attainable for this target"] = cell["attainable"]
-    held_out = part_of(tables["slopes"], **of_cell, protocol="split").to_dict("records")
+    held_out = only(tables["slopes"], **of_cell, protocol="split").to_dict("records")
     if cell["protocol"] == "paper" and held_out:
-        support["slope on rows held out"] = interval_of(held_out[0])
+        support["slope on rows held out"] = interval_at(held_out[0], "slope")
     least = int(split.loc[split["test_rmse"].idxmin(), "width"])
     if least < large:
         support["least test RMSE at n"] = least
     if cell["protocol"] == "paper" and ROWS[cell["problem"]].measured:
-        support[f"RMSE at n = {large}, trained on all rows"] = float(
-            part_of(curve, trained_on=ALL)["train_rmse"].iloc[-1]
-        )
+        support[f"RMSE at n = {large}, trained on all rows"] = only(curve, trained_on=ALL)["train_rmse"].iloc[-1]
     if "floors" in tables:
-        floors = part_of(tables["floors"], **of_cell, protocol=cell["protocol"]).to_dict("records")
+        floors = only(tables["floors"], **of_cell, protocol=cell["protocol"]).to_dict("records")
         if floors:
-            support["floor E of E + A/P^a"] = interval_of(floors[0], "E")
+            support["floor E of E + A/P^a"] = interval_at(floors[0], "E")
     return support
 
 
-def problem_claims(slopes: Table, reading: Reading) -> Iterator[Claim]:
+def problem_claims(slopes: Table, reading: str) -> Iterator[Claim]:
     """Appendix D: the GLU is steeper on every problem but California, and slopes go as 1 / dim_x."""
     apart = slopes["problem"].map(lambda name: ROWS[name].label in APART) & (slopes["protocol"] == "paper")
     chosen = slopes[(slopes["protocol"] == reading) | (apart & (reading == "split"))]
     ours, paper = (chosen.pivot(index="problem", columns="unit", values=name) for name in ("slope", "paper"))
     steeper = ours["glu"] < ours["mlp"] - MARGIN
     others = steeper.drop("california", errors="ignore")
-    what = f"{STEEPER}, {READINGS[reading]}"
+    what = f"problems on which the GLU is steeper than the MLP, {READINGS[reading]}"
     yield Claim(
         what,
         float(others.sum()),
@@ -103,10 +98,7 @@ def problem_claims(slopes: Table, reading: Reading) -> Iterator[Claim]:
         rule="number",
         unit=f"of {len(others)}",
         place=f"appendix D, {what}",
-        support={
-            "steeper on": [row.label for name, row in ROWS.items() if steeper.get(name)],
-            "by more than": MARGIN,
-        },
+        support={"steeper on": [row.label for name, row in ROWS.items() if steeper.get(name)], "by more than": MARGIN},
         note="The paper excepts California housing, which is not counted.",
     )
     inputs = chosen.groupby("problem")["inputs"].first()
@@ -115,7 +107,7 @@ def problem_claims(slopes: Table, reading: Reading) -> Iterator[Claim]:
         (table.mul(inputs, axis=0) / table.loc["paper-1d"]).loc[many, ["mlp", "glu"]].to_numpy(float).ravel()
         for table in (ours, paper)
     )
-    what = f"{BY_INPUTS}, {READINGS[reading]}"
+    what = f"slope times dim_x over the slope in one dimension, mlp and glu, {READINGS[reading]}"
     yield Claim(
         what,
         float(times[np.abs(times - 1).argmax()]),
@@ -158,7 +150,7 @@ def ridge_table(widths: Sequence[int], units: Iterable[str] = UNITS, points: int
 
 def data_table(errors: Table, rows: Iterable[ProblemRow]) -> Table:
     """One row per problem of measured data: counts over all its rows, and where the test errors of one fit lie."""
-    return pd.DataFrame({"problem": row.name} | data_facts(row) | refitted(errors, row) for row in rows)
+    return pd.DataFrame({"problem": row.name} | data_facts(row) | largest_gap(errors, row) for row in rows)
 
 
 def data_facts(row: ProblemRow) -> dict[str, Any]:
@@ -175,10 +167,10 @@ def data_facts(row: ProblemRow) -> dict[str, Any]:
     }
 
 
-def refitted(errors: Table, row: ProblemRow) -> dict[str, Any]:
-    """The small fit whose test error is farthest above its training error, made again."""
-    fits = part_of(errors, problem=row.name, trained_on=SPLIT)
-    small = fits[fits["width"] <= REFITTED]
+def largest_gap(errors: Table, row: ProblemRow) -> dict[str, Any]:
+    """The small fit with the largest ratio of test to training error, made again."""
+    fits = only(errors, problem=row.name, trained_on=SPLIT)
+    small = fits[fits["width"] <= LARGEST_GAP_WIDTH]
     chosen = small.loc[(small["test_rmse"] / small["train_rmse"]).idxmax()]
     target, names = row.problem(), {"unit": chosen["unit"], "width": int(chosen["width"])}
     again = fit(names["unit"], target, names["width"], seed=int(chosen["seed"]), **row.options)

@@ -1,12 +1,12 @@
 """Medians, slopes and floors of the fits of table 1, figures 7 and 8: one definition of each, from the table of fits.
 
-A median is that of the logarithms over seeds. A slope is that of the medians of fits that are not flagged; with one
-input no fit is left out, as in figure 2.
+A median is that of the logarithms over seeds. A slope is fitted to the medians of unflagged fits; with one input no fit
+is left out, as in figure 2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -16,9 +16,9 @@ import pandas as pd
 from gatelab.errors import GatelabError
 from gatelab.feedforward import unit as as_unit
 from gatelab.scaling_laws import Slope, fit_law, slope
-from gatelab.statistics import Interval
+from gatelab.studies.definition import only
 from gatelab.studies.engine import Table
-from gatelab.studies.scaling.printed import UNITS, Reading
+from gatelab.studies.scaling.error_curves import UNITS
 from gatelab.studies.scaling.problem_rows import ALL, SPLIT, ProblemRow
 from gatelab.theory import ridge_rate, worst_case_rate
 
@@ -36,25 +36,13 @@ def median_slope(fits: Table, error: str = "test_rmse") -> Slope:
     return slope(curve["width"].to_numpy(float), curve[error].to_numpy(float))
 
 
-def part_of(table: Table, **wanted: Any) -> Table:
-    """The rows of a table that have the wanted values."""
-    for column, value in wanted.items():
-        table = table[table[column] == value]
-    return table
-
-
 def unflagged(fits: Table) -> Table:
-    """The fits that take part in slopes; in a record, what is empty is NaN."""
+    """The fits that take part in slopes; the empty flag is NaN in a table from a file."""
     return fits[fits["flag"].isna() | (fits["flag"] == "")]
 
 
-def interval_of(cell: Mapping[str, Any], name: str = "slope") -> Interval:
-    """A number of a table with its interval in the columns low and high."""
-    return Interval(*(float(cell[column]) for column in (name, "low", "high")))
-
-
 def row_tables(errors: Table, rows: Sequence[ProblemRow]) -> dict[str, Table]:
-    """What follows from the fits: slopes; of measured data also the errors of both protocols, and their floors."""
+    """The fits and their slopes; of measured data also the errors of both protocols, and their floors."""
     tables = {"slopes": slopes_table(errors, rows), "errors": errors}
     measured = [row for row in rows if row.measured]
     if measured:
@@ -71,19 +59,15 @@ def slopes_table(errors: Table, rows: Iterable[ProblemRow]) -> Table:
     for row in rows:
         for unit in UNITS:
             for protocol, (trained_on, error) in row.readings.items():
-                fits = part_of(errors, problem=row.name, unit=unit, trained_on=trained_on)
-                kept = fits
-                if row.inputs > 1:
-                    kept = unflagged(fits)
-                cells.append(
-                    slope_cell(row, unit, protocol, median_slope(kept, error), row.widths)
-                    | {"seeds": row.seeds, "fits_left_out": len(fits) - len(kept)}
-                )
+                fits = only(errors, problem=row.name, unit=unit, trained_on=trained_on)
+                chosen = unflagged(fits) if row.inputs > 1 else fits
+                cell = slope_cell(row, unit, protocol, median_slope(chosen, error), row.widths)
+                cells.append(cell | {"seeds": row.seeds, "fits_left_out": len(fits) - len(chosen)})
     return pd.DataFrame(cells)
 
 
-def slope_cell(row: ProblemRow, unit: str, protocol: Reading, ours: Slope, widths: Sequence[int]) -> dict[str, Any]:
-    """A slope next to the paper's, to the rate of the hardest target, and to that which this target allows."""
+def slope_cell(row: ProblemRow, unit: str, protocol: str, ours: Slope, widths: Sequence[int]) -> dict[str, Any]:
+    """A slope next to the paper's, the rate of the hardest target, and the rate that is attainable for this target."""
     degree = as_unit(unit).degree
     assert degree is not None
     return {
@@ -104,7 +88,7 @@ def slope_cell(row: ProblemRow, unit: str, protocol: Reading, ours: Slope, width
 def protocols_table(errors: Table) -> Table:
     """Medians of the three errors per unit and width, and the gap between test and training."""
     keys, curve = ["problem", "unit", "width", "parameters"], medians(errors)
-    split, every = (part_of(curve, trained_on=part)[[*keys, "train_rmse", "test_rmse"]] for part in (SPLIT, ALL))
+    split, every = (only(curve, trained_on=part)[[*keys, "train_rmse", "test_rmse"]] for part in (SPLIT, ALL))
     split = split.rename(columns={"train_rmse": "split_train_rmse", "test_rmse": "split_test_rmse"})
     split["test_over_train"] = split["split_test_rmse"] / split["split_train_rmse"]
     return split.merge(every.drop(columns="test_rmse").rename(columns={"train_rmse": "paper_protocol_rmse"}), on=keys)
@@ -114,7 +98,7 @@ def row_floors(errors: Table, row: ProblemRow) -> Iterator[dict[str, Any]]:
     """E of E + A/P^a, fitted to each unit under each protocol, where there are enough widths for it."""
     for protocol, (trained_on, error) in row.readings.items():
         for unit in UNITS:
-            fits = unflagged(part_of(errors, problem=row.name, unit=unit, trained_on=trained_on))
+            fits = unflagged(only(errors, problem=row.name, unit=unit, trained_on=trained_on))
             with suppress(GatelabError):
                 law = fit_law(fits["parameters"], np.ones(len(fits)), fits[error])
                 low, high = law.intervals.E
