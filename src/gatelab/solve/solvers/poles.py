@@ -1,0 +1,307 @@
+"""The pole solver: networks of one input and one output with smooth gates, to the rounding of float64.
+
+silu(Gx + g) has its first pair of poles at -g/G ± iπ/|G|, so that a neuron can sit on a singularity of the target.
+Starts put neurons on the target's nearest poles, which the AAA algorithm finds, and the others at random; a race of
+Levenberg-Marquardt steps (`marquardt.descend`), with the output weights eliminated, picks the best of them.
+
+A smooth function needs few rows: those nearest to Gauss-Legendre nodes, with the weights of the nodes. The network is
+then evaluated at all rows. Where its error there is larger than at the nodes, or AAA needs many points (noise, kinks,
+singularities very close to the interval), variable projection on all rows is tried as well and the better one taken.
+
+Reference: Y. Nakatsukasa, O. Sète, L. N. Trefethen, The AAA algorithm for rational approximation (2018).
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from scipy.interpolate import AAA
+
+from gatelab.arrays import AnyArray as Array
+from gatelab.errors import GatelabError, check_seed
+from gatelab.feedforward import AnyUnit, FunctionUnit, Network, Unit
+from gatelab.feedforward import unit as as_unit
+from gatelab.feedforward.definition import check_width
+from gatelab.solve.constructions import embedded, start_network
+from gatelab.solve.marquardt import Damping, Descent, descend
+from gatelab.solve.solution import Solution, Status, UnitLike, check_steps, mean_square, tensors
+from gatelab.solve.solvers import varpro
+
+if TYPE_CHECKING:
+    from gatelab.data import Problem
+
+# Rows of a search; the next number is tried where the error at all rows is larger than at these by the factor.
+_NODES, _RESOLVED = (96, 192, 384), 1.1
+# Starts of the race, more for small networks, which are cheap and have many local optima.
+_FEWEST, _MOST, _NEURONS = 32, 128, 384
+# The share of the starts in each heat and the number of steps; the share of the loss that a step should gain.
+_HEATS, _TOLERANCE = ((1.0, 12), (0.25, 30), (0.06, 150)), 1e-3
+# Losses that differ by less than this share belong to the same optimum.
+_SAME = 1e-3
+# Random poles: their distance from the middle of the interval, and their height, in half lengths of it.
+_ASIDE, _HEIGHTS = 1.3, (0.15, 4.0)
+# Poles of the target that count; the relative accuracy at which they are looked for, and the points that AAA may need.
+_NEAR, _AAA_TOLERANCE, _AAA_POINTS = 1.0, 1e-11, 40
+# The nodes do not resolve poles lower than this over their number, which is about the largest distance of two nodes.
+_SPACING = 3.0
+# Relative sizes: of coefficients that rounding decides, and of a residual that is rounding.
+_RIDGE, _ROUNDING = 1e-15, 1e-14
+_DAMPING = Damping(first=1e-2, least=1e-16, most=1e10)
+
+
+def memory(unit: AnyUnit, width: int, n: int, d_in: int, d_out: int) -> int:
+    """Features and Jacobians of all starts at the nodes, and the neurons' values at all rows."""
+    return 8 * width * (8 * _MOST * _NODES[-1] + 4 * n)
+
+
+def applies(unit: AnyUnit, problem: Problem) -> bool:
+    """Whether a unit has a smooth gate and at most one factor, and the problem one input and one output."""
+    smooth = isinstance(unit, Unit) and not isinstance(unit, FunctionUnit) and unit.gate.degree is None
+    return smooth and unit.factors < 2 and unit.gate.growth is not None and problem.d_in == problem.d_out == 1
+
+
+def solve(
+    unit: UnitLike,
+    problem: Problem,
+    width: int,
+    *,
+    seed: int = 0,
+    steps: int | None = None,
+    start: object = None,
+) -> Solution:
+    """The best network of a race from poles of the target and random ones.
+
+    >>> from gatelab.data import problem
+    >>> solve("swiglu", problem("paper-1d"), 5).history[-1] < 1e-6
+    True
+    """
+    chosen, width, most = as_unit(unit), check_width(width), check_steps(steps)
+    if not applies(chosen, problem):
+        raise GatelabError(
+            f"the solver poles fits smooth gates with at most one factor to one input and one output, and was given "
+            f"{chosen.name} and {problem.d_in} inputs; leave solver out, or give varpro"
+        )
+    assert isinstance(chosen, Unit)
+    rows = tensors(problem)
+    random = np.random.default_rng(check_seed(seed))
+    first = None if start is None else start_network(start, chosen, width, (1, 1))
+    best: Solution | None = None
+    for count in _NODES:
+        nodes = Nodes.of(problem.train.x[:, 0], problem.train.y[:, 0], count)
+        if 3 * width + 2 > len(nodes.t):
+            continue
+        poles = target_poles(nodes)
+        if poles is None:
+            continue
+        solution = race(chosen, nodes, poles, width, random, most, first)
+        error = math.sqrt(mean_square(solution.network, *rows))
+        at_nodes = solution.history[-1] if solution.history else error
+        if best is None or error < best.history[-1]:
+            best = Solution(solution.network, solution.status, (*solution.history[:-1], error))
+        if error <= _RESOLVED * at_nodes or len(nodes.t) < count:
+            break
+    else:
+        more = varpro.solve(chosen, problem, width, seed=seed, steps=steps, start=start)
+        if best is None or mean_square(more.network, *rows) < best.history[-1] ** 2:
+            return more
+    assert best is not None
+    if first is not None and mean_square(first, *rows) < best.history[-1] ** 2:
+        return Solution(embedded(first, chosen, width), Status.STALLED, (math.sqrt(mean_square(first, *rows)),))
+    return best
+
+
+class Nodes(NamedTuple):
+    """Rows near Gauss-Legendre nodes: t in [-1, 1], square roots of weights, targets, and the interval."""
+
+    t: Array
+    weights: Array
+    y: Array
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, x: Array, y: Array, count: int) -> Nodes:
+        """At most `count` rows, each with the weight of the nodes that it is nearest to."""
+        order = np.argsort(x, kind="stable")
+        low, high = float(x[order[0]]), float(x[order[-1]])
+        nodes, weights = np.polynomial.legendre.leggauss(count)
+        sorted_x, places = x[order], low + (high - low) * (nodes + 1) / 2
+        right = np.clip(np.searchsorted(sorted_x, places), 1, len(x) - 1)
+        nearer_left = places - sorted_x[right - 1] < sorted_x[right] - places
+        rows, where = np.unique(right - nearer_left, return_inverse=True)
+        total = np.bincount(where, weights) / 2
+        t = 2 * (sorted_x[rows] - low) / (high - low) - 1
+        return cls(t, np.sqrt(total), y[order][rows], low, high)
+
+
+def race(
+    unit: Unit, nodes: Nodes, poles: Array, width: int, random: np.random.Generator, most: int, first: Network | None
+) -> Solution:
+    """Heats of ever fewer starts and ever more steps."""
+    starts = min(max(_NEURONS // width, _FEWEST), _MOST)
+    theta = drawn(random, starts, width, poles if unit.factors else np.repeat(poles, 2))
+    if first is not None:
+        theta = np.concatenate([continued(first, nodes, theta), theta])
+    batch, history = Batch(unit, nodes, theta), [()] * len(theta)
+    descent: Descent | None = None
+    for share, steps in _HEATS:
+        best = distinct(batch.losses(), math.ceil(share * len(theta)))
+        batch, history = Batch(unit, nodes, batch.theta[best]), [history[b] for b in best]
+        descent = descend(
+            batch,
+            [min(steps, most - len(line)) for line in history],
+            tolerance=_TOLERANCE,
+            floor=(_ROUNDING * float(np.abs(nodes.y).max())) ** 2,
+            damping=_DAMPING,
+        )
+        history = [before + after for before, after in zip(history, descent.losses, strict=True)]
+    assert descent is not None
+    winner = int(np.argmin(batch.losses()))
+    errors = tuple(math.sqrt(loss) for loss in history[winner])
+    return Solution(batch.network(winner), descent.status[winner], errors)
+
+
+def target_poles(nodes: Nodes) -> Array | None:
+    """Poles of the target in the upper half plane, in the coordinate t, the nearest first; None if it is not smooth."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        rational = AAA(nodes.t, nodes.y, rtol=_AAA_TOLERANCE, max_terms=_AAA_POINTS + 1)
+        poles = rational.poles()
+    unresolved = (np.abs(poles.imag) < _SPACING / len(nodes.t)) & (np.abs(poles.real) <= 1)
+    if len(rational.support_points) > _AAA_POINTS or unresolved.any():
+        return None
+    distance = np.abs(poles.imag) + np.maximum(np.abs(poles.real) - 1, 0)
+    inside = (poles.imag > 1e-6) & (distance < _NEAR)
+    return poles[inside][np.argsort(distance[inside])]
+
+
+def drawn(random: np.random.Generator, starts: int, width: int, poles: Array) -> Array:
+    """Gate weights G and biases g in t (starts, width, 2): half the starts have all of these poles, the others some."""
+    real = random.uniform(-_ASIDE, _ASIDE, (starts, width))
+    height = np.exp(random.uniform(*np.log(_HEIGHTS), (starts, width)))
+    known = min(len(poles), width)
+    for i in range(starts):
+        count = known if i % 2 == 0 else int(random.integers(0, known + 1))
+        real[i, :count], height[i, :count] = poles[:count].real, poles[:count].imag
+    G = np.pi / height * random.choice([-1, 1], (starts, width))
+    return np.stack([G, -G * real], axis=-1)
+
+
+def continued(first: Network, nodes: Nodes, theta: Array) -> Array:
+    """Starts whose first neurons are those of a network, with the rest of every fourth random start."""
+    half, middle = (nodes.high - nodes.low) / 2, (nodes.high + nodes.low) / 2
+    G, g = (value.detach().numpy().ravel() for value in (first.G, first.g))
+    starts = theta[::4].copy()
+    starts[:, : first.width] = np.stack([G * half, g + G * middle], axis=-1)
+    return starts
+
+
+def distinct(losses: Array, count: int) -> list[int]:
+    """The members of least loss, one for each value of the loss."""
+    chosen: list[int] = []
+    for b in np.argsort(losses, kind="stable").tolist():
+        if not chosen or losses[b] > (1 + _SAME) * losses[chosen[-1]]:
+            chosen.append(b)
+        if len(chosen) == count:
+            break
+    return chosen
+
+
+class Batch:
+    """Networks with their gates (B, n, 2), the output weights at their best, and the steps from there.
+
+    The features of a neuron are its gate times 1 and, with a factor, t. Steps solve the damped augmented system by QR:
+    the normal equations would lose half the digits.
+    """
+
+    def __init__(self, unit: Unit, nodes: Nodes, theta: Array) -> None:
+        self.unit, self.nodes, self.theta = unit, nodes, theta.copy()
+        self.powers = np.stack([nodes.t**k for k in range(unit.factors + 1)])
+        self.here = self.project(self.theta)
+        p = 2 * theta.shape[1]
+        self.jacobian = np.zeros((len(theta), len(nodes.t), p))
+        self.scale = np.zeros((len(theta), p))
+        self.there: tuple[Array, Projected] = self.theta, self.here
+
+    def losses(self) -> Array:
+        return self.here.loss.copy()
+
+    def project(self, theta: Array) -> Projected:
+        """The best output weights for these gates, with a ridge at the level of rounding."""
+        z = torch.from_numpy(self.nodes.t[:, None] * theta[:, None, :, 0] + theta[:, None, :, 1])
+        gate, slope = (values.numpy() for values in (self.unit.gate(z), self.unit.gate.slope(z)))
+        columns = [gate * power[:, None] for power in self.powers] + [np.ones_like(gate[..., :1])]
+        F = np.concatenate(columns, axis=-1) * self.nodes.weights[:, None]
+        size = np.maximum(np.linalg.norm(F, axis=1, keepdims=True), 1e-150)
+        Q, R = np.linalg.qr(F / size)
+        target = self.nodes.y * self.nodes.weights
+        m = R.shape[-1]
+        largest = np.abs(np.diagonal(R, axis1=1, axis2=2)).max(axis=1)
+        ridge = _RIDGE * len(target) * largest[:, None, None] * np.eye(m)
+        Q2, R2 = np.linalg.qr(np.concatenate([R, ridge], axis=1))
+        c = np.linalg.solve(R2, Q2[:, :m].mT @ (Q.mT @ target)[..., None])[..., 0] / size[:, 0]
+        residual = target - (F @ c[..., None])[..., 0]
+        loss = np.square(residual).sum(axis=1)
+        return Projected(Q, c, residual, slope, np.where(np.isfinite(loss), loss, np.inf))
+
+    def linearize(self, members: Array) -> None:
+        Q, c, _, slope, _ = self.here.take(members)
+        n = self.theta.shape[1]
+        amplitude = sum(c[:, None, k * n : (k + 1) * n] * power[:, None] for k, power in enumerate(self.powers))
+        change = slope * amplitude * self.nodes.weights[:, None]
+        J = np.concatenate([change * self.nodes.t[:, None], change], axis=-1)
+        self.jacobian[members] = J - Q @ (Q.mT @ J)  # Kaufman's approximation
+        self.scale[members] = np.maximum(self.scale[members], np.linalg.norm(self.jacobian[members], axis=1))
+
+    def trial(self, members: Array, damping: Array) -> tuple[Array, Array]:
+        J, scale, residual = self.jacobian[members], self.scale[members], self.here.residual[members]
+        scale = np.maximum(scale, 1e-10 * scale.max(axis=1, keepdims=True) + 1e-300)
+        p = J.shape[-1]
+        J = J / scale[:, None]
+        Q, R = np.linalg.qr(np.concatenate([J, np.sqrt(damping)[:, None, None] * np.eye(p)], axis=1))
+        step = np.linalg.solve(R, Q[:, : J.shape[1]].mT @ residual[..., None])[..., 0]
+        promised = np.square((J @ step[..., None])[..., 0]).sum(axis=1) + 2 * damping * np.square(step).sum(axis=1)
+        step = step / scale
+        theta = self.theta[members] + np.stack([step[:, : p // 2], step[:, p // 2 :]], axis=-1)
+        self.there = theta, self.project(theta)
+        return self.there[1].loss, promised
+
+    def accept(self, members: Array, rows: Array) -> None:
+        self.theta[members] = self.there[0][rows]
+        for mine, new in zip(self.here, self.there[1], strict=True):
+            mine[members] = new[rows]
+
+    @torch.no_grad()
+    def network(self, member: int) -> Network:
+        """A member in the coordinate of the problem, its neurons with factors of length 1."""
+        half, middle = (self.nodes.high - self.nodes.low) / 2, (self.nodes.high + self.nodes.low) / 2
+        (G, g), c = self.theta[member].T, self.here.coefficients[member]
+        n = len(G)
+        net = Network(self.unit, n, 1, 1)
+        values: dict[str, Any] = {"G": G / half, "g": g - G * middle / half, "D": c[:n]}
+        if self.unit.factors:
+            u, U = c[:n] - c[n : 2 * n] * middle / half, c[n : 2 * n] / half
+            D = np.maximum(np.hypot(U, u), np.finfo(float).tiny)
+            values |= {"U": U / D, "u": u / D, "D": D}
+        for name, value in values.items():
+            parameter = getattr(net, name)
+            parameter.copy_(torch.from_numpy(np.ascontiguousarray(value)).view_as(parameter))
+        net.d.fill_(float(c[-1]))
+        return net
+
+
+class Projected(NamedTuple):
+    """Features as Q, output weights, residuals, slopes of gates and losses of a batch of networks."""
+
+    Q: Array
+    coefficients: Array
+    residual: Array
+    slope: Array
+    loss: Array
+
+    def take(self, members: Array) -> Projected:
+        return Projected(*(value[members] for value in self))
