@@ -108,7 +108,8 @@ class _KnotBatch:
 
     def linearize(self, members: Array) -> None:
         spline, data = self.spline, self.spline.data
-        r, h, counts = spline.degree - spline.multiplicity + 1, data.widths, data.counts
+        r, counts = spline.degree - spline.multiplicity + 1, data.counts
+        self.widths = h = data.widths
         self.wider = splines.space(spline.breaks, spline.degree, spline.multiplicity + 1)
         self.rows, self.constraints = self.wider.jump_rows(r - 1), self.constrain and self.constrain(self.wider)
         # Marquardt's scaling: the squared norm on the data of a unit jump in derivative r - 1, up to a constant.
@@ -116,7 +117,7 @@ class _KnotBatch:
         self.strength = splines.jumps(spline.z, spline.breaks, r)
 
     def trial(self, members: Array, damping: Array) -> tuple[Array, None]:
-        spline, data, h = self.spline, self.spline.data, self.spline.data.widths
+        spline, data, h = self.spline, self.spline.data, self.widths
         penalty = self.rows, damping[0] * self.weights
         try:
             c = splines.solve(data, self.wider, penalty, self.constraints)

@@ -109,19 +109,21 @@ def descend(
     for count in range(max(steps, default=0)):
         stop_if_asked()
         left = [b for b, most in enumerate(steps) if most > count]
-        running = [b for b in left if not members[b].ended]
-        if not running:
+        active = [b for b in left if not members[b].ended]
+        if not active:
             break
-        active = left if together else running
-        moved = [b for b in active if members[b].moved]
-        if moved:
-            batch.linearize(np.array(moved))
-        after, promised = batch.trial(np.array(active), np.array([members[b].damping for b in active]))
+        if together:
+            active = left
+        index = np.array(active)
+        moved = [members[b].moved for b in active]
+        if any(moved):
+            batch.linearize(index[moved])
+        after, promised = batch.trial(index, np.array([members[b].damping for b in active]))
         promises = [math.inf] * len(active) if promised is None else promised.tolist()
         trials = zip(active, after.tolist(), promises, strict=True)
-        rows = [row for row, (b, *trial) in enumerate(trials) if members[b].takes(*trial)]
-        if rows:
-            batch.accept(np.array(active)[rows], np.array(rows))
+        taken = [members[b].takes(loss, promise) for b, loss, promise in trials]
+        if any(taken):
+            batch.accept(index[taken], np.flatnonzero(taken))
     status, loss = tuple(member.status for member in members), np.array([member.loss for member in members])
     return Descent(status, loss, tuple(tuple(member.losses) for member in members))
 
