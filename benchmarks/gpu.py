@@ -221,7 +221,7 @@ def step_times(model: ProductModel, theta: Tensor, device: str, repeats: int) ->
         "normal": lambda: model.normal(theta, projection),
         "step": lambda: marquardt.damped_step(K, g, damping),
         "gains": lambda: insertion.gains(model, theta, projection, theta),
-        "drawn": lambda: insertion.drawn(model, [64] * len(theta), generators, there, present),
+        "drawn": lambda: insertion.draw_batch(model, [64] * len(theta), generators, there, present),
         "columns": lambda: model.columns(theta),
         "gram": lambda: least_squares.gram(F),
         "crossed": lambda: least_squares.crossed(F, F[..., :-1]),

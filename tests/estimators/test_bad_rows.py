@@ -143,8 +143,8 @@ REFUSED = {
     "y holds datetime64": {"y": DATES},
     "y holds timedelta64": {"y": DATES - DATES[0]},
     "target y is None": {"y": None},
-    "one class there is nothing to learn": {"model": GatedClassifier(), "y": np.zeros(150)},
-    "key 7, which is no class": {"model": GatedClassifier(class_weight={7: 2}), "y": Y > 0.5},
+    "all of one class of y": {"model": GatedClassifier(), "y": np.zeros(150)},
+    "has the key 7": {"model": GatedClassifier(class_weight={7: 2}), "y": Y > 0.5},
     "class_weight of True is -2": {"model": GatedClassifier(class_weight={True: -2}), "y": Y > 0.5},
     "class_weight is 'even'": {"model": GatedClassifier(class_weight="even"), "y": Y > 0.5},
     "members is 0": {"model": GatedClassifier(members=0), "y": Y > 0.5},
@@ -178,7 +178,7 @@ def test_a_network_that_runs_away_is_held(monkeypatch) -> None:
     """The solver may end at infinite coefficients where gates underflow; the fit then tries again with a ridge."""
     from gatelab.estimators import regressor
 
-    asked, real = [], regressor.solved
+    asked, real = [], regressor.fit_batch
 
     def runs_away(*args, ridge, **options):
         asked.append(ridge)
@@ -187,7 +187,7 @@ def test_a_network_that_runs_away_is_held(monkeypatch) -> None:
             found[0].network.D.data.fill_(np.inf)
         return found
 
-    monkeypatch.setattr(regressor, "solved", runs_away)
+    monkeypatch.setattr(regressor, "fit_batch", runs_away)
     x, y = smooth()
     assert error(quick(ridge=0.0).fit(x, y), x, y) < 0.01
     assert asked == [0.0, 1e-8]

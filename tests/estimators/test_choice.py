@@ -7,7 +7,7 @@ import pytest
 
 from gatelab import GatedRegressor, unit
 from gatelab.estimators.frames import TableRows
-from gatelab.estimators.squares import SquaresSearch, drawn
+from gatelab.estimators.squares import SquaresSearch, random_gates
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
@@ -81,7 +81,7 @@ def test_the_batch_of_a_width_is_what_fits_to_fewer_rows_would_find() -> None:
     x = plane(100)
     y = (x[:, :1] * x[:, 1:] + x[:, :1]) / 0.5
     search = SquaresSearch(TableRows(x, y, np.ones(100)), x, seed=0, device="cpu")
-    (candidate,) = search.trained(unit("bilinear"), 2, [0.0])
+    (candidate,) = search.train(unit("bilinear"), 2, [0.0])
     assert candidate.error < 1e-9
 
 
@@ -89,7 +89,7 @@ def test_drawn_gates_have_the_least_squares_solution() -> None:
     x = plane(200)
     y = np.exp(x.sum(axis=1, keepdims=True))
     weight = np.random.default_rng(0).uniform(0.5, 1.5, 200)
-    net = drawn(unit("swiglu"), TableRows(x, y, weight / weight.mean()), 4, 2.0, seed=0)
+    net = random_gates(unit("swiglu"), TableRows(x, y, weight / weight.mean()), 4, 2.0, seed=0)
     import torch
 
     inputs = torch.tensor(x)

@@ -234,9 +234,9 @@ def test_what_a_file_cannot_hold_is_refused(tmp_path) -> None:
     odd = np.empty(2, dtype=object)
     odd[:] = [("a",), ("b",)]
     for classes in (odd, np.array(["2024-01-01"], dtype="datetime64[ns]")):
-        with pytest.raises(GatelabError, match="give text, whole numbers, numbers or truth values"):
+        with pytest.raises(GatelabError, match="give text, numbers or booleans"):
             gl.estimators.classifier.plain_classes(classes)
-    with pytest.raises(GatelabError, match="holds a Fit, no GatedClassifier"):
+    with pytest.raises(GatelabError, match="holds a Fit, not a GatedClassifier"):
         GatedClassifier.load(gl.fit("glu", "x2", 2).save(tmp_path / "fit"))
 
 

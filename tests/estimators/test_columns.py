@@ -18,7 +18,7 @@ from sklearn.exceptions import ConvergenceWarning
 from gatelab import GatedClassifier, GatedRegressor
 from gatelab.errors import GatelabError
 from gatelab.estimators.columns import MOST_LEVELS, TableColumns, are_many
-from gatelab.estimators.levels import LevelSpread, LevelTerm, level_effects, neighbours_alike
+from gatelab.estimators.levels import LevelSpread, LevelTerm, level_effects, neighbor_similarity
 from gatelab.estimators.reading import MISSING, positions
 
 Y, W = np.arange(6.0)[:, None], np.ones(6)
@@ -250,8 +250,8 @@ def test_neighbours_are_compared_as_the_plain_f_test_of_pairs_does():
     pairs = list(zip(values[::2], values[1::2], strict=False))
     apart = [(parts[a].mean() - parts[b].mean()) ** 2 / (1 / len(parts[a]) + 1 / len(parts[b])) for a, b in pairs]
     expected = fisher.sf(np.mean(apart) / within, len(pairs), len(rows) - len(values))
-    assert neighbours_alike(x[:, 0], y[:, None], weight) == pytest.approx(expected, rel=1e-6)
-    assert neighbours_alike(x[:, 0], (x[:, :1] / 10) + 1e-3 * y[:, None], weight) == 1.0, "all of it is smooth"
+    assert neighbor_similarity(x[:, 0], y[:, None], weight) == pytest.approx(expected, rel=1e-6)
+    assert neighbor_similarity(x[:, 0], (x[:, :1] / 10) + 1e-3 * y[:, None], weight) == 1.0, "all of it is smooth"
 
 
 def test_numbers_by_chance_are_seldom_called_names():
@@ -290,7 +290,7 @@ def test_both_estimators_learn_what_levels_have_and_keep_it_in_their_files(kind,
     facts = json.loads(json.dumps(model.columns_.facts()))
     if kind == "lines":
         facts[1]["slopes"][0]["number"] = 1
-        with pytest.raises(ValueError, match="slopes in a column that is no number"):
+        with pytest.raises(ValueError, match="slopes in a column that is not a number"):
             TableColumns.restored(facts)
 
 
@@ -402,14 +402,14 @@ def test_values_that_are_there_once_are_left_out_with_a_warning(share):
     ids = [f"id {k}" if k < 200 * share else f"pair {k // 2}" for k in np.random.default_rng(1).permutation(200)]
     table, classes = pd.DataFrame({"a": a, "id": ids}), a**2 > 0.25
     model = GatedClassifier("glu", width=3, ridge=1e-3, members=1, random_state=0)
-    with pytest.warns(UserWarning, match=f"column 'id': {200 * share:.0f} values are there once"):
+    with pytest.warns(UserWarning, match=f"column 'id': {200 * share:.0f} values are unique"):
         model.fit(table, classes)
     assert model.columns_.columns[1].single == 200 * share
     assert model.score(table, classes) > 0.95
     fresh = pd.DataFrame({"a": np.linspace(-1, 1, 50), "id": "new"})
     assert model.score(fresh, fresh["a"] ** 2 > 0.25) > 0.9
     text = pd.DataFrame({"note": [f"text {k}" for k in range(200)]})
-    with pytest.warns(UserWarning, match="200 values are there once"):
+    with pytest.warns(UserWarning, match="200 values are unique"):
         alone = GatedRegressor(width=1, ridge=1e-3, random_state=0).fit(text, a)
     assert np.allclose(alone.predict(text), a.mean())
 

@@ -99,7 +99,7 @@ def test_equal_seeds_give_equal_bits_and_an_interrupted_fit_leaves_no_trace(monk
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("gatelab.estimators.regressor.solved", interrupted)
+    monkeypatch.setattr("gatelab.estimators.regressor.fit_batch", interrupted)
     with pytest.raises(KeyboardInterrupt):
         model.fit(np.hstack([x, x]), y)
     assert model.n_features_in_ == 2

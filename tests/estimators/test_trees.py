@@ -15,7 +15,7 @@ from gatelab.estimators import trees
 from gatelab.estimators.classes import ClassSearch, best_of_kinds
 from gatelab.estimators.frames import TableRows
 from gatelab.estimators.search import Candidate
-from gatelab.estimators.trees import KINDS, BinnedRows, Deviance, StepTrees, averaged, boosted, class_log_probability
+from gatelab.estimators.trees import KINDS, BinnedRows, Deviance, StepTrees, averaged_trees, boosted_trees, class_log_probability
 
 
 def boxes(n: int, seed: int = 0, classes: int = 3) -> tuple[np.ndarray, np.ndarray]:
@@ -93,13 +93,13 @@ def test_networks_agree_with_walks_and_with_what_growth_saw(kind: str, monkeypat
     rows = TableRows(x, np.eye(3)[y], np.ones(120))
     grower = ClassSearch(rows, x, 8, seed=0, device="cpu", end=np.inf, show=print)
     held = [np.arange(120) % 3 == f for f in range(3)]
-    networks = [network for _, network in grower.grown(kind, held, None)]
+    networks = [network for _, network in grower.grow(kind, held, None)]
     assert len({len(network) for network in networks}) == 1
     monkeypatch.setattr(trees, "_BLOCK", 64)
     for network in networks:
         np.testing.assert_allclose(network.values(x)[::4], [walked(network, row) for row in x[::4]], atol=1e-12)
         np.testing.assert_allclose(np.exp(network.log_probability(x)).sum(1), 1, atol=1e-12)
-    ((network, outside),) = boosted(grower.binned, Deviance(), held[:1], [0], 4)
+    ((network, outside),) = boosted_trees(grower.binned, Deviance(), held[:1], [0], 4)
     np.testing.assert_allclose(network.values(x)[held[0]], outside, atol=1e-12)
 
 
@@ -107,7 +107,7 @@ def test_leaves_of_averaged_trees_have_the_shares_of_their_classes() -> None:
     """One tree: the rows that were drawn, by hand; a little of the shares of all rows keeps zeros away."""
     rows = binned(3)
     held = np.arange(120) < 20
-    network = averaged(rows, held, 7, 1, lambda: False)
+    network = averaged_trees(rows, held, 7, 1, lambda: False)
     drawn = np.random.default_rng(7).choice(np.flatnonzero(~held), 100)
     x, _ = boxes(120)
     p = np.array([walked(network, row) for row in x])
@@ -119,14 +119,14 @@ def test_leaves_of_averaged_trees_have_the_shares_of_their_classes() -> None:
 
 
 def test_a_number_of_trees_that_is_given_is_grown_and_none_may_be_best() -> None:
-    ((network, outside),) = boosted(binned(2), Deviance(), [np.zeros(120, dtype=bool)], [1], 4, number=5)
+    ((network, outside),) = boosted_trees(binned(2), Deviance(), [np.zeros(120, dtype=bool)], [1], 4, number=5)
     assert len(network) == 5 and outside.shape == (0, 1)
     noise = np.random.default_rng(0).integers(2, size=60)
     alone, held = BinnedRows.of(np.ones((60, 1)), np.eye(2)[noise], np.ones(60)), np.arange(60) < 20
     for over in (False, True):
-        ((network, outside),) = boosted(alone, Deviance(), [held], [1], 4, over=lambda over=over: over)
+        ((network, outside),) = boosted_trees(alone, Deviance(), [held], [1], 4, over=lambda over=over: over)
         assert len(network) == 0 and np.ptp(network.values(np.zeros((3, 1)))) == 0 and np.isfinite(outside).all()
-    assert len(averaged(alone, held, 1, None, lambda: True)) == 1
+    assert len(averaged_trees(alone, held, 1, None, lambda: True)) == 1
 
 
 @pytest.fixture(scope="module")

@@ -124,7 +124,7 @@ def test_a_first_loss_that_is_not_finite_is_an_error(wave: Problem, solver: Solv
 def test_bad_options_say_the_way_out(wave: Problem, solver: Solver) -> None:
     with pytest.raises(GatelabError, match="steps is 0"):
         solver("glu", wave, 4, steps=0)
-    with pytest.raises(GatelabError, match="initialises itself"):
+    with pytest.raises(GatelabError, match="initializes itself"):
         solver(Small, wave, 4, init="normal")
     with pytest.raises(GatelabError, match="lr is -1"):
         adam("glu", wave, 4, lr=-1.0)

@@ -13,7 +13,7 @@ from gatelab.feedforward import Unit, unit, units
 from gatelab.scaling_laws import limit
 from gatelab.solve import Status, fit, rmse
 from gatelab.solve import free_knots as gates
-from gatelab.solve.free_knots import density, optimise, project, split_worst, spread
+from gatelab.solve.free_knots import density, optimize, project, split_worst, spread
 from gatelab.solve.polish import jacobian, polish_networks, random_neurons, residual, take
 from gatelab.solve.solvers.knots import solve as solve_knots
 
@@ -80,7 +80,7 @@ def test_a_general_minimiser_finds_nothing_better_nearby(degree, multiplicity):
     """Nelder-Mead on the projected error, started at what the banded method found."""
     x, y, _ = _sorted(400)
     start = project(x, y, np.array([0.0, 0.7, 1.6, 2.2, 3.0]), degree, multiplicity)
-    best, history, _ = optimise(start, steps=100, tolerance=1e-10)
+    best, history, _ = optimize(start, steps=100, tolerance=1e-10)
     assert list(history) == sorted(history, reverse=True)
     assert best.rmse < 0.8 * start.rmse or multiplicity > 1
 
