@@ -66,6 +66,21 @@ def sloped(n: int = 400, levels: int = 20) -> tuple[pd.DataFrame, np.ndarray, np
     return pd.DataFrame({"time": time, "pig": [f"p{k:02}" for k in pig], "feed": feed}), y, own
 
 
+def check_training(columns: TableColumns, table: pd.DataFrame, y: np.ndarray, weight: np.ndarray) -> None:
+    """Training rows are encoded without the targets of their own fold, in any order."""
+    fold = np.random.default_rng(3).integers(0, 5, len(y))
+    trained = columns.training(table, y, weight, fold)
+    others = fold != fold[7]
+    alone = columns.averages(table[others], y[others], weight[others], choose=False)
+    assert np.array_equal(trained[7], alone.encode(table[7:8])[0])
+    changed = y.copy()
+    changed[7] += 100.0
+    assert np.array_equal(columns.training(table, changed, weight, fold)[7], trained[7])
+    order = np.random.default_rng(4).permutation(len(y))
+    again = columns.training(table.iloc[order], y[order], weight[order], fold[order])
+    assert np.array_equal(again, trained[order])
+
+
 def test_what_levels_add_is_that_of_one_penalised_fit(monkeypatch):
     """Given how far effects are drawn, fitting in turn ends where the normal equations of all together do."""
     table, y, weight, _ = panel()
@@ -151,17 +166,7 @@ def test_many_levels_are_means_that_tell_no_row_its_own_target():
     # Places are compared at one time and kind, though each was seen at times of its own.
     assert np.corrcoef(means[:, 0], effects[level, 0])[0, 1] > 0.95
     assert np.allclose(columns.encode(table.assign(place="nowhere"))[:, :2], weight @ y / weight.sum())
-    fold = np.random.default_rng(3).integers(0, 5, len(y))
-    trained = columns.training(table, y, weight, fold)
-    others = fold != fold[7]
-    alone = columns.averages(table[others], y[others], weight[others], choose=False)
-    assert np.array_equal(trained[7, :2], alone.columns[0].means[level[7]])
-    changed = y.copy()
-    changed[7] += 100.0
-    assert np.array_equal(columns.training(table, changed, weight, fold)[7], trained[7])
-    order = np.random.default_rng(4).permutation(len(y))
-    again = columns.training(table.iloc[order], y[order], weight[order], fold[order])
-    assert np.array_equal(again, trained[order])
+    check_training(columns, table, y, weight)
 
 
 def test_levels_have_lines_of_their_own_where_slopes_differ_and_none_where_not():
@@ -175,17 +180,7 @@ def test_levels_have_lines_of_their_own_where_slopes_differ_and_none_where_not()
     assert np.allclose(unknown[:, 1:3], y.mean(0)) and np.array_equal(unknown[:, 1:3], unknown[:, 3:5])
     middle = columns.encode(table.assign(time=table.groupby("pig")["time"].transform("mean")))
     assert np.allclose(middle[:, 1:3], middle[:, 3:5]) and np.array_equal(middle[:, 1:3], means)
-    # Rows tell nothing of their own target, in any order.
-    fold = np.random.default_rng(3).integers(0, 5, len(y))
-    trained = columns.training(table, y, np.ones(len(y)), fold)
-    others = fold != fold[7]
-    alone = columns.averages(table[others], y[others], np.ones(others.sum()), choose=False)
-    assert np.array_equal(trained[7], alone.encode(table[7:8])[0])
-    changed = y.copy()
-    changed[7] += 100.0
-    assert np.array_equal(columns.training(table, changed, np.ones(len(y)), fold)[7], trained[7])
-    order = np.random.default_rng(4).permutation(len(y))
-    assert np.array_equal(columns.training(table.iloc[order], y[order], np.ones(len(y)), fold[order]), trained[order])
+    check_training(columns, table, y, np.ones(len(y)))
     # Without these slopes there is nothing but the means.
     time = table["time"].to_numpy()[:, None]
     level = np.unique(table["pig"], return_inverse=True)[1]
@@ -230,12 +225,7 @@ def test_numbers_that_are_names_are_told_from_numbers():
     assert np.array_equal(encoded[:, [0, 2, 3]], x) and np.corrcoef(encoded[:, 1], y)[0, 1] > 0.7
     unknown = columns.encode(np.array([[7.0, 30.0, 0.0]]))
     assert unknown[0, 0] == 7.0 and unknown[0, 1] == pytest.approx(y.mean())
-    # No row is told its own target, and what tells rows apart has none in it.
-    fold = np.random.default_rng(3).integers(0, 5, len(y))
-    trained = columns.training(x, y[:, None], np.ones(len(y)), fold)
-    changed = y.copy()
-    changed[7] += 100.0
-    assert np.array_equal(columns.training(x, changed[:, None], np.ones(len(y)), fold)[7], trained[7])
+    check_training(columns, pd.DataFrame(x), y[:, None], np.ones(len(y)))
     assert TableColumns.restored(json.loads(json.dumps(columns.facts()))) == columns
     assert not TableColumns.of(np.round(x / 10), y[:, None], np.ones(len(y))).averaged
 
@@ -412,22 +402,6 @@ def test_values_that_are_there_once_are_left_out_with_a_warning(share):
     with pytest.warns(UserWarning, match="200 values are unique"):
         alone = GatedRegressor(width=1, ridge=1e-3, random_state=0).fit(text, a)
     assert np.allclose(alone.predict(text), a.mean())
-
-
-def test_levels_of_one_row_count_where_most_rows_have_others():
-    """Of 300 levels in 400 rows 109 have one: drawn by what the others say of rows, they explain what they can."""
-    generator = np.random.default_rng(0)
-    effects, level = generator.normal(size=300), generator.integers(0, 300, 800)
-    y = (effects[level] + 0.1 * generator.normal(size=800))[:, None]
-    table = pd.DataFrame({"level": [f"l{k}" for k in level], "noise": generator.normal(size=800)})
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        columns = TableColumns.of(table[:400], y[:400], np.ones(400))
-    rare = table["level"][:400].value_counts().loc[lambda rows: rows == 1].index
-    seen = np.flatnonzero(table["level"][400:].isin(rare)) + 400
-    assert len(seen) > 80 and columns.columns[0].single == 0
-    means = columns.encode(table.iloc[seen])[:, 0]
-    assert np.corrcoef(means, y[seen, 0])[0, 1] > 0.9
 
 
 @pytest.mark.parametrize("numbered", [False, True])

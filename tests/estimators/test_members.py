@@ -117,13 +117,6 @@ def test_members_are_saved_with_their_weights(model, tmp_path):
     assert loaded.unit is None
 
 
-def test_what_is_smooth_and_without_noise_is_one_network():
-    x = np.random.default_rng(0).uniform(-1, 1, (120, 1))
-    model = GatedRegressor(random_state=0).fit(x, np.sin(2 * x[:, 0]))
-    assert [m["weight"] for m in model.members_] == [1.0]
-    assert model.committee_.networks == (model.network_,)
-
-
 def test_a_budget_of_time_ends_the_search(model):
     x, y = stairs(250)
     short = GatedRegressor(random_state=0, time_budget=0.01).fit(x, y)

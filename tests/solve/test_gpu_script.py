@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -14,7 +13,6 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from gatelab.feedforward import unit
-from gatelab.linalg import least_squares
 from gatelab.solve import insertion
 from gatelab.solve.features import ProductModel
 
@@ -48,32 +46,3 @@ def test_operations_are_those_of_the_counter(script: ModuleType, width: int) -> 
     assert not bool(projection.careful.any())
     assert calls.operations(300, script.in_blocks) == counter.get_total_flops()
     assert 0.5 < calls.operations(300, script.once) / counter.get_total_flops() < 1.0
-
-
-def test_ways_are_taken_and_left_again(script: ModuleType) -> None:
-    before = {name: value for name, value in vars(least_squares).items() if name.startswith("_")}
-    for settings in script.WAYS.values():
-        with script.way(settings):
-            for name in [n for n in settings if n in before]:
-                assert getattr(least_squares, name) == settings[name]
-        assert {name: value for name, value in vars(least_squares).items() if name.startswith("_")} == before
-
-
-def test_a_part_that_fails_leaves_the_others(script: ModuleType, tmp_path: Path) -> None:
-    record = script.Recording(tmp_path / "record.json", 1e9, {})
-
-    def fail() -> dict[str, Any]:
-        raise RuntimeError("no such kernel")
-
-    record.part("first", lambda: {"first": 1})
-    record.part("second", fail)
-    record.part("third", lambda: {"third": 3})
-    record.seconds = -1.0
-    record.part("late", lambda: {"late": 4})
-    values = json.loads((tmp_path / "record.json").read_text())
-    assert values == {
-        "first": 1,
-        "failed": {"second": "RuntimeError: no such kernel"},
-        "third": 3,
-        "not_begun": ["late"],
-    }

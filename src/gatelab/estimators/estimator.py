@@ -119,9 +119,7 @@ class GatedEstimator(BaseEstimator):
         units = []
         for one in map(as_unit, units_of(unit)):
             if not isinstance(one, Unit):
-                raise GatelabError(
-                    f"{one.name!r} is a class; {self.KIND} takes product units and functions, gl.fit takes classes"
-                )
+                raise GatelabError(f"{one.name!r} is a class; give a product unit or a function, or use gl.fit")
             units.append(one)
         if not units:
             raise GatelabError("unit is empty; give one or more units, for example ('glu', 'swiglu')")

@@ -27,7 +27,7 @@ from gatelab.arrays import AnyArray as Array
 from gatelab.arrays import check_interval
 from gatelab.data import Problem
 from gatelab.data import problem as as_problem
-from gatelab.display import one_line
+from gatelab.display import Compact
 from gatelab.errors import GatelabError
 from gatelab.feedforward import AnyUnit, FunctionUnit, ModuleUnit, Network, Unit, factor_names
 from gatelab.feedforward import unit as as_unit
@@ -38,7 +38,7 @@ from gatelab.theory import construction_constant, interpolate
 
 
 @dataclass(frozen=True)
-class Construction:
+class Construction(Compact):
     """A constructed `network`, its `predicted_rmse`, and the `order` in which that falls with the width.
 
     The predicted error is NaN for functions with a kink, a jump or a pole.
@@ -47,13 +47,6 @@ class Construction:
     network: Network
     predicted_rmse: float
     order: int
-
-    def __repr__(self) -> str:
-        return one_line(
-            self,
-            f"{self.network.unit.name}, width {self.network.width}: order {self.order}, "
-            f"predicted RMSE {self.predicted_rmse:.2g}",
-        )
 
 
 def construct(
