@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import warnings
 from decimal import Decimal
 
 import numpy as np
@@ -13,7 +12,6 @@ import pyarrow as pa
 import pytest
 from scipy.stats import f as fisher
 from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning
 
 from gatelab import GatedClassifier, GatedRegressor
 from gatelab.errors import GatelabError
@@ -284,12 +282,9 @@ def test_both_estimators_learn_what_levels_have_and_keep_it_in_their_files(kind,
             TableColumns.restored(facts)
 
 
-def test_what_is_refused():
+def test_infinite_values_are_refused():
     with pytest.raises(GatelabError, match="column '0' has infinite values"):
         TableColumns.of(np.full((6, 1), np.inf), Y, W)
-    columns = TableColumns.of(pd.DataFrame({"a": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]}), Y, W)
-    with pytest.raises(GatelabError, match="was numbers when the model was fitted"):
-        columns.encode(pd.DataFrame({"a": ["x"]}))
 
 
 DAYS = np.random.default_rng(11).permutation(np.arange(-100, 100))
@@ -334,13 +329,6 @@ def test_text_that_is_numbers_dates_and_durations_are_numbers(name):
     assert (encoded[missing, 0] == columns.columns[0].median).all()
     again = TableColumns.restored(json.loads(json.dumps(columns.facts())))
     assert again == columns and np.array_equal(again.encode(table[5:6]), encoded[5:6])
-    options = {"width": 2, "ridge": 1e-6, "random_state": 0}
-    model = GatedRegressor("gqu", starts=1, rounds=0, steps=9, **options)
-    classifier = GatedClassifier("bilinear", members=1, **options)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        assert model.fit(table, DAYS**2.0).score(table, DAYS**2.0) > 0.95
-    assert classifier.fit(table, np.abs(DAYS) > 50).score(table, np.abs(DAYS) > 50) > 0.95
 
 
 def test_what_is_no_number_stays_a_category():
