@@ -120,7 +120,7 @@ DAMAGE = {
     "status": (lambda facts, _: facts.update(status="splendid"), "damaged"),
     "names": (lambda facts, _: facts.update(columns=["a"]), "not of 2 inputs and 1 outputs"),
     "scales": (lambda facts, _: facts["scales"].update(x={"mean": [0.0], "deviation": [1.0]}), "not of 2 inputs"),
-    "no scale": (lambda facts, _: facts["scales"]["y"].update(deviation=[0.0]), "not a scale"),
+    "no scale": (lambda facts, _: facts["scales"]["y"].update(deviation=[0.0]), "scale"),
     "NaN": (lambda _, arrays: arrays["G"].fill_(torch.nan), "4 of 4 values of G are NaN or infinite; .* damaged"),
     "missing": (lambda _, arrays: arrays.pop("U"), "damaged"),
     "single": (lambda _, arrays: arrays.update(G=arrays["G"].float()), "not float64"),

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
 from gatelab import tensors
@@ -57,12 +56,6 @@ def read(kind: type[Fit], path: str | Path) -> Fit:
         scaled = sizes = (network.d_in, network.d_out)
         if fit.scales is not None:
             scaled = (len(fit.scales.x.mean), len(fit.scales.y.mean))
-            for scale in (fit.scales.x, fit.scales.y):
-                if (
-                    scale.mean.shape != scale.deviation.shape
-                    or not (np.isfinite(scale.mean) & (scale.deviation > 0)).all()
-                ):
-                    raise ValueError("its means and deviations are not a scale")
         if scaled != sizes or len(fit.columns) not in (0, network.d_in):
             raise ValueError(f"its scales or names are not of {network.d_in} inputs and {network.d_out} outputs")
         return fit
