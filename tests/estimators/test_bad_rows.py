@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 from scipy.sparse import csr_array
-from sklearn.datasets import make_friedman1
 from sklearn.exceptions import ConvergenceWarning
 
 from gatelab import GatedClassifier, GatedRegressor, GatelabError
@@ -58,21 +57,6 @@ def test_more_inputs_than_rows_are_as_many_as_the_rows_span() -> None:
     assert np.isfinite(model.predict(x)).all()
 
 
-def test_duplicated_rows_are_held_out_together() -> None:
-    """Noise that is there ten times would look like signal to a fold that holds its twin."""
-    generator = np.random.default_rng(0)
-    x, y = generator.normal(size=(30, 2)), generator.normal(size=30)
-    many = np.tile(np.arange(30), 10)
-    tried = {}
-    for name, rows in (("once", np.arange(30)), ("ten times", many)):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tried[name] = (
-                GatedRegressor("swiglu", random_state=0, starts=1, rounds=0, steps=10).fit(x[rows], y[rows]).validation_
-            )
-    assert tried["once"] == tried["ten times"]
-
-
 def test_three_rows_are_fitted_and_said_to_be_few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gatelab.estimators.trees.Squares.most", 60)
     x, y = np.array([[0.0], [1.0], [2.0]]), np.array([0.0, 1.0, 2.0])
@@ -104,21 +88,6 @@ def test_nan_and_infinities_are_refused(bad: float) -> None:
         quick().fit(x, y, sample_weight=np.full(150, bad))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("options", [{"width": 4, "ridge": 1e-6}, {"width": 4}, {"width": 2, "ridge": 0.0}])
-def test_the_default_is_silent_where_it_ends_still_improving(options: dict) -> None:
-    """Steps beyond its own are for nobody who did not ask for them; the status is there for those who look."""
-    x, y = make_friedman1(200, random_state=0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        model = GatedRegressor(random_state=0, **options).fit(x, y)
-    assert model.steps is None
-    with pytest.warns(ConvergenceWarning, match="ran out after 3 while"):
-        short = GatedRegressor(random_state=0, steps=3, **options).fit(x, y)
-    assert short.n_iter_ == 3
-    assert model.n_iter_ > 3
-
-
 X, Y = smooth()
 DATES = np.arange(150).astype("datetime64[D]")
 REFUSED = {
@@ -132,7 +101,7 @@ REFUSED = {
     "steps is 0": {"model": quick(steps=0)},
     "device is 'abacus'": {"model": quick(device="abacus")},
     "give a smaller width": {"model": quick(width=151)},
-    "is a class; GatedRegressor takes product units": {"model": quick(unit=torch.nn.Linear)},
+    "is a class; give a product unit": {"model": quick(unit=torch.nn.Linear)},
     "every sample_weight is zero": {"weight": np.zeros(150)},
     "negative": {"weight": -1.0},
     "one number for each of the 150 rows": {"weight": np.ones(3)},
@@ -143,8 +112,8 @@ REFUSED = {
     "y holds datetime64": {"y": DATES},
     "y holds timedelta64": {"y": DATES - DATES[0]},
     "target y is None": {"y": None},
-    "one class there is nothing to learn": {"model": GatedClassifier(), "y": np.zeros(150)},
-    "key 7, which is no class": {"model": GatedClassifier(class_weight={7: 2}), "y": Y > 0.5},
+    "all of one class of y": {"model": GatedClassifier(), "y": np.zeros(150)},
+    "has the key 7": {"model": GatedClassifier(class_weight={7: 2}), "y": Y > 0.5},
     "class_weight of True is -2": {"model": GatedClassifier(class_weight={True: -2}), "y": Y > 0.5},
     "class_weight is 'even'": {"model": GatedClassifier(class_weight="even"), "y": Y > 0.5},
     "members is 0": {"model": GatedClassifier(members=0), "y": Y > 0.5},
@@ -153,6 +122,7 @@ REFUSED = {
         "model": GatedClassifier(),
         "y": [None, *"ab" * 74, "a"],
     },
+    "y has 2 columns .*MultiOutputClassifier": {"model": GatedClassifier(), "y": np.stack([Y > 0, Y > 1], axis=1)},
     "Unknown label type": {"model": GatedClassifier(), "y": Y},
     "GatedClassifier requires y": {"model": GatedClassifier(), "y": None},
 }
@@ -168,17 +138,18 @@ def test_what_cannot_be_fitted_is_refused(sentence: str) -> None:
 def test_too_few_steps_are_said_and_enough_are_not() -> None:
     x, y = smooth()
     with pytest.warns(ConvergenceWarning, match="raise steps"):
-        quick(width=8, ridge=0.0, rounds=0, steps=1).fit(x, y)
+        assert quick(width=8, ridge=0.0, rounds=0, steps=1).fit(x, y).n_iter_ == 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         quick(width=1, ridge=1e-2, steps=500).fit(x, y)
+        quick(width=2, ridge=0.0, steps=None).fit(x, y)
 
 
 def test_a_network_that_runs_away_is_held(monkeypatch) -> None:
     """The solver may end at infinite coefficients where gates underflow; the fit then tries again with a ridge."""
     from gatelab.estimators import regressor
 
-    asked, real = [], regressor.solved
+    asked, real = [], regressor.fit_batch
 
     def runs_away(*args, ridge, **options):
         asked.append(ridge)
@@ -187,7 +158,7 @@ def test_a_network_that_runs_away_is_held(monkeypatch) -> None:
             found[0].network.D.data.fill_(np.inf)
         return found
 
-    monkeypatch.setattr(regressor, "solved", runs_away)
+    monkeypatch.setattr(regressor, "fit_batch", runs_away)
     x, y = smooth()
     assert error(quick(ridge=0.0).fit(x, y), x, y) < 0.01
     assert asked == [0.0, 1e-8]

@@ -9,10 +9,10 @@ import pytest
 
 from gatelab import GatedRegressor, GatelabError, unit
 from gatelab.estimators import trees
-from gatelab.estimators.committee import deviation_scale, picked
+from gatelab.estimators.committee import deviation_scale, pick_counts
 from gatelab.estimators.frames import Bend, Frame, TableRows
 from gatelab.estimators.squares import bent_frame
-from gatelab.estimators.trees import BinnedRows, Squares, boosted
+from gatelab.estimators.trees import BinnedRows, Squares, boosted_trees
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
@@ -51,7 +51,7 @@ def test_gates_are_those_that_a_loop_over_all_thresholds_finds():
 def test_values_of_step_gates_are_sums_over_trees_and_agree_with_what_growth_saw(monkeypatch):
     x, y = stairs(200)
     held = np.arange(200) < 50
-    ((network, values),) = boosted(BinnedRows.of(x, y[:, None], np.ones(200)), Squares(), [held], [1], 2)
+    ((network, values),) = boosted_trees(BinnedRows.of(x, y[:, None], np.ones(200)), Squares(), [held], [1], 2)
     monkeypatch.setattr(trees, "_ROW_BLOCK", 64)
     assert np.allclose(network.values(x)[held], values, rtol=0, atol=1e-12)
     total = np.full(200, network.offset[0])
@@ -72,12 +72,12 @@ def test_picks_are_as_good_as_the_best_of_all_picks_or_nearly():
     def error(chosen: tuple[int, ...]) -> float:
         return float(weight @ np.square(values[list(chosen)].mean(axis=0) - y)[:, 0])
 
-    count = picked(values, y, weight, 4)
+    count = pick_counts(values, y, weight, 4)
     greedy = error(tuple(np.repeat(np.arange(5), count)))
     every = [c for k in range(1, 5) for c in combinations_with_replacement(range(5), k)]
     assert min(map(error, every)) <= greedy <= 1.02 * min(map(error, every))
     assert greedy < min(error((i,)) for i in range(5))
-    assert picked(np.stack([y, y + 1]), y, weight, 8).tolist() == [1, 0]
+    assert pick_counts(np.stack([y, y + 1]), y, weight, 8).tolist() == [1, 0]
 
 
 def test_deviations_hold_the_share_of_residuals_that_they_state():
@@ -115,13 +115,6 @@ def test_members_are_saved_with_their_weights(model, tmp_path):
         assert np.array_equal(ours, theirs)
     assert loaded.members_ == model.members_
     assert loaded.unit is None
-
-
-def test_what_is_smooth_and_without_noise_is_one_network():
-    x = np.random.default_rng(0).uniform(-1, 1, (120, 1))
-    model = GatedRegressor(random_state=0).fit(x, np.sin(2 * x[:, 0]))
-    assert [m["weight"] for m in model.members_] == [1.0]
-    assert model.committee_.networks == (model.network_,)
 
 
 def test_a_budget_of_time_ends_the_search(model):

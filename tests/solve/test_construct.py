@@ -48,16 +48,6 @@ def test_it_interpolates_at_the_knots(name, order):
     assert made.network.d.item() == pytest.approx(1.0)
 
 
-def test_the_gqu_construction_has_real_roots_and_one_smoothness_more():
-    net = gl.construct("gqu", "exp(sin(3*x))", 9, (0.0, 3.0)).network
-    t = net.knots().numpy()[2:]
-    h = 1e-5
-    x = torch.from_numpy(np.stack((t - h, t, t + h), axis=1).reshape(-1, 1))
-    with torch.no_grad():
-        y = net(x).numpy().reshape(-1, 3)
-    np.testing.assert_allclose((y[:, 1] - y[:, 0]) / h, (y[:, 2] - y[:, 1]) / h, atol=2e-2)
-
-
 @pytest.mark.parametrize("name", ["mlp", "glu", "gqu"])
 def test_an_interval_beside_a_problem_is_where_the_network_is_built(name):
     """It was ignored without a word: the network was that of the problem's own interval."""

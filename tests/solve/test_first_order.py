@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from own_module import TwoLayers
 from torch import Tensor, nn
 
 from gatelab.data import Problem
@@ -20,16 +21,6 @@ Solver = Callable[..., Solution]
 both = pytest.mark.parametrize("solver", [adam, lbfgs])
 
 
-class Small(nn.Module):
-    def __init__(self, width: int, d_in: int, d_out: int) -> None:
-        super().__init__()
-        self.inner = nn.Linear(d_in, width)
-        self.outer = nn.Linear(width, d_out)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.outer(self.inner(x).tanh())
-
-
 @pytest.fixture(scope="module")
 def wave() -> Problem:
     return Problem.from_function(lambda x: np.sin(3 * x), n=200)
@@ -40,7 +31,7 @@ def rmse(net: nn.Module, problem: Problem) -> float:
 
 
 @both
-@pytest.mark.parametrize("spec", ["mlp", "glu", "swiglu", Small, lambda z, v: z.tanh() * v])
+@pytest.mark.parametrize("spec", ["mlp", "glu", "swiglu", TwoLayers, lambda z, v: z.tanh() * v])
 def test_it_descends_and_returns_the_best_network_seen(wave: Problem, solver: Solver, spec: object) -> None:
     steps = {adam: 150, lbfgs: 60}[solver]
     fit = solver(spec, wave, 6, steps=steps)
@@ -59,15 +50,8 @@ def test_lbfgs_has_its_line_search(wave: Problem) -> None:
     """One call for 40 iterations is the same path as 40 calls for one."""
     x, y = tensors(wave)
     net = start(unit("glu"), wave, 4, seed=0, init=None)
-    whole = torch.optim.LBFGS(
-        net.parameters(),
-        max_iter=40,
-        max_eval=1000,
-        history_size=50,
-        line_search_fn="strong_wolfe",
-        tolerance_grad=0.0,
-        tolerance_change=0.0,
-    )
+    how = {"max_iter": 40, "max_eval": 1000, "history_size": 50, "tolerance_grad": 0.0, "tolerance_change": 0.0}
+    whole = torch.optim.LBFGS(net.parameters(), line_search_fn="strong_wolfe", **how)
 
     def closure() -> Tensor:
         net.zero_grad()
@@ -124,8 +108,8 @@ def test_a_first_loss_that_is_not_finite_is_an_error(wave: Problem, solver: Solv
 def test_bad_options_say_the_way_out(wave: Problem, solver: Solver) -> None:
     with pytest.raises(GatelabError, match="steps is 0"):
         solver("glu", wave, 4, steps=0)
-    with pytest.raises(GatelabError, match="initialises itself"):
-        solver(Small, wave, 4, init="normal")
+    with pytest.raises(GatelabError, match="initializes itself"):
+        solver(TwoLayers, wave, 4, init="normal")
     with pytest.raises(GatelabError, match="lr is -1"):
         adam("glu", wave, 4, lr=-1.0)
     with pytest.raises(GatelabError, match="lr is 'fast'"):

@@ -22,18 +22,14 @@ def test_every_solver_returns_the_same_kind_of_result(name):
     assert f.parameters == 21
     assert len(f.history) == f.steps
     assert f.status.advice
-    x = gl.problem("sin4x", n=300).train.x
-    with torch.no_grad():
-        y = f.network(torch.from_numpy(x)).numpy()
-    assert f.train_rmse == pytest.approx(np.sqrt(np.mean((y - np.sin(4 * x)) ** 2)), rel=1e-12)
-
-
-@pytest.mark.parametrize("name", SOLVERS)
-def test_every_solver_takes_a_seed_and_steps_and_says_how_much_memory_it_needs(name):
     parameters = inspect.signature(SOLVERS[name]).parameters
     assert {"seed", "steps"} <= {p.name for p in parameters.values() if p.kind is p.KEYWORD_ONLY}
     memory = SOLVERS.module(name).memory
     assert 0 < memory(gl.unit("glu"), 4, 300, 1, 1) < memory(gl.unit("glu"), 40, 300, 1, 1)
+    x = gl.problem("sin4x", n=300).train.x
+    with torch.no_grad():
+        y = f.network(torch.from_numpy(x)).numpy()
+    assert f.train_rmse == pytest.approx(np.sqrt(np.mean((y - np.sin(4 * x)) ** 2)), rel=1e-12)
 
 
 def test_names_of_solvers_are_those_of_their_files(tmp_path, monkeypatch):
@@ -219,17 +215,6 @@ def test_a_standardised_fit_predicts_raw_targets_from_raw_rows():
     np.testing.assert_allclose(f.predict(ROOMS), problem.scales.y.stretch(inside), rtol=1e-12)
 
 
-def test_raw_errors_of_several_outputs_are_each_in_its_own_units():
-    targets = np.c_[PRICES, ROOMS[:, 0] ** 2]
-    raw, scaled = (gl.Problem.from_arrays(ROOMS, targets, standardize=s) for s in (False, True))
-    f = gl.fit("mlp", scaled, 2, **QUICK)
-    error = f.predict(raw.test.x) - raw.test.y
-    assert f.predict(raw.test.x).shape == raw.test.y.shape
-    assert f.test_rmse_raw == pytest.approx(np.sqrt(np.mean(error**2)), rel=1e-9)
-    plain = gl.fit("mlp", raw, 2, **QUICK)
-    assert plain.test_rmse_raw == plain.test_rmse and plain.scales is None
-
-
 @pytest.fixture(scope="module")
 def line():
     return gl.fit("mlp", gl.problem("2*x + 1", n=50), 2)
@@ -273,15 +258,6 @@ def test_columns_of_a_table_are_taken_by_name(houses):
 def test_what_cannot_be_predicted_is_said(houses, x, says):
     with pytest.raises(gl.GatelabError, match=says):
         houses.predict(x)
-
-
-def test_a_pair_of_arrays_is_fitted_as_a_problem_is():
-    x = np.linspace(-1, 1, 60)
-    ours, theirs = (gl.fit("mlp", p, 3) for p in ((x, np.sin(4 * x)), gl.Problem.from_arrays(x, np.sin(4 * x))))
-    assert ours.test_rmse == theirs.test_rmse
-    assert gl.limit("glu", (x, np.sin(4 * x)), 3) > 0
-    (one,) = gl.fit_many("glu", (x, np.sin(4 * x)), [2], starts=1, rounds=0)
-    assert one.problem == "arrays"
 
 
 @pytest.mark.parametrize(("size", "says"), [(1e308, r"targets reach 1e\+308"), (1e-310, "targets reach 1e-310")])

@@ -46,7 +46,7 @@ def test_operations_are_those_of_the_counter(script: ModuleType, width: int) -> 
     chosen: Any = unit("glu")
     model = ProductModel(chosen, x, y, torch.ones(2, width, dtype=torch.bool), torch.zeros(2, dtype=torch.float64))
     theta, candidates = (
-        model.normalised(torch.randn(2, 1, k, 6, generator=generator, dtype=torch.float64)) for k in (width, 64)
+        model.normalized(torch.randn(2, 1, k, 6, generator=generator, dtype=torch.float64)) for k in (width, 64)
     )
     with script.logged() as calls, FlopCounterMode(display=False) as counter:
         projection = model.project(theta)

@@ -13,7 +13,7 @@ from gatelab.feedforward import Unit, unit, units
 from gatelab.scaling_laws import limit
 from gatelab.solve import Status, fit, rmse
 from gatelab.solve import free_knots as gates
-from gatelab.solve.free_knots import density, optimise, project, split_worst, spread
+from gatelab.solve.free_knots import density, optimize, project, split_worst, spread
 from gatelab.solve.polish import jacobian, polish_networks, random_neurons, residual, take
 from gatelab.solve.solvers.knots import solve as solve_knots
 
@@ -68,19 +68,12 @@ def test_frozen_gates_reach_the_dense_least_squares_of_the_network(name):
         np.testing.assert_allclose(net.knots().numpy(), np.linspace(0, 3, 9)[:-1])
 
 
-@pytest.mark.parametrize("name", RELU_GATED)
-def test_training_the_gates_helps(name):
-    _, _, p = _sorted()
-    frozen, trained = (fit(name, p, 20, solver=s) for s in ("frozen", "knots"))
-    assert trained.train_rmse < 0.8 * frozen.train_rmse
-
-
 @pytest.mark.parametrize(("degree", "multiplicity"), [(1, 1), (2, 1), (2, 2), (3, 1), (3, 2)])
 def test_a_general_minimiser_finds_nothing_better_nearby(degree, multiplicity):
     """Nelder-Mead on the projected error, started at what the banded method found."""
     x, y, _ = _sorted(400)
     start = project(x, y, np.array([0.0, 0.7, 1.6, 2.2, 3.0]), degree, multiplicity)
-    best, history, _ = optimise(start, steps=100, tolerance=1e-10)
+    best, history, _ = optimize(start, steps=100, tolerance=1e-10)
     assert list(history) == sorted(history, reverse=True)
     assert best.rmse < 0.8 * start.rmse or multiplicity > 1
 
@@ -147,52 +140,22 @@ def test_a_batch_is_polished_like_its_members():
     np.testing.assert_allclose(together.rmse, alone, rtol=1e-6)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "order"), [("mlp", 2), ("relu2", 3), ("glu", 3), ("relu3", 4), ("gqu", 4)])
-def test_order_of_the_trained_networks(name, order):
-    """Theory as an order: the slope over the last doubling of width. It comes out a little flat, since the best
-    networks approach the limit from below (0.8 of it at width 100, 0.9 at 200)."""
-    p = problem("paper-1d", n=40_000)
-    widths = np.array([100, 140, 200])
-    errors = np.array([fit(name, p, int(n)).test_rmse for n in widths])
-    slope = np.polyfit(np.log(widths), np.log(errors), 1)[0]
-    assert slope == pytest.approx(-order, abs=0.15)
-
-
-TARGETS = [
-    ("paper-1d", None),
-    ("exp(sin(3*x))", (0.0, 3.0)),
-    ("tanh(3*x)+x**2", (-2.0, 1.0)),
-    ("1/(1+25*x**2)", (-1.0, 2.0)),
-]
+SLOW = [("exp(sin(3*x))", (0.0, 3.0)), ("tanh(3*x)+x**2", (-2.0, 1.0)), ("1/(1+25*x**2)", (-1.0, 2.0))]
 
 
 @pytest.mark.parametrize("name", ["mlp", "glu", "gqu"])
 @pytest.mark.parametrize(
-    ("text", "interval"), [TARGETS[0], *(pytest.param(*target, marks=pytest.mark.slow) for target in TARGETS[1:])]
+    ("text", "interval"),
+    [("paper-1d", None), ("exp(2*x)", None), *(pytest.param(*target, marks=pytest.mark.slow) for target in SLOW)],
 )
 def test_free_knot_limit_is_met(name, text, interval):
-    """At most 1.10 times the limit, on data the network has not seen, from its own forward pass."""
+    """At most 1.10 times the limit, on data the network has not seen, from its own forward pass.
+
+    Slopes and jumps of exp are all positive: no directions of inner gates meet the constraint, so one stays open.
+    """
     p = problem(text, interval=interval)
     for width in (25, 50, 100):
         assert fit(name, p, width).test_rmse <= 1.10 * limit(name, p, width)
-
-
-def test_all_gates_opening_right_is_not_enough_for_a_monotone_target_and_open_neurons_help():
-    """Slopes and jumps of exp are all positive: no directions of inner gates meet the constraint, so one stays open."""
-    p = problem("exp(2*x)", n=4000)
-    f = fit("mlp", p, 16)
-    assert f.test_rmse <= 1.1 * limit("mlp", p, 16)
-    assert (f.network.knots() <= -1 + 1e-9).any()
-
-
-def test_equal_seeds_are_bit_equal_and_others_differ():
-    p = problem("paper-1d", n=1000)
-    one, two, other = (fit("glu", p, 9, seed=s) for s in (3, 3, 4))
-    for a, b in zip(one.network.parameters(), two.network.parameters(), strict=True):
-        assert torch.equal(a, b)
-    assert one.test_rmse == two.test_rmse
-    assert any(not torch.equal(a, b) for a, b in zip(one.network.parameters(), other.network.parameters(), strict=True))
 
 
 @pytest.mark.parametrize(("name", "text"), [("mlp", "3*x-1"), ("glu", "x**2"), ("gqu", "x**3"), ("relu2", "x**2")])
@@ -200,28 +163,6 @@ def test_what_a_unit_contains_it_finds_to_rounding(name, text):
     f = fit(name, problem(text, n=500), 3)
     assert f.status is Status.FLOOR
     assert f.test_rmse < 1e-11
-
-
-@pytest.mark.slow
-def test_a_step_and_a_kink_and_noise_do_no_harm():
-    generator = np.random.default_rng(0)
-    x = generator.uniform(-1, 1, 3000)
-    for y in (np.sign(x), np.abs(x - 0.3), np.sin(5 * x) + 0.1 * generator.standard_normal(3000)):
-        p = Problem.from_arrays(x, y)
-        for name in RELU_GATED:
-            f = fit(name, p, 12)
-            assert np.isfinite(f.test_rmse)
-            assert f.train_rmse < 0.6 * np.std(y)
-    assert fit("mlp", Problem.from_arrays(x, np.abs(x - 0.3)), 4).train_rmse < 1e-3
-
-
-@pytest.mark.parametrize("name", RELU_GATED)
-@pytest.mark.parametrize("width", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
-def test_few_neurons_and_few_points(name, width):
-    x = np.linspace(0, 1, 40)
-    f = fit(name, Problem.from_arrays(x, np.cos(7 * x)), width)
-    assert np.isfinite(f.train_rmse)
-    assert f.train_rmse <= np.std(np.cos(7 * x)) * 1.1
 
 
 def test_too_few_distinct_points_is_said():

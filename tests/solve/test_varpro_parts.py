@@ -12,7 +12,7 @@ from gatelab.feedforward import activation, activations, unit
 from gatelab.linalg import least_squares
 from gatelab.solve import features
 from gatelab.solve.features import ProductModel
-from gatelab.solve.insertion import costs, draw, drawn, gains, inserted, removed
+from gatelab.solve.insertion import costs, draw, draw_batch, gains, insert, remove
 from gatelab.solve.marquardt import ProjectedBatch, descend
 from gatelab.solve.solution import Status
 
@@ -40,7 +40,7 @@ def model_of(
     theta = torch.stack([draw(model, width, torch.Generator().manual_seed(b)) for b in range(batch)])
     # Gates are drawn through data points, where the loss has kinks of its own: a little beside them it is smooth.
     theta[:, 0, :, -1] += 1e-3
-    return model, model.normalised(theta)
+    return model, model.normalized(theta)
 
 
 @pytest.mark.parametrize("name", activations())
@@ -134,7 +134,7 @@ def test_gains_are_what_adding_gains(spec: str, d_out: int) -> None:
     model, theta = model_of(spec, d_out=d_out, rows=200)
     found = model.project(theta)
     candidates = torch.stack([draw(model, 6, torch.Generator().manual_seed(9 + b)) for b in range(3)])
-    candidates = model.normalised(candidates)
+    candidates = model.normalized(candidates)
     promised = gains(model, theta, found, candidates)
     larger = replace(model, present=torch.ones(3, 5, dtype=torch.bool))
     real = torch.stack(
@@ -149,17 +149,17 @@ def test_neurons_go_and_come_where_they_should() -> None:
     model, theta = model_of("glu")
     generators = [torch.Generator().manual_seed(b) for b in range(3)]
     found = model.project(theta)
-    fewer = removed(model, found, [0, 1, 2], generators)
+    fewer = remove(model, found, [0, 1, 2], generators)
     assert fewer.present.sum(1).tolist() == [4, 3, 2]
     assert model.present.all(), "the batch that was given stays as it was"
-    more, moved = inserted(fewer, theta, fewer.project(theta), [0, 2, 2], generators)
+    more, moved = insert(fewer, theta, fewer.project(theta), [0, 2, 2], generators)
     assert more.present.sum(1).tolist() == [4, 5, 4]
     assert torch.equal(moved[0, :, :4], theta[0])
     assert bool((more.project(moved).loss <= fewer.project(theta).loss + 1e-12).all())
 
 
 def drawn_alone(model: ProductModel, count: int, generator: torch.Generator, near: Tensor) -> Tensor:
-    """What `drawn` makes, a member at a time."""
+    """The result of `draw_batch`, one member at a time."""
     d = model.x.shape[1] - 1
     theta = torch.randn(model.maps, count, d + 1, generator=generator, dtype=torch.float64)
     if near.shape[1]:
@@ -183,7 +183,7 @@ def test_what_is_drawn_for_a_batch_is_drawn_for_each(spec: str) -> None:
     model, theta = model_of(spec, batch=4)
     present = torch.tensor([[1, 0, 1, 1], [0, 0, 0, 0], [0, 1, 1, 0], [1, 1, 1, 1]], dtype=torch.bool)
     counts = [12, 9, 0, 5]
-    together = drawn(model, counts, [torch.Generator().manual_seed(b) for b in range(4)], theta, present)
+    together = draw_batch(model, counts, [torch.Generator().manual_seed(b) for b in range(4)], theta, present)
     for b, count in enumerate(counts):
         alone = drawn_alone(model, count, torch.Generator().manual_seed(b), theta[b][:, present[b]])
         assert torch.equal(together[b, :, :count], alone)
@@ -196,13 +196,13 @@ def test_neurons_go_and_come_in_a_batch_as_they_would_alone() -> None:
     model = replace(model, present=present)
     unwanted, wanted = [2, 1, 0], [1, 0, 3]
     whole = [torch.Generator().manual_seed(b) for b in range(3)]
-    fewer = removed(model, model.project(theta), unwanted, whole)
-    more, moved = inserted(fewer, theta, fewer.project(theta), wanted, whole)
+    fewer = remove(model, model.project(theta), unwanted, whole)
+    more, moved = insert(fewer, theta, fewer.project(theta), wanted, whole)
     for b in range(3):
         g, only = torch.Generator().manual_seed(b), model.take(torch.tensor([b]))
-        own_fewer = removed(only, only.project(theta[b : b + 1]), unwanted[b : b + 1], [g])
+        own_fewer = remove(only, only.project(theta[b : b + 1]), unwanted[b : b + 1], [g])
         assert torch.equal(own_fewer.present[0], fewer.present[b])
-        own_more, own_moved = inserted(
+        own_more, own_moved = insert(
             own_fewer, theta[b : b + 1], own_fewer.project(theta[b : b + 1]), wanted[b : b + 1], [g]
         )
         n = own_more.present.shape[1]
@@ -218,7 +218,7 @@ def test_the_way_of_a_gpu_comes_to_the_same(spec: str, d_out: int, monkeypatch: 
     model = replace(model, root_weight=torch.rand(3, 200, generator=generator, dtype=torch.float64) + 0.5)
     plain = model.project(theta)
     K, g = model.normal(theta, plain)
-    candidates = model.normalised(torch.stack([draw(model, 6, torch.Generator().manual_seed(b)) for b in range(3)]))
+    candidates = model.normalized(torch.stack([draw(model, 6, torch.Generator().manual_seed(b)) for b in range(3)]))
     promised, cost = gains(model, theta, plain, candidates), costs(model, plain)
     for module in (least_squares, features):
         monkeypatch.setattr(module, "on_gpu", lambda A: True)

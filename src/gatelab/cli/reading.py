@@ -278,7 +278,7 @@ def read_predictor(path: Path) -> SavedModel | SavedClassifier:
         columns=names,
         targets=(),
         scaled=lambda rows: frame.inputs(columns.encode(rows)),
-        predict=lambda rows: saved.committed(columns.encode(rows))[0],
+        predict=lambda rows: saved.encoded_predictions(columns.encode(rows))[0],
         tabular=True,
     )
 

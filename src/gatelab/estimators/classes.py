@@ -1,10 +1,10 @@
-"""The classifier's search: networks and trees by the log loss on rows held out, which also say when a network ends.
+"""The classifier's search: networks and trees by their log loss on held-out rows, which also ends the training.
 
-Candidates come from the cheapest on: the linear part alone, one width with every ridge, other widths and units with the
-best ridge, and last those whose inputs are weighed by how much the logits of the best one move with each: a ridge then
-costs inputs without relevance more. So many folds are searched that some hundred rows judge; the networks of the
-others are fitted for the chosen alone. Few rows cannot tell that a kind of candidate is useless, only that it has not
-helped yet, so that the best of each kind is a member there: what one is sure of by mistake the others do not believe.
+The cheapest candidates come first: the linear part alone, one width with every ridge, other widths and units with the
+best ridge, and finally inputs scaled by the sensitivity of the best network to each, so that the ridge penalizes
+irrelevant inputs more. The search uses enough folds for some hundred held-out rows; the networks of the other folds are
+fitted for the chosen candidates only. On few rows a validation loss cannot exclude a kind of candidate, so that the
+best of each kind is averaged, which also limits overconfidence.
 """
 
 from __future__ import annotations
@@ -25,42 +25,42 @@ from gatelab.estimators.committee import Committee, Member, log_loss, log_mean, 
 from gatelab.estimators.frames import TableRows
 from gatelab.estimators.likelihood import Likelihood, LikelihoodFit, adam, gauss_newton
 from gatelab.estimators.search import Candidate, Search, folds_of
-from gatelab.estimators.trees import DEPTHS, KINDS, Deviance, StepTrees, averaged, boosted
+from gatelab.estimators.trees import DEPTHS, KINDS, Deviance, StepTrees, averaged_trees, boosted_trees
 from gatelab.feedforward import Unit
 
 RIDGES = (1e-4, 1e-3, 1e-2, 1e-1)
-# Widths: the first is tried with every ridge where its networks go by Gauss-Newton steps, else the third.
+# Widths: the first is tried with every ridge if Gauss-Newton steps are cheap for it, otherwise the third.
 WIDTHS = (8, 16, 32, 64)
-# Up to so many rows the strongest ridge is tried as well, and deep trees are not, for time's sake.
+# Up to this many rows the strongest ridge is tried too; deep trees are tried above it.
 _FEW_ROWS, _MANY_ROWS_KIND = 1000, "deeply boosted"
-# A width that leaves more than this share of the loss does not help; inputs are weighed at most so often.
+# The largest ratio of losses at which a wider network is an improvement, and the number of times inputs are rescaled.
 _GAIN, _WEIGHINGS = 0.995, 2
-# So many rows held out are enough to choose by.
+# The number of held-out rows that are enough for a choice.
 _JUDGES = 600
-# Rows times logits times parameters squared up to which a step of Gauss-Newton is cheap; steps.
+# Rows times logits times squared parameters up to which a Gauss-Newton step is cheap, and the number of steps.
 _NEWTON_WORK, _NEWTON_STEPS = 4e7, 30
-# Of Adam: the most and the fewest passes, the rows that all passes together use, the first rate, and the fewest and the
-# most rows of a step.
+# Adam: the largest and smallest number of passes, the rows of all passes together, the first rate, and the smallest and
+# largest batch.
 _PASSES, _FEWEST_PASSES, _USED_ROWS, _RATE = 40, 6, 240_000, 0.01
 _BATCH_ROWS, _MOST_BATCH_ROWS = 128, 1024
-# Folds of few rows and of many, and of a choice whose networks are fitted again; up to so many rows are few, and the
-# best of each kind is then a member.
+# Folds of few rows, of many rows, and of a choice whose networks are fitted again; the largest number of few rows, of
+# which the best candidate of each kind is averaged.
 _FOLDS, _MANY_FOLDS, _CHOICE_FOLDS, _MANY_ROWS = 8, 4, 5, 500
-# Relevance of an input is its sensitivity beside the mean of squares over all; none is less than this.
+# The smallest relevance of an input, its sensitivity divided by the root mean square of all.
 _LEAST_RELEVANCE = 0.02
-# Networks begin with weights of this size in the last map, over the root of the width.
+# The size of the first weights of the last map, times the root of the width.
 _FIRST_WEIGHT = 0.3
-# Candidates whose loss on rows held out is beyond the best by this factor do not join it.
+# Candidates whose held-out loss exceeds the best by this factor are not averaged with it.
 _FAR = 1.2
-# Without rows to hold out, the ridge where none is given.
+# The default ridge if there are too few rows to hold some out.
 _DEFAULT_RIDGE = 1e-2
-# What trees of step gates are called among units; averaged trees of the networks of all folds together.
+# The name of trees of step gates among units; the number of averaged trees of all folds together.
 STEPS, _AVERAGED = "steps", 400
 
 
 @dataclass(frozen=True, eq=False)
 class ClassNetwork:
-    """One network beside a linear part, its parameters flat, on the CPU."""
+    """A network with a linear part; its parameters are flat and on the CPU."""
 
     unit: Unit
     width: int
@@ -73,7 +73,7 @@ class ClassNetwork:
 
 
 class ClassSearch(Search):
-    """Candidates of a classifier; targets of the rows are zeros and a one for the class."""
+    """The search of a classifier; targets of the rows are one-hot."""
 
     def __init__(self, rows: TableRows, raw: Array, members: int, *, seed: int, device: str, **options: Any) -> None:
         folds = folds_of(rows, folds_for(members, len(rows)), seed, classes=True)
@@ -89,14 +89,14 @@ class ClassSearch(Search):
 
     @cached_property
     def weights(self) -> tuple[Tensor, Tensor]:
-        """Of the rows that each fold's network trains on, and of those held out from it: (folds, N), of sum one."""
+        """Weights of each fold's training rows and of its held-out rows: (folds, N), each sums to one."""
         outside = self.rows.weight * (self.fold == np.arange(self.folds)[:, None])
         inside = self.rows.weight - outside
         inside, outside = (w / w.sum(1, keepdims=True) for w in (inside, outside))
         return torch.tensor(inside, device=self.device), torch.tensor(outside, device=self.device)
 
     def run(self, units: Sequence[Unit], width: int | None, ridge: float | None) -> None:
-        """Try what is not given: ridges, widths, units, and the relevance of inputs."""
+        """Try ridges, widths, units, and the relevance of inputs, as far as they are not given."""
         ridges = RIDGES[: 3 + (len(self.rows) <= _FEW_ROWS)] if ridge is None else (ridge,)
         if width is None:
             self.attempt(units[0], 0, ridges)
@@ -119,7 +119,7 @@ class ClassSearch(Search):
                 break
 
     def improve(self, unit: Unit, widths: Sequence[int], ridge: float | None) -> bool:
-        """Try widths one after the other while they help; whether one did."""
+        """Try widths one after the other while they help; returns whether one did."""
         helped = False
         for n in widths:
             before = self.best.error
@@ -131,31 +131,31 @@ class ClassSearch(Search):
 
     @property
     def gated(self) -> Candidate:
-        """The best candidate that has neurons, if any has."""
+        """The best candidate with neurons, or the best without."""
         return min(self.of_kind("trained"), key=lambda c: (c.width == 0, c.error))
 
     def near(self, ridge: float | None, factors: Sequence[float] = (1.0,)) -> tuple[float, ...]:
-        """The ridge of the best candidate that has neurons, times these factors, or the one that is given."""
+        """The given ridge, or that of the best candidate with neurons times these factors."""
         if ridge is not None:
             return (ridge,)
         return tuple(self.gated.ridge * f for f in factors)
 
     def newton(self, unit: Unit, width: int) -> bool:
-        """Whether a step of Gauss-Newton is cheap."""
+        """Whether a Gauss-Newton step is cheap."""
         n, d = self.x.shape
         c = 1 if self.target.shape[1] == 2 else self.target.shape[1]
         return n * c * ((unit.factors + 1) * width * d + c * (width + d)) ** 2 <= _NEWTON_WORK
 
     def attempt(self, unit: Unit, width: int, ridges: Sequence[float], before: Candidate | None = None) -> None:
-        """One batch: every ridge with every fold searched, with the relevance of inputs in the networks of another."""
+        """Try every ridge on every fold of the search, in one batch, with the relevance of inputs for `before`."""
         if self.over() and self.tried:
             return
         relevance = None if before is None else self.relevances(before)
         terms = [Candidate(unit, width, ridge, relevance=relevance) for ridge in ridges]
-        self.enter(self.trained(terms, range(self.used), self.end))
+        self.enter(self.train(terms, range(self.used), self.end))
 
-    def trained(self, terms: Sequence[Candidate], folds: range, end: float) -> list[Candidate]:
-        """Candidates of one unit and width with networks of some folds, beside those that they have."""
+    def train(self, terms: Sequence[Candidate], folds: range, end: float) -> list[Candidate]:
+        """Candidates of one unit and width with additional networks of these folds."""
         first = terms[0]
         assert first.unit is not None
         inside, outside = (w[folds.start : folds.stop].repeat(len(terms), 1) for w in self.weights)
@@ -183,7 +183,7 @@ class ClassSearch(Search):
         return candidates
 
     def of_members(self, candidate: Candidate, members: Sequence[Member]) -> Candidate:
-        """The candidate with log p by each member of the rows held out from it."""
+        """The candidate with these members and their log p on the rows that each has not seen."""
         values = []
         for f, (network, trees) in enumerate(members):
             index = self.outside(f)
@@ -191,12 +191,12 @@ class ClassSearch(Search):
                 values.append(trees.log_probability(self.raw[index]))
             else:
                 values.append(network.log_probability(self.x[torch.tensor(index)], self.rows.y.shape[1]))
-        return self.judged(candidate, members, values)
+        return self.evaluate(candidate, members, values)
 
     def solve(
         self, model: Likelihood, outside: Tensor | None, end: float, until: Tensor | None = None
     ) -> LikelihoodFit:
-        """The networks of a batch from their starts."""
+        """Train the networks of a batch from random starts."""
         linear = replace(model, width=0)
         A = model.weight.new_zeros(len(model.ridge), sum(linear.sizes))
         if self.newton(model.unit, 0):
@@ -220,9 +220,9 @@ class ClassSearch(Search):
         )
 
     def relevances(self, candidate: Candidate) -> Tensor:
-        """What each input is multiplied by for each fold (folds, d + 1), by how the logits of its network move with it.
+        """Factors of the inputs for each fold (folds, d + 1), by the sensitivity of its network's logits to each input.
 
-        Folds whose networks are not there yet have the mean of the others.
+        Folds without a network have the mean of the others.
         """
         assert candidate.unit is not None
         theta = torch.stack([network.theta for network, _ in candidate.members]).to(self.device)
@@ -236,44 +236,44 @@ class ClassSearch(Search):
         return torch.cat([scaled, scaled.mean(0, keepdim=True).repeat(self.folds - len(theta), 1)])
 
     def try_trees(self) -> None:
-        """Try trees of step gates, of each kind."""
+        """Try each kind of trees of step gates."""
         for kind in KINDS:
             if self.over() and self.tried:
                 return
             if kind == _MANY_ROWS_KIND and len(self.rows) <= _FEW_ROWS:
                 continue
             number = math.ceil(_AVERAGED / self.folds) if kind == "averaged" else None
-            members = self.grown(kind, [self.fold == f for f in range(self.used)], number)
+            members = self.grow(kind, [self.fold == f for f in range(self.used)], number)
             self.enter([self.of_members(Candidate(None, len(members[0][1]), gates=kind), members)])
 
-    def grown(
+    def grow(
         self, kind: str, held: Sequence[NDArray[np.bool_]], number: int | None, first: int = 0
     ) -> list[tuple[None, StepTrees]]:
-        """Networks of trees that have not seen some rows each."""
+        """Networks of trees, each trained without its held-out rows."""
         seeds = [self.seed + 1 + first + i for i in range(len(held))]
         if kind == "averaged":
-            trees = [averaged(self.binned, h, s, number, self.over) for h, s in zip(held, seeds, strict=True)]
+            trees = [averaged_trees(self.binned, h, s, number, self.over) for h, s in zip(held, seeds, strict=True)]
         else:
-            pairs = boosted(self.binned, Deviance(), held, seeds, DEPTHS[kind], number=number, over=self.over)
+            pairs = boosted_trees(self.binned, Deviance(), held, seeds, DEPTHS[kind], number=number, over=self.over)
             trees = [network for network, _ in pairs]
         return [(None, network) for network in trees]
 
     def completed(self, candidate: Candidate) -> Candidate:
-        """The candidate with networks of all folds."""
+        """The candidate with networks of all folds, if there is time."""
         missing = range(len(candidate.members), self.folds)
         if not missing or self.over():
             return candidate
         if candidate.unit is not None:
-            return self.trained([candidate], missing, math.inf)[0]
-        members = self.grown(candidate.gates, [self.fold == f for f in missing], candidate.width, missing.start)
+            return self.train([candidate], missing, math.inf)[0]
+        members = self.grow(candidate.gates, [self.fold == f for f in missing], candidate.width, missing.start)
         return self.of_members(candidate, [*candidate.members, *members])
 
     def whole(self, candidate: Candidate, members: int) -> list[Member]:
-        """Networks of all rows, which end where those of a candidate's folds did on their own."""
+        """Networks trained on all rows, to the mean training loss of the candidate's folds."""
         unit = candidate.unit
         if unit is None:
             none = [np.zeros(len(self.rows), dtype=np.bool_) for _ in range(members)]
-            return list(self.grown(candidate.gates, none, candidate.width))
+            return list(self.grow(candidate.gates, none, candidate.width))
         weight = torch.tensor(self.rows.weight, device=self.device)
         weight = (weight / weight.sum()).repeat(members, 1)
         relevance, until = weight.new_ones(1, self.x.shape[1]), None
@@ -287,9 +287,9 @@ class ClassSearch(Search):
         return [(ClassNetwork(unit, candidate.width, t), None) for t in theta]
 
     def chosen(self, most: int) -> list[Candidate]:
-        """Candidates that are averaged: of few rows the best of each kind, else those with which the mean is best.
+        """The candidates to average: on few rows the best of each kind, otherwise those that lower the mean's loss.
 
-        Where rows are not few, there are at most so many candidates of networks; any of trees may join them.
+        In the second case there are at most `most` candidates of networks, and any number of candidates of trees.
         """
         if len(self.rows) <= _MANY_ROWS:
             return best_of_kinds(self.tried)
@@ -313,9 +313,9 @@ class ClassSearch(Search):
     def committee(
         self, units: Sequence[Unit], width: int | None, ridge: float | None, members: int
     ) -> tuple[Committee, float, Candidate]:
-        """The mean of the best candidates, its temperature, and the candidate that leads it.
+        """The mean of the best candidates, its temperature, and the best candidate.
 
-        It is one network of all rows where there are too few rows to hold some out.
+        If there are too few rows to hold some out, it is one network of all rows.
         """
         if self.folds < 2:
             candidate = Candidate(units[0], width or 0, _DEFAULT_RIDGE if ridge is None else ridge)
@@ -329,14 +329,14 @@ class ClassSearch(Search):
         share = mixture_weights(values, y, weight)
         temperature = temperature_of(log_mean(values, share), y, weight)
         self.tried = [*chosen, *others]
-        # In the order in which a file has them, so that sums are the same to the last bit: networks, then trees.
+        # Networks before trees, as in a file, so that sums are equal bit by bit.
         order = sorted(range(len(chosen)), key=lambda i: chosen[i].unit is None)
         parts = [self.whole(c, members) if again else c.members for c in (chosen[i] for i in order)]
         return Committee.of(parts, share[order]), temperature, chosen[0]
 
 
 def start(model: Likelihood, linear: Tensor, seed: int) -> Tensor:
-    """Parameters (B, p): gates in random directions, each through a row, small weights, and this linear part (B, .)."""
+    """Parameters (B, p): gates in random directions through random rows, small weights, and this linear part (B, .)."""
     generator = torch.Generator().manual_seed(seed)
     batch, n, (rows, d), c = len(linear), model.width, model.x.shape, model.outputs
     maps = torch.randn(batch, model.maps, n, d, generator=generator, dtype=torch.float64)
@@ -350,7 +350,7 @@ def start(model: Likelihood, linear: Tensor, seed: int) -> Tensor:
 
 
 def best_of_kinds(tried: Sequence[Candidate]) -> list[Candidate]:
-    """The best candidate of each kind, the best of all first; without those whose loss is no number, if others are.
+    """The best candidate of each kind, the best of all first; those with infinite losses only if all are.
 
     Networks with neurons and the linear part alone are two kinds.
     """
@@ -362,7 +362,7 @@ def best_of_kinds(tried: Sequence[Candidate]) -> list[Candidate]:
 
 
 def folds_for(members: int, rows: int) -> int:
-    """How many folds: as many as networks, unless these are few or rows are many.
+    """The number of folds: that of networks, unless these are few or rows are many.
 
     >>> folds_for(8, 200), folds_for(8, 20_000), folds_for(1, 200), folds_for(6, 200)
     (8, 4, 5, 6)

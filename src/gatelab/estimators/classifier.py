@@ -1,4 +1,4 @@
-"""`GatedClassifier`: classes by networks of any unit under scikit-learn's conventions."""
+"""`GatedClassifier`: classification by networks of any unit with scikit-learn's conventions."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from gatelab.estimators.estimator import (
     Arrays,
     GatedEstimator,
     UnitLike,
-    nested,
     part_of,
+    prefixed,
     row_weights,
     seed_of,
     showing,
@@ -34,53 +34,53 @@ from gatelab.estimators.estimator import (
 from gatelab.estimators.frames import Frame, TableRows, reach
 from gatelab.estimators.reading import read_table
 from gatelab.estimators.trees import StepTrees
-from gatelab.solve.files import described, restored_unit
+from gatelab.solve.files import describe_unit, restored_unit
 
-# Candidates that a search tries as a rule, for its progress; parameters times rows that are predicted at a time.
+# The usual number of candidates of a search, for its progress; parameters times rows that are predicted at a time.
 _USUAL, _BLOCK = 16, 2**22
 _TREES = ("roots", "columns", "thresholds", "children", "tables", "offset")
 
 
 class GatedClassifier(ClassifierMixin, GatedEstimator):
-    """Classification by one hidden layer of gated units beside a linear part, and by trees of step gates.
+    """Classification by one hidden layer of gated units with a linear part, and by trees of step gates.
 
         log p(x) = log softmax( A x + a + D [ act(Gx + g) * (Ux + u) * ... ] )
 
-    Small data go by damped Gauss-Newton steps, larger ones by Adam in single precision. Every candidate is fitted
-    once for each fold of the rows, which is held out from it and says when it ends; unit, width, ridge and the weights
-    of inputs are chosen by the log loss there. Trees of step gates, boosted on the log-likelihood and averaged, join
-    them where that lowers it: for classes with steps. The folds' networks of the best candidates are averaged, of at
-    most 500 rows those of the best of each kind: gated, the linear part alone, and both kinds of trees. A temperature
-    makes the mean calibrated. Inputs are scaled inside. A data frame may have missing values and columns of categories.
-    Inputs count no further beyond those seen than half their range. Equal rows count as one with the sum of their
-    weights, and the order of rows does not matter. A row has one class: several outputs are not taken, fit a classifier
-    for each.
+    Small data are fitted by damped Gauss-Newton steps, larger data by Adam in single precision. Every candidate is
+    fitted once per fold of the rows, with early stopping on the held-out fold; unit, width, ridge and the scaling of
+    inputs are chosen by the log loss there. Boosted and averaged trees of step gates are included if they lower it. The
+    prediction is the mean over the folds' networks of the best candidates; on at most 500 rows, of the best of each
+    kind: gated, linear, and both kinds of trees. A temperature calibrates the mean.
+
+    Inputs are scaled internally, and clipped to half their range beyond the training inputs. A data frame may have
+    missing values and categories. Equal rows count as one row with the sum of their weights, and the order of rows does
+    not matter. For several outputs, fit one classifier each.
 
     Parameters
     ----------
     unit : a unit's name, a `gl.Unit`, a function of tensors, "steps" for trees of step gates, or a list or tuple of
-        these, among which validation chooses. Beside units, steps are tried where no width is given.
-    width : the number of neurons; None lets validation choose, no neurons among them.
+        these, from which validation chooses. With units in the list, steps are tried only if no width is given.
+    width : the number of neurons; None lets validation choose, including the linear part alone.
     ridge : the penalty on all weights, for inputs of unit variance and the mean log loss; None lets validation choose.
-    members : the most gated networks that are averaged, each trained without one fold of the rows; networks of trees
-        and linear ones for the same folds may join them. 1 and 2 are networks of all rows, of the best candidate.
-    class_weight : None, "balanced" for classes that count alike, or a dict of classes and what their rows count.
-    random_state : an int for results that repeat, a `RandomState`, or None.
-    device : where torch computes, "cpu" or "cuda".
+    members : the largest number of averaged gated networks, each trained without one fold of the rows; trees and linear
+        networks for the same folds are additional. 1 and 2 are networks of the best candidate, trained on all rows.
+    class_weight : None, "balanced" for equal weights of the classes, or a dict from classes to weights.
+    random_state : an int for reproducible results, a `RandomState`, or None.
+    device : the device of torch, "cpu" or "cuda".
     time_budget : seconds after which no further candidate is tried and no further step made, or None.
-    verbose : 1 prints what validation tries, and shows its progress.
+    verbose : 1 prints the candidates of validation and shows its progress.
 
     Attributes
     ----------
     classes_ : the classes, sorted; the columns of `predict_proba`.
-    committee_ : the networks, functions of the scaled inputs, and those of trees, of the inputs; `frame_` holds the
-        scaling, `columns_` the columns.
-    unit_, width_, ridge_ : of the best candidate; of trees the unit is "boosted steps", "deeply boosted steps" or
-        "averaged steps", and the width is how many they are.
-    temperature_ : what the logarithms of the mean probabilities are divided by.
-    validation_ : what was tried, a list of dicts with the log loss on rows held out;
+    committee_ : the networks, functions of the scaled inputs, and the trees, functions of the inputs; `frame_` has the
+        scaling, `columns_` the encoding of the columns.
+    unit_, width_, ridge_ : of the best candidate; for trees the unit is "boosted steps", "deeply boosted steps" or
+        "averaged steps", and the width is the number of trees.
+    temperature_ : the temperature of the mean probabilities.
+    validation_ : the candidates, a list of dicts with the log loss on held-out rows;
         `pandas.DataFrame(model.validation_)` is a table.
-    n_features_in_, feature_names_in_ : as everywhere in scikit-learn.
+    n_features_in_, feature_names_in_ : as in scikit-learn.
 
     Examples
     --------
@@ -124,8 +124,8 @@ class GatedClassifier(ClassifierMixin, GatedEstimator):
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> GatedClassifier:
-        """Fit to X (rows, inputs) and the classes y (rows,). A fit that is interrupted leaves no trace."""
-        # Trees of step gates have no width that could be given.
+        """Fit to X (rows, inputs) and the classes y (rows,). An interrupted fit leaves the model unchanged."""
+        # Trees of step gates do not have a width.
         listed = units_of(self.unit)
         gated = [unit for unit in listed if not (isinstance(unit, str) and unit == STEPS)]
         steps = len(gated) < len(listed) and (not gated or self.width is None)
@@ -140,8 +140,7 @@ class GatedClassifier(ClassifierMixin, GatedEstimator):
         weight = weight * class_weights(self.class_weight, classes, index, weight)
         if weight.any() and len(np.unique(index[weight > 0])) < 2:
             raise GatelabError(
-                "the rows that have a weight are all of one class of y; give rows of two classes or "
-                "more: with one class there is nothing to learn"
+                "the rows with positive weight are all of one class of y; give rows of at least two classes"
             )
         seed = seed_of(self.random_state)
         rows = model._rows(table, np.eye(len(classes))[index], weight, seed)
@@ -157,14 +156,14 @@ class GatedClassifier(ClassifierMixin, GatedEstimator):
         model.classes_, model._range = classes, reach(standard.x)
         model.unit_, model.width_, model.ridge_ = first.name, first.width, float(first.ridge)
         model.validation_ = [search.row(candidate) for candidate in search.tried]
-        return self._take_over(model)
+        return self._become(model)
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
-        """Logarithms of the probabilities (rows, classes)."""
+        """The logarithms of the probabilities (rows, classes)."""
         return self._log_probability(self._table(X))
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Probabilities of the classes (rows, classes), in the order of `classes_`."""
+        """The probabilities of the classes (rows, classes), in the order of `classes_`."""
         return np.exp(self.predict_log_proba(X))
 
     def predict(self, X: Any) -> np.ndarray:
@@ -173,12 +172,12 @@ class GatedClassifier(ClassifierMixin, GatedEstimator):
         return self.classes_[log_p.argmax(1)]
 
     def encoded_probabilities(self, table: Any) -> np.ndarray:
-        """Probabilities (rows, classes) of a table whose columns are those of the fit in their order, by any name."""
+        """Probabilities (rows, classes) of a table with the columns of the fit in their order, under any names."""
         return np.exp(self._log_probability(table))
 
     def _log_probability(self, table: Any) -> np.ndarray:
         raw, members = self.columns_.encode(table), self.committee_.members
-        # What is beyond the range counts as its end, for far outside a network is a polynomial.
+        # Inputs are clipped, since far outside the data a network is a polynomial.
         x = np.concatenate([np.clip(self.frame_.inputs(raw), *self._range), np.ones((len(raw), 1))], axis=1)
         most = max(256, _BLOCK // max(1, sum(n.theta.numel() for n in self.committee_.networks)))
         parts = []
@@ -192,9 +191,9 @@ class GatedClassifier(ClassifierMixin, GatedEstimator):
         return tempered(np.concatenate(parts), self.temperature_)
 
     def _validated(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
-        """X as `TableColumns` takes it, and y; names of columns are noted."""
+        """X as input of `TableColumns`, and y; sets the names of columns."""
         if y is None:
-            raise GatelabError("GatedClassifier requires y to be passed, but the target y is None; give a class a row")
+            raise GatelabError("GatedClassifier requires y to be passed, but the target y is None; give the classes")
         labels = np.asarray(y, dtype=object)
         missing = np.flatnonzero(pd.isna(labels))
         if len(missing):
@@ -214,7 +213,7 @@ class GatedClassifier(ClassifierMixin, GatedEstimator):
         return table, y
 
     def _content(self, parameters: dict[str, Any]) -> tuple[dict[str, Any], Arrays]:
-        """What a file holds beside what both estimators have; members of one candidate are together."""
+        """The values and arrays of a file in addition to those of both estimators, by candidate."""
         if isinstance(parameters["class_weight"], Mapping):
             weights = parameters["class_weight"].items()
             parameters["class_weight"] = [[k.item() if isinstance(k, np.generic) else k, float(v)] for k, v in weights]
@@ -225,12 +224,12 @@ class GatedClassifier(ClassifierMixin, GatedEstimator):
             first, steps = members[0]
             if first is not None:
                 part["theta"] = np.stack([network.theta.numpy() for network, _ in members])
-                arrays |= nested(f"networks.{len(networks)}", part)
-                networks.append({"unit": described(first.unit), "width": first.width})
+                arrays |= prefixed(f"networks.{len(networks)}", part)
+                networks.append({"unit": describe_unit(first.unit), "width": first.width})
             else:
                 for k, (_, network) in enumerate(members):
-                    part |= nested(str(k), {name: getattr(network, name) for name in _TREES})
-                arrays |= nested(f"trees.{len(trees)}", part)
+                    part |= prefixed(str(k), {name: getattr(network, name) for name in _TREES})
+                arrays |= prefixed(f"trees.{len(trees)}", part)
                 trees.append({"kind": "averaged" if steps.averaged else "boosted", "networks": len(members)})
         classes = {"classes": plain_classes(self.classes_), "dtype": self.classes_.dtype.str}
         return {"networks": networks, "trees": trees, **classes}, arrays
@@ -254,7 +253,7 @@ class GatedClassifier(ClassifierMixin, GatedEstimator):
 
 
 def class_weights(class_weight: Any, classes: np.ndarray, index: np.ndarray, weight: Array) -> Array:
-    """What `class_weight` multiplies the weight of each row by.
+    """The factors of the rows' weights by `class_weight`.
 
     >>> class_weights("balanced", np.array(["a", "b"]), np.array([0, 0, 0, 1]), np.ones(4)).round(2).tolist()
     [0.67, 0.67, 0.67, 2.0]
@@ -271,17 +270,17 @@ def class_weights(class_weight: Any, classes: np.ndarray, index: np.ndarray, wei
     by_class = np.ones(len(classes))
     for label, value in class_weight.items():
         if label not in known:
-            raise GatelabError(f"class_weight has the key {label!r}, which is no class of y: these are {known[:20]}")
+            raise GatelabError(f"class_weight has the key {label!r}; give classes of y, which are {known[:20]}")
         by_class[known.index(label)] = real_number(f"class_weight of {label!r}", value, least=0)
     return by_class[index]
 
 
 def plain_classes(classes: np.ndarray) -> list[str | int | float | bool]:
-    """Class labels as JSON has them; others are refused."""
+    """Class labels as JSON values; others are refused."""
     labels = classes.tolist()
     if classes.dtype.kind in "Mm" or not all(isinstance(label, str | int | float | bool) for label in labels):
         raise GatelabError(
             f"the classes are {type(classes[0]).__name__} values, which a file of plain values cannot hold; give text, "
-            "whole numbers, numbers or truth values as classes"
+            "numbers or booleans as classes"
         )
     return labels

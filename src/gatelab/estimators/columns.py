@@ -1,18 +1,18 @@
-"""Columns of a table as numbers: what is missing is marked, what is a category is counted or averaged.
+"""Encoding of the columns of a table as numbers: missing values are imputed, categories are one-hot or target-encoded.
 
-    number      its value, the median where it is missing, and then a second column that says where
-    levels      a column of zeros and ones for each level, of at most `MOST_LEVELS`
-    means       of a column with more levels: the mean target of each, other columns being equal; and beside it, where
-                levels have slopes of their own in a number, the line of each at the row's number
-    names       of whole numbers that stand for somebody, such as those of persons in a panel: a number, and means
+    number      the value, or the median if it is missing, and an indicator column of missing values
+    levels      one-hot, for at most `MOST_LEVELS` levels
+    means       for more levels: the mean target of each given the other columns; if the slopes of levels in a number
+                differ, also the line of each level at the row's number
+    names       integers that identify something, such as a person in a panel: a number, and means
 
-The first two are what scikit-learn's SimpleImputer and OneHotEncoder do; its TargetEncoder knows neither what a level
-adds to other columns (without it the RMSE on dietox is 1.46 times as large, by the record in results/tables), nor lines
-(1.19 times there), nor names (1.8 % of the log loss on mroz).
+The first two are the encodings of scikit-learn's SimpleImputer and OneHotEncoder. Its TargetEncoder does not adjust for
+other columns (without that the RMSE on dietox is 1.46 times as large, by the record in results/tables), and has neither
+lines (1.19 times) nor names (1.8 % of the log loss on mroz).
 
-Means and slopes of rows that are trained on are taken without the rows' own fold: a level that has one row would
-otherwise tell the target itself. A level that training did not have is, in zeros and ones, none of them; among means it
-is the mean of all rows. Where most rows have a level of their own, as in an id, such levels are left out.
+Means and slopes of training rows are computed without the row's own fold, since a level with a single row would reveal
+its target. Unknown levels are zeros in the one-hot encoding and the mean of all rows in the target encoding. If most
+values are unique, as in an id, levels with one row are left out.
 """
 
 from __future__ import annotations
@@ -28,20 +28,21 @@ from scipy.stats import rankdata
 
 from gatelab.arrays import Array
 from gatelab.display import Compact, counted
-from gatelab.estimators.levels import CHANCE, LevelTerm, chosen_slopes, level_effects, neighbours_alike
+from gatelab.estimators.levels import CHANCE, LevelTerm, chosen_slopes, level_effects, neighbor_similarity
 from gatelab.estimators.reading import NUMBERS, as_levels, as_numbers, form_of, named, positions, rows_of
 from gatelab.plain import from_plain
 
 MOST_LEVELS = 12
-# Rows of a name, on average: with fewer nothing is known of it, with more the number alone tells nearly as much.
+# The mean number of rows per name: fewer give no estimate, and with more the number alone is nearly as good.
 FEWEST_ROWS, MOST_ROWS = 2, 50
 
 
 @dataclass(frozen=True)
 class LevelSlopes:
-    """What levels add with a number, a column of the table: slope (number - centre), in each level its own.
+    """The slopes of levels in a number, a column of the table: each level adds slope (number - centre).
 
-    The last centre and slopes are zeros, of a level that is not known; zero counts for `drawn` rows beside a slope's.
+    The last centre and slopes are zeros, for unknown levels; shrinkage equals `drawn` rows of slope zero. Saved files
+    have these names.
     """
 
     number: int
@@ -50,24 +51,24 @@ class LevelSlopes:
     drawn: float
 
     def added(self, index: NDArray[np.intp], number: Array) -> Array:
-        """What rows of these levels and numbers get, (rows, outputs)."""
+        """The added values for rows of these levels and numbers, (rows, outputs)."""
         return np.asarray(self.slopes)[index] * (number - np.asarray(self.centres)[index])[:, None]
 
 
 @dataclass(frozen=True)
 class TableColumn(Compact):
-    """A column of the table and how it becomes numbers.
+    """The encoding of one column of the table.
 
     Attributes:
-        name: its name, or its number where it has none.
+        name: the name, or the number if there are no names.
         kind: "number", "levels" or "means".
-        form: of a number: how its values are read, one of `NUMBERS`, `DURATIONS` and formats of dates.
-        median: of a number: what stands for a missing value.
-        marked: of a number: whether a second column says where it is missing.
-        levels: of a category, or of a number that is a name: its levels, as text.
-        means: of many levels: the mean targets of each, an entry an output, and last those of all rows.
-        slopes: of many levels: those in the numbers where they differ.
-        single: of a category: how many levels of one row are left out, where they are most of the rows.
+        median: for a number: the imputed value.
+        marked: for a number: whether an indicator column marks missing values.
+        levels: for a category, or for a number that is a name: the levels, as text.
+        means: for many levels: the mean targets of each level, one entry per output, and finally those of all rows.
+        slopes: for many levels: the slopes in numbers where they differ.
+        form: for a number: how values are read, one of `NUMBERS`, `DURATIONS` and formats of dates.
+        single: for a category: the number of levels that are left out because they have one row each.
     """
 
     name: str
@@ -90,7 +91,7 @@ class TableColumn(Compact):
         return {"number": 1 + self.marked, "levels": len(self.levels), "means": 0}[self.kind] + means
 
     def encode(self, values: Any, numbers: Mapping[int, Array]) -> Array:
-        """The column of a table that is to be predicted, (rows, width), with the numbers that its slopes are in."""
+        """The column of a table to predict, (rows, width); `numbers` has the columns of its slopes."""
         parts = [self.without_means(values)]
         if self.averaged:
             index = self.positions(values)
@@ -101,7 +102,7 @@ class TableColumn(Compact):
         return np.concatenate(parts, axis=1)
 
     def without_means(self, values: Any) -> Array:
-        """What of the column has no target in it: a number, or zeros and ones; of means nothing."""
+        """The encoding without target means: a number with its indicator, one-hot levels, or no column."""
         if self.kind == "number":
             number = as_numbers(values, self.name, self.form)
             missing = np.isnan(number)
@@ -111,7 +112,7 @@ class TableColumn(Compact):
         return np.empty((len(values), 0))
 
     def texts(self, values: Any) -> NDArray[np.object_]:
-        """The level of each value, as text; of a number that is a name, however it is written."""
+        """The level of each value, as text."""
         return as_levels(as_numbers(values, self.name, self.form) if self.kind == "number" else values)
 
     def positions(self, values: Any) -> NDArray[np.intp]:
@@ -126,7 +127,7 @@ class TableColumns(Compact):
 
     @classmethod
     def of(cls, table: Any, y: Array, weight: Array) -> TableColumns:
-        """How the columns of a table, a data frame or an array, become numbers for targets y (rows, outputs).
+        """The encoding of a table, a data frame or an array, for targets y (rows, outputs).
 
         >>> import pandas as pd
         >>> table = pd.DataFrame({"size": [1.0, None, 3.0, 4.0], "kind": ["a", "b", "a", None]})
@@ -153,14 +154,14 @@ class TableColumns(Compact):
         return [(column, part) for column, (_, part) in zip(self.columns, named(table), strict=True)]
 
     def encode(self, table: Any) -> Array:
-        """The rows of a table that is to be predicted, as numbers (rows, width)."""
+        """The rows of a table to predict, as numbers (rows, width)."""
         pairs = self.pairs(table)
         sloped = {slope.number for column in self.columns for slope in column.slopes}
         numbers = {i: pairs[i][0].without_means(pairs[i][1])[:, 0] for i in sloped}
         return np.concatenate([column.encode(part, numbers) for column, part in pairs], axis=1)
 
     def training(self, table: Any, y: Array, weight: Array, fold: NDArray[np.intp]) -> Array:
-        """The rows that are trained on, as numbers: means and slopes of a row's level without the rows of its fold."""
+        """The training rows as numbers; means and slopes of a row's level are computed without the rows of its fold."""
         encoded = np.empty((len(y), self.width))
         for f in np.unique(fold):
             own, others = np.flatnonzero(fold == f), np.flatnonzero(fold != f)
@@ -169,15 +170,15 @@ class TableColumns(Compact):
         return encoded
 
     def averages(self, table: Any, y: Array, weight: Array, *, choose: bool) -> TableColumns:
-        """These columns with the means and slopes of levels that some rows give.
+        """These columns with the means and slopes of levels on these rows.
 
-        The rows also say which numbers levels have slopes in, if they are to `choose`; else these are as they are.
+        With `choose`, the numbers in which levels have slopes are selected too.
         """
         pairs = self.pairs(table)
         plain = [column.without_means(part) for column, part in pairs]
         indices = {i: column.positions(part) for i, (column, part) in enumerate(pairs) if column.averaged}
         x = np.concatenate([*plain, np.ones((len(y), 1))], axis=1)
-        # In an order that is that of the rows' content, so that sums are the same to the last bit in any other.
+        # Rows sorted by content, so that sums do not depend on the order of the table.
         order = np.lexsort([*x.T, *y.T, weight, *indices.values()])
         x, y, weight = x[order], y[order], weight[order]
         numbers = {i: values[order, 0] for i, values in enumerate(plain) if self.columns[i].kind == "number"}
@@ -197,30 +198,30 @@ class TableColumns(Compact):
             if term.number is None:
                 columns[term.column] = replace(column, means=as_rows(overall + values), slopes=())
             else:
-                part = LevelSlopes(term.number, tuple(term.centres.tolist()), as_rows(values / term.unit), term.drawn)
+                part = LevelSlopes(term.number, tuple(term.centers.tolist()), as_rows(values / term.unit), term.drawn)
                 columns[term.column] = replace(column, slopes=(*column.slopes, part))
         return TableColumns(tuple(columns))
 
     def with_names(self, table: Any, y: Array, weight: Array) -> TableColumns:
-        """These columns, with the levels of numbers that are names."""
+        """These columns, with levels for numbers that are names."""
         pairs = self.pairs(table)
         x = [column.without_means(part) for column, part in pairs]
         whole = [i for i, column in enumerate(self.columns) if column.kind == "number" and are_many(x[i][:, 0])]
         if not whole:
             return self
         left = level_effects(np.concatenate([*x, np.ones((len(y), 1))], axis=1), [], y, weight)[1]
-        ranks = rankdata(left, axis=0)  # so that a few rows far off do not tell
+        ranks = rankdata(left, axis=0)  # robust against outliers
         columns = list(self.columns)
         for i in whole:
-            if neighbours_alike(x[i][:, 0], ranks, weight) < CHANCE / len(columns):
+            if neighbor_similarity(x[i][:, 0], ranks, weight) < CHANCE / len(columns):
                 columns[i] = replace(columns[i], levels=tuple(sorted(set(columns[i].texts(pairs[i][1]).tolist()))))
         return TableColumns(tuple(columns))
 
     def fold(self, table: Any, y: Array, weight: Array, folds: int, seed: int) -> NDArray[np.intp]:
-        """A part for every row, for `training`: drawn by content, so that equal rows are in one part in any order.
+        """A fold for every row, for `training`, drawn by content: equal rows share a fold, in any order of the table.
 
-        Where all rows of a level are equal, as in a table of one column, they are parted one by one: nothing would else
-        be known of the level without them.
+        If all rows of a level are equal, as in a table of one column, they are distributed over folds instead, since
+        the level would otherwise be unknown without its fold.
         """
         pairs = self.pairs(table)
         levels = {i: column.positions(part) for i, (column, part) in enumerate(pairs) if column.averaged}
@@ -245,12 +246,12 @@ class TableColumns(Compact):
     def restored(cls, facts: list[dict[str, Any]]) -> TableColumns:
         columns = from_plain(cls, {"columns": facts}, "the columns")
         if any(columns.columns[s.number].kind != "number" for column in columns.columns for s in column.slopes):
-            raise ValueError("levels have slopes in a column that is no number")
+            raise ValueError("levels have slopes in a column that is not a number")
         return columns
 
 
 def column_of(name: str, values: Any) -> TableColumn:
-    """How a column becomes numbers; means are still to be taken."""
+    """The encoding of a column, without means."""
     form = form_of(values)
     if form is not None:
         number = as_numbers(values, name, form)
@@ -269,17 +270,16 @@ def column_of(name: str, values: Any) -> TableColumn:
 
 
 def warn_of_levels(columns: TableColumns) -> None:
-    """Warn of levels that have one row each: their mean target would be that of the row itself."""
+    """Warn of levels with one row each, whose mean target would be that of the row itself."""
     for column in columns.columns:
         if column.single:
-            message = f"column {column.name!r}: {column.single} values are there once, as in an id or a free text, and "
-            message += f"are left out: they tell nothing of other rows ({counted(len(column.levels), 'level')} left); "
-            message += "if they are numbers or dates, convert them: pandas.to_numeric, pandas.to_datetime"
-            warnings.warn(message, UserWarning, stacklevel=4)
+            message = f"column {column.name!r}: {column.single} values are unique, as in an id or free text, and are "
+            message += f"left out ({counted(len(column.levels), 'level')} left); if they are numbers or dates, convert "
+            warnings.warn(f"{message}them: pandas.to_numeric, pandas.to_datetime", UserWarning, stacklevel=4)
 
 
 def are_many(numbers: Array) -> bool:
-    """Whether these are whole numbers of many values, with some rows each.
+    """Whether these are integers of many values, with several rows each.
 
     >>> [are_many(np.arange(2000.0) // k) for k in (1, 2, 50, 100)], are_many(np.arange(40) // 2 / 2)
     ([False, True, True, False], False)

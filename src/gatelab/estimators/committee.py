@@ -1,8 +1,9 @@
-"""Several networks as one: who its members are, what each weighs, and what they say together.
+"""Committees: several networks with weights, whose mean is predicted.
 
-A regressor predicts the mean of candidates that are picked one after the other, as often as it lowers the error of the
-mean: such weights are too coarse to fit the noise of the rows held out. Its deviation grows with the spread of the
-candidates. A classifier predicts a mixture, of which weights and temperature make the rows held out most likely.
+A regressor predicts the mean of candidates that are picked one after the other, with repetition, while that lowers the
+error of the mean: such coarse weights do not fit the noise of the held-out rows. Its standard deviation grows with the
+spread of the candidates. A classifier predicts a mixture whose weights and temperature maximize the likelihood of the
+held-out rows.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from scipy.special import log_softmax
 from gatelab.arrays import Array
 from gatelab.display import Compact
 
-# A network or None and trees or None; where both are there, their values are added.
+# A network or None, and trees or None; the values of both are added.
 Member = tuple[Any, Any]
 _LEVEL, _DEVIATIONS = 0.95, 1.96
-# Rows that each member of a mixture is taken to have explained before any is looked at.
+# The prior number of rows that each candidate of a mixture explains.
 _ROWS_BEFORE = 1.0
-# Temperatures between which the one is sought, and the deviation of its logarithm before any row is looked at.
+# The bounds of the temperature, and the prior standard deviation of its logarithm.
 _COLDEST, _HOTTEST, _DEVIATION = 0.2, 5.0, 0.15
 
 
@@ -35,9 +36,9 @@ class Committee(Compact):
     """Networks, trees of step gates, and sums of one of each, whose weighted mean is predicted.
 
     Attributes:
-        members: a network of the scaled inputs or None, and trees of the raw ones or None.
-        candidate: the number of the candidate that a member belongs to, (members,).
-        weight: of the members, (members,); they add up to one, and members of one candidate share its weight.
+        members: a network of the scaled inputs or None, and trees of the raw inputs or None.
+        candidate: the number of each member's candidate, (members,).
+        weight: the weights of the members, (members,), of sum one; members of a candidate share its weight.
     """
 
     members: tuple[Member, ...]
@@ -59,7 +60,7 @@ class Committee(Compact):
         return tuple(trees for _, trees in self.members if trees is not None)
 
     def mean_and_spread(self, values: Array) -> tuple[Array, Array]:
-        """The mean and the spread of candidates, both (rows, outputs), by what members say (members, rows, outputs)."""
+        """The mean and the spread of candidates (rows, outputs), from the members' values (members, rows, outputs)."""
         share = np.bincount(self.candidate, self.weight).astype(np.float64)
         own = [self.candidate == c for c in range(len(share))]
         parts = [np.tensordot(self.weight[c] / s, values[c], 1) for c, s in zip(own, share, strict=True)]
@@ -67,17 +68,17 @@ class Committee(Compact):
 
 
 def mean_and_spread(values: Array, share: Array) -> tuple[Array, Array]:
-    """The mean of values (candidates, rows, outputs) by shares, and their deviation from it."""
+    """The weighted mean of values (candidates, rows, outputs) and their standard deviation."""
     mean = np.tensordot(share, values, 1)
     return mean, np.sqrt(np.tensordot(share, np.square(values - mean), 1))
 
 
-def picked(values: Array, y: Array, weight: Array, picks: int) -> NDArray[np.int64]:
-    """How often each candidate is picked, so that the mean of the picks has the least error.
+def pick_counts(values: Array, y: Array, weight: Array, picks: int) -> NDArray[np.int64]:
+    """The number of picks of each candidate for which the mean of the picks has the smallest error.
 
     >>> y = np.zeros((4, 1))
     >>> values = np.stack([np.full((4, 1), v) for v in (1.0, -1.1, 5.0)])
-    >>> picked(values, y, np.ones(4), 2).tolist()
+    >>> pick_counts(values, y, np.ones(4), 2).tolist()
     [1, 1, 0]
     """
     count = np.zeros(len(values), dtype=np.int64)
@@ -95,7 +96,7 @@ def picked(values: Array, y: Array, weight: Array, picks: int) -> NDArray[np.int
 
 
 def deviation_scale(residual: Array, spread: Array) -> tuple[Array, Array]:
-    """The two numbers of a deviation sqrt(noise^2 + spread^2) scale, for each output."""
+    """The noise and the scale of the deviation sqrt(noise^2 + spread^2) scale, for each output."""
     noise = np.sqrt(np.mean(np.square(residual), axis=0))
     noise = np.where(noise > 0, noise, np.finfo(np.float64).tiny)
     level = min(1.0, _LEVEL * (1 + 1 / len(residual)))
@@ -104,15 +105,13 @@ def deviation_scale(residual: Array, spread: Array) -> tuple[Array, Array]:
 
 
 def log_loss(log_p: Array, y: Array, weight: Array) -> float:
-    """The weighted mean of -log p of the classes of rows; infinite where it is no number."""
+    """The weighted mean of -log p of the rows' classes; infinity instead of NaN."""
     loss = float(-(weight @ (log_p * y).sum(1)) / weight.sum())
-    if not np.isfinite(loss):
-        return np.inf
-    return loss
+    return loss if np.isfinite(loss) else np.inf
 
 
 def mixture_weights(log_p: Sequence[Array], y: Array, weight: Array, rounds: int = 50) -> Array:
-    """What candidates count in the mixture that makes rows held out most likely, by EM, with a row more for each."""
+    """The weights of a mixture of candidates that maximize the likelihood of held-out rows, by EM with a prior."""
     rows = len(y)
     p = np.stack([np.exp((values * y).sum(1)) for values in log_p], axis=1).clip(1e-300)
     share = np.full(len(log_p), 1 / len(log_p))
@@ -124,17 +123,17 @@ def mixture_weights(log_p: Sequence[Array], y: Array, weight: Array, rounds: int
 
 
 def log_mean(log_p: Sequence[Array], share: Array) -> Array:
-    """log of the mean of probabilities by these shares."""
+    """The logarithm of the weighted mean of probabilities."""
     return np.logaddexp.reduce(np.stack(log_p) + np.log(share)[:, None, None], axis=0)
 
 
 def tempered(log_p: Array, temperature: float) -> Array:
-    """log p at another temperature: above one, probabilities are nearer to each other."""
+    """log p at another temperature: above one, probabilities are more equal."""
     return log_softmax(log_p / temperature, axis=-1)
 
 
 def temperature_of(log_p: Array, y: Array, weight: Array) -> float:
-    """The temperature at which rows held out are most likely, with a prior, since they also said when networks end."""
+    """The temperature that maximizes the likelihood of held-out rows, with a prior: they also ended the training."""
 
     def loss(log_temperature: float) -> float:
         deviance = log_loss(tempered(log_p, math.exp(log_temperature)), y, weight)

@@ -1,4 +1,4 @@
-"""`scaling_curve`: how the error of an estimator falls with its width, on rows that it has not seen."""
+"""`scaling_curve`: the held-out error of an estimator by its width."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 class ScalingCurve(Compact):
     """The error of an estimator by width and fold.
 
-    `unit` is the name of the unit, or the names that validation chose; `widths` are the numbers of neurons and
-    `parameters` those of parameters, the most of any fold; `train_rmse` and `test_rmse` are (widths, folds), in the
-    units of the targets.
+    `unit` is the name of the unit, or the names of those that validation chose; `widths` are the numbers of neurons and
+    `parameters` the numbers of parameters, the largest of all folds; `train_rmse` and `test_rmse` are (widths, folds),
+    in the units of the targets.
     """
 
     unit: str
@@ -42,27 +42,25 @@ class ScalingCurve(Compact):
 
     @property
     def slope(self) -> Slope:
-        """The log-log slope of the test error against the width: that of the median over folds."""
+        """The log-log slope of the median test error over folds against the width."""
         return slope(np.array(self.widths), self.test_rmse, aggregate="median")
 
     def table(self) -> pd.DataFrame:
-        """One row a width: neurons, parameters, mean and standard deviation over the folds."""
+        """One row per width: neurons, parameters, mean and standard deviation over the folds."""
         columns: dict[str, Any] = {"width": self.widths, "parameters": self.parameters}
         for name, errors in (("train", self.train_rmse), ("test", self.test_rmse)):
             columns |= {f"{name}_rmse": errors.mean(axis=1), f"{name}_std": errors.std(axis=1)}
         return pd.DataFrame(columns)
 
     def plot(self, path: str | Path | None = None, *, ax: Any = None) -> Figure:
-        """Both errors against the width on logarithmic axes; lines are the best folds, bands reach to the worst.
+        """Both errors by width on logarithmic axes; lines are the best folds, bands extend to the worst.
 
-        Written to `path` (.png, .svg or .pdf) if given, and drawn into your own axes with `ax`.
+        Written to `path` (.png, .svg or .pdf) if given, and drawn into the axes `ax` if given.
         """
         from gatelab.plotting import Curve, saved, scaling_figure
 
         sizes = np.array(self.widths, dtype=np.float64)
-        note = ""
-        if len(sizes) > 1:
-            note = f"slope {self.slope}"
+        note = f"slope {self.slope}" if len(sizes) > 1 else ""
         curves = [
             Curve("test", sizes, self.test_rmse, note=note, look=self.unit),
             Curve("train", sizes, self.train_rmse, look=self.unit, line="--"),
@@ -80,15 +78,15 @@ def scaling_curve(
     cv: Any = 5,
     n_jobs: int | None = None,
 ) -> ScalingCurve:
-    """Fit a clone of the estimator at every width and in every fold, as scikit-learn's `learning_curve` does by rows.
+    """Fit a clone of the estimator for every width and fold, like scikit-learn's `learning_curve` for rows.
 
     Args:
-        estimator: the regressor, whose width is set.
+        estimator: the regressor; its width is replaced.
         X: the inputs (rows, inputs), an array or a table.
         y: the targets, (rows,) or (rows, outputs).
         widths: the numbers of neurons.
         cv: a number of folds, a splitter or an iterable of splits.
-        n_jobs: the number of processes, as everywhere in scikit-learn.
+        n_jobs: the number of processes, as in scikit-learn.
 
     Returns:
         The errors by width and fold, with their slope.
@@ -126,7 +124,7 @@ def scaling_curve(
 def fit_fold(
     estimator: GatedRegressor, X: Any, y: Array, width: int, train: Any, test: Any
 ) -> tuple[float, float, int, str]:
-    """A clone of that width, fitted to the rows `train`: its RMSE on them and on `test`, its parameters, its unit."""
+    """The training and test RMSE, the number of parameters and the unit of a clone fitted to the rows `train`."""
 
     def error(rows: Any) -> float:
         return float(np.sqrt(np.mean(np.square(model.predict(rows_of(X, rows)) - y[rows]))))

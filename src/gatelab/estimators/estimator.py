@@ -1,8 +1,8 @@
-"""What both estimators have: parameters that are checked, tables as rows, progress, and files."""
+"""The base of both estimators: checks of parameters, encoding of tables, progress, and files."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from numbers import Real
@@ -25,16 +25,16 @@ from gatelab.feedforward import AnyUnit, Unit
 from gatelab.feedforward import unit as as_unit
 from gatelab.feedforward.definition import check_width
 from gatelab.memory import check_device
-from gatelab.solve.files import DAMAGED, damaged, described, restored_unit
+from gatelab.solve.files import DAMAGED, damaged, describe_unit, restored_unit
 
 UnitLike = str | AnyUnit | Callable[..., object]
 Arrays = dict[str, Any]
-# Parts of the rows that mean targets of levels are taken without.
+# Folds of the rows for mean targets of levels.
 _FOLDS = 5
 
 
 class GatedEstimator(BaseEstimator):
-    """What `GatedRegressor` and `GatedClassifier` share."""
+    """The base class of `GatedRegressor` and `GatedClassifier`."""
 
     KIND: ClassVar[str]
     FORMAT: ClassVar[int]
@@ -48,18 +48,64 @@ class GatedEstimator(BaseEstimator):
     validation_: list[dict[str, Any]]
 
     def save(self, path: str | Path) -> Path:
-        """Write the fitted model as safetensors: arrays and plain values, nothing that could be executed.
+        """Write the fitted model as safetensors: arrays and plain values, without executable code.
 
-        A `RandomState` is saved as None. Units are kept by gate and factors: functions of your own are refused, and so
-        are classes that are neither text nor numbers nor truth values.
+        A `RandomState` is saved as None. Units are stored by gate and factors: your own functions are refused, and so
+        are classes that are neither text nor numbers nor booleans.
         """
         check_is_fitted(self, "frame_")
-        return write(self, path)
+        model: Any = self
+        parameters = self.get_params(deep=False)
+        # "steps", which a classifier takes, is not a unit.
+        parameters["unit"] = [u if u == "steps" else describe_unit(u) for u in units_of(model.unit) if u is not None]
+        if isinstance(parameters["random_state"], np.random.RandomState):
+            parameters["random_state"] = None
+        facts = {
+            "format": self.FORMAT,
+            "several": isinstance(model.unit, list | tuple),
+            "parameters": parameters,
+            "attributes": {name: getattr(self, name) for name in self.PLAIN},
+            "columns": self.columns_.facts(),
+            "feature_names": getattr(self, "feature_names_in_", np.empty(0)).tolist(),
+        }
+        more, arrays = model._content(parameters)
+        arrays |= prefixed("frame", self.frame_.arrays())
+        return tensors.write_packed(path, tensors.pack(arrays, self.KIND, facts | more))
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """The model that was saved; its predictions are the same to the last bit."""
-        return read(cls, path)
+        """The saved model; its predictions are equal bit by bit."""
+        give = f"give a file that {cls.KIND}.save wrote"
+        kind = tensors.kind_of(path, give)
+        if kind != cls.KIND:
+            hint = "gl.load(path) reads it, and predicts as well" if kind == "Fit" else give
+            raise GatelabError(f"{path} holds {f'a {kind}' if kind else 'arrays'}, not a {cls.KIND}; {hint}")
+        content = tensors.read(path, give)
+        tensors.check_format(path, content.facts, cls.FORMAT)
+        tensors.check_finite(path, content.arrays, "the file is damaged: save the model again")
+        try:
+            return cls._restored_model(content.facts, content.arrays)
+        except DAMAGED as error:
+            raise damaged(path, error) from error
+
+    @classmethod
+    def _restored_model(cls, facts: dict[str, Any], arrays: Arrays) -> Self:
+        """The model of plain values and arrays; an error of `DAMAGED` if they are inconsistent."""
+        kind: Any = cls
+        parameters = facts["parameters"]
+        units = tuple(u if isinstance(u, str) else restored_unit(u) for u in parameters["unit"])
+        parameters["unit"] = units if facts["several"] else next(iter(units), None)
+        attributes = {name: facts["attributes"][name] for name in cls.PLAIN}
+        frame, columns = Frame.restored(part_of("frame", arrays)), TableColumns.restored(facts["columns"])
+        if frame.x_map.shape[0] != columns.width or len(columns.columns) != attributes["n_features_in_"]:
+            raise ValueError(f"{frame.x_map.shape[0]} inputs are scaled, of {columns.width} numbers")
+        attributes |= {"frame_": frame, "columns_": columns}
+        if facts["feature_names"]:
+            attributes["feature_names_in_"] = np.array(facts["feature_names"], dtype=object)
+        attributes |= kind._restored(facts, arrays, attributes)
+        model = kind(**parameters)
+        vars(model).update(attributes)
+        return model
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -67,15 +113,13 @@ class GatedEstimator(BaseEstimator):
         return tags
 
     def _checked(self, unit: Any) -> list[Unit]:
-        """The units, if these and all other parameters can be used."""
+        """The units; raises an error if they or other parameters are invalid."""
         model: Any = self
         check_device(model.device)
         units = []
         for one in map(as_unit, units_of(unit)):
             if not isinstance(one, Unit):
-                raise GatelabError(
-                    f"{one.name!r} is a class; {self.KIND} takes product units and functions, gl.fit takes classes"
-                )
+                raise GatelabError(f"{one.name!r} is a class; give a product unit or a function, or use gl.fit")
             units.append(one)
         if not units:
             raise GatelabError("unit is empty; give one or more units, for example ('glu', 'swiglu')")
@@ -89,7 +133,7 @@ class GatedEstimator(BaseEstimator):
         return units
 
     def _rows(self, table: Any, y: Array, weight: Array, seed: int) -> TableRows:
-        """The distinct rows of a table as numbers, those without weight left out; its columns are noted."""
+        """The distinct rows of a table with positive weight, as numbers; sets `columns_`."""
         weighty = np.flatnonzero(weight)
         if 0 < len(weighty) < len(weight):
             table, y, weight = rows_of(table, weighty), y[weighty], weight[weighty]
@@ -104,13 +148,13 @@ class GatedEstimator(BaseEstimator):
         return distinct(columns.training(table, y, weight, fold), y, weight)
 
     def _table(self, X: Any) -> Any:
-        """A table to predict, as `columns_` takes it."""
+        """A table to predict, as input of `columns_`."""
         check_is_fitted(self, "frame_")
         refuse_masked(X, "X")
         return read_table(self, X, reset=False)
 
-    def _take_over(self, model: GatedEstimator) -> Self:
-        """Become the model, a fitted copy: a fit that is interrupted leaves no trace."""
+    def _become(self, model: GatedEstimator) -> Self:
+        """Take the state of a fitted copy: an interrupted fit leaves the estimator unchanged."""
         vars(self).clear()
         vars(self).update(vars(model))
         return self
@@ -118,7 +162,7 @@ class GatedEstimator(BaseEstimator):
 
 @contextmanager
 def showing(verbose: int, title: str, usual: int) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """What shows each candidate, as plain values, of a search that tries `usual` of them as a rule."""
+    """A function that shows each candidate of a search, which usually tries `usual` of them."""
     tried = 0
     with reporting(bool(verbose) or None, title) as report:
 
@@ -134,7 +178,7 @@ def showing(verbose: int, title: str, usual: int) -> Iterator[Callable[[dict[str
 
 
 def row_weights(sample_weight: Any, n: int) -> Array:
-    """A weight for each of n rows, from what scikit-learn calls `sample_weight`: None, a number, or one a row."""
+    """The weights of n rows from scikit-learn's `sample_weight`: None, a number, or one number per row."""
     if sample_weight is None:
         return np.ones(n)
     if isinstance(sample_weight, Real):
@@ -148,81 +192,21 @@ def row_weights(sample_weight: Any, n: int) -> Array:
 
 
 def seed_of(random_state: Any) -> int:
-    """A seed, from what scikit-learn calls `random_state`: None, an int or a `RandomState`."""
+    """A seed from scikit-learn's `random_state`: None, an int or a `RandomState`."""
     if random_state is not None and not isinstance(random_state, np.random.RandomState):
         random_state = whole_number("random_state", random_state, 0, 2**32 - 1)
     return int(check_random_state(random_state).randint(2**31 - 1))
 
 
-def write(model: Any, path: str | Path) -> Path:
-    """Save a fitted model: what both estimators have, and what each adds by `_content`."""
-    parameters = model.get_params(deep=False)
-    # Names stay names: what a classifier calls steps is no unit.
-    parameters["unit"] = [u if u == "steps" else described(u) for u in units_of(model.unit) if u is not None]
-    if isinstance(parameters["random_state"], np.random.RandomState):
-        parameters["random_state"] = None
-    facts = {
-        "format": model.FORMAT,
-        "several": isinstance(model.unit, list | tuple),
-        "parameters": parameters,
-        "attributes": {name: getattr(model, name) for name in model.PLAIN},
-        "columns": model.columns_.facts(),
-        "feature_names": getattr(model, "feature_names_in_", np.empty(0)).tolist(),
-    }
-    more, arrays = model._content(parameters)
-    arrays |= nested("frame", model.frame_.arrays())
-    return tensors.write_packed(path, tensors.pack(arrays, model.KIND, facts | more))
-
-
-def read(kind: Any, path: str | Path) -> Any:
-    """The model that was saved."""
-    give = f"give a file that {kind.KIND}.save wrote"
-    holds = tensors.kind_of(path, give)
-    if holds != kind.KIND:
-        hint = "gl.load(path) reads it, and predicts as well" if holds == "Fit" else give
-        raise GatelabError(f"{path} holds {f'a {holds}' if holds else 'arrays'}, no {kind.KIND}; {hint}")
-    content = tensors.read(path, give)
-    tensors.check_format(path, content.facts, kind.FORMAT)
-    tensors.check_finite(path, content.arrays, "the file is damaged: save the model again")
-    try:
-        return restored(kind, content.facts, content.arrays)
-    except DAMAGED as error:
-        raise damaged(path, error) from error
-
-
-def restored(kind: Any, facts: dict[str, Any], arrays: Arrays) -> Any:
-    """The model of plain values and arrays; an error of `DAMAGED` where they do not fit each other."""
-    parameters = facts["parameters"]
-    units = tuple(u if isinstance(u, str) else restored_unit(u) for u in parameters["unit"])
-    parameters["unit"] = units if facts["several"] else next(iter(units), None)
-    attributes = {name: facts["attributes"][name] for name in kind.PLAIN}
-    frame, columns = Frame.restored(part_of("frame", arrays)), TableColumns.restored(facts["columns"])
-    if frame.x_map.shape[0] != columns.width or len(columns.columns) != attributes["n_features_in_"]:
-        raise ValueError(f"{frame.x_map.shape[0]} inputs are scaled, of {columns.width} numbers")
-    attributes |= {"frame_": frame, "columns_": columns}
-    if facts["feature_names"]:
-        attributes["feature_names_in_"] = np.array(facts["feature_names"], dtype=object)
-    attributes |= kind._restored(facts, arrays, attributes)
-    model = kind(**parameters)
-    vars(model).update(attributes)
-    return model
-
-
 def units_of(unit: Any) -> list[Any]:
-    """What an estimator was given as its unit, one or several, as a list."""
+    """The one or several units of an estimator, as a list."""
     return list(unit) if isinstance(unit, list | tuple) else [unit]
 
 
-def nested(prefix: str, arrays: Arrays) -> Arrays:
-    """The arrays with names that begin so."""
+def prefixed(prefix: str, arrays: Arrays) -> Arrays:
     return {f"{prefix}.{name}": array for name, array in arrays.items()}
 
 
-def numbered(prefix: str, parts: Iterable[Arrays]) -> Arrays:
-    """The arrays of several things, by their number."""
-    return {name: a for i, part in enumerate(parts) for name, a in nested(f"{prefix}.{i}", part).items()}
-
-
 def part_of(prefix: str, arrays: Arrays) -> Arrays:
-    """The arrays whose names begin so, by what follows."""
+    """The arrays with this prefix, without it."""
     return {n.removeprefix(f"{prefix}."): array for n, array in arrays.items() if n.startswith(f"{prefix}.")}

@@ -1,13 +1,13 @@
-"""From a user's arrays to what the solver sees and back.
+"""Sorting and scaling of rows, and the inverse for predictions.
 
-Rows are put in one order and equal rows become one, with the sum of their weights: a weight of two is a row that is
-there twice, to the last bit, the order of the rows does not matter, and no row is held out while its twin is trained
-on. Inputs are then of mean zero and unit variance in as many directions as they span, targets column by column.
+Rows are sorted, and equal rows become one with the sum of their weights. So a weight of two equals a repeated row, the
+order of the rows does not matter, and no row is held out while an equal one is trained on. Inputs are then scaled to
+mean zero and unit variance in the directions that they span, targets column by column.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,10 +17,10 @@ from gatelab.arrays import Array
 from gatelab.display import Compact
 from gatelab.errors import GatelabError
 
-# Columns that vary by less than this beside their size are constant, directions that vary less beside others are none.
+# The smallest relative variation of a column that is not constant, and of a direction compared with the largest.
 _CONSTANT, _FLAT = 1e-14, 1e-10
-# Tails are heavy where 99 % of a column span more than this many times what its middle half does (of a normal law 4);
-# bent targets are held nearer to those seen, by this share of their range; and averaged over so many residuals.
+# Tails are heavy if the span of 99 % of a column exceeds this multiple of the span of its middle half (4 for a normal
+# law); the reach of predictions beyond transformed targets, relative to their range; the residuals to average over.
 _HEAVY, _BENT_REACH, _SMEARS = 6.0, 0.1, 20
 
 
@@ -41,7 +41,7 @@ class TableRows:
 
 
 def distinct(x: Array, y: Array, weight: Array) -> TableRows:
-    """The rows in lexicographic order, each once, those without weight left out.
+    """The distinct rows with positive weight, in lexicographic order.
 
     >>> rows = distinct(np.array([[3.0], [1.0], [3.0]]), np.array([[4.0], [2.0], [4.0]]), np.ones(3))
     >>> rows.x.tolist(), rows.weight.round(3).tolist()
@@ -50,21 +50,21 @@ def distinct(x: Array, y: Array, weight: Array) -> TableRows:
     if not weight.max(initial=0.0) > 0:
         raise GatelabError("every sample_weight is zero, so there is no row to fit; give some rows a positive weight")
     weighty = weight > 0
-    both = np.concatenate([x, y], axis=1)[weighty] + 0.0  # -0.0 and 0.0 are the same number in different bits
+    both = np.concatenate([x, y], axis=1)[weighty] + 0.0  # makes -0.0 equal to 0.0 bit by bit
     rows, first = np.unique(both, axis=0, return_inverse=True)
-    # By a power of two, which rounds nothing, before anything is added up: huge weights have no sum.
+    # Scaled by a power of two, which is exact, before the sum: huge weights would overflow.
     total = np.bincount(first.ravel(), np.ldexp(weight[weighty], -np.frexp(weight.max())[1]))
     return TableRows(rows[:, : x.shape[1]], rows[:, x.shape[1] :], total / total.mean())
 
 
 @dataclass(frozen=True, eq=False)
 class Bend:
-    """a -> asinh((a - centre) / spread) of every column that has a spread: nearly a line within it, a logarithm beyond.
+    """a -> asinh((a - center) / spread) of every column with a spread: nearly linear within it, logarithmic beyond.
 
-    Columns with heavy tails are bent so that a few far values do not stretch all others into a point.
+    It is for columns with heavy tails, whose outliers would otherwise dominate the scale.
     """
 
-    centre: Array
+    center: Array
     spread: Array
 
     @classmethod
@@ -73,7 +73,7 @@ class Bend:
 
     @classmethod
     def of(cls, a: Array) -> Bend:
-        """Of columns whose tails reach far beyond their quartiles; none of the others.
+        """The transformation of columns with heavy tails; the identity for others.
 
         >>> x = np.random.default_rng(0).normal(size=(500, 1))
         >>> [bool(Bend.of(a).spread[0]) for a in (x, np.exp(2 * x))]
@@ -81,7 +81,7 @@ class Bend:
         """
         low, first, middle, third, high = np.quantile(a, [0.005, 0.25, 0.5, 0.75, 0.995], axis=0)
         heavy = (high - low > _HEAVY * (third - first)) & (third > first)
-        # Of columns without a negative value the small ones are told apart as well.
+        # Columns without negative values are resolved near zero as well.
         positive = (a.min(axis=0) >= 0) & (first > 0)
         spread = np.where(positive, first / 2, (third - first) / 1.35)
         return cls(np.where(heavy & ~positive, middle, 0.0), np.where(heavy, spread, 0.0))
@@ -92,20 +92,20 @@ class Bend:
 
     def __call__(self, a: Array) -> Array:
         bent = self.spread > 0
-        return np.where(bent, np.arcsinh((a - self.centre) / np.where(bent, self.spread, 1.0)), a)
+        return np.where(bent, np.arcsinh((a - self.center) / np.where(bent, self.spread, 1.0)), a)
 
     def back(self, a: Array) -> Array:
         bent = self.spread > 0
-        return np.where(bent, self.centre + self.spread * np.sinh(np.where(bent, a, 0.0)), a)
+        return np.where(bent, self.center + self.spread * np.sinh(np.where(bent, a, 0.0)), a)
 
 
 @dataclass(frozen=True, eq=False)
 class Frame(Compact):
-    """x -> (x / x_unit - x_mean) x_map, and z -> y_unit (y_mean + y_scale z) with z held between z_low and z_high.
+    """x -> (x / x_unit - x_mean) x_map, and z -> y_unit (y_mean + y_scale z) with z clipped to z_low and z_high.
 
-    The units are powers of two near the greatest values, so that no square overflows and nothing is rounded. Where
-    `x_bend` or `y_bend` bend a column, that comes right after its unit. A mean of bent targets bent back is no mean of
-    targets: so the values are, with each of the residuals `y_smear` in turn added to z.
+    The units are powers of two near the largest values, so that squares do not overflow and division is exact. `x_bend`
+    and `y_bend` transform columns with heavy tails right after division by the unit. The inverse of a mean of
+    transformed targets is biased, so that predictions average the inverse over the residuals `y_smear`, added to z.
     """
 
     x_unit: Array
@@ -122,7 +122,7 @@ class Frame(Compact):
 
     @classmethod
     def of(cls, rows: TableRows, *, bend_inputs: bool = False, bend_targets: bool = False) -> Frame:
-        """The frame in which these rows have mean zero and unit variance, columns with heavy tails bent if asked."""
+        """The frame in which these rows have mean zero and unit variance, optionally with heavy tails transformed."""
         x_unit, y_unit = _unit(rows.x), _unit(rows.y)
         x, y = rows.x / x_unit, rows.y / y_unit
         x_bend = Bend.of(x) if bend_inputs else Bend.none(x.shape[1])
@@ -137,7 +137,7 @@ class Frame(Compact):
             z = ((x - x_mean) @ x_map) * np.sqrt(rows.weight)[:, None]
             s, v = _singular(z)
             spanned = s > _FLAT * s[0]
-            # Collinear inputs, or more of them than rows: the directions that they span are enough, and fewer.
+            # Collinear inputs, or more inputs than rows: only the directions that they span.
             if spanned.sum() < len(varies):
                 x_map = x_map @ v[spanned].T
         z_low, z_high = reach((y - y_mean) / np.where(y_scale > 0, y_scale, 1.0), _BENT_REACH if y_bend.bends else 0.5)
@@ -160,7 +160,7 @@ class Frame(Compact):
         return self.x_map.shape[1]
 
     def inputs(self, x: Array) -> Array:
-        # Far outside the data a network may overflow; where its value is then undefined, the prediction is NaN.
+        # Far outside the data a network may overflow; the prediction is then NaN.
         with np.errstate(over="ignore", invalid="ignore"):
             return (self.x_bend(x / self.x_unit) - self.x_mean) @ self.x_map
 
@@ -176,7 +176,7 @@ class Frame(Compact):
             return self.y_unit * np.mean(smeared, axis=0)
 
     def deviations(self, z: Array, deviation: Array) -> Array:
-        """What a deviation of the network's values is in raw predictions: half of what two of them span."""
+        """A standard deviation of the network's values in raw units: half the distance of z +- deviation."""
         if not self.y_bend.bends:
             return self.y_unit * self.y_scale * deviation
         low, high = (self.y_mean + self.y_scale * (z + sign * deviation) for sign in (-1, 1))
@@ -184,21 +184,18 @@ class Frame(Compact):
             return self.y_unit * (self.y_bend.back(high) - self.y_bend.back(low)) / 2
 
     def smeared(self, residual: Array) -> Frame:
-        """The frame with the residuals (rows, outputs) that predictions of bent targets are averaged over."""
+        """The frame with the residuals (rows, outputs) over which transformed targets are averaged."""
         return replace(self, y_smear=np.quantile(residual, (np.arange(_SMEARS) + 0.5) / _SMEARS, axis=0))
 
     def standard(self, rows: TableRows) -> TableRows:
         return TableRows(self.inputs(rows.x), self.targets(rows.y), rows.weight)
 
     def arrays(self) -> dict[str, Array]:
-        """Its arrays by name, those of bends by two."""
-        arrays: dict[str, Array] = {}
-        for f in fields(self):
-            value = getattr(self, f.name)
-            if isinstance(value, Bend):
-                arrays |= {f"{f.name}.centre": value.centre, f"{f.name}.spread": value.spread}
-            else:
-                arrays[f.name] = value
+        """The arrays by name, as in saved files."""
+        arrays = dict(vars(self))
+        for name in ("x_bend", "y_bend"):
+            bend = arrays.pop(name)
+            arrays |= {f"{name}.centre": bend.center, f"{name}.spread": bend.spread}
         return arrays
 
     @classmethod
@@ -209,28 +206,28 @@ class Frame(Compact):
 
 
 def reach(y: Array, beyond: float = 0.5) -> tuple[Array, Array]:
-    """How far predictions may go beyond the extremes, since outside the data a gated network is a polynomial."""
+    """The bounds of predictions, a share of the range beyond the extremes: networks extrapolate as polynomials."""
     low, high = y.min(axis=0), y.max(axis=0)
     return low - (high - low) * beyond, high + (high - low) * beyond
 
 
 def _unit(a: Array) -> Array:
-    """A power of two near the greatest value of every column."""
+    """A power of two near the largest value of every column."""
     largest = np.abs(a).max(axis=0)
-    # 2^1024 does not exist, and below 2^-1021 its inverse would not.
+    # 2^1024 overflows, and so does the inverse of numbers below 2^-1021.
     exponent = np.clip(np.frexp(largest)[1], -1000, 1023)
     return np.where(largest > 0, np.ldexp(1.0, exponent), 1.0)
 
 
 def _moments(a: Array, weight: Array) -> tuple[Array, Array]:
-    """The mean and the standard deviation of every column; zero where it is constant."""
+    """The mean and the standard deviation of every column; zero if it is constant."""
     mean = weight @ a / weight.sum()
     scale = np.sqrt(weight @ np.square(a - mean) / weight.sum())
     return mean, np.where(scale > _CONSTANT * np.abs(a).max(axis=0), scale, 0.0)
 
 
 def _singular(z: Array) -> tuple[Array, Array]:
-    """Singular values and right vectors; of many rows by a factor that is as tall as it is wide."""
+    """Singular values and right vectors, by a QR decomposition first if there are many rows."""
     if len(z) > 4 * z.shape[1]:
         z = np.asarray(np.linalg.qr(z, mode="r"))
     _, s, v = np.linalg.svd(z, full_matrices=False)

@@ -1,9 +1,9 @@
-"""What levels of a column add to a linear map of the others: means and slopes, drawn towards zero where rows are few.
+"""Effects of the levels of a column in addition to a linear map of the others: means and slopes with shrinkage.
 
-How far is by the spread of levels beside that of rows. A number in which slopes differ between levels more than chance
-would have it, by the F-test of a common slope, gives each level a slope as well, about the mean of the number in the
-level. Whole numbers are names where neighbours differ by more than chance would have it, at least half as much as any
-two values do: what is smooth in a number, as most things are in an age or a size, is not.
+The shrinkage depends on the spread of levels relative to that of rows. Each level has a slope in a number, about the
+mean of the number in the level, if the slopes differ significantly by the F-test of a common slope. Integers are names
+if neighboring values differ significantly, and at least half as much as any two values: smooth effects, for example of
+an age or a size, do not satisfy this.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from scipy.special import fdtrc
 
 from gatelab.arrays import Array
 
-# Numbers in which a column's levels have slopes, at most; how often levels of one slope would be given others, at most.
+# The largest number of slopes of a column's levels, and the level of significance.
 MOST_SLOPES, CHANCE = 2, 1e-3
-# Rounds in which the linear map and the levels are fitted in turn; rows that zero counts for, beside those of a level.
+# Rounds of alternating fits of the linear map and the levels; bounds of the shrinkage, in rows.
 _ROUNDS, _FEWEST_DRAWN, _MOST_DRAWN = 10, 0.1, 1e4
 
 
-def neighbours_alike(numbers: Array, left: Array, weight: Array) -> float:
-    """How often rows of neighbouring numbers, were they alike, would differ as much as these do: the F-test of pairs.
+def neighbor_similarity(numbers: Array, left: Array, weight: Array) -> float:
+    """The p-value of equal effects of neighboring numbers, by the F-test of pairs.
 
-    It is 1 as well where neighbours differ by less than half of what any two values do.
+    It is 1 if neighbors differ by less than half the difference of any two values.
     """
     values, index = np.unique(numbers, return_inverse=True)
     term = LevelTerm(0, len(values), index, np.ones(len(index)))
@@ -45,11 +45,11 @@ def neighbours_alike(numbers: Array, left: Array, weight: Array) -> float:
 
 @dataclass(frozen=True)
 class LevelTerm:
-    """What levels add to rows: a coefficient of each level times a factor of the row, which is one for means.
+    """An effect of levels: the coefficient of each level times a factor of the row, which is one for means.
 
-    The levels are those of a `column` of the table, `index` has that of each row, one beyond the last where it is not
-    known, and zero counts for `drawn` rows, 0 where the spread of levels is to say it. For slopes the factor is the
-    column `number` less its mean in the level, of which `centres` are (last zero), in units of its deviation, `unit`.
+    The levels are those of a `column` of the table. `index` has the level of each row, one beyond the last if it is
+    unknown. The shrinkage equals `drawn` rows of value zero; 0 means that it is estimated. For slopes the factor is the
+    column `number` minus its mean in the level, one of `centers` (last zero), in units of its deviation, `unit`.
     """
 
     column: int
@@ -57,7 +57,7 @@ class LevelTerm:
     index: NDArray[np.intp]
     factor: Array
     number: int | None = None
-    centres: Array = field(default_factory=lambda: np.zeros(1))
+    centers: Array = field(default_factory=lambda: np.zeros(1))
     unit: float = 1.0
     drawn: float = 0.0
 
@@ -66,22 +66,22 @@ class LevelTerm:
         return np.stack(sums, axis=1).astype(np.float64, copy=False)
 
     def along(self, number: int, values: Array, weight: Array) -> LevelTerm:
-        """The term of these levels' slopes in a number with these values."""
+        """The term of the levels' slopes in a number with these values."""
         rows, sums = self.sums(np.stack([weight, weight * values], axis=1)).T
-        centres = np.append(sums / np.where(rows > 0, rows, 1.0), 0.0)
-        factor = np.where(self.index < self.levels, values - centres[self.index], 0.0)
-        factor[np.abs(factor) < 1e-12 * np.abs(values).max()] = 0.0  # the rounding of a number that is the same
+        centers = np.append(sums / np.where(rows > 0, rows, 1.0), 0.0)
+        factor = np.where(self.index < self.levels, values - centers[self.index], 0.0)
+        factor[np.abs(factor) < 1e-12 * np.abs(values).max()] = 0.0  # rounding of equal numbers
         unit = float(np.sqrt(weight @ factor**2 / weight.sum())) or 1.0
-        return replace(self, factor=factor / unit, number=number, centres=centres, unit=unit)
+        return replace(self, factor=factor / unit, number=number, centers=centers, unit=unit)
 
 
 @dataclass(frozen=True)
 class LevelSpread:
-    """How the coefficients of levels differ, beside how rows do.
+    """The variance of the coefficients of levels and of rows.
 
-    `rows` and `sums` are those of squared factors and of factor times value in each level, `within` the variance of
+    `rows` and `sums` are the sums of squared factors and of factor times value in each level, `within` the variance of
     rows about their level, `square` the weighted sum of squares of coefficients (of slopes about a common one), `free`
-    and `left` the degrees of freedom of levels and rows, `given` how many rows zero counts for, 0 if that is open.
+    and `left` the degrees of freedom of levels and rows, `given` the shrinkage in rows, 0 if it is estimated.
     """
 
     rows: Array
@@ -95,37 +95,37 @@ class LevelSpread:
 
     @classmethod
     def of(cls, values: Array, term: LevelTerm, weight: Array) -> LevelSpread:
-        """The spread of values (rows, outputs) that levels have by this term; rows of none tell nothing of it."""
+        """The spread of values (rows, outputs) by this term; rows of unknown levels do not count."""
         weight = np.where(term.index < term.levels, weight, 0.0)
         index = np.minimum(term.index, term.levels - 1)
         rows = term.sums((weight * term.factor**2)[:, None])[:, 0]
         sums = term.sums((weight * term.factor)[:, None] * values)
-        told = rows > 1e-9 * rows.max()  # in the other levels there are no rows, or their number is the same in all
-        means = np.where(told[:, None], sums, 0.0) / np.where(told, rows, 1.0)[:, None]
-        common, left = np.zeros(values.shape[1]), weight.sum() - np.count_nonzero(told)
+        known = rows > 1e-9 * rows.max()  # the other levels have no rows, or equal numbers in all of them
+        means = np.where(known[:, None], sums, 0.0) / np.where(known, rows, 1.0)[:, None]
+        common, left = np.zeros(values.shape[1]), weight.sum() - np.count_nonzero(known)
         if term.number is not None:
             counts = term.sums(weight[:, None])
             values = values - (term.sums(weight[:, None] * values) / np.where(counts > 0, counts, 1.0))[index]
             common, left = sums.sum(0) / max(rows.sum(), 1e-300), left - np.count_nonzero(counts)
         within = float(weight @ np.square(values - term.factor[:, None] * means[index]).sum(1)) / max(left, 1.0)
         square = float(rows @ np.square(means - common).sum(1))
-        return cls(rows, sums, within, square, np.count_nonzero(told) - 1.0, left, total=weight.sum(), given=term.drawn)
+        return cls(rows, sums, within, square, np.count_nonzero(known) - 1.0, left, weight.sum(), term.drawn)
 
     @property
     def ratio(self) -> float:
-        """How many times as much coefficients of levels differ as they would by chance: F."""
+        """The F statistic of equal coefficients."""
         return self.square / max(self.within * self.free, 1e-300)
 
     @property
     def chance(self) -> float:
-        """How often levels that are alike would differ as much, were rows normal; 1 where it cannot be told."""
+        """The p-value of equal coefficients for normal rows; 1 if there are too few rows."""
         if self.free < 1 or self.left < 1:
             return 1.0
         return float(fdtrc(self.free, self.left, self.ratio))
 
     @property
     def drawn(self) -> float:
-        """How many rows zero counts for, beside those of a level."""
+        """The shrinkage, as a number of rows of value zero."""
         if self.given > 0:
             return self.given
         spread = self.total - (self.rows @ self.rows) / self.total
@@ -135,17 +135,17 @@ class LevelSpread:
         return _MOST_DRAWN
 
     def coefficients(self) -> Array:
-        """Those of each level (levels, outputs), drawn to zero by their spread beside that of rows: Henderson's way."""
+        """The coefficients of the levels (levels, outputs), with Henderson's shrinkage."""
         return self.sums / (self.rows + self.drawn)[:, None]
 
 
 def chosen_slopes(
     x: Array, means: Sequence[LevelTerm], y: Array, weight: Array, numbers: Mapping[int, Array]
 ) -> list[LevelTerm]:
-    """The slopes of levels that differ beyond chance, the one that does most first, and how far each is drawn.
+    """The slopes of levels that differ significantly, the most significant first, and the shrinkage of each.
 
-    How far is said here, for all parts of the rows: a part alone may find slopes all alike, and a column that hardly
-    varies in training would be far out of its range later.
+    The shrinkage holds for all folds: in one fold slopes may be equal by chance, and a column that hardly varies in
+    training would be far out of its range in prediction.
     """
     slopes: list[LevelTerm] = []
     effects, left = level_effects(x, means, y, weight)
@@ -161,7 +161,7 @@ def chosen_slopes(
 def steepest(
     left: Array, means: Sequence[LevelTerm], slopes: Sequence[LevelTerm], numbers: Mapping[int, Array], weight: Array
 ) -> LevelTerm | None:
-    """The slopes of levels, in a number without any yet, that differ most beyond chance in what is `left` of y."""
+    """The slopes of levels in another number with the largest significant difference in the residuals `left`."""
     ratio, best = 0.0, None
     for mean in means:
         taken = [term.number for term in slopes if term.column == mean.column]
@@ -174,10 +174,10 @@ def steepest(
 
 
 def level_effects(x: Array, terms: Sequence[LevelTerm], y: Array, weight: Array) -> tuple[list[Array], Array]:
-    """What levels add to a linear map of x, a constant in it: min |y - x b - sum of terms|^2 + drawn |coefficients|^2.
+    """The effects of levels next to a linear map of x: min |y - x b - sum of terms|^2 + drawn |coefficients|^2.
 
-    The coefficients (levels + 1, outputs) of each term, the last of them zero, for a level that is not known; and what
-    is left of the targets (rows, outputs).
+    Returns the coefficients (levels + 1, outputs) of each term, the last zero for unknown levels, and the residuals
+    (rows, outputs). x has a constant column.
     """
     scale = np.sqrt(weight @ x**2 / weight.sum())
     x = x / np.where(scale > 0, scale, 1.0)

@@ -2,20 +2,20 @@
 
     logits(x) = A (x, 1) + D [ act(Gx + g) * (Ux + u) * ... ],        p(x) = softmax(logits)
 
-Two classes have one logit, that of the second against the first. The loss of a member of the batch is the weighted mean
-of -log p at the rows, whose weights sum to one, and half its ridge times the sum of squares of all parameters but the
-constants of A. A strong ridge thus takes neurons away one after the other, and what is left is logistic regression.
+Two classes have one logit, that of the second relative to the first. The loss of a member of the batch is the weighted
+mean of -log p at the rows, whose weights sum to one, plus half the ridge times the sum of squares of all parameters but
+the constants of A. A strong ridge removes one neuron after the other, until logistic regression is left.
 
 `gauss_newton` is for small data: the Fisher information of a row's logits is diag(p) - p p^T, with the root
-diag(sqrt p) - p sqrt(p)^T, by which the Gauss-Newton matrix is a product of one tall matrix with itself. `adam` goes in
-single precision over small batches of rows, where such matrices are too large. Rows that a member does not train on are
-its `held_out` rows: each keeps the parameters that were best there, and ends where they have been no better for some
-time.
+diag(sqrt p) - p sqrt(p)^T, so that the Gauss-Newton matrix is the product of one tall matrix with its transpose. `adam`
+trains in single precision on minibatches, for data whose tall matrices would be too large. Each member keeps the
+parameters with the best loss on its `held_out` rows, and ends when that loss has not improved for some time.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from time import monotonic
 
@@ -23,15 +23,17 @@ import torch
 from torch import Tensor
 from torch.optim.adam import adam as adam_step
 
+from gatelab.arrays import AnyArray as Array
 from gatelab.feedforward import Unit
 from gatelab.interrupts import stop_if_asked
+from gatelab.solve.marquardt import Damping, damped_step, descend
 
-# Damping of the first step, beside the scaled diagonal, and where a member has come to rest.
-_FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-1, 1e-8, 1e6
-# A step that gains less than this share of the loss is idle, and so many of them in a row are the end; steps without a
-# better loss on rows held out, after which a member ends.
-_TOLERANCE, _IDLE, _PATIENCE = 1e-4, 3, 6
-# Bytes of the tall matrix above which members of the batch are taken one after the other.
+_DAMPING = Damping(first=1e-1, least=1e-8, most=1e6, up=4)
+# The smallest squared scale of a parameter relative to the largest.
+_LEAST_SCALE = 1e-8
+# The relative gain below which a step is idle, and the steps without a better loss on held-out rows that end a member.
+_TOLERANCE, _PATIENCE = 1e-4, 6
+# Bytes of the tall matrices that are in memory at a time.
 _TALL_BYTES = 2**27
 
 
@@ -44,10 +46,10 @@ class Likelihood:
         width: neurons, zero or more.
         x: the inputs (N, d + 1), the last column ones.
         target: zeros and a one for the class of each row (N, classes).
-        weight: of the rows for each member (B, N), zero where a row is not trained on; each sums to one.
-        ridge: of each member (B,).
-        relevance: what each input is multiplied by for each member (B, d + 1), the last one: a ridge then costs inputs
-            of little relevance more.
+        weight: weights of the rows for each member (B, N), zero for held-out rows; each sums to one.
+        ridge: the ridge of each member (B,).
+        relevance: factors of the inputs for each member (B, d + 1), the last factor one: the ridge then penalizes
+            inputs of low relevance more.
     """
 
     unit: Unit
@@ -60,7 +62,7 @@ class Likelihood:
 
     @classmethod
     def plainly(cls, unit: Unit, width: int, x: Tensor, classes: int, weight: Tensor | None = None) -> Likelihood:
-        """Networks without a ridge and with inputs as they are, one for each row of weights: without them, one."""
+        """Networks without ridge and relevance, one per row of `weight`, or a single one."""
         if weight is None:
             weight = x.new_full((1, len(x)), 1 / len(x))
         ones = x.new_ones(len(weight), x.shape[1])
@@ -68,7 +70,7 @@ class Likelihood:
 
     @property
     def outputs(self) -> int:
-        """How many logits a network gives: one for two classes."""
+        """The number of logits: one for two classes."""
         classes = self.target.shape[1]
         return 1 if classes == 2 else classes
 
@@ -78,13 +80,13 @@ class Likelihood:
 
     @property
     def sizes(self) -> tuple[int, int, int]:
-        """How many parameters the maps, the last map D and the linear part A have."""
+        """The numbers of parameters of the maps, of the last map D and of the linear part A."""
         d, c = self.x.shape[1], self.outputs
         return self.maps * self.width * d, c * self.width, c * d
 
     @property
     def together(self) -> int:
-        """How many members can have their tall matrices in memory at a time."""
+        """The number of members whose tall matrices fit into memory at a time."""
         return max(1, _TALL_BYTES // (8 * len(self.x) * self.outputs * max(1, sum(self.sizes))))
 
     def take(self, index: Tensor) -> Likelihood:
@@ -110,13 +112,13 @@ class Likelihood:
         return values.split([self.width] * self.maps + [A.shape[1]], -1)
 
     def plain(self, theta: Tensor) -> Tensor:
-        """The same networks with their relevance in the parameters."""
+        """The parameters of the same networks without relevance factors."""
         maps, D, A = self.parts(theta)
         maps, A = maps * self.relevance[:, None, None], A * self.relevance[:, None]
         return torch.cat([maps.flatten(1), D.flatten(1), A.flatten(1)], 1)
 
     def sensitivity(self, theta: Tensor) -> Tensor:
-        """How much the logits move with each input (B, d): the root of the mean square of their derivative by it."""
+        """The root mean square of the derivatives of the logits by each input (B, d)."""
         maps, D, A = self.parts(self.plain(theta))
         total = torch.zeros_like(self.relevance)
         most = max(1, _TALL_BYTES // (8 * len(theta) * self.maps * max(1, self.width)))
@@ -133,17 +135,17 @@ class Likelihood:
         return log_softmax(self.logits(theta, x))
 
     def penalty(self, theta: Tensor) -> Tensor:
-        """What the ridge multiplies for each parameter (B, p): one, and zero for the constants of A."""
+        """The ridge of each parameter (B, p), zero for the constants of A."""
         free = torch.ones_like(theta)
         self.parts(free)[2][..., -1] = 0.0
         return self.ridge[:, None] * free
 
     def cost(self, theta: Tensor) -> Tensor:
-        """What the ridge adds to the loss of each member (B,)."""
+        """The ridge term of the loss of each member (B,)."""
         return 0.5 * (self.penalty(theta) * theta.square()).sum(-1)
 
     def deviance(self, theta: Tensor) -> Tensor:
-        """-log p of the class of each row (B, N), made over parts of the rows that fit into memory."""
+        """-log p of the class of each row (B, N), in blocks of rows that fit into memory."""
         most = max(1, _TALL_BYTES // (8 * len(theta) * (self.maps * self.width + self.target.shape[1])))
         parts = zip(self.x.split(most), self.target.split(most), strict=True)
         return torch.cat([-(self.log_probability(theta, x) * target).sum(-1) for x, target in parts], -1)
@@ -163,7 +165,7 @@ class Likelihood:
         p = log_softmax(linear + values @ D.mT).exp()
         root_weight = self.weight.sqrt()
         root, residual = fisher_root(p) * root_weight[..., None, None], (self.target - p)[..., -c:]
-        # For a neuron's map: its weights in D by the root, times its slope, times (x, 1).
+        # For the map of a neuron: the product of the root with its weights in D, times its slope, times (x, 1).
         through = torch.einsum("bncs,bci->bnsi", root, D)
         tall = [
             *((through * b[:, :, None])[..., None] * x[:, :, None, None] for b in slopes),
@@ -186,13 +188,13 @@ def neurons(unit: Unit, z: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
     with torch.enable_grad():
         maps = [v.detach().requires_grad_() for v in z]
         value = unit.neuron(*maps)
-        # Neurons are functions of their own pre-activations alone: the gradient of the sum is elementwise.
+        # A neuron depends on its own pre-activations only: the gradient of the sum is elementwise.
         slopes = torch.autograd.grad(value.sum(), maps, allow_unused=True)
     return value.detach(), [torch.zeros_like(v) if s is None else s for s, v in zip(slopes, z, strict=True)]
 
 
 def log_softmax(logits: Tensor) -> Tensor:
-    """log p (..., classes) of c logits; a single one is the second class's against the first.
+    """log p (..., classes) of c logits; a single logit is that of the second class relative to the first.
 
     >>> log_softmax(torch.zeros(1)).exp()
     tensor([0.5000, 0.5000])
@@ -212,20 +214,17 @@ def fisher_root(p: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class LikelihoodFit:
-    """Where each member of a batch was best on the rows held out: its parameters (B, p), the mean of -log p there (B,)
+    """The best parameters (B, p) of each member by its score: the mean of -log p on held-out rows, or the loss.
 
-    or the loss itself where none were held out, that at the training rows (B,), and how many steps or passes led there.
+    `training` (B,) is the mean of -log p on the training rows at these parameters.
     """
 
     theta: Tensor
-    held_out: Tensor
+    score: Tensor
     training: Tensor
-    steps: Tensor
 
-    def keep(self, members: Tensor, theta: Tensor, held_out: Tensor, training: Tensor, count: int) -> None:
-        """Put what some members have reached."""
-        self.theta[members], self.held_out[members] = theta, held_out
-        self.training[members], self.steps[members] = training, float(count)
+    def keep(self, members: Tensor, theta: Tensor, score: Tensor, training: Tensor) -> None:
+        self.theta[members], self.score[members], self.training[members] = theta, score, training
 
 
 def gauss_newton(
@@ -237,69 +236,64 @@ def gauss_newton(
     until: Tensor | None = None,
     end: float = math.inf,
 ) -> LikelihoodFit:
-    """Damped Gauss-Newton steps."""
-    batch = len(theta)
-    theta = theta.clone()
-    loss, deviance = model.loss(theta)
-    training = (model.weight * deviance).sum(-1)
-    best = LikelihoodFit(theta.clone(), judged(held_out, deviance, loss).clone(), training, torch.zeros_like(loss))
-    damping = torch.full_like(loss, _FIRST_DAMPING)
-    idle = torch.zeros(batch, dtype=torch.long, device=theta.device)
-    worse = torch.zeros_like(idle)
-    running = torch.isfinite(loss)
-    K, g = theta.new_zeros(batch, theta.shape[1], theta.shape[1]), torch.zeros_like(theta)
-    outdated = torch.ones_like(running)
-    for count in range(1, steps + 1):
-        stop_if_asked()
-        active = running.nonzero()[:, 0]
-        if not len(active) or monotonic() > end:
-            break
-        stale = active[outdated[active]]
-        for piece in stale.split(model.together) if len(stale) else ():
-            K[piece], g[piece] = model.take(piece).normal(theta[piece])
-        outdated[stale] = False
-        step, promised = damped_step(K[active], g[active], damping[active])
-        part = model.take(active)
-        trial = theta[active] + step
-        after, deviance = part.loss(trial)
-        before = loss[active]
-        better = after < before
-        gain = torch.where(better, (before - after) / promised.clamp_min(1e-300), 0.0)
-        factor = torch.where(better, (1 - (2 * gain - 1) ** 3).clamp(1 / 3, 2.0), 4.0)
-        damping[active] = (damping[active] * factor).clamp_min(_LEAST_DAMPING)
-        small = better & (before - after <= _TOLERANCE * before)
-        idle[active] = torch.where(better, torch.where(small, idle[active] + 1, 0), idle[active])
-        improved = active[better]
-        theta[improved], loss[improved] = trial[better], after[better]
-        outdated[improved] = True
-        outside = judged(None if held_out is None else held_out[active], deviance, after)
-        inside = (part.weight * deviance).sum(-1)
-        gained = better & (outside < best.held_out[active])
-        worse[active] = torch.where(gained, 0, worse[active] + better.long())
-        best.keep(active[gained], trial[gained], outside[gained], inside[gained], count)
-        done = (damping[active] > _MOST_DAMPING) | (idle[active] >= _IDLE) | (worse[active] >= _PATIENCE)
-        if until is not None:
-            done |= better & (inside <= until[active])
-        running[active[done]] = False
-    return best
+    """Damped Gauss-Newton steps, until the training loss falls to `until` (B,) or the clock passes `end`."""
+    batch, budget = _LikelihoodBatch(model, theta, held_out, until), [steps] * len(theta)
+
+    def stopped() -> Collection[int]:
+        return range(len(theta)) if monotonic() > end else batch.stopped
+
+    descend(batch, budget, tolerance=_TOLERANCE, damping=_DAMPING, stopped=stopped)
+    return batch.best
 
 
-def judged(held_out: Tensor | None, deviance: Tensor, loss: Tensor) -> Tensor:
-    """By what the best parameters of each member are known (B,)."""
+class _LikelihoodBatch:
+    """Networks of a likelihood for `descend`; `best` has the parameters with the best scores so far."""
+
+    def __init__(self, model: Likelihood, theta: Tensor, held_out: Tensor | None, until: Tensor | None) -> None:
+        self.model, self.theta, self.held_out, self.until = model, theta.clone(), held_out, until
+        self.loss, deviance = model.loss(theta)
+        training = (model.weight * deviance).sum(-1)
+        self.best = LikelihoodFit(theta.clone(), scores(held_out, deviance, self.loss).clone(), training)
+        self.trials: tuple[Tensor, ...] = ()
+        self.K, self.g = theta.new_zeros(len(theta), theta.shape[1], theta.shape[1]), torch.zeros_like(theta)
+        self.worse = torch.zeros_like(self.loss)
+        self.stopped: set[int] = set()
+
+    def losses(self) -> Array:
+        return self.loss.cpu().numpy()
+
+    def linearize(self, members: Array) -> None:
+        for piece in self._index(members).split(self.model.together):
+            self.K[piece], self.g[piece] = self.model.take(piece).normal(self.theta[piece])
+
+    def trial(self, members: Array, damping: Array) -> tuple[Array, Array]:
+        i = self._index(members)
+        step, promised = damped_step(self.K[i], self.g[i], torch.from_numpy(damping).to(self.theta), _LEAST_SCALE)
+        theta = self.theta[i] + step
+        self.trials = theta, *self.model.take(i).loss(theta)
+        return self.trials[1].cpu().numpy(), 0.5 * promised.cpu().numpy()
+
+    def accept(self, members: Array, rows: Array) -> None:
+        i, k = self._index(members), self._index(rows)
+        theta, loss, deviance = (part[k] for part in self.trials)
+        self.theta[i] = theta
+        score = scores(None if self.held_out is None else self.held_out[i], deviance, loss)
+        training = (self.model.weight[i] * deviance).sum(-1)
+        gained = score < self.best.score[i]
+        self.best.keep(i[gained], theta[gained], score[gained], training[gained])
+        self.worse[i] = torch.where(gained, 0.0, self.worse[i] + 1)
+        done = self.worse[i] >= _PATIENCE
+        if self.until is not None:
+            done |= training <= self.until[i]
+        self.stopped.update(i[done].tolist())
+
+    def _index(self, members: Array) -> Tensor:
+        return torch.from_numpy(members).to(self.theta.device)
+
+
+def scores(held_out: Tensor | None, deviance: Tensor, loss: Tensor) -> Tensor:
+    """The mean of -log p on held-out rows (B,), or the loss."""
     return loss if held_out is None else (held_out * deviance).sum(-1)
-
-
-def damped_step(K: Tensor, g: Tensor, damping: Tensor) -> tuple[Tensor, Tensor]:
-    """The step with Marquardt's scaling, and the decrease of the loss that it promises."""
-    diagonal = K.diagonal(dim1=-2, dim2=-1)
-    size = diagonal.clamp_min(1e-8 * diagonal.amax(-1, keepdim=True).clamp_min(1e-200)).sqrt()
-    damped = K / (size[..., None] * size[..., None, :])
-    damped.diagonal(dim1=-2, dim2=-1).add_(damping[:, None])
-    L, failed = torch.linalg.cholesky_ex(damped)
-    step = torch.cholesky_solve((g / size)[..., None], L)[..., 0] / size
-    # A matrix that rounding made indefinite asks for more damping: a step of zero does not improve and brings it.
-    step = torch.where((failed == 0)[:, None] & torch.isfinite(step).all(-1, keepdim=True), step, 0.0)
-    return step, 0.5 * ((step * g).sum(-1) + (damping[:, None] * (step * size).square()).sum(-1))
 
 
 def adam(
@@ -314,27 +308,28 @@ def adam(
     until: Tensor | None = None,
     end: float = math.inf,
 ) -> LikelihoodFit:
-    """Adam over small batches of rows in single precision, its rate falling to nothing over the passes."""
+    """Adam on minibatches in single precision, with a cosine schedule of the rate over the passes."""
     n, generator = len(model.x), torch.Generator().manual_seed(seed)
     names = ("x", "target", "weight", "ridge", "relevance")
     single = replace(model, **{name: getattr(model, name).float() for name in names})
     current = theta.float().clone().requires_grad_()
     total = passes * math.ceil(n / batch_rows)
-    # As a function: the class imports a compiler, which takes longer than many a fit.
+    # The function instead of the class, whose import of a compiler takes longer than many fits.
     step, mean, square = torch.zeros(()), torch.zeros_like(current), torch.zeros_like(current)
     how = {"amsgrad": False, "weight_decay": 0.0, "eps": 1e-8, "maximize": False}
-    nothing = torch.zeros_like(model.ridge)
-    best = LikelihoodFit(current.detach().clone(), nothing + math.inf, nothing + math.inf, nothing.clone())
+    unknown, last = torch.full_like(model.ridge, math.inf), torch.zeros_like(model.ridge)
+    best = LikelihoodFit(current.detach().clone(), unknown.clone(), unknown)
     for count in range(passes + 1):
         stop_if_asked()
         with torch.no_grad():
             deviance = single.deviance(current).to(theta.dtype)
             inside = (model.weight * deviance).sum(-1)
-            outside = judged(held_out, deviance, inside + model.cost(current))
-        gained = outside < best.held_out
-        best.keep(gained, current.detach()[gained], outside[gained], inside[gained], count)
+            score = scores(held_out, deviance, inside + model.cost(current))
+        gained = score < best.score
+        best.keep(gained, current.detach()[gained], score[gained], inside[gained])
+        last[gained] = float(count)
         reached = until is not None and bool((inside <= until).all())
-        idle = bool((count - best.steps > passes / 4).all())
+        idle = bool((count - last > passes / 4).all())
         if count == passes or reached or idle or (count and monotonic() > end):
             break
         for index in torch.randperm(n, generator=generator).to(theta.device).split(batch_rows):

@@ -1,4 +1,4 @@
-"""Tables as people have them: columns by name, text that is numbers, dates and durations, and levels as text."""
+"""Reading of tables: columns by name, numbers, dates and durations, also as text, and categories as text."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from gatelab.data.checks import without_row_labels
 from gatelab.data.tables import is_gap, is_number
 from gatelab.errors import GatelabError
 
-MISSING = "\0missing"  # the level of what is missing; no text that a user has begins like this
-# How a column is read as numbers: what they are, or the format of its dates where they are text.
+MISSING = "\0missing"  # the level of missing values, different from any text of a user
+# How a column is read as numbers: its kind, or the format of dates as text.
 NUMBERS, DURATIONS, DATES = "numbers", "durations", "ISO8601"
 _FORMS = (NUMBERS, DATES, "%Y/%m/%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", DURATIONS)
 _KINDS = {"M": DATES, "m": DURATIONS} | dict.fromkeys("iufc", NUMBERS)
-# Text of digits that is no number, such as a postal code; text that is a duration, as pandas writes it.
+# Text of digits that is a code, such as a postal code; text that is a duration in the format of pandas.
 _CODE, _DURATION = re.compile(r"\s*[-+]?0[0-9]+\s*"), re.compile(r"\s*[-+]?([0-9.]+ days?|[0-9]+:[0-9]{2}:)")
 
 
 def read_table(model: Any, X: Any, *, reset: bool) -> Any:
-    """X, a table or an array, as numbers with NaN where they are missing, or a data frame where it holds anything else.
+    """X, a table or an array, as numbers with NaN for missing values, or as a data frame if it has other columns.
 
-    The model notes the names of columns if `reset`, where it is being fitted; else they must be those.
+    With `reset`, for a fit, the model stores the names of columns; otherwise they are compared.
     """
     X = without_row_labels(as_frame(X), "X")
     if reset:
@@ -61,7 +61,7 @@ def _is_frame(X: Any) -> bool:
 
 
 def as_frame(X: Any) -> Any:
-    """A table of polars or pyarrow, or an array of dates, as a data frame of pandas; anything else as it is."""
+    """A table of polars or pyarrow, or an array of dates, as a pandas data frame; other values unchanged."""
     if hasattr(X, "collect_schema") and not hasattr(X, "to_pandas"):
         raise GatelabError(f"X is a {type(X).__name__}, which is not computed yet; give X.collect()")
     if isinstance(X, np.ndarray) and X.dtype.kind in "Mm" and X.ndim == 2:
@@ -93,7 +93,7 @@ def rows_of(values: Any, index: Any) -> Any:
 
 
 def form_of(values: Any) -> str | None:
-    """How a column is read as numbers: `NUMBERS`, `DURATIONS` or the format of its dates; None where it is a category.
+    """How a column is read as numbers: `NUMBERS`, `DURATIONS` or the format of its dates; None for a category.
 
     >>> texts = (["1.5", "?"], ["02134", "90210"], ["2024-02-29", ""], ["31/1/2024", "1/2/2024"], ["1 day", "05:00:00"])
     >>> [form_of(pd.Series(v)) for v in (*texts, ["a", "b"], [1, 2], [True, None], [1.5, None])]
@@ -111,19 +111,19 @@ def form_of(values: Any) -> str | None:
         return None if plain.notna().any() else NUMBERS
     forms = [form for form in _FORMS if not np.isnan(_read(cells, form)).any()]
     if not forms or (len(forms) > 1 and DATES not in forms):
-        return None  # nothing reads all of them, or days and months cannot be told apart: no day is beyond the twelfth
+        return None  # not all values have one form, or days and months are ambiguous
     return forms[0]
 
 
 def _cells(plain: pd.Series) -> list[Any]:
-    """The values of a column, None where one is missing, periods as the time at which they begin."""
+    """The values of a column, None if missing, periods as their start times."""
     cells = plain.astype(object).where(plain.notna(), None)
     gaps = [cell is None or (isinstance(cell, str) and is_gap(cell)) for cell in cells]
     return [None if gap else getattr(cell, "start_time", cell) for cell, gap in zip(cells, gaps, strict=True)]
 
 
 def _read(cells: Sequence[Any], form: str) -> Array:
-    """Values as float64, dates and durations in days, NaN where they are missing or not of this form.
+    """Values as float64, dates and durations in days, NaN if they are missing or of another form.
 
     >>> _read(["2", 0.5, "two"], NUMBERS), _read(["1970-01-03", None], DATES), _read(["36:00:00"], DURATIONS)
     (array([2. , 0.5, nan]), array([ 2., nan]), array([1.5]))
@@ -138,7 +138,7 @@ def _read(cells: Sequence[Any], form: str) -> Array:
 
 
 def _days(times: pd.Series) -> Array:
-    """Durations in days, and dates in days since 1970 began, in UTC; without a time zone they are taken for UTC."""
+    """Durations in days, and dates in days since 1970, in UTC, which is also the default time zone."""
     if times.dtype.kind == "M":
         times = pd.to_datetime(times, utc=True).dt.tz_localize(None)
         return (np.asarray(times) - np.datetime64(0, "D")) / np.timedelta64(1, "D")
@@ -152,7 +152,7 @@ def _is_numeric(cell: Any) -> bool:
 
 
 def as_numbers(values: Any, name: str, form: str = NUMBERS) -> Array:
-    """A column as float64, of the form that it was fitted in, NaN where it is missing; infinities are refused."""
+    """A column as float64, in the form of the fit, NaN for missing values; infinities are refused."""
     plain = pd.Series(values)
     if form == NUMBERS and isinstance(values, np.ndarray) and values.dtype == np.float64:
         number = values
@@ -167,8 +167,7 @@ def as_numbers(values: Any, name: str, form: str = NUMBERS) -> Array:
         if odd:
             was = form if form in (NUMBERS, DURATIONS) else "dates"
             raise GatelabError(
-                f"column {name!r} was {was} when the model was fitted and holds {str(odd[0])[:40]!r} now; give what it "
-                "was fitted to"
+                f"column {name!r} was {was} when the model was fitted and holds {str(odd[0])[:40]!r} now; give {was}"
             )
     if np.isinf(number).any():
         raise GatelabError(f"column {name!r} has infinite values; give numbers, or NaN where a value is missing")
@@ -176,7 +175,7 @@ def as_numbers(values: Any, name: str, form: str = NUMBERS) -> Array:
 
 
 def as_levels(values: Any) -> NDArray[np.object_]:
-    """A column of categories as text, in which 1, 1.0 and "1" are one level; what is missing is a level of its own.
+    """A column of categories as text, in which 1, 1.0 and "1" are one level, and missing values are a level.
 
     >>> as_levels(["a", 1, 1.0, True, 0.5, None]).tolist()
     ['a', '1', '1', 'True', '0.5', '\\x00missing']
@@ -193,9 +192,9 @@ def _level(value: Any) -> str:
 
 
 def positions(texts: NDArray[np.object_], levels: tuple[str, ...]) -> NDArray[np.intp]:
-    """The number of each value's level; one beyond the last where it is none of them.
+    """The number of each value's level; one beyond the last if it is unknown.
 
-    Where a text is no level, what a file may mean by it is tried: 2 by 2.0, True by TRUE or 1, nothing by NA.
+    Unknown texts are matched as they may be written in files: 2 as 2.0, True as TRUE or 1, missing values as NA.
 
     >>> positions(np.array(["2.0", "b", "c", "TRUE"], dtype=object), ("2", " b", "True")).tolist()
     [0, 1, 3, 2]

@@ -17,14 +17,13 @@ from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from gatelab.arrays import Array, refuse_masked
 from gatelab.display import reporting
 from gatelab.errors import GatelabError, whole_number
-from gatelab.estimators.committee import Committee, deviation_scale, mean_and_spread, picked
+from gatelab.estimators.committee import Committee, deviation_scale, mean_and_spread, pick_counts
 from gatelab.estimators.estimator import (
     Arrays,
     GatedEstimator,
     UnitLike,
-    nested,
-    numbered,
     part_of,
+    prefixed,
     row_weights,
     seed_of,
     showing,
@@ -32,85 +31,72 @@ from gatelab.estimators.estimator import (
 from gatelab.estimators.frames import Frame, TableRows
 from gatelab.estimators.reading import read_table
 from gatelab.estimators.search import Candidate
-from gatelab.estimators.squares import (
-    ENOUGH,
-    PRECISE,
-    SquaresSearch,
-    bent_frame,
-    drawn,
-    fewer,
-    solved,
-)
+from gatelab.estimators.squares import ENOUGH, PRECISE, SquaresSearch, bent_frame, fewer, fit_batch, random_gates
 from gatelab.estimators.trees import StepNetwork
 from gatelab.feedforward import Network, Unit
 from gatelab.solve import Solution, Status, predict
-from gatelab.solve.files import described, restored_network, restored_unit
+from gatelab.solve.files import describe_unit, restored_network, restored_unit
 from gatelab.solve.solution import check_steps
 
-# Where a network without any ridge runs away, this much holds it and costs no digit that was left.
+# The ridge if a network without one diverges; it does not limit the precision.
 _HOLD = 1e-8
-# Among what validation chooses where no unit is given: a smooth gate and a kinked one; step gates join them.
+# The default units, a smooth gate and a kinked one; trees of step gates are tried too.
 _UNITS = ("swiglu", "glu")
-# Candidates that a search tries as a rule, for its progress; rows that are predicted at a time.
+# The usual number of candidates of a search, for its progress; rows that are predicted at a time.
 _USUAL, _BLOCK = 30, 65_536
 
 
 class GatedRegressor(RegressorMixin, GatedEstimator):
-    """Regression by one hidden layer of gated units, several networks weighed on rows that none of them has seen.
+    """Regression by one hidden layer of gated units, or by the weighted mean of several such networks.
 
         y(x) = d + D [ act(Gx + g) * (Ux + u) * ... ]
 
-    Networks are trained by variable projection to high precision. Inputs and targets are scaled inside, and bent where
-    heavy tails make that better. Unit, width and ridge are chosen on rows held out. Where the target is smooth and
-    without noise, one network is then fitted to all rows, the best of several starts, to as many digits as there are.
-    Where there is noise, or steps, the networks that were tried are kept, with networks of step gates beside them and
-    on top of them, and their mean is predicted, with weights that the rows held out give.
+    Networks are trained by variable projection to high precision. Inputs and targets are scaled internally, and
+    transformed by asinh if heavy tails make that better. Unit, width and ridge are chosen on held-out rows. For smooth
+    targets without noise, one network is then fitted to all rows, the best of several starts. For targets with noise or
+    steps, the prediction is a weighted mean: of the networks of the search, of trees of step gates, and of trees on top
+    of networks, with weights from the held-out rows.
 
-    X may be a data frame with text, categories, truth values and gaps, or an array with NaN: what is missing is the
-    median and marked, a category of at most 12 levels is a column a level, and of more levels the mean target of each,
-    with a line of each beside it where their slopes in a number differ, for rows that are trained on without their own
-    part of the rows. Text that is numbers is read as numbers; dates and durations, text among them, are days.
+    X may be a data frame with text, categories, booleans and missing values, or an array with NaN. Missing values are
+    imputed by the median, with an indicator column. A category of at most 12 levels is one-hot encoded. One with more
+    levels is target encoded, out of fold for training rows, with a line per level if the slopes in a number differ.
+    Text that represents numbers is read as numbers; dates and durations, also as text, are days.
 
-    Equal rows count as one with the sum of their weights, and the order of rows does not matter. Predictions go no
-    further beyond the targets seen than half their range: outside the data a gated network is a polynomial, and a
-    single row far out would cost more than all others.
+    Equal rows count as one row with the sum of their weights, and the order of rows does not matter. Predictions exceed
+    the training targets by at most half their range, since outside the data a gated network is a polynomial.
 
     Parameters
     ----------
-    unit : a unit's name, a `gl.Unit`, a function of tensors, or a list or tuple of these, among which validation
-        chooses; None takes a smooth one, a kinked one and step gates, and the smooth one alone where a width is given.
-    width : the number of neurons; None lets validation choose among 1, 2, 4, ... up to what the data carry.
-    ridge : the penalty on what is linear, for data of unit variance; None lets validation choose.
-    members : how many picks of candidates make the mean, any of them as often as it helps; 1 is one network. Where a
-        width is given there is one in any case.
-    time_budget : seconds after which validation adds no more candidates; what is there is then used. One small network
-        is always tried, and what goes on is not cut: fits end some time after it. None is no limit.
-    starts, rounds, steps : how hard the fit of one network to all rows tries: networks begun, times that each exchanges
-        its cheapest neurons, and the most steps of Levenberg-Marquardt that a network goes through from its start to
-        its end. None takes the solver's own, growth and rounds and a hundred to settle, and stops there without a
-        warning: width and ridge were chosen, or given, for the error on rows not seen, which steps beyond that do not
-        lower. Steps that are given and run out while the error still falls are a `ConvergenceWarning`. The choice is
-        made with quick fits, which are also what several members are.
-    random_state : an int for results that repeat, a `RandomState`, or None. With a `time_budget` they need not repeat.
-    device : where torch computes, "cpu" or "cuda".
-    verbose : 1 prints what validation tries, and shows the progress of the last fit.
+    unit : a unit's name, a `gl.Unit`, a function of tensors, or a list or tuple of these, from which validation
+        chooses; None is a smooth unit, a kinked one and step gates, or the smooth one alone if a width is given.
+    width : the number of neurons; None lets validation choose from 1, 2, 4, ... up to a width that suits the data.
+    ridge : the penalty on the linear parameters, for data of unit variance; None lets validation choose.
+    members : the number of picks of candidates for the mean, with repetition; 1 is one network, as is a given width.
+    time_budget : seconds after which validation adds no more candidates, or None. One small network is always tried,
+        and a running fit is finished, so that the total time is longer.
+    starts, rounds, steps : the effort of the fit of one network to all rows: the number of starts, of rounds that
+        exchange the cheapest neurons, and the maximum number of Levenberg-Marquardt steps of a network. With steps=None
+        the solver ends after growth, rounds and a hundred steps, without a warning: further steps hardly lower the
+        error on new rows. If given steps run out while the error still falls, there is a `ConvergenceWarning`. Quick
+        fits are used for validation and for several members.
+    random_state : an int for reproducible results (without a `time_budget`), a `RandomState`, or None.
+    device : the device of torch, "cpu" or "cuda".
+    verbose : 1 prints the candidates of validation and shows the progress of the last fit.
 
     Attributes
     ----------
-    network_ : the one `Network` that was chosen, fitted to all rows; a function of the scaled inputs. `frame_` holds
-        the scaling.
-    members_ : what is predicted, a list of dicts: what each candidate is, and its weight.
-    committee_ : their networks.
-    columns_ : how the columns of X become numbers.
+    network_ : the chosen `Network`, fitted to all rows; a function of the scaled inputs. `frame_` has the scaling.
+    members_ : the candidates of the mean, a list of dicts with their weights.
+    committee_ : the networks of the mean.
+    columns_ : the encoding of the columns of X.
     unit_, width_, ridge_ : of `network_`, chosen or given.
-    gates_ : of `network_`: "trained", or "drawn" where validation found random gates with exact linear algebra to do
-        better.
-    status_ : how the solver ended; `status_.advice` says what to do next.
-    n_iter_ : steps of the best start.
-    validation_ : what was tried, a list of dicts with the RMSE on rows held out in standard deviations of the targets,
-        bent if they are; `pandas.DataFrame(model.validation_)` is a table.
-    deviation_ : what `predict(X, return_std=True)` takes from the rows held out; None where there were none.
-    n_features_in_, feature_names_in_ : as everywhere in scikit-learn.
+    gates_ : of `network_`: "trained", or "drawn" if validation found random gates to be better.
+    status_ : how the solver ended; `status_.advice` is the next step to take.
+    n_iter_ : the number of steps of the best start.
+    validation_ : the candidates, a list of dicts with the RMSE on held-out rows in standard deviations of the
+        (transformed) targets; `pandas.DataFrame(model.validation_)` is a table.
+    deviation_ : the noise and scale of `predict(X, return_std=True)`; None without held-out rows.
+    n_features_in_, feature_names_in_ : as in scikit-learn.
 
     Examples
     --------
@@ -162,7 +148,7 @@ class GatedRegressor(RegressorMixin, GatedEstimator):
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> GatedRegressor:
-        """Fit to X (rows, inputs) and y (rows,) or (rows, outputs). A fit that is interrupted leaves no trace."""
+        """Fit to X (rows, inputs) and y (rows,) or (rows, outputs). An interrupted fit leaves the model unchanged."""
         given: Any = self.unit
         if given is None:
             given = _UNITS if self.width is None else _UNITS[0]
@@ -180,7 +166,7 @@ class GatedRegressor(RegressorMixin, GatedEstimator):
         seed = seed_of(self.random_state)
         model._vector = y.ndim == 2
         rows = model._rows(table, y.reshape(len(y), -1), weight, seed)
-        # More parameters than values are allowed, since a ridge can hold them; more neurons than values never help.
+        # More parameters than values are allowed, with a ridge; more neurons than values never help.
         if self.width is not None and self.width > rows.y.size:
             raise GatelabError(
                 f"width is {self.width} and there are {rows.y.size} different target values, through which "
@@ -192,49 +178,49 @@ class GatedRegressor(RegressorMixin, GatedEstimator):
         standard = model.frame_.standard(rows)
         model.deviation_ = None
         if model.frame_.directions == 0 or not model.frame_.y_scale.any():
-            # Neither inputs that differ nor targets that differ: the mean is all there is to learn.
+            # Constant inputs or constant targets: predict the mean.
             span = np.ptp(y, axis=0).max()
             if not model.frame_.y_scale.any() and span > 1e-15 * np.abs(y).max():
                 message = f"y differs by {span:.3g}, hardly more than its rounding; "
                 warnings.warn(f"{message}subtract its mean, which is predicted", UserWarning, stacklevel=2)
             choice = Candidate(units[0], self.width or 1, float(self.ridge or 0.0))
             network = Network(units[0], choice.width, standard.x.shape[1], standard.y.shape[1])
-            model._take(choice, Solution(network, Status.CONVERGED, (_error(network, standard),)))
+            model._set_fit(choice, Solution(network, Status.CONVERGED, (_error(network, standard),)))
             model.deviation_ = np.stack([model.frame_.y_scale > 0, np.ones(standard.y.shape[1])]).astype(np.float64)
         else:
             model._learn(units, standard, rows.x, seed, end)
-        return self._take_over(model)
+        return self._become(model)
 
     def _learn(self, units: list[Unit], rows: TableRows, raw: Array, seed: int, end: float) -> None:
-        """Choose what is not given, and fit the one network, and the members where there are several."""
+        """Choose the parameters that are not given, fit the network, and combine the members if there are several."""
         choice, search = Candidate(units[0], self.width or 1, float(self.ridge or 0.0)), None
         if self.width is None or self.ridge is None or len(units) > 1:
             alone = self.unit is not None or self.width is not None or self.members == 1
             with showing(self.verbose, "choosing a network", _USUAL) as show:
-                search = SquaresSearch(rows, raw, seed, self.device, end, show)
+                search = SquaresSearch(rows, raw, seed, self.device, end=end, show=show)
                 choice = search.run(units, self.width, self.ridge, step_gates=not alone)
                 search = search if search.tried else None
-        # A mean would only cost digits where one network tells the target but for a trace.
+        # A mean would only lose precision if one network is nearly exact.
         precise = search is None or choice.error <= min(PRECISE, search.best.error)
         several = self.members > 1 and self.width is None and not precise
         if search is not None and several and choice.gates == "trained":
             solution = search.warm(choice, choice.members[0][0])
         else:
             solution = self._solve(choice, rows if search is None else fewer(rows, seed), seed)
-        self._take(choice, solution, search, several=several)
+        self._set_fit(choice, solution, search, several=several)
         _warn(choice, solution, rows, steps_given=self.steps is not None and not several)
 
     def _solve(self, candidate: Candidate, rows: TableRows, seed: int) -> Solution:
-        """The one network, polished as far as it goes."""
+        """The network of a candidate, fitted to these rows with full effort."""
         assert candidate.unit is not None
         if candidate.gates == "drawn":
-            network = drawn(candidate.unit, rows, candidate.width, candidate.steepness, seed)
+            network = random_gates(candidate.unit, rows, candidate.width, candidate.steepness, seed)
             return Solution(network, Status.CONVERGED, (_error(network, rows),))
         title, tasks = f"fitting {candidate.name} of width {candidate.width}", [(candidate.width, seed)]
         how = {name: getattr(self, name) for name in ("starts", "rounds", "steps", "device")}
         for ridge in (candidate.ridge, max(candidate.ridge, _HOLD)):
             with reporting(bool(self.verbose) or None, title) as report:
-                (solution,) = solved(candidate.unit, rows, tasks, ridge=ridge, progress=report, **how)
+                (solution,) = fit_batch(candidate.unit, rows, tasks, ridge=ridge, progress=report, **how)
             if np.isfinite(_error(solution.network, rows)):
                 return solution
         raise GatelabError(
@@ -242,10 +228,10 @@ class GatedRegressor(RegressorMixin, GatedEstimator):
             "give a ridge of 1e-4 or more, or another unit"
         )
 
-    def _take(
+    def _set_fit(
         self, choice: Candidate, solution: Solution, search: SquaresSearch | None = None, *, several: bool = False
     ) -> None:
-        """Take over the network of the chosen candidate; of a search what was tried, the members and the deviation."""
+        """Set the attributes of the chosen candidate, and of a search its candidates, the members and the deviation."""
         assert choice.unit is not None and isinstance(solution.network, Network)
         self.network_, self.status_, self.n_iter_ = solution.network, solution.status, max(1, solution.steps)
         self.unit_, self.width_, self.ridge_, self.gates_ = choice.unit.name, choice.width, choice.ridge, choice.gates
@@ -258,7 +244,7 @@ class GatedRegressor(RegressorMixin, GatedEstimator):
             y, weight = search.truth(search.used)
             values = np.stack([c.values for c in tried])
             if several:
-                count = picked(values, y, weight, self.members)
+                count = pick_counts(values, y, weight, self.members)
                 parts = [search.members(c, choice, self.network_) for c, k in zip(tried, count, strict=True) if k]
             mean, spread = mean_and_spread(values, count / count.sum())
             self.deviation_ = np.stack(deviation_scale(y - mean, spread))
@@ -269,24 +255,23 @@ class GatedRegressor(RegressorMixin, GatedEstimator):
         self.members_ = [row | {"weight": float(k)} for row, k in zip(rows, share, strict=True) if k]
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """The weighted mean of the members, (rows,) or (rows, outputs) as the targets were.
+        """The weighted mean of the members, (rows,) or (rows, outputs) like the targets.
 
-        With `return_std`, a pair of it and of the standard deviations of new targets about it: 1.96 of them to either
-        side are meant to hold 95 %. They come from rows held out, so that unit, width or ridge must have been chosen.
+        With `return_std`, also the standard deviations of new targets, calibrated on held-out rows such that +-1.96 of
+        them contain 95 %; so unit, width or ridge must have been chosen by validation.
         """
         table = self._table(X)
         if return_std and self.deviation_ is None:
             raise GatelabError(
-                "return_std needs errors on rows held out, and there were none, since unit, width and ridge were "
-                "given; leave out width or ridge"
+                "return_std needs held-out rows, but unit, width and ridge were given; leave out width or ridge"
             )
-        mean, deviation = self.committed(self.columns_.encode(table))
+        mean, deviation = self.encoded_predictions(self.columns_.encode(table))
         if not self._vector:
             mean, deviation = mean[:, 0], deviation[:, 0]
         return (mean, deviation) if return_std else mean
 
-    def committed(self, x: Array) -> tuple[Array, Array]:
-        """Mean and deviation, (rows, outputs) each, at rows of numbers as `columns_` makes them."""
+    def encoded_predictions(self, x: Array) -> tuple[Array, Array]:
+        """Mean and deviation, (rows, outputs) each, at rows that `columns_` has encoded."""
         frame = self.frame_
         noise, scale = np.zeros((2, len(frame.y_mean))) if self.deviation_ is None else self.deviation_
         means, deviations = [], []
@@ -298,7 +283,7 @@ class GatedRegressor(RegressorMixin, GatedEstimator):
         return np.concatenate(means), np.concatenate(deviations)
 
     def _values(self, raw: Array, scaled: Array) -> Array:
-        """What each member says, (members, rows, outputs); networks stay near the targets that were seen."""
+        """The values of each member, (members, rows, outputs); those of networks are clipped near the targets."""
         values = np.zeros((len(self.committee_.members), len(raw), len(self.frame_.y_mean)))
         for value, (network, trees) in zip(values, self.committee_.members, strict=True):
             if network is not None:
@@ -313,21 +298,24 @@ class GatedRegressor(RegressorMixin, GatedEstimator):
         return tags
 
     def _content(self, parameters: dict[str, Any]) -> tuple[dict[str, Any], Arrays]:
-        """What a file holds beside what both estimators have."""
+        """The values and arrays of a file in addition to those of both estimators."""
         networks, trees = self.committee_.networks, self.committee_.trees
         facts = {
-            "network": described(self.network_.unit),
+            "network": describe_unit(self.network_.unit),
             "status": self.status_.value,
-            "networks": [{"unit": described(n.unit), "width": n.width} for n in networks],
+            "networks": [{"unit": describe_unit(n.unit), "width": n.width} for n in networks],
             "steps": len(trees),
         }
-        # The number of a member's network and that of its trees, -1 for none.
+        # The numbers of each member's network and trees, -1 for none.
         present = np.array([[part is not None for part in member] for member in self.committee_.members])
         parts = np.where(present, np.cumsum(present, axis=0) - 1, -1)
         states = [{k: v.numpy() for k, v in n.state_dict().items()} for n in (self.network_, *networks)]
-        arrays = nested("network", states[0]) | numbered("networks", states[1:]) | numbered("steps", map(vars, trees))
         committee = {"parts": parts, "candidate": self.committee_.candidate, "weight": self.committee_.weight}
-        arrays |= nested("committee", committee)
+        arrays = prefixed("network", states[0]) | prefixed("committee", committee)
+        for i, state in enumerate(states[1:]):
+            arrays |= prefixed(f"networks.{i}", state)
+        for i, network in enumerate(trees):
+            arrays |= prefixed(f"steps.{i}", vars(network))
         return facts, arrays if self.deviation_ is None else arrays | {"deviation": self.deviation_}
 
     @classmethod
@@ -338,7 +326,7 @@ class GatedRegressor(RegressorMixin, GatedEstimator):
             state = {name: torch.tensor(array) for name, array in part_of(prefix, arrays).items()}
             return restored_network(restored_unit(unit), width, *sizes, state)
 
-        # A member without one of both has the number -1, which is None.
+        # The number -1 is None.
         networks = [network(f["unit"], f["width"], f"networks.{i}") for i, f in enumerate(facts["networks"])] + [None]
         steps = [StepNetwork(**part_of(f"steps.{i}", arrays)) for i in range(facts["steps"])] + [None]
         members = tuple((networks[n], steps[s]) for n, s in arrays["committee.parts"])
@@ -351,7 +339,7 @@ class GatedRegressor(RegressorMixin, GatedEstimator):
 
 
 def targets_of(y: Any, table: Any) -> Array:
-    """The targets as numbers, one row for each of the table."""
+    """The targets as numbers, one row per row of the table."""
     if y is None:
         raise GatelabError("requires y to be passed, but the target y is None; give the targets")
     values = check_array(y, ensure_2d=False, allow_nd=False, dtype="numeric", input_name="y")
@@ -375,8 +363,7 @@ def _warn(choice: Candidate, solution: Solution, rows: TableRows, *, steps_given
         narrower = "" if choice.width == 1 else ", a smaller width"
         warnings.warn(
             f"{choice.unit.name} of width {choice.width} has {parameters} parameters but there are only {rows.y.size} "
-            f"different target values to fit: predictions between the rows mean little; give more rows{narrower} or a "
-            "ridge",
+            f"different target values: predictions between rows are unreliable; give more rows{narrower} or a ridge",
             UserWarning,
             stacklevel=4,
         )

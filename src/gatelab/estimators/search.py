@@ -1,7 +1,7 @@
-"""One search for both estimators: candidates of (unit, width, ridge) judged by a loss on rows held out.
+"""The search of both estimators: candidates of (unit, width, ridge) by a loss on held-out rows.
 
-How networks are fitted, in which order candidates come and which are averaged is the regressor's (`squares`) and the
-classifier's (`classes`) own. Rows with the same inputs are held out together, for their targets would give it away.
+The training of networks, the order of candidates and the choice of those to average are in `squares` for the regressor
+and in `classes` for the classifier. Rows with equal inputs are held out together.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from gatelab.estimators.frames import TableRows
 from gatelab.estimators.trees import BinnedRows
 from gatelab.feedforward import Unit
 
-# A class with fewer different inputs than this is never held out.
+# Classes with fewer distinct inputs are never held out.
 _FEWEST_INPUTS = 3
 
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """Networks of one kind, by fold, with their values at the rows that each has not seen, and the error there.
+    """Networks of one kind, one per fold, with their values on held-out rows and the error of these.
 
-    `unit` is None for trees alone, and `width` their number; `gates` are "trained", "drawn", "both" for trained ones
-    with steps on top, or the kind of trees. A classifier's networks have their losses in training, and the relevance
-    that inputs are multiplied by, None where they are not weighed.
+    `unit` is None for trees, and `width` is then their number; `gates` is "trained", "drawn", "both" for trained gates
+    plus trees, or the kind of trees. A classifier's networks also have their training losses and the relevance factors
+    of the inputs, if any.
     """
 
     unit: Unit | None
@@ -54,7 +54,7 @@ class Candidate:
 
 
 class Search:
-    """Rows with their folds, of which the first `used` judge candidates, the clock, and what was tried."""
+    """A search on rows with folds, of which the first `used` evaluate candidates; `tried` has the candidates so far."""
 
     def __init__(
         self,
@@ -66,15 +66,15 @@ class Search:
         loss: Callable[[Array, Array, Array], float],
         seed: int,
         device: str,
-        end: float,
-        show: Callable[..., object],
+        end: float = math.inf,
+        show: Callable[..., object] = lambda row: None,
     ) -> None:
         self.rows, self.raw, (self.fold, self.folds), self.used = rows, raw, folds, used
         self.loss, self.seed, self.device, self.end, self.show = loss, seed, device, end, show
         self.tried: list[Candidate] = []
 
     def over(self, seconds: float = 0.0) -> bool:
-        """Whether there are not so many seconds left."""
+        """Whether fewer than these seconds are left."""
         return time.monotonic() + seconds >= self.end
 
     @cached_property
@@ -82,16 +82,16 @@ class Search:
         return BinnedRows.of(self.raw, self.rows.y, self.rows.weight)
 
     def outside(self, f: int) -> NDArray[np.intp]:
-        """The rows that a fold holds out."""
+        """The held-out rows of a fold."""
         return np.flatnonzero(self.fold == f)
 
     def truth(self, folds: int) -> tuple[Array, Array]:
-        """Targets and weights of the rows held out by the first folds, fold by fold."""
+        """Targets and weights of the held-out rows of the first folds, fold by fold."""
         index = np.concatenate([self.outside(f) for f in range(folds)])
         return self.rows.y[index], self.rows.weight[index]
 
-    def judged(self, candidate: Candidate, members: Sequence[Member], values: Sequence[Array]) -> Candidate:
-        """A candidate with its members, their values at the rows held out, by fold, and the loss there."""
+    def evaluate(self, candidate: Candidate, members: Sequence[Member], values: Sequence[Array]) -> Candidate:
+        """The candidate with its members, their values on the held-out rows of each fold, and the loss of these."""
         joined = np.concatenate(values)
         error = self.loss(joined, *self.truth(len(values)))
         return replace(candidate, members=tuple(members), values=joined, error=error)
@@ -104,7 +104,7 @@ class Search:
 
     @staticmethod
     def row(candidate: Candidate) -> dict[str, Any]:
-        """What was tried, as plain values."""
+        """A candidate as plain values."""
         return {"unit": candidate.name, "width": candidate.width, "ridge": candidate.ridge}
 
     def of_kind(self, *gates: str) -> list[Candidate]:
@@ -118,7 +118,7 @@ class Search:
 def folds_of(
     rows: TableRows, folds: int, seed: int, *, most: int | None = None, classes: bool = False
 ) -> tuple[NDArray[np.intp], int]:
-    """A fold for each of at most so many rows, else -1, and how many there are; classes have their share in every one.
+    """The fold of each row, or -1 beyond the `most` rows, and the number of folds, stratified by classes if asked.
 
     >>> x = np.repeat(np.arange(4.0), 2)[:, None]
     >>> folds_of(TableRows(x, x, np.ones(8)), 2, 0)[0].tolist()

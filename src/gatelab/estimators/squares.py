@@ -1,19 +1,19 @@
-"""The regressor's search: unit, width and ridge by the error on rows held out, the cheapest first.
+"""The regressor's search: unit, width and ridge by the error on held-out rows, the cheapest first.
 
-Widths double. Each is one batch of quick fits, for every ridge that is still in the race and every fold, whose rows are
-held out by a weight of zero, until wider networks gain nothing or their trend does not lead below what is there.
-Where the error stays above `PRECISE` there is noise, or there are steps: trees of step gates then enter, by themselves
-and on top of the best trained networks. Below it one network is polished as far as it goes.
+Widths double. Each width is one batch of quick fits for every remaining ridge and every fold, whose rows have weight
+zero, until wider networks gain nothing or their trend does not lead below the smallest error. An error that stays above
+`PRECISE` indicates noise or steps: trees of step gates are then tried, alone and on top of the best trained networks.
+Below it, one network is optimized as far as possible.
 
-A network whose gates are drawn and not trained is one linear problem, solved to the last digit. Smooth gates that are
-nearly lines across the data span, in few dimensions, nearly the polynomials: a smooth target is then reproduced to
-eight digits without descent. The columns are dependent to all digits, so that what is below 1e-15 is left out.
+A network with random gates is a linear least-squares problem. Smooth gates that are nearly linear across the data span
+nearly all polynomials in few dimensions, and reproduce a smooth target to eight digits. Their columns are numerically
+dependent, so that singular values below 1e-15 are dropped.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -26,7 +26,7 @@ from gatelab.arrays import Array
 from gatelab.estimators.committee import Member
 from gatelab.estimators.frames import Bend, Frame, TableRows, reach
 from gatelab.estimators.search import Candidate, Search, folds_of
-from gatelab.estimators.trees import Squares, StepNetwork, boosted
+from gatelab.estimators.trees import Squares, StepNetwork, boosted_trees
 from gatelab.feedforward import Network, Unit
 from gatelab.interrupts import apart
 from gatelab.solve import Solution, Status, predict
@@ -34,54 +34,46 @@ from gatelab.solve.features import ProductModel
 from gatelab.solve.solvers.varpro import growing_steps, varpro_many
 
 RIDGES = (0.0, 1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1)
-# The ridges that a search over widths begins with; others follow where the least or the greatest of them wins.
+# The first ridges of a search over widths; others follow if the smallest or the largest is best.
 _FIRST_RIDGES = (1e-6, 1e-4, 1e-2)
-# Folds, of which so many are used that each has all rows and all together this many; and the most rows that take part.
+# The number of folds, the rows of all folds of the search together, and the largest number of rows of the search.
 _FOLDS, _TRIED_ROWS, _MOST_ROWS = 5, 2500, 2500
-# The most rows that a network is trained on after the search, and that trees of step gates grow on.
+# The largest numbers of rows to train a network on after the search, and to grow trees on.
 _TRAINED_ROWS, _STEPPED_ROWS = 50_000, 200_000
-# Rows times columns squared of the widest network that is tried: a step of it takes some tenths of a second.
+# Rows times squared columns of the widest network of the search, whose steps take some tenths of a second.
 _MOST_WORK = 6e7
-# Steps beyond those of growth: for one round and some to settle; and those of a network that only has more rows now.
+# Rounds and steps after growth of a quick fit; steps of a network that continues on more rows.
 _QUICK_ROUNDS, _QUICK_STEPS, _WARM_STEPS = 1, 28, 10
-# Narrow networks are cheap and end in bad places more often.
+# Narrow networks have more starts: they are cheap and often end in bad local optima.
 _NARROW, _NARROW_STARTS = 8, 2
-# A ridge that is worse than the best by this factor at two widths in a row is out; errors this near are equal.
+# A ridge that is worse than the best by this factor at two widths in a row is dropped; errors within EQUAL are equal.
 _HOPELESS, _EQUAL = 1.5, 1.01
-# Of the standard deviation of the targets: nobody needs less. No doubling of the width has brought more than the other.
+# An error that is small enough, in standard deviations of the targets; the largest gain by doubling the width.
 ENOUGH, _HOPE = 2e-6, 0.01
-# Errors below it are those of a smooth target without noise; above the other, no second width without a gain is tried.
+# Errors below the first indicate a smooth target without noise; above the second, one width without a gain is enough.
 PRECISE, _NOISY = 0.03, 0.1
-# Drawn gates: their slopes, the fewest rows for which they are tried, the most columns of the linear problem, the share
-# to which a wider one has to bring the error for the next, and the rank to which the problem is solved.
+# Random gates: their slopes, the smallest number of rows, the largest number of columns of the linear problem, the
+# ratio of errors that justifies the next width, and the relative rank tolerance.
 _STEEPNESS, _FEWEST_ROWS, _MOST_COLUMNS, _PAYS, _RANK = (1.0, 2.0), 100, 800, 0.9, 1e-15
-# Step gates to a leaf; up to so many rows trees with fewer gates are tried as well, of more rows so many networks do.
+# Gates per leaf; up to FEW_ROWS rows trees with fewer gates are tried too, and above there are FEW_NETWORKS networks.
 _GATES, _FEW_GATES, _FEW_ROWS, _FEW_NETWORKS = 6, 3, 4000, 2
-# To networks of fewer folds than these one with all rows is added; growths of trees on top of those of a candidate.
+# With fewer folds than this a network of all rows is added; the number of trees on top of the networks of a candidate.
 _ENOUGH_FOLDS, _ON_TOP = 3, 2
 
 
 def rmse(values: Array, y: Array, weight: Array) -> float:
-    """The root of the weighted mean square, infinite where it is no number."""
+    """The root of the weighted mean square; infinity instead of NaN."""
     error = float(np.sqrt(weight @ np.square(values - y).mean(axis=1) / weight.sum()))
     return error if np.isfinite(error) else np.inf
 
 
 class SquaresSearch(Search):
-    """Candidates of a regressor; `sample` are the rows that networks are tried on, all or some of many."""
+    """The search of a regressor; `sample` are the rows on which networks are tried, a subset if there are many."""
 
-    def __init__(
-        self,
-        rows: TableRows,
-        raw: Array,
-        seed: int,
-        device: str,
-        end: float = np.inf,
-        show: Callable[..., object] = lambda row: None,
-    ) -> None:
+    def __init__(self, rows: TableRows, raw: Array, seed: int, device: str, **options: Any) -> None:
         folds = folds_of(rows, _FOLDS, seed, most=_MOST_ROWS)
         used = max(1, min(folds[1], _TRIED_ROWS // min(len(rows), _MOST_ROWS)))
-        super().__init__(rows, raw, folds, used, loss=rmse, seed=seed, device=device, end=end, show=show)
+        super().__init__(rows, raw, folds, used, loss=rmse, seed=seed, device=device, **options)
         self.sample = np.flatnonzero(self.fold >= 0)
 
     @staticmethod
@@ -90,16 +82,16 @@ class SquaresSearch(Search):
 
     @property
     def least(self) -> float:
-        """The least error so far."""
+        """The smallest error so far."""
         return min((c.error for c in self.tried), default=np.inf)
 
     @property
     def best_trained(self) -> Candidate:
-        """The candidate of trained networks alone with the least error."""
+        """The candidate of trained networks with the smallest error."""
         return min(self.of_kind("trained"), key=lambda c: c.error)
 
     def run(self, units: Sequence[Unit], width: int | None, ridge: float | None, *, step_gates: bool) -> Candidate:
-        """Try candidates, one of them whatever the clock says; the one network to fit to all rows."""
+        """Try candidates, at least one of them; returns the network to fit to all rows."""
         ridges = RIDGES if ridge is None else (float(ridge),)
         if self.folds < 2:
             return Candidate(units[0], width or 1, ridges[-1])
@@ -109,7 +101,7 @@ class SquaresSearch(Search):
             seconds = self.try_widths(unit, ridges, width, step_gates=step_gates)
             near = self.untried(unit, ridges)
             while width is None and near and not self.over(seconds):
-                self.enter(self.trained(unit, self.best_trained.width, near))
+                self.enter(self.train(unit, self.best_trained.width, near))
                 near = self.untried(unit, ridges)
         if step_gates:
             self.try_steps()
@@ -121,7 +113,7 @@ class SquaresSearch(Search):
         return min(equal, key=lambda c: (c.gates == "drawn", c.width, -c.ridge))
 
     def try_widths(self, unit: Unit, given: Sequence[float], width: int | None, *, step_gates: bool) -> float:
-        """Try the widths of a unit, after others from their best on, while they are worth it; seconds of the last."""
+        """Try widths of a unit while they help, from the best of other units on; returns the last one's seconds."""
         before, bests, hopeless, seconds = self.of_kind("trained"), [], set(), 0.0
         widths = widths_for(unit, self.rows.take(self.sample)) if width is None else [width]
         ridges = [r for r in given if r in _FIRST_RIDGES and width is None] or list(given)
@@ -135,7 +127,7 @@ class SquaresSearch(Search):
             if self.of_kind("trained") and self.over(4 * seconds):
                 break
             began = time.monotonic()
-            tried = self.enter(self.trained(unit, n, ridges))
+            tried = self.enter(self.train(unit, n, ridges))
             seconds = time.monotonic() - began
             best = min(tried, key=lambda c: c.error)
             bests.append(best.error)
@@ -152,20 +144,20 @@ class SquaresSearch(Search):
         return seconds
 
     def untried(self, unit: Unit, given: Sequence[float]) -> list[float]:
-        """Where digits count and no other unit is better: ridges up to one above the best, not tried at its width."""
+        """If the target is nearly noiseless and this unit is best: ridges up to one above the best, not yet tried."""
         best = self.best_trained
         if best.unit is not unit or best.error > 2 * PRECISE:
             return []
         tried = {c.ridge for c in self.of_kind("trained") if c.unit is unit and c.width == best.width}
         return [r for r in given[: given.index(best.ridge) + 2] if r not in tried]
 
-    def trained(self, unit: Unit, width: int, ridges: Sequence[float]) -> list[Candidate]:
-        """One batch: every ridge with every fold."""
+    def train(self, unit: Unit, width: int, ridges: Sequence[float]) -> list[Candidate]:
+        """One candidate per ridge, all folds of all ridges in one batch."""
         rows, fold = self.rows.take(self.sample), self.fold[self.sample]
         weights = np.stack([np.where(fold == f, 0.0, rows.weight) for f in range(self.used)] * len(ridges))
         how = {"rounds": _QUICK_ROUNDS, "steps": growing_steps(width) + _QUICK_STEPS, "device": self.device}
         how |= {"starts": _NARROW_STARTS if width <= _NARROW else 1, "ridge": list(np.repeat(ridges, self.used))}
-        solutions = solved(unit, rows, [(width, self.seed)] * len(weights), weights=weights, **how)
+        solutions = fit_batch(unit, rows, [(width, self.seed)] * len(weights), weights=weights, **how)
         networks = [s.network for s in solutions]
         return [
             self.of_networks(Candidate(unit, width, ridge), networks[i * self.used : (i + 1) * self.used])
@@ -173,22 +165,22 @@ class SquaresSearch(Search):
         ]
 
     def of_networks(self, candidate: Candidate, networks: Sequence[Any]) -> Candidate:
-        """A candidate with one network a fold."""
-        values = [self.held_back(network, self.outside(f), f) for f, network in enumerate(networks)]
-        return self.judged(candidate, [(network, None) for network in networks], values)
+        """A candidate with one network per fold."""
+        values = [self.clipped_values(network, self.outside(f), f) for f, network in enumerate(networks)]
+        return self.evaluate(candidate, [(network, None) for network in networks], values)
 
-    def held_back(self, network: Any, index: Any, f: int) -> Array:
-        """The values of a network at some rows, no further beyond the targets that it saw than half their range."""
+    def clipped_values(self, network: Any, index: Any, f: int) -> Array:
+        """The values of a network at some rows, at most half the range of its training targets beyond them."""
         seen = self.rows.y[self.sample][self.fold[self.sample] != f]
         return np.clip(predict(network, self.rows.x[index]), *reach(seen))
 
     def draw(self, unit: Unit) -> None:
-        """Try drawn gates of up to three widths and two slopes, where there are rows enough, wider while that pays."""
+        """Try random gates of up to three widths and two slopes, if there are enough rows, while wider ones help."""
         rows, fold = self.rows.take(self.sample), self.fold[self.sample]
         model = _model(unit, rows, 1)
-        if len(rows) < _FEWEST_ROWS or model.homogeneous[0]:  # such gates have no gentle form
+        if len(rows) < _FEWEST_ROWS or model.homogeneous[0]:  # homogeneous gates have no slope
             return
-        columns = model.x.shape[1] if model.lines else 1  # of the linear problem, that a neuron brings
+        columns = model.x.shape[1] if model.lines else 1  # columns of the linear problem per neuron
         before = np.inf
         for share in (8, 4, 2):
             width = min(len(rows) // share, _MOST_COLUMNS) // columns
@@ -197,7 +189,7 @@ class SquaresSearch(Search):
             errors = []
             for steepness in _STEEPNESS:
                 parts = [rows.take(np.flatnonzero(fold != f)) for f in range(self.used)]
-                networks = [drawn(unit, part, width, steepness, self.seed) for part in parts]
+                networks = [random_gates(unit, part, width, steepness, self.seed) for part in parts]
                 candidate = Candidate(unit, width, 0.0, "drawn", steepness=steepness)
                 errors += [c.error for c in self.enter([self.of_networks(candidate, networks)])]
             if min(errors) > _PAYS * before or self.over():
@@ -205,19 +197,19 @@ class SquaresSearch(Search):
             before = min(errors)
 
     def warm(self, candidate: Candidate, network: Any, fold: int | None = None) -> Solution:
-        """A network that has seen some of the rows, after some steps with all of them, or all but those of a fold."""
+        """A network after some steps on all rows, or on all rows but those of a fold."""
         seen = np.arange(len(self.rows)) if fold is None else np.flatnonzero(self.fold != fold)
         rows = fewer(self.rows.take(seen), self.seed)
         how = {"starts": 1, "rounds": 0, "steps": _WARM_STEPS, "start": network, "device": self.device}
-        (solution,) = solved(candidate.unit, rows, [(candidate.width, self.seed)], ridge=candidate.ridge, **how)
+        (solution,) = fit_batch(candidate.unit, rows, [(candidate.width, self.seed)], ridge=candidate.ridge, **how)
         if np.isfinite(predict(solution.network, self.rows.x)).all():
             return solution
         return Solution(network, Status.STALLED, ())
 
     def members(self, candidate: Candidate, chosen: Candidate, network: Network) -> list[Member]:
-        """The networks of a candidate by fold, and one that went on with all rows, as that of the chosen one has.
+        """The networks of a candidate's folds, and one that was trained further on all rows if there are few folds.
 
-        Where networks were tried on some of many rows it is that one alone.
+        If the search used a subset of the rows, only the latter.
         """
         if candidate.gates != "trained":
             return list(candidate.members)
@@ -232,7 +224,7 @@ class SquaresSearch(Search):
         return whole + list(candidate.members)
 
     def try_steps(self) -> None:
-        """Try trees of step gates, unless they were, one network tells the target already, or time is up."""
+        """Try trees of step gates, unless this was done, one network is precise enough, or time is up."""
         if self.of_kind("steps") or self.least <= PRECISE or self.over():
             return
         self.enter([self.steps(_GATES)])
@@ -240,43 +232,43 @@ class SquaresSearch(Search):
             self.enter([self.steps(_FEW_GATES)])
 
     def steps(self, gates: int) -> Candidate:
-        """Networks of trees, one a fold; beyond the folds that are used, as many as there is time for."""
+        """Networks of trees, one per fold; for folds beyond those of the search, as time permits."""
         folds = self.folds if len(self.rows) <= _FEW_ROWS else min(self.folds, _FEW_NETWORKS)
-        pairs = [self.grown(f, gates, self.seed + f) for f in range(self.used)]
+        pairs = [self.grow(f, gates, self.seed + f) for f in range(self.used)]
         for f in range(self.used, folds):
-            pair = self.grown(f, gates, self.seed + f)
+            pair = self.grow(f, gates, self.seed + f)
             if self.over():
                 break
             pairs.append(pair)
         candidate = Candidate(None, round(np.mean([len(trees) for trees, _ in pairs])), gates="steps")
-        return self.judged(candidate, [(None, trees) for trees, _ in pairs], [v for _, v in pairs[: self.used]])
+        return self.evaluate(candidate, [(None, trees) for trees, _ in pairs], [v for _, v in pairs[: self.used]])
 
     def on_top(self, candidate: Candidate) -> Candidate:
-        """Trees on top of the trained networks of a candidate: for what these leave."""
+        """Trees on top of the trained networks of a candidate, for their residuals."""
         growths = -(-_ON_TOP // self.used)
         members, values = [], []
         for f, (network, _) in enumerate(candidate.members):
             if len(self.sample) < len(self.rows):
                 network = self.warm(candidate, network, f).network
             seeds = [self.seed + f + _FOLDS * (1 + i) for i in range(growths)]
-            pairs = [self.grown(f, _GATES, seed, network) for seed in seeds]
+            pairs = [self.grow(f, _GATES, seed, network) for seed in seeds]
             members += [(network, trees) for trees, _ in pairs]
             values.append(np.mean([value for _, value in pairs], axis=0))
-        return self.judged(replace(candidate, gates="both"), members, values)
+        return self.evaluate(replace(candidate, gates="both"), members, values)
 
-    def grown(self, f: int, gates: int, seed: int, network: Any = None) -> tuple[StepNetwork, Array]:
-        """Trees that have not seen a fold, on top of a network if there is one, and their values there."""
+    def grow(self, f: int, gates: int, seed: int, network: Any = None) -> tuple[StepNetwork, Array]:
+        """Trees trained without a fold, on top of a network if given, and their values on that fold."""
         held, others = self.outside(f), np.flatnonzero(self.fold != f)
         if len(others) > _STEPPED_ROWS:
             others = np.random.default_rng(seed).choice(others, _STEPPED_ROWS, replace=False)
         index = np.concatenate([held, others])
-        base = None if network is None else self.held_back(network, index, f)
+        base = None if network is None else self.clipped_values(network, index, f)
         mask = np.arange(len(index)) < len(held)
-        return boosted(self.binned.take(index), Squares(), [mask], [seed], gates, base=base, over=self.over)[0]
+        return boosted_trees(self.binned.take(index), Squares(), [mask], [seed], gates, base=base, over=self.over)[0]
 
 
 def widths_for(unit: Unit, rows: TableRows) -> list[int]:
-    """1, 2, 4, ... up to half as many parameters as values, and to what takes seconds.
+    """1, 2, 4, ... up to half as many parameters as values, as long as a fit takes seconds.
 
     >>> rows = TableRows(np.zeros((200, 2)), np.zeros((200, 1)), np.ones(200))
     >>> widths_for(Unit("silu", 1), rows)
@@ -288,7 +280,7 @@ def widths_for(unit: Unit, rows: TableRows) -> list[int]:
 
 
 def _next_ridges(ridges: Sequence[float], given: Sequence[float], best: Candidate, hopeless: set[float]) -> list[float]:
-    """The ridges at the next width: where the least or greatest was best, the next beyond it enters."""
+    """The ridges at the next width: if the smallest or largest was best, the next beyond it is added."""
     following = [r for r in ridges if r not in hopeless]
     if best.ridge in (min(ridges), max(ridges)):
         place = given.index(best.ridge)
@@ -298,7 +290,7 @@ def _next_ridges(ridges: Sequence[float], given: Sequence[float], best: Candidat
 
 
 def _ended(bests: Sequence[float], doublings: int, rival: float) -> bool:
-    """Whether wider networks of this unit are not worth a try, given the error of a rival that is there already.
+    """Whether wider networks of this unit are not worth trying, given the error of a rival.
 
     >>> _ended([0.3, 0.2, 0.2, 0.21], 4, 1.0), _ended([0.3, 0.2, 0.1], 4, 1e-8), _ended([0.3, 0.2, 0.1], 4, 0.1)
     (True, True, False)
@@ -308,16 +300,16 @@ def _ended(bests: Sequence[float], doublings: int, rival: float) -> bool:
     idle = [after * _EQUAL > before for before, after in pairwise(np.minimum.accumulate(bests))]
     if len(idle) > 1 and (all(idle[-2:]) or (idle[-1] and min(bests) > _NOISY)):
         return True
-    # The first widths say little of the trend, and a bad start says less.
+    # The first widths do not determine a trend.
     rate = min(bests[-1] / bests[-2], 0.9) if len(bests) > 2 else _HOPE
     return bests[-1] * rate**doublings > rival
 
 
 def bent_frame(rows: TableRows, plain: Frame, unit: Unit, seed: int, device: str) -> Frame:
-    """The frame in which inputs or targets with heavy tails are bent where that lowers errors on rows held out.
+    """The frame that transforms inputs or targets with heavy tails if that lowers the error on held-out rows.
 
-    Targets are tried with step gates and with a narrow network, in the units in which they came; then inputs with the
-    narrow network, since step gates do not see a difference.
+    Targets are tested with step gates and a narrow network, in raw units; inputs then with the narrow network, since
+    step gates are invariant.
     """
     frame = plain
     if Bend.of(rows.y / plain.y_unit).bends:
@@ -329,20 +321,20 @@ def bent_frame(rows: TableRows, plain: Frame, unit: Unit, seed: int, device: str
         bent = Frame.of(rows, bend_inputs=True, bend_targets=frame is not plain)
         searches = [SquaresSearch(f.standard(rows), rows.x, seed, device) for f in (frame, bent)]
         if all(s.folds > 1 for s in searches):
-            errors = [min(c.error for c in s.trained(unit, 2, _FIRST_RIDGES[1:])) for s in searches]
+            errors = [min(c.error for c in s.train(unit, 2, _FIRST_RIDGES[1:])) for s in searches]
             if errors[1] < errors[0]:
                 frame = bent
     return frame
 
 
 def _raw_error(rows: TableRows, frame: Frame, unit: Unit, seed: int, device: str) -> float:
-    """The squared error of step gates or of a narrow network, whichever is less, every output by its own variance."""
+    """The smaller squared error of step gates and of a narrow network, each output relative to its variance."""
     search = SquaresSearch(frame.standard(rows), rows.x, seed, device)
     if search.folds < 2:
         return np.inf
     held = np.concatenate([search.outside(f) for f in range(search.used)])
-    stepped = np.concatenate([search.grown(f, _GATES, seed)[1] for f in range(search.used)])
-    (narrow,) = search.trained(unit, 2, _FIRST_RIDGES[1:2])
+    stepped = np.concatenate([search.grow(f, _GATES, seed)[1] for f in range(search.used)])
+    (narrow,) = search.train(unit, 2, _FIRST_RIDGES[1:2])
     variance = np.var(rows.y / frame.y_unit, axis=0)
     errors = []
     for z in (stepped, narrow.values):
@@ -352,11 +344,11 @@ def _raw_error(rows: TableRows, frame: Frame, unit: Unit, seed: int, device: str
     return min(errors)
 
 
-def solved(
+def fit_batch(
     unit: Any, rows: TableRows, tasks: Any, *, rounds: int, weights: Any = None, **options: Any
 ) -> tuple[Solution, ...]:
-    """`varpro_many`; with so few rows that its algebra for the exchange of neurons breaks down, without exchange."""
-    if weights is None and (rows.weight != rows.weight[0]).any():  # it is faster without weights that are all equal
+    """`varpro_many`, without the exchange of neurons if its algebra breaks down on very few rows."""
+    if weights is None and (rows.weight != rows.weight[0]).any():  # equal weights would only cost time
         weights = rows.weight
     try:
         return varpro_many(unit, rows.x, rows.y, tasks, weights=weights, rounds=rounds, **options)
@@ -365,19 +357,19 @@ def solved(
 
 
 def fewer(rows: TableRows, seed: int) -> TableRows:
-    """Some of the rows where they are more than a network of this many parameters can learn from, for memory's sake."""
+    """A random subset of the rows if there are too many for the memory."""
     if len(rows) <= _TRAINED_ROWS:
         return rows
     return rows.take(np.sort(np.random.default_rng(seed).choice(len(rows), _TRAINED_ROWS, replace=False)))
 
 
-def drawn(unit: Unit, rows: TableRows, width: int, steepness: float, seed: int) -> Network:
-    """A network of gates with slopes up to `steepness`, each centred at a row, fitted to rows of unit variance.
+def random_gates(unit: Unit, rows: TableRows, width: int, steepness: float, seed: int) -> Network:
+    """A network of random gates with slopes up to `steepness`, each centered at a row, with fitted linear parameters.
 
     >>> from gatelab.feedforward import unit
     >>> x = np.random.default_rng(0).uniform(-1, 1, (500, 2))
     >>> y = np.sin(2 * x[:, :1] * x[:, 1:])
-    >>> net = drawn(unit("geglu"), TableRows(x, y, np.ones(500)), 64, 2.0, seed=0)
+    >>> net = random_gates(unit("geglu"), TableRows(x, y, np.ones(500)), 64, 2.0, seed=0)
     >>> bool(np.abs(net(torch.tensor(x)).detach().numpy() - y).max() < 1e-6)
     True
     """
@@ -389,7 +381,7 @@ def drawn(unit: Unit, rows: TableRows, width: int, steepness: float, seed: int) 
     gate[:, :-1] *= slope / gate[:, :-1].norm(dim=-1, keepdim=True)
     through = model.x[torch.randint(len(rows), (width,), generator=generator), :-1]
     gate[:, -1] = -(gate[:, :-1] * through).sum(-1)
-    theta = model.normalised(theta[None])
+    theta = model.normalized(theta[None])
     F = model.columns(theta)[0].numpy()
     length = np.linalg.norm(F, axis=0)
     length[length == 0] = 1.0

@@ -1,14 +1,14 @@
-"""Trees of step gates, boosted on a loss or averaged: for steps and for noise, in targets and in classes.
+"""Trees of step gates, boosted on a loss or averaged, for steps and noise in targets and classes.
 
-A gate is shut or open, 1 where x_j > c; a leaf is the product of the gates on the way to it. In trees for classes the
-next gate depends on how those before stand. In trees for squares it does not, so that their values are read off a table
-by the number that the gates make, some times as fast; for classes this was less accurate, and for squares the other way
-was (7 % on mpg). Trees see the numbers of bins alone, and their gates are then written down as thresholds.
+A gate is 1 if x_j > c and 0 otherwise; a leaf is the product of the gates on its path. In trees for classes, a gate
+depends on the values of the gates before it. In trees for squares all nodes of a level have the same gate, so that
+values are looked up in a table, which is several times as fast; for classes this was less accurate, and for squares the
+other kind was (7 % on mpg). Trees are grown on numbers of bins, and their gates then converted to thresholds.
 
-- Boosted: each tree follows the slope of the loss at the trees before it, and every leaf makes a tenth of a step of
-  Newton. Networks of several folds grow side by side and end together, where the rows held out from all of them are
-  best: an end of its own would flatter each, by far where rows are few.
-- Averaged: leaves have the shares of their classes, of rows drawn with replacement. Others call this a random forest.
+- Boosted: each tree follows the gradient of the loss at the sum of the trees before it, and every leaf makes a tenth of
+  a Newton step. The networks of several folds grow side by side and end together, where the loss on all held-out rows
+  is smallest: a separate end for each fold would be biased on few rows.
+- Averaged: a random forest, whose leaves have the class frequencies of bootstrap samples.
 """
 
 from __future__ import annotations
@@ -26,27 +26,26 @@ from sklearn.tree import DecisionTreeRegressor
 from gatelab.arrays import Array
 from gatelab.interrupts import stop_if_asked
 
-# Thresholds of a column are at most this many, at quantiles of its values; bins are one more and fit a byte.
+# The largest number of thresholds of a column, at quantiles of its values; numbers of bins fit into a byte.
 BINS = 128
-# Gates to a leaf of boosted trees for classes, by kind; all kinds.
+# Gates per leaf of boosted trees for classes, by kind; all kinds.
 DEPTHS = {"boosted": 4, "deeply boosted": 6}
 KINDS = (*DEPTHS, "averaged")
-# Of boosted trees: shares of the rows of a tree and of the columns of a gate, and the share of a step of Newton.
+# Boosted trees: the shares of rows per tree and of columns per gate, and the share of a Newton step.
 _ROWS, _COLUMNS, _RATE = 0.5, 0.7, 0.1
-# Of averaged trees: how many a network has where nothing is said; rows that count as the shares of all rows in every
-# leaf.
+# Averaged trees: the default number per network, and the prior rows per leaf, of the overall class frequencies.
 _AVERAGED, _PRIOR = 50, 0.2
-# The most rows that a tree sees, and the most leaves that these may be parted into.
+# The largest numbers of rows and of leaves of a tree.
 _MOST_ROWS, _LEAVES = 25_000, 1000
-# Curvature below it counts as this.
+# The smallest curvature.
 _FLAT = 1e-6
-# Rows times trees whose values are computed at a time, and rows where trees go one after the other.
+# Rows times trees whose values are computed at a time, and rows if trees are evaluated one after the other.
 _BLOCK, _ROW_BLOCK = 2**20, 65_536
 
 
 @dataclass(frozen=True, eq=False)
 class StepTrees:
-    """Trees by their nodes, of which a leaf is its own child; `averaged` ones give probabilities, others logits."""
+    """Trees by their nodes, of which a leaf is its own child; values are probabilities if `averaged`, else logits."""
 
     roots: NDArray[np.int64]
     columns: NDArray[np.int64]
@@ -94,7 +93,7 @@ class StepTrees:
 
 @dataclass(frozen=True, eq=False)
 class StepNetwork:
-    """Trees with one gate a level (trees, gates), and a table by the number that gates make, highest digit first."""
+    """Trees with one gate per level (trees, gates), and tables indexed by the gates as binary digits."""
 
     columns: NDArray[np.int64]
     thresholds: Array
@@ -134,7 +133,7 @@ def _cells(by_column: NDArray[Any], columns: Sequence[int], thresholds: Sequence
 
 @dataclass(frozen=True, eq=False)
 class Tree:
-    """A tree on numbers of bins: its nodes, or gates, and the coefficients of its leaves."""
+    """A tree on numbers of bins: its nodes, or its gates by level, and the coefficients of its leaves."""
 
     columns: NDArray[np.int64]
     bins: NDArray[np.int64]
@@ -144,7 +143,7 @@ class Tree:
 
 @dataclass(frozen=True, eq=False)
 class BinnedRows:
-    """Rows by the bins that inputs fall into: how many thresholds of their column lie below them."""
+    """Rows as numbers of bins: the number of thresholds of the column below each value."""
 
     codes: NDArray[np.uint8]
     thresholds: tuple[Array, ...]
@@ -178,7 +177,7 @@ class BinnedRows:
     def tree(
         self, some: NDArray[np.intp], y: Array, weight: Array, generator: np.random.Generator, **options: object
     ) -> tuple[Tree, NDArray[np.intp]]:
-        """A tree of scikit-learn on some of the rows, without coefficients, and the leaf of every row."""
+        """A scikit-learn tree on some of the rows, without coefficients, and the leaf of every row."""
         with config_context(skip_parameter_validation=True):
             model = DecisionTreeRegressor(
                 random_state=int(generator.integers(2**31)),
@@ -197,7 +196,7 @@ class BinnedRows:
     def level_tree(
         self, some: NDArray[np.intp], y: Array, weight: Array, generator: np.random.Generator, held: float, gates: int
     ) -> tuple[Tree, NDArray[np.intp]]:
-        """A tree with one gate a level, that which explains most of y at some rows, by sums over bins and leaves."""
+        """A tree with one gate per level, the one that explains y best at some rows, by sums over bins and leaves."""
         useful = np.flatnonzero([len(cuts) > 0 for cuts in self.thresholds])
         columns = np.sort(generator.choice(useful, int(np.ceil(_COLUMNS * len(useful))), replace=False))
         sums = np.concatenate([weight[:, None], weight[:, None] * y], axis=1)
@@ -211,12 +210,12 @@ class BinnedRows:
             gain = sum((np.square(side[1:]).sum(axis=0) / (side[0] + held)).sum(axis=0) for side in (below, above))
             best, b = np.unravel_index(np.argmax(gain), below.shape[2:])
             j = int(columns[best])
-            # The last bin of a column has all rows below it, which explains what no gate explains: any threshold does.
+            # The last bin of a column has all rows below it, as without a gate: any threshold is as good.
             chosen.append(j)
             bins.append(min(int(b), len(self.thresholds[j]) - 1))
             opened = self.codes[some, j] > bins[-1]
             if gate < gates - 1:
-                # The sums of the smaller side are made, those of the other are what is left.
+                # Sums are computed for the smaller side; the others are the remainder.
                 smaller = opened == (2 * np.count_nonzero(opened) <= len(opened))
                 part = _sums(codes[smaller], sums[smaller], cell[smaller], 2**gate)
                 sides = [by_cell - part, part]
@@ -228,7 +227,7 @@ class BinnedRows:
 
 
 def thresholds_of(column: Array) -> Array:
-    """Midway between neighbouring values: all of them, or those at quantiles."""
+    """The midpoints between neighboring values: all of them, or those at quantiles."""
     values = np.unique(column)
     first = np.arange(len(values) - 1)
     if len(values) > BINS:
@@ -253,7 +252,7 @@ def leaf_sums(leaf: NDArray[np.intp], values: Array, leaves: int) -> Array:
 
 
 def class_log_probability(logits: Array) -> Array:
-    """log p (rows, classes) of c logits; a single one is the second class's against the first.
+    """log p (rows, classes) of c logits; a single logit is that of the second class relative to the first.
 
     >>> class_log_probability(np.zeros((1, 1))).round(3).tolist()
     [[-0.693, -0.693]]
@@ -265,10 +264,10 @@ def class_log_probability(logits: Array) -> Array:
 
 
 class Squares:
-    """Squared errors, by trees with one gate a level.
+    """Squared errors, by trees with one gate per level.
 
-    `slopes` are how steeply the loss falls with each output, and its curvature. `held` is the curvature that counts for
-    zero in every leaf; growth ends after `patience` trees that do not lower the error by more than its share `gain`.
+    `slopes` returns the negative gradient of the loss by each output, and the curvature. `held` is the ridge on the
+    value of a leaf; growth ends after `patience` trees that do not lower the error by more than the share `gain`.
     """
 
     held, most, patience, gain = 3.0, 600, 31, 0.0
@@ -302,7 +301,7 @@ class Deviance(Squares):
         return -(y * class_log_probability(values)).sum(axis=1)
 
     def offset(self, y: Array, weight: Array) -> Array:
-        # Half a row more of each class, for one that is not there is possible.
+        # Half a row of each class is added: a class may be absent.
         share = np.log(weight @ y + 0.5)
         return share[1:] - share[:1] if len(share) == 2 else share - share.mean()
 
@@ -313,7 +312,7 @@ class Deviance(Squares):
         return StepTrees.of(trees, rows, offset)
 
 
-def boosted(
+def boosted_trees(
     rows: BinnedRows,
     loss: Squares,
     held: Sequence[NDArray[np.bool_]],
@@ -324,12 +323,12 @@ def boosted(
     base: Array | None = None,
     over: Callable[[], bool] = lambda: False,
 ) -> list[tuple[Any, Array]]:
-    """Networks side by side, all of one number of trees, and their outputs, on a base, at rows held out from each.
+    """Networks with equal numbers of trees, on top of a base, and their outputs on the held-out rows of each.
 
     >>> x = np.random.default_rng(0).uniform(size=(400, 2))
     >>> y = 1.0 * (x[:, :1] > 0.3) * (x[:, 1:] > 0.6)
     >>> rows = BinnedRows.of(x, y, np.ones(400))
-    >>> network, _ = boosted(rows, Squares(), [np.arange(400) < 80], [0], 3)[0]
+    >>> network, _ = boosted_trees(rows, Squares(), [np.arange(400) < 80], [0], 3)[0]
     >>> bool(np.abs(network.values(x) - y).mean() < 0.03)
     True
     """
@@ -372,13 +371,13 @@ def boost(
     trained: NDArray[np.intp],
     depth: int,
 ) -> Tree:
-    """One more tree for outputs of all rows, which it is added to."""
+    """The next tree; adds its values to the outputs of all rows."""
     stop_if_asked()
     sample = min(max(20, int(_ROWS * len(trained))), len(trained), _MOST_ROWS)
     some = np.sort(generator.choice(trained, sample, replace=False, shuffle=False))
     slope, curvature = loss.slopes(values[some], rows.y[some])
     weight = rows.weight[some]
-    # Where gates are is by squares of the steps that rows would make on their own, weighed by their curvature.
+    # Gates are chosen by the squares of the rows' own Newton steps, weighted by curvature.
     steepness = np.maximum(curvature.mean(axis=1), _FLAT)
     tree, leaf = loss.tree(rows, some, slope / steepness[:, None], weight * steepness, generator, depth)
     leaves = len(tree.tables)
@@ -388,7 +387,7 @@ def boost(
     return replace(tree, tables=tables)
 
 
-def averaged(
+def averaged_trees(
     rows: BinnedRows, held: NDArray[np.bool_], seed: int, number: int | None, over: Callable[[], bool]
 ) -> StepTrees:
     generator = np.random.default_rng(seed)

@@ -286,7 +286,7 @@ def _clean(element: Element, rename: Callable[[str], str]) -> None:
 def _sparse(address: str) -> bool:
     """Whether most of an embedded image is transparent: marks, which a dark theme inverts, and not a map."""
     with Image.open(BytesIO(base64.b64decode(address.partition(",")[2]))) as image:
-        return float(np.mean(image.convert("RGBA").getchannel("A"))) < 128
+        return float(np.asarray(image.convert("RGBA").getchannel("A")).mean()) < 128
 
 
 def _join_segments(root: Element) -> None:

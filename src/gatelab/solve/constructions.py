@@ -1,7 +1,7 @@
-"""The paper's constructions: parameters written down, not trained, with the error that theory predicts.
+"""The paper's constructions: parameters in closed form, without training, and the error that theory predicts.
 
-Knots t_i = a + i h, every gate facing right, d = f(a). The paper's eq. 6 is dimensionally inconsistent; the recurrences
-here are those of a function that interpolates at the knots.
+Knots t_i = a + i h, every gate opens to the right, d = f(a). The paper's eq. 6 is dimensionally inconsistent; the
+recurrences here are those of a function that interpolates at the knots.
 
 - MLP, order 2: the chord of each cell. RMSE ~ h^2 rms(f'') / sqrt(120).
 - GLU, order 3: the parabola through both ends of a cell with f'' of its left end. RMSE ~ h^3 rms(f''') / sqrt(945/2).
@@ -9,8 +9,8 @@ here are those of a function that interpolates at the knots.
   roots, and the network is the C1 cubic Hermite interpolant; one neuron supplies the slope at the left end, so n
   neurons make n - 1 cells. RMSE ~ h^4 rms(f'''') / (24 sqrt 630).
 
-Beside them are networks that are another network: units contain each other (`contains`, `embedded`), so that what one
-has learned is a start for the other.
+Some units contain others (`contains`): `embedded` writes a network of one unit as a network of the other, so that a
+solver can start from it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gatelab.arrays import AnyArray as Array
 from gatelab.arrays import check_interval
 from gatelab.data import Problem
 from gatelab.data import problem as as_problem
-from gatelab.display import one_line
+from gatelab.display import Compact
 from gatelab.errors import GatelabError
 from gatelab.feedforward import AnyUnit, FunctionUnit, ModuleUnit, Network, Unit, factor_names
 from gatelab.feedforward import unit as as_unit
@@ -38,22 +38,15 @@ from gatelab.theory import construction_constant, interpolate
 
 
 @dataclass(frozen=True)
-class Construction:
+class Construction(Compact):
     """A constructed `network`, its `predicted_rmse`, and the `order` in which that falls with the width.
 
-    Of functions with a kink, a jump or a pole theory predicts nothing: the error is then NaN.
+    The predicted error is NaN for functions with a kink, a jump or a pole.
     """
 
     network: Network
     predicted_rmse: float
     order: int
-
-    def __repr__(self) -> str:
-        return one_line(
-            self,
-            f"{self.network.unit.name}, width {self.network.width}: order {self.order}, "
-            f"predicted RMSE {self.predicted_rmse:.2g}",
-        )
 
 
 def construct(
@@ -83,7 +76,7 @@ def construct(
     least, width, order = max(chosen.factors, 1), check_width(width), chosen.factors + 2
     if width < least:
         raise GatelabError(f"width is {width}; the {chosen.name} construction needs at least {least}")
-    # Some twenty arrays of one number a neuron: knots, values, derivatives, lines and the network.
+    # About twenty arrays of the width: knots, values, derivatives, lines and the network.
     check_memory([(20, width)], f"a construction of {width} neurons", "give a smaller width")
     target = as_problem(f) if isinstance(f, Problem) or interval is None else as_problem(f, interval=interval)
     if target.f is None or target.interval is None:
@@ -93,7 +86,7 @@ def construct(
     h = (b - a) / (len(nodes) - 1)
     smooth = interpolate(target.f, (a, b), halvings=10)
     kinked = smooth.tail > 1e-10
-    if kinked:  # derivatives on short panels beside a kink would be those of rounding
+    if kinked:  # on short panels next to a kink, derivatives would be rounding errors
         smooth = interpolate(target.f, (a, b))
     neurons = (_mlp, _glu, _gqu)[chosen.factors](nodes, h, np.asarray(target.f(nodes), float), smooth)
     rms = np.nan if kinked else smooth.norm(order, 2.0) / (b - a) ** 0.5
@@ -130,10 +123,10 @@ def _gqu(nodes: Array, h: float, f: Array, smooth: Any) -> Neurons:
 
 
 def contains(unit: AnyUnit, other: AnyUnit) -> bool:
-    """Whether every network of `other` is one of `unit` with as many neurons.
+    """Whether every network of `other` is also a network of `unit` of the same width.
 
     Factors may be one, and may follow a relu gate: relu(z)^2 = relu(z) z. So the GQU contains the GLU and relu3, and
-    the GLU contains the MLP and relu2. Functions and classes of a user's own contain themselves.
+    the GLU contains the MLP and relu2. Functions and classes of the user contain only themselves.
 
     >>> contains(as_unit("gqu"), as_unit("relu2")), contains(as_unit("relu3"), as_unit("relu2"))
     (True, False)
@@ -148,7 +141,7 @@ def contains(unit: AnyUnit, other: AnyUnit) -> bool:
 
 
 def _following(unit: Unit, other: Unit) -> int | None:
-    """How many factors follow the gate in a network of `other`; None where the gates have nothing in common."""
+    """The number of factors that follow the gate in a network of `other`; None if the gates are unrelated."""
     if unit.gate == other.gate:
         return 0
     if unit.gate_power is None or other.gate_power is None or unit.gate_power > other.gate_power:
@@ -158,9 +151,9 @@ def _following(unit: Unit, other: Unit) -> int | None:
 
 @torch.no_grad()
 def embedded(network: Network, unit: Unit, width: int) -> Network:
-    """The same function as a network of a unit that contains its own, with as many neurons or more.
+    """The same function as a network of a unit that contains the network's unit, at least as wide.
 
-    Those beyond the network's own are copies of the first, of weight zero.
+    Additional neurons are copies of the first with weight zero.
 
     >>> small = as_unit("relu2").network(2, seed=3)
     >>> x = torch.linspace(-1, 1, 9, dtype=torch.float64)[:, None]
@@ -188,7 +181,7 @@ def embedded(network: Network, unit: Unit, width: int) -> Network:
 
 
 def start_network(start: object, unit: Unit, width: int, sizes: tuple[int, int]) -> Network:
-    """What a solver begins with: the network of a start, as one of the unit that is fitted, with its own width."""
+    """The network that a solver starts from, as a network of the unit that is fitted."""
     network = getattr(start, "network", start)
     if not isinstance(network, Network):
         raise GatelabError(f"start is {type(start).__name__}; give a network of a unit, or a fit that has one")

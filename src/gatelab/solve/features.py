@@ -1,24 +1,24 @@
-"""What a network is to variable projection: columns that are linear in some parameters, and how the others move them.
+"""Models for variable projection: an output that is linear in some parameters, and its derivatives by the others.
 
 `ProductModel` is a batch of networks of a product unit or a function, with derivatives in closed form:
 
-    y(x) = F(x; theta) c,        theta = the affine maps that are not eliminated, c = what is
+    y(x) = F(x; theta) c,        theta = the affine maps that are not eliminated, c = the linear parameters
 
 For a scalar output and at least one factor, the last factor is eliminated together with D: given the gates (and the
 other factors) a GLU is linear in the lines D_i (U_i x + u_i), so that c holds n lines and d. Otherwise c holds D and d.
-A neuron's column moves with its map number l as
+The derivative of a neuron's column by its map l is
 
     dF_i / dtheta_il = b_il(x) (x, 1),         b_il = the derivative of the neuron by that map (times its line)
 
-so that the Jacobian is a row-wise Kronecker product of b with (x, 1), and vector outputs cost nothing: with c = D the
+so that the Jacobian is a row-wise Kronecker product of b with (x, 1). Vector outputs do not enlarge it: with c = D the
 normal matrix is that of b (x) (x, 1), multiplied neuron by neuron by D^T D.
 
 Maps in which the neuron is homogeneous (every factor; the gate, if it is a power of relu) are kept at length one.
 
-`ModuleModel` is a batch of modules of a class of the user's own, by automatic differentiation. Which parameters are
-linear is found out, not asked: from the last to the first, a tensor joins those in which the output is jointly affine
-if a second difference in a random direction vanishes. The others move by Levenberg-Marquardt, with Jacobians row by row
-from `torch.func`. Nothing is scaled: the class sees the data as they are.
+`ModuleModel` is a batch of modules of a user's class, by automatic differentiation. The linear parameters are detected:
+from the last to the first, a tensor joins those in which the output is jointly affine if a second difference in a
+random direction vanishes. The others move by Levenberg-Marquardt, with Jacobians row by row from `torch.func`. Data are
+not scaled for a class.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from gatelab.errors import GatelabError
 from gatelab.feedforward import FunctionUnit, Network, Unit, factor_names
 from gatelab.linalg.least_squares import Projection, SpreadColumns, crossed, on_gpu, project
 
-# Whether neurons, and their columns times the inputs, lie in one piece each on a GPU, where rows do on a CPU.
+# Whether neurons and their columns are contiguous on a GPU; on a CPU rows are.
 _COLUMNS_IN_ONE_PIECE = True
 
 
 @dataclass(frozen=True)
 class Standard:
-    """The data with inputs and targets of mean zero and unit variance, on the device, and the way back."""
+    """The data with inputs and targets of mean zero and unit variance, on the device, and the inverse scaling."""
 
     x: Tensor
     y: Tensor
@@ -55,7 +55,7 @@ class Standard:
 
     @classmethod
     def of(cls, x: np.ndarray, y: np.ndarray, weights: np.ndarray | None, device: torch.device) -> Standard:
-        """The data x (N, d_in) and y (N, d_out), rows weighted by weights (members or 1, N) if there are any."""
+        """The data x (N, d_in) and y (N, d_out), with optional weights of the rows (members or 1, N)."""
         inputs, targets = (torch.tensor(np.asarray(a, dtype=np.float64)) for a in (x, y))
         x_mean, x_scale = inputs.mean(0), _spread(inputs)
         y_mean, y_scale = targets.mean(0), float(_spread(targets).max())
@@ -77,7 +77,7 @@ class Standard:
 
     @torch.no_grad()
     def undo(self, net: Network) -> Network:
-        """The same network as a function of the data as they were given."""
+        """The same network as a function of the unscaled data."""
         for weight, bias in affine_parameters(net):
             weight /= self.x_scale
             bias -= weight @ self.x_mean
@@ -102,9 +102,9 @@ def _spread(a: Tensor) -> Tensor:
 class ProductModel:
     """A batch of networks of one unit on the same rows, padded to one width.
 
-    x (N, d_in + 1) ends with a column of ones; y (N, d_out); `present` (B, n) says which neurons exist. The loss is
-    |y(x) - y|^2 + ridge N |c|^2 without d, `ridge` (B,). `root_weight` (B, N) holds the roots of the rows' weights,
-    which have mean one, or is None.
+    x (N, d_in + 1) ends with a column of ones; y is (N, d_out); `present` (B, n) marks the neurons that exist. The loss
+    is |y(x) - y|^2 + ridge N |c|^2 without d, `ridge` (B,). `root_weight` (B, N) holds the square roots of the weights
+    of the rows, which have mean one, or is None.
     """
 
     unit: Unit
@@ -115,17 +115,18 @@ class ProductModel:
     root_weight: Tensor | None = None
 
     @property
-    def lines(self) -> bool:  # whether the last factor is eliminated
+    def lines(self) -> bool:
+        """Whether the last factor is eliminated."""
         return self.unit.factors > 0 and self.y.shape[1] == 1 and not isinstance(self.unit, FunctionUnit)
 
     @property
     def maps(self) -> int:
-        """How many affine maps are left to move."""
+        """The number of affine maps that are not eliminated."""
         return self.unit.factors + (not self.lines)
 
     @property
     def homogeneous(self) -> tuple[bool, ...]:
-        """For each map whether the neuron is homogeneous in it."""
+        """Whether the neuron is homogeneous in each map."""
         if isinstance(self.unit, FunctionUnit):
             return (False,) * self.maps
         return (self.unit.gate_power is not None or self.unit.gate.name == "identity", *(True,) * (self.maps - 1))
@@ -139,13 +140,13 @@ class ProductModel:
         return self._columns_of(self._neurons(self.affine(theta)))
 
     def hidden(self, theta: Tensor) -> Tensor:
-        """The neurons (B, N, n) before what is linear, rows weighted, all of them present."""
+        """The neurons (B, N, n), rows weighted, all of them present."""
         whole = replace(self, present=torch.ones_like(theta[:, 0, :, 0], dtype=torch.bool))
         return whole._neurons(whole.affine(theta))
 
     def project(self, theta: Tensor) -> Projection:
-        """What is linear at its best for these maps."""
-        # Kinked neurons that coincide add nothing; smooth ones that nearly do are a derivative, which may be wanted.
+        """The optimal linear parameters for these maps."""
+        # Kinked neurons that coincide are redundant; smooth ones that nearly coincide represent a derivative.
         rank = 1e-6 if self.unit.gate_power else 1e-10
         y = self.y.expand(len(theta), -1, -1)
         if self.root_weight is not None:
@@ -185,15 +186,15 @@ class ProductModel:
             weight = self.ridge[:, None] * len(self.x) * weight
             g = torch.cat([g[:, :1] - weight[:, None, :, None] * theta[:, :1], g[:, 1:]], 1)
             K.diagonal(dim1=-2, dim2=-1)[:, : n * d] += weight.repeat_interleave(d, -1)
-        # Maps that are kept at length one do not move along themselves.
+        # Maps of length one only move orthogonally to themselves.
         tangent = g - (g * theta).sum(-1, keepdim=True) * theta
         return K, torch.where(self._unit_length(theta), tangent, g).flatten(1)
 
     def moved(self, theta: Tensor, step: Tensor) -> Tensor:
-        return self.normalised(theta + step.view_as(theta))
+        return self.normalized(theta + step.view_as(theta))
 
-    def normalised(self, theta: Tensor) -> Tensor:
-        """The maps, those in which the neuron is homogeneous at length one."""
+    def normalized(self, theta: Tensor) -> Tensor:
+        """The maps, scaled to length one where the neuron is homogeneous."""
         length = theta.norm(dim=-1, keepdim=True)
         scaled = torch.where(length > 0, theta / length, theta)
         return torch.where(self._unit_length(theta), scaled, theta)
@@ -225,10 +226,10 @@ class ProductModel:
         return torch.cat([neurons, self._constant().expand(len(neurons), -1, -1)], -1)
 
     def _spread(self, factors: list[Tensor], last: Tensor | None = None) -> Tensor:
-        """(B, N, n) each -> (B, N, n (d_in + 1)) side by side: each column times (x, 1), and perhaps one column more.
+        """(B, N, n) each -> (B, N, n (d_in + 1)) side by side: each column times (x, 1), and optionally a last column.
 
-        Every entry is written once, where it stays: on a GPU a copy would take as long as all else that is done here.
-        There a column lies in one piece, as the neurons do, so that what is read side by side is written so.
+        Every entry is written once, in place: on a GPU a copy would double the time. Columns are contiguous there, as
+        the neurons are, so that reads and writes have the same order.
         """
         x, d, count = self.x, self.x.shape[1], sum(b.shape[-1] for b in factors)
         columns = count * d + (last is not None)
@@ -242,7 +243,7 @@ class ProductModel:
             here = out[..., first : first + b.shape[-1] * d].unflatten(-1, (b.shape[-1], d))
             first += b.shape[-1] * d
             if b.requires_grad:
-                here.copy_(b[..., None] * x[:, None])  # autograd does not write where it is told to
+                here.copy_(b[..., None] * x[:, None])  # autograd does not support out=
             else:
                 torch.mul(b[..., None], x[:, None], out=here)
         if last is not None:
@@ -259,7 +260,7 @@ class ProductModel:
         if isinstance(self.unit, FunctionUnit):
             with torch.enable_grad():
                 maps = [v.detach().requires_grad_() for v in z]
-                # Neurons are functions of their own pre-activations alone: the gradient of the sum is elementwise.
+                # A neuron depends on its own pre-activations only: the gradient of the sum is elementwise.
                 slopes = torch.autograd.grad(self.unit.neuron(*maps).sum(), maps, materialize_grads=True)
             return [s * mask for s in slopes]
         value, slope = self.unit.gate(z[0]), self.unit.gate.slope(z[0])
@@ -273,9 +274,9 @@ class ProductModel:
         return not self.homogeneous[0] and self.unit.gate.growth == 1
 
     def _size(self, theta: Tensor) -> Tensor:
-        """What a neuron's coefficient is multiplied by in the ridge, squared (B, n): the gate's length to its growth.
+        """The weight of each neuron's squared coefficient in the ridge (B, n): the squared length of the gate's map.
 
-        A smooth gate can grow steeper and its coefficient smaller without the network changing; a penalty on the
+        A smooth gate can grow steeper and its coefficient smaller while the network stays the same; a penalty on the
         coefficient alone would reward that.
         """
         if self._has_size:
@@ -303,7 +304,7 @@ class ProductModel:
 
 @dataclass(frozen=True)
 class ModuleModel:
-    """A batch of modules of one class: theta (B, p) holds what is not linear, in the order of `moving`."""
+    """A batch of modules of one class: theta (B, p) holds the nonlinear parameters, in the order of `moving`."""
 
     net: nn.Module
     x: Tensor
@@ -314,23 +315,23 @@ class ModuleModel:
 
     @classmethod
     def of(cls, net: nn.Module, x: Tensor, y: Tensor, ridge: float) -> ModuleModel:
-        """The model of a module's class, by what is linear in it."""
+        """The model of a module's class, with its linear parameters detected."""
         names, linear = [name for name, p in net.named_parameters() if p.requires_grad], linear_parameters(net, x)
         return cls(net, x, y, ridge, linear, tuple(n for n in names if n not in linear))
 
     def start(self, net: nn.Module) -> Tensor:
-        """What moves, as it is in a module."""
+        """The nonlinear parameters of a module."""
         values = dict(net.named_parameters())
         return torch.cat([torch.zeros(0, dtype=self.x.dtype), *(values[n].detach().flatten() for n in self.moving)])
 
     def take(self, index: Tensor) -> ModuleModel:
-        return self  # which is the same for all members
+        return self  # all members share it
 
     def moved(self, theta: Tensor, step: Tensor) -> Tensor:
         return theta + step
 
     def project(self, theta: Tensor) -> Projection:
-        """What is linear at its best for what moves."""
+        """The optimal linear parameters for these nonlinear ones."""
         F, at_zero = self._columns(theta)
         penalty = torch.full(F.shape[::2], self.ridge * len(self.x), dtype=F.dtype)
         return project(F, self.y.reshape(1, -1, 1) - at_zero, penalty)
@@ -374,7 +375,7 @@ class ModuleModel:
         return torch.cat([parts[n].reshape(self.y.numel(), -1) for n in names], -1).detach()
 
     def _values(self, theta: Tensor, coefficients: Tensor) -> dict[str, Tensor]:
-        """The parameters by name, cut from what moves and from what is linear (m, 1)."""
+        """The parameters by name, from flat nonlinear and linear ones (m, 1)."""
         values = {}
         for names, flat in ((self.moving, theta), (self.linear, coefficients[:, 0])):
             shapes = [self.net.get_parameter(n).shape for n in names]

@@ -1,4 +1,4 @@
-"""Fits as files: the network's parameters as arrays, everything else as plain values beside them."""
+"""Fits as files: the network's parameters as arrays, everything else as plain values."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
 from gatelab import tensors
@@ -21,28 +20,26 @@ if TYPE_CHECKING:
 
 KIND, _FORMAT = "Fit", 1
 GIVE = "give a file that gatelab fit --save, Fit.save or GatedRegressor.save wrote"
-# What values that do not fit each other raise when a thing is made of them.
+# The errors that inconsistent values of a file raise.
 DAMAGED = (AssertionError, AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
 
 
 def packed(fit: Fit) -> bytes:
-    """The content of the file, which is also how a store keeps a network."""
+    """The content of the file; stores keep networks in the same form."""
     if not isinstance(fit.network, Network):
         raise GatelabError(
-            f"the network of {fit.unit!r} is a class of your own, which a file of arrays cannot hold; "
+            f"the network of {fit.unit!r} is your own class, which a file of arrays cannot hold; "
             "save fit.network.state_dict() yourself"
         )
     facts = {name: to_plain(value) for name, value in vars(fit).items() if name != "network"}
-    facts |= {"format": _FORMAT, "unit": described(fit.network.unit)}
+    facts |= {"format": _FORMAT, "unit": describe_unit(fit.network.unit)}
     return tensors.pack(fit.network.state_dict(), KIND, facts)
 
 
 def write(fit: Fit, path: str | Path) -> Path:
     """Save the fit; parameters that are not finite are refused."""
     content = packed(fit)
-    tensors.check_finite(
-        path, fit.network.state_dict(), "nothing was written: fit again, with a ridge or fewer neurons"
-    )
+    tensors.check_finite(path, fit.network.state_dict(), "the file was not written: fit again, with a ridge")
     return tensors.write_packed(path, content)
 
 
@@ -59,12 +56,6 @@ def read(kind: type[Fit], path: str | Path) -> Fit:
         scaled = sizes = (network.d_in, network.d_out)
         if fit.scales is not None:
             scaled = (len(fit.scales.x.mean), len(fit.scales.y.mean))
-            for scale in (fit.scales.x, fit.scales.y):
-                if (
-                    scale.mean.shape != scale.deviation.shape
-                    or not (np.isfinite(scale.mean) & (scale.deviation > 0)).all()
-                ):
-                    raise ValueError("its means and deviations are no scale")
         if scaled != sizes or len(fit.columns) not in (0, network.d_in):
             raise ValueError(f"its scales or names are not of {network.d_in} inputs and {network.d_out} outputs")
         return fit
@@ -73,7 +64,7 @@ def read(kind: type[Fit], path: str | Path) -> Fit:
 
 
 def damaged(path: str | Path, error: Exception) -> GatelabError:
-    """The error for values that do not fit each other."""
+    """The error for a file with inconsistent values."""
     reason = " ".join(str(error).split())
     return GatelabError(
         f"{path} is damaged or was written by another version of gatelab ({type(error).__name__}: {reason}); save it "
@@ -82,8 +73,8 @@ def damaged(path: str | Path, error: Exception) -> GatelabError:
 
 
 def restored_network(unit: Unit, width: int, d_in: int, d_out: int, state: Mapping[str, torch.Tensor]) -> Network:
-    """The network with these parameters; RuntimeError or ValueError where they are of another."""
-    # On no device, since a damaged width must not fill the memory.
+    """The network with these parameters; RuntimeError or ValueError if they do not match."""
+    # Without memory until the shapes are known to match: a damaged width could be huge.
     with torch.device("meta"):
         network = Network(unit, width, d_in, d_out)
     network.load_state_dict(state, assign=True)
@@ -92,23 +83,23 @@ def restored_network(unit: Unit, width: int, d_in: int, d_out: int, state: Mappi
     return network
 
 
-def described(unit: Any) -> str | dict[str, Any]:
-    """A name as it is; any other unit by gate and factors, since a file must not name code to be imported."""
+def describe_unit(unit: Any) -> str | dict[str, Any]:
+    """A name, or the gate and factors of any other unit: a file must not name code to import."""
     if isinstance(unit, str):
         return unit
     chosen = as_unit(unit)
     if not isinstance(chosen, Unit) or isinstance(chosen, FunctionUnit):
         raise GatelabError(
-            f"the unit {chosen.name!r} is a function of your own, which a file of arrays cannot hold; "
+            f"the unit {chosen.name!r} is your own function, which a file of arrays cannot hold; "
             "save the network's state_dict() yourself, or use a gate that gatelab knows"
         )
     return describe(chosen)
 
 
 def restored_unit(description: dict[str, Any]) -> Unit:
-    """The unit of such a description; ValueError where it asks for code."""
+    """The unit of such a description; ValueError if it names code to import."""
     if "import" in description:
-        raise ValueError("it asks for code to be imported")
+        raise ValueError("it names code to import")
     unit = restore(description)
     assert isinstance(unit, Unit)
     return unit

@@ -33,22 +33,22 @@ from gatelab.solve.solvers.varpro import varpro_many
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Test errors so many times the training error are the work of overfitting, not of the solver.
+# Above this ratio of test to training error a fit is overfitted.
 OVERFITTED = 2.0
 
 
 @dataclass(frozen=True)
 class Fit:
-    """A trained network with what it reached; errors are of the network's own forward pass.
+    """A fitted network, its errors and how it was found; errors are those of the network's forward pass.
 
-    `train_rmse` and `test_rmse` are in the units of the problem that was fitted: where that was standardised
-    (`scales` is then not None), in standard deviations of the target, as in the papers. `test_rmse_raw` is the test
-    error in the target's own units, the same number where nothing was standardised. `predict` takes and gives raw
-    values in either case; `network` alone is a function of the data as they were fitted.
+    `train_rmse` and `test_rmse` are in the units of the problem that was fitted: if it was standardized (`scales` is
+    then not None), in standard deviations of the target, as in the papers. `test_rmse_raw` is the test error in the
+    units of the target. `predict` takes and returns raw values in either case; `network` alone is a function of the
+    data as they were fitted.
 
-    `seconds` covers all seeds that were tried; `network` is the one with the least training error. `steps` are the
-    iterations that it went through from its start to its end, `history` its training RMSE after each. `columns` and
-    `targets` are the names of inputs and targets, where the data came with names.
+    `seconds` covers all seeds; `network` is the one with the smallest training error. `steps` is its number of
+    iterations from start to end, `history` the training RMSE after each. `columns` and `targets` are the names of
+    inputs and targets, if the data have names.
     """
 
     unit: str
@@ -79,7 +79,7 @@ class Fit:
 
     @property
     def advice(self) -> str:
-        """What to do next, in a sentence: against overfitting, where test rows say so, else as the status has it."""
+        """The next step to take, in one sentence: against overfitting, or by the status."""
         # At the rounding of float64 both errors are noise.
         times = self.test_rmse / max(self.train_rmse, 1e-300)
         if times <= (1000 * OVERFITTED if self.status is Status.FLOOR else OVERFITTED):
@@ -90,11 +90,10 @@ class Fit:
         )
 
     def predict(self, x: Any) -> np.ndarray:
-        """The targets at rows x, both in the units in which the data came, whether or not they were standardised.
+        """The targets at rows x, both in the units of the data, standardized or not.
 
-        x is (N, d_in), which gives (N, d_out); with one input (N,) or a single number will do, which give (N,)
-        and a number where there is one output. Of a pandas table the columns with the names of the inputs are taken,
-        in whatever order they are, if the fit knows those names.
+        x (N, d_in) gives (N, d_out). With one input x may also be (N,) or a number, and with one output the result then
+        has the same shape. Columns of a pandas table are selected by name, in any order, if the fit has names.
 
         >>> line = as_problem("100 + 50*x", n=40, standardize=True)
         >>> model = fit("mlp", line, 2)
@@ -110,7 +109,7 @@ class Fit:
         return values.reshape((*np.shape(x), *outputs))
 
     def rows(self, x: Any) -> np.ndarray:
-        """What `predict` makes of x: finite raw numbers, (N, d_in)."""
+        """x as finite raw numbers, (N, d_in)."""
         if self.columns and (names := names_of(x)):
             missing = [name for name in self.columns if name not in names]
             if missing:
@@ -126,25 +125,25 @@ class Fit:
         if rows.shape[1] != self.d_in:
             raise GatelabError(
                 f"x has the shape {tuple(np.shape(x))} and the network has {self.d_in} input{'s' * (self.d_in != 1)}; "
-                f"give an array of the shape (N, {self.d_in}), a row for each example"
+                f"give an array of the shape (N, {self.d_in}), one row per example"
             )
         return rows
 
     def scaled(self, rows: np.ndarray) -> np.ndarray:
-        """Raw rows as the network takes them."""
+        """Raw rows scaled for the network."""
         return rows if self.scales is None else self.scales.x.shrink(rows)
 
     def save(self, path: str | Path) -> Path:
-        """Write the fit as safetensors, numbers and text only; `gl.load(path)` gives it back, to the last bit.
+        """Write the fit as safetensors, numbers and text only; `gl.load(path)` restores it bit by bit.
 
-        Units are kept by gate and factors: functions and classes of your own are refused.
+        Units are stored by gate and factors: your own functions and classes are refused.
         """
         return write(self, path)
 
     def plot(self, path: str | Path | None = None, *, ax: Any = None) -> Figure:
         """The training error after each step, and the test error at the end.
 
-        Written to `path` (.png, .svg or .pdf) if given, and drawn into your own axes with `ax`.
+        Written to `path` (.png, .svg or .pdf) if given, and drawn into the axes `ax` if given.
         """
         from gatelab.plotting import look, saved
         from gatelab.plotting.functions import history_figure
@@ -184,23 +183,23 @@ def fit(
     progress: ProgressLike = None,
     **options: Any,
 ) -> Fit:
-    """Train a network, once for each of several seeds, and take the best in training error.
+    """Train a network with one or several seeds and return the one with the smallest training error.
 
     Args:
-        unit: a unit, its name, or a function or class of your own.
+        unit: a unit, its name, or your own function or class.
         problem: a problem, its name, an expression in x, or a function.
         width: the number of neurons.
-        solver: a name in `SOLVERS`, a function of your own, or "auto": the knot solver where it applies (one input, one
+        solver: a name in `SOLVERS`, your own function, or "auto": the knot solver where it applies (one input, one
             output, a relu-gated unit) and variable projection elsewhere.
-        seed: the first of the seeds.
-        seeds: how many are tried.
+        seed: the first seed.
+        seeds: the number of seeds.
         progress: shown on a terminal and in a notebook unless it is False, or a function of (done, total).
-        **options: further options of the solver. `steps` means the same to all of them: the most iterations that the
-            network goes through from its start to its end. `start`, of knots and varpro, is a fit to begin with, of
-            this unit or of one that it contains, with at most as many neurons.
+        **options: further options of the solver. `steps`, of all solvers, is the maximum number of iterations of a
+            network from its start to its end. `start`, of knots and varpro, is a fit to start from: of this unit or of
+            a unit that it contains, with at most `width` neurons.
 
     Returns:
-        A `Fit` with the network and what it reached.
+        A `Fit` with the network and its errors.
 
     >>> result = fit("glu", "exp(sin(3*x))", 25)
     >>> result.status.value, result.test_rmse < 1e-4
@@ -231,7 +230,7 @@ def _as_fit(
 ) -> Fit:
     raw_residual = predict(solution.network, problem.test.x) - problem.test.y
     if problem.scales is not None:
-        # In the target's own units; of several outputs each in its own.
+        # In the units of the target, each output in its own.
         raw_residual = raw_residual * problem.scales.y.deviation
     return Fit(
         unit=unit.name, problem=problem.name, width=width, solver=solver, seed=seed, network=solution.network,
@@ -254,19 +253,19 @@ def fit_many(
     progress: ProgressLike = None,
     **options: Any,
 ) -> tuple[Fit, ...]:
-    """A fit for every width and seed, by variable projection in one batch: equal to `fit(..., solver="varpro")` each.
+    """One fit per width and seed, by variable projection in one batch; each equals `fit(..., solver="varpro")`.
 
     Args:
-        unit: a unit, its name, or a function of your own.
+        unit: a unit, its name, or your own function.
         problem: a problem, its name, an expression in x, or a function.
         widths: the numbers of neurons.
-        seeds: how many seeds are tried for each width.
-        seed: the first of the seeds.
+        seeds: the number of seeds per width.
+        seed: the first seed.
         progress: as in `fit`.
-        **options: those of `varpro_many`; `device="cuda"` takes the whole batch to a GPU.
+        **options: those of `varpro_many`; `device="cuda"` computes the batch on a GPU.
 
     Returns:
-        The fits, by width and then by seed; `seconds` is an equal share of the whole.
+        The fits, by width and then by seed; `seconds` is the time of the batch divided by the number of fits.
 
     >>> [f.width for f in fit_many("glu", "x**2 + y**2", [1, 2], starts=1, rounds=0)]
     [1, 2]
@@ -289,7 +288,7 @@ def fit_many(
 
 
 def check_options(name: str, solver: Callable[..., object], options: Mapping[str, Any]) -> None:
-    """Whether a solver takes these options, before it is begun."""
+    """Raise an error for an option that the solver does not have."""
     parameters = inspect.signature(solver).parameters.values()
     known = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
     unknown = [option for option in options if option not in known]
@@ -298,7 +297,7 @@ def check_options(name: str, solver: Callable[..., object], options: Mapping[str
 
 
 def check_fit(unit: AnyUnit, problem: Problem, width: int, solver: str | Solver) -> tuple[str, Solver]:
-    """What can be said before anything is computed: the solver's name and function, or the error."""
+    """The solver's name and function; raise errors that are known before the computation."""
     for data in (problem.train, problem.test):
         require_range(data.x, data.y)
     values, sizes = problem.train.n * problem.d_out, (problem.d_in, problem.d_out)
@@ -320,7 +319,7 @@ def check_fit(unit: AnyUnit, problem: Problem, width: int, solver: str | Solver)
         name, run = solver, SOLVERS[solver]
     else:
         raise unknown_name("solver", str(solver), ("auto", *SOLVERS))
-    # Variable projection asks for itself, since it knows the device that it is to run on.
+    # Variable projection checks the memory itself, on its device.
     if name != "varpro" or not isinstance(unit, Unit):
         check_fit_memory(name, unit, width, problem.train.n, sizes)
     return name, run
@@ -349,7 +348,7 @@ def rmse(network: nn.Module, x: np.ndarray, y: np.ndarray) -> float:
     Args:
         network: a module that takes float64 rows (N, d_in).
         x: the rows, (N, d_in) or (N,).
-        y: the targets, in the shape that `predict` gives.
+        y: the targets, in the shape that `predict` returns.
 
     Returns:
         The error, in the units of y.

@@ -7,15 +7,15 @@ local and banded; its jumps b_j, damped, give the step delta_j = -b_j / a_j. (Go
 simplification; nothing dense is formed, so that a step costs O(N) for any number of knots.)
 
 A gate that opens to the right adds its jump polynomial J_j(x) = (x - t_j)^k p_j(x) to the right of its knot; one that
-opens to the left takes J_j away on the left. With knots inside the interval a network is therefore a spline with
+opens to the left subtracts J_j on the left. With knots inside the interval a network is therefore a spline with
 
     y_0(x) + sum over left-opening j of J_j(x)  =  d + sum over open neurons of J_i(x),
 
 y_0 being the polynomial of the first cell and an open neuron one whose knot lies left of the interval. The papers
 keep the first knot on the left end, which for MLP and GLU meets this for every spline: n cells. With all n knots
 inside, the equation is `degree` linear constraints on a spline of n + 1 cells; but there are 2^n choices of directions,
-and among them is nearly always one whose constraints the best spline satisfies almost by itself: a subset-sum problem
-in `degree` dimensions. One more cell, for free.
+and nearly always one of them has constraints that the best spline almost satisfies: a subset-sum problem in `degree`
+dimensions, which yields an additional cell at no cost.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from gatelab.solve.solution import Status
 Constrain = Callable[[Space], Array]
 Interval = tuple[float, float]
 
-_DAMPING = Damping(least=1e-8, factors=(4, 5))
-# Gates are turned in so many passes; with more than MANY knots from fewer starts.
+_DAMPING = Damping(least=1e-8, down=4, up=5)
+# Directions are improved in this many passes; with more than MANY knots from fewer starts.
 _PASSES, _MANY = 4, 100
-# Directions are as good as free where the squared error grows by less than this share.
+# Directions cost nothing if the squared error grows by less than this share.
 _NO_COST = 1e-4
 
 
@@ -72,21 +72,20 @@ def project(
     if np.diff(breaks).min() <= 1e-13 * (breaks[-1] - breaks[0]):
         raise np.linalg.LinAlgError("knots coincide")
     data = splines.cell_data(x, y, breaks, degree)
-    if not (data.counts[0] and data.counts[-1]):  # else the constraints would be met where nobody looks
+    if not (data.counts[0] and data.counts[-1]):  # else the constraints could be met in cells without data
         raise np.linalg.LinAlgError("no data in the first or the last cell")
     space = splines.space(breaks, degree, multiplicity)
     z = space.to_cells(splines.solve(data, space, constraints=constrain and constrain(space)))
     return Spline(breaks, z, multiplicity, data, float(np.sqrt(np.mean(np.square(data.residual(z))))))
 
 
-def optimise(
+def optimize(
     start: Spline, *, steps: int, tolerance: float = 1e-6, constrain: Constrain | None = None
 ) -> tuple[Spline, tuple[float, ...], bool]:
-    """Move the knots downhill; the best spline, its RMSE after each step, and whether it has settled.
+    """Optimize the knots: returns the best spline, its RMSE after each step, and whether it has settled.
 
-    The RMSE is that of the best spline so far: a step that data do not allow, or that gains nothing, is one too.
-    `start` must satisfy the constraints. Settled means three steps in a row gained less than `tolerance` of the
-    error, or no damping finds an improvement.
+    The RMSE is that of the best spline so far; rejected steps count as steps. `start` must satisfy the constraints. A
+    spline has settled if three steps in a row gained less than `tolerance` of the error, or no step improves it.
     """
     if not len(start.knots):
         return start, (), True
@@ -108,7 +107,8 @@ class _KnotBatch:
 
     def linearize(self, members: Array) -> None:
         spline, data = self.spline, self.spline.data
-        r, h, counts = spline.degree - spline.multiplicity + 1, data.widths, data.counts
+        r, counts = spline.degree - spline.multiplicity + 1, data.counts
+        self.widths = h = data.widths
         self.wider = splines.space(spline.breaks, spline.degree, spline.multiplicity + 1)
         self.rows, self.constraints = self.wider.jump_rows(r - 1), self.constrain and self.constrain(self.wider)
         # Marquardt's scaling: the squared norm on the data of a unit jump in derivative r - 1, up to a constant.
@@ -116,7 +116,7 @@ class _KnotBatch:
         self.strength = splines.jumps(spline.z, spline.breaks, r)
 
     def trial(self, members: Array, damping: Array) -> tuple[Array, None]:
-        spline, data, h = self.spline, self.spline.data, self.spline.data.widths
+        spline, data, h = self.spline, self.spline.data, self.widths
         penalty = self.rows, damping[0] * self.weights
         try:
             c = splines.solve(data, self.wider, penalty, self.constraints)
@@ -126,7 +126,7 @@ class _KnotBatch:
             breaks = spline.breaks.copy()
             breaks[1:-1] += np.clip(step, -0.4 * h[:-1], 0.4 * h[1:])
             self.there = project(data.x, data.y, breaks, spline.degree, spline.multiplicity, self.constrain)
-        except np.linalg.LinAlgError:  # a cell without enough data: shorter steps
+        except np.linalg.LinAlgError:  # a cell has too few data: shorter steps
             return np.array([np.inf]), None
         return np.array([self.there.rmse]), None
 
@@ -142,7 +142,7 @@ class Density:
     cumulative: Array
 
     def knots(self, count: int, generator: np.random.Generator | None = None) -> Array:
-        """`count` inner knots at equal shares of the density; a generator shakes them by a third of a cell."""
+        """`count` inner knots at equal shares of the density; a generator perturbs them by a third of a cell."""
         share = np.arange(1.0, count + 1)
         if generator is not None:
             share = np.clip(np.sort(share + 0.35 * generator.standard_normal(count)), 0.2, count + 0.8)
@@ -155,7 +155,7 @@ def density(x: Array, y: Array, interval: Interval, degree: int) -> Density:
     try:
         _, f_m = splines.pilot_derivative(x, y, interval, m)
         share = np.abs(f_m) ** (2 / (2 * m + 1))
-    except np.linalg.LinAlgError:  # too few or too clustered data for a pilot: equal cells are the honest start
+    except np.linalg.LinAlgError:  # too few or too clustered data for a pilot: equal cells
         share = np.ones(64)
     share = share + 0.02 * share.mean() + np.finfo(float).tiny
     cumulative = np.concatenate(([0.0], np.cumsum(share)))
@@ -163,14 +163,14 @@ def density(x: Array, y: Array, interval: Interval, degree: int) -> Density:
 
 
 def split_worst(spline: Spline) -> Array:
-    """The breaks with one more in the middle of the cell that holds most of the squared error."""
+    """The breaks with an additional one in the middle of the cell with the largest squared error."""
     cells = np.split(spline.data.residual(spline.z), spline.data.starts[1:])
     worst = int(np.argmax([np.sum(r**2) for r in cells]))
     return np.insert(spline.breaks, worst + 1, 0.5 * (spline.breaks[worst] + spline.breaks[worst + 1]))
 
 
 def spread(breaks: Array, x: Array, least: int) -> Array:
-    """Breaks moved as little as needed so that every cell holds `least` distinct ones of the sorted data."""
+    """Breaks moved as little as needed so that every cell has `least` distinct points of the sorted data."""
     x, cells = x[np.concatenate(([True], np.diff(x) > 0))], len(breaks) - 1
     if cells * least > len(x):
         return breaks
@@ -186,16 +186,16 @@ def spread(breaks: Array, x: Array, least: int) -> Array:
 
 
 def always_open(unit: Unit) -> int:
-    """How many neurons with knots left of the interval can supply any polynomial there (up to d).
+    """The number of neurons with knots left of the interval that represent any polynomial there (up to d).
 
-    One for MLP and GLU; the powers (x - t_i)^k of relu^k need k knots t_i; a gated unit supplies two powers a knot.
+    One for MLP and GLU; the powers (x - t_i)^k of relu^k need k knots t_i; a gated unit has two powers per knot.
     """
     assert unit.degree is not None
     return math.ceil(unit.degree / len(_supplied_powers(unit)))
 
 
 def _supplied_powers(unit: Unit) -> list[int]:
-    """The powers of x - t whose weights in a neuron are free: the highest, with factors the one below it too."""
+    """The powers of x - t with free weights in a neuron: the highest, with factors also the next lower."""
     assert unit.degree is not None
     return [unit.degree - 1, unit.degree][unit.factors == 0 :]
 
@@ -207,9 +207,9 @@ def _open_knots(interval: Interval, count: int) -> Array:
 
 
 def _open_taylor(unit: Unit, interval: Interval, count: int) -> Array:
-    """Taylor coefficients 1..degree about the middle, in half intervals, of the powers that open neurons supply.
+    """Taylor coefficients 1..degree of the powers of open neurons about the middle, in half intervals (degree, powers).
 
-    The result is (degree, powers); the binomial coefficient is zero where a power has no such derivative.
+    The binomial coefficient is zero where a power has no such derivative.
     """
     middle, half = 0.5 * (interval[0] + interval[1]), 0.5 * (interval[1] - interval[0])
     powers = _supplied_powers(unit)
@@ -221,7 +221,7 @@ def _open_taylor(unit: Unit, interval: Interval, count: int) -> Array:
 
 @dataclass(frozen=True)
 class Directions:
-    """Which inner gates open to the left, and how many further neurons are always open."""
+    """The inner gates that open to the left, and the number of neurons that are always open."""
 
     unit: Unit
     interval: Interval
@@ -245,7 +245,7 @@ class Directions:
         return u[:, int(np.sum(values > 1e-9 * max(values, default=0.0))) :]
 
     def constrain(self, space: Space) -> Array:
-        """The constraints, normalised rows (k, dim), for a spline space on the breaks."""
+        """The constraints on a spline space, normalized rows (k, dim)."""
         rows = np.einsum("rk,rci->kci", self.unmet(), _taylor_rows(space.breaks, space.degree))
         out = space.gather(rows * self.signs[:, None])
         return out / np.linalg.norm(out, axis=1, keepdims=True)
@@ -261,9 +261,9 @@ def _taylor_rows(breaks: Array, degree: int) -> Array:
 def choose_directions(
     spline: Spline, unit: Unit, open: int, generator: np.random.Generator, count: int
 ) -> list[Directions]:
-    """Up to `count` choices of the gates' directions, the one that costs the spline least first.
+    """Up to `count` choices of the gates' directions, the one with the smallest error of the spline first.
 
-    From several starts, single gates and pairs are turned around while the estimated growth of the squared error,
+    From several starts, single gates and pairs are reversed while the estimated growth of the squared error,
     v^T (C H^-1 C^T)^-1 v, falls (v the violation, C the constraints, H the Gram matrix).
     """
     n = len(spline.knots)
@@ -295,14 +295,14 @@ def choose_directions(
 
 
 def _cost_metric(spline: Spline, space: Space, rows: Array, directions: Directions) -> Array:
-    """M with |v M|^2 the growth of the squared error when the violation v of these constraints is removed."""
+    """M such that |v M|^2 is the growth of the squared error if the violation v of the constraints is removed."""
     c = space.gather(rows * directions.signs[:, None])
     values, vectors = np.linalg.eigh(c @ splines.gram_solve(spline.data, space, c.T))
     return vectors / np.sqrt(np.maximum(values, 1e-14 * values[-1]))
 
 
 def _turn(left: Array, first: Array, jump: Array, metric: Array) -> Array:
-    """The gates after single ones and pairs were turned around while the cost falls."""
+    """The directions after reversing single gates and pairs while the cost falls."""
     left = left.copy()
     u = (first + jump[left].sum(0)) @ metric
     w = np.where(left, -1.0, 1.0)[:, None] * (jump @ metric)
@@ -322,12 +322,12 @@ def _turn(left: Array, first: Array, jump: Array, metric: Array) -> Array:
 
 @dataclass(frozen=True)
 class Neurons:
-    """A relu-power network in 1-D, in coordinates that do not overflow: neuron j is
+    """A relu-power network of one input, in well-scaled coordinates: neuron j is
 
         sign_j^k relu(sign_j (x - t_j))^k * prod_i (c_ij + b_ij (x - t_j)),
 
-    k the gate's power and `lines` (n, max(q, 1), 2) holding (c, b); b stays 0 where q = 0. Every array may have a
-    leading dimension: a batch of networks.
+    with k the gate's power and `lines` (n, max(q, 1), 2) holding (c, b); b is 0 if q = 0. Arrays may have a leading
+    dimension: a batch of networks.
     """
 
     knots: Array
@@ -349,9 +349,9 @@ def relu_power(power: int) -> Unit:
 
 
 def widened(neurons: Neurons, unit: Unit, wider: Unit) -> Neurons:
-    """The same function by a unit that contains this one: factors follow the gate, or are one, until it is reached.
+    """The same function as neurons of a unit that contains this one.
 
-    Each power of relu that the wider gate lacks is a factor x - t; the factors that are still missing are one.
+    Each power of relu that the wider gate lacks becomes a factor x - t; the remaining factors are one.
     """
     assert unit.gate_power is not None and wider.gate_power is not None
     followers = unit.gate_power - wider.gate_power
@@ -367,7 +367,7 @@ def widened(neurons: Neurons, unit: Unit, wider: Unit) -> Neurons:
 
 
 def from_spline(spline: Spline, directions: Directions) -> Neurons:
-    """The network that is this spline: factors but the last follow the gate, (x - t)^(q-1) (A + B (x - t))."""
+    """The network that equals this spline: all factors but the last follow the gate, (x - t)^(q-1) (A + B (x - t))."""
     unit, (a, b) = directions.unit, directions.interval
     middle, half, powers = 0.5 * (a + b), 0.5 * (b - a), _supplied_powers(directions.unit)
     jump = np.stack([splines.jumps(spline.z, spline.breaks, e) / math.factorial(e) for e in powers], axis=1)
@@ -388,7 +388,7 @@ def from_spline(spline: Spline, directions: Directions) -> Neurons:
 
 @torch.no_grad()
 def to_network(neurons: Neurons, unit: Unit) -> Network:
-    """Exactly these neurons with the paper's parameters: |G| = 1, D = +-1 (or the weight itself where q = 0)."""
+    """The same neurons in the paper's parameters: |G| = 1, D = +-1 (or the weight itself if q = 0)."""
     assert unit.gate_power is not None
     t, sign, lines = neurons.knots, neurons.sign, neurons.lines
     outer = sign**unit.gate_power
@@ -404,7 +404,7 @@ def to_network(neurons: Neurons, unit: Unit) -> Network:
 
 
 def from_network(network: Network) -> Neurons:
-    """The neurons of a network of one input and one output whose gates all have a knot: `to_network` undone."""
+    """The neurons of a network of one input and one output whose gates all have a knot: the inverse of `to_network`."""
     unit, k = network.unit, network.unit.gate_power
     assert k is not None
     slope = network.G[:, 0].detach().numpy()
@@ -421,7 +421,7 @@ def from_network(network: Network) -> Neurons:
 
 
 def group_means(values: Array, groups: int) -> list[float]:
-    """The means of sorted values in so many groups, cut where the gaps are largest.
+    """The means of sorted values in groups, which are separated at the largest gaps.
 
     >>> group_means(np.array([0.0, 1.0, 10.0, 12.0]), 2)
     [0.5, 11.0]
@@ -433,7 +433,7 @@ def group_means(values: Array, groups: int) -> list[float]:
 
 
 def padded(neurons: Neurons, width: int) -> Neurons:
-    """The same function with more neurons: copies of the first, of weight zero."""
+    """The same function with additional neurons: copies of the first with weight zero."""
     rows = np.arange(width)
     rows[len(neurons.knots) :] = 0
     lines = neurons.lines[rows]

@@ -1,15 +1,15 @@
-"""Levenberg-Marquardt on a batch: every member has its own damping, its own steps, its own end.
+"""Levenberg-Marquardt on a batch: every member has its own damping, number of steps and end.
 
-The search, `descend`, sees losses alone: it takes the steps that lower them, lets the damping follow, and ends each
-member by itself. Where the members are, and the step that a damping gives there, is the affair of a `Batch`: the knots
-of a spline (`free_knots`, a banded system), networks in all their parameters (`polish`), and networks after what is
-linear has been eliminated (`ProjectedBatch`). Whatever has a gradient and a normal matrix takes `damped_step`.
+The search, `descend`, only sees losses: it accepts the steps that lower them, updates the dampings, and ends members
+separately. A `Batch` holds the parameters and computes the steps: the knots of a spline (`free_knots`, a banded
+system), networks in all their parameters (`polish`), networks without their linear parameters (`ProjectedBatch`), and
+networks for classes (`estimators.likelihood`). `damped_step` solves dense normal equations.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -22,50 +22,51 @@ from gatelab.interrupts import stop_if_asked
 from gatelab.linalg.least_squares import Projection
 from gatelab.solve.solution import Status
 
-# So many steps in a row that gain less than the tolerance end a member.
+# A member ends after this many steps in a row that gain less than the tolerance.
 _IDLE = 3
-# Fixed factors raise a damping to this at least.
+# A fixed factor raises a damping at least to this.
 _LEAST_RAISED = 1e-8
 
 
 @dataclass(frozen=True)
 class Damping:
-    """Where the damping begins, its bounds, and how it follows the steps.
+    """The first damping, its bounds, and its updates.
 
-    Without `factors` a step divides it by up to 3 or doubles it, by its gain over what was promised, and steps in a row
-    that fail multiply it by 2, 4, 8, ... (H. Nielsen, 1999). With them a step divides it by the first, a failure
-    multiplies it by the second, and one that leads nowhere by twice that.
+    An accepted step divides the damping by `down`; a rejected one multiplies it by `up`, and by twice that if the loss
+    is not finite. Without `down`, the factor depends on the ratio of the gain to the predicted gain, between 1/3 and 2;
+    without `up`, rejected steps in a row multiply by 2, 4, 8, ... (H. Nielsen, 1999).
     """
 
     first: float = 1e-2
     least: float = 1e-12
     most: float = 1e8
-    factors: tuple[float, float] | None = None
+    down: float | None = None
+    up: float | None = None
 
 
 class Batch(Protocol):
-    """Least-squares problems, and where each of them is."""
+    """Least-squares problems with their current parameters."""
 
     def losses(self) -> Array:
         """The loss of every member (B,), or a root of it."""
         ...
 
     def linearize(self, members: Array) -> None:
-        """Prepare the steps of these members, which have moved since."""
+        """Prepare the steps of these members, whose parameters have changed."""
         ...
 
     def trial(self, members: Array, damping: Array) -> tuple[Array, Array | None]:
-        """The losses after a step, infinite where there is none, and the decrease that was promised, if it is known."""
+        """The losses after a step, infinite where the step fails, and the predicted decrease, if it is known."""
         ...
 
     def accept(self, members: Array, rows: Array) -> None:
-        """Take the last trial for `members`, which are at `rows` of it."""
+        """Accept the last trial for `members`, which are its `rows`."""
         ...
 
 
 @dataclass(frozen=True)
 class Descent:
-    """How a batch ended: the status of each member, and its losses, the last and those after each step."""
+    """The result for a batch: the status of each member, its last loss, and its losses after each step."""
 
     status: tuple[Status, ...]
     loss: Array
@@ -80,16 +81,18 @@ def descend(
     floor: Array | float = 0.0,
     damping: Damping = Damping(),
     together: bool = False,
+    stopped: Callable[[], Collection[int]] = tuple,
 ) -> Descent:
     """At most steps[b] steps for member b.
 
     Args:
-        batch: what moves, in place.
-        steps: the most steps of each member.
+        batch: the members, changed in place.
+        steps: the maximum number of steps of each member.
         tolerance: three steps in a row that gain less than this share of the loss end a member.
-        floor: losses that are rounding, which end it too.
-        damping: how the damping begins and follows.
-        together: whether members that have ended go on so long as others do.
+        floor: a loss at or below it is rounding and ends a member.
+        damping: the start, the bounds and the updates of the damping.
+        together: whether members that have ended continue as long as others do.
+        stopped: returns the members that end for other reasons; called before each step.
 
     >>> class Line:
     ...     x = np.array([1.0])
@@ -108,26 +111,29 @@ def descend(
     members = [_Member(damping, tolerance, *pair) for pair in zip(losses, floors, strict=True)]
     for count in range(max(steps, default=0)):
         stop_if_asked()
+        others = stopped()
         left = [b for b, most in enumerate(steps) if most > count]
-        running = [b for b in left if not members[b].ended]
-        if not running:
+        active = [b for b in left if not members[b].ended and b not in others]
+        if not active:
             break
-        active = left if together else running
-        moved = [b for b in active if members[b].moved]
-        if moved:
-            batch.linearize(np.array(moved))
-        after, promised = batch.trial(np.array(active), np.array([members[b].damping for b in active]))
+        if together:
+            active = left
+        index = np.array(active)
+        moved = [members[b].moved for b in active]
+        if any(moved):
+            batch.linearize(index[moved])
+        after, promised = batch.trial(index, np.array([members[b].damping for b in active]))
         promises = [math.inf] * len(active) if promised is None else promised.tolist()
         trials = zip(active, after.tolist(), promises, strict=True)
-        rows = [row for row, (b, *trial) in enumerate(trials) if members[b].takes(*trial)]
-        if rows:
-            batch.accept(np.array(active)[rows], np.array(rows))
+        taken = [members[b].takes(loss, promise) for b, loss, promise in trials]
+        if any(taken):
+            batch.accept(index[taken], np.flatnonzero(taken))
     status, loss = tuple(member.status for member in members), np.array([member.loss for member in members])
     return Descent(status, loss, tuple(tuple(member.losses) for member in members))
 
 
 class _Member:
-    """The search of one member: its loss, its damping, and what it has seen."""
+    """The state of the search of one member."""
 
     def __init__(self, rule: Damping, tolerance: float, loss: float, floor: float) -> None:
         self.rule, self.tolerance, self.floor = rule, tolerance, floor
@@ -144,24 +150,25 @@ class _Member:
     def status(self) -> Status:
         if self.loss <= self.floor:
             return Status.FLOOR
-        # No step improves: at rest if next to nothing was promised, stalled if more was.
+        # No step improves: converged if hardly any decrease was predicted, stalled otherwise.
         at_rest = self.damping > self.rule.most and self.promised <= self.tolerance * self.loss
         if self.idle >= _IDLE or at_rest:
             return Status.CONVERGED
         return Status.STALLED if self.ended else Status.BUDGET
 
     def takes(self, after: float, promised: float) -> bool:
-        """Whether a trial is taken, which it is if the loss falls; the damping follows either way."""
+        """Whether a trial is accepted, which it is if the loss falls; updates the damping in either case."""
         before, self.promised = self.loss, promised
-        self.moved = after < before  # false for NaN, which a wild step may give
-        if self.rule.factors is not None:
-            down, up = self.rule.factors
-            raised = max(self.damping * (up if math.isfinite(after) else 2 * up), _LEAST_RAISED)
-            self.damping = max(self.damping / down, self.rule.least) if self.moved else raised
+        self.moved = after < before  # false for NaN
+        if self.moved and self.rule.down:
+            self.damping = max(self.damping / self.rule.down, self.rule.least)
         elif self.moved:
             ratio = 2 * ((before - after) / promised) - 1 if promised else math.inf
             change = min(max(1 - ratio * ratio * ratio, 1 / 3), 2.0)
             self.damping, self.growth = max(self.damping * change, self.rule.least), 2.0
+        elif self.rule.up:
+            factor = self.rule.up if math.isfinite(after) else 2 * self.rule.up
+            self.damping = max(self.damping * factor, _LEAST_RAISED)
         else:
             self.damping, self.growth = max(self.damping * self.growth, self.rule.least), 2 * self.growth
         if self.moved:
@@ -172,11 +179,11 @@ class _Member:
 
 
 class ProjectedBatch:
-    """A model with its parameters, what is linear at its best for them, and the normal equations there.
+    """A model with its nonlinear parameters, the optimal linear ones, and the normal equations.
 
-    A model gives `take(members)`, itself for some members; `project(theta)`, what is linear at its best; and after
-    that `normal(theta, projection)`, the normal matrices (B, p, p) and the downhill gradients (B, p) of half the
-    projected loss; and `moved(theta, step)`.
+    A model has `take(members)`, the model of some members; `project(theta)`, the optimal linear parameters;
+    `normal(theta, projection)`, the normal matrices (B, p, p) and the downhill gradients (B, p) of half the projected
+    loss; and `moved(theta, step)`.
     """
 
     def __init__(self, model: Any, theta: Tensor) -> None:
@@ -211,10 +218,10 @@ class ProjectedBatch:
 
 
 def damped_step(K: Tensor, g: Tensor, damping: Tensor, least: float = 1e-12) -> tuple[Tensor, Tensor]:
-    """The step (B, p) for normal matrices and downhill gradients with Marquardt's scaling, and the decrease promised.
+    """The step (B, p) for normal matrices and downhill gradients with Marquardt's scaling, and the predicted decrease.
 
-    The decrease is that of twice the function of which K and g are: a sum of squares. `least` bounds the scales from
-    below, relative to the largest.
+    The decrease is that of a sum of squares, twice the function with Hessian K and downhill gradient g. `least` bounds
+    the squared scales from below, relative to the largest.
     """
     diagonal = K.diagonal(dim1=-2, dim2=-1)
     size = diagonal.clamp_min(
@@ -224,6 +231,6 @@ def damped_step(K: Tensor, g: Tensor, damping: Tensor, least: float = 1e-12) -> 
     damped.diagonal(dim1=-2, dim2=-1).add_(damping[:, None])
     L, failed = torch.linalg.cholesky_ex(damped)
     step = torch.cholesky_solve((g / size)[..., None], L)[..., 0] / size
-    # A matrix that rounding made indefinite asks for more damping: a step of zero does not improve and brings it.
+    # If rounding made a matrix indefinite, a step of zero is rejected and raises the damping.
     step = torch.where((failed == 0)[:, None] & torch.isfinite(step).all(-1, keepdim=True), step, 0.0)
     return step, (step * g).sum(-1) + (damping[:, None] * (step * size).square()).sum(-1)

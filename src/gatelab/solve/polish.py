@@ -1,9 +1,9 @@
 """Levenberg-Marquardt in the networks' own parameters, many small networks at once.
 
-For a handful of neurons the constraints of directions, and for two or more factors the roots of the jump polynomials,
-carry weight that the spline search does not see, and there are many local optima. But there the truncated powers are
-still well enough conditioned for the plain method: knots, lines and offset move together, the Jacobian is in closed
-form, and a batch of networks (a leading dimension of `Neurons`) shares every array operation.
+For a handful of neurons the constraints of directions matter, and for two or more factors the roots of the jump
+polynomials, which the spline search ignores; and there are many local optima. But truncated powers are still well
+enough conditioned for the plain method: knots, lines and offset move together, the Jacobian is in closed form, and a
+batch of networks (a leading dimension of `Neurons`) shares every array operation.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from gatelab.solve.marquardt import Damping, descend
 from gatelab.solve.solution import UNLIMITED, Status
 
 _ROWS_AT_ONCE = 50_000  # so that a million points need little memory
-# Growth: networks of one neuron to begin with, then so many parents with so many random neurons each, and their steps.
+# Growth: the first networks, of one neuron; then the number of parents, of random neurons per parent, and of steps.
 _FIRST_NEURONS, _PARENTS, _CHILDREN, _GROWING_STEPS = 32, 6, 6, 10
-_DAMPING = Damping(factors=(5, 4))
+_DAMPING = Damping(down=5, up=4)
 # The RMSE of a network after each of its steps.
 History = tuple[float, ...]
 
 
 @dataclass(frozen=True)
 class Polished:
-    """A batch after polishing, best first: networks, their RMSE, the RMSE of each after its steps, who has settled."""
+    """A batch after polishing, best first: networks, their RMSE, their histories, and which have settled."""
 
     neurons: Neurons
     rmse: Array
@@ -53,7 +53,7 @@ def polish_networks(
 ) -> Polished:
     """A batch of networks after at most `steps` damped steps each; stops when all have settled.
 
-    `paths` are the histories that the networks come with; a network whose history has `most` entries moves no more.
+    `paths` are the histories of the networks so far; a network with `most` entries in its history does not move.
     """
     batch = _NetworkBatch(neurons, unit, x, y)
     paths = paths or [()] * len(neurons.knots)
@@ -93,7 +93,7 @@ class _NetworkBatch:
     def trial(self, members: Array, damping: Array) -> tuple[Array, None]:
         damped = self.gram[members] + damping[:, None, None] * np.eye(self.scale.shape[1])
         step = np.linalg.solve(damped, self.gradient[members][..., None])[..., 0] / self.scale[members]
-        with np.errstate(over="ignore", invalid="ignore"):  # a wild step is one that does not improve
+        with np.errstate(over="ignore", invalid="ignore"):  # a step that overflows is rejected
             neurons = _moved(take(self.neurons, members), step)
             self.there = neurons, residual(neurons, self.unit, self.x, self.y)
             return _rms(self.there[1]), None
@@ -105,7 +105,7 @@ class _NetworkBatch:
 
 
 def random_neurons(unit: Unit, width: int, interval: Interval, count: int, generator: np.random.Generator) -> Neurons:
-    """`count` networks: knots over the interval and a little beyond, gates of either direction, lines of its size."""
+    """`count` networks with knots in the interval and slightly left of it, random directions and random lines."""
     a, b = interval
     knots = generator.uniform(a - 0.2 * (b - a), b, (count, width))
     lines = generator.standard_normal((count, width, max(unit.factors, 1), 2))
@@ -138,10 +138,10 @@ def grow(
     generator: np.random.Generator,
     most: int = UNLIMITED,
 ) -> Polished:
-    """Networks grown neuron by neuron: at each width the best few each try several random neurons more.
+    """Networks grown neuron by neuron: at each width, several random neurons are tried with each of the best networks.
 
-    A wider network contains the narrower one, so that its error should never be larger: growth sees to that
-    where random starts alone would miss. No network takes more than `most` steps in all.
+    A wider network contains the narrower one, so that its error should never be larger, which random starts alone do
+    not ensure. No network takes more than `most` steps in total.
     """
 
     def polished(batch: Neurons, paths: Sequence[History] | None = None) -> Polished:
@@ -190,7 +190,7 @@ def stack(batch: list[Neurons]) -> Neurons:
 
 
 def take(neurons: Neurons, which: int | slice | Array | None) -> Neurons:
-    """Networks out of a batch; an index gives a single one, None makes a batch of one."""
+    """Networks of a batch; an index gives a single network, None makes a batch of one."""
     return Neurons(*(np.asarray(values)[which] for values in vars(neurons).values()))
 
 

@@ -1,8 +1,7 @@
-"""What every solver returns, a network with a status that says what to do next, and what solvers share.
+"""The result of a solver, and the parts that solvers share: a problem's tensors, the start, the loss, the memory check.
 
-Solvers that follow derivatives share a problem's tensors, the start and the loss. All of them are asked for the memory
-that a fit takes before it is begun: each estimates its largest arrays, in its own file, and these estimates were
-measured to be within a factor of two for networks of some megabytes and more.
+Each solver estimates the memory of its largest arrays in its file. The estimates were measured to be within a factor of
+two for networks of some megabytes and more.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from gatelab.solve.solvers import SOLVERS
 if TYPE_CHECKING:
     from gatelab.data import Problem
 
-# More steps than any solver takes: a solver whose `steps` is None has limits of its own.
+# More steps than any solver takes, for `steps=None`: solvers then have other limits.
 UNLIMITED = 2**62
 
 UnitLike = str | AnyUnit | Callable[..., object] | type[nn.Module]
@@ -46,7 +45,7 @@ class Status(StrEnum):
 
     @property
     def advice(self) -> str:
-        """What to do next, in a sentence."""
+        """The next step to take, in one sentence."""
         return _ADVICE[self]
 
 
@@ -62,10 +61,10 @@ _ADVICE = {
 
 @dataclass(frozen=True)
 class Solution:
-    """What a solver returns.
+    """The result of a solver.
 
-    `network` is the one that it found, `status` how it ended, `history` the training RMSE after each step that led to
-    the network, empty where the start is the best. Stages that work on some of the rows give the RMSE on those.
+    `network` is the network that it found, `status` how it ended, `history` the training RMSE after each step that led
+    to the network, empty if the start is the best. Stages on a subset of the rows report the RMSE on that subset.
     """
 
     network: nn.Module
@@ -78,7 +77,7 @@ class Solution:
 
     @property
     def steps(self) -> int:
-        """The iterations that the network went through from its start to its end."""
+        """The number of iterations of the network from its start to its end."""
         return len(self.history)
 
 
@@ -89,14 +88,14 @@ def tensors(problem: Problem) -> tuple[Tensor, Tensor]:
 
 
 def start(unit: AnyUnit, problem: Problem, width: int, *, seed: int, init: str | None) -> nn.Module:
-    """The network where training begins, checked to have a finite loss.
+    """The network where training starts, checked to have a finite loss.
 
-    `init=None` takes the paper's knots where the input is a line, `lecun` elsewhere; a user's class has its own.
+    `init=None` takes the paper's knots for one input and `lecun` otherwise; a user's class initializes itself.
     """
     x, y = tensors(problem)
     own = isinstance(unit, ModuleUnit)
     if own and init not in (None, "own"):
-        raise GatelabError(f"init is {init!r}, but {unit.name!r} is a class that initialises itself; leave init out")
+        raise GatelabError(f"init is {init!r}, but {unit.name!r} is a class that initializes itself; leave init out")
     if init is None:
         init = "own" if own else ("spline-alternating" if x.shape[1] == 1 else "lecun")
     interval = problem.interval or (float(x.min()), float(x.max()))
@@ -117,15 +116,15 @@ def mean_square(net: nn.Module, x: Tensor, y: Tensor) -> float:
 
 
 def check_steps(steps: Any) -> int:
-    """The most steps that a network may take in all; `UNLIMITED` for None, the solver's own measure."""
+    """The maximum number of steps of a network; `UNLIMITED` for None."""
     return UNLIMITED if steps is None else whole_number("steps", steps, 1)
 
 
 def check_fit_memory(
     solver: str, unit: AnyUnit, width: int, n: int, sizes: tuple[int, int], device: str | torch.device = "cpu"
 ) -> None:
-    """Refuse a fit that would not fit; `sizes` are the numbers of inputs and outputs."""
-    need = 8 * unit.parameter_count(width, *sizes)  # of a solver of one's own, the network
+    """Raise if memory is insufficient; `sizes` are the numbers of inputs and outputs."""
+    need = 8 * unit.parameter_count(width, *sizes)  # for a user's solver, the network
     if solver in SOLVERS:
         need = SOLVERS.module(solver).memory(unit, width, n, *sizes)
     what = f"a fit of {unit.name}, width {width}, to {n} rows by {solver}"

@@ -1,12 +1,12 @@
-"""The solvers: a file of this folder each, under the name of the solver.
+"""The solvers: one file of this folder per solver, with the solver's name.
 
 A file has a function
 
     solve(unit, problem, width, *, seed, ...) -> Solution
 
 whose further options are keywords, and `memory(unit, width, rows, d_in, d_out)`, the bytes that a fit takes.
-`gl.fit(..., solver="name")` and `gatelab fit --solver name` then have it. A file is imported when its solver is asked
-for: lists and help import nothing that computes.
+`gl.fit(..., solver="name")` and `gatelab fit --solver name` then find it. Files are imported on first use, so that
+lists and help stay fast.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Solver = Callable[..., "Solution"]
 
 
 class Solvers(Mapping[str, Solver]):
-    """The solvers by name, in the order of the alphabet.
+    """The solvers by name, in alphabetical order.
 
     >>> SOLVERS["frozen"].keywords, SOLVERS["frozen"].func is SOLVERS["knots"]
     ({'gates': 'frozen'}, True)

@@ -1,8 +1,8 @@
-"""Adam on the whole batch, for comparison; and what it shares with L-BFGS: training along gradients, in float64.
+"""Adam on the whole batch, for comparison, and the training loop in float64 that it shares with L-BFGS.
 
-The best network that was seen is kept. Converged means that the largest entry of the gradient has fallen to 1e-8 of
-what it was at the start; a loss that no longer changes at all is a stall, and one that is not finite, or larger in the
-end than at the start, has diverged.
+The best network of all steps is kept. A fit has converged if the largest entry of the gradient has fallen to 1e-8 of
+its first value, stalled if the loss no longer changes at all, and diverged if the loss is not finite or ends larger
+than it started.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SMALL_GRADIENT = 1e-8
 
 
 def gradient_memory(vectors: int, unit: AnyUnit, width: int, n: int, d_in: int, d_out: int) -> int:
-    """3 (factors + 2) arrays (N, width) that the backward pass keeps or makes, and so many vectors of parameters."""
+    """3 (factors + 2) arrays (N, width) of the backward pass, and vectors of the size of the parameters."""
     activations = 3 * (getattr(unit, "factors", 0) + 2) * n * width
     return 8 * (activations + vectors * unit.parameter_count(width, d_in, d_out))
 
@@ -35,7 +35,7 @@ def gradient_memory(vectors: int, unit: AnyUnit, width: int, n: int, d_in: int, 
 def follow_gradient(
     net: nn.Module, problem: Problem, steps: int, advance: Callable[[Callable[[], Tensor]], object]
 ) -> Solution:
-    """Advance until the steps are spent, the gradient is small, or the loss is constant or not finite."""
+    """Train until the steps run out, the gradient is small, or the loss is constant or not finite."""
     x, y = tensors(problem)
 
     def closure() -> Tensor:

@@ -1,11 +1,11 @@
 """The knot solver: relu-gated networks of one input, trained as splines with free knots.
 
-Given the knots the network is a least-squares spline (`gatelab.linalg.splines`); the knots move by banded variable
-projection, and the gates open in directions that make the spline exactly a network (both in `free_knots`). Small
-networks, where these constraints matter, are finished in their own parameters (`polish`).
+Given the knots, the network is a least-squares spline (`gatelab.linalg.splines`). The knots move by banded variable
+projection, and the directions of the gates are chosen such that the spline is exactly a network (both in `free_knots`).
+Small networks, where these constraints matter, are finished in their own parameters (`polish`).
 
-Smooth first: a spline that is smoother than the unit needs is also a network of that unit, and its knots are better
-placed: at a C1 optimum the GLU's own slope jumps vanish, and with them the gradient that would move its knots.
+The search starts with splines that are smoother than the unit requires. They are networks of the unit too, and their
+knots are better placed: at a C1 optimum the slope jumps of a GLU vanish, and with them the gradient of its knots.
 """
 
 from __future__ import annotations
@@ -32,40 +32,40 @@ from gatelab.solve.free_knots import Constrain, Density, Directions, Interval, N
 from gatelab.solve.polish import History, Polished, join, polish_networks, random_neurons, solve_linear, stack, take
 from gatelab.solve.solution import UNLIMITED, Solution, Status, check_steps, mean_square
 
-# Neurons of networks that are tiny, where local optima abound; small, where directions cost something; and not yet
-# wide.
+# The largest widths of tiny networks, which have many local optima, of small ones, where directions have a cost, and of
+# networks that are not wide.
 TINY, SMALL, WIDE = 6, 12, 50
-# An error this small beside the target is rounding; errors that differ by less than this share are the same.
+# Errors below this share of the target are rounding; errors that differ by less than this share are equal.
 _ROUNDING, _EQUAL = 1e-12, 1e-9
-# Knots are searched for on so many rows, or so many for each cell if that is more.
-_SEARCH_ROWS, _SEARCH_ROWS_A_CELL = 2000, 40
-# Values of neurons that are computed at once for the exact error.
+# Rows on which knots are searched: the larger of a total and a number per cell.
+_SEARCH_ROWS, _SEARCH_ROWS_PER_CELL = 2000, 40
+# Values of neurons that are computed at a time for the exact error.
 _VALUES_AT_ONCE = 2**22
 
-# Steps of a free spline: with one knot fewer before a split, in the race of all starts, of those that lead, and of the
-# leader in the unit's own space. Wide splines get as many as they have knots.
+# Steps of a free spline: with one knot fewer before a split, of all starts, of the leading ones, and of the best one in
+# the unit's own space. Wide splines take one step per knot.
 _SPLIT_STEPS, _RACE_STEPS, _LEADING_STEPS, _OWN_SPACE_STEPS = 12, 8, 25, 10
-# So many lead, if their errors are within this factor of the least.
+# The number of leading splines, and the largest ratio of their errors to the smallest.
 _LEADING, _CLOSE = 2, 1.2
-# The share of the error that three steps in a row must gain: of free splines, of wide ones, and of networks.
+# The relative gain that three steps in a row must exceed: of free splines, of wide ones, of networks, of wide networks.
 _FREE_TOLERANCE, _WIDE_TOLERANCE, _TOLERANCE, _WIDE_NETWORK_TOLERANCE = 1e-4, 1e-5, 1e-5, 1e-6
 
-# Steps of a spline with directions, for tiny, small and other networks, and of what the best of a few goes on with.
+# Steps of a spline with directions, for tiny, small and other networks, and of the best one in the end.
 _TINY_STEPS, _SMALL_STEPS, _STEPS, _LAST_STEPS = 6, 20, 100, 100
-# Where a spline can be exact its knots are found in a few steps.
+# Steps to the knots of an exact spline.
 _SIMPLE_STEPS = 25
-# Directions are free where they cost less than this factor of the error. Where they are not, fewer starts are tried
-# with more neurons always open. So many choices of directions are tried, of small networks and of others.
+# Directions are free if they raise the error by less than this factor. Otherwise fewer starts are tried with more
+# neurons always open. Then the number of choices of directions for small networks and for others.
 _FREE, _STARTS_WHEN_OPEN, _SMALL_CHOICES, _CHOICES = 1.01, 2, 2, 1
-# Where a unit's own bends lower the error of the smooth spline by less than this factor, they are of no use to it.
+# Additional jumps that lower the error of the smooth spline by less than this factor are useless.
 _NO_GAIN = 1.01
 
-# Random networks that are polished, tiny or small, and random neurons for each network that is one neuron narrower.
-_TINY_DRAWN, _SMALL_DRAWN, _DRAWN_A_NARROWER = 32, 12, 8
-# Networks with a factor less that are polished beside them, and the steps that they have taken by then.
+# Random networks to polish, tiny or small, and random neurons per network that is one neuron narrower.
+_TINY_DRAWN, _SMALL_DRAWN, _DRAWN_PER_NARROWER = 32, 12, 8
+# Networks with one factor fewer that are polished too, and their steps before.
 _CONTAINED, _CONTAINED_STEPS = 6, 30
-# Rows of the first polishing for each neuron, two neurons added.
-_ROWS_A_NEURON = 25
+# Rows of the first polishing per neuron, with two additional neurons.
+_ROWS_PER_NEURON = 25
 
 
 def memory(unit: AnyUnit, width: int, n: int, d_in: int, d_out: int) -> int:
@@ -125,17 +125,17 @@ _blas_libraries = cache(ThreadpoolController)
 
 @contextmanager
 def _one_blas_thread() -> Iterator[None]:
-    """Let numpy's and scipy's products of matrices use one thread each.
+    """Limit numpy's and scipy's matrix products to one thread.
 
-    Products of many small matrices, shared out among cores, keep the cores waiting for each other: a network of ten
-    neurons took five times as long on two as on one. The setting belongs to the process: fits in threads take turns.
+    Products of many small matrices do not parallelize: a network of ten neurons took five times as long on two cores as
+    on one. The setting is global to the process, so that fits in threads take turns.
     """
     with _TURN, _blas_libraries().limit(limits=1, user_api="blas"):
         yield
 
 
 class _Candidate(NamedTuple):
-    """A network on its way; `spline` and its directions are there so long as it is one."""
+    """A network during the search, with its spline and directions if it has not been polished."""
 
     rmse: float
     neurons: Neurons
@@ -146,11 +146,10 @@ class _Candidate(NamedTuple):
 
 @dataclass(frozen=True)
 class KnotTask:
-    """What is fitted, the sorted data, the starts, and the most steps that any network may take.
+    """The unit, the sorted data, the number of starts and the maximum number of steps of a network.
 
-    `races` has the smooth splines that were searched for already, the best first, with the state in which the search
-    left the generator, by rows, knots, starts and the generator's state before; tasks on the same data for units of one
-    degree share it.
+    `races` caches the smooth splines that were found, the best first, and the state of the generator afterwards, by
+    rows, knots, starts and the state before; tasks on the same data for units of one degree share it.
     """
 
     unit: Unit
@@ -170,25 +169,25 @@ class KnotTask:
 
     @property
     def multiplicity(self) -> int:
-        """How many derivatives may jump at a knot by linear freedom alone; factors beyond the first follow the gate."""
+        """The number of derivatives that may jump at a knot independently; factors beyond the first follow the gate."""
         return min(self.unit.factors, 1) + 1
 
     @property
     def floor(self) -> float:
-        """The error at which nothing but rounding is left."""
+        """The error that is due to rounding alone."""
         return _ROUNDING * float(np.abs(self.y).max())
 
     def with_rows(self, count: int) -> KnotTask:
-        """The task with every so many rows alone, so that about `count` are left."""
+        """The task on about `count` equally spaced rows."""
         stride = max(1, len(self.x) // count)
         return replace(self, x=self.x[::stride], y=self.y[::stride])
 
     def steps_left(self, history: History, own: int) -> int:
-        """The steps of a stage that takes `own` by itself, for a network with this history."""
+        """The steps of a stage of at most `own` steps, for a network with this history."""
         return min(own, self.steps - len(history))
 
     def rmse(self, neurons: Neurons) -> float:
-        """The RMSE of the network's own forward pass: large parameters lose digits there that neurons have."""
+        """The RMSE of the network's forward pass, which loses digits that `Neurons` keep if parameters are large."""
         net = free_knots.to_network(neurons, self.unit)
         rows = max(1, _VALUES_AT_ONCE // net.width)
         x, y = (torch.from_numpy(np.ascontiguousarray(a)[:, None]).split(rows) for a in (self.x, self.y))
@@ -217,10 +216,10 @@ class KnotTask:
         return _Candidate(spline.rmse, polish.refined_network(spline, directions), (spline.rmse,), True)
 
     def best_network(self, width: int) -> _Candidate:
-        """The best network with knots that have moved: from splines, polished if small, made simple if exact."""
+        """The best network with free knots: from splines, polished if small, simplified if exact."""
         knot_density = free_knots.density(self.x, self.y, self.interval, self.degree)
         tiny, small = width <= TINY, width <= SMALL
-        # Tiny networks are finished on all data in any case, so that their splines need not see all.
+        # Tiny networks are finished on all data, so that their splines need fewer rows.
         search = self.with_rows(_SEARCH_ROWS) if tiny else self
         steps = _TINY_STEPS if tiny else _SMALL_STEPS if small else _STEPS
         candidates, free = self.contained_networks(width, steps), True
@@ -231,14 +230,14 @@ class KnotTask:
         if _least(candidates) > self.floor and (tiny or (small and not free)):
             narrower: list[_Candidate] = []
             if tiny and width > 1:
-                # A network one neuron narrower is contained in this one: what the search finds there is a start here.
+                # A network that is one neuron narrower is contained in this one and serves as a start.
                 narrower, _ = search.spline_networks(knot_density, width - 1, _TINY_STEPS)
             candidates.append(self.polished_network(width, candidates, narrower))
         if not candidates:
             raise self.undetermined(width)
         best = min(candidates, key=lambda c: c.rmse)
         if best.rmse > self.floor:
-            # What the polishing of a network that is not tiny has not settled by now would take seconds.
+            # Polishing a network that is not tiny until it settles would take seconds.
             goes_on = tiny or (small and best.spline is not None)
             finished = self.finished_network(best, _LAST_STEPS * goes_on)
             if finished.rmse <= (1 + _EQUAL) * best.rmse:
@@ -248,7 +247,7 @@ class KnotTask:
         return self.simplest_network(width, best)
 
     def network_after(self, start: Network, width: int) -> _Candidate:
-        """The best network that comes of a start: the start itself, its spline with the worst cells split, polished."""
+        """The best network from a start: the start itself, or its spline with the worst cells split, polished."""
         first = free_knots.from_network(start)
         error = self.rmse(free_knots.padded(first, width))
         contained = _Candidate(error, free_knots.padded(first, width), (error,), False)
@@ -267,7 +266,7 @@ class KnotTask:
                 choices.append(Directions(self.unit, self.interval, left, opened))
             candidates += [self.moved_network(spline.breaks, choice, (error,), _STEPS) for choice in choices]
         except np.linalg.LinAlgError:
-            pass  # knots that coincide or have no data between them: the network's own parameters are left
+            pass  # knots coincide or have no data between them: only polishing is possible
         if width <= SMALL and error > self.floor:
             narrower = [contained._replace(neurons=first)] if len(first.knots) == width - 1 else []
             candidates.append(self.polished_network(width, candidates, narrower))
@@ -277,10 +276,10 @@ class KnotTask:
         return best
 
     def contained_networks(self, width: int, steps: int) -> list[_Candidate]:
-        """The best network of the power of relu that this unit contains, and what its knots become in this unit.
+        """The best network of the power of relu that this unit contains, and a fit of this unit from its knots.
 
-        The first is, as a network of this unit, exactly what a fit of that power with the same seed gives: a unit is
-        never worse than the power that it contains. A power of relu itself contains none.
+        The first equals the fit of that power with the same seed, so that a unit is never worse than the power that it
+        contains. For a power of relu itself the list is empty.
         """
         if not self.unit.factors:
             return []
@@ -298,7 +297,7 @@ class KnotTask:
         return [contained._replace(settled=moved.settled), moved]
 
     def spline_networks(self, knot_density: Density, width: int, steps: int) -> tuple[list[_Candidate], bool]:
-        """Networks from free splines, and whether directions cost nothing; more neurons stay open while they do."""
+        """Networks from free splines, and whether directions are free; if not, more neurons stay open."""
         count = _SMALL_CHOICES if width <= SMALL else _CHOICES
         candidates: list[_Candidate] = []
         for opened in range(min(always_open(self.unit), width) + 1):
@@ -316,18 +315,17 @@ class KnotTask:
         return candidates, False
 
     def moved_network(self, breaks: Array, directions: Directions, history: History, own: int) -> _Candidate:
-        """The spline on these breaks with these directions after at most so many steps more, as a network."""
+        """The spline on these breaks with these directions after at most `own` further steps, as a network."""
         start = self.spline(breaks, self.multiplicity, directions.constrain)
         tolerance = _TOLERANCE if directions.width <= WIDE else _WIDE_NETWORK_TOLERANCE
         steps = self.steps_left(history, own)
-        spline, path, settled = free_knots.optimise(
-            start, steps=steps, tolerance=tolerance, constrain=directions.constrain
-        )
+        constrain = directions.constrain
+        spline, path, settled = free_knots.optimize(start, steps=steps, tolerance=tolerance, constrain=constrain)
         neurons = polish.refined_network(spline, directions)
         return _Candidate(self.rmse(neurons), neurons, (*history, *path), settled, (spline, directions))
 
     def free_spline(self, knot_density: Density, inner: int, starts: int) -> tuple[Spline | None, History]:
-        """The best unconstrained spline with `inner` free knots, found on thinned data, projected on all of them."""
+        """The best unconstrained spline with `inner` free knots, searched on thinned data, projected on all data."""
         thin = self.thinned(inner)
         for spline, history in self.smooth_splines(knot_density, inner, starts):
             try:
@@ -340,13 +338,13 @@ class KnotTask:
         return None, ()
 
     def thinned(self, inner: int) -> KnotTask:
-        """The task with as many rows as so many knots are searched for on."""
-        return self.with_rows(max(_SEARCH_ROWS, _SEARCH_ROWS_A_CELL * (inner + 1)))
+        """The task on the rows for a search of `inner` knots."""
+        return self.with_rows(max(_SEARCH_ROWS, _SEARCH_ROWS_PER_CELL * (inner + 1)))
 
     def smooth_splines(self, knot_density: Density, inner: int, starts: int) -> list[tuple[Spline, History]]:
         """The smoothest free splines with `inner` knots, on thinned data, the best first.
 
-        A race: those that lead after a few steps go on, if they are close. Units of one degree share it.
+        The leading ones after a few steps continue, if their errors are close. Units of one degree share the result.
         """
         key = (len(self.x), inner, starts, self.generator.bit_generator.state["state"]["state"])
         if key in self.races:
@@ -355,7 +353,7 @@ class KnotTask:
         thin = self.thinned(inner)
         count = starts if inner else 1
         if TINY < inner <= 2 * SMALL and starts > 1:
-            # Between few knots, where polishing finds what is missed, and many, where all starts end alike.
+            # With fewer knots polishing finds missed optima, and with more all starts end alike.
             count = 2 * starts
         begun: list[tuple[Spline, History]] = []
         for breaks, history in thin.first_breaks(knot_density, inner, count):
@@ -371,16 +369,16 @@ class KnotTask:
         return self.races[key][0]
 
     def spread(self, breaks: Array) -> Array:
-        """Breaks moved as little as needed so that every cell has data enough for a polynomial."""
+        """Breaks moved as little as needed so that every cell has enough data for a polynomial."""
         return free_knots.spread(breaks, self.x, self.degree + 2)
 
     def stage(self, start: Spline, history: History, steps: int, tolerance: float) -> tuple[Spline, History]:
-        """A free spline after so many steps, or as many as are left, and its history with them."""
-        spline, path, _ = free_knots.optimise(start, steps=self.steps_left(history, steps), tolerance=tolerance)
+        """A free spline after at most `steps` further steps, and its history."""
+        spline, path, _ = free_knots.optimize(start, steps=self.steps_left(history, steps), tolerance=tolerance)
         return spline, (*history, *path)
 
     def first_breaks(self, knot_density: Density, inner: int, count: int) -> Iterator[tuple[Array, History]]:
-        """Breaks to start from: the density's, those with a knot fewer and the worst cell split, and shaken ones."""
+        """Breaks to start from: of the density, of one knot fewer with the worst cell split, and perturbed ones."""
         a, b = self.interval
         yield np.concatenate(([a], knot_density.knots(inner), [b])), ()
         grows = count > 1 and TINY < inner <= WIDE
@@ -395,10 +393,10 @@ class KnotTask:
             yield np.concatenate(([a], knot_density.knots(inner, self.generator), [b])), ()
 
     def polished_network(self, width: int, wide: Sequence[_Candidate], narrower: Sequence[_Candidate]) -> _Candidate:
-        """A small network in its own parameters, from what the spline search found and from random starts."""
+        """A small network in its own parameters, from the results of the spline search and from random starts."""
         unit, interval, generator, most = self.unit, self.interval, self.generator, self.steps
-        tiny, coarse = width <= TINY, _ROWS_A_NEURON * (width + 2)
-        drawn, more = _TINY_DRAWN if tiny else _SMALL_DRAWN, _DRAWN_A_NARROWER
+        tiny, coarse = width <= TINY, _ROWS_PER_NEURON * (width + 2)
+        drawn, more = _TINY_DRAWN if tiny else _SMALL_DRAWN, _DRAWN_PER_NARROWER
         few = self.with_rows(coarse)
         starts = [random_neurons(unit, width, interval, drawn, generator)]
         for candidate in narrower:
@@ -410,14 +408,13 @@ class KnotTask:
             grown = polish.grow(unit, few.x, few.y, width=width, interval=interval, generator=generator, most=most)
             batch, paths = stack([batch, grown.neurons]), [*paths, *grown.histories]
         if tiny and unit.factors:
-            # A network with a factor less is contained in this one, and for few neurons may be the better start.
+            # A network with one factor fewer is contained in this one, and for few neurons may be a better start.
             fewer, apart = Unit(unit.gate, unit.factors - 1), np.random.default_rng((self.seed, unit.factors))
             contained = solve_linear(random_neurons(fewer, width, interval, drawn, apart), fewer, few.x, few.y)
             polished = polish_networks(contained, fewer, few.x, few.y, steps=_CONTAINED_STEPS, most=most)
             batch = stack([batch, free_knots.widened(take(polished.neurons, slice(_CONTAINED)), fewer, unit)])
             paths += polished.histories[:_CONTAINED]
-        # Coarse to fine, so many rows, steps and survivors: most of the search on some hundred points, the last steps
-        # on all.
+        # Coarse to fine, with (rows, steps, survivors): most of the search on some hundred rows, the last steps on all.
         for rows, steps, survivors in ((coarse, 8, 16), (coarse, 22, 2), (4 * coarse, 75, 1), (len(self.x), 6, 1)):
             some = self.with_rows(rows)
             polished = polish_networks(batch, unit, some.x, some.y, steps=steps, paths=paths, most=most)
@@ -425,12 +422,12 @@ class KnotTask:
         return self.best_polished(polished)
 
     def best_polished(self, polished: Polished) -> _Candidate:
-        """The first network of a batch that was polished."""
+        """The first network of a polished batch."""
         neurons = take(polished.neurons, 0)
         return _Candidate(self.rmse(neurons), neurons, polished.histories[0], bool(polished.settled[0]))
 
     def finished_network(self, best: _Candidate, own: int) -> _Candidate:
-        """The best candidate on all data, until it settles or its steps are spent: all that are left, else its own."""
+        """The best candidate on all data, until it settles or its steps run out: `own` unless steps were given."""
         steps = own if self.steps == UNLIMITED else self.steps - len(best.history)
         if best.settled or steps <= 0:
             return best
@@ -441,11 +438,10 @@ class KnotTask:
         return self.best_polished(polish_networks(batch, self.unit, self.x, self.y, steps=steps, paths=[best.history]))
 
     def simplest_network(self, width: int, best: _Candidate) -> _Candidate:
-        """Of networks at rounding the one with the fewest knots, `best` if there is none simpler.
+        """The exact network with the fewest knots, at most those of `best`.
 
-        Knots beyond those that the target needs can lie anywhere between two rows: what the network does there is not
-        determined by the data. So neighbouring knots are drawn together, and neurons that are left over get weight
-        zero.
+        Superfluous knots can lie anywhere between two rows, where the data do not determine the network. So neighboring
+        knots are merged, and the remaining neurons get weight zero.
         """
         opened, ends = always_open(self.unit), self.interval
         least = min(self.degree + 2, (len(self.x) - 1) // 2)
@@ -466,7 +462,7 @@ class KnotTask:
 
 
 def _smooth_is_best(contained: Sequence[_Candidate]) -> bool:
-    """Whether the knots of the contained power of relu are as good as any: directions free, nothing gained by bends."""
+    """Whether the knots of the contained power of relu are best: directions are free, additional jumps gain little."""
     if len(contained) < 2:
         return False
     smooth, moved = contained

@@ -8,7 +8,7 @@ affine in x. With residuals r and the Jacobian J of the output,
     H = 2/N [ J^T J + blockdiag over neurons of sum_n r_n hess(D_i h_i)(x_n) ]
 
 and J and the blocks need only h, dh/dz and d2h/dz2, each an (N, width) array. The dense way differentiates the gradient
-and takes any module: the paper's code works so, and the tests hold the one against the other.
+of any module, as the paper's code does; the tests compare both.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ if TYPE_CHECKING:
 Names = tuple[str, ...]
 Step = Callable[[Names], Status | None]  # None where the parameters moved, else why they did not
 _EPS = float(np.finfo(np.float64).eps)
-# A loss so many roundings away from the targets is zero.
+# Residuals of at most this many roundings of the targets count as zero.
 _ROUNDINGS = 64
-# Bounds of the length of a step, in Newton steps, and the share of the promised decrease that it must bring.
+# Bounds of the length of a step, in Newton steps, and the share of the predicted decrease that it must reach.
 _SHORTEST, _LONGEST, _ARMIJO = 2.0**-34, 2.0**10, 1e-4
 _JACOBIAN_ENTRIES = 4_000_000  # at once: 32 MB
-_STEPS_A_LAYER = 3  # of the reference code, before it moves all parameters
+_STEPS_PER_LAYER = 3  # of the reference code, before it moves all parameters
 
 
 class Schedule(StrEnum):
     """Which parameters move together, from the output layer to the gate: D, U, Q, ..., G.
 
     `layers` sweeps over them one layer at a time; `cascade` moves D, then D and U, ..., finally all; `paper`
-    spends half of the steps on the one and the rest on the other; `reference` is what the reference code of the paper
-    does: three steps on each layer by itself, once, and the rest on all.
+    spends half of the steps on `layers` and the rest on `cascade`; `reference` follows the reference code of the paper:
+    three steps on each layer alone, once, and the rest on all.
     """
 
     LAYERS = "layers"
@@ -62,7 +62,7 @@ class Schedule(StrEnum):
 
 
 def memory(unit: AnyUnit, width: int, n: int, d_in: int, d_out: int) -> int:
-    """6 Hessians (P, P), beside which pieces of the Jacobian, of bounded size, are small."""
+    """6 Hessians (P, P); pieces of the Jacobian have bounded size."""
     return 8 * 6 * unit.parameter_count(width, d_in, d_out) ** 2
 
 
@@ -78,7 +78,7 @@ def solve(
     tolerance: float = 1e-12,
     hessian: Literal["structured", "autodiff"] = "structured",
 ) -> Solution:
-    """Minimise the training MSE L from one start.
+    """Minimize the training MSE L from one start.
 
     >>> from gatelab.data import Problem
     >>> wave = Problem.from_function(lambda x: np.sin(3 * x), n=200)
@@ -108,7 +108,7 @@ def solve(
     if schedule in (Schedule.LAYERS, Schedule.PAPER):
         status = _layers(step, layers, budget if schedule == Schedule.LAYERS else budget // 2)
     if schedule == Schedule.REFERENCE:
-        stages = [(names, _STEPS_A_LAYER) for names in layers]
+        stages = [(names, _STEPS_PER_LAYER) for names in layers]
         status = _stages(step, [*stages, (tuple(chain(*layers)), budget)], budget)
     elif schedule != Schedule.LAYERS:
         status = _stages(step, [(names, None) for names in accumulate(layers)], budget - len(history))
@@ -118,7 +118,7 @@ def solve(
 
 
 def layers_of(net: nn.Module) -> tuple[Names, ...]:
-    """The parameters by layer, output first; a user's class is cut by the submodules that own them.
+    """The parameters by layer, output first; those of a user's class by submodule.
 
     >>> layers_of(as_unit("gqu").network(2))
     (('D', 'd'), ('U', 'u'), ('Q', 'q'), ('G', 'g'))
@@ -132,7 +132,7 @@ def layers_of(net: nn.Module) -> tuple[Names, ...]:
 
 
 def _layers(step: Step, layers: Sequence[Names], budget: int) -> Status:
-    """One step on each layer in turn, until the steps are spent or a whole sweep moves nothing."""
+    """One step on each layer in turn, until the steps run out or no layer of a sweep moves."""
     while budget > 0:
         outcomes: list[Status | None] = []
         for names in layers:
@@ -148,7 +148,7 @@ def _layers(step: Step, layers: Sequence[Names], budget: int) -> Status:
 
 
 def _stages(step: Step, stages: Sequence[tuple[Names, int | None]], budget: int) -> Status:
-    """Parameters and the most steps that they may take, in turn; None is an equal share of those that are left."""
+    """Stages of parameters with their maximum number of steps; None is an equal share of the remaining steps."""
     outcome: Status | None = None
     for stage, (names, most) in enumerate(stages):
         share = budget // (len(stages) - stage) if most is None else min(most, budget)
@@ -161,7 +161,7 @@ def _stages(step: Step, stages: Sequence[tuple[Names, int | None]], budget: int)
 def _step(
     net: nn.Module, x: Tensor, y: Tensor, names: Names, curvature: Callable[[Names], Curvature], tolerance: float
 ) -> tuple[Status | None, float]:
-    """Move the named parameters once, in place: (None, the new loss), or why they stayed and the old loss."""
+    """Move the named parameters once, in place: (None, new loss), or the reason for no move and the old loss."""
     before, gradient, hessian = curvature(names)
     if not (gradient.isfinite().all() and hessian.isfinite().all()):
         return Status.STALLED, before
@@ -196,7 +196,7 @@ def direction(gradient: Array, hessian: Array) -> tuple[Array, float]:
     rows = np.abs(hessian).max(axis=1)
     live = rows > _EPS**2 * rows.max()
     diagonal = np.abs(np.diag(hessian))
-    # A zero on the diagonal of a live row (a factor whose D_i is 0) cannot scale it; its largest entry can.
+    # A live row with a zero on the diagonal (a factor whose D_i is 0) is scaled by its largest entry.
     P = np.where(diagonal > _EPS * rows, diagonal, rows)[live] ** -0.5
     b = -P * gradient[live]
     move = np.zeros_like(gradient)
@@ -207,10 +207,10 @@ def direction(gradient: Array, hessian: Array) -> tuple[Array, float]:
 
 
 def _solve(A: Array, b: Array) -> Array:
-    """A^-1 b for a symmetric indefinite A (LAPACK sysv), of least norm where LAPACK calls A singular.
+    """A^-1 b for a symmetric indefinite A (LAPACK sysv), the least-norm solution where LAPACK calls A singular.
 
-    Scaling one factor of a neuron up and another down leaves the output as it is, so the Hessian of all
-    parameters is singular at every minimum: least squares is the rule there, not the exception.
+    Scaling one factor of a neuron up and another down leaves the output unchanged, so the Hessian of all parameters is
+    singular at every minimum.
     """
     try:
         with warnings.catch_warnings():
@@ -224,7 +224,7 @@ def _search(loss_at: Callable[[float], float], loss: float, slope: float) -> flo
     """Armijo backtracking from the full step, then further while the loss falls; 0 where no step helps.
 
     Not strong Wolfe: its condition on the slope is for quasi-Newton updates, which an exact Hessian does not
-    need, and the slope jumps where a relu opens. A loss is cheap beside a Hessian, so looking on pays.
+    need, and the slope jumps where a relu opens. Losses are cheap compared with Hessians.
     """
     t, best = 1.0, loss_at(1.0)
     while not (best < loss and best <= loss + _ARMIJO * t * slope):  # NaN compares false: rejected
@@ -247,7 +247,7 @@ class Curvature(NamedTuple):
 
 
 def is_elementwise(net: Network, x: Tensor) -> bool:
-    """Whether each neuron sees only its own pre-activations: a user's function may break that promise.
+    """Whether each neuron depends only on its own pre-activations, which a user's function may violate.
 
     >>> from gatelab.feedforward import unit
     >>> x = torch.ones(3, 1, dtype=torch.float64)
@@ -271,19 +271,19 @@ def dense_curvature(net: nn.Module, x: Tensor, y: Tensor, names: Sequence[str]) 
         return (functional_call(net, values | moved, (x,)) - y).square().mean()
 
     theta = torch.cat([values[n].flatten() for n in names])
-    # A few rows at a time: the activations of all P passes at once would not fit.
+    # A few rows at a time: the activations of all P passes at once would need too much memory.
     hessian = jacrev(grad(loss), chunk_size=8)(theta)
     return Curvature(loss(theta).item(), grad(loss)(theta), hessian)
 
 
 def structured_curvature(net: Network, x: Tensor, y: Tensor, names: Sequence[str]) -> Curvature:
-    """For product units: the formula at the top. `names` has a bias next to every weight it has."""
+    """For product units, by the formula at the top. `names` has weights together with their biases."""
     D = net.D.detach()
-    # Where each parameter's entries stand in the vector of all that are named, in the parameter's shape.
+    # The positions of each parameter's entries in the vector of all named parameters, in the parameter's shape.
     shapes = [net.get_parameter(n).shape for n in names]
     size, sizes = sum(s.numel() for s in shapes), [s.numel() for s in shapes]
     place = {n: i.view(s) for n, s, i in zip(names, shapes, torch.arange(size).split(sizes), strict=True)}
-    # lines[k] is (width, d_in + 1): where the weights and the bias of each neuron's k-th affine map stand.
+    # lines[k] is (width, d_in + 1): the positions of the weights and the bias of each neuron's k-th affine map.
     lines = {
         k: torch.cat([place[n], place[n.lower()][:, None]], 1)
         for k, n in enumerate(("G", *factor_names(net.unit.factors)))

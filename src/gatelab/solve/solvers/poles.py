@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy.interpolate import AAA
 
 from gatelab.arrays import AnyArray as Array
@@ -60,8 +61,10 @@ def memory(unit: AnyUnit, width: int, n: int, d_in: int, d_out: int) -> int:
 
 def applies(unit: AnyUnit, problem: Problem) -> bool:
     """Whether a unit has a smooth gate and at most one factor, and the problem one input and one output."""
-    smooth = isinstance(unit, Unit) and not isinstance(unit, FunctionUnit) and unit.gate.degree is None
-    return smooth and unit.factors < 2 and unit.gate.growth is not None and problem.d_in == problem.d_out == 1
+    if not isinstance(unit, Unit) or isinstance(unit, FunctionUnit):
+        return False
+    smooth = unit.gate.degree is None and unit.gate.growth is not None
+    return smooth and unit.factors < 2 and problem.d_in == problem.d_out == 1
 
 
 def solve(
@@ -139,7 +142,13 @@ class Nodes(NamedTuple):
 
 
 def race(
-    unit: Unit, nodes: Nodes, poles: Array, width: int, random: np.random.Generator, most: int, first: Network | None
+    unit: Unit,
+    nodes: Nodes,
+    poles: NDArray[np.complex128],
+    width: int,
+    random: np.random.Generator,
+    most: int,
+    first: Network | None,
 ) -> Solution:
     """Heats of ever fewer starts and ever more steps."""
     starts = min(max(_NEURONS // width, _FEWEST), _MOST)
@@ -165,7 +174,7 @@ def race(
     return Solution(batch.network(winner), descent.status[winner], errors)
 
 
-def target_poles(nodes: Nodes) -> Array | None:
+def target_poles(nodes: Nodes) -> NDArray[np.complex128] | None:
     """Poles of the target in the upper half plane, in the coordinate t, the nearest first; None if it is not smooth."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -179,10 +188,10 @@ def target_poles(nodes: Nodes) -> Array | None:
     return poles[inside][np.argsort(distance[inside])]
 
 
-def drawn(random: np.random.Generator, starts: int, width: int, poles: Array) -> Array:
+def drawn(random: np.random.Generator, starts: int, width: int, poles: NDArray[np.complex128]) -> Array:
     """Gate weights G and biases g in t (starts, width, 2): half the starts have all of these poles, the others some."""
     real = random.uniform(-_ASIDE, _ASIDE, (starts, width))
-    height = np.exp(random.uniform(*np.log(_HEIGHTS), (starts, width)))
+    height = np.exp(random.uniform(np.log(_HEIGHTS[0]), np.log(_HEIGHTS[1]), (starts, width)))
     known = min(len(poles), width)
     for i in range(starts):
         count = known if i % 2 == 0 else int(random.integers(0, known + 1))

@@ -1,14 +1,13 @@
-"""Variable projection: any unit in any dimension, many networks in one batch, on CPU and CUDA alike.
+"""Variable projection: any unit in any dimension, many networks in one batch, on CPU and CUDA.
 
-What is linear is eliminated (`features`, with `linalg.least_squares`), what is left moves by Levenberg-Marquardt
-(`marquardt`), and neurons come and go (`insertion`). A network grows from nothing, by a third at a time, each new
-neuron the best of many candidates for the present residual; goes through rounds, in which the neurons that matter least
-give way to new ones if the error falls; and settles. Every member of a batch has its own generator and its own steps:
-the result is that of fitting it alone.
+Linear parameters are eliminated (`features`, with `linalg.least_squares`), the others move by Levenberg-Marquardt
+(`marquardt`), and neurons are inserted and removed (`insertion`). A network grows by a third at a time, each new neuron
+the best of many candidates for the current residual. It then goes through rounds that exchange the neurons that matter
+least for new ones if the error falls, and finally settles. Every member of a batch has its own generator and its own
+steps: the result equals that of a single fit.
 
-`steps` ends this where a network has used them up: its steps are those of its growth, of the rounds whose change it
-kept and of its settling. Steps that do not cover its growth all go into its settling: neurons are then inserted one
-after the other without a step between them.
+`steps` bounds the sum of the steps of a network's growth, of the rounds whose change it kept and of its settling. If it
+is too small for the growth, neurons are inserted without steps in between, and all steps go into the settling.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from gatelab.interrupts import on_threads as shared_out
 from gatelab.memory import check_device
 from gatelab.solve.constructions import embedded, start_network
 from gatelab.solve.features import ModuleModel, ProductModel, Standard
-from gatelab.solve.insertion import draw, inserted, removed
+from gatelab.solve.insertion import draw, insert, remove
 from gatelab.solve.marquardt import Descent, ProjectedBatch, descend
 from gatelab.solve.solution import (
     UNLIMITED,
@@ -50,21 +49,20 @@ from gatelab.solve.solution import (
 if TYPE_CHECKING:
     from gatelab.data import Problem
 
-# Steps after each insertion while a network grows, and in a round; both end early where a step gains less than ROUGH.
+# Steps after each insertion while a network grows, and in a round; both end early if a step gains less than ROUGH.
 _GROWING_STEPS, _ROUND_STEPS, _ROUGH = 10, 8, 1e-3
-# A round exchanges up to so many neurons, or this share of them if that is more.
+# A round exchanges up to FEW neurons, or this share of them if that is more.
 _FEW, _SHARE = 4, 0.16
-# A network settles for so many steps, and again, so many times in all, while its loss falls below this share.
+# A network settles for this many steps, repeatedly up to SETTLINGS times while its loss falls below this share.
 _SETTLING_STEPS, _SETTLINGS, _FELL, _SETTLED = 100, 6, 0.01, 1e-6
-# A residual this small beside the target is rounding; and a loss, for targets of unit variance, for each of their
-# values.
+# A residual of this share of the target is rounding, and so is this loss per value for targets of unit variance.
 _FLOOR, _ROUNDING = 1e-13, 1e-24
-# Monomials, and their values at the rows, up to which networks of open gates are thought of; and how far beyond the
-# rows these open, in their range.
+# Networks of open gates are tried up to this many monomials and values of them at the rows; their gates open this far
+# beyond the rows, relative to their range.
 _MONOMIALS, _VALUES, _BEYOND = 200, 2**24, 0.5
-# Coefficients beyond it are unlikely, for data of unit variance.
+# The standard deviation of the prior on coefficients, for data of unit variance.
 _LARGEST = 1e3
-# The most that a part of a batch may take.
+# The largest size of a part of a batch.
 _CPU_BYTES, _CUDA_BYTES = 1 << 30, 48 << 30
 _Part = TypeVar("_Part")
 _Result = TypeVar("_Result")
@@ -105,7 +103,7 @@ def solve(
     chosen, x, y = as_unit(unit), problem.train.x, problem.train.y
     if isinstance(chosen, ModuleUnit):
         if start is not None:
-            raise GatelabError(f"{chosen.name!r} is a class, which begins by itself; leave start out")
+            raise GatelabError(f"{chosen.name!r} is a class that initializes itself; leave start out")
         starts, rounds = whole_number("starts", starts, 1), whole_number("rounds", rounds, 0)
         most = check_steps(steps) if steps is not None else _SETTLING_STEPS + rounds * _ROUND_STEPS
         width = check_width(width)
@@ -117,7 +115,7 @@ def solve(
     (solution,) = varpro_many(chosen, x, y, [(width, seed)], **how, progress=progress)
     if start is None or ridge:
         return solution
-    # The prior on large coefficients, and columns that coincide, may have cost what the start had.
+    # The prior on large coefficients, or coinciding columns, may have made the start worse.
     first = embedded(start_network(start, chosen, width, (problem.d_in, problem.d_out)), chosen, width)
     before, after = (mean_square(net, *tensors(problem)) for net in (first, solution.network))
     if after <= before:
@@ -147,9 +145,9 @@ def varpro_many(
     start: object = None,
     progress: Listener | None = None,
 ) -> tuple[Solution, ...]:
-    """A solution for every member (width, seed) of a batch; each is what `solve` would find alone.
+    """One solution per member (width, seed) of a batch, each equal to that of `solve`.
 
-    On a CPU the batch is shared out among torch's threads.
+    On a CPU the batch is distributed over torch's threads.
 
     >>> x = np.linspace(-1, 1, 200)[:, None]
     >>> small, large = varpro_many("silu", x, np.sin(3 * x), [(2, 0), (4, 0)], starts=1, rounds=1)
@@ -158,7 +156,7 @@ def varpro_many(
     """
     chosen, sizes = as_unit(unit), (x.shape[1], y.shape[1])
     if not isinstance(chosen, Unit):
-        raise GatelabError(f"{chosen.name!r} is a class, which is fitted one at a time; use varpro, or gl.fit")
+        raise GatelabError(f"{chosen.name!r} is a class, which is fitted one at a time; use gl.fit")
     starts, rounds, most = whole_number("starts", starts, 1), whole_number("rounds", rounds, 0), check_steps(steps)
     widths, where, first = [check_width(width) for width, _ in members] or [1], check_device(device), None
     if start is not None:
@@ -205,7 +203,7 @@ def varpro_many(
     bounds, rounding = polynomial_losses(chosen, data, len(members)), _ROUNDING * data.y.numel()
     opened = [begun(m, starts) for m in range(len(members)) if bounds[m] <= max(best[m][0], rounding)]
     for one, (loss, solution) in zip(opened, on_threads(solved_open, opened, where), strict=True):
-        # Of networks that are exact at the rows, the one without gates between them is the target's.
+        # Of networks that are exact at the rows, the one without gates between them generalizes.
         if solution.status is Status.FLOOR or loss < best[one.member][0]:
             best[one.member] = (loss, solution)
     return tuple(best[m][1] for m in range(len(members)))
@@ -214,8 +212,8 @@ def varpro_many(
 def parts(widths: Sequence[int], bytes_per_neuron: int, device: torch.device) -> list[list[int]]:
     """The indices of `widths` in parts, the widest first.
 
-    A part is padded to its first width. A GPU has more to gain from one large part than to lose by padding. A CPU has
-    not, and there a part of one width is, bit by bit, the loop of its members.
+    A part is padded to its first width. On a GPU one large part is faster in spite of padding. On a CPU each part has
+    one width, so that results equal those of single fits bit by bit.
 
     >>> parts([8, 2, 8, 2], 1000, torch.device("cuda"))
     [[0, 2, 1, 3]]
@@ -237,10 +235,10 @@ def parts(widths: Sequence[int], bytes_per_neuron: int, device: torch.device) ->
 
 
 def on_threads(work: Callable[[_Part], _Result], pieces: Sequence[_Part], device: torch.device) -> Iterator[_Result]:
-    """The results in order, the pieces on a CPU shared out among as many threads as torch has.
+    """The results in order; on a CPU the pieces are distributed over the number of threads that torch has.
 
-    Each computes with one thread of torch, even if there is but one: that keeps all cores busy, where sharing out every
-    small product of matrices would keep them waiting for each other. And the main thread is free to hear Ctrl-C.
+    Each thread computes with one thread of torch, which keeps all cores busy: small matrix products do not parallelize.
+    The main thread stays free to handle Ctrl-C, so that a single piece has a thread too.
     """
     if device.type != "cpu":
         return map(work, pieces)
@@ -250,8 +248,8 @@ def on_threads(work: Callable[[_Part], _Result], pieces: Sequence[_Part], device
 def open_maps(model: ProductModel, width: int, generator: torch.Generator) -> Tensor:
     """Maps (1, maps, width, d_in + 1) in random directions whose gates are open at every row.
 
-    Products of such gates with lines are polynomials, among them the two neurons that are x^2 + y^2. Candidates for
-    insertion have their hyperplanes between the rows, and would not find them.
+    Products of such gates with lines are polynomials, for example two neurons that are x^2 + y^2. Candidates for
+    insertion have their hyperplanes between the rows and would not find them.
     """
     theta = draw(model, width, generator).to(model.x.device)
     values = model.x[:, :-1] @ theta[0, :, :-1].mT
@@ -261,9 +259,10 @@ def open_maps(model: ProductModel, width: int, generator: torch.Generator) -> Te
 
 
 def polynomial_losses(unit: Unit, data: Standard, members: int) -> list[float]:
-    """What no network whose gates are all open can pass: the loss of the best polynomial, for each member.
+    """The loss of the best polynomial for each member: a lower bound for networks whose gates are all open.
 
-    Infinite, so that such networks are not tried, where the gate is no power of relu or there are too many monomials.
+    It is infinite, so that such networks are not tried, if the gate is not a power of relu or there are too many
+    monomials.
     """
     x, degree = data.x[:, :-1], unit.degree
     monomials = math.inf if degree is None else math.comb(x.shape[1] + degree, degree)
@@ -280,7 +279,7 @@ def polynomial_losses(unit: Unit, data: Standard, members: int) -> list[float]:
 
 
 class _Batch:
-    """Networks on their way: where they are, their histories, and the steps that each has left."""
+    """Networks during a fit: their parameters, their histories and their remaining steps."""
 
     def __init__(self, unit: Unit, data: Standard, part: Sequence[_Start], steps: int) -> None:
         weight, device = data.root_weight, data.x.device
@@ -298,20 +297,20 @@ class _Batch:
         self.grown = np.array([steps >= growing_steps(s.width) for s in part])
 
     def begin(self, theta: Tensor) -> None:
-        """Begin with the neurons of these maps (1, maps, n, d_in + 1), of which no member has more than its width."""
+        """Start with the neurons of these maps (1, maps, n, d_in + 1), at most as many as any member's width."""
         theta = theta.expand(len(self.widths), -1, -1, -1)
         present = torch.ones(theta.shape[0], theta.shape[2], dtype=torch.bool, device=theta.device)
         model = replace(self.at.model, present=present)
-        self.at = ProjectedBatch(model, model.normalised(theta))
+        self.at = ProjectedBatch(model, model.normalized(theta))
 
     def run(self, rounds: int, tick: Callable[[], None]) -> None:
-        """Grow, change and settle, with a tick after each phase."""
+        """Grow, change and settle; `tick` is called after each phase."""
         for phase in (self.grow, *[self.change] * rounds, self.settle):
             phase()
             tick()
 
     def solutions(self, data: Standard) -> list[tuple[float, Solution]]:
-        """The loss and the solution of each member; where no step was needed, the history is what the start had."""
+        """The loss and the solution of each member; without steps, the history is the loss of the start."""
         at, pairs = self.at, []
         for b, loss in enumerate(at.losses().tolist()):
             losses = self.histories[b] or [loss]
@@ -321,10 +320,10 @@ class _Batch:
         return pairs
 
     def grow(self) -> None:
-        """Insert all neurons; between stages the members with enough steps descend."""
+        """Insert all neurons in stages; members with enough steps descend in between."""
         for stage in growing_widths(int(self.widths.max())):
             wanted = np.maximum(np.minimum(stage, self.widths) - self.neurons(), 0)
-            model, theta = inserted(self.at.model, self.at.theta, self.at.projection, wanted.tolist(), self.generators)
+            model, theta = insert(self.at.model, self.at.theta, self.at.projection, wanted.tolist(), self.generators)
             self.at = ProjectedBatch(model, theta)
             end = self.descend(self.at, np.where((wanted > 0) & self.grown, _GROWING_STEPS, 0), _ROUGH)
             self.remember(end, range(len(wanted)))
@@ -333,9 +332,10 @@ class _Batch:
         return self.at.model.present.sum(1).cpu().numpy()
 
     def change(self) -> None:
-        """One round: some of the cheapest neurons are exchanged for new ones, and members that gain by it keep it.
+        """One round: exchange some of the cheapest neurons for new ones, in the members where the loss falls.
 
-        A gain that needs more steps than are left is the end of a member's rounds: so more steps continue the same way.
+        A gain that needs more than the remaining steps ends the rounds of a member, so that a fit with more steps
+        continues a fit with fewer.
         """
         takes_part = self.grown & (self.left > 0)
         if not takes_part.any():
@@ -345,8 +345,8 @@ class _Batch:
             int(torch.randint(1, k + 1, (1,), generator=g)) for k, g in zip(most, self.generators, strict=True)
         ]
         at = self.at
-        fewer = removed(at.model, at.projection, exchanged, self.generators)
-        trial = ProjectedBatch(*inserted(fewer, at.theta, fewer.project(at.theta), exchanged, self.generators))
+        fewer = remove(at.model, at.projection, exchanged, self.generators)
+        trial = ProjectedBatch(*insert(fewer, at.theta, fewer.project(at.theta), exchanged, self.generators))
         end = self.descend(trial, np.where(takes_part, _ROUND_STEPS, 0), _ROUGH)
         gained = takes_part & (end.loss < at.losses())
         fits = np.array([len(losses) for losses in end.losses]) <= self.left
@@ -359,9 +359,9 @@ class _Batch:
         self.remember(end, members.tolist())
 
     def settle(self) -> None:
-        """To the end, and again where the loss has fallen so far that the prior, which follows it, is out of date.
+        """Descend to the end, and again if the loss has fallen so far that the prior, which depends on it, is outdated.
 
-        Where steps were given it also goes on until it has come to rest or they are spent.
+        If steps were given, the descent also continues until it converges or the steps run out.
         """
         steps = np.minimum(_SETTLING_STEPS, self.left)
         for settling in count(1):
@@ -380,12 +380,11 @@ class _Batch:
                 return
 
     def weigh(self) -> None:
-        """Make coefficients beyond a thousand as unlikely as they should be.
+        """Update the prior on coefficients, N(0, 1000^2) for data of unit variance.
 
-        A gate that is open at few rows leaves its line free to be anything between them, and steep gates side by side
-        leave their difference free: what fits the residuals best is a spike. With a prior of N(0, 1000^2) on
-        coefficients, for data of unit variance, and the mean squared error as the variance of noise, the ridge is this
-        much. It vanishes with the error.
+        The line of a gate that is open at few rows is hardly determined between them, and neither is the difference of
+        neighboring steep gates: without a prior the fit has spikes there. With the mean squared error as the variance
+        of the noise, the prior is this ridge, which vanishes with the error.
         """
         model, error = self.at.model, self.at.projection.loss / len(self.at.model.x)
         self.at = ProjectedBatch(replace(model, ridge=self.ridge + error / _LARGEST**2), self.at.theta)
@@ -394,14 +393,14 @@ class _Batch:
         return descend(batch, steps.tolist(), tolerance=tolerance, floor=self.floor)
 
     def remember(self, end: Descent, members: Sequence[int]) -> None:
-        """Count the steps of these members, and add their losses to their histories."""
+        """Count the steps of these members and append their losses to their histories."""
         for b in members:
             self.histories[b].extend(end.losses[b])
             self.left[b] -= len(end.losses[b])
 
 
 def _solve_module(name: str, nets: list, data: tuple[Tensor, Tensor], steps: int, ridge: float) -> Solution:
-    """A class has its own neurons and its own way to begin: all the steps go into the settling of its starts."""
+    """Fit a user's class: neurons are neither inserted nor removed, and all steps go into the settling."""
     x, y = data
     model = ModuleModel.of(nets[0], x, y, ridge)
     batch = ProjectedBatch(model, torch.stack([model.start(net) for net in nets]))
@@ -415,7 +414,7 @@ def _solve_module(name: str, nets: list, data: tuple[Tensor, Tensor], steps: int
 
 
 def growing_steps(width: int) -> int:
-    """The most steps that a network takes while it grows to `width`; fewer given steps all go into its settling.
+    """The maximum number of steps while a network grows to `width`.
 
     >>> growing_steps(1), growing_steps(20)
     (10, 100)
@@ -424,7 +423,7 @@ def growing_steps(width: int) -> int:
 
 
 def growing_widths(width: int) -> Iterator[int]:
-    """Widths on the way to `width`: a third more each time.
+    """Widths up to `width`, each a third larger than the last.
 
     >>> list(growing_widths(20))
     [2, 3, 4, 5, 6, 8, 10, 13, 17, 20]
@@ -437,7 +436,7 @@ def growing_widths(width: int) -> Iterator[int]:
 
 
 def start_seed(seed: int, start: int) -> int:
-    """The seed of one start: a number of its own for each pair."""
+    """The seed of one start, different for each pair."""
     return int(np.random.SeedSequence((check_seed(seed), start)).generate_state(1, np.uint64)[0]) % 2**63
 
 

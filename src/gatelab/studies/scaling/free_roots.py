@@ -11,7 +11,7 @@ from gatelab.data import Problem
 from gatelab.feedforward import Unit
 from gatelab.linalg.splines import cell_data
 from gatelab.scaling_laws import limit
-from gatelab.solve.free_knots import Spline, density, optimise
+from gatelab.solve.free_knots import Spline, density, optimize
 from gatelab.solve.solution import UNLIMITED
 from gatelab.solve.solvers.knots import KnotTask
 from gatelab.theory import constant
@@ -43,7 +43,7 @@ def any_roots_spline(target: Problem, width: int) -> Spline:
     task = AnyRoots(Unit("relu", 2), x, y, target.interval, 0, generator, starts=4, steps=UNLIMITED)
     start, _ = task.free_spline(density(x, y, target.interval, 3), width - 1, task.starts)
     assert start is not None
-    return optimise(start, steps=200)[0]
+    return optimize(start, steps=200)[0]
 
 
 def without_real_roots(target: Problem, widths: Sequence[int]) -> pd.DataFrame:
