@@ -154,18 +154,18 @@ def foreign(folder: Path) -> dict[str, tuple[str, str]]:
     return {
         "torch.pt": ("looks like a pickle", "never loaded"),
         "a.pickle": ("looks like a pickle", "never loaded"),
-        "other.safetensors": ("another program wrote it", "gatelab fit --save"),
-        "half.safetensors": ("another program wrote it", "gatelab fit --save"),
+        "other.safetensors": ("another program wrote it", "gatelab fit --out"),
+        "half.safetensors": ("another program wrote it", "gatelab fit --out"),
         "future.safetensors": ("holds a 'Oracle'", "update gatelab"),
-        "short.safetensors": ("cannot be read (no whole safetensors file", "gatelab fit --save"),
-        "header.safetensors": ("cannot be read (no whole safetensors file", "gatelab fit --save"),
-        "empty.safetensors": ("cannot be read (no whole safetensors file", "gatelab fit --save"),
-        "text.safetensors": ("cannot be read (no whole safetensors file", "gatelab fit --save"),
-        "a.json": ("nothing that gatelab saves", "gatelab fit --save"),
-        "list.json": ("no whole JSON", "gatelab fit --save"),
+        "short.safetensors": ("cannot be read (no whole safetensors file", "gatelab fit --out"),
+        "header.safetensors": ("cannot be read (no whole safetensors file", "gatelab fit --out"),
+        "empty.safetensors": ("cannot be read (no whole safetensors file", "gatelab fit --out"),
+        "text.safetensors": ("cannot be read (no whole safetensors file", "gatelab fit --out"),
+        "a.json": ("nothing that gatelab saves", "gatelab fit --out"),
+        "list.json": ("no whole JSON", "gatelab fit --out"),
         "runs.db": ("a store of runs", "write the network"),
-        "nowhere": ("there is no file", "gatelab fit --save"),
-        ".": ("there is no file", "gatelab fit --save"),
+        "nowhere": ("there is no file", "gatelab fit --out"),
+        ".": ("there is no file", "gatelab fit --out"),
     }
 
 
@@ -392,8 +392,8 @@ def spied(read, sizes: list[int]):
 
 
 def test_the_command_line_saves_what_it_fitted() -> None:
-    words = ["fit", "mlp", "--data", "points.csv", "--width", "2", "--standardise", "--steps", "5"]
-    told = CliRunner().invoke(app, [*words, "--save", "mlp.safetensors", "--json"], prog_name="gatelab")
+    words = ["fit", "mlp", "--data", "points.csv", "--width", "2", "--standardize", "--steps", "5"]
+    told = CliRunner().invoke(app, [*words, "--out", "mlp.safetensors", "--json"], prog_name="gatelab")
     row = json.loads(told.stdout)
     assert row["test_rmse_raw"] == pytest.approx(row["test_rmse"] * gl.load("mlp.safetensors").scales.y.deviation[0])
     fit = gl.load("mlp.safetensors")

@@ -88,16 +88,16 @@ def test_help_of_results_has_examples() -> None:
 
 def test_a_second_scale_computes_only_what_is_missing(runs_db: Path) -> None:
     before = times(runs_db)
-    ok("scale", "glu", "mlp", "--widths", "13,14,15", *SMALL, "--store", "runs.db", "--csv", "a.csv")
+    ok("scale", "glu", "mlp", "--widths", "13,14,15", *SMALL, "--store", "runs.db", "--out", "a.csv")
     after = times(runs_db)
     assert len(after) == 6 and {k: after[k] for k in before} == before
-    ok("scale", "glu", "mlp", "--widths", "13,14,15", *SMALL, "--store", "runs.db", "--csv", "b.csv")
+    ok("scale", "glu", "mlp", "--widths", "13,14,15", *SMALL, "--store", "runs.db", "--out", "b.csv")
     assert times(runs_db) == after and Path("a.csv").read_bytes() == Path("b.csv").read_bytes()
 
 
 def test_a_stored_table_equals_one_without_a_store(runs_db: Path) -> None:
-    ok(*SCALE, "--csv", "without.csv")
-    ok(*SCALE, "--store", "runs.db", "--csv", "with.csv")
+    ok(*SCALE, "--out", "without.csv")
+    ok(*SCALE, "--store", "runs.db", "--out", "with.csv")
     assert untimed("without.csv") == untimed("with.csv")
 
 
@@ -139,8 +139,8 @@ def test_failed_fits_are_said_and_tried_again(runs_db: Path) -> None:
 @pytest.mark.slow
 def test_processes_give_what_serial_gives(runs_db: Path) -> None:
     args = ["scale", "glu", "mlp", "--widths", "13,14", "--points", "200"]
-    ok(*args, "--store", "p.db", "--backend", "processes", "--jobs", "2", "--csv", "p.csv")
-    ok(*args, "--store", "runs.db", "--backend", "serial", "--csv", "s.csv")
+    ok(*args, "--store", "p.db", "--backend", "processes", "--jobs", "2", "--out", "p.csv")
+    ok(*args, "--store", "runs.db", "--backend", "serial", "--out", "s.csv")
     assert untimed("p.csv") == untimed("s.csv")
 
 
@@ -150,7 +150,7 @@ def test_ray_end_to_end(runs_db: Path) -> None:
     """To the last digit what this machine's processes give; in a process of its own: Ray reads its settings once."""
     args = ["scale", "glu", "mlp", "--widths", "13,14", "--points", "200"]
     done = subprocess.run(
-        command(*args, "--store", "r.db", "--backend", "ray", "--jobs", "1", "--csv", "r.csv"),
+        command(*args, "--store", "r.db", "--backend", "ray", "--jobs", "1", "--out", "r.csv"),
         env={**environment(), "RAY_worker_niceness": "0"},
         capture_output=True,
         text=True,
@@ -158,7 +158,7 @@ def test_ray_end_to_end(runs_db: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    ok(*args, "--store", "runs.db", "--csv", "s.csv")
+    ok(*args, "--store", "runs.db", "--out", "s.csv")
     assert count("r.db") == 4 and untimed("r.csv") == untimed("s.csv")
 
 
@@ -243,7 +243,7 @@ MANY = ["scale", "glu", "--widths", "1:4", "--points", "100", "--seeds", "4"]
 def whole(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, str]]:
     """The table of a sweep that was not interrupted."""
     path = tmp_path_factory.mktemp("whole") / "whole.csv"
-    ok(*MANY, "--jobs", "1", "--csv", str(path))
+    ok(*MANY, "--jobs", "1", "--out", str(path))
     return untimed(path)
 
 
@@ -274,7 +274,7 @@ def test_interrupt_keeps_what_is_done_and_goes_on(whole: list[dict[str, str]], j
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     before = times(Path("runs.db"))
-    ok(*args, "--jobs", "1", "--csv", "resumed.csv")
+    ok(*args, "--jobs", "1", "--out", "resumed.csv")
     assert before.items() <= times(Path("runs.db")).items() and count("runs.db") == 16
     assert untimed("resumed.csv") == whole
 
@@ -385,17 +385,17 @@ def test_a_network_of_a_store_is_written_as_a_file_that_loads(runs_db: Path, her
     import gatelab as gl
 
     key = next(iter(times(runs_db)))
-    row = json.loads(ok("results", "show", key, "--store", "runs.db", "--save", "net.safetensors", "--json"))
+    row = json.loads(ok("results", "show", key, "--store", "runs.db", "--out", "net.safetensors", "--json"))
     assert row["files"] == ["net.safetensors"]
     fit = gl.load("net.safetensors")
     assert isinstance(fit, gl.Fit) and fit.test_rmse == row["metrics"]["test_rmse"]
-    with pytest.raises(gl.GatelabError, match=r"gatelab results show KEY --store runs\.db --save FILE"):
+    with pytest.raises(gl.GatelabError, match=r"gatelab results show KEY --store runs\.db --out FILE"):
         gl.load("runs.db")
     broken = fail(runs_db)
     assert "there is no network of" in error(
-        "results", "show", broken.key, "--store", "runs.db", "--save", "b.safetensors"
+        "results", "show", broken.key, "--store", "runs.db", "--out", "b.safetensors"
     )
-    assert "ends in .safetensors" in error("results", "show", key, "--store", "runs.db", "--save", "net.pt")
+    assert "ends in .safetensors" in error("results", "show", key, "--store", "runs.db", "--out", "net.pt")
     assert names(here) == ["net.safetensors", "runs.db"]
 
 

@@ -117,7 +117,7 @@ def test_the_name_is_on_the_command_line_and_its_function_says_what_it_makes(nam
     else:
         assert isinstance(method.build(gate, D, **options_of(name)), Maps)
     words = ["linearize", "gelu", "--method", name, "--d", str(D)]
-    words += ["--features", "40"] * ("m" in method.options) + ["--option", "steps=5"] * ("steps" in method.options)
+    words += ["--m", "40"] * ("m" in method.options) + ["--option", "steps=5"] * ("steps" in method.options)
     if "data" in method.options and "scale" not in method.options:
         return  # a file of pre-activations: tests of the command line give it
     assert CliRunner().invoke(app, words).exit_code == 0

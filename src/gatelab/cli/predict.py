@@ -1,19 +1,18 @@
-"""`gatelab predict`: what a saved model says of the rows of a file."""
+"""`gatelab predict`: predictions of a saved model for the rows of a file."""
 
 from __future__ import annotations
 
 import io
 import math
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gatelab.cli import output
-from gatelab.cli.options import Json
+from gatelab.cli.options import out_option
 from gatelab.cli.output import check_file, check_pyarrow
-from gatelab.cli.reading import Predictor, SavedClassifier, check_inputs, column_names, columns_by_name, read_predictor
+from gatelab.cli.reading import Predictor, check_inputs, column_names, columns_by_name, read_predictor
 from gatelab.errors import GatelabError
 from gatelab.files import write_whole
 
@@ -27,15 +26,15 @@ ENDINGS = (".csv", ".npy", ".npz", ".parquet")
 _PROBABILITY = "probability_"
 PREDICT = """Examples: gatelab predict mlp.safetensors --data points.csv
 
-gatelab predict mlp.safetensors --data points.csv --out predicted.csv"""
+gatelab predict rent.safetensors --data flats.csv --keep id --out predicted.csv"""
 
 
 def predict_command(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A file that gatelab fit --save wrote, or save().")],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A file of gatelab fit --out or regress --out.")],
     data: Annotated[Path, typer.Option(metavar="FILE", help="CSV, Parquet, .npy or .npz file with the rows.")],
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write them, .csv, .npy, .npz or .parquet.", show_default="print them"),
+    keep: Annotated[
+        str | None,
+        typer.Option(metavar="NAME[,NAME]", help="Columns to write next to the predictions, such as ids."),
     ] = None,
     inputs: Annotated[
         str | None,
@@ -45,25 +44,28 @@ def predict_command(
         str | None,
         typer.Option(metavar="NAME[,NAME]", help="Its columns to compare with.", show_default="those of the model"),
     ] = None,
-    as_json: Json = False,
+    out: Annotated[Path | None, out_option("Write them, .csv, .npy, .npz or .parquet, instead of printing.")] = None,
 ) -> None:
-    """Predict the rows of a file with a saved model, in the data's own units; of a classifier with probabilities."""
+    """Predict the rows of a file with a saved model, in the units of the data; classifiers add probabilities."""
     check_file(out, ENDINGS)
     if out is not None and out.suffix.lower() == ".parquet":
         check_pyarrow()
+    if out is not None and keep and out.suffix.lower() == ".npy":
+        raise GatelabError(f"{out} holds numbers without names; give .csv, .npz or .parquet with --keep")
     network = read_predictor(model)
-    if isinstance(network, SavedClassifier) and target:
-        raise GatelabError("--target compares numbers, and the model tells classes; leave --target out")
+    if network.classes and target:
+        raise GatelabError("--target compares numbers, and the model predicts classes; leave --target out")
     if not data.is_file():
         raise GatelabError(f"there is no file {data}; give a CSV, Parquet, .npy or .npz file")
-    from gatelab.data.tables import open_columns
+    from gatelab.data.tables import indices, open_columns
 
     source = open_columns(data)
-    ins, outs = _columns(network, source, data=data, inputs=inputs, target=target)
+    kept = indices("keep", column_names(keep), source, data) if keep else []
+    ins, outs = _columns(network, source, data=data, inputs=inputs, target=target, kept=kept)
     check_inputs(model, network, len(ins))
     values = _predictions(network, source, ins)
     rmse, doubt = None, None
-    if isinstance(network, SavedClassifier):
+    if network.classes:
         predicted = _with_classes(values, network)
     else:
         rmse, doubt = _rmse(values, source, outs)
@@ -71,30 +73,36 @@ def predict_command(
         if not network.targets and len(names) == 1:
             names = ["predicted"]
         predicted = dict(zip(names, values.T, strict=True))
+    predicted = _kept_columns(source, kept) | predicted
     if out is not None:
         write_whole(out, _content(predicted, out.suffix.lower()))
-    if as_json:
-        about = {"model": model, "network": network.name, "data": data, "rows": len(values), "columns": [*predicted]}
-        predictions = None
-        if out is None:
-            predictions = [list(row) for row in zip(*(column.tolist() for column in predicted.values()), strict=True)]
-        output.document({**about, "rmse": rmse, "out": out, "predictions": predictions, "note": doubt})
-        return
     summary = f"{len(values)} rows by the {network.name}"
     if rmse is not None:
         summary += f", RMSE {rmse:.4g}"
     if doubt:
         summary += f"; no RMSE: {doubt}"
+    predictions, lines = None, [output.Line(summary)]
     if out is None:
-        # Beside predictions on stdout, which another program may read, the error is on stderr.
-        sys.stdout.write(_content(predicted, ".csv").decode())
-        print(f"gatelab: {summary}", file=sys.stderr)
-    else:
-        output.say(f"wrote {out}, {summary}", wrap=False)
+        predictions = [list(row) for row in zip(*(column.tolist() for column in predicted.values()), strict=True)]
+        lines = [output.Line(_content(predicted, ".csv").decode().rstrip("\n"))]
+        output.note(summary)  # another program may read the predictions on stdout
+    about = {"model": model, "network": network.name, "data": data, "rows": len(values), "columns": [*predicted]}
+    output.emit({**about, "rmse": rmse, "predictions": predictions, "note": doubt}, *lines, files=(out,))
+
+
+def _kept_columns(source: Columns, places: list[int]) -> dict[str, np.ndarray]:
+    """Columns of the file as they are, by name."""
+    import pandas as pd
+
+    if not places:
+        return {}
+    table = pd.concat([pd.DataFrame(rows) for rows, _ in source.parts(places, tabular=True)], ignore_index=True)
+    names = [source.names[i] if source.names else f"column {i}" for i in places]
+    return {name: table.iloc[:, k].to_numpy() for k, name in enumerate(names)}
 
 
 def _columns(
-    network: Predictor, source: Columns, *, data: Path, inputs: str | None, target: str | None
+    network: Predictor, source: Columns, *, data: Path, inputs: str | None, target: str | None, kept: list[int]
 ) -> tuple[list[int], list[int]]:
     """The columns to predict from and those to compare with: by name, else the first and the others, if any."""
     from gatelab.data.tables import indices
@@ -103,8 +111,8 @@ def _columns(
         outs = indices("target", column_names(target), source, data)
     elif network.columns and source.names:
         outs = [source.names.index(name) for name in network.targets if source.names.count(name) == 1]
-    elif source.count == network.d_in + network.d_out:
-        outs = list(range(network.d_in, source.count))
+    elif source.count - len(kept) == network.d_in + network.d_out:
+        outs = [i for i in range(source.count) if i not in kept][network.d_in :]
     else:
         outs = []
     if inputs:
@@ -112,7 +120,7 @@ def _columns(
     elif (by_name := columns_by_name(source, data, network.columns)) is not None:
         ins = by_name
     else:
-        ins = [i for i in range(source.count) if i not in outs and i not in source.labels]
+        ins = [i for i in range(source.count) if i not in (*outs, *kept, *source.labels)]
     return ins, [i for i in outs if i not in ins]
 
 
@@ -120,17 +128,19 @@ def _predictions(network: Predictor, source: Columns, ins: list[int]) -> Array:
     import numpy as np
 
     parts: list[Array] = []
-    with output.progress("predicting") as report:
+    with output.progress("rows") as report:
+        done = 0
         for rows, share in source.parts(ins, tabular=network.tabular):
             parts.append(network.predict(rows))
-            report(int(1000 * share), 1000)
+            done += len(rows)
+            report(done, max(done, round(done / share)))
     if not parts:
         raise GatelabError("the file has no rows; give one with at least one")
     return np.concatenate(parts)
 
 
 def _rmse(values: Array, source: Columns, outs: list[int]) -> tuple[float | None, str | None]:
-    """The error against the targets in the file, or why there is none: their being absent spoils no prediction."""
+    """The error against the targets in the file, or the reason if there is none."""
     import numpy as np
 
     if len(outs) != values.shape[1]:
@@ -142,7 +152,7 @@ def _rmse(values: Array, source: Columns, outs: list[int]) -> tuple[float | None
     return math.sqrt(float(np.mean(np.square(values - targets)))), None
 
 
-def _with_classes(probabilities: Array, network: SavedClassifier) -> dict[str, np.ndarray]:
+def _with_classes(probabilities: Array, network: Predictor) -> dict[str, np.ndarray]:
     """The most probable class of each row, and the probability of each class, by the names of columns."""
     import numpy as np
 
@@ -152,19 +162,22 @@ def _with_classes(probabilities: Array, network: SavedClassifier) -> dict[str, n
 
 
 def _content(predicted: dict[str, np.ndarray], ending: str) -> bytes:
-    """The predictions as a file of that kind, a row for each row of the data; .npy has numbers alone, without names."""
+    """The predictions as a file of that kind, one row per row of the data; .npy has numbers without names."""
     import numpy as np
 
     content = io.BytesIO()
     if ending in (".npy", ".npz"):
-        numbers = {n: column for n, column in predicted.items() if n.startswith(_PROBABILITY)} or predicted
+        classified = any(name.startswith(_PROBABILITY) for name in predicted)
+        start = _PROBABILITY if classified else "predicted"
+        numbers = {name: column for name, column in predicted.items() if name.startswith(start)}
+        others: dict[str, Any] = {name: column for name, column in predicted.items() if name not in numbers}
         values = np.stack(list(numbers.values()), axis=1)
         if ending == ".npy":
             np.save(content, values)
-        elif len(numbers) < len(predicted):
-            np.savez(content, predicted=predicted["predicted"], probability=values)
+        elif classified:
+            np.savez(content, probability=values, **others)
         else:
-            np.savez(content, predicted=values)
+            np.savez(content, predicted=values, **others)
     else:
         import pandas as pd
 

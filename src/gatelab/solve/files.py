@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gatelab.solve.fits import Fit
 
 KIND, _FORMAT = "Fit", 1
-GIVE = "give a file that gatelab fit --save, Fit.save or GatedRegressor.save wrote"
+GIVE = "give a file that gatelab fit --out, Fit.save or GatedRegressor.save wrote"
 # What values that do not fit each other raise when a thing is made of them.
 DAMAGED = (AssertionError, AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
 
