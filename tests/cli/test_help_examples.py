@@ -60,16 +60,7 @@ STANDS_FOR = {
     "tinyshakespeare": "novel.txt",
     "enwik8": "novel.txt",
 }
-SLOW = ("compare", "demo", "gap mlp", "ladder --quick", "ladder gelu", "plan", "reproduce all", "reproduce scaling/fig2")
-    "demo",
-    "ladder --quick",
-    "ladder gelu",
-    "plan",
-    "reproduce scaling/fig2",
-    "reproduce all",
-    "compare",
-    "gap mlp",
-)
+SLOW = ("compare", "demo", "gap mlp", "ladder --quick", "ladder gelu", "plan", "reproduce all", "reproduce scaling/")
 
 
 def examples(command: Any = GROUP) -> Iterator[str]:
@@ -110,24 +101,6 @@ def save_models(folder: Path) -> None:
 
 
 WORDS = ["gate", "opens", "lets", "the", "line", "pass", "and", "one", "that", "closes", "does", "not", "at", "all"]
-    "gate",
-    "opens",
-    "lets",
-    "the",
-    "line",
-    "pass",
-    "and",
-    "one",
-    "that",
-    "closes",
-    "does",
-    "not",
-    "let",
-    "it",
-    "pass",
-    "at",
-    "all",
-]
 NOVEL = "\n".join(" ".join(np.random.default_rng(i).choice(WORDS, 16)) for i in range(400)) + "\n"
 
 
