@@ -216,7 +216,7 @@ def test_files_in_and_out(fit: gl.Fit, here: Path, ending: str, out: str) -> Non
     said = ok("model.safetensors", "--data", f"in.{ending}", "--out", f"new/p{out}")
     values = fit.predict(X)
     error = np.sqrt(np.mean((values[:, 0] - Y) ** 2))
-    assert said == f"wrote new/p{out}, 90 rows by the swiglu of width 2, RMSE {error:.4g}\n"
+    assert said == f"90 rows by the swiglu of width 2, RMSE {error:.4g}\nwrote new/p{out}\n"
     readers = {".npy": np.load, ".npz": lambda p: np.load(p)["predicted"]}
     if out in readers:
         written = readers[out](f"new/p{out}")
@@ -235,7 +235,7 @@ def test_columns_are_found_by_name_and_others_ignored(fit: gl.Fit) -> None:
     assert lines[0] == "predicted_price" and result.stderr == "gatelab: 90 rows by the swiglu of width 2\n"
     np.testing.assert_allclose([float(line) for line in lines[1:]], fit.predict(X)[:, 0], rtol=1e-15)
     document = json.loads(ok("model.safetensors", "--data", "new.csv", "--json"))
-    assert document["rmse"] is None and document["out"] is None and document["rows"] == 90
+    assert document["rmse"] is None and document["files"] == [] and document["rows"] == 90
     np.testing.assert_array_equal(document["predictions"], fit.predict(X))
     rows.rename(columns={"age": "years"}).to_csv("renamed.csv", index=False)
     document = json.loads(ok("model.safetensors", "--data", "renamed.csv", "--inputs", "rooms,years", "--json"))

@@ -397,7 +397,7 @@ fit foo | no unit is called 'foo'
 scale foo --widths 1:3 | no unit is called 'foo'
 fit paper-1d | no unit is given next to 'paper-1d'
 fit glu --data book.xlsx | book.xlsx is a spreadsheet
-compare | nothing is given to compare on; give --data FILE
+compare | no data are given; give --data FILE
 """
 ROWS = [tuple(part.strip() for part in line.rsplit(" | ", 1)) for line in TABLE.strip().splitlines()]
 

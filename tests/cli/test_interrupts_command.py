@@ -139,7 +139,7 @@ with interrupts.keeping(stuck):
 """
     with started(script(body)) as process:
         wait_for_ready(process)
-        assert press(process)[1] == "gatelab: interrupted; what was stored before is kept\n"
+        assert press(process)[1] == "gatelab: interrupted; fits that were stored before are kept\n"
 
 
 def test_after_the_end_of_the_work_nothing_changes() -> None:

@@ -148,7 +148,7 @@ def test_the_full_spectrum_is_printed_and_drawn(here: Path) -> None:
     found = said("--gaussian", "30,10", "--full", "--plot", "s.png")
     values = found["kernels"][0]["eigenvalues"]
     assert len(values) == 30 and values[-1] == pytest.approx(found["kernels"][0]["lambda_max"])
-    assert (here / "s.png").stat().st_size > 0 and found["figure"] == "s.png"
+    assert (here / "s.png").stat().st_size > 0 and found["files"] == ["s.png"]
     assert "three quarters" in ok("--gaussian", "30,10", "--unit", "mlp", "--full")
 
 

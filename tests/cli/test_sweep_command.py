@@ -173,16 +173,16 @@ ERRORS = {
     "foreign": ([*SCALE, "--store", "foreign.db"], "another program"),
     "text": ([*SCALE, "--store", "text.db"], "not a gatelab store"),
     "foreign dry run": ([*SCALE, "--store", "foreign.db", "--dry-run"], "another program"),
-    "list nothing": (["results", "list"], "there is no store gatelab.db; give --store FILE"),
-    "list missing": (["results", "list", "--store", "no.db"], "there is no store no.db"),
+    "list nothing": (["results", "list"], "the store gatelab.db does not exist; give --store FILE"),
+    "list missing": (["results", "list", "--store", "no.db"], "the store no.db does not exist"),
     "list foreign": (["results", "list", "--store", "foreign.db"], "another program"),
     "list text": (["results", "list", "--store", "text.db"], "not a gatelab store"),
     "list folder": (["results", "list", "--store", "."], "is a folder"),
-    "export missing": (["results", "export", "--store", "no.db", "--out", "a.csv"], "no store no.db"),
-    "compare missing": (["results", "compare", "--store", "no.db", "--with", "text.db"], "no store no.db"),
+    "export missing": (["results", "export", "--store", "no.db", "--out", "a.csv"], "the store no.db"),
+    "compare missing": (["results", "compare", "--store", "no.db", "--with", "text.db"], "the store no.db"),
     "compare nothing": (["results", "compare"], "--with FILE"),
     "prune foreign": (["results", "prune", "--failed", "--store", "foreign.db"], "another program"),
-    "show missing": (["results", "show", "abc", "--store", "no.db"], "no store no.db"),
+    "show missing": (["results", "show", "abc", "--store", "no.db"], "the store no.db"),
 }
 
 
@@ -266,7 +266,7 @@ def test_interrupt_keeps_what_is_done_and_goes_on(whole: list[dict[str, str]], j
         out, err = process.communicate(timeout=300)
         assert process.returncode == 130 and out == "" and "Traceback" not in err
         last = err.splitlines()[-1]  # on a slow machine there are lines of progress before it
-        said = re.fullmatch(r"gatelab: interrupted; (\d+) of 16 fits are in runs\.db; the same command goes on", last)
+        said = re.fullmatch(r"gatelab: interrupted; (\d+) of 16 fits are in runs\.db; the same command resumes", last)
         assert said and int(said[1]) == count("runs.db") and 2 <= int(said[1]) < 16
         wait_for(lambda: living(process.pid) == 0, 120)
     finally:
@@ -307,7 +307,7 @@ def interrupted(monkeypatch: pytest.MonkeyPatch, *args: str):
 def test_interrupt_outside_of_the_sweep_ends_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
     result = interrupted(monkeypatch, *SCALE, "--store", "runs.db")
     assert result.exit_code == 130 and result.stdout == ""
-    assert result.stderr == "gatelab: interrupted; 2 of 4 fits are in runs.db; the same command goes on\n"
+    assert result.stderr == "gatelab: interrupted; 2 of 4 fits are in runs.db; the same command resumes\n"
     with sqlite3.connect("runs.db") as db:
         assert db.execute("SELECT count(*) FROM claims").fetchone() == (0,)
 
@@ -316,7 +316,7 @@ def test_interrupted_reproduce_says_what_the_store_has(monkeypatch: pytest.Monke
     args = ["reproduce", "scaling/fig2", "--quick", "--jobs", "1", "--store", "runs.db"]
     result = interrupted(monkeypatch, *args)
     assert result.exit_code == 130
-    assert result.stderr == "gatelab: interrupted; 2 fits are in runs.db; the same command goes on\n"
+    assert result.stderr == "gatelab: interrupted; 2 fits are in runs.db; the same command resumes\n"
 
 
 # results
@@ -368,7 +368,7 @@ def test_show_tells_all_by_a_unique_beginning(runs_db: Path) -> None:
 
 def test_copy_is_whole_and_one_file(runs_db: Path, here: Path) -> None:
     assert names(here) == ["runs.db"]
-    assert "wrote saved/a.db, 4 records and 4 networks" in ok("results", "copy", "runs.db", "saved/a.db")
+    assert "4 records and 4 networks\nwrote saved/a.db" in ok("results", "copy", "runs.db", "saved/a.db")
     report = json.loads(ok("results", "copy", "runs.db", "b.db", "--json"))
     assert report == {"store": "runs.db", "records": 4, "networks": 4, "files": ["b.db"]}
     assert names(here / "saved") == ["a.db"]
@@ -376,7 +376,7 @@ def test_copy_is_whole_and_one_file(runs_db: Path, here: Path) -> None:
     row = json.loads(ok("results", "show", key, "--store", "saved/a.db", "--json"))
     assert row["network"] == "stored" and row["arrays"] and row["arrays"] == arrays_of(runs_db, key)
     assert "b.db is there already" in error("results", "copy", "runs.db", "b.db")
-    assert "there is no store none.db" in error("results", "copy", "none.db", "c.db")
+    assert "the store none.db does not exist" in error("results", "copy", "none.db", "c.db")
     assert "is not a folder" in error("results", "copy", "runs.db", "b.db/c.db")
     assert names(here) == ["b.db", "runs.db", "saved"]
 
@@ -415,7 +415,7 @@ def test_a_lost_network_is_told_by_list_show_and_check(runs_db: Path) -> None:
     result = run("results", "list", "--store", "runs.db")
     assert result.exit_code == 0 and "4 of 4 records" in result.stdout
     (lost,) = result.stderr.splitlines()
-    assert lost.startswith("gatelab: 1 records in runs.db say that they have a network") and first in lost
+    assert lost.startswith("gatelab: 1 records in runs.db have networks that") and first in lost
     text = " ".join(ok("results", "show", first, "--store", "runs.db").split())
     assert "network the record says that it has one, and the store has none" in text
     result = run("results", "check", "--store", "runs.db", "--json")
@@ -449,7 +449,7 @@ def test_csv_round_trips(runs_db: Path, here: Path) -> None:
     import pandas as pd
 
     mixed(runs_db)
-    assert "wrote o/a.csv, 5 records" in ok("results", "export", "--store", "runs.db", "--out", "o/a.csv")
+    assert "5 records\nwrote o/a.csv" in ok("results", "export", "--store", "runs.db", "--out", "o/a.csv")
     assert names(here / "o") == ["a.csv"]
     check_table(pd.read_csv("o/a.csv"), runs_db)
     ok("results", "export", "--store", "runs.db", "--unit", "mlp", "--out", "m.csv", "--format", "csv")

@@ -74,7 +74,7 @@ def compare_command(
     sizes = reading.widths(widths) if widths else None
     real_number("loss", measured.loss, above=0, below=1)
     if not names and word is None and source.data is None:
-        raise GatelabError("nothing is given to compare on; give --data FILE, a problem or a formula, or some units")
+        raise GatelabError("no data are given; give --data FILE, a problem or a formula, or some units")
     with output.progress("measurements") as report:
         card = compare(names or UNITS, problem, widths=sizes, progress=report, **vars(measured))
     if out:

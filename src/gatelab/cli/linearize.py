@@ -31,7 +31,7 @@ gatelab linearize gelu --method optimal --d 16 --m 152
 gatelab linearize gelu --method learned --d 2 --m 16 --option steps=30"""
 
 
-# As `gatelab.linearization.methods` lists them; the help imports nothing that computes.
+# As `gatelab.linearization.methods` lists them; the help must not import torch.
 METHODS = (
     "chebyshev",
     "fit",
@@ -274,8 +274,7 @@ def read_numbers(path: Path | None) -> Any:
     from gatelab.data.tables import open_columns
     from gatelab.linearization.polynomials import numbers
 
-    if not path.is_file():
-        raise GatelabError(f"there is no file {path}; give pre-activations as .npy or CSV")
+    reading.check_exists(path, "give pre-activations as .npy or CSV")
     if path.suffix.lower() == ".npy":
         try:
             return numbers(np.load(path, allow_pickle=False))

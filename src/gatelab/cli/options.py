@@ -102,7 +102,7 @@ def current_names(args: Sequence[str], known: set[str]) -> Iterator[str]:
             new = RENAMED[name]
         path = value or "".join(args[i + 1 : i + 2])
         if new == "--out" and "--plot" in known and path.lower().endswith(tuple(PICTURES)):
-            new = "--plot"  # figures had no option of their own
+            new = "--plot"  # as in the last release
         if new != name:
             output.note(f"{name} is now called {new}; the old name works until the next release")
         yield f"{new}{equals}{value}"

@@ -46,8 +46,8 @@ def emit(document: Any, *parts: Part, files: Sequence[Path | None] = ()) -> None
     Args:
         document: the result in values that `to_plain` takes.
         parts: paragraphs, unwrapped lines, and what `table`, `pairs` and `points` return.
-        files: files that were written; None stands for one that was not asked for. A document that is a mapping
-            lists them under "files".
+        files: files that were written; None stands for one that was not asked for. The document lists them under
+            "files".
     """
     written = [file for file in files if file is not None]
     if not _answer["as_json"]:
@@ -55,7 +55,7 @@ def emit(document: Any, *parts: Part, files: Sequence[Path | None] = ()) -> None
         return
     from gatelab.plain import to_plain
 
-    if isinstance(document, Mapping):
+    if isinstance(document, Mapping) and files:
         document = {**document, "files": written}
     text = json.dumps(to_plain(document), indent=2, allow_nan=False, ensure_ascii=False)
     sys.stdout.write(f"{text}\n")
@@ -191,7 +191,7 @@ def shown() -> bool:
 
 @contextmanager
 def progress(what: str, stored: int = 0) -> Iterator[Listener]:
-    """A report of work in hand, removed from the terminal at the end of the work."""
+    """A report of progress, removed from the terminal at the end."""
     with reporting(shown(), what, stored) as report:
         yield report or (lambda *_: None)
 

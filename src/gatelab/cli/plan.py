@@ -10,8 +10,7 @@ import typer
 from gatelab.cli import output
 from gatelab.cli.options import Tokenizer, out_option
 from gatelab.cli.output import check_file
-from gatelab.cli.reading import read_tokenizer
-from gatelab.errors import GatelabError
+from gatelab.cli.reading import check_exists, read_tokenizer
 
 PLAN = """Examples: gatelab plan models/all-MiniLM-L6-v2 --text sentences.txt --out plan.json
 
@@ -29,8 +28,7 @@ def plan_command(
 ) -> None:
     """Plan encrypted inference: a polynomial for every layer, with the fewest levels in total."""
     check_file(out, (".json",))
-    if not text.is_file():
-        raise GatelabError(f"there is no file {text}; give text with one sentence per line")
+    check_exists(text, "give text with one sentence per line")
     from gatelab.linearization import plan_encrypted
     from gatelab.models.pretrained import read_pretrained
 

@@ -12,7 +12,7 @@ import typer
 from gatelab.cli import output
 from gatelab.cli.options import out_option
 from gatelab.cli.output import check_file, check_pyarrow
-from gatelab.cli.reading import Predictor, check_inputs, column_names, columns_by_name, read_predictor
+from gatelab.cli.reading import Predictor, check_exists, check_inputs, column_names, columns_by_name, read_predictor
 from gatelab.errors import GatelabError
 from gatelab.files import write_whole
 
@@ -55,8 +55,7 @@ def predict_command(
     network = read_predictor(model)
     if network.classes and target:
         raise GatelabError("--target compares numbers, and the model predicts classes; leave --target out")
-    if not data.is_file():
-        raise GatelabError(f"there is no file {data}; give a CSV, Parquet, .npy or .npz file")
+    check_exists(data)
     from gatelab.data.tables import indices, open_columns
 
     source = open_columns(data)

@@ -271,6 +271,12 @@ def read_model(path: Path) -> Predictor:
     return saved
 
 
+def check_exists(path: Path, remedy: str = "give a CSV, Parquet, .npy or .npz file") -> None:
+    """Refuse a file that does not exist."""
+    if not path.is_file():
+        raise GatelabError(f"there is no file {path}; {remedy}")
+
+
 def columns_by_name(source: Columns, path: Path, names: Sequence[str]) -> list[int] | None:
     """The places of a model's inputs in a file; None if either has no names and the order counts."""
     if not names or not source.names:
@@ -301,7 +307,7 @@ def read_tokenizer(path: Path | None) -> Any:
     from gatelab.models.pretrained import import_transformers
 
     if not path.is_dir():
-        raise GatelabError(f"there is no folder {path}; give one that holds a tokenizer of Transformers")
+        raise GatelabError(f"{path} is not a folder; give one that holds a tokenizer of Transformers")
     try:
         tokenizer = import_transformers().AutoTokenizer.from_pretrained(str(path), local_files_only=True)
     except (OSError, ValueError) as error:

@@ -12,7 +12,7 @@ import typer
 from gatelab.cli import output
 from gatelab.cli.options import FitDevice, out_option, unit_option
 from gatelab.cli.output import check_file
-from gatelab.cli.reading import column_names, shown_warnings, split_names
+from gatelab.cli.reading import check_exists, column_names, shown_warnings, split_names
 from gatelab.display import counted, duration
 from gatelab.errors import GatelabError, real_number
 
@@ -95,10 +95,9 @@ def read_rows(path: Path, target: str | None, inputs: str | None) -> tuple[Table
     """The inputs and the target of a file; rows without a target are left out, with a note."""
     import pandas as pd
 
-    from gatelab.data.tables import indices, open_columns, other_columns
+    from gatelab.data.tables import indices, is_gap, open_columns, other_columns
 
-    if not path.is_file():
-        raise GatelabError(f"there is no file {path}; give a CSV, Parquet, .npy or .npz file")
+    check_exists(path)
     source = open_columns(path)
     if source.count < 2:
         raise GatelabError(f"{path} has one column; give a column for each input and one for the target")
@@ -114,6 +113,7 @@ def read_rows(path: Path, target: str | None, inputs: str | None) -> tuple[Table
     if not parts:
         raise GatelabError(f"{path} has no rows; give one row per example")
     whole = pd.concat(parts, ignore_index=True).infer_objects()
+    whole = whole.map(lambda cell: None if isinstance(cell, str) and is_gap(cell) else cell)
     known = whole[whole.iloc[:, -1].notna()].reset_index(drop=True)
     if len(known) < len(whole):
         output.note(f"{path}: {counted(len(whole) - len(known), 'row')} without a target, left out")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -139,7 +140,10 @@ def emit_plan(studies: list[Study], out: Path, *, quick: bool, spare: bool) -> N
     rows = []
     for study in studies:
         records = [path for folder in record_folders() if (path := folder / f"{study.name}.json").is_file()]
-        seconds = read_outcome(records[0])["seconds"] if records else None
+        seconds = None
+        if records:
+            with suppress(GatelabError):  # some records hold data instead of an outcome
+                seconds = read_outcome(records[0])["seconds"]
         work = "compute"
         if spare and done_before(study.name, out, quick=quick) is not None:
             work = "done"
@@ -238,4 +242,4 @@ def report_command(
     from gatelab.report import build
 
     page = build(out)
-    output.emit({"page": page, "bytes": page.stat().st_size}, output.Line(str(page)))
+    output.emit({"bytes": page.stat().st_size}, files=(page,))

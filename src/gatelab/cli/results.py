@@ -102,7 +102,7 @@ def opened(path: Path) -> Iterator[Store]:
 
     if not path.exists():
         raise GatelabError(
-            f"there is no store {path}; give --store FILE, the file that 'gatelab scale ... --store FILE' wrote"
+            f"the store {path} does not exist; give --store FILE, the file that 'gatelab scale ... --store FILE' wrote"
         )
     with warnings.catch_warnings(record=True) as messages:
         warnings.simplefilter("always", UserWarning)

@@ -10,7 +10,7 @@ import typer
 
 from gatelab.cli import reading
 from gatelab.cli.options import TableOptions
-from gatelab.cli.reading import column_names, columns_by_name, shown_warnings
+from gatelab.cli.reading import check_exists, column_names, columns_by_name, shown_warnings
 from gatelab.errors import GatelabError
 from gatelab.memory import check_memory, size_text
 
@@ -97,8 +97,7 @@ class KernelRowOptions(TableOptions):
         unnamed = self.target is None and self.inputs is None
         if self.no_target and not unnamed:
             raise GatelabError("--no-target takes every column as input; leave --target and --inputs out")
-        if not path.is_file():
-            raise GatelabError(f"there is no file {path}; give a CSV, Parquet, .npy or .npz file")
+        check_exists(path)
         if self.no_target:
             columns = open_columns(path)
             return columns.take([i for i in range(columns.count) if i not in columns.labels])

@@ -219,16 +219,16 @@ def law_command(
 
 def read_columns(path: Path, names: tuple[str, str, str]) -> list[list[float]]:
     """Three columns of a CSV file by their names."""
-    if not path.is_file():
-        raise GatelabError(f"there is no file {path}; give a CSV file with columns {', '.join(names)}")
+    remedy = f"give a CSV file with columns {', '.join(names)}"
+    reading.check_exists(path, remedy)
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, skipinitialspace=True)
             lines = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if any(row)]
     except (UnicodeDecodeError, csv.Error):
-        raise GatelabError(f"{path} is not a text file; give a CSV file with columns {', '.join(names)}") from None
+        raise GatelabError(f"{path} is not a text file; {remedy}") from None
     if not lines:
-        raise GatelabError(f"{path} is empty; give a CSV file with columns {', '.join(names)}")
+        raise GatelabError(f"{path} is empty; {remedy}")
     header = lines[0][1]
     for name in names:
         if name not in header:
@@ -240,6 +240,6 @@ def read_columns(path: Path, names: tuple[str, str, str]) -> list[list[float]]:
             try:
                 column.append(float(cells[place]))
             except (IndexError, ValueError):
-                cell = repr(cells[place]) if place < len(cells) else "nothing"
-                raise GatelabError(f"{path} line {line}: {cell} is not a number; mend or remove the line") from None
+                cell = repr(cells[place]) if place < len(cells) else "an empty cell"
+                raise GatelabError(f"{path} line {line}: {cell} is not a number; correct or remove the line") from None
     return columns
