@@ -399,7 +399,7 @@ def test_the_command_line_saves_what_it_fitted() -> None:
     fit = gl.load("mlp.safetensors")
     assert (fit.columns, fit.targets) == (("rooms", "age"), ("price",))
     said = CliRunner().invoke(app, words, prog_name="gatelab").stdout
-    assert f"{row['test_rmse_raw']:.3e} in the target's own units" in said
+    assert f"{row['test_rmse_raw']:.3e} in the units of the target" in said
     plain = CliRunner().invoke(app, words[:-3] + words[-2:], prog_name="gatelab").stdout
     assert "test RMSE" in plain and "own units" not in plain
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,6 +24,18 @@ gatelab profile path/to/model --text book.txt --out page.html --plot profile.png
 gatelab profile smollm2 --text fineweb-edu --tokens 12288 --json"""
 
 
+@dataclass(frozen=True)
+class SizeOptions:
+    """The size of the measurement."""
+
+    tokens: Annotated[int | None, typer.Option(min=2, help="Tokens to fit on.", show_default="6144")] = None
+    test: Annotated[int | None, typer.Option(min=2, help="Tokens to measure on.", show_default="512")] = None
+    length: Annotated[
+        int | None, typer.Option(min=2, help="Tokens per window.", show_default="128, or the context of the model")
+    ] = None
+    steps: Annotated[int | None, typer.Option(min=0, help="Steps of every fitted unit.", show_default="20")] = None
+
+
 def profile_command(
     *,
     context: typer.Context,
@@ -38,12 +51,7 @@ def profile_command(
     module: Annotated[
         list[str] | None, typer.Option(help="A module by name; may be repeated.", show_default="all blocks")
     ] = None,
-    tokens: Annotated[int | None, typer.Option(min=2, help="Tokens to fit on.", show_default="6144")] = None,
-    test: Annotated[int | None, typer.Option(min=2, help="Tokens to measure on.", show_default="512")] = None,
-    length: Annotated[
-        int | None, typer.Option(min=2, help="Tokens per window.", show_default="128, or the context of the model")
-    ] = None,
-    steps: Annotated[int | None, typer.Option(min=0, help="Steps of every fitted unit.", show_default="20")] = None,
+    sizes: SizeOptions,
     losses: Annotated[bool, typer.Option(help="Run the model with blocks skipped and made linear.")] = True,
     device: Device = "auto",
     plot: Plot = None,
@@ -58,8 +66,7 @@ def profile_command(
     place = check_device(device_name(device))
     loaded, own = load_model(model)
     loaded.to(place)
-    given = {"tokens": tokens, "test": test, "length": length, "steps": steps}
-    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    options: dict[str, Any] = {name: value for name, value in vars(sizes).items() if value is not None}
     options |= {"tokenizer": read_tokenizer(tokenizer) or own, "modules": module, "losses": losses}
     with output.progress("percent") as report:
         result = profile(loaded, text, progress=output.counting(report, 100), **options)

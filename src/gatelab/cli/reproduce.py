@@ -66,12 +66,9 @@ def demo_command(
     output.emit(
         {"slopes": rows, "reason": study.reason, "seconds": study.seconds, "points": study.scaling.points},
         output.table(headings, table, right=(2, 4, 5, 6), wrap=(1, 3)),
-        "",
-        f"ratio to the limit and RMSE on test data at width {max_width}",
-        "",
-        study.reason,
-        "",
-        f"{study.seconds:.1f} s of computing",
+        f"\nratio to the limit and RMSE on test data at width {max_width}",
+        f"\n{study.reason}",
+        f"\n{study.seconds:.1f} s of computing",
         files=(*study.files, page),
     )
 
