@@ -36,6 +36,16 @@ class RefitOptions:
     ] = 0
 
 
+@dataclass(frozen=True)
+class WindowOptions:
+    """The windows of the text."""
+
+    length: Annotated[
+        int | None, typer.Option(min=2, help="Tokens per window.", show_default="256, or the context of the model")
+    ] = None
+    windows: Annotated[int | None, typer.Option(min=3, help="Maximal number of windows.", show_default="64")] = 64
+
+
 def shrink_command(
     *,
     model: Annotated[
@@ -48,10 +58,7 @@ def shrink_command(
     method: Annotated[str, typer.Option(help="ours, magnitude, wanda, flap or surgeon.")] = "ours",
     refit: RefitOptions,
     unit: Annotated[str | None, typer.Option(help="Another unit, such as relu2; not with --out.")] = None,
-    length: Annotated[
-        int | None, typer.Option(min=2, help="Tokens per window.", show_default="256, or the context of the model")
-    ] = None,
-    windows: Annotated[int | None, typer.Option(min=3, help="Maximal number of windows.", show_default="64")] = 64,
+    rows: WindowOptions,
     store: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Keep finished layers here; the same command resumes.")
     ] = None,
@@ -75,14 +82,14 @@ def shrink_command(
         check_saved(loaded)
     reader = read_tokenizer(tokenizer) or own
     if dry_run:
-        emit_task(loaded, keep, text, reader, length, windows)
+        emit_task(loaded, keep, text, reader, rows.length, rows.windows)
         return
     terms: int | Distillation = refit.distil
     if refit.own_text:
         terms = Distillation(max(1, refit.distil), refit.own_text)
     with resuming(store), output.progress("layers") as report:
         small = shrink(
-            loaded, keep, text, method=method, tokenizer=reader, length=length, most=windows, distil=terms,
+            loaded, keep, text, method=method, tokenizer=reader, length=rows.length, most=rows.windows, distil=terms,
             unit=unit, store=store, device=device_name(device), progress=report,
         )  # fmt: skip
     if out is not None:
@@ -112,7 +119,7 @@ def emit_task(model: Any, keep: float, text: str, tokenizer: Any, length: int | 
 def check_out(out: Path) -> None:
     """Refuse a folder that cannot be written."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise GatelabError(f"{out} exists already; give a folder that does not exist, or an empty one")
+        raise GatelabError(f"{out} is there already; give a folder that does not exist, or an empty one")
     output.check_folder(out)
 
 
