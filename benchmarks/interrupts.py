@@ -23,10 +23,10 @@ LONGEST = 20.0  # seconds: of a command that takes longer the moments lie in the
 COMMANDS = {
     "fit": "fit swiglu friedman1 --width 60 --seeds 20 --steps 2000",
     "scale": "scale glu mlp swiglu --problem friedman1 --widths 1:30 --seeds 5 --jobs 2 --store runs.db",
-    "train": "train gpt2 glu --data text.txt --tokenizer bytes --size tiny --folder run",
+    "train": "train gpt2 glu --text text.txt --tokenizer bytes --size tiny --store run",
     "compare": "compare friedman1 --seeds 20 --budget 300",
     "ntk": "ntk mlp glu --gaussian 4000,50 --full",
-    "linearize": "linearize gelu --method optimal --d 400 --features 100000",
+    "linearize": "linearize gelu --method optimal --d 400 --m 100000",
 }
 
 

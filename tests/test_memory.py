@@ -233,7 +233,7 @@ COMMANDS = {
     "scale": ("linearize --method hermite --scale 1e300", "at least 1e-06 and at most 200000"),
     "w-scale": ("linearize --d 3 --w-scale 1e300", "w_scale is 1e+300"),
     "device": ("fit swiglu friedman1 --width 4 --device meta", "device is 'meta'"),
-    "features": ("linearize --method optimal --d 1000 --features 1000000000000", "needs about"),
+    "features": ("linearize --method optimal --d 1000 --m 1000000000000", "needs about"),
 }
 
 

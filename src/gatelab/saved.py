@@ -28,9 +28,9 @@ def load(path: str | Path) -> Fit | GatedRegressor | GatedClassifier | Polynomia
         path: the file.
 
     Returns:
-        A `Fit` of `Fit.save`, `gatelab fit --save` and `Store.save_arrays`, a `GatedRegressor` of
+        A `Fit` of `Fit.save`, `gatelab fit --out` and `Store.save_arrays`, a `GatedRegressor` of
         `GatedRegressor.save`, a `GatedClassifier` of `GatedClassifier.save`, a `Polynomial` of
-        `gatelab linearize --export`, an `EncryptedPlan` of `gatelab plan --save`, a `Gap` of `Gap.save`.
+        `gatelab linearize --out`, an `EncryptedPlan` of `gatelab plan --out`, a `Gap` of `Gap.save`.
 
     >>> import gatelab as gl
     >>> import tempfile
@@ -48,7 +48,7 @@ def load(path: str | Path) -> Fit | GatedRegressor | GatedClassifier | Polynomia
     if beginning.startswith(b"SQLite"):
         raise GatelabError(
             f"{path} is a store of runs; write the network of one of them with 'gatelab results show KEY --store "
-            f"{path} --save FILE' and give that file"
+            f"{path} --out FILE' and give that file"
         )
     kind = kind_of(path, GIVE)
     if kind == fits.KIND:

@@ -128,11 +128,11 @@ fit glu --data good.csv --noise 1 | noise
 fit glu --data good.csv --width 100 | parameters
 fit glu --target y | --data
 fit glu --inputs x | --data
-fit glu --save model.pt | .safetensors
-fit glu --save model | .safetensors
-fit glu --save good.csv/model.safetensors | good.csv
-fit glu --save sub.safetensors | sub.safetensors
-fit glu --save /proc/nowhere/model.safetensors | /proc
+fit glu --out model.pt | .safetensors
+fit glu --out model | .safetensors
+fit glu --out good.csv/model.safetensors | good.csv
+fit glu --out sub.safetensors | sub.safetensors
+fit glu --out /proc/nowhere/model.safetensors | /proc
 scale | unit
 scale gllu | glu
 scale glu --widths '' | widths
@@ -160,8 +160,8 @@ scale glu --store . | .
 scale glu --retry-failed | --store
 scale glu --out figure.bmp | .bmp
 scale glu --out figure | figure
-scale glu --csv table.txt | .csv
-scale glu --out good.csv/figure.png | good.csv
+scale glu --out table.txt | .csv
+scale glu --plot good.csv/figure.png | good.csv
 scale glu --solver sgd | sgd
 scale glu --device cuda:99 --solver varpro --widths 1:3 --jobs 1 | cuda
 scale glu --data missing.csv | missing.csv
@@ -216,7 +216,7 @@ ntk --gaussian 10,5 --width x | --width
 ntk --gaussian 10,5 --seed -1 | --seed
 ntk --gaussian 10,5 --rows 0 | --rows
 ntk --gaussian 10,5 --plot a.bmp | .bmp
-ntk --gaussian 10,5 --save a.txt | .npy
+ntk --gaussian 10,5 --out a.txt | .npy
 ntk --gaussian 10,5 --model missing.safetensors | missing.safetensors
 ntk --gaussian 10,5 --model good.csv | good.csv
 ntk --gaussian 10,5 --model model.safetensors | 5
@@ -248,15 +248,15 @@ train mixer | unit
 train lstm glu | lstm
 train mixer gllu | glu
 train mixer glu --data nonsense | nonsense
-train gpt2 glu --data missing.txt | missing.txt
-train gpt2 glu --data notes.txt --tokenizer bytes --size tiny | notes.txt
-train gpt2 glu --data nothing.txt --tokenizer bytes | nothing.txt
-train mixer glu --optimiser lion | lion
+train gpt2 glu --text missing.txt | missing.txt
+train gpt2 glu --text notes.txt --tokenizer bytes --size tiny | notes.txt
+train gpt2 glu --text nothing.txt --tokenizer bytes | nothing.txt
+train mixer glu --optimizer lion | lion
 train mixer glu --size huge | huge
 train mixer glu --set layers | layers
 train mixer glu --set layers=-1 | layers
 train mixer glu --set layers=x | layers
-train gpt2 glu --data long.txt --tokenizer bytes --size tiny --set wings=2 | wings
+train gpt2 glu --text long.txt --tokenizer bytes --size tiny --set wings=2 | wings
 train mixer glu --lr 0 | lr
 train mixer glu --lr -1 | lr
 train mixer glu --lr nan | lr
@@ -269,16 +269,16 @@ train mixer glu --weight-decay -1 | --weight-decay
 train mixer glu --clip -1 | --clip
 train mixer glu --precision fp8 | fp8
 train mixer glu --tokenizer words | words
-train gpt2 glu --data long.txt --tokenizer trained:4k --size tiny | trained:4k
+train gpt2 glu --text long.txt --tokenizer trained:4k --size tiny | trained:4k
 train mixer glu --seed -1 | --seed
-train gpt2 glu --data long.txt --tokenizer bytes --size tiny --device cuda:99 | cuda
-train gpt2 glu --data long.txt --tokenizer bytes --size tiny --device meta | meta
+train gpt2 glu --text long.txt --tokenizer bytes --size tiny --device cuda:99 | cuda
+train gpt2 glu --text long.txt --tokenizer bytes --size tiny --device meta | meta
 train mixer glu --evaluations 0 | --evaluations
 gap --unit gllu | glu
 gap --model lstm | lstm
 gap --seeds 0 | --seeds
 gap --steps 0 | --steps
-gap --optimiser lion | lion
+gap --optimizer lion | lion
 gap --data nonsense | nonsense
 gap --plot gap.bmp | .bmp
 linearize gellu | gelu
@@ -298,11 +298,11 @@ linearize gelu --method hermite --scale 0 | scale
 linearize gelu --method hermite --scale -1 | scale
 linearize gelu --method hermite --scale nan | scale
 linearize gelu --method optimal | d
-linearize gelu --method optimal --d 0 --features 4 | --d
-linearize gelu --method optimal --d 4 --features 0 | --features
-linearize gelu --method optimal --d 1000 --features 1000000000000 | features
-linearize gelu --method optimal --d 3 --features 4 --w-scale 0 | scale
-linearize gelu --method optimal --d 3 --features 4 --x-scale nan | scale
+linearize gelu --method optimal --d 0 --m 4 | --d
+linearize gelu --method optimal --d 4 --m 0 | --m
+linearize gelu --method optimal --d 1000 --m 1000000000000 | features
+linearize gelu --method optimal --d 3 --m 4 --w-scale 0 | scale
+linearize gelu --method optimal --d 3 --m 4 --x-scale nan | scale
 linearize gelu --seed -1 | --seed
 linearize gelu --data missing.npy | missing.npy
 linearize gelu --data nan.csv | nan.csv
@@ -311,9 +311,9 @@ linearize gelu --data empty.csv | empty.csv
 linearize gelu --data objects.npy | objects.npy
 linearize gelu --margin -1 | --margin
 linearize gelu --margin nan --data good.csv | margin
-linearize gelu --method taylor --degree 4 --interval 3 --export poly.txt | .json
+linearize gelu --method taylor --degree 4 --interval 3 --out poly.txt | .json
 linearize gelu --method taylor --degree 4 --interval 3 --plot p.bmp | .bmp
-linearize gelu --method optimal --d 2 --features 4 --export poly.json | polynomial
+linearize gelu --method optimal --d 2 --m 4 --out poly.json | polynomial
 compare --unit gllu | glu
 compare --unit glu | two
 compare nonsense | nonsense
@@ -385,19 +385,19 @@ predict model.safetensors --data good.csv --out good.csv | good.csv is read by t
 predict model.safetensors --data link.csv --out good.csv | good.csv is read by this command
 predict model.safetensors --data good.csv --out sub.safetensors/../link.csv | link.csv is read by this command
 predict model.safetensors --data good.csv --out hard.csv | hard.csv is read by this command
-scale glu --data three.csv --csv three.csv | three.csv is read by this command
-scale glu --store fits.csv --csv ./fits.csv | fits.csv is read by this command
-ntk glu --data cube.npy --save cube.npy | cube.npy is read by this command
-gap --record long.json --save long.json | long.json is read by this command
-ladder --record long.json --save long.json | long.json is read by this command
-plan llm --text long.txt --save llm/config.json | config.json is read by this command
+scale glu --data three.csv --out three.csv | three.csv is read by this command
+scale glu --store fits.csv --out ./fits.csv | fits.csv is read by this command
+ntk glu --data cube.npy --out cube.npy | cube.npy is read by this command
+gap --record long.json --out long.json | long.json is read by this command
+ladder --record long.json --out long.json | long.json is read by this command
+plan llm --text long.txt --out llm/config.json | config.json is read by this command
 profile llm --text long.json --out long.json | long.json is read by this command
-results show 0 --store model.safetensors --save model.safetensors | is read by this command
+results show 0 --store model.safetensors --out model.safetensors | is read by this command
 fit foo | no unit is called 'foo'
 scale foo --widths 1:3 | no unit is called 'foo'
-fit paper-1d | no unit is given beside 'paper-1d'
+fit paper-1d | no unit is given next to 'paper-1d'
 fit glu --data book.xlsx | book.xlsx is a spreadsheet
-compare | nothing is given to compare on; give --data FILE
+compare | no data are given; give --data FILE
 """
 ROWS = [tuple(part.strip() for part in line.rsplit(" | ", 1)) for line in TABLE.strip().splitlines()]
 

@@ -26,7 +26,7 @@ from typer.testing import CliRunner
 
 import gatelab as gl
 from gatelab import display
-from gatelab.cli import app, output, reading
+from gatelab.cli import app, options, output, reading
 from gatelab.cli.output import check_folder
 from gatelab.errors import GatelabError
 from gatelab.files import write_whole
@@ -118,7 +118,7 @@ def test_fit_json_agrees_with_the_library() -> None:
     ours = gl.fit("glu", gl.problem("x3", n=300), 2)
     assert row["test_rmse"] == pytest.approx(ours.test_rmse, rel=1e-6)
     assert row["ratio"] == pytest.approx(row["test_rmse"] / gl.limit("glu", gl.problem("x3", n=300), 2), rel=1e-6)
-    assert (row["parameters"], row["status"], row["saved"]) == (11, str(ours.status), None)
+    assert (row["parameters"], row["status"], row["files"]) == (11, str(ours.status), [])
 
 
 def test_fit_without_a_limit_says_so() -> None:
@@ -197,7 +197,7 @@ def test_fit_reads_files_of_several_inputs(here: Path) -> None:
     args = ("fit", "glu", "--data", "d.csv", "--width", "2", "--steps", "9", "--json")
     row = json.loads(ok(*args))
     assert (row["problem"], row["parameters"]) == ("d.csv", gl.unit("glu").parameter_count(2, 3, 1))
-    row = json.loads(ok(*args, "--target", "u, v", "--protocol", "paper", "--standardise"))
+    row = json.loads(ok(*args, "--target", "u, v", "--protocol", "paper", "--standardize"))
     assert (row["problem"], row["parameters"]) == ("d.csv (paper's protocol)", gl.unit("glu").parameter_count(2, 2, 2))
     assert row["train_rmse"] == row["test_rmse"] < 2
     one = json.loads(ok(*args, "--target", "u", "--inputs", "a"))
@@ -213,7 +213,7 @@ def test_fit_of_a_surface_and_of_friedman() -> None:
 
 
 def test_fit_saves_parameters_that_load(here: Path) -> None:
-    row = json.loads(ok("fit", "glu", "x3", "--width", "4", "--points", "200", "--save", "m/glu.safetensors", "--json"))
+    row = json.loads(ok("fit", "glu", "x3", "--width", "4", "--points", "200", "--out", "m/glu.safetensors", "--json"))
     with safe_open(here / "m/glu.safetensors", framework="pt") as file:
         about, state = file.metadata(), {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118
     facts = json.loads(about["gatelab.Fit"])
@@ -231,7 +231,7 @@ def test_fit_saves_parameters_that_load(here: Path) -> None:
 
 
 def test_scale_prints_slopes_and_writes_files(here: Path) -> None:
-    text = ok("scale", "glu", "mlp", "--widths", "8,12,14,16", *SMALL, "--out", "f/s.svg", "--csv", "s.csv")
+    text = ok("scale", "glu", "mlp", "--widths", "8,12,14,16", *SMALL, "--plot", "f/s.svg", "--out", "s.csv")
     assert re.search(r"glu +-\d\.\d\d \[-\d\.\d\d, -\d\.\d\d\]", text)
     assert "at width 16" in text and max(map(len, text.splitlines())) <= 80
     with (here / "s.csv").open() as file:
@@ -296,7 +296,7 @@ def test_demo(here: Path) -> None:
     text = ok("demo", "--max-width", "2", "--jobs", "1", "--out", "d")
     assert all(re.search(rf"^{u} ", text, re.M) for u in ("mlp", "glu", "gqu"))
     assert "-3.08" in text and "s of computing" in text
-    assert text.splitlines()[-2:] == ["d/demo.png", "d/demo.html"] and (here / "d/demo.png").exists()
+    assert text.splitlines()[-1] == "wrote d/demo.html" and (here / "d/demo.png").exists()
     page = (here / "d/demo.html").read_text()
     assert page.startswith("<!doctype html>") and "gatelab demo --max-width 2" in page and "relu2" in page
 
@@ -304,7 +304,7 @@ def test_demo(here: Path) -> None:
 @pytest.mark.slow
 def test_demo_json() -> None:
     found = json.loads(ok("demo", "--max-width", "2", "--jobs", "1", "--json"))
-    assert found["figure"] == "gatelab-out/demo.png" and found["reason"]
+    assert "gatelab-out/demo.png" in found["files"] and found["reason"]
     assert {"unit", "slope_n", "paper_n", "ratio_to_limit"} <= set(found["slopes"][0])
 
 
@@ -339,45 +339,23 @@ def rows_of(size: float) -> str:
 
 
 ERRORS = {
-    "nan": (["fit", "glu", "--data", "d.csv"], text_file("d.csv", "0,1\n1,nan\n2,3\n3,4\n"), "remove or replace"),
-    "inf": (["fit", "glu", "--data", "d.csv"], text_file("d.csv", "0,1\n1,inf\n2,3\n3,4\n"), "remove or replace"),
-    "empty csv": (["fit", "glu", "--data", "d.csv"], text_file("d.csv", "\n"), "give a CSV file"),
-    "header alone": (["fit", "glu", "--data", "d.csv"], text_file("d.csv", "x,y\n"), "give a CSV file"),
-    "text": (["fit", "glu", "--data", "d.csv"], text_file("d.csv", "x,y\n1,2\n2,two\n"), "line 3: 'two'"),
     "few rows": (["fit", "glu", "--data", "d.csv"], text_file("d.csv", "1,2,3\n2,3,4\n"), "give more"),
-    "column": (["fit", "glu", "--data", "d.csv", "--target", "c"], text_file("d.csv", "ab,b\n1,2\n"), "Known: ab, b"),
     "column in scale": (["scale", "glu", "--data", "d.csv", "--inputs", "7"], text_file("d.csv", "1,2\n"), "0 to 1"),
-    "target alone": (["fit", "glu", "--target", "y"], None, "--data FILE"),
-    "protocol": (["scale", "glu", "--protocol", "papr"], None, "did you mean 'paper'"),
     "two targets in scale": (["scale", "glu", "--problem", "x3", "--data", "d.csv"], None, "leave one of them out"),
     "gap": (["fit", "glu", "x*z"], None, "has z but not y"),
     "gauss in the plane": (["fit", "glu", "x*y", "--sampling", "gauss"], None, "'random' or 'grid'"),
     "friedman's points": (["fit", "glu", "friedman1", "--sampling", "grid"], None, "leave it out"),
-    "empty formula": (["fit", "glu", ""], None, "the expression is empty"),
-    "blank formula": (["fit", "glu", "   "], None, "the expression is empty"),
     "empty formula in scale": (["scale", "glu", "--problem", ""], None, "the expression is empty"),
     "empty formula in compare": (["compare", ""], None, "the expression is empty"),
-    "huge": (["fit", "glu", "--width", "2", "--data", "d.csv"], text_file("d.csv", rows_of(1e308)), "1e-60 to 1e+60"),
-    "tiny": (["fit", "mlp", "--width", "2", "--data", "d.csv"], text_file("d.csv", rows_of(1e-310)), "1e-60 to 1e+60"),
     "huge in compare": (["compare", "--data", "d.csv"], text_file("d.csv", rows_of(1e308)), "1e-60 to 1e+60"),
     "huge formula": (["fit", "glu", "1e200*sin(x)", "--points", "99"], None, "the targets reach"),
     "index alone": (["fit", "glu", "--data", "d.csv"], text_file("d.csv", ",y\n0,1\n1,3\n"), "give it as inputs"),
     "spaces": (["fit", "glu", "--data", "d.csv"], text_file("d.csv", "1 2\n2 3\n"), "commas"),
-    "ragged": (["fit", "glu", "--data", "d.csv"], text_file("d.csv", "1,2\n3\n"), "line 2 has 1 column;"),
-    "not npy": (["fit", "glu", "--data", "d.npy"], text_file("d.npy", "1,2"), "numpy.save"),
-    "binary": (["fit", "glu", "--data", "d"], lambda p: (p / "d").write_bytes(b"\xff\xfe\x80"), "text file"),
     "1-D npy": (["fit", "glu", "--data", "d.npy"], lambda p: np.save(p / "d.npy", np.ones(9)), "N x k numbers"),
-    "missing": (["fit", "glu", "--data", "no.csv"], None, "there is no file no.csv"),
-    "two targets": (["fit", "glu", "x3", "--data", "d.csv"], None, "leave one of them out"),
-    "data with points": (["fit", "glu", "--data", "d.csv", "--points", "5"], None, "leave them out"),
-    "inverted": (["fit", "glu", "--interval", "3,0"], None, "give two finite numbers"),
-    "empty interval": (["fit", "glu", "--interval", "1,1"], None, "a < b"),
-    "nan interval": (["scale", "glu", "--interval", "nan,1"], None, "a < b"),
     "interval of two words": (["fit", "glu", "--interval", "0", "3"], None, "with a comma between"),
-    "interval of words": (["scale", "glu", "--interval", "a,b"], None, "with a comma between"),
     "interval of three": (["compare", "glu", "--interval", "1,2,3"], None, "with a comma between"),
     "two units in fit": (["fit", "glu", "mlp"], None, "takes one unit"),
-    "two problems": (["ntk", "glu", "x3", "x*y"], None, "both no unit"),
+    "two problems": (["ntk", "glu", "x3", "x*y"], None, "both not units"),
     "unit in a list": (["compare", "glu,gllu"], None, "did you mean 'glu'"),
     "unit after --unit": (["scale", "--unit", "glu,gllu", "--widths", "1"], None, "did you mean 'glu'"),
     "unit in gap": (["gap", "mlp", "vit"], None, "no unit is called 'vit'"),
@@ -385,34 +363,17 @@ ERRORS = {
     "no unit in train": (["train", "mixer"], None, "no unit is given"),
     "unit twice in linearize": (["linearize", "gelu", "--unit", "silu"], None, "leave one of them out"),
     "problem twice": (["scale", "glu", "x3", "--problem", "x2"], None, "leave one of them out"),
-    "width 0": (["fit", "glu", "--width", "0"], None, "1 or more"),
-    "width -3": (["fit", "glu", "--width", "-3"], None, "1 or more"),
-    "unit": (["fit", "gllu"], None, "did you mean 'glu'"),
     "unit in scale": (["scale", "glu", "mpl"], None, "did you mean 'mlp'"),
     "unit twice": (["scale", "glu", "reglu", "--widths", "2"], None, "different names"),
     "problem": (["fit", "glu", "papr-1d"], None, "did you mean 'paper-1d'"),
     "problem in scale": (["scale", "glu", "--problem", "rungee9"], None, "'runge9'"),
-    "solver": (["fit", "glu", "--solver", "newtn"], None, "did you mean 'newton'"),
     "solver in scale": (["scale", "glu", "--solver", "knot"], None, "did you mean 'knots'"),
-    "study": (["reproduce", "scaling/fig22"], None, "'scaling/fig2'"),
-    "no study": (["reproduce"], None, "--list"),
-    "sampling": (["fit", "glu", "--sampling", "gird"], None, "'grid'"),
-    "noise": (["fit", "glu", "--noise", "-1"], None, "at least 0"),
-    "parameters": (["fit", "glu", "--points", "100"], None, "a width of at most 19"),
-    "parameters in scale": (["scale", "glu", "--widths", "50", *SMALL, "--csv", "s.csv"], None, "a width of at most"),
-    "forbidden": (["fit", "glu", "__import__('os')"], None, "'__import__'"),
-    "forbidden attribute": (["fit", "glu", "x.__class__"], None, "."),
-    "constant": (["fit", "glu", "3+0*x"], None, "choose another target"),
-    "undefined": (["fit", "glu", "log(x)"], None, "choose an interval"),
-    "out below a file": (["scale", "glu", "--out", "f/a.png"], text_file("f", "a"), "not a folder"),
-    "out of a kind": (["scale", "glu", "--out", "a.doc"], None, ".png, .svg or .pdf"),
-    "out a folder": (["scale", "glu", "--out", "a.png"], lambda p: (p / "a.png").mkdir(), "is a folder"),
-    "csv of a kind": (["scale", "glu", "--csv", "a.xlsx"], None, ".csv"),
-    "save below a file": (["fit", "glu", "--save", "f/a.safetensors"], text_file("f", "a"), "not a folder"),
-    "save a pickle": (["fit", "glu", "--save", "a.pt"], None, ".safetensors"),
+    "parameters in scale": (["scale", "glu", "--widths", "50", *SMALL, "--out", "s.csv"], None, "a width of at most"),
+    "out below a file": (["scale", "glu", "--plot", "f/a.png"], text_file("f", "a"), "not a folder"),
+    "plot of a kind": (["scale", "glu", "--plot", "a.doc"], None, ".png, .svg or .pdf"),
+    "out a folder": (["scale", "glu", "--plot", "a.png"], lambda p: (p / "a.png").mkdir(), "is a folder"),
     "demo below a file": (["demo", "--out", "f/a"], text_file("f", "a"), "not a folder"),
     "reproduce below a file": (["reproduce", "all", "--out", "f/a"], text_file("f", "a"), "not a folder"),
-    "widths": (["scale", "glu", "--widths", "10:5"], None, "5:10"),
 }
 
 
@@ -455,7 +416,7 @@ def test_full_disk_is_an_error_of_one_line(here: Path, monkeypatch: pytest.Monke
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    result = run("fit", "glu", "x3", "--width", "2", "--points", "100", "--save", "a.safetensors")
+    result = run("fit", "glu", "x3", "--width", "2", "--points", "100", "--out", "a.safetensors")
     assert result.exit_code == 2 and result.stdout == "" and "No space left" in result.stderr
     assert not names(here)
 
@@ -467,15 +428,15 @@ def test_read_only_folder_is_refused(monkeypatch: pytest.MonkeyPatch, here: Path
 
 
 def test_every_path_of_every_command_is_known_as_written_or_read() -> None:
-    """An option with a path that is new and in neither list would not be kept from what the command reads."""
+    """An option with a path that is in neither list could overwrite a file that the command reads."""
     paths: set[str] = set()
     groups = [app, *(group.typer_instance for group in app.registered_groups)]
     for command in (c for group in groups for c in group.registered_commands):
-        assert command.cls is output.CheckedCommand, command.name
+        assert command.cls is options.CheckedCommand, command.name
         assert command.callback is not None
         hints = typing.get_type_hints(command.callback)
-        paths |= {name for name, hint in hints.items() if hint in (Path, Path | None)}
-    assert paths - {*output.WRITTEN, *output.READ} == {"folder"}  # where trainings keep their state
+        paths |= {name for name, hint in hints.items() if hint in (Path, Path | None, list[Path] | None)}
+    assert paths <= {*options.WRITTEN, *options.READ}
 
 
 @pytest.mark.parametrize(
@@ -493,7 +454,7 @@ def test_an_odd_environment_changes_nothing(here: Path, variables: dict[str, str
 
 def test_a_deleted_folder_is_named_and_not_the_disk(here: Path) -> None:
     (here / "gone").mkdir()
-    words = shlex.join(command("fit", "glu", "--width", "2", "--points", "50", "--save", "m.safetensors"))
+    words = shlex.join(command("fit", "glu", "--width", "2", "--points", "50", "--out", "m.safetensors"))
     script = f"cd gone && rmdir ../gone && exec {words}"
     ended = subprocess.run(["sh", "-c", script], env=environment(), capture_output=True, text=True)
     message = "gatelab: the folder that this was started in is gone; change to one that is there (cd)\n"
@@ -550,7 +511,7 @@ def test_interrupted_reproduce_names_what_is_complete(monkeypatch: pytest.Monkey
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are counted through /proc")
 def test_interrupt_ends_workers_too(here: Path) -> None:
-    args = command("scale", "glu", "mlp", "--widths", "1:50", "--seeds", "20", "--jobs", "2", "--out", "a.png")
+    args = command("scale", "glu", "mlp", "--widths", "1:50", "--seeds", "20", "--jobs", "2", "--plot", "a.png")
     # A group of its own, so that the signal reaches it and its workers alone, as Ctrl-C does.
     process = subprocess.Popen(
         args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(), start_new_session=True
@@ -645,11 +606,6 @@ def test_bad_widths_are_explained(text: str, says: str) -> None:
     with pytest.raises(GatelabError, match=re.escape(says)) as caught:
         reading.widths(text)
     assert len(str(caught.value)) < 400
-
-
-def test_plain_makes_json_of_numpy_and_nan() -> None:
-    value = {"a": np.float64("nan"), "b": np.int64(3), "c": [np.inf, np.bool_(True)], "d": Path("x")}
-    assert output.plain(value) == {"a": None, "b": 3, "c": [None, True], "d": "x"}
 
 
 def progress_at(monkeypatch: pytest.MonkeyPatch, *calls: tuple[float, int, int]) -> None:

@@ -61,7 +61,7 @@ def test_a_smooth_and_a_noisy_file_get_different_and_defensible_recommendations(
     assert f"gatelab compare {again} --out card.html" in page
     assert card["train_rows"] == 160 and all(card["advice"].values()) and card["scaling"]["points"]
 
-    noisy = run("--data", "noisy.csv", "--target", "z", "--inputs", "x,y", *UNITS, *QUICK, "--out", "card.png")
+    noisy = run("--data", "noisy.csv", "--target", "z", "--inputs", "x,y", *UNITS, *QUICK, "--plot", "card.png")
     assert noisy.exit_code == 0, noisy.output
     text = " ".join(noisy.stdout.split())
     unit, width, parameters = re.search(r"^Take (\w+) at width (\d+) \((\d+) par", text).groups()  # pyright: ignore

@@ -68,7 +68,7 @@ def test_networks_are_trained_when_asked_for() -> None:
 
 
 def test_files_problems_and_steps_that_diverge() -> None:
-    assert "t.csv: n = 24, d = 4" in ok("--data", "t.csv", "--target", "price", "--standardise", "--steps", "5")
+    assert "t.csv: n = 24, d = 4" in ok("--data", "t.csv", "--target", "price", "--standardize", "--steps", "5")
     assert "friedman1, 40 of" in ok("friedman1", "--rows", "40", "--steps", "5", "--unit", "geglu", "--unit", "mlp")
     text = " ".join(ok("--gaussian", "20,5", "--width", "50", "--steps", "9", "--lr", "9", "--measure").split())
     assert "the loss grows without bound" in text and "networks of 'glu' diverged" in text
@@ -80,7 +80,7 @@ def test_files_problems_and_steps_that_diverge() -> None:
         ([], "nothing is given"),
         (["friedman1", "--gaussian", "9,9"], "a problem and --gaussian is given"),
         (["--gaussian", "9"], "give rows and inputs"),
-        (["--gaussian", "9,9", "--standardise"], "leave those options out"),
+        (["--gaussian", "9,9", "--standardize"], "leave those options out"),
         (["--gaussian", "9,9", "--unit", "gllu"], "no unit is called 'gllu'"),
         (["--gaussian", "9,9", "--lr", "0"], "lr is 0.0"),
         (["--gaussian", "9,9", "--plot", "a.doc"], ".png, .svg or .pdf"),

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from gatelab.cli import app, output
 from gatelab.train import Gap
 
-TINY = ("--size", "tiny", "--tokenizer", "bytes", "--data", "text.txt", "--batch", "4", "--evaluations", "3")
+TINY = ("--size", "tiny", "--tokenizer", "bytes", "--text", "text.txt", "--batch", "4", "--evaluations", "3")
 ENV = {"COLUMNS": "80", "NO_COLOR": "1"}
 
 
@@ -51,7 +51,7 @@ def test_help_has_an_example_and_fits(command: str) -> None:
 
 
 def test_train_prints_losses_speed_and_parameters(here: Path) -> None:
-    text = ok("train", "gpt2", "swiglu", *TINY, "--steps", "6", "--csv", "losses.csv", "--folder", "run")
+    text = ok("train", "gpt2", "swiglu", *TINY, "--steps", "6", "--out", "losses.csv", "--store", "run")
     assert re.search(r"after 6 steps; \d+ tokens/s", text.replace("\n", " ")) and "parameters, cpu" in text
     table = pd.read_csv(here / "losses.csv")
     assert table["step"].tolist() == [0, 1, 3, 6] and np.allclose(table["gap"], table["test"] - table["train"])
@@ -66,7 +66,7 @@ def test_train_json_is_the_history() -> None:
 
 
 def test_a_diverged_training_is_said() -> None:
-    wild = ("--optimiser", "sgd", "--lr", "1e9", "--clip", "0", "--warmup", "0", "--steps", "30")
+    wild = ("--optimizer", "sgd", "--lr", "1e9", "--clip", "0", "--warmup", "0", "--steps", "30")
     text = ok("train", "gpt2", "glu", *TINY, *wild)
     assert "diverged at step" in text.replace("\n", " ")
     assert json.loads(ok("train", "gpt2", "glu", *TINY, *wild, "--json"))["diverged"] >= 1
@@ -74,7 +74,7 @@ def test_a_diverged_training_is_said() -> None:
 
 @pytest.mark.slow
 def test_gap_compares_and_writes(here: Path) -> None:
-    files = ("--plot", "gap.png", "--csv", "points.csv", "--save", "gap.json")
+    files = ("--plot", "gap.png", "--out", "points.csv", "--out", "gap.json")
     text = ok("gap", "--units", "silu,swiglu", "--model", "gpt2", "--seeds", "2", *TINY, "--steps", "6", *files)
     flat = " ".join(text.split())
     assert "swiglu against silu, gpt2, text.txt, sgd: 2 and 2 runs" in flat
@@ -88,8 +88,8 @@ def test_gap_compares_and_writes(here: Path) -> None:
 
 
 def test_one_unit_alone_is_nothing_to_compare() -> None:
-    single = ("--units", "glu", "--optimiser", "adamw", "--model", "gpt2", "--seeds", "1", "--steps", "2")
-    assert "nothing to compare" in ok("gap", *single, *TINY)
+    single = ("--units", "glu", "--optimizer", "adamw", "--model", "gpt2", "--seeds", "1", "--steps", "2")
+    assert "no pair to compare" in ok("gap", *single, *TINY)
 
 
 @pytest.mark.parametrize(
@@ -98,10 +98,10 @@ def test_one_unit_alone_is_nothing_to_compare() -> None:
         (["train", "resnet", "glu"], "no model is called 'resnet'"),
         (["train", "mixer", "glue"], "no unit is called 'glue'"),
         (["train", "mixer", "glu"], "cifar10"),
-        (["train", "gpt2", "glu", "--data", "none.txt"], "there is no file none.txt"),
+        (["train", "gpt2", "glu", "--text", "none.txt"], "there is no file none.txt"),
         (["train", "mixer", "glu", "--set", "layers"], "layers=4"),
-        (["train", "mixer", "glu", "--csv", "a.txt"], ".csv"),
-        (["train", "mixer", "glu", "--optimiser", "adam"], "did you mean 'adamw'"),
+        (["train", "mixer", "glu", "--out", "a.txt"], ".csv"),
+        (["train", "mixer", "glu", "--optimizer", "adam"], "did you mean 'adamw'"),
         (["gap", "--units", "glu,reglu"], "each once"),
         (["gap", "--record", "none.json"], "none.json"),
         (["gap", "--plot", "gap.bmp"], ".png, .svg or .pdf"),
@@ -122,12 +122,12 @@ def test_ctrl_c_says_how_to_go_on(here: Path, monkeypatch: pytest.MonkeyPatch) -
     handler = signal.getsignal(signal.SIGINT)
     long = ("train", "gpt2", "glu", *TINY, "--steps", "100000")
     try:
-        kept, lost = run(*long, "--folder", "run"), None
+        kept, lost = run(*long, "--store", "run"), None
         signal.signal(signal.SIGINT, handler)  # the shell has given up listening
         lost = run(*long)
     finally:
         signal.signal(signal.SIGINT, handler)
     assert kept.exit_code == lost.exit_code == 130
-    assert "the state is in run: the same command goes on from there" in kept.stderr
+    assert "in run; the same command resumes" in kept.stderr
     assert "nothing was written" in lost.stderr
     assert (here / "run" / "checkpoint.safetensors").exists()

@@ -139,7 +139,7 @@ with interrupts.keeping(stuck):
 """
     with started(script(body)) as process:
         wait_for_ready(process)
-        assert press(process)[1] == "gatelab: interrupted; what was stored before is kept\n"
+        assert press(process)[1] == "gatelab: interrupted; fits that were stored before are kept\n"
 
 
 def test_after_the_end_of_the_work_nothing_changes() -> None:
@@ -194,10 +194,10 @@ LONG = {
     "fit": ("fit", "swiglu", "friedman1", "--width", "120", "--seeds", "40", "--steps", "100000"),
     "scale": ("scale", "glu", "mlp", "--widths", "1:50", "--seeds", "50", "--jobs", "2", "--store", "runs.db"),
     "serial": ("scale", "swiglu", "--problem", "friedman1", "--widths", "40:60", "--jobs", "1", "--store", "runs.db"),
-    "train": ("train", "gpt2", "glu", "--data", "text.txt", "--tokenizer", "bytes", "--size", "tiny", "--folder", "f"),
+    "train": ("train", "gpt2", "glu", "--text", "text.txt", "--tokenizer", "bytes", "--size", "tiny", "--store", "f"),
     "compare": ("compare", "friedman1", "--seeds", "50", "--budget", "600"),
     "ntk": ("ntk", "--gaussian", "4000,50"),
-    "linearize": ("linearize", "gelu", "--method", "optimal", "--d", "400", "--features", "100000"),
+    "linearize": ("linearize", "gelu", "--method", "optimal", "--d", "400", "--m", "100000"),
 }
 
 
@@ -219,8 +219,8 @@ def test_files_that_are_complete_are_named(monkeypatch: pytest.MonkeyPatch) -> N
     def ctrl_c(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    ok("scale", "mlp", "--widths", "1,2", "--points", "100", "--jobs", "1", "--csv", "old.csv")
-    args = ("scale", "mlp", "--widths", "1,2", "--points", "100", "--jobs", "1", "--csv", "s.csv", "--out", "s.png")
+    ok("scale", "mlp", "--widths", "1,2", "--points", "100", "--jobs", "1", "--out", "old.csv")
+    args = ("scale", "mlp", "--widths", "1,2", "--points", "100", "--jobs", "1", "--out", "s.csv", "--plot", "s.png")
     from gatelab.cli import output
 
     monkeypatch.setattr(output, "table", ctrl_c)
@@ -244,7 +244,7 @@ def closed(redirection: str, *args: str) -> subprocess.CompletedProcess[str]:
     [
         ["units"],
         pytest.param(["units", "--json"], marks=pytest.mark.slow),
-        ["fit", "glu", "x3", "--save", "a.safetensors"],
+        ["fit", "glu", "x3", "--out", "a.safetensors"],
     ],
 )
 def test_closed_stdout_is_one_line(here: Path, args: list[str]) -> None:

@@ -30,7 +30,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_whole_flow_on_a_text_of_ones_own(text: Path, tmp_path: Path) -> None:
     how = ["--text", str(text), "--steps", "4", "--batch", "2", "--seeds", "2", "--lr", "0.01", "--device", "cpu"]
     saved, figure, table = (tmp_path / name for name in ("ladder.json", "ladder.png", "ladder.csv"))
-    files = ["--save", str(saved), "--plot", str(figure), "--csv", str(table), "--store", str(tmp_path / "runs.db")]
+    files = ["--out", str(saved), "--plot", str(figure), "--out", str(table), "--store", str(tmp_path / "runs.db")]
     result = CliRunner().invoke(app, ["ladder", "gelu", "swiglu", "--sizes", "tiny,mini,small", *how, *files])
     assert result.exit_code == 0, result.output
     assert "swiglu is worth" in result.output or "no law" in result.output

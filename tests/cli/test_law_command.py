@@ -84,7 +84,7 @@ def test_it_says_what_the_table_cannot_tell(here: Path) -> None:
         ("", [], "empty"),
         ("P,D,loss\n1,2,3\n", [], "no column is called 'L'"),
         ("P,D,L\n1,2,3\n1,2,x\n", [], "line 3: 'x' is not a number"),
-        ("P,D,L\n1,2\n", [], "line 2: nothing is not a number"),
+        ("P,D,L\n1,2\n", [], "line 2: an empty cell is not a number"),
         (b"\xff\xfe\x80", [], "not a text file"),
         (None, [], "there is no file t.csv"),
         ("P,D,L\n1,2,3\n", ["--plot", "a.doc"], ".png, .svg or .pdf"),

@@ -41,14 +41,14 @@ def test_help_has_an_example_and_fits() -> None:
 
 
 def test_it_prints_the_polynomial_its_bound_and_the_published(here: Path) -> None:
-    text = ok("gelu", "--degree", "10", "--interval", "-5,5", "--compare", "--plot", "p.png", "--export", "p.json")
+    text = ok("gelu", "--degree", "10", "--interval", "-5,5", "--compare", "--plot", "p.png", "--out", "p.json")
     assert "largest error   0.01015" in text and "proved at most  0.01017" in text and "4 levels, 5 products" in text
     assert re.search(r"bolt +4 +3 +0.00936", text) and "wrote p.png" in text and (here / "p.png").exists()
     assert read_polynomial(here / "p.json") == linearize("gelu", "minimax", degree=10, interval=5.0).polynomial
 
 
 def test_json_agrees_with_the_library(here: Path) -> None:
-    said = json.loads(ok("silu", "--data", "z.csv", "--margin", "0.2", "--d", "2", "--json"))
+    said = json.loads(ok("silu", "--method", "minimax", "--data", "z.csv", "--margin", "0.2", "--d", "2", "--json"))
     z = np.load(here / "z.npy")
     p = linearize("silu", "minimax", interval=calibrate(z, 0.2)).polynomial
     assert p is not None
@@ -65,13 +65,13 @@ def test_every_polynomial_takes_data(method: str) -> None:
 
 
 def test_maps_that_are_no_polynomials() -> None:
-    text = ok("gelu", "--method", "optimal", "--d", "2", "--features", "16").replace("\n", " ")
+    text = ok("gelu", "--method", "optimal", "--d", "2", "--m", "16").replace("\n", " ")
     assert "m = 16" in text and "0.01054" in text
     assert "m = 20" in ok("swiglu", "--method", "tangent", "--d", "4")
 
 
 def test_options_of_a_method_are_numbers_of_its_own() -> None:
-    words = ("gelu", "--method", "fourier", "--d", "2", "--features", "9")
+    words = ("gelu", "--method", "fourier", "--d", "2", "--m", "9")
     assert "d = 2, m = 9" in ok(*words, "--option", "terms=2", "--option", "base=0.5")
     assert ok(*words, "--option", "terms=3") == ok(*words)
     assert ok(*words, "--option", "terms=1") != ok(*words)
@@ -91,20 +91,20 @@ def test_gated_units_and_scales() -> None:
         (["relu", "--method", "taylor"], "kink"),
         (["gelu", "--interval", "5,a"], "with a comma"),
         (["gelu", "--interval", "5,3"], "with a < b"),
-        (["gelu", "--interval", "5", "--data", "z.npy"], "leave one out"),
-        (["gelu", "--scale", "2"], "--scale is for method hermite"),
+        (["gelu", "--interval", "5", "--data", "z.npy"], "leave one of them out"),
+        (["gelu", "--scale", "2", "--interval", "3"], "--scale is for method hermite"),
         (["gelu", "--method", "fit"], "--data FILE"),
         (["gelu", "--method", "optimal"], "needs m"),
         (["gelu", "--method", "monte-carlo"], "does not factor"),
         (["gelu", "--option", "degrees=3"], "did you mean 'degree'"),
         (["gelu", "--option", "degree=high"], "give NAME=NUMBER"),
         (["gelu", "--option", "degree=2.5"], "whole number, from 0 to 100"),
-        (["gelu", "--method", "optimal", "--d", "2", "--features", "4", "--export", "p.json"], "no polynomial"),
-        (["gelu", "--method", "optimal", "--d", "2", "--features", "4", "--interval", "3"], "leave it out"),
+        (["gelu", "--method", "optimal", "--d", "2", "--m", "4", "--out", "p.json"], "not a polynomial"),
+        (["gelu", "--method", "optimal", "--d", "2", "--m", "4", "--interval", "3"], "leave it out"),
         (["silu", "--compare"], "leave --compare out"),
         (["gelu", "--data", "none.npy"], "there is no file"),
         (["gelu", "--data", "words.npy"], "give a numeric array"),
-        (["gelu", "--export", "p.txt"], "ends in .json"),
+        (["gelu", "--out", "p.txt"], "ends in .json"),
         (["gelu", "--plot", "p.doc"], ".png, .svg or .pdf"),
     ],
 )
@@ -123,4 +123,4 @@ def test_encrypted_values_are_reported_in_parts() -> None:
     result = run(
         "gelu", "--interval", "9", "--degree", "100", "--method", "chebyshev", "--encrypted", "--data", "z.npy"
     )
-    assert result.exit_code == 2 and "leave one out" in result.stderr
+    assert result.exit_code == 2 and "leave one of them out" in result.stderr

@@ -48,11 +48,11 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="module")
 def network(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """What `gatelab fit --save` writes."""
+    """What `gatelab fit --out` writes."""
     folder = tmp_path_factory.mktemp("fit")
     np.savez(folder / "points.npz", x=table()[:, :3], y=table()[:, 3])
     args = ["fit", "mlp", "--data", str(folder / "points.npz"), "--width", "2", "--steps", "3"]
-    done = CliRunner().invoke(app, [*args, "--save", str(folder / "mlp.safetensors")])
+    done = CliRunner().invoke(app, [*args, "--out", str(folder / "mlp.safetensors")])
     assert done.exit_code == 0, done.output
     return (folder / "mlp.safetensors").read_bytes()
 
@@ -117,7 +117,7 @@ def test_the_estimates_stand_beside() -> None:
 
 
 def test_rows_are_drawn_by_the_seed_and_kept_in_order(here: Path) -> None:
-    draw = ("--data", "points.npy", "--no-target", "--rows", "12", "--unit", "glu", "--save", "k.npy")
+    draw = ("--data", "points.npy", "--no-target", "--rows", "12", "--unit", "glu", "--out", "k.npy")
     first = said(*draw, "--seed", "3")
     saved = np.load(here / "k.npy")
     assert said(*draw, "--seed", "3") == first and first["data"] == "points.npy, 12 of 40 rows"
@@ -127,7 +127,7 @@ def test_rows_are_drawn_by_the_seed_and_kept_in_order(here: Path) -> None:
 
 
 def test_several_kernels_are_saved_by_name(here: Path) -> None:
-    ok("--gaussian", "20,5", "--save", "k.npz", "--seed", "1")
+    ok("--gaussian", "20,5", "--out", "k.npz", "--seed", "1")
     with np.load(here / "k.npz") as file:
         assert set(file.files) == {"mlp", "glu"} and file["mlp"].shape == (20, 20)
 
@@ -135,7 +135,7 @@ def test_several_kernels_are_saved_by_name(here: Path) -> None:
 def test_standardised_rows_have_unit_spread(here: Path) -> None:
     x = 5 + 3 * table()
     np.save(here / "far.npy", x)
-    one = said("--data", "far.npy", "--no-target", "--unit", "mlp", "--standardise")["kernels"]
+    one = said("--data", "far.npy", "--no-target", "--unit", "mlp", "--standardize")["kernels"]
     np.save(here / "near.npy", (x - x.mean(0)) / x.std(0))
     two = said("--data", "near.npy", "--no-target", "--unit", "mlp")["kernels"]
     assert one[0]["condition"] == pytest.approx(two[0]["condition"], rel=1e-6)
@@ -148,7 +148,7 @@ def test_the_full_spectrum_is_printed_and_drawn(here: Path) -> None:
     found = said("--gaussian", "30,10", "--full", "--plot", "s.png")
     values = found["kernels"][0]["eigenvalues"]
     assert len(values) == 30 and values[-1] == pytest.approx(found["kernels"][0]["lambda_max"])
-    assert (here / "s.png").stat().st_size > 0 and found["figure"] == "s.png"
+    assert (here / "s.png").stat().st_size > 0 and found["files"] == ["s.png"]
     assert "three quarters" in ok("--gaussian", "30,10", "--unit", "mlp", "--full")
 
 
@@ -186,7 +186,7 @@ def jacobian_kernel(network: torch.nn.Module, x: np.ndarray) -> np.ndarray:
 
 
 def test_the_kernel_of_a_saved_fit(fitted: Path, here: Path) -> None:
-    found = said("--data", "points.csv", "--target", "price", "--model", "mlp.safetensors", "--save", "k.npy")
+    found = said("--data", "points.csv", "--target", "price", "--model", "mlp.safetensors", "--out", "k.npy")
     (kernel,) = found["kernels"]
     x = table()[:, :3]
     network = read_model(fitted).network
@@ -200,7 +200,7 @@ def test_the_kernel_of_a_saved_regressor(here: Path) -> None:
     x, y = table()[:, :3], table()[:, 3]
     model = gl.GatedRegressor(unit="glu", width=3, ridge=1e-3, random_state=0, starts=1, rounds=0).fit(x, y)
     model.save(here / "model.safetensors")
-    ok("--data", "points.csv", "--model", "model.safetensors", "--save", "k.npy")
+    ok("--data", "points.csv", "--model", "model.safetensors", "--out", "k.npy")
     scaled = model.frame_.inputs(x)
     expected = empirical(model.network_, torch.tensor(scaled)).numpy()
     np.testing.assert_allclose(np.load(here / "k.npy"), expected, rtol=1e-10)
@@ -215,10 +215,10 @@ def test_rows_are_raw_and_the_model_scales_them(here: Path) -> None:
     raw = gl.problem("friedman1", n=60, n_test=40, standardize=False).train.x
     lines = "".join(f"{','.join(map(repr, [7.0, *row[::-1]]))}\n" for row in raw.tolist())
     (here / "raw.csv").write_text(f"id,x5,x4,x3,x2,x1\n{lines}")
-    ok("--data", "raw.csv", "--model", "mlp.safetensors", "--save", "k.npy")
+    ok("--data", "raw.csv", "--model", "mlp.safetensors", "--out", "k.npy")
     np.testing.assert_allclose(np.load(here / "k.npy"), jacobian_kernel(fit.network, problem.train.x), rtol=1e-9)
 
-    ok("friedman1", "--rows", "20", "--model", "mlp.safetensors", "--save", "k.npy")
+    ok("friedman1", "--rows", "20", "--model", "mlp.safetensors", "--out", "k.npy")
     whole = gl.problem("friedman1", standardize=False).train.x
     kept = np.sort(np.random.default_rng(0).choice(len(whole), 20, replace=False))
     expected = jacobian_kernel(fit.network, fit.scaled(whole[kept]))
@@ -250,18 +250,18 @@ ERRORS = {
     "many": (["--gaussian", "20001,2"], "--rows 20000"),
     "unit": (["--gaussian", "9,3", "--unit", "gllu"], "did you mean 'glu'"),
     "columns without a file": (["friedman1", "--target", "y"], "--data FILE"),
-    "standardised Gaussian": (["--gaussian", "9,3", "--raw"], "leave --standardise"),
+    "standardised Gaussian": (["--gaussian", "9,3", "--raw"], "leave --standardize"),
     "target and none": (["--data", "points.csv", "--no-target", "--target", "a"], "leave --target"),
     "no file": (["--data", "no.csv", "--no-target"], "there is no file no.csv"),
     "no model": (["--data", "points.csv", "--model", "no.safetensors"], "there is no file no.safetensors"),
     "model and unit": (["--data", "points.csv", "--model", "m.safetensors", "--unit", "glu"], "leave --unit"),
     "a pickle": (["--data", "points.csv", "--model", "m.pt"], "cannot be read"),
     "other arrays": (["--data", "points.csv", "--model", "other.safetensors"], "another program"),
-    "scaled twice": (["--data", "points.csv", "--standardise", "--model", "mlp.safetensors"], "leave --standardise"),
+    "scaled twice": (["--data", "points.csv", "--standardize", "--model", "mlp.safetensors"], "leave --standardize"),
     "columns of the model": (["--data", "points.npy", "--no-target", "--model", "mlp.safetensors"], "has 3 inputs"),
     "plot": (["--gaussian", "9,3", "--plot", "a.doc"], ".png, .svg or .pdf"),
-    "save": (["--gaussian", "9,3", "--save", "a.csv"], ".npy or .npz"),
-    "save two": (["--gaussian", "9,3", "--save", "a.npy"], "ends in .npz"),
+    "save": (["--gaussian", "9,3", "--out", "a.csv"], ".npy or .npz"),
+    "save two": (["--gaussian", "9,3", "--out", "a.npy"], "ends in .npz"),
     "problem": (["friedmann1"], "did you mean 'friedman1'"),
 }
 

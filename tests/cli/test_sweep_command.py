@@ -88,16 +88,16 @@ def test_help_of_results_has_examples() -> None:
 
 def test_a_second_scale_computes_only_what_is_missing(runs_db: Path) -> None:
     before = times(runs_db)
-    ok("scale", "glu", "mlp", "--widths", "13,14,15", *SMALL, "--store", "runs.db", "--csv", "a.csv")
+    ok("scale", "glu", "mlp", "--widths", "13,14,15", *SMALL, "--store", "runs.db", "--out", "a.csv")
     after = times(runs_db)
     assert len(after) == 6 and {k: after[k] for k in before} == before
-    ok("scale", "glu", "mlp", "--widths", "13,14,15", *SMALL, "--store", "runs.db", "--csv", "b.csv")
+    ok("scale", "glu", "mlp", "--widths", "13,14,15", *SMALL, "--store", "runs.db", "--out", "b.csv")
     assert times(runs_db) == after and Path("a.csv").read_bytes() == Path("b.csv").read_bytes()
 
 
 def test_a_stored_table_equals_one_without_a_store(runs_db: Path) -> None:
-    ok(*SCALE, "--csv", "without.csv")
-    ok(*SCALE, "--store", "runs.db", "--csv", "with.csv")
+    ok(*SCALE, "--out", "without.csv")
+    ok(*SCALE, "--store", "runs.db", "--out", "with.csv")
     assert untimed("without.csv") == untimed("with.csv")
 
 
@@ -139,8 +139,8 @@ def test_failed_fits_are_said_and_tried_again(runs_db: Path) -> None:
 @pytest.mark.slow
 def test_processes_give_what_serial_gives(runs_db: Path) -> None:
     args = ["scale", "glu", "mlp", "--widths", "13,14", "--points", "200"]
-    ok(*args, "--store", "p.db", "--backend", "processes", "--jobs", "2", "--csv", "p.csv")
-    ok(*args, "--store", "runs.db", "--backend", "serial", "--csv", "s.csv")
+    ok(*args, "--store", "p.db", "--backend", "processes", "--jobs", "2", "--out", "p.csv")
+    ok(*args, "--store", "runs.db", "--backend", "serial", "--out", "s.csv")
     assert untimed("p.csv") == untimed("s.csv")
 
 
@@ -150,7 +150,7 @@ def test_ray_end_to_end(runs_db: Path) -> None:
     """To the last digit what this machine's processes give; in a process of its own: Ray reads its settings once."""
     args = ["scale", "glu", "mlp", "--widths", "13,14", "--points", "200"]
     done = subprocess.run(
-        command(*args, "--store", "r.db", "--backend", "ray", "--jobs", "1", "--csv", "r.csv"),
+        command(*args, "--store", "r.db", "--backend", "ray", "--jobs", "1", "--out", "r.csv"),
         env={**environment(), "RAY_worker_niceness": "0"},
         capture_output=True,
         text=True,
@@ -158,7 +158,7 @@ def test_ray_end_to_end(runs_db: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    ok(*args, "--store", "runs.db", "--csv", "s.csv")
+    ok(*args, "--store", "runs.db", "--out", "s.csv")
     assert count("r.db") == 4 and untimed("r.csv") == untimed("s.csv")
 
 
@@ -173,16 +173,16 @@ ERRORS = {
     "foreign": ([*SCALE, "--store", "foreign.db"], "another program"),
     "text": ([*SCALE, "--store", "text.db"], "not a gatelab store"),
     "foreign dry run": ([*SCALE, "--store", "foreign.db", "--dry-run"], "another program"),
-    "list nothing": (["results", "list"], "there is no store gatelab.db; give --store FILE"),
-    "list missing": (["results", "list", "--store", "no.db"], "there is no store no.db"),
+    "list nothing": (["results", "list"], "the store gatelab.db does not exist; give --store FILE"),
+    "list missing": (["results", "list", "--store", "no.db"], "the store no.db does not exist"),
     "list foreign": (["results", "list", "--store", "foreign.db"], "another program"),
     "list text": (["results", "list", "--store", "text.db"], "not a gatelab store"),
     "list folder": (["results", "list", "--store", "."], "is a folder"),
-    "export missing": (["results", "export", "--store", "no.db", "--out", "a.csv"], "no store no.db"),
-    "compare missing": (["results", "compare", "--store", "no.db", "--with", "text.db"], "no store no.db"),
+    "export missing": (["results", "export", "--store", "no.db", "--out", "a.csv"], "the store no.db"),
+    "compare missing": (["results", "compare", "--store", "no.db", "--with", "text.db"], "the store no.db"),
     "compare nothing": (["results", "compare"], "--with FILE"),
     "prune foreign": (["results", "prune", "--failed", "--store", "foreign.db"], "another program"),
-    "show missing": (["results", "show", "abc", "--store", "no.db"], "no store no.db"),
+    "show missing": (["results", "show", "abc", "--store", "no.db"], "the store no.db"),
 }
 
 
@@ -243,7 +243,7 @@ MANY = ["scale", "glu", "--widths", "1:4", "--points", "100", "--seeds", "4"]
 def whole(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, str]]:
     """The table of a sweep that was not interrupted."""
     path = tmp_path_factory.mktemp("whole") / "whole.csv"
-    ok(*MANY, "--jobs", "1", "--csv", str(path))
+    ok(*MANY, "--jobs", "1", "--out", str(path))
     return untimed(path)
 
 
@@ -266,7 +266,7 @@ def test_interrupt_keeps_what_is_done_and_goes_on(whole: list[dict[str, str]], j
         out, err = process.communicate(timeout=300)
         assert process.returncode == 130 and out == "" and "Traceback" not in err
         last = err.splitlines()[-1]  # on a slow machine there are lines of progress before it
-        said = re.fullmatch(r"gatelab: interrupted; (\d+) of 16 fits are in runs\.db; the same command goes on", last)
+        said = re.fullmatch(r"gatelab: interrupted; (\d+) of 16 fits are in runs\.db; the same command resumes", last)
         assert said and int(said[1]) == count("runs.db") and 2 <= int(said[1]) < 16
         wait_for(lambda: living(process.pid) == 0, 120)
     finally:
@@ -274,7 +274,7 @@ def test_interrupt_keeps_what_is_done_and_goes_on(whole: list[dict[str, str]], j
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     before = times(Path("runs.db"))
-    ok(*args, "--jobs", "1", "--csv", "resumed.csv")
+    ok(*args, "--jobs", "1", "--out", "resumed.csv")
     assert before.items() <= times(Path("runs.db")).items() and count("runs.db") == 16
     assert untimed("resumed.csv") == whole
 
@@ -307,7 +307,7 @@ def interrupted(monkeypatch: pytest.MonkeyPatch, *args: str):
 def test_interrupt_outside_of_the_sweep_ends_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
     result = interrupted(monkeypatch, *SCALE, "--store", "runs.db")
     assert result.exit_code == 130 and result.stdout == ""
-    assert result.stderr == "gatelab: interrupted; 2 of 4 fits are in runs.db; the same command goes on\n"
+    assert result.stderr == "gatelab: interrupted; 2 of 4 fits are in runs.db; the same command resumes\n"
     with sqlite3.connect("runs.db") as db:
         assert db.execute("SELECT count(*) FROM claims").fetchone() == (0,)
 
@@ -316,7 +316,7 @@ def test_interrupted_reproduce_says_what_the_store_has(monkeypatch: pytest.Monke
     args = ["reproduce", "scaling/fig2", "--quick", "--jobs", "1", "--store", "runs.db"]
     result = interrupted(monkeypatch, *args)
     assert result.exit_code == 130
-    assert result.stderr == "gatelab: interrupted; 2 fits are in runs.db; the same command goes on\n"
+    assert result.stderr == "gatelab: interrupted; 2 fits are in runs.db; the same command resumes\n"
 
 
 # results
@@ -368,7 +368,7 @@ def test_show_tells_all_by_a_unique_beginning(runs_db: Path) -> None:
 
 def test_copy_is_whole_and_one_file(runs_db: Path, here: Path) -> None:
     assert names(here) == ["runs.db"]
-    assert "wrote saved/a.db, 4 records and 4 networks" in ok("results", "copy", "runs.db", "saved/a.db")
+    assert "4 records and 4 networks\nwrote saved/a.db" in ok("results", "copy", "runs.db", "saved/a.db")
     report = json.loads(ok("results", "copy", "runs.db", "b.db", "--json"))
     assert report == {"store": "runs.db", "records": 4, "networks": 4, "files": ["b.db"]}
     assert names(here / "saved") == ["a.db"]
@@ -385,15 +385,15 @@ def test_a_network_of_a_store_is_written_as_a_file_that_loads(runs_db: Path, her
     import gatelab as gl
 
     key = next(iter(times(runs_db)))
-    row = json.loads(ok("results", "show", key, "--store", "runs.db", "--save", "net.safetensors", "--json"))
+    row = json.loads(ok("results", "show", key, "--store", "runs.db", "--out", "net.safetensors", "--json"))
     assert row["files"] == ["net.safetensors"]
     fit = gl.load("net.safetensors")
     assert isinstance(fit, gl.Fit) and fit.test_rmse == row["metrics"]["test_rmse"]
-    with pytest.raises(gl.GatelabError, match=r"gatelab results show KEY --store runs\.db --save FILE"):
+    with pytest.raises(gl.GatelabError, match=r"gatelab results show KEY --store runs\.db --out FILE"):
         gl.load("runs.db")
     broken = fail(runs_db)
-    assert "has no network" in error("results", "show", broken.key, "--store", "runs.db", "--save", "b.safetensors")
-    assert "ends in .safetensors" in error("results", "show", key, "--store", "runs.db", "--save", "net.pt")
+    assert "has no network" in error("results", "show", broken.key, "--store", "runs.db", "--out", "b.safetensors")
+    assert "ends in .safetensors" in error("results", "show", key, "--store", "runs.db", "--out", "net.pt")
     assert names(here) == ["net.safetensors", "runs.db"]
 
 
@@ -413,7 +413,7 @@ def test_a_lost_network_is_told_by_list_show_and_check(runs_db: Path) -> None:
     result = run("results", "list", "--store", "runs.db")
     assert result.exit_code == 0 and "4 of 4 records" in result.stdout
     (lost,) = result.stderr.splitlines()
-    assert lost.startswith("gatelab: 1 records in runs.db say that they have a network") and first in lost
+    assert lost.startswith("gatelab: 1 records in runs.db have networks that") and first in lost
     text = " ".join(ok("results", "show", first, "--store", "runs.db").split())
     assert "network the record says that it has one, and the store has none" in text
     result = run("results", "check", "--store", "runs.db", "--json")
@@ -447,7 +447,7 @@ def test_csv_round_trips(runs_db: Path, here: Path) -> None:
     import pandas as pd
 
     mixed(runs_db)
-    assert "wrote o/a.csv, 5 records" in ok("results", "export", "--store", "runs.db", "--out", "o/a.csv")
+    assert "5 records\nwrote o/a.csv" in ok("results", "export", "--store", "runs.db", "--out", "o/a.csv")
     assert names(here / "o") == ["a.csv"]
     check_table(pd.read_csv("o/a.csv"), runs_db)
     ok("results", "export", "--store", "runs.db", "--unit", "mlp", "--out", "m.csv", "--format", "csv")

@@ -90,10 +90,10 @@ def test_a_plan_is_made_on_the_command_line(folder: Path, tmp_path: Path) -> Non
     text, plan = tmp_path / "text.txt", tmp_path / "plan.json"
     letters = np.random.default_rng(0).choice(list(LETTERS), 600)
     text.write_text("".join(letters), encoding="utf-8")
-    words = ["plan", str(folder), "--text", str(text), "--quality", "0.5", "--save", str(plan)]
+    words = ["plan", str(folder), "--text", str(text), "--quality", "0.5", "--out", str(plan)]
     result = CliRunner().invoke(app, words, env={"COLUMNS": "100", "NO_COLOR": "1"})
     assert result.exit_code == 0, result.output
-    assert "levels in all, perplexity kept" in result.stdout and str(plan) in result.stdout
+    assert "levels in total, perplexity kept" in result.stdout and str(plan) in result.stdout
     document = json.loads(plan.read_text())
     assert len(document["layers"]) == LAYERS and read_plan(plan).document() == document
     missing = CliRunner().invoke(app, ["plan", str(folder), "--text", str(tmp_path / "none.txt")])

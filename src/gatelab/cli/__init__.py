@@ -1,9 +1,9 @@
 """The command line: parse, call, print.
 
-`main` is the entry point and listens to Ctrl-C (`interrupts`) before it imports anything else; `application` has the
-commands, and turns errors and closed pipes into exit codes. `options` declares the options that commands share,
-`reading` turns texts and files into values, `rows` reads what kernels are of, and `output` prints tables, JSON and
-progress. Every other module is called after the commands in it, and imports what computes where it needs it.
+`main` is the entry point and handles Ctrl-C (`interrupts`) before any other import; `application` has the commands and
+turns errors and closed pipes into exit codes. `options` declares shared options, `reading` turns texts and files into
+values, `rows` reads the rows of kernels, and `output` prints tables, JSON and progress. Every other module is named
+after its commands and imports the computing packages inside functions.
 """
 
 import os
@@ -11,7 +11,7 @@ import sys
 
 from gatelab.lazy import import_on_use
 
-TYPE_CHECKING = False  # as type checkers know it, without an import that Ctrl-C could cut short
+TYPE_CHECKING = False  # without an import that Ctrl-C could interrupt
 if TYPE_CHECKING:
     from gatelab.cli.application import app
 
@@ -43,14 +43,14 @@ def main() -> None:
         interrupts.finished(ending.code)
         raise
     except BaseException:
-        # An import that Ctrl-C has cut short ends in errors of all kinds.
+        # An import that Ctrl-C has interrupted ends in errors of all kinds.
         if interrupts.pressed():
             interrupts.end_interrupted()
         raise
 
 
 def _open_streams() -> None:
-    """Refuse a closed stdout, and open the others to nowhere: the next file would get their number, and our output."""
+    """Refuse a closed stdout, and open the others to nowhere: the next file would get their number."""
     closed = [number for number, stream in enumerate((sys.stdin, sys.stdout, sys.stderr)) if stream is None]
     for _ in closed:
         os.open(os.devnull, os.O_RDWR)  # which takes the lowest number that is free
@@ -62,12 +62,12 @@ def _open_streams() -> None:
         print("gatelab: standard output is closed; send it to a file, or to /dev/null", file=sys.stderr)
         sys.exit(2)
     for stream in (sys.stdout, sys.stderr):
-        # A console that cannot show a character shows a question mark; it does not end the command.
+        # A console shows a question mark for a character that it lacks.
         getattr(stream, "reconfigure", lambda **_: None)(errors="replace")
 
 
 def _settle_environment() -> None:
-    """Figures go into files, whatever draws elsewhere, and lines of less than 20 characters would show nothing."""
+    """Draw figures into files only; ignore lines of less than 20 characters, which would show nothing."""
     os.environ["MPLBACKEND"] = "agg"
     columns = os.environ.get("COLUMNS", "")
     if columns.isdecimal() and int(columns) < 20:

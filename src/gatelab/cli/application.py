@@ -1,8 +1,8 @@
-"""The application: its commands, in the order in which a newcomer needs them, and how a command ends.
+"""The application: its commands in panels, and how a command ends.
 
-It ends with an exit code and one line on stderr: 0 done; 2 the user can fix it (a `GatelabError`, a wrong option, a
-file that cannot be written); 130 Ctrl-C; 141 the reader of our output has gone. Commands print when they are done, so
-that nothing is on stdout where they are not.
+A command ends with an exit code and one line on stderr: 0 done; 2 an error that the user can fix (a `GatelabError`, a
+wrong option, a file that cannot be written); 130 Ctrl-C; 141 closed pipe. Commands print at their end, so that stdout
+stays empty if they fail.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from gatelab.cli import (
     linearize,
     lists,
     ntk,
-    output,
     plan,
     predict,
     profile,
@@ -37,11 +36,12 @@ from gatelab.cli import (
     shrink,
     train,
 )
-from gatelab.errors import GatelabError
+from gatelab.cli.options import Application
+from gatelab.errors import GatelabError, unknown_name
 from gatelab.memory import free_memory, ran_out, size_text
 
 WRONG, PIPE = 2, 141
-# Of click's, which some versions of typer carry within themselves.
+# Of click, which some versions of typer contain.
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
 
@@ -67,7 +67,7 @@ class Shell(TyperGroup):
         except _UsageError as error:
             raise _misused(error) from error
         except KeyboardInterrupt as error:
-            # A sweep lives in a generator, which the traceback of the error keeps alive: this ends it.
+            # The traceback keeps the generator of a sweep alive: this ends it.
             cause: BaseException | None = error
             while cause is not None:
                 traceback.clear_frames(cause.__traceback__)
@@ -87,7 +87,7 @@ class Shell(TyperGroup):
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 _drop_stdout()
                 remedy = "free some space or give another path"
-            elif error.errno == errno.ENOENT and not error.filename:  # as where nobody asked for a file
+            elif error.errno == errno.ENOENT and not error.filename:  # not a file that was asked for
                 reason, remedy = "the folder that this was started in is gone", "change to one that is there (cd)"
             raise _end(f"{reason}; {remedy}", WRONG) from error
 
@@ -98,9 +98,9 @@ def _interrupted() -> typer.Exit:
 
 
 def _misused(error: Any) -> typer.Exit:
-    """A wrong option or word, in one line with its value; a group without a command has shown its help."""
+    """A wrong option or word, in one line with its value."""
     message = error.format_message()
-    if not message:
+    if not message:  # a group without a command has shown its help
         return typer.Exit(WRONG)
     causes = getattr(error.__cause__, "errors", list)()
     value = "".join(f" (it is {cause['input']!r})" for cause in causes[:1])
@@ -114,52 +114,86 @@ def _end(message: str, code: int) -> typer.Exit:
 
 
 def _drop_stdout() -> None:
-    """What is still in the buffer goes nowhere, else Python would complain of it at exit."""
+    """Discard the buffer of stdout, which Python would fail to flush at exit."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-app = output.Application(
+app = Application(
     name="gatelab",
     cls=Shell,
     no_args_is_help=True,
-    pretty_exceptions_enable=False,  # what is no GatelabError is a defect of ours, and keeps its plain traceback
+    pretty_exceptions_enable=False,  # any other error is a defect of gatelab and keeps its plain traceback
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("demo", epilog=reproduce.DEMO)(reproduce.demo_command)
-app.command("units", epilog=lists.UNITS)(lists.units)
-app.command("problems", epilog=lists.PROBLEMS)(lists.problems)
-app.command("glossary", epilog=lists.GLOSSARY)(lists.glossary)
-app.command("fit", epilog=fit.FIT)(fit.fit_command)
-app.command("predict", epilog=predict.PREDICT)(predict.predict_command)
-app.command("scale", epilog=scale.SCALE)(scale.scale_command)
-app.command("law", epilog=scale.LAW)(scale.law_command)
-app.command("ntk", epilog=ntk.NTK)(ntk.ntk_command)
-app.command("dynamics", epilog=dynamics.DYNAMICS)(dynamics.dynamics_command)
-app.command("train", epilog=train.TRAIN)(train.train_command)
-app.command("gap", epilog=train.GAP)(train.gap_command)
-app.command("ladder", epilog=ladder.LADDER)(ladder.ladder_command)
-app.command("linearize", epilog=linearize.LINEARIZE)(linearize.linearize_command)
-app.command("plan", epilog=plan.PLAN)(plan.plan_command)
-app.command("shrink", epilog=shrink.SHRINK)(shrink.shrink_command)
-app.command("profile", epilog=profile.PROFILE)(profile.profile_command)
-app.command("compare", epilog=compare.COMPARE)(compare.compare_command)
-app.command("reproduce", epilog=reproduce.REPRODUCE)(reproduce.reproduce_command)
-app.command("report", epilog=reproduce.REPORT)(reproduce.report_command)
-app.add_typer(results.app)
+PANELS: dict[str, list[tuple[str, str, Any]]] = {
+    "Fit and scale": [
+        ("demo", reproduce.DEMO, reproduce.demo_command),
+        ("fit", fit.FIT, fit.fit_command),
+        ("predict", predict.PREDICT, predict.predict_command),
+        ("regress", predict.REGRESS, predict.regress_command),
+        ("compare", compare.COMPARE, compare.compare_command),
+        ("scale", scale.SCALE, scale.scale_command),
+        ("law", scale.LAW, scale.law_command),
+        ("units", lists.UNITS, lists.units),
+        ("problems", lists.PROBLEMS, lists.problems),
+    ],
+    "Conditioning and training": [
+        ("ntk", ntk.NTK, ntk.ntk_command),
+        ("dynamics", dynamics.DYNAMICS, dynamics.dynamics_command),
+        ("train", train.TRAIN, train.train_command),
+        ("gap", train.GAP, train.gap_command),
+        ("ladder", ladder.LADDER, ladder.ladder_command),
+    ],
+    "Linearize and encrypt": [
+        ("linearize", linearize.LINEARIZE, linearize.linearize_command),
+        ("plan", plan.PLAN, plan.plan_command),
+    ],
+    "Models": [
+        ("profile", profile.PROFILE, profile.profile_command),
+        ("shrink", shrink.SHRINK, shrink.shrink_command),
+    ],
+    "Papers": [
+        ("reproduce", reproduce.REPRODUCE, reproduce.reproduce_command),
+        ("report", reproduce.REPORT, reproduce.report_command),
+        ("glossary", lists.GLOSSARY, lists.glossary),
+    ],
+}
+for panel, commands in PANELS.items():
+    for name, examples, function in commands:
+        app.command(name, epilog=examples, rich_help_panel=panel)(function)
+app.add_typer(results.app, rich_help_panel="Stores")
+
+
+@app.command("help", epilog="Example: gatelab help fit", hidden=True)
+def help_command(
+    context: typer.Context,
+    words: Annotated[list[str] | None, typer.Argument(metavar="[COMMAND]", help="A command.")] = None,
+) -> None:
+    """Show the help of gatelab or of a command."""
+    shown = context.parent
+    assert shown is not None
+    command: Any = shown.command
+    for word in words or ():
+        known = getattr(command, "commands", {})
+        if word not in known:
+            raise unknown_name("command", word, known)
+        command = known[word]
+        shown = type(context)(command, info_name=word, parent=shown)
+    typer.echo(command.get_help(shown))
 
 
 def show_version(wanted: bool) -> None:
-    """Print the version and end, as --version asks for."""
+    """Print the version and end."""
     if wanted:
         typer.echo(f"gatelab {__version__}")
         raise typer.Exit
 
 
-@app.callback(epilog="Example: gatelab demo. Words: gatelab glossary")
+@app.callback(epilog="Examples: gatelab demo\n\ngatelab help fit\n\ngatelab glossary")
 def gatelab(
     version: Annotated[
-        bool, typer.Option("--version", callback=show_version, is_eager=True, help="The version.")
+        bool, typer.Option("--version", "-v", callback=show_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    """The laboratory for feed-forward units: how their error falls, how they train, how far they can be linearised."""
+    """A laboratory for feed-forward units: scaling of their error, training, linearization."""

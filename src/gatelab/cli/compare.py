@@ -1,7 +1,8 @@
-"""`gatelab compare`: units side by side on one's own rows, and which to take."""
+"""`gatelab compare`: units compared on your data, with a recommendation."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gatelab.cli import output, reading
-from gatelab.cli.options import Json, SampleOptions, Words, grouped, unit_option
+from gatelab.cli.options import Plot, SampleOptions, Seeds, Words, out_option, unit_option
 from gatelab.cli.output import check_file
 from gatelab.errors import GatelabError, real_number
 from gatelab.files import PICTURES, write_whole
@@ -21,31 +22,32 @@ COMPARE = """Examples: gatelab compare glu gqu relu2 --data mine.csv
 
 gatelab compare --data houses.csv --target price --inputs rooms,age --out card.html
 
-gatelab compare mlp swiglu friedman1 --budget 120 --json"""
+gatelab compare mlp swiglu friedman1 --budget 120 --plot card.png --json"""
 
 
 @dataclass(frozen=True)
 class ComparedData(SampleOptions):
-    """The data that units are compared on; a formula has some hundreds of points, as tables have."""
+    """The data of the comparison; formulas have some hundreds of points, as tables do."""
 
     points: Annotated[int | None, typer.Option(help="Training points of a formula.", show_default="400")] = None
 
 
 @dataclass(frozen=True)
 class MeasureOptions:
-    """What is measured, as `compare` takes it."""
+    """The measurements, as arguments of `compare`."""
 
-    rows: Annotated[int, typer.Option(min=20, help="At most so many training rows, drawn by a fixed seed.")] = 1000
+    rows: Annotated[int, typer.Option(min=20, help="Maximal number of training rows, drawn by a fixed seed.")] = 1000
     budget: Annotated[
         int | None, typer.Option(min=1, help="Parameters.", show_default="a quarter of the values, 160 at most")
     ] = None
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 3
-    features: Annotated[int, typer.Option(min=1, help="Features m of the linearization.")] = 64
-    loss: Annotated[float, typer.Option(help="Share of the variance left to which steps are predicted.")] = 0.1
+    seeds: Seeds = 3
+    features: Annotated[int, typer.Option(min=1, help="Features of the linearization.")] = 64
+    loss: Annotated[
+        float, typer.Option(help="Remaining share of the variance at which training steps are predicted.")
+    ] = 0.1
     d_model: Annotated[int, typer.Option(min=1, help="Size of the block that is timed.")] = 128
 
 
-@grouped
 def compare_command(
     *,
     context: typer.Context,
@@ -56,11 +58,12 @@ def compare_command(
         str | None, typer.Option(metavar="1:8 | 2,4,8", help="Widths of every unit.", show_default="by parameters")
     ] = None,
     measured: MeasureOptions,
-    out: Annotated[Path | None, typer.Option(help="Write the page, .html, or its figure, .png, .svg or .pdf.")] = None,
-    as_json: Json = False,
+    plot: Plot = None,
+    out: Annotated[Path | None, out_option("Write the page, .html.")] = None,
 ) -> None:
-    """Compare units on your data: which one to take, how sure that is, why, and what it costs."""
-    check_file(out, (".html", *PICTURES))
+    """Compare units on your data: a recommendation, its certainty, the reasons and the costs."""
+    check_file(out, (".html",))
+    check_file(plot, PICTURES)
     names, word = reading.units(words, unit)
     from gatelab.scorecard import UNITS, compare
     from gatelab.scorecard.fits import POINTS
@@ -71,20 +74,16 @@ def compare_command(
     sizes = reading.widths(widths) if widths else None
     real_number("loss", measured.loss, above=0, below=1)
     if not names and word is None and source.data is None:
-        raise GatelabError("nothing is given to compare on; give --data FILE, a problem or a formula, or some units")
-    with output.progress("comparing") as report:
+        raise GatelabError("no data are given; give --data FILE, a problem or a formula, or some units")
+    with output.progress("measurements") as report:
         card = compare(names or UNITS, problem, widths=sizes, progress=report, **vars(measured))
-    if out and out.suffix.lower() == ".html":
+    if out:
         from gatelab.report.builders import scorecard_page
 
         write_whole(out, scorecard_page(card, output.command_line(context)).encode())
-    elif out:
-        card.plot(out)
-    if as_json:
-        output.document({**_numbers(card), "advice": card.sections, "files": output.asked_for(out)})
-        return
-    _print(card)
-    output.say_written(out)
+    if plot:
+        card.plot(plot)
+    output.emit({**_numbers(card), "advice": card.sections}, *_parts(card), files=(out, plot))
 
 
 def _numbers(card: Scorecard) -> dict[str, Any]:
@@ -98,17 +97,15 @@ def _numbers(card: Scorecard) -> dict[str, Any]:
     return {**card.facts, "recommendation": chosen, **tables, "scaling": card.scaling}
 
 
-def _print(card: Scorecard) -> None:
+def _parts(card: Scorecard) -> Iterator[output.Part]:
     """The advice, the numbers of the units, and how they were measured."""
     (_, opening), *parts, (measured, how) = card.sections.items()
-    output.say(*opening)
+    yield from opening
     for heading, items in parts:
-        output.say("", heading)
-        output.points(items)
+        yield from ("", heading, output.points(items))
     for heading, numbers in card.texts().items():
-        output.say("", heading, "")
         wrapped = [i for i, name in enumerate(numbers) if numbers[name].str.contains("[", regex=False).any()]
         right = [i for i in range(1, numbers.shape[1]) if i not in wrapped]
-        output.table(tuple(numbers), numbers.to_numpy().tolist(), right=right, wrap=wrapped)
-    output.say("", measured)
-    output.points(how)
+        yield from ("", heading, "")
+        yield output.table(tuple(numbers), numbers.to_numpy().tolist(), right=right, wrap=wrapped)
+    yield from ("", measured, output.points(how))

@@ -1,4 +1,4 @@
-"""`gatelab dynamics`: how the losses of units fall by gradient descent, and where they cross."""
+"""`gatelab dynamics`: losses of units under gradient descent, and where they cross."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gatelab.cli import output, reading
-from gatelab.cli.options import Json, Words, grouped, unit_option
+from gatelab.cli.options import Plot, Words, unit_option
 from gatelab.cli.output import check_file
 from gatelab.cli.rows import TrainingRowOptions
 from gatelab.files import PICTURES
@@ -25,7 +25,7 @@ DYNAMICS = """Examples: gatelab dynamics --gaussian 60,30 --plot curves.png
 
 gatelab dynamics mlp glu gqu friedman1 --width 2048 --measure
 
-gatelab dynamics --data points.csv --target price --standardise --json"""
+gatelab dynamics --data points.csv --target price --standardize --json"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,20 +46,20 @@ class TrainedUnit:
             "lambda_max": self.ends[0],
             "lambda_min": self.ends[1],
             "stable": self.expected.stable,
-            "step": self.expected.steps.tolist(),
-            "loss": self.expected.loss.tolist(),
-            "bias": self.expected.bias.tolist(),
-            "variance": self.expected.variance.tolist(),
+            "step": self.expected.steps,
+            "loss": self.expected.loss,
+            "bias": self.expected.bias,
+            "variance": self.expected.variance,
         }
         if self.trained is not None:
             low, high = self.trained.interval()
             row["measured"] = {
-                "seeds": list(self.trained.seeds),
-                "step": self.trained.steps.tolist(),
-                "mean": self.trained.mean.tolist(),
-                "low": low.tolist(),
-                "high": high.tolist(),
-                "diverged": self.trained.diverged.tolist(),
+                "seeds": self.trained.seeds,
+                "step": self.trained.steps,
+                "mean": self.trained.mean,
+                "low": low,
+                "high": high,
+                "diverged": self.trained.diverged,
             }
         return row
 
@@ -89,19 +89,17 @@ class UnitPair:
         }
 
 
-@grouped
 def dynamics_command(
     *,
     words: Words = None,
     source: TrainingRowOptions,
     unit: Annotated[list[str] | None, unit_option("mlp,glu")] = None,
     width: Annotated[int, typer.Option(min=1, help="Neurons.")] = 1024,
-    lr: Annotated[float | None, typer.Option(help="Step.", show_default="half of what is stable for all")] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate.", show_default="half of the stable limit")] = None,
     steps: Annotated[int, typer.Option(min=1, help="Steps of gradient descent.")] = 100,
-    measure: Annotated[bool, typer.Option("--measure", help="Train networks too.")] = False,
-    seeds: Annotated[int, typer.Option(min=1, help="How many, with --measure.")] = 5,
-    plot: Annotated[Path | None, typer.Option(help="Write the curves, .png, .svg or .pdf.")] = None,
-    as_json: Json = False,
+    measure: Annotated[bool, typer.Option("--measure", help="Train networks as well.")] = False,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, with --measure.")] = 5,
+    plot: Plot = None,
 ) -> None:
     """Expected losses by gradient descent, and where they cross."""
     check_file(plot, PICTURES)
@@ -120,26 +118,26 @@ def dynamics_command(
     if plot:
         _plot(units, rows.name, plot)
     step = units[0].expected.lr
-    if as_json:
-        about = {"data": rows.name, "n": rows.n, "d": rows.d, "width": width, "lr": step, "steps": steps}
-        curves = {"units": [u.plain() for u in units], "crossings": [pair.plain() for pair in pairs]}
-        output.document({**about, **curves, "notes": notes, "figure": plot})
-        return
-    output.say(
+    verdicts = []
+    for pair in pairs:
+        verdicts.append(f"{pair.expected.labels[0]}, {pair.expected.labels[1]}: {pair.expected.verdict}")
+        if pair.measured is not None:
+            verdicts.append(f"  trained networks ({pair.measured.seeds[0]} seeds) cross at step {pair.measured}")
+    about = {"data": rows.name, "n": rows.n, "d": rows.d, "width": width, "lr": step, "steps": steps}
+    curves = {"units": [u.plain() for u in units], "crossings": [pair.plain() for pair in pairs]}
+    output.emit(
+        {**about, **curves, "notes": notes},
         f"{rows.name}: n = {rows.n}, d = {rows.d}, width {width}, lr {step:.3g}; loss (1/2)|f - y|^2",
         "",
+        loss_table(units, steps),
+        "",
+        *verdicts,
+        output.points(notes),
+        files=(plot,),
     )
-    _print_losses(units, steps)
-    output.say("")
-    for pair in pairs:
-        output.say(f"{pair.expected.labels[0]}, {pair.expected.labels[1]}: {pair.expected.verdict}")
-        if pair.measured is not None:
-            output.say(f"  trained networks ({pair.measured.seeds[0]} seeds) cross at step {pair.measured}")
-    output.points(notes)
-    output.say_written(plot)
 
 
-# ---- what is computed
+# ---- computing
 
 
 def _expected(names: list[str], X: Array, y: Array, width: int, lr: float | None, steps: int) -> list[TrainedUnit]:
@@ -185,11 +183,11 @@ def _crossings(units: list[TrainedUnit], y: Array, steps: int) -> list[UnitPair]
     return pairs
 
 
-# ---- what is shown
+# ---- showing
 
 
-def _print_losses(units: list[TrainedUnit], last: int) -> None:
-    """A row of losses at some steps for each unit, and below it one of its trained networks."""
+def loss_table(units: list[TrainedUnit], last: int) -> output.Part:
+    """One row of losses at some steps per unit, and below it one of its trained networks."""
     import numpy as np
 
     steps = sorted({0, last // 4, last // 2, last})
@@ -201,7 +199,7 @@ def _print_losses(units: list[TrainedUnit], last: int) -> None:
         if u.trained is not None:
             places = np.searchsorted(u.trained.steps, steps)
             rows.append(("  trained", "", "", *(f"{v:.3g}" for v in u.trained.mean[places])))
-    output.table(headings, rows, right=range(1, len(headings)))
+    return output.table(headings, rows, right=range(1, len(headings)))
 
 
 def _plot(units: list[TrainedUnit], name: str, path: Path) -> None:

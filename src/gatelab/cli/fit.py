@@ -1,4 +1,4 @@
-"""`gatelab fit`: one network, and how near it is to the limit."""
+"""`gatelab fit`: one network, and its error compared with the limit."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gatelab.cli import output, reading
-from gatelab.cli.options import Json, ProblemOptions, Seeds, SolverOptions, Words, grouped, unit_option
+from gatelab.cli.options import OneUnit, Plot, ProblemOptions, Seeds, SolverOptions, Words, as_list, out_option
 from gatelab.cli.output import check_file
 from gatelab.errors import GatelabError
+from gatelab.files import PICTURES
 
 if TYPE_CHECKING:
     from gatelab.data import Problem
@@ -19,14 +20,14 @@ if TYPE_CHECKING:
 
 FIT = """Examples: gatelab fit glu --width 50
 
-gatelab fit glu "exp(sin(3*x))" --width 25 --interval 0,3
+gatelab fit glu "exp(sin(3*x))" --width 25 --interval 0,3 --plot fit.png
 
-gatelab fit mlp --data points.csv --target price --save mlp.safetensors"""
+gatelab fit mlp --data points.csv --target price --out mlp.safetensors"""
 
 
 @dataclass(frozen=True)
 class LimitOfFit:
-    """The limit of a fit and how many times that its error is; the note says why one of them is missing."""
+    """The limit of a fit and the ratio of its error to it; the note gives the reason if one of them is missing."""
 
     limit: float | None
     ratio: float | None
@@ -38,57 +39,57 @@ class LimitOfFit:
         return f"{self.limit:.3e}, {self.note or f'test RMSE is {self.ratio:.2f} times that'}"
 
 
-@grouped
 def fit_command(
     *,
     words: Words = None,
-    units: Annotated[list[str] | None, unit_option()] = None,
+    unit: OneUnit = None,
     width: Annotated[int, typer.Option(help="Neurons.")] = 50,
     seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = 0,
     seeds: Seeds = 1,
     solver: SolverOptions,
     source: ProblemOptions,
-    save: Annotated[Path | None, typer.Option(help="Write the model, .safetensors, for gatelab predict.")] = None,
-    as_json: Json = False,
+    plot: Plot = None,
+    out: Annotated[Path | None, out_option("Write the model, .safetensors, for gatelab predict.")] = None,
 ) -> None:
-    """Train one network and say how near it is to the limit."""
-    check_file(save, (".safetensors",))
-    names, word = reading.units(words, units)
-    unit = reading.one_unit(names, "fit", word)
-    solver.check()
+    """Train one network and compare its error with the limit."""
+    check_file(out, (".safetensors",))
+    check_file(plot, PICTURES)
+    names, word = reading.units(words, as_list(unit))
+    name = reading.one_unit(names, "fit", word)
+    settings = solver.settings()
     problem = source.problem(word)
     from gatelab.solve import fit
 
-    best = fit(unit, problem, width, seed=seed, seeds=seeds, progress=True, **solver.settings())
+    best = fit(name, problem, width, seed=seed, seeds=seeds, progress=output.shown(), **settings)
     limit = limit_of_fit(best, problem)
-    if save:
-        best.save(save)
-    if as_json:
-        row = {"limit": limit.limit, "ratio": limit.ratio, "limit_note": limit.note, "saved": save}
-        output.document(best.as_row() | row)
-        return
-    output.say(f"{best.unit} of width {best.width}, {best.parameters} parameters, fitted to {best.problem}")
+    if out:
+        best.save(out)
+    if plot:
+        best.plot(plot)
     raw, many = "", ""
     if best.scales is not None:
-        raw = f", {best.test_rmse_raw:.3e} in the target's own units"
+        raw = f", {best.test_rmse_raw:.3e} in the units of the target"
     if seeds > 1:
         many = f" for {seeds} seeds"
-    output.pairs(
-        [
-            ("train RMSE", f"{best.train_rmse:.3e}"),
-            ("test RMSE", f"{best.test_rmse:.3e}{raw}"),
-            ("limit", str(limit)),
-            ("status", f"{best.status} ({best.advice})"),
-            ("solver", f"{best.solver}, {best.steps} steps, seed {best.seed}"),
-            ("time", f"{best.seconds:.2f} s{many}"),
-        ]
+    output.emit(
+        {**best.as_row(), "limit": limit.limit, "ratio": limit.ratio, "limit_note": limit.note},
+        f"{best.unit} of width {best.width}, {best.parameters} parameters, fitted to {best.problem}",
+        output.pairs(
+            [
+                ("train RMSE", f"{best.train_rmse:.3e}"),
+                ("test RMSE", f"{best.test_rmse:.3e}{raw}"),
+                ("limit", str(limit)),
+                ("status", f"{best.status} ({best.advice})"),
+                ("solver", f"{best.solver}, {best.steps} steps, seed {best.seed}"),
+                ("time", f"{best.seconds:.2f} s{many}"),
+            ]
+        ),
+        files=(out, plot),
     )
-    if save:
-        output.say(f"saved {save}", wrap=False)
 
 
 def limit_of_fit(fit: Fit, problem: Problem) -> LimitOfFit:
-    """What theory says of the unit at that width, beside what the fit came to."""
+    """The theoretical limit of the unit at this width, compared with the fit."""
     from gatelab.scaling_laws import limit
     from gatelab.scaling_laws.slopes import noise_of, noise_rmse, set_by_noise
 

@@ -1,11 +1,10 @@
-"""Ctrl-C: a command ends within two seconds of the first one, whatever it is doing, and at once at the second.
+"""Ctrl-C: a command ends within two seconds of the first one, and at once at the second.
 
-Python raises KeyboardInterrupt between two instructions of the main thread, hence not while that thread is inside of
-LAPACK, nor while other threads go on computing. So a thread of our own hears of every Ctrl-C as soon as it comes. It
-gives the main thread a while to end in good order, with writes that have begun and with what sweeps file, and then ends
-the process with all its children. Either way one line says what is complete.
+Python raises KeyboardInterrupt between two instructions of the main thread, hence not inside LAPACK and not in other
+threads. A separate thread receives every Ctrl-C at once. It gives the main thread some time to finish its writes, and
+then ends the process with all its children. One line reports the files and fits that are complete.
 
-The module imports little: it is loaded before anything that takes long.
+The module imports little, since it is loaded first.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from pathlib import Path
 from types import FrameType
 
 CODE = 130
-PATIENCE = 1.2  # seconds for the main thread to end in good order
-LAST = 0.3  # seconds for the line that says what is complete, where the main thread does not end
+PATIENCE = 1.2  # seconds for the main thread to end
+LAST = 0.3  # seconds for the last line, if the main thread does not end
 
 _pressed = threading.Event()
 _line = threading.Lock()  # held while the one line is written
@@ -33,7 +32,7 @@ _outputs: dict[Path, tuple[int, int] | None] = {}
 
 
 def listen() -> None:
-    """Hear Ctrl-C from now on, in a thread that ends the process if nothing else does."""
+    """Receive Ctrl-C from now on, in a thread that ends the process if the main thread does not."""
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         return  # a shell starts background jobs with Ctrl-C ignored
     hear, tell = os.pipe()
@@ -49,11 +48,11 @@ def listen() -> None:
 def _interrupt(number: int, frame: FrameType | None) -> None:
     """Interrupt the main thread as Python does, unless it imports.
 
-    Modules of C++ import others while they are set up, and an exception that comes back from there ends the process
-    without a word. Nobody writes anything while he imports, so there is nothing to wait for either.
+    An exception inside the import of a C++ module ends the process without a message. Imports write no files, so
+    there is no reason to wait either.
     """
     if _imports(frame):
-        os.write(_pipe[1], bytes([number]))  # as if it were the second one, which ends the process at once
+        os.write(_pipe[1], bytes([number]))  # like the second one, which ends the process at once
     else:
         signal.default_int_handler(number, frame)
 
@@ -67,7 +66,7 @@ def _imports(frame: FrameType | None) -> bool:
 
 
 def silenced(complain: Callable[..., object]) -> Callable[[object], None]:
-    """The hook, but silent after Ctrl-C: what an interrupted import or thread complains of is no news."""
+    """The hook, but silent after Ctrl-C."""
 
     def hook(problem: object) -> None:
         if not _pressed.is_set():
@@ -101,13 +100,13 @@ def _end_now() -> None:
 
 
 def _end_unasked() -> None:
-    """A store that others hold, or a full machine, can take too long to say what it keeps."""
-    _say_once("gatelab: interrupted; what was stored before is kept\n", _to_terminal)
+    """End without asking the store, which can take too long on a busy machine."""
+    _say_once("gatelab: interrupted; fits that were stored before are kept\n", _to_terminal)
     end()
 
 
 def _to_terminal(line: str) -> None:
-    # Past Python's own buffer, which the main thread may hold; a progress bar has hidden the cursor.
+    # Not through Python's buffer, which the main thread may hold; a progress bar has hidden the cursor.
     if os.isatty(2):
         line = f"\r\x1b[K\x1b[?25h{line}"
     with suppress(OSError):
@@ -115,12 +114,12 @@ def _to_terminal(line: str) -> None:
 
 
 def pressed() -> bool:
-    """Whether Ctrl-C has been pressed; asked when something has failed, which Ctrl-C may have caused just now."""
+    """Whether Ctrl-C has been pressed, as a possible cause of an error."""
     return _pressed.wait(0.1)
 
 
 def begin() -> None:
-    """Forget what an earlier command of this process has written."""
+    """Forget the files of an earlier command of this process."""
     _complete.clear()
     _outputs.clear()
     _said.clear()
@@ -128,12 +127,12 @@ def begin() -> None:
 
 @contextmanager
 def keeping(complete: Callable[[], str | None]) -> Iterator[None]:
-    """Ctrl-C inside of the block says what `complete` then returns: what is complete or stored, if anything."""
+    """Ctrl-C inside the block prints the text that `complete` then returns."""
     _complete.append(complete)
     try:
         yield
     except KeyboardInterrupt:
-        raise  # what it says is still to be asked
+        raise  # `complete` is called later
     except BaseException:
         _complete.remove(complete)
         raise
@@ -141,7 +140,7 @@ def keeping(complete: Callable[[], str | None]) -> Iterator[None]:
 
 
 def watch(path: Path) -> None:
-    """A file that the command is going to write: after Ctrl-C one knows whether it has."""
+    """Watch a file of the command, to report after Ctrl-C whether it was written."""
     _outputs[path] = _version(path)
 
 
@@ -154,7 +153,7 @@ def _version(path: Path) -> tuple[int, int] | None:
 
 
 def left() -> str:
-    """What the interrupted command leaves behind, in words."""
+    """The complete files and fits of an interrupted command, in words."""
     files = [str(path) for path, before in _outputs.items() if _version(path) not in (None, before)]
     parts = [complete() for complete in reversed(_complete)]
     if files:
@@ -163,12 +162,12 @@ def left() -> str:
 
 
 def say(write: Callable[[str], object]) -> None:
-    """The one line, once, whichever thread comes first."""
+    """Print the last line, once."""
     _say_once(f"gatelab: interrupted; {left()}\n", write)
 
 
 def _say_once(line: str, write: Callable[[str], object]) -> None:
-    # No wait without an end: the other thread's write may never return, where nobody reads.
+    # With a time limit: a write to a closed reader may never return.
     if _line.acquire(timeout=LAST):
         try:
             if not _said.is_set():
@@ -179,7 +178,7 @@ def _say_once(line: str, write: Callable[[str], object]) -> None:
 
 
 def end() -> None:
-    """End this process and all that it has started, now: threads that still compute are not waited for."""
+    """End this process and its children at once, without waiting for threads."""
     for pid in _descendants():
         with suppress(OSError):
             os.kill(pid, signal.SIGKILL)
@@ -187,7 +186,7 @@ def end() -> None:
 
 
 def end_interrupted() -> None:
-    """The main thread has ended in good order: say so, unless that has been done, and go."""
+    """Print the last line at the end of the main thread, and end the process."""
     with suppress(ValueError):
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     say(_to_terminal)
@@ -195,11 +194,11 @@ def end_interrupted() -> None:
 
 
 def _descendants() -> list[int]:
-    """Children and theirs, by /proc; without it workers end by themselves when their pipe closes."""
+    """All descendants, by /proc; without it workers end when their pipe closes."""
     parents: dict[int, list[int]] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError, ValueError):
-            # Trackers clean up what killed processes have shared, and end by themselves.
+            # Trackers clean up shared memory of killed processes and end by themselves.
             if b"resource_tracker" not in (folder / "cmdline").read_bytes():
                 parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
                 parents.setdefault(parent, []).append(int(folder.name))
@@ -213,7 +212,7 @@ def _descendants() -> list[int]:
 
 
 def finished(code: object) -> None:
-    """The command has done its work: Ctrl-C from here on, while Python takes itself down, changes nothing of it."""
+    """Let Ctrl-C after the end of a command keep its exit code."""
     for timer in _timers:
         timer.cancel()
     if signal.getsignal(signal.SIGINT) is _interrupt:

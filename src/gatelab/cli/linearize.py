@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gatelab.cli import output, reading
-from gatelab.cli.options import Json, complete_unit, grouped
+from gatelab.cli.options import Plot, complete_unit, out_option
 from gatelab.cli.output import check_file
 from gatelab.errors import GatelabError, unknown_name
-from gatelab.files import PICTURES
+from gatelab.files import PICTURES, either
 
 if TYPE_CHECKING:
     from gatelab.linearization import Encrypted, Error, Export, Linearization
@@ -22,30 +22,50 @@ LINEARIZE = """Examples: gatelab linearize gelu --method hermite --degree 8 --sc
 
 gatelab linearize gelu --method minimax --degree 10 --interval -5,5 --compare
 
-gatelab linearize silu --data z.npy --margin 0.2 --export silu.json
+gatelab linearize silu --method minimax --data z.npy --margin 0.2 --out silu.json
 
 gatelab linearize silu --interval 8 --degree 14 --encrypted
 
-gatelab linearize gelu --method optimal --d 16 --features 152
+gatelab linearize gelu --method optimal --d 16 --m 152
 
-gatelab linearize gelu --method learned --d 2 --features 16 --option steps=30"""
+gatelab linearize gelu --method learned --d 2 --m 16 --option steps=30"""
+
+
+# As `gatelab.linearization.methods` lists them; the help must not import torch.
+METHODS = (
+    "chebyshev",
+    "fit",
+    "hermite",
+    "minimax",
+    "taylor",
+    "fourier",
+    "learned",
+    "maclaurin",
+    "optimal",
+    "tangent",
+    "tensorsketch",
+)
 
 
 @dataclass(frozen=True)
 class MapOptions:
     """The method that makes the maps, and for what: an interval, data, or Gaussian weights and inputs."""
 
-    method: Annotated[str, typer.Option(help="How; any other name lists them.")] = "minimax"
+    method: Annotated[
+        str | None, typer.Option(help=f"{either(METHODS)}.", show_default="minimax with --interval, else hermite")
+    ] = None
     degree: Annotated[int | None, typer.Option(min=0, help="Of the polynomial.", show_default="8")] = None
-    interval: Annotated[str | None, typer.Option(metavar="A,B", help="Where it must hold; R for -R,R.")] = None
+    interval: Annotated[str | None, typer.Option(metavar="A,B", help="Interval of w.x; R for -R,R.")] = None
     scale: Annotated[float | None, typer.Option(help="Deviation of w.x, for hermite.", show_default="1")] = None
-    d: Annotated[int | None, typer.Option("--d", min=1, help="Inputs: the features and errors of w, x.")] = None
-    features: Annotated[int | None, typer.Option(min=1, help="m, for methods that choose it.")] = None
+    d: Annotated[int | None, typer.Option("--d", min=1, help="Number of inputs.")] = None
+    m: Annotated[
+        int | None, typer.Option("--m", min=1, help="Features, for maclaurin, tensorsketch, fourier, optimal, learned.")
+    ] = None
     w_scale: Annotated[float, typer.Option(help="Deviation of the weights, with --d.")] = 1.0
     x_scale: Annotated[float, typer.Option(help="Deviation of the inputs, with --d.")] = 1.0
-    seed: Annotated[int, typer.Option(min=0, help="The seed of what is drawn.")] = 0
+    seed: Annotated[int, typer.Option(min=0, help="The seed of random methods.")] = 0
     data: Annotated[Path | None, typer.Option(metavar="FILE", help="Pre-activations, .npy or CSV.")] = None
-    margin: Annotated[float, typer.Option(min=0, help="Room around the data, in half-widths.")] = 0.1
+    margin: Annotated[float, typer.Option(min=0, help="Margin around the data, in half-widths.")] = 0.1
 
     option: Annotated[
         list[str] | None,
@@ -57,7 +77,7 @@ class MapOptions:
         from gatelab.linearization import linearize
         from gatelab.linearization.registry import find_method
 
-        method = find_method(self.method)
+        method = find_method(self.method or ("hermite" if self.interval is None else "minimax"))
         takes = method.options
         settings = read_options(method.name, self.option or [], takes) | self._interval(method, z)
         if self.scale is not None:
@@ -73,17 +93,15 @@ class MapOptions:
         return maps
 
     def _interval(self, method: Any, z: Any) -> dict[str, Any]:
-        """Where the polynomial must hold, if the method wants to know."""
+        """The interval of the polynomial, for methods that take one."""
         from gatelab.linearization import calibrate
         from gatelab.linearization.polynomials import check_interval
 
         ends = reading.interval(self.interval)
         if ends is not None and z is not None:
-            raise GatelabError(
-                f"both --interval {self.interval} and --data are given; the data say where, leave one out"
-            )
+            raise GatelabError(f"both --interval {self.interval} and --data are given; leave one of them out")
         if self.scale is not None and "scale" not in method.options:
-            raise GatelabError(f"--scale is for method hermite; {method.name} takes --interval")
+            raise GatelabError(f"--scale is for method hermite, not for {method.name}; leave it out")
         if ends is not None and not method.polynomial:
             raise GatelabError(
                 f"--interval is for polynomials; {method.name} makes its maps for --d inputs, leave it out"
@@ -95,12 +113,12 @@ class MapOptions:
         return {}
 
     def _sizes(self, takes: Mapping[str, Any]) -> dict[str, Any]:
-        """What the method takes of the number of features, the point of the tangent and the scales."""
+        """The number of features, the point of the tangent and the scales, for methods that take them."""
         import numpy as np
 
         sizes: dict[str, Any] = {}
-        if self.features is not None:
-            sizes["m"] = self.features
+        if self.m is not None:
+            sizes["m"] = self.m
         if "reference" in takes and self.d is not None:
             sizes["reference"] = np.zeros(self.d)
         if {"w_scale", "x_scale"} <= set(takes):
@@ -116,7 +134,6 @@ class MapOptions:
             return maps.error("gaussian", **scales, seed=self.seed, progress=report)
 
 
-@grouped
 def linearize_command(
     *,
     word: Annotated[
@@ -130,15 +147,14 @@ def linearize_command(
     ] = None,
     unit: Annotated[str | None, typer.Option(help="The same.", show_default="gelu")] = None,
     options: MapOptions,
-    compare: Annotated[bool, typer.Option("--compare", help="Published approximations beside it.")] = False,
+    compare: Annotated[bool, typer.Option("--compare", help="Compare with published approximations.")] = False,
     encrypted: Annotated[bool, typer.Option("--encrypted", help="Values and errors under CKKS.")] = False,
-    export: Annotated[Path | None, typer.Option(metavar="FILE", help="The polynomial: .json, .mlir, .c, .py.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Write the figure, .png, .svg or .pdf.")] = None,
-    as_json: Json = False,
+    plot: Plot = None,
+    out: Annotated[Path | None, out_option("Write the polynomial, .json, .mlir, .c or .py.")] = None,
 ) -> None:
-    """Write act(w.x) as a product of a map of w and a map of x."""
+    """Approximate act(w.x) by a polynomial, or by a product of a map of w and a map of x."""
     check_file(plot, PICTURES)
-    check_file(export, (".json", ".mlir", ".c", ".py"))
+    check_file(out, (".json", ".mlir", ".c", ".py"))
     if word is not None and unit is not None:
         raise GatelabError(f"both {word!r} and --unit {unit} are given; leave one of them out")
     z = read_numbers(options.data)
@@ -149,9 +165,9 @@ def linearize_command(
         from gatelab.linearization import export as export_of
 
         polynomial = export_of(maps.polynomial, maps.activation)
-    elif export or plot or compare or encrypted or z is not None:
+    elif out or plot or compare or encrypted or z is not None:
         raise GatelabError(
-            f"{maps.method} is no polynomial of w.x; --data, --export, --encrypted, --plot and --compare need one, "
+            f"{maps.method} is not a polynomial of w.x; --data, --out, --encrypted, --plot and --compare need one, "
             "such as minimax"
         )
     facts = _facts(maps, z)
@@ -161,45 +177,39 @@ def linearize_command(
         facts["encrypted"] = _encrypted(maps, z, options.seed).document()
     if compare:
         rows = _published(maps, z)
-    if export and polynomial is not None:
-        polynomial.save(export)
+    if out and polynomial is not None:
+        polynomial.save(out)
     if plot:
         _plot(maps, rows, plot)
-    if as_json:
-        output.document(
-            {
-                "linearization": str(maps),
-                "polynomial": None if polynomial is None else polynomial.document(),
-                "d": options.d,
-                "m": None if options.d is None else maps.m,
-                **facts,
-                "published": rows,
-                "export": export,
-                "figure": plot,
-            }
-        )
-        return
-    output.say(str(maps), "")
+    parts: list[output.Part] = [str(maps), ""]
     if polynomial is not None:
-        _print_polynomial(polynomial, facts)
+        parts += _polynomial_parts(polynomial, facts)
     if error is not None:
-        output.say(
+        parts += [
             "",
             f"w, x Gaussian, d = {error.d}: RMSE {error.rmse:.4g} [{error.low:.4g}, {error.high:.4g}], "
             f"maximum {error.maximum:.4g} of {error.pairs} pairs, m = {error.m}; "
             f"the floor for that m is {output.number(error.floor, '.4g')}",
             *([f"This RMSE is {error.remark}."] if error.remark else []),
-        )
+        ]
     if rows:
-        _print_published(rows)
-    output.say_written(export, plot)
+        parts += ["", _published_table(rows)]
+    document = {
+        "linearization": str(maps),
+        "polynomial": None if polynomial is None else polynomial.document(),
+        "d": options.d,
+        "m": None if options.d is None else maps.m,
+        **facts,
+        "published": rows,
+    }
+    output.emit(document, *parts, files=(out, plot))
 
 
-# ---- what is measured
+# ---- measuring
 
 
 def _facts(maps: Linearization, z: Any) -> dict[str, Any]:
-    """How often the error of a minimax polynomial alternates, and the error of any polynomial on the data."""
+    """The alternations of a minimax polynomial's error, and the error of any polynomial on the data."""
     import numpy as np
 
     from gatelab.linearization import equioscillation
@@ -264,8 +274,7 @@ def read_numbers(path: Path | None) -> Any:
     from gatelab.data.tables import open_columns
     from gatelab.linearization.polynomials import numbers
 
-    if not path.is_file():
-        raise GatelabError(f"there is no file {path}; give pre-activations as .npy or CSV")
+    reading.check_exists(path, "give pre-activations as .npy or CSV")
     if path.suffix.lower() == ".npy":
         try:
             return numbers(np.load(path, allow_pickle=False))
@@ -278,7 +287,7 @@ def read_numbers(path: Path | None) -> Any:
 
 
 def read_options(method: str, texts: list[str], takes: Mapping[str, Any]) -> dict[str, Any]:
-    """What --option name=number says, for the options that a method takes.
+    """The values of --option NAME=NUMBER, for the options of a method.
 
     >>> read_options("fourier", ["terms=4", "base=0.5"], {"terms": None, "base": None})
     {'terms': 4, 'base': 0.5}
@@ -291,17 +300,19 @@ def read_options(method: str, texts: list[str], takes: Mapping[str, Any]) -> dic
         try:
             number = float(value)
         except ValueError:
-            raise GatelabError(f"--option {text} is no number; give NAME=NUMBER, such as --option {name}=4") from None
+            raise GatelabError(
+                f"--option {text} is not a number; give NAME=NUMBER, such as --option {name}=4"
+            ) from None
         options[name] = number
         if number.is_integer() and "." not in value:
             options[name] = int(number)
     return options
 
 
-# ---- what is shown
+# ---- showing
 
 
-def _print_polynomial(export: Export, facts: dict[str, Any]) -> None:
+def _polynomial_parts(export: Export, facts: dict[str, Any]) -> list[output.Part]:
     p, cost = export.polynomial, export.cost
     rows = [
         ("interval", f"[{p.interval[0]:.6g}, {p.interval[1]:.6g}]"),
@@ -322,18 +333,16 @@ def _print_polynomial(export: Export, facts: dict[str, Any]) -> None:
         )
     if secret := facts.get("encrypted"):
         rows += _encrypted_rows(secret)
-    output.pairs(rows)
-    output.say("")
     cells = [
         (str(k), f"{a:.10g}", f"{c:.10g}")
         for k, (a, c) in enumerate(zip(p.coefficients, p.chebyshev, strict=True))
         if a or c
     ]
-    output.table(("k", "of z^k", "of T_k"), cells, right=(0, 1, 2))
+    return [output.pairs(rows), "", output.table(("k", "of z^k", "of T_k"), cells, right=(0, 1, 2))]
 
 
 def _encrypted_rows(secret: dict[str, Any]) -> list[tuple[str, str]]:
-    """What `--encrypted` adds to the facts of a polynomial."""
+    """The facts that `--encrypted` adds."""
     parameters, seconds = secret["parameters"], secret["seconds"]
     return [
         (
@@ -354,8 +363,7 @@ def _encrypted_rows(secret: dict[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def _print_published(rows: list[dict[str, Any]]) -> None:
-    output.say("")
+def _published_table(rows: list[dict[str, Any]]) -> output.Part:
     cells = [
         (
             r["name"],
@@ -366,7 +374,8 @@ def _print_published(rows: list[dict[str, Any]]) -> None:
         )
         for r in rows
     ]
-    output.table(("published", "degree", "comparisons", "largest error", "RMSE on data"), cells, right=(1, 2, 3, 4))
+    headings = ("published", "degree", "comparisons", "largest error", "RMSE on data")
+    return output.table(headings, cells, right=(1, 2, 3, 4))
 
 
 def _plot(maps: Linearization, rows: list[dict[str, Any]], path: Path) -> None:
@@ -380,8 +389,8 @@ def _plot(maps: Linearization, rows: list[dict[str, Any]], path: Path) -> None:
     p = maps.polynomial
     assert p is not None
     low, high = p.interval
-    room = 0.15 * (high - low)
-    z = np.linspace(low - room, high + room, 1201)
+    margin = 0.15 * (high - low)
+    z = np.linspace(low - margin, high + margin, 1201)
     curves = [(f"{maps.method}, degree {p.degree}", p(z))]
     curves += [(row["name"], find_published(row["name"])(z)) for row in rows]
     exact = values(maps.activation, z).numpy()

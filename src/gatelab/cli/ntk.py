@@ -1,10 +1,11 @@
-"""`gatelab ntk`: how well units train on given inputs, by the condition number of their tangent kernels."""
+"""`gatelab ntk`: condition numbers of the tangent kernels of units, which set how fast they train."""
 
 from __future__ import annotations
 
 import io
 import math
 import warnings
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gatelab.cli import output, reading
-from gatelab.cli.options import Json, Words, grouped, unit_option
+from gatelab.cli.options import Plot, Words, out_option, unit_option
 from gatelab.cli.output import check_file
-from gatelab.cli.reading import SavedModel, check_inputs, read_model
+from gatelab.cli.reading import Predictor, check_inputs, read_model
 from gatelab.cli.rows import ChosenRows, KernelRowOptions
 from gatelab.errors import GatelabError
 from gatelab.files import PICTURES, write_whole
@@ -32,16 +33,16 @@ NTK = """Examples: gatelab ntk --gaussian 400,100 --plot spectra.png
 
 gatelab ntk mlp glu gqu friedman1 --width 4096 --rows 300
 
-gatelab ntk --data points.csv --target price --standardise --full --json
+gatelab ntk --data points.csv --target price --standardize --full --json
 
 gatelab ntk --data points.csv --target price --model mlp.safetensors"""
 
 
 @dataclass(frozen=True, eq=False)
 class MeasuredKernel:
-    """A kernel and its spectrum, and what is expected of Gaussian rows of that size, where theory has something.
+    """A kernel and its spectrum, and the expected values for Gaussian rows of that size, where theory has them.
 
-    The kernel of a unit is None where it need not be saved: several of them may not fit into memory.
+    The kernel is None unless it is saved: several kernels may not fit into memory.
     """
 
     name: str
@@ -51,7 +52,7 @@ class MeasuredKernel:
 
     @property
     def condition(self) -> str:
-        """The condition number in words; where rounding hides it, the least that it can be."""
+        """The condition number, or its lower bound where rounding hides it."""
         s = self.spectrum
         if s.status == "resolved":
             return f"{s.condition:.4g}"
@@ -63,7 +64,7 @@ class MeasuredKernel:
         if s.status != "unresolved":
             least = f"{s.lambda_min:.4g}"
         if s.status == "resolved":
-            # Half the interval that the condition number provably lies in, relative to it.
+            # Half of the proved interval, relative to the condition number.
             low, high = s.condition_bounds
             doubt = f"{(high - low) / (2 * s.condition):.0e}"
         if self.expected:
@@ -85,17 +86,15 @@ class MeasuredKernel:
         row: dict[str, Any] = {"kernel": self.name, "status": s.status}
         for name in names:
             row |= {name: getattr(s, name), f"{name}_bounds": getattr(s, f"{name}_bounds")}
-        row |= {"gaussian_ours": None, "gaussian_paper": None, "eigenvalues": None}
+        row |= {"gaussian_ours": None, "gaussian_paper": None}
         for source in ("ours", "paper"):
             law = getattr(self.expected, source, None)
             if law is not None:
                 row[f"gaussian_{source}"] = {name: getattr(law, name) for name in names}
-        if s.eigenvalues is not None:
-            row["eigenvalues"] = s.eigenvalues.tolist()
+        row["eigenvalues"] = s.eigenvalues
         return row
 
 
-@grouped
 def ntk_command(
     *,
     words: Words = None,
@@ -103,56 +102,56 @@ def ntk_command(
     unit: Annotated[list[str] | None, unit_option("mlp,glu")] = None,
     width: Annotated[int | None, typer.Option(min=1, help="Neurons.", show_default="infinite: K per neuron")] = None,
     model: Annotated[Path | None, typer.Option(metavar="FILE", help="A saved network instead, .safetensors.")] = None,
-    full: Annotated[bool, typer.Option("--full", help="All eigenvalues, not the extremes alone.")] = False,
-    plot: Annotated[Path | None, typer.Option(help="Write the densities, .png, .svg or .pdf.")] = None,
-    save: Annotated[Path | None, typer.Option(help="Write the kernel, .npy, or several, .npz.")] = None,
-    as_json: Json = False,
+    full: Annotated[bool, typer.Option("--full", help="All eigenvalues, not only the extremes.")] = False,
+    plot: Plot = None,
+    out: Annotated[Path | None, out_option("Write the kernel, .npy, or several, .npz.")] = None,
 ) -> None:
     """Condition numbers of tangent kernels on your data."""
     check_file(plot, PICTURES)
-    check_file(save, (".npy", ".npz"))
+    check_file(out, (".npy", ".npz"))
     units, problem = reading.units(words, unit)
     from gatelab.feedforward import unit as find_unit
 
     if model is None:
         names = list(dict.fromkeys(find_unit(name).name for name in units or UNITS))
-        if save and save.suffix.lower() == ".npy" and len(names) > 1:
+        if out and out.suffix.lower() == ".npy" and len(names) > 1:
             raise GatelabError(
-                f"{save} holds one kernel and there are {len(names)} units; give a name that ends in .npz"
+                f"{out} holds one kernel and there are {len(names)} units; give a name that ends in .npz"
             )
         rows = source.read(problem)
         together = fit_together(rows.n, len(names))
-        kernels = _kernels_of_units(rows, names, width, together=together, full=full, keep=save is not None)
+        kernels = _kernels_of_units(rows, names, width, together=together, full=full, keep=out is not None)
         network = f"at width {width}" if width else "per neuron, infinitely wide"
     else:
         if units or width is not None:
             raise GatelabError(f"{model} says what its unit and width are; leave --unit and --width out")
-        if source.standardise:
-            raise GatelabError(f"{model} says how its inputs are scaled; leave --standardise out and give raw rows")
+        if source.standardize:
+            raise GatelabError(f"{model} says how its inputs are scaled; leave --standardize out and give raw rows")
         saved = read_model(model)
         if problem:
-            source = replace(source, standardise=False)  # the model scales raw rows by itself
+            source = replace(source, standardize=False)  # the model scales raw rows by itself
         rows = source.read(problem, names=saved.columns)
         check_inputs(model, saved, rows.d)
         fit_together(rows.n, 1)
         kernels = [_kernel_of_model(rows, saved, full=full)]
         network = f"of the network in {model}"
-    if save:
-        save_kernels(save, {k.name: k.kernel for k in kernels})
+    if out:
+        save_kernels(out, {k.name: k.kernel for k in kernels})
     if plot:
         _plot(kernels, rows, plot)
     notes = _notes(kernels, rows)
-    if as_json:
-        about = {"data": rows.name, "n": rows.n, "d": rows.d, "width": width, "model": model}
-        output.document(
-            {**about, "kernels": [k.plain() for k in kernels], "notes": notes, "figure": plot, "saved": save}
-        )
-        return
-    _print(kernels, rows, network, notes)
-    output.say_written(plot, save)
+    about = {"data": rows.name, "n": rows.n, "d": rows.d, "width": width, "model": model}
+    output.emit(
+        {**about, "kernels": [k.plain() for k in kernels], "notes": notes},
+        f"{rows.name}: kernels of {rows.n} rows of {rows.d} inputs, {network}",
+        "",
+        *_parts(kernels, rows),
+        *(["", *notes] if notes else []),
+        files=(plot, out),
+    )
 
 
-# ---- what is computed
+# ---- computing
 
 
 def fit_together(n: int, kernels: int) -> bool:
@@ -166,7 +165,7 @@ def fit_together(n: int, kernels: int) -> bool:
 def _kernels_of_units(
     rows: ChosenRows, names: list[str], width: int | None, *, together: bool, full: bool, keep: bool
 ) -> list[MeasuredKernel]:
-    """In one pass over the rows where all kernels fit, else one after the other."""
+    """In one pass over the rows if all kernels fit into memory, else one after the other."""
     from gatelab.ntk import analytic, estimate
 
     measured: list[MeasuredKernel] = []
@@ -179,19 +178,20 @@ def _kernels_of_units(
         with output.progress("eigenvalues") as report:
             for name in group:
                 kernel, expected = kernels.pop(0), None
-                with suppress(GatelabError):  # theory has relu's powers in two dimensions or more
+                with suppress(GatelabError):  # theory covers powers of relu in two dimensions or more
                     expected = estimate(name, rows.n, rows.d, width)
                 measured.append(MeasuredKernel(name, _spectrum(kernel, full), expected, kernel if keep else None))
                 report(len(measured), len(names))
     return measured
 
 
-def _kernel_of_model(rows: ChosenRows, saved: SavedModel, *, full: bool) -> MeasuredKernel:
+def _kernel_of_model(rows: ChosenRows, saved: Predictor, *, full: bool) -> MeasuredKernel:
     """The kernel of the network as it is, at the rows as it takes them; of several outputs the sum."""
     import torch
 
     from gatelab.ntk import empirical
 
+    assert saved.network is not None and saved.scaled is not None  # `read_model` refuses others
     x = torch.as_tensor(saved.scaled(rows.x))
     with output.progress("kernel of the network") as report:
         kernel = empirical(saved.network, x, outputs=torch.Tensor.clone, progress=report)
@@ -202,7 +202,7 @@ def _spectrum(kernel: Kernel, full: bool) -> Spectrum:
     from gatelab.ntk import spectrum
 
     with warnings.catch_warnings():
-        # What it warns of is in its notes, and is said below with what the rows have to do with it.
+        # Its warnings are in its notes as well, which are printed below.
         warnings.simplefilter("ignore", UserWarning)
         return spectrum(kernel, full=full)
 
@@ -219,26 +219,24 @@ def save_kernels(path: Path, kernels: dict[str, Any]) -> None:
     write_whole(path, content.getvalue())
 
 
-# ---- what it prints
+# ---- showing
 
 
-def _print(kernels: list[MeasuredKernel], rows: ChosenRows, network: str, notes: list[str]) -> None:
-    output.say(f"{rows.name}: kernels of {rows.n} rows of {rows.d} inputs, {network}", "")
+def _parts(kernels: list[MeasuredKernel], rows: ChosenRows) -> Iterator[output.Part]:
     headings = ("kernel", "lambda_max", "lambda_min", "condition", "±", "Gaussian", "paper's")
-    output.table(headings, [k.cells() for k in kernels], right=range(1, 7))
+    yield output.table(headings, [k.cells() for k in kernels], right=range(1, 7))
     if any(k.spectrum.eigenvalues is not None for k in kernels):
-        output.say("")
-        output.table(("eigenvalues", *QUANTILES), [k.quantiles() for k in kernels], right=range(1, 6))
-    output.say("", "±: how far the condition number may be off, relative to it, proved")
+        yield ""
+        yield output.table(("eigenvalues", *QUANTILES), [k.quantiles() for k in kernels], right=range(1, 6))
+    yield ""
+    yield "±: proved relative error of the condition number"
     if any(k.expected for k in kernels):
         size = f"{rows.n} Gaussian rows of {rows.d} inputs"
-        output.say(f"Gaussian: the condition number to be expected of {size}; paper's: by the paper's formula")
-    if notes:
-        output.say("", *notes)
+        yield f"Gaussian: the expected condition number of {size}; paper's: by the formula of the paper"
 
 
 def _notes(kernels: list[MeasuredKernel], rows: ChosenRows) -> list[str]:
-    """What the spectra say of themselves, and why a condition number cannot be had."""
+    """Notes of the spectra, and the reason where a condition number is not resolved."""
     notes = [f"{k.name}: {note}" for k in kernels for note in k.spectrum.notes]
     if all(k.spectrum.status == "resolved" for k in kernels):
         return notes
@@ -246,13 +244,13 @@ def _notes(kernels: list[MeasuredKernel], rows: ChosenRows) -> list[str]:
         return [*notes, f"the reason: {reason}; without biases, such rows have dependent gradients"]
     return [
         *notes,
-        f"no two rows are alike, but {rows.n} rows of {rows.d} inputs are more than the kernel can tell "
-        "apart in double precision; give fewer with --rows",
+        f"no two rows are alike, but {rows.n} rows of {rows.d} inputs are more than the kernel can distinguish in "
+        "double precision; give fewer with --rows",
     ]
 
 
 def alike(x: Array) -> str:
-    """What makes a kernel singular in these rows, in words; nothing if nothing does.
+    """The rows that make a kernel singular, in words; empty if there are none.
 
     >>> import numpy as np
     >>> alike(np.array([[1.0, 2.0], [1.0, 2.0], [0.0, 0.0], [3.0, 6.0]]))

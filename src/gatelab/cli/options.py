@@ -1,8 +1,11 @@
 """Options that commands share, each declared once, in groups that belong together.
 
-Typer reads one option from each parameter of a function and knows no groups. `grouped` lets a command take a frozen
-dataclass as one parameter, and shows typer one parameter for each of its fields. The methods of a group turn what the
-user has typed into values: a problem, the settings of a solver, the keywords of a sweep.
+Typer reads one option from each parameter of a function and has no groups. `Application` lets a command take a frozen
+dataclass as one parameter and shows typer one parameter for each of its fields. The methods of a group turn the user's
+text into values: a problem, the settings of a solver, the keywords of a sweep.
+
+Every command has --json and --quiet, refuses to overwrite a file that it reads, and accepts the option names of the
+last release with a warning (`RENAMED`).
 """
 
 from __future__ import annotations
@@ -10,16 +13,17 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
+from typer.core import TyperCommand
 
-from gatelab.cli import interrupts, reading
+from gatelab.cli import interrupts, output, reading
 from gatelab.errors import GatelabError, unknown_name
-from gatelab.files import either
+from gatelab.files import PICTURES, either
 from gatelab.solve.solvers import SOLVERS
 
 if TYPE_CHECKING:
@@ -27,19 +31,112 @@ if TYPE_CHECKING:
     from gatelab.sweep import Plan, Run
 
 Command = Callable[..., None]
-SOLVER_HELP = f"{either(('auto', *SOLVERS))}."
+# Parameters of all commands that name files to write, and those that name files to read.
+WRITTEN = ("out", "plot", "to")
+READ = ("data", "model", "path", "text", "table", "tokenizer", "record", "store", "other")
+# Option names of the last release and their successors; remove them with the next one.
+RENAMED = {
+    "--csv": "--out",
+    "--export": "--out",
+    "--features": "--m",
+    "--folder": "--store",
+    "--optimiser": "--optimizer",
+    "--save": "--out",
+    "--standardise": "--standardize",
+}
 
 
-def grouped(command: Command) -> Command:
+# ---- commands
+
+
+@dataclass(frozen=True)
+class AnswerOptions:
+    """How every command answers."""
+
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")] = False
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False
+
+
+class CheckedCommand(TyperCommand):
+    """A command that knows the old names of its options, and does not overwrite a file that it reads."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        known = {name for option in self.params for name in option.opts}
+        return super().parse_args(ctx, list(current_names(args, known)))
+
+    def invoke(self, ctx: Any) -> Any:
+        targets, sources = (
+            [Path(str(path)) for name in names for path in as_list(ctx.params.get(name))] for names in (WRITTEN, READ)
+        )
+        for target in targets:
+            if any(is_part(target, source.expanduser()) for source in sources):
+                raise GatelabError(f"{target} is read by this command and would be overwritten; give another path")
+        return super().invoke(ctx)
+
+
+class Application(typer.Typer):
+    """Commands that are all checked and may take groups of options."""
+
+    def command(self, name: str | None = None, **options: Any) -> Any:
+        register = super().command(name, cls=CheckedCommand, **options)
+
+        def decorate(function: Command) -> Command:
+            register(grouped(function, AnswerOptions))
+            return function
+
+        return decorate
+
+
+def current_names(args: Sequence[str], known: set[str]) -> Iterator[str]:
+    """The words of a command with the present names of its options; each old name is reported on stderr.
+
+    >>> list(current_names(["--csv=a.csv", "glu"], {"--out"}))
+    ['--out=a.csv', 'glu']
+    >>> list(current_names(["--out", "a.png"], {"--out", "--plot"}))
+    ['--plot', 'a.png']
+    """
+    for i, word in enumerate(args):
+        name, equals, value = word.partition("=")
+        new = name
+        if name not in known and RENAMED.get(name) in known:
+            new = RENAMED[name]
+        path = value or "".join(args[i + 1 : i + 2])
+        if new == "--out" and "--plot" in known and path.lower().endswith(tuple(PICTURES)):
+            new = "--plot"  # as in the last release
+        if new != name:
+            output.note(f"{name} is now called {new}; the old name works until the next release")
+        yield f"{new}{equals}{value}"
+
+
+def as_list(value: Any) -> list[Any]:
+    """One or several values of an option as a list, empty for None."""
+    if value is None or isinstance(value, list | tuple):
+        return list(value or ())
+    return [value]
+
+
+def is_part(target: Path, source: Path) -> bool:
+    """Whether a path is that of a file which is read, also by links, or of one in the folder of a model."""
+    with suppress(OSError, ValueError):  # a missing file, or a text that is not a path
+        if target.resolve() == source.resolve():
+            return True
+        inside = target.is_file() and (source / "config.json").is_file() and target.resolve().parent == source.resolve()
+        return inside or target.samefile(source)
+    return False
+
+
+def grouped(command: Command, *more: type) -> Command:
     """Let a command take groups of options: parameters whose type is a dataclass, with an option in each field.
+
+    The values of `more` groups are not passed to the command; `output.answer` receives them.
 
     >>> @dataclass(frozen=True)
     ... class Size:
     ...     width: int = 8
     ...     depth: int = 1
-    >>> @grouped
-    ... def build(*, name: str, size: Size) -> None:
+    >>> def build(*, name: str, size: Size) -> None:
     ...     print(name, size.width, size.depth)
+    >>> build = grouped(build)
     >>> list(inspect.signature(build).parameters)
     ['name', 'width', 'depth']
     >>> build(name="glu", width=16)
@@ -49,18 +146,15 @@ def grouped(command: Command) -> Command:
     groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
     parameters: list[inspect.Parameter] = []
     for name, parameter in inspect.signature(command).parameters.items():
-        if name not in groups:
+        if name in groups:
+            parameters += options_of(groups[name])
+        else:
             parameters.append(parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY))
-            continue
-        options = get_type_hints(groups[name], include_extras=True)
-        for field in fields(groups[name]):
-            option = inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, annotation=options[field.name])
-            if field.default is not MISSING:
-                option = option.replace(default=field.default)
-            parameters.append(option)
+    shared = [option for group in more for option in options_of(group)]
 
     @functools.wraps(command)
     def call(**values: Any) -> None:
+        output.answer(**{option.name: values.pop(option.name) for option in shared if option.name in values})
         built = {}
         for name, group in groups.items():
             built[name] = group(
@@ -68,16 +162,26 @@ def grouped(command: Command) -> Command:
             )
         command(**values, **built)
 
-    call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    call.__annotations__ = {parameter.name: parameter.annotation for parameter in (*parameters, *shared)}
+    call.__signature__ = inspect.Signature([*parameters, *shared])  # type: ignore[attr-defined]
     return call
 
 
-# ---- units, problems and how the answer looks
+def options_of(group: Any) -> Iterator[inspect.Parameter]:
+    """The fields of a dataclass as parameters."""
+    hints = get_type_hints(group, include_extras=True)
+    for field in fields(group):
+        default = inspect.Parameter.empty if field.default is MISSING else field.default
+        yield inspect.Parameter(
+            field.name, inspect.Parameter.KEYWORD_ONLY, annotation=hints[field.name], default=default
+        )
+
+
+# ---- units, problems and files
 
 
 def complete_unit(incomplete: str) -> list[str]:
-    """The units that begin so, for the shell; after a comma the next one."""
+    """Units with this beginning, for the shell; after a comma the next one."""
     from gatelab.feedforward.named import CATALOGUE
 
     before, comma, last = incomplete.rpartition(",")
@@ -85,23 +189,29 @@ def complete_unit(incomplete: str) -> list[str]:
 
 
 def complete_word(incomplete: str) -> list[str]:
-    """Units and problems that begin so, for the shell."""
+    """Units and problems with this beginning, for the shell."""
     from gatelab.data.named import CATALOGUE
 
     return complete_unit(incomplete) + [name for name in CATALOGUE if name.startswith(incomplete.lower())]
 
 
 def unit_option(default: str = "") -> Any:
-    """Units by --unit, in every command; `default` says which are used where none is named."""
+    """Units by --unit, in commands that take several; `default` names those used where none is given."""
     return typer.Option(
         *("--unit", "--units"),
-        metavar="UNIT",
-        help="Units, often or with commas.",
+        metavar="UNIT[,UNIT]",
+        help="Units, separated by commas.",
         show_default=default or False,
         autocompletion=complete_unit,
     )
 
 
+def out_option(help: str, **options: Any) -> Any:
+    """Where results are written, in every command."""
+    return typer.Option("--out", "-o", help=help, show_default=False, **{"metavar": "FILE", **options})
+
+
+OneUnit = Annotated[str | None, typer.Option("--unit", metavar="UNIT", help="The unit.", autocompletion=complete_unit)]
 Words = Annotated[
     list[str] | None,
     typer.Argument(
@@ -111,8 +221,26 @@ Words = Annotated[
         autocompletion=complete_word,
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of tables.")]
-Seeds = Annotated[int, typer.Option(min=1, help="How many seeds.")]
+Seeds = Annotated[int, typer.Option(min=1, help="Number of seeds.")]
+Plot = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the figure, .png, .svg or .pdf.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the work and its size; compute nothing.")]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda; auto is cuda where there is one.")]
+FitDevice = Annotated[str, typer.Option(help="auto, cpu or cuda; auto is the CPU, faster for small fits.")]
+Jobs = Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Processes.", show_default="one per core")]
+Tokenizer = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="A folder with a tokenizer of Transformers.", show_default="that of the model"),
+]
+SOLVER_HELP = f"{either(('auto', *SOLVERS))}."
+
+
+def device_name(device: str) -> str:
+    """The device that --device names; auto is cuda where there is one."""
+    if device != "auto":
+        return device
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 # ---- data
@@ -133,12 +261,12 @@ class TableOptions:
         str | None,
         typer.Option(metavar="NAME[,NAME]", help="Its columns to predict from.", show_default="all others"),
     ] = None
-    standardise: Annotated[
+    standardize: Annotated[
         bool | None,
         typer.Option(
-            "--standardise/--raw",
-            help="Inputs and target with mean 0 and deviation 1, or as they are.",
-            show_default="standardised for friedman, airfoil, california",
+            "--standardize/--raw",
+            help="Scale inputs and target to mean 0 and deviation 1, or leave them.",
+            show_default="scaled for friedman, airfoil, california",
         ),
     ] = None
 
@@ -156,7 +284,7 @@ class SampleOptions(TableOptions):
     noise: Annotated[float, typer.Option(help="Standard deviation of noise on the training targets.")] = reading.NOISE
 
     def problem(self, name: str | None, **settings: Any) -> Problem:
-        """The problem that the options mean; `name` is its name or formula, None where the user named none."""
+        """The problem that the options describe; `name` is its name or formula, None for the default."""
         return reading.target(
             name,
             self.data,
@@ -165,14 +293,14 @@ class SampleOptions(TableOptions):
             noise=self.noise,
             target=self.target,
             inputs=self.inputs,
-            standardise=self.standardise,
+            standardize=self.standardize,
             **settings,
         )
 
 
 @dataclass(frozen=True)
 class ProblemOptions(SampleOptions):
-    """All options of a problem: those of `SampleOptions`, where the samples lie, and what the test is on."""
+    """All options of a problem: those of `SampleOptions`, the sampling and the test protocol."""
 
     sampling: Annotated[str, typer.Option(help="random, grid or gauss.")] = reading.SAMPLING
     protocol: Annotated[
@@ -193,26 +321,19 @@ class SolverOptions:
     solver: Annotated[str, typer.Option(help=SOLVER_HELP)] = "auto"
     steps: Annotated[
         int | None,
-        typer.Option(
-            min=1, help="Most iterations of a network, from its start to its end.", show_default="the solver's"
-        ),
+        typer.Option(min=1, help="Maximal iterations per network.", show_default="the solver's"),
     ] = None
     ridge: Annotated[float | None, typer.Option(min=0, help="Ridge of varpro, for noisy data.", show_default="0")] = (
         None
     )
-    device: Annotated[str | None, typer.Option(help="Device of varpro, such as cuda.", show_default="cpu")] = None
-
-    def check(self) -> None:
-        """Refuse an unknown solver before the workers start, since in them the same error comes late."""
-        from gatelab.solve import SOLVERS
-
-        if self.solver not in (known := ("auto", *SOLVERS)):
-            raise unknown_name("solver", self.solver, known)
+    device: FitDevice = "auto"
 
     def settings(self) -> dict[str, Any]:
-        """The solver, and those settings that the user named: a solver has defaults of its own."""
+        """The solver and the settings that the user gave; others keep the solver's defaults."""
+        if self.solver not in (known := ("auto", *SOLVERS)):  # in workers the same error would come late
+            raise unknown_name("solver", self.solver, known)
         values = {"steps": self.steps, "ridge": self.ridge, "device": self.device}
-        return {"solver": self.solver} | {name: value for name, value in values.items() if value is not None}
+        return {"solver": self.solver} | {name: v for name, v in values.items() if v not in (None, "auto")}
 
 
 # ---- sweeps
@@ -220,23 +341,23 @@ class SolverOptions:
 
 @dataclass(frozen=True)
 class SweepOptions:
-    """Who computes the fits of a command, where they are stored, and how to go on after Ctrl-C."""
+    """Where the fits of a command are computed and stored, and how to resume after Ctrl-C."""
 
-    jobs: Annotated[int | None, typer.Option(min=1, help="Processes.", show_default="one a core")] = None
+    jobs: Jobs = None
     store: Annotated[
-        Path | None, typer.Option(help="Keep every fit here; the same command computes what is missing.")
+        Path | None, typer.Option(metavar="FILE", help="Keep every fit here; the same command resumes.")
     ] = None
     backend: Annotated[
         str | None, typer.Option(help="serial, processes or ray.", show_default="processes, with one job serial")
     ] = None
     address: Annotated[str | None, typer.Option(help="A Ray cluster.", show_default="a local one")] = None
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try again what failed, by the store.")] = False
-    max_hours: Annotated[float | None, typer.Option(help="Begin nothing new after that.", show_default="no limit")] = (
-        None
-    )
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Repeat the fits that failed.")] = False
+    max_hours: Annotated[
+        float | None, typer.Option(help="Start no new fit after this time.", show_default="no limit")
+    ] = None
 
     def keywords(self) -> dict[str, Any]:
-        """The options but `jobs` as arguments of `gatelab.scaling_laws`, without those that the user left out."""
+        """The options except `jobs` as arguments of `gatelab.scaling_laws`, without those left out."""
         from gatelab.sweep import BACKENDS
 
         store, backend, hours = self.store, self.backend, self.max_hours
@@ -245,7 +366,7 @@ class SweepOptions:
         if self.address is not None and backend != "ray":
             raise GatelabError(f"the address {self.address!r} is that of a Ray cluster; give --backend ray with it")
         if self.retry_failed and store is None:
-            raise GatelabError("--retry-failed needs to know what failed; give --store FILE, the file that knows")
+            raise GatelabError("--retry-failed needs the record of failures; give --store FILE, which holds it")
         if store is not None and store.is_dir():
             raise GatelabError(f"{store} is a folder; give the path of a file in it, such as {store / 'runs.db'}")
         if hours is not None and not hours > 0:
@@ -254,7 +375,7 @@ class SweepOptions:
         return {name: value for name, value in (values | {"address": self.address}).items() if value is not None}
 
     def plan(self, runs: Sequence[Run]) -> Plan:
-        """What is done and to do. A store that is not there yet is not made for the question."""
+        """The runs that are done and those to do; a store is not created for the question."""
         from joblib import cpu_count
 
         from gatelab.sweep import plan
@@ -269,7 +390,7 @@ class SweepOptions:
 
     @contextmanager
     def resumable(self, runs: Callable[[], Sequence[Run]] | None = None) -> Iterator[None]:
-        """Ctrl-C inside says what the store holds, of these runs or of all, and that the same command goes on."""
+        """Ctrl-C inside reports how many fits the store holds, of these runs or of all."""
         from gatelab.sweep import Store, plan
 
         def progress() -> str | None:
@@ -285,11 +406,24 @@ class SweepOptions:
                         stored = store.count()
                     count = "1 fit is" if stored == 1 else f"{stored} fits are"
             except GatelabError:
-                count = "what was done is"  # the end of a command is no place for a second complaint
-            return f"{count} in {self.store}; the same command goes on"
+                count = "finished fits are"  # a second error would hide the first
+            return f"{count} in {self.store}; the same command resumes"
 
         with interrupts.keeping(progress):
             yield
+
+
+@contextmanager
+def resuming(store: Path | None) -> Iterator[None]:
+    """Ctrl-C inside reports that the store, a file or a folder, lets the same command resume."""
+
+    def state() -> str | None:
+        if store is None or not (store.is_file() or any(path.is_file() for path in store.rglob("*"))):
+            return None
+        return f"finished work is in {store}; the same command resumes"
+
+    with interrupts.keeping(state):
+        yield
 
 
 def how_to_look(store: Path | None) -> str:

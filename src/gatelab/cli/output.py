@@ -1,6 +1,6 @@
-"""What a command gives to its user: tables for people, one JSON document for programs, progress on stderr, files.
+"""The output of commands: tables for people, one JSON document for programs, progress on stderr, files.
 
-Whether a file can be written is asked before hours of computing; `gatelab.files` writes it.
+Whether a file can be written is checked before the work; `gatelab.files` writes it.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ import os
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, is_dataclass
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,46 +19,54 @@ import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
-from typer.core import TyperCommand
 
 from gatelab.cli import interrupts
 from gatelab.display import Listener, reporting
 from gatelab.errors import GatelabError
-from gatelab.files import either
+from gatelab.files import either, write_whole
 
-# What the parameters of all commands are called that name a file to write, and those that name one to read.
-WRITTEN = ("out", "csv", "save", "plot", "export", "to")
-READ = ("data", "model", "path", "text", "table", "tokenizer", "record", "store", "other")
+_answer = {"as_json": False, "quiet": False}
 
 
-class CheckedCommand(TyperCommand):
-    """A command that does not write over a file that it reads."""
-
-    def invoke(self, ctx: Any) -> Any:
-        targets, sources = (
-            [Path(str(ctx.params[name])) for name in names if ctx.params.get(name)] for names in (WRITTEN, READ)
-        )
-        for target in targets:
-            if any(is_part(target, source.expanduser()) for source in sources):
-                raise GatelabError(f"{target} is read by this command and would be overwritten; give another path")
-        return super().invoke(ctx)
+def answer(*, as_json: bool = False, quiet: bool = False) -> None:
+    """Set how the command that begins now answers: --json and --quiet."""
+    _answer.update(as_json=as_json, quiet=quiet)
 
 
-class Application(typer.Typer):
-    """Commands that are all checked."""
-
-    def command(self, name: str | None = None, **options: Any) -> Any:
-        return super().command(name, cls=CheckedCommand, **options)
+class Line(str):
+    """A line that is not wrapped, such as a path or a command, so that it can be copied."""
 
 
-def is_part(target: Path, source: Path) -> bool:
-    """Whether a path is that of a file which is read, also by links, or of one in the folder of a model."""
-    with suppress(OSError, ValueError):  # a file that is not there, or a text that is no path
-        if target.resolve() == source.resolve():
-            return True
-        inside = target.is_file() and (source / "config.json").is_file() and target.resolve().parent == source.resolve()
-        return inside or target.samefile(source)
-    return False
+Part = str | Table
+
+
+def emit(document: Any, *parts: Part, files: Sequence[Path | None] = ()) -> None:
+    """The result of a command: one JSON document with --json, else paragraphs and tables, then the files written.
+
+    Args:
+        document: the result in values that `to_plain` takes.
+        parts: paragraphs, unwrapped lines, and what `table`, `pairs` and `points` return.
+        files: files that were written; None stands for one that was not asked for. The document lists them under
+            "files".
+    """
+    written = [file for file in files if file is not None]
+    if not _answer["as_json"]:
+        say(*parts, *(Line(f"wrote {file}") for file in written))
+        return
+    from gatelab.plain import to_plain
+
+    if isinstance(document, Mapping) and files:
+        document = {**document, "files": written}
+    text = json.dumps(to_plain(document), indent=2, allow_nan=False, ensure_ascii=False)
+    sys.stdout.write(f"{text}\n")
+
+
+def say(*parts: Part) -> None:
+    """Paragraphs and tables to stdout."""
+    # Formulas have brackets: no text is read as markup.
+    out = _Out(markup=False, highlight=False, emoji=False)
+    for part in parts:
+        out.print(part, soft_wrap=isinstance(part, Line))
 
 
 def check_file(path: Path | None, suffixes: Sequence[str]) -> None:
@@ -90,8 +97,14 @@ def check_folder(path: Path) -> None:
         raise GatelabError(message) from error
 
 
+def write_csv(path: Path | None, frame: Any) -> None:
+    """Write a data frame as CSV, if a file was asked for."""
+    if path is not None:
+        write_whole(path, frame.to_csv(index=False).encode())
+
+
 def check_pyarrow() -> None:
-    """Refuse to write Parquet where nothing can."""
+    """Refuse to write Parquet without pyarrow."""
     try:
         import pyarrow  # noqa: F401
     except ImportError:
@@ -103,87 +116,37 @@ class _Out(Console):
         raise BrokenPipeError(32, "the reader of our output has gone")
 
 
-def console() -> Console:
-    """The terminal; formulas have brackets, so that no text is read as markup."""
-    return _Out(markup=False, highlight=False, emoji=False)
-
-
-def say(*lines: str, wrap: bool = True) -> None:
-    """Paragraphs to stdout; paths are not wrapped, so that they can be copied."""
-    out = console()
-    for line in lines:
-        out.print(line, soft_wrap=not wrap)
-
-
 def table(
     headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[int] = (), wrap: Sequence[int] = ()
-) -> None:
-    """A table to stdout: columns `right` hold numbers, columns `wrap` hold text that may take several lines."""
+) -> Table:
+    """A table: columns `right` hold numbers, columns `wrap` hold text that may take several lines."""
     grid = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for i, heading in enumerate(headings):
         # fold: a column that is too narrow breaks a word, it does not drop its end
         grid.add_column(heading, justify="right" if i in right else "left", no_wrap=i not in wrap, overflow="fold")
     for row in rows:
         grid.add_row(*row)
-    console().print(grid)
+    return grid
 
 
-def points(lines: Iterable[str]) -> None:
+def points(lines: Iterable[str]) -> Table:
     """A list with hanging dashes, each line once."""
-    pairs([("-", line) for line in dict.fromkeys(lines)], gap=1)
+    return pairs([("-", line) for line in dict.fromkeys(lines)], gap=1)
 
 
-def pairs(rows: Iterable[tuple[str, str]], gap: int = 2) -> None:
-    """Names and values, a line each."""
+def pairs(rows: Iterable[tuple[str, str]], gap: int = 2) -> Table:
+    """Names and values, one line per pair."""
     grid = Table.grid(padding=(0, gap))
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
     for name, value in rows:
         grid.add_row(name, value)
-    console().print(grid)
-
-
-def say_written(*files: Path | None) -> None:
-    """A line for each file that was written; None stands for one that was not asked for."""
-    for file in files:
-        if file is not None:
-            say(f"wrote {file}", wrap=False)
-
-
-def document(value: Any) -> None:
-    """One JSON document to stdout; what is not finite becomes null."""
-    sys.stdout.write(json.dumps(plain(value), indent=2, allow_nan=False, ensure_ascii=False) + "\n")
-
-
-def plain(value: Any) -> Any:
-    """The value in JSON's own types.
-
-    >>> plain({"rmse": float("nan"), "widths": (1, 2)})
-    {'rmse': None, 'widths': [1, 2]}
-    """
-    if hasattr(value, "item") and getattr(value, "ndim", 0) == 0:
-        value = value.item()  # a number of numpy's
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if value is None or isinstance(value, bool | int | float):
-        return value
-    if is_dataclass(value) and not isinstance(value, type):
-        value = asdict(value)
-    if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(v) for v in value]
-    return str(value)
+    return grid
 
 
 def number(value: float | None, form: str = ".2f") -> str:
     """A number, or a dash where there is none."""
     return "-" if value is None or math.isnan(value) else format(value, form)
-
-
-def asked_for(*files: Path | None) -> list[Path]:
-    """Those of the files that were asked for, as JSON documents name them."""
-    return [file for file in files if file is not None]
 
 
 def text(value: object) -> str:
@@ -199,12 +162,12 @@ def interval(value: float, low: float, high: float) -> str:
 
 
 def command_line(context: typer.Context) -> str:
-    """The command that was given, with files by their names alone; whether as JSON does not matter."""
+    """The command that was given, with the names of files instead of their paths, without --json and --quiet."""
     words = context.command_path.split()
     for option in context.command.params:
         name = str(option.name)
         source = context.get_parameter_source(name)
-        if source is None or source.name != "COMMANDLINE" or name == "as_json":
+        if source is None or source.name != "COMMANDLINE" or name in _answer:
             continue
         value = context.params[name]
         for one in value if isinstance(value, list | tuple) else [value]:
@@ -212,18 +175,31 @@ def command_line(context: typer.Context) -> str:
                 words.append((option.opts if one else option.secondary_opts)[0])
             else:
                 words += option.opts[:1] * (option.param_type_name == "option")
-                words.append(one.name if isinstance(one, Path) else str(one))
+                words.append(Path(one).name if isinstance(one, Path) or Path(str(one)).exists() else str(one))
     return shlex.join(words)
 
 
 def note(message: str) -> None:
-    """A line beside what was asked for, on stderr, so that what is on stdout stays what it is."""
+    """A line on stderr, which leaves stdout to the result."""
     typer.echo(f"gatelab: {message}", err=True)
+
+
+def shown() -> bool:
+    """Whether progress is shown: not with --quiet."""
+    return not _answer["quiet"]
 
 
 @contextmanager
 def progress(what: str, stored: int = 0) -> Iterator[Listener]:
-    """A report of work in hand, gone from the terminal when the work is done."""
-    with reporting(True, what, stored) as report:
-        assert report is not None
-        yield report
+    """A report of progress, removed from the terminal at the end."""
+    with reporting(shown(), what, stored) as report:
+        yield report or (lambda *_: None)
+
+
+def counting(report: Listener, count: int) -> Listener:
+    """A report in things that a user knows, such as trainings, of work that counts smaller steps.
+
+    >>> counting(print, 5)(149, 1000, "40 windows/s")
+    0 5 40 windows/s
+    """
+    return lambda done, total, *more: report(done * count // max(total, 1), count, *more)

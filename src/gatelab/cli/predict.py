@@ -1,20 +1,31 @@
-"""`gatelab predict`: what a saved model says of the rows of a file."""
+"""`gatelab regress`, estimators for tables with text and gaps, and `gatelab predict`, predictions of saved models."""
 
 from __future__ import annotations
 
 import io
 import math
-import sys
+import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gatelab.cli import output
-from gatelab.cli.options import Json
+from gatelab.cli.options import FitDevice, out_option, unit_option
 from gatelab.cli.output import check_file, check_pyarrow
-from gatelab.cli.reading import Predictor, SavedClassifier, check_inputs, column_names, columns_by_name, read_predictor
-from gatelab.errors import GatelabError
+from gatelab.cli.reading import (
+    Predictor,
+    check_exists,
+    check_inputs,
+    column_names,
+    columns_by_name,
+    read_predictor,
+    shown_warnings,
+    split_names,
+)
+from gatelab.display import counted, duration
+from gatelab.errors import GatelabError, real_number
 from gatelab.files import write_whole
 
 if TYPE_CHECKING:
@@ -23,19 +34,167 @@ if TYPE_CHECKING:
     from gatelab.arrays import Array
     from gatelab.data.tables import Columns
 
+Table = Any  # a data frame
+Series = Any  # a column of one
 ENDINGS = (".csv", ".npy", ".npz", ".parquet")
 _PROBABILITY = "probability_"
+REGRESS = """Examples: gatelab regress flats.csv --target rent --out rent.safetensors
+
+gatelab regress flats.csv --target kind --inputs rooms,age --time-budget 20
+
+gatelab regress flats.csv --target rooms --classify --test 0.3 --json"""
 PREDICT = """Examples: gatelab predict mlp.safetensors --data points.csv
 
-gatelab predict mlp.safetensors --data points.csv --out predicted.csv"""
+gatelab predict rent.safetensors --data flats.csv --keep id --out predicted.csv"""
+
+
+@dataclass(frozen=True)
+class EstimatorOptions:
+    """Settings of the estimators; those left out are chosen by validation."""
+
+    width: Annotated[int | None, typer.Option(min=1, help="Neurons.", show_default="chosen by validation")] = None
+    ridge: Annotated[float | None, typer.Option(min=0, help="Penalty.", show_default="chosen by validation")] = None
+    members: Annotated[int, typer.Option(min=1, help="Networks that are averaged.")] = 8
+    time_budget: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="Try no new network after this time.")
+    ] = None
+
+
+def regress_command(
+    *,
+    table: Annotated[Path, typer.Argument(metavar="TABLE", help="CSV, Parquet, .npy or .npz file.")],
+    target: Annotated[str | None, typer.Option(metavar="NAME", help="The column to predict.")] = None,
+    inputs: Annotated[
+        str | None, typer.Option(metavar="NAME[,NAME]", help="Columns to predict from.", show_default="all others")
+    ] = None,
+    classify: Annotated[
+        bool, typer.Option("--classify", help="Predict classes; the default for a target that is text.")
+    ] = False,
+    unit: Annotated[list[str] | None, unit_option("chosen by validation")] = None,
+    settings: EstimatorOptions,
+    test: Annotated[float, typer.Option(help="Share of the rows held out for the test; 0 for none.")] = 0.2,
+    seed: Annotated[int, typer.Option(min=0, help="The seed of the fit and of the test rows.")] = 0,
+    device: FitDevice = "auto",
+    out: Annotated[Path | None, out_option("Write the estimator, .safetensors, for gatelab predict.")] = None,
+) -> None:
+    """Fit a table by validated networks, with text columns and gaps; classes if the target is text."""
+    check_file(out, (".safetensors",))
+    real_number("test", test, least=0, below=1)
+    X, y = read_rows(table, target, inputs)
+    labels = classify or not are_numbers(y)
+    from gatelab.estimators import GatedClassifier, GatedRegressor
+
+    given = [name for text in unit or () for name in split_names(text)]
+    units: dict[str, Any] = {"unit": given[0] if len(given) == 1 else given} if given else {}
+    kind = GatedClassifier if labels else GatedRegressor
+    model = kind(random_state=seed, device="cpu" if device == "auto" else device, **units, **vars(settings))
+    fitted, held_out = split_rows(len(y), test, seed)
+    y = y.to_numpy() if labels else y.astype(float).to_numpy()
+    began = time.monotonic()
+    with output.progress("fitting"), shown_warnings():
+        model.fit(X.iloc[fitted], y[fitted])
+    seconds = time.monotonic() - began
+    scores = {}
+    if len(held_out):
+        scores = classifier_scores(model, X, y, held_out) if labels else regressor_scores(model, X, y, held_out)
+    if out:
+        model.save(out)
+    facts = {"estimator": kind.__name__, "unit": model.unit_, "width": model.width_, "ridge": model.ridge_}
+    rows = [
+        ("fitted on", f"{counted(len(fitted), 'row')} of {counted(model.n_features_in_, 'column')}"),
+        ("best network", f"{model.unit_} of width {model.width_}, ridge {model.ridge_:.3g}"),
+        *((name, f"{value:.4g} on {len(held_out)} test rows") for name, value in scores.items()),
+        ("time", duration(seconds)),
+    ]
+    output.emit(
+        {
+            **facts,
+            "rows": len(fitted),
+            "test_rows": len(held_out),
+            "test": scores,
+            "seconds": seconds,
+            "validation": model.validation_,
+        },
+        f"{kind.__name__} for {target or 'the last column'} of {table.name}",
+        output.pairs(rows),
+        files=(out,),
+    )
+
+
+def read_rows(path: Path, target: str | None, inputs: str | None) -> tuple[Table, Series]:
+    """The inputs and the target of a file; rows without a target are left out, with a note."""
+    import pandas as pd
+
+    from gatelab.data.tables import indices, is_gap, open_columns, other_columns
+
+    check_exists(path)
+    source = open_columns(path)
+    if source.count < 2:
+        raise GatelabError(f"{path} has one column; give a column for each input and one for the target")
+    outs = indices("target", column_names(target), source, path) if target else [source.count - 1]
+    if len(outs) > 1:
+        raise GatelabError(f"the target is {target}; give one column")
+    with shown_warnings():
+        ins = indices("inputs", column_names(inputs), source, path) if inputs else other_columns(source, outs, path)
+    if outs[0] in ins:
+        raise GatelabError(f"{source.label(outs[0])} is both input and target; leave it out of --inputs")
+    names = [source.names[i] if source.names else f"column {i}" for i in (*ins, *outs)]
+    parts = [pd.DataFrame(rows).set_axis(names, axis=1) for rows, _ in source.parts([*ins, *outs], tabular=True)]
+    if not parts:
+        raise GatelabError(f"{path} has no rows; give one row per example")
+    whole = pd.concat(parts, ignore_index=True).infer_objects()
+    whole = whole.map(lambda cell: None if isinstance(cell, str) and is_gap(cell) else cell)
+    known = whole[whole.iloc[:, -1].notna()].reset_index(drop=True)
+    if len(known) < len(whole):
+        output.note(f"{path}: {counted(len(whole) - len(known), 'row')} without a target, left out")
+    return known.iloc[:, :-1], known.iloc[:, -1]
+
+
+def are_numbers(y: Series) -> bool:
+    """Whether a target is a number in every row, text such as "1.5" included."""
+    import pandas as pd
+
+    numbers: Series = pd.to_numeric(y, errors="coerce")
+    return y.dtype != bool and bool(numbers.notna().all())
+
+
+def split_rows(count: int, share: float, seed: int) -> tuple[Any, Any]:
+    """The rows to fit and those held out, each in their order."""
+    import numpy as np
+
+    order = np.random.default_rng(seed).permutation(count)
+    tested = round(share * count)
+    return np.sort(order[tested:]), np.sort(order[:tested])
+
+
+def regressor_scores(model: Any, X: Table, y: Any, held_out: Any) -> dict[str, float]:
+    """R² and RMSE on rows that were held out."""
+    import numpy as np
+
+    rows = X.iloc[held_out]
+    error = np.ravel(model.predict(rows)) - y[held_out]
+    return {"R²": model.score(rows, y[held_out]), "RMSE": math.sqrt(float(np.mean(error**2)))}
+
+
+def classifier_scores(model: Any, X: Table, y: Any, held_out: Any) -> dict[str, float]:
+    """Accuracy and log loss on rows that were held out."""
+    import numpy as np
+
+    rows = X.iloc[held_out]
+    scores = {"accuracy": model.score(rows, y[held_out])}
+    places = {label: i for i, label in enumerate(model.classes_.tolist())}
+    if all(label in places for label in y[held_out].tolist()):  # other classes have no probability
+        logs = model.predict_log_proba(rows)
+        scores["log loss"] = -float(np.mean([log[places[label]] for log, label in zip(logs, y[held_out], strict=True)]))
+    return scores
 
 
 def predict_command(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A file that gatelab fit --save wrote, or save().")],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A file of gatelab fit --out or regress --out.")],
     data: Annotated[Path, typer.Option(metavar="FILE", help="CSV, Parquet, .npy or .npz file with the rows.")],
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write them, .csv, .npy, .npz or .parquet.", show_default="print them"),
+    keep: Annotated[
+        str | None,
+        typer.Option(metavar="NAME[,NAME]", help="Columns to write next to the predictions, such as ids."),
     ] = None,
     inputs: Annotated[
         str | None,
@@ -45,25 +204,27 @@ def predict_command(
         str | None,
         typer.Option(metavar="NAME[,NAME]", help="Its columns to compare with.", show_default="those of the model"),
     ] = None,
-    as_json: Json = False,
+    out: Annotated[Path | None, out_option("Write them, .csv, .npy, .npz or .parquet, instead of printing.")] = None,
 ) -> None:
-    """Predict the rows of a file with a saved model, in the data's own units; of a classifier with probabilities."""
+    """Predict the rows of a file with a saved model, in the units of the data; classifiers add probabilities."""
     check_file(out, ENDINGS)
     if out is not None and out.suffix.lower() == ".parquet":
         check_pyarrow()
+    if out is not None and keep and out.suffix.lower() == ".npy":
+        raise GatelabError(f"{out} holds numbers without names; give .csv, .npz or .parquet with --keep")
     network = read_predictor(model)
-    if isinstance(network, SavedClassifier) and target:
-        raise GatelabError("--target compares numbers, and the model tells classes; leave --target out")
-    if not data.is_file():
-        raise GatelabError(f"there is no file {data}; give a CSV, Parquet, .npy or .npz file")
-    from gatelab.data.tables import open_columns
+    if network.classes and target:
+        raise GatelabError("--target compares numbers, and the model predicts classes; leave --target out")
+    check_exists(data)
+    from gatelab.data.tables import indices, open_columns
 
     source = open_columns(data)
-    ins, outs = _columns(network, source, data=data, inputs=inputs, target=target)
+    kept = indices("keep", column_names(keep), source, data) if keep else []
+    ins, outs = _columns(network, source, data=data, inputs=inputs, target=target, kept=kept)
     check_inputs(model, network, len(ins))
     values = _predictions(network, source, ins)
     rmse, doubt = None, None
-    if isinstance(network, SavedClassifier):
+    if network.classes:
         predicted = _with_classes(values, network)
     else:
         rmse, doubt = _rmse(values, source, outs)
@@ -71,30 +232,36 @@ def predict_command(
         if not network.targets and len(names) == 1:
             names = ["predicted"]
         predicted = dict(zip(names, values.T, strict=True))
+    predicted = _kept_columns(source, kept) | predicted
     if out is not None:
         write_whole(out, _content(predicted, out.suffix.lower()))
-    if as_json:
-        about = {"model": model, "network": network.name, "data": data, "rows": len(values), "columns": [*predicted]}
-        predictions = None
-        if out is None:
-            predictions = [list(row) for row in zip(*(column.tolist() for column in predicted.values()), strict=True)]
-        output.document({**about, "rmse": rmse, "out": out, "predictions": predictions, "note": doubt})
-        return
     summary = f"{len(values)} rows by the {network.name}"
     if rmse is not None:
         summary += f", RMSE {rmse:.4g}"
     if doubt:
         summary += f"; no RMSE: {doubt}"
+    predictions, lines = None, [output.Line(summary)]
     if out is None:
-        # Beside predictions on stdout, which another program may read, the error is on stderr.
-        sys.stdout.write(_content(predicted, ".csv").decode())
-        print(f"gatelab: {summary}", file=sys.stderr)
-    else:
-        output.say(f"wrote {out}, {summary}", wrap=False)
+        predictions = [list(row) for row in zip(*(column.tolist() for column in predicted.values()), strict=True)]
+        lines = [output.Line(_content(predicted, ".csv").decode().rstrip("\n"))]
+        output.note(summary)  # another program may read the predictions on stdout
+    about = {"model": model, "network": network.name, "data": data, "rows": len(values), "columns": [*predicted]}
+    output.emit({**about, "rmse": rmse, "predictions": predictions, "note": doubt}, *lines, files=(out,))
+
+
+def _kept_columns(source: Columns, places: list[int]) -> dict[str, np.ndarray]:
+    """Columns of the file as they are, by name."""
+    import pandas as pd
+
+    if not places:
+        return {}
+    table = pd.concat([pd.DataFrame(rows) for rows, _ in source.parts(places, tabular=True)], ignore_index=True)
+    names = [source.names[i] if source.names else f"column {i}" for i in places]
+    return {name: table.iloc[:, k].to_numpy() for k, name in enumerate(names)}
 
 
 def _columns(
-    network: Predictor, source: Columns, *, data: Path, inputs: str | None, target: str | None
+    network: Predictor, source: Columns, *, data: Path, inputs: str | None, target: str | None, kept: list[int]
 ) -> tuple[list[int], list[int]]:
     """The columns to predict from and those to compare with: by name, else the first and the others, if any."""
     from gatelab.data.tables import indices
@@ -103,8 +270,8 @@ def _columns(
         outs = indices("target", column_names(target), source, data)
     elif network.columns and source.names:
         outs = [source.names.index(name) for name in network.targets if source.names.count(name) == 1]
-    elif source.count == network.d_in + network.d_out:
-        outs = list(range(network.d_in, source.count))
+    elif source.count - len(kept) == network.d_in + network.d_out:
+        outs = [i for i in range(source.count) if i not in kept][network.d_in :]
     else:
         outs = []
     if inputs:
@@ -112,7 +279,7 @@ def _columns(
     elif (by_name := columns_by_name(source, data, network.columns)) is not None:
         ins = by_name
     else:
-        ins = [i for i in range(source.count) if i not in outs and i not in source.labels]
+        ins = [i for i in range(source.count) if i not in (*outs, *kept, *source.labels)]
     return ins, [i for i in outs if i not in ins]
 
 
@@ -120,17 +287,19 @@ def _predictions(network: Predictor, source: Columns, ins: list[int]) -> Array:
     import numpy as np
 
     parts: list[Array] = []
-    with output.progress("predicting") as report:
+    with output.progress("rows") as report:
+        done = 0
         for rows, share in source.parts(ins, tabular=network.tabular):
             parts.append(network.predict(rows))
-            report(int(1000 * share), 1000)
+            done += len(rows)
+            report(done, max(done, round(done / share)))
     if not parts:
         raise GatelabError("the file has no rows; give one with at least one")
     return np.concatenate(parts)
 
 
 def _rmse(values: Array, source: Columns, outs: list[int]) -> tuple[float | None, str | None]:
-    """The error against the targets in the file, or why there is none: their being absent spoils no prediction."""
+    """The error against the targets in the file, or the reason if there is none."""
     import numpy as np
 
     if len(outs) != values.shape[1]:
@@ -142,7 +311,7 @@ def _rmse(values: Array, source: Columns, outs: list[int]) -> tuple[float | None
     return math.sqrt(float(np.mean(np.square(values - targets)))), None
 
 
-def _with_classes(probabilities: Array, network: SavedClassifier) -> dict[str, np.ndarray]:
+def _with_classes(probabilities: Array, network: Predictor) -> dict[str, np.ndarray]:
     """The most probable class of each row, and the probability of each class, by the names of columns."""
     import numpy as np
 
@@ -152,19 +321,22 @@ def _with_classes(probabilities: Array, network: SavedClassifier) -> dict[str, n
 
 
 def _content(predicted: dict[str, np.ndarray], ending: str) -> bytes:
-    """The predictions as a file of that kind, a row for each row of the data; .npy has numbers alone, without names."""
+    """The predictions as a file of that kind, one row per row of the data; .npy has numbers without names."""
     import numpy as np
 
     content = io.BytesIO()
     if ending in (".npy", ".npz"):
-        numbers = {n: column for n, column in predicted.items() if n.startswith(_PROBABILITY)} or predicted
+        classified = any(name.startswith(_PROBABILITY) for name in predicted)
+        start = _PROBABILITY if classified else "predicted"
+        numbers = {name: column for name, column in predicted.items() if name.startswith(start)}
+        others: dict[str, Any] = {name: column for name, column in predicted.items() if name not in numbers}
         values = np.stack(list(numbers.values()), axis=1)
         if ending == ".npy":
             np.save(content, values)
-        elif len(numbers) < len(predicted):
-            np.savez(content, predicted=predicted["predicted"], probability=values)
+        elif classified:
+            np.savez(content, probability=values, **others)
         else:
-            np.savez(content, predicted=values)
+            np.savez(content, predicted=values, **others)
     else:
         import pandas as pd
 

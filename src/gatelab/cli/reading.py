@@ -1,4 +1,4 @@
-"""Texts and files that a user gives, as values: widths, intervals, units, problems, and models that gatelab saved."""
+"""Values from the texts and files of a user: widths, intervals, units, problems, and saved models."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _HOW = "give a range 1:50, a range with a step 50:200:10, or a list 4,8,16"
 
 
 def widths(text: str) -> list[int]:
-    """The widths that a text means, both ends included.
+    """The widths in a text, both ends included.
 
     >>> widths("1:4"), widths("50:200:50"), widths("4,8,16"), widths("1:3,10")
     ([1, 2, 3, 4], [50, 100, 150, 200], [4, 8, 16], [1, 2, 3, 10])
@@ -40,7 +40,7 @@ def widths(text: str) -> list[int]:
         shown = f"{text[:60]}..."
     for part in text.replace(" ", "").split(","):
         new = _range(part, shown)
-        # Counted before they are made: a slip of the hand must not fill the memory.
+        # Counted first: a typing error must not fill the memory.
         if len(numbers) + len(new) > MANY:
             raise GatelabError(f"the widths {shown!r} are more than {MANY}; give fewer, or a step such as 50:200:10")
         numbers.update(new)
@@ -62,7 +62,7 @@ def _range(part: str, text: str) -> range:
 
 
 def interval(text: str | None) -> tuple[float, float] | None:
-    """The interval that a text means: A,B or A:B, and R for -R,R.
+    """The interval in a text: A,B or A:B, and R for -R,R.
 
     >>> interval("0,3"), interval("-1:1"), interval("5"), interval(None)
     ((0.0, 3.0), (-1.0, 1.0), (-5.0, 5.0), None)
@@ -83,7 +83,7 @@ def interval(text: str | None) -> tuple[float, float] | None:
 
 
 def units(words: list[str] | None, options: list[str] | None) -> tuple[list[str], str | None]:
-    """The units among the words of a command and after --unit, and the one word that is no unit.
+    """The units among the words of a command and after --unit, and the one word that is not a unit.
 
     >>> units(["glu", "friedman1"], None), units(["x*y"], ["glu,mlp"]), units(["glu,mlp", "gqu"], [])
     ((['glu'], 'friedman1'), (['glu', 'mlp'], 'x*y'), (['glu', 'mlp', 'gqu'], None))
@@ -101,7 +101,7 @@ def units(words: list[str] | None, options: list[str] | None) -> tuple[list[str]
             others.append(word)
     if len(others) > 1:
         raise GatelabError(
-            f"{others[0]!r} and {others[1]!r} are both no unit (see gatelab units); give one of them at most, in quotes"
+            f"{others[0]!r} and {others[1]!r} are both not units (see gatelab units); give at most one, in quotes"
             " if it has spaces, and intervals as A,B"
         )
     names += [part for text in options or () for part in split_names(text)]
@@ -109,7 +109,7 @@ def units(words: list[str] | None, options: list[str] | None) -> tuple[list[str]
 
 
 def one_unit(names: list[str], command: str, word: str | None = None) -> str:
-    """The unit of a command that takes one; `word` is what was given and is no unit."""
+    """The unit of a command that takes one; `word` is the word that is not a unit."""
     some_unit(names, command, word)
     if len(names) > 1:
         raise GatelabError(f"{', '.join(names)} are given and gatelab {command} takes one unit; leave the others out")
@@ -117,18 +117,18 @@ def one_unit(names: list[str], command: str, word: str | None = None) -> str:
 
 
 def some_unit(names: list[str], command: str, word: str | None = None) -> None:
-    """Refuse a command without a unit that has none by default."""
+    """Refuse a command without a unit if it has no default."""
     from gatelab.data.named import CATALOGUE as PROBLEMS
 
     if not names and word not in PROBLEMS and _NAME.fullmatch(word or ""):
         raise unknown_name("unit", word or "", CATALOGUE)
     if not names:
-        beside = f" beside {word!r}" * bool(word)
-        raise GatelabError(f"no unit is given{beside}; name one, such as glu; 'gatelab {command} --help' for help")
+        next_to = f" next to {word!r}" * bool(word)
+        raise GatelabError(f"no unit is given{next_to}; name one, such as glu; 'gatelab {command} --help' for help")
 
 
 def _near_unit(word: str) -> bool:
-    """Whether a word is a unit's name mistyped rather than a problem: a name like one, and none of a problem."""
+    """Whether a word is a mistyped unit rather than a problem."""
     from difflib import get_close_matches
 
     from gatelab.data.named import CATALOGUE as PROBLEMS
@@ -149,20 +149,20 @@ def target(
     noise: float = NOISE,
     target: str | None = None,
     inputs: str | None = None,
-    standardise: bool | None = None,
+    standardize: bool | None = None,
     protocol: str = "split",
 ) -> Problem:
-    """The problem that the options mean: the data of a file, or a name or formula with how it is sampled."""
+    """The problem that the options describe: the data of a file, or a name or formula with its sampling."""
     from gatelab.data import Problem
     from gatelab.data import problem as named_problem
 
     if data is None:
         if target is not None or inputs is not None:
             raise GatelabError("--target and --inputs name columns of a file; give it with --data FILE")
-        if problem is None:  # an empty text is not the default: it is a formula that says nothing, refused as one
+        if problem is None:  # an empty text is an empty formula and refused as one
             problem = PROBLEM
         samples: dict[str, Any] = {"n": points, "sampling": sampling, "noise": noise, "interval": interval}
-        return named_problem(problem, standardize=standardise, protocol=protocol, **samples)
+        return named_problem(problem, standardize=standardize, protocol=protocol, **samples)
     if problem is not None:
         raise GatelabError(f"both the problem {problem!r} and --data {data} are given; leave one of them out")
     if (points, sampling, noise) != (None, SAMPLING, NOISE):
@@ -173,14 +173,14 @@ def target(
             target=column_names(target),
             inputs=column_names(inputs),
             interval=interval,
-            standardize=bool(standardise),
+            standardize=bool(standardize),
             protocol=protocol,
         )
 
 
 @contextmanager
 def shown_warnings() -> Iterator[None]:
-    """What the library warns a user of as lines on stderr, without the place in the code that Python adds."""
+    """Warnings of the library as lines on stderr, without their place in the code."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", UserWarning)
@@ -190,12 +190,12 @@ def shown_warnings() -> Iterator[None]:
 
 
 def column_names(text: str | None) -> list[str] | None:
-    """Columns with commas between; None where none are named."""
+    """Columns separated by commas; None if none are named."""
     return None if text is None else split_names(text)
 
 
 def split_names(text: str) -> list[str]:
-    """Names with commas between.
+    """Names separated by commas.
 
     >>> split_names("glu, mlp")
     ['glu', 'mlp']
@@ -205,101 +205,87 @@ def split_names(text: str) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class Predictor:
-    """What predicts: what it is called, its inputs and targets, with their names where known.
+    """A saved model: a fit, a regressor or a classifier.
 
-    `predict` maps raw rows (N, d_in) to raw targets (N, d_out), or to probabilities of classes (N, classes); `tabular`
-    says whether these may hold text, dates and gaps.
+    `predict` maps raw rows (N, d_in) to raw targets (N, d_out), of a classifier to probabilities (N, classes), in the
+    order of `classes`; `scaled` maps raw rows to those that `network` takes. Rows of a `tabular` model may hold text,
+    dates and gaps.
     """
 
     name: str
     d_in: int
     d_out: int
     columns: tuple[str, ...]
-    targets: tuple[str, ...]
     predict: Callable[[Any], Array]
-    tabular: bool
+    targets: tuple[str, ...] = ()
+    classes: tuple[str | int | float | bool, ...] = ()
+    network: nn.Module | None = None
+    scaled: Callable[[Array], Array] | None = None
+    tabular: bool = True
 
 
-@dataclass(frozen=True, eq=False)
-class SavedModel(Predictor):
-    """A network, and the way into it: `scaled` maps raw rows to those that the network takes."""
-
-    network: nn.Module
-    scaled: Callable[[Array], Array]
-
-
-@dataclass(frozen=True, eq=False)
-class SavedClassifier(Predictor):
-    """Networks that tell classes apart, and the classes in the order of their probabilities."""
-
-    classes: tuple[str | int | float | bool, ...]
-
-
-def read_predictor(path: Path) -> SavedModel | SavedClassifier:
-    """The model or the classifier in a file."""
+def read_predictor(path: Path) -> Predictor:
+    """The model in a file."""
     from gatelab.saved import load
     from gatelab.solve import Fit
 
     saved = load(path)
     if isinstance(saved, Fit):
-        return SavedModel(
-            network=saved.network,
+        return Predictor(
             name=f"{saved.unit} of width {saved.width}",
             d_in=saved.d_in,
             d_out=len(saved.network.state_dict()["d"]),
             columns=saved.columns,
-            targets=saved.targets,
-            scaled=saved.scaled,
             predict=saved.predict,
+            targets=saved.targets,
+            network=saved.network,
+            scaled=saved.scaled,
             tabular=False,
         )
     from gatelab.estimators import GatedClassifier, GatedRegressor
 
     if not isinstance(saved, GatedRegressor | GatedClassifier):
-        raise GatelabError(f"{path} holds a {type(saved).__name__}, no network; give a file of gatelab fit --save")
+        raise GatelabError(f"{path} holds a {type(saved).__name__}, not a network; give a file of gatelab fit --out")
     frame, columns = saved.frame_, saved.columns_
     names, inputs = tuple(getattr(saved, "feature_names_in_", ())), saved.n_features_in_
     if isinstance(saved, GatedClassifier):
-        return SavedClassifier(
-            name=f"classifier, {saved.unit_} of width {saved.width_} first",
-            d_in=inputs,
-            d_out=1,
-            columns=names,
-            targets=(),
-            predict=saved.encoded_probabilities,
-            tabular=True,
-            classes=tuple(saved.classes_.tolist()),
-        )
-    return SavedModel(
-        network=saved.network_,
+        name = f"classifier, {saved.unit_} of width {saved.width_} first"
+        classes = tuple(saved.classes_.tolist())
+        return Predictor(name, inputs, 1, names, saved.encoded_probabilities, classes=classes)
+    return Predictor(
         name=f"{saved.unit_} of width {saved.width_}",
         d_in=inputs,
         d_out=len(frame.y_mean),
         columns=names,
-        targets=(),
-        scaled=lambda rows: frame.inputs(columns.encode(rows)),
         predict=lambda rows: saved.encoded_predictions(columns.encode(rows))[0],
-        tabular=True,
+        network=saved.network_,
+        scaled=lambda rows: frame.inputs(columns.encode(rows)),
     )
 
 
-def read_model(path: Path) -> SavedModel:
+def read_model(path: Path) -> Predictor:
     """The network in a file."""
     saved = read_predictor(path)
-    if not isinstance(saved, SavedModel):
-        raise GatelabError(f"{path} holds a GatedClassifier, no network; give a file of gatelab fit --save")
+    if saved.network is None:
+        raise GatelabError(f"{path} holds a GatedClassifier, not a network; give a file of gatelab fit --out")
     return saved
 
 
+def check_exists(path: Path, remedy: str = "give a CSV, Parquet, .npy or .npz file") -> None:
+    """Refuse a file that does not exist."""
+    if not path.is_file():
+        raise GatelabError(f"there is no file {path}; {remedy}")
+
+
 def columns_by_name(source: Columns, path: Path, names: Sequence[str]) -> list[int] | None:
-    """Where a file has the inputs of a model; None where either has no names and order must do."""
+    """The places of a model's inputs in a file; None if either has no names and the order counts."""
     if not names or not source.names:
         return None
     missing = [name for name in names if name not in source.names]
     if missing:
         raise GatelabError(
             f"{path} has no column {', '.join(map(repr, missing))}, which the model was fitted with; it has "
-            f"{', '.join(map(repr, source.names))}: rename them, or say with --inputs which are which"
+            f"{', '.join(map(repr, source.names))}: rename them, or give their order with --inputs"
         )
     if double := [name for name in names if source.names.count(name) > 1]:
         raise GatelabError(f"{path} has several columns called {double[0]!r}; give the columns by number with --inputs")
@@ -312,3 +298,20 @@ def check_inputs(path: Path, model: Predictor, inputs: int) -> None:
         raise GatelabError(
             f"the network in {path} has {model.d_in} inputs and the data have {inputs}; choose columns with --inputs"
         )
+
+
+def read_tokenizer(path: Path | None) -> Any:
+    """The tokenizer of Transformers in a folder; None without a folder."""
+    if path is None:
+        return None
+    from gatelab.models.pretrained import import_transformers
+
+    if not path.is_dir():
+        raise GatelabError(f"{path} is not a folder; give one that holds a tokenizer of Transformers")
+    try:
+        tokenizer = import_transformers().AutoTokenizer.from_pretrained(str(path), local_files_only=True)
+    except (OSError, ValueError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise GatelabError(f"{path} does not hold a tokenizer ({reason}); give a folder with tokenizer.json") from None
+    tokenizer.model_max_length = 10**12  # texts are cut into windows afterwards
+    return tokenizer

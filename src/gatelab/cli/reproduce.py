@@ -1,10 +1,11 @@
-"""`gatelab demo`, `gatelab reproduce` and `gatelab report`: the papers' results, measured again, and a page of them."""
+"""`gatelab demo`, `gatelab reproduce` and `gatelab report`: the results of the papers, measured again."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,20 +13,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gatelab.cli import interrupts, output
-from gatelab.cli.options import Json, SweepOptions, grouped
+from gatelab.cli.options import DryRun, SweepOptions, out_option
 from gatelab.cli.output import check_folder
+from gatelab.display import duration
 from gatelab.errors import GatelabError, unknown_name
 from gatelab.files import write_whole
 
 if TYPE_CHECKING:
     from gatelab.studies import Study
 
-Out = Annotated[Path, typer.Option(help="The folder for what is written.")]
+Out = Annotated[Path, out_option("The folder for all files.", metavar="DIR")]
 FOLDER = Path("gatelab-out")
 DEMO = "Example: gatelab demo --max-width 20 --store runs.db"
 REPRODUCE = """Examples: gatelab reproduce --list
 
 gatelab reproduce scaling/fig2 --store runs.db
+
+gatelab reproduce 'scaling/*' --quick --dry-run
 
 gatelab reproduce all --quick --out quick"""
 REPORT = """Examples: gatelab report
@@ -33,13 +37,11 @@ REPORT = """Examples: gatelab report
 gatelab report --out gatelab-out --json"""
 
 
-@grouped
 def demo_command(
     *,
     out: Out = FOLDER,
     max_width: Annotated[int, typer.Option(min=2, help="Networks of 1 to this many neurons.")] = 50,
     sweep: SweepOptions,
-    as_json: Json = False,
 ) -> None:
     """Show how the errors of five units fall, and why."""
     check_folder(out)
@@ -47,23 +49,10 @@ def demo_command(
     from gatelab.report.builders import demo_page
     from gatelab.studies import demo
 
-    with sweep.resumable(), output.progress("fitting") as report:
+    with sweep.resumable(), output.progress("fits") as report:
         study = demo(out, widths=range(1, max_width + 1), jobs=sweep.jobs, progress=report, sweep=keywords)
     page = write_whole(out / "demo.html", demo_page(study, f"gatelab demo --max-width {max_width}"))
     rows = study.slopes.to_dict("records")
-    if as_json:
-        output.document(
-            {
-                "slopes": rows,
-                "reason": study.reason,
-                "seconds": study.seconds,
-                "points": study.scaling.points,
-                "figure": study.figure,
-                "page": page,
-                "files": [*study.files, page],
-            }
-        )
-        return
     errors = {p.unit: p.test_rmse for p in study.scaling.points if p.width == max_width}
     table = []
     for row in rows:
@@ -74,42 +63,42 @@ def demo_command(
         cells += [output.number(row["ratio_to_limit"]), output.number(errors.get(row["unit"]), ".1e")]
         table.append(cells)
     headings = ("unit", "slope vs n [95%]", "paper", "slope vs P [95%]", "paper", "ratio", "RMSE")
-    output.table(headings, table, right=(2, 4, 5, 6), wrap=(1, 3))
-    output.say("", f"ratio to the limit and RMSE on test data at width {max_width}", "", study.reason, "")
-    output.say(f"{study.seconds:.1f} s of computing")
-    output.say(str(study.figure), wrap=False)
-    output.say(str(page), wrap=False)
+    output.emit(
+        {"slopes": rows, "reason": study.reason, "seconds": study.seconds, "points": study.scaling.points},
+        output.table(headings, table, right=(2, 4, 5, 6), wrap=(1, 3)),
+        f"\nratio to the limit and RMSE on test data at width {max_width}",
+        f"\n{study.reason}",
+        f"\n{study.seconds:.1f} s of computing",
+        files=(*study.files, page),
+    )
 
 
-@grouped
 def reproduce_command(
     *,
     names: Annotated[
         list[str] | None,
         typer.Argument(metavar="[NAME...|all]", help="Names from --list, or patterns such as 'ntk/*'."),
     ] = None,
-    every: Annotated[bool, typer.Option("--list", help="Name every figure and what it shows.")] = False,
+    every: Annotated[bool, typer.Option("--list", help="List the figures.")] = False,
     out: Out = FOLDER,
-    quick: Annotated[bool, typer.Option("--quick", help="Few widths and points, to see that it works.")] = False,
-    full: Annotated[bool, typer.Option("--full", help="With all: compute long and done ones too.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Few widths and points, as a check.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="With all: compute long and finished ones as well.")] = False,
     sweep: SweepOptions,
-    as_json: Json = False,
+    dry_run: DryRun = False,
 ) -> None:
-    """Measure the papers' figures again, beside their own numbers.
+    """Measure the figures of the papers again and compare with the published numbers.
 
-    `all` skips what this code has written to the folder already, and takes the long studies from the committed records.
+    `all` skips studies that this code has written to the folder before, and takes long ones from committed records.
     """
     from gatelab.studies import all_studies
 
     known = {s.name: s for s in all_studies()}
     if every:
-        if as_json:
-            output.document(
-                [{name: getattr(s, name) for name in ("name", "title", "paper", "long")} for s in known.values()]
-            )
-        else:
-            rows = [(s.name, f"{s.title}. {s.paper}") for s in known.values()]
-            output.table(("name", "what it shows"), rows, wrap=(1,))
+        rows = [(s.name, f"{s.title}. {s.paper}") for s in known.values()]
+        output.emit(
+            [{name: getattr(s, name) for name in ("name", "title", "paper", "long")} for s in known.values()],
+            output.table(("name", "description"), rows, wrap=(1,)),
+        )
         return
     if not names:
         raise GatelabError("no figure is named; give names from 'gatelab reproduce --list', or all")
@@ -117,15 +106,16 @@ def reproduce_command(
     wanted = list(known) if whole else list(dict.fromkeys(one for name in names for one in _named(name, known)))
     check_folder(out)
     studies = [known[name] for name in wanted]
+    if dry_run:
+        emit_plan(studies, out, quick=quick, spare=whole and not full)
+        return
     with sweep.resumable():
         outcomes, failures = _run(studies, out, sweep, quick=quick, spare=whole and not full)
-    if as_json:
-        output.document(outcomes)
-    elif whole:
-        _print_overview(outcomes, out)
+    if whole:
+        parts = overview_parts(outcomes, out)
     else:
-        for outcome in outcomes:
-            _print(outcome)
+        parts = [part for outcome in outcomes for part in outcome_parts(outcome)]
+    output.emit(outcomes, *parts)
     if failures:
         reasons = "; ".join(f"{name}: {error}" for name, error in failures.items())
         raise GatelabError(f"{len(failures)} of {len(wanted)} figures could not be made. {reasons}")
@@ -139,12 +129,40 @@ def _named(name: str, known: Iterable[str]) -> list[str]:
     return found
 
 
+def emit_plan(studies: list[Study], out: Path, *, quick: bool, spare: bool) -> None:
+    """The work for each study, with --dry-run; times are those of the committed records."""
+    from gatelab.studies import done_before, read_outcome
+    from gatelab.studies.records import record_folders
+
+    rows = []
+    for study in studies:
+        records = [path for folder in record_folders() if (path := folder / f"{study.name}.json").is_file()]
+        seconds = None
+        if records:
+            with suppress(GatelabError):  # some records hold data instead of an outcome
+                seconds = read_outcome(records[0])["seconds"]
+        work = "compute"
+        if spare and done_before(study.name, out, quick=quick) is not None:
+            work = "done"
+        elif spare and study.long and not quick and records:
+            work = "take the record"
+        rows.append({"study": study.name, "work": work, "recorded_seconds": seconds})
+    left = sum(row["recorded_seconds"] or 0 for row in rows if row["work"] == "compute")
+    cells = [(r["study"], r["work"], output.number(r["recorded_seconds"], ".1f")) for r in rows]
+    output.emit(
+        {"studies": rows, "recorded_seconds": left, "quick": quick},
+        output.table(("study", "work", "recorded s"), cells, right=(2,)),
+        "",
+        f"{duration(left)} in the records for the studies to compute; --quick takes less",
+    )
+
+
 def _run(
     studies: list[Study], out: Path, sweep: SweepOptions, *, quick: bool, spare: bool
 ) -> tuple[list[dict[str, Any]], dict[str, GatelabError]]:
-    """The outcome of each study as it was written; with `spare` not computed again where it is there.
+    """The outcome of each study; with `spare` finished and long ones are not computed again.
 
-    One that cannot be made, for want of data say, does not keep the others from being made.
+    A study that fails, for lack of data for example, does not stop the others.
     """
     from gatelab.studies import done_before, read_outcome, reproduce, take_record
 
@@ -178,8 +196,8 @@ def _run(
     return outcomes, failures
 
 
-def _print_overview(outcomes: list[dict[str, Any]], out: Path) -> None:
-    """A line a study: what its claims came to, and where its numbers are from."""
+def overview_parts(outcomes: list[dict[str, Any]], out: Path) -> list[output.Part]:
+    """One line per study: the verdicts of its claims and the origin of its numbers."""
     from gatelab.studies.claims import VERDICTS
     from gatelab.studies.records import read_claim
 
@@ -192,37 +210,33 @@ def _print_overview(outcomes: list[dict[str, Any]], out: Path) -> None:
         counts = Counter(read_claim(claim).verdict for claim in outcome["claims"])
         results = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
         rows.append((outcome["study"], results, origin))
-    output.table(("study", "claims", "made"), rows, wrap=(1, 2))
-    output.say("", "The page with every figure and every claim:", "")
-    output.say(f"gatelab report --out {out}", wrap=False)
+    table = output.table(("study", "claims", "made"), rows, wrap=(1, 2))
+    return [table, "", "The page with every figure and every claim:", "", output.Line(f"gatelab report --out {out}")]
 
 
-def _print(outcome: dict[str, Any]) -> None:
+def outcome_parts(outcome: dict[str, Any]) -> Iterator[output.Part]:
+    """The claims of one study with verdicts, notes and files."""
     from gatelab.studies.records import read_claim
 
     claims = [read_claim(claim) for claim in outcome["claims"]]
-    output.say(f"{outcome['study']}: {outcome['title']}", outcome["paper"], "")
+    yield from (f"{outcome['study']}: {outcome['title']}", outcome["paper"], "")
     if claims:
         rows = [(c.what, c.theirs, c.ours, c.verdict) for c in claims]
-        output.table(("what", "paper", "ours", "verdict"), rows, wrap=(0, 1, 2))
-        output.say("")
-    # Claims of one curve share their reason, which is then said once.
-    outside = [f"Outside the paper's conditions: {c.what}; {c.outside}." for c in claims if c.outside]
-    output.points([*(c.because for c in claims), *outside, *outcome["notes"]])
-    output.say_written(*outcome["files"])
-    output.say(f"{outcome['seconds']:.1f} s", "")
+        yield output.table(("claim", "paper", "ours", "verdict"), rows, wrap=(0, 1, 2))
+        yield ""
+    # Claims of one curve share their reason, which `points` prints once.
+    outside = [f"Outside the conditions of the paper: {c.what}; {c.outside}." for c in claims if c.outside]
+    yield output.points([*(c.because for c in claims), *outside, *outcome["notes"]])
+    yield from (output.Line(f"wrote {file}") for file in outcome["files"])
+    yield from (f"{outcome['seconds']:.1f} s", "")
 
 
 def report_command(
-    out: Annotated[Path, typer.Option(help="The folder that gatelab reproduce wrote to.")] = FOLDER,
-    as_json: Json = False,
+    out: Annotated[Path, out_option("The folder that gatelab reproduce wrote to.", metavar="DIR")] = FOLDER,
 ) -> None:
-    """Make one page of everything that was reproduced."""
+    """Make one page of all reproduced results."""
     check_folder(out)
     from gatelab.report import build
 
     page = build(out)
-    if as_json:
-        output.document({"page": page, "bytes": page.stat().st_size})
-        return
-    output.say(str(page), wrap=False)
+    output.emit({"bytes": page.stat().st_size}, files=(page,))

@@ -1,4 +1,4 @@
-"""`gatelab results`: what a store holds, for people and for programs."""
+"""`gatelab results`: the contents of a store, for people and for programs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import typer
 
 from gatelab._version import __version__
 from gatelab.cli import output
-from gatelab.cli.options import Json, grouped
+from gatelab.cli.options import Application, out_option
 from gatelab.cli.output import check_file, check_folder, check_pyarrow
 from gatelab.cli.reading import split_names
 from gatelab.display import counted
@@ -29,16 +29,18 @@ if TYPE_CHECKING:
     from gatelab.sweep.run import RecordComparison, RecordPair
 
 STORE = Path("gatelab.db")
-StoreFile = Annotated[Path, typer.Option("--store", help="The file that --store of other commands wrote.")]
+StoreFile = Annotated[
+    Path, typer.Option("--store", metavar="FILE", help="The file that --store of other commands wrote.")
+]
 SHORT = 10  # characters of a key: enough to be unique among some thousands
-MOST = 50  # runs that exist on one side only and are named to people
+MOST = 50  # runs on one side only that are printed
 FORMATS = ("csv", "parquet", "json")
 LIST = """Examples: gatelab results list --unit glu --width 50
 
 gatelab results list --status failed --store runs.db"""
 SHOW = """Examples: gatelab results show 3f8a --store runs.db
 
-gatelab results show 3f8a --save net.safetensors"""
+gatelab results show 3f8a --out net.safetensors"""
 PRUNE = """Examples: gatelab results prune --failed --dry-run
 
 gatelab results prune --older-than 90 --other-versions --yes"""
@@ -48,13 +50,10 @@ gatelab results export --unit glu --format parquet --out glu.parquet"""
 COMPARE = """Examples: gatelab results compare --store a.db --with b.db
 
 gatelab results compare --store a.db --units glu,relu2"""
-LOST = {
-    "missing": "the record says that it has one, and the store has none",
-}
 
-app = output.Application(
+app = Application(
     name="results",
-    help="List, show, check, copy, export, compare and prune what a store holds.",
+    help="List, show, check, copy, export, compare and prune the records of a store.",
     epilog="Example: gatelab results list --store runs.db",
     no_args_is_help=True,
 )
@@ -62,7 +61,7 @@ app = output.Application(
 
 @dataclass(frozen=True)
 class RecordOptions:
-    """A store, and which of its records are meant."""
+    """A store, and conditions on its records."""
 
     store: StoreFile = STORE
     status: Annotated[str | None, typer.Option(help="done or failed.")] = None
@@ -71,7 +70,7 @@ class RecordOptions:
     problem: Annotated[str | None, typer.Option("--problem", help="Of this problem, by its name or formula.")] = None
 
     def select(self, store: Store) -> list[Record]:
-        """The records that fit every filter, in the order they came."""
+        """The records that meet every condition, in the order of the store."""
         if self.status not in (None, "done", "failed"):
             raise unknown_name("status", str(self.status), ("done", "failed"))
         where: dict[str, Any] = {}
@@ -81,13 +80,13 @@ class RecordOptions:
             where["unit.name"] = stored_unit(self.unit)
         if self.problem is None:
             return list(store.records(status=self.status, where=where))
-        # What was made from a name or a formula keeps that as its recipe; data have the name they were given.
+        # Problems by name or formula have that as their recipe; data have a name.
         filters = (where | {"problem.spec": self.problem.strip()}, where | {"problem.name": self.problem})
         return [record for conditions in filters for record in store.records(status=self.status, where=conditions)]
 
 
 def stored_unit(name: str) -> str:
-    """The name under which a unit is stored: for another name of it its own, for a unit of the user's the same."""
+    """The name under which a unit is stored; aliases are resolved, names of user units stay."""
     from gatelab.feedforward.named import unit_name
 
     try:
@@ -98,12 +97,12 @@ def stored_unit(name: str) -> str:
 
 @contextmanager
 def opened(path: Path) -> Iterator[Store]:
-    """The store in a file that is there: a question must not make one."""
+    """The store in an existing file."""
     from gatelab.sweep import Store
 
     if not path.exists():
         raise GatelabError(
-            f"there is no store {path}; give --store FILE, the file that 'gatelab scale ... --store FILE' wrote"
+            f"the store {path} does not exist; give --store FILE, the file that 'gatelab scale ... --store FILE' wrote"
         )
     with warnings.catch_warnings(record=True) as messages:
         warnings.simplefilter("always", UserWarning)
@@ -118,12 +117,10 @@ def opened(path: Path) -> Iterator[Store]:
 
 
 @app.command("list", epilog=LIST)
-@grouped
 def list_command(
     *,
     options: RecordOptions,
-    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 20,
-    as_json: Json = False,
+    limit: Annotated[int, typer.Option(min=1, help="Maximal number.")] = 20,
 ) -> None:
     """List records, the newest first."""
     store = options.store
@@ -133,44 +130,36 @@ def list_command(
             output.note(line)
     records.sort(key=lambda r: r.time, reverse=True)
     first = records[:limit]
-    if as_json:
-        output.document({"store": store, "total": len(records), "records": [brief(r) for r in first]})
-        return
-    if not records:
-        output.say(f"no record in {store} fits")
-        return
     cells = []
     for r in first:
         ended = r.time[:16].replace("T", " ")
         cells.append([r.key[:SHORT], *run_cells(r), error_cell(r), f"{r.seconds:.2f}", ended])
     headings = ("key", "unit", "problem", "width", "seed", "RMSE", "s", "time (UTC)")
-    output.table(headings, cells, right=(3, 4, 5, 6), wrap=(2,))
     total = f"{len(first)} of {counted(len(records), 'record')}"
     if failed := sum(not r.ok for r in records):
         total += f", of which {failed} failed"
-    output.say("", total)
+    parts = [output.table(headings, cells, right=(3, 4, 5, 6), wrap=(2,)), "", total]
+    if not records:
+        parts = [f"no record in {store} fits"]
+    output.emit({"store": store, "total": len(records), "records": [brief(r) for r in first]}, *parts)
 
 
 @app.command("show", epilog=SHOW)
 def show_command(
     key: Annotated[str, typer.Argument(help="A key from `gatelab results list`; its beginning is enough.")],
     store: StoreFile = STORE,
-    save: Annotated[Path | None, typer.Option(help="Write its network, .safetensors.")] = None,
-    as_json: Json = False,
+    out: Annotated[Path | None, out_option("Write its network, .safetensors.")] = None,
 ) -> None:
     """Show everything about one record, with its traceback if it failed."""
-    check_file(save, (".safetensors",))
+    check_file(out, (".safetensors",))
     shapes = {}
     with opened(store) as file:
         record = find(file, key)
         state = file.network_state(record.key)
-        if state == "stored":  # everything else of a record is shown also where its network is lost
+        if state == "stored":
             shapes = {name: list(a.shape) for name, a in (file.get_arrays(record.key) or {}).items()}
-        if save:
-            file.save_arrays(record.key, save)
-    if as_json:
-        output.document(full(record) | {"network": state, "arrays": shapes, "files": output.asked_for(save)})
-        return
+        if out:
+            file.save_arrays(record.key, out)
     row = record.row()
     error = row.pop("error")
     rows = [(name, output.text(value)) for name, value in row.items()]
@@ -178,32 +167,29 @@ def show_command(
         rows.append(("history", f"{len(record.history)} values, {record.history[0]:.3e} to {record.history[-1]:.3e}"))
     if shapes:
         rows.append(("network", ", ".join(f"{name} {'x'.join(map(str, s)) or '1'}" for name, s in shapes.items())))
-    if state in LOST:
-        rows.append(("network", LOST[state]))
-    output.pairs(rows)
-    if error:
-        output.say("", str(error).rstrip())
-    output.say_written(save)
+    if state == "missing":
+        rows.append(("network", "the record has one, and the store does not hold it"))
+    parts = [output.pairs(rows), *(["", str(error).rstrip()] if error else [])]
+    output.emit({**full(record), "network": state, "arrays": shapes}, *parts, files=(out,))
 
 
 @app.command("prune", epilog=PRUNE)
 def prune_command(
     store: StoreFile = STORE,
-    failed: Annotated[bool, typer.Option("--failed", help="Those that failed.")] = False,
-    older_than: Annotated[float | None, typer.Option(metavar="DAYS", min=0, help="Those older than that.")] = None,
-    other_versions: Annotated[bool, typer.Option("--other-versions", help="Those of another gatelab.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count them; remove nothing.")] = False,
+    failed: Annotated[bool, typer.Option("--failed", help="Failed records.")] = False,
+    older_than: Annotated[float | None, typer.Option(metavar="DAYS", min=0, help="Records older than this.")] = None,
+    other_versions: Annotated[bool, typer.Option("--other-versions", help="Records of other versions.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count the records; remove none.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    as_json: Json = False,
 ) -> None:
-    """Remove records for good: those to which every condition given applies."""
+    """Remove the records that meet every condition, permanently."""
     if not (failed or other_versions or older_than is not None):
         raise GatelabError("no condition is given; give --failed, --older-than DAYS or --other-versions")
     with opened(store) as file:
 
         def chosen() -> list[Record]:
             records = file.records(status="failed" if failed else None)
-            if older_than is not None:  # a thousand years are enough, and more than datetime counts back
+            if older_than is not None:  # datetime cannot count back further than this
                 before = (datetime.now(UTC) - timedelta(days=min(older_than, 365_000.0))).isoformat()
                 records = (r for r in records if r.time < before)
             return [r for r in records if not other_versions or r.versions.get("gatelab") != __version__]
@@ -212,38 +198,35 @@ def prune_command(
         if records and not dry_run:
             count = counted(len(records), "record")
             if not yes and not on_terminal():
-                raise GatelabError(f"{count} would be removed from {store} for good; give --yes to do it")
-            if yes or typer.confirm(f"Remove {count} from {store} for good?", err=True):
-                # Asked again: while somebody thought it over, what failed may have been computed.
+                raise GatelabError(f"{count} would be removed from {store} permanently; give --yes to do it")
+            if yes or typer.confirm(f"Remove {count} from {store} permanently?", err=True):
+                # Chosen again: failed runs may have been computed in the meantime.
                 removed = file.delete({r.key for r in records} & {r.key for r in chosen()})
         left = file.count()
-    if as_json:
-        output.document({"store": store, "found": len(records), "removed": removed, "left": left})
-    elif dry_run:
-        output.say(
-            f"{counted(len(records), 'record')} would be removed from {store}, {left - len(records)} would be left"
-        )
-    else:
-        output.say(f"{counted(removed, 'record')} removed from {store}, {left} left")
+    line = f"{counted(removed, 'record')} removed from {store}, {left} left"
+    if dry_run:
+        count = counted(len(records), "record")
+        line = f"{count} would be removed from {store}, {left - len(records)} would be left"
+    output.emit({"store": store, "found": len(records), "removed": removed, "left": left}, line)
 
 
 def on_terminal() -> bool:
-    """Whether there is somebody to ask."""
+    """Whether a question can be answered."""
     return sys.stdin.isatty()
 
 
 @app.command("check", epilog="Example: gatelab results check --store runs.db")
-def check_command(store: StoreFile = STORE, as_json: Json = False) -> None:
-    """Read a store whole: is the file sound, is every network there? The exit code is 1 where something is not."""
+def check_command(store: StoreFile = STORE) -> None:
+    """Check that the file is sound and every network is present; the exit code is 1 if not."""
     with opened(store) as file:
         report = file.check()
     wrong = [*(f"{store} is damaged: {text}" for text in report.damage), *missing_networks(report, store)]
-    if as_json:
-        output.document({"store": store, "sound": not wrong, **asdict(report)})
-    else:
-        counts = f"{counted(report.records, 'record')}, of which {report.failed} failed, and {report.networks} networks"
-        output.say(f"{store}: {counts}")
-        output.points(wrong or ["the file is sound, and every network is there"])
+    counts = f"{counted(report.records, 'record')}, of which {report.failed} failed, and {report.networks} networks"
+    output.emit(
+        {"store": store, "sound": not wrong, **asdict(report)},
+        f"{store}: {counts}",
+        output.points(wrong or ["the file is sound, and every network is present"]),
+    )
     if wrong:
         raise typer.Exit(1)
 
@@ -252,30 +235,25 @@ def check_command(store: StoreFile = STORE, as_json: Json = False) -> None:
 def copy_command(
     store: Annotated[Path, typer.Argument(metavar="FROM", help="The store.")],
     to: Annotated[Path, typer.Argument(metavar="TO", help="A new file.")],
-    as_json: Json = False,
 ) -> None:
-    """Copy a store, whole, also while sweeps write to it."""
+    """Copy a whole store, also while sweeps write to it."""
     check_folder(to.parent)
     with opened(store) as file, output.progress("copying") as progress:
         file.copy(to, progress)
     with opened(to) as copied:
         total, networks = copied.count(), copied.networks().networks
-    if as_json:
-        output.document({"store": store, "records": total, "networks": networks, "files": [to]})
-    else:
-        output.say(f"wrote {to}, {counted(total, 'record')} and {networks} networks", wrap=False)
+    document = {"store": store, "records": total, "networks": networks}
+    output.emit(document, f"{counted(total, 'record')} and {networks} networks", files=(to,))
 
 
 @app.command("export", epilog=EXPORT)
-@grouped
 def export_command(
     *,
-    out: Annotated[Path, typer.Option(help="The file to write.")],
+    out: Annotated[Path, out_option("Write the records, .csv, .parquet or .json.")],
     format: Annotated[str | None, typer.Option(help="csv, parquet or json.", show_default="by the file's name")] = None,
     options: RecordOptions,
-    as_json: Json = False,
 ) -> None:
-    """Write records to a file: a row each as CSV or Parquet, all there is of them as JSON."""
+    """Write records to a file: one row each as CSV or Parquet, complete as JSON."""
     kinds = FORMATS
     if format is not None:
         if format not in FORMATS:
@@ -288,15 +266,14 @@ def export_command(
     with opened(options.store) as file:
         records = options.select(file)
     write_whole(out, _content(records, kind))
-    if as_json:
-        output.document({"store": options.store, "records": len(records), "files": [out]})
-    else:
-        output.say(f"wrote {out}, {counted(len(records), 'record')}", wrap=False)
+    output.emit({"store": options.store, "records": len(records)}, counted(len(records), "record"), files=(out,))
 
 
 def _content(records: list[Record], kind: str) -> bytes:
     if kind == "json":
-        return (json.dumps(output.plain([full(r) for r in records]), indent=1, ensure_ascii=False) + "\n").encode()
+        from gatelab.plain import to_plain
+
+        return (json.dumps(to_plain([full(r) for r in records]), indent=1, ensure_ascii=False) + "\n").encode()
     from gatelab.sweep.run import records_table
 
     table = records_table(records)
@@ -311,14 +288,13 @@ def _content(records: list[Record], kind: str) -> bytes:
 def compare_command(
     store: StoreFile = STORE,
     other: Annotated[Path | None, typer.Option("--with", help="Another store with the same runs.")] = None,
-    units: Annotated[str | None, typer.Option(metavar="A,B", help="Or two units in the one store.")] = None,
-    as_json: Json = False,
+    units: Annotated[str | None, typer.Option(metavar="A,B", help="Two units in one store.")] = None,
 ) -> None:
-    """Set the same runs of two stores, or of two units, side by side."""
+    """Compare the same runs of two stores, or of two units."""
     from gatelab.sweep.run import compare_records
 
     if (other is None) == (units is None):
-        raise GatelabError("give what to compare: --with FILE for another store, or --units A,B for two units")
+        raise GatelabError("no second side is given; give --with FILE for another store, or --units A,B for two units")
     if units is None:
         assert other is not None
         names, ignoring = [str(store), str(other)], None
@@ -334,37 +310,33 @@ def compare_command(
         files = {path: stack.enter_context(opened(path)) for path in dict.fromkeys(side.store for side in sides)}
         first, second = (side.select(files[side.store]) for side in sides)
     comparison = compare_records(first, second, ignoring=ignoring)
-    # Two units always differ: all their pairs are what one wants to see.
+    # Two units always differ: all their pairs are shown.
     shown = [pair for pair in comparison.pairs if units or pair.differing()]
-    if not as_json:
-        _print_comparison(names, comparison, shown)
-        return
     alone = (comparison.only_first, comparison.only_second)
     only = [[{"key": r.key, "arguments": r.arguments, "status": r.status} for r in side] for side in alone]
     rows = [pair.plain() for pair in shown]
-    output.document({"sides": names, "in_both": len(comparison.pairs), "runs": rows, "only": only})
+    output.emit(
+        {"sides": names, "in_both": len(comparison.pairs), "runs": rows, "only": only},
+        *_comparison_parts(names, comparison, shown),
+    )
 
 
-def _print_comparison(names: list[str], comparison: RecordComparison, shown: list[RecordPair]) -> None:
+def _comparison_parts(names: list[str], comparison: RecordComparison, shown: list[RecordPair]) -> Iterator[output.Part]:
     if shown:
-        _print_pairs(shown)
-        output.say("")
+        yield from (_pair_table(shown), "")
     both, differ = len(comparison.pairs), sum(bool(pair.differing()) for pair in shown)
-    output.say(f"1 is {names[0]}, 2 is {names[1]}: {both} runs in both, {differ} of them with different metrics")
+    yield f"1 is {names[0]}, 2 is {names[1]}: {both} runs in both, {differ} of them with different metrics"
     for name, side in zip(names, (comparison.only_first, comparison.only_second), strict=True):
         if side:
-            output.say("", f"only in {name}: {len(side)}")
-            output.table(
-                ("key", "unit", "problem", "width", "seed"),
-                [[r.key[:SHORT], *run_cells(r)] for r in side[:MOST]],
-                right=(3, 4),
-                wrap=(2,),
-            )
+            headings = ("key", "unit", "problem", "width", "seed")
+            cells = [[r.key[:SHORT], *run_cells(r)] for r in side[:MOST]]
+            yield from ("", f"only in {name}: {len(side)}")
+            yield output.table(headings, cells, right=(3, 4), wrap=(2,))
             if len(side) > MOST:
-                output.say(f"and {len(side) - MOST} more; --json names all")
+                yield f"and {len(side) - MOST} more; --json names all"
 
 
-def _print_pairs(pairs: Sequence[RecordPair]) -> None:
+def _pair_table(pairs: Sequence[RecordPair]) -> output.Part:
     headings = ["unit", "problem", "width", "seed", "RMSE 1", "RMSE 2", "2/1", "differing"]
     rows = []
     for pair in pairs:
@@ -376,17 +348,17 @@ def _print_pairs(pairs: Sequence[RecordPair]) -> None:
             ratio = second / first
         errors = [error_cell(pair.first), error_cell(pair.second), output.number(ratio)]
         rows.append([unit, *cells, *errors, ", ".join(pair.differing())])
-    if pairs[0].first.key != pairs[0].second.key:  # of two units nearly everything differs, which needs no saying
+    if pairs[0].first.key != pairs[0].second.key:  # of two units nearly all metrics differ
         for row in (headings, *rows):
             row.pop()
-    output.table(headings, rows, right=(2, 3, 4, 5, 6), wrap=(1, 7))
+    return output.table(headings, rows, right=(2, 3, 4, 5, 6), wrap=(1, 7))
 
 
 # ---- records in words
 
 
 def find(store: Store, key: str) -> Record:
-    """The one record whose key begins so."""
+    """The record whose key has this beginning."""
     start = key.strip().lower()
     if not start:
         raise GatelabError("the key is empty; give one from 'gatelab results list', or its beginning")
@@ -406,19 +378,17 @@ def find(store: Store, key: str) -> Record:
 
 
 def missing_networks(check: StoreCheck, store: Path) -> list[str]:
-    """What a store should have and has not, in sentences."""
-    lines = []
-    if check.missing:
-        first = check.missing[0]
-        lines.append(
-            f"{len(check.missing)} records in {store} say that they have a network, and it is not there (the first is "
-            f"{first}); take a whole copy of the store, or prune them and compute them again"
-        )
-    return lines
+    """Sentences about networks that a store lacks."""
+    if not check.missing:
+        return []
+    return [
+        f"{len(check.missing)} records in {store} have networks that the file does not hold (the first is "
+        f"{check.missing[0]}); use a complete copy of the store, or prune them and compute them again"
+    ]
 
 
 def run_cells(record: Record) -> list[str]:
-    """Unit, problem, width and seed; of what is no fit, a dash and the task."""
+    """Unit, problem, width and seed; for other tasks a dash and the task."""
     arguments = record.arguments
     unit, problem = arguments.get("unit"), arguments.get("problem")
     names = ["-", record.task]
@@ -433,13 +403,13 @@ def error_cell(record: Record) -> str:
 
 
 def rmse(record: Record) -> float | None:
-    """The test error as a number; None where a record has none."""
+    """The test error as a number; None if the record has none."""
     value = record.metrics.get("test_rmse")
     return value if isinstance(value, float) else None
 
 
 def brief(record: Record) -> dict[str, Any]:
-    """What a list says of a record: all but its history, of a failure the last line."""
+    """A record without its history, and of a failure the last line."""
     row = full(record)
     del row["history"]
     lines = (record.error or "").strip().splitlines()
@@ -447,7 +417,7 @@ def brief(record: Record) -> dict[str, Any]:
 
 
 def full(record: Record) -> dict[str, Any]:
-    """All there is of a record but its network."""
+    """A record without its network."""
     return {
         "key": record.key,
         "task": record.task,

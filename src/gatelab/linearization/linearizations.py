@@ -38,7 +38,7 @@ Weights = Tensor | Sequence[Tensor]
 
 def linearize(
     activation: ActivationLike,
-    method: str = "hermite",
+    method: str | None = None,
     *,
     d: int | None = None,
     degree: int | None = None,
@@ -54,7 +54,7 @@ def linearize(
 
     Args:
         activation: a name such as "gelu" or "swiglu", an `Activation`, a `Unit`, or a function of one tensor.
-        method: one of `methods()`.
+        method: one of `methods()`; None is "minimax" where interval= is given, else "hermite".
         d: the number of inputs, plus one for a bias; optional for polynomials.
         degree: the degree of the polynomial, or of the series behind random features.
         seed: the seed of random methods.
@@ -73,7 +73,7 @@ def linearize(
     True
     """
     gate, factors = gate_and_factors(activation)
-    way = find_method(method)
+    way = find_method(method or ("minimax" if "interval" in options else "hermite"))
     if d is not None:
         d = whole_number("d", d, 1, of="inputs")
     if features not in KINDS:

@@ -338,8 +338,10 @@ class Pretrained(Compact):
         return [tokens[i : i + length] for i in range(0, len(tokens) - length + 1, length)]
 
 
-def read_pretrained(path: str | Path) -> Pretrained:
-    model, tokenizer = load_model(path)
+def read_pretrained(path: str | Path, tokenizer: Any = None) -> Pretrained:
+    """A model with its tokenizer, or with the one that is given."""
+    model, own = load_model(path)
+    tokenizer = tokenizer or own
     if tokenizer is None:
         raise GatelabError(f"the model {path} has no tokenizer; give a folder that holds both")
     language = type(model).__name__.endswith(("LMHeadModel", "ForCausalLM"))

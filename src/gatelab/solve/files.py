@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gatelab.solve.fits import Fit
 
 KIND, _FORMAT = "Fit", 1
-GIVE = "give a file that gatelab fit --save, Fit.save or GatedRegressor.save wrote"
+GIVE = "give a file that gatelab fit --out, Fit.save or GatedRegressor.save wrote"
 # The errors that inconsistent values of a file raise.
 DAMAGED = (AssertionError, AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
 
