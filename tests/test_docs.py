@@ -143,7 +143,7 @@ def test_glossary_is_printed_whole_by_word_and_as_json() -> None:
 
 
 def test_help_and_every_package_lead_to_the_glossary() -> None:
-    assert "Words: gatelab glossary" in CliRunner().invoke(app, ["--help"]).stdout
+    assert "gatelab glossary" in CliRunner().invoke(app, ["--help"]).stdout
     for page in PACKAGES:
         assert "](../glossary.md)" in page.read_text(encoding="utf-8").split("\n## ")[0], name(page)
 

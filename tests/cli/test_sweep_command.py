@@ -376,7 +376,7 @@ def test_copy_is_whole_and_one_file(runs_db: Path, here: Path) -> None:
     row = json.loads(ok("results", "show", key, "--store", "saved/a.db", "--json"))
     assert row["network"] == "stored" and row["arrays"] and row["arrays"] == arrays_of(runs_db, key)
     assert "b.db exists" in error("results", "copy", "runs.db", "b.db")
-    assert "there is no store none.db" in error("results", "copy", "none.db", "c.db")
+    assert "none.db does not exist" in error("results", "copy", "none.db", "c.db")
     assert "is not a folder" in error("results", "copy", "runs.db", "b.db/c.db")
     assert names(here) == ["b.db", "runs.db", "saved"]
 
@@ -415,7 +415,7 @@ def test_a_lost_network_is_told_by_list_show_and_check(runs_db: Path) -> None:
     (lost,) = result.stderr.splitlines()
     assert lost.startswith("gatelab: 1 records in runs.db have networks that") and first in lost
     text = " ".join(ok("results", "show", first, "--store", "runs.db").split())
-    assert "network the record says that it has one, and the store has none" in text
+    assert "the store does not hold it" in text
     result = run("results", "check", "--store", "runs.db", "--json")
     report = json.loads(result.stdout)
     assert result.exit_code == 1 and not report["sound"]

@@ -432,9 +432,9 @@ def test_a_table_is_read_with_its_sizes_and_rules():
     assert ladder.losses.shape == (2, 5, 3) and ladder.present.sum() == 30 - 3 - 1
     assert np.isnan(ladder.losses[0, 4]).all() and ladder.sizes[1] == pytest.approx(1.03 * SIZES)
     text = "; ".join(ladder.left_out)
-    assert "gelu at 2.52e+07 parameters: 1 of 3 seeds can be used, so that the size is left out" in text
+    assert "gelu at 2.52e+07 parameters: 1 of 3 seeds can be used, so the size is left out" in text
     assert "swiglu at 4.04e+05 parameters: 2 of 3 seeds can be used" in text
-    assert "relu2: 2 sizes left, so that the unit is left out" in text
+    assert "relu2: 2 sizes left, so the unit is left out" in text
     assert fit_ladder(ladder, draws=20).losses is ladder
 
 

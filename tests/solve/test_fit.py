@@ -16,7 +16,8 @@ from gatelab.solve.solution import Status
 
 @pytest.mark.parametrize("name", SOLVERS)
 def test_every_solver_returns_the_same_kind_of_result(name):
-    f = gl.fit("glu", gl.problem("sin4x", n=300), 4, solver=name, steps=20)
+    unit = {"poles": "swiglu"}.get(name, "glu")
+    f = gl.fit(unit, gl.problem("sin4x", n=300), 4, solver=name, steps=20)
     assert isinstance(f, gl.Fit)
     assert f.solver == name
     assert f.parameters == 21
@@ -33,7 +34,7 @@ def test_every_solver_returns_the_same_kind_of_result(name):
 
 
 def test_names_of_solvers_are_those_of_their_files(tmp_path, monkeypatch):
-    assert set(SOLVERS) == {"adam", "frozen", "knots", "lbfgs", "newton", "varpro"} and len(SOLVERS) == 6
+    assert set(SOLVERS) == {"adam", "frozen", "knots", "lbfgs", "newton", "poles", "varpro"} and len(SOLVERS) == 7
     assert "newtn" not in SOLVERS and "varpro" in repr(SOLVERS)
     page = CliRunner().invoke(app, ["fit", "--help"], env={"COLUMNS": "200", "NO_COLOR": "1"}).output
     assert all(name in page for name in SOLVERS)

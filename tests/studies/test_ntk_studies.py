@@ -180,7 +180,7 @@ def test_the_small_version_computes_its_own(quick: Quick) -> None:
 def test_records_that_are_missing_or_damaged_say_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(records, "COMMITTED", ())
-    with pytest.raises(GatelabError, match=r"no record results/ntk/models.json; make it with 'python"):
+    with pytest.raises(GatelabError, match=r"results/ntk/models.json is missing; make it with 'python"):
         fig3.STUDY.run(Request())
     place = tmp_path / "results" / "ntk"
     place.mkdir(parents=True)

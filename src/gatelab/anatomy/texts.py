@@ -137,7 +137,7 @@ def tokens_of_text(text: str | Path, tokenizer: Any, most: int | None = None) ->
     characters = str(text)
     if isinstance(text, Path) or characters in TEXTS or is_file(characters):
         path = text_file(text, None)
-        characters = decoded(text_content(path, text), path)
+        characters = decoded(text_content(path, str(text)), path)
         if not characters:
             raise empty(path)
     numbers: list[int] = []

@@ -99,19 +99,19 @@ def shrink_command(
 
 def emit_task(model: Any, keep: float, text: str, tokenizer: Any, length: int | None, windows: int | None) -> None:
     """The size of the work, with --dry-run."""
-    from gatelab.anatomy.shrinking import shrink_task, widths_of
+    from gatelab.anatomy.shrinking import loaded_task, widths_of
     from gatelab.models.layouts import layers_of
 
-    task = shrink_task(model, text, tokenizer, length, windows, None)
-    layers = layers_of(task.model)
+    model, _, rows = loaded_task(model, text, tokenizer, length, windows, None)
+    layers = layers_of(model)
     facts = {
         "layers": len(layers),
         "neurons": sum(layer.read().width for layer in layers),
         "neurons_kept": sum(widths_of(keep, layers)),
-        "parameters": sum(weights.numel() for weights in task.model.parameters()),
-        "calibration_windows": len(task.rows.calibration),
-        "test_windows": len(task.rows.test),
-        "tokens": sum(part.numel() for part in task.rows),
+        "parameters": sum(weights.numel() for weights in model.parameters()),
+        "calibration_windows": len(rows.calibration),
+        "test_windows": len(rows.test),
+        "tokens": sum(part.numel() for part in rows),
     }
     output.emit(facts, output.pairs((name.replace("_", " "), f"{value:,}") for name, value in facts.items()))
 

@@ -79,7 +79,7 @@ def solve(
     """The best network of a race from poles of the target and random ones.
 
     >>> from gatelab.data import problem
-    >>> solve("swiglu", problem("paper-1d"), 5).history[-1] < 1e-6
+    >>> solve("swiglu", problem("paper-1d"), 6).history[-1] < 1e-7
     True
     """
     chosen, width, most = as_unit(unit), check_width(width), check_steps(steps)
