@@ -184,7 +184,7 @@ def test_records_that_are_missing_or_damaged_say_what_to_do(monkeypatch: pytest.
         fig3.STUDY.run(Request())
     place = tmp_path / "results" / "ntk"
     place.mkdir(parents=True)
-    for content, said in (("{", "damaged"), (json.dumps([1]), "holds list")):
+    for content, said in (("{", "cannot be read"), (json.dumps([1]), "holds list")):
         (place / "models.json").write_text(content)
         with pytest.raises(GatelabError, match=said):
             fig3.STUDY.run(Request())

@@ -109,7 +109,8 @@ class LevelSpread:
             common, left = sums.sum(0) / max(rows.sum(), 1e-300), left - np.count_nonzero(counts)
         within = float(weight @ np.square(values - term.factor[:, None] * means[index]).sum(1)) / max(left, 1.0)
         square = float(rows @ np.square(means - common).sum(1))
-        return cls(rows, sums, within, square, np.count_nonzero(known) - 1.0, left, weight.sum(), term.drawn)
+        free = np.count_nonzero(known) - 1.0
+        return cls(rows, sums, within, square, free, left, total=weight.sum(), given=term.drawn)
 
     @property
     def ratio(self) -> float:
