@@ -19,6 +19,7 @@ from scipy.interpolate import make_lsq_spline
 
 import gatelab as gl
 from gatelab.linearization import spectrum
+from gatelab.linearization.floors import by_size
 from gatelab.plotting import GRAY, NEURON_COLORS, look, new_figure, save, style
 from gatelab.plotting.facets import draw_figure
 from gatelab.solve import rmse
@@ -180,7 +181,7 @@ def floor() -> Figure:
 def _degrees(panel: Axes) -> None:
     """Each radial function of each degree as a step as long as its multiplicity."""
     found = spectrum("gelu", 16, 3893, w_scale=0.25)
-    sigma, many, of, _ = found.pieces()
+    sigma, many, of, _ = by_size(found.blocks)
     colors: dict[int, str] = {}
     at = 0
     for value, count, block in zip(sigma, many.astype(int), of, strict=True):

@@ -77,7 +77,7 @@ def test_gap_compares_and_writes(here: Path) -> None:
     files = ("--plot", "gap.png", "--out", "points.csv", "--out", "gap.json")
     text = ok("gap", "--units", "silu,swiglu", "--model", "gpt2", "--seeds", "2", *TINY, "--steps", "6", *files)
     flat = " ".join(text.split())
-    assert "swiglu against silu, gpt2, text.txt, sgd: 2 and 2 runs" in flat
+    assert "swiglu compared with silu, gpt2, text.txt, sgd: 2 and 2 runs" in flat
     assert "adamw against sgd, gpt2, text.txt, swiglu" in flat and "no p can be below 0.33" in flat
     assert "which is not sound" in flat and "tokens/s" in flat
     assert (here / "gap.png").stat().st_size > 10_000 and len(pd.read_csv(here / "points.csv")) == 8 * 4
