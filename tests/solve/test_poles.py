@@ -11,7 +11,7 @@ import torch
 import gatelab as gl
 from gatelab.errors import GatelabError
 from gatelab.solve.solution import mean_square, tensors
-from gatelab.solve.solvers.poles import Batch, Nodes, drawn, solve, target_poles
+from gatelab.solve.solvers.poles import Nodes, PoleBatch, drawn, solve, target_poles
 
 
 def nodes_of(f, count=64, low=-1.0, high=1.0, rows=2000) -> Nodes:
@@ -19,9 +19,9 @@ def nodes_of(f, count=64, low=-1.0, high=1.0, rows=2000) -> Nodes:
     return Nodes.of(x, f(x), count)
 
 
-def batch(name: str, width: int = 3, members: int = 4, seed: int = 0) -> Batch:
+def batch(name: str, width: int = 3, members: int = 4, seed: int = 0) -> PoleBatch:
     theta = drawn(np.random.default_rng(seed), members, width, np.array([]))
-    return Batch(gl.unit(name), nodes_of(np.cos, low=0.0, high=3.0), theta)
+    return PoleBatch(gl.unit(name), nodes_of(np.cos, low=0.0, high=3.0), theta)
 
 
 @pytest.mark.parametrize("name", ["silu", "swiglu", "geglu", "gelu"])

@@ -91,7 +91,7 @@ class RunOptions:
 
     def keywords(self) -> dict[str, Any]:
         """The same as arguments of `ladder`."""
-        return {**vars(self), "device": None if self.device == "auto" else self.device}
+        return {**vars(self), "device": {"auto": None}.get(self.device, self.device)}
 
 
 def read_repeats(text: str) -> tuple[int, ...]:

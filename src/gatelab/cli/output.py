@@ -123,7 +123,7 @@ def table(
     grid = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for i, heading in enumerate(headings):
         # fold: a column that is too narrow breaks a word, it does not drop its end
-        grid.add_column(heading, justify="right" if i in right else "left", no_wrap=i not in wrap, overflow="fold")
+        grid.add_column(heading, justify=("left", "right")[i in right], no_wrap=i not in wrap, overflow="fold")
     for row in rows:
         grid.add_row(*row)
     return grid

@@ -87,7 +87,7 @@ def regress_command(
     given = [name for text in unit or () for name in split_names(text)]
     units: dict[str, Any] = {"unit": given[0] if len(given) == 1 else given} if given else {}
     kind = GatedClassifier if labels else GatedRegressor
-    model = kind(random_state=seed, device="cpu" if device == "auto" else device, **units, **vars(settings))
+    model = kind(random_state=seed, device={"auto": "cpu"}.get(device, device), **units, **vars(settings))
     fitted, held_out = split_rows(len(y), test, seed)
     y = y.to_numpy() if labels else y.astype(float).to_numpy()
     began = time.monotonic()

@@ -90,7 +90,7 @@ class TrainingOptions:
         """The arguments for the device and the folder, which must be writable."""
         if self.store is not None:
             check_folder(self.store)
-        return {"folder": self.store, "device": None if self.device == "auto" else self.device}
+        return {"folder": self.store, "device": {"auto": None}.get(self.device, self.device)}
 
     def source(self, model: str) -> str | None:
         """The data of a model: images, or text for gpt2."""

@@ -149,7 +149,7 @@ class Cloud:
 
     def look(self) -> dict[str, Any]:
         """The arguments of matplotlib for its points."""
-        face = "white" if self.hollow else self.color
+        face = (self.color, "white")[self.hollow]
         return {"marker": self.marker, "markersize": 3.4, "markerfacecolor": face, "markeredgewidth": 0.7}
 
 

@@ -99,7 +99,7 @@ def table(
     >>> table(("unit", "slope"), [("glu", "-2.5")], right=(1,)).count("<td")
     1
     """
-    kinds = ["number" if column in right else "words" for column in range(len(headings))]
+    kinds = [("words", "number")[column in right] for column in range(len(headings))]
     cells = [list(zip(headings, kinds, row, strict=True)) for row in rows]
     return part("table", list(zip(headings, kinds, strict=True)), cells, caption)
 

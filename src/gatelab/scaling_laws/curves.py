@@ -155,7 +155,7 @@ def scaling(
     """
     tasks, target, names = _tasks(units, problem, widths, seeds, solver)
     workers = min(cpu_count() if jobs is None else whole_number("jobs", jobs, 1), len(tasks))
-    how: Backend = backend or ("serial" if workers == 1 else "processes")
+    how: Backend = backend or (("processes", "serial")[workers == 1])
     check_backend(how, address)
     check_hours(max_hours)
     seconds = None if max_hours is None else 3600 * max_hours

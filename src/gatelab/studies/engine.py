@@ -89,7 +89,7 @@ def measured_rows(task: str, cells: Sequence[Cell], together: str, request: Requ
         if request.progress:
             request.progress(state.finished, state.total)
 
-    backend = options.pop("backend", "processes" if (request.jobs or 0) > 1 else "serial")
+    backend = options.pop("backend", ("serial", "processes")[(request.jobs or 0) > 1])
     rows = {}
     for record in map_runs(runs, backend=backend, jobs=request.jobs, progress=report, **options):
         if not record.ok:

@@ -81,7 +81,7 @@ class Source:
     @property
     def counted(self) -> str:
         """The unit of throughput: "tokens" or "images"."""
-        return "tokens" if self.recipe.is_text else "images"
+        return ("images", "tokens")[self.recipe.is_text]
 
     @property
     def per_step(self) -> int:

@@ -102,7 +102,7 @@ def solve(
             continue
         solution = race(chosen, nodes, poles, width, random, most, first)
         error = math.sqrt(mean_square(solution.network, *rows))
-        at_nodes = solution.history[-1] if solution.history else error
+        at_nodes = (error, *solution.history)[-1]
         if best is None or error < best.history[-1]:
             best = Solution(solution.network, solution.status, (*solution.history[:-1], error))
         if error <= _RESOLVED * at_nodes or len(nodes.t) < count:
@@ -152,14 +152,14 @@ def race(
 ) -> Solution:
     """Heats of ever fewer starts and ever more steps."""
     starts = min(max(_NEURONS // width, _FEWEST), _MOST)
-    theta = drawn(random, starts, width, poles if unit.factors else np.repeat(poles, 2))
+    theta = drawn(random, starts, width, np.repeat(poles, 2 - unit.factors))
     if first is not None:
         theta = np.concatenate([continued(first, nodes, theta), theta])
-    batch, history = Batch(unit, nodes, theta), [()] * len(theta)
+    batch, history = PoleBatch(unit, nodes, theta), [()] * len(theta)
     descent: Descent | None = None
     for share, steps in _HEATS:
         best = distinct(batch.losses(), math.ceil(share * len(theta)))
-        batch, history = Batch(unit, nodes, batch.theta[best]), [history[b] for b in best]
+        batch, history = PoleBatch(unit, nodes, batch.theta[best]), [history[b] for b in best]
         descent = descend(
             batch,
             [min(steps, most - len(line)) for line in history],
@@ -193,8 +193,9 @@ def drawn(random: np.random.Generator, starts: int, width: int, poles: NDArray[n
     real = random.uniform(-_ASIDE, _ASIDE, (starts, width))
     height = np.exp(random.uniform(np.log(_HEIGHTS[0]), np.log(_HEIGHTS[1]), (starts, width)))
     known = min(len(poles), width)
-    for i in range(starts):
-        count = known if i % 2 == 0 else int(random.integers(0, known + 1))
+    counts = random.integers(0, known + 1, starts)
+    counts[::2] = known
+    for i, count in enumerate(counts):
         real[i, :count], height[i, :count] = poles[:count].real, poles[:count].imag
     G = np.pi / height * random.choice([-1, 1], (starts, width))
     return np.stack([G, -G * real], axis=-1)
@@ -220,7 +221,7 @@ def distinct(losses: Array, count: int) -> list[int]:
     return chosen
 
 
-class Batch:
+class PoleBatch:
     """Networks with their gates (B, n, 2), the output weights at their best, and the steps from there.
 
     The features of a neuron are its gate times 1 and, with a factor, t. Steps solve the damped augmented system by QR:
