@@ -803,3 +803,10 @@ def test_cells_keep_their_windows_for_paired_differences() -> None:
     small = shrink(model, 0.5, (rows[:14], rows[14:]), method="wanda")
     each = benchmark.window_excess(model, small.model, rows[14:])
     assert len(each) == 6 and float(each.mean()) == pytest.approx(small.after - small.before, abs=1e-6)
+
+
+def test_a_damaged_gguf_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("m.gguf").write_bytes(b"GGUF" + bytes(64))
+    result = CliRunner().invoke(app, ["shrink", "m.gguf", "--text", "m.txt"])
+    assert result.exit_code == 2 and "m.gguf cannot be read as a model of Transformers" in result.stderr

@@ -382,3 +382,17 @@ def test_a_spreadsheet_is_called_one(tmp_path):
     (tmp_path / "d.xlsx").write_bytes(b"PK\x03\x04")
     with pytest.raises(GatelabError, match=r"d.xlsx is a spreadsheet, .*; save its sheet as a CSV file"):
         read_table(tmp_path / "d.xlsx")
+
+
+@pytest.mark.parametrize("ending", ["csv", "csv.gz"])
+def test_no_handle_of_a_csv_file_stays_open(tmp_path, ending):
+    path = tmp_path / f"d.{ending}"
+    content = lines().encode()
+    path.write_bytes(gzip.compress(content) if ending == "csv.gz" else content)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        read_table(path)
+        path.write_bytes(content[:300].replace(b"0", b"oops") if ending == "csv" else b"no gzip")
+        with pytest.raises(GatelabError):
+            read_table(path)
+    assert not [w for w in caught if w.category is ResourceWarning]

@@ -244,3 +244,15 @@ def test_bad_input_is_refused(model: GPT2, tmp_path: Path) -> None:
     path.write_text(json.dumps(document))
     with pytest.raises(GatelabError, match="layer 0 has 1 levels"):
         read_plan(path)
+
+
+def test_rows_go_where_the_model_is(model: GPT2) -> None:
+    """The device without numbers stands for a GPU, which the next test needs."""
+    subject, seen = Subject(copy.deepcopy(model).to("meta")), set()
+
+    def call(ids: Tensor, mask: Tensor) -> list[np.ndarray]:
+        seen.update((ids.device.type, mask.device.type))
+        return [np.zeros(2)] * len(ids)
+
+    subject.call = call  # type: ignore[method-assign]
+    assert subject.outputs(rows(8)).shape == (8, 2) and seen == {"meta"}

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -26,6 +27,7 @@ from gatelab.train import train
 from gatelab.train.ladder_plans import RATES, ladder, plan_ladder, train_plan
 from gatelab.train.ladder_runs import TASK, LadderRun, part_of, read_text, run_of, text_fingerprint, train_run
 from gatelab.train.ladders import Ladder
+from gatelab.train.loop import train_many
 from gatelab.train.rates import RateRule, at_end, best_rate, excess, further_rates
 
 RECORD = Path(__file__).parents[2] / "results/ladder/enwik8.json"
@@ -493,3 +495,49 @@ def test_several_rates_without_a_sweep_are_refused_by_name(text: Path, made_up: 
             refused()
     tuned = joined(both, ladder(["gelu"], text, ["tiny"], 2, progress=False, **SMALL))
     assert set(tuned.table()[["unit", "lr"]].itertuples(index=False, name=None)) == {("gelu", 4e-3), ("glu", 1e-2)}
+
+
+def test_two_ladders_in_threads_keep_their_folders_and_results(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are within a training at the same time; each has its checkpoints where they belong."""
+    both, folders, results = threading.Barrier(2, timeout=60), {}, {}
+
+    def observed(recipes: Any, **how: Any) -> Any:
+        both.wait()
+        folders[threading.current_thread().name] = how["folder"].parent, how["device"]
+        return train_many(recipes, **how)
+
+    monkeypatch.setattr("gatelab.train.ladder_runs.train_many", observed)
+
+    def train_unit(unit: str, device: str | None) -> None:
+        how: dict[str, Any] = {"lrs": {unit: 1e-2}, "device": device, "progress": lambda *_: None, **SMALL}
+        results[unit] = ladder([unit], text, ["tiny"], 1, store=tmp_path / f"{unit}.db", **how)
+
+    devices = {"glu": "cpu", "gelu": None}
+    threads = [threading.Thread(target=train_unit, args=item, name=item[0]) for item in devices.items()]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert folders == {unit: (tmp_path / f"{unit}.db.checkpoints", device) for unit, device in devices.items()}
+    monkeypatch.undo()
+    for unit in devices:
+        alone = ladder([unit], text, ["tiny"], 1, lrs={unit: 1e-2}, device="cpu", progress=False, **SMALL)
+        assert losses_of(results[unit]) == losses_of(alone)
+
+
+def test_stores_that_were_opened_are_closed(
+    kept: tuple[Ladder, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And those of a user are not."""
+    closed: list[Path] = []
+    monkeypatch.setattr(Store, "close", lambda store: closed.append(store.path))
+    result, path = kept
+    Ladder.from_store(path)
+    result.fill(tmp_path / "filled.db")
+    assert closed == [path, tmp_path / "filled.db"]
+    monkeypatch.undo()
+    with Store(path) as store:
+        for _ in range(2):
+            assert losses_of(Ladder.from_store(store)) == losses_of(result)

@@ -32,7 +32,7 @@ STUDY = Study(
     figure=Facets(
         x="removed", y="lost", hue="method", table="losses", where={"text": "larger", "method": list(DRAWN)},
         xlabel="neurons removed, %", ylabel="log perplexity lost, nats per token",
-        title="SmolLM2-135M-Instruct with fewer neurons",
+        title="SmolLM2-135M-Instruct (4-bit weights) with fewer neurons",
     ),
 )  # fmt: skip
 
