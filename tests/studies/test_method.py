@@ -36,8 +36,7 @@ from gatelab.studies.scaling.error_curves import (
     range_slopes,
 )
 from gatelab.studies.scaling.method import optimum_fits, pair_of
-from gatelab.studies.scaling.problem_rows import SYNTHETIC, TABLED
-from gatelab.studies.scaling.row_slopes import median_slope
+from gatelab.studies.scaling.table1 import SYNTHETIC, TABLED, median_slope
 from gatelab.sweep import map_runs
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the benchmarks are beside the package, not in it

@@ -18,7 +18,7 @@ from gatelab.statistics import Interval
 from gatelab.studies import Request, study
 from gatelab.studies.definition import only
 from gatelab.studies.scaling.error_curves import UNITS
-from gatelab.studies.scaling.problem_rows import (
+from gatelab.studies.scaling.table1 import (
     ALL,
     APART,
     LINE,
@@ -31,19 +31,20 @@ from gatelab.studies.scaling.problem_rows import (
     TABLED,
     ProblemRow,
     available_rows,
-    fit_rows,
-)
-from gatelab.studies.scaling.row_claims import (
     data_facts,
+    fit_rows,
     largest_gap,
+    median_slope,
+    medians,
     outliers,
+    printed_table,
     problem_claims,
     ridge_problem,
     ridge_table,
+    row_tables,
     slope_claims,
+    slopes_figure,
 )
-from gatelab.studies.scaling.row_slopes import median_slope, medians, row_tables
-from gatelab.studies.scaling.table1 import figure, printed_table
 
 
 def made_up(*rows: ProblemRow, test: float = -1.5, train: float = -2.0) -> pd.DataFrame:
@@ -133,7 +134,7 @@ def test_theory_stands_next_to_every_slope(tables: dict[str, Any]) -> None:
 
 
 def test_the_figure_keeps_its_range_when_an_error_rises() -> None:
-    panels = figure(row_tables(made_up(*SYNTHETIC, test=2.0), SYNTHETIC)).axes
+    panels = slopes_figure(row_tables(made_up(*SYNTHETIC, test=2.0), SYNTHETIC)).axes
     assert all(1.0 <= panel.get_ylim()[1] < 1.5 for panel in panels)
 
 

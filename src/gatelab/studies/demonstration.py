@@ -20,6 +20,7 @@ from gatelab.errors import GatelabError
 from gatelab.files import write_whole
 from gatelab.plotting import save
 from gatelab.scaling_laws import Scaling, Slope, scaling
+from gatelab.studies.engine import sections
 from gatelab.studies.scaling.error_curves import PAPER_SLOPES, SMALL, code_medians, complete, upper_half
 
 UNITS = ("mlp", "relu2", "relu3", "glu", "gqu")
@@ -121,32 +122,14 @@ def slopes_table(study: Scaling) -> pd.DataFrame:
 
 def reason_for(study: Scaling) -> str:
     """Why the slopes over all widths are not the orders, from the measured ratios and the upper half of the widths."""
-    sentences = ["A slope through all widths mixes small and large networks."]
     named = [name for name in ("mlp", "glu", "gqu") if name in study.units]
-    sentences += [ratio_sentence(study, name) for name in named]
-    sentences.append(
-        "The limit falls with exactly the order; where the ratio to it rises with n, the measured line is flatter than "
-        "the order, and where it falls, steeper."
-    )
     low, high = upper_half(study)
     tails = {name: study.slope_or_none(name, widths=(low, high), flagged=True) for name in named}
-    upper = ", ".join(f"{name} {tail.value:.2f}" for name, tail in tails.items() if tail)
-    if upper:
-        sentences.append(f"Over n = {low}..{high} the slopes are {upper}.")
-    code = code_medians()
-    shared = [p.test_rmse / code[p.unit][p.width] for p in study.points if p.width in code.get(p.unit, {})]
-    if shared and max(shared) < 1:
-        sentences.append("At every width at which the paper's code was run its median error is larger.")
-    elif shared:
-        sentences.append("The median error of the paper's code is not larger at every width at which it was run.")
-    return " ".join(sentences)
-
-
-def ratio_sentence(study: Scaling, unit: str) -> str:
-    """The errors of small networks and of the largest, relative to the free-knot limit."""
-    widths = sorted({p.width for p in study.points if p.unit == unit})
-    small = [study.ratio(unit, w) for w in widths if w < SMALL]
-    few = ""
-    if small:
-        few = f"{min(small):.2f} to {max(small):.2f} times the limit for n < {SMALL} and "
-    return f"The {unit}'s test RMSE is {few}{study.ratio(unit, widths[-1]):.2f} times the limit at n = {widths[-1]}."
+    code, table = code_medians(), study.table()
+    values = {
+        "ratios": {name: table[table["unit"] == name].groupby("width")["ratio"].min() for name in named},
+        "tails": {name: tail.value for name, tail in tails.items() if tail},
+        "shared": [p.test_rmse / code[p.unit][p.width] for p in study.points if p.width in code.get(p.unit, {})],
+    }
+    template = Path(__file__).with_suffix(".md")
+    return " ".join(sections(template, **values, low=low, high=high, small=SMALL)[""])

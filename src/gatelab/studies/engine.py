@@ -45,12 +45,8 @@ from gatelab.studies.definition import Finding, Outcome, Request
 from gatelab.sweep import Progress, Run, map_runs
 
 Mean = Literal["arithmetic", "geometric"]
-MEANS: dict[
-    Mean, tuple[Callable[..., Any], Callable[..., Any]]
-] = {  # the transformation before averaging, and its inverse
-    "arithmetic": (np.asarray, np.asarray),
-    "geometric": (np.log, np.exp),
-}
+# The transformation before averaging, and its inverse.
+MEANS: dict[Mean, Any] = {"arithmetic": (np.asarray, np.asarray), "geometric": (np.log, np.exp)}
 Cell = dict[str, Any]
 NO_FIGURE = Facets("", "")
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -105,15 +101,23 @@ def compute_cell(task: str, together: str, cell: Cell) -> dict[str, Any]:
     numbers = resolve(task)(**cell)
     if isinstance(numbers, Mapping):
         numbers = [numbers]
-    fixed = {name: value for name, value in cell.items() if name != together}
-    arguments = [fixed]
+    arguments = [{name: value for name, value in cell.items() if name != together}]
     if together:
-        arguments = [{**fixed, together: value} for value in cell[together]]
-    return {"rows": [{**own, **_plain(part)} for own, part in zip(arguments, numbers, strict=True)]}
+        arguments = [{**arguments[0], together: value} for value in cell[together]]
+    rows = [{**own, **part} for own, part in zip(arguments, numbers, strict=True)]
+    return {"rows": [row | {k: v.item() for k, v in row.items() if hasattr(v, "item")} for row in rows]}
 
 
-def _plain(numbers: Mapping[str, Any]) -> dict[str, Any]:
-    return {**numbers, **{name: value.item() for name, value in numbers.items() if hasattr(value, "item")}}
+def grid_tables(
+    request: Request, task: str, together: str, grid: Mapping[str, Any], quick: Mapping[str, Any], over: str, mean: Mean
+) -> tuple[Table, Table]:
+    """The numbers of every cell of a grid, and their means; a quick run replaces the values of some arguments."""
+    shorter = {name: values for name, values in quick.items() if request.quick and name in grid}
+    cells = grid_cells({**grid, **shorter}, together)
+    rows = measured_rows(task, cells, together, request)
+    if not over:
+        return rows, rows
+    return rows, averaged(rows, over, [name for name in cells[0] if name != over], mean)
 
 
 def averaged(rows: Table, over: str, by: Sequence[str], mean: Mean) -> Table:
@@ -154,31 +158,6 @@ def interval_columns(name: str, value: Interval) -> dict[str, float]:
 
 
 @dataclass(frozen=True, eq=False)
-class Measure(Compact):
-    """One table of a study: the dotted name of the function of a cell, its grid, and how numbers are averaged."""
-
-    task: str
-    grid: Mapping[str, Sequence[Any]]
-    quick: Mapping[str, Sequence[Any]]
-    over: str
-    mean: Mean
-    together: str
-
-    def cells(self, *, quick: bool) -> list[Cell]:
-        """The cells of the grid; a quick run replaces the values of some arguments."""
-        shorter = {name: values for name, values in self.quick.items() if quick and name in self.grid}
-        return grid_cells({**self.grid, **shorter}, self.together)
-
-    def tables(self, request: Request) -> tuple[Table, Table]:
-        """Measure every cell of the grid: the numbers of each, and their means."""
-        cells = self.cells(quick=request.quick)
-        rows = measured_rows(self.task, cells, self.together, request)
-        if not self.over:
-            return rows, rows
-        return rows, averaged(rows, self.over, [name for name in cells[0] if name != self.over], self.mean)
-
-
-@dataclass(frozen=True, eq=False)
 class Study(Compact):
     """A table or figure of a paper, or a question beyond the papers, as tables, claims, figure and sentences.
 
@@ -210,7 +189,7 @@ class Study(Compact):
     long: bool = False
     position: float = math.inf
     beyond: bool = False
-    measures: dict[str, Measure] = field(default_factory=dict, repr=False)
+    measures: dict[str, dict[str, Any]] = field(default_factory=dict, repr=False)
     _functions: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def measure(self, name: str = "", together: str = "", **own: Any) -> Callable[[Function], Function]:
@@ -222,8 +201,8 @@ class Study(Compact):
 
         def register(function: Function) -> Function:
             settings = {key: own.get(key, getattr(self, key)) for key in ("grid", "quick", "over", "mean")}
-            task = f"{function.__module__}:{function.__name__}"
-            self.measures[name or self.name.rpartition("/")[2]] = Measure(task, together=together, **settings)
+            settings |= {"task": f"{function.__module__}:{function.__name__}", "together": together}
+            self.measures[name or self.name.rpartition("/")[2]] = settings
             return function
 
         return register
@@ -253,8 +232,8 @@ class Study(Compact):
     def measured(self, request: Request) -> Tables:
         """The tables of the outcome."""
         rows, tables = {}, {}
-        for name, measure in self.measures.items():
-            rows[name], tables[name] = measure.tables(request)
+        for name, settings in self.measures.items():
+            rows[name], tables[name] = grid_tables(request, **settings)
         if "tables" in self._functions:
             tables |= self._functions["tables"](request)
         if "columns" in self._functions:

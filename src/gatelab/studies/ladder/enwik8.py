@@ -9,6 +9,7 @@ has the interval that covers all of them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -79,23 +80,18 @@ def tables_of(ladder: Ladder, speeds: Table, scores: Mapping[str, Mapping[str, f
     rates: Table = ladder.rates()
     rates = rates.assign(excess=rates["excess"] / BITS, factor=rates["used"].fillna(rates["rule"]) / rates["best"])
     trained = trainings(ladder, speeds)
-    once, repeated = (own for _, own in trained.groupby("repeats"))
-    at_best = best_rate_losses(once, rates)
-    pairs = pd.concat(
-        [pair_table(once, 1, TRAINED), pair_table(at_best, 1, AT_BEST), pair_table(repeated, 20, TRAINED)],
-        ignore_index=True,
-    )
-    fits: list[Any] = [
-        (own, axis, losses, "none") for losses, own in ((TRAINED, once), (AT_BEST, at_best)) for axis in AXES
-    ]
+    texts = dict(iter(trained.groupby("repeats")))
+    once, at_best = texts[1], best_rate_losses(texts[1], rates)
+    compared = ((once, 1, TRAINED), (at_best, 1, AT_BEST), (texts[20], 20, TRAINED))
+    pairs = pd.concat([pair_table(*one) for one in compared], ignore_index=True)
+    fits: list[Any] = [(own, axis, losses, "none") for own, _, losses in compared[:2] for axis in AXES]
     fits += [(once[once["size"] != size], "parameters", TRAINED, size) for size in sizes_of(once)]
     laws, draws = [], QUICK_DRAWS if request.quick else DRAWS
     for own, axis, *_ in fits:
         laws.append(fit_ladder(own, against=axis, draws=draws, progress=False))
         if request.progress:
             request.progress(len(laws), len(fits))
-    texts = {1: once, 20: repeated}
-    ranks = [(repeats, name, own, scores[name]) for repeats, own in texts.items() for name in scores]
+    ranks = [agreement_row(*text, *score, draws) for text in texts.items() for score in scores.items()]
     return {
         "bits": bits_table(ladder, trained, pairs, laws[0]).assign(unswept=lambda t: ~t["size"].isin(rates["size"])),
         "sizes": pd.concat([size_rows(repeats, own) for repeats, own in texts.items()], ignore_index=True),
@@ -104,7 +100,7 @@ def tables_of(ladder: Ladder, speeds: Table, scores: Mapping[str, Mapping[str, f
         "comparisons": pairs,
         "leads": leads_table(pairs),
         "rates": rates,
-        "agreement": pd.DataFrame([agreement_row(*rank, draws) for rank in ranks]),
+        "agreement": pd.DataFrame(ranks),
     }
 
 
@@ -150,17 +146,16 @@ def law_rows(laws: LadderLaws, losses: str, without: str) -> Table:
 
 def worth_rows(laws: LadderLaws) -> Iterator[dict[str, Any]]:
     """The factor by which each reference would have to be larger for a unit's loss: over all sizes, and at each."""
-    for reference in (REFERENCE, RIVAL):
-        for unit in laws.losses.units:
-            if unit == reference:
-                continue
-            worth = laws.worth(unit, reference)
-            row = {"against": worth.against, "unit": unit, "reference": reference, "trend": worth.trend}
-            row |= interval_columns("slope", worth.slope)
-            yield {**row, "place": ALL, **interval_columns("factor", worth.overall), "extrapolated": False}
-            for size, factor, beyond in zip(worth.sizes, worth.factor, worth.extrapolated, strict=True):
-                ends = interval_columns("factor", factor)
-                yield {**row, "place": size_words(size), **ends, "extrapolated": beyond}
+    for reference, unit in product((REFERENCE, RIVAL), laws.losses.units):
+        if unit == reference:
+            continue
+        worth = laws.worth(unit, reference)
+        row = {"against": worth.against, "unit": unit, "reference": reference, "trend": worth.trend}
+        row |= interval_columns("slope", worth.slope)
+        places = (ALL, *map(size_words, worth.sizes))
+        factors, extrapolated = (worth.overall, *worth.factor), (False, *worth.extrapolated)
+        for place, factor, beyond in zip(places, factors, extrapolated, strict=True):
+            yield {**row, "place": place, **interval_columns("factor", factor), "extrapolated": beyond}
 
 
 def size_rows(repeats: int, trained: Table) -> Table:
@@ -241,13 +236,11 @@ def lead_rows(unit: Any, text: str, values: Mapping[str, Interval], ends: Sequen
     sizes = [value for size, value in values.items() if size != ALL]
     _, p = combined(sizes)
     disagree = p <= SIGNIFICANT and len({one.value > 0 for one in sizes}) == 2
-    covered = [*ends, *sizes] if disagree else ends
+    covered = [*ends, *sizes * disagree]
     widest = {"widest_low": min(one.low for one in covered), "widest_high": max(one.high for one in covered)}
     for size, one in values.items():
         row = {"unit": unit, "rival": RIVAL, "text": text, "size": size, **interval_columns("difference", one)}
-        if size == ALL:
-            row |= {**widest, "p_sizes": p, "disagree": disagree}
-        yield row
+        yield row | {**widest, "p_sizes": p, "disagree": disagree} if size == ALL else row
 
 
 def gated(unit: str) -> bool:
@@ -265,11 +258,9 @@ def speed_rows(name: str) -> Table:
 def unit_scores() -> dict[str, dict[str, float]]:
     """Numbers that may rank the units: condition numbers of kernels, and the slope of the error in one dimension."""
     slopes = read_record("ladder/slopes.json", "gatelab scale UNITS --points 400 --widths 2,4,8 --seeds 2 --json")
-    steep = {
-        row["unit"]: row["slope"] for row in slopes["slopes"] if (row["against"], row["aggregate"]) == ("P", "best")
-    }
+    steep: Table = pd.DataFrame(slopes["slopes"]).query("against == 'P' and aggregate == 'best'")
     models: Table = pd.DataFrame(read_record("ntk/models.json", "python benchmarks/gpu_kernels.py")["figure3"])
-    gpt2 = models[(models["model"] == "gpt2") & (models["start"] == "configuration")]
+    gpt2 = models.query("model == 'gpt2' and start == 'configuration'")
     units = ["geglu", "gelu", "glu", "gqu", "relu2", "swiglu"]
     logs = np.zeros(len(units))
     for seed in range(3):
@@ -278,11 +269,11 @@ def unit_scores() -> dict[str, dict[str, float]]:
     return {
         "κ of Gaussian rows": dict(zip(units, np.exp(logs).tolist(), strict=True)),
         "κ of GPT-2": np.exp(np.log(gpt2["condition"]).groupby(gpt2["unit"]).mean()).to_dict(),
-        "the slope in one dimension": steep,
+        "the slope in one dimension": steep.set_index("unit")["slope"].to_dict(),
     }
 
 
-def agreement_row(repeats: int, name: str, trained: Table, scores: Mapping[str, float], draws: int) -> dict[str, Any]:
+def agreement_row(repeats: int, trained: Table, name: str, scores: Mapping[str, float], draws: int) -> dict[str, Any]:
     """Whether a score ranks the units as their losses do; the interval is for units drawn from many."""
     ranks = rank_units(read_ladder(trained, least_sizes=1), scores, draws=draws)
     over_units, seeds = ranks.over_units, ranks.correlation
@@ -320,35 +311,30 @@ def claims(tables: Tables) -> Iterator[Claim]:
 
 def law_claims(laws: Table) -> Iterator[Claim]:
     """Whether gates have larger exponents, whether one size decides that, and E."""
+    tests = {
+        "answer": "verdict",
+        "p of an exponent per unit": "p_exponents",
+        "p of an exponent per unit, next to an E per unit": "p_beyond_shifts",
+        "p of an E per unit, next to an offset per unit": "p_limits",
+    }
     for axis, noun in AXES.items():
         own = laws[(laws["without"] == "none") & (laws["against"] == axis)]
         answers = {gates_steeper(part) for _, part in own.groupby("losses")}
         exponents = own.query("losses == @TRAINED and form == 'exponent'")
-        first = exponents.iloc[0]
-        support = {
-            "answer": first["verdict"],
-            "p of an exponent per unit": first["p_exponents"],
-            "p of an exponent per unit, next to an E per unit": first["p_beyond_shifts"],
-            "p of an E per unit, next to an offset per unit": first["p_limits"],
-            "exponents over their mean": [exponents["ratio_low"].min(), exponents["ratio_high"].max()],
-        }
+        support = {words: exponents[column].iloc[0] for words, column in tests.items()}
+        support["exponents over their mean"] = [exponents["ratio_low"].min(), exponents["ratio_high"].max()]
         value = answers.pop() if len(answers) == 1 else None  # also minus the costs of learning rates, or not at all
         title = f"gates have larger exponents, L against {noun}, {TEXTS[1]}"
         yield Claim(title, value, paper=STEEPER, rule="holds", support=support)
-    answers = laws.query("against == 'parameters' and losses == @TRAINED").groupby("without", sort=False)["verdict"]
-    whole, *others = answers.first().items()
+    trained = laws.query("against == 'parameters' and losses == @TRAINED")
+    whole, *others = trained.groupby("without", sort=False)["verdict"].first().items()
     changed = float(sum(answer != whole[1] for _, answer in others))
     support = {f"without {size}": answer for size, answer in others}
     yield Claim(f"sizes without which the answer is another, {TEXTS[1]}", changed, support=support)
-    offset = laws.query("without == 'none' and against == 'parameters' and losses == @TRAINED and form == 'offset'")
-    yield Claim.of(
-        f"E of the law with one exponent, {TEXTS[1]}",
-        interval_at(offset.iloc[0], "E"),
-        LITERATURE,
-        unit="bits",
-        support={"exponent": interval_at(offset.iloc[0], "exponent")},
-        note="E is a constant of this fit and training, not of the text: a longer training goes below it.",
-    )
+    offset = trained.query("without == 'none' and form == 'offset'").iloc[0]
+    title, support = f"E of the law with one exponent, {TEXTS[1]}", {"exponent": interval_at(offset, "exponent")}
+    note = "E is a constant of this fit and training, not of the text: a longer training goes below it."
+    yield Claim.of(title, interval_at(offset, "E"), LITERATURE, unit="bits", support=support, note=note)
 
 
 def gates_steeper(laws: Table) -> float | None:
@@ -381,17 +367,14 @@ def lead_claims(tables: Tables) -> Iterator[Claim]:
         support: dict[str, Any] = {"pooled variance": values.pop(ALL), **values}
         if text == TEXTS[20]:
             support[f"{largest}, lowest losses during training"] = lowest[largest, unit] - lowest[largest, RIVAL]
-        note = ""
-        if overall["disagree"]:
-            note = "The sizes disagree: the interval covers all of them."
         yield Claim(
             f"{unit} minus {RIVAL} over all sizes, {text}",
-            *(float(overall[name]) for name in ("difference", "widest_low", "widest_high")),
+            *overall[["difference", "widest_low", "widest_high"]].astype(float),
             paper=0.0,
             rule="above" if text == TEXTS[1] else "below",
             unit="bits",
             support=support,
-            note=note,
+            note="The sizes disagree: the interval covers all of them." * overall["disagree"],
         )
 
 

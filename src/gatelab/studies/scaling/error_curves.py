@@ -15,6 +15,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -69,13 +70,15 @@ def code_medians() -> dict[str, dict[int, float]]:
     return {unit: median_errors(code_curves(), unit) for unit in code_curves().units}
 
 
+@cache
 def method_record() -> dict[str, Any]:
     """The record of the experiments by our Newton in its stages."""
     return read_record(METHOD, METHOD_COMMAND, "four hours of a core")
 
 
+@cache
 def method_curves() -> dict[str, Scaling]:
-    """The fits in the record of our Newton in its stages, by experiment."""
+    """The fits in that record by experiment; those of "paper-1d" are on the target of one input, five seeds."""
     return read_curves(method_record())
 
 
@@ -123,19 +126,12 @@ def complete(study: Scaling, store: object) -> Scaling:
     return study
 
 
-def by_newton(units: Sequence[str]) -> Scaling:
-    """The units by our Newton in the stages and from the start of the paper's code, five seeds; from the record."""
-    curve = method_curves()["paper-1d"]
-    return Scaling(curve.problem, tuple(p for p in curve.points if p.unit in units))
-
-
 # ---- numbers of curves
 
 
 def curves_of(table: Table) -> Scaling:
     """The fits of a table of `Scaling.table`; empty texts are NaN in a table from a file."""
-    texts = ("flag", "status", "start", "breaks")
-    filled = table.assign(**{name: table[name].astype(object).where(table[name].notna(), "") for name in texts})
+    filled = table.astype(object).fillna(dict.fromkeys(("flag", "status", "start", "breaks"), ""))
     rows = filled[[field.name for field in fields(Point)]].to_dict("records")
     return Scaling("paper-1d", tuple(Point(**row) for row in rows))
 
@@ -170,17 +166,17 @@ def range_slopes(newton: Scaling, optimum: Scaling, units: Sequence[str]) -> Tab
         for name, (low, high) in RANGES.items():
             spans.setdefault(f"{low} to {min(high, run[-1])}", (name, [w for w in run if low <= w <= high]))
         spans[f"{every[0]} to {every[-1]}, every width"] = ("every width", every)
-        for words, (name, widths) in spans.items():
-            for training, study in ((CODE, code), (NEWTON, newton), (OPTIMUM, optimum)):
-                points = tuple(p for p in study.points if p.unit == unit and p.width in widths)
-                for against in ("n", "P"):
-                    line = Scaling("", points).slope_or_none(unit, against=against, aggregate="median", flagged=True)
-                    if line is None or (training == CODE and name == "every width"):
-                        continue  # a quick study has other widths
-                    paper = PAPER_SLOPES[unit, against]
-                    row = {"unit": unit, "range": name, "widths": words, "training": training, "against": against}
-                    row |= {"paper": paper, **interval_columns("slope", line), "sizes": line.points}
-                    rows.append(row | {"within_5_percent": abs(line.value - paper) <= TOLERANCE * abs(paper)})
+        trainings = ((CODE, code), (NEWTON, newton), (OPTIMUM, optimum))
+        for (words, (name, widths)), (training, study) in product(spans.items(), trainings):
+            points = tuple(p for p in study.points if p.unit == unit and p.width in widths)
+            for against in ("n", "P"):
+                line = Scaling("", points).slope_or_none(unit, against=against, aggregate="median", flagged=True)
+                if line is None or (training == CODE and name == "every width"):
+                    continue  # a quick study has other widths
+                paper = PAPER_SLOPES[unit, against]
+                row = {"unit": unit, "range": name, "widths": words, "training": training, "against": against}
+                row |= {"paper": paper, **interval_columns("slope", line), "sizes": line.points}
+                rows.append(row | {"within_5_percent": abs(line.value - paper) <= TOLERANCE * abs(paper)})
     return pd.DataFrame(rows)
 
 

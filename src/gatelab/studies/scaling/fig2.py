@@ -14,7 +14,7 @@ import pandas as pd
 from gatelab.plotting.facets import Facets, Overlay
 from gatelab.scaling_laws import Scaling
 from gatelab.studies.claims import Claim
-from gatelab.studies.definition import Request
+from gatelab.studies.definition import Request, only
 from gatelab.studies.engine import Study, Table, Tables
 from gatelab.studies.inventory import printed
 from gatelab.studies.scaling import constructions, error_curves
@@ -55,7 +55,7 @@ def tables(request: Request) -> Tables:
     target = error_curves.paper_target(request)
     widths = error_curves.widths_of(request)
     study = error_curves.fit_curves(request, error_curves.UNITS, target, widths)
-    newton = error_curves.by_newton(error_curves.UNITS)
+    newton = error_curves.method_curves()["paper-1d"]
     built = [constructions.built_errors(unit, target, sorted({*widths, *constructions.WIDTHS})) for unit in UNITS]
     return {
         "ranges": error_curves.range_slopes(newton, study, error_curves.UNITS),
@@ -74,22 +74,20 @@ def training_curves(newton: Scaling, optimum: Scaling) -> Table:
 
     The line of the paper's slope goes through the middle of the errors of its code for n = 5 to 14.
     """
-    rows, (low, high) = [], error_curves.RANGES["5 to 14"]
+    parts, (low, high) = {}, error_curves.RANGES["5 to 14"]
     for unit in error_curves.UNITS:
         for training, study in ((CODE, error_curves.code_curves()), (NEWTON, newton), (OPTIMUM, optimum)):
-            medians = median_errors(study, unit)
-            x, y = np.log([(w, e) for w, e in medians.items() if low <= w <= high]).mean(axis=0)
-            for width, error in medians.items():
-                row = {"unit": unit, "training": training, "width": width, "rmse": error}
-                points = [p for p in study.points if (p.unit, p.width) == (unit, width)]
-                if training == CODE:
-                    line = y + PAPER_SLOPES[unit, "n"] * (np.log(width) - x)
-                    errors = [p.test_rmse for p in points]
-                    row |= {"rmse_low": min(errors), "rmse_high": max(errors), "paper_slope": np.exp(line)}
-                elif training == OPTIMUM:
-                    row["limit"] = points[0].limit
-                rows.append(row)
-    return pd.DataFrame(rows)
+            by_width = only(study.table(), unit=unit).groupby("width")
+            part = pd.Series(median_errors(study, unit)).to_frame("rmse")
+            if training == CODE:
+                x, y = np.log(part["rmse"].loc[low:high].reset_index()).mean()
+                line = np.exp(y + PAPER_SLOPES[unit, "n"] * (np.log(part.index) - x))
+                ends = by_width["test_rmse"].agg(rmse_low="min", rmse_high="max")
+                part = part.join(ends).assign(paper_slope=line)
+            elif training == OPTIMUM:
+                part["limit"] = by_width["limit"].first()
+            parts[unit, training] = part
+    return pd.concat(parts, names=["unit", "training", "width"]).reset_index()
 
 
 @STUDY.claims
@@ -107,21 +105,18 @@ def claims(tables: Tables) -> Iterator[Claim]:
 def shift_claim(unit: str, study: Scaling) -> Claim:
     """The caption states that P instead of n shifts the lines without changing their slopes; its numbers differ."""
     low, high = error_curves.upper_half(study)
-    whole, upper = (
-        study.slope(unit, against="P", widths=widths, flagged=True).value
-        / study.slope(unit, against="n", widths=widths, flagged=True).value
-        for widths in (None, (low, high))
+    by_n, by_p = (
+        [study.slope(unit, against=against, widths=widths, flagged=True).value for widths in (None, (low, high))]
+        for against in ("n", "P")
     )
+    printed_ratio = PAPER_SLOPES[unit, "P"] / PAPER_SLOPES[unit, "n"]
     return Claim(
         f"slope of the {unit} against P over that against n",
-        whole,
+        by_p[0] / by_n[0],
         paper=1.0,
         rule="number",
         place=f"figure 2, {unit.upper()}, caption",
-        support={
-            "by the paper's slopes": PAPER_SLOPES[unit, "P"] / PAPER_SLOPES[unit, "n"],
-            f"n = {low} to {high}": upper,
-        },
+        support={"by the paper's slopes": printed_ratio, f"n = {low} to {high}": by_p[1] / by_n[1]},
         note="The caption has equal slopes. P is not a power of n where n is small.",
     )
 

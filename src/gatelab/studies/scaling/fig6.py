@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -73,7 +74,7 @@ def tables(request: Request) -> Tables:
     sizes = QUICK if request.quick else FULL
     target, fine = (problem("paper-1d", n=sizes[name]) for name in ("points", "tail_points"))
     main = fit_curves(request, UNITS, target, sizes["widths"])
-    newton = error_curves.by_newton(("gqu",))
+    newton = error_curves.method_curves()["paper-1d"]
     wide = fit_curves(request, UNITS, fine, sizes["tail"])
     equal = [fit_curves(request, (unit,), fine, (width,)) for unit, width in sizes["equal"].items()]
     beyond = [p for part in (wide, *equal) for p in part.points if p.width > max(sizes["widths"])]
@@ -89,7 +90,7 @@ def tables(request: Request) -> Tables:
         "without-real-roots": without_real_roots(fine, sizes["tail"]),
         "smooth-gates": smooth.table(),
         "smooth-slopes": octave_slopes(smooth),
-        "newton": newton.table(),
+        "newton": only(newton.table(), unit="gqu"),
         "ranges": error_curves.range_slopes(newton, main, ("gqu",)),
         "curves": curves_table(study, built),
     }
@@ -97,16 +98,11 @@ def tables(request: Request) -> Tables:
 
 def construction_table(target: Problem) -> Table:
     """The GQU of the construction: its test error and the predicted one."""
-    rows = []
-    for width in BUILT:
-        built = construct("gqu", target, width)
-        errors = {
-            "test_rmse": rmse(built.network, target.test.x, target.test.y),
-            "predicted_rmse": built.predicted_rmse,
-        }
-        size = {"width": width, "parameters": as_unit("gqu").parameter_count(width)}
-        rows.append(size | errors | {"order": built.order})
-    return pd.DataFrame(rows)
+    built = [construct("gqu", target, width) for width in BUILT]
+    sizes = {"width": BUILT, "parameters": [as_unit("gqu").parameter_count(width) for width in BUILT]}
+    errors = [rmse(c.network, target.test.x, target.test.y) for c in built]
+    predicted, orders = [c.predicted_rmse for c in built], [c.order for c in built]
+    return pd.DataFrame({**sizes, "test_rmse": errors, "predicted_rmse": predicted, "order": orders})
 
 
 def slopes_over(study: Scaling) -> Table:
@@ -119,16 +115,12 @@ def slopes_over(study: Scaling) -> Table:
 
 def octave_slopes(smooth: Scaling) -> Table:
     """The slope from n to 2n of each unit, with its interval: a unit with an order would have it in every octave."""
-    rows = []
-    widest = max(p.width for p in smooth.points)
-    for unit in SMOOTH:
-        for low, high in ((2, 4), (4, 8)):
-            if high <= widest:
-                line = smooth.slope(unit, widths=(low, high), flagged=True)
-                rows.append(
-                    {"unit": unit, "from": low, "to": high, "slope": line.value, "low": line.low, "high": line.high}
-                )
-    return pd.DataFrame(rows)
+    rows, widest = [], max(p.width for p in smooth.points)
+    for unit, (low, high) in product(SMOOTH, ((2, 4), (4, 8))):
+        if high <= widest:
+            line = smooth.slope(unit, widths=(low, high), flagged=True)
+            rows.append((unit, low, high, line.value, line.low, line.high))
+    return pd.DataFrame(rows, columns=["unit", "from", "to", "slope", "low", "high"])
 
 
 def curves_table(study: Scaling, built: Table) -> Table:
@@ -151,8 +143,9 @@ def claims(tables: Tables) -> Iterator[Claim]:
     widest = int(first.partition("..")[2])
     main = tables["errors"][tables["errors"]["width"] <= widest]
     yield from error_curves.training_claims({**tables, "errors": main}, "gqu", "figure 6")
-    yield from order_claims(tables)
-    yield from free_claims(tables["without-real-roots"], best_errors(curves_of(tables["wide"]), "gqu"))
+    wide = curves_of(tables["wide"])
+    yield from order_claims(wide)
+    yield from free_claims(tables["without-real-roots"], best_errors(wide, "gqu"))
     yield from smooth_claims(tables["smooth-slopes"], tables["smooth-gates"])
     yield built_claim(tables["construction"])
     lines = only(tables["slopes"], range=first, against="P", aggregate="best").set_index("unit")
@@ -168,60 +161,48 @@ def claims(tables: Tables) -> Iterator[Claim]:
     study = curves_of(tables["errors"])
     for unit in ("mlp", "glu"):
         errors = best_errors(study, unit)
-        wide = max(w for w in errors if w % 2 == 0 and w // 2 in errors)
-        yield Claim(
+        n = max(w for w in errors if w % 2 == 0 and w // 2 in errors)
+        support = {"from n": n // 2, "to n": n, "error over the limit there": study.ratio(unit, n)}
+        what, place = (
             f"factor by which twice the neurons divide the {unit}'s error",
-            errors[wide // 2] / errors[wide],
-            paper=float(2 ** (as_unit(unit).order or 0)),
-            rule="number",
-            place=f"section 1, {unit.upper()}, twice the neurons",
-            support={"from n": wide // 2, "to n": wide, "error over the limit there": study.ratio(unit, wide)},
+            f"{unit.upper()}, twice the neurons",
         )
+        paper = {"paper": float(2 ** (as_unit(unit).order or 0)), "rule": "number", "place": f"section 1, {place}"}
+        yield Claim(what, errors[n // 2] / errors[n], **paper, support=support)
     for power, gated in (("relu2", "glu"), ("relu3", "gqu")):
         P, times = at_equal_parameters(tables["errors"], power, gated)
-        what = f"error of the {gated} over that of {power} at equal parameters"
-        yield Claim(what, times, support={"parameters": P})
+        yield Claim(f"error of the {gated} over that of {power} at equal parameters", times, support={"parameters": P})
 
 
-def order_claims(tables: Tables) -> Iterator[Claim]:
+def order_claims(wide: Scaling) -> Iterator[Claim]:
     """The slopes of wide networks, whose limit is the order; the paper has orders of three units."""
-    wide = curves_of(tables["wide"])
     for unit in UNITS:
         sizes, errors = wide.curve(unit, flagged=True)
-        order = float(-(as_unit(unit).order or 0))
+        order, ends = float(-(as_unit(unit).order or 0)), [int(sizes[0]), int(sizes[-1])]
         paper: Any = {"paper": order, "rule": "slope", "place": ORDERS[unit]} if unit in ORDERS else {}
-        corrected = {"with a term b/n": corrected_slope(sizes, errors)} if len(sizes) >= 4 else {}
-        yield Claim.of(
-            f"order of the {unit}, from the slope of wide networks",
-            wide.slope(unit, flagged=True),
-            **paper,
-            support={
-                "by theory": order,
-                **corrected,
-                "widths": [int(sizes[0]), int(sizes[-1])],
-                "error over the limit there": [wide.ratio(unit, int(w)) for w in (sizes[0], sizes[-1])],
-            },
-        )
+        support: dict[str, Any] = {"by theory": order}
+        if len(sizes) >= 4:
+            support["with a term b/n"] = corrected_slope(sizes, errors)
+        support |= {"widths": ends, "error over the limit there": [wide.ratio(unit, width) for width in ends]}
+        what = f"order of the {unit}, from the slope of wide networks"
+        yield Claim.of(what, wide.slope(unit, flagged=True), **paper, support=support)
 
 
 def free_claims(free: Table, gqu: dict[int, float]) -> Iterator[Claim]:
     """The slope and the constant of the GQU2, and how much of the GQU's error its real roots cost."""
-    widest, n = free.iloc[-1], int(free["width"].iloc[-1])
-    yield Claim.of(
-        f"slope of the GQU without the real-root constraint, n = {free['width'].iloc[0]} to {n}",
-        slope(free["width"].to_numpy(float), free["test_rmse"].to_numpy(float)),
-        support={"by theory": -4, "error over its limit at both ends": list(free["constant"].iloc[[0, -1]] / C0_CUBIC)},
-    )
-    yield Claim(
-        f"one over the constant of the GQU without the real-root constraint, n = {n}",
-        1 / float(widest["constant"]),
-        support={
-            "by theory": 1 / C0_CUBIC,
-            "by theory for the GQU": 1 / constant(4),
-            "error of the GQU over it, by theory": constant(4) / C0_CUBIC,
-            "measured": gqu[n] / float(widest["test_rmse"]),
-        },
-    )
+    sizes, errors, constants = (free[name].tolist() for name in ("width", "test_rmse", "constant"))
+    what = f"slope of the GQU without the real-root constraint, n = {sizes[0]} to {sizes[-1]}"
+    ends = [constants[0] / C0_CUBIC, constants[-1] / C0_CUBIC]
+    support = {"by theory": -4, "error over its limit at both ends": ends}
+    yield Claim.of(what, slope(free["width"], free["test_rmse"]), support=support)
+    support = {
+        "by theory": 1 / C0_CUBIC,
+        "by theory for the GQU": 1 / constant(4),
+        "error of the GQU over it, by theory": constant(4) / C0_CUBIC,
+        "measured": gqu[sizes[-1]] / errors[-1],
+    }
+    what = f"one over the constant of the GQU without the real-root constraint, n = {sizes[-1]}"
+    yield Claim(what, 1 / constants[-1], support=support)
 
 
 def smooth_claims(octaves: Table, fits: Table) -> Iterator[Claim]:
@@ -229,14 +210,10 @@ def smooth_claims(octaves: Table, fits: Table) -> Iterator[Claim]:
     for row in octaves.to_dict("records"):
         own: Table = only(fits, unit=row["unit"])
         least = own[own["width"].between(row["from"], row["to"])].groupby("width")["test_rmse"].min()
-        yield Claim.of(
-            f"local slope of the {row['unit']} from n = {row['from']} to {row['to']}",
-            interval_at(row, "slope"),
-            support={
-                **{f"RMSE at n = {width}": error for width, error in least.items()},
-                "fits of the unit that ended by their steps": int((own["status"] == "budget").sum()),
-            },
-        )
+        support = {f"RMSE at n = {width}": error for width, error in least.items()}
+        support["fits of the unit that ended by their steps"] = int((own["status"] == "budget").sum())
+        what = f"local slope of the {row['unit']} from n = {row['from']} to {row['to']}"
+        yield Claim.of(what, interval_at(row, "slope"), support=support)
 
 
 def built_claim(built: Table) -> Claim:
@@ -244,7 +221,7 @@ def built_claim(built: Table) -> Claim:
     tail, widest = built.tail(3), built.iloc[-1]
     return Claim.of(
         f"slope of the constructed gqu, n = {tail['width'].iloc[0]} to {tail['width'].iloc[-1]}",
-        slope(tail["width"].to_numpy(float), tail["test_rmse"].to_numpy(float)),
+        slope(tail["width"], tail["test_rmse"]),
         PAPER_SLOPES["gqu", "n"],
         "slope",
         place="appendix C, steeper than observed",

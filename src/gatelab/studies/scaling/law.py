@@ -12,7 +12,6 @@ up in squares, the approximation error of P parameters and the estimation error 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,7 @@ from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request, only, ticker
 from gatelab.studies.engine import Study, Table, Tables, interval_at, interval_columns
 from gatelab.studies.scaling.error_curves import fit_curves
-from gatelab.studies.scaling.row_slopes import unflagged
+from gatelab.studies.scaling.table1 import unflagged
 from gatelab.theory import estimation_rmse
 
 NEAR_D = 0.25  # parameters over data from which on a network counts as near to interpolation
@@ -122,58 +121,41 @@ def fitted_widths(units: Sequence[str], widths: Sequence[int], data: int, inputs
 # ---- the laws
 
 
-@dataclass(frozen=True)
-class NoiseLaw:
-    """RMSE^2 = (A / P^a)^2 + (c s)^2 P / D; `rmse` is that of log RMSE."""
-
-    A: float
-    a: float
-    c: float
-    noise: float
-    rmse: float = np.nan
-
-    def predict(self, P: Array | float, D: Array | float) -> Array:
-        """The RMSE of P parameters on D data."""
-        return np.hypot(*self.parts(P, D))
-
-    def parts(self, P: Array | float, D: Array | float) -> tuple[Array, Array]:
-        """The approximation error and the estimation error."""
-        P, D = np.asarray(P, float), np.asarray(D, float)
-        return self.A * P**-self.a, self.c * np.asarray(estimation_rmse(self.noise, P, D))
+def noise_parts(law: Mapping[str, Any], P: Any, D: Any, noise: float) -> tuple[Array, Array]:
+    """The approximation error and the estimation error of P parameters on D data, by the noise law."""
+    return law["noise_A"] * P ** -law["noise_a"], law["noise_c"] * np.asarray(estimation_rmse(noise, P, D))
 
 
-def fit_noise_law(P: Array, D: Array, L: Array, noise: float) -> NoiseLaw:
+def fit_noise_law(P: Array, D: Array, L: Array, noise: float) -> dict[str, float]:
     """The noise law fitted to log L by least squares.
 
     >>> P, D = (z.ravel() for z in np.meshgrid([10.0, 30.0, 90.0], [300.0, 1000.0, 3000.0]))
-    >>> law = fit_noise_law(P, D, NoiseLaw(20.0, 1.1, 0.9, 0.5).predict(P, D), 0.5)
-    >>> round(law.A, 6), round(law.a, 6), round(law.c, 6)
-    (20.0, 1.1, 0.9)
+    >>> true = {"noise_A": 20.0, "noise_a": 1.1, "noise_c": 0.9}
+    >>> law = fit_noise_law(P, D, np.hypot(*noise_parts(true, P, D, 0.5)), 0.5)
+    >>> [round(law[name], 6) for name in true]
+    [20.0, 1.1, 0.9]
     """
-    P, D, L = (np.asarray(z, float) for z in (P, D, L))
 
-    def law(x: Array) -> NoiseLaw:
-        return NoiseLaw(float(np.exp(x[0])), float(x[1]), float(np.exp(x[2])), noise)
+    def law(x: Array) -> dict[str, float]:
+        return {"noise_A": float(np.exp(x[0])), "noise_a": float(x[1]), "noise_c": float(np.exp(x[2]))}
 
     starts = [np.array([np.log(L.max()) + a * np.log(P.min()), a, 0.0]) for a in (0.5, 1.0, 2.0)]
-    ends = (least_squares(lambda x: np.log(law(x).predict(P, D) / L), start) for start in starts)
+    ends = (least_squares(lambda x: np.log(np.hypot(*noise_parts(law(x), P, D, noise)) / L), start) for start in starts)
     best = min(ends, key=lambda end: end.cost)
-    return replace(law(best.x), rmse=float(np.sqrt(np.mean(best.fun**2))))
+    return law(best.x) | {"noise_log_rmse": float(np.sqrt(np.mean(best.fun**2)))}
 
 
 def unit_laws(fits: Table) -> dict[str, Any]:
     """The five constants of the additive law with intervals, the noise law, and the slope without noise."""
     noisy, clean = fits[fits["noise"] > 0], unflagged(fits[fits["noise"] == 0])
     used = noisy[noisy["flag"] != "interpolation"]
-    P, D, L = (used[name].to_numpy(float) for name in ("parameters", "data", "test_rmse"))
-    law, noise = fit_law(P, D, L), fit_noise_law(P, D, L, float(noisy["noise"].iloc[0]))
-    free = slope(clean["parameters"].to_numpy(float), clean["test_rmse"].to_numpy(float))
+    P, D, L = used[["parameters", "data", "test_rmse"]].to_numpy(float).T
+    law, free = fit_law(P, D, L), slope(clean["parameters"], clean["test_rmse"])
     row: dict[str, Any] = {"unit": fits["unit"].iloc[0], "fits": law.points, "left_out": len(noisy) - len(used)}
     for name, ends in law.intervals._asdict().items():
         row |= interval_columns(name, Interval(getattr(law, name), *ends))
-    row |= {"log_rmse": law.rmse, "noise_A": noise.A, "noise_a": noise.a, "noise_c": noise.c}
-    row |= {"noise_log_rmse": noise.rmse, "noise_free_slope_P": free.value}
-    return row | {"noise_free_low": free.low, "noise_free_high": free.high}
+    row |= {"log_rmse": law.rmse, **fit_noise_law(P, D, L, float(noisy["noise"].iloc[0]))}
+    return row | {"noise_free_slope_P": free.value, "noise_free_low": free.low, "noise_free_high": free.high}
 
 
 def with_laws(tables: Tables) -> Table:
@@ -182,14 +164,12 @@ def with_laws(tables: Tables) -> Table:
     for row in tables["laws"].to_dict("records"):
         fits = only(tables["errors"], unit=row["unit"]).query("noise > 0")
         P, D = fits["parameters"].to_numpy(float), fits["data"].to_numpy(float)
-        additive = Law(*(row[name] for name in ("E", "A", "a", "B", "b")))
-        predicted = {"additive law": additive.predict(P, D), "noise law": noise_law(row, fits).predict(P, D)}
-        parts.append(fits.assign(P_over_D=P / D, left_out=fits["flag"] == "interpolation", **predicted))
+        additive = Law(*(row[name] for name in ("E", "A", "a", "B", "b"))).predict(P, D)
+        approximation, estimation = noise_parts(row, P, D, fits["noise"].iloc[0])
+        predicted = {"additive law": additive, "noise law": np.hypot(approximation, estimation)}
+        marks = {"P_over_D": P / D, "left_out": fits["flag"] == "interpolation"}
+        parts.append(fits.assign(**marks, **predicted, noise_share=1 / (1 + (approximation / estimation) ** 2)))
     return pd.concat(parts)
-
-
-def noise_law(row: Mapping[str, Any], fits: Table) -> NoiseLaw:
-    return NoiseLaw(row["noise_A"], row["noise_a"], row["noise_c"], float(fits["noise"].iloc[0]))
 
 
 def ratios(fits: Table) -> Table:
@@ -215,11 +195,21 @@ def claims(tables: Tables) -> Iterator[Claim]:
     for row in tables["laws"].to_dict("records"):
         own = only(fits, unit=row["unit"])
         free = Interval(row["noise_free_slope_P"], row["noise_free_low"], row["noise_free_high"])
-        yield exponent(row, "a", "P", {"slope against P without noise": free, "noise law": row["noise_a"]})
-        few, many = noise_shares(row, own[~own["left_out"]])
+        # The share of estimation in the squared error by the noise law, at two opposite corners of the table.
+        corners = own[~own["left_out"]].sort_values(["parameters", "data"], ascending=[True, False])
+        few, many = (float(corners["noise_share"].iloc[end]) for end in (0, -1))
         shares = "share of noise in the squared error"
-        at_ends = {f"{shares} at the least P and the most D": few, f"{shares} at the most P and the least D": many}
-        yield exponent(row, "b", "D", {"by noise alone": 0.5} | at_ends)
+        ends = {f"{shares} at the least P and the most D": few, f"{shares} at the most P and the least D": many}
+        for name, size, support in (
+            ("a", "P", {"slope against P without noise": free, "noise law": row["noise_a"]}),
+            ("b", "D", {"by noise alone": 0.5} | ends),
+        ):
+            value = interval_at(row, name)
+            what = f"exponent {name} of {size}, {row['unit']}"
+            if np.isfinite(value.value):
+                yield Claim.of(what, value, support=support)
+            else:  # a law without that term has none
+                yield Claim(what, None, support=support)
         support = {
             "fits": row["fits"],
             "RMS of log(measured over law), noise law of 3 constants": row["noise_log_rmse"],
@@ -227,25 +217,6 @@ def claims(tables: Tables) -> Iterator[Claim]:
         }
         side = (own["P_over_D"] >= NEAR_D).map({False: "<", True: ">="})
         for law in ("additive law", "noise law"):
-            for part, fits_there in own.groupby(side):
-                off = np.abs(np.log(fits_there["test_rmse"] / fits_there[law])).max()
-                support[f"largest factor off, {law}, P/D {part} {NEAR_D}"] = float(np.exp(off))
+            off = np.exp(np.abs(np.log(own["test_rmse"] / own[law]))).groupby(side).max()
+            support |= {f"largest factor off, {law}, P/D {part} {NEAR_D}": worst for part, worst in off.items()}
         yield Claim(f"estimation error over noise (P/D)^1/2, {row['unit']}", row["noise_c"], support=support)
-
-
-def exponent(row: Mapping[str, Any], name: str, size: str, support: Mapping[str, Any]) -> Claim:
-    """The claim on an exponent of the additive law; a law without that term has none."""
-    value, what = interval_at(row, name), f"exponent {name} of {size}, {row['unit']}"
-    if np.isfinite(value.value):
-        return Claim.of(what, value, support=support)
-    return Claim(what, None, support=support)
-
-
-def noise_shares(row: Mapping[str, Any], used: Table) -> tuple[float, float]:
-    """The share of estimation in the squared error, by the noise law, at two opposite corners of the table."""
-    P, D = used["parameters"], used["data"]
-    widest = P.max()
-    corners = np.array([P.min(), widest]), np.array([D.max(), D[widest == P].min()])
-    shape, estimation = noise_law(row, used).parts(*corners)
-    few, many = estimation**2 / (shape**2 + estimation**2)
-    return float(few), float(many)

@@ -21,9 +21,19 @@ from gatelab.studies.definition import Request, only
 from gatelab.studies.engine import Study, Table, Tables, interval_at, interval_columns
 from gatelab.studies.records import record_path
 from gatelab.studies.scaling.error_curves import method_curves, method_record
-from gatelab.studies.scaling.problem_rows import APART, ROWS, SLOPE_RANGES, SPLIT, TABLED, ProblemRow
-from gatelab.studies.scaling.row_claims import problem_claims
-from gatelab.studies.scaling.row_slopes import median_slope, medians, slope_cell, unflagged
+from gatelab.studies.scaling.table1 import (
+    APART,
+    ROWS,
+    SLOPE_RANGES,
+    SPLIT,
+    TABLED,
+    ProblemRow,
+    median_slope,
+    medians,
+    problem_claims,
+    slope_cell,
+    unflagged,
+)
 
 FIRST = f"california, first {FIRST_ROWS} rows"
 CURVES = Facets(
@@ -126,48 +136,40 @@ def further_slopes() -> Iterator[dict[str, Any]]:
 def claims(tables: Tables) -> Iterator[Claim]:
     """The paper's slopes next to those of our Newton in the stages of its code."""
     for pair in tables["pairs"].to_dict("records"):
-        row, unit = ROWS[pair["problem"]], pair["unit"]
-        what, paper = row.title(unit, "method"), row.paper(unit)
-        least, most = pair["common_widths"].split("..")
-        theirs = SLOPE_RANGES.get((row.label, unit))
-        last = int(pair["widths"].split("..")[1])
-        outside = ""
-        if theirs and theirs[1] > last:
-            outside = f"the paper's widths end at {theirs[1]}, ours at {last}"
+        row, unit, last = ROWS[pair["problem"]], pair["unit"], int(pair["widths"].split("..")[1])
+        what, paper, theirs = row.title(unit, "method"), row.paper(unit), SLOPE_RANGES.get((row.label, unit))
+        ends = ("times_at_least_width", "times_at_greatest_width")
         support = {
             "n": pair["widths"],
             "seeds": pair["seeds"],
             "n in common with the optimum": pair["common_widths"],
             "our Newton over these": interval_at(pair, "method_common"),
             "the optimum over these": interval_at(pair, "optimum"),
-            "error over the optimum's at the least and the greatest of these": [
-                pair["times_at_least_width"], pair["times_at_greatest_width"],
-            ],
-        }  # fmt: skip
-        known = theirs is not None or row.inputs == 1
+            "error over the optimum's at the least and the greatest of these": [pair[end] for end in ends],
+            **further(tables, row.name, unit, "first rows", f"slope on the first {FIRST_ROWS} rows"),
+        }
+        unknown = theirs is None and row.inputs > 1
+        outside = ""
+        if theirs and theirs[1] > last:
+            outside = f"the paper's widths end at {theirs[1]}, ours at {last}"
         yield Claim.of(
             what,
             interval_at(pair, "method"),
             paper,
             "slope",
             place=f"table 1, {what}",
-            support=support | further(tables, row.name, unit, "first rows", f"slope on the first {FIRST_ROWS} rows"),
-            note="Which widths the paper took is not known." * (not known),
+            support=support,
+            note="Which widths the paper took is not known." * unknown,
             outside=outside,
             held_out=row.label in APART,
         )
         if row.name == "airfoil":
-            ends = only(tables["errors"], problem=row.name, unit=unit).set_index("width")["optimum_rmse"]
-            yield Claim.of(
-                f"airfoil, {unit}, at the optimum over the paper's range",
-                interval_at(pair, "optimum"),
-                paper,
-                "slope",
-                support={f"training RMSE at n = {least} and {most}": ends[[int(least), int(most)]].tolist()}
-                | further(tables, row.name, unit, "held out", "slope on rows held out, as in table 1"),
-                outside=outside,
-                held_out=False,
-            )
+            least, most = map(int, pair["common_widths"].split(".."))
+            errors = only(tables["errors"], problem=row.name, unit=unit).set_index("width")["optimum_rmse"]
+            support = {f"training RMSE at n = {least} and {most}": errors[[least, most]].tolist()}
+            support |= further(tables, row.name, unit, "held out", "slope on rows held out, as in table 1")
+            what, ours = f"airfoil, {unit}, at the optimum over the paper's range", interval_at(pair, "optimum")
+            yield Claim.of(what, ours, paper, "slope", support=support, outside=outside, held_out=False)
     yield from problem_claims(tables["slopes"], "method")
 
 
