@@ -142,6 +142,16 @@ def averaged(rows: Table, over: str, by: Sequence[str], mean: Mean) -> Table:
     return pd.DataFrame(table)
 
 
+def geometric_mean(values: Any) -> Interval:
+    """The geometric mean with the t-interval of the logarithms.
+
+    >>> print(format(geometric_mean(np.array([1.0, 2.0, 4.0])), ".2f"))
+    2.00 [0.36, 11.19]
+    """
+    mean = t_interval(np.log(np.asarray(values, float)))
+    return Interval(*(float(np.exp(end)) for end in (mean.value, mean.low, mean.high)))
+
+
 def interval_at(row: Table, name: str) -> Interval:
     """A number of a row with its interval, in the columns of `interval_columns` or in `low` and `high`."""
     low, high = (f"{name}_low", f"{name}_high") if f"{name}_low" in row else ("low", "high")

@@ -22,10 +22,9 @@ from gatelab.models import GPT2, blocks
 from gatelab.models.layouts import unit_of
 from gatelab.plotting.facets import Facets, Table, Tables
 from gatelab.scaling_laws import slope
-from gatelab.statistics import t_interval
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
-from gatelab.studies.engine import Study, averaged, interval_at, interval_columns
+from gatelab.studies.engine import Study, averaged, geometric_mean, interval_at, interval_columns
 from gatelab.studies.records import origin, read_record
 
 RECORD = "anatomy/blocks.json"
@@ -155,13 +154,12 @@ def tables(request: Request) -> Tables:
 def slope_table(cells: Table) -> Table:
     """For every block and unit the slope of the root of the share left against parameters, and the last share."""
     rows = []
-    for (model, layer, unit), points in cells.groupby(["model", "layer", "unit"], sort=False):
-        points = points.sort_values("parameters", kind="stable")
-        last = points.iloc[-1]
-        row = {"model": model, "layer": layer, "own": last["own"], "unit": unit}
-        row |= {"parameters": last["parameters"], "left": last["left"]}
+    ordered = cells.sort_values("parameters", kind="stable").groupby(["model", "layer", "unit"])
+    for key in cells[["model", "layer", "unit"]].drop_duplicates().itertuples(index=False, name=None):
+        points = ordered.get_group(key)
+        row = points.iloc[-1][["model", "layer", "own", "unit", "parameters", "left"]].to_dict()
         if len(points) > 1:
-            line = slope(points["parameters"].to_numpy(float), np.sqrt(points["left"].to_numpy(float)))
+            line = slope(points["parameters"], np.sqrt(points["left"]))
             row |= {"slope": line.value, "low": line.low, "high": line.high}
         rows.append(row)
     return pd.DataFrame(rows)
@@ -191,8 +189,7 @@ def comparison(slopes: Table) -> Iterator[Cell]:
     gated = product_unit(own).factors > 0
     unlike = [unit for unit in others if (product_unit(unit).factors > 0) != gated]
     for name, rivals in (("any other unit", others), ("units without a factor" if gated else "gated units", unlike)):
-        mean = t_interval(np.log(left[rivals].min(axis=1) / left[own]).to_numpy())
-        ends = {column: np.exp(end) for column, end in interval_columns("ratio", mean).items()}
+        ends = interval_columns("ratio", geometric_mean(left[rivals].min(axis=1) / left[own]))
         rival = left[rivals].idxmin(axis=1).value_counts().idxmax()
         yield {"model": model, "own": own, "rivals": name, **ends, "rival": rival, "layers": len(left)}
 

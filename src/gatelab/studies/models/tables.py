@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from gatelab.plotting.facets import Table, Tables
 from gatelab.plotting.theme import looks, style
-from gatelab.statistics import Interval, t_interval
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
-from gatelab.studies.engine import Study
+from gatelab.studies.engine import Study, geometric_mean
 from gatelab.studies.records import read_record
 
 ERRORS = {"regressors": "rmse", "classifiers": "log_loss"}
@@ -96,7 +94,7 @@ def claims(tables: Tables) -> Iterator[Claim]:
         costs = tables["costs"][tables["costs"]["task"] == name].set_index("method")
         yield Claim.of(
             f"error over the better boosting's, geometric mean over sets, {name}",
-            geometric(boosting),
+            geometric_mean(boosting),
             support={"sets": len(table), "largest": float(boosting.max()), "where": str(boosting.idxmax())},
         )
         yield Claim(
@@ -111,7 +109,7 @@ def claims(tables: Tables) -> Iterator[Claim]:
         )
         yield Claim.of(
             f"error of one member instead of eight over that of eight, {name}",
-            geometric((table["gated-1"] / table["gated"]).dropna()),
+            geometric_mean((table["gated-1"] / table["gated"]).dropna()),
         )
         yield Claim(
             f"CPU time of a fit, median over sets, {name}",
@@ -119,9 +117,3 @@ def claims(tables: Tables) -> Iterator[Claim]:
             unit="s",
             support={"boosting": costs.loc["boosting", "cpu_s"], "one member": costs.loc["gated-1", "cpu_s"]},
         )
-
-
-def geometric(ratios: pd.Series) -> Interval:
-    """The geometric mean over sets, with the t-interval of the logarithms."""
-    ends = t_interval(np.log(ratios.to_numpy(float)))
-    return Interval(*(float(np.exp(value)) for value in (ends.value, ends.low, ends.high)))
