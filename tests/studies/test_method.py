@@ -46,24 +46,18 @@ from benchmarks.paper_method import paper_curves, paper_runs, plain_curves
 RECORD = Path(__file__).resolve().parents[2] / "results/scaling/paper-method.json"
 
 
-def test_points_are_those_that_numpy_draws_from_the_seed_and_tests_are_grids() -> None:
-    np.random.seed(3)  # noqa: NPY002, the reference code draws so
-    drawn = 2 * np.random.rand(2000, 2) - 1  # noqa: NPY002
-    plane = paper_problem("sin4x-sin4y", 3)
-    np.testing.assert_array_equal(plane.train.x, drawn)
-    np.testing.assert_allclose(plane.train.y[:, 0], np.sin(4 * drawn[:, 0]) * np.sin(4 * drawn[:, 1]), atol=1e-15)
-    side = np.linspace(-1, 1, 44)
-    xx, yy = np.meshgrid(side, side)
-    np.testing.assert_allclose(plane.test.x, np.stack([xx.ravel(), yy.ravel()], axis=1))
-    np.random.seed(1)  # noqa: NPY002
-    line = paper_problem("paper-1d", 1)
-    np.testing.assert_array_equal(line.train.x, 2 * np.random.rand(10_000, 1) - 1)  # noqa: NPY002
-    np.testing.assert_allclose(line.test.x[:, 0], np.linspace(-1, 1, 10_000))
-    np.testing.assert_allclose(line.test.y, 1 / (1 + np.cos(np.pi * line.test.x) ** 2), rtol=1e-12)
-    assert line.interval == (-1.0, 1.0)
-
-
-def test_friedmans_rows_are_scikit_learns_standardised_and_tested_on_themselves() -> None:
+def test_data_are_those_of_the_papers_code() -> None:
+    """Points that numpy draws from the seed, tested on grids; Friedman's standardized, and tested on themselves."""
+    for name, seed, inputs in (("sin4x-sin4y", 3, 2), ("paper-1d", 1, 1)):
+        target = paper_problem(name, seed)
+        np.random.seed(seed)  # noqa: NPY002, the reference code draws so
+        np.testing.assert_array_equal(target.train.x, 2 * np.random.rand(target.train.n, inputs) - 1)  # noqa: NPY002
+        side = np.linspace(-1, 1, int(target.train.n ** (1 / inputs)))
+        grid = np.stack([axis.ravel() for axis in np.meshgrid(*[side] * inputs)], axis=1)
+        np.testing.assert_allclose(target.test.x, grid)
+        formulas = {1: lambda x: 1 / (1 + np.cos(np.pi * x[:, 0]) ** 2), 2: lambda x: np.sin(4 * x).prod(axis=1)}
+        for part in (target.train, target.test):
+            np.testing.assert_allclose(part.y[:, 0], formulas[inputs](part.x), atol=1e-14)
     x, y = make_friedman2(2000, random_state=0)
     target = paper_problem("friedman2", 4)
     np.testing.assert_allclose(target.train.x, StandardScaler().fit_transform(x), atol=1e-12)

@@ -233,20 +233,12 @@ def equation_claims(equations: Table) -> Iterator[Claim]:
         others = {name: value for name, value in numbers.items() if name.startswith(equation) and name != equation}
         more = {"place": f"{equation}, {place}", "support": others, "note": notes.get(equation, "")}
         yield Claim.of(what, rows[equation], float(order), "number", **more)
-    yield Claim(
-        "f(h) - y(h) with u_0 of the GLU's construction (eq. 10)",
-        float(numbers["eq. 10"] < 1e-12),
-        paper="0, D_0 and U_0 being free",
-        rule="holds",
-        place="eq. 10, u_0",
-        support={"largest": numbers["eq. 10"]},
-    )
+    zero, largest = "f(h) - y(h) with u_0 of the GLU's construction (eq. 10)", numbers["eq. 10"]
+    statements = [(zero, "0, D_0 and U_0 being free", "eq. 10, u_0", largest < 1e-12, {"largest": largest})]
     for unit, formula in COUNTS.items():
-        yield Claim(
-            f"parameters of the {unit}",
-            float(numbers[f"parameters, {unit}"] == len(NETWORKS)),
-            paper=formula,
-            rule="holds",
-            place=f"section 3, P of the {unit.upper()}",
-            support={"networks": len(NETWORKS), "with that number": int(numbers[f"parameters, {unit}"])},
-        )
+        agreeing = int(numbers[f"parameters, {unit}"])
+        support = {"networks": len(NETWORKS), "with that number": agreeing}
+        place = f"section 3, P of the {unit.upper()}"
+        statements.append((f"parameters of the {unit}", formula, place, agreeing == len(NETWORKS), support))
+    for what, paper, place, holds, support in statements:
+        yield Claim(what, float(holds), paper=paper, rule="holds", place=place, support=support)

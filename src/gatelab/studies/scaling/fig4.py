@@ -67,23 +67,21 @@ def tables(request: Request) -> Tables:
     """Both units with frozen and with trained gates and by the construction: their errors, and their neurons."""
     target = paper_target(request)
     assert target.f is not None
-    fits, neurons = [], []
+    fits, parts = [], []
     for unit in PANELS:
         for gates, solver in SOLVERS.items():
             fitted = fit(unit, target, NEURONS, solver=solver)
             assert isinstance(fitted.network, Network)
             fits.append(fitted.as_row() | {"gates": gates, **_at_knots(fitted.network, target.f)})
-            neurons += [
-                {"unit": unit, "gates": gates, "neuron": i, **row}
-                for i, row in enumerate(neuron_rows(fitted.network), start=1)
-            ]
+            names = {"unit": unit, "gates": gates, "neuron": range(1, NEURONS + 1)}
+            parts.append(pd.DataFrame(names).join(pd.DataFrame(neuron_rows(fitted.network))))
         built = construct(unit, target, NEURONS).network
         fits.append({"unit": unit, "gates": "constructed", "width": NEURONS, **_at_knots(built, target.f)})
     columns = ["unit", "gates", "width", "train_rmse", "test_rmse", "knots_inside", "off_at_knots"]
-    parameters = pd.DataFrame(neurons)
+    neurons = pd.concat(parts, ignore_index=True)
     return {
         "fits": pd.DataFrame(fits, columns=[*columns, "status", "steps", "seconds"]),
-        "neurons": parameters.assign(knot=-parameters["g"] / parameters["G1"]),
+        "neurons": neurons.assign(knot=-neurons["g"] / neurons["G1"]),
     }
 
 

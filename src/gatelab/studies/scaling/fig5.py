@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from gatelab.plotting.facets import Facets
-from gatelab.scaling_laws import Slope, slope, spline_baseline
+from gatelab.scaling_laws import slope, spline_baseline
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
 from gatelab.studies.engine import Study, Tables
@@ -40,8 +40,8 @@ def tables(request: Request) -> Tables:
         curves |= {f"{unit}{gates}": best_errors(study, unit) for unit in COUNTERPART}
     for degree, name in SPLINES.items():
         curves[name] = {nodes: spline_baseline(degree, target, nodes)[1] for nodes in widths}
-    rows = [{"curve": c, "width": w, "test_rmse": e} for c, errors in curves.items() for w, e in errors.items()]
-    return {"errors": pd.DataFrame(rows)}
+    errors = pd.DataFrame(curves).rename_axis("width").reset_index()
+    return {"errors": errors.melt("width", var_name="curve", value_name="test_rmse")[["curve", "width", "test_rmse"]]}
 
 
 @STUDY.claims
@@ -51,9 +51,7 @@ def claims(tables: Tables) -> Iterator[Claim]:
     widest = int(errors.index.max())
     best, upper, later = errors.loc[widest], errors.loc[widest // 2 :], errors.loc[PLATEAU:]
 
-    def rate(curve: str) -> Slope:
-        return slope(upper.index.to_numpy(float), upper[curve].to_numpy())
-
+    rates = {curve: slope(upper.index, upper[curve]) for curve in errors}
     for unit, spline in COUNTERPART.items():
         trained, frozen = (f"{unit}{gates}" for gates in SOLVERS)
         moved, still = later[trained] / later[spline], later[frozen] / later[spline]
@@ -66,16 +64,15 @@ def claims(tables: Tables) -> Iterator[Claim]:
             support={"smallest and largest": [float(moved.min()), float(moved.max())], "frozen": float(still.median())},
             note="The paper has comparable, slightly smaller errors.",
         )
-        order, panel = {"mlp": (2, "a"), "glu": (3, "d")}[unit]
+        order, panel = {"mlp": (-2.0, "a"), "glu": (-3.0, "d")}[unit]
         yield Claim.of(
             f"rate of the {unit} with frozen gates, n = {widest // 2} to {widest}",
-            rate(frozen),
-            float(-order),
+            rates[frozen],
+            order,
             "slope",
             place=f"figure 4, ({panel}), rate",
             support={f"error over that of trained gates, n = {widest}": float(best[frozen] / best[trained])},
         )
-        rates = {curve: rate(curve) for curve in (frozen, trained, spline)}
         ratios = [rates[curve].value / rates[spline].value for curve in (frozen, trained)]
         yield Claim(
             f"slope of the {unit} over that of the {spline}, n = {widest // 2} to {widest}, farther of two",
@@ -83,11 +80,8 @@ def claims(tables: Tables) -> Iterator[Claim]:
             paper=1.0,
             rule="number",
             place=f"figure 5, {unit.upper()}, order",
-            support=rates,
+            support={curve: rates[curve] for curve in (frozen, trained, spline)},
             note="The paper has similar orders. n nodes make n - 1 cells, which makes splines of few nodes steeper.",
         )
-    yield Claim(
-        f"error of the trained glu over that of the cubic spline, n = {widest}",
-        float(best["glu"] / best["cubic spline"]),
-        note="The cubic spline is not in the paper's figure.",
-    )
+    times, note = best["glu"] / best["cubic spline"], "The cubic spline is not in the paper's figure."
+    yield Claim(f"error of the trained glu over that of the cubic spline, n = {widest}", float(times), note=note)
