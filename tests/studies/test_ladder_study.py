@@ -21,20 +21,6 @@ from gatelab.scaling_laws import fit_ladder
 from gatelab.statistics import Interval
 from gatelab.studies import Request, reproduce
 from gatelab.studies.ladder import enwik8
-from gatelab.studies.ladder.enwik8 import (
-    AT_BEST,
-    TEXTS,
-    TRAINED,
-    best_rate_losses,
-    bits_table,
-    gates_steeper,
-    law_claims,
-    law_rows,
-    lead_rows,
-    pair_table,
-    tables_of,
-    trainings,
-)
 from gatelab.train import Ladder
 from gatelab.train.ladder_plans import LADDER_SIZES
 from gatelab.train.ladder_runs import run_of
@@ -81,7 +67,7 @@ def made_up(exponents: Mapping[str, float] = {}) -> Ladder:
 
 @cache
 def made_up_tables() -> dict[str, Any]:
-    return dict(tables_of(made_up(), SPEEDS, SCORES, Request(quick=True)))
+    return dict(enwik8.tables_of(made_up(), SPEEDS, SCORES, Request(quick=True)))
 
 
 def test_five_sizes_find_the_offset_the_factor_and_the_effect_of_repeating() -> None:
@@ -105,25 +91,25 @@ def test_five_sizes_find_the_offset_the_factor_and_the_effect_of_repeating() -> 
 )
 def test_gates_are_steeper_where_each_of_them_is(exponents: dict[str, float], steeper: float | None) -> None:
     """The first paper says more than that exponents differ."""
-    points = trainings(made_up(exponents), SPEEDS).query("repeats == 1")
-    laws = law_rows(fit_ladder(points, draws=40, progress=False), TRAINED, "none")
-    assert set(laws["verdict"]) == {"exponent"} and gates_steeper(laws) == steeper
+    points = enwik8.trainings(made_up(exponents), SPEEDS).query("repeats == 1")
+    laws = enwik8.law_rows(fit_ladder(points, draws=40, progress=False), enwik8.TRAINED, "none")
+    assert set(laws["verdict"]) == {"exponent"} and enwik8.gates_steeper(laws) == steeper
 
 
 def test_an_answer_that_depends_on_learning_rates_is_undecided() -> None:
     laws = made_up_tables()["laws"]
     for answer, verdict in (("offset", "differs"), ("undecided", "undecided")):
-        other = laws.assign(verdict=np.where(laws["losses"] == AT_BEST, answer, "offset"))
-        assert {claim.verdict for claim in law_claims(other) if claim.rule == "holds"} == {verdict}
+        other = laws.assign(verdict=np.where(laws["losses"] == enwik8.AT_BEST, answer, "offset"))
+        assert {claim.verdict for claim in enwik8.law_claims(other) if claim.rule == "holds"} == {verdict}
 
 
 def test_losses_at_best_rates_are_lower_by_the_known_costs() -> None:
     """The largest size was not swept: its rate costs as much as that of the size below."""
-    points = trainings(made_up(), SPEEDS).query("repeats == 1")
+    points = enwik8.trainings(made_up(), SPEEDS).query("repeats == 1")
     assert sorted(set(points["seconds"])) == pytest.approx([10.0 * (1 + i) for i in range(5)])
     costs = pd.DataFrame({"unit": "gqu", "size": LADDER_SIZES[:4], "excess": [0.1, 0.2, 0.3, 0.4]})
     costs = pd.concat([costs, costs.assign(unit="gelu", excess=0.0), costs.assign(unit="relu2", excess=0.0)])
-    lower = best_rate_losses(points, pd.concat([costs, costs[:4].assign(unit="swiglu", excess=0.0)]))
+    lower = enwik8.best_rate_losses(points, pd.concat([costs, costs[:4].assign(unit="swiglu", excess=0.0)]))
     off = (points["loss"] - lower["loss"]).groupby([points["unit"], points["size"]]).first()
     assert off["gqu"][list(LADDER_SIZES)].to_numpy() == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.4])
     assert off.drop("gqu").abs().max() < 1e-12
@@ -132,15 +118,15 @@ def test_losses_at_best_rates_are_lower_by_the_known_costs() -> None:
 def test_the_change_is_what_the_losses_say_seed_by_seed() -> None:
     """The slow way: differences of seeds at each common size, and their mean by the inverse squares of half-widths."""
     tables = made_up_tables()
-    points = trainings(made_up(), SPEEDS)
+    points = enwik8.trainings(made_up(), SPEEDS)
     means = points.groupby(["repeats", "size", "unit"])["bits"].mean().unstack()
     own = tables["leads"].query("unit == 'swiglu'").set_index(["text", "size"])
     half = own["difference_high"] - own["difference"]
     change, squares = [], []
     for size in LADDER_SIZES[:4]:
-        once, repeated = (means.loc[(repeats, size)] for repeats in TEXTS)
+        once, repeated = (means.loc[(repeats, size)] for repeats in enwik8.TEXTS)
         change.append((repeated["swiglu"] - repeated["relu2"]) - (once["swiglu"] - once["relu2"]))
-        squares.append(sum(half[text, size] ** 2 for text in TEXTS.values()))
+        squares.append(sum(half[text, size] ** 2 for text in enwik8.TEXTS.values()))
     row = own.loc[("repeated minus once", "all sizes")]
     assert row["difference"] == pytest.approx(np.average(change, weights=1 / np.array(squares)), abs=1e-12)
     assert half["repeated minus once", "all sizes"] == pytest.approx(np.sum(1 / np.array(squares)) ** -0.5)
@@ -149,9 +135,9 @@ def test_the_change_is_what_the_losses_say_seed_by_seed() -> None:
 def test_an_interval_covers_all_analyses_and_sizes_that_disagree() -> None:
     ends = [Interval(0.1, 0.05, 0.15), Interval(0.12, -0.02, 0.26)]
     alike = {"all sizes": ends[0], "0.4M": Interval(0.1, 0.0, 0.2), "11M": Interval(0.2, 0.1, 0.3)}
-    (first, *_) = lead_rows("glu", "a text", alike, ends)
+    (first, *_) = enwik8.lead_rows("glu", "a text", alike, ends)
     assert (first["widest_low"], first["widest_high"], first["disagree"]) == (-0.02, 0.26, False)
-    (first, *rest) = lead_rows("glu", "a text", {**alike, "11M": Interval(-0.5, -0.6, -0.4)}, ends)
+    (first, *rest) = enwik8.lead_rows("glu", "a text", {**alike, "11M": Interval(-0.5, -0.6, -0.4)}, ends)
     assert (first["widest_low"], first["widest_high"], first["disagree"]) == (-0.6, 0.26, True) and len(rest) == 2
 
 
@@ -160,11 +146,11 @@ def test_excess_is_paired_by_seed_and_a_diverged_run_is_left_out() -> None:
     ladder.records[-1].metrics["diverged"][0] = 5  # type: ignore[index]
     ladder.records[-1].metrics["loss"][0] = None  # type: ignore[index]
     ladder = replace(ladder, records=ladder.records)
-    points = trainings(ladder, SPEEDS)
-    once, repeated = (points[points["repeats"] == repeats] for repeats in TEXTS)
+    points = enwik8.trainings(ladder, SPEEDS)
+    once, repeated = (points[points["repeats"] == repeats] for repeats in enwik8.TEXTS)
     laws = fit_ladder(once, draws=20, progress=False)
-    pairs = pd.concat([pair_table(once, 1, TRAINED), pair_table(repeated, 20, TRAINED)])
-    table = bits_table(ladder, points, pairs, laws).set_index(["repeats", "size", "unit"])
+    pairs = pd.concat([enwik8.pair_table(once, 1, enwik8.TRAINED), enwik8.pair_table(repeated, 20, enwik8.TRAINED)])
+    table = enwik8.bits_table(ladder, points, pairs, laws).set_index(["repeats", "size", "unit"])
     bits = points.set_index(["repeats", "size", "unit", "seed"])["bits"].sort_index()
     size = LADDER_SIZES[0]
     row = table.loc[(1, size, "gelu")]

@@ -47,18 +47,13 @@ def losses(request: Request) -> Tables:
     for key, cell in sorted(cells.items(), key=lambda item: ORDER.index(item[0].split(":")[2])):
         model, keep, method = key.split(":")
         row = {"model": model, "keep": float(keep), "removed": 100 * (1 - float(keep)), "method": method}
-        rows.append(row | {"text": "test", "lost": lost(cell)})
+        # Nats per token; of a model that predicts no token, 1 minus the cosine of sentence embeddings.
+        lost = 1 - cell["sentences"] if cell["measure"] == "cosine" else cell["after"] - cell["before"]
+        rows.append(row | {"text": "test", "lost": lost})
         if "wide" in cell:
             ends = {f"lost_{end}": cell["wide"][end] for end in ("low", "high")}
             rows.append(row | {"text": "larger", "lost": cell["wide"]["value"], **ends})
     return {"losses": pd.DataFrame(rows), "paired": pd.DataFrame(paired(cells))}
-
-
-def lost(cell: dict[str, Any]) -> float:
-    """Nats per token; of a model that predicts no token, 1 minus the cosine of sentence embeddings."""
-    if cell["measure"] == "cosine":
-        return 1 - cell["sentences"]
-    return cell["after"] - cell["before"]
 
 
 def paired(cells: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -24,17 +24,18 @@ from gatelab.studies.engine import Table, interval_at, interval_columns
 EQUATIONS = {"mlp": ("eq. 9", 120**-0.5, 2), "glu": ("eq. 14", (945 / 2) ** -0.5, 3)}
 COUNTS = {"mlp": "(dim_x + dim_y + 1) n + dim_y", "glu": "(2 dim_x + dim_y + 2) n + dim_y"}
 WIDTHS = (50, 100, 200, 400)  # over which orders are measured
+POINTS = 20_000  # of the interval, for errors of constructions
 NETWORKS = tuple(product((1, 7, 50), (1, 2, 5), (1, 3)))  # n, dim_x and dim_y of networks for parameter counts
 
 
 # ---- the constructions next to trained networks
 
 
-def built_errors(unit: str, target: Problem, widths: Sequence[int], points: int = 20_000) -> Table:
+def built_errors(unit: str, target: Problem, widths: Sequence[int]) -> Table:
     """The RMSE of constructed networks over the whole interval, measured and predicted by theory."""
     assert target.f is not None and target.interval is not None
     a, b = target.interval
-    x = a + (b - a) * (np.arange(points) + 0.5)[:, None] / points
+    x = a + (b - a) * (np.arange(POINTS) + 0.5)[:, None] / POINTS
     y = np.asarray(target.f(x[:, 0]), float)[:, None]
     built = [construct(unit, target, width) for width in widths]
     errors = {"rmse": [rmse(c.network, x, y) for c in built], "predicted_rmse": [c.predicted_rmse for c in built]}

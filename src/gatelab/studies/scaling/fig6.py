@@ -82,10 +82,12 @@ def tables(request: Request) -> Tables:
     smooth_target = problem("paper-1d", n=1000)
     smooth = fit_curves(request, SMOOTH, smooth_target, sizes["smooth"], seeds=sizes["seeds"], **sizes["effort"])
     built = construction_table(target)
+    ranges = {"widths": main, "tail": wide}
+    slopes = {f"{sizes[n][0]}..{sizes[n][-1]}": part.slopes(flagged=True) for n, part in ranges.items()}
     return {
         "errors": study.table(),
         "wide": wide.table(),
-        "slopes": pd.concat([slopes_over(part) for part in (main, wide)], ignore_index=True),
+        "slopes": pd.concat(slopes, names=["range"]).droplevel(1).reset_index(),
         "construction": built,
         "without-real-roots": without_real_roots(fine, sizes["tail"]),
         "smooth-gates": smooth.table(),
@@ -103,14 +105,6 @@ def construction_table(target: Problem) -> Table:
     errors = [rmse(c.network, target.test.x, target.test.y) for c in built]
     predicted, orders = [c.predicted_rmse for c in built], [c.order for c in built]
     return pd.DataFrame({**sizes, "test_rmse": errors, "predicted_rmse": predicted, "order": orders})
-
-
-def slopes_over(study: Scaling) -> Table:
-    """The slopes of a study with its range of widths."""
-    widths = [p.width for p in study.points]
-    table = study.slopes(flagged=True)
-    table.insert(0, "range", f"{min(widths)}..{max(widths)}")
-    return table
 
 
 def octave_slopes(smooth: Scaling) -> Table:
