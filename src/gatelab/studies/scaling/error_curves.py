@@ -189,48 +189,35 @@ def training_claims(tables: Tables, unit: str, figure: str) -> Iterator[Claim]:
     The table `errors` has the optimum over the paper's widths, `newton` the second training, `ranges` the slopes.
     """
     newton, optimum = (curves_of(only(tables[name], unit=unit)) for name in ("newton", "errors"))
+    theirs, ours, code = median_errors(newton, unit), best_errors(optimum, unit), code_medians()[unit]
     for against in ("n", "P"):
         yield code_claim(only(tables["ranges"], unit=unit, against=against), unit, against, figure)
-    theirs, ours = median_errors(newton, unit), best_errors(optimum, unit)
-    how = {"aggregate": "median", "flagged": True}
-    later = (sorted(theirs)[1], max(theirs))
+    low, high = sorted(theirs)[1], max(theirs)
+    later = newton.slope(unit, aggregate="median", flagged=True, widths=(low, high)).value
+    ratios = {w: theirs[w] / ours[w] for w in theirs if w in ours}
     yield Claim.of(
         f"slope of the {unit} against n, {NEWTON}",
-        newton.slope(unit, **how),
+        newton.slope(unit, aggregate="median", flagged=True),
         PAPER_SLOPES[unit, "n"],
         "slope",
-        support={
-            f"from n = {later[0]} on": newton.slope(unit, **how, widths=later).value,
-            **by_size("error over that at the optimum", {w: theirs[w] / ours[w] for w in theirs if w in ours}),
-        },
+        support={f"from n = {low} on": later, **by_size("error over that at the optimum", ratios)},
         note="A solver of ours, not the paper's code.",
     )
     low, high = upper_half(optimum)
+    limits = by_size("error over the free-knot limit", {w: optimum.ratio(unit, w) for w in ours})
     for against in ("n", "P"):
-        yield Claim.of(
+        whole, upper = (optimum.slope(unit, against=against, widths=w, flagged=True) for w in (None, (low, high)))
+        what, support = (
             f"slope of the {unit} against {against}, at the optimum",
-            optimum.slope(unit, against=against, flagged=True),
-            PAPER_SLOPES[unit, against],
-            "slope",
-            support={
-                f"n = {low} to {high}": optimum.slope(unit, against=against, widths=(low, high), flagged=True),
-                **by_size("error over the free-knot limit", {w: optimum.ratio(unit, w) for w in ours}),
-            },
+            {f"n = {low} to {high}": upper, **limits},
         )
-    code = code_medians()[unit]
+        yield Claim.of(what, whole, PAPER_SLOPES[unit, against], "slope", support=support)
     times = {w: code[w] / ours[w] for w in sorted(code) if w in ours}
     if times:
-        yield Claim(
-            f"RMSE of the {unit} over that of the paper's code, largest ratio of all widths",
-            1 / min(times.values()),
-            paper=1.0,
-            rule="at most",
-            support={
-                "widths": list(times),
-                "the paper's code over ours": list(times.values()),
-                f"RMSE of the paper's code at n = {max(code)}": code[max(code)],
-            },
-        )
+        what = f"RMSE of the {unit} over that of the paper's code, largest ratio of all widths"
+        support = {"widths": list(times), "the paper's code over ours": list(times.values())}
+        support |= {f"RMSE of the paper's code at n = {max(code)}": code[max(code)]}
+        yield Claim(what, 1 / min(times.values()), paper=1.0, rule="at most", support=support)
 
 
 def code_claim(slopes: Table, unit: str, against: str, figure: str) -> Claim:
@@ -251,7 +238,7 @@ def code_claim(slopes: Table, unit: str, against: str, figure: str) -> Claim:
 def by_size(what: str, ratios: Mapping[int, float]) -> dict[str, Any]:
     """Ratios by width as the support of a claim: the least and the largest of small networks, and the widest's."""
     small, widest = [ratios[w] for w in ratios if w < SMALL], max(ratios)
-    ends = {}
+    support: dict[str, Any] = {f"{what}, n = {widest}": ratios[widest]}
     if small:
-        ends[f"{what}, n < {SMALL}"] = [min(small), max(small)]
-    return {**ends, f"{what}, n = {widest}": ratios[widest]}
+        return {f"{what}, n < {SMALL}": [min(small), max(small)], **support}
+    return support

@@ -66,7 +66,9 @@ STUDY = Study(
 @STUDY.tables
 def tables(request: Request) -> Tables:
     """One pair of slopes per problem and unit that the paper has a number for; further slopes, and all medians."""
-    optimum = optimum_fits()
+    path = record_path("scaling/table1-errors.csv", "gatelab reproduce scaling/table1 --full", "an hour")
+    table1 = pd.read_csv(path)
+    optimum = optimum_fits(table1)
     groups = newton_fits(*(row.name for row in TABLED)).groupby(["problem", "unit"], sort=False)
     parts = [pair_of(ROWS[name], unit, fits, only(optimum, problem=name, unit=unit)) for (name, unit), fits in groups]
     slopes, pairs, errors = zip(*parts, strict=True)
@@ -74,7 +76,7 @@ def tables(request: Request) -> Tables:
         "slopes": pd.DataFrame(slopes),
         "pairs": pd.DataFrame(pairs),
         "errors": pd.concat(errors),
-        "further": pd.DataFrame(further_slopes()),
+        "further": pd.DataFrame(further_slopes(table1)),
         "record": pd.DataFrame([method_record()])[["date", "device", "planned", "finished"]],
     }
 
@@ -85,9 +87,9 @@ def newton_fits(*names: str) -> Table:
     return pd.concat([curves[name].table().assign(problem=name, trained_on="") for name in names])
 
 
-def optimum_fits() -> Table:
+def optimum_fits(errors: Table) -> Table:
     """The fits at the optimum with the errors of the paper's protocol, from the record of table 1."""
-    errors, parts = table1_errors(), []
+    parts = []
     for row in TABLED:
         trained_on, error = row.readings["paper"]
         fits = only(errors, problem=row.name, trained_on=trained_on)
@@ -95,10 +97,6 @@ def optimum_fits() -> Table:
             fits, error = newton_fits(OPTIMUM).assign(problem=row.name), "test_rmse"
         parts.append(fits.assign(test_rmse=fits[error]))
     return pd.concat(parts)
-
-
-def table1_errors() -> Table:
-    return pd.read_csv(record_path("scaling/table1-errors.csv", "gatelab reproduce scaling/table1 --full", "an hour"))
 
 
 def pair_of(row: ProblemRow, unit: str, newton: Table, optimum: Table) -> tuple[dict[str, Any], dict[str, Any], Table]:
@@ -121,9 +119,9 @@ def pair_of(row: ProblemRow, unit: str, newton: Table, optimum: Table) -> tuple[
     return slopes, pair, errors.reset_index().assign(problem=row.name, unit=unit)
 
 
-def further_slopes() -> Iterator[dict[str, Any]]:
+def further_slopes(errors: Table) -> Iterator[dict[str, Any]]:
     """Slopes on the first rows of California, the code's default, and of airfoil's optimum on held-out rows."""
-    airfoil = unflagged(only(table1_errors(), problem="airfoil", trained_on=SPLIT))
+    airfoil = unflagged(only(errors, problem="airfoil", trained_on=SPLIT))
     for what, name, fits in (("first rows", "california", newton_fits(FIRST)), ("held out", "airfoil", airfoil)):
         for unit in ("mlp", "glu"):
             own = only(fits, unit=unit)
