@@ -59,7 +59,7 @@ def ratios(request: Request) -> Tables:
     costs = []
     for name, error in ERRORS.items():
         record = read_record(f"tables/{name}.json", f"python -m benchmarks.{name}", "hours")
-        entries = pd.DataFrame(record["entries"]).dropna(subset=error)
+        entries: Table = pd.DataFrame(record["entries"]).dropna(subset=error)
         for method in ("gated", "gated-1"):  # of ours the fits by the latest code alone
             own = entries[entries["method"] == method].sort_values("ended")
             entries = entries[(entries["method"] != method) | (entries["version"] == own["version"].iloc[-1])]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -235,7 +235,7 @@ def equation_claims(equations: Table) -> Iterator[Claim]:
         more = {"place": f"{equation}, {place}", "support": others, "note": notes.get(equation, "")}
         yield Claim.of(what, rows[equation], float(order), "number", **more)
     zero, largest = "f(h) - y(h) with u_0 of the GLU's construction (eq. 10)", numbers["eq. 10"]
-    statements = [(zero, "0, D_0 and U_0 being free", "eq. 10, u_0", largest < 1e-12, {"largest": largest})]
+    statements: list[Any] = [(zero, "0, D_0 and U_0 being free", "eq. 10, u_0", largest < 1e-12, {"largest": largest})]
     for unit, formula in COUNTS.items():
         agreeing = int(numbers[f"parameters, {unit}"])
         support = {"networks": len(NETWORKS), "with that number": agreeing}
