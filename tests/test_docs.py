@@ -79,7 +79,7 @@ def test_every_package_and_derivation_is_executed_and_indexed() -> None:
 @pytest.mark.parametrize("page", PACKAGES, ids=name)
 def test_package_pages_have_one_form(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    for title in ("## The calls that matter", "## What one should know", "## Where the code is"):
+    for title in ("## Main functions", "## Details", "## Limitations", "## Source files"):
         assert title in text, f"{name(page)} has no {title!r}"
     for path in re.findall(r"`(src/gatelab/[\w/.]*)`", text):
         assert (ROOT / path).exists(), f"{name(page)} names {path}, which is not there"
