@@ -55,7 +55,7 @@ def test_the_quick_study(quick: Quick):
     assert {c.verdict for c in outcome.claims} == {"new"}
     assert all(c.because and "nan" not in c.because + c.ours for c in outcome.claims)
     assert "random weights" in outcome.notes[0] and "made up" in outcome.notes[0]
-    assert len(outcome.figure.axes) == 6  # three panels of ways, their colors, two of training
+    assert len(outcome.figure.axes) == 6 + 6 + 2  # errors and cosines of six families, two panels of training
 
 
 def test_the_record_makes_its_claims():

@@ -92,7 +92,7 @@ def test_units_that_the_paper_did_not_try_are_new(monkeypatch: pytest.MonkeyPatc
     done = outcome(made_up(), monkeypatch, "ntk/appendix-d")
     assert {c.verdict for c in done.claims if "GQU" in c.what} == {"new"}
     assert {c.verdict for c in done.claims if "ReGLU" in c.what} == {"reproduced"}
-    assert len(done.figure.axes) == 3 + 1 and "40 trainings on made up" in done.notes[0]
+    assert len(done.figure.axes) == 3 + 2 and "40 trainings on made up" in done.notes[0]
 
 
 def test_the_figure_has_a_plane_a_setting_and_the_differences(monkeypatch: pytest.MonkeyPatch) -> None:

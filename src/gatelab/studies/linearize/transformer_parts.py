@@ -33,7 +33,10 @@ QUICK: Size = {"steps": 24, "batch": 8, "context": 16, "d_model": 16, "width": 3
 POLYNOMIALS = {"taylor": (10,), "minimax": (4, 8, 12, 24), "fit": (4, 8, 12, 24), "hermite": (4, 8, 12)}
 PUBLISHED = ("mpcformer", "bolt", "puma", "nexus")
 MAPS = ("tangent", "folded hermite 1", "folded optimal", "linear fit", "linear + quadratic fit")
-WAYS = (*(f"{method} {degree}" for method, degrees in POLYNOMIALS.items() for degree in degrees), *PUBLISHED, *MAPS)
+# Every way by its name, and its family.
+FAMILIES = {f"{method} {degree}": method for method, degrees in POLYNOMIALS.items() for degree in degrees}
+FAMILIES |= dict.fromkeys(PUBLISHED, "published") | dict.fromkeys(MAPS, "whole maps")
+WAYS = tuple(FAMILIES)
 DIRECTIONS = 32  # of the inputs, whose products the quadratic map has
 Function = Callable[[Any], Any]  # of pre-activations, or a `LinearMap` of the inputs of a block
 

@@ -18,8 +18,8 @@ from gatelab.ntk import analytic
 from gatelab.plotting.facets import Facets, Overlay
 from gatelab.statistics import bootstrap, t_interval
 from gatelab.studies.claims import Claim
-from gatelab.studies.engine import Study, Table, Tables, interval_at
-from gatelab.studies.ntk.gaussian import UNITS, interval_cells, samples
+from gatelab.studies.engine import Study, Table, Tables, interval_at, interval_columns
+from gatelab.studies.ntk.gaussian import UNITS, samples
 
 TARGETS = 50  # random targets for each draw of the samples
 FACTOR = 2.0  # sizes this many times above or below the bound are judged
@@ -69,8 +69,8 @@ def terms(d: int, n: int, draws: int) -> dict[str, float]:
     row: dict[str, float] = {}
     for term, of_term in values.items():
         both = list(np.array(of_term).T)
-        row |= interval_cells(term, bootstrap(both, lambda a, b: a.mean(-1) / b.mean(-1), paired=True))
-    return row | interval_cells("signal", t_interval(np.array(signal)))
+        row |= interval_columns(term, bootstrap(both, lambda a, b: a.mean(-1) / b.mean(-1), paired=True))
+    return row | interval_columns("signal", t_interval(np.array(signal)))
 
 
 def expected_bound(d: int) -> float:

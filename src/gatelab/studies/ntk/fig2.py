@@ -12,7 +12,7 @@ from gatelab.ntk import analytic, estimate
 from gatelab.plotting.facets import Facets, Overlay
 from gatelab.studies.claims import CLOSE, Claim
 from gatelab.studies.engine import Study, Table, Tables
-from gatelab.studies.ntk.gaussian import PAPER_NAMES, UNITS, WIDTH, extremes, samples
+from gatelab.studies.ntk.gaussian import NAMES, UNITS, WIDTH, extremes, samples
 
 WHO = {"paper": "the paper's estimate", "ours": "our estimate"}
 
@@ -52,7 +52,7 @@ STUDY = Study(
     mean="geometric",
     figure=(
         Facets(
-            x="d", y="condition", row="unit", where={"fixed": True}, xlog=True, ylog=True, names=PAPER_NAMES,
+            x="d", y="condition", row="unit", where={"fixed": True}, xlog=True, ylog=True, names=NAMES,
             lines=(
                 Overlay("paper", "the paper's estimate", "dotted"),
                 Overlay("ours", "our estimate"),
@@ -63,7 +63,7 @@ STUDY = Study(
         Facets(
             x="d", y="ours_over_measured", hue="proportion", row="unit", where={"scaled": True}, xlog=True, ylog=True,
             lines=(Overlay("paper_over_measured", "the paper's", "dotted"),),
-            levels={"1.25": 1 + CLOSE, "0.8": 1 / (1 + CLOSE)}, names=PAPER_NAMES,
+            levels={"1.25": 1 + CLOSE, "0.8": 1 / (1 + CLOSE)}, names=NAMES,
             xlabel="input dimension d", ylabel="our estimate of κ over the measured", title="n in proportion to d",
         ),
     ),
@@ -118,16 +118,16 @@ def claims(tables: Tables) -> Iterator[Claim]:
     for chosen, where, place in (("fixed", "across d", ""), ("scaled", "n in proportion to d", ", n in proportion")):
         for who, words in WHO.items():
             for unit in UNITS:
-                name, own = PAPER_NAMES[unit], table[table[chosen] & (table["unit"] == unit)]
+                name, own = NAMES[unit], table[table[chosen] & (table["unit"] == unit)]
                 what = f"{words} of κ over the measured, {name}, {where}"
                 yield estimate_claim(what, own, who, f"figure 2, {name}{place}")
     for unit in UNITS:
         own = table[table["fixed"] & (table["unit"] == unit)]
         own = own.assign(paper_over_measured=own["paper"] / own["taylor"])
-        what = f"the paper's estimate of κ over that of its Taylor form, {PAPER_NAMES[unit]}"
+        what = f"the paper's estimate of κ over that of its Taylor form, {NAMES[unit]}"
         form = own["taylor"] / own["condition"]
         more = {"κ of the Taylor form over that of the kernel, smallest and largest": [form.min(), form.max()]}
-        yield estimate_claim(what, own, "paper", f"prop. B.1, {PAPER_NAMES[unit]}", more)
+        yield estimate_claim(what, own, "paper", f"prop. B.1, {NAMES[unit]}", more)
 
 
 def estimate_claim(what: str, table: Table, who: str, place: str, more: dict[str, Any] | None = None) -> Claim:

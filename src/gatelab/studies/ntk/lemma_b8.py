@@ -15,8 +15,8 @@ from gatelab.arrays import Array
 from gatelab.plotting.facets import Facets, Overlay
 from gatelab.statistics import t_interval
 from gatelab.studies.claims import Claim
-from gatelab.studies.engine import Study, Table, Tables, interval_at
-from gatelab.studies.ntk.gaussian import interval_cells, samples
+from gatelab.studies.engine import Study, Table, Tables, interval_at, interval_columns
+from gatelab.studies.ntk.gaussian import samples
 from gatelab.studies.ntk.thm31 import matrices
 from gatelab.theory.random_matrix import mp_density, mp_edges, mp_mass_at_zero
 
@@ -111,7 +111,7 @@ def columns(tables: Tables, rows: Tables) -> Tables:
     for shape, own in rows["distances"].groupby("shape"):
         row = {"shape": shape, "laws_apart": law_distance(shape)}
         for name in ("distance", "distance_half"):
-            row |= interval_cells(name, t_interval(limit(own.pivot(index="d", columns="seed", values=name))))
+            row |= interval_columns(name, t_interval(limit(own.pivot(index="d", columns="seed", values=name))))
         limits.append(row)
         n, d = (int(size) for size in own.iloc[-1][["n", "d"]])
         counts, _ = np.histogram(square_spectrum(n, d, 0), np.linspace(0, 4, 41))

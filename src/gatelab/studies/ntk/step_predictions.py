@@ -14,8 +14,8 @@ from scipy.stats import rankdata
 
 from gatelab.arrays import Array
 from gatelab.statistics import Interval, bootstrap
-from gatelab.studies.engine import Table
-from gatelab.studies.ntk.gaussian import PAIRS, interval_cells
+from gatelab.studies.engine import Table, interval_columns
+from gatelab.studies.ntk.gaussian import PAIRS
 
 TARGETS = ("random", "smooth")
 SHARES = (1e-1, 1e-2, 1e-4, 1e-6)  # of the loss at the start: ε
@@ -82,7 +82,7 @@ def prediction_table(steps: Array, predictors: Array) -> Table:
                 "right": bootstrap(votes, lambda a, b: a.sum(-1) / np.maximum(b.sum(-1), 1), paired=True),
             }
             for word, ends in intervals.items():
-                row |= interval_cells(word, ends)
+                row |= interval_columns(word, ends)
             over = np.exp(y - x) / (0.5 * np.log(1 / SHARES[share]))
             rows.append(row | {"disagreements": int(apart.sum()), "over_bound": float(np.median(over))})
     return pd.DataFrame(rows)
@@ -109,6 +109,6 @@ def exponents_table(steps: Array) -> Table:
     x = (x - x.mean()) / ((x - x.mean()) ** 2).sum()
     slopes = np.tensordot(x, np.log(steps[PLAIN]), (0, 1)).mean((2, 3))
     return pd.DataFrame(
-        {"target": target, **interval_cells("exponent", mean_over_draws(own))}
+        {"target": target, **interval_columns("exponent", mean_over_draws(own))}
         for target, own in zip(TARGETS, slopes, strict=True)
     )

@@ -23,12 +23,11 @@ from gatelab.dynamics.networks import draw as draw_weights
 from gatelab.dynamics.spectral import eigen, steps_until
 from gatelab.ntk import analytic
 from gatelab.ntk.kernels import product_unit
-from gatelab.plotting import GRAY, style
-from gatelab.plotting.facets import Facets, Overlay, draw_panel
+from gatelab.plotting.facets import Facets, Overlay, draw_figure
 from gatelab.statistics import Interval
 from gatelab.studies.claims import Claim
 from gatelab.studies.engine import Study, Table, Tables, interval_at
-from gatelab.studies.ntk.gaussian import NAMES, PAIRS, interval, samples
+from gatelab.studies.ntk.gaussian import NAMES, PAIRS, interval, limits, samples
 from gatelab.studies.ntk.step_predictions import (
     BEST,
     PLAIN,
@@ -51,6 +50,7 @@ SIZES = [
     *(("digits", n, 64) for n in (100, 200, 400)),
 ]
 LOST = "The formula is lost in our copy and was restored: κ log(1/ε) steps."
+TARGET_NAMES = {target: f"{target} targets" for target in TARGETS}
 # Further numbers that gating divides, by their columns.
 GAINS = {
     "removed": "without the top direction",
@@ -60,50 +60,33 @@ GAINS = {
     "flow": "gradient flow",
     "centred": "networks minus their mean output",
 }
-# Columns of the figure: a rate, a predictor of the steps, the kernel of the trained networks, a title.
-SCATTERS = (
-    (RATES[PLAIN], "κ", "whole", "rate 1/λ_max"),
-    (RATES[PLAIN], "bulk κ", "", "rate 1/λ_max"),
-    (RATES[REMOVED], "bulk κ", "centred", "top removed, rate 1/λ_2"),
-)
+FIGURE = (
+    *(
+        Facets(
+            table="cases", x=x, y=f"steps_{DRAWN:g}", hue="unit", row="target", where={"rate": rate}, xlog=True,
+            ylog=True, points=True, lines=(Overlay(f"{x}, bound", f"{x} log(1/ε)/2", "solid", hue=False),),
+            ylabel=f"steps to ε = {DRAWN:g}", title=f"rate {rate}", names=NAMES | TARGET_NAMES,
+        )
+        for rate, x in ((RATES[PLAIN], "κ"), (RATES[REMOVED], "bulk κ"))
+    ),
+    Facets(
+        table="training", x="predicted", y="measured", hue="unit", row="target", where={"share": DRAWN}, xlog=True,
+        ylog=True, points=True, lines=(Overlay("predicted", "equal", "solid", hue=False),), xlabel="closed form",
+        ylabel=f"steps of trained networks to ε = {DRAWN:g}", title="trained networks", names=NAMES | TARGET_NAMES,
+    ),
+    Facets(
+        table="prediction", x="share", y="within", hue="predictor", row="target", col="rate", xlog=True, xlabel="ε",
+        where={"rate": [RATES[PLAIN], RATES[REMOVED]]}, ylabel="rank correlation with the steps", names=TARGET_NAMES,
+        title="how well a number orders units and widths",
+    ),
+)  # fmt: skip
 
 
 def draw(tables: Tables) -> Figure:
-    """A row per target: steps against κ and bulk κ, those without the top direction, and rank correlations."""
-    legend: dict[str, Any] = {}
-    with style():
-        figure = Figure(figsize=(15.5, 7.2), layout="constrained")
-        for panels, target in zip(figure.subplots(2, 5), TARGETS, strict=True):
-            for axes, (rate, predictor, kernel, title) in zip(panels[:3], SCATTERS, strict=True):
-                facets = Facets(
-                    table="cases", x=predictor, y=f"steps_{DRAWN:g}", hue="unit", xlog=True, ylog=True,
-                    where={"rate": rate, "target": target}, points=True, title=f"{target} targets, {title}",
-                    ylabel=f"steps to ε = {DRAWN:g}",
-                )  # fmt: skip
-                draw_panel(axes, facets, tables)
-                units = axes.get_legend()
-                legend |= {NAMES[t.get_text()]: h for t, h in zip(units.texts, units.legend_handles, strict=True)}
-                units.remove()
-                reach = np.array(axes.get_xlim())
-                (line,) = axes.plot(reach, 0.5 * reach * np.log(1 / DRAWN), "--", color=GRAY)
-                legend["κ log(1/ε)/2, or bulk κ"] = line
-                if kernel:
-                    real = tables["training"].query("kernel == @kernel and target == @target and share == @DRAWN")
-                    (rings,) = axes.plot(
-                        real["condition"], real["measured"], "ko", markersize=6, markerfacecolor="none"
-                    )
-                    legend["trained networks (third column: minus their mean output)"] = rings
-            for axes, rate in zip(panels[3:], (RATES[PLAIN], RATES[REMOVED]), strict=True):
-                facets = Facets(
-                    table="prediction", x="share", y="within", hue="predictor", where={"rate": rate, "target": target},
-                    xlog=True, xlabel="ε", ylabel="rank correlation with the steps", title=f"{target}, {rate}",
-                )  # fmt: skip
-                draw_panel(axes, facets, tables)
-                low, high = axes.get_ylim()
-                axes.set_ylim(low - 0.5 * (high - low), high)  # space for the legend
-        figure.legend(list(legend.values()), list(legend), loc="outside lower center", ncols=10)
-        figure.suptitle("Steps of gradient descent against the condition number, with and without its one eigenvalue")
-    return figure
+    """Steps against κ and bulk κ next to the premise, those of trained networks, and rank correlations."""
+    cases = tables["cases"]
+    bounds = {f"{x}, bound": 0.5 * np.log(1 / DRAWN) * cases[x] for x in ("κ", "bulk κ")}
+    return draw_figure(FIGURE, {**tables, "cases": cases.assign(**bounds)})
 
 
 STUDY = Study(
@@ -412,10 +395,6 @@ def pairs_claim(rate: str, rows: Table) -> Claim:
         },
         note="The share of cases, the least over targets and ε; 0.5 is chance. Equal steps count half.",
     )  # fmt: skip
-
-
-def limits(values: Table) -> list[float]:
-    return [float(values.min()), float(values.max())]
 
 
 def least(rows: Table, name: str) -> Interval:

@@ -23,8 +23,8 @@ from gatelab.plotting.facets import Facets, Overlay
 from gatelab.scaling_laws import local_slopes, slope
 from gatelab.statistics import Interval
 from gatelab.studies.claims import Claim
-from gatelab.studies.engine import Study, Table, Tables, interval_at
-from gatelab.studies.ntk.gaussian import PAPER_NAMES, UNITS, extremes, interval_cells, samples, shortest
+from gatelab.studies.engine import Study, Table, Tables, interval_at, interval_columns
+from gatelab.studies.ntk.gaussian import NAMES, UNITS, extremes, samples, shortest
 
 MATRICES = ("Wishart matrix G/d", "square of G/d by elements", "matrix of rank one r r^T/d")
 WHAT = {"lambda_max": "λ_max", "lambda_min": "λ_min", "condition": "κ"}
@@ -54,7 +54,7 @@ STUDY = Study(
     figure=Facets(
         table="extremes", x="size", y="value", hue="unit", row="quantity", col="walk", xlog=True, ylog=True,
         lines=(Overlay("ours", "our estimate"), Overlay("theorem", "slope of Theorem 3.1", "dotted")),
-        names=PAPER_NAMES | {"lambda_max": "λ_max/m", "lambda_min": "λ_min/m", "condition": "κ"}
+        names=NAMES | {"lambda_max": "λ_max/m", "lambda_min": "λ_min/m", "condition": "κ"}
         | {walk: words.removeprefix("as ") for walk, words in WALKS.items()},
         xlabel="the size that grows: n, or d", ylabel="eigenvalue of K/m, or κ",
         title="Theorem 3.1: extreme eigenvalues and condition number, infinite width",
@@ -138,7 +138,7 @@ def columns(tables: Tables, rows: Tables) -> Tables:
         exponents.append(
             {"unit": unit, "walk": walk, "quantity": quantity, "theorem": power}
             # The interval is of the scatter about the line, to which a bend contributes.
-            | interval_cells("exponent", slope(sizes, values, aggregate="median"))
+            | interval_columns("exponent", slope(sizes, values, aggregate="median"))
             | {"last_three": local_slopes(sizes[-3:], part["value"].to_numpy()[-3:], window=3)[1]}
             | {who: slope(sizes, part[who].to_numpy()).value for who in ("ours", "paper")}
         )
@@ -163,7 +163,7 @@ def claims(tables: Tables) -> Iterator[Claim]:
 
 def exponent_claim(row: dict[str, Any], first: Table, last: Table) -> Claim:
     """The exponent of a quantity along a walk, next to that of the theorem."""
-    name, what, words = PAPER_NAMES[row["unit"]], WHAT[row["quantity"]], WALKS[row["walk"]]
+    name, what, words = NAMES[row["unit"]], WHAT[row["quantity"]], WALKS[row["walk"]]
     support: dict[str, Any] = {
         f"{what} at n = {end['n']}, d = {end['d']}": interval_at(end, "value") for end in (first, last)
     }
@@ -209,11 +209,11 @@ def estimate_claim(unit: str, quantity: str, extremes: Table) -> Claim:
     worst = int(np.log(paper).abs().idxmax())
     proposition = PROPOSITIONS[quantity]
     return Claim(
-        f"the paper's estimate of {WHAT[quantity]} over the measured, {PAPER_NAMES[unit]} (Prop. {proposition})",
+        f"the paper's estimate of {WHAT[quantity]} over the measured, {NAMES[unit]} (Prop. {proposition})",
         float(paper[worst]),
         paper="1, approximately",
         rule="close",
-        place=f"prop. {proposition}, {PAPER_NAMES[unit]}",
+        place=f"prop. {proposition}, {NAMES[unit]}",
         reconstructed=True,
         support={
             "smallest and largest": [paper.min(), paper.max()],
