@@ -6,6 +6,7 @@ Units of one seed see the same samples, so that ratios between units are ratios 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from scipy.stats import chi2
@@ -80,3 +81,8 @@ def unit_ratio(rows: Table, first: str, second: str, column: str) -> Interval:
 def limits(values: Table) -> list[float]:
     """The smallest and the largest value."""
     return [float(values.min()), float(values.max())]
+
+
+def farthest_from_1(ratios: Table) -> Any:
+    """The label of the ratio that is farthest from 1."""
+    return np.log(ratios).abs().idxmax()

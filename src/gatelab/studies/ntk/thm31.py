@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cache
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from gatelab.scaling_laws import local_slopes, slope
 from gatelab.statistics import Interval
 from gatelab.studies.claims import Claim
 from gatelab.studies.engine import Study, Table, Tables, interval_at, interval_columns
-from gatelab.studies.ntk.gaussian import NAMES, UNITS, extremes, samples, shortest
+from gatelab.studies.ntk.gaussian import NAMES, UNITS, extremes, farthest_from_1, limits, samples, shortest
 
 MATRICES = ("Wishart matrix G/d", "square of G/d by elements", "matrix of rank one r r^T/d")
 WHAT = {"lambda_max": "λ_max", "lambda_min": "λ_min", "condition": "κ"}
@@ -104,9 +105,9 @@ def restored_limits(n: int, d: int) -> tuple[tuple[float, float], ...]:
 @STUDY.measure("table1", together="matrix", grid={"n, d": [(1600, 400)], "matrix": MATRICES, "seed": range(5)})
 def table1(n: int, d: int, matrix: Sequence[str], seed: int) -> Iterator[dict[str, float]]:
     """The extreme eigenvalues of the matrices of table 1, and their limits by the proof."""
-    for limits, M in zip(restored_limits(n, d), matrices(samples(n, d, seed)), strict=True):
+    for ends, M in zip(restored_limits(n, d), matrices(samples(n, d, seed)), strict=True):
         values = np.linalg.eigvalsh(M)
-        yield {"largest": values[-1], "smallest": values[0], "largest_limit": limits[0], "smallest_limit": limits[1]}
+        yield {"largest": values[-1], "smallest": values[0], "largest_limit": ends[0], "smallest_limit": ends[1]}
 
 
 def exponent(walk: str, of: tuple[int, int]) -> int:
@@ -149,14 +150,14 @@ def columns(tables: Tables, rows: Tables) -> Tables:
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
     """Exponents, constants and estimates next to the theorem and its propositions; the cells of table 1."""
-    extremes = tables["extremes"]
+    extremes = tables["extremes"].reset_index(drop=True)
+    curves = dict(iter(extremes.groupby(["walk", "unit", "quantity"])))
     for row in tables["exponents"].to_dict("records"):
-        own = extremes[np.logical_and.reduce([extremes[key] == row[key] for key in ("walk", "unit", "quantity")])]
-        yield exponent_claim(row, own.iloc[0], own.iloc[-1])
-    yield constants_claim(extremes[(extremes["walk"] == "both") & (extremes["quantity"] == "lambda_max")])
-    for unit in UNITS:
-        for quantity in PROPOSITIONS:
-            yield estimate_claim(unit, quantity, extremes)
+        curve = curves[row["walk"], row["unit"], row["quantity"]]
+        yield exponent_claim(row, curve.iloc[0], curve.iloc[-1])
+    yield constants_claim(*(curves["both", unit, "lambda_max"].iloc[-1] for unit in UNITS))
+    for unit, quantity in product(UNITS, PROPOSITIONS):
+        yield estimate_claim(unit, quantity, extremes.query("unit == @unit and quantity == @quantity"))
     for row in tables["table1"].to_dict("records"):
         yield from cell_claims(row)
 
@@ -164,15 +165,13 @@ def claims(tables: Tables) -> Iterator[Claim]:
 def exponent_claim(row: dict[str, Any], first: Table, last: Table) -> Claim:
     """The exponent of a quantity along a walk, next to that of the theorem."""
     name, what, words = NAMES[row["unit"]], WHAT[row["quantity"]], WALKS[row["walk"]]
-    support: dict[str, Any] = {
-        f"{what} at n = {end['n']}, d = {end['d']}": interval_at(end, "value") for end in (first, last)
-    }
+    ends = first, last
+    support: dict[str, Any] = {f"{what} at n = {end['n']}, d = {end['d']}": interval_at(end, "value") for end in ends}
     support |= {"over the last three sizes": row["last_three"], "our estimate": row["ours"]}
     support["the paper's estimate"] = row["paper"]
     if row["quantity"] != "lambda_max":
-        support["r²/d of the shortest sample at both"] = [
-            shortest(int(end["n"]), int(end["d"])) for end in (first, last)
-        ]
+        support["r²/d of the shortest sample at both"] = [shortest(int(end["n"]), int(end["d"])) for end in ends]
+    outside = {"both": ""}.get(row["walk"], "the theorem has n and d in proportion")
     return Claim.of(
         f"exponent of {what} of {name} {words}",
         interval_at(row, "exponent"),
@@ -181,44 +180,41 @@ def exponent_claim(row: dict[str, Any], first: Table, last: Table) -> Claim:
         place=f"theorem 3.1, {what} of {name}, {words}",
         reconstructed=True,
         opposite=float(row["theorem"] == 0),
-        outside="" if row["walk"] == "both" else "the theorem has n and d in proportion",
+        outside=outside,
         support=support,
     )
 
 
-def constants_claim(table: Table) -> Claim:
+def constants_claim(plain: Table, gated: Table) -> Claim:
     """n/(2 pi) and n/(4 d) next to the largest eigenvalues at the largest size in proportion."""
-    plain, gated = (table[table["unit"] == unit].iloc[-1] for unit in UNITS)
-    leading = {"ReLU": (plain, plain["n"] / (2 * np.pi)), "ReGLU": (gated, gated["n"] / (4 * gated["d"]))}
-    ratios = {name: float(row["value"] / term) for name, (row, term) in leading.items()}
+    leading = pd.Series({"ReLU": plain["n"] / (2 * np.pi), "ReGLU": gated["n"] / (4 * gated["d"])})
+    ratios = pd.Series({"ReLU": plain["value"], "ReGLU": gated["value"]}) / leading
     return Claim(
         "λ_max/m over n/(2π) (ReLU) or n/(4d) (ReGLU), n and d in proportion, whichever is farther from 1",
-        max(ratios.values(), key=lambda ratio: abs(np.log(ratio))),
+        ratios[farthest_from_1(ratios)],
         paper=1.0,
         rule="number",
         place="theorem 3.1, constants of λ_max",
         reconstructed=True,
-        support=ratios | {"n": int(plain["n"]), "d": int(plain["d"])},
+        support={**ratios, "n": int(plain["n"]), "d": int(plain["d"])},
     )
 
 
-def estimate_claim(unit: str, quantity: str, extremes: Table) -> Claim:
+def estimate_claim(unit: str, quantity: str, rows: Table) -> Claim:
     """Prop. B.6 and B.9 at every size of every walk: the ratio that is farthest from 1."""
-    own = extremes[(extremes["unit"] == unit) & (extremes["quantity"] == quantity)].reset_index()
-    paper, ours = own["paper"] / own["value"], own["ours"] / own["value"]
-    worst = int(np.log(paper).abs().idxmax())
-    proposition = PROPOSITIONS[quantity]
+    paper, ours = rows["paper"] / rows["value"], rows["ours"] / rows["value"]
+    worst, proposition = farthest_from_1(paper), PROPOSITIONS[quantity]
     return Claim(
         f"the paper's estimate of {WHAT[quantity]} over the measured, {NAMES[unit]} (Prop. {proposition})",
-        float(paper[worst]),
+        paper[worst],
         paper="1, approximately",
         rule="close",
         place=f"prop. {proposition}, {NAMES[unit]}",
         reconstructed=True,
         support={
-            "smallest and largest": [paper.min(), paper.max()],
-            "farthest from 1 at n and d": [int(own["n"][worst]), int(own["d"][worst])],
-            "smallest and largest of our estimate": [ours.min(), ours.max()],
+            "smallest and largest": limits(paper),
+            "farthest from 1 at n and d": [int(rows["n"][worst]), int(rows["d"][worst])],
+            "smallest and largest of our estimate": limits(ours),
         },
     )
 
