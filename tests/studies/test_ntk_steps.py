@@ -13,9 +13,8 @@ from scipy.stats import spearmanr
 
 from gatelab.dynamics.networks import draw
 from gatelab.ntk import analytic
-from gatelab.studies.ntk import step_predictions
 from gatelab.studies.ntk import steps as study
-from gatelab.studies.ntk.step_predictions import PLAIN, PREDICTORS, RATES, REMOVED, SHARES, TARGETS, UNITS
+from gatelab.studies.ntk.steps import PLAIN, PREDICTORS, RATES, REMOVED, SHARES, TARGETS, UNITS
 
 
 def whole(counts: np.ndarray) -> np.ndarray:
@@ -125,9 +124,9 @@ def test_rank_correlations_are_scipys() -> None:
     generator = np.random.default_rng(0)
     x, y = generator.integers(6, size=(2, 4, 30)).astype(float)
     each = [spearmanr(a, b).statistic for a, b in zip(x, y, strict=True)]
-    np.testing.assert_allclose(step_predictions.spearman(x, y), each)
-    assert step_predictions.all_ranks(x, y) == pytest.approx(spearmanr(x.ravel(), y.ravel()).statistic)
-    assert step_predictions.line_slope(x, y) == pytest.approx(np.polyfit(x.ravel(), y.ravel(), 1)[0])
+    np.testing.assert_allclose(study.spearman(x, y), each)
+    assert study.all_ranks(x, y) == pytest.approx(spearmanr(x.ravel(), y.ravel()).statistic)
+    assert study.line_slope(x, y) == pytest.approx(np.polyfit(x.ravel(), y.ravel(), 1)[0])
 
 
 @cache

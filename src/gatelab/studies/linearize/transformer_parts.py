@@ -18,11 +18,12 @@ from gatelab.errors import GatelabError
 from gatelab.feedforward import Unit
 from gatelab.linearization import Polynomial, calibrate, find_published, linearize, verdict
 from gatelab.linearization.forms import PreActivations
-from gatelab.linearization.polynomials import gate_and_factors, to_unit, values
+from gatelab.linearization.polynomials import to_unit
 from gatelab.models.layouts import Block, blocks
 from gatelab.models.pretrained import import_transformers, read_pretrained
 from gatelab.models.replace import LinearMap, folded, replace_activation, replace_map, trace
 from gatelab.statistics import LEVEL, Interval, bootstrap, t_interval
+from gatelab.studies.linearize.table2 import gelu
 from gatelab.train import History, recipe, train_many
 
 MINILM, SMALL_BERT = "all-MiniLM-L6-v2", "a BERT of 3 layers and random weights"
@@ -193,10 +194,6 @@ def traced_layers(model: nn.Module, inputs: Sequence[Tensor]) -> list[TracedLaye
     """The blocks of a model with their inputs."""
     pairs = zip(blocks(model), inputs, strict=True)
     return [TracedLayer(block, x, PreActivations.of(block.before(x))) for block, x in pairs]
-
-
-def gelu(z: Array) -> Array:
-    return values(gate_and_factors("gelu")[0], z).numpy()
 
 
 def make(way: str, layer: TracedLayer) -> Function:

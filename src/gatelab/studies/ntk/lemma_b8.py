@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pandas as pd
+from scipy.stats import kstest
 
 from gatelab.arrays import Array
 from gatelab.plotting.facets import Facets, Overlay
@@ -88,10 +89,8 @@ def mp_share_below(x: Array, gamma: float) -> Array:
 
 
 def largest_difference(values: Array, gamma: float) -> float:
-    """Kolmogorov's distance of eigenvalues, in ascending order, from the law: between 0 and 1."""
-    law, count = mp_share_below(values, gamma), len(values)
-    steps = np.arange(count + 1) / count
-    return float(max(np.max(steps[1:] - law), np.max(law - steps[:-1])))
+    """Kolmogorov's distance of eigenvalues from the law: between 0 and 1."""
+    return float(kstest(values, lambda x: mp_share_below(x, gamma), method="asymp").statistic)
 
 
 def law_distance(shape: float) -> float:
