@@ -21,7 +21,6 @@ from gatelab.studies.engine import interval_columns, study
 from gatelab.studies.ntk import early, fig1, fig3, lemma_b8, orders, thm31
 from gatelab.studies.ntk.fig2 import taylor_forms
 from gatelab.studies.ntk.fig4 import (
-    WIDTHS,
     cosines,
     digits,
     drawn_kernels,
@@ -29,6 +28,7 @@ from gatelab.studies.ntk.fig4 import (
     fitted_power,
     measured_over_law,
     off_diagonal,
+    width_claims,
 )
 from gatelab.studies.ntk.fig5 import TARGETS, path, two_samples
 from gatelab.studies.ntk.fig6 import NEW_PAIRS, SETS, closed_form_claim, readable
@@ -78,9 +78,9 @@ def test_intervals_cover_as_often_as_they_say() -> None:
 
 
 def test_normalized_samples_have_length_root_d() -> None:
-    x = samples(30, 7, 2, normalized=True)
+    x, plain = samples(30, 7, 2, normalized=True), samples(30, 7, 2)
     np.testing.assert_allclose(np.linalg.norm(x, axis=1), 7**0.5)
-    np.testing.assert_allclose(cosines(x @ x.T), cosines(samples(30, 7, 2) @ samples(30, 7, 2).T), atol=1e-14)
+    np.testing.assert_allclose(cosines(x @ x.T), cosines(plain @ plain.T), atol=1e-14)
 
 
 def test_extremes_are_those_of_all_eigenvalues() -> None:
@@ -247,19 +247,15 @@ def test_powers_and_coefficients_of_made_up_errors() -> None:
 
 @pytest.mark.parametrize(("bend", "says"), [(0.0, "reproduced"), (0.5, "undecided")])
 def test_a_power_that_is_off_is_not_reproduced(bend: float, says: str) -> None:
-    generator = np.random.default_rng(0)
-    x = np.array([0.125, 0.25, 0.5, 1.0, 2.0])
-    parts = []
-    for seed in range(3):
-        law = x / (1 + 2 * x)
-        error = law * x**bend * (1 + 0.001 * generator.standard_normal(len(x)))
-        parts.append(pd.DataFrame({"d_over_m": x, "seed": seed, "error": error, "law": law, "over_law": error / law}))
-    power, coefficient = measured_over_law(pd.concat(parts), 1)
+    x = pd.Series([0.125, 0.25, 0.5, 1.0, 2.0] * 3)
+    over = x**bend * (1 + 0.001 * np.random.default_rng(0).standard_normal(15))
+    law = x / (1 + 2 * x)
+    rows = pd.DataFrame({"d_over_m": x, "seed": np.arange(15) // 5, "error": law * over, "law": law, "over_law": over})
     row: dict[str, Any] = {"quantity": "eq. 5", "kernels": "drawn networks", "predicted": 1}
-    row |= interval_columns("power", power) | interval_columns("coefficient", coefficient)
-    powers = pd.DataFrame([row])
-    tables = {"powers": powers, "expected": pd.DataFrame({"with_m_plus_d": [0.0]})}
-    assert next(iter(WIDTHS._functions["claims"](tables))).verdict == says
+    for name, fit in zip(("power", "coefficient"), measured_over_law(rows, 1), strict=True):
+        row |= interval_columns(name, fit)
+    tables = {"powers": pd.DataFrame([row]), "expected": pd.DataFrame({"with_m_plus_d": [0.0]})}
+    assert next(iter(width_claims(tables))).verdict == says
 
 
 def test_eigenvalues_are_off_to_first_order_and_the_condition_number_to_second(quick: Quick) -> None:

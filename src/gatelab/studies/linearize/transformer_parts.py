@@ -266,13 +266,6 @@ def replace_blocks(model: nn.Module, functions: Mapping[int, Any]) -> nn.Module:
     return replace_activation(model, functions)
 
 
-def block_output(function: Function, block: Block, x: Tensor, z: Tensor) -> Tensor:
-    """The output of a block with that function for the input x, whose pre-activations are z."""
-    if isinstance(function, LinearMap):
-        return function(x)
-    return block.after(function(z))
-
-
 def share_outside(function: Function, z: Tensor) -> float | None:
     """The share of pre-activations beyond the interval that a polynomial is made for."""
     if not isinstance(function, Polynomial):
@@ -294,16 +287,19 @@ def layer_rows(
     """
     for i, (layer, function) in enumerate(zip(layers, functions, strict=True)):
         x = before.inputs[i]
-        z = layer.block.before(x)
-        alone = finish(i, x, block_output(function, layer.block, x, z))
+        z, features = layer.block.before(x), None
+        if isinstance(function, LinearMap):
+            output, features = function(x), function.A.shape[1]
+        else:
+            output = layer.block.after(function(z))
         yield {
             "way": way,
             "layer": i + 1,
-            **interval_columns("alone", ratio(alone, before.outputs[i], before.of)),
+            **interval_columns("alone", ratio(finish(i, x, output), before.outputs[i], before.of)),
             **interval_columns("accumulated", ratio(after.outputs[i], before.outputs[i], before.of)),
             "outside": share_outside(function, z),
             "outside, accumulated": share_outside(function, layer.block.before(after.inputs[i])),
-            "features": function.A.shape[1] if isinstance(function, LinearMap) else None,
+            "features": features,
         }
 
 

@@ -18,7 +18,7 @@ from gatelab.ntk import analytic
 from gatelab.plotting.facets import Facets, Overlay
 from gatelab.statistics import bootstrap, t_interval
 from gatelab.studies.claims import Claim
-from gatelab.studies.engine import Study, Table, Tables, interval_at, interval_columns
+from gatelab.studies.engine import Study, Tables, interval_at, interval_columns
 from gatelab.studies.ntk.gaussian import UNITS, samples
 
 TARGETS = 50  # random targets for each draw of the samples
@@ -98,15 +98,14 @@ def expected_bound(d: int) -> float:
 def columns(tables: Tables, rows: Tables) -> Tables:
     """The bound on n for each d: expected, and the least n of the grid from which tr K^2 is larger for ReLU."""
     table = tables["terms"]
-    bounds = pd.DataFrame([bound_row(int(d), own) for d, own in table.groupby("d")])
+    rows_of_bounds = []
+    for d, own in table.groupby("d"):
+        stays = (own.sort_values("n").set_index("n")["spread"] > 1)[::-1].cummin()
+        least = float(min(stays.index[stays], default=np.nan))
+        rows_of_bounds.append({"d": int(d), "measured": least, "expected": expected_bound(int(d))})
+    bounds = pd.DataFrame(rows_of_bounds)
     expected = bounds.set_index("d")["expected"]
     return {"terms": table.assign(n_over_bound=table["n"] / table["d"].map(expected)), "bounds": bounds}
-
-
-def bound_row(d: int, table: Table) -> dict[str, float]:
-    above = table.sort_values("n").set_index("n")["spread"] > 1
-    stays = above[::-1].cummin()
-    return {"d": d, "measured": float(min(stays.index[stays], default=np.nan)), "expected": expected_bound(d)}
 
 
 @STUDY.claims

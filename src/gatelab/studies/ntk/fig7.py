@@ -22,7 +22,7 @@ import pandas as pd
 from scipy.stats import ttest_ind
 
 from gatelab.plotting.facets import Facets
-from gatelab.statistics import Interval, holm, sample, welch_difference
+from gatelab.statistics import holm, sample, welch_difference
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
 from gatelab.studies.engine import Study, Table, Tables, interval_at, interval_columns
@@ -160,15 +160,11 @@ def gate_claims(row: Row, joint_place: str = "", gap_place: str = "") -> Iterato
     yield Claim.of(
         what, interval_at(row, "ratio"), **ratio,
         support={
-            "difference in nats": shift(row), "p": row["p_matched"], "mean gaps": [mean, mean + row["difference"]],
+            "difference in nats": interval_at(row, "difference"), "p": row["p_matched"],
+            "mean gaps": [mean, mean + row["difference"]],
             "training losses from and to": [row["low_loss"], row["high_loss"]],
         },
     )  # fmt: skip
-
-
-def shift(row: Row) -> Interval:
-    """The difference of the gaps at equal training loss, in nats."""
-    return Interval(row["difference"], row["low"], row["high"])
 
 
 def loss_claims(row: Row, runs: Table) -> Iterator[Claim]:
@@ -199,7 +195,9 @@ def optimiser_claim(where: str, optimisers: Table, gates: Table) -> Claim:
     if shifts.empty or np.isnan(by_gate):
         return Claim(what, None, paper=paper, place=place, note=NO_COMMON_LOSS)
     rows, least = shifts.to_dict("records"), float(shifts["difference"].abs().min())
-    support: dict[str, Any] = {f"{row['setting'].rpartition(', ')[2]}, nats": shift(row) for row in rows}
+    support: dict[str, Any] = {
+        f"{row['setting'].rpartition(', ')[2]}, nats": interval_at(row, "difference") for row in rows
+    }
     support |= {"least change by the optimizer, nats": least, "largest change by the gate, nats": by_gate}
     return Claim(
         what, float((shifts["high"] < 0).all() and least > by_gate), paper=paper, place=place, support=support,

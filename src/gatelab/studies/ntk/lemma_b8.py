@@ -93,22 +93,14 @@ def largest_difference(values: Array, gamma: float) -> float:
     return float(kstest(values, lambda x: mp_share_below(x, gamma), method="asymp").statistic)
 
 
-def law_distance(shape: float) -> float:
-    """Kolmogorov's distance between the laws of a shape and of half of it.
-
-    >>> round(law_distance(0.5), 2)
-    0.15
-    """
-    x = np.linspace(*mp_edges(shape), 4001)
-    return float(np.abs(mp_share_below(x, shape) - mp_share_below(x, shape / 2)).max())
-
-
 @STUDY.columns
 def columns(tables: Tables, rows: Tables) -> Tables:
     """The limits of the distances, and the spectrum of the first seed at the largest d next to both laws."""
     limits, densities = [], []
     for shape, own in rows["distances"].groupby("shape"):
-        row = {"shape": shape, "laws_apart": law_distance(shape)}
+        inside = np.linspace(*mp_edges(shape), 4001)
+        apart = np.abs(mp_share_below(inside, shape) - mp_share_below(inside, shape / 2)).max()
+        row = {"shape": shape, "laws_apart": float(apart)}
         for name in ("distance", "distance_half"):
             row |= interval_columns(name, t_interval(limit(own.pivot(index="d", columns="seed", values=name))))
         limits.append(row)

@@ -110,15 +110,6 @@ def table1(n: int, d: int, matrix: Sequence[str], seed: int) -> Iterator[dict[st
         yield {"largest": values[-1], "smallest": values[0], "largest_limit": ends[0], "smallest_limit": ends[1]}
 
 
-def exponent(walk: str, of: tuple[int, int]) -> int:
-    """The power with which n^a d^b grows along a walk; `of` is (a, b).
-
-    >>> exponent("d", (1, -1)), exponent("both", (1, -1))
-    (-1, 0)
-    """
-    return {"n": of[0], "d": of[1], "both": of[0] + of[1]}[walk]
-
-
 @STUDY.columns
 def columns(tables: Tables, rows: Tables) -> Tables:
     """Both estimates and the theorem's slope, through the last measured point; the exponents of each curve."""
@@ -128,7 +119,8 @@ def columns(tables: Tables, rows: Tables) -> Tables:
         walk, unit, quantity = key
         sizes = part[{"both": "d"}.get(walk, walk)].to_numpy(float)
         expected = [expect(unit, int(n), int(d)) for n, d in zip(part["n"], part["d"], strict=True)]
-        power = exponent(walk, THEOREM[unit][quantity])
+        of_n, of_d = THEOREM[unit][quantity]
+        power = {"n": of_n, "d": of_d, "both": of_n + of_d}[walk]
         part = part.assign(
             size=sizes,
             ours=[getattr(e.ours, quantity) for e in expected],
