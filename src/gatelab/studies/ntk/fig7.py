@@ -22,7 +22,7 @@ import pandas as pd
 from scipy.stats import ttest_ind
 
 from gatelab.plotting.facets import Facets
-from gatelab.statistics import holm, sample, welch_difference
+from gatelab.statistics import Interval, holm, sample, welch_difference
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
 from gatelab.studies.engine import Study, Table, Tables, interval_at, interval_columns
@@ -174,16 +174,19 @@ def loss_claims(row: Row, runs: Table) -> Iterator[Claim]:
     pair_runs = [by_run.loc[(model, data, row[side], optimiser)] for side in ("first", "second")]
     rule = ("below", "new")[min(row["runs_first"], row["runs_second"]) < 3]
     for loss, word in (("train", "training"), ("test", "test")):
-        change, least = (
-            welch_difference(*((r[name], r[f"{name}_std"], int(r["seeds"] - r["diverged"])) for r in pair_runs))
-            for name in (loss, f"least_{loss}")
-        )
+        change, least = (loss_difference(*pair_runs, name) for name in (loss, f"least_{loss}"))
         yield Claim.of(
             f"{word} loss of {pair} at the last step, {row['setting']}", change, 0.0, rule, unit="nats",
             place=recorded_place(f"section 1, {word} loss", row["setting"]),
             support={"losses": [r[loss] for r in pair_runs], "difference of the least losses on the way": least},
             note="The paper says that it is lower.",
         )  # fmt: skip
+
+
+def loss_difference(plain: Row, gated: Row, name: str) -> Interval:
+    """The mean of a loss with a gate minus that without, over the runs that did not diverge."""
+    first, second = ((r[name], r[f"{name}_std"], int(r["seeds"] - r["diverged"])) for r in (plain, gated))
+    return welch_difference(first, second)
 
 
 def optimiser_claim(where: str, optimisers: Table, gates: Table) -> Claim:

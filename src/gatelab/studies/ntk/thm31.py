@@ -183,7 +183,7 @@ def constants_claim(plain: Table, gated: Table) -> Claim:
     ratios = pd.Series({"ReLU": plain["value"], "ReGLU": gated["value"]}) / leading
     return Claim(
         "λ_max/m over n/(2π) (ReLU) or n/(4d) (ReGLU), n and d in proportion, whichever is farther from 1",
-        ratios[farthest_from_1(ratios)],
+        float(ratios[farthest_from_1(ratios)]),
         paper=1.0,
         rule="number",
         place="theorem 3.1, constants of λ_max",
@@ -198,7 +198,7 @@ def estimate_claim(unit: str, quantity: str, rows: Table) -> Claim:
     worst, proposition = farthest_from_1(paper), PROPOSITIONS[quantity]
     return Claim(
         f"the paper's estimate of {WHAT[quantity]} over the measured, {NAMES[unit]} (Prop. {proposition})",
-        paper[worst],
+        float(paper[worst]),
         paper="1, approximately",
         rule="close",
         place=f"prop. {proposition}, {NAMES[unit]}",
