@@ -171,14 +171,14 @@ def loss_claims(row: Row, runs: Table) -> Iterator[Claim]:
     """The introduction: a gate speeds up training and, the gap being the same, has a better test loss."""
     model, data, optimiser = row["where"].split(", ")
     by_run, pair = runs.set_index(RUN), f"{name_of(row['second'])} minus that of {name_of(row['first'])}"
-    pair_runs = [by_run.loc[(model, data, row[side], optimiser)] for side in ("first", "second")]
+    plain, gated = (by_run.loc[(model, data, row[side], optimiser)] for side in ("first", "second"))
     rule = ("below", "new")[min(row["runs_first"], row["runs_second"]) < 3]
     for loss, word in (("train", "training"), ("test", "test")):
-        change, least = (loss_difference(*pair_runs, name) for name in (loss, f"least_{loss}"))
+        change, least = (loss_difference(plain, gated, name) for name in (loss, f"least_{loss}"))
         yield Claim.of(
             f"{word} loss of {pair} at the last step, {row['setting']}", change, 0.0, rule, unit="nats",
             place=recorded_place(f"section 1, {word} loss", row["setting"]),
-            support={"losses": [r[loss] for r in pair_runs], "difference of the least losses on the way": least},
+            support={"losses": [plain[loss], gated[loss]], "difference of the least losses on the way": least},
             note="The paper says that it is lower.",
         )  # fmt: skip
 

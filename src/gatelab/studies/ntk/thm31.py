@@ -180,7 +180,7 @@ def exponent_claim(row: dict[str, Any], first: Table, last: Table) -> Claim:
 def constants_claim(plain: Table, gated: Table) -> Claim:
     """n/(2 pi) and n/(4 d) next to the largest eigenvalues at the largest size in proportion."""
     leading = pd.Series({"ReLU": plain["n"] / (2 * np.pi), "ReGLU": gated["n"] / (4 * gated["d"])})
-    ratios = pd.Series({"ReLU": plain["value"], "ReGLU": gated["value"]}) / leading
+    ratios: Table = pd.Series({"ReLU": plain["value"], "ReGLU": gated["value"]}) / leading
     return Claim(
         "λ_max/m over n/(2π) (ReLU) or n/(4d) (ReGLU), n and d in proportion, whichever is farther from 1",
         float(ratios[farthest_from_1(ratios)]),
