@@ -55,7 +55,7 @@ def test_the_quick_study(quick: Quick):
     assert {c.verdict for c in outcome.claims} == {"new"}
     assert all(c.because and "nan" not in c.because + c.ours for c in outcome.claims)
     assert "random weights" in outcome.notes[0] and "made up" in outcome.notes[0]
-    assert len(outcome.figure.axes) == 6  # three panels of ways, their colors, two of training
+    assert len(outcome.figure.axes) == 6 + 6 + 2  # errors and cosines of six families, two panels of training
 
 
 def test_the_record_makes_its_claims():
@@ -82,9 +82,8 @@ def test_a_layer_alone_is_the_model_with_that_layer_replaced(small):
 def test_embeddings_are_means_over_the_tokens_of_each_sentence_alone(small):
     embedder, text, _, plain = small
     for n in (0, 7):
-        ids, mask = embedder.encode(text.measured[n : n + 1])[0]
         with torch.no_grad():
-            hidden = embedder.model(input_ids=ids, attention_mask=mask.long()).last_hidden_state[0]
+            hidden = embedder.model(input_ids=embedder.encode(text.measured[n])[None]).last_hidden_state[0]
         mean = hidden.mean(0)
         assert torch.allclose(parts.embeddings(plain)[n], (mean / mean.norm()).double(), atol=1e-5)
 

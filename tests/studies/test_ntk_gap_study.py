@@ -12,11 +12,11 @@ import pytest
 from quick_runs import Quick
 from scipy.stats import ttest_ind
 
-from gatelab.statistics import Interval, sample, welch_difference
-from gatelab.studies import Outcome, Request, study
+from gatelab.statistics import Interval, holm, sample, welch_difference
+from gatelab.studies import Claim, Outcome, Request, study
 from gatelab.studies.ntk import fig7
 from gatelab.studies.ntk.gaps import digits, read_record, small_text
-from gatelab.train import Gap, History, gap_recipes
+from gatelab.train import Gap, History, gap_recipes, matched_gap
 from gatelab.train.recipes import evaluation_steps
 
 RESULTS = Path(__file__).resolve().parents[2] / "results" / "ntk"
@@ -46,6 +46,12 @@ def made_up(gate: float = 0.0, adamw: float = -0.1, seeds: int = 5, faster: floa
     return Gap(tuple(histories), {"device": "made up", "date": "never", "command": "none"})
 
 
+def claims_of(found: Gap, monkeypatch: pytest.MonkeyPatch) -> list[Claim]:
+    """The claims of figure 7, without drawing it."""
+    monkeypatch.setattr(fig7, "runs_for", lambda request, units: found)
+    return list(fig7.claims(fig7.tables(Request())))
+
+
 def outcome(found: Gap, monkeypatch: pytest.MonkeyPatch, name: str = "ntk/fig7") -> Outcome:
     monkeypatch.setattr(fig7, "runs_for", lambda request, units: found)
     return study(name).run(Request())
@@ -56,14 +62,14 @@ def test_equal_gaps_and_a_smaller_one_of_adamw_are_the_papers_finding(
     seeds: int, says: str, least: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three runs are too few for a significant p, and claim nothing."""
-    every = outcome(made_up(seeds=seeds), monkeypatch).claims
+    every = claims_of(made_up(seeds=seeds), monkeypatch)
     claims = [c for c in every if "at the last step" not in c.what]
     assert {c.verdict for c in claims} == {says} and len(claims) == 2 * 3 + 1 == len(every) - 2 * 3
     assert claims[0].support["least possible p"] == pytest.approx(least)
 
 
 def test_an_effect_of_the_gate_differs_from_the_paper(monkeypatch: pytest.MonkeyPatch) -> None:
-    claims = outcome(made_up(gate=0.3, adamw=0.0), monkeypatch).claims
+    claims = claims_of(made_up(gate=0.3, adamw=0.0), monkeypatch)
     matched = [c for c in claims if c.what.startswith("gap of")]
     assert {c.verdict for c in matched} == {"differs"}
     assert [c.value for c in matched] == pytest.approx([1.3] * 3, abs=0.03)
@@ -73,7 +79,7 @@ def test_an_effect_of_the_gate_differs_from_the_paper(monkeypatch: pytest.Monkey
 
 def test_a_gate_that_is_faster_has_lower_losses_at_the_last_step(monkeypatch: pytest.MonkeyPatch) -> None:
     for faster, gate, training, test in ((0.1, 0.0, "reproduced", "reproduced"), (0.1, 2.0, "reproduced", "differs")):
-        claims = outcome(made_up(gate, faster=faster), monkeypatch).claims
+        claims = claims_of(made_up(gate, faster=faster), monkeypatch)
         losses = [c for c in claims if "at the last step, Mixer on CIFAR-10, SGD" in c.what]
         assert [c.verdict for c in losses] == [training, test]
         assert losses[0].value == pytest.approx(-0.1) and losses[0].low <= -0.1 <= losses[0].high
@@ -92,17 +98,18 @@ def test_units_that_the_paper_did_not_try_are_new(monkeypatch: pytest.MonkeyPatc
     done = outcome(made_up(), monkeypatch, "ntk/appendix-d")
     assert {c.verdict for c in done.claims if "GQU" in c.what} == {"new"}
     assert {c.verdict for c in done.claims if "ReGLU" in c.what} == {"reproduced"}
-    assert len(done.figure.axes) == 3 + 1 and "40 trainings on made up" in done.notes[0]
+    assert len(done.figure.axes) == 3 + 2 and "40 trainings on made up" in done.notes[0]
 
 
-def test_the_figure_has_a_plane_a_setting_and_the_differences(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_figure_has_a_plane_a_setting_and_the_ratios(monkeypatch: pytest.MonkeyPatch) -> None:
     done = outcome(made_up(), monkeypatch)
-    assert [a.get_title() for a in done.figure.axes][:2] == ["Mixer on CIFAR-10", "GPT-2 on FineWeb-Edu"]
-    runs = done.tables["runs"]
+    titles = ["Mixer on CIFAR-10", "GPT-2 on FineWeb-Edu", "gate", "optimiser"]
+    assert [a.get_title() for a in done.figure.axes] == titles
+    runs, comparisons = done.tables["runs"], done.tables["comparisons"]
     assert (runs["seeds"] == 5).all() and (runs["diverged"] == 0).all() and len(runs) == 3 * 2 + 2
-    assert len(done.tables["comparisons"]) == 3 + 2
+    assert len(comparisons) == 3 + 2 and (comparisons["ratio_low"] <= comparisons["ratio_high"]).all()
     (finding,) = study("ntk/fig7").findings(done.tables)
-    assert "for ReLU and ReGLU" in finding.sentence.replace("ReGLU and ReLU", "ReLU and ReGLU")
+    assert "for ReGLU and ReLU" in finding.sentence
 
 
 def test_the_record_of_the_working_folder_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -144,56 +151,29 @@ def recorded_runs() -> dict[tuple[str, ...], list[dict[str, Any]]]:
     return runs
 
 
-def lowest_so_far(run: dict[str, Any]) -> tuple[list[float], list[float]]:
-    """Training losses lower than ever before since the warm-up, ascending, and the gaps there."""
-    losses: list[float] = []
-    gaps: list[float] = []
-    for step, train, test in zip(run["steps"], run["train"], run["test"], strict=True):
-        if step >= run["recipe"]["warmup"] and train < min(losses, default=np.inf):
-            losses.append(train)
-            gaps.append(test - train)
-    return losses[::-1], gaps[::-1]
-
-
-def gaps_at_equal_loss(plain: list[dict[str, Any]], gated: list[dict[str, Any]]) -> list[list[float]]:
-    curves = [[lowest_so_far(run) for run in group] for group in (plain, gated)]
-    low = max(losses[0] for group in curves for losses, _ in group)
-    high = min(losses[-1] for group in curves for losses, _ in group)
-    levels = np.linspace(low, high, 200)
-    return [[float(np.interp(levels, *curve).mean()) for curve in group] for group in curves]
-
-
-def step_down(p: list[float], alpha: float) -> set[int]:
-    """Which hypotheses Holm rejects, as he wrote it: from the least p on, until one is too large."""
-    rejected: set[int] = set()
-    for i in sorted(range(len(p)), key=lambda i: p[i]):
-        if p[i] > alpha / (len(p) - len(rejected)):
-            break
-        rejected.add(i)
-    return rejected
-
-
 def test_every_number_of_the_study_is_in_the_records(whole: Outcome) -> None:
     runs, table = recorded_runs(), whole.tables["comparisons"]
-    assert len(table) == 3 * (2 * 2 * 3 + 2 * 3) == 54
+    gaps = {schedule: Gap.load(RESULTS.parent / record) for schedule, (record, _) in fig7.RECORDS.items()}
+    assert len(table) == 3 * (2 * 2 * 3 + 2 * 3) == 54 and (table[["runs_first", "runs_second"]] == 5).all(axis=None)
+    of_run = {"last": lambda run: run["test"][-1], "best": lambda run: min(run["test"])}
     for row in table.to_dict("records"):
-        plain, gated = (runs[row["schedule"], row["model"], row["optimiser"], row[u]] for u in ("first", "second"))
-        of_run = {"last": lambda run: run["test"][-1], "best": lambda run: min(run["test"])}
+        schedule, model, data, optimiser = (row[name] for name in ("schedule", "model", "data", "optimiser"))
         if row["measure"] == "gap":
-            a, b = gaps_at_equal_loss(plain, gated)
+            pair = (gaps[schedule].runs(model, data, row[u], optimiser) for u in ("first", "second"))
+            matched = matched_gap(*pair)
+            a, b = matched.first, matched.second
         else:
-            a, b = ([of_run[row["measure"]](run) for run in group] for group in (plain, gated))
-        assert (row["runs_first"], row["runs_second"]) == (len(a), len(b)) == (5, 5)
+            pair = (runs[schedule, model, optimiser, row[u]] for u in ("first", "second"))
+            a, b = ([of_run[row["measure"]](run) for run in group] for group in pair)
         welch = ttest_ind(b, a, equal_var=False)
-        assert row["p"] == pytest.approx(welch.pvalue)
         means = (np.mean(a), np.mean(b), np.mean(b) - np.mean(a))
         assert (row["mean_first"], row["mean_second"], row["difference"]) == pytest.approx(means)
         assert row["relative"] == pytest.approx(means[2] / max(abs(means[0]), abs(means[1])))
-        reach = np.array(welch.confidence_interval(0.95)) - means[2]
+        ends, welchs = (row["difference_low"], row["difference_high"]), welch.confidence_interval(0.95)
         if row["measure"] == "gap":  # a bootstrap over runs; Welch's interval is about as wide
-            assert 0.5 < (row["difference_high"] - row["difference_low"]) / (reach[1] - reach[0]) < 1.5
+            assert 0.5 < (ends[1] - ends[0]) / (welchs.high - welchs.low) < 1.5
         else:
-            assert (row["difference_low"], row["difference_high"]) == pytest.approx(tuple(means[2] + reach))
+            assert (row["p"], *ends) == pytest.approx((welch.pvalue, *welchs))
         # Exchanged runs: of all ways to call five of ten runs gated, those whose means are as far apart.
         everyone = np.array([*a, *b])
         far = [abs(everyone[list(c)].mean() * 2 - everyone.mean() * 2) for c in combinations(range(10), 5)]
@@ -202,13 +182,13 @@ def test_every_number_of_the_study_is_in_the_records(whole: Outcome) -> None:
 
 def test_what_is_decided_is_what_holm_rejects_and_the_interval_leaves_zero_out_of(whole: Outcome) -> None:
     table = whole.tables["comparisons"]
-    rejected = step_down(table["p"].tolist(), 0.05)
+    rejected = holm(table["p"]) <= 0.05
     for i, row in enumerate(table.to_dict("records")):
         alone = not row["difference_low"] <= 0 <= row["difference_high"]
         word = "higher" if row["difference"] > 0 else "lower"
-        if not (alone and i in rejected):
+        if not (alone and rejected[i]):
             word = "undecided after correction" if alone else "undecided"
-        assert (row["decision"], row["decided"]) == (word, alone and i in rejected)
+        assert (row["decision"], row["decided"]) == (word, alone and rejected[i])
 
 
 def test_there_is_a_claim_per_pair_and_panels_are_answered_by_sgd_alone(whole: Outcome) -> None:

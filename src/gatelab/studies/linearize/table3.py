@@ -15,7 +15,7 @@ from gatelab.plotting.facets import Facets
 from gatelab.statistics import Interval, t_interval
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
-from gatelab.studies.engine import Study, Tables, interval_at
+from gatelab.studies.engine import Study, Tables, interval_at, interval_columns
 from gatelab.studies.inventory import printed
 from gatelab.studies.linearize.table1 import DEGREE, polynomial
 from gatelab.studies.linearize.table2 import Z, gelu, layer, product, taylor, taylor_maps
@@ -114,17 +114,15 @@ def tables(request: Request) -> Tables:
         pd.DataFrame({"comparison": name, "z": grid, "error": np.maximum(np.abs(a - b), LEAST_DRAWN)})
         for name, (a, b) in comparisons(grid).items()
     ]
-    maps = []
-    for form in ("gelu-tanh", "gelu"):
-        power = reference_power(form)
-        ends = {"power": power.value, "power_low": power.low, "power_high": power.high}
-        maps.append({"form": form, "derivative_error": derivative_error(form), **ends})
-    biases = [{"bias": bias.value, "bias_low": bias.low, "bias_high": bias.high} for bias in reference_biases()]
+    maps = [
+        {"form": form, "derivative_error": derivative_error(form), **interval_columns("power", reference_power(form))}
+        for form in ("gelu-tanh", "gelu")
+    ]
     return {
         "table3": pd.DataFrame(errors),
         "curves": pd.concat(curves).assign(printed=lambda rows: rows["z"].isin(Z)),
         "reference": pd.DataFrame(maps),
-        "bias": pd.DataFrame(biases),
+        "bias": pd.DataFrame([interval_columns("bias", bias) for bias in reference_biases()]),
     }
 
 

@@ -9,18 +9,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from matplotlib.axes import Axes
-from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
 from gatelab.feedforward import Activation, Unit
 from gatelab.models.layouts import blocks
 from gatelab.models.replace import trace
-from gatelab.plotting.theme import GRAY, NEURON_COLORS, ink_on, style
+from gatelab.plotting.facets import Facets, Overlay, draw_figure
 from gatelab.statistics import Interval
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
-from gatelab.studies.engine import Study, Table, Tables
+from gatelab.studies.engine import Study, Table, Tables, averaged
 from gatelab.studies.linearize import transformer_parts as parts
 from gatelab.train import load_models
 
@@ -33,78 +31,38 @@ TRAINED = ("minimax 4", "minimax 8", "hermite 4", "mpcformer", "taylor 10", "ide
 QUICK_WAYS = ("taylor 10", "minimax 8", "fit 4", "hermite 4", "mpcformer", "puma", "tangent", "linear fit")
 
 
+WAYS_DRAWN: dict[str, Any] = {"col": "family", "wrap": 2, "ylog": True}
+FIGURE = (
+    Facets(
+        table="layers", x="layer", y="accumulated", hue="way", **WAYS_DRAWN, lines=(Overlay("alone", "it alone"),),
+        ylabel="relative error of a layer's output", title="all blocks replaced",
+    ),
+    Facets(
+        table="cosines", x="way", y="lost", **WAYS_DRAWN, points=True, xlabel=" ", ylabel="1 - cosine of embeddings",
+        lines=(Overlay("worst", "worst sentence", "dotted"),), levels={f"{level:g}": 1 - level for level in LEVELS},
+        names={way: way.replace(" ", "\n") for way in parts.WAYS}, title="embeddings before and after",
+    ),
+    Facets(
+        table="curves", x="step", y="test", hue="activation", row="loss", smooth=True,
+        ylabel="test loss, nats per byte", title="a small GPT trained from scratch",
+    ),
+)  # fmt: skip
+
+
 def figure(tables: Tables) -> Figure:
-    """Errors and cosines of every way; below, the losses of the GPT with each function."""
-    layers, cosines = tables["layers"], tables["cosines"]
-    ways = list(cosines["way"])
-    with style():
-        drawing = Figure(figsize=(11.5, 4.4 + 0.24 * len(ways)), layout="constrained")
-        halves: Any = drawing.subfigures(2, 1, height_ratios=(0.9 + 0.24 * len(ways), 3.3))
-        top, bottom = halves
-        alone, together, dots = top.subplots(1, 3, sharey=True, width_ratios=(1, 1, 1.15))
-        draw_errors(alone, layers.pivot(index="way", columns="layer", values="alone").loc[ways])
-        alone.set_title("error of a layer's output, it alone replaced")
-        alone.set_yticks(range(len(ways)), ways)
-        image = draw_errors(together, layers.pivot(index="way", columns="layer", values="accumulated").loc[ways])
-        together.set_title("error of a layer's output, all replaced")
-        top.colorbar(image, ax=[alone, together], location="bottom", shrink=0.5, aspect=40, label="relative RMSE")
-        draw_cosines(dots, cosines)
-        left, right = bottom.subplots(1, 2)
-        draw_losses(left, right, tables["curves"])
-        model = tables["setup"]["model"].iloc[0]
-        drawing.suptitle(f"Feed-forward blocks of {model} replaced, and a GPT trained without GELU")
-    return drawing
-
-
-def draw_errors(axes: Axes, errors: Table) -> Any:
-    """Errors by way and layer as colors, with their numbers."""
-    errors = errors.fillna(np.inf)
-    shown = errors.clip(1e-3, 1.0).to_numpy()
-    image = axes.imshow(shown, cmap="viridis_r", norm=LogNorm(1e-3, 1.0), aspect="auto")
-    for (row, column), value in np.ndenumerate(errors.to_numpy()):
-        text = f"{value:.2g}" if value >= 1e-3 else f"{value:.0e}"
-        ink = ink_on(image.to_rgba(shown)[row, column])
-        axes.text(column, row, text.replace("e-0", "e-"), ha="center", va="center", fontsize=6.5, color=ink)
-    axes.grid(False)
-    axes.set_xticks(range(errors.shape[1]), [str(layer) for layer in errors.columns])
-    axes.set_xlabel("layer")
-    return image
-
-
-def draw_cosines(axes: Axes, cosines: Table) -> None:
-    """1 - cosine of embeddings: mean, interval and worst sentence, colored by the level that is kept."""
-    losses = (1 - cosines[["cosine", "cosine low", "cosine high", "least"]]).clip(lower=1e-6).to_numpy()
-    for row, (mean, high, low, worst) in enumerate(losses):
-        color = NEURON_COLORS[(1, 0, 2)[sum(1 - high > level for level in LEVELS)]]
-        axes.plot([low, high], [row, row], color=color, linewidth=3, alpha=0.5)
-        axes.plot(mean, row, "o", color=color)
-        axes.plot(worst, row, "|", color=color, markersize=7)
-    for level in LEVELS:
-        axes.axvline(1 - level, color=GRAY, linestyle=":", linewidth=0.9)
-        axes.annotate(
-            f"{level:g}", (1 - level, 1), (2, -8), ("data", "axes fraction"), "offset points", color=GRAY, fontsize=7
-        )
-    axes.set(xscale="log", xlim=(1e-6 / 1.5, 3.0), xlabel="1 - cosine of embeddings before and after")
-    axes.set_title("dot: mean, bar: 95 %, stroke: worst sentence")
-
-
-def draw_losses(left: Axes, right: Axes, curves: Table) -> None:
-    """Test losses of the GPT, and, from a fifth of the steps on, minus those with GELU of the same seed."""
-    test = curves.pivot(index="step", columns=["activation", "seed"], values="test")
-    colors = {"gelu": "#222222"}
-    for name in curves["activation"].unique():
-        color = colors.setdefault(name, NEURON_COLORS[(len(colors) - 1) % 7])
-        left.plot(test.index, test[name].mean(axis=1), color=color, label=name)
-        if name != "gelu":
-            away = (test[name] - test["gelu"])[test.index >= test.index[-1] / 5]
-            right.plot(away.index, away.mean(axis=1), color=color)
-            right.fill_between(away.index, away.min(axis=1), away.max(axis=1), color=color, alpha=0.18, linewidth=0)
-    right.axhline(0, color=GRAY, linewidth=0.9)
-    left.legend(loc="upper right", ncols=2)
-    left.set(xlabel="step", ylabel="test loss, nats per byte", title="a small GPT trained from scratch")
-    right.set(
-        xlabel="step", ylabel="test loss minus that of gelu", title="minus gelu of the same seed; bands span seeds"
-    )
+    """Errors and cosines of every way, by family, and the test losses of the GPT with each function."""
+    cosines, curves = tables["cosines"], tables["curves"]
+    losses = {"lost": "cosine", "lost_low": "cosine high", "lost_high": "cosine low", "worst": "least"}
+    cosines = cosines.assign(**{name: (1 - cosines[column]).clip(lower=1e-6) for name, column in losses.items()})
+    gelu = curves[curves["activation"] == "gelu"].set_index(["seed", "step"])["test"].rename("gelu")
+    curves = curves.join(gelu, on=["seed", "step"])
+    late = curves[(curves["step"] >= curves["step"].max() / 5) & (curves["activation"] != "gelu")]
+    both = {"": curves, "minus gelu of the same seed": late.assign(test=late["test"] - late["gelu"])}
+    columns = ["loss", "activation", "step", "seed", "test"]
+    curves = pd.concat([part.assign(loss=name)[columns] for name, part in both.items()])
+    drawn = {"layers": tables["layers"], "cosines": cosines}
+    drawn = {name: table.assign(family=table["way"].map(parts.FAMILIES)) for name, table in drawn.items()}
+    return draw_figure(FIGURE, {**drawn, "curves": averaged(curves, "seed", columns[:3], "arithmetic")})
 
 
 STUDY = Study(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,21 +18,26 @@ from gatelab.errors import GatelabError
 from gatelab.feedforward import Unit
 from gatelab.linearization import Polynomial, calibrate, find_published, linearize, verdict
 from gatelab.linearization.forms import PreActivations
-from gatelab.linearization.polynomials import gate_and_factors, to_unit, values
+from gatelab.linearization.polynomials import to_unit
 from gatelab.models.layouts import Block, blocks
-from gatelab.models.pretrained import import_transformers, load_model
+from gatelab.models.pretrained import import_transformers, read_pretrained
 from gatelab.models.replace import LinearMap, folded, replace_activation, replace_map, trace
 from gatelab.statistics import LEVEL, Interval, bootstrap, t_interval
+from gatelab.studies.linearize.table2 import gelu
 from gatelab.train import History, recipe, train_many
 
-SMALL_BERT = "a BERT of 3 layers and random weights"
+MINILM, SMALL_BERT = "all-MiniLM-L6-v2", "a BERT of 3 layers and random weights"
 Size = Mapping[str, int]  # of the small GPT and its training
 FULL: Size = {"steps": 250, "batch": 8, "context": 32, "d_model": 64, "width": 192, "seeds": 3, "test": 64}
 QUICK: Size = {"steps": 24, "batch": 8, "context": 16, "d_model": 16, "width": 32, "seeds": 2, "test": 16}
 POLYNOMIALS = {"taylor": (10,), "minimax": (4, 8, 12, 24), "fit": (4, 8, 12, 24), "hermite": (4, 8, 12)}
 PUBLISHED = ("mpcformer", "bolt", "puma", "nexus")
 MAPS = ("tangent", "folded hermite 1", "folded optimal", "linear fit", "linear + quadratic fit")
-WAYS = (*(f"{method} {degree}" for method, degrees in POLYNOMIALS.items() for degree in degrees), *PUBLISHED, *MAPS)
+# Every way by its name, and its family.
+FAMILIES = {f"{method} {degree}": method for method, degrees in POLYNOMIALS.items() for degree in degrees}
+FAMILIES |= dict.fromkeys(PUBLISHED, "published") | dict.fromkeys(MAPS, "whole maps")
+WAYS = tuple(FAMILIES)
+BATCH = 32  # sentences
 DIRECTIONS = 32  # of the inputs, whose products the quadratic map has
 Function = Callable[[Any], Any]  # of pre-activations, or a `LinearMap` of the inputs of a block
 
@@ -52,22 +56,19 @@ class Texts(NamedTuple):
 
 def texts(calibration: int, measured: int) -> Texts:
     """FineWeb-Edu's sentences, and Shakespeare to train on."""
-    whole = text_data("fineweb-edu", "bytes")
-    return Texts(
-        sentences_of(whole.train, calibration),
-        sentences_of(whole.test, measured),
-        text_data("tinyshakespeare", "bytes"),
-        "FineWeb-Edu's sample for sentences, Shakespeare for training",
-    )
+    whole, letters = text_data("fineweb-edu", "bytes"), text_data("tinyshakespeare", "bytes")
+    chosen = sentences_of(whole.train, calibration), sentences_of(whole.test, measured)
+    return Texts(*chosen, letters, "FineWeb-Edu's sample for sentences, Shakespeare for training")
 
 
 def quick_texts(calibration: int, measured: int) -> Texts:
     """Made-up sentences, for quick runs."""
     train, test = made_up(4000, 0), made_up(400, 1)
     letters = [np.frombuffer(" ".join(part).encode(), np.uint8).astype(np.uint16) for part in (train, test)]
-    data = TextData("made up", letters[0], letters[1], 256)
     chosen = sorted(train[:calibration], key=len), sorted(test[:measured], key=len)
-    return Texts(*chosen, data, "sentences made up of 30 words, in a quick run")
+    return Texts(
+        *chosen, TextData("made up", letters[0], letters[1], 256), "sentences made up of 30 words, in a quick run"
+    )
 
 
 def made_up(count: int, seed: int) -> list[str]:
@@ -112,13 +113,12 @@ class Traced(NamedTuple):
     of: Tensor
 
 
-@dataclass(frozen=True, eq=False)
-class Embedder:
-    """A BERT, and a function from sentences to tokens and masks, a pair per batch."""
+class Embedder(NamedTuple):
+    """A BERT, and a function from a sentence to its tokens."""
 
     name: str
     model: Any
-    encode: Callable[[Sequence[str]], list[tuple[Tensor, Tensor]]]
+    encode: Callable[[str], Tensor]
 
     def finish(self, layer: int, x: Tensor, y: Tensor) -> Tensor:
         """The output of a layer from its block's input and output: the norm of their sum."""
@@ -126,13 +126,15 @@ class Embedder:
 
     def trace(self, model: nn.Module, sentences: Sequence[str]) -> Traced:
         """The model, or a changed copy, on sentences."""
-        inputs, outputs, of, before = [], [], [], 0
-        for ids, mask in self.encode(sentences):
+        inputs, outputs, of = [], [], []
+        for first in range(0, len(sentences), BATCH):
+            rows = [self.encode(sentence) for sentence in sentences[first : first + BATCH]]
+            ids = nn.utils.rnn.pad_sequence(rows, batch_first=True)
+            mask = torch.arange(ids.shape[1]) < torch.tensor([len(row) for row in rows])[:, None]
             flow = trace(model, lambda m, ids=ids, mask=mask: m(input_ids=ids, attention_mask=mask.long()))
             inputs.append([x[mask] for x in flow.inputs])
             outputs.append([x[mask] for x in flow.outputs])
-            of.append(before + mask.nonzero()[:, 0])
-            before += len(ids)
+            of.append(first + mask.nonzero()[:, 0])
         entered, left = ([torch.cat(parts) for parts in zip(*batches, strict=True)] for batches in (inputs, outputs))
         return Traced(entered, left, torch.cat(of))
 
@@ -146,14 +148,8 @@ def embeddings(traced: Traced) -> Tensor:
 
 def minilm() -> Embedder:
     """all-MiniLM-L6-v2 from its package."""
-    model, tokenizer = load_model("minilm")
-
-    def encode(sentences: Sequence[str]) -> list[tuple[Tensor, Tensor]]:
-        parts = [list(sentences[i : i + 32]) for i in range(0, len(sentences), 32)]
-        batches = [tokenizer(p, padding=True, truncation=True, max_length=256, return_tensors="pt") for p in parts]
-        return [(b["input_ids"], b["attention_mask"].bool()) for b in batches]
-
-    return Embedder("all-MiniLM-L6-v2", model, encode)
+    model = read_pretrained("minilm")
+    return Embedder(MINILM, model.model, lambda sentence: model.encode(sentence)[:256])
 
 
 def with_fixed_seed(make: Callable[[], Any]) -> Any:
@@ -171,13 +167,7 @@ def small_bert() -> Embedder:
         max_position_embeddings=96, initializer_range=0.3,
     )  # fmt: skip
     model = with_fixed_seed(lambda: transformers.BertModel(config, add_pooling_layer=False))
-
-    def encode(sentences: Sequence[str]) -> list[tuple[Tensor, Tensor]]:
-        rows = [torch.tensor(list(s.encode())[:96]) for s in sentences]
-        ids = nn.utils.rnn.pad_sequence(rows, batch_first=True)
-        return [(ids, torch.arange(ids.shape[1]) < torch.tensor([len(r) for r in rows])[:, None])]
-
-    return Embedder(SMALL_BERT, model, encode)
+    return Embedder(SMALL_BERT, model, lambda sentence: torch.tensor(list(sentence.encode())[:96]))
 
 
 # ---- ways to replace a block
@@ -206,10 +196,6 @@ def traced_layers(model: nn.Module, inputs: Sequence[Tensor]) -> list[TracedLaye
     """The blocks of a model with their inputs."""
     pairs = zip(blocks(model), inputs, strict=True)
     return [TracedLayer(block, x, PreActivations.of(block.before(x))) for block, x in pairs]
-
-
-def gelu(z: Array) -> Array:
-    return values(gate_and_factors("gelu")[0], z).numpy()
 
 
 def make(way: str, layer: TracedLayer) -> Function:
@@ -282,13 +268,6 @@ def replace_blocks(model: nn.Module, functions: Mapping[int, Any]) -> nn.Module:
     return replace_activation(model, functions)
 
 
-def block_output(function: Function, block: Block, x: Tensor, z: Tensor) -> Tensor:
-    """The output of a block with that function for the input x, whose pre-activations are z."""
-    if isinstance(function, LinearMap):
-        return function(x)
-    return block.after(function(z))
-
-
 def share_outside(function: Function, z: Tensor) -> float | None:
     """The share of pre-activations beyond the interval that a polynomial is made for."""
     if not isinstance(function, Polynomial):
@@ -310,16 +289,19 @@ def layer_rows(
     """
     for i, (layer, function) in enumerate(zip(layers, functions, strict=True)):
         x = before.inputs[i]
-        z = layer.block.before(x)
-        alone = finish(i, x, block_output(function, layer.block, x, z))
+        z, features = layer.block.before(x), None
+        if isinstance(function, LinearMap):
+            output, features = function(x), function.A.shape[1]
+        else:
+            output = layer.block.after(function(z))
         yield {
             "way": way,
             "layer": i + 1,
-            **interval_columns("alone", ratio(alone, before.outputs[i], before.of)),
+            **interval_columns("alone", ratio(finish(i, x, output), before.outputs[i], before.of)),
             **interval_columns("accumulated", ratio(after.outputs[i], before.outputs[i], before.of)),
             "outside": share_outside(function, z),
             "outside, accumulated": share_outside(function, layer.block.before(after.inputs[i])),
-            "features": function.A.shape[1] if isinstance(function, LinearMap) else None,
+            "features": features,
         }
 
 
@@ -446,18 +428,9 @@ def training_rows(runs: Mapping[str, Sequence[History]]) -> list[dict[str, Any]]
         ends = np.array([h.test[-1] if h.diverged is None else np.nan for h in histories])
         away = t_interval(ends - [h.test[-1] for h in plain], level)
         times = [first_step(h.steps, h.test, target) / half for h, target in zip(histories, targets, strict=True)]
-        rows.append(
-            {
-                "activation": name,
-                "seeds": len(ends),
-                "diverged": sum(h.diverged is not None for h in histories),
-                "test loss": float(ends.mean()),
-                "less gelu": away.value,
-                "less gelu low": away.low,
-                "less gelu high": away.high,
-                "steps": float(np.mean(times)),
-            }
-        )
+        counts = {"seeds": len(ends), "diverged": sum(h.diverged is not None for h in histories)}
+        losses = {"test loss": float(ends.mean()), **interval_columns("less gelu", away)}
+        rows.append({"activation": name, **counts, **losses, "steps": float(np.mean(times))})
     return rows
 
 

@@ -18,8 +18,8 @@ from gatelab.ntk import analytic
 from gatelab.plotting.facets import Facets, Overlay
 from gatelab.statistics import bootstrap, t_interval
 from gatelab.studies.claims import Claim
-from gatelab.studies.engine import Study, Table, Tables, interval_at
-from gatelab.studies.ntk.gaussian import UNITS, interval_cells, samples
+from gatelab.studies.engine import Study, Tables, interval_at, interval_columns
+from gatelab.studies.ntk.gaussian import UNITS, samples
 
 TARGETS = 50  # random targets for each draw of the samples
 FACTOR = 2.0  # sizes this many times above or below the bound are judged
@@ -69,8 +69,8 @@ def terms(d: int, n: int, draws: int) -> dict[str, float]:
     row: dict[str, float] = {}
     for term, of_term in values.items():
         both = list(np.array(of_term).T)
-        row |= interval_cells(term, bootstrap(both, lambda a, b: a.mean(-1) / b.mean(-1), paired=True))
-    return row | interval_cells("signal", t_interval(np.array(signal)))
+        row |= interval_columns(term, bootstrap(both, lambda a, b: a.mean(-1) / b.mean(-1), paired=True))
+    return row | interval_columns("signal", t_interval(np.array(signal)))
 
 
 def expected_bound(d: int) -> float:
@@ -98,15 +98,14 @@ def expected_bound(d: int) -> float:
 def columns(tables: Tables, rows: Tables) -> Tables:
     """The bound on n for each d: expected, and the least n of the grid from which tr K^2 is larger for ReLU."""
     table = tables["terms"]
-    bounds = pd.DataFrame([bound_row(int(d), own) for d, own in table.groupby("d")])
+    rows_of_bounds = []
+    for d, own in table.groupby("d"):
+        stays = (own.sort_values("n").set_index("n")["spread"] > 1)[::-1].cummin()
+        least = float(min(stays.index[stays], default=np.nan))
+        rows_of_bounds.append({"d": int(d), "measured": least, "expected": expected_bound(int(d))})
+    bounds = pd.DataFrame(rows_of_bounds)
     expected = bounds.set_index("d")["expected"]
     return {"terms": table.assign(n_over_bound=table["n"] / table["d"].map(expected)), "bounds": bounds}
-
-
-def bound_row(d: int, table: Table) -> dict[str, float]:
-    above = table.sort_values("n").set_index("n")["spread"] > 1
-    stays = above[::-1].cummin()
-    return {"d": d, "measured": float(min(stays.index[stays], default=np.nan)), "expected": expected_bound(d)}
 
 
 @STUDY.claims

@@ -11,14 +11,14 @@ from gatelab.arrays import Array
 from gatelab.ntk import Estimate, analytic, estimate
 from gatelab.plotting.facets import Facets, Overlay
 from gatelab.studies.claims import Claim
-from gatelab.studies.engine import Study, Table, Tables, interval_at
-from gatelab.studies.ntk.gaussian import PAIRS, PAPER_NAMES, WIDTH, eigenvalues, interval, interval_cells, samples
+from gatelab.studies.engine import Study, Table, Tables, interval_at, interval_columns
+from gatelab.studies.ntk.gaussian import NAMES, PAIRS, WIDTH, eigenvalues, samples, unit_ratio
 
 UNITS = tuple(unit for pair in PAIRS for unit in pair)
+PANELS = {unit: " and ".join(NAMES[name] for name in pair) for pair in PAIRS for unit in pair}
 THEORY = PAIRS[0]  # the theory is for homogeneous gates: relu, not gelu and silu
 BINS = 24  # per decade
-QUANTITIES = ("lambda_max", "lambda_min", "condition")
-TITLES = {pair: " and ".join(PAPER_NAMES[unit] for unit in pair) for pair in PAIRS}
+QUANTITIES = {"lambda_max": "largest eigenvalue", "lambda_min": "smallest eigenvalue", "condition": "condition number"}
 
 STUDY = Study(
     "ntk/fig1",
@@ -32,14 +32,14 @@ STUDY = Study(
     mean="geometric",
     figure=Facets(
         table="densities", x="eigenvalue", y="density", hue="unit", col="pair", xlog=True, ylog=True, points=True,
-        lines=(Overlay("law", "our law of the bulk", "solid"),), names=PAPER_NAMES,
+        lines=(Overlay("law", "our law of the bulk", "solid"),), names=NAMES,
         xlabel="eigenvalue over width, λ/m", ylabel="share of eigenvalues per decade of λ",
         title="Figure 1: spectra of kernels, one draw of Gaussian data",
     ),
     cards={
         "Gates and one eigenvalue": Facets(
             table="spectra", x="rank", y="eigenvalue", hue="unit", where={"unit": list(PAIRS[0])}, xlog=True, ylog=True,
-            names=PAPER_NAMES, smooth=True, xlabel="rank of the eigenvalue", ylabel="eigenvalue / width",
+            names=NAMES, smooth=True, xlabel="rank of the eigenvalue", ylabel="eigenvalue / width",
         )
     },
 )  # fmt: skip
@@ -66,45 +66,43 @@ def columns(tables: Tables, rows: Tables) -> Tables:
     kernels = analytic(list(UNITS), samples(n, d, 0), width)
     spectra = {unit: eigenvalues(kernel) / width for unit, kernel in zip(UNITS, kernels, strict=True)}
     expected = {unit: estimate(unit, n, d, width) for unit in THEORY}
-    theory = [theory_row(spectra[unit], expected.get(unit)) for unit in tables["extremes"]["unit"]]
-    ranks = np.arange(1, n + 1)
+    theory = pd.DataFrame([{"unit": unit, **theory_row(spectra[unit], expected[unit])} for unit in THEORY])
+    ranked = [pd.DataFrame({"unit": u, "rank": np.arange(n) + 1, "eigenvalue": spectra[u][::-1]}) for u in UNITS]
+    contractions = [contraction_row(*pair, rows["extremes"]) for pair in PAIRS]
     return {
-        "extremes": tables["extremes"].join(pd.DataFrame(theory)),
-        "contractions": pd.DataFrame([contraction_row(*pair, rows["extremes"]) for pair in PAIRS]),
-        "spectra": pd.concat(
-            [pd.DataFrame({"unit": unit, "rank": ranks, "eigenvalue": spectra[unit][::-1]}) for unit in UNITS]
-        ),
+        "extremes": tables["extremes"].merge(theory, on="unit", how="left"),
+        "contractions": pd.DataFrame(contractions).assign(seeds=tables["extremes"]["seeds"].iloc[0]),
+        "spectra": pd.concat(ranked),
         "densities": densities(spectra, expected),
     }
 
 
-def theory_row(values: Array, expected: Estimate | None) -> dict[str, float]:
+def theory_row(values: Array, expected: Estimate) -> dict[str, float]:
     """The paper's and our estimates over the width, and the distance of our law of the bulk from a measured spectrum.
 
     The distance is the greatest difference between the shares of eigenvalues below x.
     """
-    if expected is None:
-        return {}
-    assert expected.paper is not None
-    row: dict[str, float] = {}
-    for who, ends in (("paper", expected.paper), ("ours", expected.ours)):
-        for name in QUANTITIES:
-            row[f"{name}_{who}"] = getattr(ends, name) / {"condition": 1}.get(name, WIDTH)
+    scale = {"condition": 1}
+    ends = {"paper": expected.paper, "ours": expected.ours}
+    row = {f"{q}_{who}": getattr(ends[who], q) / scale.get(q, WIDTH) for who in ends for q in QUANTITIES}
     x = np.quantile(values, np.linspace(0.01, 0.99, 99))
     law = expected.limit_spectrum.count(x * WIDTH) / expected.n
     return row | {"distance": float(np.abs(law - np.searchsorted(values, x) / expected.n).max())}
 
 
+def larger_first(quantity: str, plain: str, gated: str) -> tuple[str, str]:
+    """The unit with the larger number, by the paper, and the other one."""
+    if quantity == "lambda_min":
+        return gated, plain
+    return plain, gated
+
+
 def contraction_row(plain: str, gated: str, rows: Table) -> dict[str, object]:
     """The factors by which gating lowers λ_max and both condition numbers and raises λ_min."""
-    by_seed = {unit: rows[rows["unit"] == unit].set_index("seed") for unit in (plain, gated)}
-    row: dict[str, object] = {"plain": plain, "gated": gated, **by_seed[plain].iloc[0][["n", "d", "width"]]}
+    row: dict[str, object] = {"plain": plain, "gated": gated, **rows.iloc[0][["n", "d", "width"]]}
     for name in (*QUANTITIES, "bulk"):
-        ratio = by_seed[plain][name] / by_seed[gated][name]
-        if name == "lambda_min":
-            ratio = 1 / ratio
-        row |= interval_cells(name, interval(ratio.to_numpy()))
-    return row | {"seeds": len(by_seed[plain])}
+        row |= interval_columns(name, unit_ratio(rows, *larger_first(name, plain, gated), name))
+    return row
 
 
 def densities(spectra: dict[str, Array], expected: dict[str, Estimate]) -> Table:
@@ -114,16 +112,14 @@ def densities(spectra: dict[str, Array], expected: dict[str, Estimate]) -> Table
     edges = np.logspace(low, high, max(8, round(BINS * (high - low))))
     x = np.geomspace(edges[0], edges[-1], 4 * len(edges) - 3)  # with the middles of bins, and more for the law
     parts = []
-    for pair in PAIRS:
-        for unit in pair:
-            counts = np.histogram(spectra[unit], edges)[0]
-            shares, law = np.full(len(x), np.nan), np.full(len(x), np.nan)
-            shares[2::4] = np.where(counts > 0, counts, np.nan) / len(spectra[unit]) / np.log10(edges[1] / edges[0])
-            if unit in expected:
-                law = expected[unit].density(x * WIDTH) * WIDTH * x * np.log(10)
-                law[law < np.nanmin(shares) / 2] = np.nan
-            columns = {"eigenvalue": x, "density": shares, "law": law}
-            parts.append(pd.DataFrame({"pair": TITLES[pair], "unit": unit, **columns}))
+    for unit, values in spectra.items():
+        counts = np.histogram(values, edges)[0]
+        shares, law = np.full(len(x), np.nan), np.full(len(x), np.nan)
+        shares[2::4] = np.where(counts > 0, counts, np.nan) / len(values) / np.log10(edges[1] / edges[0])
+        if unit in expected:
+            law = expected[unit].density(x * WIDTH) * WIDTH * x * np.log(10)
+            law[law < np.nanmin(shares) / 2] = np.nan
+        parts.append(pd.DataFrame({"pair": PANELS[unit], "unit": unit, "eigenvalue": x, "density": shares, "law": law}))
     return pd.concat(parts)
 
 
@@ -132,15 +128,10 @@ def claims(tables: Tables) -> Iterator[Claim]:
     """The largest eigenvalue, the smallest and the condition number of a gated unit next to the plain one."""
     by_unit = tables["extremes"].set_index("unit")
     for row in tables["contractions"].to_dict("records"):
-        names = plain, gated = PAPER_NAMES[row["plain"]], PAPER_NAMES[row["gated"]]
-        for column, what, (first, second) in (
-            ("lambda_max", "largest eigenvalue", names),
-            ("lambda_min", "smallest eigenvalue", names[::-1]),
-            ("condition", "condition number", names),
-        ):
-            support = {
-                name: interval_at(by_unit.loc[row[key]], column) for key, name in (("plain", plain), ("gated", gated))
-            }
+        pair = row["plain"], row["gated"]
+        for column, what in QUANTITIES.items():
+            first, second = (NAMES[unit] for unit in larger_first(column, *pair))
+            support = {NAMES[unit]: interval_at(by_unit.loc[unit], column) for unit in pair}
             if column == "condition":
                 support["without the largest eigenvalue"] = interval_at(row, "bulk")
             yield Claim.of(
@@ -148,13 +139,13 @@ def claims(tables: Tables) -> Iterator[Claim]:
                 interval_at(row, column),
                 1.0,
                 "above",
-                place=f"figure 1, {gated}, {what}",
+                place=f"figure 1, {NAMES[row['gated']]}, {what}",
                 support=support,
             )
     for unit in THEORY:
         row = by_unit.loc[unit]
         yield Claim(
-            f"largest difference of shares between our law of the bulk and one spectrum, {PAPER_NAMES[unit]}",
+            f"largest difference of shares between our law of the bulk and one spectrum, {NAMES[unit]}",
             float(row["distance"]),
             support={
                 "one eigenvalue": 1 / row["n"],

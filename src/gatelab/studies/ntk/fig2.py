@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from gatelab.ntk import analytic, estimate
 from gatelab.plotting.facets import Facets, Overlay
 from gatelab.studies.claims import CLOSE, Claim
 from gatelab.studies.engine import Study, Table, Tables
-from gatelab.studies.ntk.gaussian import PAPER_NAMES, UNITS, WIDTH, extremes, samples
+from gatelab.studies.ntk.gaussian import NAMES, UNITS, WIDTH, extremes, farthest_from_1, limits, samples
 
 WHO = {"paper": "the paper's estimate", "ours": "our estimate"}
 
@@ -52,7 +53,7 @@ STUDY = Study(
     mean="geometric",
     figure=(
         Facets(
-            x="d", y="condition", row="unit", where={"fixed": True}, xlog=True, ylog=True, names=PAPER_NAMES,
+            x="d", y="condition", row="unit", where={"fixed": True}, xlog=True, ylog=True, names=NAMES,
             lines=(
                 Overlay("paper", "the paper's estimate", "dotted"),
                 Overlay("ours", "our estimate"),
@@ -63,7 +64,7 @@ STUDY = Study(
         Facets(
             x="d", y="ours_over_measured", hue="proportion", row="unit", where={"scaled": True}, xlog=True, ylog=True,
             lines=(Overlay("paper_over_measured", "the paper's", "dotted"),),
-            levels={"1.25": 1 + CLOSE, "0.8": 1 / (1 + CLOSE)}, names=PAPER_NAMES,
+            levels={"1.25": 1 + CLOSE, "0.8": 1 / (1 + CLOSE)}, names=NAMES,
             xlabel="input dimension d", ylabel="our estimate of κ over the measured", title="n in proportion to d",
         ),
     ),
@@ -116,32 +117,31 @@ def claims(tables: Tables) -> Iterator[Claim]:
     """How close the estimates are, across d at a fixed n and with n in proportion to d."""
     table = tables["conditions"]
     for chosen, where, place in (("fixed", "across d", ""), ("scaled", "n in proportion to d", ", n in proportion")):
-        for who, words in WHO.items():
-            for unit in UNITS:
-                name, own = PAPER_NAMES[unit], table[table[chosen] & (table["unit"] == unit)]
-                what = f"{words} of κ over the measured, {name}, {where}"
-                yield estimate_claim(what, own, who, f"figure 2, {name}{place}")
+        for who, unit in product(WHO, UNITS):
+            what = f"{WHO[who]} of κ over the measured, {NAMES[unit]}, {where}"
+            own = table[table[chosen] & (table["unit"] == unit)]
+            yield estimate_claim(what, own, who, f"figure 2, {NAMES[unit]}{place}", {})
     for unit in UNITS:
         own = table[table["fixed"] & (table["unit"] == unit)]
         own = own.assign(paper_over_measured=own["paper"] / own["taylor"])
-        what = f"the paper's estimate of κ over that of its Taylor form, {PAPER_NAMES[unit]}"
-        form = own["taylor"] / own["condition"]
-        more = {"κ of the Taylor form over that of the kernel, smallest and largest": [form.min(), form.max()]}
-        yield estimate_claim(what, own, "paper", f"prop. B.1, {PAPER_NAMES[unit]}", more)
+        what = f"the paper's estimate of κ over that of its Taylor form, {NAMES[unit]}"
+        form = limits(own["taylor"] / own["condition"])
+        more = {"κ of the Taylor form over that of the kernel, smallest and largest": form}
+        yield estimate_claim(what, own, "paper", f"prop. B.1, {NAMES[unit]}", more)
 
 
-def estimate_claim(what: str, table: Table, who: str, place: str, more: dict[str, Any] | None = None) -> Claim:
+def estimate_claim(what: str, table: Table, who: str, place: str, more: dict[str, Any]) -> Claim:
     """The ratio that is farthest from 1; only the paper's estimates have a place in the paper."""
     ratio = table[f"{who}_over_measured"]
-    worst = table.loc[np.log(ratio).abs().idxmax()]
+    worst = table.loc[farthest_from_1(ratio)]
     many = table["n"] >= 2 * table["d"]
     support: dict[str, Any] = {"smallest": ratio.min(), "largest": ratio.max()}
     support["farthest from 1 at n and d"] = [int(worst["n"]), int(worst["d"])]
     support["sizes within a quarter"] = f"{int(((ratio - 1).abs() <= CLOSE).sum())} of {len(ratio)}"
-    said: dict[str, Any] = {}
+    printed: dict[str, Any] = {}
     if who == "paper":
-        said = {"paper": "closely match", "rule": "close", "place": place, "reconstructed": True}
+        printed = {"paper": "closely match", "rule": "close", "place": place, "reconstructed": True}
         for where, chosen in (("n >= 2 d", many), ("n < 2 d", ~many)):
             if chosen.any():
-                support[f"for {where}"] = [ratio[chosen].min(), ratio[chosen].max()]
-    return Claim(what, float(worst[f"{who}_over_measured"]), support=support | (more or {}), **said)
+                support[f"for {where}"] = limits(ratio[chosen])
+    return Claim(what, float(worst[f"{who}_over_measured"]), support=support | more, **printed)

@@ -17,11 +17,10 @@ from torch import nn
 from gatelab.models import GPT2, ViT
 from gatelab.ntk import empirical, spectrum
 from gatelab.plotting.facets import Facets
-from gatelab.statistics import Interval
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
-from gatelab.studies.engine import Study, Table, Tables, averaged, grid_cells, interval_at, measured_rows
-from gatelab.studies.ntk.gaussian import NAMES, PAIRS, interval
+from gatelab.studies.engine import Study, Tables, averaged, grid_cells, interval_at, measured_rows
+from gatelab.studies.ntk.gaussian import NAMES, PAIRS, unit_ratio
 from gatelab.studies.records import read_record
 
 RECORD = "ntk/models.json"
@@ -101,38 +100,26 @@ def draw_lecun_weights(model: nn.Module, seed: int) -> None:
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
     """Plain over gated, seed by seed; and the units that the paper did not try."""
-    means = tables["means"].set_index(["model", "start", "unit"])
-    rows = dict(iter(tables["conditions"].set_index("seed").groupby(["model", "start", "unit"])))
-    for model, start, pair in product(MODELS, STARTS, PAIRS):
-        if (model, start, pair[0]) in means.index:
-            yield pair_claim(model, start, [rows[model, start, unit] for unit in pair], *map(NAMES.get, pair))
-    for model, start, unit in product(MODELS, STARTS, EXTRA):
-        if (model, start, unit) in means.index:
-            yield Claim.of(
-                f"condition number of {MODELS[model]} with {NAMES[unit]}, {STARTS[start]}",
-                interval_at(means.loc[(model, start, unit)], "condition"),
-                support={
-                    NAMES[other]: interval_at(means.loc[(model, start, other)], "condition") for other in PAIRS[0]
-                },
-            )
-
-
-def pair_claim(model: str, start: str, pair: list[Table], plain: Any, gated: Any) -> Claim:
-    """The condition number of a model with a plain unit over that with the gated one."""
-
-    def times(column: str) -> Interval:
-        return interval((pair[0][column] / pair[1][column]).to_numpy(float))
-
-    return Claim.of(
-        f"condition number of {MODELS[model]} with {plain} over that with {gated}, {STARTS[start]}",
-        times("condition"),
-        1.0,
-        "above",
-        place=f"figure 3, {PANELS[model]} {MODELS[model]}, {gated}, {STARTS[start]}",
-        support={
-            plain: interval(pair[0]["condition"].to_numpy(float)),
-            gated: interval(pair[1]["condition"].to_numpy(float)),
-            "the same ratio of λ_max": times("lambda_max"),
-            "the same ratio of λ_min": times("lambda_min"),
-        },
-    )
+    means = tables["means"].set_index(["model", "start", "unit"]).sort_index()
+    by_start = dict(iter(tables["conditions"].groupby(["model", "start"])))
+    starts = [start for start in product(MODELS, STARTS) if start in by_start]
+    for (model, start), (plain, gated) in product(starts, PAIRS):
+        rows, name = by_start[model, start], MODELS[model]
+        support = {NAMES[unit]: interval_at(means.loc[(model, start, unit)], "condition") for unit in (plain, gated)}
+        for column, words in (("lambda_max", "λ_max"), ("lambda_min", "λ_min")):
+            support[f"the same ratio of {words}"] = unit_ratio(rows, plain, gated, column)
+        yield Claim.of(
+            f"condition number of {name} with {NAMES[plain]} over that with {NAMES[gated]}, {STARTS[start]}",
+            unit_ratio(rows, plain, gated, "condition"),
+            1.0,
+            "above",
+            place=f"figure 3, {PANELS[model]} {name}, {NAMES[gated]}, {STARTS[start]}",
+            support=support,
+        )
+    for (model, start), unit in product(starts, EXTRA):
+        own = means.loc[(model, start)]
+        yield Claim.of(
+            f"condition number of {MODELS[model]} with {NAMES[unit]}, {STARTS[start]}",
+            interval_at(own.loc[unit], "condition"),
+            support={NAMES[other]: interval_at(own.loc[other], "condition") for other in PAIRS[0]},
+        )

@@ -12,6 +12,7 @@ and the angles of eq. 8 are off to second order alone.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,13 +23,14 @@ from gatelab.arrays import Array
 from gatelab.ntk import analytic
 from gatelab.plotting.facets import Facets, Overlay, draw_panel
 from gatelab.plotting.theme import style
-from gatelab.statistics import t_interval
+from gatelab.statistics import Interval, t_interval
 from gatelab.studies.claims import Claim
-from gatelab.studies.engine import Study, Table, Tables, interval_at
-from gatelab.studies.ntk.gaussian import PAPER_NAMES, UNITS, WIDTH, interval, interval_cells, samples
+from gatelab.studies.engine import Study, Table, Tables, interval_at, interval_columns
+from gatelab.studies.ntk.gaussian import NAMES, UNITS, WIDTH, interval, samples
 
-ROWS, SIDE = 100, 64  # samples and inputs of the heat maps: 8 by 8 pixels
+ROWS, TENTH, SIDE = 100, 10, 64  # samples of the heat maps, of each digit, and inputs: 8 by 8 pixels
 NEURONS = 20_000  # in memory at the same time
+DATA = ("Gaussian", "digits")
 CLOSE = 0.01  # an equation holds where it is off by less
 LARGE_M = "the paper has m >> d, and here m = {:g} d"
 ERRORS = Facets(
@@ -76,8 +78,8 @@ def expected_kernels(x: Array, width: int) -> list[Array]:
     return [kernel.numpy() for kernel in analytic(list(UNITS), x, width)]
 
 
-def digits(seed: int) -> tuple[Array, list[int]]:
-    """Ten images of each digit of scikit-learn's set, sorted by class, of mean square 1; and the ends of the classes.
+def digits(seed: int) -> Array:
+    """Ten images of each digit of scikit-learn's set, sorted by class, of mean square 1.
 
     Pixels are not centered: all images lie in one orthant.
     """
@@ -85,16 +87,15 @@ def digits(seed: int) -> tuple[Array, list[int]]:
 
     images, labels = (np.asarray(a) for a in load_digits(return_X_y=True))
     generator = np.random.default_rng(seed)
-    count = ROWS // 10
-    rows = np.concatenate([generator.permutation(np.flatnonzero(labels == k))[:count] for k in range(10)])
-    x = images[rows].astype(float)
-    return x / np.sqrt((x * x).mean()), [count * (k + 1) for k in range(10)]
+    rows = [generator.permutation(np.flatnonzero(labels == digit))[:TENTH] for digit in range(10)]
+    x = images[np.concatenate(rows)].astype(float)
+    return x / np.sqrt((x * x).mean())
 
 
-def normalized_kernels(data: str, seed: int) -> tuple[dict[str, Array], list[int]]:
-    """The kernels of both units with ones on the diagonal, and the rows where classes end."""
-    x, groups = digits(seed) if data == "digits" else (samples(ROWS, SIDE, seed), [])
-    return {unit: cosines(K) for unit, K in zip(UNITS, expected_kernels(x, WIDTH), strict=True)}, groups
+def normalized_kernels(data: str, seed: int) -> dict[str, Array]:
+    """The kernels of both units with ones on the diagonal."""
+    x = {"digits": digits, "Gaussian": partial(samples, ROWS, SIDE)}[data](seed)
+    return {unit: cosines(K) for unit, K in zip(UNITS, expected_kernels(x, WIDTH), strict=True)}
 
 
 def off_diagonal(C: Array) -> Array:
@@ -129,22 +130,22 @@ def drawn_kernels(x: Array, width: int, seed: int, *, networks: int = 1) -> tupl
 
 def figure(tables: Tables) -> Figure:
     """Heat maps of both units on both kinds of data, and eq. 8 next to them."""
-    kernels = {data: normalized_kernels(data, 0) for data in ("Gaussian", "digits")}
-    low = min(float(C.min()) for maps, _ in kernels.values() for C in maps.values())
+    maps = {(data, unit): C for data in DATA for unit, C in normalized_kernels(data, 0).items()}
+    low = min(float(C.min()) for C in maps.values())
     with style():
         drawing = Figure(figsize=(12.6, 8.4), layout="constrained")
         axes = drawing.subplots(2, 3, width_ratios=(1, 1, 1.15))
         image: Any = None
-        for row, (data, (maps, groups)) in enumerate(kernels.items()):
-            for panel, (unit, C) in zip(axes[row], maps.items(), strict=False):
-                image = panel.imshow(C, vmin=low, vmax=1.0, cmap="viridis")
-                for end in groups[:-1]:
-                    panel.axhline(end - 0.5, color="white", linewidth=0.4)
-                    panel.axvline(end - 0.5, color="white", linewidth=0.4)
-                panel.grid(visible=False)
-                mean = np.abs(off_diagonal(C)).mean()
-                panel.set_title(f"{PAPER_NAMES[unit]}, {data}: mean off-diagonal {mean:.3f}")
-                panel.set(xlabel="sample j", ylabel="sample i")
+        for panel, ((data, unit), C) in zip(axes[:, :2].flat, maps.items(), strict=True):
+            image = panel.imshow(C, vmin=low, vmax=1.0, cmap="viridis")
+            panel.grid(visible=False)
+            if data == "digits":  # lines between the classes
+                for draw_line in (panel.axhline, panel.axvline):
+                    for end in range(TENTH, ROWS, TENTH):
+                        draw_line(end - 0.5, color="white", linewidth=0.4)
+            mean = np.abs(off_diagonal(C)).mean()
+            title = f"{NAMES[unit]}, {data}: mean off-diagonal {mean:.3f}"
+            panel.set(xlabel="sample j", ylabel="sample i", title=title)
         label = "K_ij / sqrt(K_ii K_jj): cosine of the angle between gradients"
         drawing.colorbar(image, ax=axes[:, :2], label=label, location="bottom", shrink=0.6, aspect=40, pad=0.02)
         draw_panel(axes[0, 2], PAIRS, {"pairs": pairs(int(tables["angles"]["d"].iloc[0]))})
@@ -174,13 +175,10 @@ STUDY = Study(
 )
 
 
-@STUDY.measure(
-    "dominance", together="unit", grid={"data": ["Gaussian", "digits"], "unit": list(UNITS), "seed": range(8)}
-)
+@STUDY.measure("dominance", together="unit", grid={"data": DATA, "unit": UNITS, "seed": range(8)})
 def dominance(data: str, unit: Sequence[str], seed: int) -> Iterator[dict[str, float]]:
     """The mean |off-diagonal| over the diagonal, and how many times smaller it is with the gate."""
-    maps, _ = normalized_kernels(data, seed)
-    off = {name: float(np.abs(off_diagonal(C)).mean()) for name, C in maps.items()}
+    off = {name: float(np.abs(off_diagonal(C)).mean()) for name, C in normalized_kernels(data, seed).items()}
     suppression = {"mlp": np.nan, "glu": off["mlp"] / off["glu"]}
     for name in unit:
         yield {"off_diagonal": off[name], "suppression": suppression[name]}
@@ -216,21 +214,16 @@ def columns(tables: Tables, rows: Tables) -> Tables:
 def claims(tables: Tables) -> Iterator[Claim]:
     """Whether the gate suppresses the off-diagonal entries, and how far eq. 5 and 8 are off."""
     for data, of_data in tables["dominance"].groupby("data", sort=False):
-        plain, gated = (of_data[of_data["unit"] == unit].iloc[0] for unit in UNITS)
+        of_unit = of_data.set_index("unit").loc[list(UNITS)]
+        row_sums = f"sum of a row's off-diagonal entries over the diagonal at n = {ROWS}"
         yield Claim.of(
             f"mean |off-diagonal| / diagonal of ReLU over that of ReGLU, {data}",
-            interval_at(gated, "suppression"),
+            interval_at(of_unit.loc["glu"], "suppression"),
             1.0,
             "above",
             place=f"figure 4, {data}",
-            support={
-                "ReLU": plain["off_diagonal"],
-                "ReGLU": gated["off_diagonal"],
-                f"sum of a row's off-diagonal entries over the diagonal at n = {ROWS}": [
-                    plain["row_sum"], gated["row_sum"],
-                ],
-            },
-        )  # fmt: skip
+            support={**of_unit["off_diagonal"].rename(NAMES), row_sums: of_unit["row_sum"].tolist()},
+        )
     by_ratio = tables["angles"].set_index("width_over_d")
     further = {"median pair": "median", "orthogonal samples": "orthogonal"}
     for equation, column, more in (("eq. 5", "eq5", {}), ("eq. 8", "expected", further)):
@@ -256,24 +249,14 @@ def claims(tables: Tables) -> Iterator[Claim]:
 # ---- both equations as laws in d/m
 
 SMALL = 1 / 32  # d/m up to which the power and the coefficient are fitted
-# The power of d/m by which each is off, from eq. 3 and 4.
-POWERS = {"eq. 5": 1, "lambda_max": 1, "lambda_min": 1, "condition": 2, "eq. 8": 2}
-NAMES = {
-    "eq. 5": "eq. 5, Frobenius norm",
-    "lambda_max": "λ_max by eq. 5",
-    "lambda_min": "λ_min by eq. 5",
-    "condition": "κ by eq. 5",
-    "eq. 8": "eq. 8, rms over pairs",
+# What is off, the power of d/m by which it is, from eq. 3 and 4, and its name.
+QUANTITIES = {
+    "eq. 5": (1, "eq. 5, Frobenius norm"),
+    "lambda_max": (1, "λ_max by eq. 5"),
+    "lambda_min": (1, "λ_min by eq. 5"),
+    "condition": (2, "κ by eq. 5"),
+    "eq. 8": (2, "eq. 8, rms over pairs"),
 }
-
-
-def eq5_law(share: float) -> float:
-    """How far eq. 5 is off on the diagonal, over K~, at d/m = `share`: x / (1 + 2 x).
-
-    >>> eq5_law(1.0), round(eq5_law(0.001) / 0.001, 2)
-    (0.3333333333333333, 1.0)
-    """
-    return share / (1 + 2 * share)
 
 
 def eq8_law(cosine: Array, share: float) -> Array:
@@ -320,7 +303,7 @@ WIDTHS = Study(
     grid={
         "n, d": [(200, 100)],
         "d_over_m": [2.0**-k for k in range(10, -1, -1)],
-        "quantity": list(NAMES),
+        "quantity": list(QUANTITIES),
         "seed": range(8),
     },
     quick={"n, d": [(40, 20)], "seed": range(3)},
@@ -367,7 +350,7 @@ def drawn_errors(
     theta, phi, gated_phi = pair_cosines(x, [plain, gated])
     product = phi * theta
     values = {
-        "eq. 5": (1 - np.trace(gram * plain) / np.trace(gated), eq5_law(d_over_m)),
+        "eq. 5": (1 - np.trace(gram * plain) / np.trace(gated), d_over_m / (1 + 2 * d_over_m)),
         "eq. 8": (
             np.sum(product * gated_phi) / np.sum(product**2) - 1,
             np.sum(product**2 * eq8_law(theta, d_over_m)) / np.sum(product**2),
@@ -381,55 +364,52 @@ def drawn_errors(
 @WIDTHS.columns
 def width_columns(tables: Tables, rows: Tables) -> Tables:
     """The laws next to the errors; powers and coefficients, fitted seed by seed."""
-    share = tables["expected"]["d_over_m"]
-    power = tables["expected"]["quantity"].map(POWERS)
-    fits = [fitted_power(name, of_name) for name, of_name in rows["expected"].groupby("quantity", sort=False)]
-    fits += [measured_over_law(name, of_name) for name, of_name in rows["drawn"].groupby("equation", sort=False)]
-    return {
-        "expected": tables["expected"].assign(law=share**power / (1 + 2 * share)),
-        "drawn": tables["drawn"],
-        "powers": pd.DataFrame(fits),
-    }
+    share, powers = tables["expected"]["d_over_m"], {name: power for name, (power, _) in QUANTITIES.items()}
+    law = share ** tables["expected"]["quantity"].map(powers) / (1 + 2 * share)
+    fits = []
+    for table, key, kernels, fit in (
+        ("expected", "quantity", "expected kernels", fitted_power),
+        ("drawn", "equation", "drawn networks", measured_over_law),
+    ):
+        for name, own in rows[table].groupby(key, sort=False):
+            power, coefficient = fit(own, powers[name])
+            row = {"quantity": name, "kernels": kernels, "predicted": powers[name]}
+            fits.append(row | interval_columns("power", power) | interval_columns("coefficient", coefficient))
+    return {**tables, "expected": tables["expected"].assign(law=law), "powers": pd.DataFrame(fits)}
 
 
-def fitted_power(name: str, rows: Table) -> dict[str, Any]:
+def fitted_power(rows: Table, predicted: int) -> tuple[Interval, Interval]:
     """p and c of errors c x^p / (1 + 2 x)^b at small x = d/m, fitted seed by seed."""
     small = rows[rows["d_over_m"] <= SMALL].pivot(index="d_over_m", columns="seed", values="error")
     x = small.index.to_numpy(float)
     design = np.stack([np.ones(len(x)), np.log(x), np.log1p(2 * x)], axis=1)
     logs = np.linalg.lstsq(design, np.log(small.to_numpy()), rcond=None)[0]
-    row = {"quantity": name, "kernels": "expected kernels", "predicted": POWERS[name]}
-    return row | interval_cells("power", t_interval(logs[1])) | interval_cells("coefficient", interval(np.exp(logs[0])))
+    return t_interval(logs[1]), interval(np.exp(logs[0]))
 
 
-def measured_over_law(name: str, rows: Table) -> dict[str, Any]:
+def measured_over_law(rows: Table, predicted: int) -> tuple[Interval, Interval]:
     """The power and coefficient of drawn networks: the predicted power plus that of measured over predicted."""
-    ratios = rows.pivot(index="d_over_m", columns="seed", values="over_law")
-    x = np.log(ratios.index.to_numpy(float))
     slopes = []
-    for of_seed in ratios.to_numpy().T:
-        positive = of_seed > 0  # those that are negative by chance are left out
-        slopes.append(np.polyfit(x[positive], np.log(of_seed[positive]), 1)[0])
+    for _, own in rows[rows["over_law"] > 0].groupby("seed"):  # without those that are negative by chance
+        slopes.append(np.polyfit(np.log(own["d_over_m"]), np.log(own["over_law"]), 1)[0])
     by_seed = rows.assign(square=rows["law"] ** 2, product=rows["error"] * rows["law"]).groupby("seed")
-    coefficient = t_interval((by_seed["product"].sum() / by_seed["square"].sum()).to_numpy())
-    row = {"quantity": name, "kernels": "drawn networks", "predicted": POWERS[name]}
-    power = t_interval(POWERS[name] + np.array(slopes))
-    return row | interval_cells("power", power) | interval_cells("coefficient", coefficient)
+    coefficients = by_seed["product"].sum() / by_seed["square"].sum()
+    return t_interval(predicted + np.array(slopes)), t_interval(coefficients.to_numpy())
 
 
 @WIDTHS.claims
 def width_claims(tables: Tables) -> Iterator[Claim]:
     """Powers and coefficients, in drawn networks next to those that follow from the paper's lost eq. 3 and 4."""
     for row in tables["powers"].to_dict("records"):
-        said: dict[str, Any] = {}
+        printed: dict[str, Any] = {}
         if row["kernels"] == "drawn networks":
             place = f"{row['quantity']}, against d/m"
-            said = {"paper": float(row["predicted"]), "rule": "number", "place": place, "reconstructed": True}
+            printed = {"paper": float(row["predicted"]), "rule": "number", "place": place, "reconstructed": True}
         yield Claim.of(
-            f"power of d/m by which {NAMES[row['quantity']]} is off, {row['kernels']}",
+            f"power of d/m by which {QUANTITIES[row['quantity']][1]} is off, {row['kernels']}",
             interval_at(row, "power"),
             support={"coefficient": interval_at(row, "coefficient"), "predicted power": row["predicted"]},
-            **said,
+            **printed,
         )
     yield Claim(
         "largest error of eq. 5 with a ReLU network of m + d neurons, over the largest entry",

@@ -17,13 +17,13 @@ from gatelab.plotting.theme import look, style
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
 from gatelab.studies.engine import Study, Table, Tables
-from gatelab.studies.ntk.gaussian import PAPER_NAMES, UNITS, WIDTH
+from gatelab.studies.ntk.gaussian import NAMES, UNITS, WIDTH
 
 INPUTS, ANGLE = 2, 70.0  # of the two samples, both of length sqrt(d)
 TARGETS = np.array([1.0, 0.35])  # mostly along (1, 1), the top direction, with a part across it
 SHARE = 0.05  # of 1 / lambda_max of the ReLU: small, so that the path is smooth
 STOPS = (0.15, 0.5, 2.0, 12.0)  # parts of the crossing step at which panels (a) to (d) stop
-LOSSES = Facets(table="paths", x="step", y="loss", hue="unit", ylog=True, names=PAPER_NAMES, smooth=True)
+LOSSES = Facets(table="paths", x="step", y="loss", hue="unit", ylog=True, names=NAMES, smooth=True)
 
 
 def two_samples() -> Array:
@@ -55,7 +55,7 @@ def figure(tables: Tables) -> Figure:
         axes = drawing.subplots(2, 3)
         for letter, panel, stop in zip("abcd", axes[:, :2].flat, stops(meeting["step"]), strict=True):
             draw_plane(panel, tables["paths"], stop)
-            panel.set_title(f"({letter}) step {stop}: {PAPER_NAMES[by_step.loc[stop].idxmin()]} is ahead")
+            panel.set_title(f"({letter}) step {stop}: {NAMES[by_step.loc[stop].idxmin()]} is ahead")
         axes[0, 0].legend(loc="upper left", handlelength=1.8)
         around = f"around the crossing, step {meeting['step']:.1f}"
         for panel, shown, title in ((axes[0, 2], tables, "all steps"), (axes[1, 2], near, around)):
@@ -84,7 +84,7 @@ def draw_plane(axes: Axes, paths: Table, stop: int) -> None:
         circle = 0.55 * np.sqrt(values / top) * np.column_stack((np.sin(turn), np.cos(turn)))
         axes.fill(*(TARGETS[:, None] + vectors @ circle.T), color=shape.color, alpha=0.13)
         own = paths[(paths["unit"] == unit) & (paths["step"] <= stop)]
-        axes.plot(own["output_1"], own["output_2"], color=shape.color, label=PAPER_NAMES[unit])
+        axes.plot(own["output_1"], own["output_2"], color=shape.color, label=NAMES[unit])
         axes.plot(*own[["output_1", "output_2"]].iloc[-1], color=shape.color, marker=shape.marker, markersize=6)
     axes.plot(*TARGETS, "*", color="#222222", markersize=10, label="targets")
     axes.set(xlim=(-0.1, 1.55), ylim=(-0.25, 0.95), aspect="equal")

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 from matplotlib.figure import Figure
 
 from gatelab.arrays import Array
@@ -28,8 +27,7 @@ from gatelab.dynamics import (
 )
 from gatelab.errors import GatelabError
 from gatelab.ntk import analytic
-from gatelab.plotting import style
-from gatelab.plotting.facets import Facets, Overlay, draw_panel
+from gatelab.plotting.facets import Facets, Overlay, draw_figure
 from gatelab.statistics import Interval
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
@@ -60,32 +58,27 @@ CURVES: dict[str, Any] = {
 }
 
 
+FIGURE = (
+    Facets(
+        **CURVES, where={"lr_times_lambda_max": DRAWN}, col="panel", wrap=3, marks=("crossing", "predicted crossing"),
+        title=f"Figure 6: loss crossing at {DRAWN:g} / λ_max", xlabel="step",
+    ),
+    Facets(
+        table="crossings", x="lr_times_lambda_max", y="measured", hue="pair", col="data", wrap=1, xlog=True, ylog=True,
+        lines=(Overlay("predicted", "closed form"),), xlabel="learning rate times λ_max", ylabel="step of the crossing",
+        title="all learning rates", points=True,
+    ),
+)  # fmt: skip
+
+
 def draw(tables: Tables) -> Figure:
-    """For each data set a panel of curves for every pair, and one of the crossings against the learning rate."""
-    table = tables["crossings"]
-    data = list(dict.fromkeys(table["data"]))
-    with style():
-        figure = Figure(figsize=(12.6, 6.8 * len(data)), layout="constrained")
-        panels = iter(figure.subplots(2 * len(data), 3).flat)
-        for name in data:
-            own = table[table["data"] == name]
-            for row in own[own["lr_times_lambda_max"] == DRAWN].to_dict("records"):
-                axes, pair = next(panels), f"{row['first']}/{row['second']}"
-                where = {"data": name, "pair": pair, "lr_times_lambda_max": DRAWN}
-                title = f"{name}: {NAMES[row['first']]} and {NAMES[row['second']]}"
-                draw_panel(axes, Facets(**CURVES, where=where, title=title), tables)
-                axes.axvline(row["predicted"], color="black", linestyle="--", linewidth=0.9)
-                axes.axvspan(row["measured_low"], row["measured_high"], color="black", alpha=0.12)
-            facets = Facets(
-                table="crossings", x="lr_times_lambda_max", y="measured", hue="pair", xlog=True, ylog=True,
-                where={"data": name}, lines=(Overlay("predicted", "closed form"),), title=f"{name}: all learning rates",
-                xlabel="learning rate times λ_max", ylabel="step of the crossing", points=True,
-            )  # fmt: skip
-            draw_panel(next(panels), facets, tables)
-        figure.suptitle(
-            f"Figure 6: loss crossing at {DRAWN:g} / λ_max; dashed upright: predicted; shaded: measured, 95 % interval"
-        )
-    return figure
+    """Curves of every pair on each data set, with the predicted crossing, and all crossings by learning rate."""
+    crossings, keys = tables["crossings"], ["data", "pair", "lr_times_lambda_max"]
+    steps = crossings.assign(pair=crossings["first"] + "/" + crossings["second"]).set_index(keys)["predicted"].round()
+    curves = tables["curves"].join(steps.rename("crossing"), on=keys)
+    names = [" and ".join(map(NAMES.__getitem__, pair.split("/"))) for pair in curves["pair"]]
+    curves = curves.assign(panel=curves["data"] + ": " + names, crossing=curves["step"] == curves["crossing"])
+    return draw_figure(FIGURE, {**tables, "curves": curves})
 
 
 STUDY = Study(
@@ -163,7 +156,7 @@ def crossing_at(
     if expected.step is None:
         raise GatelabError(f"no crossing of {first} and {second} is predicted on {data} data")
     end = int(BEYOND * expected.step) + 5
-    settings: dict[str, Any] = {"seeds": seeds, "fan_in": d, "dtype": torch.float32, "record": range(end + 1)}
+    settings: dict[str, Any] = {"seeds": seeds, "fan_in": d, "record": range(end + 1)}
     a, b = (train(unit, in_span(X), Y, width, lr, end, **settings) for unit in units)
     given = crossing(K, K_gated, Y, lr=lr, start=(a.start, b.start), steps=end).changes
     measured = measured_crossing(a, b)

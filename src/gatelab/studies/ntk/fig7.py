@@ -15,75 +15,67 @@ excludes zero; all others are undecided.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 from scipy.stats import ttest_ind
 
-from gatelab.plotting import style
-from gatelab.plotting.facets import Facets, draw_panel
+from gatelab.plotting.facets import Facets
 from gatelab.statistics import Interval, holm, sample, welch_difference
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
-from gatelab.studies.engine import Study, Table, Tables, interval_at
+from gatelab.studies.engine import Study, Table, Tables, interval_at, interval_columns
 from gatelab.studies.inventory import read_items
 from gatelab.studies.ntk.gaps import (
     OPTIMIZERS,
     RUN,
     SIGNIFICANT,
+    WORDS,
     comparisons_table,
-    finished_runs,
     name_of,
     points_table,
+    run_rows,
     runs_for,
     runs_table,
     setting_name,
     train_small,
 )
 from gatelab.studies.ntk.gaussian import PAIRS as UNIT_PAIRS
-from gatelab.studies.ntk.gaussian import interval_cells
 from gatelab.studies.records import record_path
 from gatelab.train import Gap
 from gatelab.train.comparison import exchanged_means
 
 PAIRS = {"mixer": ("mlp", "glu"), "vit": ("mlp", "glu"), "gpt2": ("silu", "swiglu")}
 NEW = ("gqu", "relu2")  # units that the paper did not try
-# The panels of figure 7 by setting, and all settings of the record.
+# The panels of figure 7 by setting.
 PANELS = {item.row.split(" ", 1)[1]: item.place for item in read_items("ntk") if item.heading == "figure 7"}
-RECORDED = (*PANELS, "Mixer on CIFAR-10, AdamW", "ViT on CIFAR-10, AdamW")
-# The settings of the paper's inventory, with the optimizer and without it.
-SETTINGS = {*RECORDED, *(setting.rpartition(", ")[0] for setting in RECORDED)}
+PLACES = {item.place for item in read_items("ntk")}
 NO_COMMON_LOSS = "The runs pass through no common training losses."
 Row = Mapping[Any, Any]
+RATIOS: dict[str, Any] = {
+    "table": "comparisons",
+    "x": "place",
+    "y": "ratio",
+    "points": True,
+    "levels": {"equal gaps": 1.0},
+    "xlabel": " ",
+    "names": {f"{a}, {b}": f"{a}\n{b}" for a in WORDS.values() for b in WORDS.values()},
+}
 
 
-def draw(title: str, tables: Tables) -> Figure:
-    """A plane of training loss and gap per setting, and below them the differences of the gap at equal loss."""
-    panels = list(dict.fromkeys(tables["points"]["panel"]))
-    rows = tables["comparisons"].dropna(subset=["difference"]).iloc[::-1]
-    columns = min(3, len(panels))
-    lines, height = -(-len(panels) // columns), 0.8 + 0.26 * len(rows)
-    with style():
-        figure = Figure(figsize=(4.2 * columns, 3.6 * lines + height + 0.4), layout="constrained")
-        grid = figure.add_gridspec(lines + 1, columns, height_ratios=[3.6] * lines + [height])
-        for i, name in enumerate(panels):
-            facets = Facets(
-                table="points", x="train", y="gap", hue="series", where={"panel": name}, points=True, title=name,
-                xlabel="training loss (nats)", ylabel="gap: test loss - training loss (nats)",
-            )  # fmt: skip
-            draw_panel(figure.add_subplot(grid[i // columns, i % columns]), facets, tables)
-        axes = figure.add_subplot(grid[lines, :])
-        reach = [rows["difference"] - rows["low"], rows["high"] - rows["difference"]]
-        axes.errorbar(rows["difference"], np.arange(len(rows)), xerr=reach, fmt="o", capsize=2)
-        axes.axvline(0, color="black", linewidth=0.8)
-        axes.set_yticks(np.arange(len(rows)), rows["pair"] + ", " + rows["setting"])
-        axes.set_xlabel("nats")
-        axes.set_title("difference of the gap at equal training loss, 95 % intervals")
-        figure.suptitle(title)
-    return figure
+def figure(title: str) -> tuple[Facets, Facets]:
+    """A plane of training loss and gap per setting, and ratios of the gap at equal loss, by gate and by optimizer."""
+    return (
+        Facets(
+            table="points", x="train", y="gap", hue="series", col="panel", wrap=3, points=True, title=title,
+            xlabel="training loss (nats)", ylabel="gap: test loss - training loss (nats)",
+        ),
+        Facets(
+            **RATIOS, hue="pair", col="compared", ylabel="gap over gap, at equal training loss",
+            title="at equal training loss, 95 % intervals",
+        ),
+    )  # fmt: skip
 
 
 STUDY = Study(
@@ -91,14 +83,13 @@ STUDY = Study(
     "The generalization gap",
     "At equal training loss gated and plain units have the same gap; the optimizer matters more than the gate.",
     position=9,
-    figure=partial(draw, "Figure 7: generalization gap against training loss"),
+    figure=figure("Figure 7: generalization gap against training loss"),
     cards={
         "The gap in whole models": Facets(
-            table="comparisons", x="place", y="ratio", where={"compared": "gate"}, points=True,
-            levels={"equal gaps": 1.0}, xlabel=" ", ylabel="gap with a gate over gap without",
+            **RATIOS, where={"compared": "gate"}, ylabel="gap with a gate over gap without"
         )
     },
-)  # fmt: skip
+)
 
 
 @STUDY.tables
@@ -122,8 +113,8 @@ def claims(tables: Tables) -> Iterator[Claim]:
     gates, optimisers = (table[table["compared"] == kind] for kind in ("gate", "optimiser"))
     for row in gates.to_dict("records"):
         setting = row["setting"]
-        yield joint_claim(row, PANELS.get(setting) or recorded_place("section 5, joint distribution", setting))
-        yield matched_claim(row, recorded_place("section 5, gap at equal loss", setting))
+        joint = PANELS.get(setting) or recorded_place("section 5, joint distribution", setting)
+        yield from gate_claims(row, joint, recorded_place("section 5, gap at equal loss", setting))
         yield from loss_claims(row, tables["runs"])
     for where, rows in optimisers.groupby(optimisers["where"].str.rpartition(", ")[0], sort=False):
         yield optimiser_claim(str(where), rows, gates[gates["where"].str.startswith(f"{where}, ")])
@@ -135,25 +126,7 @@ def recorded_place(words: str, setting: str) -> str:
     >>> recorded_place("section 1, test loss", "ViT on CIFAR-10, SGD"), recorded_place("section 1, test loss", "ViT")
     ('section 1, test loss, ViT on CIFAR-10, SGD', '')
     """
-    if setting not in SETTINGS:
-        return ""
-    return f"{words}, {setting}"
-
-
-def joint_claim(row: Row, place: str = "") -> Claim:
-    """Whether the points are from one distribution; too few runs for a significant p claim nothing."""
-    said: dict[str, Any] = {}
-    if row["second"] not in NEW:
-        note = "The paper finds no significant shift; its p is lost in our copy."
-        said = {"paper": SIGNIFICANT, "rule": rule_of("above", row), "note": note}
-    return Claim(
-        f"p of one distribution of (loss, gap), {name_of(row['first'])} and {name_of(row['second'])}, {row['setting']}",
-        row["p"], place=place, **said,
-        support={
-            "least possible p": row["least_p"], "energy coefficient": row["energy_coefficient"],
-            "p if points were exchanged": row["p_points"], "runs": [row["runs_first"], row["runs_second"]],
-        },
-    )  # fmt: skip
+    return f"{words}, {setting}" * (f"{words}, {setting}" in PLACES)
 
 
 def rule_of(rule: str, *rows: Row) -> str:
@@ -163,27 +136,35 @@ def rule_of(rule: str, *rows: Row) -> str:
     return rule
 
 
-def matched_claim(row: Row, place: str = "") -> Claim:
-    """The gap at equal training loss, as a ratio."""
-    what = f"gap of {name_of(row['second'])} over that of {name_of(row['first'])} at equal loss, {row['setting']}"
-    if np.isnan(row["ratio"]):
-        return Claim(what, None, place=place, note=NO_COMMON_LOSS)
-    first = row["difference"] / row["relative"]
-    said: dict[str, Any] = {}
+def gate_claims(row: Row, joint_place: str = "", gap_place: str = "") -> Iterator[Claim]:
+    """Whether the points of two units are from one distribution, and their gaps at equal training loss, as a ratio."""
+    first, second = name_of(row["first"]), name_of(row["second"])
+    joint: dict[str, Any] = {"place": joint_place}
+    ratio: dict[str, Any] = {"place": gap_place}
     if row["second"] not in NEW:
-        said = {"paper": 1.0, "rule": rule_of("equal", row)}
-    return Claim.of(
-        what, interval_at(row, "ratio"), place=place, **said,
+        joint |= {"paper": SIGNIFICANT, "rule": rule_of("above", row)}
+        joint |= {"note": "The paper finds no significant shift; its p is lost in our copy."}
+        ratio |= {"paper": 1.0, "rule": rule_of("equal", row)}
+    yield Claim(
+        f"p of one distribution of (loss, gap), {first} and {second}, {row['setting']}", row["p"], **joint,
         support={
-            "difference in nats": shift(row), "p": row["p_matched"], "mean gaps": [first, first + row["difference"]],
+            "least possible p": row["least_p"], "energy coefficient": row["energy_coefficient"],
+            "p if points were exchanged": row["p_points"], "runs": [row["runs_first"], row["runs_second"]],
+        },
+    )  # fmt: skip
+    what = f"gap of {second} over that of {first} at equal loss, {row['setting']}"
+    if np.isnan(row["ratio"]):
+        yield Claim(what, None, place=gap_place, note=NO_COMMON_LOSS)
+        return
+    mean = row["difference"] / row["relative"]
+    yield Claim.of(
+        what, interval_at(row, "ratio"), **ratio,
+        support={
+            "difference in nats": interval_at(row, "difference"), "p": row["p_matched"],
+            "mean gaps": [mean, mean + row["difference"]],
             "training losses from and to": [row["low_loss"], row["high_loss"]],
         },
     )  # fmt: skip
-
-
-def shift(row: Row) -> Interval:
-    """The difference of the gaps at equal training loss, in nats."""
-    return Interval(row["difference"], row["low"], row["high"])
 
 
 def loss_claims(row: Row, runs: Table) -> Iterator[Claim]:
@@ -191,7 +172,7 @@ def loss_claims(row: Row, runs: Table) -> Iterator[Claim]:
     model, data, optimiser = row["where"].split(", ")
     by_run, pair = runs.set_index(RUN), f"{name_of(row['second'])} minus that of {name_of(row['first'])}"
     plain, gated = (by_run.loc[(model, data, row[side], optimiser)] for side in ("first", "second"))
-    rule = "new" if min(row["runs_first"], row["runs_second"]) < 3 else "below"
+    rule = ("below", "new")[min(row["runs_first"], row["runs_second"]) < 3]
     for loss, word in (("train", "training"), ("test", "test")):
         change, least = (loss_difference(plain, gated, name) for name in (loss, f"least_{loss}"))
         yield Claim.of(
@@ -217,7 +198,9 @@ def optimiser_claim(where: str, optimisers: Table, gates: Table) -> Claim:
     if shifts.empty or np.isnan(by_gate):
         return Claim(what, None, paper=paper, place=place, note=NO_COMMON_LOSS)
     rows, least = shifts.to_dict("records"), float(shifts["difference"].abs().min())
-    support: dict[str, Any] = {f"{row['setting'].rpartition(', ')[2]}, nats": shift(row) for row in rows}
+    support: dict[str, Any] = {
+        f"{row['setting'].rpartition(', ')[2]}, nats": interval_at(row, "difference") for row in rows
+    }
     support |= {"least change by the optimizer, nats": least, "largest change by the gate, nats": by_gate}
     return Claim(
         what, float((shifts["high"] < 0).all() and least > by_gate), paper=paper, place=place, support=support,
@@ -234,7 +217,7 @@ APPENDIX_D = Study(
     "For the same training error a gate has limited influence on the generalization gap.",
     position=10,
     beyond=True,
-    figure=partial(draw, "Appendix D: generalization gap against training loss, all units"),
+    figure=figure("Appendix D: generalization gap against training loss, all units"),
 )
 
 
@@ -251,8 +234,7 @@ def all_units(request: Request) -> Tables:
 def all_claims(tables: Tables) -> Iterator[Claim]:
     """The points and the gap at equal loss of each unit next to the first."""
     for row in tables["comparisons"].query("compared == 'gate'").to_dict("records"):
-        yield joint_claim(row)
-        yield matched_claim(row)
+        yield from gate_claims(row)
 
 
 # ---- appendix D on the whole of CIFAR-10: the best checkpoint, the last step, two schedules
@@ -330,17 +312,18 @@ def comparison_rows(schedule: str, gap: Gap) -> Iterator[dict[str, Any]]:
 
     `relative` is the share of the larger mean: gaps on all images are near zero.
     """
+    runs = dict(iter(run_rows(gap).groupby(RUN)))
     places = [(*s, o, *pair) for s in gap.settings() for o in gap.optimisers(*s) for pair in UNIT_PAIRS]
-    for model, data, optimiser, plain, gated in sorted(places, key=lambda place: list(OPTIMIZERS).index(place[2])):
-        comparison = gap.compare_units(model, data, optimiser, plain, gated)
+    for model, data, optimiser, *pair in sorted(places, key=lambda place: list(OPTIMIZERS).index(place[2])):
+        comparison = gap.compare_units(model, data, optimiser, *pair)
         if comparison is None:
             continue
-        runs = [finished_runs(gap, model, data, unit, optimiser) for unit in (plain, gated)]
-        values = {"last": [[h.test[-1] for h in own] for own in runs]}
-        values["best"] = [[h.test.min() for h in own] for own in runs]
-        matched = comparison.matched
+        plain, gated = pair
+        own, matched = [runs[model, data, unit, optimiser] for unit in pair], comparison.matched
+        values: dict[str, Any] = {}
         if matched is not None:
-            values = {"gap": [matched.first, matched.second], **values}
+            values["gap"] = [matched.first, matched.second]
+        values |= {"last": [r["test"].dropna() for r in own], "best": [r["least_test"].dropna() for r in own]}
         for measure, groups in values.items():
             first, second = (np.array(group, float) for group in groups)
             change = welch_difference(sample(first), sample(second))
@@ -355,7 +338,7 @@ def comparison_rows(schedule: str, gap: Gap) -> Iterator[dict[str, Any]]:
                 "runs_second": len(second),
                 "mean_first": first.mean(),
                 "mean_second": second.mean(),
-                **interval_cells("difference", change),
+                **interval_columns("difference", change),
                 "relative": change.value / max(abs(first.mean()), abs(second.mean())),
                 "p_exchanged": p,
                 "least_p": least,

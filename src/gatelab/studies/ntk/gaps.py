@@ -114,32 +114,29 @@ def setting_name(model: str, data: str, common: str = "") -> str:
     return ", ".join(filter(None, (f"{name_of(model)} on {name_of(data)}", name_of(common))))
 
 
-def finished_runs(gap: Gap, model: str, data: str, unit: str, optimiser: str) -> list[History]:
-    """The runs of that kind that did not diverge."""
-    kinds = [(h.recipe.model, h.recipe.data, h.recipe.unit.name, h.recipe.optimiser) for h in gap.histories]
-    found = [h for kind, h in zip(kinds, gap.histories, strict=True) if kind == (model, data, unit, optimiser)]
-    return [h for h in found if h.diverged is None and len(h.steps)]
-
-
-def runs_table(gap: Gap) -> Table:
-    """The last and the least losses of runs: mean and standard deviation over the seeds of a unit and optimizer."""
+def run_rows(gap: Gap) -> Table:
+    """A row per run with its last and its least losses, which are missing where it diverged."""
     rows = []
     for h in gap.histories:
         r = h.recipe
-        row: dict[str, Any] = {"model": r.model, "data": r.data, "unit": r.unit.name, "optimiser": r.optimiser}
+        row: dict[str, Any] = dict(zip(RUN, (r.model, r.data, r.unit.name, r.optimiser), strict=True))
         row |= {"lr": r.lr, "steps": r.steps, "batch": r.batch, "parameters": h.parameters, "counted": h.counted}
         row |= {"device": h.device, "throughput": h.throughput, "diverged": h.diverged is not None}
         row |= dict.fromkeys(LOSSES, np.nan)
         if h.diverged is None and len(h.steps):
             row |= {name: float(of(h)) for name, of in LOSSES.items()}
         rows.append(row)
-    groups = pd.DataFrame(rows).groupby(RUN, sort=False)
+    return pd.DataFrame(rows)
+
+
+def runs_table(gap: Gap) -> Table:
+    """The losses of runs: mean and standard deviation over the seeds of a unit and optimizer."""
     columns: dict[str, Any] = {"seeds": ("diverged", "size"), "diverged": ("diverged", "sum")}
     columns |= {name: (name, "first") for name in ("parameters", "lr", "steps", "batch")}
     for name in LOSSES:
         columns |= {name: (name, "mean"), f"{name}_std": (name, "std")}
     columns |= {"throughput": ("throughput", "median"), "counted": ("counted", "first"), "device": ("device", "first")}
-    table = groups.agg(**columns).reset_index()
+    table = run_rows(gap).groupby(RUN, sort=False).agg(**columns).reset_index()
     return table.assign(setting=[setting_name(*names) for names in zip(table["model"], table["data"], strict=True)])
 
 
@@ -164,10 +161,10 @@ def comparisons_table(comparisons: Sequence[Comparison | None]) -> Table:
     """A row per comparison; `ratio` is the gap of the second group over that of the first, at equal training loss."""
     table = pd.DataFrame([c.row() for c in comparisons if c is not None])
     share = table["relative"] / table["difference"]
-    ratios = {f"ratio_{end}": 1 + table[end] * share for end in ("low", "high")}
+    low, high = np.sort([1 + table[end] * share for end in ("low", "high")], axis=0)  # a negative gap exchanges them
     settings = [setting_name(*where.split(", ")) for where in table["where"]]
     places = [f"{name_of(model)}, {name_of(common)}" for model, _, common in table["where"].str.split(", ")]
     kinds = np.where(table["second"].isin(list(OPTIMIZERS)), "optimiser", "gate")
     pairs = [f"{name_of(b)} - {name_of(a)}" for a, b in zip(table["first"], table["second"], strict=True)]
     words = {"pair": pairs, "setting": settings, "place": places, "compared": kinds}
-    return table.assign(ratio=1 + table["relative"], **ratios, **words)
+    return table.assign(ratio=1 + table["relative"], ratio_low=low, ratio_high=high, **words)

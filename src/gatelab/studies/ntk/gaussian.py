@@ -6,6 +6,7 @@ Units of one seed see the same samples, so that ratios between units are ratios 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from scipy.stats import chi2
@@ -14,17 +15,19 @@ from gatelab.arrays import Array
 from gatelab.errors import GatelabError
 from gatelab.ntk import Kernel, spectrum
 from gatelab.statistics import Interval, t_interval
+from gatelab.studies.engine import Table
 
-# The names of the units in the paper.
-PAPER_NAMES = {
+# The names of the units as the paper writes them, and of two that it did not try.
+NAMES = {
     "mlp": "ReLU",
     "glu": "ReGLU",
     "gelu": "GELU",
     "geglu": "GEGLU",
     "silu": "SiLU",
     "swiglu": "SwiGLU",
+    "relu2": "ReLU²",
+    "gqu": "GQU",
 }
-NAMES = PAPER_NAMES | {"relu2": "ReLU²", "gqu": "GQU"}  # with the units that the paper did not try
 UNITS = ("mlp", "glu")
 PAIRS = (UNITS, ("gelu", "geglu"), ("silu", "swiglu"))
 # Our choice: the captions of the paper's figures are lost in our copy.
@@ -69,6 +72,17 @@ def interval(values: Array | Sequence[float]) -> Interval:
     return Interval(*(float(np.exp(number)) for number in (logs.value, logs.low, logs.high)))
 
 
-def interval_cells(name: str, values: Interval) -> dict[str, float]:
-    """An interval in a row of a table: under its name, and its ends as `name_low` and `name_high`."""
-    return {name: values.value, f"{name}_low": values.low, f"{name}_high": values.high}
+def unit_ratio(rows: Table, first: str, second: str, column: str) -> Interval:
+    """A number of one unit over that of another, seed by seed."""
+    by_unit = [rows[rows["unit"] == unit].set_index("seed")[column] for unit in (first, second)]
+    return interval((by_unit[0] / by_unit[1]).to_numpy(float))
+
+
+def limits(values: Table) -> list[float]:
+    """The smallest and the largest value."""
+    return [float(values.min()), float(values.max())]
+
+
+def farthest_from_1(ratios: Table) -> Any:
+    """The label of the ratio that is farthest from 1."""
+    return np.log(ratios).abs().idxmax()

@@ -8,6 +8,7 @@ of unequal length therefore have a best order; for equal lengths the condition n
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from gatelab.feedforward import Unit
 from gatelab.ntk import analytic, estimate
 from gatelab.plotting.facets import Facets, Overlay
 from gatelab.studies.claims import Claim
-from gatelab.studies.engine import Study, Table, Tables, interval_at
+from gatelab.studies.engine import Study, Tables, interval_at
 from gatelab.studies.ntk.gaussian import extremes, samples
 
 STUDY = Study(
@@ -35,28 +36,19 @@ STUDY = Study(
     over="seed",
     mean="geometric",
     figure=Facets(
-        x="order",
-        y="condition",
-        hue="size",
-        row="gate",
-        col="data",
-        ylog=True,
+        x="order", y="condition", hue="size", row="gate", col="data", ylog=True, marks=("best", "best order"),
         lines=(
             Overlay("diagonal_spread", "diagonal alone: largest entry over smallest", "dotted"),
             Overlay("estimate", "our estimate (relu)"),
         ),
-        marks=("best", "best order"),
         names={
-            "relu": "relu gate",
-            "gelu": "gelu gate",
-            "Gaussian": "Gaussian samples",
+            "relu": "relu gate", "gelu": "gelu gate", "Gaussian": "Gaussian samples",
             "normalised": "samples of length √d",
         },
-        xlabel="order q: number of affine factors",
-        ylabel="condition number κ",
+        xlabel="order q: number of affine factors", ylabel="condition number κ",
         title="Condition number against the order q of the unit, infinite width",
     ),
-)
+)  # fmt: skip
 
 
 @STUDY.measure(together="order")
@@ -93,34 +85,19 @@ def columns(tables: Tables, rows: Tables) -> Tables:
 def claims(tables: Tables) -> Iterator[Claim]:
     """The best order on Gaussian samples; on samples of one length, how near to 1 the condition number comes."""
     for (gate, data, size), curve in tables["orders"].groupby(["gate", "data", "size"], sort=False):
-        yield claim(f"{gate} gate, {size}", data == "Gaussian", curve)
-
-
-def claim(where: str, gaussian: bool, table: Table) -> Claim:
-    """The claim of one curve."""
-    of_order = table.set_index("order")
-    kappa, spread, cosine = of_order["condition"], of_order["diagonal_spread"], of_order["off_diagonal"]
-    last = int(of_order.index.max())
-    if gaussian:
-        best = int(kappa.idxmin())
-        return Claim.of(
-            f"κ at the best order, q = {best}, on Gaussian samples, {where}",
-            interval_at(of_order.loc[best], "condition"),
-            support={
-                "κ at q = 0": kappa[0],
-                "κ at q = 1": kappa[1],
-                f"κ at q = {last}": kappa[last],
-                "κ over the spread of the diagonal there": kappa[last] / spread[last],
-                f"cosines between gradients at q = 0 and q = {best}": [cosine[0], cosine[best]],
-            },
-        )
-    return Claim.of(
-        f"κ at q = {last} on samples of length √d, {where}",
-        interval_at(of_order.loc[last], "condition"),
-        support={
-            "κ at q = 0": kappa[0],
-            "κ at q = 1": kappa[1],
-            "factor by which cosines fall with each order": (cosine[1] / cosine[last]) ** (1 / (last - 1)),
-            "1/√d": float(table["d"].iloc[0]) ** -0.5,
-        },
-    )
+        of_order = curve.set_index("order")
+        kappa, cosine, last = of_order["condition"], of_order["off_diagonal"], int(curve["order"].max())
+        support: dict[str, Any] = {"κ at q = 0": kappa[0], "κ at q = 1": kappa[1]}
+        if data == "Gaussian":
+            order = int(kappa.idxmin())
+            what = f"κ at the best order, q = {order}, on Gaussian samples"
+            support[f"κ at q = {last}"] = kappa[last]
+            support["κ over the spread of the diagonal there"] = kappa[last] / of_order["diagonal_spread"][last]
+            support[f"cosines between gradients at q = 0 and q = {order}"] = [cosine[0], cosine[order]]
+        else:
+            order, what = last, f"κ at q = {last} on samples of length √d"
+            fall = (cosine[1] / cosine[last]) ** (1 / (last - 1))
+            support["factor by which cosines fall with each order"] = fall
+            support["1/√d"] = float(curve["d"].iloc[0]) ** -0.5
+        condition = interval_at(of_order.loc[order], "condition")
+        yield Claim.of(f"{what}, {gate} gate, {size}", condition, support=support)

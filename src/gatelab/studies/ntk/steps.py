@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
+from itertools import combinations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from matplotlib.figure import Figure
+from scipy.stats import rankdata
 
 from gatelab.arrays import Array
 from gatelab.dynamics.expected import own_kernel
@@ -23,27 +26,20 @@ from gatelab.dynamics.networks import draw as draw_weights
 from gatelab.dynamics.spectral import eigen, steps_until
 from gatelab.ntk import analytic
 from gatelab.ntk.kernels import product_unit
-from gatelab.plotting import GRAY, style
-from gatelab.plotting.facets import Facets, Overlay, draw_panel
-from gatelab.statistics import Interval
+from gatelab.plotting.facets import Facets, Overlay, draw_figure
+from gatelab.statistics import Interval, bootstrap
 from gatelab.studies.claims import Claim
-from gatelab.studies.engine import Study, Table, Tables, interval_at
-from gatelab.studies.ntk.gaussian import NAMES, PAIRS, interval, samples
-from gatelab.studies.ntk.step_predictions import (
-    BEST,
-    PLAIN,
-    PREDICTORS,
-    RATES,
-    REMOVED,
-    SHARES,
-    TARGETS,
-    UNITS,
-    cases_table,
-    exponents_table,
-    prediction_table,
-    spearman,
-)
+from gatelab.studies.engine import Study, Table, Tables, interval_at, interval_columns
+from gatelab.studies.ntk.gaussian import NAMES, PAIRS, interval, limits, samples
 
+TARGETS = ("random", "smooth")
+SHARES = (1e-1, 1e-2, 1e-4, 1e-6)  # of the loss at the start: ε
+RATES = ("1/λ_max", "2/(λ_max + λ_min)", "1/λ_2, top removed")
+PLAIN, BEST, REMOVED = range(3)
+PREDICTORS = ("κ", "bulk κ", "λ_max over mean λ", "λ_max over λ of the target")
+UNITS = ("mlp", "gelu", "silu", "relu2", "glu", "geglu", "swiglu", "gqu")
+ALL_PAIRS = tuple(combinations(range(len(UNITS)), 2))
+GATED_PAIRS = [ALL_PAIRS.index((UNITS.index(plain), UNITS.index(gated))) for plain, gated in PAIRS]
 DRAWN = 0.01  # the ε that the figure shows
 SIZES = [
     *(("Gaussian", n, d) for n, d in ((100, 25), (100, 100), (200, 50), (200, 200), (400, 100))),
@@ -51,6 +47,7 @@ SIZES = [
     *(("digits", n, 64) for n in (100, 200, 400)),
 ]
 LOST = "The formula is lost in our copy and was restored: κ log(1/ε) steps."
+TARGET_NAMES = {target: f"{target} targets" for target in TARGETS}
 # Further numbers that gating divides, by their columns.
 GAINS = {
     "removed": "without the top direction",
@@ -60,50 +57,33 @@ GAINS = {
     "flow": "gradient flow",
     "centred": "networks minus their mean output",
 }
-# Columns of the figure: a rate, a predictor of the steps, the kernel of the trained networks, a title.
-SCATTERS = (
-    (RATES[PLAIN], "κ", "whole", "rate 1/λ_max"),
-    (RATES[PLAIN], "bulk κ", "", "rate 1/λ_max"),
-    (RATES[REMOVED], "bulk κ", "centred", "top removed, rate 1/λ_2"),
-)
+FIGURE = (
+    *(
+        Facets(
+            table="cases", x=x, y=f"steps_{DRAWN:g}", hue="unit", row="target", where={"rate": rate}, xlog=True,
+            ylog=True, points=True, lines=(Overlay(f"{x}, bound", f"{x} log(1/ε)/2", "solid", hue=False),),
+            ylabel=f"steps to ε = {DRAWN:g}", title=f"rate {rate}", names=NAMES | TARGET_NAMES,
+        )
+        for rate, x in ((RATES[PLAIN], "κ"), (RATES[REMOVED], "bulk κ"))
+    ),
+    Facets(
+        table="training", x="predicted", y="measured", hue="unit", row="target", where={"share": DRAWN}, xlog=True,
+        ylog=True, points=True, lines=(Overlay("predicted", "equal", "solid", hue=False),), xlabel="closed form",
+        ylabel=f"steps of trained networks to ε = {DRAWN:g}", title="trained networks", names=NAMES | TARGET_NAMES,
+    ),
+    Facets(
+        table="prediction", x="share", y="within", hue="predictor", row="target", xlog=True, xlabel="ε",
+        where={"rate": RATES[PLAIN]}, ylabel="rank correlation with the steps", names=TARGET_NAMES,
+        title="how well a number orders units and widths, rate 1/λ_max",
+    ),
+)  # fmt: skip
 
 
 def draw(tables: Tables) -> Figure:
-    """A row per target: steps against κ and bulk κ, those without the top direction, and rank correlations."""
-    legend: dict[str, Any] = {}
-    with style():
-        figure = Figure(figsize=(15.5, 7.2), layout="constrained")
-        for panels, target in zip(figure.subplots(2, 5), TARGETS, strict=True):
-            for axes, (rate, predictor, kernel, title) in zip(panels[:3], SCATTERS, strict=True):
-                facets = Facets(
-                    table="cases", x=predictor, y=f"steps_{DRAWN:g}", hue="unit", xlog=True, ylog=True,
-                    where={"rate": rate, "target": target}, points=True, title=f"{target} targets, {title}",
-                    ylabel=f"steps to ε = {DRAWN:g}",
-                )  # fmt: skip
-                draw_panel(axes, facets, tables)
-                units = axes.get_legend()
-                legend |= {NAMES[t.get_text()]: h for t, h in zip(units.texts, units.legend_handles, strict=True)}
-                units.remove()
-                reach = np.array(axes.get_xlim())
-                (line,) = axes.plot(reach, 0.5 * reach * np.log(1 / DRAWN), "--", color=GRAY)
-                legend["κ log(1/ε)/2, or bulk κ"] = line
-                if kernel:
-                    real = tables["training"].query("kernel == @kernel and target == @target and share == @DRAWN")
-                    (rings,) = axes.plot(
-                        real["condition"], real["measured"], "ko", markersize=6, markerfacecolor="none"
-                    )
-                    legend["trained networks (third column: minus their mean output)"] = rings
-            for axes, rate in zip(panels[3:], (RATES[PLAIN], RATES[REMOVED]), strict=True):
-                facets = Facets(
-                    table="prediction", x="share", y="within", hue="predictor", where={"rate": rate, "target": target},
-                    xlog=True, xlabel="ε", ylabel="rank correlation with the steps", title=f"{target}, {rate}",
-                )  # fmt: skip
-                draw_panel(axes, facets, tables)
-                low, high = axes.get_ylim()
-                axes.set_ylim(low - 0.5 * (high - low), high)  # space for the legend
-        figure.legend(list(legend.values()), list(legend), loc="outside lower center", ncols=10)
-        figure.suptitle("Steps of gradient descent against the condition number, with and without its one eigenvalue")
-    return figure
+    """Steps against κ and bulk κ next to the premise, those of trained networks, and rank correlations."""
+    cases = tables["cases"]
+    bounds = {f"{x}, bound": 0.5 * np.log(1 / DRAWN) * cases[x] for x in ("κ", "bulk κ")}
+    return draw_figure(FIGURE, {**tables, "cases": cases.assign(**bounds)})
 
 
 STUDY = Study(
@@ -334,6 +314,98 @@ def columns(tables: Tables, rows: Tables) -> Tables:
     }
 
 
+# ---- predictions: how well a number of a kernel predicts the steps
+# Arrays of steps are (rates, targets, shares, draws, units, widths), of predictors (predictors, rates, targets, draws,
+# units, widths); draws are those of the rows.
+
+
+def spearman(x: Array, y: Array) -> Array:
+    """Rank correlations over the last axis."""
+    a, b = (rankdata(values, axis=-1) - (values.shape[-1] + 1) / 2 for values in (x, y))
+    return (a * b).sum(-1) / np.sqrt((a * a).sum(-1) * (b * b).sum(-1))
+
+
+def all_ranks(x: Array, y: Array) -> Array:
+    """Rank correlations over all cases of all draws, (..., draws, cases)."""
+    return spearman(x.reshape(*x.shape[:-2], -1), y.reshape(*y.shape[:-2], -1))
+
+
+def line_slope(x: Array, y: Array) -> Array:
+    """Slopes of the straight lines through all cases of all draws, (..., draws, cases)."""
+    x = x - x.mean((-2, -1), keepdims=True)
+    return (x * y).sum((-2, -1)) / (x * x).sum((-2, -1))
+
+
+def mean_over_draws(values: Array) -> Interval:
+    """The mean of a number per draw of the rows, with the interval of drawing these again."""
+    return bootstrap([values], lambda v: v.mean(-1))
+
+
+def order_of_pairs(values: Array) -> Array:
+    """Which unit of each pair has more, as signs: (draws, pairs, widths) of (draws, units, widths)."""
+    first, second = np.array(ALL_PAIRS).T
+    return np.sign(values[:, first] - values[:, second])
+
+
+def prediction_table(steps: Array, predictors: Array) -> Table:
+    """A row per rate, target, share and predictor: rank correlations, slope, pairs in order, and the lead of κ.
+
+    `within` is over units and widths on the same rows, `overall` over all cases; `lead` is by how much κ has
+    more of the former, and `right` how often κ is right, of the pairs of units that the two order differently.
+    """
+    rows = []
+    for rate, target, share in np.ndindex(steps.shape[:3]):
+        kappa, counts = np.log(predictors[0, rate, target]), np.log(steps[rate, target, share])
+        y, by_kappa, by_steps = counts.reshape(len(counts), -1), order_of_pairs(kappa), order_of_pairs(counts)
+        for predictor, name in enumerate(PREDICTORS):
+            values = np.log(predictors[predictor, rate, target])
+            x, order = values.reshape(y.shape), order_of_pairs(values)
+            within, in_order = spearman(x, y), (1 + order * by_steps) / 2
+            apart = (order * by_kappa < 0).astype(float)
+            votes = [(apart * (1 + by_kappa * by_steps) / 2).sum((1, 2)), apart.sum((1, 2))]
+            row = {"rate": RATES[rate], "target": TARGETS[target], "share": SHARES[share], "predictor": name}
+            intervals = {
+                "within": mean_over_draws(within),
+                "overall": bootstrap([x, y], all_ranks, paired=True, draws=200),
+                "slope": bootstrap([x, y], line_slope, paired=True),
+                "pairs": mean_over_draws(in_order.mean((1, 2))),
+                "gated_pairs": mean_over_draws(in_order[:, GATED_PAIRS].mean((1, 2))),
+                "lead": mean_over_draws(spearman(kappa.reshape(y.shape), y) - within),
+                "right": bootstrap(votes, lambda a, b: a.sum(-1) / np.maximum(b.sum(-1), 1), paired=True),
+            }
+            for word, ends in intervals.items():
+                row |= interval_columns(word, ends)
+            over = np.exp(y - x) / (0.5 * np.log(1 / SHARES[share]))
+            rows.append(row | {"disagreements": int(apart.sum()), "over_bound": float(np.median(over))})
+    return pd.DataFrame(rows)
+
+
+def cases_table(draws: Table, steps: Array, predictors: Array) -> Table:
+    """A row per rate, target, size, unit and width: geometric means over the seeds."""
+    sizes = list(dict.fromkeys(zip(draws["data"], draws["n"], draws["d"], strict=True)))
+    index = [(*size, unit, width) for size in sizes for unit in UNITS for width in draws["widths"].iloc[0]]
+    labels = (*PREDICTORS, *(f"steps_{share:g}" for share in SHARES))
+    frames = []
+    for rate, target in np.ndindex(len(RATES), len(TARGETS)):
+        logs = np.log([*predictors[:, rate, target], *steps[rate, target]])
+        means = np.exp(logs.reshape(len(labels), len(sizes), -1, len(index) // len(sizes)).mean(2))
+        frame = pd.DataFrame(index, columns=["data", "n", "d", "unit", "width"])
+        values = dict(zip(labels, np.round(means.reshape(len(labels), -1), 3), strict=True))
+        frames.append(frame.assign(rate=RATES[rate], target=TARGETS[target], **values))
+    return pd.concat(frames, ignore_index=True)
+
+
+def exponents_table(steps: Array) -> Table:
+    """By target, the exponent of log(1/ε) in the steps at 1/λ_max: slopes over ε, averaged over the cases of a draw."""
+    x = np.log(np.log(1 / np.array(SHARES)))
+    x = (x - x.mean()) / ((x - x.mean()) ** 2).sum()
+    slopes = np.tensordot(x, np.log(steps[PLAIN]), (0, 1)).mean((2, 3))
+    return pd.DataFrame(
+        {"target": target, **interval_columns("exponent", mean_over_draws(own))}
+        for target, own in zip(TARGETS, slopes, strict=True)
+    )
+
+
 # ---- claims
 
 
@@ -412,10 +484,6 @@ def pairs_claim(rate: str, rows: Table) -> Claim:
         },
         note="The share of cases, the least over targets and ε; 0.5 is chance. Equal steps count half.",
     )  # fmt: skip
-
-
-def limits(values: Table) -> list[float]:
-    return [float(values.min()), float(values.max())]
 
 
 def least(rows: Table, name: str) -> Interval:

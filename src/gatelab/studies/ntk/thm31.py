@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cache
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -23,8 +24,8 @@ from gatelab.plotting.facets import Facets, Overlay
 from gatelab.scaling_laws import local_slopes, slope
 from gatelab.statistics import Interval
 from gatelab.studies.claims import Claim
-from gatelab.studies.engine import Study, Table, Tables, interval_at
-from gatelab.studies.ntk.gaussian import PAPER_NAMES, UNITS, extremes, interval_cells, samples, shortest
+from gatelab.studies.engine import Study, Table, Tables, interval_at, interval_columns
+from gatelab.studies.ntk.gaussian import NAMES, UNITS, extremes, farthest_from_1, limits, samples, shortest
 
 MATRICES = ("Wishart matrix G/d", "square of G/d by elements", "matrix of rank one r r^T/d")
 WHAT = {"lambda_max": "λ_max", "lambda_min": "λ_min", "condition": "κ"}
@@ -54,7 +55,7 @@ STUDY = Study(
     figure=Facets(
         table="extremes", x="size", y="value", hue="unit", row="quantity", col="walk", xlog=True, ylog=True,
         lines=(Overlay("ours", "our estimate"), Overlay("theorem", "slope of Theorem 3.1", "dotted")),
-        names=PAPER_NAMES | {"lambda_max": "λ_max/m", "lambda_min": "λ_min/m", "condition": "κ"}
+        names=NAMES | {"lambda_max": "λ_max/m", "lambda_min": "λ_min/m", "condition": "κ"}
         | {walk: words.removeprefix("as ") for walk, words in WALKS.items()},
         xlabel="the size that grows: n, or d", ylabel="eigenvalue of K/m, or κ",
         title="Theorem 3.1: extreme eigenvalues and condition number, infinite width",
@@ -104,18 +105,9 @@ def restored_limits(n: int, d: int) -> tuple[tuple[float, float], ...]:
 @STUDY.measure("table1", together="matrix", grid={"n, d": [(1600, 400)], "matrix": MATRICES, "seed": range(5)})
 def table1(n: int, d: int, matrix: Sequence[str], seed: int) -> Iterator[dict[str, float]]:
     """The extreme eigenvalues of the matrices of table 1, and their limits by the proof."""
-    for limits, M in zip(restored_limits(n, d), matrices(samples(n, d, seed)), strict=True):
+    for ends, M in zip(restored_limits(n, d), matrices(samples(n, d, seed)), strict=True):
         values = np.linalg.eigvalsh(M)
-        yield {"largest": values[-1], "smallest": values[0], "largest_limit": limits[0], "smallest_limit": limits[1]}
-
-
-def exponent(walk: str, of: tuple[int, int]) -> int:
-    """The power with which n^a d^b grows along a walk; `of` is (a, b).
-
-    >>> exponent("d", (1, -1)), exponent("both", (1, -1))
-    (-1, 0)
-    """
-    return {"n": of[0], "d": of[1], "both": of[0] + of[1]}[walk]
+        yield {"largest": values[-1], "smallest": values[0], "largest_limit": ends[0], "smallest_limit": ends[1]}
 
 
 @STUDY.columns
@@ -127,7 +119,8 @@ def columns(tables: Tables, rows: Tables) -> Tables:
         walk, unit, quantity = key
         sizes = part[{"both": "d"}.get(walk, walk)].to_numpy(float)
         expected = [expect(unit, int(n), int(d)) for n, d in zip(part["n"], part["d"], strict=True)]
-        power = exponent(walk, THEOREM[unit][quantity])
+        of_n, of_d = THEOREM[unit][quantity]
+        power = {"n": of_n, "d": of_d, "both": of_n + of_d}[walk]
         part = part.assign(
             size=sizes,
             ours=[getattr(e.ours, quantity) for e in expected],
@@ -138,7 +131,7 @@ def columns(tables: Tables, rows: Tables) -> Tables:
         exponents.append(
             {"unit": unit, "walk": walk, "quantity": quantity, "theorem": power}
             # The interval is of the scatter about the line, to which a bend contributes.
-            | interval_cells("exponent", slope(sizes, values, aggregate="median"))
+            | interval_columns("exponent", slope(sizes, values, aggregate="median"))
             | {"last_three": local_slopes(sizes[-3:], part["value"].to_numpy()[-3:], window=3)[1]}
             | {who: slope(sizes, part[who].to_numpy()).value for who in ("ours", "paper")}
         )
@@ -149,30 +142,28 @@ def columns(tables: Tables, rows: Tables) -> Tables:
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
     """Exponents, constants and estimates next to the theorem and its propositions; the cells of table 1."""
-    extremes = tables["extremes"]
+    extremes = tables["extremes"].reset_index(drop=True)
+    curves = dict(iter(extremes.groupby(["walk", "unit", "quantity"])))
     for row in tables["exponents"].to_dict("records"):
-        own = extremes[np.logical_and.reduce([extremes[key] == row[key] for key in ("walk", "unit", "quantity")])]
-        yield exponent_claim(row, own.iloc[0], own.iloc[-1])
-    yield constants_claim(extremes[(extremes["walk"] == "both") & (extremes["quantity"] == "lambda_max")])
-    for unit in UNITS:
-        for quantity in PROPOSITIONS:
-            yield estimate_claim(unit, quantity, extremes)
+        curve = curves[row["walk"], row["unit"], row["quantity"]]
+        yield exponent_claim(row, curve.iloc[0], curve.iloc[-1])
+    yield constants_claim(*(curves["both", unit, "lambda_max"].iloc[-1] for unit in UNITS))
+    for unit, quantity in product(UNITS, PROPOSITIONS):
+        yield estimate_claim(unit, quantity, extremes.query("unit == @unit and quantity == @quantity"))
     for row in tables["table1"].to_dict("records"):
         yield from cell_claims(row)
 
 
 def exponent_claim(row: dict[str, Any], first: Table, last: Table) -> Claim:
     """The exponent of a quantity along a walk, next to that of the theorem."""
-    name, what, words = PAPER_NAMES[row["unit"]], WHAT[row["quantity"]], WALKS[row["walk"]]
-    support: dict[str, Any] = {
-        f"{what} at n = {end['n']}, d = {end['d']}": interval_at(end, "value") for end in (first, last)
-    }
+    name, what, words = NAMES[row["unit"]], WHAT[row["quantity"]], WALKS[row["walk"]]
+    ends = first, last
+    support: dict[str, Any] = {f"{what} at n = {end['n']}, d = {end['d']}": interval_at(end, "value") for end in ends}
     support |= {"over the last three sizes": row["last_three"], "our estimate": row["ours"]}
     support["the paper's estimate"] = row["paper"]
     if row["quantity"] != "lambda_max":
-        support["r²/d of the shortest sample at both"] = [
-            shortest(int(end["n"]), int(end["d"])) for end in (first, last)
-        ]
+        support["r²/d of the shortest sample at both"] = [shortest(int(end["n"]), int(end["d"])) for end in ends]
+    outside = {"both": ""}.get(row["walk"], "the theorem has n and d in proportion")
     return Claim.of(
         f"exponent of {what} of {name} {words}",
         interval_at(row, "exponent"),
@@ -181,44 +172,41 @@ def exponent_claim(row: dict[str, Any], first: Table, last: Table) -> Claim:
         place=f"theorem 3.1, {what} of {name}, {words}",
         reconstructed=True,
         opposite=float(row["theorem"] == 0),
-        outside="" if row["walk"] == "both" else "the theorem has n and d in proportion",
+        outside=outside,
         support=support,
     )
 
 
-def constants_claim(table: Table) -> Claim:
+def constants_claim(plain: Table, gated: Table) -> Claim:
     """n/(2 pi) and n/(4 d) next to the largest eigenvalues at the largest size in proportion."""
-    plain, gated = (table[table["unit"] == unit].iloc[-1] for unit in UNITS)
-    leading = {"ReLU": (plain, plain["n"] / (2 * np.pi)), "ReGLU": (gated, gated["n"] / (4 * gated["d"]))}
-    ratios = {name: float(row["value"] / term) for name, (row, term) in leading.items()}
+    leading = pd.Series({"ReLU": plain["n"] / (2 * np.pi), "ReGLU": gated["n"] / (4 * gated["d"])})
+    ratios: Table = pd.Series({"ReLU": plain["value"], "ReGLU": gated["value"]}) / leading
     return Claim(
         "λ_max/m over n/(2π) (ReLU) or n/(4d) (ReGLU), n and d in proportion, whichever is farther from 1",
-        max(ratios.values(), key=lambda ratio: abs(np.log(ratio))),
+        float(ratios[farthest_from_1(ratios)]),
         paper=1.0,
         rule="number",
         place="theorem 3.1, constants of λ_max",
         reconstructed=True,
-        support=ratios | {"n": int(plain["n"]), "d": int(plain["d"])},
+        support={**ratios, "n": int(plain["n"]), "d": int(plain["d"])},
     )
 
 
-def estimate_claim(unit: str, quantity: str, extremes: Table) -> Claim:
+def estimate_claim(unit: str, quantity: str, rows: Table) -> Claim:
     """Prop. B.6 and B.9 at every size of every walk: the ratio that is farthest from 1."""
-    own = extremes[(extremes["unit"] == unit) & (extremes["quantity"] == quantity)].reset_index()
-    paper, ours = own["paper"] / own["value"], own["ours"] / own["value"]
-    worst = int(np.log(paper).abs().idxmax())
-    proposition = PROPOSITIONS[quantity]
+    paper, ours = rows["paper"] / rows["value"], rows["ours"] / rows["value"]
+    worst, proposition = farthest_from_1(paper), PROPOSITIONS[quantity]
     return Claim(
-        f"the paper's estimate of {WHAT[quantity]} over the measured, {PAPER_NAMES[unit]} (Prop. {proposition})",
+        f"the paper's estimate of {WHAT[quantity]} over the measured, {NAMES[unit]} (Prop. {proposition})",
         float(paper[worst]),
         paper="1, approximately",
         rule="close",
-        place=f"prop. {proposition}, {PAPER_NAMES[unit]}",
+        place=f"prop. {proposition}, {NAMES[unit]}",
         reconstructed=True,
         support={
-            "smallest and largest": [paper.min(), paper.max()],
-            "farthest from 1 at n and d": [int(own["n"][worst]), int(own["d"][worst])],
-            "smallest and largest of our estimate": [ours.min(), ours.max()],
+            "smallest and largest": limits(paper),
+            "farthest from 1 at n and d": [int(rows["n"][worst]), int(rows["d"][worst])],
+            "smallest and largest of our estimate": limits(ours),
         },
     )
 
