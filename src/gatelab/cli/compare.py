@@ -11,9 +11,8 @@ import typer
 
 from gatelab.cli import output, reading
 from gatelab.cli.options import Plot, SampleOptions, Seeds, Words, out_option, unit_option
-from gatelab.cli.output import check_file
-from gatelab.errors import GatelabError, real_number
-from gatelab.files import PICTURES, write_whole
+from gatelab.errors import GatelabError
+from gatelab.files import write_whole
 
 if TYPE_CHECKING:
     from gatelab.scorecard import Scorecard
@@ -59,11 +58,9 @@ def compare_command(
     ] = None,
     measured: MeasureOptions,
     plot: Plot = None,
-    out: Annotated[Path | None, out_option("Write the page, .html.")] = None,
+    out: Annotated[Path | None, out_option("Write the page, .html.", ".html")] = None,
 ) -> None:
     """Compare units on your data: a recommendation, its certainty, the reasons and the costs."""
-    check_file(out, (".html",))
-    check_file(plot, PICTURES)
     names, word = reading.units(words, unit)
     from gatelab.scorecard import UNITS, compare
     from gatelab.scorecard.fits import POINTS
@@ -72,7 +69,6 @@ def compare_command(
         source = replace(source, points=POINTS)
     problem = source.problem(word)
     sizes = reading.widths(widths) if widths else None
-    real_number("loss", measured.loss, above=0, below=1)
     if not names and word is None and source.data is None:
         raise GatelabError("no data are given; give --data FILE, a problem or a formula, or some units")
     with output.progress("measurements") as report:
@@ -81,8 +77,7 @@ def compare_command(
         from gatelab.report.builders import scorecard_page
 
         write_whole(out, scorecard_page(card, output.command_line(context)).encode())
-    if plot:
-        card.plot(plot)
+    output.write(card, plot)
     output.emit({**_numbers(card), "advice": card.sections}, *_parts(card), files=(out, plot))
 
 
@@ -104,8 +99,5 @@ def _parts(card: Scorecard) -> Iterator[output.Part]:
     for heading, items in parts:
         yield from ("", heading, output.points(items))
     for heading, numbers in card.texts().items():
-        wrapped = [i for i, name in enumerate(numbers) if numbers[name].str.contains("[", regex=False).any()]
-        right = [i for i in range(1, numbers.shape[1]) if i not in wrapped]
-        yield from ("", heading, "")
-        yield output.table(tuple(numbers), numbers.to_numpy().tolist(), right=right, wrap=wrapped)
+        yield from ("", heading, "", output.table(numbers))
     yield from ("", measured, output.points(how))

@@ -12,10 +12,7 @@ import typer
 
 from gatelab.cli import output, reading
 from gatelab.cli.options import Device, DryRun, Jobs, Plot, complete_unit, out_option, resuming, unit_option
-from gatelab.cli.output import check_file
-from gatelab.errors import GatelabError, unknown_name
-from gatelab.feedforward.named import CATALOGUE
-from gatelab.files import PICTURES
+from gatelab.errors import GatelabError
 
 if TYPE_CHECKING:
     from gatelab.scaling_laws import LadderLaws
@@ -60,8 +57,7 @@ class LadderOptions:
         if self.quick:
             values |= {**QUICK, "data": quick_text()}
         given = {"units": list(names), "data": self.text, "steps": self.steps, "batch": self.batch}
-        if self.sizes:
-            given["sizes"] = [size.strip() for size in self.sizes.split(",")]
+        given["sizes"] = reading.column_names(self.sizes)
         values |= {name: value for name, value in given.items() if value}
         values |= {"seeds": self.seeds, "model": self.model, "tokenizer": self.tokenizer, "optimiser": self.optimizer}
         return {**values, "repeats": read_repeats(self.repeats)}
@@ -100,7 +96,7 @@ def read_repeats(text: str) -> tuple[int, ...]:
     >>> read_repeats("1, 20")
     (1, 20)
     """
-    parts = [part.strip() for part in text.split(",")]
+    parts = reading.split_names(text)
     if not all(part.isdecimal() for part in parts):
         raise GatelabError(f"--repeats is {text!r}; give whole numbers with commas, such as 1,20")
     return tuple(int(part) for part in parts)
@@ -121,16 +117,12 @@ def ladder_command(
     ] = None,
     plot: Plot = None,
     out: Annotated[
-        list[Path] | None, out_option("Write the record, .json, or every training, .csv; may be repeated.")
+        list[Path] | None,
+        out_option("Write the record, .json, or every training, .csv; may be repeated.", ".json", ".csv"),
     ] = None,
 ) -> None:
     """Train a language model with every unit at every size, and compare the units."""
-    check_file(plot, PICTURES)
-    for path in out or ():
-        check_file(path, (".json", ".csv"))
-    names, word = reading.units(words, unit)
-    if word is not None:
-        raise unknown_name("unit", word, CATALOGUE)
+    names = reading.units_alone(words, unit)
     from gatelab.sweep.backends import check_hours
     from gatelab.train import Ladder, ladder
 
@@ -146,11 +138,7 @@ def ladder_command(
             return
         with resuming(run.store), output.progress("trainings") as report:
             result = ladder(lrs=lrs, progress=report, **values, **run.keywords())
-    for path in out or ():
-        if path.suffix.lower() == ".csv":
-            output.write_csv(path, result.table())
-        else:
-            result.save(path)
+    output.write(result, *(out or ()))
     laws = laws_of(result)
     tested: Frame = result.table()
     ended = tested.dropna(subset=["loss"])["repeats"]
@@ -166,7 +154,7 @@ def ladder_command(
         document["no_law"] = laws
     else:
         document["law"] = laws.plain()
-    output.emit(document, *_parts(result, laws), files=(plot, *(out or ())))
+    output.emit(document, *parts_of(result, laws), files=(plot, *(out or ())))
 
 
 def refuse_training_options(names: Sequence[str], training: LadderOptions, run: RunOptions, dry_run: bool) -> None:
@@ -209,37 +197,27 @@ def emit_plan(values: dict[str, Any], lrs: dict[str, float] | None) -> None:
     options = {name: value for name, value in values.items() if name not in parts}
     units, data, sizes, seeds, repeats = (values[name] for name in parts)
     runs = plan_ladder(units, data, sizes, seeds, repeats, options).expected(lrs)
-    facts: dict[str, float] = {
+    rows = {
         "runs": len(runs),
         "trainings": sum(len(run.members) for run in runs),
-        "flops": sum(run.flops for run in runs),
-        "h200_hours": gpu_hours(runs),
+        "operations": sum(run.flops for run in runs),
+        "hours on an H200": gpu_hours(runs),
     }
-    shown: list[output.Part] = [
-        output.pairs(
-            [
-                ("runs", str(facts["runs"])),
-                ("trainings", str(facts["trainings"])),
-                ("operations", f"{facts['flops']:.3g}"),
-                ("hours on an H200", f"{facts['h200_hours']:.3g}"),
-            ]
-        )
-    ]
+    shown: list[output.Part] = [output.pairs(rows.items())]
     if lrs is None:
         shown += ["", "sweeps of learning rates that continue beyond their ends are not included"]
-    output.emit(facts, *shown)
+    output.emit(dict(zip(("runs", "trainings", "flops", "h200_hours"), rows.values(), strict=True)), *shown)
 
 
-def _parts(ladder: Ladder, laws: LadderLaws | str) -> Iterator[output.Part]:
+def parts_of(ladder: Ladder, laws: LadderLaws | str) -> Iterator[output.Part]:
+    """The mean loss of every unit and size, and the laws."""
     table: Frame = ladder.table()
-    rows = []
-    for key, own in table.groupby(["repeats", "size", "unit"], sort=False):
-        loss = float(own["loss"].mean())  # NaN of diverged trainings is skipped
-        numbers = (output.number(loss, ".4f"), output.number(loss / math.log(2), ".4f"))
-        rate, diverged = f"{own['lr'].iloc[0]:.3g}", str(int(own["diverged"].notna().sum()))
-        rows.append([*map(str, key), rate, *numbers, str(len(own)), diverged])
-    columns = ("repeats", "size", "unit", "lr", "loss", "bits", "seeds", "diverged")
-    yield output.table(columns, rows, right=(0, 3, 4, 5, 6, 7))
+    grouped = table.groupby(["repeats", "size", "unit"], sort=False)
+    means = grouped.agg(  # NaN of diverged trainings is skipped
+        lr=("lr", "first"), loss=("loss", "mean"), seeds=("lr", "size"), diverged=("diverged", "count")
+    )
+    means.insert(2, "bits", means["loss"] / math.log(2))
+    yield output.table(means.reset_index(), {"lr": ".3g", "loss": ".4f", "bits": ".4f"})
     yield ""
     if isinstance(laws, str):
         yield f"no law: {laws}"

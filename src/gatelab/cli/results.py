@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import json
 import sys
-import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
@@ -18,8 +16,8 @@ import typer
 from gatelab._version import __version__
 from gatelab.cli import output
 from gatelab.cli.options import Application, out_option
-from gatelab.cli.output import check_file, check_folder, check_pyarrow
-from gatelab.cli.reading import split_names
+from gatelab.cli.output import check_folder
+from gatelab.cli.reading import shown_warnings, split_names
 from gatelab.display import counted
 from gatelab.errors import GatelabError, unknown_name
 from gatelab.files import write_whole
@@ -104,11 +102,8 @@ def opened(path: Path) -> Iterator[Store]:
         raise GatelabError(
             f"the store {path} does not exist; give --store FILE, the file that 'gatelab scale ... --store FILE' wrote"
         )
-    with warnings.catch_warnings(record=True) as messages:
-        warnings.simplefilter("always", UserWarning)
+    with shown_warnings():
         store = Store(path)
-    for message in messages:
-        output.note(str(message.message))
     with store:
         yield store
 
@@ -130,15 +125,14 @@ def list_command(
             output.note(line)
     records.sort(key=lambda r: r.time, reverse=True)
     first = records[:limit]
-    cells = []
+    rows = []
     for r in first:
-        ended = r.time[:16].replace("T", " ")
-        cells.append([r.key[:SHORT], *run_cells(r), error_cell(r), f"{r.seconds:.2f}", ended])
-    headings = ("key", "unit", "problem", "width", "seed", "RMSE", "s", "time (UTC)")
+        times = {"s": r.seconds, "time (UTC)": r.time[:16].replace("T", " ")}
+        rows.append({"key": r.key[:SHORT], **run_row(r), "RMSE": error_text(r), **times})
     total = f"{len(first)} of {counted(len(records), 'record')}"
     if failed := sum(not r.ok for r in records):
         total += f", of which {failed} failed"
-    parts = [output.table(headings, cells, right=(3, 4, 5, 6), wrap=(2,)), "", total]
+    parts = [output.table(rows, {"s": ".2f"}), "", total]
     if not records:
         parts = [f"no record in {store} fits"]
     output.emit({"store": store, "total": len(records), "records": [brief(r) for r in first]}, *parts)
@@ -148,10 +142,9 @@ def list_command(
 def show_command(
     key: Annotated[str, typer.Argument(help="A key from `gatelab results list`; its beginning is enough.")],
     store: StoreFile = STORE,
-    out: Annotated[Path | None, out_option("Write its network, .safetensors.")] = None,
+    out: Annotated[Path | None, out_option("Write its network, .safetensors.", ".safetensors")] = None,
 ) -> None:
     """Show everything about one record, with its traceback if it failed."""
-    check_file(out, (".safetensors",))
     shapes = {}
     with opened(store) as file:
         record = find(file, key)
@@ -162,14 +155,14 @@ def show_command(
             file.save_arrays(record.key, out)
     row = record.row()
     error = row.pop("error")
-    rows = [(name, output.text(value)) for name, value in row.items()]
+    row = {name: value and str(value) for name, value in row.items()}  # numbers with all their digits
     if record.history:
-        rows.append(("history", f"{len(record.history)} values, {record.history[0]:.3e} to {record.history[-1]:.3e}"))
+        row["history"] = f"{len(record.history)} values, {record.history[0]:.3e} to {record.history[-1]:.3e}"
     if shapes:
-        rows.append(("network", ", ".join(f"{name} {'x'.join(map(str, s)) or '1'}" for name, s in shapes.items())))
+        row["network"] = ", ".join(f"{name} {'x'.join(map(str, s)) or '1'}" for name, s in shapes.items())
     if state == "missing":
-        rows.append(("network", "the record has one, and the store does not hold it"))
-    parts = [output.pairs(rows), *(["", str(error).rstrip()] if error else [])]
+        row["network"] = "the record has one, and the store does not hold it"
+    parts = [output.pairs(row.items()), *(["", str(error).rstrip()] if error else [])]
     output.emit({**full(record), "network": state, "arrays": shapes}, *parts, files=(out,))
 
 
@@ -249,39 +242,26 @@ def copy_command(
 @app.command("export", epilog=EXPORT)
 def export_command(
     *,
-    out: Annotated[Path, out_option("Write the records, .csv, .parquet or .json.")],
+    out: Annotated[Path, out_option("Write the records, .csv, .parquet or .json.", *(f".{kind}" for kind in FORMATS))],
     format: Annotated[str | None, typer.Option(help="csv, parquet or json.", show_default="by the file's name")] = None,
     options: RecordOptions,
 ) -> None:
     """Write records to a file: one row each as CSV or Parquet, complete as JSON."""
-    kinds = FORMATS
-    if format is not None:
-        if format not in FORMATS:
-            raise unknown_name("format", format, FORMATS)
-        kinds = (format,)
-    check_file(out, [f".{kind}" for kind in kinds])
-    kind = out.suffix[1:].lower()
-    if kind == "parquet":
-        check_pyarrow()
-    with opened(options.store) as file:
-        records = options.select(file)
-    write_whole(out, _content(records, kind))
-    output.emit({"store": options.store, "records": len(records)}, counted(len(records), "record"), files=(out,))
-
-
-def _content(records: list[Record], kind: str) -> bytes:
-    if kind == "json":
-        from gatelab.plain import to_plain
-
-        return (json.dumps(to_plain([full(r) for r in records]), indent=1, ensure_ascii=False) + "\n").encode()
     from gatelab.sweep.run import records_table
 
-    table = records_table(records)
-    if kind == "csv":
-        return table.to_csv(index=False).encode()
-    content = io.BytesIO()
-    table.to_parquet(content, engine="pyarrow", index=False)
-    return content.getvalue()
+    if format is not None and format not in FORMATS:
+        raise unknown_name("format", format, FORMATS)
+    if format is not None and out.suffix.lower() != f".{format}":
+        raise GatelabError(f"{out} cannot be written as {format}; give a name that ends in .{format}")
+    with opened(options.store) as file:
+        records = options.select(file)
+    if out.suffix.lower() == ".json":
+        from gatelab.plain import to_plain
+
+        write_whole(out, json.dumps(to_plain([full(r) for r in records]), indent=1, ensure_ascii=False) + "\n")
+    else:
+        output.write_frame(out, records_table(records))
+    output.emit({"store": options.store, "records": len(records)}, counted(len(records), "record"), files=(out,))
 
 
 @app.command("compare", epilog=COMPARE)
@@ -317,41 +297,34 @@ def compare_command(
     rows = [pair.plain() for pair in shown]
     output.emit(
         {"sides": names, "in_both": len(comparison.pairs), "runs": rows, "only": only},
-        *_comparison_parts(names, comparison, shown),
+        *comparison_parts(names, comparison, shown),
     )
 
 
-def _comparison_parts(names: list[str], comparison: RecordComparison, shown: list[RecordPair]) -> Iterator[output.Part]:
+def comparison_parts(names: list[str], comparison: RecordComparison, shown: list[RecordPair]) -> Iterator[output.Part]:
+    """The pairs that are shown, their counts, and the runs on one side only."""
     if shown:
-        yield from (_pair_table(shown), "")
+        yield from (output.table([pair_row(pair) for pair in shown], {"2/1": ".2f"}), "")
     both, differ = len(comparison.pairs), sum(bool(pair.differing()) for pair in shown)
     yield f"1 is {names[0]}, 2 is {names[1]}: {both} runs in both, {differ} of them with different metrics"
     for name, side in zip(names, (comparison.only_first, comparison.only_second), strict=True):
         if side:
-            headings = ("key", "unit", "problem", "width", "seed")
-            cells = [[r.key[:SHORT], *run_cells(r)] for r in side[:MOST]]
             yield from ("", f"only in {name}: {len(side)}")
-            yield output.table(headings, cells, right=(3, 4), wrap=(2,))
+            yield output.table([{"key": r.key[:SHORT], **run_row(r)} for r in side[:MOST]])
             if len(side) > MOST:
                 yield f"and {len(side) - MOST} more; --json names all"
 
 
-def _pair_table(pairs: Sequence[RecordPair]) -> output.Part:
-    headings = ["unit", "problem", "width", "seed", "RMSE 1", "RMSE 2", "2/1", "differing"]
-    rows = []
-    for pair in pairs:
-        (unit, *cells), (other, *_) = run_cells(pair.first), run_cells(pair.second)
-        if unit != other:
-            unit = f"{unit}, {other}"
-        first, second, ratio = rmse(pair.first), rmse(pair.second), None
-        if first and second is not None:
-            ratio = second / first
-        errors = [error_cell(pair.first), error_cell(pair.second), output.number(ratio)]
-        rows.append([unit, *cells, *errors, ", ".join(pair.differing())])
-    if pairs[0].first.key != pairs[0].second.key:  # of two units nearly all metrics differ
-        for row in (headings, *rows):
-            row.pop()
-    return output.table(headings, rows, right=(2, 3, 4, 5, 6), wrap=(1, 7))
+def pair_row(pair: RecordPair) -> dict[str, Any]:
+    """The row of a pair; of two units, of which nearly all metrics differ, without their names."""
+    row, other = run_row(pair.first), run_row(pair.second)
+    row |= {"RMSE 1": error_text(pair.first), "RMSE 2": error_text(pair.second), "2/1": None}
+    first, second = rmse(pair.first), rmse(pair.second)
+    if first and second is not None:
+        row["2/1"] = second / first
+    if pair.first.key == pair.second.key:
+        return {**row, "differing": ", ".join(pair.differing())}
+    return {**row, "unit": f"{row['unit']}, {other['unit']}"}
 
 
 # ---- records in words
@@ -387,19 +360,19 @@ def missing_networks(check: StoreCheck, store: Path) -> list[str]:
     ]
 
 
-def run_cells(record: Record) -> list[str]:
+def run_row(record: Record) -> dict[str, Any]:
     """Unit, problem, width and seed; for other tasks a dash and the task."""
     arguments = record.arguments
     unit, problem = arguments.get("unit"), arguments.get("problem")
-    names = ["-", record.task]
+    row = {"unit": None, "problem": record.task}
     if isinstance(unit, dict) and isinstance(problem, dict):
-        names = [str(unit.get("name")), str(problem.get("spec") or problem.get("name"))]
-    return [*names, str(arguments.get("width", "-")), str(arguments.get("seed", "-"))]
+        row = {"unit": unit.get("name"), "problem": problem.get("spec") or problem.get("name")}
+    return {**row, "width": arguments.get("width"), "seed": arguments.get("seed")}
 
 
-def error_cell(record: Record) -> str:
+def error_text(record: Record) -> str:
     """The test error of a fit."""
-    return output.number(rmse(record), ".2e") if record.ok else "failed"
+    return output.cell(rmse(record), ".2e") if record.ok else "failed"
 
 
 def rmse(record: Record) -> float | None:

@@ -125,29 +125,19 @@ def check_out(out: Path) -> None:
 
 def shrunk_parts(small: Shrunk) -> list[output.Part]:
     """The table by layer, and the model before and after."""
-    cells = [
-        [
-            layer.layer,
-            str(layer.width),
-            str(layer.before),
-            output.number(layer.dropped, ".4f"),
-            output.number(layer.error, ".4f"),
-            output.number(layer.seconds, ".1f"),
-        ]
-        for layer in small.layers
-    ]
-    headings = ("layer", "neurons", "before", "error if dropped", "error", "seconds")
-    rows = [("method", small.method), ("weights", f"{size_text(small.bytes_before)} -> {size_text(small.bytes_after)}")]
+    names = {"layer": "layer", "width": "neurons", "before": "before", "dropped": "error if dropped"}
+    names |= {"error": "error", "seconds": "seconds"}
+    layers = [{heading: getattr(layer, name) for name, heading in names.items()} for layer in small.layers]
+    rows = {"method": small.method, "weights": f"{size_text(small.bytes_before)} -> {size_text(small.bytes_after)}"}
     if small.measure == "log perplexity":
-        before, after = math.exp(small.before), math.exp(small.after)
-        rows.append(("perplexity", f"{before:.2f} -> {after:.2f} on test windows"))
-        rows.append(("excess", f"{small.after - small.before:.4f} nats per token"))
+        rows["perplexity"] = f"{math.exp(small.before):.2f} -> {math.exp(small.after):.2f} on test windows"
+        rows["excess"] = f"{small.after - small.before:.4f} nats per token"
     else:
-        rows.append(("cosine", f"{small.after:.4f} of the mean states, on test windows"))
-    if small.distillation is not None:
-        run = small.distillation
+        rows["cosine"] = f"{small.after:.4f} of the mean states, on test windows"
+    if (run := small.distillation) is not None:
         losses = f"{run.losses[0]:.4f} -> {run.losses[run.best]:.4f} on held-out windows"
         way = f"after {run.best} of {counted(run.epochs, 'epoch')}, rate {run.rate:g}"
-        rows.append(("distilled", f"{losses} {way}, own text {counted(run.own_text, 'token')}"))
-    rows.append(("time", duration(small.seconds)))
-    return [output.table(headings, cells, right=(1, 2, 3, 4, 5)), "", output.pairs(rows)]
+        rows["distilled"] = f"{losses} {way}, own text {counted(run.own_text, 'token')}"
+    rows["time"] = duration(small.seconds)
+    formats = {"error if dropped": ".4f", "error": ".4f", "seconds": ".1f"}
+    return [output.table(layers, formats), "", output.pairs(rows.items())]

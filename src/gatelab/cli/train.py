@@ -11,18 +11,15 @@ import typer
 
 from gatelab.cli import output, reading
 from gatelab.cli.options import Device, DryRun, OneUnit, Plot, as_list, complete_unit, out_option, resuming, unit_option
-from gatelab.cli.output import check_file, check_folder
+from gatelab.cli.output import check_folder
 from gatelab.display import duration
-from gatelab.errors import GatelabError, unknown_name
-from gatelab.feedforward.named import CATALOGUE
-from gatelab.files import PICTURES
+from gatelab.errors import GatelabError
 
 if TYPE_CHECKING:
-    from gatelab.train import Comparison, Gap, History
+    from gatelab.train import Comparison, Gap
     from gatelab.train.recipes import Recipe
 
 BATCHES = {"mixer": 128, "vit": 128, "gpt2": 16}  # images, or windows of text
-UNITS = ("mlp", "glu")
 TEXT_MODELS = ("gpt2", "decoder")
 TRAIN = """Examples: gatelab train mixer swiglu --steps 500 --store run
 
@@ -147,10 +144,9 @@ def train_command(
     training: TrainingOptions,
     seed: Annotated[int, typer.Option(min=0, help="The seed of weights and batches.")] = 0,
     compile: Annotated[bool, typer.Option("--compile", help="Use torch.compile.")] = False,
-    out: Annotated[Path | None, out_option("Write the losses by step, .csv.")] = None,
+    out: Annotated[Path | None, out_option("Write the losses by step, .csv.", ".csv")] = None,
 ) -> None:
     """Train a Mixer, a ViT or GPT-2 with any unit."""
-    check_file(out, (".csv",))
     where = training.where()
     names, model = reading.units(words, as_list(unit))
     name = reading.one_unit(names, "train")
@@ -161,27 +157,22 @@ def train_command(
     plan = recipe(model, name, optimiser=optimizer, seed=seed, **training.recipe(model))
     with resuming(training.store), output.progress("steps") as report:
         history = train(plan, compile=compile, progress=report, **where)
-    output.write_csv(out, history.table())
-    output.emit(history.plain(), *_history_parts(history), files=(out, training.store))
-
-
-def _history_parts(history: History) -> list[output.Part]:
-    """Ten of the measurements, from the first to the last."""
+    output.write(history, out)
     count, seconds = len(history.steps), "less than 1 s"
     if len(history.seconds):
         seconds = duration(float(history.seconds[-1]))
-    places = sorted({round(i * (count - 1) / 9) for i in range(10)})
-    rows = [
-        [
-            str(history.steps[i]),
-            *(output.number(v[i], ".4f") for v in (history.train, history.test, history.gap)),
-            output.number(history.accuracy[i], ".1%"),
-            output.number(history.lr[i], ".2g"),
-        ]
-        for i in places[:count]  # empty without measurements
-    ]
-    table = output.table(("step", "train", "test", "gap", "accuracy", "lr"), rows, right=range(6))
-    return [table, "", str(history), f"{history.parameters} parameters, {history.device}, {seconds}"]
+    # Ten of the measurements, from the first to the last.
+    places = sorted({round(i * (count - 1) / 9) for i in range(10)})[:count]
+    losses: Any = history.table()[["step", "train", "test", "gap", "accuracy", "lr"]].iloc[places]
+    formats = dict.fromkeys(("train", "test", "gap"), ".4f") | {"accuracy": ".1%", "lr": ".2g"}
+    output.emit(
+        history.plain(),
+        output.table(losses, formats),
+        "",
+        str(history),
+        f"{history.parameters} parameters, {history.device}, {seconds}",
+        files=(out, training.store),
+    )
 
 
 def gap_command(
@@ -204,17 +195,13 @@ def gap_command(
     record: Annotated[Path | None, typer.Option(metavar="FILE", help="Read runs that --out wrote; train none.")] = None,
     plot: Plot = None,
     out: Annotated[
-        list[Path] | None, out_option("Write the runs, .json, or every measurement, .csv; may be repeated.")
+        list[Path] | None,
+        out_option("Write the runs, .json, or every measurement, .csv; may be repeated.", ".json", ".csv"),
     ] = None,
 ) -> None:
     """Train several units and compare their generalization gaps."""
-    check_file(plot, PICTURES)
-    for path in out or ():
-        check_file(path, (".json", ".csv"))
     where = training.where()
-    names, word = reading.units(words, unit)
-    if word is not None:
-        raise unknown_name("unit", word, CATALOGUE)
+    names = reading.units_alone(words, unit) or ["mlp", "glu"]
     from gatelab.train import Gap, gap
     from gatelab.train.gaps import gap_recipes
 
@@ -222,26 +209,20 @@ def gap_command(
         study = Gap.load(record)
     else:
         settings: dict[str, Any] = {"model": model, "seeds": seeds, **training.recipe(model)}
-        settings["optimisers"] = [name.strip() for name in optimizer.split(",") if name.strip()]
-        recipes = gap_recipes(names or UNITS, **settings)
+        settings["optimisers"] = list(filter(None, reading.split_names(optimizer)))
+        recipes = gap_recipes(names, **settings)
         if dry_run:
             emit_recipes(recipes)
             return
         trainings = sum(map(len, recipes))
         with resuming(training.store), output.progress("trainings") as report:
-            study = gap(names or UNITS, progress=output.counting(report, trainings), **where, **settings)
-    if plot:
-        study.plot(plot)
-    for path in out or ():
-        if path.suffix.lower() == ".csv":
-            output.write_csv(path, study.points())
-        else:
-            study.save(path)
+            study = gap(names, progress=output.counting(report, trainings), **where, **settings)
+    output.write(study, plot, *(out or ()), frame=study.points)
     pairs = [*study.comparisons(), *study.optimiser_comparisons()]
     diverged = [str(h) for h in study.diverged()]
     output.emit(
         {"comparisons": [c.row() for c in pairs], "runs": len(study.histories), "diverged": diverged},
-        *_gap_parts(study, pairs),
+        *gap_parts(study, pairs),
         *diverged,
         files=(plot, *(out or ())),
     )
@@ -256,7 +237,8 @@ def emit_recipes(recipes: list[list[Recipe]]) -> None:
     output.emit(facts, output.pairs((name, f"{v:,}" if isinstance(v, int) else str(v)) for name, v in facts.items()))
 
 
-def _gap_parts(study: Gap, pairs: list[Comparison]) -> Iterator[output.Part]:
+def gap_parts(study: Gap, pairs: list[Comparison]) -> Iterator[output.Part]:
+    """Three lines per pair, and how to read them."""
     for c in pairs:
         yield f"{c.second} compared with {c.first}, {c.where}: {c.runs[1]} and {c.runs[0]} runs"
         yield f"  joint distributions: {c.joint}; exchanging points, which is not valid, p = {c.pointwise.p:.3g}"
