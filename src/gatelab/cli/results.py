@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,14 +17,13 @@ from gatelab._version import __version__
 from gatelab.cli import output
 from gatelab.cli.options import Application, out_option
 from gatelab.cli.output import check_folder
-from gatelab.cli.reading import shown_warnings, split_names
+from gatelab.cli.reading import split_names
 from gatelab.display import counted
 from gatelab.errors import GatelabError, unknown_name
 from gatelab.files import write_whole
 
 if TYPE_CHECKING:
     from gatelab.sweep import Record, Store, StoreCheck
-    from gatelab.sweep.run import RecordComparison, RecordPair
 
 STORE = Path("gatelab.db")
 StoreFile = Annotated[
@@ -67,7 +66,7 @@ class RecordOptions:
     width: Annotated[int | None, typer.Option(help="Of this width.")] = None
     problem: Annotated[str | None, typer.Option("--problem", help="Of this problem, by its name or formula.")] = None
 
-    def select(self, store: Store) -> list[Record]:
+    def select(self) -> list[Record]:
         """The records that meet every condition, in the order of the store."""
         if self.status not in (None, "done", "failed"):
             raise unknown_name("status", str(self.status), ("done", "failed"))
@@ -76,11 +75,12 @@ class RecordOptions:
             where["width"] = self.width
         if self.unit is not None:
             where["unit.name"] = stored_unit(self.unit)
-        if self.problem is None:
-            return list(store.records(status=self.status, where=where))
-        # Problems by name or formula have that as their recipe; data have a name.
-        filters = (where | {"problem.spec": self.problem.strip()}, where | {"problem.name": self.problem})
-        return [record for conditions in filters for record in store.records(status=self.status, where=conditions)]
+        filters = [where]
+        if self.problem is not None:
+            # Problems by name or formula have that as their recipe; data have a name.
+            filters = [where | {"problem.spec": self.problem.strip()}, where | {"problem.name": self.problem}]
+        with opened(self.store) as store:
+            return [record for where in filters for record in store.records(status=self.status, where=where)]
 
 
 def stored_unit(name: str) -> str:
@@ -102,9 +102,7 @@ def opened(path: Path) -> Iterator[Store]:
         raise GatelabError(
             f"the store {path} does not exist; give --store FILE, the file that 'gatelab scale ... --store FILE' wrote"
         )
-    with shown_warnings():
-        store = Store(path)
-    with store:
+    with Store(path) as store:
         yield store
 
 
@@ -119,11 +117,10 @@ def list_command(
 ) -> None:
     """List records, the newest first."""
     store = options.store
+    records = sorted(options.select(), key=lambda r: r.time, reverse=True)
     with opened(store) as file:
-        records = options.select(file)
         for line in missing_networks(file.networks(), store):
             output.note(line)
-    records.sort(key=lambda r: r.time, reverse=True)
     first = records[:limit]
     rows = []
     for r in first:
@@ -253,8 +250,7 @@ def export_command(
         raise unknown_name("format", format, FORMATS)
     if format is not None and out.suffix.lower() != f".{format}":
         raise GatelabError(f"{out} cannot be written as {format}; give a name that ends in .{format}")
-    with opened(options.store) as file:
-        records = options.select(file)
+    records = options.select()
     if out.suffix.lower() == ".json":
         from gatelab.plain import to_plain
 
@@ -271,7 +267,7 @@ def compare_command(
     units: Annotated[str | None, typer.Option(metavar="A,B", help="Two units in one store.")] = None,
 ) -> None:
     """Compare the same runs of two stores, or of two units."""
-    from gatelab.sweep.run import compare_records
+    from gatelab.sweep.run import differing, paired_records
 
     if (other is None) == (units is None):
         raise GatelabError("no second side is given; give --with FILE for another store, or --units A,B for two units")
@@ -286,45 +282,45 @@ def compare_command(
                 f"the units are {units!r}; give two names with a comma between, such as --units glu,relu2"
             )
         sides = [RecordOptions(store, unit=name) for name in names]
-    with ExitStack() as stack:
-        files = {path: stack.enter_context(opened(path)) for path in dict.fromkeys(side.store for side in sides)}
-        first, second = (side.select(files[side.store]) for side in sides)
-    comparison = compare_records(first, second, ignoring=ignoring)
+    pairs, *alone = paired_records(*(side.select() for side in sides), ignoring=ignoring)
     # Two units always differ: all their pairs are shown.
-    shown = [pair for pair in comparison.pairs if units or pair.differing()]
-    alone = (comparison.only_first, comparison.only_second)
+    shown = [pair for pair in pairs if units or differing(*pair)]
     only = [[{"key": r.key, "arguments": r.arguments, "status": r.status} for r in side] for side in alone]
-    rows = [pair.plain() for pair in shown]
-    output.emit(
-        {"sides": names, "in_both": len(comparison.pairs), "runs": rows, "only": only},
-        *comparison_parts(names, comparison, shown),
-    )
-
-
-def comparison_parts(names: list[str], comparison: RecordComparison, shown: list[RecordPair]) -> Iterator[output.Part]:
-    """The pairs that are shown, their counts, and the runs on one side only."""
+    runs = [
+        {
+            "key": [r.key for r in pair],
+            "arguments": pair[0].arguments,
+            "status": [r.status for r in pair],
+            "differing": differing(*pair),
+            "metrics": [dict(r.metrics) for r in pair],
+        }
+        for pair in shown
+    ]
+    parts: list[output.Part] = []
     if shown:
-        yield from (output.table([pair_row(pair) for pair in shown], {"2/1": ".2f"}), "")
-    both, differ = len(comparison.pairs), sum(bool(pair.differing()) for pair in shown)
-    yield f"1 is {names[0]}, 2 is {names[1]}: {both} runs in both, {differ} of them with different metrics"
-    for name, side in zip(names, (comparison.only_first, comparison.only_second), strict=True):
+        parts += [output.table([pair_row(*pair) for pair in shown], {"2/1": ".2f"}), ""]
+    different = sum(bool(run["differing"]) for run in runs)
+    parts.append(f"1 is {names[0]}, 2 is {names[1]}: {len(pairs)} runs in both, {different} of them with other metrics")
+    for name, side in zip(names, alone, strict=True):
         if side:
-            yield from ("", f"only in {name}: {len(side)}")
-            yield output.table([{"key": r.key[:SHORT], **run_row(r)} for r in side[:MOST]])
-            if len(side) > MOST:
-                yield f"and {len(side) - MOST} more; --json names all"
+            parts += ["", f"only in {name}: {len(side)}"]
+            parts.append(output.table([{"key": r.key[:SHORT], **run_row(r)} for r in side[:MOST]]))
+        if len(side) > MOST:
+            parts.append(f"and {len(side) - MOST} more; --json names all")
+    output.emit({"sides": names, "in_both": len(pairs), "runs": runs, "only": only}, *parts)
 
 
-def pair_row(pair: RecordPair) -> dict[str, Any]:
-    """The row of a pair; of two units, of which nearly all metrics differ, without their names."""
-    row, other = run_row(pair.first), run_row(pair.second)
-    row |= {"RMSE 1": error_text(pair.first), "RMSE 2": error_text(pair.second), "2/1": None}
-    first, second = rmse(pair.first), rmse(pair.second)
+def pair_row(a: Record, b: Record) -> dict[str, Any]:
+    """The row of a pair; of two units, of which nearly all metrics differ, without the names of these."""
+    from gatelab.sweep.run import differing
+
+    row, first, second = run_row(a), rmse(a), rmse(b)
+    row |= {"RMSE 1": error_text(a), "RMSE 2": error_text(b), "2/1": None}
     if first and second is not None:
         row["2/1"] = second / first
-    if pair.first.key == pair.second.key:
-        return {**row, "differing": ", ".join(pair.differing())}
-    return {**row, "unit": f"{row['unit']}, {other['unit']}"}
+    if a.key == b.key:
+        return {**row, "differing": ", ".join(differing(a, b))}
+    return {**row, "unit": f"{row['unit']}, {run_row(b)['unit']}"}
 
 
 # ---- records in words
