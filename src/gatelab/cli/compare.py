@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gatelab.cli import output, reading
-from gatelab.cli.options import Plot, SampleOptions, Seeds, Words, out_option, unit_option
+from gatelab.cli.options import Plot, SampleOptions, Seeds, Words, option, out_option, unit_option
 from gatelab.errors import GatelabError
 from gatelab.files import write_whole
 
@@ -28,23 +28,19 @@ gatelab compare mlp swiglu friedman1 --budget 120 --plot card.png --json"""
 class ComparedData(SampleOptions):
     """The data of the comparison; formulas have some hundreds of points, as tables do."""
 
-    points: Annotated[int | None, typer.Option(help="Training points of a formula.", show_default="400")] = None
+    points: Annotated[int | None, option("Training points of a formula.", default="400")] = None
 
 
 @dataclass(frozen=True)
 class MeasureOptions:
     """The measurements, as arguments of `compare`."""
 
-    rows: Annotated[int, typer.Option(min=20, help="Maximal number of training rows, drawn by a fixed seed.")] = 1000
-    budget: Annotated[
-        int | None, typer.Option(min=1, help="Parameters.", show_default="a quarter of the values, 160 at most")
-    ] = None
+    rows: Annotated[int, option("Maximal number of training rows, drawn by a fixed seed.", min=20)] = 1000
+    budget: Annotated[int | None, option("Parameters.", min=1, default="a quarter of the values, 160 at most")] = None
     seeds: Seeds = 3
-    features: Annotated[int, typer.Option(min=1, help="Features of the linearization.")] = 64
-    loss: Annotated[
-        float, typer.Option(help="Remaining share of the variance at which training steps are predicted.")
-    ] = 0.1
-    d_model: Annotated[int, typer.Option(min=1, help="Size of the block that is timed.")] = 128
+    features: Annotated[int, option("Features of the linearization.", min=1)] = 64
+    loss: Annotated[float, option("Remaining share of the variance at which training steps are predicted.")] = 0.1
+    d_model: Annotated[int, option("Size of the block that is timed.", min=1)] = 128
 
 
 def compare_command(
@@ -54,7 +50,7 @@ def compare_command(
     unit: Annotated[list[str] | None, unit_option("mlp,glu,gqu,relu2,swiglu")] = None,
     source: ComparedData,
     widths: Annotated[
-        str | None, typer.Option(metavar="1:8 | 2,4,8", help="Widths of every unit.", show_default="by parameters")
+        str | None, option("Widths of every unit.", metavar="1:8 | 2,4,8", default="by parameters")
     ] = None,
     measured: MeasureOptions,
     plot: Plot = None,

@@ -6,10 +6,8 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from gatelab.cli import output, reading
-from gatelab.cli.options import Plot, Words, unit_option
+from gatelab.cli.options import Plot, Words, option, unit_option
 from gatelab.cli.rows import TrainingRowOptions
 
 if TYPE_CHECKING:
@@ -27,11 +25,11 @@ def dynamics_command(
     words: Words = None,
     source: TrainingRowOptions,
     unit: Annotated[list[str] | None, unit_option("mlp,glu")] = None,
-    width: Annotated[int, typer.Option(min=1, help="Neurons.")] = 1024,
-    lr: Annotated[float | None, typer.Option(help="Learning rate.", show_default="half of the stable limit")] = None,
-    steps: Annotated[int, typer.Option(min=1, help="Steps of gradient descent.")] = 100,
-    measure: Annotated[bool, typer.Option("--measure", help="Train networks as well.")] = False,
-    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, with --measure.")] = 5,
+    width: Annotated[int, option("Neurons.", min=1)] = 1024,
+    lr: Annotated[float | None, option("Learning rate.", default="half of the stable limit")] = None,
+    steps: Annotated[int, option("Steps of gradient descent.", min=1)] = 100,
+    measure: Annotated[bool, option("Train networks as well.", "--measure")] = False,
+    seeds: Annotated[int, option("Number of seeds, with --measure.", min=1)] = 5,
     plot: Plot = None,
 ) -> None:
     """Expected losses by gradient descent, and where they cross."""

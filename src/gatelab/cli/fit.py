@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from gatelab.cli import output, reading
-from gatelab.cli.options import OneUnit, Plot, ProblemOptions, Seeds, SolverOptions, Words, as_list, out_option
+from gatelab.cli.options import OneUnit, Plot, ProblemOptions, Seeds, SolverOptions, Words, as_list, option, out_option
 from gatelab.errors import GatelabError
 
 if TYPE_CHECKING:
@@ -26,8 +24,8 @@ def fit_command(
     *,
     words: Words = None,
     unit: OneUnit = None,
-    width: Annotated[int, typer.Option(help="Neurons.")] = 50,
-    seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = 0,
+    width: Annotated[int, option("Neurons.")] = 50,
+    seed: Annotated[int, option("The first seed.", min=0)] = 0,
     seeds: Seeds = 1,
     solver: SolverOptions,
     source: ProblemOptions,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gatelab.cli import output, reading
-from gatelab.cli.options import Device, DryRun, Jobs, Plot, complete_unit, out_option, resuming, unit_option
+from gatelab.cli.options import Device, DryRun, Jobs, Plot, complete_unit, option, out_option, resuming, unit_option
 from gatelab.errors import GatelabError
 
 if TYPE_CHECKING:
@@ -32,22 +32,19 @@ gatelab ladder --record results/ladder/enwik8.json --plot ladder.png"""
 class LadderOptions:
     """The trainings."""
 
-    text: Annotated[
-        str | None,
-        typer.Option(metavar="NAME|FILE", help="enwik8, tinyshakespeare or a file.", show_default="enwik8"),
-    ] = None
-    sizes: Annotated[
-        str | None, typer.Option(help="Sizes separated by commas, smallest first.", show_default="0.4M to 26M")
-    ] = None
-    seeds: Annotated[int, typer.Option(min=1, help="Trainings per unit and size.")] = 3
-    repeats: Annotated[str, typer.Option(metavar="N[,N]", help="Epochs of the text.")] = "1"
-    lr: Annotated[float | None, typer.Option(help="One learning rate for all.", show_default="tuned by unit")] = None
-    model: Annotated[str, typer.Option(help="decoder or gpt2.")] = "decoder"
-    tokenizer: Annotated[str, typer.Option(help="bytes, gpt2 or trained:N.")] = "bytes"
-    optimizer: Annotated[str, typer.Option(help="adamw, muon or sgd.")] = "adamw"
-    steps: Annotated[int | None, typer.Option(min=1, help="Updates.", show_default="one pass of the text")] = None
-    batch: Annotated[int | None, typer.Option(min=1, help="Windows of text.", show_default="16")] = None
-    quick: Annotated[bool, typer.Option("--quick", help="A small complete run, minutes on two cores.")] = False
+    text: Annotated[str | None, option("enwik8, tinyshakespeare or a file.", metavar="NAME|FILE", default="enwik8")] = (
+        None
+    )
+    sizes: Annotated[str | None, option("Sizes separated by commas, smallest first.", default="0.4M to 26M")] = None
+    seeds: Annotated[int, option("Trainings per unit and size.", min=1)] = 3
+    repeats: Annotated[str, option("Epochs of the text.", metavar="N[,N]")] = "1"
+    lr: Annotated[float | None, option("One learning rate for all.", default="tuned by unit")] = None
+    model: Annotated[str, option("decoder or gpt2.")] = "decoder"
+    tokenizer: Annotated[str, option("bytes, gpt2 or trained:N.")] = "bytes"
+    optimizer: Annotated[str, option("adamw, muon or sgd.")] = "adamw"
+    steps: Annotated[int | None, option("Updates.", min=1, default="one pass of the text")] = None
+    batch: Annotated[int | None, option("Windows of text.", min=1, default="16")] = None
+    quick: Annotated[bool, option("A small complete run, minutes on two cores.", "--quick")] = False
 
     def keywords(self, names: Sequence[str]) -> dict[str, Any]:
         """The arguments of `ladder` except those of the sweep."""
@@ -75,15 +72,11 @@ class LadderOptions:
 class RunOptions:
     """Where the trainings run and where they are kept."""
 
-    store: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Keep every run here; the same command resumes.")
-    ] = None
-    backend: Annotated[str, typer.Option(help="serial, processes or ray.")] = "serial"
+    store: Annotated[Path | None, option("Keep every run here; the same command resumes.", metavar="FILE")] = None
+    backend: Annotated[str, option("serial, processes or ray.")] = "serial"
     jobs: Jobs = None
     device: Device = "auto"
-    max_hours: Annotated[
-        float | None, typer.Option(help="Start no new run after this time.", show_default="no limit")
-    ] = None
+    max_hours: Annotated[float | None, option("Start no new run after this time.", default="no limit")] = None
 
     def keywords(self) -> dict[str, Any]:
         """The same as arguments of `ladder`."""
@@ -112,9 +105,7 @@ def ladder_command(
     training: LadderOptions,
     run: RunOptions,
     dry_run: DryRun = False,
-    record: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Read a record that --out wrote; train nothing.")
-    ] = None,
+    record: Annotated[Path | None, option("Read a record that --out wrote; train nothing.", metavar="FILE")] = None,
     plot: Plot = None,
     out: Annotated[
         list[Path] | None,

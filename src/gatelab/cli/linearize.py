@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gatelab.cli import output, reading
-from gatelab.cli.options import Plot, complete_unit, out_option
+from gatelab.cli.options import Plot, complete_unit, option, out_option
 from gatelab.errors import GatelabError
 from gatelab.files import either
 
@@ -48,26 +48,20 @@ METHODS = (
 class MapOptions:
     """The method that makes the maps, and for what: an interval, data, or Gaussian weights and inputs."""
 
-    method: Annotated[
-        str | None, typer.Option(help=f"{either(METHODS)}.", show_default="minimax with --interval, else hermite")
-    ] = None
-    degree: Annotated[int | None, typer.Option(min=0, help="Of the polynomial.", show_default="8")] = None
-    interval: Annotated[str | None, typer.Option(metavar="A,B", help="Interval of w.x; R for -R,R.")] = None
-    scale: Annotated[float | None, typer.Option(help="Deviation of w.x, for hermite.", show_default="1")] = None
-    d: Annotated[int | None, typer.Option("--d", min=1, help="Number of inputs.")] = None
+    method: Annotated[str | None, option(f"{either(METHODS)}.", default="minimax with --interval, else hermite")] = None
+    degree: Annotated[int | None, option("Of the polynomial.", min=0, default="8")] = None
+    interval: Annotated[str | None, option("Interval of w.x; R for -R,R.", metavar="A,B")] = None
+    scale: Annotated[float | None, option("Deviation of w.x, for hermite.", default="1")] = None
+    d: Annotated[int | None, option("Number of inputs.", "--d", min=1)] = None
     m: Annotated[
-        int | None, typer.Option("--m", min=1, help="Features, for maclaurin, tensorsketch, fourier, optimal, learned.")
+        int | None, option("Features, for maclaurin, tensorsketch, fourier, optimal, learned.", "--m", min=1)
     ] = None
-    w_scale: Annotated[float, typer.Option(help="Deviation of the weights, with --d.")] = 1.0
-    x_scale: Annotated[float, typer.Option(help="Deviation of the inputs, with --d.")] = 1.0
-    seed: Annotated[int, typer.Option(min=0, help="The seed of random methods.")] = 0
-    data: Annotated[Path | None, typer.Option(metavar="FILE", help="Pre-activations, .npy or CSV.")] = None
-    margin: Annotated[float, typer.Option(min=0, help="Margin around the data, in half-widths.")] = 0.1
-
-    option: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=NUMBER", help="An option of the method.", show_default=False),
-    ] = None
+    w_scale: Annotated[float, option("Deviation of the weights, with --d.")] = 1.0
+    x_scale: Annotated[float, option("Deviation of the inputs, with --d.")] = 1.0
+    seed: Annotated[int, option("The seed of random methods.", min=0)] = 0
+    data: Annotated[Path | None, option("Pre-activations, .npy or CSV.", metavar="FILE")] = None
+    margin: Annotated[float, option("Margin around the data, in half-widths.", min=0)] = 0.1
+    more: Annotated[list[str] | None, option("An option of the method.", "--option", metavar="NAME=NUMBER")] = None
 
     def build(self, activation: str, z: Any) -> Linearization:
         """The maps for an activation; `z` are the pre-activations of the data, if there are any."""
@@ -90,7 +84,7 @@ class MapOptions:
             settings["reference"] = np.zeros(self.d)
         settings = {name: value for name, value in settings.items() if name in method.options}
         given = {"degree": self.degree, "interval": ends, "scale": self.scale, "m": self.m}
-        settings |= {name: value for name, value in given.items() if value is not None} | read_options(self.option)
+        settings |= {name: value for name, value in given.items() if value is not None} | read_options(self.more)
         maps = linearize(activation, method.name, d=self.d, **{"seed": self.seed, **settings})
         if z is not None and maps.polynomial is not None:
             maps = replace(maps, polynomial=replace(maps.polynomial, margin=self.margin))
@@ -116,10 +110,10 @@ def linearize_command(
             autocompletion=complete_unit,
         ),
     ] = None,
-    unit: Annotated[str | None, typer.Option(help="The same.", show_default="gelu")] = None,
+    unit: Annotated[str | None, option("The same.", default="gelu")] = None,
     options: MapOptions,
-    compare: Annotated[bool, typer.Option("--compare", help="Compare with published approximations.")] = False,
-    encrypted: Annotated[bool, typer.Option("--encrypted", help="Values and errors under CKKS.")] = False,
+    compare: Annotated[bool, option("Compare with published approximations.", "--compare")] = False,
+    encrypted: Annotated[bool, option("Values and errors under CKKS.", "--encrypted")] = False,
     plot: Plot = None,
     out: Annotated[Path | None, out_option("Write the polynomial, .json, .mlir, .c or .py.", *ENDINGS)] = None,
 ) -> None:

@@ -11,10 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from gatelab.cli import output, reading
-from gatelab.cli.options import Plot, Words, out_option, unit_option
+from gatelab.cli.options import Plot, Words, option, out_option, unit_option
 from gatelab.cli.reading import Predictor
 from gatelab.cli.rows import ChosenRows, KernelRowOptions
 from gatelab.errors import GatelabError
@@ -86,9 +84,9 @@ def ntk_command(
     words: Words = None,
     source: KernelRowOptions,
     unit: Annotated[list[str] | None, unit_option("mlp,glu")] = None,
-    width: Annotated[int | None, typer.Option(min=1, help="Neurons.", show_default="infinite: K per neuron")] = None,
-    model: Annotated[Path | None, typer.Option(metavar="FILE", help="A saved network instead, .safetensors.")] = None,
-    full: Annotated[bool, typer.Option("--full", help="All eigenvalues, not only the extremes.")] = False,
+    width: Annotated[int | None, option("Neurons.", min=1, default="infinite: K per neuron")] = None,
+    model: Annotated[Path | None, option("A saved network instead, .safetensors.", metavar="FILE")] = None,
+    full: Annotated[bool, option("All eigenvalues, not only the extremes.", "--full")] = False,
     plot: Plot = None,
     out: Annotated[Path | None, out_option("Write the kernel, .npy, or several, .npz.", ".npy", ".npz")] = None,
 ) -> None:

@@ -49,12 +49,17 @@ RENAMED = {
 # ---- commands
 
 
+def option(help: str, *names: str, default: str | None = None, **settings: Any) -> Any:
+    """An option with its help; `default` says in words what is done without it."""
+    return typer.Option(*names, help=help, show_default=default or True, **settings)
+
+
 @dataclass(frozen=True)
 class AnswerOptions:
     """How every command answers."""
 
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")] = False
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False
+    as_json: Annotated[bool, option("Print one JSON document instead of tables.", "--json")] = False
+    quiet: Annotated[bool, option("Show no progress.", "--quiet", "-q")] = False
 
 
 class CheckedCommand(TyperCommand):
@@ -225,7 +230,7 @@ def out_option(help: str, *endings: str, **options: Any) -> Any:
     return typer.Option("--out", "-o", help=help, show_default=False, **{"metavar": "DIR", **options})
 
 
-OneUnit = Annotated[str | None, typer.Option("--unit", metavar="UNIT", help="The unit.", autocompletion=complete_unit)]
+OneUnit = Annotated[str | None, option("The unit.", "--unit", metavar="UNIT", autocompletion=complete_unit)]
 Words = Annotated[
     list[str] | None,
     typer.Argument(
@@ -235,18 +240,16 @@ Words = Annotated[
         autocompletion=complete_word,
     ),
 ]
-Seeds = Annotated[int, typer.Option(min=1, help="Number of seeds.")]
+Seeds = Annotated[int, option("Number of seeds.", min=1)]
 Plot = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Write the figure, .png, .svg or .pdf.", callback=checked(*PICTURES)),
+    Path | None, option("Write the figure, .png, .svg or .pdf.", metavar="FILE", callback=checked(*PICTURES))
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the work and its size; compute nothing.")]
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda; auto is cuda where there is one.")]
-FitDevice = Annotated[str, typer.Option(help="auto, cpu or cuda; auto is the CPU, faster for small fits.")]
-Jobs = Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Processes.", show_default="one per core")]
+DryRun = Annotated[bool, option("Show the work and its size; compute nothing.", "--dry-run")]
+Device = Annotated[str, option("auto, cpu or cuda; auto is cuda where there is one.")]
+FitDevice = Annotated[str, option("auto, cpu or cuda; auto is the CPU, faster for small fits.")]
+Jobs = Annotated[int | None, option("Processes.", "--jobs", "-j", min=1, default="one per core")]
 Tokenizer = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="A folder with a tokenizer of Transformers.", show_default="that of the model"),
+    Path | None, option("A folder with a tokenizer of Transformers.", metavar="DIR", default="that of the model")
 ]
 PROBLEM = "paper-1d"
 SAMPLES = {"n": None, "sampling": "random", "noise": 0.0}  # of formulas, unless given
@@ -269,23 +272,19 @@ def device_name(device: str) -> str:
 class TableOptions:
     """A file with data, and which of its columns are used."""
 
-    data: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="CSV, Parquet, .npy or .npz file, for the problem.")
-    ] = None
+    data: Annotated[Path | None, option("CSV, Parquet, .npy or .npz file, for the problem.", metavar="FILE")] = None
     target: Annotated[
-        str | None,
-        typer.Option(metavar="NAME[,NAME]", help="Its columns to predict, by name or number.", show_default="the last"),
+        str | None, option("Its columns to predict, by name or number.", metavar="NAME[,NAME]", default="the last")
     ] = None
     inputs: Annotated[
-        str | None,
-        typer.Option(metavar="NAME[,NAME]", help="Its columns to predict from.", show_default="all others"),
+        str | None, option("Its columns to predict from.", metavar="NAME[,NAME]", default="all others")
     ] = None
     standardize: Annotated[
         bool | None,
-        typer.Option(
+        option(
+            "Scale inputs and target to mean 0 and deviation 1, or leave them.",
             "--standardize/--raw",
-            help="Scale inputs and target to mean 0 and deviation 1, or leave them.",
-            show_default="scaled for friedman, airfoil, california",
+            default="scaled for friedman, airfoil, california",
         ),
     ] = None
 
@@ -317,13 +316,9 @@ class TableOptions:
 class SampleOptions(TableOptions):
     """The data of a file, or how a formula is sampled."""
 
-    interval: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Where every input lies; R for -R,R.", show_default="-1,1")
-    ] = None
-    points: Annotated[int | None, typer.Option(help="Training points.", show_default="10000, or the problem's own")] = (
-        None
-    )
-    noise: Annotated[float, typer.Option(help="Standard deviation of noise on the training targets.")] = 0.0
+    interval: Annotated[str | None, option("Where every input lies; R for -R,R.", metavar="A,B", default="-1,1")] = None
+    points: Annotated[int | None, option("Training points.", default="10000, or the problem's own")] = None
+    noise: Annotated[float, option("Standard deviation of noise on the training targets.")] = 0.0
 
     def problem(self, name: str | None, **settings: Any) -> Problem:
         interval = reading.interval(self.interval)
@@ -334,10 +329,8 @@ class SampleOptions(TableOptions):
 class ProblemOptions(SampleOptions):
     """All options of a problem: those of `SampleOptions`, the sampling and the test protocol."""
 
-    sampling: Annotated[str, typer.Option(help="random, grid or gauss.")] = "random"
-    protocol: Annotated[
-        str, typer.Option(help="split, or paper: test on the training data, as the paper's code does.")
-    ] = "split"
+    sampling: Annotated[str, option("random, grid or gauss.")] = "random"
+    protocol: Annotated[str, option("split, or paper: test on the training data, as the paper's code does.")] = "split"
 
     def problem(self, name: str | None, **settings: Any) -> Problem:
         return super().problem(name, sampling=self.sampling, protocol=self.protocol, **settings)
@@ -350,14 +343,9 @@ class ProblemOptions(SampleOptions):
 class SolverOptions:
     """How networks are fitted."""
 
-    solver: Annotated[str, typer.Option(help=SOLVER_HELP)] = "auto"
-    steps: Annotated[
-        int | None,
-        typer.Option(min=1, help="Maximal iterations per network.", show_default="the solver's"),
-    ] = None
-    ridge: Annotated[float | None, typer.Option(min=0, help="Ridge of varpro, for noisy data.", show_default="0")] = (
-        None
-    )
+    solver: Annotated[str, option(SOLVER_HELP)] = "auto"
+    steps: Annotated[int | None, option("Maximal iterations per network.", min=1, default="the solver's")] = None
+    ridge: Annotated[float | None, option("Ridge of varpro, for noisy data.", min=0, default="0")] = None
     device: FitDevice = "auto"
 
     def settings(self) -> dict[str, Any]:
@@ -376,17 +364,11 @@ class SweepOptions:
     """Where the fits of a command are computed and stored, and how to resume after Ctrl-C."""
 
     jobs: Jobs = None
-    store: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Keep every fit here; the same command resumes.")
-    ] = None
-    backend: Annotated[
-        str | None, typer.Option(help="serial, processes or ray.", show_default="processes, with one job serial")
-    ] = None
-    address: Annotated[str | None, typer.Option(help="A Ray cluster.", show_default="a local one")] = None
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Repeat the fits that failed.")] = False
-    max_hours: Annotated[
-        float | None, typer.Option(help="Start no new fit after this time.", show_default="no limit")
-    ] = None
+    store: Annotated[Path | None, option("Keep every fit here; the same command resumes.", metavar="FILE")] = None
+    backend: Annotated[str | None, option("serial, processes or ray.", default="processes, with one job serial")] = None
+    address: Annotated[str | None, option("A Ray cluster.", default="a local one")] = None
+    retry_failed: Annotated[bool, option("Repeat the fits that failed.", "--retry-failed")] = False
+    max_hours: Annotated[float | None, option("Start no new fit after this time.", default="no limit")] = None
 
     def keywords(self) -> dict[str, Any]:
         """The options except `jobs` as arguments of `gatelab.scaling_laws`, without those left out."""

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from gatelab.cli import output
-from gatelab.cli.options import Tokenizer, out_option
+from gatelab.cli.options import Tokenizer, option, out_option
 from gatelab.cli.reading import check_exists, read_tokenizer
 
 PLAN = """Examples: gatelab plan models/all-MiniLM-L6-v2 --text sentences.txt --out plan.json
@@ -18,11 +18,11 @@ gatelab plan models/stories260K --text stories.txt --quality 0.99"""
 
 def plan_command(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="The folder of a model, of Transformers or llama2.c.")],
-    text: Annotated[Path, typer.Option(metavar="FILE", help="Text with one sentence per line.")],
+    text: Annotated[Path, option("Text with one sentence per line.", metavar="FILE")],
     tokenizer: Tokenizer = None,
-    quality: Annotated[float, typer.Option(help="Cosine, or ratio of perplexities, to keep.")] = 0.999,
-    margin: Annotated[float, typer.Option(min=0, help="Margin around ranges, in half-widths.")] = 0.1,
-    rows: Annotated[int, typer.Option(min=8, help="Maximal number of rows of the text.")] = 192,
+    quality: Annotated[float, option("Cosine, or ratio of perplexities, to keep.")] = 0.999,
+    margin: Annotated[float, option("Margin around ranges, in half-widths.", min=0)] = 0.1,
+    rows: Annotated[int, option("Maximal number of rows of the text.", min=8)] = 192,
     out: Annotated[Path | None, out_option("Write the plan, .json.", ".json")] = None,
 ) -> None:
     """Plan encrypted inference: a polynomial for every layer, with the fewest levels in total."""

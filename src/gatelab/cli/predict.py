@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gatelab.cli import output
-from gatelab.cli.options import FitDevice, out_option, unit_option
+from gatelab.cli.options import FitDevice, option, out_option, unit_option
 from gatelab.cli.reading import (
     Predictor,
     check_exists,
@@ -51,28 +51,24 @@ gatelab predict rent.safetensors --data flats.csv --keep id --out predicted.csv"
 class EstimatorOptions:
     """Settings of the estimators; those left out are chosen by validation."""
 
-    width: Annotated[int | None, typer.Option(min=1, help="Neurons.", show_default="chosen by validation")] = None
-    ridge: Annotated[float | None, typer.Option(min=0, help="Penalty.", show_default="chosen by validation")] = None
-    members: Annotated[int, typer.Option(min=1, help="Networks that are averaged.")] = 8
-    time_budget: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="Try no new network after this time.")
-    ] = None
+    width: Annotated[int | None, option("Neurons.", min=1, default="chosen by validation")] = None
+    ridge: Annotated[float | None, option("Penalty.", min=0, default="chosen by validation")] = None
+    members: Annotated[int, option("Networks that are averaged.", min=1)] = 8
+    time_budget: Annotated[float | None, option("Try no new network after this time.", metavar="SECONDS")] = None
 
 
 def regress_command(
     *,
     table: Annotated[Path, typer.Argument(metavar="TABLE", help="CSV, Parquet, .npy or .npz file.")],
-    target: Annotated[str | None, typer.Option(metavar="NAME", help="The column to predict.")] = None,
+    target: Annotated[str | None, option("The column to predict.", metavar="NAME")] = None,
     inputs: Annotated[
-        str | None, typer.Option(metavar="NAME[,NAME]", help="Columns to predict from.", show_default="all others")
+        str | None, option("Columns to predict from.", metavar="NAME[,NAME]", default="all others")
     ] = None,
-    classify: Annotated[
-        bool, typer.Option("--classify", help="Predict classes; the default for a target that is text.")
-    ] = False,
+    classify: Annotated[bool, option("Predict classes; the default for a target that is text.", "--classify")] = False,
     unit: Annotated[list[str] | None, unit_option("chosen by validation")] = None,
     settings: EstimatorOptions,
-    test: Annotated[float, typer.Option(help="Share of the rows held out for the test; 0 for none.")] = 0.2,
-    seed: Annotated[int, typer.Option(min=0, help="The seed of the fit and of the test rows.")] = 0,
+    test: Annotated[float, option("Share of the rows held out for the test; 0 for none.")] = 0.2,
+    seed: Annotated[int, option("The seed of the fit and of the test rows.", min=0)] = 0,
     device: FitDevice = "auto",
     out: Annotated[
         Path | None, out_option("Write the estimator, .safetensors, for gatelab predict.", ".safetensors")
@@ -168,18 +164,15 @@ def scores_of(model: Any, X: Table, y: Any) -> dict[str, float]:
 
 def predict_command(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A file of gatelab fit --out or regress --out.")],
-    data: Annotated[Path, typer.Option(metavar="FILE", help="CSV, Parquet, .npy or .npz file with the rows.")],
+    data: Annotated[Path, option("CSV, Parquet, .npy or .npz file with the rows.", metavar="FILE")],
     keep: Annotated[
-        str | None,
-        typer.Option(metavar="NAME[,NAME]", help="Columns to write next to the predictions, such as ids."),
+        str | None, option("Columns to write next to the predictions, such as ids.", metavar="NAME[,NAME]")
     ] = None,
     inputs: Annotated[
-        str | None,
-        typer.Option(metavar="NAME[,NAME]", help="Its columns to predict from.", show_default="those of the model"),
+        str | None, option("Its columns to predict from.", metavar="NAME[,NAME]", default="those of the model")
     ] = None,
     target: Annotated[
-        str | None,
-        typer.Option(metavar="NAME[,NAME]", help="Its columns to compare with.", show_default="those of the model"),
+        str | None, option("Its columns to compare with.", metavar="NAME[,NAME]", default="those of the model")
     ] = None,
     out: Annotated[
         Path | None, out_option("Write them, .csv, .npy, .npz or .parquet, instead of printing.", *ENDINGS)

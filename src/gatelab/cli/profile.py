@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gatelab.cli import output
-from gatelab.cli.options import Device, Plot, Tokenizer, device_name, out_option
+from gatelab.cli.options import Device, Plot, Tokenizer, device_name, option, out_option
 from gatelab.cli.reading import read_tokenizer
 from gatelab.files import write_whole
 
@@ -27,12 +27,12 @@ gatelab profile smollm2 --text fineweb-edu --tokens 12288 --json"""
 class SizeOptions:
     """The size of the measurement."""
 
-    tokens: Annotated[int | None, typer.Option(min=2, help="Tokens to fit on.", show_default="6144")] = None
-    test: Annotated[int | None, typer.Option(min=2, help="Tokens to measure on.", show_default="512")] = None
-    length: Annotated[
-        int | None, typer.Option(min=2, help="Tokens per window.", show_default="128, or the context of the model")
-    ] = None
-    steps: Annotated[int | None, typer.Option(min=0, help="Steps of every fitted unit.", show_default="20")] = None
+    tokens: Annotated[int | None, option("Tokens to fit on.", min=2, default="6144")] = None
+    test: Annotated[int | None, option("Tokens to measure on.", min=2, default="512")] = None
+    length: Annotated[int | None, option("Tokens per window.", min=2, default="128, or the context of the model")] = (
+        None
+    )
+    steps: Annotated[int | None, option("Steps of every fitted unit.", min=0, default="20")] = None
 
 
 def profile_command(
@@ -43,15 +43,12 @@ def profile_command(
         typer.Argument(metavar="PATH", help="A folder of Transformers, a GGUF file, smollm2, minilm or stories260k."),
     ],
     text: Annotated[
-        str,
-        typer.Option(metavar="FILE|NAME", help="Text to read: a file, fineweb-edu, wikitext-2 ...; .npy for tokens."),
+        str, option("Text to read: a file, fineweb-edu, wikitext-2 ...; .npy for tokens.", metavar="FILE|NAME")
     ],
     tokenizer: Tokenizer = None,
-    module: Annotated[
-        list[str] | None, typer.Option(help="A module by name; may be repeated.", show_default="all blocks")
-    ] = None,
+    module: Annotated[list[str] | None, option("A module by name; may be repeated.", default="all blocks")] = None,
     sizes: SizeOptions,
-    losses: Annotated[bool, typer.Option(help="Run the model with blocks skipped and made linear.")] = True,
+    losses: Annotated[bool, option("Run the model with blocks skipped and made linear.")] = True,
     device: Device = "auto",
     plot: Plot = None,
     out: Annotated[Path | None, out_option("Write the page, .html, or all numbers, .json.", ".html", ".json")] = None,

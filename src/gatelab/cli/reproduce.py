@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gatelab.cli import interrupts, output
-from gatelab.cli.options import DryRun, SweepOptions, out_option, resuming
+from gatelab.cli.options import DryRun, SweepOptions, option, out_option, resuming
 from gatelab.cli.output import check_folder
 from gatelab.display import duration
 from gatelab.errors import GatelabError, unknown_name
@@ -40,7 +40,7 @@ gatelab report --out gatelab-out --json"""
 def demo_command(
     *,
     out: Out = FOLDER,
-    max_width: Annotated[int, typer.Option(min=2, help="Networks of 1 to this many neurons.")] = 50,
+    max_width: Annotated[int, option("Networks of 1 to this many neurons.", min=2)] = 50,
     sweep: SweepOptions,
 ) -> None:
     """Show how the errors of five units fall, and why."""
@@ -78,10 +78,10 @@ def reproduce_command(
         list[str] | None,
         typer.Argument(metavar="[NAME...|all]", help="Names from --list, or patterns such as 'ntk/*'."),
     ] = None,
-    every: Annotated[bool, typer.Option("--list", help="List the figures.")] = False,
+    every: Annotated[bool, option("List the figures.", "--list")] = False,
     out: Out = FOLDER,
-    quick: Annotated[bool, typer.Option("--quick", help="Few widths and points, as a check.")] = False,
-    full: Annotated[bool, typer.Option("--full", help="With all: compute long and finished ones as well.")] = False,
+    quick: Annotated[bool, option("Few widths and points, as a check.", "--quick")] = False,
+    full: Annotated[bool, option("With all: compute long and finished ones as well.", "--full")] = False,
     sweep: SweepOptions,
     dry_run: DryRun = False,
 ) -> None:

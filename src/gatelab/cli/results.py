@@ -13,7 +13,7 @@ import typer
 
 from gatelab._version import __version__
 from gatelab.cli import output
-from gatelab.cli.options import Application, out_option
+from gatelab.cli.options import Application, option, out_option
 from gatelab.cli.output import check_folder
 from gatelab.cli.reading import split_names
 from gatelab.display import counted
@@ -24,9 +24,7 @@ if TYPE_CHECKING:
     from gatelab.sweep import Record, Store, StoreCheck
 
 STORE = Path("gatelab.db")
-StoreFile = Annotated[
-    Path, typer.Option("--store", metavar="FILE", help="The file that --store of other commands wrote.")
-]
+StoreFile = Annotated[Path, option("The file that --store of other commands wrote.", "--store", metavar="FILE")]
 SHORT = 10  # characters of a key: enough to be unique among some thousands
 MOST = 50  # runs on one side only that are printed
 FORMATS = ("csv", "parquet", "json")
@@ -59,10 +57,10 @@ class RecordOptions:
     """A store, and conditions on its records."""
 
     store: StoreFile = STORE
-    status: Annotated[str | None, typer.Option(help="done or failed.")] = None
-    unit: Annotated[str | None, typer.Option("--unit", help="Of this unit.")] = None
-    width: Annotated[int | None, typer.Option(help="Of this width.")] = None
-    problem: Annotated[str | None, typer.Option("--problem", help="Of this problem, by its name or formula.")] = None
+    status: Annotated[str | None, option("done or failed.")] = None
+    unit: Annotated[str | None, option("Of this unit.", "--unit")] = None
+    width: Annotated[int | None, option("Of this width.")] = None
+    problem: Annotated[str | None, option("Of this problem, by its name or formula.", "--problem")] = None
 
     def select(self) -> list[Record]:
         """The records that meet every condition, in the order of the store."""
@@ -108,7 +106,7 @@ def opened(path: Path) -> Store:
 def list_command(
     *,
     options: RecordOptions,
-    limit: Annotated[int, typer.Option(min=1, help="Maximal number.")] = 20,
+    limit: Annotated[int, option("Maximal number.", min=1)] = 20,
 ) -> None:
     """List records, the newest first."""
     store = options.store
@@ -161,11 +159,11 @@ def show_command(
 @app.command("prune", epilog=PRUNE)
 def prune_command(
     store: StoreFile = STORE,
-    failed: Annotated[bool, typer.Option("--failed", help="Failed records.")] = False,
-    older_than: Annotated[float | None, typer.Option(metavar="DAYS", min=0, help="Records older than this.")] = None,
-    other_versions: Annotated[bool, typer.Option("--other-versions", help="Records of other versions.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count the records; remove none.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    failed: Annotated[bool, option("Failed records.", "--failed")] = False,
+    older_than: Annotated[float | None, option("Records older than this.", metavar="DAYS", min=0)] = None,
+    other_versions: Annotated[bool, option("Records of other versions.", "--other-versions")] = False,
+    dry_run: Annotated[bool, option("Count the records; remove none.", "--dry-run")] = False,
+    yes: Annotated[bool, option("Do not ask.", "--yes")] = False,
 ) -> None:
     """Remove the records that meet every condition, permanently."""
     if not (failed or other_versions or older_than is not None):
@@ -235,7 +233,7 @@ def copy_command(
 def export_command(
     *,
     out: Annotated[Path, out_option("Write the records, .csv, .parquet or .json.", *(f".{kind}" for kind in FORMATS))],
-    format: Annotated[str | None, typer.Option(help="csv, parquet or json.", show_default="by the file's name")] = None,
+    format: Annotated[str | None, option("csv, parquet or json.", default="by the file's name")] = None,
     options: RecordOptions,
 ) -> None:
     """Write records to a file: one row each as CSV or Parquet, complete as JSON."""
@@ -258,8 +256,8 @@ def export_command(
 @app.command("compare", epilog=COMPARE)
 def compare_command(
     store: StoreFile = STORE,
-    other: Annotated[Path | None, typer.Option("--with", help="Another store with the same runs.")] = None,
-    units: Annotated[str | None, typer.Option(metavar="A,B", help="Two units in one store.")] = None,
+    other: Annotated[Path | None, option("Another store with the same runs.", "--with")] = None,
+    units: Annotated[str | None, option("Two units in one store.", metavar="A,B")] = None,
 ) -> None:
     """Compare the same runs of two stores, or of two units."""
     from gatelab.sweep.run import differing, paired_records

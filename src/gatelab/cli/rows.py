@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from gatelab.cli import reading
-from gatelab.cli.options import TableOptions
+from gatelab.cli.options import TableOptions, option
 from gatelab.errors import GatelabError
 from gatelab.memory import check_memory, size_text
 
@@ -53,9 +51,9 @@ class ChosenRows:
 class TrainingRowOptions(TableOptions):
     """The rows of a training by gradient descent, with a target for each."""
 
-    gaussian: Annotated[str | None, typer.Option(metavar="ROWS,INPUTS", help="Gaussian rows and targets.")] = None
-    rows: Annotated[int, typer.Option(min=2, help="Maximal number of rows, drawn at random.")] = 300
-    seed: Annotated[int, typer.Option(min=0, help="The seed of the drawing.")] = 0
+    gaussian: Annotated[str | None, option("Gaussian rows and targets.", metavar="ROWS,INPUTS")] = None
+    rows: Annotated[int, option("Maximal number of rows, drawn at random.", min=2)] = 300
+    seed: Annotated[int, option("The seed of the drawing.", min=0)] = 0
 
     def read(self, problem: str | None) -> ChosenRows:
         """The rows that the options describe, with their targets."""
@@ -73,12 +71,10 @@ class TrainingRowOptions(TableOptions):
 class KernelRowOptions(TableOptions):
     """The rows of a kernel, which needs no targets."""
 
-    no_target: Annotated[bool, typer.Option("--no-target", help="Every column is an input.")] = False
-    gaussian: Annotated[str | None, typer.Option(metavar="ROWS,INPUTS", help="Standard Gaussian rows instead.")] = None
-    rows: Annotated[
-        int | None, typer.Option(min=1, help="Number of rows, drawn at random.", show_default="all, up to 20000")
-    ] = None
-    seed: Annotated[int, typer.Option(min=0, help="The seed of the drawing.")] = 0
+    no_target: Annotated[bool, option("Every column is an input.", "--no-target")] = False
+    gaussian: Annotated[str | None, option("Standard Gaussian rows instead.", metavar="ROWS,INPUTS")] = None
+    rows: Annotated[int | None, option("Number of rows, drawn at random.", min=1, default="all, up to 20000")] = None
+    seed: Annotated[int, option("The seed of the drawing.", min=0)] = 0
 
     def read(self, problem: str | None, *, names: Sequence[str] = ()) -> ChosenRows:
         """The inputs that the options describe, at most `rows` of them; `names` are the inputs of a model."""

@@ -23,6 +23,7 @@ from gatelab.cli.options import (
     SolverOptions,
     SweepOptions,
     Words,
+    option,
     out_option,
     resuming,
     unit_option,
@@ -56,8 +57,8 @@ def scale_command(
     *,
     words: Words = None,
     unit: Annotated[list[str] | None, unit_option()] = None,
-    problem: Annotated[str | None, typer.Option(help="A name or a formula.", show_default=PROBLEM)] = None,
-    widths: Annotated[str, typer.Option(metavar="1:50 | 50:200:10 | 4,8,16", help="Both ends included.")] = "1:50",
+    problem: Annotated[str | None, option("A name or a formula.", default=PROBLEM)] = None,
+    widths: Annotated[str, option("Both ends included.", metavar="1:50 | 50:200:10 | 4,8,16")] = "1:50",
     seeds: Seeds = 1,
     solver: SolverOptions,
     sweep: SweepOptions,
@@ -164,12 +165,12 @@ gatelab law runs.csv --p-column params --d-column tokens --l-column loss"""
 
 def law_command(
     table: Annotated[Path, typer.Argument(help="CSV with a header and one row per run.")],
-    p_column: Annotated[str, typer.Option(help="Name of the column of parameters.")] = "P",
-    d_column: Annotated[str, typer.Option(help="Name of the column of data.")] = "D",
-    l_column: Annotated[str, typer.Option(help="Name of the column of losses.")] = "L",
-    delta: Annotated[float, typer.Option(help="Errors of log L beyond it are outliers.")] = 1e-3,
-    bootstrap: Annotated[int, typer.Option(min=0, help="Draws for the intervals; 0 for none.")] = 200,
-    seed: Annotated[int, typer.Option(min=0, help="The seed of the draws.")] = 0,
+    p_column: Annotated[str, option("Name of the column of parameters.")] = "P",
+    d_column: Annotated[str, option("Name of the column of data.")] = "D",
+    l_column: Annotated[str, option("Name of the column of losses.")] = "L",
+    delta: Annotated[float, option("Errors of log L beyond it are outliers.")] = 1e-3,
+    bootstrap: Annotated[int, option("Draws for the intervals; 0 for none.", min=0)] = 200,
+    seed: Annotated[int, option("The seed of the draws.", min=0)] = 0,
     plot: Plot = None,
 ) -> None:
     """Fit L = E + A/P^a + B/D^b to the losses of many runs."""

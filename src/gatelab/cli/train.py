@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gatelab.cli import output, reading
-from gatelab.cli.options import Device, DryRun, OneUnit, Plot, as_list, complete_unit, out_option, resuming, unit_option
+from gatelab.cli.options import (
+    Device,
+    DryRun,
+    OneUnit,
+    Plot,
+    as_list,
+    complete_unit,
+    option,
+    out_option,
+    resuming,
+    unit_option,
+)
 from gatelab.cli.output import check_folder
 from gatelab.display import duration
 from gatelab.errors import GatelabError
@@ -44,44 +55,30 @@ def complete_model(incomplete: str) -> list[str]:
 class TrainingOptions:
     """The recipe of a training, its device, and the folder with its state."""
 
-    data: Annotated[
-        str | None, typer.Option(metavar="NAME", help="cifar10, mnist or tiny-imagenet.", show_default="cifar10")
-    ] = None
+    data: Annotated[str | None, option("cifar10, mnist or tiny-imagenet.", metavar="NAME", default="cifar10")] = None
     text: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME|FILE",
-            help="Text for gpt2: fineweb-edu, tinyshakespeare, enwik8 or a file.",
-            show_default="fineweb-edu",
+        option(
+            "Text for gpt2: fineweb-edu, tinyshakespeare, enwik8 or a file.", metavar="NAME|FILE", default="fineweb-edu"
         ),
     ] = None
-    size: Annotated[str, typer.Option(help="tiny, small, base; of gpt2: tiny, small, gpt2.")] = "small"
-    sizes: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=N", help="Replace a value of the size.")] = (
-        None
+    size: Annotated[str, option("tiny, small, base; of gpt2: tiny, small, gpt2.")] = "small"
+    sizes: Annotated[list[str] | None, option("Replace a value of the size.", "--set", metavar="NAME=N")] = None
+    lr: Annotated[float | None, option("Learning rate.", default="by model and optimizer")] = None
+    steps: Annotated[int, option("Updates.", min=1)] = 2000
+    batch: Annotated[int | None, option("Images or windows of text.", min=1, default="128; of text 16")] = None
+    warmup: Annotated[int | None, option("Warmup steps.", min=0, default="a tenth, at most 100")] = None
+    schedule: Annotated[str, option("cosine or constant.")] = "cosine"
+    weight_decay: Annotated[float | None, option("On matrices.", min=0, default="by model and optimizer")] = None
+    clip: Annotated[float, option("Maximal norm of the gradient; 0 for no limit.", min=0)] = 1.0
+    augment: Annotated[bool, option("Random crops and flips of images, as in the paper.", "--augment/--no-augment")] = (
+        True
     )
-    lr: Annotated[float | None, typer.Option(help="Learning rate.", show_default="by model and optimizer")] = None
-    steps: Annotated[int, typer.Option(min=1, help="Updates.")] = 2000
-    batch: Annotated[
-        int | None, typer.Option(min=1, help="Images or windows of text.", show_default="128; of text 16")
-    ] = None
-    warmup: Annotated[int | None, typer.Option(min=0, help="Warmup steps.", show_default="a tenth, at most 100")] = None
-    schedule: Annotated[str, typer.Option(help="cosine or constant.")] = "cosine"
-    weight_decay: Annotated[
-        float | None, typer.Option(min=0, help="On matrices.", show_default="by model and optimizer")
-    ] = None
-    clip: Annotated[float, typer.Option(min=0, help="Maximal norm of the gradient; 0 for no limit.")] = 1.0
-    augment: Annotated[
-        bool, typer.Option("--augment/--no-augment", help="Random crops and flips of images, as in the paper.")
-    ] = True
-    tokenizer: Annotated[
-        str, typer.Option(help="gpt2, bytes, or trained:4096 for 4096 tokens learned from the text.")
-    ] = "gpt2"
-    evaluations: Annotated[int, typer.Option(min=1, help="Number of measurements of the losses.")] = 40
-    precision: Annotated[str, typer.Option(help="auto, float32 or bf16; auto is bf16 on a GPU.")] = "auto"
+    tokenizer: Annotated[str, option("gpt2, bytes, or trained:4096 for 4096 tokens learned from the text.")] = "gpt2"
+    evaluations: Annotated[int, option("Number of measurements of the losses.", min=1)] = 40
+    precision: Annotated[str, option("auto, float32 or bf16; auto is bf16 on a GPU.")] = "auto"
     device: Device = "auto"
-    store: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Keep the state here; the same command resumes.")
-    ] = None
+    store: Annotated[Path | None, option("Keep the state here; the same command resumes.", metavar="DIR")] = None
 
     def where(self) -> dict[str, Any]:
         """The arguments for the device and the folder, which must be writable."""
@@ -140,10 +137,10 @@ def train_command(
         typer.Argument(metavar="MODEL|UNIT", help="mixer, vit or gpt2, and a unit.", autocompletion=complete_model),
     ],
     unit: OneUnit = None,
-    optimizer: Annotated[str, typer.Option(help="sgd or adamw.")] = "adamw",
+    optimizer: Annotated[str, option("sgd or adamw.")] = "adamw",
     training: TrainingOptions,
-    seed: Annotated[int, typer.Option(min=0, help="The seed of weights and batches.")] = 0,
-    compile: Annotated[bool, typer.Option("--compile", help="Use torch.compile.")] = False,
+    seed: Annotated[int, option("The seed of weights and batches.", min=0)] = 0,
+    compile: Annotated[bool, option("Use torch.compile.", "--compile")] = False,
     out: Annotated[Path | None, out_option("Write the losses by step, .csv.", ".csv")] = None,
 ) -> None:
     """Train a Mixer, a ViT or GPT-2 with any unit."""
@@ -187,12 +184,12 @@ def gap_command(
         ),
     ] = None,
     unit: Annotated[list[str] | None, unit_option("mlp,glu")] = None,
-    model: Annotated[str, typer.Option(help="mixer, vit or gpt2.")] = "mixer",
-    optimizer: Annotated[str, typer.Option(metavar="A[,B]", help="sgd, adamw or both.")] = "sgd,adamw",
-    seeds: Annotated[int, typer.Option(min=1, help="Trainings per unit and optimizer.")] = 5,
+    model: Annotated[str, option("mixer, vit or gpt2.")] = "mixer",
+    optimizer: Annotated[str, option("sgd, adamw or both.", metavar="A[,B]")] = "sgd,adamw",
+    seeds: Annotated[int, option("Trainings per unit and optimizer.", min=1)] = 5,
     training: TrainingOptions,
     dry_run: DryRun = False,
-    record: Annotated[Path | None, typer.Option(metavar="FILE", help="Read runs that --out wrote; train none.")] = None,
+    record: Annotated[Path | None, option("Read runs that --out wrote; train none.", metavar="FILE")] = None,
     plot: Plot = None,
     out: Annotated[
         list[Path] | None,
