@@ -311,7 +311,7 @@ compare --data huge.csv | huge.csv
 compare --data good.csv --target z | z
 compare --rows 3 | --rows
 compare --widths 0 | 0
-compare --loss nan | loss
+compare x2 --loss nan | loss
 compare --out card.txt | .html
 compare --out good.csv/card.html | good.csv
 compare | no data are given; give --data FILE
