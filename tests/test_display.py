@@ -199,8 +199,8 @@ def test_all_public_functions_with_progress_take_the_same() -> None:
 
 
 def test_the_regressor_speaks_when_asked(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(Report.__init__.__kwdefaults__, "first", 0.0)
-    monkeypatch.setitem(Report.__init__.__kwdefaults__, "every", 0.0)
+    defaults: Any = Report.__init__.__kwdefaults__
+    monkeypatch.setattr(Report.__init__, "__kwdefaults__", {**defaults, "first": 0.0, "every": 0.0})
     quick: dict[str, Any] = {"width": 1, "ridge": 1e-2, "random_state": 0, "starts": 1, "rounds": 2, "steps": 30}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a fit that ended early; they go to stderr too

@@ -118,18 +118,18 @@ def test_duplicates_are_counted_and_lambda_min_is_not_made_up(here: Path) -> Non
     x = np.r_[table(), table()[:3]]
     np.save(here / "twice.npy", x)
     text = " ".join(ok("--data", "twice.npy", "--no-target").split())
-    assert "3 rows are copies of others" in text and ">=" in text and "0?" in text
+    assert "3 rows equal to another" in text and ">=" in text and "0?" in text
     found = said("--data", "twice.npy", "--no-target")
     assert all(k["status"] == "unresolved" and k["condition"] is None for k in found["kernels"])
-    assert any("copies" in note for note in found["notes"])
+    assert any("equal to another" in note for note in found["notes"])
 
 
 @pytest.mark.parametrize(
     ("rows", "says"),
     [
         ([[1.0, 2.0], [3.0, 4.0]], ""),
-        ([[1.0, 2.0], [-0.0, 0.0]], "1 row is zero"),
-        ([[0.1, 0.2], [0.3, 0.6], [0.7, 1.4]], "2 rows are multiples of others"),
+        ([[1.0, 2.0], [-0.0, 0.0]], "1 row of zeros"),
+        ([[0.1, 0.2], [0.3, 0.6], [0.7, 1.4]], "2 rows proportional to another"),
         ([[1.0, 0.0], [-1.0, 0.0]], ""),
     ],
 )

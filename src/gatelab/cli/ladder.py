@@ -8,10 +8,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from gatelab.cli import output, reading
-from gatelab.cli.options import Device, DryRun, Jobs, Plot, complete_unit, option, out_option, resuming, unit_option
+from gatelab.cli.options import Device, DryRun, Jobs, Plot, UnitsAlone, option, out_option, resuming, unit_option
 from gatelab.errors import GatelabError
 
 if TYPE_CHECKING:
@@ -97,10 +95,7 @@ def read_repeats(text: str) -> tuple[int, ...]:
 
 def ladder_command(
     *,
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="UNIT", help="Units.", show_default=False, autocompletion=complete_unit),
-    ] = None,
+    words: UnitsAlone = None,
     unit: Annotated[list[str] | None, unit_option("gelu,relu2,reglu,geglu,swiglu,gqu")] = None,
     training: LadderOptions,
     run: RunOptions,

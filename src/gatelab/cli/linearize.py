@@ -74,7 +74,7 @@ class MapOptions:
         if ends is not None and z is not None:
             raise GatelabError(f"both --interval {self.interval} and --data are given; leave one of them out")
         method = find_method(self.method or ("hermite" if ends is None else "minimax"))
-        # From the data and the sizes, what the method takes; then what was given, which `linearize` checks.
+        # Values from the data and the sizes, if the method takes them; `linearize` checks the given options.
         settings: dict[str, Any] = {"w_scale": self.w_scale, "x_scale": self.x_scale}
         if z is not None:
             settings["interval"] = calibrate(z, self.margin)

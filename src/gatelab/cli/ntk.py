@@ -15,6 +15,7 @@ from gatelab.cli import output, reading
 from gatelab.cli.options import Plot, Words, option, out_option, unit_option
 from gatelab.cli.reading import Predictor
 from gatelab.cli.rows import ChosenRows, KernelRowOptions
+from gatelab.display import counted
 from gatelab.errors import GatelabError
 from gatelab.files import write_whole
 from gatelab.memory import check_memory, most_that_fits
@@ -239,7 +240,7 @@ def alike(x: Array) -> str:
 
     >>> import numpy as np
     >>> alike(np.array([[1.0, 2.0], [1.0, 2.0], [0.0, 0.0], [3.0, 6.0]]))
-    '1 row is a copy of another, 1 row is zero, 1 row is a multiple of another'
+    '1 row equal to another, 1 row of zeros, 1 row proportional to another'
     """
     import numpy as np
 
@@ -247,15 +248,13 @@ def alike(x: Array) -> str:
     distinct = np.unique(x, axis=0)
     length = np.linalg.norm(distinct, axis=1)
     nonzero = distinct[length > 0] / length[length > 0, None]
-    directions = len(np.unique(nonzero.round(13) + 0.0, axis=0))
-    counts = (
-        (len(x) - len(distinct), "a copy of another", "copies of others"),
-        (int((length == 0).sum()), "zero", "zero"),
-        (len(nonzero) - directions, "a multiple of another", "multiples of others"),
-    )
-    return ", ".join(
-        f"1 row is {single}" if k == 1 else f"{k} rows are {several}" for k, single, several in counts if k
-    )
+    directions = np.unique(nonzero.round(13) + 0.0, axis=0)
+    counts = {
+        "equal to another": len(x) - len(distinct),
+        "of zeros": len(distinct) - len(nonzero),
+        "proportional to another": len(nonzero) - len(directions),
+    }
+    return ", ".join(f"{counted(count, 'row')} {kind}" for kind, count in counts.items() if count)
 
 
 def draw_densities(kernels: list[MeasuredKernel], rows: ChosenRows, path: Path) -> None:

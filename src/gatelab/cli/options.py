@@ -50,7 +50,7 @@ RENAMED = {
 
 
 def option(help: str, *names: str, default: str | None = None, **settings: Any) -> Any:
-    """An option with its help; `default` says in words what is done without it."""
+    """An option with its help; `default` describes in words its value if it is not given."""
     return typer.Option(*names, help=help, show_default=default or True, **settings)
 
 
@@ -239,6 +239,13 @@ Words = Annotated[
         show_default=False,
         autocompletion=complete_word,
     ),
+]
+UnitsAlone = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="UNIT", help="Units.", show_default=False, autocompletion=complete_unit),
+]
+ModelPath = Annotated[
+    str, typer.Argument(metavar="PATH", help="A folder of Transformers, a GGUF file, smollm2, minilm or stories260k.")
 ]
 Seeds = Annotated[int, option("Number of seeds.", min=1)]
 Plot = Annotated[

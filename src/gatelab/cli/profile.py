@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gatelab.cli import output
-from gatelab.cli.options import Device, Plot, Tokenizer, device_name, option, out_option
+from gatelab.cli.options import Device, ModelPath, Plot, Tokenizer, device_name, option, out_option
 from gatelab.cli.reading import read_tokenizer
 from gatelab.files import write_whole
 
@@ -38,10 +38,7 @@ class SizeOptions:
 def profile_command(
     *,
     context: typer.Context,
-    model: Annotated[
-        str,
-        typer.Argument(metavar="PATH", help="A folder of Transformers, a GGUF file, smollm2, minilm or stories260k."),
-    ],
+    model: ModelPath,
     text: Annotated[
         str, option("Text to read: a file, fineweb-edu, wikitext-2 ...; .npy for tokens.", metavar="FILE|NAME")
     ],

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from gatelab.cli import output
-from gatelab.cli.options import Device, DryRun, Tokenizer, device_name, option, out_option, resuming
+from gatelab.cli.options import Device, DryRun, ModelPath, Tokenizer, device_name, option, out_option, resuming
 from gatelab.cli.reading import read_tokenizer
 from gatelab.display import counted, duration
 from gatelab.errors import GatelabError
@@ -46,10 +44,7 @@ class WindowOptions:
 
 def shrink_command(
     *,
-    model: Annotated[
-        str,
-        typer.Argument(metavar="PATH", help="A folder of Transformers, a GGUF file, smollm2, minilm or stories260k."),
-    ],
+    model: ModelPath,
     text: Annotated[str, option("Text to fit and, on other windows, to measure on.", metavar="FILE|NAME")],
     tokenizer: Tokenizer = None,
     keep: Annotated[float, option("Share of the neurons to keep.")] = 0.8,

@@ -15,6 +15,7 @@ from gatelab.cli.options import (
     DryRun,
     OneUnit,
     Plot,
+    UnitsAlone,
     as_list,
     complete_unit,
     option,
@@ -174,15 +175,7 @@ def train_command(
 
 def gap_command(
     *,
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="UNIT",
-            help="Units; the others are compared with the first.",
-            show_default=False,
-            autocompletion=complete_unit,
-        ),
-    ] = None,
+    words: UnitsAlone = None,
     unit: Annotated[list[str] | None, unit_option("mlp,glu")] = None,
     model: Annotated[str, option("mixer, vit or gpt2.")] = "mixer",
     optimizer: Annotated[str, option("sgd, adamw or both.", metavar="A[,B]")] = "sgd,adamw",
@@ -196,7 +189,7 @@ def gap_command(
         out_option("Write the runs, .json, or every measurement, .csv; may be repeated.", ".json", ".csv"),
     ] = None,
 ) -> None:
-    """Train several units and compare their generalization gaps."""
+    """Train several units and compare the generalization gaps of the others with that of the first."""
     where = training.where()
     names = reading.units_alone(words, unit) or ["mlp", "glu"]
     from gatelab.train import Gap, gap
