@@ -13,16 +13,13 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, Task
-    from rich.text import Text
+    from rich.progress import Progress
 
 Listener = Callable[..., object]
 ProgressLike = Listener | bool | None
@@ -31,7 +28,7 @@ LONGEST = 110  # characters of a value in one line
 PATIENCE = 2.0  # seconds of work before the first output
 EVERY = 10.0  # seconds between lines in a log
 OFTEN = 0.5  # seconds between updates of the line in a notebook
-EARLY, FEW = 2.0, 3  # seconds and steps before the first estimate of the time left
+WINDOW = 600.0  # seconds of work that the time left is estimated from
 
 
 def one_line(value: object, text: str) -> str:
@@ -121,92 +118,41 @@ def duration(seconds: float) -> str:
     return f"about {seconds / 3600:.1f} h"
 
 
-class Pace:
-    """An estimate of the time left.
-
-    The first step, which includes imports, does not count. The rate is that of the later half of the elapsed time; it
-    must be within a factor of two of the overall rate for an estimate.
-
-    >>> pace = Pace()
-    >>> [pace.left(done, 10, now) for done, now in ((1, 9.0), (2, 10.5), (3, 11.0), (6, 14.0))]
-    [None, None, 7.0, 4.0]
-    >>> uneven = Pace()
-    >>> [uneven.left(done, 100, now) for done, now in ((1, 0.0), (90, 1.0), (91, 2.0), (92, 8.0))]
-    [None, None, None, None]
-    """
-
-    def __init__(self, stored: int = 0) -> None:
-        self.stored = stored
-        self._first: tuple[float, int] | None = None
-        self._later: deque[tuple[float, int]] = deque()
-
-    def left(self, done: int, total: int, now: float) -> float | None:
-        """Seconds, or None without a reliable estimate."""
-        if self._first is None:
-            self._first = now, done
-        began, first = self._first
-        self._later.append((now, done))
-        # Keep the last point of the first half and all later points.
-        while len(self._later) > 1 and self._later[1][0] <= (began + now) / 2:
-            self._later.popleft()
-        since, before = self._later[0]
-        if done - self.stored < FEW or now - began < EARLY or before == done:
-            return None
-        recent, whole = (now - since) / (done - before), (now - began) / (done - first)
-        if not 0.5 <= recent / whole <= 2:
-            return None
-        return recent * (total - done)
-
-
-def countdown(ends: float | None) -> str:
-    """The time left until a moment of the clock; empty if the moment is not known.
-
-    >>> countdown(None), countdown(time.monotonic() - 5)
-    ('', 'left 0:00:00')
-    """
-    if ends is None:
-        return ""
-    return f"left {timedelta(seconds=max(0, round(ends - time.monotonic())))}"
-
-
 class Report:
     """A callback for (done, total) that moves a bar of rich, or writes a line with the time left at intervals.
 
-    The first `stored` steps were done before and do not count for the time left. Further arguments that are texts, such
-    as a speed, are shown next to the name of the work.
+    The time left is that of rich: neither the first `stored` steps, which were done before, nor the first step, which
+    includes imports, count for it. Further arguments that are texts, such as a speed, are shown next to the name of
+    the work.
     """
 
     def __init__(
         self,
         what: str,
-        bar: Progress | None = None,
         stored: int = 0,
         *,
+        bar: Progress | None = None,
         write: Callable[[str], object] | None = None,
         first: float = EVERY,
         every: float = EVERY,
     ) -> None:
-        self.what, self.bar, self.stored = what, bar, stored
-        self.write, self.first, self.every = write or _to_stderr, first, every
-        self.task = None
-        if bar is not None:
-            self.task = bar.add_task(what, total=None, completed=stored, ends=None)
+        from rich.progress import Progress
+
+        self.what, self.stored, self.write = what, stored, write
+        self.first, self.every = first, every
+        self.bar = bar or Progress(get_time=lambda: time.monotonic(), speed_estimate_period=WINDOW)
+        self.task = self.bar.add_task(what, total=None, completed=stored)
         self.began, self.last = time.monotonic(), -float("inf")
-        self.pace = Pace(stored)
 
     def __call__(self, done: int, total: int, *more: object) -> None:
         what = ", ".join([self.what, *(text for text in more if isinstance(text, str) and text)])
-        now, count = time.monotonic(), max(done, self.stored)
-        left = self.pace.left(count, total, now)
-        if self.bar is not None and self.task is not None:
-            ends = None if left is None else now + left
-            self.bar.update(self.task, completed=count, total=total, description=what, ends=ends)
-            return
+        self.bar.update(self.task, completed=max(done, self.stored), total=total, description=what)
+        now = time.monotonic()
         due = max(self.began + self.first, self.last + self.every)
-        if now >= due and self.stored < done < total:
+        if self.write is not None and now >= due and self.stored < done < total:
             self.last = now
             line = f"{what}: {done} of {total}"
-            if left is not None:
+            if left := self.bar.tasks[0].time_remaining:
                 line += f", {duration(left)} left"
             self.write(line)
 
@@ -237,7 +183,7 @@ def reporting(progress: ProgressLike, what: str, stored: int = 0) -> Iterator[Li
             with _cell(what, stored) as report:
                 yield report
         elif progress:
-            yield Report(what, None, stored)
+            yield Report(what, stored, write=_to_stderr)
         else:
             yield None
     finally:
@@ -274,26 +220,30 @@ def _to_stderr(line: str) -> None:
 @contextmanager
 def _bar(what: str, stored: int) -> Iterator[Report]:
     """A bar that appears after two seconds and disappears at the end."""
+    from rich import progress
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
-    from rich.text import Text
-
-    class Left(ProgressColumn):
-        def render(self, task: Task) -> Text:
-            return Text(countdown(task.fields["ends"]), style="progress.remaining")
 
     class Visible(Console):
         def show_cursor(self, show: bool = True) -> bool:
             """Never hide the cursor: a killed process could not show it again."""
             return False
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), Left())
-    bar = Progress(*columns, console=Visible(stderr=True, markup=False, highlight=False), transient=True)
+    bar = progress.Progress(
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        progress.TimeElapsedColumn(),
+        progress.TimeRemainingColumn(),
+        progress.TextColumn("left"),
+        console=Visible(stderr=True, markup=False, highlight=False),
+        transient=True,
+        speed_estimate_period=WINDOW,
+    )
     begin = threading.Timer(PATIENCE, bar.start)
     begin.daemon = True
     begin.start()
     try:
-        yield Report(what, bar, stored)
+        yield Report(what, stored, bar=bar)
     finally:
         begin.cancel()
         begin.join()  # otherwise a bar that is just starting would stay
@@ -316,7 +266,7 @@ def _cell(what: str, stored: int) -> Iterator[Report]:
         else:
             handle.update(content, raw=True)
 
-    report = Report(what, None, stored, write=write, first=PATIENCE, every=OFTEN)
+    report = Report(what, stored, write=write, first=PATIENCE, every=OFTEN)
     ended = "stopped after"
     try:
         yield report

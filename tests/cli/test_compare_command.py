@@ -1,4 +1,4 @@
-"""`gatelab compare`: two files, one smooth and one noisy, and what it refuses."""
+"""`gatelab compare`: two files, one smooth and one noisy."""
 
 from __future__ import annotations
 
@@ -7,21 +7,17 @@ import importlib
 import json
 import re
 import shlex
+from functools import partial
 from pathlib import Path
 
+import command_runs
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from gatelab.cli import app
-from gatelab.cli.compare import COMPARE
+run = partial(command_runs.run, "compare")
 
 QUICK = ["--seeds", "2", "--budget", "30", "--features", "16", "--d-model", "16"]
 UNITS = ["--unit", "glu", "--unit", "gqu,relu2"]
-
-
-def run(*args: str):
-    return CliRunner().invoke(app, ["compare", *args], env={"COLUMNS": "80", "NO_COLOR": "1"}, prog_name="gatelab")
 
 
 def table(noise: float) -> np.ndarray:
@@ -33,11 +29,9 @@ def table(noise: float) -> np.ndarray:
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
+def tables(here: Path) -> None:
     for name, noise in (("smooth", 0.0), ("noisy", 0.5)):
-        write(tmp_path / f"{name}.csv", table(noise))
-    return tmp_path
+        write(here / f"{name}.csv", table(noise))
 
 
 def write(path: Path, rows: np.ndarray) -> None:
@@ -82,35 +76,6 @@ def test_a_formula_is_compared_too_and_what_is_left_out_is_printed():
     assert "60 rows of 2 inputs were fitted" in text
     command = re.search(r"gatelab compare [^<]*", html.unescape(Path("card.html").read_text()))
     assert command and set(shlex.split(command[0])[2:]) == {"sin(2*x)*y", *options, "--out", "card.html"}
-
-
-@pytest.mark.parametrize(
-    ("args", "said"),
-    [
-        ((), "bad.csv"),
-        (("--data", "few.csv"), "12 rows"),
-        (("--out", "card.doc"), "ends in .html"),
-        (("--target", "nothing"), "nothing"),
-        (("friedman1",), "leave one of them out"),
-    ],
-)
-def test_what_cannot_be_compared_ends_with_2_and_one_line(here: Path, args: tuple[str, ...], said: str):
-    rows = table(0.1)
-    write(here / "few.csv", rows[:12])
-    rows[3, 1] = np.nan
-    write(here / "bad.csv", rows)
-    done = run("--data", "bad.csv", *UNITS, *args)
-    assert done.exit_code == 2 and not done.stdout and said in " ".join(done.stderr.split())
-    assert done.stderr.startswith("gatelab: ") and done.stderr.count("\n") == 1
-
-
-def test_examples_of_the_help_are_read():
-    """Each is parsed with files that are there: no option of it is unknown."""
-    for line in COMPARE.removeprefix("Examples: ").split("\n\n"):
-        words = shlex.split(line)
-        assert words[:2] == ["gatelab", "compare"]
-        done = run(*words[2:], "--seeds", "0")
-        assert done.exit_code == 2 and "--seeds" in done.stderr, done.output
 
 
 def test_ctrl_c_leaves_nothing_half_written(here: Path, monkeypatch: pytest.MonkeyPatch):

@@ -1,42 +1,24 @@
-"""`gatelab dynamics`: what it prints and how it refuses."""
+"""`gatelab dynamics`: what it prints."""
 
 from __future__ import annotations
 
-import json
-import re
+from functools import partial
 from pathlib import Path
 
+import command_runs
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from gatelab.cli import app
 from gatelab.dynamics import crossing, expected_loss, stable_step
 from gatelab.ntk import analytic
 
-
-def run(*args: str):
-    return CliRunner().invoke(app, ["dynamics", *args], env={"COLUMNS": "80", "NO_COLOR": "1"}, prog_name="gatelab")
-
-
-def ok(*args: str) -> str:
-    result = run(*args)
-    assert result.exit_code == 0, result.output
-    return result.stdout
+ok, document = partial(command_runs.ok, "dynamics"), partial(command_runs.document, "dynamics")
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
+def table(here: Path) -> None:
     x = np.random.default_rng(0).standard_normal((30, 4))
     np.savetxt("t.csv", np.column_stack([x, x[:, 0] * x[:, 1]]), delimiter=",", header="a,b,c,d,price", comments="")
-    return tmp_path
-
-
-def test_help_has_an_example() -> None:
-    text = ok("--help")
-    assert "Examples: gatelab dynamics" in text
-    assert max(map(len, text.splitlines())) <= 80
 
 
 def test_it_prints_losses_and_the_crossing_and_draws_them(here: Path) -> None:
@@ -47,7 +29,7 @@ def test_it_prints_losses_and_the_crossing_and_draws_them(here: Path) -> None:
 
 
 def test_json_agrees_with_the_library() -> None:
-    said = json.loads(ok("--gaussian", "30,10", "--width", "200", "--steps", "30", "--json", "--seed", "3"))
+    said = document("--gaussian", "30,10", "--width", "200", "--steps", "30", "--seed", "3")
     generator = np.random.default_rng(3)
     X, y = generator.standard_normal((30, 10)), generator.standard_normal(30)
     K, N = analytic(["mlp", "glu"], X, 200), analytic(["mlp", "glu"], X, kind="nngp")
@@ -61,7 +43,7 @@ def test_json_agrees_with_the_library() -> None:
 
 def test_networks_are_trained_when_asked_for() -> None:
     args = ("--gaussian", "20,30", "--width", "64", "--steps", "8", "--measure", "--seeds", "6")
-    said = json.loads(ok(*args, "--json"))
+    said = document(*args)
     assert len(said["units"][0]["measured"]["mean"]) == 9 and len(said["units"][0]["measured"]["seeds"]) == 6
     assert said["crossings"][0]["measured"]["seeds"] == [6, 6]
     assert "trained" in ok(*args)
@@ -74,28 +56,9 @@ def test_files_problems_and_steps_that_diverge() -> None:
     assert "the loss grows without bound" in text and "networks of 'glu' diverged" in text
 
 
-@pytest.mark.parametrize(
-    ("args", "says"),
-    [
-        ([], "nothing is given"),
-        (["friedman1", "--gaussian", "9,9"], "a problem and --gaussian is given"),
-        (["--gaussian", "9"], "give rows and inputs"),
-        (["--gaussian", "9,9", "--standardize"], "leave those options out"),
-        (["--gaussian", "9,9", "--unit", "gllu"], "no unit is called 'gllu'"),
-        (["--gaussian", "9,9", "--lr", "0"], "lr is 0.0"),
-        (["--gaussian", "9,9", "--plot", "a.doc"], ".png, .svg or .pdf"),
-        (["--data", "none.csv"], "none.csv"),
-    ],
-)
-def test_errors_are_one_line(args: list[str], says: str) -> None:
-    result = run(*args, "--json")
-    assert result.exit_code == 2 and result.stdout == ""
-    assert re.fullmatch(r"gatelab: .+\n", result.stderr) and says in result.stderr
-
-
 def test_a_step_at_which_losses_grow_names_no_crossing() -> None:
     args = ("--gaussian", "20,10", "--width", "50", "--steps", "9", "--lr", "1e9")
-    said = json.loads(ok(*args, "--json"))
+    said = document(*args)
     assert said["crossings"][0]["step"] is None and said["crossings"][0]["last"] is None
     assert "both losses grow without bound" in said["crossings"][0]["reason"]
     assert said["units"][0]["stable"] is False

@@ -145,9 +145,22 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def paths(command: Any = GROUP, path: str = "gatelab") -> Iterator[str]:
+    """The names of the program, of all groups and of all commands."""
+    yield path
+    for name, sub in getattr(command, "commands", {}).items():
+        yield from paths(sub, f"{path} {name}")
+
+
 def test_every_command_has_an_example() -> None:
     lines = [str(example.values[0]) for example in EXAMPLES]
     assert {line.split()[1] for line in lines} >= set(GROUP.commands) and len(lines) > 55
+
+
+@pytest.mark.parametrize("path", paths())
+def test_help_has_an_example_and_fits_the_terminal(path: str) -> None:
+    text = run(f"{path} --help").stdout
+    assert re.search(r"Examples?: gatelab \w+", text) and max(map(len, text.splitlines())) <= 80
 
 
 @pytest.mark.parametrize("line", EXAMPLES)

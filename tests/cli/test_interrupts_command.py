@@ -14,18 +14,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from test_command_line import command, environment, living, ok, run, wait_for
+from command_runs import command, environment, ok, run
+from test_command_line import living, wait_for
 
 LIMIT = 120  # seconds after which a process hangs, on a machine as busy as one likes
 LINE = "gatelab: interrupted; nothing was written\n"
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are counted through /proc")
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = [
+    pytest.mark.usefixtures("here"),
+    pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are counted through /proc"),
+]
 
 
 @contextmanager

@@ -130,29 +130,3 @@ def test_at_every_size_the_loop_is_faster_than_a_plain_one(name: str) -> None:
         if row.get("unit", record.get("unit")) == "swiglu"
     }
     assert all(rates["gatelab", count, size] > rates["plain", 1, size] for count in (1, 3) for size in LADDER_SIZES)
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["nounit"], "nounit"),
-        (["glu", "--sizes", "small,tiny"], "smallest first"),
-        (["glu", "--repeats", "once"], "--repeats is 'once'"),
-        (["glu", "--repeats", "\u00b2"], "--repeats is"),
-        (["glu", "--lr", "0"], "lr of glu is 0"),
-        (["glu", "--sizes", "tiny", "--lr", "nan", "--dry-run"], "lr of glu is nan"),
-        (["glu", "--sizes", "tiny", "--repeats", "500", "--dry-run"], "repeats 500 a run has 10 training"),
-        (["glu", "--sizes", "tiny", "--max-hours", "nan", "--dry-run"], "max_hours is nan"),
-        (["glu", "--sizes", "11M", "--dry-run"], "too few for a window"),
-        (["glu", "--plot", "ladder.txt"], "ladder.txt"),
-        (["glu", "--record", "ladder.json"], "leave out the units glu, --text, --steps, --device"),
-    ],
-)
-def test_bad_input_ends_with_code_2(words: list[str], message: str, text: Path) -> None:
-    result = CliRunner().invoke(app, ["ladder", *words, "--text", str(text), "--steps", "2", "--device", "cpu"])
-    assert result.exit_code == 2 and message in " ".join(result.output.split())
-
-
-def test_a_record_that_is_none_is_refused() -> None:
-    result = CliRunner().invoke(app, ["ladder", "--record", "nowhere.json"])
-    assert result.exit_code == 2 and "not a record of a ladder" in " ".join(result.output.split())

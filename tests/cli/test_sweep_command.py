@@ -16,7 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from test_command_line import command, environment, living, names, ok, run, wait_for
+from command_runs import command, document, environment, ok, run
+from test_command_line import living, names, wait_for
 
 from gatelab import display
 from gatelab.cli import output
@@ -26,12 +27,6 @@ from gatelab.sweep import Record, Run, Store
 pytestmark = pytest.mark.usefixtures("here")
 SMALL = ["--points", "200", "--jobs", "1"]
 SCALE = ["scale", "glu", "mlp", "--widths", "13,14", *SMALL]
-
-
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 @pytest.fixture(scope="module")
@@ -80,12 +75,6 @@ def times(path: Path) -> dict[str, str]:
 # scale
 
 
-def test_help_of_results_has_examples() -> None:
-    for args in (["results"], *(["results", c] for c in ("list", "show", "export", "compare", "prune"))):
-        text = ok(*args, "--help")
-        assert re.search(r"Examples?: gatelab results \w+", text) and max(map(len, text.splitlines())) <= 80
-
-
 def test_a_second_scale_computes_only_what_is_missing(runs_db: Path) -> None:
     before = times(runs_db)
     ok("scale", "glu", "mlp", "--widths", "13,14,15", *SMALL, "--store", "runs.db", "--out", "a.csv")
@@ -109,7 +98,7 @@ def untimed(path: str | Path) -> list[dict[str, str]]:
 def test_dry_run_of_a_new_store_makes_nothing(here: Path) -> None:
     text = ok(*SCALE, "--store", "new.db", "--dry-run")
     assert re.search(r"done +0\s+failed +0\s+to do +4\s+expected time +not known yet", text)
-    found = json.loads(ok(*SCALE, "--store", "new.db", "--dry-run", "--json"))
+    found = document(*SCALE, "--store", "new.db", "--dry-run")
     assert found == {"done": 0, "failed": 0, "todo": 4, "expected_seconds": None, "store": "new.db"}
     assert not names(here)
 
@@ -117,12 +106,12 @@ def test_dry_run_of_a_new_store_makes_nothing(here: Path) -> None:
 def test_dry_run_counts_and_expects(runs_db: Path) -> None:
     fail(runs_db)
     args = ["scale", "glu", "mlp", "--widths", "13,14,15", *SMALL, "--store", "runs.db", "--dry-run"]
-    found = json.loads(ok(*args, "--json"))
+    found = document(*args)
     assert (found["done"], found["failed"], found["todo"]) == (3, 1, 2) and 0 < found["expected_seconds"] < 60
     text = ok(*args)
     assert re.search(r"expected time +(less than|about) \d+ s", text)
     assert "gatelab results list --status failed --store runs.db" in text
-    found = json.loads(ok(*args, "--retry-failed", "--json"))
+    found = document(*args, "--retry-failed")
     assert (found["done"], found["failed"], found["todo"]) == (3, 0, 3) and count(runs_db) == 4
 
 
@@ -131,9 +120,9 @@ def test_failed_fits_are_said_and_tried_again(runs_db: Path) -> None:
     text = ok(*SCALE, "--store", "runs.db")
     assert "1 of 4 fits failed" in text and "\ngatelab results list --status failed --store runs.db\n" in text
     assert "since they failed" in text
-    found = json.loads(ok(*SCALE, "--store", "runs.db", "--json"))
+    found = document(*SCALE, "--store", "runs.db")
     assert found["failed"] == 1 and [p["test_rmse"] for p in found["points"]].count(None) == 1
-    assert json.loads(ok(*SCALE, "--store", "runs.db", "--retry-failed", "--json"))["failed"] == 0
+    assert document(*SCALE, "--store", "runs.db", "--retry-failed")["failed"] == 0
 
 
 @pytest.mark.slow
@@ -162,47 +151,12 @@ def test_ray_end_to_end(runs_db: Path) -> None:
     assert count("r.db") == 4 and untimed("r.csv") == untimed("s.csv")
 
 
-ERRORS = {
-    "backend": ([*SCALE, "--backend", "rya"], "did you mean 'ray'"),
-    "address": ([*SCALE, "--address", "10.0.0.1:6379"], "give --backend ray"),
-    "retry": ([*SCALE, "--retry-failed"], "give --store FILE"),
-    "hours": ([*SCALE, "--max-hours", "0"], "positive number of hours"),
-    "hours nan": ([*SCALE, "--max-hours", "nan"], "positive number of hours"),
-    "demo": (["demo", "--max-hours", "-1"], "positive number of hours"),
-    "reproduce": (["reproduce", "scaling/fig2", "--backend", "x"], "no backend is called 'x'"),
-    "foreign": ([*SCALE, "--store", "foreign.db"], "another program"),
-    "text": ([*SCALE, "--store", "text.db"], "not a gatelab store"),
-    "foreign dry run": ([*SCALE, "--store", "foreign.db", "--dry-run"], "another program"),
-    "list nothing": (["results", "list"], "the store gatelab.db does not exist; give --store FILE"),
-    "list missing": (["results", "list", "--store", "no.db"], "the store no.db does not exist"),
-    "list foreign": (["results", "list", "--store", "foreign.db"], "another program"),
-    "list text": (["results", "list", "--store", "text.db"], "not a gatelab store"),
-    "list folder": (["results", "list", "--store", "."], "is a folder"),
-    "export missing": (["results", "export", "--store", "no.db", "--out", "a.csv"], "the store no.db"),
-    "compare missing": (["results", "compare", "--store", "no.db", "--with", "text.db"], "the store no.db"),
-    "compare nothing": (["results", "compare"], "--with FILE"),
-    "prune foreign": (["results", "prune", "--failed", "--store", "foreign.db"], "another program"),
-    "show missing": (["results", "show", "abc", "--store", "no.db"], "the store no.db"),
-}
-
-
-@pytest.mark.parametrize("name", ERRORS)
-def test_errors_are_one_line_and_leave_files_alone(here: Path, name: str) -> None:
-    with sqlite3.connect(here / "foreign.db") as db:
-        db.execute("CREATE TABLE theirs (x)")
-    (here / "text.db").write_text("a letter, not a database\n" * 40)
-    before = {p.name: p.read_bytes() for p in here.iterdir()}
-    args, says = ERRORS[name]
-    assert says in error(*args)
-    assert {p.name: p.read_bytes() for p in here.iterdir()} == before
-
-
 def test_max_hours_stops_and_the_same_command_goes_on(here: Path) -> None:
-    args = ["scale", "mlp", "--widths", "2,4,6,8", *SMALL, "--store", "runs.db"]
+    args = ["scale", "mlp", "--widths", "1,2,3", *SMALL, "--store", "runs.db"]
     assert "resumes from the store" in error(*args, "--max-hours", "1e-9")
-    assert count("runs.db") < 4
+    assert count("runs.db") < 3
     ok(*args)
-    assert count("runs.db") == 4
+    assert count("runs.db") == 3
 
 
 # demo and reproduce
@@ -316,7 +270,7 @@ def test_interrupted_reproduce_says_what_the_store_has(monkeypatch: pytest.Monke
     args = ["reproduce", "scaling/fig2", "--quick", "--jobs", "1", "--store", "runs.db"]
     result = interrupted(monkeypatch, *args)
     assert result.exit_code == 130
-    assert result.stderr == "gatelab: interrupted; 2 fits are in runs.db; the same command resumes\n"
+    assert result.stderr == "gatelab: interrupted; finished work is in runs.db; the same command resumes\n"
 
 
 # results
@@ -328,7 +282,7 @@ def test_list_is_a_table_with_filters(runs_db: Path) -> None:
     assert len(re.findall(r"^[0-9a-f]{10} ", text, re.M)) == 4
 
     def found(*args: str) -> list[tuple[str, int]]:
-        rows = json.loads(ok("results", "list", "--store", "runs.db", "--json", *args))["records"]
+        rows = document("results", "list", "--store", "runs.db", *args)["records"]
         return [(r["arguments"]["unit"]["name"], r["arguments"]["width"]) for r in rows]
 
     assert found() == [("mlp", 13), ("glu", 13), ("mlp", 14), ("glu", 14)]  # the newest first, and wide ones go first
@@ -338,7 +292,6 @@ def test_list_is_a_table_with_filters(runs_db: Path) -> None:
     assert len(found("--problem", "paper-1d")) == 4 and not found("--problem", "x2")
     assert len(found("--status", "done")) == 4 and not found("--status", "failed")
     assert "no record in runs.db fits" in ok("results", "list", "--store", "runs.db", "--width", "99")
-    assert "no status" in error("results", "list", "--store", "runs.db", "--status", "lost")
 
 
 def test_the_store_here_is_the_default(runs_db: Path) -> None:
@@ -357,10 +310,10 @@ def test_show_tells_all_by_a_unique_beginning(runs_db: Path) -> None:
     broken = fail(runs_db)
     text = ok("results", "show", broken.key[:12].upper(), "--store", "runs.db")
     assert "RuntimeError: no luck" in text and broken.key in text
-    row = json.loads(ok("results", "show", broken.key, "--store", "runs.db", "--json"))
+    row = document("results", "show", broken.key, "--store", "runs.db")
     assert row["error"] == broken.error and row["arguments"]["width"] == 14
     good = next(k for k in times(runs_db) if k != broken.key)
-    row = json.loads(ok("results", "show", good, "--store", "runs.db", "--json"))
+    row = document("results", "show", good, "--store", "runs.db")
     assert row["history"] and row["metrics"]["test_rmse"] > 0 and row["error"] is None
     assert "no key in runs.db begins with 'zz'" in error("results", "show", "zz", "--store", "runs.db")
     assert "is empty" in error("results", "show", "", "--store", "runs.db")
@@ -369,11 +322,11 @@ def test_show_tells_all_by_a_unique_beginning(runs_db: Path) -> None:
 def test_copy_is_whole_and_one_file(runs_db: Path, here: Path) -> None:
     assert names(here) == ["runs.db"]
     assert "4 records and 4 networks\nwrote saved/a.db" in ok("results", "copy", "runs.db", "saved/a.db")
-    report = json.loads(ok("results", "copy", "runs.db", "b.db", "--json"))
+    report = document("results", "copy", "runs.db", "b.db")
     assert report == {"store": "runs.db", "records": 4, "networks": 4, "files": ["b.db"]}
     assert names(here / "saved") == ["a.db"]
     key = next(iter(times(runs_db)))
-    row = json.loads(ok("results", "show", key, "--store", "saved/a.db", "--json"))
+    row = document("results", "show", key, "--store", "saved/a.db")
     assert row["network"] == "stored" and row["arrays"] and row["arrays"] == arrays_of(runs_db, key)
     assert "b.db exists" in error("results", "copy", "runs.db", "b.db")
     assert "none.db does not exist" in error("results", "copy", "none.db", "c.db")
@@ -385,7 +338,7 @@ def test_a_network_of_a_store_is_written_as_a_file_that_loads(runs_db: Path, her
     import gatelab as gl
 
     key = next(iter(times(runs_db)))
-    row = json.loads(ok("results", "show", key, "--store", "runs.db", "--out", "net.safetensors", "--json"))
+    row = document("results", "show", key, "--store", "runs.db", "--out", "net.safetensors")
     assert row["files"] == ["net.safetensors"]
     fit = gl.load("net.safetensors")
     assert isinstance(fit, gl.Fit) and fit.test_rmse == row["metrics"]["test_rmse"]
@@ -405,7 +358,7 @@ def arrays_of(path: Path, key: str) -> dict[str, list[int]]:
 def test_a_lost_network_is_told_by_list_show_and_check(runs_db: Path) -> None:
     assert run("results", "list", "--store", "runs.db").stderr == ""
     assert "4 records, of which 0 failed, and 4 networks" in ok("results", "check", "--store", "runs.db")
-    sound = json.loads(ok("results", "check", "--store", "runs.db", "--json"))
+    sound = document("results", "check", "--store", "runs.db")
     assert sound["sound"] and sound["networks"] == 4 and sound["missing"] == []
     first = next(iter(times(runs_db)))
     with Store(runs_db) as store:
@@ -483,7 +436,7 @@ def check_table(table, path: Path) -> None:
 
 def test_json_round_trips(runs_db: Path) -> None:
     records = mixed(runs_db)
-    found = json.loads(ok("results", "export", "--store", "runs.db", "--out", "a.json", "--json"))
+    found = document("results", "export", "--store", "runs.db", "--out", "a.json")
     assert found == {"store": "runs.db", "records": 5, "files": ["a.json"]}
     rows = json.loads(Path("a.json").read_text())
     for row, record in zip(rows, records, strict=True):
@@ -498,7 +451,7 @@ def test_export_refuses_what_it_cannot_write(runs_db: Path, monkeypatch: pytest.
     assert "ends in .json" in error(*args, "a.csv", "--format", "json")
     assert "no format" in error(*args, "a.csv", "--format", "xml")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    assert "pip install pyarrow" in error(*args, "a.parquet")
+    assert "needs pyarrow" in error(*args, "a.parquet")
     assert not list(Path().glob("a.*"))
 
 
@@ -512,7 +465,7 @@ def test_compare_two_stores(runs_db: Path, here: Path) -> None:
         store.put(replace(first, metrics={**first.metrics, "test_rmse": 2 * first.metrics["test_rmse"]}))
         store.put(Record(Run("lab:measure", {"n": 3}), "done"))
     fail(Path("b.db"), list(times(Path("b.db"))).index(third.key))
-    found = json.loads(ok(*args, "--json"))
+    found = document(*args)
     assert found["in_both"] == 3
     assert {r["key"][0]: r["differing"] for r in found["runs"]} == {first.key: ["test_rmse"], third.key: ["outcome"]}
     assert [r["key"] for r in found["only"][0]] == [second.key] and len(found["only"][1]) == 1
@@ -524,7 +477,7 @@ def test_compare_two_stores(runs_db: Path, here: Path) -> None:
 def test_compare_two_units(runs_db: Path) -> None:
     text = ok("results", "compare", "--store", "runs.db", "--units", "glu,mlp")
     assert len(re.findall(r"^glu, mlp ", text, re.M)) == 2 and max(map(len, text.splitlines())) <= 80
-    found = json.loads(ok("results", "compare", "--store", "runs.db", "--units", "glu,mlp", "--json"))
+    found = document("results", "compare", "--store", "runs.db", "--units", "glu,mlp")
     assert found["sides"] == ["glu", "mlp"] and found["in_both"] == 2 and found["only"] == [[], []]
     assert "two names" in error("results", "compare", "--store", "runs.db", "--units", "glu")
 
@@ -536,11 +489,11 @@ def test_prune_counts_asks_and_removes(runs_db: Path, monkeypatch: pytest.Monkey
     assert "1 record would be removed from runs.db, 3 would be left" in ok(*args, "--failed", "--dry-run")
     assert "give --yes" in error(*args, "--failed") and count(runs_db) == 4
     assert "0 records removed" in ok(*args, "--failed", "--older-than", "1")
-    found = json.loads(ok(*args, "--failed", "--yes", "--json"))
+    found = document(*args, "--failed", "--yes")
     assert found == {"store": "runs.db", "found": 1, "removed": 1, "left": 3}
     assert "0 records removed from runs.db, 3 left" in ok(*args, "--other-versions", "--yes")
     monkeypatch.setattr("gatelab.cli.results.__version__", "99.0")
-    assert json.loads(ok(*args, "--other-versions", "--dry-run", "--json"))["found"] == 3
+    assert document(*args, "--other-versions", "--dry-run")["found"] == 3
     assert "3 records removed from runs.db, 0 left" in ok(*args, "--older-than", "0", "--yes")
 
 

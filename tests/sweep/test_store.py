@@ -86,7 +86,6 @@ def test_filters_agree_with_plain_python(store: Store) -> None:
     assert len(keys(where={"nan": float("nan")})) == 5
     assert keys(where={"unit": None}) == expected(lambda r: r.task == "lab:other")
     assert keys(where={"no such": 1}) == [] and keys(where={"n": 2**70}) == []
-    assert store.tasks() == {"lab:fit": {"done": 51, "failed": 9}, "lab:other": {"done": 5}}
     with pytest.raises(GatelabError, match="status is 'ok'"):
         keys(status="ok")
     with pytest.raises(GatelabError, match="cannot filter"):
@@ -108,16 +107,12 @@ def test_filters_by_argument_use_an_index(store: Store) -> None:
             assert any(f"argument_{path}" in row[3] and "SEARCH" in row[3] for row in plan), plan
 
 
-def test_prune_and_delete(store: Store) -> None:
+def test_delete_takes_networks_along(store: Store) -> None:
     store.put(record(5), {"G": np.zeros(2)})
-    store.put_all(record(n, time=f"2030-01-{n + 1:02}", status="failed" if n < 3 else "done") for n in range(10))
-    assert store.prune(status="failed", before="2030-01-03") == 2
-    assert store.prune(where={"n": 5}) == 1 and store.get_arrays(record(5).key) is None
+    store.put(record(6))
+    assert store.delete([record(5).key, "f" * 32]) == 1 and store.get_arrays(record(5).key) is None
     assert store._read("SELECT count(*) FROM networks") == [(0,)]
-    assert store.delete([record(6).key, "f" * 32]) == 1
-    assert sorted(r.arguments["n"] for r in store.records()) == [2, 3, 4, 7, 8, 9]
-    with pytest.raises(GatelabError, match="no condition"):
-        store.prune()
+    assert [r.arguments["n"] for r in store.records()] == [6]
 
 
 def test_arrays(store: Store) -> None:

@@ -36,7 +36,7 @@ from gatelab.cli import (
     shrink,
     train,
 )
-from gatelab.cli.options import Application
+from gatelab.cli.options import Application, option
 from gatelab.errors import GatelabError, unknown_name
 from gatelab.memory import free_memory, ran_out, size_text
 
@@ -193,7 +193,7 @@ def show_version(wanted: bool) -> None:
 @app.callback(epilog="Examples: gatelab demo\n\ngatelab help fit\n\ngatelab glossary")
 def gatelab(
     version: Annotated[
-        bool, typer.Option("--version", "-v", callback=show_version, is_eager=True, help="Show the version.")
+        bool, option("Show the version.", "--version", "-v", callback=show_version, is_eager=True)
     ] = False,
 ) -> None:
     """A laboratory for feed-forward units: scaling of their error, training, linearization."""

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gatelab.cli import output, reading
-from gatelab.cli.options import Plot, SampleOptions, Seeds, Words, out_option, unit_option
-from gatelab.cli.output import check_file
-from gatelab.errors import GatelabError, real_number
-from gatelab.files import PICTURES, write_whole
+from gatelab.cli.options import Plot, SampleOptions, Seeds, Words, option, out_option, unit_option
+from gatelab.errors import GatelabError
+from gatelab.files import write_whole
 
 if TYPE_CHECKING:
     from gatelab.scorecard import Scorecard
@@ -29,23 +28,19 @@ gatelab compare mlp swiglu friedman1 --budget 120 --plot card.png --json"""
 class ComparedData(SampleOptions):
     """The data of the comparison; formulas have some hundreds of points, as tables do."""
 
-    points: Annotated[int | None, typer.Option(help="Training points of a formula.", show_default="400")] = None
+    points: Annotated[int | None, option("Training points of a formula.", default="400")] = None
 
 
 @dataclass(frozen=True)
 class MeasureOptions:
     """The measurements, as arguments of `compare`."""
 
-    rows: Annotated[int, typer.Option(min=20, help="Maximal number of training rows, drawn by a fixed seed.")] = 1000
-    budget: Annotated[
-        int | None, typer.Option(min=1, help="Parameters.", show_default="a quarter of the values, 160 at most")
-    ] = None
+    rows: Annotated[int, option("Maximal number of training rows, drawn by a fixed seed.", min=20)] = 1000
+    budget: Annotated[int | None, option("Parameters.", min=1, default="a quarter of the values, 160 at most")] = None
     seeds: Seeds = 3
-    features: Annotated[int, typer.Option(min=1, help="Features of the linearization.")] = 64
-    loss: Annotated[
-        float, typer.Option(help="Remaining share of the variance at which training steps are predicted.")
-    ] = 0.1
-    d_model: Annotated[int, typer.Option(min=1, help="Size of the block that is timed.")] = 128
+    features: Annotated[int, option("Features of the linearization.", min=1)] = 64
+    loss: Annotated[float, option("Remaining share of the variance at which training steps are predicted.")] = 0.1
+    d_model: Annotated[int, option("Size of the block that is timed.", min=1)] = 128
 
 
 def compare_command(
@@ -55,15 +50,13 @@ def compare_command(
     unit: Annotated[list[str] | None, unit_option("mlp,glu,gqu,relu2,swiglu")] = None,
     source: ComparedData,
     widths: Annotated[
-        str | None, typer.Option(metavar="1:8 | 2,4,8", help="Widths of every unit.", show_default="by parameters")
+        str | None, option("Widths of every unit.", metavar="1:8 | 2,4,8", default="by parameters")
     ] = None,
     measured: MeasureOptions,
     plot: Plot = None,
-    out: Annotated[Path | None, out_option("Write the page, .html.")] = None,
+    out: Annotated[Path | None, out_option("Write the page, .html.", ".html")] = None,
 ) -> None:
     """Compare units on your data: a recommendation, its certainty, the reasons and the costs."""
-    check_file(out, (".html",))
-    check_file(plot, PICTURES)
     names, word = reading.units(words, unit)
     from gatelab.scorecard import UNITS, compare
     from gatelab.scorecard.fits import POINTS
@@ -72,7 +65,6 @@ def compare_command(
         source = replace(source, points=POINTS)
     problem = source.problem(word)
     sizes = reading.widths(widths) if widths else None
-    real_number("loss", measured.loss, above=0, below=1)
     if not names and word is None and source.data is None:
         raise GatelabError("no data are given; give --data FILE, a problem or a formula, or some units")
     with output.progress("measurements") as report:
@@ -81,8 +73,7 @@ def compare_command(
         from gatelab.report.builders import scorecard_page
 
         write_whole(out, scorecard_page(card, output.command_line(context)).encode())
-    if plot:
-        card.plot(plot)
+    output.write(card, plot)
     output.emit({**_numbers(card), "advice": card.sections}, *_parts(card), files=(out, plot))
 
 
@@ -104,8 +95,5 @@ def _parts(card: Scorecard) -> Iterator[output.Part]:
     for heading, items in parts:
         yield from ("", heading, output.points(items))
     for heading, numbers in card.texts().items():
-        wrapped = [i for i, name in enumerate(numbers) if numbers[name].str.contains("[", regex=False).any()]
-        right = [i for i in range(1, numbers.shape[1]) if i not in wrapped]
-        yield from ("", heading, "")
-        yield output.table(tuple(numbers), numbers.to_numpy().tolist(), right=right, wrap=wrapped)
+        yield from ("", heading, "", output.table(numbers))
     yield from ("", measured, output.points(how))

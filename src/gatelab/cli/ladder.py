@@ -8,14 +8,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from gatelab.cli import output, reading
-from gatelab.cli.options import Device, DryRun, Jobs, Plot, complete_unit, out_option, resuming, unit_option
-from gatelab.cli.output import check_file
-from gatelab.errors import GatelabError, unknown_name
-from gatelab.feedforward.named import CATALOGUE
-from gatelab.files import PICTURES
+from gatelab.cli.options import Device, DryRun, Jobs, Plot, UnitsAlone, option, out_option, resuming, unit_option
+from gatelab.errors import GatelabError
 
 if TYPE_CHECKING:
     from gatelab.scaling_laws import LadderLaws
@@ -35,22 +30,19 @@ gatelab ladder --record results/ladder/enwik8.json --plot ladder.png"""
 class LadderOptions:
     """The trainings."""
 
-    text: Annotated[
-        str | None,
-        typer.Option(metavar="NAME|FILE", help="enwik8, tinyshakespeare or a file.", show_default="enwik8"),
-    ] = None
-    sizes: Annotated[
-        str | None, typer.Option(help="Sizes separated by commas, smallest first.", show_default="0.4M to 26M")
-    ] = None
-    seeds: Annotated[int, typer.Option(min=1, help="Trainings per unit and size.")] = 3
-    repeats: Annotated[str, typer.Option(metavar="N[,N]", help="Epochs of the text.")] = "1"
-    lr: Annotated[float | None, typer.Option(help="One learning rate for all.", show_default="tuned by unit")] = None
-    model: Annotated[str, typer.Option(help="decoder or gpt2.")] = "decoder"
-    tokenizer: Annotated[str, typer.Option(help="bytes, gpt2 or trained:N.")] = "bytes"
-    optimizer: Annotated[str, typer.Option(help="adamw, muon or sgd.")] = "adamw"
-    steps: Annotated[int | None, typer.Option(min=1, help="Updates.", show_default="one pass of the text")] = None
-    batch: Annotated[int | None, typer.Option(min=1, help="Windows of text.", show_default="16")] = None
-    quick: Annotated[bool, typer.Option("--quick", help="A small complete run, minutes on two cores.")] = False
+    text: Annotated[str | None, option("enwik8, tinyshakespeare or a file.", metavar="NAME|FILE", default="enwik8")] = (
+        None
+    )
+    sizes: Annotated[str | None, option("Sizes separated by commas, smallest first.", default="0.4M to 26M")] = None
+    seeds: Annotated[int, option("Trainings per unit and size.", min=1)] = 3
+    repeats: Annotated[str, option("Epochs of the text.", metavar="N[,N]")] = "1"
+    lr: Annotated[float | None, option("One learning rate for all.", default="tuned by unit")] = None
+    model: Annotated[str, option("decoder or gpt2.")] = "decoder"
+    tokenizer: Annotated[str, option("bytes, gpt2 or trained:N.")] = "bytes"
+    optimizer: Annotated[str, option("adamw, muon or sgd.")] = "adamw"
+    steps: Annotated[int | None, option("Updates.", min=1, default="one pass of the text")] = None
+    batch: Annotated[int | None, option("Windows of text.", min=1, default="16")] = None
+    quick: Annotated[bool, option("A small complete run, minutes on two cores.", "--quick")] = False
 
     def keywords(self, names: Sequence[str]) -> dict[str, Any]:
         """The arguments of `ladder` except those of the sweep."""
@@ -60,8 +52,7 @@ class LadderOptions:
         if self.quick:
             values |= {**QUICK, "data": quick_text()}
         given = {"units": list(names), "data": self.text, "steps": self.steps, "batch": self.batch}
-        if self.sizes:
-            given["sizes"] = [size.strip() for size in self.sizes.split(",")]
+        given["sizes"] = reading.column_names(self.sizes)
         values |= {name: value for name, value in given.items() if value}
         values |= {"seeds": self.seeds, "model": self.model, "tokenizer": self.tokenizer, "optimiser": self.optimizer}
         return {**values, "repeats": read_repeats(self.repeats)}
@@ -79,15 +70,11 @@ class LadderOptions:
 class RunOptions:
     """Where the trainings run and where they are kept."""
 
-    store: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Keep every run here; the same command resumes.")
-    ] = None
-    backend: Annotated[str, typer.Option(help="serial, processes or ray.")] = "serial"
+    store: Annotated[Path | None, option("Keep every run here; the same command resumes.", metavar="FILE")] = None
+    backend: Annotated[str, option("serial, processes or ray.")] = "serial"
     jobs: Jobs = None
     device: Device = "auto"
-    max_hours: Annotated[
-        float | None, typer.Option(help="Start no new run after this time.", show_default="no limit")
-    ] = None
+    max_hours: Annotated[float | None, option("Start no new run after this time.", default="no limit")] = None
 
     def keywords(self) -> dict[str, Any]:
         """The same as arguments of `ladder`."""
@@ -100,7 +87,7 @@ def read_repeats(text: str) -> tuple[int, ...]:
     >>> read_repeats("1, 20")
     (1, 20)
     """
-    parts = [part.strip() for part in text.split(",")]
+    parts = reading.split_names(text)
     if not all(part.isdecimal() for part in parts):
         raise GatelabError(f"--repeats is {text!r}; give whole numbers with commas, such as 1,20")
     return tuple(int(part) for part in parts)
@@ -108,29 +95,20 @@ def read_repeats(text: str) -> tuple[int, ...]:
 
 def ladder_command(
     *,
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="UNIT", help="Units.", show_default=False, autocompletion=complete_unit),
-    ] = None,
+    words: UnitsAlone = None,
     unit: Annotated[list[str] | None, unit_option("gelu,relu2,reglu,geglu,swiglu,gqu")] = None,
     training: LadderOptions,
     run: RunOptions,
     dry_run: DryRun = False,
-    record: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Read a record that --out wrote; train nothing.")
-    ] = None,
+    record: Annotated[Path | None, option("Read a record that --out wrote; train nothing.", metavar="FILE")] = None,
     plot: Plot = None,
     out: Annotated[
-        list[Path] | None, out_option("Write the record, .json, or every training, .csv; may be repeated.")
+        list[Path] | None,
+        out_option("Write the record, .json, or every training, .csv; may be repeated.", ".json", ".csv"),
     ] = None,
 ) -> None:
     """Train a language model with every unit at every size, and compare the units."""
-    check_file(plot, PICTURES)
-    for path in out or ():
-        check_file(path, (".json", ".csv"))
-    names, word = reading.units(words, unit)
-    if word is not None:
-        raise unknown_name("unit", word, CATALOGUE)
+    names = reading.units_alone(words, unit)
     from gatelab.sweep.backends import check_hours
     from gatelab.train import Ladder, ladder
 
@@ -146,11 +124,7 @@ def ladder_command(
             return
         with resuming(run.store), output.progress("trainings") as report:
             result = ladder(lrs=lrs, progress=report, **values, **run.keywords())
-    for path in out or ():
-        if path.suffix.lower() == ".csv":
-            output.write_csv(path, result.table())
-        else:
-            result.save(path)
+    output.write(result, *(out or ()))
     laws = laws_of(result)
     tested: Frame = result.table()
     ended = tested.dropna(subset=["loss"])["repeats"]
@@ -166,7 +140,7 @@ def ladder_command(
         document["no_law"] = laws
     else:
         document["law"] = laws.plain()
-    output.emit(document, *_parts(result, laws), files=(plot, *(out or ())))
+    output.emit(document, *parts_of(result, laws), files=(plot, *(out or ())))
 
 
 def refuse_training_options(names: Sequence[str], training: LadderOptions, run: RunOptions, dry_run: bool) -> None:
@@ -209,37 +183,27 @@ def emit_plan(values: dict[str, Any], lrs: dict[str, float] | None) -> None:
     options = {name: value for name, value in values.items() if name not in parts}
     units, data, sizes, seeds, repeats = (values[name] for name in parts)
     runs = plan_ladder(units, data, sizes, seeds, repeats, options).expected(lrs)
-    facts: dict[str, float] = {
+    rows = {
         "runs": len(runs),
         "trainings": sum(len(run.members) for run in runs),
-        "flops": sum(run.flops for run in runs),
-        "h200_hours": gpu_hours(runs),
+        "operations": sum(run.flops for run in runs),
+        "hours on an H200": gpu_hours(runs),
     }
-    shown: list[output.Part] = [
-        output.pairs(
-            [
-                ("runs", str(facts["runs"])),
-                ("trainings", str(facts["trainings"])),
-                ("operations", f"{facts['flops']:.3g}"),
-                ("hours on an H200", f"{facts['h200_hours']:.3g}"),
-            ]
-        )
-    ]
+    shown: list[output.Part] = [output.pairs(rows.items())]
     if lrs is None:
         shown += ["", "sweeps of learning rates that continue beyond their ends are not included"]
-    output.emit(facts, *shown)
+    output.emit(dict(zip(("runs", "trainings", "flops", "h200_hours"), rows.values(), strict=True)), *shown)
 
 
-def _parts(ladder: Ladder, laws: LadderLaws | str) -> Iterator[output.Part]:
+def parts_of(ladder: Ladder, laws: LadderLaws | str) -> Iterator[output.Part]:
+    """The mean loss of every unit and size, and the laws."""
     table: Frame = ladder.table()
-    rows = []
-    for key, own in table.groupby(["repeats", "size", "unit"], sort=False):
-        loss = float(own["loss"].mean())  # NaN of diverged trainings is skipped
-        numbers = (output.number(loss, ".4f"), output.number(loss / math.log(2), ".4f"))
-        rate, diverged = f"{own['lr'].iloc[0]:.3g}", str(int(own["diverged"].notna().sum()))
-        rows.append([*map(str, key), rate, *numbers, str(len(own)), diverged])
-    columns = ("repeats", "size", "unit", "lr", "loss", "bits", "seeds", "diverged")
-    yield output.table(columns, rows, right=(0, 3, 4, 5, 6, 7))
+    grouped = table.groupby(["repeats", "size", "unit"], sort=False)
+    means = grouped.agg(  # NaN of diverged trainings is skipped
+        lr=("lr", "first"), loss=("loss", "mean"), seeds=("lr", "size"), diverged=("diverged", "count")
+    )
+    means.insert(2, "bits", means["loss"] / math.log(2))
+    yield output.table(means.reset_index(), {"lr": ".3g", "loss": ".4f", "bits": ".4f"})
     yield ""
     if isinstance(laws, str):
         yield f"no law: {laws}"

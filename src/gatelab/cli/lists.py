@@ -18,19 +18,11 @@ def units() -> None:
     """List the units with their formulas, orders and parameters."""
     from gatelab.feedforward.named import CATALOGUE
 
-    rows = [
-        {
-            "name": u.name,
-            "description": u.description,
-            "order": u.order,
-            f"parameters_at_{WIDTH}": u.parameter_count(WIDTH),
-        }
-        for u in CATALOGUE.values()
-    ]
-    cells = [[output.text(value) for value in row.values()] for row in rows]
+    names = ("name", "description", "order", f"parameters_at_{WIDTH}")
+    cells = [(u.name, u.description, u.order, u.parameter_count(WIDTH)) for u in CATALOGUE.values()]
     output.emit(
-        rows,
-        output.table(("unit", "neuron", "order", f"P(n={WIDTH})"), cells, right=(2, 3), wrap=(1,)),
+        [dict(zip(names, row, strict=True)) for row in cells],
+        output.table([dict(zip(("unit", "neuron", "order", f"P(n={WIDTH})"), row, strict=True)) for row in cells]),
         "",
         "order m: RMSE ~ n^-m on smooth targets of one variable; - if no rate is known",
     )
@@ -40,10 +32,13 @@ def problems() -> None:
     """List the problems by name; formulas and files work too."""
     from gatelab.data import problems as all_problems
 
-    rows = [(p.name, str(p.inputs), p.expression or "measured", p.description) for p in all_problems()]
+    rows = [
+        {"problem": p.name, "inputs": p.inputs, "formula": p.expression or "measured", "description": p.description}
+        for p in all_problems()
+    ]
     output.emit(
         list(all_problems()),
-        output.table(("problem", "inputs", "formula", "description"), rows, right=(1,), wrap=(2, 3)),
+        output.table(rows),
         "",
         "inputs lie in [-1, 1] by default, see --interval; those of friedman are drawn as in scikit-learn;",
         "formulas such as 'exp(sin(3*x))' or 'sin(4*x)*sin(4*y)' are problems too;",

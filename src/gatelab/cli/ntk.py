@@ -11,22 +11,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from gatelab.cli import output, reading
-from gatelab.cli.options import Plot, Words, out_option, unit_option
-from gatelab.cli.output import check_file
-from gatelab.cli.reading import Predictor, check_inputs, read_model
+from gatelab.cli.options import Plot, Words, option, out_option, unit_option
+from gatelab.cli.reading import Predictor
 from gatelab.cli.rows import ChosenRows, KernelRowOptions
+from gatelab.display import counted
 from gatelab.errors import GatelabError
-from gatelab.files import PICTURES, write_whole
+from gatelab.files import write_whole
 from gatelab.memory import check_memory, most_that_fits
 
 if TYPE_CHECKING:
     from gatelab.arrays import Array
     from gatelab.ntk import Estimate, Kernel, Spectrum
 
-UNITS = ("mlp", "glu")
 COPIES = 2  # the kernel itself, and its shifted copy, in which the Cholesky factor is made
 QUANTILES = {"least": 0.0, "quarter": 0.25, "half": 0.5, "three quarters": 0.75, "greatest": 1.0}
 NTK = """Examples: gatelab ntk --gaussian 400,100 --plot spectra.png
@@ -58,41 +55,29 @@ class MeasuredKernel:
             return f"{s.condition:.4g}"
         return f">= {s.condition_bounds[0]:.2g}" if math.isfinite(s.condition_bounds[0]) else "-"
 
-    def cells(self) -> list[str]:
+    def row(self) -> dict[str, Any]:
         """The row of the table."""
-        s, least, doubt, ours, paper = self.spectrum, "0?", "-", None, None
+        s, least, doubt = self.spectrum, "0?", "-"
         if s.status != "unresolved":
             least = f"{s.lambda_min:.4g}"
         if s.status == "resolved":
             # Half of the proved interval, relative to the condition number.
             low, high = s.condition_bounds
             doubt = f"{(high - low) / (2 * s.condition):.0e}"
-        if self.expected:
-            ours = self.expected.ours.condition
-            paper = getattr(self.expected.paper, "condition", None)
-        expected = (output.number(ours, ".4g"), output.number(paper, ".4g"))
-        return [self.name, f"{s.lambda_max:.4g}", least, self.condition, doubt, *expected]
+        row = {"kernel": self.name, "lambda_max": s.lambda_max, "lambda_min": least, "condition": self.condition}
+        ours, paper = (getattr(getattr(self.expected, law, None), "condition", None) for law in ("ours", "paper"))
+        return {**row, "±": doubt, "Gaussian": ours, "paper's": paper}
 
-    def quantiles(self) -> list[str]:
-        """The row of the table of eigenvalues."""
-        import numpy as np
-
-        assert self.spectrum.eigenvalues is not None
-        return [self.name, *(f"{v:.4g}" for v in np.quantile(self.spectrum.eigenvalues, list(QUANTILES.values())))]
-
-    def plain(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, Any]:
         """The row of the JSON document."""
         s, names = self.spectrum, ("lambda_max", "lambda_min", "condition")
         row: dict[str, Any] = {"kernel": self.name, "status": s.status}
         for name in names:
             row |= {name: getattr(s, name), f"{name}_bounds": getattr(s, f"{name}_bounds")}
-        row |= {"gaussian_ours": None, "gaussian_paper": None}
         for source in ("ours", "paper"):
             law = getattr(self.expected, source, None)
-            if law is not None:
-                row[f"gaussian_{source}"] = {name: getattr(law, name) for name in names}
-        row["eigenvalues"] = s.eigenvalues
-        return row
+            row[f"gaussian_{source}"] = law and {name: getattr(law, name) for name in names}
+        return {**row, "eigenvalues": s.eigenvalues}
 
 
 def ntk_command(
@@ -100,52 +85,46 @@ def ntk_command(
     words: Words = None,
     source: KernelRowOptions,
     unit: Annotated[list[str] | None, unit_option("mlp,glu")] = None,
-    width: Annotated[int | None, typer.Option(min=1, help="Neurons.", show_default="infinite: K per neuron")] = None,
-    model: Annotated[Path | None, typer.Option(metavar="FILE", help="A saved network instead, .safetensors.")] = None,
-    full: Annotated[bool, typer.Option("--full", help="All eigenvalues, not only the extremes.")] = False,
+    width: Annotated[int | None, option("Neurons.", min=1, default="infinite: K per neuron")] = None,
+    model: Annotated[Path | None, option("A saved network instead, .safetensors.", metavar="FILE")] = None,
+    full: Annotated[bool, option("All eigenvalues, not only the extremes.", "--full")] = False,
     plot: Plot = None,
-    out: Annotated[Path | None, out_option("Write the kernel, .npy, or several, .npz.")] = None,
+    out: Annotated[Path | None, out_option("Write the kernel, .npy, or several, .npz.", ".npy", ".npz")] = None,
 ) -> None:
     """Condition numbers of tangent kernels on your data."""
-    check_file(plot, PICTURES)
-    check_file(out, (".npy", ".npz"))
-    units, problem = reading.units(words, unit)
-    from gatelab.feedforward import unit as find_unit
-
+    names, problem = reading.distinct_units(words, unit)
     if model is None:
-        names = list(dict.fromkeys(find_unit(name).name for name in units or UNITS))
+        names = names or ["mlp", "glu"]
         if out and out.suffix.lower() == ".npy" and len(names) > 1:
             raise GatelabError(
                 f"{out} holds one kernel and there are {len(names)} units; give a name that ends in .npz"
             )
         rows = source.read(problem)
-        together = fit_together(rows.n, len(names))
-        kernels = _kernels_of_units(rows, names, width, together=together, full=full, keep=out is not None)
+        kernels = kernels_of_units(rows, names, width, full=full, keep=out is not None)
         network = f"at width {width}" if width else "per neuron, infinitely wide"
     else:
-        if units or width is not None:
+        if names or width is not None:
             raise GatelabError(f"{model} says what its unit and width are; leave --unit and --width out")
         if source.standardize:
             raise GatelabError(f"{model} says how its inputs are scaled; leave --standardize out and give raw rows")
-        saved = read_model(model)
+        saved = reading.read_model(model)
         if problem:
             source = replace(source, standardize=False)  # the model scales raw rows by itself
         rows = source.read(problem, names=saved.columns)
-        check_inputs(model, saved, rows.d)
-        fit_together(rows.n, 1)
-        kernels = [_kernel_of_model(rows, saved, full=full)]
+        reading.check_inputs(model, saved, rows.d)
+        kernels = [kernel_of_model(rows, saved, full=full)]
         network = f"of the network in {model}"
     if out:
         save_kernels(out, {k.name: k.kernel for k in kernels})
     if plot:
-        _plot(kernels, rows, plot)
-    notes = _notes(kernels, rows)
+        draw_densities(kernels, rows, plot)
+    notes = notes_of(kernels, rows)
     about = {"data": rows.name, "n": rows.n, "d": rows.d, "width": width, "model": model}
     output.emit(
-        {**about, "kernels": [k.plain() for k in kernels], "notes": notes},
+        {**about, "kernels": [k.facts() for k in kernels], "notes": notes},
         f"{rows.name}: kernels of {rows.n} rows of {rows.d} inputs, {network}",
         "",
-        *_parts(kernels, rows),
+        *tables(kernels, rows),
         *(["", *notes] if notes else []),
         files=(plot, out),
     )
@@ -162,43 +141,44 @@ def fit_together(n: int, kernels: int) -> bool:
     return COPIES - 1 + kernels <= most_that_fits(size)
 
 
-def _kernels_of_units(
-    rows: ChosenRows, names: list[str], width: int | None, *, together: bool, full: bool, keep: bool
+def kernels_of_units(
+    rows: ChosenRows, names: list[str], width: int | None, *, full: bool, keep: bool
 ) -> list[MeasuredKernel]:
     """In one pass over the rows if all kernels fit into memory, else one after the other."""
     from gatelab.ntk import analytic, estimate
 
     measured: list[MeasuredKernel] = []
     groups = [names]
-    if not together:
+    if not fit_together(rows.n, len(names)):
         groups = [[name] for name in names]
     for group in groups:
         with output.progress(f"kernel of {', '.join(group)}") as report:
-            kernels = list(analytic(list(group), rows.x, width, progress=report))
+            kernels = list(analytic(group, rows.x, width, progress=report))
         with output.progress("eigenvalues") as report:
             for name in group:
                 kernel, expected = kernels.pop(0), None
                 with suppress(GatelabError):  # theory covers powers of relu in two dimensions or more
                     expected = estimate(name, rows.n, rows.d, width)
-                measured.append(MeasuredKernel(name, _spectrum(kernel, full), expected, kernel if keep else None))
+                measured.append(MeasuredKernel(name, spectrum_of(kernel, full), expected, kernel if keep else None))
                 report(len(measured), len(names))
     return measured
 
 
-def _kernel_of_model(rows: ChosenRows, saved: Predictor, *, full: bool) -> MeasuredKernel:
+def kernel_of_model(rows: ChosenRows, saved: Predictor, *, full: bool) -> MeasuredKernel:
     """The kernel of the network as it is, at the rows as it takes them; of several outputs the sum."""
     import torch
 
     from gatelab.ntk import empirical
 
+    fit_together(rows.n, 1)
     assert saved.network is not None and saved.scaled is not None  # `read_model` refuses others
     x = torch.as_tensor(saved.scaled(rows.x))
     with output.progress("kernel of the network") as report:
         kernel = empirical(saved.network, x, outputs=torch.Tensor.clone, progress=report)
-    return MeasuredKernel(saved.name, _spectrum(kernel, full), None, kernel)
+    return MeasuredKernel(saved.name, spectrum_of(kernel, full), None, kernel)
 
 
-def _spectrum(kernel: Kernel, full: bool) -> Spectrum:
+def spectrum_of(kernel: Kernel, full: bool) -> Spectrum:
     from gatelab.ntk import spectrum
 
     with warnings.catch_warnings():
@@ -222,20 +202,26 @@ def save_kernels(path: Path, kernels: dict[str, Any]) -> None:
 # ---- showing
 
 
-def _parts(kernels: list[MeasuredKernel], rows: ChosenRows) -> Iterator[output.Part]:
-    headings = ("kernel", "lambda_max", "lambda_min", "condition", "±", "Gaussian", "paper's")
-    yield output.table(headings, [k.cells() for k in kernels], right=range(1, 7))
-    if any(k.spectrum.eigenvalues is not None for k in kernels):
-        yield ""
-        yield output.table(("eigenvalues", *QUANTILES), [k.quantiles() for k in kernels], right=range(1, 6))
-    yield ""
-    yield "±: proved relative error of the condition number"
+def tables(kernels: list[MeasuredKernel], rows: ChosenRows) -> Iterator[output.Part]:
+    """The ends of the spectra, and quantiles of those that were computed completely."""
+    import numpy as np
+
+    yield output.table([k.row() for k in kernels])
+    spectra = {k.name: k.spectrum.eigenvalues for k in kernels if k.spectrum.eigenvalues is not None}
+    if spectra:
+        shares = list(QUANTILES.values())
+        quantiles = [
+            {"eigenvalues": name, **dict(zip(QUANTILES, np.quantile(values, shares).tolist(), strict=True))}
+            for name, values in spectra.items()
+        ]
+        yield from ("", output.table(quantiles))
+    yield from ("", "±: proved relative error of the condition number")
     if any(k.expected for k in kernels):
         size = f"{rows.n} Gaussian rows of {rows.d} inputs"
         yield f"Gaussian: the expected condition number of {size}; paper's: by the formula of the paper"
 
 
-def _notes(kernels: list[MeasuredKernel], rows: ChosenRows) -> list[str]:
+def notes_of(kernels: list[MeasuredKernel], rows: ChosenRows) -> list[str]:
     """Notes of the spectra, and the reason where a condition number is not resolved."""
     notes = [f"{k.name}: {note}" for k in kernels for note in k.spectrum.notes]
     if all(k.spectrum.status == "resolved" for k in kernels):
@@ -254,7 +240,7 @@ def alike(x: Array) -> str:
 
     >>> import numpy as np
     >>> alike(np.array([[1.0, 2.0], [1.0, 2.0], [0.0, 0.0], [3.0, 6.0]]))
-    '1 row is a copy of another, 1 row is zero, 1 row is a multiple of another'
+    '1 row equal to another, 1 row of zeros, 1 row proportional to another'
     """
     import numpy as np
 
@@ -262,18 +248,16 @@ def alike(x: Array) -> str:
     distinct = np.unique(x, axis=0)
     length = np.linalg.norm(distinct, axis=1)
     nonzero = distinct[length > 0] / length[length > 0, None]
-    directions = len(np.unique(nonzero.round(13) + 0.0, axis=0))
-    counts = (
-        (len(x) - len(distinct), "a copy of another", "copies of others"),
-        (int((length == 0).sum()), "zero", "zero"),
-        (len(nonzero) - directions, "a multiple of another", "multiples of others"),
-    )
-    return ", ".join(
-        f"1 row is {single}" if k == 1 else f"{k} rows are {several}" for k, single, several in counts if k
-    )
+    directions = np.unique(nonzero.round(13) + 0.0, axis=0)
+    counts = {
+        "equal to another": len(x) - len(distinct),
+        "of zeros": len(distinct) - len(nonzero),
+        "proportional to another": len(nonzero) - len(directions),
+    }
+    return ", ".join(f"{counted(count, 'row')} {kind}" for kind, count in counts.items() if count)
 
 
-def _plot(kernels: list[MeasuredKernel], rows: ChosenRows, path: Path) -> None:
+def draw_densities(kernels: list[MeasuredKernel], rows: ChosenRows, path: Path) -> None:
     from gatelab.plotting import save
     from gatelab.plotting.kernels import DensityCurve, density_figure
 

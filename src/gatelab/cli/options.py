@@ -22,7 +22,7 @@ import typer
 from typer.core import TyperCommand
 
 from gatelab.cli import interrupts, output, reading
-from gatelab.errors import GatelabError, unknown_name
+from gatelab.errors import GatelabError, real_number, unknown_name
 from gatelab.files import PICTURES, either
 from gatelab.solve.solvers import SOLVERS
 
@@ -49,12 +49,17 @@ RENAMED = {
 # ---- commands
 
 
+def option(help: str, *names: str, default: str | None = None, **settings: Any) -> Any:
+    """An option with its help; `default` describes in words its value if it is not given."""
+    return typer.Option(*names, help=help, show_default=default or True, **settings)
+
+
 @dataclass(frozen=True)
 class AnswerOptions:
     """How every command answers."""
 
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")] = False
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False
+    as_json: Annotated[bool, option("Print one JSON document instead of tables.", "--json")] = False
+    quiet: Annotated[bool, option("Show no progress.", "--quiet", "-q")] = False
 
 
 class CheckedCommand(TyperCommand):
@@ -206,12 +211,26 @@ def unit_option(default: str = "") -> Any:
     )
 
 
-def out_option(help: str, **options: Any) -> Any:
-    """Where results are written, in every command."""
-    return typer.Option("--out", "-o", help=help, show_default=False, **{"metavar": "FILE", **options})
+def checked(*endings: str) -> Any:
+    """A callback that checks the files to write before the work: their endings and their folders."""
+
+    def check(context: typer.Context, value: Any) -> Any:
+        for path in as_list(value):
+            if not context.resilient_parsing:
+                output.check_file(path, endings)
+        return value
+
+    return check
 
 
-OneUnit = Annotated[str | None, typer.Option("--unit", metavar="UNIT", help="The unit.", autocompletion=complete_unit)]
+def out_option(help: str, *endings: str, **options: Any) -> Any:
+    """Where results are written, in every command: a file with one of the endings, without them a folder."""
+    if endings:
+        options |= {"metavar": "FILE", "callback": checked(*endings)}
+    return typer.Option("--out", "-o", help=help, show_default=False, **{"metavar": "DIR", **options})
+
+
+OneUnit = Annotated[str | None, option("The unit.", "--unit", metavar="UNIT", autocompletion=complete_unit)]
 Words = Annotated[
     list[str] | None,
     typer.Argument(
@@ -221,16 +240,26 @@ Words = Annotated[
         autocompletion=complete_word,
     ),
 ]
-Seeds = Annotated[int, typer.Option(min=1, help="Number of seeds.")]
-Plot = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the figure, .png, .svg or .pdf.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the work and its size; compute nothing.")]
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda; auto is cuda where there is one.")]
-FitDevice = Annotated[str, typer.Option(help="auto, cpu or cuda; auto is the CPU, faster for small fits.")]
-Jobs = Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Processes.", show_default="one per core")]
-Tokenizer = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="A folder with a tokenizer of Transformers.", show_default="that of the model"),
+UnitsAlone = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="UNIT", help="Units.", show_default=False, autocompletion=complete_unit),
 ]
+ModelPath = Annotated[
+    str, typer.Argument(metavar="PATH", help="A folder of Transformers, a GGUF file, smollm2, minilm or stories260k.")
+]
+Seeds = Annotated[int, option("Number of seeds.", min=1)]
+Plot = Annotated[
+    Path | None, option("Write the figure, .png, .svg or .pdf.", metavar="FILE", callback=checked(*PICTURES))
+]
+DryRun = Annotated[bool, option("Show the work and its size; compute nothing.", "--dry-run")]
+Device = Annotated[str, option("auto, cpu or cuda; auto is cuda where there is one.")]
+FitDevice = Annotated[str, option("auto, cpu or cuda; auto is the CPU, faster for small fits.")]
+Jobs = Annotated[int | None, option("Processes.", "--jobs", "-j", min=1, default="one per core")]
+Tokenizer = Annotated[
+    Path | None, option("A folder with a tokenizer of Transformers.", metavar="DIR", default="that of the model")
+]
+PROBLEM = "paper-1d"
+SAMPLES = {"n": None, "sampling": "random", "noise": 0.0}  # of formulas, unless given
 SOLVER_HELP = f"{either(('auto', *SOLVERS))}."
 
 
@@ -250,62 +279,65 @@ def device_name(device: str) -> str:
 class TableOptions:
     """A file with data, and which of its columns are used."""
 
-    data: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="CSV, Parquet, .npy or .npz file, for the problem.")
-    ] = None
+    data: Annotated[Path | None, option("CSV, Parquet, .npy or .npz file, for the problem.", metavar="FILE")] = None
     target: Annotated[
-        str | None,
-        typer.Option(metavar="NAME[,NAME]", help="Its columns to predict, by name or number.", show_default="the last"),
+        str | None, option("Its columns to predict, by name or number.", metavar="NAME[,NAME]", default="the last")
     ] = None
     inputs: Annotated[
-        str | None,
-        typer.Option(metavar="NAME[,NAME]", help="Its columns to predict from.", show_default="all others"),
+        str | None, option("Its columns to predict from.", metavar="NAME[,NAME]", default="all others")
     ] = None
     standardize: Annotated[
         bool | None,
-        typer.Option(
+        option(
+            "Scale inputs and target to mean 0 and deviation 1, or leave them.",
             "--standardize/--raw",
-            help="Scale inputs and target to mean 0 and deviation 1, or leave them.",
-            show_default="scaled for friedman, airfoil, california",
+            default="scaled for friedman, airfoil, california",
         ),
     ] = None
+
+    def problem(self, name: str | None, **settings: Any) -> Problem:
+        """The data of the file, or the problem of this name or formula with its sampling, None for the default."""
+        from gatelab.data import Problem
+        from gatelab.data import problem as named_problem
+
+        if self.data is None:
+            if self.target is not None or self.inputs is not None:
+                raise GatelabError("--target and --inputs name columns of a file; give it with --data FILE")
+            if name is None:  # an empty text is an empty formula and refused as one
+                name = PROBLEM
+            return named_problem(name, standardize=self.standardize, **settings)
+        if name is not None:
+            raise GatelabError(f"both the problem {name!r} and --data {self.data} are given; leave one of them out")
+        if any(settings.pop(option, default) != default for option, default in SAMPLES.items()):
+            raise GatelabError(
+                f"--points, --sampling and --noise are for formulas; leave them out with --data {self.data}"
+            )
+        target, inputs = reading.column_names(self.target), reading.column_names(self.inputs)
+        with reading.shown_warnings():
+            return Problem.from_file(
+                self.data, target=target, inputs=inputs, standardize=bool(self.standardize), **settings
+            )
 
 
 @dataclass(frozen=True)
 class SampleOptions(TableOptions):
     """The data of a file, or how a formula is sampled."""
 
-    interval: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Where every input lies; R for -R,R.", show_default="-1,1")
-    ] = None
-    points: Annotated[int | None, typer.Option(help="Training points.", show_default="10000, or the problem's own")] = (
-        None
-    )
-    noise: Annotated[float, typer.Option(help="Standard deviation of noise on the training targets.")] = reading.NOISE
+    interval: Annotated[str | None, option("Where every input lies; R for -R,R.", metavar="A,B", default="-1,1")] = None
+    points: Annotated[int | None, option("Training points.", default="10000, or the problem's own")] = None
+    noise: Annotated[float, option("Standard deviation of noise on the training targets.")] = 0.0
 
     def problem(self, name: str | None, **settings: Any) -> Problem:
-        """The problem that the options describe; `name` is its name or formula, None for the default."""
-        return reading.target(
-            name,
-            self.data,
-            interval=reading.interval(self.interval),
-            points=self.points,
-            noise=self.noise,
-            target=self.target,
-            inputs=self.inputs,
-            standardize=self.standardize,
-            **settings,
-        )
+        interval = reading.interval(self.interval)
+        return super().problem(name, interval=interval, n=self.points, noise=self.noise, **settings)
 
 
 @dataclass(frozen=True)
 class ProblemOptions(SampleOptions):
     """All options of a problem: those of `SampleOptions`, the sampling and the test protocol."""
 
-    sampling: Annotated[str, typer.Option(help="random, grid or gauss.")] = reading.SAMPLING
-    protocol: Annotated[
-        str, typer.Option(help="split, or paper: test on the training data, as the paper's code does.")
-    ] = "split"
+    sampling: Annotated[str, option("random, grid or gauss.")] = "random"
+    protocol: Annotated[str, option("split, or paper: test on the training data, as the paper's code does.")] = "split"
 
     def problem(self, name: str | None, **settings: Any) -> Problem:
         return super().problem(name, sampling=self.sampling, protocol=self.protocol, **settings)
@@ -318,14 +350,9 @@ class ProblemOptions(SampleOptions):
 class SolverOptions:
     """How networks are fitted."""
 
-    solver: Annotated[str, typer.Option(help=SOLVER_HELP)] = "auto"
-    steps: Annotated[
-        int | None,
-        typer.Option(min=1, help="Maximal iterations per network.", show_default="the solver's"),
-    ] = None
-    ridge: Annotated[float | None, typer.Option(min=0, help="Ridge of varpro, for noisy data.", show_default="0")] = (
-        None
-    )
+    solver: Annotated[str, option(SOLVER_HELP)] = "auto"
+    steps: Annotated[int | None, option("Maximal iterations per network.", min=1, default="the solver's")] = None
+    ridge: Annotated[float | None, option("Ridge of varpro, for noisy data.", min=0, default="0")] = None
     device: FitDevice = "auto"
 
     def settings(self) -> dict[str, Any]:
@@ -344,35 +371,24 @@ class SweepOptions:
     """Where the fits of a command are computed and stored, and how to resume after Ctrl-C."""
 
     jobs: Jobs = None
-    store: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Keep every fit here; the same command resumes.")
-    ] = None
-    backend: Annotated[
-        str | None, typer.Option(help="serial, processes or ray.", show_default="processes, with one job serial")
-    ] = None
-    address: Annotated[str | None, typer.Option(help="A Ray cluster.", show_default="a local one")] = None
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Repeat the fits that failed.")] = False
-    max_hours: Annotated[
-        float | None, typer.Option(help="Start no new fit after this time.", show_default="no limit")
-    ] = None
+    store: Annotated[Path | None, option("Keep every fit here; the same command resumes.", metavar="FILE")] = None
+    backend: Annotated[str | None, option("serial, processes or ray.", default="processes, with one job serial")] = None
+    address: Annotated[str | None, option("A Ray cluster.", default="a local one")] = None
+    retry_failed: Annotated[bool, option("Repeat the fits that failed.", "--retry-failed")] = False
+    max_hours: Annotated[float | None, option("Start no new fit after this time.", default="no limit")] = None
 
     def keywords(self) -> dict[str, Any]:
         """The options except `jobs` as arguments of `gatelab.scaling_laws`, without those left out."""
-        from gatelab.sweep import BACKENDS
+        from gatelab.sweep.backends import check_backend
 
-        store, backend, hours = self.store, self.backend, self.max_hours
-        if backend is not None and backend not in BACKENDS:
-            raise unknown_name("backend", backend, BACKENDS)
-        if self.address is not None and backend != "ray":
-            raise GatelabError(f"the address {self.address!r} is that of a Ray cluster; give --backend ray with it")
-        if self.retry_failed and store is None:
+        check_backend(self.backend or "serial", self.address)
+        if self.retry_failed and self.store is None:
             raise GatelabError("--retry-failed needs the record of failures; give --store FILE, which holds it")
-        if store is not None and store.is_dir():
-            raise GatelabError(f"{store} is a folder; give the path of a file in it, such as {store / 'runs.db'}")
-        if hours is not None and not hours > 0:
-            raise GatelabError(f"--max-hours is {hours:g}; give a positive number of hours, such as 0.5")
-        values = {"store": store, "backend": backend, "retry_failed": self.retry_failed or None, "max_hours": hours}
-        return {name: value for name, value in (values | {"address": self.address}).items() if value is not None}
+        if self.store is not None and self.store.is_dir():
+            raise GatelabError(f"{self.store} is a folder; give the path of a file in it")
+        if self.max_hours is not None:
+            real_number("--max-hours", self.max_hours, above=0)
+        return {name: value for name, value in vars(self).items() if value and name != "jobs"}
 
     def plan(self, runs: Sequence[Run]) -> Plan:
         """The runs that are done and those to do; a store is not created for the question."""
@@ -388,44 +404,22 @@ class SweepOptions:
             store = self.store
         return plan(runs, store, retry_failed=self.retry_failed, jobs=jobs)
 
-    @contextmanager
-    def resumable(self, runs: Callable[[], Sequence[Run]] | None = None) -> Iterator[None]:
-        """Ctrl-C inside reports how many fits the store holds, of these runs or of all."""
-        from gatelab.sweep import Store, plan
-
-        def progress() -> str | None:
-            if self.store is None or not self.store.exists():
-                return None
-            try:
-                if runs:
-                    state = plan(runs(), self.store)
-                    stored = state.done + state.failed
-                    count = f"{stored} of {stored + state.todo} fits are"
-                else:
-                    with Store(self.store) as store:
-                        stored = store.count()
-                    count = "1 fit is" if stored == 1 else f"{stored} fits are"
-            except GatelabError:
-                count = "finished fits are"  # a second error would hide the first
-            return f"{count} in {self.store}; the same command resumes"
-
-        with interrupts.keeping(progress):
-            yield
-
 
 @contextmanager
-def resuming(store: Path | None) -> Iterator[None]:
-    """Ctrl-C inside reports that the store, a file or a folder, lets the same command resume."""
+def resuming(store: Path | None, runs: Callable[[], Sequence[Run]] | None = None) -> Iterator[None]:
+    """Ctrl-C inside reports that the same command resumes, and how much of these runs a store of runs holds."""
 
     def state() -> str | None:
         if store is None or not (store.is_file() or any(path.is_file() for path in store.rglob("*"))):
             return None
-        return f"finished work is in {store}; the same command resumes"
+        held = "finished work is"
+        with suppress(GatelabError):  # a second error would hide the first
+            if runs and store.is_file():
+                from gatelab.sweep import plan
+
+                found = plan(runs(), store)
+                held = f"{found.done + found.failed} of {found.done + found.failed + found.todo} fits are"
+        return f"{held} in {store}; the same command resumes"
 
     with interrupts.keeping(state):
         yield
-
-
-def how_to_look(store: Path | None) -> str:
-    """The command that lists the failed runs of a store."""
-    return f"gatelab results list --status failed --store {store}"

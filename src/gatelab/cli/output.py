@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,9 @@ from rich.table import Table
 from gatelab.cli import interrupts
 from gatelab.display import Listener, reporting
 from gatelab.errors import GatelabError
-from gatelab.files import either, write_whole
+from gatelab.files import PICTURES, either, write_whole
 
+_NUMBER = re.compile(r"[-+<>= ?0-9.,e%]*|inf")  # also bounds and missing numbers
 _answer = {"as_json": False, "quiet": False}
 
 
@@ -45,7 +47,7 @@ def emit(document: Any, *parts: Part, files: Sequence[Path | None] = ()) -> None
 
     Args:
         document: the result in values that `to_plain` takes.
-        parts: paragraphs, unwrapped lines, and what `table`, `pairs` and `points` return.
+        parts: paragraphs, unwrapped lines, and the results of `table`, `pairs` and `points`.
         files: files that were written; None stands for one that was not asked for. The document lists them under
             "files".
     """
@@ -77,6 +79,10 @@ def check_file(path: Path | None, suffixes: Sequence[str]) -> None:
         raise GatelabError(f"{path} cannot be written; give a name that ends in {either(suffixes)}")
     if path.is_dir():
         raise GatelabError(f"{path} is a folder; give the name of a file")
+    if path.suffix.lower() == ".parquet":
+        from gatelab.data.archives import import_pyarrow
+
+        import_pyarrow(path, "a .csv file")
     check_folder(path.parent)
     interrupts.watch(path)
 
@@ -97,18 +103,23 @@ def check_folder(path: Path) -> None:
         raise GatelabError(message) from error
 
 
-def write_csv(path: Path | None, frame: Any) -> None:
-    """Write a data frame as CSV, if a file was asked for."""
-    if path is not None:
-        write_whole(path, frame.to_csv(index=False).encode())
+def write(result: Any, *paths: Path | None, frame: Callable[[], Any] | None = None) -> None:
+    """Write a result to files by their endings: its figure, its table as CSV (`frame` if given), or all of it."""
+    for path in filter(None, paths):
+        if path.suffix.lower() in PICTURES:
+            result.plot(path)
+        elif path.suffix.lower() == ".csv":
+            write_frame(path, (frame or result.table)())
+        else:
+            result.save(path)
 
 
-def check_pyarrow() -> None:
-    """Refuse to write Parquet without pyarrow."""
-    try:
-        import pyarrow  # noqa: F401
-    except ImportError:
-        raise GatelabError("Parquet files need pyarrow; run: pip install pyarrow, or export as csv or json") from None
+def write_frame(path: Path, frame: Any) -> None:
+    """Write a data frame as CSV or Parquet."""
+    if path.suffix.lower() == ".csv":
+        write_whole(path, frame.to_csv(index=False))
+    else:
+        write_whole(path, lambda part: frame.to_parquet(part, engine="pyarrow", index=False))
 
 
 class _Out(Console):
@@ -116,16 +127,21 @@ class _Out(Console):
         raise BrokenPipeError(32, "the reader of our output has gone")
 
 
-def table(
-    headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[int] = (), wrap: Sequence[int] = ()
-) -> Table:
-    """A table: columns `right` hold numbers, columns `wrap` hold text that may take several lines."""
+def table(rows: Any, formats: Mapping[str, str] | None = None) -> Table:
+    """A table of rows with the same names, or of a data frame; the names are its headings.
+
+    Columns of numbers are right-aligned, by their format or to four digits; texts may take several lines.
+    """
     grid = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    for i, heading in enumerate(headings):
+    if hasattr(rows, "to_dict"):
+        rows = rows.to_dict("records")
+    texts = [{name: cell(value, (formats or {}).get(name, ".4g")) for name, value in row.items()} for row in rows]
+    for name in texts[0] if texts else ():
+        numbers = all(_NUMBER.fullmatch(row[name]) for row in texts)
         # fold: a column that is too narrow breaks a word, it does not drop its end
-        grid.add_column(heading, justify=("left", "right")[i in right], no_wrap=i not in wrap, overflow="fold")
-    for row in rows:
-        grid.add_row(*row)
+        grid.add_column(name, justify=("left", "right")[numbers], no_wrap=numbers, overflow="fold")
+    for row in texts:
+        grid.add_row(*row.values())
     return grid
 
 
@@ -134,30 +150,31 @@ def points(lines: Iterable[str]) -> Table:
     return pairs([("-", line) for line in dict.fromkeys(lines)], gap=1)
 
 
-def pairs(rows: Iterable[tuple[str, str]], gap: int = 2) -> Table:
+def pairs(rows: Iterable[tuple[str, Any]], gap: int = 2) -> Table:
     """Names and values, one line per pair."""
     grid = Table.grid(padding=(0, gap))
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
     for name, value in rows:
-        grid.add_row(name, value)
+        grid.add_row(name, cell(value))
     return grid
 
 
-def number(value: float | None, form: str = ".2f") -> str:
-    """A number, or a dash where there is none."""
-    return "-" if value is None or math.isnan(value) else format(value, form)
+def cell(value: Any, form: str = ".4g") -> str:
+    """A value as text: floats by their format, and a dash where there is none.
 
-
-def text(value: object) -> str:
-    """A value of a record, numbers with all their digits."""
-    return "-" if value is None else str(value)
+    >>> cell(1 / 3), cell(0.5, ".1%"), cell(12345), cell(None), cell(float("nan"))
+    ('0.3333', '50.0%', '12345', '-', '-')
+    """
+    if value is None or value != value:
+        return "-"
+    return format(value, form) if isinstance(value, float) else str(value)
 
 
 def interval(value: float, low: float, high: float) -> str:
     """A number with its interval, where there is one."""
     if math.isnan(value) or math.isnan(low):
-        return number(value)
+        return cell(value, ".2f")
     return f"{value:.2f} [{low:.2f}, {high:.2f}]"
 
 

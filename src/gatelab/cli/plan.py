@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from gatelab.cli import output
-from gatelab.cli.options import Tokenizer, out_option
-from gatelab.cli.output import check_file
+from gatelab.cli.options import Tokenizer, option, out_option
 from gatelab.cli.reading import check_exists, read_tokenizer
 
 PLAN = """Examples: gatelab plan models/all-MiniLM-L6-v2 --text sentences.txt --out plan.json
@@ -19,15 +18,14 @@ gatelab plan models/stories260K --text stories.txt --quality 0.99"""
 
 def plan_command(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="The folder of a model, of Transformers or llama2.c.")],
-    text: Annotated[Path, typer.Option(metavar="FILE", help="Text with one sentence per line.")],
+    text: Annotated[Path, option("Text with one sentence per line.", metavar="FILE")],
     tokenizer: Tokenizer = None,
-    quality: Annotated[float, typer.Option(help="Cosine, or ratio of perplexities, to keep.")] = 0.999,
-    margin: Annotated[float, typer.Option(min=0, help="Margin around ranges, in half-widths.")] = 0.1,
-    rows: Annotated[int, typer.Option(min=8, help="Maximal number of rows of the text.")] = 192,
-    out: Annotated[Path | None, out_option("Write the plan, .json.")] = None,
+    quality: Annotated[float, option("Cosine, or ratio of perplexities, to keep.")] = 0.999,
+    margin: Annotated[float, option("Margin around ranges, in half-widths.", min=0)] = 0.1,
+    rows: Annotated[int, option("Maximal number of rows of the text.", min=8)] = 192,
+    out: Annotated[Path | None, out_option("Write the plan, .json.", ".json")] = None,
 ) -> None:
     """Plan encrypted inference: a polynomial for every layer, with the fewest levels in total."""
-    check_file(out, (".json",))
     check_exists(text, "give text with one sentence per line")
     from gatelab.linearization import plan_encrypted
     from gatelab.models.pretrained import read_pretrained
@@ -36,26 +34,24 @@ def plan_command(
     tokens = model.rows(text.read_text(encoding="utf-8", errors="replace"))
     with output.progress("measurements") as report:
         plan = plan_encrypted(model.model, tokens[:rows], quality=quality, margin=margin, progress=report)
-    if out is not None:
-        plan.save(out)
-    cells = [
-        (
-            str(i),
-            f"[{layer.form.interval[0]:.3g}, {layer.form.interval[1]:.3g}]",
-            layer.form.method,
-            str(layer.form.degree),
-            str(layer.levels),
-            str(layer.products),
-            f"{share:.2%}",
-        )
+    output.write(plan, out)
+    layers = [
+        {
+            "layer": i,
+            "interval": f"[{layer.form.interval[0]:.3g}, {layer.form.interval[1]:.3g}]",
+            "form": layer.form.method,
+            "degree": layer.form.degree,
+            "levels": layer.levels,
+            "products": layer.products,
+            "outside": share,
+        }
         for i, (layer, share) in enumerate(zip(plan.layers, plan.outside, strict=True))
     ]
-    heads = ("layer", "interval", "form", "degree", "levels", "products", "outside")
     output.emit(
         plan.document(),
         f"{model.name}: {plan.levels} levels in total, {plan.measure} kept {plan.quality:.6f}",
         "",
-        output.table(heads, cells, right=(0, 3, 4, 5, 6)),
+        output.table(layers, {"outside": ".2%"}),
         "",
         f"Demanded {plan.demanded:g}, reached {plan.chosen:.6f} on validation text; the quality above is on test text.",
         files=(out,),

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gatelab.cli import output
-from gatelab.cli.options import FitDevice, out_option, unit_option
-from gatelab.cli.output import check_file, check_pyarrow
+from gatelab.cli.options import FitDevice, option, out_option, unit_option
 from gatelab.cli.reading import (
     Predictor,
     check_exists,
@@ -52,79 +51,64 @@ gatelab predict rent.safetensors --data flats.csv --keep id --out predicted.csv"
 class EstimatorOptions:
     """Settings of the estimators; those left out are chosen by validation."""
 
-    width: Annotated[int | None, typer.Option(min=1, help="Neurons.", show_default="chosen by validation")] = None
-    ridge: Annotated[float | None, typer.Option(min=0, help="Penalty.", show_default="chosen by validation")] = None
-    members: Annotated[int, typer.Option(min=1, help="Networks that are averaged.")] = 8
-    time_budget: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="Try no new network after this time.")
-    ] = None
+    width: Annotated[int | None, option("Neurons.", min=1, default="chosen by validation")] = None
+    ridge: Annotated[float | None, option("Penalty.", min=0, default="chosen by validation")] = None
+    members: Annotated[int, option("Networks that are averaged.", min=1)] = 8
+    time_budget: Annotated[float | None, option("Try no new network after this time.", metavar="SECONDS")] = None
 
 
 def regress_command(
     *,
     table: Annotated[Path, typer.Argument(metavar="TABLE", help="CSV, Parquet, .npy or .npz file.")],
-    target: Annotated[str | None, typer.Option(metavar="NAME", help="The column to predict.")] = None,
+    target: Annotated[str | None, option("The column to predict.", metavar="NAME")] = None,
     inputs: Annotated[
-        str | None, typer.Option(metavar="NAME[,NAME]", help="Columns to predict from.", show_default="all others")
+        str | None, option("Columns to predict from.", metavar="NAME[,NAME]", default="all others")
     ] = None,
-    classify: Annotated[
-        bool, typer.Option("--classify", help="Predict classes; the default for a target that is text.")
-    ] = False,
+    classify: Annotated[bool, option("Predict classes; the default for a target that is text.", "--classify")] = False,
     unit: Annotated[list[str] | None, unit_option("chosen by validation")] = None,
     settings: EstimatorOptions,
-    test: Annotated[float, typer.Option(help="Share of the rows held out for the test; 0 for none.")] = 0.2,
-    seed: Annotated[int, typer.Option(min=0, help="The seed of the fit and of the test rows.")] = 0,
+    test: Annotated[float, option("Share of the rows held out for the test; 0 for none.")] = 0.2,
+    seed: Annotated[int, option("The seed of the fit and of the test rows.", min=0)] = 0,
     device: FitDevice = "auto",
-    out: Annotated[Path | None, out_option("Write the estimator, .safetensors, for gatelab predict.")] = None,
+    out: Annotated[
+        Path | None, out_option("Write the estimator, .safetensors, for gatelab predict.", ".safetensors")
+    ] = None,
 ) -> None:
     """Fit a table by validated networks, with text columns and gaps; classes if the target is text."""
-    check_file(out, (".safetensors",))
     real_number("test", test, least=0, below=1)
     X, y = read_rows(table, target, inputs)
-    labels = classify or not are_numbers(y)
     from gatelab.estimators import GatedClassifier, GatedRegressor
 
-    given = [name for text in unit or () for name in split_names(text)]
-    units: dict[str, Any] = {"unit": given[0] if len(given) == 1 else given} if given else {}
-    kind = GatedClassifier if labels else GatedRegressor
-    model = kind(random_state=seed, device={"auto": "cpu"}.get(device, device), **units, **vars(settings))
+    kind, y = GatedClassifier, y.to_numpy()
+    if not classify and (numbers := as_numbers(y)) is not None:
+        kind, y = GatedRegressor, numbers
+    options: dict[str, Any] = {**vars(settings), "device": {"auto": "cpu"}.get(device, device)}
+    if given := [name for text in unit or () for name in split_names(text)]:
+        options["unit"] = given[0] if len(given) == 1 else given
+    model = kind(random_state=seed, **options)
     fitted, held_out = split_rows(len(y), test, seed)
-    y = y.to_numpy() if labels else y.astype(float).to_numpy()
     began = time.monotonic()
     with output.progress("fitting"), shown_warnings():
         model.fit(X.iloc[fitted], y[fitted])
     seconds = time.monotonic() - began
     scores = {}
     if len(held_out):
-        scores = classifier_scores(model, X, y, held_out) if labels else regressor_scores(model, X, y, held_out)
-    if out:
-        model.save(out)
+        scores = scores_of(model, X.iloc[held_out], y[held_out])
+    output.write(model, out)
     facts = {"estimator": kind.__name__, "unit": model.unit_, "width": model.width_, "ridge": model.ridge_}
+    facts |= {"rows": len(fitted), "test_rows": len(held_out), "test": scores, "seconds": seconds}
     rows = [
         ("fitted on", f"{counted(len(fitted), 'row')} of {counted(model.n_features_in_, 'column')}"),
         ("best network", f"{model.unit_} of width {model.width_}, ridge {model.ridge_:.3g}"),
         *((name, f"{value:.4g} on {len(held_out)} test rows") for name, value in scores.items()),
         ("time", duration(seconds)),
     ]
-    output.emit(
-        {
-            **facts,
-            "rows": len(fitted),
-            "test_rows": len(held_out),
-            "test": scores,
-            "seconds": seconds,
-            "validation": model.validation_,
-        },
-        f"{kind.__name__} for {target or 'the last column'} of {table.name}",
-        output.pairs(rows),
-        files=(out,),
-    )
+    title = f"{kind.__name__} for {target or 'the last column'} of {table.name}"
+    output.emit({**facts, "validation": model.validation_}, title, output.pairs(rows), files=(out,))
 
 
 def read_rows(path: Path, target: str | None, inputs: str | None) -> tuple[Table, Series]:
     """The inputs and the target of a file; rows without a target are left out, with a note."""
-    import pandas as pd
-
     from gatelab.data.tables import indices, is_gap, open_columns, other_columns
 
     check_exists(path)
@@ -138,11 +122,7 @@ def read_rows(path: Path, target: str | None, inputs: str | None) -> tuple[Table
         ins = indices("inputs", column_names(inputs), source, path) if inputs else other_columns(source, outs, path)
     if outs[0] in ins:
         raise GatelabError(f"{source.label(outs[0])} is both input and target; leave it out of --inputs")
-    names = [source.names[i] if source.names else f"column {i}" for i in (*ins, *outs)]
-    parts = [pd.DataFrame(rows).set_axis(names, axis=1) for rows, _ in source.parts([*ins, *outs], tabular=True)]
-    if not parts:
-        raise GatelabError(f"{path} has no rows; give one row per example")
-    whole = pd.concat(parts, ignore_index=True).infer_objects()
+    whole = read_frame(source, [*ins, *outs]).infer_objects()
     whole = whole.map(lambda cell: None if isinstance(cell, str) and is_gap(cell) else cell)
     known = whole[whole.iloc[:, -1].notna()].reset_index(drop=True)
     if len(known) < len(whole):
@@ -150,12 +130,12 @@ def read_rows(path: Path, target: str | None, inputs: str | None) -> tuple[Table
     return known.iloc[:, :-1], known.iloc[:, -1]
 
 
-def are_numbers(y: Series) -> bool:
-    """Whether a target is a number in every row, text such as "1.5" included."""
+def as_numbers(y: Any) -> Any:
+    """A target as numbers, text such as "1.5" included; None unless every row is a number."""
     import pandas as pd
 
-    numbers: Series = pd.to_numeric(y, errors="coerce")
-    return y.dtype != bool and bool(numbers.notna().all())
+    numbers: Series = pd.to_numeric(pd.Series(y), errors="coerce")
+    return numbers.to_numpy(float) if y.dtype != bool and numbers.notna().all() else None
 
 
 def split_rows(count: int, share: float, seed: int) -> tuple[Any, Any]:
@@ -167,74 +147,69 @@ def split_rows(count: int, share: float, seed: int) -> tuple[Any, Any]:
     return np.sort(order[tested:]), np.sort(order[:tested])
 
 
-def regressor_scores(model: Any, X: Table, y: Any, held_out: Any) -> dict[str, float]:
-    """R² and RMSE on rows that were held out."""
+def scores_of(model: Any, X: Table, y: Any) -> dict[str, float]:
+    """R² and RMSE of a regressor, accuracy and log loss of a classifier, on rows that were held out."""
     import numpy as np
 
-    rows = X.iloc[held_out]
-    error = np.ravel(model.predict(rows)) - y[held_out]
-    return {"R²": model.score(rows, y[held_out]), "RMSE": math.sqrt(float(np.mean(error**2)))}
-
-
-def classifier_scores(model: Any, X: Table, y: Any, held_out: Any) -> dict[str, float]:
-    """Accuracy and log loss on rows that were held out."""
-    import numpy as np
-
-    rows = X.iloc[held_out]
-    scores = {"accuracy": model.score(rows, y[held_out])}
+    if not hasattr(model, "classes_"):
+        error = np.ravel(model.predict(X)) - y
+        return {"R²": model.score(X, y), "RMSE": math.sqrt(float(np.mean(error**2)))}
+    scores = {"accuracy": model.score(X, y)}
     places = {label: i for i, label in enumerate(model.classes_.tolist())}
-    if all(label in places for label in y[held_out].tolist()):  # other classes have no probability
-        logs = model.predict_log_proba(rows)
-        scores["log loss"] = -float(np.mean([log[places[label]] for log, label in zip(logs, y[held_out], strict=True)]))
+    if all(label in places for label in y.tolist()):  # other classes have no probability
+        chosen = [places[label] for label in y.tolist()]
+        scores["log loss"] = -float(np.mean(model.predict_log_proba(X)[np.arange(len(y)), chosen]))
     return scores
 
 
 def predict_command(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A file of gatelab fit --out or regress --out.")],
-    data: Annotated[Path, typer.Option(metavar="FILE", help="CSV, Parquet, .npy or .npz file with the rows.")],
+    data: Annotated[Path, option("CSV, Parquet, .npy or .npz file with the rows.", metavar="FILE")],
     keep: Annotated[
-        str | None,
-        typer.Option(metavar="NAME[,NAME]", help="Columns to write next to the predictions, such as ids."),
+        str | None, option("Columns to write next to the predictions, such as ids.", metavar="NAME[,NAME]")
     ] = None,
     inputs: Annotated[
-        str | None,
-        typer.Option(metavar="NAME[,NAME]", help="Its columns to predict from.", show_default="those of the model"),
+        str | None, option("Its columns to predict from.", metavar="NAME[,NAME]", default="those of the model")
     ] = None,
     target: Annotated[
-        str | None,
-        typer.Option(metavar="NAME[,NAME]", help="Its columns to compare with.", show_default="those of the model"),
+        str | None, option("Its columns to compare with.", metavar="NAME[,NAME]", default="those of the model")
     ] = None,
-    out: Annotated[Path | None, out_option("Write them, .csv, .npy, .npz or .parquet, instead of printing.")] = None,
+    out: Annotated[
+        Path | None, out_option("Write them, .csv, .npy, .npz or .parquet, instead of printing.", *ENDINGS)
+    ] = None,
 ) -> None:
     """Predict the rows of a file with a saved model, in the units of the data; classifiers add probabilities."""
-    check_file(out, ENDINGS)
-    if out is not None and out.suffix.lower() == ".parquet":
-        check_pyarrow()
     if out is not None and keep and out.suffix.lower() == ".npy":
         raise GatelabError(f"{out} holds numbers without names; give .csv, .npz or .parquet with --keep")
     network = read_predictor(model)
     if network.classes and target:
         raise GatelabError("--target compares numbers, and the model predicts classes; leave --target out")
     check_exists(data)
+    import numpy as np
+    import pandas as pd
+
     from gatelab.data.tables import indices, open_columns
 
     source = open_columns(data)
     kept = indices("keep", column_names(keep), source, data) if keep else []
-    ins, outs = _columns(network, source, data=data, inputs=inputs, target=target, kept=kept)
+    ins, outs = chosen_columns(network, source, data=data, inputs=inputs, target=target, kept=kept)
     check_inputs(model, network, len(ins))
-    values = _predictions(network, source, ins)
+    values = predictions_of(network, source, ins)
     rmse, doubt = None, None
     if network.classes:
-        predicted = _with_classes(values, network)
+        columns = zip(network.classes, values.T, strict=True)
+        predicted = {"predicted": np.array(network.classes)[values.argmax(axis=1)]}
+        predicted |= {f"{_PROBABILITY}{label}": column for label, column in columns}
     else:
-        rmse, doubt = _rmse(values, source, outs)
+        rmse, doubt = rmse_of(values, source, outs)
         names = [f"predicted_{name}" for name in network.targets or range(values.shape[1])]
         if not network.targets and len(names) == 1:
             names = ["predicted"]
         predicted = dict(zip(names, values.T, strict=True))
-    predicted = _kept_columns(source, kept) | predicted
+    if kept:
+        predicted = {name: column.to_numpy() for name, column in read_frame(source, kept).items()} | predicted
     if out is not None:
-        write_whole(out, _content(predicted, out.suffix.lower()))
+        write_predictions(out, predicted)
     summary = f"{len(values)} rows by the {network.name}"
     if rmse is not None:
         summary += f", RMSE {rmse:.4g}"
@@ -243,24 +218,24 @@ def predict_command(
     predictions, lines = None, [output.Line(summary)]
     if out is None:
         predictions = [list(row) for row in zip(*(column.tolist() for column in predicted.values()), strict=True)]
-        lines = [output.Line(_content(predicted, ".csv").decode().rstrip("\n"))]
+        lines = [output.Line(pd.DataFrame(predicted).to_csv(index=False).rstrip("\n"))]
         output.note(summary)  # another program may read the predictions on stdout
     about = {"model": model, "network": network.name, "data": data, "rows": len(values), "columns": [*predicted]}
     output.emit({**about, "rmse": rmse, "predictions": predictions, "note": doubt}, *lines, files=(out,))
 
 
-def _kept_columns(source: Columns, places: list[int]) -> dict[str, np.ndarray]:
-    """Columns of the file as they are, by name."""
+def read_frame(source: Columns, places: list[int]) -> Table:
+    """Columns of a file with text, dates and gaps."""
     import pandas as pd
 
-    if not places:
-        return {}
-    table = pd.concat([pd.DataFrame(rows) for rows, _ in source.parts(places, tabular=True)], ignore_index=True)
     names = [source.names[i] if source.names else f"column {i}" for i in places]
-    return {name: table.iloc[:, k].to_numpy() for k, name in enumerate(names)}
+    parts = [pd.DataFrame(rows).set_axis(names, axis=1) for rows, _ in source.parts(places, tabular=True)]
+    if not parts:
+        raise GatelabError("the file has no rows; give one row per example")
+    return pd.concat(parts, ignore_index=True)
 
 
-def _columns(
+def chosen_columns(
     network: Predictor, source: Columns, *, data: Path, inputs: str | None, target: str | None, kept: list[int]
 ) -> tuple[list[int], list[int]]:
     """The columns to predict from and those to compare with: by name, else the first and the others, if any."""
@@ -283,7 +258,7 @@ def _columns(
     return ins, [i for i in outs if i not in ins]
 
 
-def _predictions(network: Predictor, source: Columns, ins: list[int]) -> Array:
+def predictions_of(network: Predictor, source: Columns, ins: list[int]) -> Array:
     import numpy as np
 
     parts: list[Array] = []
@@ -294,11 +269,11 @@ def _predictions(network: Predictor, source: Columns, ins: list[int]) -> Array:
             done += len(rows)
             report(done, max(done, round(done / share)))
     if not parts:
-        raise GatelabError("the file has no rows; give one with at least one")
+        raise GatelabError("the file has no rows; give one row per example")
     return np.concatenate(parts)
 
 
-def _rmse(values: Array, source: Columns, outs: list[int]) -> tuple[float | None, str | None]:
+def rmse_of(values: Array, source: Columns, outs: list[int]) -> tuple[float | None, str | None]:
     """The error against the targets in the file, or the reason if there is none."""
     import numpy as np
 
@@ -311,37 +286,20 @@ def _rmse(values: Array, source: Columns, outs: list[int]) -> tuple[float | None
     return math.sqrt(float(np.mean(np.square(values - targets)))), None
 
 
-def _with_classes(probabilities: Array, network: Predictor) -> dict[str, np.ndarray]:
-    """The most probable class of each row, and the probability of each class, by the names of columns."""
+def write_predictions(path: Path, predicted: dict[str, np.ndarray]) -> None:
+    """A row of numbers per row of the data; .npz and tables have the other columns as well."""
     import numpy as np
+    import pandas as pd
 
-    labels = np.array(network.classes)
-    columns = zip(network.classes, probabilities.T, strict=True)
-    return {"predicted": labels[probabilities.argmax(axis=1)]} | {f"{_PROBABILITY}{c}": column for c, column in columns}
-
-
-def _content(predicted: dict[str, np.ndarray], ending: str) -> bytes:
-    """The predictions as a file of that kind, one row per row of the data; .npy has numbers without names."""
-    import numpy as np
-
-    content = io.BytesIO()
-    if ending in (".npy", ".npz"):
-        classified = any(name.startswith(_PROBABILITY) for name in predicted)
-        start = _PROBABILITY if classified else "predicted"
-        numbers = {name: column for name, column in predicted.items() if name.startswith(start)}
-        others: dict[str, Any] = {name: column for name, column in predicted.items() if name not in numbers}
-        values = np.stack(list(numbers.values()), axis=1)
-        if ending == ".npy":
-            np.save(content, values)
-        elif classified:
-            np.savez(content, probability=values, **others)
-        else:
-            np.savez(content, predicted=values, **others)
+    if path.suffix.lower() not in (".npy", ".npz"):
+        output.write_frame(path, pd.DataFrame(predicted))
+        return
+    kind = "probability" if any(name.startswith(_PROBABILITY) for name in predicted) else "predicted"
+    numbers = [column for name, column in predicted.items() if name.startswith(kind)]
+    others: dict[str, Any] = {name: column for name, column in predicted.items() if not name.startswith(kind)}
+    content, values = io.BytesIO(), np.stack(numbers, axis=1)
+    if path.suffix.lower() == ".npy":
+        np.save(content, values)
     else:
-        import pandas as pd
-
-        table = pd.DataFrame(predicted)
-        if ending == ".csv":
-            return table.to_csv(index=False).encode()
-        table.to_parquet(content, engine="pyarrow", index=False)
-    return content.getvalue()
+        np.savez(content, **{kind: values}, **others)
+    write_whole(path, content.getvalue())

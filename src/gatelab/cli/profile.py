@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gatelab.cli import output
-from gatelab.cli.options import Device, Plot, Tokenizer, device_name, out_option
-from gatelab.cli.output import check_file
+from gatelab.cli.options import Device, ModelPath, Plot, Tokenizer, device_name, option, out_option
 from gatelab.cli.reading import read_tokenizer
-from gatelab.files import PICTURES, write_whole
+from gatelab.files import write_whole
 
 if TYPE_CHECKING:
-    from gatelab.anatomy import Profile
+    from gatelab.anatomy.profiles import BlockProfile
 
 PROFILE = """Examples: gatelab profile stories260k --text tinyshakespeare
 
@@ -28,38 +27,30 @@ gatelab profile smollm2 --text fineweb-edu --tokens 12288 --json"""
 class SizeOptions:
     """The size of the measurement."""
 
-    tokens: Annotated[int | None, typer.Option(min=2, help="Tokens to fit on.", show_default="6144")] = None
-    test: Annotated[int | None, typer.Option(min=2, help="Tokens to measure on.", show_default="512")] = None
-    length: Annotated[
-        int | None, typer.Option(min=2, help="Tokens per window.", show_default="128, or the context of the model")
-    ] = None
-    steps: Annotated[int | None, typer.Option(min=0, help="Steps of every fitted unit.", show_default="20")] = None
+    tokens: Annotated[int | None, option("Tokens to fit on.", min=2, default="6144")] = None
+    test: Annotated[int | None, option("Tokens to measure on.", min=2, default="512")] = None
+    length: Annotated[int | None, option("Tokens per window.", min=2, default="128, or the context of the model")] = (
+        None
+    )
+    steps: Annotated[int | None, option("Steps of every fitted unit.", min=0, default="20")] = None
 
 
 def profile_command(
     *,
     context: typer.Context,
-    model: Annotated[
-        str,
-        typer.Argument(metavar="PATH", help="A folder of Transformers, a GGUF file, smollm2, minilm or stories260k."),
-    ],
+    model: ModelPath,
     text: Annotated[
-        str,
-        typer.Option(metavar="FILE|NAME", help="Text to read: a file, fineweb-edu, wikitext-2 ...; .npy for tokens."),
+        str, option("Text to read: a file, fineweb-edu, wikitext-2 ...; .npy for tokens.", metavar="FILE|NAME")
     ],
     tokenizer: Tokenizer = None,
-    module: Annotated[
-        list[str] | None, typer.Option(help="A module by name; may be repeated.", show_default="all blocks")
-    ] = None,
+    module: Annotated[list[str] | None, option("A module by name; may be repeated.", default="all blocks")] = None,
     sizes: SizeOptions,
-    losses: Annotated[bool, typer.Option(help="Run the model with blocks skipped and made linear.")] = True,
+    losses: Annotated[bool, option("Run the model with blocks skipped and made linear.")] = True,
     device: Device = "auto",
     plot: Plot = None,
-    out: Annotated[Path | None, out_option("Write the page, .html, or all numbers, .json.")] = None,
+    out: Annotated[Path | None, out_option("Write the page, .html, or all numbers, .json.", ".html", ".json")] = None,
 ) -> None:
     """Measure what every feed-forward block of a model does and how hard it is to replace."""
-    check_file(out, (".html", ".json"))
-    check_file(plot, PICTURES)
     from gatelab.anatomy import load_model, profile
     from gatelab.memory import check_device
 
@@ -70,38 +61,33 @@ def profile_command(
     options |= {"tokenizer": read_tokenizer(tokenizer) or own, "modules": module, "losses": losses}
     with output.progress("percent") as report:
         result = profile(loaded, text, progress=output.counting(report, 100), **options)
-    if out is not None and out.suffix.lower() == ".json":
-        result.save(out)
-    elif out is not None:
+    if out is not None and out.suffix.lower() == ".html":
         from gatelab.report.builders import profile_page
 
         write_whole(out, profile_page(result, output.command_line(context)).encode())
-    if plot is not None:
-        result.plot(plot)
-    output.emit(result.plain(), *profile_parts(result), files=(out, plot))
-
-
-def profile_parts(result: Profile) -> list[output.Part]:
-    """Sentences, then the most important columns."""
-    headings = ("layer", "unit", "width", "max", "% linear", "skipped", "made linear")
-    rows = []
-    for block in result.blocks:
-        values = block.statistics
-        rows.append(
-            (
-                "-" if block.number is None else block.label,
-                block.unit or block.name,
-                str(block.width or "-"),
-                output.number(values.get("largest"), ".0f"),
-                output.number(100 * block.explained, ".0f"),
-                "-" if block.skipped is None else f"{block.skipped:.2g}",
-                "-" if block.linearised is None else f"{block.linearised:.2g}",
-            )
-        )
+        output.write(result, plot)
+    else:
+        output.write(result, out, plot)
     fitted, chosen, measured = result.tokens
-    return [
+    output.emit(
+        result.plain(),
         output.points(result.sentences()),
-        output.table(headings, rows, right=range(2, 7)),
+        output.table([block_row(block) for block in result.blocks], {"max": ".0f", "% linear": ".0f"}),
         f"Fitted on {fitted} tokens, validated on {chosen}, measured on {measured} others in {result.seconds:.0f} s."
         " Intervals are 95 % intervals over windows.",
-    ]
+        files=(out, plot),
+    )
+
+
+def block_row(block: BlockProfile) -> dict[str, Any]:
+    """The most important numbers of a block."""
+    losses = ["-" if loss is None else f"{loss:.2g}" for loss in (block.skipped, block.linearised)]
+    return {
+        "layer": None if block.number is None else block.label,
+        "unit": block.unit or block.name,
+        "width": block.width or None,
+        "max": block.statistics.get("largest"),
+        "% linear": 100 * block.explained,
+        "skipped": losses[0],
+        "made linear": losses[1],
+    }

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gatelab.display import shorten
 from gatelab.errors import GatelabError, unknown_name
 from gatelab.feedforward.named import ALIASES, CATALOGUE, unit_name
 
@@ -18,14 +19,12 @@ if TYPE_CHECKING:
     from torch import nn
 
     from gatelab.arrays import Array
-    from gatelab.data import Problem
     from gatelab.data.tables import Columns
 
-SAMPLING, NOISE, PROBLEM = "random", 0.0, "paper-1d"
 MANY = 100_000
-_RANGE = re.compile(r"([0-9]{1,9}):([0-9]{1,9})(?::([0-9]{1,9}))?")
+_RANGE = re.compile(r"(0*[1-9][0-9]{0,8})(?::(0*[1-9][0-9]{0,8})(?::(0*[1-9][0-9]{0,8}))?)?")
 _NAME = re.compile(r"[a-z][a-z0-9-]*")
-_HOW = "give a range 1:50, a range with a step 50:200:10, or a list 4,8,16"
+_HOW = "give a range 1:50, a range with a step 50:200:10, or a list 4,8,16, of 1 or more"
 
 
 def widths(text: str) -> list[int]:
@@ -35,30 +34,16 @@ def widths(text: str) -> list[int]:
     ([1, 2, 3, 4], [50, 100, 150, 200], [4, 8, 16], [1, 2, 3, 10])
     """
     numbers: set[int] = set()
-    shown = text
-    if len(text) > 60:
-        shown = f"{text[:60]}..."
     for part in text.replace(" ", "").split(","):
-        new = _range(part, shown)
+        match = _RANGE.fullmatch(part)
+        if match is None or int(match[2] or match[1]) < int(match[1]):
+            raise GatelabError(f"the widths {shorten(text, 60)!r} cannot be read at {shorten(part, 60)!r}; {_HOW}")
+        new = range(int(match[1]), int(match[2] or match[1]) + 1, int(match[3] or 1))
         # Counted first: a typing error must not fill the memory.
         if len(numbers) + len(new) > MANY:
-            raise GatelabError(f"the widths {shown!r} are more than {MANY}; give fewer, or a step such as 50:200:10")
+            raise GatelabError(f"the widths {shorten(text, 60)!r} are more than {MANY}; give fewer, or a larger step")
         numbers.update(new)
     return sorted(numbers)
-
-
-def _range(part: str, text: str) -> range:
-    match = _RANGE.fullmatch(f"{part}:{part}" if part.isdecimal() else part)
-    if not match:
-        raise GatelabError(f"the widths {text!r} cannot be read at {part[:60]!r}; {_HOW}")
-    first, last, step = (int(number or 1) for number in match.groups())
-    if first < 1:
-        raise GatelabError(f"the widths {text!r} start at {first}; a network has 1 neuron or more")
-    if last < first:
-        raise GatelabError(f"the widths {text!r} run from {first} down to {last}; write {last}:{first}")
-    if step < 1:
-        raise GatelabError(f"the widths {text!r} have step 0; give a step of 1 or more")
-    return range(first, last + 1, step)
 
 
 def interval(text: str | None) -> tuple[float, float] | None:
@@ -108,6 +93,22 @@ def units(words: list[str] | None, options: list[str] | None) -> tuple[list[str]
     return names, (others or [None])[0]
 
 
+def distinct_units(
+    words: list[str] | None, options: list[str] | None, default: Sequence[str] = ()
+) -> tuple[list[str], str | None]:
+    """The same, each unit once by its full name; the default if there are none."""
+    names, word = units(words, options)
+    return list(dict.fromkeys(unit_name(name) for name in names or default)), word
+
+
+def units_alone(words: list[str] | None, options: list[str] | None) -> list[str]:
+    """The units of a command that takes no other words."""
+    names, word = units(words, options)
+    if word is not None:
+        raise unknown_name("unit", word, CATALOGUE)
+    return names
+
+
 def one_unit(names: list[str], command: str, word: str | None = None) -> str:
     """The unit of a command that takes one; `word` is the word that is not a unit."""
     some_unit(names, command, word)
@@ -137,45 +138,6 @@ def _near_unit(word: str) -> bool:
     if name in PROBLEMS or not _NAME.fullmatch(name):
         return False
     return bool(get_close_matches(name, (*CATALOGUE, *ALIASES), cutoff=0.6))
-
-
-def target(
-    problem: str | None,
-    data: Path | None = None,
-    *,
-    interval: tuple[float, float] | None = None,
-    points: int | None = None,
-    sampling: str = SAMPLING,
-    noise: float = NOISE,
-    target: str | None = None,
-    inputs: str | None = None,
-    standardize: bool | None = None,
-    protocol: str = "split",
-) -> Problem:
-    """The problem that the options describe: the data of a file, or a name or formula with its sampling."""
-    from gatelab.data import Problem
-    from gatelab.data import problem as named_problem
-
-    if data is None:
-        if target is not None or inputs is not None:
-            raise GatelabError("--target and --inputs name columns of a file; give it with --data FILE")
-        if problem is None:  # an empty text is an empty formula and refused as one
-            problem = PROBLEM
-        samples: dict[str, Any] = {"n": points, "sampling": sampling, "noise": noise, "interval": interval}
-        return named_problem(problem, standardize=standardize, protocol=protocol, **samples)
-    if problem is not None:
-        raise GatelabError(f"both the problem {problem!r} and --data {data} are given; leave one of them out")
-    if (points, sampling, noise) != (None, SAMPLING, NOISE):
-        raise GatelabError(f"--points, --sampling and --noise are for formulas; leave them out with --data {data}")
-    with shown_warnings():
-        return Problem.from_file(
-            data,
-            target=column_names(target),
-            inputs=column_names(inputs),
-            interval=interval,
-            standardize=bool(standardize),
-            protocol=protocol,
-        )
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gatelab.cli import interrupts, output
-from gatelab.cli.options import DryRun, SweepOptions, out_option
+from gatelab.cli.options import DryRun, SweepOptions, option, out_option, resuming
 from gatelab.cli.output import check_folder
 from gatelab.display import duration
 from gatelab.errors import GatelabError, unknown_name
@@ -22,7 +22,7 @@ from gatelab.files import write_whole
 if TYPE_CHECKING:
     from gatelab.studies import Study
 
-Out = Annotated[Path, out_option("The folder for all files.", metavar="DIR")]
+Out = Annotated[Path, out_option("The folder for all files.")]
 FOLDER = Path("gatelab-out")
 DEMO = "Example: gatelab demo --max-width 20 --store runs.db"
 REPRODUCE = """Examples: gatelab reproduce --list
@@ -40,7 +40,7 @@ gatelab report --out gatelab-out --json"""
 def demo_command(
     *,
     out: Out = FOLDER,
-    max_width: Annotated[int, typer.Option(min=2, help="Networks of 1 to this many neurons.")] = 50,
+    max_width: Annotated[int, option("Networks of 1 to this many neurons.", min=2)] = 50,
     sweep: SweepOptions,
 ) -> None:
     """Show how the errors of five units fall, and why."""
@@ -49,23 +49,22 @@ def demo_command(
     from gatelab.report.builders import demo_page
     from gatelab.studies import demo
 
-    with sweep.resumable(), output.progress("fits") as report:
+    with resuming(sweep.store), output.progress("fits") as report:
         study = demo(out, widths=range(1, max_width + 1), jobs=sweep.jobs, progress=report, sweep=keywords)
     page = write_whole(out / "demo.html", demo_page(study, f"gatelab demo --max-width {max_width}"))
     rows = study.slopes.to_dict("records")
     errors = {p.unit: p.test_rmse for p in study.scaling.points if p.width == max_width}
     table = []
     for row in rows:
-        cells = [str(row["unit"])]
+        cells = {"unit": row["unit"]}
         for axis in ("n", "P"):
-            slope = output.interval(*(row[f"{name}_{axis}"] for name in ("slope", "low", "high")))
-            cells += [slope, output.number(row[f"paper_{axis}"])]
-        cells += [output.number(row["ratio_to_limit"]), output.number(errors.get(row["unit"]), ".1e")]
-        table.append(cells)
-    headings = ("unit", "slope vs n [95%]", "paper", "slope vs P [95%]", "paper", "ratio", "RMSE")
+            ends = (row[f"{name}_{axis}"] for name in ("slope", "low", "high"))
+            cells |= {f"slope vs {axis} [95%]": output.interval(*ends), f"paper {axis}": row[f"paper_{axis}"]}
+        table.append({**cells, "ratio": row["ratio_to_limit"], "RMSE": errors.get(row["unit"])})
+    formats = {"paper n": ".2f", "paper P": ".2f", "ratio": ".2f", "RMSE": ".1e"}
     output.emit(
         {"slopes": rows, "reason": study.reason, "seconds": study.seconds, "points": study.scaling.points},
-        output.table(headings, table, right=(2, 4, 5, 6), wrap=(1, 3)),
+        output.table(table, formats),
         f"\nratio to the limit and RMSE on test data at width {max_width}",
         f"\n{study.reason}",
         f"\n{study.seconds:.1f} s of computing",
@@ -79,10 +78,10 @@ def reproduce_command(
         list[str] | None,
         typer.Argument(metavar="[NAME...|all]", help="Names from --list, or patterns such as 'ntk/*'."),
     ] = None,
-    every: Annotated[bool, typer.Option("--list", help="List the figures.")] = False,
+    every: Annotated[bool, option("List the figures.", "--list")] = False,
     out: Out = FOLDER,
-    quick: Annotated[bool, typer.Option("--quick", help="Few widths and points, as a check.")] = False,
-    full: Annotated[bool, typer.Option("--full", help="With all: compute long and finished ones as well.")] = False,
+    quick: Annotated[bool, option("Few widths and points, as a check.", "--quick")] = False,
+    full: Annotated[bool, option("With all: compute long and finished ones as well.", "--full")] = False,
     sweep: SweepOptions,
     dry_run: DryRun = False,
 ) -> None:
@@ -94,10 +93,10 @@ def reproduce_command(
 
     known = {s.name: s for s in all_studies()}
     if every:
-        rows = [(s.name, f"{s.title}. {s.paper}") for s in known.values()]
+        rows = [{"name": s.name, "description": f"{s.title}. {s.paper}"} for s in known.values()]
         output.emit(
             [{name: getattr(s, name) for name in ("name", "title", "paper", "long")} for s in known.values()],
-            output.table(("name", "description"), rows, wrap=(1,)),
+            output.table(rows),
         )
         return
     if not names:
@@ -109,7 +108,7 @@ def reproduce_command(
     if dry_run:
         emit_plan(studies, out, quick=quick, spare=whole and not full)
         return
-    with sweep.resumable():
+    with resuming(sweep.store):
         outcomes, failures = _run(studies, out, sweep, quick=quick, spare=whole and not full)
     if whole:
         parts = overview_parts(outcomes, out)
@@ -148,10 +147,12 @@ def emit_plan(studies: list[Study], out: Path, *, quick: bool, spare: bool) -> N
             work = "take the record"
         rows.append({"study": study.name, "work": work, "recorded_seconds": seconds})
     left = sum(row["recorded_seconds"] or 0 for row in rows if row["work"] == "compute")
-    cells = [(r["study"], r["work"], output.number(r["recorded_seconds"], ".1f")) for r in rows]
     output.emit(
         {"studies": rows, "recorded_seconds": left, "quick": quick},
-        output.table(("study", "work", "recorded s"), cells, right=(2,)),
+        output.table(
+            [{"study": r["study"], "work": r["work"], "recorded s": r["recorded_seconds"]} for r in rows],
+            {"recorded s": ".1f"},
+        ),
         "",
         f"{duration(left)} in the records for the studies to compute; --quick takes less",
     )
@@ -209,9 +210,14 @@ def overview_parts(outcomes: list[dict[str, Any]], out: Path) -> list[output.Par
             origin = f"record of {date}, {outcome['device']}"
         counts = Counter(read_claim(claim).verdict for claim in outcome["claims"])
         results = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
-        rows.append((outcome["study"], results, origin))
-    table = output.table(("study", "claims", "made"), rows, wrap=(1, 2))
-    return [table, "", "The page with every figure and every claim:", "", output.Line(f"gatelab report --out {out}")]
+        rows.append({"study": outcome["study"], "claims": results, "made": origin})
+    return [
+        output.table(rows),
+        "",
+        "The page with every figure and every claim:",
+        "",
+        output.Line(f"gatelab report --out {out}"),
+    ]
 
 
 def outcome_parts(outcome: dict[str, Any]) -> Iterator[output.Part]:
@@ -221,9 +227,8 @@ def outcome_parts(outcome: dict[str, Any]) -> Iterator[output.Part]:
     claims = [read_claim(claim) for claim in outcome["claims"]]
     yield from (f"{outcome['study']}: {outcome['title']}", outcome["paper"], "")
     if claims:
-        rows = [(c.what, c.theirs, c.ours, c.verdict) for c in claims]
-        yield output.table(("claim", "paper", "ours", "verdict"), rows, wrap=(0, 1, 2))
-        yield ""
+        rows = [{"claim": c.what, "paper": c.theirs, "ours": c.ours, "verdict": c.verdict} for c in claims]
+        yield from (output.table(rows), "")
     # Claims of one curve share their reason, which `points` prints once.
     outside = [f"Outside the conditions of the paper: {c.what}; {c.outside}." for c in claims if c.outside]
     yield output.points([*(c.because for c in claims), *outside, *outcome["notes"]])
@@ -232,7 +237,7 @@ def outcome_parts(outcome: dict[str, Any]) -> Iterator[output.Part]:
 
 
 def report_command(
-    out: Annotated[Path, out_option("The folder that gatelab reproduce wrote to.", metavar="DIR")] = FOLDER,
+    out: Annotated[Path, out_option("The folder that gatelab reproduce wrote to.")] = FOLDER,
 ) -> None:
     """Make one page of all reproduced results."""
     check_folder(out)

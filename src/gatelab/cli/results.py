@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import io
 import json
 import sys
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from gatelab._version import __version__
 from gatelab.cli import output
-from gatelab.cli.options import Application, out_option
-from gatelab.cli.output import check_file, check_folder, check_pyarrow
+from gatelab.cli.options import Application, option, out_option
+from gatelab.cli.output import check_folder
 from gatelab.cli.reading import split_names
 from gatelab.display import counted
 from gatelab.errors import GatelabError, unknown_name
@@ -26,12 +22,9 @@ from gatelab.files import write_whole
 
 if TYPE_CHECKING:
     from gatelab.sweep import Record, Store, StoreCheck
-    from gatelab.sweep.run import RecordComparison, RecordPair
 
 STORE = Path("gatelab.db")
-StoreFile = Annotated[
-    Path, typer.Option("--store", metavar="FILE", help="The file that --store of other commands wrote.")
-]
+StoreFile = Annotated[Path, option("The file that --store of other commands wrote.", "--store", metavar="FILE")]
 SHORT = 10  # characters of a key: enough to be unique among some thousands
 MOST = 50  # runs on one side only that are printed
 FORMATS = ("csv", "parquet", "json")
@@ -64,25 +57,25 @@ class RecordOptions:
     """A store, and conditions on its records."""
 
     store: StoreFile = STORE
-    status: Annotated[str | None, typer.Option(help="done or failed.")] = None
-    unit: Annotated[str | None, typer.Option("--unit", help="Of this unit.")] = None
-    width: Annotated[int | None, typer.Option(help="Of this width.")] = None
-    problem: Annotated[str | None, typer.Option("--problem", help="Of this problem, by its name or formula.")] = None
+    status: Annotated[str | None, option("done or failed.")] = None
+    unit: Annotated[str | None, option("Of this unit.", "--unit")] = None
+    width: Annotated[int | None, option("Of this width.")] = None
+    problem: Annotated[str | None, option("Of this problem, by its name or formula.", "--problem")] = None
 
-    def select(self, store: Store) -> list[Record]:
+    def select(self) -> list[Record]:
         """The records that meet every condition, in the order of the store."""
-        if self.status not in (None, "done", "failed"):
-            raise unknown_name("status", str(self.status), ("done", "failed"))
         where: dict[str, Any] = {}
         if self.width is not None:
             where["width"] = self.width
         if self.unit is not None:
             where["unit.name"] = stored_unit(self.unit)
-        if self.problem is None:
-            return list(store.records(status=self.status, where=where))
-        # Problems by name or formula have that as their recipe; data have a name.
-        filters = (where | {"problem.spec": self.problem.strip()}, where | {"problem.name": self.problem})
-        return [record for conditions in filters for record in store.records(status=self.status, where=conditions)]
+        filters = [where]
+        if self.problem is not None:
+            # Problems by name or formula have that as their recipe; data have a name.
+            filters = [where | {"problem.spec": self.problem.strip()}, where | {"problem.name": self.problem}]
+        with opened(self.store) as store:
+            found = [store.records(status=cast("Any", self.status), where=where) for where in filters]
+            return [record for records in found for record in records]
 
 
 def stored_unit(name: str) -> str:
@@ -95,8 +88,7 @@ def stored_unit(name: str) -> str:
         return name
 
 
-@contextmanager
-def opened(path: Path) -> Iterator[Store]:
+def opened(path: Path) -> Store:
     """The store in an existing file."""
     from gatelab.sweep import Store
 
@@ -104,13 +96,7 @@ def opened(path: Path) -> Iterator[Store]:
         raise GatelabError(
             f"the store {path} does not exist; give --store FILE, the file that 'gatelab scale ... --store FILE' wrote"
         )
-    with warnings.catch_warnings(record=True) as messages:
-        warnings.simplefilter("always", UserWarning)
-        store = Store(path)
-    for message in messages:
-        output.note(str(message.message))
-    with store:
-        yield store
+    return Store(path)
 
 
 # ---- the commands
@@ -120,25 +106,23 @@ def opened(path: Path) -> Iterator[Store]:
 def list_command(
     *,
     options: RecordOptions,
-    limit: Annotated[int, typer.Option(min=1, help="Maximal number.")] = 20,
+    limit: Annotated[int, option("Maximal number.", min=1)] = 20,
 ) -> None:
     """List records, the newest first."""
     store = options.store
+    records = sorted(options.select(), key=lambda r: r.time, reverse=True)
     with opened(store) as file:
-        records = options.select(file)
         for line in missing_networks(file.networks(), store):
             output.note(line)
-    records.sort(key=lambda r: r.time, reverse=True)
     first = records[:limit]
-    cells = []
+    rows = []
     for r in first:
-        ended = r.time[:16].replace("T", " ")
-        cells.append([r.key[:SHORT], *run_cells(r), error_cell(r), f"{r.seconds:.2f}", ended])
-    headings = ("key", "unit", "problem", "width", "seed", "RMSE", "s", "time (UTC)")
+        times = {"s": r.seconds, "time (UTC)": r.time[:16].replace("T", " ")}
+        rows.append({"key": r.key[:SHORT], **run_row(r), "RMSE": error_text(r), **times})
     total = f"{len(first)} of {counted(len(records), 'record')}"
     if failed := sum(not r.ok for r in records):
         total += f", of which {failed} failed"
-    parts = [output.table(headings, cells, right=(3, 4, 5, 6), wrap=(2,)), "", total]
+    parts = [output.table(rows, {"s": ".2f"}), "", total]
     if not records:
         parts = [f"no record in {store} fits"]
     output.emit({"store": store, "total": len(records), "records": [brief(r) for r in first]}, *parts)
@@ -148,10 +132,9 @@ def list_command(
 def show_command(
     key: Annotated[str, typer.Argument(help="A key from `gatelab results list`; its beginning is enough.")],
     store: StoreFile = STORE,
-    out: Annotated[Path | None, out_option("Write its network, .safetensors.")] = None,
+    out: Annotated[Path | None, out_option("Write its network, .safetensors.", ".safetensors")] = None,
 ) -> None:
     """Show everything about one record, with its traceback if it failed."""
-    check_file(out, (".safetensors",))
     shapes = {}
     with opened(store) as file:
         record = find(file, key)
@@ -162,25 +145,25 @@ def show_command(
             file.save_arrays(record.key, out)
     row = record.row()
     error = row.pop("error")
-    rows = [(name, output.text(value)) for name, value in row.items()]
+    row = {name: value and str(value) for name, value in row.items()}  # numbers with all their digits
     if record.history:
-        rows.append(("history", f"{len(record.history)} values, {record.history[0]:.3e} to {record.history[-1]:.3e}"))
+        row["history"] = f"{len(record.history)} values, {record.history[0]:.3e} to {record.history[-1]:.3e}"
     if shapes:
-        rows.append(("network", ", ".join(f"{name} {'x'.join(map(str, s)) or '1'}" for name, s in shapes.items())))
+        row["network"] = ", ".join(f"{name} {'x'.join(map(str, s)) or '1'}" for name, s in shapes.items())
     if state == "missing":
-        rows.append(("network", "the record has one, and the store does not hold it"))
-    parts = [output.pairs(rows), *(["", str(error).rstrip()] if error else [])]
+        row["network"] = "the record has one, and the store does not hold it"
+    parts = [output.pairs(row.items()), *(["", str(error).rstrip()] if error else [])]
     output.emit({**full(record), "network": state, "arrays": shapes}, *parts, files=(out,))
 
 
 @app.command("prune", epilog=PRUNE)
 def prune_command(
     store: StoreFile = STORE,
-    failed: Annotated[bool, typer.Option("--failed", help="Failed records.")] = False,
-    older_than: Annotated[float | None, typer.Option(metavar="DAYS", min=0, help="Records older than this.")] = None,
-    other_versions: Annotated[bool, typer.Option("--other-versions", help="Records of other versions.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count the records; remove none.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    failed: Annotated[bool, option("Failed records.", "--failed")] = False,
+    older_than: Annotated[float | None, option("Records older than this.", metavar="DAYS", min=0)] = None,
+    other_versions: Annotated[bool, option("Records of other versions.", "--other-versions")] = False,
+    dry_run: Annotated[bool, option("Count the records; remove none.", "--dry-run")] = False,
+    yes: Annotated[bool, option("Do not ask.", "--yes")] = False,
 ) -> None:
     """Remove the records that meet every condition, permanently."""
     if not (failed or other_versions or older_than is not None):
@@ -249,49 +232,35 @@ def copy_command(
 @app.command("export", epilog=EXPORT)
 def export_command(
     *,
-    out: Annotated[Path, out_option("Write the records, .csv, .parquet or .json.")],
-    format: Annotated[str | None, typer.Option(help="csv, parquet or json.", show_default="by the file's name")] = None,
+    out: Annotated[Path, out_option("Write the records, .csv, .parquet or .json.", *(f".{kind}" for kind in FORMATS))],
+    format: Annotated[str | None, option("csv, parquet or json.", default="by the file's name")] = None,
     options: RecordOptions,
 ) -> None:
     """Write records to a file: one row each as CSV or Parquet, complete as JSON."""
-    kinds = FORMATS
-    if format is not None:
-        if format not in FORMATS:
-            raise unknown_name("format", format, FORMATS)
-        kinds = (format,)
-    check_file(out, [f".{kind}" for kind in kinds])
-    kind = out.suffix[1:].lower()
-    if kind == "parquet":
-        check_pyarrow()
-    with opened(options.store) as file:
-        records = options.select(file)
-    write_whole(out, _content(records, kind))
-    output.emit({"store": options.store, "records": len(records)}, counted(len(records), "record"), files=(out,))
-
-
-def _content(records: list[Record], kind: str) -> bytes:
-    if kind == "json":
-        from gatelab.plain import to_plain
-
-        return (json.dumps(to_plain([full(r) for r in records]), indent=1, ensure_ascii=False) + "\n").encode()
     from gatelab.sweep.run import records_table
 
-    table = records_table(records)
-    if kind == "csv":
-        return table.to_csv(index=False).encode()
-    content = io.BytesIO()
-    table.to_parquet(content, engine="pyarrow", index=False)
-    return content.getvalue()
+    if format is not None and format not in FORMATS:
+        raise unknown_name("format", format, FORMATS)
+    if format is not None and out.suffix.lower() != f".{format}":
+        raise GatelabError(f"{out} cannot be written as {format}; give a name that ends in .{format}")
+    records = options.select()
+    if out.suffix.lower() == ".json":
+        from gatelab.plain import to_plain
+
+        write_whole(out, json.dumps(to_plain([full(r) for r in records]), indent=1, ensure_ascii=False) + "\n")
+    else:
+        output.write_frame(out, records_table(records))
+    output.emit({"store": options.store, "records": len(records)}, counted(len(records), "record"), files=(out,))
 
 
 @app.command("compare", epilog=COMPARE)
 def compare_command(
     store: StoreFile = STORE,
-    other: Annotated[Path | None, typer.Option("--with", help="Another store with the same runs.")] = None,
-    units: Annotated[str | None, typer.Option(metavar="A,B", help="Two units in one store.")] = None,
+    other: Annotated[Path | None, option("Another store with the same runs.", "--with")] = None,
+    units: Annotated[str | None, option("Two units in one store.", metavar="A,B")] = None,
 ) -> None:
     """Compare the same runs of two stores, or of two units."""
-    from gatelab.sweep.run import compare_records
+    from gatelab.sweep.run import differing, paired_records
 
     if (other is None) == (units is None):
         raise GatelabError("no second side is given; give --with FILE for another store, or --units A,B for two units")
@@ -306,52 +275,45 @@ def compare_command(
                 f"the units are {units!r}; give two names with a comma between, such as --units glu,relu2"
             )
         sides = [RecordOptions(store, unit=name) for name in names]
-    with ExitStack() as stack:
-        files = {path: stack.enter_context(opened(path)) for path in dict.fromkeys(side.store for side in sides)}
-        first, second = (side.select(files[side.store]) for side in sides)
-    comparison = compare_records(first, second, ignoring=ignoring)
+    pairs, *alone = paired_records(*(side.select() for side in sides), ignoring=ignoring)
     # Two units always differ: all their pairs are shown.
-    shown = [pair for pair in comparison.pairs if units or pair.differing()]
-    alone = (comparison.only_first, comparison.only_second)
+    shown = [pair for pair in pairs if units or differing(*pair)]
     only = [[{"key": r.key, "arguments": r.arguments, "status": r.status} for r in side] for side in alone]
-    rows = [pair.plain() for pair in shown]
-    output.emit(
-        {"sides": names, "in_both": len(comparison.pairs), "runs": rows, "only": only},
-        *_comparison_parts(names, comparison, shown),
-    )
-
-
-def _comparison_parts(names: list[str], comparison: RecordComparison, shown: list[RecordPair]) -> Iterator[output.Part]:
+    runs = [
+        {
+            "key": [r.key for r in pair],
+            "arguments": pair[0].arguments,
+            "status": [r.status for r in pair],
+            "differing": differing(*pair),
+            "metrics": [dict(r.metrics) for r in pair],
+        }
+        for pair in shown
+    ]
+    parts: list[output.Part] = []
     if shown:
-        yield from (_pair_table(shown), "")
-    both, differ = len(comparison.pairs), sum(bool(pair.differing()) for pair in shown)
-    yield f"1 is {names[0]}, 2 is {names[1]}: {both} runs in both, {differ} of them with different metrics"
-    for name, side in zip(names, (comparison.only_first, comparison.only_second), strict=True):
+        parts += [output.table([pair_row(*pair) for pair in shown], {"2/1": ".2f"}), ""]
+    different = sum(bool(run["differing"]) for run in runs)
+    parts.append(f"1 is {names[0]}, 2 is {names[1]}: {len(pairs)} runs in both, {different} of them with other metrics")
+    for name, side in zip(names, alone, strict=True):
         if side:
-            headings = ("key", "unit", "problem", "width", "seed")
-            cells = [[r.key[:SHORT], *run_cells(r)] for r in side[:MOST]]
-            yield from ("", f"only in {name}: {len(side)}")
-            yield output.table(headings, cells, right=(3, 4), wrap=(2,))
-            if len(side) > MOST:
-                yield f"and {len(side) - MOST} more; --json names all"
+            parts += ["", f"only in {name}: {len(side)}"]
+            parts.append(output.table([{"key": r.key[:SHORT], **run_row(r)} for r in side[:MOST]]))
+        if len(side) > MOST:
+            parts.append(f"and {len(side) - MOST} more; --json names all")
+    output.emit({"sides": names, "in_both": len(pairs), "runs": runs, "only": only}, *parts)
 
 
-def _pair_table(pairs: Sequence[RecordPair]) -> output.Part:
-    headings = ["unit", "problem", "width", "seed", "RMSE 1", "RMSE 2", "2/1", "differing"]
-    rows = []
-    for pair in pairs:
-        (unit, *cells), (other, *_) = run_cells(pair.first), run_cells(pair.second)
-        if unit != other:
-            unit = f"{unit}, {other}"
-        first, second, ratio = rmse(pair.first), rmse(pair.second), None
-        if first and second is not None:
-            ratio = second / first
-        errors = [error_cell(pair.first), error_cell(pair.second), output.number(ratio)]
-        rows.append([unit, *cells, *errors, ", ".join(pair.differing())])
-    if pairs[0].first.key != pairs[0].second.key:  # of two units nearly all metrics differ
-        for row in (headings, *rows):
-            row.pop()
-    return output.table(headings, rows, right=(2, 3, 4, 5, 6), wrap=(1, 7))
+def pair_row(a: Record, b: Record) -> dict[str, Any]:
+    """The row of a pair; of two units, of which nearly all metrics differ, without the names of these."""
+    from gatelab.sweep.run import differing
+
+    row, first, second = run_row(a), rmse(a), rmse(b)
+    row |= {"RMSE 1": error_text(a), "RMSE 2": error_text(b), "2/1": None}
+    if first and second is not None:
+        row["2/1"] = second / first
+    if a.key == b.key:
+        return {**row, "differing": ", ".join(differing(a, b))}
+    return {**row, "unit": f"{row['unit']}, {run_row(b)['unit']}"}
 
 
 # ---- records in words
@@ -387,19 +349,19 @@ def missing_networks(check: StoreCheck, store: Path) -> list[str]:
     ]
 
 
-def run_cells(record: Record) -> list[str]:
+def run_row(record: Record) -> dict[str, Any]:
     """Unit, problem, width and seed; for other tasks a dash and the task."""
     arguments = record.arguments
     unit, problem = arguments.get("unit"), arguments.get("problem")
-    names = ["-", record.task]
+    row = {"unit": None, "problem": record.task}
     if isinstance(unit, dict) and isinstance(problem, dict):
-        names = [str(unit.get("name")), str(problem.get("spec") or problem.get("name"))]
-    return [*names, str(arguments.get("width", "-")), str(arguments.get("seed", "-"))]
+        row = {"unit": unit.get("name"), "problem": problem.get("spec") or problem.get("name")}
+    return {**row, "width": arguments.get("width"), "seed": arguments.get("seed")}
 
 
-def error_cell(record: Record) -> str:
+def error_text(record: Record) -> str:
     """The test error of a fit."""
-    return output.number(rmse(record), ".2e") if record.ok else "failed"
+    return output.cell(rmse(record), ".2e") if record.ok else "failed"
 
 
 def rmse(record: Record) -> float | None:

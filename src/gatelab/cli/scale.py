@@ -5,17 +5,17 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gatelab.cli import output, reading
 from gatelab.cli.options import (
+    PROBLEM,
     DryRun,
     Plot,
     ProblemOptions,
@@ -23,14 +23,14 @@ from gatelab.cli.options import (
     SolverOptions,
     SweepOptions,
     Words,
-    how_to_look,
+    option,
     out_option,
+    resuming,
     unit_option,
 )
-from gatelab.cli.output import Line, check_file
+from gatelab.cli.output import Line
 from gatelab.display import duration
-from gatelab.errors import GatelabError, unknown_name
-from gatelab.files import PICTURES
+from gatelab.errors import GatelabError
 
 if TYPE_CHECKING:
     from gatelab.scaling_laws import Scaling
@@ -43,7 +43,7 @@ WHY = {
     "optimiser": "above 1.1 times the limit (optimiser)",
     "failed": "since they failed (failed)",
 }
-
+FAILED = "gatelab results list --status failed --store {}"
 SCALE = """Examples: gatelab scale glu mlp --widths 1:50 --plot glu.png
 
 gatelab scale gqu --problem "exp(sin(3*x))" --widths 4,8,16 --seeds 5
@@ -57,15 +57,15 @@ def scale_command(
     *,
     words: Words = None,
     unit: Annotated[list[str] | None, unit_option()] = None,
-    problem: Annotated[str | None, typer.Option(help="A name or a formula.", show_default=reading.PROBLEM)] = None,
-    widths: Annotated[str, typer.Option(metavar="1:50 | 50:200:10 | 4,8,16", help="Both ends included.")] = "1:50",
+    problem: Annotated[str | None, option("A name or a formula.", default=PROBLEM)] = None,
+    widths: Annotated[str, option("Both ends included.", metavar="1:50 | 50:200:10 | 4,8,16")] = "1:50",
     seeds: Seeds = 1,
     solver: SolverOptions,
     sweep: SweepOptions,
     dry_run: DryRun = False,
     source: ProblemOptions,
     plot: Plot = None,
-    out: Annotated[Path | None, out_option("Write every fit, .csv.")] = None,
+    out: Annotated[Path | None, out_option("Write every fit, .csv.", ".csv")] = None,
 ) -> None:
     """Fit units at many widths and measure the slopes of the error."""
     sizes = reading.widths(widths)
@@ -75,8 +75,6 @@ def scale_command(
         problem = word
     elif word is not None:
         raise GatelabError(f"both the problem {word!r} and --problem {problem} are given; leave one of them out")
-    check_file(plot, PICTURES)
-    check_file(out, (".csv",))
     settings = solver.settings()
     target = source.problem(problem)
     keywords = sweep.keywords()
@@ -88,26 +86,24 @@ def scale_command(
     if dry_run:
         emit_plan(sweep.plan(runs()), sweep.store)
         return
-    with sweep.resumable(runs):
+    with resuming(sweep.store, runs):
         stored = 0
         if sweep.store:
             plan = sweep.plan(runs())
             stored = plan.done + plan.failed
         with output.progress("fits", stored) as report:
             study = scaling(units, target, sizes, seeds, jobs=sweep.jobs, progress=report, **keywords, **settings)
-    if plot:
-        study.plot(plot)
-    output.write_csv(out, study.table())
+    output.write(study, plot, out)
     failed = sum(p.flag == "failed" for p in study.points)
     parts = list(slope_parts(study, seeds))
     if failed:
         parts += ["", f"{failed} of {len(study.points)} fits failed; --retry-failed repeats them. The reasons:"]
-        parts.append(Line(how_to_look(sweep.store)))
+        parts.append(Line(FAILED.format(sweep.store)))
     output.emit(
         {
             "problem": study.problem,
             "slopes": study.slopes().to_dict("records"),
-            "left_out": {u: _left_out(study, u) for u in study.units},
+            "left_out": {u: left_out(study, u) for u in study.units},
             "failed": failed,
             "points": study.points,
         },
@@ -118,57 +114,46 @@ def scale_command(
 
 def emit_plan(plan: Plan, store: Path | None) -> None:
     """The size of a sweep, with --dry-run."""
-    expected = plan.expected_seconds
-    rows = [
-        ("done", str(plan.done)),
-        ("failed", str(plan.failed)),
-        ("to do", str(plan.todo)),
-        ("expected time", "not known yet" if expected is None else duration(expected)),
-    ]
-    parts = [output.pairs(rows)]
-    if plan.failed:
-        parts += ["", "--retry-failed repeats the failed fits. The reasons:", Line(how_to_look(store))]
+    time = "not known yet" if plan.expected_seconds is None else duration(plan.expected_seconds)
     facts = {"done": plan.done, "failed": plan.failed, "todo": plan.todo}
-    output.emit({**facts, "expected_seconds": expected, "store": store}, *parts)
+    rows = {"done": plan.done, "failed": plan.failed, "to do": plan.todo, "expected time": time}
+    parts: list[output.Part] = [output.pairs(rows.items())]
+    if plan.failed:
+        parts += ["", "--retry-failed repeats the failed fits. The reasons:", Line(FAILED.format(store))]
+    output.emit({**facts, "expected_seconds": plan.expected_seconds, "store": store}, *parts)
 
 
 def slope_parts(study: Scaling, seeds: int) -> Iterator[output.Part]:
     """One row per unit; with several seeds, one for the best of them and one for their median."""
     last = max(p.width for p in study.points)
     slopes = {(s["unit"], s["aggregate"], s["against"]): s for s in study.slopes().to_dict("records")}
-
-    def cells(unit: str, aggregate: str) -> list[str]:
-        both = [slopes[unit, aggregate, axis] for axis in ("n", "P")]
-        return [output.interval(row["slope"], row["low"], row["high"]) for row in both]
-
-    headings = ["unit", "seeds", "slope vs n [95%]", "slope vs P [95%]", "ratio", "RMSE"]
-    rows = []
+    rows: list[dict[str, Any]] = []
     for unit in study.units:
         points = [p for p in study.points if p.unit == unit and p.width == last]
         # A failed fit has no error and ranks last.
         best = min(points, key=lambda p: math.inf if math.isnan(p.test_rmse) else p.test_rmse)
-        widest = [output.number(best.ratio), output.number(best.test_rmse, ".1e")]
-        rows.append([unit, "best", *cells(unit, "best"), *widest])
-        if seeds > 1:
-            rows.append([unit, "median", *cells(unit, "median"), "", ""])
-    if seeds == 1:
-        for row in (headings, *rows):
-            del row[1]
-    k = len(headings)
-    yield output.table(headings, rows, right=(k - 2, k - 1), wrap=(k - 4, k - 3))
+        for aggregate in ("best", "median")[: min(seeds, 2)]:
+            row: dict[str, Any] = {"unit": unit}
+            if seeds > 1:
+                row["seeds"] = aggregate
+            for axis in ("n", "P"):
+                slope = slopes[unit, aggregate, axis]
+                row[f"slope vs {axis} [95%]"] = output.interval(slope["slope"], slope["low"], slope["high"])
+            rows.append({**row, "ratio": best.ratio, "RMSE": best.test_rmse})
+    yield output.table(rows, {"ratio": ".2f", "RMSE": ".1e"})
     yield ""
-    yield f"{study.problem}; ratio to the limit and RMSE on test data at width {last}"
+    yield f"{study.problem}; ratio to the limit and RMSE on test data, of the best seed at width {last}"
     for unit in study.units:
-        total = sum(p.unit == unit for p in study.points)
         if math.isnan(slopes[unit, "best", "n"]["slope"]):
             yield f"{unit}: no slope, which needs two widths or more that are not left out"
         elif math.isnan(slopes[unit, "best", "n"]["low"]):
             yield f"{unit}: no interval of the slope, which needs four widths or more that are not left out"
-        for flag, count in _left_out(study, unit).items():
+        total = sum(p.unit == unit for p in study.points)
+        for flag, count in left_out(study, unit).items():
             yield f"{unit}: {count} of {total} fits are left out of the slopes, {WHY.get(flag, flag)}"
 
 
-def _left_out(study: Scaling, unit: str) -> dict[str, int]:
+def left_out(study: Scaling, unit: str) -> dict[str, int]:
     """The number of fits of a unit that are left out of the slopes, by reason."""
     return dict(Counter(p.flag for p in study.points if p.unit == unit and p.flag))
 
@@ -180,66 +165,35 @@ gatelab law runs.csv --p-column params --d-column tokens --l-column loss"""
 
 def law_command(
     table: Annotated[Path, typer.Argument(help="CSV with a header and one row per run.")],
-    p_column: Annotated[str, typer.Option(help="Name of the column of parameters.")] = "P",
-    d_column: Annotated[str, typer.Option(help="Name of the column of data.")] = "D",
-    l_column: Annotated[str, typer.Option(help="Name of the column of losses.")] = "L",
-    delta: Annotated[float, typer.Option(help="Errors of log L beyond it are outliers.")] = 1e-3,
-    bootstrap: Annotated[int, typer.Option(min=0, help="Draws for the intervals; 0 for none.")] = 200,
-    seed: Annotated[int, typer.Option(min=0, help="The seed of the draws.")] = 0,
+    p_column: Annotated[str, option("Name of the column of parameters.")] = "P",
+    d_column: Annotated[str, option("Name of the column of data.")] = "D",
+    l_column: Annotated[str, option("Name of the column of losses.")] = "L",
+    delta: Annotated[float, option("Errors of log L beyond it are outliers.")] = 1e-3,
+    bootstrap: Annotated[int, option("Draws for the intervals; 0 for none.", min=0)] = 200,
+    seed: Annotated[int, option("The seed of the draws.", min=0)] = 0,
     plot: Plot = None,
 ) -> None:
     """Fit L = E + A/P^a + B/D^b to the losses of many runs."""
-    check_file(plot, PICTURES)
-    columns = read_columns(table, (p_column, d_column, l_column))
+    reading.check_exists(table)
+    from gatelab.data.tables import indices, open_columns
     from gatelab.scaling_laws import fit_law
 
+    source = open_columns(table)
+    columns = source.take(indices("columns", [p_column, d_column, l_column], source, table)).T
     with output.progress("bootstrap") as report:
         try:
             law = fit_law(*columns, delta=delta, bootstrap=bootstrap, seed=seed, progress=report)
         except GatelabError as error:
             raise GatelabError(f"{table}: {error}") from error
-    if plot:
-        law.plot(plot)
+    output.write(law, plot)
     rows = law.table().to_dict("records")
-    cells = []
-    for row in rows:
-        ends = "-" if math.isnan(row["low"]) else f"[{row['low']:.4g}, {row['high']:.4g}]"
-        cells.append((row["constant"], output.number(row["value"], ".4g"), ends))
     output.emit(
         {"law": str(law), "constants": rows, "points": law.points, "rmse_of_log": law.rmse, "notes": law.notes},
         f"{law}, from {law.points} runs in {table}",
         "",
-        output.table(("", "value", f"{law.level:.0%} interval"), cells, right=(1,)),
+        output.table(rows),
         "",
-        f"RMSE of log L: {law.rmse:.2g}",
+        f"low, high: {law.level:.0%} interval; RMSE of log L: {law.rmse:.2g}",
         *law.notes,
         files=(plot,),
     )
-
-
-def read_columns(path: Path, names: tuple[str, str, str]) -> list[list[float]]:
-    """Three columns of a CSV file by their names."""
-    remedy = f"give a CSV file with columns {', '.join(names)}"
-    reading.check_exists(path, remedy)
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, skipinitialspace=True)
-            lines = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if any(row)]
-    except (UnicodeDecodeError, csv.Error):
-        raise GatelabError(f"{path} is not a text file; {remedy}") from None
-    if not lines:
-        raise GatelabError(f"{path} is empty; {remedy}")
-    header = lines[0][1]
-    for name in names:
-        if name not in header:
-            raise GatelabError(f"{path}: {unknown_name('column', name, header)}")
-    places = [header.index(name) for name in names]
-    columns: list[list[float]] = [[], [], []]
-    for line, cells in lines[1:]:
-        for column, place in zip(columns, places, strict=True):
-            try:
-                column.append(float(cells[place]))
-            except (IndexError, ValueError):
-                cell = repr(cells[place]) if place < len(cells) else "an empty cell"
-                raise GatelabError(f"{path} line {line}: {cell} is not a number; correct or remove the line") from None
-    return columns

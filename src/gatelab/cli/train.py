@@ -10,19 +10,28 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gatelab.cli import output, reading
-from gatelab.cli.options import Device, DryRun, OneUnit, Plot, as_list, complete_unit, out_option, resuming, unit_option
-from gatelab.cli.output import check_file, check_folder
+from gatelab.cli.options import (
+    Device,
+    DryRun,
+    OneUnit,
+    Plot,
+    UnitsAlone,
+    as_list,
+    complete_unit,
+    option,
+    out_option,
+    resuming,
+    unit_option,
+)
+from gatelab.cli.output import check_folder
 from gatelab.display import duration
-from gatelab.errors import GatelabError, unknown_name
-from gatelab.feedforward.named import CATALOGUE
-from gatelab.files import PICTURES
+from gatelab.errors import GatelabError
 
 if TYPE_CHECKING:
-    from gatelab.train import Comparison, Gap, History
+    from gatelab.train import Comparison, Gap
     from gatelab.train.recipes import Recipe
 
 BATCHES = {"mixer": 128, "vit": 128, "gpt2": 16}  # images, or windows of text
-UNITS = ("mlp", "glu")
 TEXT_MODELS = ("gpt2", "decoder")
 TRAIN = """Examples: gatelab train mixer swiglu --steps 500 --store run
 
@@ -47,44 +56,30 @@ def complete_model(incomplete: str) -> list[str]:
 class TrainingOptions:
     """The recipe of a training, its device, and the folder with its state."""
 
-    data: Annotated[
-        str | None, typer.Option(metavar="NAME", help="cifar10, mnist or tiny-imagenet.", show_default="cifar10")
-    ] = None
+    data: Annotated[str | None, option("cifar10, mnist or tiny-imagenet.", metavar="NAME", default="cifar10")] = None
     text: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME|FILE",
-            help="Text for gpt2: fineweb-edu, tinyshakespeare, enwik8 or a file.",
-            show_default="fineweb-edu",
+        option(
+            "Text for gpt2: fineweb-edu, tinyshakespeare, enwik8 or a file.", metavar="NAME|FILE", default="fineweb-edu"
         ),
     ] = None
-    size: Annotated[str, typer.Option(help="tiny, small, base; of gpt2: tiny, small, gpt2.")] = "small"
-    sizes: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=N", help="Replace a value of the size.")] = (
-        None
+    size: Annotated[str, option("tiny, small, base; of gpt2: tiny, small, gpt2.")] = "small"
+    sizes: Annotated[list[str] | None, option("Replace a value of the size.", "--set", metavar="NAME=N")] = None
+    lr: Annotated[float | None, option("Learning rate.", default="by model and optimizer")] = None
+    steps: Annotated[int, option("Updates.", min=1)] = 2000
+    batch: Annotated[int | None, option("Images or windows of text.", min=1, default="128; of text 16")] = None
+    warmup: Annotated[int | None, option("Warmup steps.", min=0, default="a tenth, at most 100")] = None
+    schedule: Annotated[str, option("cosine or constant.")] = "cosine"
+    weight_decay: Annotated[float | None, option("On matrices.", min=0, default="by model and optimizer")] = None
+    clip: Annotated[float, option("Maximal norm of the gradient; 0 for no limit.", min=0)] = 1.0
+    augment: Annotated[bool, option("Random crops and flips of images, as in the paper.", "--augment/--no-augment")] = (
+        True
     )
-    lr: Annotated[float | None, typer.Option(help="Learning rate.", show_default="by model and optimizer")] = None
-    steps: Annotated[int, typer.Option(min=1, help="Updates.")] = 2000
-    batch: Annotated[
-        int | None, typer.Option(min=1, help="Images or windows of text.", show_default="128; of text 16")
-    ] = None
-    warmup: Annotated[int | None, typer.Option(min=0, help="Warmup steps.", show_default="a tenth, at most 100")] = None
-    schedule: Annotated[str, typer.Option(help="cosine or constant.")] = "cosine"
-    weight_decay: Annotated[
-        float | None, typer.Option(min=0, help="On matrices.", show_default="by model and optimizer")
-    ] = None
-    clip: Annotated[float, typer.Option(min=0, help="Maximal norm of the gradient; 0 for no limit.")] = 1.0
-    augment: Annotated[
-        bool, typer.Option("--augment/--no-augment", help="Random crops and flips of images, as in the paper.")
-    ] = True
-    tokenizer: Annotated[
-        str, typer.Option(help="gpt2, bytes, or trained:4096 for 4096 tokens learned from the text.")
-    ] = "gpt2"
-    evaluations: Annotated[int, typer.Option(min=1, help="Number of measurements of the losses.")] = 40
-    precision: Annotated[str, typer.Option(help="auto, float32 or bf16; auto is bf16 on a GPU.")] = "auto"
+    tokenizer: Annotated[str, option("gpt2, bytes, or trained:4096 for 4096 tokens learned from the text.")] = "gpt2"
+    evaluations: Annotated[int, option("Number of measurements of the losses.", min=1)] = 40
+    precision: Annotated[str, option("auto, float32 or bf16; auto is bf16 on a GPU.")] = "auto"
     device: Device = "auto"
-    store: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Keep the state here; the same command resumes.")
-    ] = None
+    store: Annotated[Path | None, option("Keep the state here; the same command resumes.", metavar="DIR")] = None
 
     def where(self) -> dict[str, Any]:
         """The arguments for the device and the folder, which must be writable."""
@@ -143,14 +138,13 @@ def train_command(
         typer.Argument(metavar="MODEL|UNIT", help="mixer, vit or gpt2, and a unit.", autocompletion=complete_model),
     ],
     unit: OneUnit = None,
-    optimizer: Annotated[str, typer.Option(help="sgd or adamw.")] = "adamw",
+    optimizer: Annotated[str, option("sgd or adamw.")] = "adamw",
     training: TrainingOptions,
-    seed: Annotated[int, typer.Option(min=0, help="The seed of weights and batches.")] = 0,
-    compile: Annotated[bool, typer.Option("--compile", help="Use torch.compile.")] = False,
-    out: Annotated[Path | None, out_option("Write the losses by step, .csv.")] = None,
+    seed: Annotated[int, option("The seed of weights and batches.", min=0)] = 0,
+    compile: Annotated[bool, option("Use torch.compile.", "--compile")] = False,
+    out: Annotated[Path | None, out_option("Write the losses by step, .csv.", ".csv")] = None,
 ) -> None:
     """Train a Mixer, a ViT or GPT-2 with any unit."""
-    check_file(out, (".csv",))
     where = training.where()
     names, model = reading.units(words, as_list(unit))
     name = reading.one_unit(names, "train")
@@ -161,60 +155,43 @@ def train_command(
     plan = recipe(model, name, optimiser=optimizer, seed=seed, **training.recipe(model))
     with resuming(training.store), output.progress("steps") as report:
         history = train(plan, compile=compile, progress=report, **where)
-    output.write_csv(out, history.table())
-    output.emit(history.plain(), *_history_parts(history), files=(out, training.store))
-
-
-def _history_parts(history: History) -> list[output.Part]:
-    """Ten of the measurements, from the first to the last."""
+    output.write(history, out)
     count, seconds = len(history.steps), "less than 1 s"
     if len(history.seconds):
         seconds = duration(float(history.seconds[-1]))
-    places = sorted({round(i * (count - 1) / 9) for i in range(10)})
-    rows = [
-        [
-            str(history.steps[i]),
-            *(output.number(v[i], ".4f") for v in (history.train, history.test, history.gap)),
-            output.number(history.accuracy[i], ".1%"),
-            output.number(history.lr[i], ".2g"),
-        ]
-        for i in places[:count]  # empty without measurements
-    ]
-    table = output.table(("step", "train", "test", "gap", "accuracy", "lr"), rows, right=range(6))
-    return [table, "", str(history), f"{history.parameters} parameters, {history.device}, {seconds}"]
+    # Ten of the measurements, from the first to the last.
+    places = sorted({round(i * (count - 1) / 9) for i in range(10)})[:count]
+    losses: Any = history.table()[["step", "train", "test", "gap", "accuracy", "lr"]].iloc[places]
+    formats = dict.fromkeys(("train", "test", "gap"), ".4f") | {"accuracy": ".1%", "lr": ".2g"}
+    output.emit(
+        history.plain(),
+        output.table(losses, formats),
+        "",
+        str(history),
+        f"{history.parameters} parameters, {history.device}, {seconds}",
+        files=(out, training.store),
+    )
 
 
 def gap_command(
     *,
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="UNIT",
-            help="Units; the others are compared with the first.",
-            show_default=False,
-            autocompletion=complete_unit,
-        ),
-    ] = None,
+    words: UnitsAlone = None,
     unit: Annotated[list[str] | None, unit_option("mlp,glu")] = None,
-    model: Annotated[str, typer.Option(help="mixer, vit or gpt2.")] = "mixer",
-    optimizer: Annotated[str, typer.Option(metavar="A[,B]", help="sgd, adamw or both.")] = "sgd,adamw",
-    seeds: Annotated[int, typer.Option(min=1, help="Trainings per unit and optimizer.")] = 5,
+    model: Annotated[str, option("mixer, vit or gpt2.")] = "mixer",
+    optimizer: Annotated[str, option("sgd, adamw or both.", metavar="A[,B]")] = "sgd,adamw",
+    seeds: Annotated[int, option("Trainings per unit and optimizer.", min=1)] = 5,
     training: TrainingOptions,
     dry_run: DryRun = False,
-    record: Annotated[Path | None, typer.Option(metavar="FILE", help="Read runs that --out wrote; train none.")] = None,
+    record: Annotated[Path | None, option("Read runs that --out wrote; train none.", metavar="FILE")] = None,
     plot: Plot = None,
     out: Annotated[
-        list[Path] | None, out_option("Write the runs, .json, or every measurement, .csv; may be repeated.")
+        list[Path] | None,
+        out_option("Write the runs, .json, or every measurement, .csv; may be repeated.", ".json", ".csv"),
     ] = None,
 ) -> None:
-    """Train several units and compare their generalization gaps."""
-    check_file(plot, PICTURES)
-    for path in out or ():
-        check_file(path, (".json", ".csv"))
+    """Train several units and compare the generalization gaps of the others with that of the first."""
     where = training.where()
-    names, word = reading.units(words, unit)
-    if word is not None:
-        raise unknown_name("unit", word, CATALOGUE)
+    names = reading.units_alone(words, unit) or ["mlp", "glu"]
     from gatelab.train import Gap, gap
     from gatelab.train.gaps import gap_recipes
 
@@ -222,26 +199,20 @@ def gap_command(
         study = Gap.load(record)
     else:
         settings: dict[str, Any] = {"model": model, "seeds": seeds, **training.recipe(model)}
-        settings["optimisers"] = [name.strip() for name in optimizer.split(",") if name.strip()]
-        recipes = gap_recipes(names or UNITS, **settings)
+        settings["optimisers"] = list(filter(None, reading.split_names(optimizer)))
+        recipes = gap_recipes(names, **settings)
         if dry_run:
             emit_recipes(recipes)
             return
         trainings = sum(map(len, recipes))
         with resuming(training.store), output.progress("trainings") as report:
-            study = gap(names or UNITS, progress=output.counting(report, trainings), **where, **settings)
-    if plot:
-        study.plot(plot)
-    for path in out or ():
-        if path.suffix.lower() == ".csv":
-            output.write_csv(path, study.points())
-        else:
-            study.save(path)
+            study = gap(names, progress=output.counting(report, trainings), **where, **settings)
+    output.write(study, plot, *(out or ()), frame=study.points)
     pairs = [*study.comparisons(), *study.optimiser_comparisons()]
     diverged = [str(h) for h in study.diverged()]
     output.emit(
         {"comparisons": [c.row() for c in pairs], "runs": len(study.histories), "diverged": diverged},
-        *_gap_parts(study, pairs),
+        *gap_parts(study, pairs),
         *diverged,
         files=(plot, *(out or ())),
     )
@@ -256,7 +227,8 @@ def emit_recipes(recipes: list[list[Recipe]]) -> None:
     output.emit(facts, output.pairs((name, f"{v:,}" if isinstance(v, int) else str(v)) for name, v in facts.items()))
 
 
-def _gap_parts(study: Gap, pairs: list[Comparison]) -> Iterator[output.Part]:
+def gap_parts(study: Gap, pairs: list[Comparison]) -> Iterator[output.Part]:
+    """Three lines per pair, and how to read them."""
     for c in pairs:
         yield f"{c.second} compared with {c.first}, {c.where}: {c.runs[1]} and {c.runs[0]} runs"
         yield f"  joint distributions: {c.joint}; exchanging points, which is not valid, p = {c.pointwise.p:.3g}"

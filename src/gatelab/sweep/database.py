@@ -282,7 +282,7 @@ def _argument(path: str) -> str:
 
 
 def conditions(
-    task: str | None, status: RunStatus | None, where: Mapping[str, Plain] | None, before: str | None = None
+    task: str | None, status: RunStatus | None, where: Mapping[str, Plain] | None
 ) -> tuple[str, list[object]]:
     """The WHERE clause and its values.
 
@@ -310,9 +310,6 @@ def conditions(
         if not simple:
             plain = encode(plain)
         values.append(plain)
-    if before is not None:
-        terms.append("time < ?")
-        values.append(before)
     if not terms:
         return "", values
     return f"WHERE {' AND '.join(terms)}", values

@@ -1,6 +1,6 @@
 """`Run`, a function and its arguments, and `Record`, its result. Plain values and their canonical text.
 
-`records_table` shows records as a table; `compare_records` compares the same runs in two sets of records.
+`records_table` shows records as a table; `paired_records` finds the same runs in two sets of records.
 
 Plain values are None, bool, int, float, str, lists and tuples of plain values, and dicts of them with str keys.
 `encode` returns the canonical text: strict JSON in ASCII without spaces, with sorted keys, strings in Unicode's form
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from gatelab.arrays import fingerprint
-from gatelab.display import Compact, one_line
+from gatelab.display import Compact, one_line, shorten
 from gatelab.errors import GatelabError
 
 if TYPE_CHECKING:
@@ -83,8 +83,8 @@ def _canonical(value: Plain, path: str, depth: int) -> Any:
     if isinstance(value, Mapping):
         return _canonical_mapping(value, path, depth)
     raise GatelabError(
-        f"{path} is {_short(value)} ({kind.__name__}), which is not a plain value; give None, bool, int, float, str, "
-        "or lists and dicts of them"
+        f"{path} is {shorten(repr(value), 60)} ({kind.__name__}), which is not a plain value; give None, bool, int, "
+        "float, str, or lists and dicts of them"
     )
 
 
@@ -92,7 +92,7 @@ def _canonical_mapping(value: Mapping[Any, Plain], path: str, depth: int) -> dic
     result: dict[str, Any] = {}
     for key, v in value.items():
         if type(key) is not str:
-            raise GatelabError(f"{path} has the key {_short(key)} ({type(key).__name__}); keys must be str")
+            raise GatelabError(f"{path} has the key {shorten(repr(key), 60)} ({type(key).__name__}); keys must be str")
         name = unicodedata.normalize("NFC", key)
         if name.startswith("$"):
             raise GatelabError(f"{path} has the key {key!r}; names that begin with $ are reserved, choose another")
@@ -110,17 +110,6 @@ def _restore(value: Any) -> Plain:
             return float(value["$float"])
         return {k: _restore(v) for k, v in value.items()}
     return value
-
-
-def _short(value: object) -> str:
-    try:
-        text = repr(value)
-    except Exception:  # the repr of a user's class may fail
-        text = object.__repr__(value)
-    text = " ".join(text.split())
-    if len(text) > 60:
-        return f"{text[:57]}..."
-    return text
 
 
 RunStatus = Literal["done", "failed"]
@@ -271,75 +260,39 @@ def _flat(prefix: str, values: Mapping[str, Plain]) -> dict[str, Any]:
     return row
 
 
-@dataclass(frozen=True)
-class RecordPair:
-    """Two records of the same run, from two stores or of two units."""
-
-    first: Record
-    second: Record
-
-    def plain(self) -> dict[str, Any]:
-        """The pair for JSON: keys, arguments, statuses, metrics, and the names of metrics that differ."""
-        pair = (self.first, self.second)
-        return {
-            "key": [record.key for record in pair],
-            "arguments": self.first.arguments,
-            "status": [record.status for record in pair],
-            "differing": self.differing(),
-            "metrics": [dict(record.metrics) for record in pair],
-        }
-
-    def differing(self) -> list[str]:
-        """The metrics with different values, or `outcome` if only one run failed."""
-        a, b = self.first, self.second
-        if a.status != b.status:
-            return ["outcome"]
-        names = []
-        for name in dict.fromkeys((*a.metrics, *b.metrics)):
-            x, y = a.metrics.get(name), b.metrics.get(name)
-            both_nan = x != x and y != y
-            if x != y and not both_nan:
-                names.append(name)
-        return names
-
-
-@dataclass(frozen=True)
-class RecordComparison:
-    """The runs that two sets of records share, and the records that only one of them has."""
-
-    pairs: tuple[RecordPair, ...]
-    only_first: tuple[Record, ...]
-    only_second: tuple[Record, ...]
-
-
-def compare_records(
+def paired_records(
     first: Iterable[Record], second: Iterable[Record], *, ignoring: str | None = None
-) -> RecordComparison:
-    """Match the records of the same runs in two sets, in the order of the first set.
+) -> tuple[list[tuple[Record, Record]], list[Record], list[Record]]:
+    """The records of the same runs in two sets, in the order of the first, and those that only one set has.
 
     `ignoring` names an argument in which the runs may differ, such as "unit".
 
-    >>> from gatelab.sweep import Run
     >>> glu = Record(Run("lab:fit", {"unit": "glu", "width": 8}), "done", {"rmse": 0.1})
     >>> mlp = Record(Run("lab:fit", {"unit": "mlp", "width": 8}), "done", {"rmse": 0.2})
-    >>> [pair.differing() for pair in compare_records([glu], [mlp], ignoring="unit").pairs]
+    >>> [differing(*pair) for pair in paired_records([glu], [mlp], ignoring="unit")[0]]
     [['rmse']]
-    >>> len(compare_records([glu], [mlp]).pairs)
+    >>> len(paired_records([glu], [mlp])[0])
     0
     """
 
     def name(record: Record) -> str:
-        if ignoring is None:
-            return record.key
         arguments = {key: value for key, value in record.arguments.items() if key != ignoring}
-        return json.dumps([record.task, arguments], sort_keys=True)
+        return encode([record.task, arguments])
 
     left, right = ({name(record): record for record in records} for records in (first, second))
-    return RecordComparison(
-        tuple(RecordPair(left[key], right[key]) for key in left if key in right),
-        tuple(record for key, record in left.items() if key not in right),
-        tuple(record for key, record in right.items() if key not in left),
+    return (
+        [(left[key], right[key]) for key in left if key in right],
+        [record for key, record in left.items() if key not in right],
+        [record for key, record in right.items() if key not in left],
     )
+
+
+def differing(a: Record, b: Record) -> list[str]:
+    """The metrics with different values, or `outcome` if only one run failed."""
+    if a.status != b.status:
+        return ["outcome"]
+    names = dict.fromkeys((*a.metrics, *b.metrics))
+    return [name for name in names if encode(a.metrics.get(name)) != encode(b.metrics.get(name))]
 
 
 def records_table(records: Iterable[Record]) -> pd.DataFrame:

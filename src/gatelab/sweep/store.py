@@ -186,13 +186,6 @@ class Store:
         clause, values = conditions(task, status, where)
         return self._read(f"SELECT count(*) FROM records {clause}", values)[0][0]
 
-    def tasks(self) -> dict[str, dict[str, int]]:
-        """The number of records of each status, for each task."""
-        result: dict[str, dict[str, int]] = {}
-        for task, status, n in self._read("SELECT task, status, count(*) FROM records GROUP BY task, status"):
-            result.setdefault(task, {})[status] = n
-        return result
-
     def mean_seconds(self, task: str) -> float | None:
         """The mean time of a task's done runs; None if there are none."""
         return self._read("SELECT avg(seconds) FROM records WHERE task = ? AND status = 'done'", [task])[0][0]
@@ -210,22 +203,6 @@ class Store:
             if 2 * free > pages:
                 self._db.execute("VACUUM")
         return gone
-
-    def prune(
-        self,
-        *,
-        task: str | None = None,
-        status: RunStatus | None = None,
-        where: Mapping[str, Plain] | None = None,
-        before: str | None = None,
-    ) -> int:
-        """Delete all records that meet every condition, `before` being an ISO time; return their number."""
-        clause, values = conditions(task, status, where, before)
-        if not clause:
-            raise GatelabError(
-                "prune was given no condition and would delete every record; give task, status, where or before"
-            )
-        return self.delete([key for (key,) in self._read(f"SELECT key FROM records {clause}", values)])
 
     # networks
 
