@@ -195,7 +195,6 @@ TOO_LARGE: dict[str, Callable[[], object]] = {
     "linearize, error": lambda: linearize("gelu", "minimax", d=10**9).error(),
     "linearize, samples": lambda: linearize("gelu", "minimax", d=10).error(samples=10**12),
     "linearize, phi": lambda: linearize("gelu", "minimax", degree=40, d=100).phi(torch.ones(1, 100)),
-    "linearize, module": lambda: linearize("gelu", "minimax", degree=10, d=64).module(torch.ones(8, 64)),
     "linearize, verdict": lambda: verdict("gelu", MANY, MANY, 0.1, most=10**6),
     "Problem.from_function": lambda: gl.Problem.from_function(lambda x: x.sum(1), n=10**8, d_in=1000),
     "construct": lambda: gl.construct("glu", "exp(x)", 10**12),

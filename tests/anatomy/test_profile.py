@@ -368,7 +368,7 @@ def test_a_block_starts_as_itself():
     class Mine(nn.Module):
         pass
 
-    with pytest.raises(GatelabError, match="not a gate times factors"):
+    with pytest.raises(GatelabError, match="given as a class"):
         fit_block(rows, Mine, 4)
 
 

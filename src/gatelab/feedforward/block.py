@@ -7,10 +7,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from gatelab.errors import GatelabError, check_seed
+from gatelab.errors import check_seed
 from gatelab.feedforward.definition import Unit, check_width
 from gatelab.feedforward.network import factor_names
-from gatelab.feedforward.registry import unit as as_unit
+from gatelab.feedforward.registry import product_unit
 
 
 def two_thirds(width: int, factors: int) -> int:
@@ -63,16 +63,13 @@ class FeedForward(nn.Module):
         dtype: torch.dtype = torch.float32,
     ) -> None:
         super().__init__()
-        chosen = as_unit(unit)
-        if not isinstance(chosen, Unit):
-            raise GatelabError(f"{chosen.name!r} is a module class; FeedForward builds product units")
-        self.unit = chosen
+        self.unit = product_unit(unit)
         self.width = check_width(width)
         if match_mlp:
-            self.width = two_thirds(self.width, chosen.factors)
+            self.width = two_thirds(self.width, self.unit.factors)
         self.d_model = d_model
         generator = None if seed is None else torch.Generator().manual_seed(check_seed(seed))
-        shapes = dict.fromkeys(("G", *factor_names(chosen.factors)), (self.width, d_model))
+        shapes = dict.fromkeys(("G", *factor_names(self.unit.factors)), (self.width, d_model))
         for name, (rows, columns) in {**shapes, "D": (d_model, self.width)}.items():
             # Drawn on the CPU and moved: generators of different devices draw different numbers.
             weight = torch.randn(rows, columns, generator=generator, dtype=dtype) / columns**0.5

@@ -26,8 +26,8 @@ from gatelab.arrays import finite_array
 from gatelab.display import Compact, Listener, ProgressLike, reporting
 from gatelab.errors import GatelabError
 from gatelab.feedforward import Activation, AnyUnit, Unit
-from gatelab.feedforward import unit as find_unit
 from gatelab.feedforward.definition import check_width
+from gatelab.feedforward.registry import product_unit
 from gatelab.memory import check_device, check_memory, most_that_fits
 from gatelab.ntk.duals import dual
 
@@ -127,7 +127,7 @@ def analytic(
     True
     """
     several = isinstance(unit, list | tuple)
-    units = [product_unit(u) for u in (unit if several else [unit])]
+    units = [formula_unit(u) for u in (unit if several else [unit])]
     if not units:
         raise GatelabError("the list of units is empty; give at least one, such as ['mlp', 'glu']")
     if kind not in ("ntk", "nngp"):
@@ -251,14 +251,9 @@ class Tiling:
         return total
 
 
-def product_unit(spec: Any) -> Unit:
+def formula_unit(spec: Any) -> Unit:
     """The unit, which must be a gate times factors."""
-    u = find_unit(spec)
-    if not isinstance(u, Unit):
-        raise GatelabError(
-            f"the unit {u.name!r} was given as a class, and has no formula for its kernel; "
-            "use gl.ntk.empirical on its network"
-        )
+    u = product_unit(spec, "use gl.ntk.empirical on its network")
     if u.factors and type(u).neuron is not Unit.neuron:
         raise GatelabError(
             f"the unit {u.name!r} is a function of {u.factors + 1} affine maps, not a gate times factors: its kernel "

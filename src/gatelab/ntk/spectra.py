@@ -206,7 +206,11 @@ def checked(K: Tensor | ArrayLike) -> Tensor:
     if not math.isfinite(size):
         where = tuple((~torch.isfinite(matrix)).nonzero()[0].tolist())
         raise GatelabError(f"entry {where} of the matrix is {float(matrix[where])}; all must be finite")
-    skew = max(largest_skew(matrix[a, b], matrix[b, a]) for i, a in enumerate(blocks) for b in blocks[: i + 1])
+    if size and not 1e-100 < size < 1e100:
+        raise GatelabError(f"the largest entry of the matrix is {size:.3g}; scale it, so that squares are in float64")
+    skew = max(
+        float((matrix[a, b] - matrix[b, a].mT).abs().max()) for i, a in enumerate(blocks) for b in blocks[: i + 1]
+    )
     if skew > _ROUNDING * eps * size:
         raise GatelabError(
             f"the matrix is not symmetric: entries mirrored at the diagonal differ by up to {skew:.3g}, "
@@ -214,14 +218,7 @@ def checked(K: Tensor | ArrayLike) -> Tensor:
         )
     if skew == 0:
         return matrix
-    return matrix / 2 + matrix.mT / 2
-
-
-def largest_skew(part: Tensor, mirrored: Tensor) -> float:
-    """The largest difference of mirrored entries, by halves to avoid overflow."""
-    if bool(torch.equal(part, mirrored.mT)):
-        return 0.0
-    return 2 * float((part / 2 - mirrored.mT / 2).abs().max())
+    return (matrix + matrix.mT) / 2
 
 
 def operator_spectrum(K: LinearOperator, full: bool) -> Spectrum:
@@ -253,23 +250,22 @@ def operator_spectrum(K: LinearOperator, full: bool) -> Spectrum:
 
 def from_ends(ends: Extremes, n: int, notes: Sequence[str]) -> Spectrum:
     """The result, with a warning if lambda_min is not resolved."""
-    top, bottom = ends.top, ends.bottom
     low, high = ends.lambda_min, ends.lambda_max
     status: Status = "unresolved"
     condition, bounds = math.inf, (1.0, math.inf)
     interval = f"[{low.lower:.3g}, {low.upper:.3g}]"
     message = ""
-    if bottom.lower > 0:
+    if low.lower > 0:
         status = "resolved"
-        condition = top.value / bottom.value
-        bounds = (top.lower / bottom.upper, top.upper / bottom.lower)
-    elif bottom.upper < 0:
+        condition = high.value / low.value
+        bounds = (high.lower / low.upper, high.upper / low.lower)
+    elif low.upper < 0:
         status = "indefinite"
         bounds = (math.inf, math.inf)
         message = f"the matrix is not positive semidefinite: lambda_min is {low.value:.3g}, at most {low.upper:.3g}"
     else:
-        if bottom.upper > 0:
-            bounds = (max(1.0, top.lower / bottom.upper), math.inf)
+        if low.upper > 0:
+            bounds = (max(1.0, high.lower / low.upper), math.inf)
         if ends.proved:
             message = (
                 f"lambda_min is not distinguishable from zero in float64: it lies in {interval}, "

@@ -14,7 +14,6 @@ samples. Parameters whose factors do not fit are handled by automatic Jacobians,
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,7 +26,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from gatelab.display import Listener, ProgressLike, reporting
 from gatelab.errors import GatelabError, whole_number
-from gatelab.memory import check_memory, free_memory, most_that_fits, ran_out
+from gatelab.memory import check_memory, free_memory, most_that_fits
 from gatelab.ntk.kernels import Kernel
 from gatelab.ntk.modules.contraction import cuts
 from gatelab.ntk.modules.passes import Jacobians, collect
@@ -142,7 +141,6 @@ def operator(
     X: Any,
     outputs: Outputs = None,
     *,
-    budget: int | float | str | None = None,
     batch: int | None = None,
 ) -> LinearOperator:
     """The kernel of `empirical` as a scipy LinearOperator, for example for `eigsh`, without its n^2 numbers.
@@ -153,8 +151,7 @@ def operator(
         model: as for `empirical`.
         X: as for `empirical`, n samples.
         outputs: as for `empirical`.
-        budget: memory of the passes, in bytes or as "24GiB"; None for half of the free memory.
-        batch: samples per pass; None to choose it by the budget.
+        batch: samples per pass; None for as many as half of the free memory holds.
 
     Returns:
         The operator, n by n.
@@ -168,23 +165,18 @@ def operator(
     samples = Samples.of(model, X, outputs, next(iter(parameters.values())))
     overview = survey(samples, parameters)
     if batch is None:
-        # A forward-mode pass stores no activations; two backward passes store about three times those of one.
-        batch = min(samples.n, bytes_of(budget, samples.device) // (4 * max(1, overview.pass_bytes))) or 1
+        batch = min(samples.n, free_memory(samples.device) // (4 * max(1, overview.pass_bytes))) or 1
     batch = whole_number("batch", batch, 1, of="samples")
     products = Products(samples, parameters, batch, overview.columns)
     return LinearOperator((samples.n, samples.n), matvec=products, rmatvec=products, dtype=np.dtype(np.float64))  # type: ignore[call-arg]
 
 
 class Products:
-    """Products of the kernel with vectors, `batch` samples per pass, summed over the `columns` of the outputs.
-
-    `push` maps a direction of the parameters to that of the outputs, by forward mode if the model supports it.
-    """
+    """Products of the kernel with vectors, `batch` samples per pass, summed over the `columns` of the outputs."""
 
     def __init__(self, samples: Samples, parameters: dict[str, nn.Parameter], batch: int, columns: int) -> None:
         self.samples, self.parameters, self.columns = samples, parameters, columns
         self.batches = cuts(samples.n, batch)
-        self.push: Callable[..., Tensor] = forward_mode
 
     def __call__(self, v: np.ndarray) -> np.ndarray:
         samples = self.samples
@@ -211,42 +203,15 @@ class Products:
         return total
 
     def along(self, which: slice, direction: dict[str, Tensor], column: int) -> Tensor:
-        """J u for some samples, with the explicit formula of attention, since fused attention has no forward mode."""
+        """J u for some samples, by a forward-mode pass, which stores no activations."""
         inputs, index = self.samples.take(which)
 
         def value(parameters: dict[str, Tensor]) -> Tensor:
             return self.samples.run(inputs, index, parameters)[:, column]
 
-        with sdpa_kernel(SDPBackend.MATH):
-            try:
-                return self.push(value, self.parameters, direction)
-            except (RuntimeError, NotImplementedError) as error:
-                # Some operation has no forward mode. If memory ran out, backward passes would need even more.
-                if self.push is twice_backward or ran_out(error):
-                    raise
-                self.push = twice_backward
-                return self.push(value, self.parameters, direction)
-
-
-def forward_mode(value: Callable[..., Tensor], parameters: dict[str, nn.Parameter], direction: dict) -> Tensor:
-    """J u by a forward-mode pass, which stores no activations."""
-    plain = {name: p.detach() for name, p in parameters.items()}
-    return jvp(value, (plain,), (direction,))[1].detach()
-
-
-def twice_backward(value: Callable[..., Tensor], parameters: dict[str, nn.Parameter], direction: dict) -> Tensor:
-    """d/dw <J^T w, u> = J u: for operations that have a second derivative but no forward mode."""
-    with torch.enable_grad():
-        plain = {name: p.detach().requires_grad_() for name, p in parameters.items()}
-        values = value(plain)
-        w = torch.zeros_like(values, requires_grad=True)
-        gradients = torch.autograd.grad(values, list(plain.values()), w, create_graph=True, allow_unused=True)
-        terms = [(g * direction[name]).sum() for name, g in zip(plain, gradients, strict=True) if g is not None]
-        if terms:
-            total = torch.stack(terms).sum()
-            if total.requires_grad:
-                return torch.autograd.grad(total, w)[0].detach()
-        return torch.zeros_like(values).detach()
+        plain = {name: p.detach() for name, p in self.parameters.items()}
+        with sdpa_kernel(SDPBackend.MATH):  # fused attention has no forward mode
+            return jvp(value, (plain,), (direction,))[1].detach()
 
 
 _UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "ki": 2**10, "mi": 2**20, "gi": 2**30}

@@ -21,8 +21,8 @@ from gatelab.dynamics.expected import own_kernel
 from gatelab.dynamics.networks import Stack, neuron_partials
 from gatelab.dynamics.networks import draw as draw_weights
 from gatelab.dynamics.spectral import eigen, steps_until
+from gatelab.feedforward.registry import product_unit
 from gatelab.ntk import analytic
-from gatelab.ntk.kernels import product_unit
 from gatelab.plotting import GRAY, style
 from gatelab.plotting.facets import Facets, Overlay, draw_panel
 from gatelab.statistics import Interval
