@@ -149,7 +149,6 @@ def test_devices_that_cannot_compute(device: Any) -> None:
 
 
 DEVICES: dict[str, Callable[[], object]] = {
-    "analytic": lambda: gl.ntk.analytic("glu", X, device="meta"),
     "fit": lambda: gl.fit("swiglu", LINE, 2, solver="varpro", device="meta"),
     "fit_many": lambda: gl.fit_many("glu", LINE, [2], device="meta"),
     "GatedRegressor": lambda: gl.GatedRegressor(width=3, device="meta").fit(X, Y),

@@ -57,8 +57,6 @@ def test_symmetric_features_equal_kronecker_features_with_163_instead_of_66432()
     a, b = lean.psi(X) @ lean.phi(W).T, full.psi(X) @ full.phi(W).T
     assert (a - b).abs().max() < 1e-10
     assert lean.polynomial is not None and (a - lean.polynomial(X @ W.T)).abs().max() < 1e-10
-    batch = rows(18, 3, 2).reshape(2, 9, 3)
-    assert torch.allclose(lean.product(batch, X), lean.psi(X) @ lean.phi(batch).mT, atol=1e-12)
 
 
 def test_degree_four_of_64_inputs_where_kronecker_cannot() -> None:
@@ -111,7 +109,6 @@ def test_error_on_a_distribution_is_what_integration_gives() -> None:
     found = made.error("sphere", seed=1)
     assert found.low < float(gap.square().mean().sqrt()) < found.high
     assert found.maximum <= 1.0001 * float(gap.abs().max()) and found.maximum > 0.99 * float(gap.abs().max())
-    assert found.exceeding == pytest.approx(3 / 2**16, rel=0.01)
     assert found.floor is not None and found.floor < found.rmse and found.m == made.m
 
 

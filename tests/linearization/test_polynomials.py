@@ -14,9 +14,8 @@ from scipy.optimize import linprog
 
 from gatelab.errors import GatelabError
 from gatelab.linearization import Polynomial, bound, calibrate, cost, equioscillation, export, find_published, linearize
-from gatelab.linearization.builders.mean_square import hermite_series
+from gatelab.linearization.builders.least_error import chebyshev, hermite_series, minimax
 from gatelab.linearization.builders.taylor_series import power_series
-from gatelab.linearization.builders.uniform import chebyshev, minimax
 from gatelab.linearization.circuits import CircuitForm, Cost, Number, PlainMachine
 from gatelab.linearization.exchange import read_polynomial
 from gatelab.linearization.polynomials import gate_and_factors

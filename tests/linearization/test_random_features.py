@@ -11,6 +11,7 @@ import torch
 
 from gatelab.errors import GatelabError
 from gatelab.feedforward import activation
+from gatelab.linearization.builders.least_error import chebyshev
 from gatelab.linearization.builders.random_features import (
     TensorSketch,
     fourier_maps,
@@ -18,7 +19,6 @@ from gatelab.linearization.builders.random_features import (
     power_terms,
     tensorsketch_maps,
 )
-from gatelab.linearization.builders.uniform import chebyshev
 
 DRAWS = 1500
 METHODS = {"maclaurin": maclaurin_maps, "tensorsketch": tensorsketch_maps, "fourier": fourier_maps}

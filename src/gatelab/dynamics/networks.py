@@ -71,21 +71,17 @@ def neuron_partials(unit: Unit, Z: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class Stack:
-    """s networks: `maps` (q + 1, s, m, d) and `V` (s, k, m), which `step` changes in place."""
+    """s networks of these seeds: `maps` (q + 1, s, m, d) and `V` (s, k, m), which `step` changes in place."""
 
-    def __init__(self, unit: Unit, maps: Tensor, V: Tensor, lr: Tensor) -> None:
-        self.unit, self.maps, self.V = unit, maps, V
-        self.lr = lr[:, None, None]
+    def __init__(
+        self, unit: Unit, width: int, d: int, outputs: int, seeds: Sequence[int], lr: Tensor, fan_in: int
+    ) -> None:
+        nets = [draw(unit, width, d, outputs, seed, fan_in, lr.dtype) for seed in seeds]
+        self.unit, self.lr = unit, lr[:, None, None]
+        self.maps = torch.stack([maps for maps, _ in nets], 1).to(lr.device)
+        self.V = torch.stack([V for _, V in nets]).to(lr.device)
         self.fused = _FUSED.get(unit.gate.function) if is_product(unit) else None
         self._arrays: dict[tuple[str, tuple[int, ...]], Tensor] = {}
-
-    @classmethod
-    def drawn(
-        cls, unit: Unit, width: int, d: int, outputs: int, seeds: Sequence[int], lr: Tensor, fan_in: int
-    ) -> Stack:
-        nets = [draw(unit, width, d, outputs, seed, fan_in, lr.dtype) for seed in seeds]
-        maps, V = torch.stack([maps for maps, _ in nets], 1), torch.stack([V for _, V in nets])
-        return cls(unit, maps.to(lr.device), V.to(lr.device), lr)
 
     def stop(self, which: Tensor) -> None:
         """Set weights and learning rates to zero, since arithmetic with overflowed numbers is slow."""

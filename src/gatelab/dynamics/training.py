@@ -299,7 +299,7 @@ class Job:
         """Train some members: `losses` is (recorded steps, members), `diverged` (members,), `start` (members, k, n)."""
         rates = torch.tensor([rate for rate, _ in members], dtype=self.X.dtype, device=self.X.device)
         seeds = [seed for _, seed in members]
-        nets = Stack.drawn(self.unit, self.width, self.X.shape[1], len(self.Y), seeds, rates, self.fan_in)
+        nets = Stack(self.unit, self.width, self.X.shape[1], len(self.Y), seeds, rates, self.fan_in)
         places = {step: place for place, step in enumerate(self.record)}
         losses = torch.full((len(places), len(members)), torch.nan, dtype=self.X.dtype)
         diverged = torch.full((len(members),), -1, dtype=torch.int64)

@@ -49,21 +49,19 @@ class Error:
         low: the lower end of its bootstrap interval.
         high: the upper end, at least the floor of the distribution.
         maximum: the largest error over the sampled pairs.
-        exceeding: with confidence `level`, at most this share of all pairs has an error above the maximum.
         relative: the RMSE divided by the root mean square of the exact values.
         floor: the smallest possible RMSE of any maps of m features, on the distribution or on the given W and X (by
             their singular values); None if unknown.
         m: the number of features.
         d: the number of inputs.
         pairs: the number of sampled pairs (w, x).
-        level: the confidence of the interval and of `exceeding`.
+        level: the confidence of the interval.
     """
 
     rmse: float
     low: float
     high: float
     maximum: float
-    exceeding: float
     relative: float
     floor: float | None
     m: int
@@ -186,7 +184,6 @@ def _error(parts: Iterable[tuple[Tensor, Tensor]], seed: int, level: float, **ab
         low=ends.low,
         high=ends.high,
         maximum=largest,
-        exceeding=1 - (1 - level) ** (1 / len(each)),  # pairs of one input are dependent: count inputs
         relative=rmse / float(np.sqrt(energy / pairs)) if energy else float("nan"),
         pairs=pairs,
         level=level,

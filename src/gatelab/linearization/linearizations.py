@@ -220,43 +220,30 @@ class Linearization:
         """The exact values: act(X W^T), times the factors."""
         return gate_product(self.activation, self._parts(W), X)
 
-    def product(self, W: Weights, X: Tensor, chunk: int = CHUNK) -> Tensor:
-        """psi(X) phi(W)^T, (..., N, d) and (..., n, d) -> (..., N, n), in parts of at most `chunk` numbers.
+    def product(self, W: Weights, X: Tensor) -> Tensor:
+        """psi(X) phi(W)^T, (..., N, d) and (n, d) -> (..., N, n), in parts of at most `CHUNK` numbers.
 
         A polynomial is evaluated at X W^T without features.
         """
         parts = self._parts(W)
-        if chunk < 1:
-            raise GatelabError(f"chunk is {chunk!r}; give the most numbers in a part, such as 2**24")
-        if any(p.dtype != X.dtype or p.device != X.device or p.shape[-1] != X.shape[-1] for p in parts):
+        if any(p.dtype != X.dtype or p.device != X.device or p.shape[1:] != X.shape[-1:] for p in parts):
             raise GatelabError(
                 f"W is {tuple(parts[0].shape)} {parts[0].dtype} on {parts[0].device}, X is {tuple(X.shape)} {X.dtype} "
                 f"on {X.device}; give both the same number of columns, one dtype and one device"
             )
-        lead = torch.broadcast_shapes(X.shape[:-2], *(p.shape[:-2] for p in parts))
-        if all(p.ndim == 2 for p in parts):
-            table = self._flat(parts, X.reshape(-1, X.shape[-1]), chunk)
-            return table.reshape(*X.shape[:-1], len(parts[0]))
-        inputs, *weights = [t.expand(*lead, *t.shape[-2:]).flatten(0, -3) for t in (X, *parts)]
-        tables = [self._flat([w[i] for w in weights], inputs[i], chunk) for i in range(len(inputs))]
-        return torch.stack(tables).reshape(*lead, *tables[0].shape)
-
-    def _flat(self, parts: Sequence[Tensor], X: Tensor, chunk: int) -> Tensor:
-        """The product of matrices: W of n rows, X of N."""
-        maps = self.features(X.shape[1])
-        out = X.new_empty((len(X), len(parts[0])))
+        maps, stacked, flat = self.features(X.shape[-1]), self._stacked(parts), X.reshape(-1, X.shape[-1])
+        out = X.new_empty((len(flat), len(stacked)))
         if self.polynomial is not None:
-            rows = max(1, chunk // max(1, len(parts[0])))
-            for i in range(0, len(X), rows):
-                out[i : i + rows] = gate_product(self.polynomial, parts, X[i : i + rows])
-            return out
-        rows = max(1, min(chunk // maps.m, isqrt(chunk)))
-        stacked = self._stacked(parts)
-        for i in range(0, len(X), rows):
-            psi = maps.psi(X[i : i + rows])
-            for j in range(0, len(stacked), rows):
-                out[i : i + rows, j : j + rows] = psi @ maps.phi(stacked[j : j + rows]).mT
-        return out
+            rows = max(1, CHUNK // max(1, len(stacked)))
+            for i in range(0, len(flat), rows):
+                out[i : i + rows] = gate_product(self.polynomial, parts, flat[i : i + rows])
+        else:
+            rows = max(1, min(CHUNK // maps.m, isqrt(CHUNK)))
+            for i in range(0, len(flat), rows):
+                psi = maps.psi(flat[i : i + rows])
+                for j in range(0, len(stacked), rows):
+                    out[i : i + rows, j : j + rows] = psi @ maps.phi(stacked[j : j + rows]).mT
+        return out.reshape(*X.shape[:-1], len(stacked))
 
     def error(self, distribution: str = "gaussian", **options: Any) -> Error:
         """RMSE, maximum and floor on a distribution, or on given W and X; see `error.measure`."""

@@ -200,7 +200,7 @@ def network_losses(
     With `less_mean` the mean of the outputs is subtracted as well.
     """
     rows, d = torch.from_numpy(X), X.shape[1]
-    net = Stack.drawn(product_unit(unit), width, d, 1, [seed], torch.full((1,), lr, dtype=torch.float64), d)
+    net = Stack(product_unit(unit), width, d, 1, [seed], torch.full((1,), lr, dtype=torch.float64), d)
     start = net.outputs(rows).clone()
     losses: list[float] = []
     while len(losses) < steps and (not losses or losses[-1] > until * losses[0]):
