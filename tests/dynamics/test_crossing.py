@@ -78,12 +78,6 @@ def test_the_conditions_are_those_of_the_corollary() -> None:
     assert found.late.bound == pytest.approx(max(0.0, raw))
 
 
-def test_the_late_bound_is_right_when_one_direction_is_left() -> None:
-    a, b = np.diag([1.0]), np.diag([2.0])
-    found = crossing(a, b, [1.0], width=1, lr=0.1, nngp=(np.eye(1), 9 * np.eye(1)))
-    assert found.step == pytest.approx(found.late.bound, rel=1e-6)
-
-
 @pytest.mark.parametrize(
     ("change", "says"),
     [

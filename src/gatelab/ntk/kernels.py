@@ -25,7 +25,7 @@ from torch import Tensor
 from gatelab.arrays import finite_array
 from gatelab.display import Compact, Listener, ProgressLike, reporting
 from gatelab.errors import GatelabError
-from gatelab.feedforward import Activation, AnyUnit, Unit
+from gatelab.feedforward import AnyUnit, Unit
 from gatelab.feedforward.definition import check_width
 from gatelab.feedforward.registry import product_unit
 from gatelab.memory import check_device, check_memory, most_that_fits
@@ -172,10 +172,7 @@ class Tiling:
         self.d = x.shape[1]
         self.s = norm * power / self.d**0.5
         self.units, self.width = units, width
-        gates: list[Activation] = []
-        for u in units:
-            if u.gate not in gates:
-                gates.append(u.gate)
+        gates = list(dict.fromkeys(u.gate for u in units))
         self.duals = [dual(gate, self.s, slopes=width is not None) for gate in gates]
         self.gates = [gates.index(u.gate) for u in units]
 
