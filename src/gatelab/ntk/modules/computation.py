@@ -313,7 +313,7 @@ def operator(
         model: as for `empirical`.
         X: as for `empirical`, n samples.
         outputs: as for `empirical`.
-        batch: samples per pass; None for as many as half of the free memory holds.
+        batch: samples per pass; None to choose it by the free memory.
 
     Returns:
         The operator, n by n.
