@@ -23,9 +23,10 @@ from torch.nn import functional
 from gatelab import arrays
 from gatelab.arrays import Array, finite_array
 from gatelab.display import one_line
-from gatelab.errors import GatelabError, real_number, whole_number
+from gatelab.errors import GatelabError, real_number, unknown_name, whole_number
 from gatelab.feedforward.definition import FunctionUnit, ModuleUnit, Unit
 from gatelab.feedforward.gates import Activation, activation, activations
+from gatelab.feedforward.named import ALIASES, CATALOGUE
 from gatelab.feedforward.registry import product_unit
 
 Interval = tuple[float, float]
@@ -161,9 +162,10 @@ def gate_and_factors(unit: ActivationLike) -> tuple[Activation, int]:
         name = unit.lower().replace("_", "-")
         if name == GELU_TANH.name:
             return GELU_TANH, 0
-        if name not in activations():
-            return gate_and_factors(product_unit(unit))
-        unit = name
+        units = {*CATALOGUE, *ALIASES}
+        if name not in activations() and unit.lower() not in units:
+            raise unknown_name("activation or unit", unit, {*activations(), GELU_TANH.name, *units})
+        unit = name if name in activations() else product_unit(unit)
     if isinstance(unit, ModuleUnit | FunctionUnit):
         raise GatelabError(f"the unit {unit.name!r} is not a gate times factors; give its gate as an activation")
     if isinstance(unit, Unit):
