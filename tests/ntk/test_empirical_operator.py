@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
+
 import numpy as np
 import pytest
+import torch
 from empirical_models import CASES, case, draw, gpt2, tokens
 from torch import nn
 
@@ -32,8 +35,50 @@ def test_fused_attention_and_sums_over_outputs():
     assert np.allclose(operator(model, X, outputs) @ v, K @ v, rtol=1e-10, atol=1e-10 * np.abs(K @ v).max())
 
 
+class Backward(torch.autograd.Function):
+    """A function without forward mode."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.square()
+
+    @staticmethod
+    def backward(ctx, g):
+        return 2 * g * ctx.saved_tensors[0]
+
+
+class Own(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(3, 4)
+
+    def forward(self, x):
+        return Backward.apply(self.a(x)).sum(1)
+
+
+def test_what_has_no_forward_mode_goes_backward_twice():
+    model, X = Own().double(), draw(5, 3)
+    K = empirical(model, X).numpy()
+    v = draw(5, seed=5).numpy()
+    assert np.allclose(operator(model, X) @ v, K @ v, rtol=1e-10)
+
+
 def test_the_same_models_are_refused():
     with pytest.raises(GatelabError, match="training mode"):
         operator(nn.Sequential(nn.Linear(3, 1), nn.Dropout(0.5)), draw(4, 3))
     with pytest.raises(GatelabError, match="batch is 0"):
         operator(nn.Linear(3, 1), draw(4, 3), batch=0)
+
+
+def test_memory_that_ran_out_is_said_and_not_tried_with_more(monkeypatch):
+    """Backward passes would need more of it: only operations without a forward mode are taken there."""
+
+    def short(*_):
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    monkeypatch.setattr(importlib.import_module("gatelab.ntk.modules.computation"), "forward_mode", short)
+    model, X, outputs, _ = case("glu")
+    A = operator(model, X, outputs)
+    with pytest.raises(torch.cuda.OutOfMemoryError):
+        A @ np.ones(len(X))

@@ -327,18 +327,23 @@ def operator(
     samples = Samples.of(model, X, outputs, next(iter(parameters.values())))
     overview = survey(samples, parameters)
     if batch is None:
-        batch = min(samples.n, free_memory(samples.device) // (4 * max(1, overview.pass_bytes))) or 1
+        # A forward-mode pass stores no activations; two backward passes store about three times those of one.
+        batch = min(samples.n, bytes_of(None, samples.device) // (4 * max(1, overview.pass_bytes))) or 1
     batch = whole_number("batch", batch, 1, of="samples")
     products = Products(samples, parameters, batch, overview.columns)
     return LinearOperator((samples.n, samples.n), matvec=products, rmatvec=products, dtype=np.dtype(np.float64))  # type: ignore[call-arg]
 
 
 class Products:
-    """Products of the kernel with vectors, `batch` samples per pass, summed over the `columns` of the outputs."""
+    """Products of the kernel with vectors, `batch` samples per pass, summed over the `columns` of the outputs.
+
+    `push` maps a direction of the parameters to that of the outputs, by forward mode if the model supports it.
+    """
 
     def __init__(self, samples: Samples, parameters: dict[str, nn.Parameter], batch: int, columns: int) -> None:
         self.samples, self.parameters, self.columns = samples, parameters, columns
         self.batches = cuts(samples.n, batch)
+        self.push: Callable[..., Tensor] = forward_mode
 
     def __call__(self, v: np.ndarray) -> np.ndarray:
         samples = self.samples
@@ -365,15 +370,42 @@ class Products:
         return total
 
     def along(self, which: slice, direction: dict[str, Tensor], column: int) -> Tensor:
-        """J u for some samples, by a forward-mode pass, which stores no activations."""
+        """J u for some samples, with the explicit formula of attention, since fused attention has no forward mode."""
         inputs, index = self.samples.take(which)
 
         def value(parameters: dict[str, Tensor]) -> Tensor:
             return self.samples.run(inputs, index, parameters)[:, column]
 
-        plain = {name: p.detach() for name, p in self.parameters.items()}
-        with sdpa_kernel(SDPBackend.MATH):  # fused attention has no forward mode
-            return jvp(value, (plain,), (direction,))[1].detach()
+        with sdpa_kernel(SDPBackend.MATH):
+            try:
+                return self.push(value, self.parameters, direction)
+            except (RuntimeError, NotImplementedError) as error:
+                # Some operation has no forward mode. If memory ran out, backward passes would need even more.
+                if self.push is twice_backward or ran_out(error):
+                    raise
+                self.push = twice_backward
+                return self.push(value, self.parameters, direction)
+
+
+def forward_mode(value: Callable[..., Tensor], parameters: dict[str, nn.Parameter], direction: dict) -> Tensor:
+    """J u by a forward-mode pass, which stores no activations."""
+    plain = {name: p.detach() for name, p in parameters.items()}
+    return jvp(value, (plain,), (direction,))[1].detach()
+
+
+def twice_backward(value: Callable[..., Tensor], parameters: dict[str, nn.Parameter], direction: dict) -> Tensor:
+    """d/dw <J^T w, u> = J u: for operations that have a second derivative but no forward mode."""
+    with torch.enable_grad():
+        plain = {name: p.detach().requires_grad_() for name, p in parameters.items()}
+        values = value(plain)
+        w = torch.zeros_like(values, requires_grad=True)
+        gradients = torch.autograd.grad(values, list(plain.values()), w, create_graph=True, allow_unused=True)
+        terms = [(g * direction[name]).sum() for name, g in zip(plain, gradients, strict=True) if g is not None]
+        if terms:
+            total = torch.stack(terms).sum()
+            if total.requires_grad:
+                return torch.autograd.grad(total, w)[0].detach()
+        return torch.zeros_like(values).detach()
 
 
 # ---- the budget
