@@ -149,7 +149,6 @@ def test_devices_that_cannot_compute(device: Any) -> None:
 
 
 DEVICES: dict[str, Callable[[], object]] = {
-    "analytic": lambda: gl.ntk.analytic("glu", X, device="meta"),
     "fit": lambda: gl.fit("swiglu", LINE, 2, solver="varpro", device="meta"),
     "fit_many": lambda: gl.fit_many("glu", LINE, [2], device="meta"),
     "GatedRegressor": lambda: gl.GatedRegressor(width=3, device="meta").fit(X, Y),
@@ -195,7 +194,6 @@ TOO_LARGE: dict[str, Callable[[], object]] = {
     "linearize, error": lambda: linearize("gelu", "minimax", d=10**9).error(),
     "linearize, samples": lambda: linearize("gelu", "minimax", d=10).error(samples=10**12),
     "linearize, phi": lambda: linearize("gelu", "minimax", degree=40, d=100).phi(torch.ones(1, 100)),
-    "linearize, module": lambda: linearize("gelu", "minimax", degree=10, d=64).module(torch.ones(8, 64)),
     "linearize, verdict": lambda: verdict("gelu", MANY, MANY, 0.1, most=10**6),
     "Problem.from_function": lambda: gl.Problem.from_function(lambda x: x.sum(1), n=10**8, d_in=1000),
     "construct": lambda: gl.construct("glu", "exp(x)", 10**12),

@@ -38,6 +38,12 @@ def small(model: nn.Module, text=TOKENS, **options) -> Profile:
     return profile(model, text, **options)
 
 
+@pytest.fixture(scope="module")
+def plain_profile() -> Profile:
+    """A profile of the small Llama without fitted units."""
+    return small(tiny("llama"), widths=())
+
+
 def test_counters_are_those_of_all_rows_at_once():
     model = tiny("llama")
     windows = TOKENS[:320].view(20, 16)
@@ -129,20 +135,14 @@ def test_losses_are_those_of_replaced_maps():
 
 @pytest.mark.parametrize(
     "modules",
-    [
-        ["model.layers.1", "model.layers.0"],
-        ["model.norm", "model.layers.1", "model.layers.0.self_attn", "model.layers.0"],
-        ["model.layers.1.mlp"],
-    ],
+    [["model.norm", "model.layers.1", "model.layers.0.self_attn", "model.layers.0"], ["model.layers.1.mlp"]],
 )
-def test_the_order_of_modules_changes_no_number(modules: list[str]):
+def test_the_order_of_modules_changes_no_number(modules: list[str], plain_profile: Profile):
     """Layers are recalled that the model has left before the block, not those that stand before it in the list."""
     model = tiny("llama")
-    whole = {block.name: block for block in small(model, widths=()).blocks}
+    whole = {block.name: block for block in plain_profile.blocks}
     result = small(model, modules=modules, widths=())
     known = [block for block in result.blocks if block.name in whole]
-    assert [block.skipped for block in known] == [whole[block.name].skipped for block in known]
-    assert [block.linearised for block in known] == [whole[block.name].linearised for block in known]
     assert known == [whole[block.name] for block in known]
     assert all(block.number is None and block.skipped.value for block in result.blocks if block not in known)
     expected = [int(name.split(".")[2]) if name.endswith(("0", "1", "mlp")) else None for name in modules]
@@ -166,7 +166,7 @@ def test_a_layer_that_is_called_twice_is_never_recalled():
                 assert skipped.value == pytest.approx(log_perplexity(model, parts[2]) - clean, abs=1e-5)
 
 
-@pytest.mark.parametrize("memory", [2**31, 9e4, 5e4])
+@pytest.mark.parametrize("memory", [2**31, 5e4])
 def test_rows_that_are_thinned_know_their_windows(memory: float):
     """At the first memory all rows stay, at the last about one of 15, the windows' length being 16."""
     model, options = tiny("llama"), {"tokens": 4800, "test": 1760, "length": 16}
@@ -224,9 +224,6 @@ def test_modules_by_name_need_no_layout():
         small(model)
     with pytest.raises(GatelabError, match=r"no module 'bodi'"):
         small(model, modules=["bodi"])
-    llama = tiny("llama")
-    named = small(llama, modules=["model.layers.1.mlp"])
-    assert named.blocks[0].unit == "swiglu" and named.blocks[0].linear == small(llama).blocks[1].linear
 
 
 def test_modules_by_name_are_called_in_many_ways():
@@ -368,7 +365,7 @@ def test_a_block_starts_as_itself():
     class Mine(nn.Module):
         pass
 
-    with pytest.raises(GatelabError, match="not a gate times factors"):
+    with pytest.raises(GatelabError, match="given as a class"):
         fit_block(rows, Mine, 4)
 
 
@@ -389,8 +386,8 @@ def test_a_layer_of_a_model_in_bfloat16_is_a_problem():
 
 
 @pytest.mark.parametrize("value", [-0.01, 0.01])
-def test_a_loss_whose_interval_contains_zero_names_no_layer(value: float):
-    result = small(tiny("llama"), widths=())
+def test_a_loss_whose_interval_contains_zero_names_no_layer(value: float, plain_profile: Profile):
+    result = plain_profile
     sure = tuple(replace(block, skipped=Interval(0.5, 0.1, 0.9)) for block in result.blocks)
     assert "Layer 0 is needed most: without it the model loses 0.5 [0.1, 0.9] nats" in " ".join(
         replace(result, blocks=sure).sentences()
@@ -402,9 +399,9 @@ def test_a_loss_whose_interval_contains_zero_names_no_layer(value: float):
     assert f"No loss without one block differs significantly from 0: the largest is {unsure:.2g} nats" in words
 
 
-def test_shares_of_the_variance_are_not_negative():
+def test_shares_of_the_variance_are_not_negative(plain_profile: Profile):
     """A map that is worse than the mean explains nothing; the table has what it leaves."""
-    result = small(tiny("llama"), widths=())
+    result = plain_profile
     one, other = (replace(b, linear=Interval(v, v, v)) for b, v in zip(result.blocks, (1.07, 0.93), strict=True))
     changed = replace(result, blocks=(one, other))
     assert changed.sentences()[0].startswith("Layers 0 to 1 are 0 to 7 % linear")

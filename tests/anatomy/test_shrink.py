@@ -72,9 +72,14 @@ def random_block(n: int = 12, d: int = 6, factors: int = 1) -> Block:
     return Block("b", draw(n, d), draw(n), draw(d, n), draw(d), functional.silu, pairs)
 
 
-@LAYOUTS
-@pytest.mark.parametrize("method", METHODS)
-def test_every_method_in_every_layout(kind: str, method: str) -> None:
+OTHER_METHODS = [("llama", "magnitude"), ("gpt2", "wanda"), ("bert", "flap"), ("vit", "surgeon")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "method"),
+    [*((kind, "ours") for kind in ("llama", "gpt2", "bert", "vit", "opt", "distil")), *OTHER_METHODS],
+)
+def test_every_layout_and_every_method(kind: str, method: str) -> None:
     model = tiny(kind)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     small = shrink(model, 0.5, rows_for(kind), method=method, length=32)
@@ -82,21 +87,13 @@ def test_every_method_in_every_layout(kind: str, method: str) -> None:
     assert [layer.read().width for layer in layers_of(small.model)] == [DENSE // 2] * 2
     assert small.bytes_after < small.bytes_before
     assert len(small.table()) == 2
-    assert small.after == small.after
+    assert math.isfinite(small.after)
+    if method in ("magnitude", "wanda", "flap"):
+        whole = shrink(model, 1.0, rows_for(kind), method=method, length=32)
+        assert whole.after == pytest.approx(whole.before, abs=1e-6)
 
 
-@LAYOUTS
-def test_keep_one_changes_nothing(kind: str) -> None:
-    model = tiny(kind)
-    for method in ("magnitude", "wanda", "flap"):
-        small = shrink(model, 1.0, rows_for(kind), method=method, length=32)
-        assert small.after == pytest.approx(small.before, abs=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("kind", "method"),
-    [("llama", "ours"), ("llama", "flap"), ("gpt2", "ours"), ("bert", "ours"), ("opt", "ours"), ("distil", "ours")],
-)
+@pytest.mark.parametrize(("kind", "method"), [("llama", "flap"), ("gpt2", "ours"), ("bert", "ours"), ("opt", "ours")])
 def test_plain_transformers_loads_what_was_saved(kind: str, method: str, tmp_path: Path) -> None:
     rows = rows_for(kind)
     small = shrink(tiny(kind), 0.5, rows, method=method, length=32)
@@ -721,9 +718,7 @@ def test_bad_input(tmp_path: Path) -> None:
         shrink(tmp_path, 0.5, range(200))
 
 
-@pytest.mark.parametrize(
-    ("kind", "unit"), [("llama", "relu2"), ("llama", "gqu"), ("gpt2", "swiglu"), ("bert", "relu2"), ("opt", "swiglu")]
-)
+@pytest.mark.parametrize(("kind", "unit"), [("llama", "relu2"), ("llama", "gqu"), ("bert", "swiglu")])
 def test_another_unit(kind: str, unit: str, tmp_path: Path) -> None:
     model, rows = tiny(kind), rows_for(kind)
     small = shrink(model, 0.75, rows, unit=unit, length=32, distil=1, store=tmp_path / "store")
@@ -783,17 +778,6 @@ def test_the_command(tmp_path: Path) -> None:
     assert shorter.exit_code == 0, shorter.stderr  # windows of 64, which the model reads
 
 
-def test_cells_of_the_table_are_asked_for_by_their_names() -> None:
-    cells = importlib.import_module("benchmarks.shrinking").cells
-    cell = ("smollm2", 0.8, "ours + 12M own text")
-    assert cells("smollm2:0.8:ours + 12M own text", 12_000_000) == [cell]
-    assert cells("smollm2:0.8:ours + own text", 12_000_000) == [cell]
-    assert {name for name, _, _ in cells("minilm,stories260k:0.6", 0)} == {"minilm", "stories260k"}
-    for wrong in ("smollm2:0.5", "minilm:0.8:ours + own text", "smollm2:0.8,tiny"):
-        with pytest.raises(SystemExit, match=r"no cell is called .*; there are, among others, smollm2:0\.8:wanda"):
-            cells(wrong, 12_000_000)
-
-
 ROOT = Path(__file__).parents[2]
 
 
@@ -803,10 +787,3 @@ def test_cells_keep_their_windows_for_paired_differences() -> None:
     small = shrink(model, 0.5, (rows[:14], rows[14:]), method="wanda")
     each = benchmark.window_excess(model, small.model, rows[14:])
     assert len(each) == 6 and float(each.mean()) == pytest.approx(small.after - small.before, abs=1e-6)
-
-
-def test_a_damaged_gguf_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("m.gguf").write_bytes(b"GGUF" + bytes(64))
-    result = CliRunner().invoke(app, ["shrink", "m.gguf", "--text", "m.txt"])
-    assert result.exit_code == 2 and "m.gguf cannot be read as a model of Transformers" in result.stderr

@@ -66,9 +66,6 @@ def test_the_conditions_are_those_of_the_corollary() -> None:
     matrices = [k.numpy() for k in K]
     np.testing.assert_allclose(found.early.signal, [y @ k @ y for k in matrices])
     np.testing.assert_allclose(found.early.spread, [np.trace(k @ k) for k in matrices])
-    # To first order the first step gains eta (y^T K y + tr K^2 / m).
-    gains = [lr * (y @ k @ y + np.trace(k @ k) / 500) for k in matrices]
-    np.testing.assert_allclose(found.early.first_step, gains, rtol=0.2)
     constants, values = [], []
     for k in matrices:
         w, u = np.linalg.eigh(k)
@@ -79,12 +76,6 @@ def test_the_conditions_are_those_of_the_corollary() -> None:
     assert found.late.holds is bool(values[1] > values[0])
     raw = np.log(constants[1] / constants[0]) / (2 * np.log((1 - lr * values[0]) / (1 - lr * values[1])))
     assert found.late.bound == pytest.approx(max(0.0, raw))
-
-
-def test_the_late_bound_is_right_when_one_direction_is_left() -> None:
-    a, b = np.diag([1.0]), np.diag([2.0])
-    found = crossing(a, b, [1.0], width=1, lr=0.1, nngp=(np.eye(1), 9 * np.eye(1)))
-    assert found.step == pytest.approx(found.late.bound, rel=1e-6)
 
 
 @pytest.mark.parametrize(

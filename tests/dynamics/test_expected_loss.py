@@ -94,7 +94,7 @@ def test_stable_steps() -> None:
         ({"K": np.ones((2, 3))}, "shape"),
         ({"K": np.array([[1.0, 2.0], [0.0, 1.0]])}, "not symmetric"),
         ({"K": -np.eye(2)}, "eigenvalues from"),
-        ({"K": np.full((2, 2), np.nan)}, "NaN"),
+        ({"K": np.full((2, 2), np.nan)}, "entry .* of K is nan"),
         ({"y": [1.0, 2.0, 3.0]}, "2 targets"),
         ({"y": [1e200, 1.0]}, "y reaches 1e\\+200"),
         ({"width": None}, "give width"),
@@ -134,9 +134,3 @@ def test_a_step_above_the_limit_grows_and_one_at_it_does_not() -> None:
     with pytest.warns(UserWarning):
         still = expected_loss(np.diag([1.0, 1e-3]), [0.0, 1.0], width=1, lr=4.0, steps=[10**4])
     assert still.bias[0] == pytest.approx(0.5 * (1 - 4e-3) ** (2 * 10**4)) and still.variance[0] == np.inf
-
-
-def test_steps_that_are_too_long_diverge() -> None:
-    with pytest.warns(UserWarning, match="above 2 / lambda_max = 2 .*grows without bound"):
-        wild = expected_loss(np.diag([1.0, 0.5]), [1.0, 1.0], width=1, lr=3.0, steps=[0, 10**6])
-    assert not wild.stable and wild.loss[1] == np.inf

@@ -13,11 +13,9 @@ from scipy import special, stats
 from gatelab.linalg.quadrature import (
     chi_rule,
     cosine_rule,
-    gegenbauer_beside,
     gegenbauer_polynomials,
     gegenbauer_rule,
     hermite_functions,
-    on_intervals,
     panel_rule,
 )
 
@@ -34,15 +32,6 @@ def test_panels_hold_legendres_rule():
     assert z.shape == lengths.shape == (36,) and (np.diff(z) > 0).all()
     assert lengths @ np.abs(z) ** 3 == pytest.approx((16 + 81) / 4, rel=1e-14)
     assert lengths.reshape(3, 12).sum(1) == pytest.approx(np.diff(edges))
-
-
-def test_rules_lie_on_intervals_of_arrays_and_of_tensors_to_the_same_bits():
-    start, end = np.random.default_rng(0).standard_normal((2, 4, 3))
-    plain = on_intervals(start, end, *LEGENDRE)
-    tensors = on_intervals(*(torch.from_numpy(v) for v in (start, end, *LEGENDRE)))
-    for ours, theirs in zip(plain, tensors, strict=True):
-        assert ours.shape == (4, 3, 12) and np.array_equal(ours, theirs.numpy())
-    assert (plain[1] * plain[0] ** 2).sum(-1) == pytest.approx((end**3 - start**3) / 3)
 
 
 def test_hermite_functions_are_scipys_of_unit_norm():
@@ -74,17 +63,6 @@ def test_gegenbauers_rule_is_scipys(d):
     theirs, weights = special.roots_gegenbauer(15, (d - 2) / 2)
     np.testing.assert_allclose(t, theirs, atol=1e-13)
     np.testing.assert_allclose(masses, weights / weights.sum(), rtol=1e-9)
-
-
-def test_entries_beside_the_diagonal_make_polynomials_orthonormal():
-    a, (t, masses) = 1.5, gegenbauer_rule(5, 20)
-    b = gegenbauer_beside(6, a)
-    p = [np.ones_like(t), t / b[0]]
-    for n in range(1, 6):
-        p.append((t * p[n] - b[n - 1] * p[n - 1]) / b[n])
-    gram = np.array(p) * masses @ np.array(p).T
-    np.testing.assert_allclose(gram, np.eye(7), atol=1e-12)
-    assert gegenbauer_beside(0, a).shape == (0,)
 
 
 @pytest.mark.parametrize("d", [1, 2, 7, 300])

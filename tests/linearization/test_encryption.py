@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -29,55 +28,20 @@ def test_a_circuit_is_the_series_at_the_least_levels(degree: int, baby: int) -> 
     result = CircuitForm("", (-1.0, 1.0), tuple(c)).run(machine, Number(t), baby)
     assert np.abs(result.value - chebyshev.chebval(t, c)).max() < 1e-11
     assert result.level == math.ceil(math.log2(degree + 1)) == levels_of(degree)
-
-
-class DepthMachine(PlainMachine):
-    """Follows every path by itself: values are (number, products of ciphertexts, products with plain numbers)."""
-
-    def product(self, a: Number, b: Number) -> Number:
-        longest = max(a.value, b.value, key=sum)
-        return replace(
-            super().product(replace(a, value=0.0), replace(b, value=0.0)), value=(longest[0] + 1, longest[1])
-        )
-
-    def combination(self, terms, constant, level=None, scale=0.0) -> Number:
-        longest = max((u.value for _, u in terms), key=sum)
-        plain = [(c, replace(u, value=0.0)) for c, u in terms]
-        return replace(super().combination(plain, 0.0, level), value=(longest[0], longest[1] + 1))
-
-    def add(self, a: Number, b: Number) -> Number:
-        return Number(max(a.value, b.value, key=sum), max(a.level, b.level))
-
-    def shift(self, a: Number, constant: float) -> Number:
-        return a
-
-
-@pytest.mark.parametrize("degree", [1, 4, 8, 14, 15, 30])
-def test_levels_are_the_products_along_the_longest_path(degree: int) -> None:
-    form = CircuitForm("", (-1.0, 1.0), (1.0,) * (degree + 1))
-    result = form.run(DepthMachine(), Number((0, 0)))
-    assert sum(result.value) == result.level == form.cost.levels == math.ceil(math.log2(degree + 1))
-    assert result.value[0] == degree.bit_length() - 1 or degree == 1
-    for baby in (1, 2, 4, 8, 16, 32):
-        machine = PlainMachine()
-        form.run(machine, Number(0.3), baby)
-        assert form.cost.products <= machine.products
+    assert CircuitForm("", (-1.0, 1.0), tuple(c)).cost.products <= machine.products
 
 
 @pytest.mark.parametrize("levels", range(1, 18))
 def test_parameters_are_within_the_table(levels: int) -> None:
     p = parameters_for(levels)
     assert p.levels == levels and sum(p.coeff_mod_bit_sizes) <= LARGEST[p.poly_modulus_degree] and p.security == 128
-    for n in [n for n in LARGEST if n < p.poly_modulus_degree]:
-        with pytest.raises(GatelabError, match="levels"):
-            parameters_for(levels, poly_modulus_degree=n)
+    smaller = [bits for n, bits in LARGEST.items() if n < p.poly_modulus_degree]
+    assert all((bits - 2 * 60) // levels < 36 for bits in smaller)
 
 
 def test_impossible_parameters_are_refused() -> None:
     with pytest.raises(GatelabError, match=r"30 levels of 36 bits.*1200 bits"):
         parameters_for(30)
-    with pytest.raises(GatelabError, match="one of 4096, 8192"):
-        parameters_for(3, poly_modulus_degree=1000)
 
 
 @needs_tenseal

@@ -57,8 +57,6 @@ def test_symmetric_features_equal_kronecker_features_with_163_instead_of_66432()
     a, b = lean.psi(X) @ lean.phi(W).T, full.psi(X) @ full.phi(W).T
     assert (a - b).abs().max() < 1e-10
     assert lean.polynomial is not None and (a - lean.polynomial(X @ W.T)).abs().max() < 1e-10
-    batch = rows(18, 3, 2).reshape(2, 9, 3)
-    assert torch.allclose(lean.product(batch, X), lean.psi(X) @ lean.phi(batch).mT, atol=1e-12)
 
 
 def test_degree_four_of_64_inputs_where_kronecker_cannot() -> None:
@@ -70,9 +68,7 @@ def test_degree_four_of_64_inputs_where_kronecker_cannot() -> None:
         linearize("gelu", "taylor", degree=6, d=64, features="kronecker").psi(X)
 
 
-@pytest.mark.parametrize(
-    ("unit", "m"), [("bilinear", 5 * 6 // 2), ("swiglu", None), ("glu", None), ("gqu", None), (Unit("gelu", 2), None)]
-)
+@pytest.mark.parametrize(("unit", "m"), [("bilinear", 5 * 6 // 2), ("swiglu", None), (Unit("gelu", 2), None)])
 def test_gated_units(unit: str | Unit, m: int | None) -> None:
     options = {"degree": 1} if unit == "bilinear" else {"degree": 4, "interval": 4.0}
     made = linearize(unit, "taylor" if unit == "bilinear" else "minimax", d=5, **options)
@@ -102,33 +98,6 @@ def test_the_tangent_touches_at_its_reference_to_first_order() -> None:
     assert errors[0] < 1e-15 and errors[2] / errors[1] == pytest.approx(4, rel=0.02)
 
 
-@pytest.mark.parametrize("method", ["hermite", "tangent"])
-def test_modules_are_the_layer_with_its_bias(method: str) -> None:
-    layer = nn.Linear(4, 6, dtype=torch.float64)
-    made = linearize("gelu", method, **({"reference": torch.zeros(4)} if method == "tangent" else {}))
-    X = rows(10, 4, 0).reshape(2, 5, 4)
-    module = made.module(layer.weight, layer.bias)
-    assert module(X).shape == (2, 5, 6) and "Phi" in module.state_dict()
-    if made.polynomial is not None:
-        assert torch.allclose(module(X), made.polynomial(layer(X)).detach(), atol=1e-12)
-    else:
-        z = layer.bias  # about x = 0
-        tangent = made.activation(z) + made.activation.slope(z) * (layer(X) - z)
-        assert torch.allclose(module(X), tangent.detach(), atol=1e-12)
-    plain = made.module(layer.weight)
-    assert torch.allclose(plain(X), made.product(layer.weight.detach(), X), atol=1e-12)
-    with pytest.raises(GatelabError, match="biases do not fit"):
-        made.module(layer.weight, torch.zeros(5))
-
-
-def test_gated_modules_take_biases_for_each_weight() -> None:
-    made = linearize("swiglu", "hermite", degree=4)
-    W, b, X = (rows(3, 4, 0), rows(3, 4, 1)), (rows(1, 3, 2)[0], rows(1, 3, 3)[0]), rows(5, 4, 4)
-    assert made.polynomial is not None
-    expected = made.polynomial(X @ W[0].T + b[0]) * (X @ W[1].T + b[1])
-    assert torch.allclose(made.module(W, b)(X), expected)
-
-
 def test_error_on_a_distribution_is_what_integration_gives() -> None:
     """On the circle w.x = cos(angle): a fixed seed and 2^16 pairs; the interval misses with probability 0.05."""
     made = linearize("gelu", "minimax", degree=2, interval=1.0, d=2)
@@ -138,7 +107,6 @@ def test_error_on_a_distribution_is_what_integration_gives() -> None:
     found = made.error("sphere", seed=1)
     assert found.low < float(gap.square().mean().sqrt()) < found.high
     assert found.maximum <= 1.0001 * float(gap.abs().max()) and found.maximum > 0.99 * float(gap.abs().max())
-    assert found.exceeding == pytest.approx(3 / 2**16, rel=0.01)
     assert found.floor is not None and found.floor < found.rmse and found.m == made.m
 
 

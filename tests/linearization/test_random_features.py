@@ -11,6 +11,8 @@ import torch
 
 from gatelab.errors import GatelabError
 from gatelab.feedforward import activation
+from gatelab.linearization import linearize, monte_carlo, monte_carlo_variance
+from gatelab.linearization.builders.least_error import chebyshev
 from gatelab.linearization.builders.random_features import (
     TensorSketch,
     fourier_maps,
@@ -18,7 +20,6 @@ from gatelab.linearization.builders.random_features import (
     power_terms,
     tensorsketch_maps,
 )
-from gatelab.linearization.builders.uniform import chebyshev
 
 DRAWS = 1500
 METHODS = {"maclaurin": maclaurin_maps, "tensorsketch": tensorsketch_maps, "fourier": fourier_maps}
@@ -77,3 +78,33 @@ def test_what_cannot_be_asked(method):
         build(activation("gelu"), 16, m=3)
     with pytest.raises(GatelabError, match="nothing to draw"):
         build(activation("identity"), 16, m=99)
+
+
+# ---- Monte Carlo for the scalar GELU
+
+
+@pytest.mark.parametrize("kind", ["naive", "antithetic"])
+def test_unbiased_with_the_variance_that_is_promised(kind):
+    # |z| < 5 at 8 points, for mean and variance: a false alarm in 1e-5 of all seeds.
+    draw = torch.Generator().manual_seed(0)
+    at = torch.tensor([-2.0, -1.28, -0.5, -0.1, 0.2, 0.9, 1.28, 2.5], dtype=torch.float64)
+    values = torch.stack([monte_carlo(at, 20, kind, draw) for _ in range(4000)])
+    variance = monte_carlo_variance(at, 20, kind)
+    exact = torch.nn.functional.gelu(at)
+    assert float(((values.mean(0) - exact).abs() / (variance / 4000).sqrt()).max()) < 5
+    squares = (values - exact).square()
+    assert float(((squares.mean(0) - variance).abs() / (squares.std(0) / 4000**0.5)).max()) < 5
+
+
+def test_samples_that_cannot_be_drawn():
+    z = torch.zeros(3)
+    with pytest.raises(GatelabError, match="does not factor"):
+        linearize("gelu", "monte-carlo")
+    with pytest.raises(GatelabError, match="pairs"):
+        monte_carlo(z, 3, "antithetic", torch.Generator())
+    with pytest.raises(GatelabError, match="generator"):
+        monte_carlo(z, 4)
+    with pytest.raises(GatelabError, match="kind"):
+        monte_carlo(z, 4, "sobol")
+    with pytest.raises(GatelabError, match="samples"):
+        monte_carlo(z, 0, "quantile")

@@ -121,8 +121,9 @@ def test_folded_maps_are_the_layer_of_features_and_then_W2(make, method):
         "fourier": {"m": 60},
     }[method]
     made = linearize("gelu", method, d=d, **options)
-    layer = made.module(block.W1.double(), block.b1.double())
-    expected = layer(x.double()) @ block.W2.double().T + block.b2.double()
+    rows = torch.cat([block.W1, block.b1[:, None]], 1).double()
+    inputs = torch.cat([x, torch.ones_like(x[..., :1])], -1).double()
+    expected = made.psi(inputs) @ made.phi(rows).T @ block.W2.double().T + block.b2.double()
     whole = folded(block, made)
     assert whole.A.shape == (len(block.W2), made.m)
     assert torch.allclose(whole(x).double(), expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max()))

@@ -14,10 +14,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from gatelab.errors import GatelabError
 from gatelab.models import GPT2
 from gatelab.ntk import empirical
-from gatelab.ntk.modules import computation, contraction, passes, rules, surveys
-from gatelab.ntk.modules.computation import bytes_of, free_memory, make_plan
+from gatelab.ntk.modules import computation, contraction, rules, surveys
+from gatelab.ntk.modules.computation import Jacobians, bytes_of, free_memory, make_plan
 from gatelab.ntk.modules.contraction import Outer, Rows, Sum, Tied, add_gram, product
-from gatelab.ntk.modules.passes import Jacobians
 from gatelab.ntk.modules.samples import Samples, trainable
 from gatelab.ntk.modules.surveys import survey
 
@@ -107,7 +106,7 @@ def test_what_is_left_to_jacobians_has_the_order_of_the_model():
 @pytest.fixture
 def one_thread(monkeypatch):
     """Passes in this thread, where the meter sees them; else they have one of their own, and Ctrl-C is heard."""
-    monkeypatch.setattr(passes, "apart", lambda function, *args: function(*args))
+    monkeypatch.setattr(computation, "apart", lambda function, *args: function(*args))
 
 
 @pytest.mark.usefixtures("one_thread")

@@ -49,8 +49,7 @@ def test_duplicate_rows_are_reported():
         ([0.0, 1.0, 2.0], "unresolved", "zero rows"),
         ([0.0, 0.0, 0.0], "unresolved", "zero in float64"),
         ([-2.0, 1.0, 5.0], "indefinite", "not positive semidefinite"),
-        ([1e-300, 2e-300, 8e-300], "resolved", None),
-        ([1e300, 2e300, 8e300], "resolved", None),
+        ([1e-90, 2e-90, 8e-90], "resolved", None),
     ],
 )
 def test_diagonal_matrices(diagonal, status, warning):
@@ -83,6 +82,7 @@ def test_a_kernels_error_can_take_lambda_min_away():
         ([[1.0, 0.0], [0.0, np.nan]], r"entry \(1, 1\) of the matrix is nan"),
         (np.eye(2) * 1j, "complex"),
         ("kernel", "matrix of real numbers"),
+        (1e200 * np.eye(2), "scale it"),
         (np.ma.masked_array(np.eye(2), mask=np.eye(2)), "the matrix has 2 masked values"),
     ],
 )

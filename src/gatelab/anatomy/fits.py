@@ -19,14 +19,14 @@ import torch
 from torch import Tensor
 
 from gatelab.display import Compact
-from gatelab.errors import GatelabError, check_seed, whole_number
+from gatelab.errors import check_seed, whole_number
 from gatelab.feedforward import Unit
-from gatelab.feedforward import unit as as_unit
+from gatelab.feedforward.registry import product_unit
 from gatelab.models.layouts import Block
 
 RIDGES = (1e-6, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # times the mean diagonal of the Gram matrix, chosen by validation
 ROUNDS, EACH = 4, 10  # the last map is eliminated up to 4 times, after 10 steps or more
-RATE = 0.03  # initial learning rate, relative to the root mean square of the parameters
+RATE = 0.03  # initial learning rate, relative to the root mean square of the parameters; decays to 0 by a cosine
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,7 +163,6 @@ def fit_block(
     linear: Affine | None = None,
     steps: int = 200,
     batch: int = 512,
-    rate: float = RATE,
     seed: int = 0,
 ) -> BlockFit:
     """Fit a unit to the rows of a block.
@@ -176,7 +175,6 @@ def fit_block(
         linear: a fixed affine map that is added to the unit.
         steps: steps of Adam; with 0 only the last map is fitted.
         batch: rows per step.
-        rate: initial learning rate, relative to the root mean square of the parameters, with cosine decay to zero.
         seed: seed of random gates and batches.
 
     Returns:
@@ -201,7 +199,7 @@ def fit_block(
     rounds = min(ROUNDS, math.ceil(steps / EACH))
     for r in range(rounds):
         counts = range(r * steps // rounds, (r + 1) * steps // rounds)
-        rates = [0.5 * rate * (1 + math.cos(math.pi * i / steps)) for i in counts]
+        rates = [0.5 * RATE * (1 + math.cos(math.pi * i / steps)) for i in counts]
         gates = moved_by_adam(block, x, y, rates, batch, generator)
         block = with_best_last_map(unit, gates, x, y, (x_chosen, y_chosen))
         error = share_left(block, *rows.validation)
@@ -214,14 +212,6 @@ def fit_block(
         unit=unit.name, width=width, parameters=count, block=best, linear=linear,
         error=share_left(best, x_test, y_test), validation=least, seconds=time.perf_counter() - began,
     )  # fmt: skip
-
-
-def product_unit(unit: str | Unit) -> Unit:
-    """The unit of a name, which must be a gate times factors."""
-    known = as_unit(unit)
-    if not isinstance(known, Unit):
-        raise GatelabError(f"{unit!r} is not a gate times factors; give a name such as 'swiglu', or gl.Unit(...)")
-    return known
 
 
 Maps = list[tuple[Tensor, Tensor]]

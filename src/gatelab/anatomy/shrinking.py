@@ -25,7 +25,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gatelab.anatomy.distillation import Distillation, Distilled, distil_blocks, own_windows
-from gatelab.anatomy.fits import product_unit
 from gatelab.anatomy.refits import METHODS
 from gatelab.anatomy.smaller_layers import ShrunkLayer, finite, held_out_windows, neuron_costs, shrink_layers
 from gatelab.anatomy.streams import check_order, last_states
@@ -44,6 +43,7 @@ from gatelab.anatomy.texts import (
 from gatelab.display import ProgressLike, one_line, reporting
 from gatelab.errors import GatelabError, real_number, unknown_name, whole_number
 from gatelab.feedforward import Unit
+from gatelab.feedforward.registry import product_unit
 from gatelab.files import write_whole
 from gatelab.memory import check_device
 from gatelab.models.layouts import OWN, Layer, layers_of

@@ -80,8 +80,8 @@ def windows(text: Any, tokenizer: Any = None, length: int = 256, *, most: int | 
         return numbers[:most]
     if len(numbers) < length:
         raise GatelabError(
-            f"the text has {len(numbers)} tokens and a window {length}; give a longer text or a smaller length"
-            f"{missing_file(text)}"
+            f"the text has {len(numbers)} tokens and a window {length}; give a longer text or a smaller length, or"
+            " check the path of a file"
         )
     return numbers[: len(numbers) // length * length].view(-1, length)[:most]
 
@@ -132,7 +132,6 @@ def tokens_of_text(text: str | Path, tokenizer: Any, most: int | None = None) ->
     if tokenizer is None:
         raise GatelabError(
             "the text is a string and the model has no tokenizer; give token numbers, or tokenizer= one of Transformers"
-            f"{missing_file(text)}"
         )
     characters = str(text)
     if isinstance(text, Path) or characters in TEXTS or is_file(characters):
@@ -153,18 +152,6 @@ def is_file(text: str) -> bool:
         return len(text) < LONGEST_PATH and "\n" not in text and Path(text).expanduser().is_file()
     except (OSError, ValueError, RuntimeError):
         return False
-
-
-def missing_file(text: Any) -> str:
-    """A hint for a text that looks like the path of a missing file.
-
-    >>> missing_file("bok.txt"), missing_file("It is a truth.")
-    ("; the file 'bok.txt' does not exist", '')
-    """
-    if not isinstance(text, str) or len(text) >= LONGEST_PATH or "\n" in text or is_file(text):
-        return ""
-    is_path = Path(text).suffix[1:].isalnum() or "/" in text or "\\" in text
-    return f"; the file {text!r} does not exist" if is_path else ""
 
 
 def split(rows: Tensor, share: float = 0.25) -> Parts:

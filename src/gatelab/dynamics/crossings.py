@@ -40,12 +40,11 @@ DECAYED = 40.0  # the default horizon: the slowest direction has decayed by exp(
 
 @dataclass(frozen=True)
 class Early(Compact):
-    """For both units: the initial loss, y^T K y, tr K^2, and the decrease of the loss in the first step."""
+    """For both units: the initial loss, y^T K y and tr K^2."""
 
     start: Pair
     signal: Pair
     spread: Pair
-    first_step: Pair
 
     @property
     def holds(self) -> bool:
@@ -222,14 +221,9 @@ def pair(value: Any, what: str, *, common: bool = False) -> tuple[Any, Any]:
 
 def early_condition(a: Spectral, b: Spectral) -> Early:
     """The corollary's condition on the early loss."""
-    with np.errstate(over="ignore"):  # a very unstable step may overflow
-        (a_0, a_1), (b_0, b_1) = (np.exp(s.log_loss(np.array([0.0, 1.0]))) for s in (a, b))
-    return Early(
-        start=(float(a_0), float(b_0)),
-        signal=(float(a.eigenvalues @ a.targets), float(b.eigenvalues @ b.targets)),
-        spread=(float(np.sum(a.eigenvalues**2)), float(np.sum(b.eigenvalues**2))),
-        first_step=(float(a_0 - a_1), float(b_0 - b_1)),
-    )
+    start = float(np.exp(a.log_loss(np.zeros(1)))[0]), float(np.exp(b.log_loss(np.zeros(1)))[0])
+    signal = float(a.eigenvalues @ a.targets), float(b.eigenvalues @ b.targets)
+    return Early(start, signal, (float(np.sum(a.eigenvalues**2)), float(np.sum(b.eigenvalues**2))))
 
 
 def late_condition(a: Spectral, b: Spectral) -> Late:

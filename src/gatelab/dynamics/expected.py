@@ -45,9 +45,8 @@ from gatelab.dynamics.spectral import (
     targets,
 )
 from gatelab.errors import GatelabError, real_number
-from gatelab.feedforward import Unit
-from gatelab.feedforward import unit as find_unit
 from gatelab.feedforward.definition import check_width
+from gatelab.feedforward.registry import product_unit
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -231,8 +230,6 @@ def finite_width_loss(
     *,
     seeds: int | Sequence[int] = 32,
     given_start: bool = False,
-    loss: Loss = "sum",
-    fan_in: int | None = None,
     progress: ProgressLike = None,
 ) -> FiniteWidth:
     """The loss of linearized networks of finite width; only the change of the kernel during training is neglected.
@@ -249,8 +246,6 @@ def finite_width_loss(
         seeds: the number of networks, or a list of seeds.
         given_start: start each network from its initial outputs, so that `each` predicts the loss of that network;
             otherwise average over the signs of the output weights.
-        loss: "sum", or "mean" to divide loss and gradient by n.
-        fan_in: d of N(0, 1/d), if X is a rotation of samples with more inputs (`in_span`).
         progress: False for none, or a function of (done, total); see `gatelab.display`.
 
     Returns:
@@ -261,22 +256,17 @@ def finite_width_loss(
     >>> bool(curve.loss[1] < curve.loss[0]), curve.each.shape
     (True, (8, 2))
     """
-    known = find_unit(unit)
-    if not isinstance(known, Unit):
-        raise GatelabError(
-            f"the unit {known.name!r} was given as a class with unknown initial weights; "
-            "use gl.ntk.empirical on its networks and gl.dynamics.expected_loss(K, y, start=...)"
-        )
+    known = product_unit(unit)
     x = samples(X)
     Y = targets(y, len(x))
-    scale, eta, places = loss_scale(loss, len(x)), real_number("lr", lr, above=0), step_list(steps, Y.size)
+    eta, places = real_number("lr", lr, above=0), step_list(steps, Y.size)
     width = check_width(width)
     which = seed_numbers(seeds)
     rows = torch.from_numpy(x)
     losses = []
     with reporting(progress, f"linearized networks of {known.name}") as report:
         for count, seed in enumerate(which, 1):
-            maps, V = draw(known, width, x.shape[1], Y.shape[1], seed, fan_in or x.shape[1], torch.float64)
+            maps, V = draw(known, width, x.shape[1], Y.shape[1], seed, x.shape[1], torch.float64)
             H, S = neuron_partials(known, maps @ rows.T)
             values, vectors = eigen(own_kernel(H, S, V, rows).numpy(), "the kernel of a network")
             if given_start:
@@ -285,7 +275,7 @@ def finite_width_loss(
                 # sum_i V_ai V_bi h_i h_i^T, for all outputs
                 F = (V[:, :, None] * H).permute(1, 0, 2).reshape(H.shape[0], -1).numpy()
                 target, outputs = Y.T.ravel(), np.sum((F @ vectors) ** 2, axis=0)
-            spectral = Spectral(values, (vectors.T @ target)[:, None], outputs, None, eta * scale, scale)
+            spectral = Spectral(values, (vectors.T @ target)[:, None], outputs, None, eta, 1.0)
             losses.append(np.exp(spectral.log_loss(places)))
             if report:
                 report(count, len(which))

@@ -5,66 +5,19 @@
 as in the theory of kernels. The maps of all networks are one tall matrix, so that their values are one product X -> Z.
 With one output the gradient of row i of a map is V_i sum_n S_in r_n x_n, with S the neuron's partial derivative and r
 the residual: the products S (r * X) need no other array of the size of Z. Large arrays are allocated once.
-
-Networks of a user's class use `vmap` over stacked parameters instead (`ModuleStack`).
 """
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.func import functional_call, grad_and_value, stack_module_state, vmap
 from torch.nn import functional
 
-from gatelab.errors import GatelabError
-from gatelab.feedforward import ModuleUnit, Unit
-
-
-class ModuleStack:
-    """s modules with the interface of `Stack`, initialized by their class under their seeds."""
-
-    def __init__(self, unit: ModuleUnit, width: int, d: int, outputs: int, seeds: Sequence[int], lr: Tensor) -> None:
-        nets = [unit.network(width, d, outputs, seed=seed, dtype=lr.dtype).to(lr.device) for seed in seeds]
-        if any(True for _ in nets[0].buffers()):
-            raise GatelabError(
-                f"the unit {unit.name!r} has buffers (such as running averages), which a batch of networks does not "
-                "support; leave them out, or train its networks one by one"
-            )
-        stacked, _ = stack_module_state(nets)
-        self.parameters = {name: value.detach() for name, value in stacked.items()}
-        self.lr = lr
-        # Only the structure is called, without storage.
-        skeleton = copy.deepcopy(nets[0]).to("meta")
-
-        def call(parameters: dict[str, Tensor], x: Tensor) -> Tensor:
-            return functional_call(skeleton, (parameters,), (x,)).T
-
-        self._call = call
-        self._both = grad_and_value(lambda parameters, x, y: 0.5 * (call(parameters, x) - y).square().sum())
-
-    def stop(self, which: Tensor) -> None:
-        self.lr[which] = 0.0
-        for value in self.parameters.values():
-            value[which] = 0.0
-
-    def outputs(self, X: Tensor) -> Tensor:
-        """(s, k, n) for samples (n, d)."""
-        with torch.no_grad():
-            return vmap(self._call, (0, None))(self.parameters, X)
-
-    def step(self, X: Tensor, Y: Tensor, weight: float) -> Tensor:
-        """One step on weight/2 |f - y|^2; the losses before it."""
-        gradients, losses = vmap(self._both, (0, None, None))(self.parameters, X, Y)
-        for name, value in self.parameters.items():
-            rate = (self.lr * weight).view(-1, *[1] * (value.ndim - 1))
-            value.sub_(gradients[name] * rate)
-        return losses * weight
-
+from gatelab.feedforward import Unit
 
 # Gates with fused loops in torch: forward into `out`, and slope times a factor into `out`.
 _aten: Any = torch.ops.aten
@@ -118,21 +71,17 @@ def neuron_partials(unit: Unit, Z: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class Stack:
-    """s networks: `maps` (q + 1, s, m, d) and `V` (s, k, m), which `step` changes in place."""
+    """s networks of these seeds: `maps` (q + 1, s, m, d) and `V` (s, k, m), which `step` changes in place."""
 
-    def __init__(self, unit: Unit, maps: Tensor, V: Tensor, lr: Tensor) -> None:
-        self.unit, self.maps, self.V = unit, maps, V
-        self.lr = lr[:, None, None]
+    def __init__(
+        self, unit: Unit, width: int, d: int, outputs: int, seeds: Sequence[int], lr: Tensor, fan_in: int
+    ) -> None:
+        nets = [draw(unit, width, d, outputs, seed, fan_in, lr.dtype) for seed in seeds]
+        self.unit, self.lr = unit, lr[:, None, None]
+        self.maps = torch.stack([maps for maps, _ in nets], 1).to(lr.device)
+        self.V = torch.stack([V for _, V in nets]).to(lr.device)
         self.fused = _FUSED.get(unit.gate.function) if is_product(unit) else None
         self._arrays: dict[tuple[str, tuple[int, ...]], Tensor] = {}
-
-    @classmethod
-    def drawn(
-        cls, unit: Unit, width: int, d: int, outputs: int, seeds: Sequence[int], lr: Tensor, fan_in: int
-    ) -> Stack:
-        nets = [draw(unit, width, d, outputs, seed, fan_in, lr.dtype) for seed in seeds]
-        maps, V = torch.stack([maps for maps, _ in nets], 1), torch.stack([V for _, V in nets])
-        return cls(unit, maps.to(lr.device), V.to(lr.device), lr)
 
     def stop(self, which: Tensor) -> None:
         """Set weights and learning rates to zero, since arithmetic with overflowed numbers is slow."""

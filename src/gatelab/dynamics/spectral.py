@@ -22,22 +22,19 @@ from gatelab.display import Compact
 from gatelab.errors import GatelabError, unknown_name, whole_number
 from gatelab.interrupts import apart
 from gatelab.memory import check_memory
+from gatelab.ntk.kernels import checked_samples
+from gatelab.ntk.spectra import symmetric_matrix
 
 Loss = Literal["sum", "mean"]
-SYMMETRIC = 1e-8  # the largest asymmetry due to rounding, relative to the largest entry
 NEGATIVE = 1e-9  # the largest negative eigenvalue due to rounding, relative to the largest eigenvalue
 
 
 def kernel_matrix(K: Any, what: str = "K") -> Array:
-    """A symmetric matrix, made exactly symmetric."""
-    matrix = finite_array(what, K)
-    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size:
-        raise GatelabError(f"{what} has shape {matrix.shape}; give a kernel of n samples, (n, n)")
+    """A symmetric matrix as an array."""
+    matrix = symmetric_matrix(K, what).cpu().numpy()
     # The symmetric matrix, its eigenvectors, LAPACK's workspace, and the covariance in their basis.
     check_memory([matrix.shape] * 7, f"the dynamics of {len(matrix)} samples", "give a kernel of fewer rows")
-    if np.abs(matrix - matrix.T).max() > SYMMETRIC * np.abs(matrix).max():
-        raise GatelabError(f"{what} is not symmetric; give a kernel such as gl.ntk.analytic makes")
-    return (matrix + matrix.T) / 2
+    return matrix
 
 
 def targets(y: Any, n: int) -> Array:
@@ -55,10 +52,7 @@ def targets(y: Any, n: int) -> Array:
 
 def samples(X: Any) -> Array:
     """Samples as (n, d), one row per sample."""
-    array = finite_array("X", X)
-    if array.ndim != 2 or not array.size:
-        raise GatelabError(f"X has shape {array.shape}; give (n, d), one row per sample")
-    return array
+    return checked_samples(X).cpu().numpy()
 
 
 def loss_scale(loss: str, n: int) -> float:

@@ -21,12 +21,12 @@ from torch import Tensor
 
 from gatelab.arrays import Array, finite_array
 from gatelab.display import Compact, Listener, ProgressLike, reporting
-from gatelab.dynamics.networks import ModuleStack, Stack
+from gatelab.dynamics.networks import Stack
 from gatelab.dynamics.spectral import Loss, loss_scale, samples, seed_numbers, targets
 from gatelab.errors import GatelabError, real_number, whole_number
-from gatelab.feedforward import ModuleUnit, Unit
-from gatelab.feedforward import unit as find_unit
+from gatelab.feedforward import Unit
 from gatelab.feedforward.definition import check_width
+from gatelab.feedforward.registry import product_unit
 from gatelab.interrupts import on_threads, stop_if_asked
 from gatelab.memory import check_device, check_memory
 from gatelab.statistics import LEVEL, t_reach
@@ -122,7 +122,7 @@ def train(
     Warns if networks diverge.
 
     Args:
-        unit: a name or any other argument of `gl.unit`.
+        unit: a name or any other argument of `gl.unit`, except a class.
         X: the samples, (n, d).
         y: the targets, (n,) or (n, outputs).
         width: the number of neurons.
@@ -145,19 +145,17 @@ def train(
     ((4, 51), True)
     """
     began = time.perf_counter()
-    known, x = find_unit(unit), samples(X)
+    known, x = product_unit(unit), samples(X)
     n, d = x.shape
     Y = targets(y, n)
     rates: list[float] = [real_number("lr", rate, above=0) for rate in np.atleast_1d(np.asarray(lr, dtype=object))]
     order = seed_numbers(seeds)
     steps, width, scale = whole_number("steps", steps, 1), check_width(width), loss_scale(loss, n)
-    if fan_in is not None and isinstance(known, ModuleUnit):
-        raise GatelabError(f"fan_in is given, but the class {known.name!r} has its own initialization; leave it out")
     device = check_device(device, torch.float64)
     if record is None:
         record = steps + 1 if steps <= RECORDED else 200
     count = min(whole_number("record", record, 2), steps + 1) if np.ndim(record) == 0 else np.size(record)
-    networks, maps = len(rates) * len(order), getattr(known, "factors", 0) + 1
+    networks, maps = len(rates) * len(order), known.factors + 1
     # The maps, neurons and derivatives of one network; the initial outputs, records and weights of all.
     one = width * (3 * maps * d + (maps + 2) * n) + 4 * n * d
     check_memory(
@@ -264,7 +262,7 @@ def divergence(training: Training) -> str:
 class Job:
     """The arguments of a training: Y is (k, n), and a member is a learning rate and a seed."""
 
-    unit: Unit | ModuleUnit
+    unit: Unit
     width: int
     X: Tensor
     Y: Tensor
@@ -296,18 +294,13 @@ class Job:
         # One torch thread per part, even for a single part, so that results are equal bit for bit.
         return list(on_threads(part, parts, min(torch.get_num_threads(), len(parts))))
 
-    def networks(self, members: Sequence[Member]) -> Stack | ModuleStack:
-        """The initial networks of some members."""
-        lr = torch.tensor([rate for rate, _ in members], dtype=self.X.dtype, device=self.X.device)
-        seeds = [seed for _, seed in members]
-        if isinstance(self.unit, ModuleUnit):
-            return ModuleStack(self.unit, self.width, self.X.shape[1], len(self.Y), seeds, lr)
-        return Stack.drawn(self.unit, self.width, self.X.shape[1], len(self.Y), seeds, lr, self.fan_in)
-
     @torch.no_grad()
     def run_part(self, members: Sequence[Member], tick: Callable[[int], None]) -> dict[str, Tensor]:
         """Train some members: `losses` is (recorded steps, members), `diverged` (members,), `start` (members, k, n)."""
-        nets, places = self.networks(members), {step: place for place, step in enumerate(self.record)}
+        rates = torch.tensor([rate for rate, _ in members], dtype=self.X.dtype, device=self.X.device)
+        seeds = [seed for _, seed in members]
+        nets = Stack(self.unit, self.width, self.X.shape[1], len(self.Y), seeds, rates, self.fan_in)
+        places = {step: place for place, step in enumerate(self.record)}
         losses = torch.full((len(places), len(members)), torch.nan, dtype=self.X.dtype)
         diverged = torch.full((len(members),), -1, dtype=torch.int64)
 

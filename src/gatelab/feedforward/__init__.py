@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 from gatelab.lazy import import_on_use
 
 if TYPE_CHECKING:
-    from gatelab.feedforward.block import FeedForward, two_thirds
     from gatelab.feedforward.conformance import Check, check_unit
     from gatelab.feedforward.definition import AnyUnit, FunctionUnit, ModuleUnit
     from gatelab.feedforward.gates import Activation, activation, activations
     from gatelab.feedforward.named import units
-    from gatelab.feedforward.network import INITIALIZERS, Network, factor_names, initialize
+    from gatelab.feedforward.network import INITIALIZERS, FeedForward, Network, factor_names, initialize, two_thirds
     from gatelab.feedforward.registry import unit
     from gatelab.feedforward.specification import Unit
 
@@ -24,8 +23,7 @@ import_on_use(
     {
         "gates": ("Activation", "activation", "activations"),
         "conformance": ("Check", "check_unit"),
-        "block": ("FeedForward", "two_thirds"),
-        "network": ("INITIALIZERS", "initialize", "Network", "factor_names"),
+        "network": ("INITIALIZERS", "initialize", "Network", "factor_names", "FeedForward", "two_thirds"),
         "registry": ("unit",),
         "named": ("units",),
         "specification": ("Unit",),

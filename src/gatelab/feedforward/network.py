@@ -1,4 +1,4 @@
-"""The network of a product unit, with its parameters named as in the paper, and its initializers.
+"""The network of a product unit, with its parameters named as in the paper, its initializers, and the block form.
 
     y = d + D [ act(Gx + g) * (Ux + u) * (Qx + q) * ... ]          eq. 1 (GLU) and eq. 17 (GQU)
 
@@ -13,15 +13,14 @@ Further factors are called U3, U4, ... with biases u3, u4, ... The initializers 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
 from gatelab.errors import GatelabError, check_seed, unknown_name
-
-if TYPE_CHECKING:
-    from gatelab.feedforward.specification import Unit
+from gatelab.feedforward.registry import product_unit
+from gatelab.feedforward.specification import Unit, check_width
 
 INITIALIZERS = ("spline", "spline-alternating", "normal", "lecun", "uniform")
 
@@ -153,3 +152,79 @@ def initialize(net: Network, init: str, *, seed: int, interval: tuple[float, flo
             p.copy_(torch.randn(p.shape, generator=generator, dtype=p.dtype))
         if init != "normal":
             net.space_knots(interval, alternating=init == "spline-alternating")
+
+
+# ---- the transformer's form: d_model in and out, without biases unless they are wanted
+
+
+def two_thirds(width: int, factors: int) -> int:
+    """The width at which a gated block has the parameters of an MLP block.
+
+    An MLP block has 2 d_model n weights, one of order q has (q + 2) d_model n: a GLU gets 2/3 of the width.
+
+    Args:
+        width: the width of the MLP block.
+        factors: the order q of the gated unit.
+
+    Returns:
+        The width of the gated block, 1 or more.
+
+    >>> two_thirds(3072, 1)
+    2048
+    """
+    return max(1, round(2 * width / (factors + 2)))
+
+
+class FeedForward(nn.Module):
+    """y = D [ act(Gx) * (Ux) * ... ] on the last dimension, as Llama has it.
+
+    Args:
+        d_model: the dimension of inputs and outputs.
+        width: the number of neurons of an MLP block.
+        unit: the product unit, by name, as a value or as a function.
+        match_mlp: reduce the width by the 2/3 rule, so that blocks of different units cost the same.
+        bias: add biases, initially zero: d + D [ act(Gx + g) * (Ux + u) * ... ].
+        seed: the seed of the weights, which are then the same on every device; None uses torch's global generator.
+        device: the device of the parameters, as for `torch.nn.Linear`.
+        dtype: the type of the parameters.
+
+    >>> FeedForward(64, 256, "swiglu", match_mlp=True).width
+    171
+    >>> [name for name, _ in FeedForward(4, 8, "glu", bias=True).named_parameters()]
+    ['G', 'g', 'U', 'u', 'D', 'd']
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        width: int,
+        unit: str | Unit | Callable[..., Tensor] = "swiglu",
+        *,
+        match_mlp: bool = False,
+        bias: bool = False,
+        seed: int | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        super().__init__()
+        self.unit = product_unit(unit)
+        self.width = check_width(width)
+        if match_mlp:
+            self.width = two_thirds(self.width, self.unit.factors)
+        self.d_model = d_model
+        generator = None if seed is None else torch.Generator().manual_seed(check_seed(seed))
+        shapes = dict.fromkeys(("G", *factor_names(self.unit.factors)), (self.width, d_model))
+        for name, (rows, columns) in {**shapes, "D": (d_model, self.width)}.items():
+            # Drawn on the CPU and moved: generators of different devices draw different numbers.
+            weight = torch.randn(rows, columns, generator=generator, dtype=dtype) / columns**0.5
+            self.register_parameter(name, nn.Parameter(weight.to(device)))
+            zeros = nn.Parameter(torch.zeros(rows, dtype=dtype, device=device)) if bias else None
+            self.register_parameter(name.lower(), zeros)
+
+    def affine(self, name: str, x: Tensor) -> Tensor:
+        """The affine map of that name, such as Gx + g."""
+        return nn.functional.linear(x, getattr(self, name), getattr(self, name.lower()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        names = ("G", *factor_names(self.unit.factors))
+        return self.affine("D", self.unit.neuron(*(self.affine(name, x) for name in names)))

@@ -59,6 +59,14 @@ def unit(spec: str | AnyUnit | Callable[..., object] | type[nn.Module]) -> AnyUn
     )
 
 
+def product_unit(spec: Any, instead: str = "give a name such as 'swiglu', a gl.Unit or a function of tensors") -> Unit:
+    """The unit, which must not be a class."""
+    known = unit(spec)
+    if not isinstance(known, Unit):
+        raise GatelabError(f"the unit {known.name!r} was given as a class, whose formula is not known; {instead}")
+    return known
+
+
 def describe(chosen: AnyUnit) -> dict[str, Any]:
     """The unit in plain values, which `restore` reads.
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -43,7 +43,6 @@ _TOL = 1e-8
 # Up to this condition number some 200 products find both ends, which is cheaper than a Cholesky factor.
 _FLAT = 300.0
 _OPERATOR_STEPS = 256
-_TAME = 300  # binary exponents of entries whose sums of squares neither overflow nor underflow
 # The number of products for a first estimate: they cost little and give a shift that saves two of three solves.
 _ROUGH = 100
 _FAILURE = 1e-6
@@ -186,35 +185,22 @@ class Bracket:
     upper: float
 
     def widened(self, by: float) -> Bracket:
-        return replace(self, lower=self.lower - by, upper=self.upper + by)
-
-    def times_power(self, exponent: int) -> Bracket:
-        first, second = two_factors(exponent)
-        return Bracket(*(number * first * second for number in (self.value, self.lower, self.upper)))
+        return Bracket(self.value, self.lower - by, self.upper + by)
 
 
 @dataclass(frozen=True)
 class Extremes:
-    """lambda_max and lambda_min of a matrix: `top` and `bottom` times 2^exponent, which avoids overflow of squares.
+    """Both ends of a spectrum. For operators they are not `proved`: they fail for one start vector in a million."""
 
-    For operators they are not `proved`: the bounds fail for one start vector in a million.
-    """
-
-    top: Bracket
-    bottom: Bracket
-    exponent: int = 0
+    lambda_max: Bracket
+    lambda_min: Bracket
     proved: bool = True
 
-    @property
-    def lambda_max(self) -> Bracket:
-        return self.top.times_power(self.exponent)
-
-    @property
-    def lambda_min(self) -> Bracket:
-        return self.bottom.times_power(self.exponent)
+    def widened(self, by: float) -> Extremes:
+        return Extremes(self.lambda_max.widened(by), self.lambda_min.widened(by), self.proved)
 
 
-def extremes(K: Tensor, *, entry_error: float = 0.0, seed: int = 0) -> Extremes:
+def extremes(K: Tensor, *, entry_error: float = 0.0) -> Extremes:
     """Both ends of the spectrum of a symmetric float64 matrix, on its device.
 
     `entry_error` bounds the error of K_ij relative to sqrt(K_ii K_jj); the norm of the error is at most that times the
@@ -226,23 +212,16 @@ def extremes(K: Tensor, *, entry_error: float = 0.0, seed: int = 0) -> Extremes:
     >>> ends.lambda_min.lower < 1.0 < ends.lambda_min.upper, ends.lambda_min.upper - ends.lambda_min.lower < 1e-8
     (True, True)
     """
-    n, size = len(K), float(torch.stack(torch.aminmax(K)).abs().max()) if len(K) else 0.0
-    if size == 0.0:
+    n = len(K)
+    if not bool(K.any()):
         return Extremes(Bracket(0.0, 0.0, 0.0), Bracket(0.0, 0.0, 0.0))
-    exponent = math.frexp(size)[1]
-    if abs(exponent) < _TAME:
-        exponent = 0
-    else:
-        first, second = two_factors(-exponent)
-        K = K * first * second
     norm = float(torch.linalg.matrix_norm(K)) * (1 + n * n * _U)
     rounding = 2 * (n + 2) * _U * norm
-    top, bottom = both_ends(product(K), start_vector(n, seed, K.device), tol=_TOL, flat=_FLAT, least=_ROUGH)
+    top, bottom = both_ends(product(K), start_vector(n, 0, K.device), tol=_TOL, flat=_FLAT, least=_ROUGH)
     high = _top_bracket(K, top, norm, rounding)
     # Above the limit `_FLAT` the lower end is accurate only if the Krylov space has closed.
-    low = _bottom_bracket(K, bottom, _TOL * (bottom.value * _FLAT > top.value), rounding, seed)
-    off = entry_error * float(K.diagonal().abs().sum())
-    return Extremes(high.widened(off), low.widened(off), exponent)
+    low = _bottom_bracket(K, bottom, _TOL * (bottom.value * _FLAT > top.value), rounding)
+    return Extremes(high, low).widened(entry_error * float(K.diagonal().abs().sum()))
 
 
 def _top_bracket(K: Tensor, ritz: Ritz, norm: float, rounding: float) -> Bracket:
@@ -260,7 +239,7 @@ def _top_bracket(K: Tensor, ritz: Ritz, norm: float, rounding: float) -> Bracket
     return Bracket(theta, theta - rounding, upper)
 
 
-def _bottom_bracket(K: Tensor, ritz: Ritz, tol: float, rounding: float, seed: int) -> Bracket:
+def _bottom_bracket(K: Tensor, ritz: Ritz, tol: float, rounding: float) -> Bracket:
     """The interval of lambda_min around a converged Ritz value, otherwise by solves with a Cholesky factor."""
     n = len(K)
     matrix = SignedMatrix(K, 1)
@@ -280,7 +259,7 @@ def _bottom_bracket(K: Tensor, ritz: Ritz, tol: float, rounding: float, seed: in
     if shift < 0:
         # An error of 1 / (lambda_min + shift) is a smaller relative error of lambda_min.
         tol *= max(1.0, ritz.value / (ritz.value + shift))
-    first = start_vector(n, seed + 1, K.device)
+    first = start_vector(n, 1, K.device)
     inverse, _ = both_ends(partial(solve_factored, factor), first, tol=tol, steps=500)
     # One more solve removes the remaining components of large eigenvalues, which would dominate the quotient.
     v = solve_factored(factor, inverse.vector)
@@ -345,23 +324,19 @@ def solve_factored(factor: Tensor, v: Tensor) -> Tensor:
     return torch.linalg.solve_triangular(factor.mT, half, upper=True)[:, 0]
 
 
-def operator_extremes(
-    apply: Apply, n: int, *, seed: int = 0, steps: int = _OPERATOR_STEPS, unit: float = _U
-) -> Extremes:
+def operator_extremes(apply: Apply, n: int, *, unit: float = _U) -> Extremes:
     """Both ends of the spectrum of a positive semidefinite operator, from its products alone.
 
     Ritz values lie inside the spectrum. By J. Kuczynski and H. Wozniakowski (SIAM J. Matrix Anal. Appl. 13, 1992),
     lambda_max exceeds the largest Ritz value after k steps by at most eps lambda_max, except with probability
-    1.648 sqrt(n) exp(-sqrt(eps) (2k - 1)), here one in a million. Up to `steps` rows the matrix is formed, and the
+    1.648 sqrt(n) exp(-sqrt(eps) (2k - 1)), here one in a million. Up to 256 rows the matrix is formed, and the
     bounds are those of `extremes`. Products are assumed to be rounded to `unit`, as sums of n terms.
     """
-    if n <= steps:
+    if n <= _OPERATOR_STEPS:
         K = torch.stack([apply(row) for row in torch.eye(n, dtype=torch.float64)])
-        ends = extremes((K + K.mT) / 2, seed=seed)
         off = float(torch.linalg.matrix_norm(K - K.mT)) + n * unit * float(torch.linalg.matrix_norm(K))
-        off *= 2.0**-ends.exponent
-        return replace(ends, top=ends.top.widened(off), bottom=ends.bottom.widened(off))
-    space = krylov(apply, start_vector(n, seed), steps)
+        return extremes((K + K.mT) / 2).widened(off)
+    space = krylov(apply, start_vector(n, 0), _OPERATOR_STEPS)
     values = space.ritz()[0]
     k, high, low = len(values), float(values[-1]), float(values[0])
     rounding = 2 * (n + 2) * unit * high
@@ -373,13 +348,3 @@ def operator_extremes(
         below = (high + beyond - low) * eps / (1 - eps)
     top = Bracket(high, high - rounding, high + beyond + rounding)
     return Extremes(top, Bracket(low, low - below - rounding, low + rounding), proved=False)
-
-
-def two_factors(exponent: int) -> tuple[float, float]:
-    """Two factors of 2^exponent, which itself may overflow.
-
-    >>> two_factors(3), two_factors(-1)
-    ((2.0, 4.0), (0.5, 1.0))
-    """
-    half = exponent // 2
-    return 2.0**half, 2.0 ** (exponent - half)

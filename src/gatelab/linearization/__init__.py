@@ -23,7 +23,7 @@ from gatelab.linearization.exchange import (
     source_code,
 )
 from gatelab.linearization.floors import FloorSpectrum, floor, floor_curve, spectrum
-from gatelab.linearization.linearizations import Linearization, LinearizedLayer, linearize
+from gatelab.linearization.linearizations import Linearization, linearize
 from gatelab.linearization.monomials import Maps
 from gatelab.linearization.plans import EncryptedPlan, plan_encrypted, read_plan
 from gatelab.linearization.polynomials import Polynomial, calibrate
@@ -42,7 +42,6 @@ __all__ = [
     "Export",
     "FloorSpectrum",
     "Linearization",
-    "LinearizedLayer",
     "Maps",
     "Parameters",
     "Polynomial",

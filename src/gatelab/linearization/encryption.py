@@ -66,16 +66,13 @@ class Parameters:
         return self.poly_modulus_degree // 2
 
 
-def parameters_for(
-    levels: int, *, largest: float = 1.0, slots: int = 1, poly_modulus_degree: int | None = None
-) -> Parameters:
+def parameters_for(levels: int, *, largest: float = 1.0, slots: int = 1) -> Parameters:
     """The smallest parameters with this number of levels and 128 bits of security.
 
     Args:
         levels: the number of products that can follow one another.
         largest: the size of the largest number in the computation.
         slots: how many numbers a ciphertext must hold.
-        poly_modulus_degree: N; by default the smallest that is large enough.
 
     Returns:
         The `Parameters`.
@@ -83,26 +80,19 @@ def parameters_for(
     >>> parameters_for(4), parameters_for(4).coeff_mod_bit_sizes
     (Parameters(N = 16384, 4 levels, 128 bits of security), (60, 50, 50, 50, 50, 60))
     """
-    sizes = list(LARGEST)
-    if poly_modulus_degree is not None:
-        if poly_modulus_degree not in LARGEST:
-            raise GatelabError(
-                f"poly_modulus_degree is {poly_modulus_degree!r}; give one of {', '.join(map(str, LARGEST))}"
-            )
-        sizes = [poly_modulus_degree]
     # The first prime holds the result: scale times the largest number, with a sign and one spare bit.
     available = END_BITS - 2 - max(0, math.ceil(math.log2(max(largest, 1.0))))
-    for n in sizes:
-        bits = min(MOST_BITS, available, (LARGEST[n] - 2 * END_BITS) // max(levels, 1))
+    for n, most in LARGEST.items():
+        bits = min(MOST_BITS, available, (most - 2 * END_BITS) // max(levels, 1))
         if n // 2 >= slots and bits >= LEAST_BITS:
             return Parameters(n, (END_BITS, *[bits] * levels, END_BITS), bits)
     needed = levels * LEAST_BITS + 2 * END_BITS
     raise GatelabError(
         f"{counted(levels, 'level')} of {LEAST_BITS} bits or more, numbers up to {largest:.3g} and "
         f"{counted(slots, 'slot')} are needed: a modulus of {needed} bits. At {SECURITY} bits of security "
-        + ", ".join(f"N = {n} has {LARGEST[n]} ({(LARGEST[n] - 2 * END_BITS) // LEAST_BITS} levels)" for n in sizes)
-        + "; lower the degree or the interval, raise poly_modulus_degree, or refresh ciphertexts in between "
-        "(bootstrapping, which TenSEAL does not have)"
+        + ", ".join(f"N = {n} has {most} ({(most - 2 * END_BITS) // LEAST_BITS} levels)" for n, most in LARGEST.items())
+        + "; lower the degree or the interval, or refresh ciphertexts in between (bootstrapping, which TenSEAL does "
+        "not have)"
     )
 
 
@@ -383,13 +373,7 @@ def proved_bound(polynomial: Polynomial, activation: Activation, factor: float =
         return None
 
 
-def encrypt_polynomial(
-    polynomial: Polynomial,
-    activation: Activation,
-    x: Any,
-    *,
-    poly_modulus_degree: int | None = None,
-) -> Encrypted:
+def encrypt_polynomial(polynomial: Polynomial, activation: Activation, x: Any) -> Encrypted:
     """p at the numbers x under encryption; see `Linearization.encrypted`."""
     z = numbers(x)
     check_range(z, polynomial.interval)
@@ -397,7 +381,7 @@ def encrypt_polynomial(
         raise GatelabError("a polynomial of degree 0 is a plain number; give one of degree 1 or more")
     form = CircuitForm.of(polynomial)
     largest = max(1.0, float(np.abs(polynomial.chebyshev).sum()))
-    parameters = parameters_for(form.cost.levels, largest=largest, poly_modulus_degree=poly_modulus_degree)
+    parameters = parameters_for(form.cost.levels, largest=largest)
     t = np.clip(to_unit(z, polynomial.interval), -1, 1)
     return evaluate(
         form.run,

@@ -28,7 +28,7 @@ from torch import Tensor
 from gatelab.arrays import Array
 from gatelab.display import Compact
 from gatelab.feedforward.gates import Activation
-from gatelab.linearization.builders.uniform import minimax
+from gatelab.linearization.builders.least_error import minimax
 from gatelab.linearization.circuits import CircuitForm, FormTerm, Series, levels_of, trim
 from gatelab.linearization.exchange import Published
 from gatelab.linearization.polynomials import Interval, Polynomial, calibrate, from_unit, numbers, to_unit, values

@@ -1,7 +1,7 @@
-"""`linearize` and its result: the two maps, their product in bounded memory, their error, and a layer.
+"""`linearize` and its result: the two maps, their product in bounded memory, and their error.
 
-The features of a polynomial of w.x exist for every number of inputs. Other methods make maps for d inputs. In a
-linearized layer, biases are the weights of an additional input that is always one.
+The features of a polynomial of w.x exist for every number of inputs. Other methods make maps for d inputs. Biases are
+the weights of an additional input that is always one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from gatelab.display import one_line
 from gatelab.errors import GatelabError, whole_number
@@ -220,43 +220,30 @@ class Linearization:
         """The exact values: act(X W^T), times the factors."""
         return gate_product(self.activation, self._parts(W), X)
 
-    def product(self, W: Weights, X: Tensor, chunk: int = CHUNK) -> Tensor:
-        """psi(X) phi(W)^T, (..., N, d) and (..., n, d) -> (..., N, n), in parts of at most `chunk` numbers.
+    def product(self, W: Weights, X: Tensor) -> Tensor:
+        """psi(X) phi(W)^T, (..., N, d) and (n, d) -> (..., N, n), in parts of at most `CHUNK` numbers.
 
         A polynomial is evaluated at X W^T without features.
         """
         parts = self._parts(W)
-        if chunk < 1:
-            raise GatelabError(f"chunk is {chunk!r}; give the most numbers in a part, such as 2**24")
-        if any(p.dtype != X.dtype or p.device != X.device or p.shape[-1] != X.shape[-1] for p in parts):
+        if any(p.dtype != X.dtype or p.device != X.device or p.shape[1:] != X.shape[-1:] for p in parts):
             raise GatelabError(
                 f"W is {tuple(parts[0].shape)} {parts[0].dtype} on {parts[0].device}, X is {tuple(X.shape)} {X.dtype} "
                 f"on {X.device}; give both the same number of columns, one dtype and one device"
             )
-        lead = torch.broadcast_shapes(X.shape[:-2], *(p.shape[:-2] for p in parts))
-        if all(p.ndim == 2 for p in parts):
-            table = self._flat(parts, X.reshape(-1, X.shape[-1]), chunk)
-            return table.reshape(*X.shape[:-1], len(parts[0]))
-        inputs, *weights = [t.expand(*lead, *t.shape[-2:]).flatten(0, -3) for t in (X, *parts)]
-        tables = [self._flat([w[i] for w in weights], inputs[i], chunk) for i in range(len(inputs))]
-        return torch.stack(tables).reshape(*lead, *tables[0].shape)
-
-    def _flat(self, parts: Sequence[Tensor], X: Tensor, chunk: int) -> Tensor:
-        """The product of matrices: W of n rows, X of N."""
-        maps = self.features(X.shape[1])
-        out = X.new_empty((len(X), len(parts[0])))
+        maps, stacked, flat = self.features(X.shape[-1]), self._stacked(parts), X.reshape(-1, X.shape[-1])
+        out = X.new_empty((len(flat), len(stacked)))
         if self.polynomial is not None:
-            rows = max(1, chunk // max(1, len(parts[0])))
-            for i in range(0, len(X), rows):
-                out[i : i + rows] = gate_product(self.polynomial, parts, X[i : i + rows])
-            return out
-        rows = max(1, min(chunk // maps.m, isqrt(chunk)))
-        stacked = self._stacked(parts)
-        for i in range(0, len(X), rows):
-            psi = maps.psi(X[i : i + rows])
-            for j in range(0, len(stacked), rows):
-                out[i : i + rows, j : j + rows] = psi @ maps.phi(stacked[j : j + rows]).mT
-        return out
+            rows = max(1, CHUNK // max(1, len(stacked)))
+            for i in range(0, len(flat), rows):
+                out[i : i + rows] = gate_product(self.polynomial, parts, flat[i : i + rows])
+        else:
+            rows = max(1, min(CHUNK // maps.m, isqrt(CHUNK)))
+            for i in range(0, len(flat), rows):
+                psi = maps.psi(flat[i : i + rows])
+                for j in range(0, len(stacked), rows):
+                    out[i : i + rows, j : j + rows] = psi @ maps.phi(stacked[j : j + rows]).mT
+        return out.reshape(*X.shape[:-1], len(stacked))
 
     def error(self, distribution: str = "gaussian", **options: Any) -> Error:
         """RMSE, maximum and floor on a distribution, or on given W and X; see `error.measure`."""
@@ -268,27 +255,15 @@ class Linearization:
             raise GatelabError(f"{self.method} does not give a polynomial; bounds are for polynomials, use error()")
         return bound(self.polynomial, self.activation)
 
-    def encrypted(self, x: Any, *, poly_modulus_degree: int | None = None) -> Encrypted:
-        """The polynomial at numbers x under encryption, with the parts of its error.
-
-        Args:
-            x: numbers in the interval of the polynomial, of any shape.
-            poly_modulus_degree: N; by default the smallest with enough levels at 128 bits of security.
-
-        Returns:
-            An `Encrypted`.
-        """
+    def encrypted(self, x: Any) -> Encrypted:
+        """The polynomial at numbers x of its interval under encryption, with the parts of its error."""
         if self.polynomial is None or self.factors:
             raise GatelabError(f"{self} is not a polynomial of one number; encrypt that of its gate, such as minimax")
-        return encrypt_polynomial(self.polynomial, self.activation, x, poly_modulus_degree=poly_modulus_degree)
-
-    def module(self, W: Weights, b: Any = None) -> LinearizedLayer:
-        """The layer act(W x + b) with precomputed Phi."""
-        return LinearizedLayer(self, self._parts(W), b)
+        return encrypt_polynomial(self.polynomial, self.activation, x)
 
     def _parts(self, W: Weights) -> list[Tensor]:
         """W as a list: the tensor of the gate, then one per factor."""
-        parts = as_list(W)
+        parts = [W] if isinstance(W, Tensor) else list(W)
         wanted = self.factors + 1
         if len(parts) != wanted or any(not isinstance(p, Tensor) or p.shape != parts[0].shape for p in parts):
             what = "a tensor W" if wanted == 1 else f"{wanted} tensors of one shape, the gate's first"
@@ -298,42 +273,3 @@ class Linearization:
     def _stacked(self, parts: Sequence[Tensor]) -> Tensor:
         """The argument of phi: (..., d), or (..., 1 + factors, d) for gated units."""
         return torch.stack(list(parts), dim=-2) if self.factors else parts[0]
-
-
-class LinearizedLayer(nn.Module):
-    """x (..., d) -> Psi([x, 1]) Phi([W, b])^T (..., n). Phi is a buffer of the module.
-
-    Attributes:
-        linearization: the maps.
-        biased: whether the layer has a bias.
-        Phi: the features of the rows of [W, b].
-    """
-
-    Phi: Tensor
-
-    def __init__(self, linearization: Linearization, weights: Sequence[Tensor], b: Any) -> None:
-        super().__init__()
-        biases = [None] * len(weights) if b is None else as_list(b)
-        if len(biases) != len(weights) or any(v is not None and v.shape != weights[0].shape[:-1] for v in biases):
-            raise GatelabError(
-                f"the biases do not fit W of shape {tuple(weights[0].shape)}; give one of shape "
-                f"{tuple(weights[0].shape[:-1])} for each of {len(weights)} weights"
-            )
-        self.linearization, self.biased = linearization, any(v is not None for v in biases)
-        rows = [w.detach() for w in weights]
-        if self.biased:
-            ends = [torch.zeros_like(w[..., 0]) if v is None else v.detach() for w, v in zip(rows, biases, strict=True)]
-            rows = [torch.cat([w, v[..., None]], dim=-1) for w, v in zip(rows, ends, strict=True)]
-        self.register_buffer("Phi", linearization.phi(rows))
-
-    def forward(self, x: Tensor) -> Tensor:
-        if self.biased:
-            x = torch.cat([x, x.new_ones((*x.shape[:-1], 1))], dim=-1)
-        return self.linearization.psi(x) @ self.Phi.mT.to(x.device)
-
-    def extra_repr(self) -> str:
-        return f"{self.linearization}, {tuple(self.Phi.shape)}"
-
-
-def as_list(tensors: Any) -> list[Any]:
-    return [tensors] if isinstance(tensors, Tensor) else list(tensors)

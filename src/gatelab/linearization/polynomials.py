@@ -24,9 +24,10 @@ from gatelab import arrays
 from gatelab.arrays import Array, finite_array
 from gatelab.display import one_line
 from gatelab.errors import GatelabError, real_number, unknown_name, whole_number
-from gatelab.feedforward import units
-from gatelab.feedforward.definition import ModuleUnit, Unit
+from gatelab.feedforward.definition import FunctionUnit, ModuleUnit, Unit
 from gatelab.feedforward.gates import Activation, activation, activations
+from gatelab.feedforward.named import ALIASES, CATALOGUE
+from gatelab.feedforward.registry import product_unit
 
 Interval = tuple[float, float]
 NEAR, FAR = 1e-6, 1e6  # the shortest interval and its largest distance from 0 for which powers stay in float64
@@ -155,26 +156,21 @@ def _rounded(exact: Any, count: int, interval: Interval) -> tuple[float, ...]:
 
 def gate_and_factors(unit: ActivationLike) -> tuple[Activation, int]:
     """The gate of an activation or unit, and its number of linear factors: act(g.x) (u.x) has one."""
-    if isinstance(unit, ModuleUnit):
-        raise GatelabError(f"the unit {unit.name!r} is a class whose formula is not known; give its activation")
-    if isinstance(unit, Unit):
-        if type(unit) is not Unit:
-            raise GatelabError(f"the unit {unit.name!r} is a function of several maps; give its gate as an activation")
-        return unit.gate, unit.factors
     if isinstance(unit, type):
         raise GatelabError(f"{unit.__name__} is a class; give a function of one tensor, or a module that is one")
-    if not isinstance(unit, str):
-        return activation(unit), 0
-    name = unit.lower()
-    if name in ("gelu-tanh", "gelu_tanh"):
-        return GELU_TANH, 0
-    if name in activations():
-        return activation(name), 0
-    gated = {u.name: u for u in units()}
-    gated["reglu"] = gated["glu"]
-    if name in gated:
-        return gate_and_factors(gated[name])
-    raise unknown_name("activation or unit", unit, {*activations(), "gelu-tanh", *gated})
+    if isinstance(unit, str):
+        name = unit.lower().replace("_", "-")
+        if name == GELU_TANH.name:
+            return GELU_TANH, 0
+        units = {*CATALOGUE, *ALIASES}
+        if name not in activations() and unit.lower() not in units:
+            raise unknown_name("activation or unit", unit, {*activations(), GELU_TANH.name, *units})
+        unit = name if name in activations() else product_unit(unit)
+    if isinstance(unit, ModuleUnit | FunctionUnit):
+        raise GatelabError(f"the unit {unit.name!r} is not a gate times factors; give its gate as an activation")
+    if isinstance(unit, Unit):
+        return unit.gate, unit.factors
+    return activation(unit), 0
 
 
 def values(gate: Callable[[Tensor], Tensor], z: object) -> Tensor:

@@ -34,6 +34,7 @@ DENSITY = 32  # M / N: costs 0.12 %
 MOST = 4096  # the largest N; beyond it the bound includes the remaining delta
 _SMALL = 1e-3  # delta over the error, below which a larger N gains nothing
 _RHOS = np.geomspace(1 + 1e-3, 40, 4000)
+GRID = 20001  # points for the extrema
 LEVELED = 1e-4  # relative difference of extrema at which the exchange ends
 
 
@@ -110,13 +111,12 @@ def bound(polynomial: Polynomial, gate: Activation) -> Bound:
         n *= 2
 
 
-def equioscillation(polynomial: Polynomial, gate: Activation, points: int = 20001) -> Equioscillation:
+def equioscillation(polynomial: Polynomial, gate: Activation) -> Equioscillation:
     """The alternating extrema of act - p over the interval: degree + 2 or more, all equal, prove that p is the best.
 
     Args:
         polynomial: p.
         gate: the activation.
-        points: the number of points of the grid for the extrema.
 
     Returns:
         An `Equioscillation`.
@@ -127,7 +127,7 @@ def equioscillation(polynomial: Polynomial, gate: Activation, points: int = 2000
     >>> len(turns.points), turns.spread < 1e-3
     (11, True)
     """
-    z = from_unit(np.sort(np.cos(np.pi * np.arange(points) / (points - 1))), polynomial.interval)
+    z = from_unit(np.sort(np.cos(np.pi * np.arange(GRID) / (GRID - 1))), polynomial.interval)
 
     def error(z: Array) -> Array:
         return values(gate, z).numpy() - polynomial(z)

@@ -13,12 +13,11 @@ from functools import cached_property
 from typing import Any
 
 from gatelab.errors import GatelabError, unknown_name
-from gatelab.linearization.builders.mean_square import fit, hermite
+from gatelab.linearization.builders.least_error import chebyshev, fit, hermite, minimax
 from gatelab.linearization.builders.random_features import fourier_maps, maclaurin_maps, tensorsketch_maps
 from gatelab.linearization.builders.singular_functions import optimal_maps
 from gatelab.linearization.builders.taylor_series import tangent_maps, taylor
 from gatelab.linearization.builders.trained_maps import learned_maps
-from gatelab.linearization.builders.uniform import chebyshev, minimax
 
 METHODS: dict[str, Callable[..., Any]] = {
     "taylor": taylor,

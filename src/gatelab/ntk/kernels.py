@@ -25,9 +25,9 @@ from torch import Tensor
 from gatelab.arrays import finite_array
 from gatelab.display import Compact, Listener, ProgressLike, reporting
 from gatelab.errors import GatelabError
-from gatelab.feedforward import Activation, AnyUnit, Unit
-from gatelab.feedforward import unit as find_unit
+from gatelab.feedforward import AnyUnit, Unit
 from gatelab.feedforward.definition import check_width
+from gatelab.feedforward.registry import product_unit
 from gatelab.memory import check_device, check_memory, most_that_fits
 from gatelab.ntk.duals import dual
 
@@ -75,7 +75,6 @@ def analytic(
     width: int | None = None,
     *,
     kind: Kind = "ntk",
-    device: str | torch.device | None = None,
     progress: ProgressLike = None,
 ) -> tuple[Kernel, ...]: ...
 @overload
@@ -85,7 +84,6 @@ def analytic(
     width: int | None = None,
     *,
     kind: Kind = "ntk",
-    device: str | torch.device | None = None,
     progress: ProgressLike = None,
 ) -> Kernel: ...
 def analytic(
@@ -94,7 +92,6 @@ def analytic(
     width: int | None = None,
     *,
     kind: Kind = "ntk",
-    device: str | torch.device | None = None,
     progress: ProgressLike = None,
 ) -> Kernel | tuple[Kernel, ...]:
     """The tangent kernel (or NNGP kernel) of a product unit on the rows of X, expected over LeCun initializations.
@@ -105,12 +102,11 @@ def analytic(
     Args:
         unit: an argument of `gl.unit` that is a gate times affine factors; the kernels of a list are computed in one
             pass over X X^T.
-        X: (n, d), one row per sample; integers and lower precisions are converted to float64.
+        X: (n, d), one row per sample, converted to float64; the kernel is computed on the device of a tensor.
         width: None is the limit of NTK / width for wide networks, to which only the output's weights contribute: it
             equals the NNGP kernel. (`width=d` is d times the kernel in NTK parametrization, where the layers learn at
             equal rates.)
         kind: "ntk", or "nngp" for the covariance of the outputs at initialization, at any width.
-        device: the device; None for that of a tensor X, otherwise the CPU.
         progress: shown on a terminal and in a notebook unless it is False, or a function of (done, total) that is
             called after every tile.
 
@@ -127,14 +123,14 @@ def analytic(
     True
     """
     several = isinstance(unit, list | tuple)
-    units = [product_unit(u) for u in (unit if several else [unit])]
+    units = [formula_unit(u) for u in (unit if several else [unit])]
     if not units:
         raise GatelabError("the list of units is empty; give at least one, such as ['mlp', 'glu']")
     if kind not in ("ntk", "nngp"):
         raise GatelabError(f"kind is {kind!r}; give 'ntk' or 'nngp'")
     if width is not None:
         width = check_width(width)
-    x = checked_samples(X, device)
+    x = checked_samples(X)
     n, count = len(x), len(units)
     check_memory(
         count * 8 * n * n,  # tiles need only a few megabytes
@@ -176,10 +172,7 @@ class Tiling:
         self.d = x.shape[1]
         self.s = norm * power / self.d**0.5
         self.units, self.width = units, width
-        gates: list[Activation] = []
-        for u in units:
-            if u.gate not in gates:
-                gates.append(u.gate)
+        gates = list(dict.fromkeys(u.gate for u in units))
         self.duals = [dual(gate, self.s, slopes=width is not None) for gate in gates]
         self.gates = [gates.index(u.gate) for u in units]
 
@@ -251,14 +244,9 @@ class Tiling:
         return total
 
 
-def product_unit(spec: Any) -> Unit:
+def formula_unit(spec: Any) -> Unit:
     """The unit, which must be a gate times factors."""
-    u = find_unit(spec)
-    if not isinstance(u, Unit):
-        raise GatelabError(
-            f"the unit {u.name!r} was given as a class, and has no formula for its kernel; "
-            "use gl.ntk.empirical on its network"
-        )
+    u = product_unit(spec, "use gl.ntk.empirical on its network")
     if u.factors and type(u).neuron is not Unit.neuron:
         raise GatelabError(
             f"the unit {u.name!r} is a function of {u.factors + 1} affine maps, not a gate times factors: its kernel "
@@ -267,10 +255,9 @@ def product_unit(spec: Any) -> Unit:
     return u
 
 
-def checked_samples(X: Any, device: str | torch.device | None) -> Tensor:
+def checked_samples(X: Any) -> Tensor:
     """X as a finite (n, d) float64 tensor on its device."""
     if isinstance(X, Tensor):
-        device = X.device if device is None else device
         if X.is_complex() or X.layout != torch.strided:
             raise GatelabError(f"the samples are {X.dtype} and {X.layout}; give a dense (n, d) array of real numbers")
         x = X.detach()
@@ -281,7 +268,7 @@ def checked_samples(X: Any, device: str | torch.device | None) -> Tensor:
             f"X has the shape {tuple(x.shape)}; give (n, d), one row per sample: one sample of d values is"
             " X.reshape(1, -1), n samples of one value are X.reshape(-1, 1)"
         )
-    x = x.to(device=check_device(device), dtype=torch.float64)
+    x = x.to(device=check_device(x.device), dtype=torch.float64)
     bad = ~torch.isfinite(x).all(1)
     if bad.any():
         raise GatelabError(f"{int(bad.sum())} rows of X hold NaN or infinite values; drop or fill them")

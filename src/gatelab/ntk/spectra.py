@@ -172,7 +172,7 @@ def spectrum(K: Kernel | Tensor | ArrayLike | LinearOperator, full: bool = False
     label, error, notes = "", 0.0, []
     if isinstance(K, Kernel):
         K, label, error = K.matrix, K.label, K.error
-    matrix = checked(K)
+    matrix = symmetric_matrix(K)
     if error:
         notes.append(f"the kernel's own error of {error:.1g} is part of the bounds")
     ends = extremes(matrix, entry_error=error)
@@ -181,10 +181,10 @@ def spectrum(K: Kernel | Tensor | ArrayLike | LinearOperator, full: bool = False
     return replace(plain, label=label, eigenvalues=values, _apply=partial(torch.mv, matrix), _device=matrix.device)
 
 
-def checked(K: Tensor | ArrayLike) -> Tensor:
+def symmetric_matrix(K: Kernel | Tensor | ArrayLike, what: str = "the matrix") -> Tensor:
     """A square, finite, symmetric matrix in float64; asymmetry by rounding is removed."""
     if not isinstance(K, Tensor):
-        refuse_masked(K, "the matrix")
+        refuse_masked(K, what)
         try:
             K = torch.as_tensor(np.asarray(K))
         except (TypeError, ValueError) as problem:
@@ -192,7 +192,7 @@ def checked(K: Tensor | ArrayLike) -> Tensor:
     matrix = K.detach()
     if matrix.is_complex() or matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not len(matrix):
         raise GatelabError(
-            f"the matrix has shape {tuple(matrix.shape)} and is {matrix.dtype}; a kernel is real, n by n, n >= 1"
+            f"{what} has shape {tuple(matrix.shape)} and is {matrix.dtype}; a kernel is real, n by n, n >= 1"
         )
     # A scaled or factorized copy, and a conversion to float64.
     copies = 1 if matrix.dtype == torch.float64 else 2
@@ -205,23 +205,20 @@ def checked(K: Tensor | ArrayLike) -> Tensor:
     size = float(torch.stack([matrix[b].abs().max() for b in blocks]).max())  # NaN where there is one
     if not math.isfinite(size):
         where = tuple((~torch.isfinite(matrix)).nonzero()[0].tolist())
-        raise GatelabError(f"entry {where} of the matrix is {float(matrix[where])}; all must be finite")
-    skew = max(largest_skew(matrix[a, b], matrix[b, a]) for i, a in enumerate(blocks) for b in blocks[: i + 1])
+        raise GatelabError(f"entry {where} of {what} is {float(matrix[where])}; all must be finite")
+    if size and not 1e-100 < size < 1e100:
+        raise GatelabError(f"the largest entry of {what} is {size:.3g}; scale it, so that squares are in float64")
+    skew = max(
+        float((matrix[a, b] - matrix[b, a].mT).abs().max()) for i, a in enumerate(blocks) for b in blocks[: i + 1]
+    )
     if skew > _ROUNDING * eps * size:
         raise GatelabError(
-            f"the matrix is not symmetric: entries mirrored at the diagonal differ by up to {skew:.3g}, "
+            f"{what} is not symmetric: entries mirrored at the diagonal differ by up to {skew:.3g}, "
             f"the largest entry is {size:.3g}; give (K + K.T) / 2 if that is what you mean"
         )
     if skew == 0:
         return matrix
-    return matrix / 2 + matrix.mT / 2
-
-
-def largest_skew(part: Tensor, mirrored: Tensor) -> float:
-    """The largest difference of mirrored entries, by halves to avoid overflow."""
-    if bool(torch.equal(part, mirrored.mT)):
-        return 0.0
-    return 2 * float((part / 2 - mirrored.mT / 2).abs().max())
+    return (matrix + matrix.mT) / 2
 
 
 def operator_spectrum(K: LinearOperator, full: bool) -> Spectrum:
@@ -245,7 +242,7 @@ def operator_spectrum(K: LinearOperator, full: bool) -> Spectrum:
         raise GatelabError("the operator is not symmetric: x.Ky and y.Kx differ")
     if full:
         check_memory(3 * 8 * n * n, f"all eigenvalues of {n} rows", "leave full=True out, or give fewer rows")
-        return spectrum(checked(torch.stack([apply(row) for row in torch.eye(n, dtype=torch.float64)])), full=True)
+        return spectrum(torch.stack([apply(row) for row in torch.eye(n, dtype=torch.float64)]), full=True)
     ends = operator_extremes(apply, n, unit=eps / 2)
     note = "an operator: positive semidefinite by assumption, bounds fail for one start vector in a million"
     return replace(from_ends(ends, n, [] if ends.proved else [note]), _apply=apply)
@@ -253,23 +250,22 @@ def operator_spectrum(K: LinearOperator, full: bool) -> Spectrum:
 
 def from_ends(ends: Extremes, n: int, notes: Sequence[str]) -> Spectrum:
     """The result, with a warning if lambda_min is not resolved."""
-    top, bottom = ends.top, ends.bottom
     low, high = ends.lambda_min, ends.lambda_max
     status: Status = "unresolved"
     condition, bounds = math.inf, (1.0, math.inf)
     interval = f"[{low.lower:.3g}, {low.upper:.3g}]"
     message = ""
-    if bottom.lower > 0:
+    if low.lower > 0:
         status = "resolved"
-        condition = top.value / bottom.value
-        bounds = (top.lower / bottom.upper, top.upper / bottom.lower)
-    elif bottom.upper < 0:
+        condition = high.value / low.value
+        bounds = (high.lower / low.upper, high.upper / low.lower)
+    elif low.upper < 0:
         status = "indefinite"
         bounds = (math.inf, math.inf)
         message = f"the matrix is not positive semidefinite: lambda_min is {low.value:.3g}, at most {low.upper:.3g}"
     else:
-        if bottom.upper > 0:
-            bounds = (max(1.0, top.lower / bottom.upper), math.inf)
+        if low.upper > 0:
+            bounds = (max(1.0, high.lower / low.upper), math.inf)
         if ends.proved:
             message = (
                 f"lambda_min is not distinguishable from zero in float64: it lies in {interval}, "

@@ -29,7 +29,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from gatelab.arrays import Array
 from gatelab.errors import GatelabError
 from gatelab.feedforward import Activation, AnyUnit, FeedForward, Unit
-from gatelab.feedforward.block import two_thirds
+from gatelab.feedforward.network import two_thirds
 from gatelab.linearization import Linearization, calibrate, linearize
 from gatelab.scorecard.fits import widest
 from gatelab.statistics import Interval

@@ -43,7 +43,7 @@ from torch import Tensor
 
 from gatelab.errors import GatelabError, check_seed, real_number, whole_number
 from gatelab.feedforward import Activation
-from gatelab.linearization.builders.uniform import chebyshev
+from gatelab.linearization.builders.least_error import chebyshev
 from gatelab.linearization.monomials import Maps
 from gatelab.linearization.polynomials import values
 from gatelab.memory import check_memory

@@ -6,7 +6,9 @@ factors of one group are kept for all n samples:
     peak = factors of the largest group + max(batch x memory of a pass per sample, workspace)
 
 K is a sum over parameters, so a smaller budget means more groups, each with a forward and backward pass over all
-samples. Parameters whose factors do not fit are handled by automatic Jacobians, block by block.
+samples. Parameters whose factors do not fit are handled by automatic Jacobians: by `vmap(grad)` if the model supports
+it, otherwise sample by sample, which is slower. If the Jacobian of all samples is too large, pairs of blocks are
+computed and multiplied.
 
 `operator` computes K v = J (J^T v) by a backward pass and a forward-mode pass, without K.
 """
@@ -14,7 +16,9 @@ samples. Parameters whose factors do not fit are handled by automatic Jacobians,
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+import warnings
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,18 +26,19 @@ import numpy as np
 import torch
 from scipy.sparse.linalg import LinearOperator
 from torch import Tensor, nn
-from torch.func import jvp
+from torch.func import grad, jvp, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from gatelab.display import Listener, ProgressLike, reporting
 from gatelab.errors import GatelabError, whole_number
+from gatelab.interrupts import apart
 from gatelab.memory import check_memory, free_memory, most_that_fits, ran_out
 from gatelab.ntk.kernels import Kernel
-from gatelab.ntk.modules.contraction import cuts
-from gatelab.ntk.modules.passes import Jacobians, collect
-from gatelab.ntk.modules.samples import Outputs, Samples, trainable
-from gatelab.ntk.modules.surveys import AHEAD, Misfit, Share, Survey, survey
+from gatelab.ntk.modules.contraction import Kind, Outer, Rows, Sum, Tied, add_gram, add_tile, cuts, product
+from gatelab.ntk.modules.samples import Outputs, Samples, check_finite, trainable
+from gatelab.ntk.modules.surveys import AHEAD, Call, Misfit, Recorder, Share, Survey, gradients, plain_gradients, survey
 
+Collected = Outer | Sum | Tied
 _COPIES = 3  # of the kernel: the sum, the next summand or the transpose, and the result
 
 
@@ -137,12 +142,167 @@ def kernel_sum(
     return K
 
 
+# ---- passes over all samples
+
+
+def collect(
+    samples: Samples,
+    parameters: dict[str, nn.Parameter],
+    survey: Survey,
+    shares: Sequence[Share],
+    column: int,
+    batch: int,
+    tick: Callable[[], None],
+) -> dict[str, Collected]:
+    """Run all samples, `batch` at a time, and keep the factors of `shares` for the output `column`."""
+    known = {id(p): name for name, p in parameters.items()}
+    numbers = sorted({use.call for share in shares for use in share.uses})
+    memory = {share.name: allocate(samples, share) for share in shares}
+
+    def run(which: slice, recorder: Recorder) -> dict[int, Tensor | None]:
+        """Forward and backward for the samples in `which`: the gradients by the results of the numbered calls."""
+        with torch.enable_grad(), recorder:
+            values = samples.run(*samples.take(which))
+        check_pass(recorder, values, survey)
+        by_result = gradients(values[:, column].sum(), [recorder.calls[k] for k in numbers])
+        return dict(zip(numbers, by_result, strict=True))
+
+    for which in cuts(samples.n, batch):
+        recorder = Recorder(known, which.stop - which.start, survey.stretched)
+        by_call = apart(run, which, recorder)
+        for share in shares:
+            write(memory[share.name], share, recorder.calls, by_call, which)
+        del recorder, by_call
+        tick()
+    return memory
+
+
+def check_pass(recorder: Recorder, values: Tensor, survey: Survey) -> None:
+    """Raise for outputs that are not finite, and `Misfit` for calls or shapes that differ from the survey."""
+    check_finite(values)
+    if recorder.signature != survey.signature:
+        raise Misfit(*(share.name for share in survey.shares))
+    new = recorder.other - survey.other
+    for call, expected in zip(recorder.calls, survey.shapes, strict=True):
+        if not call.shared and (call.shape[1:] != expected[1:] or call.shape[0] * AHEAD != expected[0] * recorder.n):
+            new |= {part.name for part in call.parts}
+    if new - set(survey.free):
+        raise Misfit(*sorted(new))
+
+
+def allocate(samples: Samples, share: Share) -> Collected:
+    """Memory for all factors of a parameter, initially zero."""
+    p, q = share.shape
+    lengths = Counter[Kind]()
+    for use in share.uses:
+        lengths[use.kind] += use.positions
+
+    def zeros(*shape: int, dtype: torch.dtype = samples.dtype) -> Tensor:
+        return torch.zeros(samples.n, *shape, dtype=dtype, device=samples.device)
+
+    if share.summed:
+        return Sum(zeros(p * q))
+    outer = Outer(zeros(lengths[Outer], p), zeros(lengths[Outer], q))
+    if Rows not in lengths:
+        return outer
+    rows = Rows(zeros(lengths[Rows], dtype=torch.int64), zeros(lengths[Rows], q))
+    return Tied(outer, rows)
+
+
+def write(memory: Collected, share: Share, calls: list[Call], by_call: dict[int, Tensor | None], which: slice) -> None:
+    """Put the factors of the samples in `which` into the memory of a parameter."""
+    places = Counter[Kind]()
+    for use in share.uses:
+        call, g = calls[use.call], by_call[use.call]
+        place = places[use.kind]
+        places[use.kind] += use.positions
+        if g is None:
+            continue
+        try:
+            factors = call.parts[use.part].make(g, which.stop - which.start, call.shared)
+        except RuntimeError as error:
+            if ran_out(error):
+                raise
+            raise Misfit(share.name) from error
+        if isinstance(memory, Sum):
+            memory.whole[which] += factors.gradients(share.shape)
+            continue
+        if use.trimmed and isinstance(factors, Outer):
+            activity = factors.activity()
+            if int((activity > 0).sum(1).max()) > use.positions:
+                raise Misfit(share.name)
+            factors = factors.gathered(activity.topk(use.positions, dim=1).indices)
+        if factors.positions != use.positions:
+            raise Misfit(share.name)
+        memory.put(which, place, factors)
+
+
+@dataclass(frozen=True)
+class Jacobians:
+    """Gradients of the output `column` by the parameters `free`, made for `batch` samples at a time."""
+
+    samples: Samples
+    free: dict[str, nn.Parameter]
+    column: int
+    batch: int
+
+    def add_to(self, K: Tensor, block: int, tick: Callable[[], None]) -> None:
+        """Add the contribution of these parameters to K, in blocks of samples; `tick` is called for each block."""
+        pieces = cuts(self.samples.n, block)
+        for k, i in enumerate(pieces):
+            left = self.rows(i)
+            tick()
+            add_gram(K[i, i], left)
+            for j in pieces[k + 1 :]:
+                add_tile(K, i, j, product(left, self.rows(j)))
+                tick()
+
+    def rows(self, which: slice) -> Tensor:
+        width = sum(p.numel() for p in self.free.values())
+        count = which.stop - which.start
+        whole = torch.empty(count, width, dtype=self.samples.dtype, device=self.samples.device)
+        for here in cuts(count, self.batch):
+            part = slice(which.start + here.start, which.start + here.stop)
+            try:
+                whole[here] = apart(self.mapped, part)
+            except (MemoryError, GatelabError):
+                raise
+            except Exception as error:
+                # vmap raises many kinds of errors; the loop below raises those of the model itself.
+                if ran_out(error):
+                    raise
+                for k in range(part.start, part.stop):
+                    whole[k - which.start] = self.single(k)
+        return whole
+
+    def mapped(self, which: slice) -> Tensor:
+        samples = self.samples
+
+        def value(parameters: dict[str, Tensor], inputs: dict[str, Tensor], index: Tensor) -> Tensor:
+            sample = {name: tensor.unsqueeze(0) for name, tensor in inputs.items()}
+            return samples.run(sample, index.unsqueeze(0), parameters)[0, self.column]
+
+        parameters = {name: p.detach() for name, p in self.free.items()}
+        with torch.no_grad(), warnings.catch_warnings():  # the other parameters are constants here
+            warnings.filterwarnings("ignore", "There is a performance drop")
+            by_name = vmap(grad(value), in_dims=(None, 0, 0))(parameters, *samples.take(which))
+        return torch.cat([by_name[name].flatten(1) for name in self.free], 1)
+
+    def single(self, k: int) -> Tensor:
+        """The gradient of sample k by a separate backward pass."""
+        with torch.enable_grad():
+            value = self.samples.run(*self.samples.take(slice(k, k + 1)))[0, self.column]
+        return torch.cat([g.flatten() for g in plain_gradients(value, list(self.free.values()))])
+
+
+# ---- products with vectors
+
+
 def operator(
     model: nn.Module,
     X: Any,
     outputs: Outputs = None,
     *,
-    budget: int | float | str | None = None,
     batch: int | None = None,
 ) -> LinearOperator:
     """The kernel of `empirical` as a scipy LinearOperator, for example for `eigsh`, without its n^2 numbers.
@@ -153,8 +313,7 @@ def operator(
         model: as for `empirical`.
         X: as for `empirical`, n samples.
         outputs: as for `empirical`.
-        budget: memory of the passes, in bytes or as "24GiB"; None for half of the free memory.
-        batch: samples per pass; None to choose it by the budget.
+        batch: samples per pass; None to choose it by the free memory.
 
     Returns:
         The operator, n by n.
@@ -169,7 +328,7 @@ def operator(
     overview = survey(samples, parameters)
     if batch is None:
         # A forward-mode pass stores no activations; two backward passes store about three times those of one.
-        batch = min(samples.n, bytes_of(budget, samples.device) // (4 * max(1, overview.pass_bytes))) or 1
+        batch = min(samples.n, bytes_of(None, samples.device) // (4 * max(1, overview.pass_bytes))) or 1
     batch = whole_number("batch", batch, 1, of="samples")
     products = Products(samples, parameters, batch, overview.columns)
     return LinearOperator((samples.n, samples.n), matvec=products, rmatvec=products, dtype=np.dtype(np.float64))  # type: ignore[call-arg]
@@ -248,6 +407,8 @@ def twice_backward(value: Callable[..., Tensor], parameters: dict[str, nn.Parame
                 return torch.autograd.grad(total, w)[0].detach()
         return torch.zeros_like(values).detach()
 
+
+# ---- the budget
 
 _UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 _BATCHES = (16, 8, 4, 2, 1)  # candidates for the samples per pass

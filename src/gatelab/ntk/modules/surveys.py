@@ -171,14 +171,12 @@ def survey(samples: Samples, parameters: dict[str, nn.Parameter], trim: bool = T
     second, three = outline(samples, known, index, {})
     check_values(two, three)
     shared, dropped = stretchable(first, second)
-    stretched = shared
-    if shared and not fits(samples, known, index, shared, three):
-        stretched = {}
-        for k, shape in shared.items():
-            if fits(samples, known, index, stretched | {k: shape}, three):
-                stretched = stretched | {k: shape}
-            else:
-                dropped |= {name for name, _ in second[k][0]}
+    stretched: Stretched = {}
+    for k, shape in shared.items():
+        if fits(samples, known, index, stretched | {k: shape}, three):
+            stretched[k] = shape
+        else:
+            dropped |= {name for name, _ in second[k][0]}
     with saved_bytes(parameters) as sizes:
         recorder, values = forward(samples, known, index, stretched)
     saved = sum(sizes.values()) + sum(torch.Size(c.shape).numel() * values.element_size() for c in recorder.calls)

@@ -17,7 +17,8 @@ import pandas as pd
 import torch
 
 from gatelab.anatomy import BlockRows, fit_block, layer_rows
-from gatelab.anatomy.fits import affine_of_rows, left_over, product_unit
+from gatelab.anatomy.fits import affine_of_rows, left_over
+from gatelab.feedforward.registry import product_unit
 from gatelab.models import GPT2, blocks
 from gatelab.models.layouts import unit_of
 from gatelab.plotting.facets import Facets, Table, Tables

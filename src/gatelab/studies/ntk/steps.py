@@ -24,8 +24,8 @@ from gatelab.dynamics.expected import own_kernel
 from gatelab.dynamics.networks import Stack, neuron_partials
 from gatelab.dynamics.networks import draw as draw_weights
 from gatelab.dynamics.spectral import eigen, steps_until
+from gatelab.feedforward.registry import product_unit
 from gatelab.ntk import analytic
-from gatelab.ntk.kernels import product_unit
 from gatelab.plotting.facets import Facets, Overlay, draw_figure
 from gatelab.statistics import Interval, bootstrap
 from gatelab.studies.claims import Claim
@@ -180,7 +180,7 @@ def network_losses(
     With `less_mean` the mean of the outputs is subtracted as well.
     """
     rows, d = torch.from_numpy(X), X.shape[1]
-    net = Stack.drawn(product_unit(unit), width, d, 1, [seed], torch.full((1,), lr, dtype=torch.float64), d)
+    net = Stack(product_unit(unit), width, d, 1, [seed], torch.full((1,), lr, dtype=torch.float64), d)
     start = net.outputs(rows).clone()
     losses: list[float] = []
     while len(losses) < steps and (not losses or losses[-1] > until * losses[0]):
