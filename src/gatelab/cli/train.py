@@ -237,7 +237,7 @@ def gap_command(
             output.write_csv(path, study.points())
         else:
             study.save(path)
-    pairs = [*study.comparisons(), *study.optimiser_comparisons()]
+    pairs = study.comparisons()
     diverged = [str(h) for h in study.diverged()]
     output.emit(
         {"comparisons": [c.row() for c in pairs], "runs": len(study.histories), "diverged": diverged},
