@@ -94,8 +94,6 @@ class LadderLaw(Compact):
     misfit: float
     freedom: int
 
-    plain = to_plain
-
     def predict(self, unit: str, size: Any) -> Any:
         """The law's loss of a unit at a size or an array of them."""
         u = self.units.index(unit)
