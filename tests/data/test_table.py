@@ -203,6 +203,7 @@ BROKEN = {
         (lambda p: parquet(p, {}), "no columns"),
     ],
     "d.dat": [(lambda p: p.write_bytes(b"\xff\xfe1\x00"), "not a text file")],
+    "d.xlsx": [(lambda p: p.write_bytes(b"PK\x03\x04"), "is a spreadsheet, .*; save its sheet as a CSV file")],
     "d": [(lambda p: p.mkdir(), "there is no file .*give a CSV, Parquet")],
 }
 
@@ -249,14 +250,6 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):
     (tmp_path / "d.parquet").touch()
     with pytest.raises(GatelabError, match=r"needs pyarrow.*pip install 'gatelab\[parquet\]'"):
         read_table(tmp_path / "d.parquet")
-
-
-def test_the_index_that_pandas_writes_is_no_column(tmp_path):
-    pd, path = pytest.importorskip("pandas"), tmp_path / "d.parquet"
-    pytest.importorskip("pyarrow")
-    pd.DataFrame({"a": [1.0, 2, 3], "b": [4, 5, 7]}).iloc[[2, 0]].to_parquet(path)
-    table = read_table(path)
-    assert (table.columns, table.x.tolist(), table.y.tolist()) == (("a",), [[3], [1]], [[7], [4]])
 
 
 # ---- problems from files
@@ -376,12 +369,6 @@ def test_a_header_of_numbers_is_told_from_data_and_said(tmp_path, header, rows, 
     assert table.targets == ((header.rpartition(",")[2],) if names else ())
     messages = [str(w.message) for w in caught if "taken as" in str(w.message)]
     assert len(messages) == (says is not None) and all(says in message for message in messages)
-
-
-def test_a_spreadsheet_is_called_one(tmp_path):
-    (tmp_path / "d.xlsx").write_bytes(b"PK\x03\x04")
-    with pytest.raises(GatelabError, match=r"d.xlsx is a spreadsheet, .*; save its sheet as a CSV file"):
-        read_table(tmp_path / "d.xlsx")
 
 
 @pytest.mark.parametrize("ending", ["csv", "csv.gz"])

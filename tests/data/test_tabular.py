@@ -174,21 +174,6 @@ def test_californias_columns_are_scikit_learns(tmp_path):
     np.testing.assert_allclose(table.y, [[4.526], [3.585]])
 
 
-def test_the_archive_is_taken_from_the_folder_too(tmp_path, monkeypatch, real_data):
-    """Rebuilt from the derived columns, whose counts are whole numbers."""
-    table = load_measured(CALIFORNIA)
-    income, age, rooms, bedrooms, population, occupancy, latitude, longitude = table.x.T
-    households = np.rint(population / occupancy)
-    counts = np.rint(rooms * households), np.rint(bedrooms * households), population, households
-    original = np.column_stack([longitude, latitude, age, *counts, income, np.rint(table.y[:, 0] * 1e5)])
-    lines = "".join(",".join(map(repr, row)) + "\n" for row in original.tolist())
-    _archive(tmp_path / "cal_housing.tgz", lines)
-    monkeypatch.setenv("GATELAB_DATA", str(tmp_path))
-    again = load_measured(CALIFORNIA)
-    np.testing.assert_allclose(again.x, table.x, rtol=1e-8)
-    np.testing.assert_allclose(again.y, table.y, rtol=1e-12)
-
-
 @pytest.mark.parametrize("damage", ["cut", "member", "text"])
 def test_a_spoilt_archive_is_refused(tmp_path, monkeypatch, damage):
     path = _archive(tmp_path / "cal_housing.tgz", "1,2\n" * 99, "other" if damage == "member" else "x/y")

@@ -16,7 +16,7 @@ from byte_letters import letters
 from gatelab.arrays import fingerprint
 from gatelab.data import batches, text
 from gatelab.data.text import TextData, text_data
-from gatelab.data.tokens import BPE, GPT2_FILES, ByteTokenizer, gpt2_tokenizer
+from gatelab.data.tokens import BPE, ByteTokenizer, gpt2_tokenizer
 from gatelab.errors import GatelabError
 from gatelab.train.members import data_fingerprint, token_fingerprint
 
@@ -47,15 +47,6 @@ def test_real_texts(real_data, no_network, tmp_path, name, count):
         assert len(np.unique(_whole(text_data(name, "bytes")))) == 65
     kept = [np.load(p) for p in (tmp_path / "cache" / "tokens").iterdir()]
     assert any(np.array_equal(tokens, _whole(data)) for tokens in kept)
-
-
-def test_the_tokenizer_is_the_official_one(real_data):
-    if not (real_data / "gpt2_bpe").is_dir():
-        pytest.skip("needs gpt2_bpe/ in GATELAB_DATA")
-    for archive in GPT2_FILES:
-        path = real_data / "gpt2_bpe" / archive.file
-        assert hashlib.sha256(path.read_bytes()).hexdigest() == archive.sha256
-    assert gpt2_tokenizer().encode("Hello world").tolist() == [15496, 995]
 
 
 def test_enwik8_has_the_parts_of_the_literature(real_enwik8, no_network):

@@ -11,6 +11,7 @@ from scipy.optimize import minimize, nnls
 from scipy.stats import permutation_test, spearmanr, ttest_rel
 
 from gatelab.errors import GatelabError
+from gatelab.plain import to_plain
 from gatelab.scaling_laws.ladder_comparisons import (
     combined,
     compare_ladder,
@@ -386,10 +387,10 @@ def test_variances_are_drawn_together_as_far_as_they_are_alike():
 
 def test_rank_agreement_is_exact_and_honest_with_six_units(offset):
     scores = dict(zip(UNITS, (6.0, 2.0, 4.0, 3.0, 5.0, 1.0), strict=True))
-    same = offset.rank_agreement(scores)
+    same = rank_units(offset.losses, scores)
     assert same.correlation.value == pytest.approx(1.0) and same.p == pytest.approx(2 / 720)
     assert same.least == pytest.approx(0.886, abs=1e-3)
-    other = offset.rank_agreement(dict(zip(UNITS, (1.0, 2.0, 6.0, 3.0, 5.0, 4.0), strict=True)))
+    other = rank_units(offset.losses, dict(zip(UNITS, (1.0, 2.0, 6.0, 3.0, 5.0, 4.0), strict=True)))
     twin = permutation_test(
         (list(other.losses),),
         lambda x: spearmanr(x, other.scores).statistic,
@@ -401,7 +402,7 @@ def test_rank_agreement_is_exact_and_honest_with_six_units(offset):
     assert (
         "not significant" in other.sentence and other.over_units.low < other.correlation.value < other.over_units.high
     )
-    assert offset.rank_agreement({u: scores[u] for u in UNITS[:3]}).least != offset.rank_agreement(scores).least
+    assert rank_units(offset.losses, {u: scores[u] for u in UNITS[:3]}).least != rank_units(offset.losses, scores).least
 
 
 def test_a_size_whose_seeds_differ_much_counts_little_in_an_order():
@@ -460,13 +461,13 @@ def test_laws_in_flops_and_seconds():
 
 def test_plain_values_tables_and_lines(offset):
     worth, comparisons = offset.worth("relu2", "gelu"), compare_ladder(offset.losses)
-    agreement = offset.rank_agreement(dict(zip(UNITS, range(6), strict=True)))
+    agreement = rank_units(offset.losses, dict(zip(UNITS, range(6), strict=True)))
     for value in (offset, offset.losses, worth, comparisons, agreement, offset.units_differ, *offset.laws.values()):
-        assert json.loads(json.dumps(value.plain(), allow_nan=False))
+        assert json.loads(json.dumps(to_plain(value), allow_nan=False))
         if value is not agreement and value is not offset.units_differ:
             assert isinstance(value.table(), pd.DataFrame) and len(value.table())
         assert len(repr(value)) <= 110 and "array(" not in repr(value)
-    assert offset.plain()["verdict"] == "offset" and worth.plain()["trend"] == worth.trend
+    assert offset.plain()["verdict"] == "offset" and offset.plain()["units_differ"]["decided"]
     assert set(offset.table()["form"]) == {"alike", "offset", "exponent"}
     assert offset.laws["offset"].predict("gelu", SIZES[2]) == pytest.approx(offset.mean("gelu")[1][2].value, abs=0.02)
 
@@ -534,9 +535,9 @@ def test_names_that_are_not_there_are_refused(offset):
     with pytest.raises(GatelabError, match="no unit of this ladder is called 'swigl'; did you mean 'swiglu'"):
         offset.worth("swigl", "gelu")
     with pytest.raises(GatelabError, match="give scores for 3 or more"):
-        offset.rank_agreement({"gelu": 1.0})
+        rank_units(offset.losses, {"gelu": 1.0})
     with pytest.raises(GatelabError, match="cannot be ranked"):
-        offset.rank_agreement(dict.fromkeys(UNITS, 1.0))
+        rank_units(offset.losses, dict.fromkeys(UNITS, 1.0))
     with pytest.raises(GatelabError, match="no column seconds"):
         fit_ladder(columns(), against="seconds")
 

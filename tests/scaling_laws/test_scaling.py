@@ -22,19 +22,11 @@ def _power_law(slope, noise, seeds, seed):
     return n, 2.0 * n[:, None] ** slope * np.exp(noise * generator.standard_normal((len(n), seeds)))
 
 
-def test_the_line_is_numpys():
-    n, e = _power_law(-2.3, 0.2, 1, 0)
-    s = gl.slope(n, e)
-    expected = np.polyfit(np.log(n), np.log(e[:, 0]), 1)
-    assert (s.value, s.intercept) == pytest.approx(tuple(expected))
-
-
-@pytest.mark.parametrize("aggregate", ["best", "median"])
-@pytest.mark.parametrize("seeds", [1, 5])
-@pytest.mark.parametrize("count", [4, 6, 12, 50])
+@pytest.mark.parametrize(("seeds", "aggregate"), [(1, "best"), (5, "best"), (5, "median")])
+@pytest.mark.parametrize("count", [4, 12])
 def test_the_interval_covers_the_truth_as_often_as_it_says(count, seeds, aggregate):
     """2000 fixed studies with log-normal errors, each fit's its own. Of a coverage of 0.95 the share strays by 0.02
-    once in 25 000 times: one false alarm in 1500 draws of the 16 cases. The bootstrap of sizes and seeds had 0.92 of
+    once in 25 000 times: one false alarm in 4000 draws of the 6 cases. The bootstrap of sizes and seeds had 0.92 of
     four sizes and 0.91 of twelve with one seed, and more than 0.97 of four with the median of five."""
     sizes = np.unique(np.geomspace(2, 200, count).round())
     noise = np.random.default_rng(count + seeds).standard_normal((2000, len(sizes), seeds))
@@ -43,10 +35,11 @@ def test_the_interval_covers_the_truth_as_often_as_it_says(count, seeds, aggrega
     assert 0.93 <= np.mean(covered) <= 0.97
 
 
-def test_the_interval_is_that_of_the_regression():
+def test_the_line_and_its_interval_are_those_of_the_regression():
     n, e = _power_law(-2.0, 0.3, 1, 0)
     line = linregress(np.log(n), np.log(e[:, 0]))
     s = gl.slope(n, e, level=0.9)
+    assert (s.value, s.intercept) == pytest.approx((line.slope, line.intercept))
     assert (s.high - s.value) / line.stderr == pytest.approx(t.ppf(0.95, len(n) - 2))
 
 
@@ -70,6 +63,7 @@ def test_below_four_sizes_there_is_no_interval(count):
         ([0, 2, 4], [1, 0.5, 0.1], {}, "a size is 0"),
         ([np.nan, 2, 4], [1, 0.5, 0.1], {}, "a size is nan"),
         ([4, 4, 4], [1, 0.5, 0.1], {}, "two sizes, and 1"),
+        ([3, 4], [0.1, np.nan], {}, "two sizes, and 1"),
         ([1, 2, 4], [1, 0.5], {}, r"shape \(3,\) and errors \(2,\)"),
         ([1, 2], ["a", "b"], {}, "numeric array"),
         (None, [1, 2], {}, "sizes is None"),
@@ -150,11 +144,6 @@ def test_a_function_whose_values_do_not_determine_its_limit_is_refused(f):
     assert np.isnan(study.points[0].limit)
 
 
-def test_a_slope_needs_two_sizes():
-    with pytest.raises(gl.GatelabError, match="two sizes"):
-        gl.slope(np.array([3, 4]), np.array([[0.1], [np.nan]]))
-
-
 def test_local_slopes_see_a_bend():
     n = np.array([1, 2, 4, 8, 16, 32, 64.0])
     e = np.where(n <= 8, n**-1.0, 8.0**-1 * (n / 8) ** -3.0)
@@ -169,13 +158,6 @@ def test_limits_are_those_of_theory():
     for name, factor, order in (("mlp", 0.920, 2), ("glu", 1.335, 3), ("relu2", 1.335, 3), ("gqu", 5.70, 4)):
         found = gl.limit(name, "paper-1d", np.array([10, 100]))
         np.testing.assert_allclose(found, factor * np.array([10.0, 100.0]) ** -order, rtol=2e-3)
-
-
-def test_limit_from_data_is_near_the_one_from_the_function():
-    p = gl.problem("exp(sin(3*x))", interval=(0, 3), n=20_000)
-    bare = gl.Problem.from_arrays(p.train.x[:, 0], p.train.y[:, 0], interval=(0, 3))
-    for name in ("mlp", "glu", "gqu"):
-        assert gl.limit(name, bare, 10) == pytest.approx(gl.limit(name, p, 10), rel=0.03)
 
 
 TARGETS = {
@@ -197,7 +179,7 @@ def _rows(f, n, noise, seed=0):
 
 
 @pytest.mark.parametrize("unit", ["mlp", "glu", "gqu"])
-@pytest.mark.parametrize("noise", [0.0, 1e-6, 1e-3, 0.1])
+@pytest.mark.parametrize("noise", [0.0, 1e-6, 0.1])
 @pytest.mark.parametrize("n", [100, 1000])
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_limit_from_data_is_near_that_of_the_function_or_refused(name, n, noise, unit):

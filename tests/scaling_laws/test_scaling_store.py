@@ -88,6 +88,9 @@ def test_failures_are_kept_flagged_and_retried_with_a_store_and_raised_without(t
     assert all(np.isnan(q.test_rmse) for q in study.points if q.unit == "failing")
     assert study.slopes().query("unit == 'failing'").slope.isna().all()
     assert not study.slopes().query("unit == 'mlp'").slope.isna().any()
+    assert len(study.best("failing")[0]) == 0
+    study.plot(tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").exists()
     with Store(tmp_path / "runs.db") as store:
         failed = list(store.records(status="failed"))
         assert len(failed) == 2
@@ -107,26 +110,6 @@ def test_max_hours_keeps_what_is_done_and_says_how_to_go_on(tmp_path):
     with pytest.raises(gl.GatelabError, match="the same call resumes"):
         _study(tmp_path / "runs.db", max_hours=1e-9)
     assert len(_study(tmp_path / "runs.db").points) == 6
-
-
-@pytest.mark.slow
-def test_data_of_ones_own_go_through_a_store(tmp_path, monkeypatch):
-    monkeypatch.setenv("GATELAB_CACHE", str(tmp_path / "cache"))
-    x = np.linspace(0, 1, 200)
-    p = gl.Problem.from_arrays(x, np.sin(9 * x))
-    for _ in range(2):
-        study = gl.scaling("mlp", p, [3, 4], jobs=2, store=tmp_path / "runs.db")
-        assert len(study.points) == 2
-    with Store(tmp_path / "runs.db") as store:
-        assert store.count() == 2
-
-
-def test_a_study_with_failures_is_drawn(tmp_path):
-    p = gl.problem("sin4x", n=100)
-    study = gl.scaling(["mlp", failing], p, [5, 9], jobs=1, store=tmp_path / "runs.db")
-    study.plot(tmp_path / "figure.png")
-    assert (tmp_path / "figure.png").exists()
-    assert len(study.best("failing")[0]) == 0
 
 
 OWN = """from helpers_of_the_unit import *

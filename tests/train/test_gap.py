@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from matplotlib.axes import Axes
 from training_data import images, text
 
@@ -14,7 +13,7 @@ from gatelab.errors import GatelabError
 from gatelab.train import Gap, gap, gap_recipes, matched_gap
 from gatelab.train.gaps import compare
 
-TINY = {"size": "tiny", "steps": 20, "batch": 16, "evaluations": 8, "warmup": 2}
+TINY = {"size": "tiny", "steps": 12, "batch": 8, "evaluations": 8, "warmup": 2}
 
 
 def curves(generator: np.random.Generator, count: int, shift: float = 0.0, fast: float = 1.0) -> list[np.ndarray]:
@@ -32,7 +31,7 @@ def test_a_faster_unit_has_the_same_gap_at_equal_loss_though_its_cloud_is_elsewh
     slow, fast = curves(generator, 6), curves(generator, 6, fast=3.0)
     found = compare("made up", "slow", "fast", slow, fast)
     assert found.matched is not None
-    assert abs(found.matched.difference) < 0.1 and 0 in found.matched.interval
+    assert abs(found.matched.value) < 0.1 and 0 in found.matched
     assert found.joint.p < 0.01 < 0.05 < found.matched.p
 
 
@@ -43,7 +42,7 @@ def test_matched_is_the_mean_of_interpolated_gaps() -> None:
     levels = np.linspace(0.8, 1.5, 200)
     first = np.interp(levels, [0.5, 1.0, 2.0], [2.0, 1.0, 0.0]).mean()
     second = np.interp(levels, [0.8, 1.5], [1.6, 0.5]).mean()
-    assert found.difference == pytest.approx(second - first)
+    assert found.value == pytest.approx(second - first)
     assert (found.low_loss, found.high_loss) == (0.8, 1.5) and np.isnan(found.low) and found.p == 1.0
 
 
@@ -79,7 +78,6 @@ def test_runs_without_common_losses_are_refused_and_compared_as_clouds_alone() -
 
 @pytest.fixture(scope="module")
 def measured() -> Gap:
-    torch.set_num_threads(1)
     return gap(["mlp", "glu"], model="mixer", data=images(), seeds=2, augment=False, **TINY)
 
 
@@ -125,7 +123,6 @@ def test_the_plane_has_a_line_a_run(measured: Gap, tmp_path: Path) -> None:
 
 
 def test_text_and_resumption(tmp_path: Path) -> None:
-    torch.set_num_threads(1)
     values = {**TINY, "steps": 6, "evaluations": 2, "warmup": 1}
     seen: list[tuple[int, int]] = []
     found = gap(["silu", "swiglu"], model="gpt2", data=text(), optimisers=["adamw"], seeds=1, folder=tmp_path, **values)
@@ -145,7 +142,6 @@ def test_text_and_resumption(tmp_path: Path) -> None:
 
 
 def test_runs_that_diverge_are_left_out_of_comparisons() -> None:
-    torch.set_num_threads(1)
     values = {**TINY, "lr": 1e6, "clip": None, "warmup": 0}
     found = gap(["mlp"], data=images(), optimisers=["sgd"], seeds=2, **values)
     assert len(found.diverged()) == 2 and found.runs("mixer", "stripes", "mlp", "sgd") == []

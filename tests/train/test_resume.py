@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from training_data import images, small
 
 from gatelab.data.text import TextData
@@ -25,14 +24,6 @@ NUMBERS = ("steps", "train", "test", "running", "accuracy", "lr")
 
 def same(a: History, b: History) -> bool:
     return all(np.array_equal(getattr(a, n), getattr(b, n), equal_nan=True) for n in NUMBERS)
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def start(folder: Path, optimiser: str, steps: int) -> subprocess.Popen[str]:

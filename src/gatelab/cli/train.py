@@ -208,7 +208,7 @@ def gap_command(
         with resuming(training.store), output.progress("trainings") as report:
             study = gap(names, progress=output.counting(report, trainings), **where, **settings)
     output.write(study, plot, *(out or ()), frame=study.points)
-    pairs = [*study.comparisons(), *study.optimiser_comparisons()]
+    pairs = study.comparisons()
     diverged = [str(h) for h in study.diverged()]
     output.emit(
         {"comparisons": [c.row() for c in pairs], "runs": len(study.histories), "diverged": diverged},

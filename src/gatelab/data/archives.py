@@ -26,7 +26,6 @@ Writer = Callable[[str, IO[bytes]], None]
 
 
 def data_folder() -> Path | None:
-    """The folder `GATELAB_DATA`, or None."""
     folder = os.environ.get("GATELAB_DATA")
     return Path(folder).expanduser() if folder else None
 
@@ -48,7 +47,6 @@ def first_file(folders: Iterable[Path], names: Iterable[str]) -> Path | None:
 
 
 def import_pyarrow(path: object, instead: str) -> tuple[Any, Any]:
-    """The modules pyarrow and pyarrow.parquet, which are optional."""
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -168,7 +166,6 @@ class RangeFile(io.RawIOBase):
 
 
 def unzip(path: Path, member: str = "") -> bytes:
-    """A member of a zip, or its only file."""
     with zipfile.ZipFile(path) as archive:
         names = [name for name in archive.namelist() if not name.endswith("/")]
         if member in names:

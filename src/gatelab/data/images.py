@@ -147,7 +147,6 @@ def image_data(name: str, progress: Progress | None = None) -> ImageData:
 
 
 def load_mnist(progress: Progress | None) -> ImageData:
-    """MNIST from its four idx files, gzipped or not."""
     paths = [locate(archive, "mnist", progress) for archive in MNIST]
     x, y, x_test, y_test = (read_idx(p, d, a.url) for p, d, a in zip(paths, (3, 1, 3, 1), MNIST, strict=True))
     train, test = (x[:, None], y.astype(np.int64)), (x_test[:, None], y_test.astype(np.int64))
@@ -168,7 +167,6 @@ def load_cifar10(progress: Progress | None) -> ImageData:
 
 
 def cifar_parts(folders: Sequence[Path]) -> list[list[Rows]]:
-    """The training and test files in the user's folders."""
     url = CIFAR10.url
     paths = [[first_file(folders, (name, name + ".gz")) for name in names] for names in CIFAR10_FILES]
     parts = [[cifar_rows(content(p, url), p, CIFAR10_ROWS) for p in some if p] for some in paths]

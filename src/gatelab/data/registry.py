@@ -199,7 +199,6 @@ def friedman_problem(
 
 
 def measured_problem(known: ProblemSpec, n: int | None, seed: int, protocol: str) -> tuple[Problem, dict[str, Any]]:
-    """The problem of measured data, and its recipe."""
     table = load_measured(DATASETS[known.name])
     task = Problem.from_arrays(table.x, table.y, seed=seed, name=known.name, columns=table.columns, protocol=protocol)
     recipe = {"spec": known.name, "content": table_fingerprint(table), "seed": int(seed)}
@@ -262,7 +261,6 @@ def restore(description: Mapping[str, Any]) -> Problem:
 
 @lru_cache(maxsize=4)
 def restored(text: str) -> Problem:
-    """The problem whose description is this JSON text."""
     description = json.loads(text)
     interval = tuple(description.get("interval") or ()) or None
     if "data" not in description:

@@ -139,7 +139,6 @@ def indices(what: str, columns: Any, source: Columns, path: Path) -> list[int]:
 
 
 def index_of(what: str, selector: Any, source: Columns, path: Path) -> int:
-    """The number of a column that is given by name or by number."""
     if isinstance(selector, str):
         if source.names.count(selector) > 1:
             raise GatelabError(
@@ -166,7 +165,6 @@ def index_of(what: str, selector: Any, source: Columns, path: Path) -> int:
 
 
 def open_columns(path: Path) -> Columns:
-    """The columns of a file, by its suffix; other suffixes are read as text."""
     if path.suffix.lower() in (".xlsx", ".xlsm", ".xls", ".ods"):
         raise GatelabError(f"{path} is a spreadsheet, which is not read; save its sheet as a CSV file and give that")
     readers = {".parquet": open_parquet, ".pq": open_parquet, ".npy": open_npy, ".npz": open_npz}
@@ -441,7 +439,6 @@ def numeric_column(column: Any, name: str, path: Path, start: int) -> Array:
 
 
 def load_measured(data: Dataset) -> Table:
-    """The complete data set in its original units."""
     path, url = locate(data.archive, data.name), data.archive.url
     try:
         table = data.read(path)

@@ -97,12 +97,10 @@ class BPE(Compact):
 
     @property
     def vocabulary(self) -> int:
-        """The number of tokens."""
         return len(self.ids) + (self.end is not None)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer of the library."""
         tokenizers = import_tokenizers()
         ids = dict(self.ids)
         if self.end is not None:

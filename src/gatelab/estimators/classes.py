@@ -141,7 +141,6 @@ class ClassSearch(Search):
         return tuple(self.gated.ridge * f for f in factors)
 
     def newton(self, unit: Unit, width: int) -> bool:
-        """Whether a Gauss-Newton step is cheap."""
         n, d = self.x.shape
         c = 1 if self.target.shape[1] == 2 else self.target.shape[1]
         return n * c * ((unit.factors + 1) * width * d + c * (width + d)) ** 2 <= _NEWTON_WORK
@@ -196,7 +195,6 @@ class ClassSearch(Search):
     def solve(
         self, model: Likelihood, outside: Tensor | None, end: float, until: Tensor | None = None
     ) -> LikelihoodFit:
-        """Train the networks of a batch from random starts."""
         linear = replace(model, width=0)
         A = model.weight.new_zeros(len(model.ridge), sum(linear.sizes))
         if self.newton(model.unit, 0):
@@ -236,7 +234,6 @@ class ClassSearch(Search):
         return torch.cat([scaled, scaled.mean(0, keepdim=True).repeat(self.folds - len(theta), 1)])
 
     def try_trees(self) -> None:
-        """Try each kind of trees of step gates."""
         for kind in KINDS:
             if self.over() and self.tried:
                 return

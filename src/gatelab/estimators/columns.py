@@ -112,7 +112,6 @@ class TableColumn(Compact):
         return np.empty((len(values), 0))
 
     def texts(self, values: Any) -> NDArray[np.object_]:
-        """The level of each value, as text."""
         return as_levels(as_numbers(values, self.name, self.form) if self.kind == "number" else values)
 
     def positions(self, values: Any) -> NDArray[np.intp]:
@@ -251,7 +250,6 @@ class TableColumns(Compact):
 
 
 def column_of(name: str, values: Any) -> TableColumn:
-    """The encoding of a column, without means."""
     form = form_of(values)
     if form is not None:
         number = as_numbers(values, name, form)

@@ -123,7 +123,6 @@ def mixture_weights(log_p: Sequence[Array], y: Array, weight: Array, rounds: int
 
 
 def log_mean(log_p: Sequence[Array], share: Array) -> Array:
-    """The logarithm of the weighted mean of probabilities."""
     return np.logaddexp.reduce(np.stack(log_p) + np.log(share)[:, None, None], axis=0)
 
 

@@ -67,7 +67,6 @@ def matched_width(unit: AnyUnit, d_model: int, width: int) -> int:
 
 
 def feed_forward_count(d_model: int, width: int, unit: UnitLike, match_mlp: bool) -> int:
-    """The number of parameters of a feed-forward part, without building it."""
     chosen = as_unit(unit)
     n = matched_width(chosen, d_model, width) if match_mlp else check_width(width)
     if isinstance(chosen, ModuleUnit):

@@ -57,12 +57,10 @@ class Block(Compact):
 
     @property
     def width(self) -> int:
-        """The number of neurons."""
         return len(self.W1)
 
     @property
     def maps(self) -> list[AffineWeights]:
-        """Weights and biases of the gate, the factors and the last map."""
         return [(self.W1, self.b1), *self.factors, (self.W2, self.b2)]
 
     def with_maps(self, maps: Iterable[AffineWeights]) -> Block:
@@ -141,11 +139,9 @@ class Layout:
         return all(hasattr(part(layer, name), "weight") for name in names) and self.activation(layer) is not None
 
     def width(self, config: Any) -> str | None:
-        """The name of the width in a configuration, or None."""
         return next((name for name in self.widths if hasattr(config, name)), None)
 
     def activation(self, layer: nn.Module) -> str | None:
-        """The name of the activation in a layer, or None."""
         return next((name for name in self.activations if part(layer, name) is not None), None)
 
 
@@ -172,7 +168,6 @@ OWN = Layout("own", "", "", (), entrance="feed_forward", exit="feed_forward", wi
 
 
 def part(module: nn.Module, name: str) -> Any:
-    """The attribute of a module under a dotted name, or None."""
     value: Any = module
     for step in name.split("."):
         value = getattr(value, step, None)
@@ -204,7 +199,6 @@ class Layer(Compact):
 
     @property
     def is_whole(self) -> bool:
-        """Whether the block is one module."""
         return self.layout.entrance == self.layout.exit
 
     def require_weights(self) -> None:
@@ -231,7 +225,6 @@ class Layer(Compact):
         return Block(self.name, *maps[0], *maps[-1], activation, tuple(maps[1:-1]))
 
     def linear_names(self) -> tuple[str, ...]:
-        """The names of the linear maps below the layer: gate, factors, last."""
         return (self.layout.first, *self.layout.factors, self.layout.last)
 
     def write(self, block: Block) -> None:
@@ -308,7 +301,6 @@ def linear_like(linear: Any, weight: Tensor, bias: Tensor, name: str) -> nn.Modu
 
 
 def layout_of(layer: nn.Module) -> Layout | None:
-    """The layout of a layer's feed-forward block, or None."""
     if isinstance(layer, TransformerBlock):
         if isinstance(layer.feed_forward, FeedForward | Replaced):
             return OWN
@@ -332,7 +324,6 @@ def layers_of(model: nn.Module) -> list[Layer]:
 
 
 def check_module(model: Any) -> None:
-    """Raise unless the model is a module of torch."""
     if not isinstance(model, nn.Module):
         kind = type(model).__name__
         raise GatelabError(f"the model is a {kind}; give a module of torch, such as gl.anatomy.load_model(path) reads")

@@ -128,7 +128,6 @@ def package_folder(package: str, model: str, distribution: str) -> Path:
 
 
 def load_folder(folder: Path) -> Loaded:
-    """A folder of Transformers, as the model class that its configuration names."""
     transformers = import_transformers()
     if not (folder / "config.json").is_file():
         raise GatelabError(f"{folder} has weights and no config.json; give the folder that `save_pretrained` wrote")
@@ -193,7 +192,6 @@ def unreadable(place: Path, error: Exception) -> GatelabError:
 
 
 def import_transformers() -> Any:
-    """The package Transformers, an optional dependency."""
     try:
         return import_module("transformers")  # dynamic, since its types slow down type checkers
     except ImportError:

@@ -50,8 +50,6 @@ class LadderComparison(Compact):
     p: float
     p_holm: float
 
-    plain = to_plain
-
     @property
     def decided(self) -> bool:
         """Whether Holm's p is at most 5 %."""
@@ -63,8 +61,6 @@ class LadderComparisons(Compact):
     """All pairs of units, over all sizes and at each size, with Holm's correction in each of the two families."""
 
     rows: tuple[LadderComparison, ...]
-
-    plain = to_plain
 
     def table(self) -> pd.DataFrame:
         """One row per comparison."""
@@ -192,8 +188,6 @@ class RankAgreement:
         least: The smallest correlation with p <= 5 % for this number of units; NaN if there is none.
     """
 
-    PROPERTIES: ClassVar[tuple[str, ...]] = ("sentence",)
-
     units: tuple[str, ...]
     losses: tuple[float, ...]
     scores: tuple[float, ...]
@@ -201,8 +195,6 @@ class RankAgreement:
     over_units: Interval
     p: float
     least: float
-
-    plain = to_plain
 
     @property
     def sentence(self) -> str:
@@ -318,8 +310,6 @@ class Worth:
         slope: d log k / d log size, of the line through all sizes.
     """
 
-    PROPERTIES: ClassVar[tuple[str, ...]] = ("trend", "sentence")
-
     unit: str
     reference: str
     against: LadderAxis
@@ -328,8 +318,6 @@ class Worth:
     extrapolated: tuple[bool, ...]
     overall: Interval
     slope: Interval
-
-    plain = to_plain
 
     def __repr__(self) -> str:
         return one_line(self, self.sentence)

@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from gatelab.arrays import Array
 from gatelab.display import Compact, Listener
 from gatelab.errors import GatelabError
-from gatelab.plain import to_plain
 from gatelab.scaling_laws.ladder_losses import AT_ONCE, LEAST_SIZES, SIGNIFICANT, LadderLosses, SeedNoise
 
 EXPONENTS = np.geomspace(0.02, 4.0, 48)
@@ -254,8 +253,6 @@ class NestedTest(Compact):
     statistic: float
     p: float
     draws: int
-
-    plain = to_plain
 
     @property
     def decided(self) -> bool:

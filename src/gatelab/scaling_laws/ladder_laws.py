@@ -31,11 +31,9 @@ from gatelab.plain import to_plain
 from gatelab.scaling_laws.ladder_comparisons import (
     ALIKE,
     NOUNS,
-    RankAgreement,
     Worth,
     factor_interval,
     log_factors,
-    rank_units,
 )
 from gatelab.scaling_laws.ladder_fits import (
     ENOUGH,
@@ -95,8 +93,6 @@ class LadderLaw(Compact):
     center: float
     misfit: float
     freedom: int
-
-    plain = to_plain
 
     def predict(self, unit: str, size: Any) -> Any:
         """The law's loss of a unit at a size or an array of them."""
@@ -262,17 +258,6 @@ class LadderLaws:
             slope=percentile_interval(float(slopes[0]), slopes[1:], self.level),
         )
 
-    def rank_agreement(self, scores: Mapping[str, float]) -> RankAgreement:
-        """The rank correlation of another score with the units' losses.
-
-        Args:
-            scores: a number for each unit, such as a condition number or a slope; at least three units need one.
-
-        Returns:
-            Spearman's correlation, positive if larger scores come with larger losses.
-        """
-        return rank_units(self.losses, scores, draws=len(self.drawn_means), level=self.level)
-
     def plot(
         self, path: str | Path | None = None, *, reference: str | None = None, loss: str = "nats", ax: Any = None
     ) -> Figure:
@@ -345,7 +330,7 @@ def fit_ladder(
         progress: False for no progress bar, or a function of (done, total) draws.
 
     Returns:
-        The laws with intervals, the tests and the verdict, with `worth`, `rank_agreement` and `plot`.
+        The laws with intervals, the tests and the verdict, with `worth` and `plot`.
 
     >>> P, truth = np.geomspace(4e5, 2.5e7, 5), {"gelu": 1.0, "swiglu": 0.9}
     >>> grid = [(u, p, s) for u in truth for p in P for s in range(3)]

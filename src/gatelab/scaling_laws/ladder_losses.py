@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from gatelab.arrays import Array
 from gatelab.display import Compact, counted
 from gatelab.errors import GatelabError, unknown_name
-from gatelab.plain import to_plain
 from gatelab.statistics import LEVEL, t_reach
 
 if TYPE_CHECKING:
@@ -57,8 +56,6 @@ class LadderLosses(Compact):
     seeds: tuple[Any, ...]
     against: LadderAxis = "parameters"
     left_out: tuple[str, ...] = ()
-
-    plain = to_plain
 
     @property
     def present(self) -> NDArray[np.bool_]:

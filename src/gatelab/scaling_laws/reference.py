@@ -31,8 +31,7 @@ import numpy as np
 from gatelab.data import Problem, problem
 from gatelab.data.named.measured import CALIFORNIA_DATA
 from gatelab.data.tables import load_measured
-from gatelab.errors import GatelabError, unknown_name
-from gatelab.feedforward import ModuleUnit
+from gatelab.errors import unknown_name
 from gatelab.feedforward import unit as as_unit
 from gatelab.scaling_laws.result import Scaling
 from gatelab.solve import fit
@@ -125,12 +124,9 @@ def newton_options(unit: str, inputs: int) -> dict[str, Any]:
     >>> newton_options("glu", 5)
     {'init': 'uniform', 'schedule': 'reference', 'steps': 109}
     """
-    starts = {1: "spline-alternating"}
-    chosen = as_unit(unit)
-    if isinstance(chosen, ModuleUnit):
-        raise GatelabError(f"the reference code has no stages for {chosen.name}; give a product unit, such as 'glu'")
-    layers = chosen.factors + 2
-    return {"init": starts.get(inputs, "uniform"), "schedule": "reference", "steps": 3 * layers + 100}
+    layers = getattr(as_unit(unit), "factors", 0) + 2
+    start = {1: "spline-alternating"}.get(inputs, "uniform")
+    return {"init": start, "schedule": "reference", "steps": 3 * layers + 100}
 
 
 def fit_as_the_paper(experiment: str, unit: str, width: int, seed: int, solver: str = "newton") -> dict[str, Any]:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import lru_cache
 from itertools import combinations
 from typing import Literal
@@ -203,16 +203,15 @@ def rows_of_points(values: ArrayLike) -> Array:
     return points
 
 
-@dataclass(frozen=True, eq=False)
-class Matched:
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Matched(Interval):
     """Mean gap of the second group minus that of the first, at training losses from `low_loss` to `high_loss`.
 
-    `interval` is the difference in nats, with a bootstrap interval over runs; `relative` is the difference over the
-    first group's mean gap, `standardized` over the standard deviation between runs of one group. `p` is from
-    permutations of whole runs, `least_p` its smallest possible value. `first` and `second` are the runs' mean gaps.
+    `value` is the difference in nats, with a bootstrap interval over runs; `relative` is the difference over the first
+    group's mean gap, `standardized` over the standard deviation between runs of one group. `p` is from permutations of
+    whole runs, `least_p` its smallest possible value. `first` and `second` are the runs' mean gaps.
     """
 
-    interval: Interval
     relative: float
     standardized: float
     p: float
@@ -222,26 +221,11 @@ class Matched:
     first: Array
     second: Array
 
-    @property
-    def difference(self) -> float:
-        """The mean gap of the second group minus that of the first."""
-        return self.interval.value
-
-    @property
-    def low(self) -> float:
-        """The lower end of the difference's interval."""
-        return self.interval.low
-
-    @property
-    def high(self) -> float:
-        """The upper end of the difference's interval."""
-        return self.interval.high
-
     def __repr__(self) -> str:
         return one_line(self, str(self))
 
     def __str__(self) -> str:
-        return f"{self.interval:+.3f} nats ({self.relative:+.0%}), p = {self.p:.3g}"
+        return f"{self:+.3f} nats ({self.relative:+.0%}), p = {self.p:.3g}"
 
 
 def matched_gap(
@@ -263,7 +247,7 @@ def matched_gap(
     >>> def run(extra):
     ...     return np.stack([losses, 2 - losses + extra], 1)
     >>> matched = matched_gap([run(0.0), run(0.02), run(-0.02)], [run(0.1), run(0.13), run(0.07)])
-    >>> round(matched.difference, 3), round(matched.p, 2)
+    >>> round(matched.value, 3), round(matched.p, 2)
     (0.1, 0.1)
     """
     curves = [[falling_curve(run) for run in group] for group in (a, b)]
@@ -282,7 +266,7 @@ def matched_gap(
     p, least = exchanged_means(first, second)
     mean, deviation = float(first.mean()), pooled_deviation(first, second)
     return Matched(
-        interval,
+        *astuple(interval),
         relative=interval.value / mean if mean else np.nan,
         standardized=interval.value / deviation if deviation else np.nan,
         p=p,

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from gatelab.plotting.kernels import Cloud
 
 _FORMAT = 1
-FEW = 4  # runs per group that a p-value below 0.05 needs
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,8 +63,8 @@ class Comparison(Compact):
             "least_p": self.joint.least_p,
             "p_points": self.pointwise.p,
         }
-        for name in ("difference", "low", "high", "relative", "standardized", "p", "low_loss", "high_loss"):
-            row[{"p": "p_matched"}.get(name, name)] = getattr(self.matched, name, np.nan)
+        for name in ("value", "low", "high", "relative", "standardized", "p", "low_loss", "high_loss"):
+            row[{"value": "difference", "p": "p_matched"}.get(name, name)] = getattr(self.matched, name, np.nan)
         return row
 
 
@@ -124,22 +123,15 @@ class Gap:
         return (h for h in self.histories if (h.recipe.model, h.recipe.data) == (model, data))
 
     def comparisons(self) -> list[Comparison]:
-        """The first unit compared with each other one, under each optimizer."""
-        return [
-            comparison
-            for setting in self.settings()
-            for optimiser, other in product(self.optimisers(*setting), self.units(*setting)[1:])
-            if (comparison := self.compare_units(*setting, optimiser, self.units(*setting)[0], other))
-        ]
-
-    def optimiser_comparisons(self) -> list[Comparison]:
-        """The first optimizer compared with each other one, for each unit."""
-        return [
-            comparison
-            for setting in self.settings()
-            for unit, other in product(self.units(*setting), self.optimisers(*setting)[1:])
-            if (comparison := self.compare_optimisers(*setting, unit, self.optimisers(*setting)[0], other))
-        ]
+        """The first unit against each other one under each optimizer, then the first optimizer for each unit."""
+        of_units, of_optimisers = [], []
+        for setting in self.settings():
+            units, optimisers = self.units(*setting), self.optimisers(*setting)
+            for optimiser, other in product(optimisers, units[1:]):
+                of_units.append(self.compare_units(*setting, optimiser, units[0], other))
+            for unit, other in product(units, optimisers[1:]):
+                of_optimisers.append(self.compare_optimisers(*setting, unit, optimisers[0], other))
+        return [comparison for comparison in (*of_units, *of_optimisers) if comparison is not None]
 
     def compare_units(self, model: str, data: str, optimiser: str, first: str, second: str) -> Comparison | None:
         """Compare two units under one optimizer; None if one of them has no run."""
@@ -152,8 +144,8 @@ class Gap:
         return compare(f"{model}, {data}, {unit}", first, second, a, b)
 
     def table(self) -> pd.DataFrame:
-        """One row per comparison: units under each optimizer, then optimizers of each unit."""
-        return pd.DataFrame([c.row() for c in (*self.comparisons(), *self.optimiser_comparisons())])
+        """One row per comparison."""
+        return pd.DataFrame([comparison.row() for comparison in self.comparisons()])
 
     def points(self) -> pd.DataFrame:
         """Every measurement of every run, including the warm-up and runs that diverged."""

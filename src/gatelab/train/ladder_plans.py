@@ -67,11 +67,9 @@ class LadderPlan:
 
     @property
     def sizes(self) -> list[str]:
-        """The sizes, smallest first."""
         return list(dict.fromkeys(size for _, size in self.recipes))
 
     def facts(self) -> dict[str, Any]:
-        """The settings that all runs share."""
         first = next(iter(self.recipes.values()))
         shared = {name: getattr(first, name) for name in SHARED}
         return {**shared, "context": LadderRun(first, (1.0,), (0,)).config.context}

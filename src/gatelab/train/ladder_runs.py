@@ -75,7 +75,6 @@ class LadderRun:
 
     @property
     def members(self) -> list[Recipe]:
-        """A recipe for each learning rate and seed."""
         return [replace(self.recipe, lr=lr, seed=seed) for lr in self.lrs for seed in self.seeds]
 
     @property
@@ -194,7 +193,6 @@ def train_run(*, valid: str = "", folder: str | None = None, device: str | None 
 
 
 def run_metrics(run: LadderRun, histories: Sequence[History], data: TextData) -> dict[str, Any]:
-    """The metrics in the record of a run."""
     first, r = histories[0], run.recipe
     config = config_of(r, model_options(r, data))
     tokens = r.steps * r.batch * config.context
@@ -222,7 +220,6 @@ def final_loss(losses: Array, diverged: int | None) -> float | None:
 
 
 def rounded(value: float) -> float | None:
-    """The value to six digits; None for NaN and infinity."""
     return float(f"{value:.6g}") if math.isfinite(value) else None
 
 

@@ -69,7 +69,6 @@ class State:
         self._mark, self._updates = self._began, 0  # the start of uninterrupted updates, and their number
 
     def advance(self) -> None:
-        """One update of every member."""
         rates = [learning_rate(r, self.step) for r in self.recipes]
         if self.replay is None:
             self.update(*self.source.batch(self.step, [r.seed for r in self.recipes]), rates)
@@ -80,7 +79,6 @@ class State:
         self._updates += 1
 
     def update(self, x: Tensor, y: Tensor, rates: Sequence[float | Tensor]) -> None:
-        """One update on the device, without synchronization, from the batches and learning rates of the members."""
         losses = self.members.losses(x, y)
         self.optimizers.zero_grad()
         losses.sum().backward()
@@ -148,7 +146,6 @@ class State:
         return self._before + time.perf_counter() - self._began
 
     def speeds(self) -> list[float]:
-        """Images or tokens per second, between measurements."""
         return [row["speed"] for row in self.rows if not math.isnan(row["speed"])]
 
     # ---- files
@@ -165,7 +162,6 @@ class State:
         return tensors
 
     def facts(self) -> dict[str, Any]:
-        """The plain values of a checkpoint."""
         return {"step": self.step, "since": self.since, "finished": self.finished, "seconds": self.clock()}
 
     def load(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
@@ -196,7 +192,6 @@ class State:
     # ---- results
 
     def histories(self) -> tuple[History, ...]:
-        """The history of each member."""
         return tuple(self._history(i, r) for i, r in enumerate(self.recipes))
 
     def _history(self, member: int, recipe: Recipe) -> History:
@@ -241,7 +236,6 @@ class Replay:
         self.updates = 0
 
     def advance(self, state: State, rates: Sequence[float]) -> None:
-        """One update of every member."""
         self.starts.copy_(state.source.all_starts(state.step, [r.seed for r in state.recipes]), non_blocking=True)
         self.rates.copy_(torch.tensor(rates), non_blocking=True)
         if self.graph is not None:
@@ -258,12 +252,10 @@ class Replay:
                 self.update(state)
 
     def update(self, state: State) -> None:
-        """One update from the buffers."""
         state.update(*state.source.windows(self.starts), list(self.rates))
 
 
 def device_name(device: torch.device) -> str:
-    """The name of a GPU, or "cpu"."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return device.type
@@ -410,12 +402,10 @@ _KIND, _FORMAT = "train", 2
 
 
 def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> Path:
-    """Write tensors and plain values; they are on the disk when the call returns."""
     return write_packed(path, pack(tensors, _KIND, {"format": _FORMAT, **facts}))
 
 
 def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-    """Read a checkpoint; None if there is no such file."""
     if not path.exists():
         return None
     content = read_content(path, "delete it to start again", "pt")
@@ -452,7 +442,6 @@ def optimizer_tensors(optimisers: Sequence[torch.optim.Optimizer]) -> dict[str, 
 
 
 def restore_optimizers(optimisers: Sequence[torch.optim.Optimizer], tensors: Mapping[str, Tensor]) -> None:
-    """Load the states that `optimizer_tensors` named."""
     states: list[dict[int, dict[str, Tensor]]] = [{} for _ in optimisers]
     for name, value in tensors.items():
         if name.startswith("optimiser."):

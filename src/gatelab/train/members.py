@@ -85,12 +85,10 @@ class Source:
 
     @property
     def per_step(self) -> int:
-        """Tokens or images per step and member."""
         return self.recipe.batch * (self.context if self.recipe.is_text else 1)
 
     @property
     def outcomes(self) -> int:
-        """The number of classes, or of tokens in the vocabulary."""
         if isinstance(self.data, TextData):
             return self.data.vocabulary
         return len(self.data.classes)
@@ -231,7 +229,6 @@ class Members:
             self._losses = torch.compile(self._losses, dynamic=False)
 
     def losses(self, x: Tensor, y: Tensor) -> Tensor:
-        """The loss of each member on its own batch: x (members, batch, ...), y alike."""
         with self._precision():
             if self.takes_stacks:
                 return functional_call(self.skeleton, self.params, (x, y))

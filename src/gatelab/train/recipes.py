@@ -60,21 +60,14 @@ SIZES: Mapping[str, Mapping[str, Any]] = {
 TEXT_MODELS = ("gpt2", "decoder")
 OPTIMISERS, SCHEDULES, PRECISIONS = ("sgd", "adamw", "muon"), ("cosine", "constant"), ("auto", "float32", "bf16")
 SAMPLINGS = ("anywhere", "epochs")
-# Learning rates by model and optimizer. Muon has those of AdamW, since its updates have the same size.
-LEARNING_RATES = {
-    ("mixer", "sgd"): 0.1,
-    ("vit", "sgd"): 0.05,
-    ("gpt2", "sgd"): 0.1,
-    ("decoder", "sgd"): 0.1,
-    ("mixer", "adamw"): 1e-3,
-    ("vit", "adamw"): 1e-3,
-    ("gpt2", "adamw"): 1e-3,
-    ("decoder", "adamw"): 3e-3,
+# The data of each model, the learning rate of SGD, and learning rate, weight decay and second beta of AdamW. Muon has
+# those of AdamW, since its updates have the same size.
+DEFAULTS = {
+    "mixer": ("cifar10", 0.1, 1e-3, 0.01, 0.999),
+    "vit": ("cifar10", 0.05, 1e-3, 0.01, 0.999),
+    "gpt2": ("fineweb-edu", 0.1, 1e-3, 0.1, 0.95),
+    "decoder": ("fineweb-edu", 0.1, 3e-3, 0.1, 0.95),
 }
-LEARNING_RATES |= {(model, "muon"): LEARNING_RATES[model, "adamw"] for model in SIZES}
-_DATA = {"mixer": "cifar10", "vit": "cifar10", "gpt2": "fineweb-edu", "decoder": "fineweb-edu"}
-# Weight decay and second beta of AdamW.
-_ADAMW = {"mixer": (0.01, 0.999), "vit": (0.01, 0.999), "gpt2": (0.1, 0.95), "decoder": (0.1, 0.95)}
 
 
 @dataclass(frozen=True)
@@ -196,9 +189,10 @@ def recipe(
         raise unknown_name("model", model, SIZES)
     if optimiser not in OPTIMISERS:
         raise unknown_name("optimiser", optimiser, OPTIMISERS)
-    usual: dict[str, Any] = {"lr": LEARNING_RATES[model, optimiser]}
+    usual_data, sgd_rate, *adamw = DEFAULTS[model]
+    usual: dict[str, Any] = {"lr": sgd_rate}
     if optimiser != "sgd":
-        usual |= dict(zip(("weight_decay", "beta2"), _ADAMW[model], strict=True))
+        usual = dict(zip(("lr", "weight_decay", "beta2"), adamw, strict=True))
     if lr is not None:
         usual["lr"] = lr
     options = others.pop("options", ())
@@ -207,8 +201,9 @@ def recipe(
         raise unknown_name("value of a recipe", name, known)
     if "warmup" not in others and "steps" in others:
         others["warmup"] = min(100, whole_number("steps", others["steps"], 1) // 10)
-    chosen = data or _DATA[model]
-    return Recipe(model, unit, chosen, optimiser, options=tuple(dict(options).items()), **{**usual, **others})
+    return Recipe(
+        model, unit, data or usual_data, optimiser, options=tuple(dict(options).items()), **{**usual, **others}
+    )
 
 
 def check_recipe(r: Recipe) -> None:

@@ -225,7 +225,7 @@ APPENDIX_D = Study(
 def all_units(request: Request) -> Tables:
     """The first unit of each setting with every other one, and the optimizers of each unit."""
     gap = runs_for(request, {model: (*PAIRS[model], *NEW) for model in ("vit", "gpt2")})
-    compared = [*gap.comparisons(), *gap.optimiser_comparisons()]
+    compared = gap.comparisons()
     points = points_table(gap, {}, panel_each_optimizer=True)
     return {"comparisons": comparisons_table(compared), "runs": runs_table(gap), "points": points}
 
@@ -328,7 +328,7 @@ def comparison_rows(schedule: str, gap: Gap) -> Iterator[dict[str, Any]]:
             first, second = (np.array(group, float) for group in groups)
             change = welch_difference(sample(first), sample(second))
             if measure == "gap" and matched is not None:
-                change = matched.interval
+                change = matched
             p, least = exchanged_means(first, second)
             yield {
                 "schedule": schedule,
