@@ -28,7 +28,7 @@ from gatelab.studies.records import read_record, record_path
 from gatelab.train import Ladder
 from gatelab.train.ladders import BITS
 
-COMMAND = "python benchmarks/gpu_ladder.py results/ladder/enwik8.json --store ladder.db"
+COMMAND = "python -m benchmarks.gpu_ladder results/ladder/enwik8.json --store ladder.db"
 GATE, RIVAL, REFERENCE = "swiglu", "relu2", "gelu"  # public evidence disagrees on the first two
 TEXTS = {1: "every byte once", 20: "a 20th of the text 20 times"}  # by the number of epochs
 AXES: dict[LadderAxis, str] = {"parameters": "parameters", "flops": "training FLOPs", "seconds": "GPU seconds"}
@@ -268,7 +268,7 @@ def unit_scores() -> dict[str, dict[str, float]]:
     steep = {
         row["unit"]: row["slope"] for row in slopes["slopes"] if (row["against"], row["aggregate"]) == ("P", "best")
     }
-    models: Table = pd.DataFrame(read_record("ntk/models.json", "python benchmarks/gpu_kernels.py")["figure3"])
+    models: Table = pd.DataFrame(read_record("ntk/models.json", "python -m benchmarks.gpu_kernels")["figure3"])
     gpt2 = models[(models["model"] == "gpt2") & (models["start"] == "configuration")]
     units = ["geglu", "gelu", "glu", "gqu", "relu2", "swiglu"]
     logs = np.zeros(len(units))
