@@ -204,16 +204,15 @@ def loss_table(units: list[TrainedUnit], last: int) -> output.Part:
 
 def _plot(units: list[TrainedUnit], name: str, path: Path) -> None:
     from gatelab.plotting import looks, save
-    from gatelab.plotting.kernels import LossCurve, losses_figure
+    from gatelab.plotting.kernels import Line, lines_figure
 
     colors = looks(u.name for u in units)
     curves = []
     for u in units:
         color = colors[u.name].color
         if u.trained is not None:
-            curves.append(
-                LossCurve(f"{u.name}, trained", u.trained.steps, u.trained.mean, *u.trained.interval(), color)
-            )
+            trained = u.trained
+            curves.append(Line(f"{u.name}, trained", trained.steps, trained.mean, trained.interval(), color=color))
         label = f"{u.name}, expected"
-        curves.append(LossCurve(label, u.expected.steps, u.expected.loss, color=color, predicted=True))
-    save(losses_figure(curves, name), path)
+        curves.append(Line(label, u.expected.steps, u.expected.loss, color=color, predicted=True))
+    save(lines_figure(curves, name), path)
