@@ -43,9 +43,10 @@ class Sizes:
     rows: int = 10_000
     square: int = 8192
     rounds: int = 24
+    members: int = 8
 
 
-TINY = Sizes(fits=3, on_cpu=2, width=4, points=200, rows=200, square=64, rounds=2)
+TINY = Sizes(fits=3, on_cpu=2, width=4, points=200, rows=200, square=64, rounds=2, members=1)
 
 
 @dataclass
@@ -118,7 +119,7 @@ def estimator(kind: str, device: str, values: dict[str, Any], sizes: Sizes) -> d
     if kind == "classifier":
         y = np.digitize(y, np.quantile(y, [1 / 3, 2 / 3]))
     made = {"regressor": GatedRegressor, "classifier": GatedClassifier}[kind]
-    unfitted = made(members=8, random_state=0, device=device)
+    unfitted = made(members=sizes.members, random_state=0, device=device)
     model, seconds = timed(lambda: unfitted.fit(x[: sizes.rows], y[: sizes.rows]))
     fresh, truth = x[sizes.rows :], y[sizes.rows :]
     if kind == "regressor":
