@@ -204,7 +204,7 @@ def loss_table(units: list[TrainedUnit], last: int) -> output.Part:
 
 def _plot(units: list[TrainedUnit], name: str, path: Path) -> None:
     from gatelab.plotting import looks, save
-    from gatelab.plotting.kernels import Line, lines_figure
+    from gatelab.plotting.kernels import PlotLine, lines_figure
 
     colors = looks(u.name for u in units)
     curves = []
@@ -212,7 +212,7 @@ def _plot(units: list[TrainedUnit], name: str, path: Path) -> None:
         color = colors[u.name].color
         if u.trained is not None:
             trained = u.trained
-            curves.append(Line(f"{u.name}, trained", trained.steps, trained.mean, trained.interval(), color=color))
+            curves.append(PlotLine(f"{u.name}, trained", trained.steps, trained.mean, trained.interval(), color=color))
         label = f"{u.name}, expected"
-        curves.append(Line(label, u.expected.steps, u.expected.loss, color=color, predicted=True))
+        curves.append(PlotLine(label, u.expected.steps, u.expected.loss, color=color, predicted=True))
     save(lines_figure(curves, name), path)

@@ -125,12 +125,14 @@ class Crossing(Compact):
     def plot(self, path: str | Path | None = None, *, ax: Any = None) -> Figure:
         """Both curves and the crossing; written to `path` or drawn into `ax` if given."""
         from gatelab.plotting import saved
-        from gatelab.plotting.kernels import Line, lines_figure
+        from gatelab.plotting.kernels import PlotLine, lines_figure
 
-        lines, title = [Line(c.label, c.steps, c.loss) for c in self.curves], "no crossing"
+        lines, title = [PlotLine(c.label, c.steps, c.loss) for c in self.curves], "no crossing"
         if self.step is not None and self.loss is not None:
             title = f"crossing at step {self.step:.1f}"
-            lines.append(Line("crossing", np.array([self.step]), np.array([self.loss]), color="#222222", marker="o"))
+            lines.append(
+                PlotLine("crossing", np.array([self.step]), np.array([self.loss]), color="#222222", marker="o")
+            )
         return saved(lines_figure(lines, title, ax=ax), path)
 
 

@@ -18,7 +18,7 @@ DASHED = (0, (4, 2))
 
 
 @dataclass(frozen=True, eq=False)
-class Line:
+class PlotLine:
     """A curve of a panel.
 
     `band` are the ends of its interval, `marks` places on the x axis, and `note` is shown in the legend. A prediction
@@ -37,7 +37,7 @@ class Line:
 
 
 def lines_figure(
-    lines: Sequence[Line], title: str, x: str = "step", y: str = "training loss", *, log: str = "y", ax: Any = None
+    lines: Sequence[PlotLine], title: str, x: str = "step", y: str = "training loss", *, log: str = "y", ax: Any = None
 ) -> Figure:
     """Curves in one panel with a legend; `log` names the logarithmic axes."""
     known = looks(line.label for line in lines)
@@ -69,7 +69,7 @@ def lines_figure(
     return place.figure
 
 
-def density_figure(lines: Sequence[Line], title: str, *, log: bool, ax: Any = None) -> Figure:
+def density_figure(lines: Sequence[PlotLine], title: str, *, log: bool, ax: Any = None) -> Figure:
     """Densities of eigenvalues; with `log`, per decade of the eigenvalue."""
     label = ("density", "share of eigenvalues per decade")[log]
     return lines_figure(lines, title, "eigenvalue", label, log="x" * log, ax=ax)

@@ -147,13 +147,13 @@ class Fit:
         """
         from gatelab.plotting import look, saved
         from gatelab.plotting.functions import thinned
-        from gatelab.plotting.kernels import Line, lines_figure
+        from gatelab.plotting.kernels import PlotLine, lines_figure
 
         color, steps = look(self.unit).color, thinned(len(self.history))
         errors, ends = np.array(self.history, dtype=np.float64)[steps], np.array([1.0, max(2, len(self.history))])
         lines = [
-            Line("training", steps + 1.0, errors, color=color, marker="o" * (len(steps) < 30)),
-            Line("test, at the end", ends, np.full(2, self.test_rmse), color=color, predicted=True),
+            PlotLine("training", steps + 1.0, errors, color=color, marker="o" * (len(steps) < 30)),
+            PlotLine("test, at the end", ends, np.full(2, self.test_rmse), color=color, predicted=True),
         ]
         title = f"{self.unit} of width {self.width} on {self.problem}"
         return saved(lines_figure(lines, title, y="RMSE", ax=ax), path)
