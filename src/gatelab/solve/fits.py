@@ -152,7 +152,7 @@ class Fit:
         color, steps = look(self.unit).color, thinned(len(self.history))
         errors, ends = np.array(self.history, dtype=np.float64)[steps], np.array([1.0, max(2, len(self.history))])
         lines = [
-            PlotLine("training", steps + 1.0, errors, color=color, marker="o" * (len(steps) < 30)),
+            PlotLine("training", 1 + steps.astype(np.float64), errors, color=color, marker="o" * (len(steps) < 30)),
             PlotLine("test, at the end", ends, np.full(2, self.test_rmse), color=color, predicted=True),
         ]
         title = f"{self.unit} of width {self.width} on {self.problem}"
