@@ -51,7 +51,7 @@ def lines_figure(
             if line.band is not None and np.isfinite(line.band[0]).all():
                 low, high = line.band
                 if "y" in log:
-                    low = np.maximum(low, 1e-300)
+                    low = np.maximum(low, 1e-3 * line.y)  # an interval may reach below 0
                 axes.fill_between(line.x, low, high, color=color, alpha=0.18, linewidth=0)
             dash: Any = (("-", 1.5), (DASHED, 1.1))[line.predicted]
             label = ": ".join(filter(None, (line.label, line.note)))

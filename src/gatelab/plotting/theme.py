@@ -234,7 +234,7 @@ def log_ticks(axis: Axis) -> None:
     """Ticks of a logarithmic axis: plain numbers over less than three decades, else powers of ten."""
     low, high = axis.get_view_interval()
     if high >= 1000 * low:
-        axis.set_major_locator(LogLocator(10.0 ** math.ceil(math.log10(high / low) / 6), numticks=12))
+        axis.set_major_locator(LogLocator(10.0 ** math.ceil((math.log10(high) - math.log10(low)) / 6), numticks=12))
         return
     locator: Any = LogLocator(10, subs=(1.0, 3.0), numticks=12)
     if high < 4 * low:
