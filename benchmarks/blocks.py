@@ -1,4 +1,4 @@
-"""The record of units fitted to blocks of real models: `python benchmarks/blocks.py results/anatomy/blocks.json`.
+"""The record of units fitted to blocks of real models: `python -m benchmarks.blocks results/anatomy/blocks.json`.
 
 Every cell is written as it ends: whatever ends the script, the same command goes on. `--model` names a folder, a file
 or one of smollm2 and minilm, `--name` is what the record calls it, `--device cuda` computes the fits on a GPU.
@@ -8,17 +8,14 @@ GATELAB_DATA names the folder with the text.
 from __future__ import annotations
 
 import json
-import platform
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 import typer
 
+from benchmarks.harness import facts, write_record
 from gatelab.anatomy import load_model
-from gatelab.files import write_whole
-from gatelab.studies.models.blocks import COMMAND, BlocksPlan, measure_blocks
+from gatelab.studies.models.blocks import BlocksPlan, measure_blocks
 
 PLANS = {
     "smollm2": BlocksPlan("SmolLM2-135M-Instruct", (8, 14, 20, 27)),
@@ -41,13 +38,9 @@ def main(
     others = [cell for cell in record["cells"] if cell["model"] != chosen.model]
     known = [cell for cell in record["cells"] if cell["model"] == chosen.model]
     plans = list(dict.fromkeys([*record["plans"], str(chosen)]))
-    where = platform.processor() or platform.machine()
-    if device != "cpu":
-        where = torch.cuda.get_device_name(device)
 
     def save(cells: list[dict[str, Any]]) -> None:
-        facts = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "device": where, "command": COMMAND}
-        write_whole(out, json.dumps({**facts, "plans": plans, "cells": [*others, *cells]}, indent=1).encode())
+        write_record(out, facts(device) | {"plans": plans, "cells": [*others, *cells]})
         last = cells[-1]
         print(
             f"{len(cells)} cells; layer {last['layer']} {last['unit']} {last['width']}: {last['left']:.4f}", flush=True

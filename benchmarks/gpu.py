@@ -1,26 +1,20 @@
-"""Many networks at once on a GPU: `python benchmarks/gpu.py results/gpu.json`, on a machine that has one.
+"""Many networks at once on a GPU: `python -m benchmarks.gpu results/gpu.json`, on a machine that has one.
 
 256 GLU fits (width 32, 5 inputs, 10 000 points) with `device="cuda"` and the share of the chip's float64 matrix rate
-that the solver reaches; a few of the fits on two cores of the same machine, while both estimators are fitted to one
-table on the GPU; and these on the CPU. The record is written after every part, a part that fails leaves the others, and
-after `--seconds` no further part begins. `--tiny` is the same in small, for a CPU.
+that the solver reaches; a few of the fits on two cores of the same machine; and both estimators on a table, on the GPU
+and on the CPU. The record is written after every part, a part that fails leaves the others, and after `--seconds` no
+further part begins. `--tiny` is the same in small, for a CPU.
 
-Operations are those that the algorithm needs, from the shapes of its calls: each entry of a symmetric product once, and
-none for products that are recomputed more accurately.
+Operations are those of torch's counter: products of matrices, in the blocks in which they are computed.
 """
 
 from __future__ import annotations
 
-import json
-import multiprocessing
-import platform
-import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,17 +22,14 @@ import numpy as np
 import torch
 import typer
 from sklearn.datasets import make_friedman1
-from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
+from benchmarks.harness import best_times, device_name, facts, threads, timed, write_record
 from gatelab import GatedClassifier, GatedRegressor
 from gatelab.data import problem
-from gatelab.files import write_whole
 from gatelab.linalg import least_squares
-from gatelab.solve import features, insertion
-from gatelab.solve.features import ProductModel
+from gatelab.solve import features
 from gatelab.solve.solvers.varpro import varpro_many
-
-INPUTS = 5
 
 
 @dataclass(frozen=True)
@@ -52,131 +43,10 @@ class Sizes:
     rows: int = 10_000
     square: int = 8192
     rounds: int = 24
+    members: int = 8
 
 
-TINY = Sizes(fits=3, on_cpu=2, width=4, points=200, rows=200, square=64, rounds=2)
-
-
-def once(n: int, k: int) -> float:
-    """The operations of A^T A, A (n, k), each entry once."""
-    return float(n) * k * (k + 1)
-
-
-@dataclass
-class Calls:
-    """The shapes of the solver's calls."""
-
-    projections: list[tuple[int, int]] = field(default_factory=list)
-    normals: list[tuple[int, int]] = field(default_factory=list)
-    gains: list[tuple[int, int, int]] = field(default_factory=list)
-
-    def operations(self, n: int, square: Callable[[int, int], float] = once) -> float:
-        """Multiplications and additions of all products of matrices, for `n` rows."""
-        d, total = INPUTS + 1, 0.0
-        for batch, width in self.projections:
-            m = width * d + 1
-            total += batch * (square(n, m) + 18 * n * m + 2 * n * d * width)
-        for batch, width in self.normals:
-            m, p = width * d + 1, width * d
-            total += batch * (2 * n * m * p + square(n, p) + square(m, p) + 2 * n * p + 4 * n * d * width)
-        for batch, width, number in self.gains:
-            m = width * d + 1
-            inner = 2 * d * m * number + 2 * (d**2 + d) * number + 2 * d * (width + number)
-            total += batch * (n * inner + 2 * d**2 * m * number)
-        return total
-
-
-@contextmanager
-def logged() -> Iterator[Calls]:
-    """The calls of the solver while the context is open."""
-    calls = Calls()
-    project, normal, gains = ProductModel.project, ProductModel.normal, insertion.gains
-
-    def logged_project(self: ProductModel, theta: Tensor) -> Any:
-        calls.projections.append((len(theta), theta.shape[2]))
-        return project(self, theta)
-
-    def logged_normal(self: ProductModel, theta: Tensor, projection: Any) -> Any:
-        calls.normals.append((len(theta), theta.shape[2]))
-        return normal(self, theta, projection)
-
-    def logged_gains(model: ProductModel, theta: Tensor, projection: Any, candidates: Tensor) -> Tensor:
-        calls.gains.append((len(theta), theta.shape[2], candidates.shape[2]))
-        return gains(model, theta, projection, candidates)
-
-    ProductModel.project, ProductModel.normal, insertion.gains = logged_project, logged_normal, logged_gains
-    try:
-        yield calls
-    finally:
-        ProductModel.project, ProductModel.normal, insertion.gains = project, normal, gains
-
-
-def wait(device: str) -> None:
-    """Until the device has done all that it was asked for."""
-    if device == "cuda":
-        torch.cuda.synchronize()
-
-
-def timed(device: str, fits: int, sizes: Sizes, **course: Any) -> tuple[float, list[float]]:
-    """Seconds and the training RMSE of every fit."""
-    rows = problem("friedman1", n=sizes.points).train
-    members = [(sizes.width, seed) for seed in range(fits)]
-    wait(device)
-    began = time.perf_counter()
-    solutions = varpro_many("glu", rows.x, rows.y, members, starts=1, device=device, **course)
-    wait(device)
-    return time.perf_counter() - began, [s.history[-1] for s in solutions]
-
-
-def matrix_rate(device: str, size: int, repeats: int = 10) -> float:
-    """TFLOP/s of a float64 product of square matrices: what the chip gives."""
-    a = torch.randn(size, size, dtype=torch.float64, device=device)
-    return repeats * 2 * size**3 / milliseconds(lambda: a @ a, device, repeats) / repeats / 1e9
-
-
-def milliseconds(call: Callable[[], object], device: str, repeats: int) -> float:
-    """Of one call, after one that is not counted."""
-    call()
-    wait(device)
-    began = time.perf_counter()
-    for _ in range(repeats):
-        call()
-    wait(device)
-    return (time.perf_counter() - began) / repeats * 1e3
-
-
-def table_rows(rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Inputs, targets with noise and classes: as many to fit as to predict."""
-    x, y = make_friedman1(n_samples=2 * rows, n_features=20, noise=1.0, random_state=0)
-    return x, y, np.digitize(y, np.quantile(y, [1 / 3, 2 / 3]))
-
-
-def regressor(device: str, sizes: Sizes) -> dict[str, Any]:
-    """GatedRegressor on one device: seconds, and the RMSE on fresh rows, of which the noise has 1."""
-    x, y, _ = table_rows(sizes.rows)
-    began = time.perf_counter()
-    model = GatedRegressor(members=8, random_state=0, device=device).fit(x[: sizes.rows], y[: sizes.rows])
-    seconds = time.perf_counter() - began
-    error = model.predict(x[sizes.rows :]) - y[sizes.rows :]
-    return {"device": device, "seconds": seconds, "rmse": float(np.sqrt(np.mean(error**2))), "unit": model.unit_}
-
-
-def classifier(device: str, sizes: Sizes) -> dict[str, Any]:
-    """GatedClassifier on one device: seconds, and accuracy and log loss on fresh rows of three classes."""
-    x, _, y = table_rows(sizes.rows)
-    began = time.perf_counter()
-    model = GatedClassifier(members=8, random_state=0, device=device).fit(x[: sizes.rows], y[: sizes.rows])
-    seconds = time.perf_counter() - began
-    p = model.predict_proba(x[sizes.rows :])
-    log_loss = float(-np.log(p[np.arange(sizes.rows), y[sizes.rows :]]).mean())
-    accuracy = float((p.argmax(1) == y[sizes.rows :]).mean())
-    return {"device": device, "seconds": seconds, "accuracy": accuracy, "log_loss": log_loss, "unit": model.unit_}
-
-
-def on_two_cores(sizes: Sizes, answers: Any) -> None:
-    """Some of the fits on two cores, in a process of their own."""
-    torch.set_num_threads(2)
-    answers.put(timed("cpu", sizes.on_cpu, sizes, rounds=sizes.rounds))
+TINY = Sizes(fits=3, on_cpu=2, width=4, points=200, rows=200, square=64, rounds=2, members=1)
 
 
 @dataclass
@@ -198,8 +68,68 @@ class Recording:
             except Exception as error:  # whatever it is, the other parts are measured
                 traceback.print_exc()
                 self.values.setdefault("failed", {})[name] = f"{type(error).__name__}: {error}"
-        write_whole(self.out, json.dumps(self.values, indent=1) + "\n")
-        print(f"{time.monotonic() - self.began:.0f} s: {name}\n{json.dumps(self.values, indent=1)}", flush=True)
+        write_record(self.out, self.values)
+        print(f"{time.monotonic() - self.began:.0f} s: {name}", flush=True)
+
+
+def fit_many(device: str, fits: int, sizes: Sizes) -> list[float]:
+    """The training RMSE of every fit."""
+    rows = problem("friedman1", n=sizes.points).train
+    members = [(sizes.width, seed) for seed in range(fits)]
+    solutions = varpro_many("glu", rows.x, rows.y, members, starts=1, device=device, rounds=sizes.rounds)
+    return [solution.history[-1] for solution in solutions]
+
+
+def fits_on_device(device: str, sizes: Sizes) -> dict[str, Any]:
+    """Seconds, memory and errors of all fits, their operations, and the rate of the chip."""
+    fit_many(device, 2, TINY)  # libraries load on first use
+    rmse, seconds = timed(lambda: fit_many(device, sizes.fits, sizes))
+    memory = None
+    if device == "cuda":
+        memory = torch.cuda.max_memory_allocated() / 2**30
+    with FlopCounterMode(display=False) as counter:  # a second time: counting takes time
+        fit_many(device, sizes.fits, sizes)
+    operations = counter.get_total_flops()
+    a = torch.randn(sizes.square, sizes.square, dtype=torch.float64, device=device)
+    rate = 2 * sizes.square**3 / best_times(lambda: a @ a, repeats=10)[0]
+    return {
+        "cuda_seconds": seconds,
+        "cuda_memory_gib": memory,
+        "cuda_rmse": rmse[: sizes.on_cpu],
+        "rmse_best": min(rmse),
+        "rmse_median": float(np.median(rmse)),
+        "matrix_tflop_in_blocks": operations / 1e12,
+        "tflops": operations / seconds / 1e12,
+        "matrix_tflops_of_the_chip": rate / 1e12,
+        "share_in_blocks": operations / seconds / rate,
+    }
+
+
+def fits_on_two_cores(values: dict[str, Any], sizes: Sizes) -> dict[str, Any]:
+    """Some of the fits on two cores, and how many times longer one takes."""
+    with threads(2):
+        rmse, seconds = timed(lambda: fit_many("cpu", sizes.on_cpu, sizes))
+    ratio = seconds / sizes.on_cpu / (values["cuda_seconds"] / sizes.fits)
+    return {"cpu_fits": sizes.on_cpu, "cpu_seconds": seconds, "cpu_rmse": rmse, "ratio": ratio}
+
+
+def estimator(kind: str, device: str, values: dict[str, Any], sizes: Sizes) -> dict[str, Any]:
+    """An estimator on one device: seconds, and errors on fresh rows (Friedman's, noise 1; their thirds as classes)."""
+    x, y = make_friedman1(n_samples=2 * sizes.rows, n_features=20, noise=1.0, random_state=0)
+    if kind == "classifier":
+        y = np.digitize(y, np.quantile(y, [1 / 3, 2 / 3]))
+    made = {"regressor": GatedRegressor, "classifier": GatedClassifier}[kind]
+    unfitted = made(members=sizes.members, random_state=0, device=device)
+    model, seconds = timed(lambda: unfitted.fit(x[: sizes.rows], y[: sizes.rows]))
+    fresh, truth = x[sizes.rows :], y[sizes.rows :]
+    if kind == "regressor":
+        errors = {"rmse": float(np.sqrt(np.mean((model.predict(fresh) - truth) ** 2)))}
+    else:
+        p = model.predict_proba(fresh)
+        loss = float(-np.log(p[np.arange(sizes.rows), truth]).mean())
+        errors = {"accuracy": float((p.argmax(1) == truth).mean()), "log_loss": loss}
+    row = {"device": device, "seconds": seconds, **errors, "unit": model.unit_}
+    return {kind: [*values.get(kind, []), row], "cpu_threads": torch.get_num_threads()}
 
 
 def main(
@@ -214,70 +144,15 @@ def main(
     if tiny and not torch.cuda.is_available():
         device = "cpu"
         least_squares.on_gpu = features.on_gpu = lambda A: True
-    name = platform.processor() or platform.machine()
-    what = f"{sizes.fits} GLU fits, width {sizes.width}, {INPUTS} inputs, {sizes.points} points, one start each"
-    record = Recording(
-        out,
-        seconds,
-        {
-            "what": what,
-            "date": datetime.now(UTC).isoformat(timespec="seconds"),
-            "command": f"python {' '.join(sys.argv)}",
-            "device": torch.cuda.get_device_name() if device == "cuda" else name,
-            "cpu": name,
-            "torch": torch.__version__,
-        },
-    )
-    errors: list[float] = []
-
-    def fits() -> dict[str, Any]:
-        timed(device, 2, TINY)  # libraries load on first use
-        if device == "cuda":
-            torch.cuda.reset_peak_memory_stats()
-        with logged() as calls:
-            elapsed, rmse = timed(device, sizes.fits, sizes, rounds=sizes.rounds)
-        errors.extend(rmse)
-        memory = torch.cuda.max_memory_allocated() / 2**30 if device == "cuda" else None
-        operations = calls.operations(sizes.points)
-        rate = matrix_rate(device, sizes.square)
-        return {
-            "cuda_seconds": elapsed,
-            "cuda_memory_gib": memory,
-            "rmse_best": min(rmse),
-            "rmse_median": float(np.median(rmse)),
-            "matrix_tflop": operations / 1e12,
-            "tflops": operations / elapsed / 1e12,
-            "matrix_tflops_of_the_chip": rate,
-            "share_of_matrix_rate": operations / elapsed / 1e12 / rate,
-            "projections": len(calls.projections),
-            "projections_of_members": sum(batch for batch, _ in calls.projections),
-        }
-
-    record.part("fits", fits)
-    context = multiprocessing.get_context("spawn")
-    answers = context.Queue()
-    process = context.Process(target=on_two_cores, args=(sizes, answers), daemon=True)
-    process.start()
-    record.part("regressor", lambda: {"regressor": [regressor(device, sizes)]})
-    record.part("classifier", lambda: {"classifier": [classifier(device, sizes)]})
-
-    def few() -> dict[str, Any]:
-        elapsed, rmse = answers.get(timeout=max(1.0, seconds + 30 - (time.monotonic() - record.began)))
-        each = record.values["cuda_seconds"] / sizes.fits
-        pairs = {"cpu_rmse": rmse, "cuda_rmse": errors[: sizes.on_cpu]}
-        return {"cpu_fits": sizes.on_cpu, "cpu_seconds": elapsed, **pairs, "ratio": elapsed / sizes.on_cpu / each}
-
-    record.part("fits, CPU", few)
-    for estimator in (classifier, regressor):
-        title = estimator.__name__
-        record.part(
-            f"{title}, CPU",
-            lambda estimator=estimator, title=title: {
-                title: [*record.values.get(title, []), estimator("cpu", sizes)],
-                "cpu_threads": torch.get_num_threads(),
-            },
-        )
-    process.join(timeout=1)
+    what = f"{sizes.fits} GLU fits, width {sizes.width}, 5 inputs, {sizes.points} points, one start each"
+    record = Recording(out, seconds, {"what": what, **facts(device), "cpu": device_name("cpu")})
+    values = record.values
+    record.part("fits", lambda: fits_on_device(device, sizes))
+    for where in (device, "cpu"):
+        for kind in ("regressor", "classifier"):
+            record.part(f"{kind}, {where}", partial(estimator, kind, where, values, sizes))
+        if where == device:
+            record.part("fits, CPU", lambda: fits_on_two_cores(values, sizes))
 
 
 if __name__ == "__main__":

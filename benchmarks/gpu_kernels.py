@@ -1,4 +1,4 @@
-"""Empirical kernels on a GPU: `python benchmarks/gpu_kernels.py OUT.json [--images A.npy] [--text F]`.
+"""Empirical kernels on a GPU: `python -m benchmarks.gpu_kernels OUT.json [--images A.npy] [--text F]`.
 
 1. GPT-2 small from its configuration (random weights), 128 tokens, 256 samples, one logit a sample, strict float32:
    `gl.ntk.empirical` within 24 GiB, `vmap(grad)` in chunks as well as we can write it, one forward and backward pass.
@@ -12,25 +12,23 @@ written after each step, and part 2 ends before a step when `--minutes` are over
 
 from __future__ import annotations
 
-import argparse
 import gc
-import json
 import math
-import sys
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
 import transformers
+import typer
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
+from benchmarks.harness import facts, timed, write_record
 from gatelab.models import transplant
 from gatelab.ntk import empirical
 
@@ -76,22 +74,15 @@ def images(path: Path | None, n: int) -> tuple[Tensor, str]:
     return torch.from_numpy((raw - mean) / spread).float(), f"{path.name}, channels of unit variance"
 
 
-def measured(run: Callable[[], Any], cuda: bool) -> tuple[Any, dict[str, Any]]:
-    """The result, the seconds it took and the memory beyond what was there before."""
+def measured(run: Callable[[], Any]) -> tuple[Any, dict[str, Any]]:
+    """The result, the seconds it took and the memory of a GPU beyond what was there before."""
     gc.collect()
-    before = 0
-    if cuda:
+    if torch.cuda.is_available():
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        torch.cuda.synchronize()
-    began = time.perf_counter()
-    found = run()
-    if cuda:
-        torch.cuda.synchronize()
-    seconds = time.perf_counter() - began
-    peak = (torch.cuda.max_memory_allocated() - before) / 2**30 if cuda else None
-    return found, {"seconds": seconds, "gib": peak}
+    before = torch.cuda.memory_allocated()
+    result, seconds = timed(run)
+    return result, {"seconds": seconds, "gib": (torch.cuda.max_memory_allocated() - before) / 2**30}
 
 
 def plain_pass(model: nn.Module, ids: Tensor, batch: int) -> None:
@@ -101,6 +92,16 @@ def plain_pass(model: nn.Module, ids: Tensor, batch: int) -> None:
     model.zero_grad(set_to_none=True)
 
 
+def per_sample(model: nn.Module) -> Callable[[dict[str, Tensor], Tensor], dict[str, Tensor]]:
+    """The gradients of the logit of every sample in some of the parameters."""
+
+    def value(parameters: dict[str, Tensor], row: Tensor) -> Tensor:
+        return functional_call(model, parameters, (), {"input_ids": row[None]}).logits[0, -1, LOGIT]
+
+    return vmap(grad(value), in_dims=(None, 0))
+
+
+@torch.no_grad()
 def by_vmap(model: nn.Module, ids: Tensor, chunk: int, room: float) -> Tensor:
     """K by per-sample gradients: parameters in groups whose Jacobian stays below `room` bytes, samples in chunks."""
     groups: list[dict[str, Tensor]] = []
@@ -112,42 +113,33 @@ def by_vmap(model: nn.Module, ids: Tensor, chunk: int, room: float) -> Tensor:
             used = 0
         groups[-1][name] = p.detach()
         used += size
-
-    def value(parameters: dict[str, Tensor], row: Tensor) -> Tensor:
-        return functional_call(model, parameters, (), {"input_ids": row[None]}).logits[0, -1, LOGIT]
-
+    gradients = per_sample(model)
     K = torch.zeros(len(ids), len(ids), dtype=torch.float64, device=ids.device)
     for group in groups:
         J = {name: torch.empty(len(ids), p.numel(), dtype=p.dtype, device=p.device) for name, p in group.items()}
-        with torch.no_grad():
-            for start in range(0, len(ids), chunk):
-                found = vmap(grad(value), in_dims=(None, 0))(group, ids[start : start + chunk])
-                for name in group:
-                    J[name][start : start + chunk] = found.pop(name).flatten(1)
+        for start in range(0, len(ids), chunk):
+            part = gradients(group, ids[start : start + chunk])
+            for name in group:
+                J[name][start : start + chunk] = part.pop(name).flatten(1)
         for name in group:
             own = J.pop(name)
             K += (own @ own.T).double()
     return K
 
 
+@torch.no_grad()
 def by_vmap_blocks(model: nn.Module, ids: Tensor, chunk: int) -> Tensor:
     """K by blocks of samples: the gradients of two chunks at a time, which is all that a small memory holds."""
-    parameters = {name: p.detach() for name, p in model.named_parameters()}
-
-    def value(parameters: dict[str, Tensor], row: Tensor) -> Tensor:
-        return functional_call(model, parameters, (), {"input_ids": row[None]}).logits[0, -1, LOGIT]
-
+    parameters, gradients = {name: p.detach() for name, p in model.named_parameters()}, per_sample(model)
     K = torch.zeros(len(ids), len(ids), dtype=torch.float64, device=ids.device)
-    per_sample = vmap(grad(value), in_dims=(None, 0))
-    with torch.no_grad():
-        for i in range(0, len(ids), chunk):
-            first = per_sample(parameters, ids[i : i + chunk])
-            for j in range(i, len(ids), chunk):
-                second = first if i == j else per_sample(parameters, ids[j : j + chunk])
-                block = sum((a.flatten(1) @ second[name].flatten(1).T).double() for name, a in first.items())
-                K[i : i + chunk, j : j + chunk] = block
-                K[j : j + chunk, i : i + chunk] = block.T
-                del second
+    for i in range(0, len(ids), chunk):
+        first = gradients(parameters, ids[i : i + chunk])
+        for j in range(i, len(ids), chunk):
+            second = first if i == j else gradients(parameters, ids[j : j + chunk])
+            block = sum((a.flatten(1) @ second[name].flatten(1).T).double() for name, a in first.items())
+            K[i : i + chunk, j : j + chunk] = block
+            K[j : j + chunk, i : i + chunk] = block.T
+            del second
     return K
 
 
@@ -174,120 +166,118 @@ def apart(a: Tensor, b: Tensor) -> float:
     return float(((a - b).abs() / (scale[:, None] * scale)).max())
 
 
-def race(record: dict[str, Any], args: argparse.Namespace, save: Callable[[], None]) -> None:
+@dataclass(frozen=True)
+class Options:
+    """What is computed, and on what."""
+
+    tiny: bool
+    device: str
+    samples: int
+    length: int
+    seeds: int
+    units: tuple[str, ...]
+    minutes: float
+    images: Path | None
+    text: Path | None
+
+
+def race(record: dict[str, Any], options: Options, save: Callable[[], None]) -> None:
     """Part 1."""
-    cuda, n, length = args.device == "cuda", args.samples, 16 if args.tiny else 128
-    model = gpt2(args.tiny, 0, "eager").to(args.device)
-    ids = tokens(args.text, n, length, model.config.vocab_size)[0].to(args.device)
-    record["model"] = f"GPT-2, {sum(p.numel() for p in model.parameters())} parameters, {n} samples of {length} tokens"
-    budget = "1GiB" if args.tiny else "24GiB"
+    n, budget = options.samples, "1GiB" if options.tiny else "24GiB"
+    model = gpt2(options.tiny, 0, "eager").to(options.device)
+    ids = tokens(options.text, n, options.length, model.config.vocab_size)[0].to(options.device)
+    size = sum(p.numel() for p in model.parameters())
+    record["model"] = f"GPT-2, {size} parameters, {n} samples of {options.length} tokens"
 
-    def ours() -> Tensor:
-        return empirical(model, {"input_ids": ids}, (-1, LOGIT), budget=budget).matrix
+    def ours(rows: Tensor = ids, budget: str = budget) -> Tensor:
+        return empirical(model, {"input_ids": rows}, (-1, LOGIT), budget=budget).matrix
 
-    measured(lambda: empirical(model, {"input_ids": ids[:8]}, (-1, LOGIT), budget=budget), cuda)  # libraries load
-    runs = [measured(ours, cuda) for _ in range(3)]
+    ours(ids[:8])  # libraries load
+    runs = [measured(ours) for _ in range(3)]
     K = runs[0][0]
     best = min((cost for _, cost in runs), key=lambda cost: cost["seconds"])
     record["empirical"] = best | {"budget": budget, "all_seconds": [c["seconds"] for _, c in runs]} | eigenvalues(K)
-    save()
-    measured(lambda: plain_pass(model, ids[:8], 8), cuda)
-    record["forward_backward"] = measured(lambda: plain_pass(model, ids, 32), cuda)[1]
+    plain_pass(model, ids[:8], 8)
+    record["forward_backward"] = measured(lambda: plain_pass(model, ids, 32))[1]
     save()
     record["vmap_grad"] = []
     # Jacobians of some parameters for all samples, which takes far more memory than the budget; and, chunk by chunk of
     # samples, what fits the budget.
-    for chunk, room in ((16, 32 * 2**30), (32, 32 * 2**30), (32, 56 * 2**30), (12, None)):
+    for chunk, gib in ((16, 32), (32, 32), (32, 56), (12, None)):
+        row: dict[str, Any] = {"chunk": chunk, "jacobian_gib": gib}
+        record["vmap_grad"].append(row)
         try:
-            if room is None:
-                twin, cost = measured(lambda c=chunk: by_vmap_blocks(model, ids, c), cuda)
+            if gib is None:
+                twin, cost = measured(lambda c=chunk: by_vmap_blocks(model, ids, c))
             else:
-                twin, cost = measured(lambda c=chunk, r=room: by_vmap(model, ids, c, r), cuda)
+                twin, cost = measured(lambda c=chunk, room=gib * 2**30: by_vmap(model, ids, c, room))
+            row |= cost | {"apart": apart(K, twin)} | eigenvalues(twin)
         except torch.cuda.OutOfMemoryError as error:
-            record["vmap_grad"].append(
-                {"chunk": chunk, "jacobian_gib": room and room / 2**30, "error": str(error)[:200]}
-            )
-            continue
-        cost |= {"chunk": chunk, "jacobian_gib": room and room / 2**30, "apart": apart(K, twin)} | eigenvalues(twin)
-        record["vmap_grad"].append(cost)
+            row["error"] = str(error)[:200]
         save()
     quickest = min(c["seconds"] for c in record["vmap_grad"] if "seconds" in c)
     record["times_faster"] = quickest / best["seconds"]
     record["times_faster_within_budget"] = record["vmap_grad"][-1].get("seconds", math.nan) / best["seconds"]
-    exact = empirical(model.double(), {"input_ids": ids}, (-1, LOGIT), budget="1GiB" if args.tiny else "48GiB").matrix
+    model.double()
+    exact = ours(budget="1GiB" if options.tiny else "48GiB")
     record["empirical"] |= {"from_float64": apart(K, exact), "float64": eigenvalues(exact)}
-    try:
-        record["nngeometry"] = f"version {version('nngeometry')} is there; it was not run"
-    except PackageNotFoundError:
-        record["nngeometry"] = "not installed"
     save()
 
 
-def figure3(record: dict[str, Any], args: argparse.Namespace, save: Callable[[], None]) -> None:
+def figure3(record: dict[str, Any], options: Options, save: Callable[[], None]) -> None:
     """Part 2."""
-    n, length, began = args.samples, 16 if args.tiny else 128, time.perf_counter()
+    n, began = options.samples, time.perf_counter()
     rows = record["figure3"] = []
-    pixels, of_pixels = images(args.images, n)
-    for seed in range(args.seeds):
-        for kind in ("vit", "gpt2"):
-            base = (vit(args.tiny, seed) if kind == "vit" else gpt2(args.tiny, seed, "sdpa")).to(args.device)
-            if kind == "vit":
-                X, what, outputs = {"pixel_values": pixels}, of_pixels, 0
-            else:
-                ids, what = tokens(args.text, n, length, base.config.vocab_size)
-                X, outputs = {"input_ids": ids}, (-1, LOGIT)
-            for unit, start in product(args.units, ("configuration", "lecun")):
-                if time.perf_counter() - began > 60 * args.minutes:
-                    record["stopped"] = f"after {args.minutes} minutes"
-                    return
-                model = transplant(base, unit, seed=seed)
-                if start == "lecun":
-                    lecun(model, seed)
-                model = model.double()
-                K, cost = measured(lambda m=model, x=X, o=outputs: empirical(m, x, o).matrix, args.device == "cuda")
-                size = sum(p.numel() for p in model.parameters())
-                rows.append({"model": kind, "unit": unit, "start": start, "seed": seed, "n": n, "data": what})
-                rows[-1] |= {"parameters": size} | eigenvalues(K) | cost
-                del model
-                save()
+    pixels, of_pixels = images(options.images, n)
+    for seed, kind in product(range(options.seeds), ("vit", "gpt2")):
+        if kind == "vit":
+            base, X, what, outputs = vit(options.tiny, seed), {"pixel_values": pixels}, of_pixels, 0
+        else:
+            base = gpt2(options.tiny, seed, "sdpa")
+            ids, what = tokens(options.text, n, options.length, base.config.vocab_size)
+            X, outputs = {"input_ids": ids}, (-1, LOGIT)
+        base = base.to(options.device)
+        for unit, start in product(options.units, ("configuration", "lecun")):
+            if time.perf_counter() - began > 60 * options.minutes:
+                record["stopped"] = f"after {options.minutes} minutes"
+                return
+            model = transplant(base, unit, seed=seed)
+            if start == "lecun":
+                lecun(model, seed)
+            model = model.double()
+            K, cost = measured(lambda m=model, x=X, o=outputs: empirical(m, x, o).matrix)
+            row = {"model": kind, "unit": unit, "start": start, "seed": seed, "n": n, "data": what}
+            rows.append(row | {"parameters": sum(p.numel() for p in model.parameters())} | eigenvalues(K) | cost)
+            del model
+            save()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--images", type=Path)
-    parser.add_argument("--text", type=Path)
-    parser.add_argument("--tiny", action="store_true")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--samples", type=int)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--units", nargs="+", default=UNITS)
-    parser.add_argument("--minutes", type=float, default=8.0)
-    parser.add_argument("--only", choices=("race", "figure3"))
-    args = parser.parse_args()
-    args.samples = args.samples or (12 if args.tiny else 256)
+def main(
+    out: Path,
+    images: Path | None = None,
+    text: Path | None = None,
+    tiny: Annotated[bool, typer.Option("--tiny", help="The same in small, on a CPU.")] = False,
+    device: Annotated[str, typer.Option(show_default="cuda if there is one")] = "",
+    samples: Annotated[int, typer.Option(show_default="256, or 12 with --tiny")] = 0,
+    seeds: int = 3,
+    units: Annotated[str, typer.Option(help="Parted by commas.")] = ",".join(UNITS),
+    minutes: Annotated[float, typer.Option(help="After them no step of figure 3 begins.")] = 8.0,
+    only: Annotated[Literal["race", "figure3", "both"], typer.Option(help="One part.")] = "both",
+) -> None:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     torch.set_float32_matmul_precision("highest")
-    record: dict[str, Any] = {
-        "what": "empirical kernels: time and memory for GPT-2 small, condition numbers of ViT and GPT-2",
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": f"python {' '.join(sys.argv)}",
-        "device": torch.cuda.get_device_name() if args.device == "cuda" else args.device,
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-    }
-
-    def save() -> None:
-        args.out.write_text(json.dumps(record, indent=1) + "\n")
-
+    device = device or ("cpu", "cuda")[torch.cuda.is_available()]
+    length = 16 if tiny else 128
+    samples = samples or (12 if tiny else 256)
+    options = Options(tiny, device, samples, length, seeds, tuple(units.split(",")), minutes, images, text)
+    what = "empirical kernels: time and memory for GPT-2 small, condition numbers of ViT and GPT-2"
+    record: dict[str, Any] = {"what": what, **facts(device), "transformers": transformers.__version__}
     for part in (race, figure3):
-        if args.only in (None, part.__name__):
-            began = time.perf_counter()
-            part(record, args, save)
-            record[f"{part.__name__}_seconds"] = time.perf_counter() - began
-            save()
-    print(json.dumps({k: v for k, v in record.items() if k != "figure3"}, indent=1))
+        if only in ("both", part.__name__):
+            _, seconds = timed(lambda part=part: part(record, options, lambda: write_record(out, record)))
+            record[f"{part.__name__}_seconds"] = seconds
+            write_record(out, record)
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

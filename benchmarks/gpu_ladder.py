@@ -1,4 +1,4 @@
-"""The record of the ladder: `python benchmarks/gpu_ladder.py results/ladder/enwik8.json --store ladder.db`, on a GPU.
+"""The record of the ladder: `python -m benchmarks.gpu_ladder results/ladder/enwik8.json --store ladder.db`.
 
 Every run is kept in the store as it ends, and its checkpoints beside it: whatever ends the script, the same command
 goes on, and OUT has all that was done: an OUT that is there already is what it goes on from. Several runs are trained
@@ -6,22 +6,20 @@ beside each other on one device, which hides the time that compiling takes; NVID
 cuda-mps-control -d`) lets them overlap. GATELAB_DATA names the folder with text/enwik8.gz.
 
 `--speeds FILE` measures tokens a second first, of each unit and size: the loop of gatelab with as many models as there
-are seeds; for swiglu also with one, and a plain compiled loop of one model. Twelve processes at most compile at once,
-wait for each other, and are then timed one after the other, so that nothing else computes. `--tiny` is the same in
-small, for a CPU.
+are seeds; for swiglu also with one, and a plain compiled loop of one model. They are measured one after the other and
+written as they end. `--tiny` is the same in small, for a CPU.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import os
 import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from multiprocessing import get_context
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,15 +27,15 @@ import torch
 import typer
 from torch.profiler import ProfilerActivity, profile
 
+from benchmarks.harness import device_name, facts, timed, wait, write_record
 from gatelab.errors import GatelabError
 from gatelab.feedforward import unit as as_unit
-from gatelab.files import write_whole
 from gatelab.models import Decoder
 from gatelab.sweep import Store
 from gatelab.train.ladder_plans import LADDER_SIZES, TUNED, UNITS, Rates, plan_ladder, train_plan
 from gatelab.train.ladder_runs import LadderRun, read_text
 from gatelab.train.ladders import Ladder
-from gatelab.train.loop import State, device_name
+from gatelab.train.loop import State
 from gatelab.train.members import Source, build
 
 REPEATED = (("gelu", "relu2", "swiglu", "gqu"), LADDER_SIZES[:4], 20)
@@ -48,7 +46,6 @@ WARM, TIMED, PROFILED = 5, 40, 3
 KERNELS = {"sdpa|flash|fmha|compute_dot_do_o|convert_dq": "attention", "nvjet|gemm|cutlass": "products"}
 KERNELS |= {"^triton": "passes", "": "update"}
 PLAIN_UNIT = "swiglu"  # whose plain loop is timed beside ours
-MOST_PROCESSES = 12  # that compile at once
 TINY: dict[str, Any] = {"batch": 4, "steps": 12, "test_size": 8, "options": {"context": 16}}
 
 
@@ -71,27 +68,6 @@ def plain_loop(run: LadderRun, source: Source, device: torch.device, compile: bo
     return step
 
 
-def measure_speed(job: tuple[str, str], seeds: int, tiny: bool, barrier: Any, turn: Any, answers: Any) -> None:
-    """Compile the loops of a unit and size, wait for the others of the wave, and time them when it is their turn.
-
-    What fails is answered too, after the wait: nobody waits for a process that is gone.
-    """
-    rows: list[dict[str, Any]] = []
-    try:
-        loops = compiled_loops(*job, seeds, tiny)
-    except Exception as error:  # whatever it is, the others go on
-        barrier.wait()
-        answers.put([{"unit": job[0], "size": job[1], "error": f"{type(error).__name__}: {error}"}])
-        return
-    barrier.wait()
-    with turn:
-        for loop in loops:
-            rows.append({"unit": job[0], "size": job[1], **loop.timed()})
-        if len(loops) > 1 and loops[-1].device.type == "cuda":
-            rows[-1]["milliseconds"] = loops[-1].milliseconds()
-    answers.put(rows)
-
-
 @dataclass(frozen=True, eq=False)
 class Loop:
     """A loop that is compiled: its name, how many models it trains, a step of it, and the tokens of one."""
@@ -107,12 +83,8 @@ class Loop:
         """Tokens and operations a second."""
         steps = TIMED if self.device.type == "cuda" else 2
         self.step()
-        wait(self.device)
-        began = time.perf_counter()
-        for _ in range(steps):
-            self.step()
-        wait(self.device)
-        rate = steps * self.tokens / (time.perf_counter() - began)
+        _, seconds = timed(lambda: [self.step() for _ in range(steps)])
+        rate = steps * self.tokens / seconds
         values = {"tokens_per_second": rate, "flops_per_second": rate * self.token_flops}
         return {"loop": self.name, "models": self.models, **values}
 
@@ -121,18 +93,12 @@ class Loop:
         with profile(activities=[ProfilerActivity.CUDA]) as kernels:
             for _ in range(PROFILED):
                 self.step()
-            wait(self.device)
+            wait()
         parts = dict.fromkeys(KERNELS.values(), 0.0)
         for kernel in kernels.key_averages():
             kind = next(kind for name, kind in KERNELS.items() if re.search(name, kernel.key))
             parts[kind] += kernel.device_time_total / 1e3 / PROFILED
         return parts
-
-
-def wait(device: torch.device) -> None:
-    """Until the device has done all that it was asked for."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def compiled_loops(unit: str, size: str, seeds: int, tiny: bool) -> list[Loop]:
@@ -159,58 +125,34 @@ def compiled_loops(unit: str, size: str, seeds: int, tiny: bool) -> list[Loop]:
     for loop in loops:
         for _ in range(WARM):
             loop.step()
-    wait(device)
+    wait()
     return loops
 
 
-def waves(jobs: list[tuple[str, str]], most: int = MOST_PROCESSES) -> list[list[tuple[str, str]]]:
-    """The jobs in parts that are compiled together; those with three loops, which take longest, are in the first.
-
-    >>> waves([("gelu", "a"), ("swiglu", "a"), ("gqu", "a")], most=2)
-    [[('swiglu', 'a'), ('gelu', 'a')], [('gqu', 'a')]]
-    """
-    ordered = sorted(jobs, key=lambda job: job[0] != PLAIN_UNIT)
-    count = math.ceil(len(jobs) / math.ceil(len(jobs) / most))
-    return [ordered[i : i + count] for i in range(0, len(ordered), count)]
-
-
 def speeds(file: Path, seeds: int, tiny: bool) -> None:
-    """All units and sizes, into a record."""
+    """All units and sizes, into a record that is written after each; those that it has are not measured again."""
     sizes = ["tiny"] if tiny else list(LADDER_SIZES)
-    began, rows, context = time.monotonic(), [], get_context("spawn")
-    # Twelve processes that each compile with a process a core would be in each other's way.
-    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
-    for wave in waves([(as_unit(unit).name, size) for unit in UNITS for size in sizes]):
-        barrier, turn, answers = context.Barrier(len(wave)), context.Lock(), context.Queue()
-        processes = [
-            context.Process(target=measure_speed, args=(job, seeds, tiny, barrier, turn, answers)) for job in wave
-        ]
-        for process in processes:
-            process.start()
-        for _ in wave:
-            rows += answers.get(timeout=400)
-        for process in processes:
-            process.join()
-        print(f"{time.monotonic() - began:.0f} s, {len(rows)} rows of speeds", flush=True)
-    for row in [row for row in rows if "error" in row]:
-        print(row, flush=True)
-    name = device_name(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
-    peak = next((value for key, value in PEAK.items() if key in name), math.nan)
-    measured = sorted((row for row in rows if "error" not in row), key=lambda r: (sizes.index(r["size"]), r["unit"]))
-    for row in measured:
-        row["share_of_bf16"] = row["flops_per_second"] / peak if math.isfinite(peak) else None
-        print({k: f"{v:.4g}" if isinstance(v, float) else v for k, v in row.items()}, flush=True)
-    facts = {"device": name, "date": f"{datetime.now(UTC):%Y-%m-%d}", "torch": torch.__version__}
-    command = (
-        "python benchmarks/gpu_ladder.py results/ladder/enwik8.json --record-only --speeds results/ladder/speed.json"
-    )
-    lines = ",\n".join(json.dumps(row) for row in measured)
-    seconds = round(time.monotonic() - began)
-    head = json.dumps({**facts, "command": command, "seconds": seconds})[:-1]
-    write_whole(file, f'{head}, "rows": [\n{lines}\n]}}\n')
+    rows: list[dict[str, Any]] = []
+    if file.exists():
+        rows = json.loads(file.read_text(encoding="utf-8"))["rows"]
+    known = {(row["unit"], row["size"]) for row in rows}
+    peak = next((value for key, value in PEAK.items() if key in device_name()), None)
+    for unit, size in product((as_unit(unit).name for unit in UNITS), sizes):
+        if (unit, size) in known:
+            continue
+        loops = compiled_loops(unit, size, seeds, tiny)
+        own = [{"unit": unit, "size": size, **loop.timed()} for loop in loops]
+        if len(loops) > 1 and loops[-1].device.type == "cuda":
+            own[-1]["milliseconds"] = loops[-1].milliseconds()
+        for row in own:
+            row["share_of_bf16"] = peak and row["flops_per_second"] / peak
+            print(row, flush=True)
+        rows = sorted([*rows, *own], key=lambda row: (sizes.index(row["size"]), row["unit"]))
+        write_record(file, facts() | {"rows": rows}, "rows")
+        torch.compiler.reset()
 
 
-def write_record(out: Path, store: Path, seeds: int, options: dict[str, Any], sizes: tuple[str, ...]) -> None:
+def write_ladder(out: Path, store: Path, seeds: int, options: dict[str, Any], sizes: tuple[str, ...]) -> None:
     """Everything that the store has, as one record."""
     plan = plan_ladder(UNITS, "enwik8", sizes, seeds, (1,), options)
     devices = {record.device for record in Store(store).records() if record.ok}
@@ -218,7 +160,7 @@ def write_record(out: Path, store: Path, seeds: int, options: dict[str, Any], si
         "device": ", ".join(sorted(devices)),
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
         "torch": torch.__version__,
-        "command": "python benchmarks/gpu_ladder.py results/ladder/enwik8.json --store ladder.db",
+        "command": "python -m benchmarks.gpu_ladder results/ladder/enwik8.json --store ladder.db",
         **plan.facts(),
     }
     record = Ladder.from_store(store, facts)
@@ -278,7 +220,7 @@ def main(
         except GatelabError as error:
             print(error, flush=True)
     if store.exists():
-        write_record(out, store, seeds, options, sizes)
+        write_ladder(out, store, seeds, options, sizes)
 
 
 if __name__ == "__main__":

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 
 import gatelab as gl
+from benchmarks.harness import Row, Table
 from gatelab.solve import rmse
 
-Table = tuple[str, list[dict[str, float | str]], str]
 TARGETS = [
     ("paper-1d", None),
     ("exp(sin(3*x))", (0.0, 3.0)),
@@ -34,30 +34,30 @@ def run() -> Iterator[Table]:
     )
 
 
-def _constructions() -> list[dict[str, float | str]]:
+def _constructions() -> list[Row]:
     rows = []
     for text, interval in TARGETS:
         p = gl.problem(text, interval=interval, n=100_001, sampling="grid")
         for name in ("mlp", "glu", "gqu"):
             made = [gl.construct(name, p, n) for n in (50, 100, 200)]
             errors = [rmse(m.network, p.train.x, p.train.y) for m in made]
-            row: dict[str, float | str] = {"target": p.name, "unit": name}
+            row: Row = {"target": p.name, "unit": name}
             row |= {f"n = {m.network.width}": e / m.predicted_rmse for m, e in zip(made, errors, strict=True)}
             rows.append(row | {"order": f"{np.log2(errors[1] / errors[2]):.3f}"})
     return rows
 
 
-def _ratios() -> list[dict[str, float | str]]:
+def _ratios() -> list[Row]:
     rows = []
     for text, interval in TARGETS:
         p = gl.problem(text, interval=interval)
         for name in ("mlp", "glu", "gqu", "relu2", "relu3"):
-            row: dict[str, float | str] = {"target": p.name, "interval": str(p.interval), "unit": name}
+            row: Row = {"target": p.name, "interval": str(p.interval), "unit": name}
             rows.append(row | {f"n = {n}": gl.fit(name, p, n).test_rmse / gl.limit(name, p, n) for n in (25, 50, 100)})
     return rows
 
 
-def _tail() -> list[dict[str, float | str]]:
+def _tail() -> list[Row]:
     rows = []
     for text, interval in (TARGETS[0], TARGETS[2]):
         p = gl.problem(text, interval=interval, n=100_000)

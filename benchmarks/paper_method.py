@@ -1,4 +1,4 @@
-"""The first paper's experiments by our Newton in its stages: `python benchmarks/paper_method.py RECORD --jobs 12`.
+"""The first paper's experiments by our Newton in its stages: `python -m benchmarks.paper_method RECORD --jobs 12`.
 
 Every fit is kept in a store as it ends. The command stops after so many seconds, can be stopped at any time, and goes
 on from the store when it is called again; each call writes all that is finished into the record. `GATELAB_DATA` names
@@ -9,13 +9,9 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import signal
-import sys
-import time
 from collections.abc import Mapping
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
@@ -26,9 +22,9 @@ import numpy as np
 import torch
 import typer
 
+from benchmarks.harness import facts, machine, write_record
 from gatelab.data import problem
 from gatelab.feedforward import unit as as_unit
-from gatelab.files import write_whole
 from gatelab.scaling_laws import Point, Scaling
 from gatelab.scaling_laws.curves import limits_of
 from gatelab.scaling_laws.reference import EXPERIMENTS
@@ -55,13 +51,11 @@ def main(
     runs = [run for run in paper_runs() if run.arguments["experiment"] in names]
     if most:
         runs = sorted(runs, key=lambda run: run.arguments["width"])[:most]
-    finished, began = [], time.perf_counter()
-    reported = [began]
+    finished: list[Record] = []
 
     def report(progress: Progress) -> None:
-        if time.perf_counter() - reported[0] > 20:
-            reported[0] = time.perf_counter()
-            print(f"{reported[0] - began:.0f} s: {progress.finished} of {len(runs)} fits", flush=True)
+        if progress.finished % 50 == 0:
+            print(f"{progress.finished} of {len(runs)} fits", flush=True)
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise OutOfTime
@@ -75,28 +69,26 @@ def main(
         print(f"the {seconds:g} seconds are over", flush=True)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-    write_record(record, finished, runs, jobs)
+    write_curves(record, finished, runs, jobs)
 
 
-def write_record(path: Path, records: list[Record], runs: list[Run], jobs: int) -> None:
+def write_curves(path: Path, records: list[Record], runs: list[Run], jobs: int) -> None:
     """All that is finished, with the device, the date and the commands of every call so far."""
     earlier: dict[str, Any] = {}
     if path.is_file():
         earlier = json.loads(path.read_text(encoding="utf-8"))
-    command = " ".join(["python", *sys.argv])
-    failed = [r for r in records if not r.ok]
+    failed, origin = [r for r in records if not r.ok], facts("cpu")
     content = {
-        "command": command,
-        "commands": [*earlier.get("commands", []), command],
-        "device": f"{jobs} {platform.machine()} cores, one thread a fit, torch {torch.__version__}",
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        **origin,
+        "commands": [*earlier.get("commands", []), origin["command"]],
+        "device": f"{jobs} cores of {machine()}, one thread a fit",
         "planned": len(runs),
         "finished": len(records) - len(failed),
         "failed": [{**r.arguments, "error": (r.error or "").strip().splitlines()[-1:]} for r in failed],
         "core_seconds": sum(float(r.metrics["core_seconds"]) for r in records if r.ok),
         "curves": plain_curves(paper_curves(records)),
     }
-    write_whole(path, json.dumps(content, indent=1) + "\n")
+    write_record(path, content)
     print(f"{path}: {content['finished']} of {len(runs)} fits, {len(failed)} failed", flush=True)
 
 
@@ -108,22 +100,15 @@ def paper_runs() -> tuple[Run, ...]:
     runs: list[Run] = []
     for part in ("widths", "further"):
         tasks = [
-            (experiment, unit, width, seed)
-            for experiment in EXPERIMENTS
-            for unit, widths in getattr(experiment, part).items()
+            (expected_work(e.problem, unit, width), e, {"unit": unit, "width": width, "seed": seed})
+            for e in EXPERIMENTS
+            for unit, widths in getattr(e, part).items()
             for width in widths
-            for seed in range(experiment.seeds)
+            for seed in range(e.seeds)
         ]
-        tasks.sort(key=lambda task: -expected_work(task[0].problem, task[1], task[2]))
-        runs += [
-            run_of(experiment.name, unit, width, seed, experiment.solver) for experiment, unit, width, seed in tasks
-        ]
+        tasks.sort(key=lambda task: -task[0])
+        runs += [Run(TASK, {"experiment": e.name, **arguments, "solver": e.solver}) for _, e, arguments in tasks]
     return tuple(runs)
-
-
-def run_of(experiment: str, unit: str, width: int, seed: int, solver: str) -> Run:
-    """The run of one fit."""
-    return Run(TASK, {"experiment": experiment, "unit": unit, "width": width, "seed": seed, "solver": solver})
 
 
 def expected_work(name: str, unit: str, width: int) -> float:

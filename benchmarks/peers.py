@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable, Iterator
 
@@ -11,8 +10,7 @@ import pwlf
 from sklearn.neural_network import MLPRegressor
 
 import gatelab as gl
-
-Table = tuple[str, list[dict[str, float | str]], str]
+from benchmarks.harness import Row, Table, timed
 
 
 def run() -> Iterator[Table]:
@@ -25,7 +23,7 @@ def run() -> Iterator[Table]:
 _NOTE = "times: the fastest of 2 runs; ratio: time over that of gatelab mlp."
 
 
-def _rows(p: gl.Problem, width: int) -> list[dict[str, float | str]]:
+def _rows(p: gl.Problem, width: int) -> list[Row]:
     makers: dict[str, Callable[[], float]] = {
         "gatelab mlp": lambda: gl.fit("mlp", p, width).test_rmse,
         "gatelab glu": lambda: gl.fit("glu", p, width).test_rmse,
@@ -38,17 +36,12 @@ def _rows(p: gl.Problem, width: int) -> list[dict[str, float | str]]:
     }
     if width < 10:
         makers["pwlf (fitfast)"] = lambda: _pwlf(p, width + 1)
-    rows: list[dict[str, float | str]] = []
+    rows: list[Row] = []
     for name, make in makers.items():
-        best, error = np.inf, np.nan
-        for _ in range(2):
-            began = time.perf_counter()
-            error = make()
-            best = min(best, time.perf_counter() - began)
-        rows.append({"method": name, "test RMSE": error, "seconds": best})
-    for row in rows:
-        row["ratio"] = float(row["seconds"]) / float(rows[0]["seconds"])
-    return rows
+        runs = [timed(make) for _ in range(2)]
+        seconds = min(length for _, length in runs)
+        rows.append({"method": name, "test RMSE": runs[0][0], "seconds": seconds})
+    return [row | {"ratio": row["seconds"] / rows[0]["seconds"]} for row in rows]
 
 
 def _sklearn(p: gl.Problem, width: int) -> float:

@@ -21,12 +21,9 @@ from __future__ import annotations
 import argparse
 import copy
 import json
-import platform
-import sys
 import tempfile
 import time
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +31,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from benchmarks.harness import facts, write_record
 from gatelab.anatomy import (
     Distillation,
     Shrunk,
@@ -47,7 +45,6 @@ from gatelab.anatomy import (
 from gatelab.anatomy.distillation import own_windows
 from gatelab.anatomy.smaller_layers import held_out_windows
 from gatelab.anatomy.texts import Parts, token_losses
-from gatelab.files import write_whole
 from gatelab.statistics import t_interval
 from gatelab.tensors import pack, write_packed
 from gatelab.tensors import read as read_packed
@@ -125,10 +122,8 @@ def main() -> None:
             cell["sentences"] = sentence_cosine(model, small.model, tokenizer)
         if method == "ours":
             cell |= saved_again(small, model, parts.test)
-        cell |= {"device": device_name(options.device), "date": datetime.now(UTC).isoformat(timespec="seconds")}
-        cell |= {"threads": torch.get_num_threads(), "command": " ".join(sys.argv[1:])}
-        record["cells"][key] = cell
-        write_whole(options.record, json.dumps(record, indent=1) + "\n")
+        record["cells"][key] = cell | facts(options.device) | {"threads": torch.get_num_threads()}
+        write_record(options.record, record)
         print(key, f"{cell['before']:.4f} -> {cell['after']:.4f}", f"{cell['seconds']:.0f} s", flush=True)
 
 
@@ -289,13 +284,6 @@ def sentence_cosine(dense: Any, small: Any, tokenizer: Any) -> float:
             means.append((states * mask).sum(1) / mask.sum(1))
         cosines.append(functional.cosine_similarity(*means, dim=-1))
     return float(torch.cat(cosines).double().mean())
-
-
-def device_name(device: str) -> str:
-    """What computed."""
-    if device.startswith("cuda"):
-        return torch.cuda.get_device_name(device)
-    return f"{platform.machine()}, {platform.system()}"
 
 
 if __name__ == "__main__":

@@ -6,12 +6,9 @@ python -m benchmarks.size results/tables/large.json  the large tables, as a reco
 
 from __future__ import annotations
 
-import json
-import platform
 import sys
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +18,16 @@ from sklearn.datasets import make_friedman1
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 import gatelab as gl
-from benchmarks.tables import MemoryWatch, estimator_code
-from gatelab.files import write_whole
+from benchmarks.estimators import estimator_code
+from benchmarks.harness import Row, Table, facts, write_record
+from benchmarks.tables import MemoryWatch
 
-Table = tuple[str, list[dict[str, float | str]], str]
 # Rows, columns, and what is said of the time; Friedman's first problem with noise of deviation 1.
 LARGE: tuple[tuple[int, int, dict[str, Any]], ...] = ((10_000, 20, {}), (1_000_000, 10, {"time_budget": 150}))
 TESTED = 20_000
 
 
-def large_tables() -> Iterator[dict[str, Any]]:
+def large_tables() -> Iterator[Row]:
     """The regressor with its defaults and boosting on large tables: seconds, memory and error, one thread."""
     for rows, columns, settings in LARGE:
         X, y = make_friedman1(rows + TESTED, columns, noise=1.0, random_state=0)
@@ -41,16 +38,6 @@ def large_tables() -> Iterator[dict[str, Any]]:
             cost = {"cpu_s": time.process_time() - began, "wall_s": time.perf_counter() - clock, "mib": watch.risen()}
             rmse = float(np.sqrt(np.mean(np.square(model.predict(X[rows:]) - y[rows:]))))
             yield {"rows": rows, "columns": columns, "method": type(model).__name__, **cost, "rmse": rmse}
-
-
-def write_large(path: Path) -> None:
-    """The record of the large tables."""
-    torch.set_num_threads(1)
-    machine = f"{platform.machine()}, Python {platform.python_version()}, torch {torch.__version__}, one thread"
-    facts = {"machine": machine, "date": f"{datetime.now(UTC):%Y-%m-%d}", "version": estimator_code()}
-    facts["command"] = "python -m benchmarks.size results/tables/large.json"
-    lines = ",\n".join(json.dumps(row) for row in large_tables())
-    write_whole(path, f'{json.dumps(facts)[:-1]}, "rows": [\n{lines}\n]}}\n')
 
 
 def run() -> Iterator[Table]:
@@ -83,4 +70,5 @@ def run() -> Iterator[Table]:
 
 
 if __name__ == "__main__":
-    write_large(Path(sys.argv[1]))
+    torch.set_num_threads(1)
+    write_record(Path(sys.argv[1]), facts("cpu") | {"version": estimator_code(), "rows": [*large_tables()]}, "rows")

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from benchmarks.harness import Table
 from gatelab.sweep import Record, Run, Store
 
-Table = tuple[str, list[dict[str, float | str]], str]
 TIMES = 5
 COMMANDS = {
     "python -c pass": ("-c", "pass"),

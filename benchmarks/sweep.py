@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from benchmarks.harness import Row, Table, timed
 from gatelab.sweep import BACKENDS, Record, Run, Store, map_runs
 
-Table = tuple[str, list[dict[str, float | str]], str]
 RUNS = 10_000
 RECORDS = 1_000_000
 TARGETS = {"serial": "2", "processes": "5", "ray": "none"}
@@ -30,18 +29,18 @@ def run() -> Iterator[Table]:
     )
 
 
-def _overhead(backend: Any) -> dict[str, float | str]:
+def _overhead(backend: Any) -> Row:
     runs = [Run("builtins:dict", {"unit": "glu", "n": n}) for n in range(RUNS)]
     with tempfile.TemporaryDirectory() as folder:
-        seconds = []
-        for _ in range(2):  # the second time all is there
-            began = time.perf_counter()
-            count = sum(1 for _ in map_runs(runs, store=Path(folder) / "runs.db", backend=backend))
-            seconds.append(time.perf_counter() - began)
-            if count != RUNS:
-                raise RuntimeError(f"{backend} gave {count} records of {RUNS}")
-    computed, again = (1e3 * s / RUNS for s in seconds)
-    return {"backend": backend, "ms a run": computed, "target": TARGETS[backend], "ms when stored": again}
+
+        def count() -> int:
+            return sum(1 for _ in map_runs(runs, store=Path(folder) / "runs.db", backend=backend))
+
+        (counted, computed), (_, again) = timed(count), timed(count)  # the second time all is there
+        if counted != RUNS:
+            raise RuntimeError(f"{backend} gave {counted} records of {RUNS}")
+    milliseconds = {"ms a run": 1e3 * computed / RUNS, "ms when stored": 1e3 * again / RUNS}
+    return {"backend": backend, "target": TARGETS[backend], **milliseconds}
 
 
 def _records() -> Iterator[Record]:
@@ -52,16 +51,26 @@ def _records() -> Iterator[Record]:
         yield Record(Run("lab.fit:point", arguments), status, metrics, (1.0, 0.1, 0.01), None, 0.5, {"torch": "2"})
 
 
-def _million() -> list[dict[str, float | str]]:
+def _million() -> list[Row]:
+    rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "runs.db"
-        began = time.perf_counter()
-        with Store(path) as store:
+
+        def ask(what: str, question: Any) -> None:
+            def answer() -> Any:
+                with Store(path) as store:
+                    return question(store)
+
+            records, seconds = timed(answer)
+            rows.append({"what": what, "records": records, "seconds": seconds})
+
+        def fill(store: Store) -> int:
             records = _records()
             while chunk := list(islice(records, 20_000)):
                 store.put_all(chunk)
-        filled = time.perf_counter() - began
-        rows: list[dict[str, float | str]] = [{"what": "fill", "records": RECORDS, "seconds": filled}]
+            return RECORDS
+
+        ask("fill", fill)
         filters: list[dict[str, Any]] = [
             {"where": {"seed": 7}},
             {"task": "lab.fit:point", "status": "done", "where": {"unit.name": "unit-3", "width": 50}},
@@ -70,21 +79,12 @@ def _million() -> list[dict[str, float | str]]:
             {"where": {"width": 50}},
         ]
         for each in filters:
-            began = time.perf_counter()
-            with Store(path) as store:
-                found = len(list(store.records(**each)))
             conditions = [v for k, v in each.items() if k != "where"]
             label = ", ".join(conditions + [f"{k} = {v}" for k, v in each.get("where", {}).items()])
-            rows.append({"what": f"open, filter: {label}", "records": found, "seconds": time.perf_counter() - began})
+            ask(f"open, filter: {label}", lambda store, each=each: len(list(store.records(**each))))
         keys = [record.key for record in islice(_records(), 100_000)]
-        asks: list[tuple[str, Callable[[Store], int]]] = [
-            ("count all", Store.count),
-            ("count unit.name = unit-3", lambda store: store.count(where={"unit.name": "unit-3"})),
-            ("100 000 keys: which are done", lambda store: len(store.statuses(keys))),
-        ]
-        for what, ask in asks:
-            began = time.perf_counter()
-            with Store(path) as store:
-                rows.append({"what": f"open, {what}", "records": ask(store), "seconds": time.perf_counter() - began})
+        ask("open, count all", Store.count)
+        ask("open, count unit.name = unit-3", lambda store: store.count(where={"unit.name": "unit-3"}))
+        ask("open, 100 000 keys: which are done", lambda store: len(store.statuses(keys)))
         rows.append({"what": "size on disk, MB", "records": path.stat().st_size / 1e6, "seconds": 0.0})
     return rows

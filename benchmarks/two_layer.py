@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Iterator
 
 import numpy as np
 import torch
 from torch import nn
 
+from benchmarks.harness import Row, Table, best_times, threads
 from gatelab.dynamics import train
 
-Table = tuple[str, list[dict[str, float | str]], str]
 NETWORKS, WIDTH, POINTS = 64, 64, 500
 LR = 1e-5
 
@@ -33,50 +31,25 @@ class Plain(nn.Module):
 
 def run(steps: int = 200, networks: int = NETWORKS) -> Iterator[Table]:
     """All cores for everyone: torch shares out what it can of single networks, we share out parts of the batch."""
-    before = torch.get_num_threads()
-    threads = os.cpu_count() or 1
-    torch.set_num_threads(threads)
-    try:
-        yield _table(steps, networks, threads)
-    finally:
-        torch.set_num_threads(before)
-
-
-def _table(steps: int, networks: int, threads: int) -> Table:
-    rows: list[dict[str, float | str]] = []
-    for d in (1, 10):
-        for unit in ("mlp", "glu"):
+    rows: list[Row] = []
+    with threads() as cores:
+        for d in (1, 10):
             X = np.random.default_rng(0).standard_normal((POINTS, d))
             y = np.sin(3 * X[:, 0])
-            times: dict[str, list[float]] = {"batch": [], "own": [], "plain": []}
-            for _ in range(3):
-                # In turn, since the ratio is what a noisy machine disturbs least.
-                times["batch"].append(_seconds(lambda: train(unit, X, y, WIDTH, LR, steps, seeds=networks)))  # noqa: B023
-                times["own"].append(_seconds(lambda: _one_by_one(unit, X, y, steps, networks)))  # noqa: B023
-                times["plain"].append(_seconds(lambda: _plain(unit, X, y, steps, networks)))  # noqa: B023
-            batch, own, plain = (min(times[k]) for k in ("batch", "own", "plain"))
-            rows.append(
-                {
-                    "unit": unit,
-                    "inputs": str(d),
-                    "one batch": batch,
-                    "our single runs": own,
-                    "torch.nn and SGD": plain,
-                    "over own": own / batch,
-                    "over torch": plain / batch,
-                }
-            )
-    return (
-        f"Seconds for {networks} networks of width {WIDTH}, {POINTS} points, {steps} steps, {threads} threads",
+            for unit in ("mlp", "glu"):
+                batch, own, plain = best_times(
+                    lambda unit=unit, X=X, y=y: train(unit, X, y, WIDTH, LR, steps, seeds=networks),
+                    lambda unit=unit, X=X, y=y: _one_by_one(unit, X, y, steps, networks),
+                    lambda unit=unit, X=X, y=y: _plain(unit, X, y, steps, networks),
+                )
+                row = {"unit": unit, "inputs": d, "one batch": batch, "our single runs": own}
+                row |= {"torch.nn and SGD": plain, "over own": own / batch, "over torch": plain / batch}
+                rows.append(row)
+    yield (
+        f"Seconds for {networks} networks of width {WIDTH}, {POINTS} points, {steps} steps, {cores} threads",
         rows,
         "least of three, taken in turn; our single runs have the same hand-written gradients as the batch",
     )
-
-
-def _seconds(work) -> float:
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
 
 
 def _one_by_one(unit: str, X: np.ndarray, y: np.ndarray, steps: int, networks: int) -> None:

@@ -20,10 +20,9 @@ if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
 from benchmarks import datasets, tables  # noqa: E402
-from benchmarks.classifiers import methods as classifiers  # noqa: E402
 from benchmarks.datasets import CLASSES, REGRESSION, DataSet, Facts, facts_of, load, source  # noqa: E402
-from benchmarks.regressors import methods as regressors  # noqa: E402
-from benchmarks.tables import Method, Record, complete, key_of, splits  # noqa: E402
+from benchmarks.estimators import Method, as_numbers, methods  # noqa: E402
+from benchmarks.tables import Record, complete, key_of, splits  # noqa: E402
 
 SHIPPED = [s for s in (*REGRESSION, *CLASSES) if s.package == "scikit-learn"]
 DIABETES = next(s for s in REGRESSION if s.name == "diabetes")
@@ -113,7 +112,7 @@ def test_parts_test_every_row_once_and_classes_alike() -> None:
 def test_numbers_are_made_of_names_and_of_what_is_missing(mixed: DataSet) -> None:
     table = load(mixed)
     few = table.X.iloc[:20]
-    model = tables.as_numbers(LinearRegression()).fit(few, table.y[:20])
+    model = as_numbers(LinearRegression()).fit(few, table.y[:20])
     stranger = table.X.iloc[20:].copy()
     stranger["code"] = pd.Categorical(["nine"] * len(stranger))
     assert np.isfinite(model.predict(stranger)).all()
@@ -127,7 +126,7 @@ def counted_method(calls: list[int], name: str = "mean", settings: str = "", sto
         calls.append(1)
         if len(calls) > stop_after:
             raise KeyboardInterrupt
-        return tables.as_numbers(DummyRegressor())
+        return as_numbers(DummyRegressor())
 
     return Method(name, name, "scikit-learn", settings, make)
 
@@ -153,7 +152,7 @@ def test_other_settings_and_failures_are_done_again(tmp_path: Path) -> None:
     assert complete(record, [DIABETES], [counted_method([], settings="another")]) == 3
 
     def failing() -> Any:
-        return tables.as_numbers(DummyRegressor(strategy="no such"))
+        return as_numbers(DummyRegressor(strategy="no such"))
 
     broken = Method("broken", "broken", "scikit-learn", "", failing)
     assert complete(record, [DIABETES], [broken]) == 3
@@ -163,14 +162,12 @@ def test_other_settings_and_failures_are_done_again(tmp_path: Path) -> None:
 
 def test_the_latest_code_of_ours_counts(tmp_path: Path) -> None:
     record = Record(tmp_path / "record.json")
-    ours = Method("gated", "GatedRegressor", "gatelab", "", lambda: tables.as_numbers(DummyRegressor()))
+    ours = Method("gated", "GatedRegressor", "gatelab", "", lambda: as_numbers(DummyRegressor()))
     complete(record, [DIABETES], [ours])
     (present,) = tables.latest(record, [ours])["rmse"]
     record.add([e | {"version": "former", "rmse": 2 * e["rmse"], "ended": "2020"} for e in record.entries.values()])
     assert len(record.entries) == 6
     assert list(tables.latest(record, [ours])["rmse"]) == [present]
-    stranger = replace(ours, package="scikit-learn")  # no code of its own: both would be joined
-    assert tables.latest(record, [stranger]).empty
 
 
 def test_a_file_that_is_no_record_is_refused(tmp_path: Path) -> None:
@@ -181,7 +178,7 @@ def test_a_file_that_is_no_record_is_refused(tmp_path: Path) -> None:
 
 def test_scores_of_classes_are_log_loss_and_accuracy() -> None:
     table = load(IRIS)
-    model = tables.as_numbers(LogisticRegression()).fit(table.X, table.y)
+    model = as_numbers(LogisticRegression()).fit(table.X, table.y)
     scores = tables.scores(model, "classes", table.X, table.y)
     p = model.predict_proba(table.X)
     assert scores["log_loss"] == pytest.approx(-np.log(p[np.arange(150), table.y]).mean(), rel=1e-5)
@@ -191,57 +188,37 @@ def test_scores_of_classes_are_log_loss_and_accuracy() -> None:
 def test_tables_say_who_is_first_and_how_far_others_are() -> None:
     record = Record("none.json")
     sets = [s for s in REGRESSION if not s.development][:4]
-    methods = [m for m in regressors() if m.name in ("boosting", "forest", "ridge")]
+    compared = [m for m in methods("regression") if m.name in ("boosting", "forest", "ridge")]
     errors = np.array([[1.0, 1.01, 2.0], [1.0, 3.0, 1.5], [1.2, 1.0, 1.0], [1.0, 1.1, 1.3]])
     for i, dataset in enumerate(sets):
-        for j, method in enumerate(methods):
+        for j, method in enumerate(compared):
             for split in range(tables.SPLITS):
                 head = {"set": dataset.name, "method": method.name, "split": split, "seed": tables.SPLIT_SEED}
                 entry = head | {"version": "1", "rmse": errors[i, j] + 0.1 * (split - 1), "cpu_s": 1.0, "ended": ""}
                 record.entries[key_of(entry)] = entry
-    by_title = {title: rows for title, rows, _ in tables.tables(record, "regression", methods)}
+    by_title = {title: rows for title, rows, _ in tables.tables(record, "regression", compared)}
     rows = {row["method"]: row for row in by_title["sets not used for tuning defaults"]}
-    boosting, forest = rows["HistGradientBoosting"], rows["random forest"]
-    assert (boosting["first"], boosting["within 2 %"], boosting["worst / best"]) == ("75%", "75%", "1.2")
-    assert (forest["first"], forest["within 2 %"], forest["worst / boosting"]) == ("25%", "50%", "3.000")
-    assert boosting["mean rank"] == "1.50"  # 1, 1, 3, 1
+    boosting, forest = rows["boosting"], rows["forest"]
+    assert (boosting["first"], boosting["within 2 %"], forest["first"], forest["within 2 %"]) == (0.75, 0.75, 0.25, 0.5)
+    assert boosting["worst / best"] == pytest.approx(1.2) and boosting["mean rank"] == 1.5  # 1, 1, 3, 1
     assert len(by_title["set by set"]) == 4
-
-    # Ours on two of the four sets: the summary is of those two.
-    ours = regressors()[0]
-    for dataset in sets[:2]:
-        for split in range(tables.SPLITS):
-            head = {"set": dataset.name, "method": ours.name, "split": split, "seed": tables.SPLIT_SEED}
-            entry = head | {"version": ours.version, "rmse": 5.0, "cpu_s": 1.0, "ended": ""}
-            record.entries[key_of(entry)] = entry
-    notes = {title: note for title, _, note in tables.tables(record, "regression", [ours, *methods])}
-    assert notes["sets not used for tuning defaults"].startswith("2 sets")
 
 
 def test_the_command_fits_what_lacks_and_shows_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "record.json"
-    words = ["--sets", "diabetes,friedman1-exact", "--methods", "ridge,mean", "--record", str(path)]
-    tables.command("regression", [*regressors(), counted_method([])], path, words)
+    words = ["--sets", "diabetes,friedman1-exact", "--methods", "ridge", "--record", str(path)]
+    tables.command("regression", path, words)
     shown = capsys.readouterr().out
     assert "sets used for tuning defaults" in shown
     assert "sets not used for tuning defaults" not in shown
-    assert len(Record(path).entries) == 12
+    assert len(Record(path).entries) == 6
     with pytest.raises(SystemExit, match=r"no method is called svm; there are gated, .*svr"):
-        tables.command("regression", regressors(), path, ["--methods", "svm", "--record", str(path)])
+        tables.command("regression", path, ["--methods", "svm", "--record", str(path)])
     with pytest.raises(SystemExit, match=r"no set is called bostn; there are .*boston"):
-        tables.command("regression", regressors(), path, ["--sets", "bostn", "--record", str(path)])
+        tables.command("regression", path, ["--sets", "bostn", "--record", str(path)])
 
 
-def test_the_list_says_what_is_left_out_and_why(capsys: pytest.CaptureFixture[str]) -> None:
-    tables.command("regression", regressors(), Path("none.json"), ["--list"])
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == len(REGRESSION) + 4  # an empty line, title, heads of columns, note
-    (cpus,) = [line for line in lines if line.split()[:1] == ["cpus"]]
-    assert "estperf: an estimate of the target" in cpus
-
-
-def test_methods_have_names_of_their_own_and_those_not_here_say_why() -> None:
-    for methods in (regressors(), classifiers()):
-        assert len({m.name for m in methods}) == len({m.label for m in methods}) == len(methods)
-        assert all(m.make or m.why for m in methods)
-        assert all(m.name.startswith("gated") == m.ours for m in methods)
+def test_methods_have_names_of_their_own() -> None:
+    for listed in (methods("regression"), methods("classes")):
+        assert len({m.name for m in listed}) == len({m.label for m in listed}) == len(listed)
+        assert all(m.name.startswith("gated") == m.ours for m in listed)

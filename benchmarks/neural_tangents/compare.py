@@ -1,4 +1,4 @@
-"""Analytic kernels of gatelab against neural-tangents, and the time of each over that of X X^T.
+"""Analytic kernels of gatelab against neural-tangents.
 
 neural-tangents is archived and needs an old jax, so it lives in an environment of its own, and the kernels travel in a
 folder. From the root of the repository:
@@ -7,8 +7,8 @@ folder. From the root of the repository:
     python benchmarks/neural_tangents/compare.py make /tmp/kernels          with gatelab's environment
     /tmp/nt/bin/python benchmarks/neural_tangents/compare.py check /tmp/kernels
 
-`make` writes samples and kernels and prints its times; `check` computes the same kernels with neural-tangents, prints
-the largest deviation of each and its times, and ends with 1 if a kernel of order 0 or 1 is off by more than 1e-12.
+`make` writes samples and kernels; `check` computes the same kernels with neural-tangents, prints the largest deviation
+of each, and ends with 1 if a kernel of order 0 or 1 is off by more than 1e-12.
 
 Two sets of 500 samples. `signs` are random signs times powers of two: X X^T is exact in either library, and the whole
 kernels are compared, entry by entry. `gaussian` are normal: entries of X X^T near zero have rounding errors of the
@@ -19,10 +19,7 @@ like 1 - 1e-16, angles of 1e-8, where gatelab has the formula. Its diagonal is t
 
 from __future__ import annotations
 
-import argparse
-import os
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,33 +27,14 @@ from typing import Any
 import numpy as np
 
 N, D, WIDTH = 500, 784, 1000
-TIMED = 2000
 TARGET = 1e-12
 UNITS = {"mlp": ("relu", 0), "glu": ("relu", 1), "gqu": ("relu", 2), "gelu": ("gelu", 0), "geglu": ("gelu", 1)}
 WIDTHS = (WIDTH, None)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("step", choices=["make", "check"])
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--threads", type=int, default=1)
-    args = parser.parse_args()
-    os.environ["OMP_NUM_THREADS"] = str(args.threads)
-    if args.threads == 1:
-        os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
-    if args.step == "make":
-        make(args.folder, args.threads)
-    else:
-        sys.exit(check(args.folder))
-
-
-def make(folder: Path, threads: int) -> None:
-    import torch
-
+def make(folder: Path) -> None:
     from gatelab import ntk
 
-    torch.set_num_threads(threads)
     folder.mkdir(parents=True, exist_ok=True)
     for data, X in samples().items():
         np.save(folder / f"{data}.npy", X)
@@ -64,11 +42,6 @@ def make(folder: Path, threads: int) -> None:
             for name, kernel in zip(UNITS, ntk.analytic(list(UNITS), X, width), strict=True):
                 np.save(folder / f"{data}-{name}-{width}.npy", kernel.numpy())
     print(f"kernels of {', '.join(UNITS)} on {N} samples written to {folder}")
-    x = torch.from_numpy(np.random.default_rng(1).standard_normal((TIMED, D)))
-    plain = seconds(lambda: x @ x.T)
-    print(f"n = {TIMED}, d = {D}: X X^T {plain:.3f} s; gatelab, times that:")
-    for names in (["mlp"], ["glu"], ["mlp", "glu"]):
-        print(f"  {' and '.join(names)}: {seconds(lambda: ntk.analytic(names, x, WIDTH)) / plain:.2f}")  # noqa: B023
 
 
 def check(folder: Path) -> int:
@@ -97,13 +70,6 @@ def check(folder: Path) -> int:
                 if factors < 2:
                     worst = max(worst, off)
                 print(text)
-    x = jax.numpy.asarray(np.random.default_rng(1).standard_normal((TIMED, D)))
-    product = jax.jit(lambda a: a @ a.T)
-    plain = seconds(lambda: product(x).block_until_ready())
-    print(f"n = {TIMED}, d = {D}: X X^T {plain:.3f} s; neural-tangents, times that:")
-    for name in ("mlp", "glu"):
-        kernel = jax.jit(kernel_function(*UNITS[name], WIDTH), static_argnums=(1, 2))
-        print(f"  {name}: {seconds(lambda: kernel(x, None, 'ntk').block_until_ready()) / plain:.2f}")  # noqa: B023
     print(f"orders 0 and 1: largest deviation {worst:.1e}, {'within' if worst <= TARGET else 'ABOVE'} {TARGET:.0e}")
     return int(worst > TARGET)
 
@@ -139,15 +105,5 @@ def kernel_function(gate: str, factors: int, width: int) -> Callable[..., Any]:
     return stax.serial(gated, dense(1))[2]
 
 
-def seconds(call: Callable[[], object], repeats: int = 3) -> float:
-    call()
-    times = []
-    for _ in range(repeats):
-        began = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - began)
-    return min(times)
-
-
 if __name__ == "__main__":
-    main()
+    sys.exit({"make": make, "check": check}[sys.argv[1]](Path(sys.argv[2])))

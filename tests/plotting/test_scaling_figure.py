@@ -34,9 +34,10 @@ def test_a_band_spans_the_seeds_only_where_there_are_several() -> None:
     assert np.isclose(np.asarray(band)[:, 1].max(), 3 * 2.0**-3)
 
 
-def test_points_left_out_are_hollow_and_named_in_the_legend() -> None:
-    kept = np.array([[False], [True], [True], [True]])
-    panel = scaling_figure([("n", [curve(fitted=kept)])]).axes[0]
+def test_points_left_out_are_hollow_and_named_and_missing_ones_not_drawn() -> None:
+    kept, errors = np.array([[False], [True], [True], [True]]), np.array([[1.0], [0.1], [np.nan], [0.001]])
+    panel = scaling_figure([("n", [Curve("mlp", N, errors, fitted=kept)])]).axes[0]
+    np.testing.assert_array_equal(panel.get_lines()[0].get_xdata(), [2.0, 4.0, 16.0])  # what is missing is not drawn
     hollow = [line for line in panel.get_lines() if line.get_markerfacecolor() == "white"]
     assert [len(line.get_xdata()) for line in hollow] == [1]  # pyright: ignore[reportArgumentType]
     assert "left out of the slope" in legend_of(panel)
@@ -48,12 +49,6 @@ def test_the_legend_has_slopes_the_papers_value_limits_and_other_code() -> None:
     assert legend_of(panel) == ["glu: slope −3.00, paper −3.08", "free-knot limit", "the paper's code"]
     assert any(line.get_linestyle() == "--" for line in panel.get_lines())
     assert any(line.get_marker() == "x" for line in panel.get_lines())
-
-
-def test_missing_errors_are_not_drawn() -> None:
-    errors = np.array([[np.nan], [1e-1], [np.nan], [1e-3]])
-    panel = scaling_figure([("n", [Curve("mlp", N, errors)])]).axes[0]
-    np.testing.assert_array_equal(panel.get_lines()[0].get_xdata(), [4.0, 16.0])
 
 
 def test_local_slopes_get_a_panel_with_a_line_for_each_order() -> None:

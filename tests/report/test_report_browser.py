@@ -112,18 +112,12 @@ def test_the_theme_goes_round_is_remembered_and_colors_figures(visit: Any) -> No
     assert page.evaluate(background) != light
     button.click()
     assert (button.inner_text(), page.evaluate(background)) == ("Theme: automatic", light)
-
-
-@pytest.mark.slow
-def test_the_theme_works_where_storage_is_denied(visit: Any) -> None:
-    denied = (
-        "Object.defineProperty(window, 'localStorage', { get() { throw new DOMException('no', 'SecurityError'); } })"
-    )
-    page = visit(script=denied)
-    page.locator("#theme").click()
-    page.locator("#theme").click()
+    # Where storage is denied, it lasts for the visit.
+    denied = "{ get() { throw new DOMException('no', 'SecurityError'); } }"
+    page = visit(script=f"Object.defineProperty(window, 'localStorage', {denied})")
+    for _ in range(2):
+        page.locator("#theme").click()
     assert page.locator("#theme").inner_text() == "Theme: dark"
-    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
 
 
 def test_filters_show_claims_of_one_verdict_and_paper(visit: Any) -> None:
@@ -240,13 +234,6 @@ def test_the_command_can_be_copied(visit: Any) -> None:
     assert page.evaluate("navigator.clipboard.readText()") == "gatelab reproduce ntk/fig4"
 
 
-def test_hostile_text_does_nothing(visit: Any) -> None:
-    page = visit()
-    page.wait_for_timeout(100)
-    assert page.evaluate("window.broken") is None
-    assert page.locator("img[src='x']").count() == 0
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("findings", [False, True])
@@ -269,6 +256,8 @@ def test_nothing_scrolls_sideways(visit: Any, width: int) -> None:
     beyond = """() => [...document.querySelectorAll('.views svg')].filter(
         s => s.getBoundingClientRect().right > document.documentElement.clientWidth).length"""
     assert page.evaluate(beyond) == 0
+    for figure in FIGURES if width == 1400 else ():
+        assert page.evaluate(OVERLAPS, f"{figure} svg") == []
 
 
 @pytest.fixture(scope="module")
@@ -310,28 +299,17 @@ def test_panels_stack_on_a_phone_and_stand_side_by_side_at_a_desk(visit: Any) ->
     assert page.locator(f"{FIGURE} .figure-title").inner_text() == "L(n) and L(P)"
 
 
-def test_a_page_of_one_section_has_the_whole_width(visit: Any, tmp_path: Path) -> None:
-    """Beside the sections of longer pages stand their contents; where there are none, nothing keeps their place."""
+def test_a_page_of_one_section_has_the_whole_width_and_long_labels_take_two_lines_on_a_phone(
+    visit: Any, tmp_path: Path
+) -> None:
+    body = table(("unit", "over the limit", "test RMSE"), [("glu", "0.35", "9.2e-04")], right=(1, 2))
     lone = tmp_path / "lone.html"
-    lone.write_text(page("One", "Alone.", [Section("only", "Only", body="<p>here</p>")]))
+    lone.write_text(page("One", "Alone.", [Section("only", "Only", body=body)]))
     width = "document.querySelector('.sections').offsetWidth"
     assert visit(width=1300, where=lone.as_uri()).evaluate(width) > 1000
-
-
-def test_a_long_label_on_a_phone_takes_two_lines_and_pushes_the_next_one_down(visit: Any, tmp_path: Path) -> None:
-    body = table(("unit", "over the limit", "test RMSE"), [("glu", "0.35", "9.2e-04")], right=(1, 2))
-    phone = tmp_path / "phone.html"
-    phone.write_text(page("Labels", "", [Section("only", "Only", body=body)]))
     heights = "[...document.querySelectorAll('.cards td[data-label]')].map(cell => cell.offsetHeight)"
-    long, short = visit(width=390, where=phone.as_uri()).evaluate(heights)
+    long, short = visit(width=390, where=lone.as_uri()).evaluate(heights)
     assert long > 1.6 * short
-
-
-@pytest.mark.slow
-def test_texts_in_a_figure_do_not_overlap(visit: Any) -> None:
-    page = visit(width=1400)
-    for figure in FIGURES:
-        assert page.evaluate(OVERLAPS, f"{figure} svg") == []
 
 
 @pytest.mark.slow

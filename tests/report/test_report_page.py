@@ -145,7 +145,9 @@ def test_what_no_study_of_a_paper_answers_is_missing(tmp_path: Path, quick: bool
     for other in all_studies():
         if other.name.startswith("scaling/") and other.name != "scaling/fig2":
             (tmp_path / f"{other.name}.json").write_text(json.dumps(plain | {"study": other.name, "claims": []}))
-    here = build(tmp_path, ITEMS).read_text(encoding="utf-8").split('<section id="inventory"')[1].split("</section>")[0]
+    text = build(tmp_path, ITEMS).read_text(encoding="utf-8")
+    assert ("were run quickly" in text) is ("scaling/fig4 · a quick run" in text) is quick
+    here = text.split('<section id="inventory"')[1].split("</section>")[0]
     assert set(re.findall(r'class="chip missing"><span aria-hidden="true">.</span> ([a-z][^<]*)', here)) == words
 
 
@@ -157,59 +159,36 @@ def test_the_real_inventory_is_shown_whole(tmp_path: Path) -> None:
     assert here.count('class="study"') == len(headings)
 
 
-def test_a_record_without_svg_is_shown_as_its_picture(tmp_path: Path) -> None:
-    write_records(tmp_path)
-    (tmp_path / "ntk" / "fig4.svg").unlink()
-    (tmp_path / "ntk" / "fig4.png").write_bytes(b"\x89PNG")
-    text = build(tmp_path, ITEMS).read_text(encoding="utf-8")
-    assert '<img src="data:image/png;base64,iVBORw==" alt="Title of ntk/fig4 &lt;b&gt;">' in text
-
-
-def test_quick_runs_are_called_so(tmp_path: Path) -> None:
-    path = write_records(tmp_path) / "ntk" / "fig4.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"quick": True}))
-    text = build(tmp_path, ITEMS).read_text(encoding="utf-8")
-    assert "Of the studies ntk/fig4 were run quickly" in text
-    assert "ntk/fig4 · a quick run" in text
-
-
 @pytest.mark.parametrize(
     ("content", "said"),
     [
         ("{", "not a readable record"),
         ('{"study": "a/b", "claims": []}', "not a record of this gatelab (KeyError"),
         ('{"study": "a/b", "claims": [{"verdict": "perfect"}]}', "not a record of this gatelab"),
+        (
+            '{"study": "a/b", "claims": [], "title": "", "paper": "", "command": "", "quick": 1, "notes": []}',
+            "ParseError",
+        ),
     ],
-    ids=["cut off", "without fields", "unknown verdict"],
+    ids=["cut off", "without fields", "unknown verdict", "a broken figure"],
 )
 def test_a_broken_record_is_named(tmp_path: Path, content: str, said: str) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "b.json").write_text(content)
+    (tmp_path / "a" / "b.svg").write_text("<svg><g>")
     with pytest.raises(GatelabError, match=re.escape(said)) as error:
         read_records(tmp_path)
     assert "b.json" in str(error.value)
 
 
-def test_a_broken_figure_is_named(tmp_path: Path) -> None:
-    path = write_records(tmp_path) / "ntk" / "fig4.svg"
-    path.write_text('<svg data-views="[]"><g>')
-    with pytest.raises(
-        GatelabError, match=r"fig4\.json is not a record of this gatelab .* run gatelab reproduce again"
-    ):
-        read_records(tmp_path)
-
-
-def test_other_files_are_no_records(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "b.json").write_text("[1]")
-    assert read_records(tmp_path) == {}
-
-
 def test_the_command_prints_the_path_and_refuses_an_empty_folder(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(GatelabError, match="run gatelab reproduce all --out"):
-        command.report_command(out=tmp_path / "nothing")
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "b.json").write_text("[1]")  # is no record
+    for folder in (tmp_path, tmp_path / "nothing"):
+        with pytest.raises(GatelabError, match="run gatelab reproduce all --out"):
+            command.report_command(out=folder)
     assert not (tmp_path / "nothing").exists()
     command.report_command(out=write_records(tmp_path))
     assert capsys.readouterr().out.strip() == f"wrote {tmp_path / 'report.html'}"

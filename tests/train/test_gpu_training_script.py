@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
+from benchmarks import gpu_training as script
 
 from gatelab.train import Gap
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "gpu_training.py"
 
-
-@pytest.fixture(scope="module")
-def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("gpu_training_script", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_what_the_paper_compares_comes_first_and_seeds_are_shared_by_none(script: ModuleType) -> None:
+def test_what_the_paper_compares_comes_first_and_seeds_are_shared_by_none() -> None:
     todo = script.passes(5, False)
     names = [(p.model, p.recipes[0].unit.name, p.recipes[0].optimiser) for p in todo]
     assert len(names) == len(set(names)) == 2 * 4 * 2 + 4
@@ -39,18 +26,6 @@ def test_what_the_paper_compares_comes_first_and_seeds_are_shared_by_none(script
         assert len(set(seeds)) == len(seeds)
         counts = {script.MODELS[model]["options"]["width"] * 2 % (q + 2) for q in (0, 1, 2)}
         assert counts == {0}  # widths of all units are whole: equal parameters
-
-
-def test_steps_fill_the_time_and_units_of_a_model_get_equal_ones(script: ModuleType) -> None:
-    todo = script.passes(5, False)
-    pace = {"mixer": 0.01, "vit": 0.01, "gpt2": 0.02}
-    fast = script.plan_steps(todo, dict.fromkeys(pace, 1e-4), 500, 3)
-    assert fast == {m: most for m, (_, most) in script.STEPS.items()}
-    planned = script.plan_steps(todo, pace, 400, 3)
-    needed = sum(planned[p.model] * pace[p.model] for p in todo) * script.MEASURING / 3
-    assert 300 < needed <= 400
-    slow = script.plan_steps(todo, dict.fromkeys(pace, 10.0), 400, 3)
-    assert slow == {m: least for m, (least, _) in script.STEPS.items()}
     assert {p.lasting(700).recipes[0].warmup for p in todo} == {70}
 
 
@@ -71,9 +46,21 @@ def test_the_whole_in_small(tmp_path: Path) -> None:
         "OMP_NUM_THREADS": "1",
     }
     out = tmp_path / "gap.json"
-    command = [sys.executable, str(SCRIPT), str(out), "--tiny", "--seeds", "2", "--jobs", "1", "--device", "cpu"]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=600)
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.gpu_training",
+        str(out),
+        "--tiny",
+        "--seeds",
+        "2",
+        "--jobs",
+        "1",
+        "--device",
+        "cpu",
+    ]
+    done = subprocess.run(command, env=env, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     found = Gap.load(out)
     assert found.origin["failures"] == [] and len(found.histories) == 20 * 2
-    assert found.origin["device"] == "cpu" and "gpu_training.py" in found.origin["command"]
+    assert found.origin["device"] == "cpu" and "gpu_training" in found.origin["command"]

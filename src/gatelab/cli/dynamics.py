@@ -126,12 +126,12 @@ def loss_table(
 def draw_losses(expected: dict[str, Trajectory], trained: dict[str, Training], title: str, path: Path) -> None:
     """The expected losses, and those of trained networks with their intervals."""
     from gatelab.plotting import looks, save
-    from gatelab.plotting.kernels import LossCurve, losses_figure
+    from gatelab.plotting.kernels import PlotLine, lines_figure
 
     colors, curves = looks(expected), []
     for name, curve in expected.items():
         color = colors[name].color
         if run := trained.get(name):
-            curves.append(LossCurve(f"{name}, trained", run.steps, run.mean, *run.interval(), color))
-        curves.append(LossCurve(f"{name}, expected", curve.steps, curve.loss, color=color, predicted=True))
-    save(losses_figure(curves, title), path)
+            curves.append(PlotLine(f"{name}, trained", run.steps, run.mean, run.interval(), color=color))
+        curves.append(PlotLine(f"{name}, expected", curve.steps, curve.loss, color=color, predicted=True))
+    save(lines_figure(curves, title), path)

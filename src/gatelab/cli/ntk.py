@@ -259,18 +259,18 @@ def alike(x: Array) -> str:
 
 def draw_densities(kernels: list[MeasuredKernel], rows: ChosenRows, path: Path) -> None:
     from gatelab.plotting import save
-    from gatelab.plotting.kernels import DensityCurve, density_figure
+    from gatelab.plotting.kernels import PlotLine, density_figure
 
     log = all(k.spectrum.status == "resolved" for k in kernels) and max(k.spectrum.condition for k in kernels) > 30
     curves = []
     for k in kernels:
         x, density = k.spectrum.density(log=log)
         ends = (k.spectrum.lambda_min, k.spectrum.lambda_max)
-        curves.append(DensityCurve(k.name, x, density, ends, f"condition {k.condition}"))
+        curves.append(PlotLine(k.name, x, density, (0 * density, density), ends, f"condition {k.condition}"))
         if k.expected is not None and rows.gaussian:
             positive = x[x > 0]
             expected = k.expected.density(positive)
             if log:
                 expected = expected * (positive * math.log(10))
-            curves.append(DensityCurve(k.name, positive, expected, note="our law of the bulk", line="--"))
-    save(density_figure(curves, log=log, title=f"{rows.name}: {rows.n} rows, {rows.d} inputs"), path)
+            curves.append(PlotLine(k.name, positive, expected, note="our law of the bulk", predicted=True))
+    save(density_figure(curves, f"{rows.name}: {rows.n} rows, {rows.d} inputs", log=log), path)

@@ -124,10 +124,15 @@ class Crossing(Compact):
     def plot(self, path: str | Path | None = None, *, ax: Any = None) -> Figure:
         """Both curves and the crossing; written to `path` or drawn into `ax` if given."""
         from gatelab.plotting import saved
-        from gatelab.plotting.kernels import LossCurve, crossing_figure
+        from gatelab.plotting.kernels import PlotLine, lines_figure
 
-        curves = [LossCurve(c.label, c.steps, c.loss) for c in self.curves]
-        return saved(crossing_figure(curves, self.step, self.loss, ax=ax), path)
+        lines, title = [PlotLine(c.label, c.steps, c.loss) for c in self.curves], "no crossing"
+        if self.step is not None and self.loss is not None:
+            title = f"crossing at step {self.step:.1f}"
+            lines.append(
+                PlotLine("crossing", np.array([self.step]), np.array([self.loss]), color="#222222", marker="o")
+            )
+        return saved(lines_figure(lines, title, ax=ax), path)
 
 
 def crossing(

@@ -94,11 +94,18 @@ class Trajectory(Compact):
 
     def plot(self, path: str | Path | None = None, *, ax: Any = None) -> Figure:
         """The curve with its two parts; written to `path` or drawn into `ax` if given."""
-        from gatelab.plotting import saved
-        from gatelab.plotting.kernels import parts_figure
+        from gatelab.plotting import look, saved
+        from gatelab.plotting.kernels import PlotLine, lines_figure
 
-        parts = self.loss, self.bias, self.variance, self.deviation
-        return saved(parts_figure(self.label, self.steps, *parts, ax=ax), path)
+        band, title = None, self.label
+        if self.deviation is not None:
+            band = np.maximum(self.loss - self.deviation, 1e-3 * self.loss), self.loss + self.deviation
+            title = f"{self.label}; band: one deviation of a single network"
+        parts = {"bias: of the targets": (self.bias, "glu"), "variance: of initial outputs": (self.variance, "gqu")}
+        lines = [PlotLine("expected loss", self.steps, self.loss, band, color=look("mlp").color)]
+        for label, (loss, unit) in parts.items():
+            lines.append(PlotLine(label, self.steps, loss, color=look(unit).color, predicted=True))
+        return saved(lines_figure(lines, title, ax=ax), path)
 
 
 def expected_loss(

@@ -94,12 +94,12 @@ class Training(Compact):
     def plot(self, path: str | Path | None = None, *, ax: Any = None) -> Figure:
         """The mean with its interval, one curve per rate; written to `path` or drawn into `ax` if given."""
         from gatelab.plotting import saved
-        from gatelab.plotting.kernels import LossCurve, losses_figure
+        from gatelab.plotting.kernels import PlotLine, lines_figure
 
         parts = [self] if self.losses.ndim == 2 else [self.at(lr) for lr in self.lrs]
-        curves = [LossCurve(f"lr {p.lrs[0]:.3g}", p.steps, p.mean, *p.interval()) for p in parts]
+        curves = [PlotLine(f"lr {p.lrs[0]:.3g}", p.steps, p.mean, p.interval()) for p in parts]
         title = f"{self.unit} of width {self.width}, {len(self.seeds)} seeds"
-        return saved(losses_figure(curves, title, ax=ax), path)
+        return saved(lines_figure(curves, title, ax=ax), path)
 
 
 def train(

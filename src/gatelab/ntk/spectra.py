@@ -121,14 +121,15 @@ class Spectrum:
         that method.
         """
         from gatelab.plotting import saved
-        from gatelab.plotting.kernels import DensityCurve, density_figure
+        from gatelab.plotting.kernels import PlotLine, density_figure
 
         if log is None:
             log = self.status == "resolved" and self.condition > 30
         x, values = self.density(log=log, **density)
         note = f"condition {self.condition:.4g}" if self.status == "resolved" else self.status
-        curve = DensityCurve(self.label or "kernel", x, values, (self.lambda_min, self.lambda_max), note)
-        return saved(density_figure([curve], log=log, title=f"{self.n} eigenvalues", ax=ax), path)
+        ends = (self.lambda_min, self.lambda_max)
+        curve = PlotLine(self.label or "kernel", x, values, (0 * values, values), ends, note)
+        return saved(density_figure([curve], f"{self.n} eigenvalues", log=log, ax=ax), path)
 
     def _repr_html_(self) -> str:
         from gatelab.plotting.theme import html

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from pandas.api.types import is_numeric_dtype
 
-from gatelab.arrays import Array
 from gatelab.plotting.facets import Facets, Tables
 from gatelab.plotting.theme import GRAY, looks, style
 
@@ -25,91 +23,65 @@ DASHED = (0, (3, 2))
 WORDS: dict[str, Any] = {"fontsize": 11, "color": GRAY}
 
 
-@dataclass(frozen=True, eq=False)
-class Stroke:
-    """One series of a card; `ends` are the low and high ends of its intervals."""
-
-    label: str
-    x: Array
-    y: Array
-    color: str
-    dash: Any = "-"
-    ends: tuple[Array, Array] | None = None
-
-    @property
-    def look(self) -> dict[str, Any]:
-        """Its line, or its points if it has no dash, as arguments of matplotlib."""
-        width = 1.3 if self.dash == DASHED else 1.9
-        line = {"color": self.color, "linestyle": self.dash or "none", "linewidth": width}
-        return line | {"marker": "o" * (not self.dash), "markersize": 6}
-
-
 def draw_card(facets: Facets, tables: Tables) -> Figure:
     """Draw facets of one panel as a small figure."""
     table = facets.rows_of(tables)
     names: list[str] = []
     if not is_numeric_dtype(table[facets.x]):
         names = list(dict.fromkeys(table[facets.x]))
-    level = next(iter(facets.levels.values()), None)
-    return _draw(list(_strokes(facets, table, names)), facets, names, level)
-
-
-def _strokes(facets: Facets, table: Any, names: Sequence[str]) -> Iterator[Stroke]:
-    shapes = looks(facets.name(value) for value, _ in facets.series(table))
-    for value, rows in facets.series(table):
-        name = facets.name(value)
-        x, ends = rows[facets.x], None
-        if names:
-            x = x.map(names.index)
-        low, high = f"{facets.y}_low", f"{facets.y}_high"
-        if low in rows and high in rows:
-            ends = (rows[low].to_numpy(), rows[high].to_numpy())
-        columns: list[Any] = [(facets.y, "-" * (not facets.points and not names), facets.hue and name, ends)]
-        columns += [(line.y, DASHED, line.label * (not facets.hue), None) for line in facets.lines if line.y in rows]
-        for column, dash, label, own in columns:
-            yield Stroke(label, x.to_numpy(float), rows[column].to_numpy(float), shapes[name].color, dash, own)
-
-
-def _draw(strokes: Sequence[Stroke], axis: Any, names: Sequence[str], level: float | None) -> Figure:
     with style():
         figure = Figure(figsize=(WIDTH / 72, HEIGHT / 72))
-        longest = max((LETTER * len(s.label) + SWATCH for s in strokes if s.label), default=0.0)
-        right = WIDTH - RIGHT - longest
-        axes = figure.add_axes(
-            (LEFT / WIDTH, 1 - BOTTOM / HEIGHT, (right - LEFT) / WIDTH, (BOTTOM - TOP) / HEIGHT), zorder=2
-        )
+        axes = figure.add_axes((0, 0, 1, 1), zorder=2)
         axes.patch.set_visible(False)
         axes.grid(False)
-        if axis.xlog:
+        if facets.xlog:
             axes.set_xscale("log")
-        if axis.ylog:
+        if facets.ylog:
             axes.set_yscale("log")
-        for stroke in strokes:
-            _draw_stroke(axes, stroke)
-        if level is not None:
+        _draw_series(axes, facets, table, names)
+        for level in list(facets.levels.values())[:1]:
             axes.axhline(level, color=GRAY, linewidth=1)
-        _ticks(axes, strokes, names)
-        figure.text(2 / WIDTH, 1 - 11 / HEIGHT, axis.ylabel or axis.y, **WORDS)
+        lines = [(str(line.get_label()), line) for line in reversed(axes.lines)]
+        named = {label: line for label, line in lines if label and not label.startswith("_")}
+        right = WIDTH - RIGHT - max((LETTER * len(label) + SWATCH for label in named), default=0.0)
+        axes.set_position((LEFT / WIDTH, 1 - BOTTOM / HEIGHT, (right - LEFT) / WIDTH, (BOTTOM - TOP) / HEIGHT))
+        _ticks(axes, names)
+        figure.text(2 / WIDTH, 1 - 11 / HEIGHT, facets.ylabel or facets.y, **WORDS)
         if not names:
             middle = (LEFT + right) / 2 / WIDTH
-            figure.text(middle, 1 - (BOTTOM + 25) / HEIGHT, axis.xlabel or axis.x, ha="center", **WORDS)
-        _names(figure, axes, strokes, right + 6)
+            figure.text(middle, 1 - (BOTTOM + 25) / HEIGHT, facets.xlabel or facets.x, ha="center", **WORDS)
+        _names(figure, axes, named, right + 6)
     return figure
 
 
-def _draw_stroke(axes: Any, stroke: Stroke) -> None:
-    if stroke.ends is not None:
-        axes.vlines(stroke.x, *stroke.ends, color=stroke.color, linewidth=2, alpha=0.6)
-    axes.plot(stroke.x, stroke.y, **stroke.look)
+def _draw_series(axes: Any, facets: Facets, table: Any, names: Sequence[str]) -> None:
+    """Series as lines, or as points with `facets.points` or names on the x axis; further columns are dashed."""
+    shapes = looks(facets.name(value) for value, _ in facets.series(table))
+    low, high = f"{facets.y}_low", f"{facets.y}_high"
+    form: dict[str, Any] = {"linewidth": 1.9}
+    if facets.points or names:
+        form = {"linestyle": "none", "marker": "o", "markersize": 6}
+    for value, rows in facets.series(table):
+        name, x = facets.name(value), rows[facets.x]
+        color = shapes[name].color
+        if names:
+            x = x.map(names.index)
+        if low in rows and high in rows:
+            axes.vlines(x, rows[low], rows[high], color=color, linewidth=2, alpha=0.6)
+        axes.plot(x, rows[facets.y], color=color, label=name * bool(facets.hue), **form)
+        for line in facets.lines:
+            if line.y in rows:
+                label = line.label * (not facets.hue)
+                axes.plot(x, rows[line.y], color=color, linestyle=DASHED, linewidth=1.3, label=label)
 
 
-def _ticks(axes: Any, strokes: Sequence[Stroke], names: Sequence[str]) -> None:
+def _ticks(axes: Any, names: Sequence[str]) -> None:
     """Ticks at the ends of the data or at the names on the x axis, and two values on the y axis."""
-    xs = np.concatenate([stroke.x[np.isfinite(stroke.x)] for stroke in strokes])
-    places, margin = [xs.min(), xs.max()], 0.0
+    low, high = axes.dataLim.intervalx
+    places, margin = [float(low), float(high)], 0.0
     if names:
         places, margin = list(range(len(names))), 0.5
-    if xs.min() < xs.max() or names:
+    if low < high or names:
         axes.set_xlim(places[0] - margin, places[-1] + margin)
     axes.margins(y=0.05)
     axes.minorticks_off()
@@ -155,22 +127,23 @@ def short(value: float) -> str:
     return f"{value:g}".replace("-", "−")
 
 
-def _names(figure: Figure, axes: Any, strokes: Sequence[Stroke], x: float) -> None:
+def _names(figure: Figure, axes: Any, named: Mapping[str, Line2D], x: float) -> None:
     """Each name once, next to the end of its line, without overlaps."""
-    named = {stroke.label: stroke for stroke in reversed(strokes) if stroke.label}
-    height = {label: float(_end(axes, stroke)) for label, stroke in named.items()}
+    height = {label: _end(axes, line) for label, line in named.items()}
     order = sorted(named, key=height.__getitem__)
     for label, y in zip(order, spread([height[label] for label in order], LINE, TOP, BOTTOM), strict=True):
-        stroke, at = named[label], [1 - y / HEIGHT] * 2
-        figure.add_artist(Line2D([x / WIDTH, (x + 10) / WIDTH], at, markevery=[0], **stroke.look))
+        line, at = named[label], [1 - y / HEIGHT] * 2
+        form = {name: getattr(line, f"get_{name}")() for name in ("color", "linewidth", "marker", "markersize")}
+        dash: Any = DASHED if line.is_dashed() else line.get_linestyle()
+        figure.add_artist(Line2D([x / WIDTH, (x + 10) / WIDTH], at, linestyle=dash, markevery=[0], **form))
         figure.text((x + SWATCH) / WIDTH, at[0], label, va="center_baseline", **WORDS)
 
 
-def _end(axes: Any, stroke: Stroke) -> float:
-    """The distance of the end of a series from the top, in points."""
-    last = np.flatnonzero(np.isfinite(stroke.y))[-1]
-    place = axes.transData.transform((stroke.x[last], stroke.y[last]))
-    return HEIGHT * (1 - place[1] / axes.figure.bbox.height)
+def _end(axes: Any, line: Line2D) -> float:
+    """The distance of the end of a line from the top, in points."""
+    points = np.asarray(line.get_xydata())
+    last = points[np.isfinite(points).all(axis=1)][-1]
+    return float(HEIGHT * (1 - axes.transData.transform(last)[1] / axes.figure.bbox.height))
 
 
 def spread(places: Sequence[float], least: float, low: float, high: float) -> list[float]:

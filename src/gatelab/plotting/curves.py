@@ -10,12 +10,11 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 from numpy.typing import NDArray
 
 from gatelab.arrays import Array
 from gatelab.display import shorten
-from gatelab.plotting.theme import GRAY, Look, canvas, handle, legend_below, looks, style
+from gatelab.plotting.theme import GRAY, Look, canvas, handle, legend_below, log_ticks, looks, size_text, style
 
 Local = tuple[str, Array, Array]
 HOLLOW: dict[str, Any] = {"markerfacecolor": "white", "markeredgewidth": 0.9}
@@ -121,7 +120,7 @@ def draw_curves(axes: Any, curves: Sequence[Curve], appearance: Mapping[str, Loo
     if any(c.reference is not None for c in curves):
         entries.append(handle("the paper's code", GRAY, ":", linewidth=0.8, marker="x"))
     legend_below(axes, entries, handlelength=2.4)
-    _plain_sizes(axes)
+    log_ticks(axes.xaxis)
 
 
 def _draw_curve(axes: Any, curve: Curve, look: Look, order: int) -> None:
@@ -198,17 +197,7 @@ def draw_local_slopes(
         entries.append(handle(label, appearance[name].color, marker=appearance[name].marker))
     entries.append(handle("minus the order", GRAY, "--", linewidth=0.8))
     legend_below(axes, entries, handlelength=2.4)
-    _plain_sizes(axes)
-
-
-def _plain_sizes(axes: Any) -> None:
-    """Ticks at 1, 2, 5, 10, ... or 1, 3, 10, ..., since most panels span few powers of ten."""
-    low, high = axes.get_xlim()
-    steps = (1.0, 2.0, 5.0) if high < 300 * low else (1.0, 3.0)
-    axis = axes.xaxis
-    axis.set_major_locator(LogLocator(base=10, subs=steps, numticks=12))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.set_minor_formatter(NullFormatter())
+    log_ticks(axes.xaxis)
 
 
 Predict = Callable[[Any, Any], Any]
@@ -255,7 +244,7 @@ def law_figure(
                     bounds = lambda x, z: band(z, x)  # noqa: E731
             entries = _draw(axes, columns[along], columns[across], L, flipped, bounds, across)
             axes.set(title=caption, xlabel=AXES[along])
-            _sizes(axes)
+            log_ticks(axes.xaxis)
             if floor > 0.5 * L.min():
                 axes.axhline(floor, color=GRAY, linestyle="--", linewidth=0.9, zorder=1)
                 entries.append(handle(captions[2], GRAY, "--", linewidth=0.9))
@@ -301,46 +290,12 @@ def _color(value: float, values: Array) -> Any:
     return mpl.colormaps["viridis"](0.86 * (np.log(value) - low) / max(high - low, 1e-12))
 
 
-def size_text(value: float) -> str:
-    """A size as text for a figure.
-
-    >>> size_text(10_000), size_text(1e9), size_text(1.4e12)
-    ('10000', '$10^{9}$', '$1.4\\\\times10^{12}$')
-    """
-    if 0.01 <= value < 1e5:
-        return f"{float(f'{value:.4g}'):g}"
-    mantissa, exponent = f"{value:.1e}".split("e")
-    power = f"10^{{{int(exponent)}}}"
-    if float(mantissa) == 1:
-        return f"${power}$"
-    return f"${float(mantissa):g}\\times{power}$"
-
-
-def _sizes(axes: Any) -> None:
-    axis = axes.xaxis
-    low, high = axes.get_xlim()
-    if high > 100 * low:
-        decades = int(np.ceil(np.log10(high / low) / 6))
-        axis.set_major_locator(LogLocator(base=10.0**decades, numticks=12))
-        return
-    axis.set_major_locator(LogLocator(base=10, subs=(1.0, 3.0) if high > 10 * low else (1.0, 2.0, 5.0)))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: size_text(value)))
-    axis.set_minor_formatter(NullFormatter())
-
-
 def _losses(axes: Any, L: Array, least: float) -> None:
-    """Set the y range to that of the losses and the floor, with plain numbers, since losses seldom span a decade."""
+    """Set the y range to that of the losses and the floor."""
     low, high = min(least, L.min()), L.max()
     margin = max((high / low) ** 0.06, 1.02)
     axes.set(ylim=(low / margin, high * margin))
-    if high > 30 * low:
-        return
-    axis = axes.yaxis
-    axis.set_major_locator(LogLocator(10, subs=(1, 1.5, 2, 3, 5, 7)))
-    if high < 4 * low:
-        axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.set_minor_locator(NullLocator())
+    log_ticks(axes.yaxis)
 
 
 @dataclass(frozen=True, eq=False)
@@ -403,7 +358,7 @@ def ladder_figure(
         _losses(left, losses, losses.min())
         _worth_range(right, curves)
         for axes in place.axes:
-            _sizes(axes)
+            log_ticks(axes.xaxis)
         place.legend(entries, ncols=min(len(entries), 5))
         if title:
             place.title(title)

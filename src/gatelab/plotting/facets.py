@@ -14,14 +14,12 @@ from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from gatelab.display import Compact
 from gatelab.errors import GatelabError
-from gatelab.plotting.theme import GRAY, Look, looks, style
+from gatelab.plotting.theme import GRAY, Look, log_ticks, looks, style
 
 Table = Any  # a data frame; the stubs of pandas do not know its columns
 Tables = Mapping[str, Table]
@@ -246,10 +244,10 @@ def _finish(axes: Axes, facets: Facets, panel: Table, title: str, *, bottom: boo
         axes.axhline(level, color=GRAY, linewidth=0.9)
     if facets.xlog:
         axes.set_xscale("log")
-        _plain_ticks(axes.xaxis)
+        log_ticks(axes.xaxis)
     if facets.ylog:
         axes.set_yscale("log")
-        _plain_ticks(axes.yaxis)
+        log_ticks(axes.yaxis)
     if not pd.api.types.is_numeric_dtype(panel[facets.x]):
         names = _levels(panel, facets.x)
         axes.set_xticks(range(len(names)), [facets.name(name) for name in names])
@@ -258,15 +256,6 @@ def _finish(axes: Axes, facets: Facets, panel: Table, title: str, *, bottom: boo
         axes.set_xlabel(facets.xlabel or facets.x)
     if left:
         axes.set_ylabel(facets.ylabel or facets.y)
-
-
-def _plain_ticks(axis: Axis) -> None:
-    """Use plain numbers on a logarithmic axis that spans less than three decades."""
-    low, high = axis.get_view_interval()
-    if low > 1e-4 and high < 1e5 and high / low < 1000:
-        axis.set_major_locator(MaxNLocator(5) if high / low < 4 else LogLocator(10, subs=(1.0, 2.0, 5.0)))
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axis.set_minor_formatter(NullFormatter())
 
 
 def _handles(facets: Facets, shapes: Mapping[str, Look]) -> list[Line2D]:

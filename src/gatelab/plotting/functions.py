@@ -1,4 +1,4 @@
-"""Functions of one and two variables: maps, surfaces, approximations with their errors, rows as points, training."""
+"""Functions of one and two variables: maps, surfaces, approximations with their errors, rows as points."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from gatelab.arrays import Array
@@ -42,26 +41,6 @@ def rows_figure(
             axes.set_xlabel(inputs[i])
         place.axes[0].set_ylabel(target)
         place.legend(ncols=len(parts))
-        place.title(title)
-    return place.figure
-
-
-def history_figure(errors: Array, test: float, color: str, title: str, *, ax: Any = None) -> Figure:
-    """The training error after each step on a logarithmic axis, and the final test error as a dashed line."""
-    rows = thinned(len(errors))
-    with style():
-        place = canvas(4.8, 3.2, 1, ax)
-        (axes,) = place.axes
-        axes.plot(rows + 1, errors[rows], color=color, marker="o" * (len(rows) < 30), label="training")
-        axes.axhline(test, color=color, linestyle="--", linewidth=1.0, label="test, at the end")
-        values = np.append(errors, test)
-        values = values[np.isfinite(values) & (values > 0)]
-        if len(values):
-            # At least a decade, for readable ticks.
-            axes.set(yscale="log", ylim=(values.min() / 3.2, values.max() * 3.2))
-        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-        axes.set(xlabel="step", ylabel="RMSE")
-        axes.legend(loc="upper right")
         place.title(title)
     return place.figure
 

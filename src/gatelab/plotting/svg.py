@@ -225,7 +225,6 @@ def themed(svg: str, name: str) -> str:
         _clean(element, lambda own: ids.setdefault(own, f"{name}-{len(ids)}"))
     _join_segments(root)
     for element in list(root.iter()):
-        _share_style(element)
         keys = []
         for attribute in ("style", "clip-path"):
             style = element.attrib.pop(attribute, "")
@@ -319,20 +318,6 @@ def _segment(line: str, place: tuple[float, float]) -> str:
     numbers = [float(number) for number in line.split() if number not in "ML"]
     x0, y0, x1, y1 = (f"{number + place[i % 2]:.2f}".rstrip("0").rstrip(".") for i, number in enumerate(numbers))
     return f"M {x0} {y0} L {x1} {y1}"
-
-
-def _share_style(group: Element) -> None:
-    """Move a style that all marks of a group have to the group, from which they inherit it."""
-    shared = {child.get("style", "") for child in group}
-    if len(shared) != 1 or any(child.tag != f"{{{SVG}}}use" for child in group):
-        return
-    style = shared.pop()
-    if "style" in group.attrib or re.search(r"(?<!-)\bopacity", style):
-        return
-    for child in group:
-        child.attrib.pop("style", None)
-    if style:
-        group.set("style", style)
 
 
 def _page_color(found: re.Match[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,9 +15,11 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 from PIL import Image
 
 from gatelab.errors import GatelabError
@@ -225,6 +228,37 @@ def canvas(
         raise GatelabError(f"ax {content} and this plot has {count} panel{'s' * (count > 1)}; give {wanted}")
     whole: Any = axes[0].figure
     return Canvas(whole.figure, axes, own=False)
+
+
+def log_ticks(axis: Axis) -> None:
+    """Ticks of a logarithmic axis: plain numbers over less than three decades, else powers of ten."""
+    low, high = axis.get_view_interval()
+    if high >= 1000 * low:
+        axis.set_major_locator(LogLocator(10.0 ** math.ceil((math.log10(high) - math.log10(low)) / 6), numticks=12))
+        return
+    locator: Any = LogLocator(10, subs=(1.0, 3.0), numticks=12)
+    if high < 4 * low:
+        locator = MaxNLocator(6, steps=[1, 2, 2.5, 5, 10])
+    elif high < 100 * low:
+        locator = LogLocator(10, subs=(1.0, 2.0, 5.0), numticks=12)
+    axis.set_major_locator(locator)
+    axis.set_major_formatter(FuncFormatter(lambda value, _: size_text(value)))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def size_text(value: float) -> str:
+    """A number as text for a figure.
+
+    >>> size_text(10_000), size_text(1e9), size_text(1.4e12)
+    ('10000', '$10^{9}$', '$1.4\\\\times10^{12}$')
+    """
+    if 1e-4 <= value < 1e5:
+        return f"{float(f'{value:.4g}'):g}"
+    mantissa, exponent = f"{value:.1e}".split("e")
+    power = f"10^{{{int(exponent)}}}"
+    if float(mantissa) == 1:
+        return f"${power}$"
+    return f"${float(mantissa):g}\\times{power}$"
 
 
 def handle(label: str, color: Any, dash: Any = "-", **look: Any) -> Line2D:

@@ -34,7 +34,7 @@
   // the other; a switch selects the panels against n or P.
   const NS = "http://www.w3.org/2000/svg", NARROW = 0.8, WIDE = 1.5; // relative to the printed size
   const figures = [...document.querySelectorAll(".chart")].map((host) => {
-    const svg = host.querySelector("svg"), box = svg.parentElement, views = JSON.parse(svg.dataset.views), { name } = host.dataset;
+    const svg = host.querySelector("svg"), box = svg.parentElement, views = JSON.parse(svg.dataset.views || "[]"), { name } = host.dataset;
     const whole = svg.getAttribute("viewBox").split(" ").map(Number), title = node("p", { class: "figure-title" }, svg.dataset.title);
     let chosen = "", width = 0;
     function show(paper = false) {

@@ -114,9 +114,9 @@ def drawn(figure: Figure, name: str) -> Markup:
 class Section:
     """A section of a page. `id` is its anchor; `body` is HTML, and all other text is plain and gets escaped.
 
-    `figure` is SVG from `drawn`, or `picture` the address of an image. `tables` are the data by name, which can be
-    viewed and downloaded. `part` is the heading in the contents, `kicker` the small line above the title, and `origin`
-    the device, date and time of the computation.
+    `figure` is SVG from `drawn`. `tables` are the data by name, which can be viewed and downloaded. `part` is the
+    heading in the contents, `kicker` the small line above the title, and `origin` the device, date and time of the
+    computation.
     """
 
     id: str
@@ -130,7 +130,6 @@ class Section:
     part: str = ""
     kicker: str = ""
     origin: str = ""
-    picture: str = ""
 
 
 def page(

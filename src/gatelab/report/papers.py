@@ -128,7 +128,6 @@ def _study(record: StudyRecord) -> Section:
         part=_paper(record.folder)[1],
         kicker=record.study + " · a quick run, few sizes and points" * record.quick,
         origin=record.origin,
-        picture=record.picture,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -25,8 +24,7 @@ from gatelab.studies.records import read_claim
 class StudyRecord:
     """The record of one study.
 
-    `figure` is its SVG for a page, `picture` its PNG as a data address without an SVG, and `origin` the device,
-    date and time of the computation.
+    `figure` is its SVG for a page, and `origin` the device, date and time of the computation.
     """
 
     study: str
@@ -38,7 +36,6 @@ class StudyRecord:
     notes: tuple[str, ...]
     origin: str
     figure: str = ""
-    picture: str = ""
     tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
 
     @property
@@ -83,15 +80,13 @@ def read_records(out: Path) -> dict[str, StudyRecord]:
 
 def _record(path: Path, content: dict[str, Any]) -> StudyRecord:
     try:
-        figure = _figure(path.with_suffix(".svg"), address(content["study"]))
         return StudyRecord(
             **{name: str(content[name]) for name in ("study", "title", "paper", "command")},
             quick=bool(content["quick"]),
             claims=tuple(read_claim(claim) for claim in content["claims"]),
             notes=tuple(str(note) for note in content["notes"]),
             origin=how_made(content),
-            figure=figure,
-            picture="" if figure else _picture(path.with_suffix(".png")),
+            figure=_figure(path.with_suffix(".svg"), address(content["study"])),
             tables=dict(_tables(path, content)),
         )
     except (KeyError, TypeError, ValueError, GatelabError, ParseError) as error:
@@ -101,16 +96,10 @@ def _record(path: Path, content: dict[str, Any]) -> StudyRecord:
 
 
 def _figure(path: Path, name: str) -> str:
-    """The SVG in the colors of the page; empty for figures of older records, whose text is not text."""
-    if not path.exists() or "data-views" not in (text := path.read_text(encoding="utf-8")):
-        return ""
-    return Markup(themed(text, name))  # of known elements
-
-
-def _picture(path: Path) -> str:
+    """The SVG in the colors of the page; empty for a study without a figure."""
     if not path.exists():
         return ""
-    return "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode()
+    return Markup(themed(path.read_text(encoding="utf-8"), name))  # of known elements
 
 
 def _tables(path: Path, content: dict[str, Any]) -> Iterator[tuple[str, pd.DataFrame]]:

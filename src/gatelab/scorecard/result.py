@@ -14,13 +14,12 @@ import numpy as np
 import pandas as pd
 from jinja2 import Environment, StrictUndefined
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter
 
 from gatelab.display import one_line, shorten
 from gatelab.plotting import GRAY, Look, looks, saved, style
-from gatelab.plotting.theme import canvas, html
+from gatelab.plotting.theme import canvas, html, log_ticks
 from gatelab.scaling_laws import Scaling
 from gatelab.scorecard.recommendation import FittedNetwork, Recommendation, Score, leader_of
 from gatelab.statistics import DRAWS, Interval
@@ -219,8 +218,8 @@ def draw_errors(axes: Axes, card: Scorecard, shapes: Mapping[str, Look]) -> None
         axes.axhline(card.floor.value, color=GRAY, linewidth=0.8)
     axes.axvline(card.facts["budget"], color=GRAY, linestyle=":", linewidth=0.9)
     axes.set(xscale="log", yscale="log", xlabel="parameters P", ylabel="RMSE on held-out rows", title=title)
-    plain_ticks(axes.xaxis)
-    plain_ticks(axes.yaxis)
+    log_ticks(axes.xaxis)
+    log_ticks(axes.yaxis)
 
 
 def draw_dots(
@@ -254,19 +253,10 @@ def draw_dots(
         spread = max(math.log10(max(ends) / min(ends)), 1.0)
         middle = math.log10(max(ends) * min(ends)) / 2
         axes.set(xscale="log", xlim=(10 ** (middle - 0.68 * spread), 10 ** (middle + 0.68 * spread)))
-        plain_ticks(axes.xaxis)
+        log_ticks(axes.xaxis)
     elif ends:
         axes.set(xlim=(0, 1.18 * max(ends)))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short_number(value)))
-
-
-def plain_ticks(axis: Axis) -> None:
-    """Ticks at powers of ten, and at 2 and 5 in between if the range is below two decades."""
-    low, high = axis.get_view_interval()
-    steps = [1.0, 2.0, 5.0] if math.log10(high / low) < 2 else [1.0]
-    axis.set_major_locator(LogLocator(subs=steps, numticks=6))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: short_number(value)))
-    axis.set_minor_formatter(NullFormatter())
 
 
 def short_number(value: float) -> str:

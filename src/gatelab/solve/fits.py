@@ -146,11 +146,17 @@ class Fit:
         Written to `path` (.png, .svg or .pdf) if given, and drawn into the axes `ax` if given.
         """
         from gatelab.plotting import look, saved
-        from gatelab.plotting.functions import history_figure
+        from gatelab.plotting.functions import thinned
+        from gatelab.plotting.kernels import PlotLine, lines_figure
 
+        color, steps = look(self.unit).color, thinned(len(self.history))
+        errors, ends = np.array(self.history, dtype=np.float64)[steps], np.array([1.0, max(2, len(self.history))])
+        lines = [
+            PlotLine("training", 1 + steps.astype(np.float64), errors, color=color, marker="o" * (len(steps) < 30)),
+            PlotLine("test, at the end", ends, np.full(2, self.test_rmse), color=color, predicted=True),
+        ]
         title = f"{self.unit} of width {self.width} on {self.problem}"
-        errors = np.array(self.history, dtype=np.float64)
-        return saved(history_figure(errors, self.test_rmse, look(self.unit).color, title, ax=ax), path)
+        return saved(lines_figure(lines, title, y="RMSE", ax=ax), path)
 
     def _repr_html_(self) -> str:
         from gatelab.plotting.theme import html

@@ -77,13 +77,13 @@ class History:
     def plot(self, path: str | Path | None = None, *, ax: Any = None) -> Figure:
         """Training and test loss over the steps; written to `path` or drawn into your own `ax` if given."""
         from gatelab.plotting import look, saved
-        from gatelab.plotting.kernels import LossCurve, losses_figure
+        from gatelab.plotting.kernels import PlotLine, lines_figure
 
         steps, r = self.steps.astype(np.float64), self.recipe
         parts = (("training", self.train, "mlp"), ("test", self.test, "glu"))
-        curves = [LossCurve(name, steps, losses, color=look(unit).color) for name, losses, unit in parts]
+        curves = [PlotLine(name, steps, losses, color=look(unit).color) for name, losses, unit in parts]
         title = f"{r.model} with {r.unit.name} on {r.data}"
-        return saved(losses_figure(curves, title, loss_label="loss (nats)", ax=ax), path)
+        return saved(lines_figure(curves, title, y="loss (nats)", ax=ax), path)
 
     def __str__(self) -> str:
         r = self.recipe

@@ -29,7 +29,7 @@ from gatelab.studies.records import read_record, record_path
 from gatelab.train import Ladder
 from gatelab.train.ladders import BITS
 
-COMMAND = "python benchmarks/gpu_ladder.py results/ladder/enwik8.json --store ladder.db"
+COMMAND = "python -m benchmarks.gpu_ladder results/ladder/enwik8.json --store ladder.db"
 GATE, RIVAL, REFERENCE = "swiglu", "relu2", "gelu"  # public evidence disagrees on the first two
 TEXTS = {1: "every byte once", 20: "a 20th of the text 20 times"}  # by the number of epochs
 AXES: dict[LadderAxis, str] = {"parameters": "parameters", "flops": "training FLOPs", "seconds": "GPU seconds"}
@@ -259,7 +259,7 @@ def unit_scores() -> dict[str, dict[str, float]]:
     """Numbers that may rank the units: condition numbers of kernels, and the slope of the error in one dimension."""
     slopes = read_record("ladder/slopes.json", "gatelab scale UNITS --points 400 --widths 2,4,8 --seeds 2 --json")
     steep: Table = pd.DataFrame(slopes["slopes"]).query("against == 'P' and aggregate == 'best'")
-    models: Table = pd.DataFrame(read_record("ntk/models.json", "python benchmarks/gpu_kernels.py")["figure3"])
+    models: Table = pd.DataFrame(read_record("ntk/models.json", "python -m benchmarks.gpu_kernels")["figure3"])
     gpt2 = models.query("model == 'gpt2' and start == 'configuration'")
     units = ["geglu", "gelu", "glu", "gqu", "relu2", "swiglu"]
     logs = np.zeros(len(units))

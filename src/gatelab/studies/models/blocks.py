@@ -29,7 +29,7 @@ from gatelab.studies.engine import Study, averaged, geometric_mean, interval_at,
 from gatelab.studies.records import origin, read_record
 
 RECORD = "anatomy/blocks.json"
-COMMAND = "python benchmarks/blocks.py results/anatomy/blocks.json"
+COMMAND = "python -m benchmarks.blocks results/anatomy/blocks.json"
 UNITS = ("mlp", "relu2", "glu", "swiglu")
 NAMES = {"mlp": "MLP", "relu2": "ReLU²", "glu": "GLU", "swiglu": "SwiGLU", "gelu": "GELU"}
 OVER_OWN = Facets(

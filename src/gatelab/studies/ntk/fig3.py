@@ -24,7 +24,7 @@ from gatelab.studies.ntk.gaussian import NAMES, PAIRS, unit_ratio
 from gatelab.studies.records import read_record
 
 RECORD = "ntk/models.json"
-COMMAND = "python benchmarks/gpu_kernels.py results/ntk/models.json --only figure3"
+COMMAND = "python -m benchmarks.gpu_kernels results/ntk/models.json --only figure3"
 MODELS = {"vit": "ViT", "gpt2": "GPT-2"}
 PANELS = {"vit": "(a)", "gpt2": "(b)"}
 STARTS = {"lecun": "LeCun weights", "configuration": "weights of deviation 0.02"}

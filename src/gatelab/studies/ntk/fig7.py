@@ -239,7 +239,7 @@ def all_claims(tables: Tables) -> Iterator[Claim]:
 
 # ---- appendix D on the whole of CIFAR-10: the best checkpoint, the last step, two schedules
 
-SCRIPT = "python benchmarks/gpu_training.py results"
+SCRIPT = "python -m benchmarks.gpu_training results"
 # The record of each schedule and the command that makes it; SGD was not run at a constant rate.
 RECORDS = {
     "cosine": ("ntk/gap-whole.json", f"{SCRIPT}/ntk/gap-whole.json --whole"),

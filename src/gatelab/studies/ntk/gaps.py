@@ -20,7 +20,7 @@ from gatelab.studies.records import record_path
 from gatelab.train import Comparison, Gap, History, gap_recipes, train_many
 
 RECORD = "ntk/gap.json"
-COMMAND = "python benchmarks/gpu_training.py results/ntk/gap.json"
+COMMAND = "python -m benchmarks.gpu_training results/ntk/gap.json"
 OPTIMIZERS = {"sgd": "SGD", "adamw": "AdamW"}
 WORDS = NAMES | OPTIMIZERS | {"mixer": "Mixer", "vit": "ViT", "gpt2": "GPT-2"}
 WORDS |= {"cifar10": "CIFAR-10", "fineweb-edu": "FineWeb-Edu"}

@@ -42,7 +42,7 @@ PAPER_SLOPES: Mapping[tuple[str, str], float] = {
 CODE, NEWTON, OPTIMUM = "the paper's code", "our Newton in its stages", "the optimum"
 RUNS, COMMIT = "scaling/reference.jsonl", "fcee655"
 METHOD = "scaling/paper-method.json"
-METHOD_COMMAND = "python benchmarks/paper_method.py results/scaling/paper-method.json --store runs.db"
+METHOD_COMMAND = "python -m benchmarks.paper_method results/scaling/paper-method.json --store runs.db"
 # Ranges of widths for slopes; infinity is the widest network that the paper's code was run at.
 RANGES = {"5 to 14": (5, 14), "5 to widest": (5, np.inf), "2 to widest": (2, np.inf), "1 to widest": (1, np.inf)}
 QUICK_WIDTHS = (5, 10, 20)
