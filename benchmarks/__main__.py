@@ -13,7 +13,7 @@ from rich.table import Table
 
 # Each is a module of this folder with a run(): imported when asked for, so that a missing peer stops only its own.
 ALL = (
-    *("solvers", "limits", "size", "peers", "sweep", "varpro", "regressors", "classifiers"),
+    *("solvers", "limits", "size", "peers", "sweep", "varpro", "smooth_gates", "regressors", "classifiers"),
     *("kernels", "eigen", "two_layer", "features", "startup"),
 )
 LONG = ("interrupts",)  # only by name

@@ -73,7 +73,9 @@ def test_nodes_integrate_as_the_rows_do() -> None:
     nodes = Nodes.of(x, np.exp(x), 96)
     assert np.square(nodes.weights).sum() == pytest.approx(1.0)
     assert np.sum(nodes.weights**2 * nodes.y) == pytest.approx(math.sinh(1), rel=1e-4)
-    assert len(Nodes.of(x[:20], np.exp(x[:20]), 96).t) == 20
+    few = Nodes.of(x[:20], np.exp(x[:20]), 96)
+    assert len(few.t) == 20
+    np.testing.assert_allclose(few.weights**2, 1 / 20)
 
 
 def test_poles_of_a_rational_function_are_found() -> None:
@@ -132,6 +134,50 @@ def test_a_start_is_never_lost() -> None:
     smaller = gl.fit("silu", "paper-1d", 5, solver="poles")
     larger = gl.fit("silu", "paper-1d", 6, solver="poles", start=smaller)
     assert larger.train_rmse <= smaller.train_rmse
+
+
+CURVE = np.linspace(-1, 1, 200)
+
+
+@pytest.mark.parametrize(
+    ("unit", "options", "solver"),
+    [
+        *((unit, {}, "poles") for unit in ("silu", "gelu", "swiglu", "geglu", "sigmoid-glu", gl.Unit("tanh", 1))),
+        ("swiglu", {"ridge": 1e-3}, "varpro"),
+        ("bilinear", {}, "varpro"),
+        (gl.Unit("silu", 2), {}, "varpro"),
+        (lambda z: torch.sin(z), {}, "varpro"),
+        ("glu", {}, "knots"),
+    ],
+)
+def test_the_automatic_choice(unit, options, solver) -> None:
+    problem = gl.Problem.from_arrays(CURVE, np.exp(CURVE), name="exponential")
+    assert gl.fit(unit, problem, 2, steps=3, **options).solver == solver
+
+
+def test_rows_at_the_same_places_are_fitted() -> None:
+    draw = np.random.default_rng(0)
+    x = np.repeat(draw.uniform(-1, 1, 50), 10)
+    problem = gl.Problem.from_arrays(x, x**2 + 0.01 * draw.standard_normal(500), name="repeated")
+    assert gl.fit("swiglu", problem, 2).train_rmse < 0.012
+
+
+def test_a_constant_is_refused_with_a_message() -> None:
+    with pytest.raises(GatelabError, match="constant"):
+        gl.fit("swiglu", gl.Problem.from_arrays(CURVE, 0 * CURVE, name="constant"), 2)
+
+
+def test_neurons_that_cancel_are_reported() -> None:
+    """exp needs neurons of large weights; the error is that of the rounding of their sum."""
+    fitted = gl.fit("swiglu", "exp(x)", 9)
+    assert fitted.status == "floor" and fitted.test_rmse < 1e-12 and "cancel" in fitted.advice
+
+
+@pytest.mark.parametrize("unit", ["swiglu", "gelu"])
+def test_scaling_has_errors_that_never_rise(unit: str) -> None:
+    points = gl.scaling(unit, gl.problem("paper-1d", n=2000), range(1, 6), jobs=1).points
+    errors = [p.train_rmse for p in points]
+    assert errors == sorted(errors, reverse=True) and not any(p.breaks for p in points)
 
 
 def test_other_gates_are_refused() -> None:
