@@ -196,8 +196,8 @@ def fit(
         seeds: the number of seeds.
         progress: shown on a terminal and in a notebook unless it is False, or a function of (done, total).
         **options: further options of the solver. `steps`, of all solvers, is the maximum number of iterations of a
-            network from its start to its end. `start`, of knots, poles and varpro, is a fit to start from: of this unit or of
-            a unit that it contains, with at most `width` neurons.
+            network from its start to its end. `start`, of knots, poles and varpro, is a fit to start from: of this unit
+            or of a unit that it contains, with at most `width` neurons.
 
     Returns:
         A `Fit` with the network and its errors.

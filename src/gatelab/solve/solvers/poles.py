@@ -28,7 +28,7 @@ from gatelab.feedforward import AnyUnit, FunctionUnit, Network, Unit
 from gatelab.feedforward import unit as as_unit
 from gatelab.feedforward.definition import check_width
 from gatelab.solve.constructions import embedded, start_network
-from gatelab.solve.marquardt import Damping, Descent, descend
+from gatelab.solve.marquardt import Damping, descend
 from gatelab.solve.solution import Solution, Status, UnitLike, check_steps, mean_square, tensors
 from gatelab.solve.solvers import varpro
 
@@ -136,7 +136,7 @@ class Nodes(NamedTuple):
 
     @classmethod
     def of(cls, x: Array, y: Array, count: int) -> Nodes:
-        """At most `count` rows, each with the weight of the nodes that it is nearest to; if they are all, equal ones."""
+        """At most `count` rows, each with the weight of the nodes that it is nearest to; all rows have equal ones."""
         order = np.argsort(x, kind="stable")
         low, high = float(x[order[0]]), float(x[order[-1]])
         if len(x) <= count:
