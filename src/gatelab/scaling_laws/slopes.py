@@ -109,7 +109,7 @@ def _line(x: np.ndarray, log_e: np.ndarray, level: float, *, known: bool = True)
 class Decay:
     """The form in which errors fall with the size s: s^-a ("power"), exp(-a s) or exp(-a s^1/2).
 
-    `form` has the least residuals; `rates` are the a of each form, with intervals, in the logarithms' unit e; `p_values`
+    `form` has the least residuals; `rates` are the a of each form, with intervals, in natural logarithms; `p_values`
     are those of each form against the others, and `accepted` are the forms that the test does not reject at `level`.
     """
 
@@ -136,8 +136,8 @@ class Decay:
 def decay(sizes: np.ndarray, errors: np.ndarray, *, aggregate: Aggregate = "best", level: float = LEVEL) -> Decay:
     """Which of three forms errors fall in, by a test, and the rate of each form.
 
-    A form is a line of log errors against log s, s or the square root of s. Each is tested against the other two: curves
-    are drawn about its line with its residual variance, and its p-value is the share of them in which its residuals
+    A form is a line of log errors against log s, s or the root of s. Each is tested against the other two: curves are
+    drawn about its line with its residual variance, and its p-value is the share of them in which its residuals
     exceed the smaller ones of the others by at least the measured ratio (a parametric bootstrap of 999 draws).
 
     Args:
@@ -303,7 +303,7 @@ def predicted_rate(unit: str | AnyUnit, problem: AnyProblem, widths: Any) -> flo
         widths: two or more numbers of neurons.
 
     Returns:
-        The rate, in the logarithms' unit e.
+        The rate, in natural logarithms.
 
     >>> round(predicted_rate("swiglu", "paper-1d", range(3, 9)), 2)
     0.65

@@ -2,7 +2,7 @@
 
 A neuron silu(Gx + g) has poles at (iπ(2k+1) - g) / G: a ladder over -g/G whose first pair is anywhere. What is analytic
 up to a singularity at z is approached by N parameters like exp(-N γ(z)), where γ(z) = log|w + (w² - 1)^1/2| is Green's
-function of the interval, w the coordinate in which it is [-1, 1]. Networks may spend neurons on the nearest singularities
+function of the interval, w the coordinate in which it is [-1, 1]. Networks may spend neurons on the nearest poles
 instead: one with a factor per pair of poles, whose residue is complex, two without; the next pole of the ladder of such
 a neuron, at three times the height, is then a singularity in turn. The best of both gives the predicted error
 
@@ -38,13 +38,14 @@ _SAME, _TOUCHING, _FAR, _ROUNDING = 1e-2, 0.05, 4.0, 1e-12
 
 @dataclass(frozen=True)
 class Singularities:
-    """Poles of a function in the upper half plane, the nearest first, and the form of decline that they imply.
+    """Poles of a function in the upper half plane, the nearest first, their residues, and the decline that they imply.
 
     `decline` is "exponential" with poles, "root-exponential" with a kink or branch point on the interval, and "faster"
     than exponential for a function that has no singularity nearby.
     """
 
     poles: tuple[complex, ...]
+    residues: tuple[complex, ...]
     decline: Decline
 
 
@@ -78,27 +79,28 @@ def singularities(f: Callable[[Array], Array], interval: tuple[float, float]) ->
     low, high = check_interval(interval)
     x = (low + high) / 2 - (high - low) / 2 * np.cos((np.arange(_POINTS) + 0.5) * np.pi / _POINTS)
     y = np.asarray(f(x), float)
-    rough, poles = (_poles(x, y, tolerance) for tolerance in _TOLERANCES)
+    (rough, _), (poles, residues) = (_poles(x, y, tolerance) for tolerance in _TOLERANCES)
     distance = np.abs(poles[:, None] - rough)
     room = _SAME * np.minimum(np.abs(poles.imag) + np.maximum(np.abs(poles.real) - 1, 0), 1.0)
     same, near = distance < room[:, None], green(rough, interval)
     if (near < _TOUCHING).any() and not same[:, np.argmin(near)].any():
-        return Singularities((), "root-exponential")
+        return Singularities((), (), "root-exponential")
     gamma = green(poles, interval)
     chosen = np.flatnonzero(same.any(axis=1) & (poles.imag >= 0) & (gamma < _FAR))
-    found = tuple(complex(p) for p in poles[chosen[np.argsort(gamma[chosen])]])
-    if not found:
-        return Singularities((), "faster")
-    return Singularities(found, "exponential")
+    if not len(chosen):
+        return Singularities((), (), "faster")
+    order = chosen[np.argsort(gamma[chosen])]
+    return Singularities(tuple(poles[order].tolist()), tuple(residues[order].tolist()), "exponential")
 
 
-def _poles(x: Array, y: Array, tolerance: float) -> NDArray[np.complex128]:
-    """Poles of the rational approximation whose residues are more than rounding."""
+def _poles(x: Array, y: Array, tolerance: float) -> tuple[NDArray[np.complex128], NDArray[np.complex128]]:
+    """Poles of the rational approximation with their residues, if these are more than rounding."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         rational = AAA(x, y, rtol=tolerance, max_terms=_TERMS)
         poles, residues = rational.poles(), rational.residues()
-    return poles[np.abs(residues) > _ROUNDING * np.abs(y).max()]
+    real = np.abs(residues) > _ROUNDING * np.abs(y).max()
+    return poles[real], residues[real]
 
 
 def smooth_error(poles: tuple[complex, ...], interval: tuple[float, float], factors: int, widths: Array) -> Array:
@@ -126,7 +128,7 @@ def smooth_error(poles: tuple[complex, ...], interval: tuple[float, float], fact
     for k in range(int(numbers.max()) // cost + 1):
         gamma, _, pole, rung = ladder[0]
         best = np.maximum(best, gamma * (numbers - cost * k))
-        # A neuron removes it, and what is next on the ladder is left; where it removes a later rung, it has one of its own.
+        # A neuron removes it and leaves the next of the ladder; one that removes a later rung has a ladder of its own.
         places = [(pole, rung + 2)]
         if rung > 1:
             places.append((complex(pole.real, rung * pole.imag), 3))
