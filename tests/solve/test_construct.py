@@ -77,7 +77,9 @@ def test_nothing_is_predicted_beside_a_kink_or_a_pole(formula: str):
     assert gl.construct("glu", "exp(x)", 20, (-1, 1)).predicted_rmse < 1e-4
 
 
-@pytest.mark.parametrize(("formula", "most"), [("1/(1+25*x**2)", 1e-7), ("1/(1+cos(pi*x)**2)", 2e-7), ("exp(x)", 1e-10)])
+@pytest.mark.parametrize(
+    ("formula", "most"), [("1/(1+25*x**2)", 1e-7), ("1/(1+cos(pi*x)**2)", 2e-7), ("exp(x)", 1e-10)]
+)
 def test_constructed_smooth_gates_fall_exponentially(formula: str, most: float):
     """Twelve neurons; each four more gain a factor of ten or more, and the prediction has the order of magnitude."""
     target = gl.problem(formula, interval=(-1, 1), n=2000)

@@ -5,6 +5,8 @@ tests whether they do as a power or exponentially, `limit` is the theoretical li
 gates, and `spline_baseline` the error of splines. `fit_law` fits a law in the numbers of parameters
 and data. `fit_ladder` tests whether units differ by an offset or in their exponents, from losses at several sizes and
 seeds, and computes equivalent sizes; `compare_ladder` tests all pairs of units.
+`ladder_power` is the power of these tests for a design. `fit_token_laws` and `token_differences` separate a gain in
+parameters from a gain in data.
 """
 
 from gatelab.scaling_laws.curves import scaling, scaling_runs
@@ -20,6 +22,7 @@ from gatelab.scaling_laws.ladder_fits import NestedTest
 from gatelab.scaling_laws.ladder_laws import LadderLaw, LadderLaws, fit_ladder
 from gatelab.scaling_laws.ladder_losses import LadderLosses, read_ladder
 from gatelab.scaling_laws.laws import Law, fit_law
+from gatelab.scaling_laws.power import ladder_power
 from gatelab.scaling_laws.result import Point, Scaling
 from gatelab.scaling_laws.slopes import (
     Decay,
@@ -32,6 +35,7 @@ from gatelab.scaling_laws.slopes import (
     slope,
     spline_baseline,
 )
+from gatelab.scaling_laws.token_laws import TokenLaws, TokenTest, fit_token_laws, token_differences
 
 __all__ = [
     "Decay",
@@ -46,12 +50,16 @@ __all__ = [
     "RankAgreement",
     "Scaling",
     "Slope",
+    "TokenLaws",
+    "TokenTest",
     "Worth",
     "compare_ladder",
     "corrected_slope",
     "decay",
     "fit_ladder",
     "fit_law",
+    "fit_token_laws",
+    "ladder_power",
     "limit",
     "local_slopes",
     "predicted_rate",
@@ -61,4 +69,5 @@ __all__ = [
     "scaling_runs",
     "slope",
     "spline_baseline",
+    "token_differences",
 ]

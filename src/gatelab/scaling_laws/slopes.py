@@ -28,7 +28,7 @@ from gatelab.feedforward.specification import check_widths
 from gatelab.statistics import LEVEL, Interval, check_level, t_reach
 from gatelab.theory import estimation_rmse, free_knot_rmse, noise_of_data, norm_of_data, norm_of_function
 from gatelab.theory.limits import sigma
-from gatelab.theory.singularities import singularities, smooth_error
+from gatelab.theory.smooth_gates import singularities, smooth_error
 
 Aggregate = Literal["best", "median"]
 # Fewer sizes leave at most one degree of freedom, with an interval of 13 standard errors.

@@ -12,7 +12,7 @@ from gatelab.theory.limits import (
     ridge_rate,
     worst_case_rate,
 )
-from gatelab.theory.singularities import Singularities, green, singularities, smooth_error
+from gatelab.theory.smooth_gates import Singularities, green, singularities, smooth_error
 
 __all__ = [
     "PiecewiseChebyshev",
