@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 # Rows of a search; the next number is tried where the error at all rows is larger than at these by the factor.
 _NODES, _RESOLVED = (96, 192, 384), 1.1
 # Starts of the race, more for small networks, which are cheap and have many local optima.
-_FEWEST, _MOST, _NEURONS = 28, 300, 800
+_FEWEST, _MOST, _NEURONS, _REFINED = 28, 300, 800, 4
 # The share of the starts in each heat and the number of steps, the first on half the nodes; the share of the loss that
 # a step should gain.
 _HEATS, _TOLERANCE = ((1.0, 12), (0.12, 25), (0.04, 100)), 1e-3
@@ -108,7 +108,14 @@ def solve(
             poles = target_poles(nodes)
         if poles is None:
             continue
-        solution = race(chosen, (coarse, nodes, nodes), poles, width, random, most, first)
+        # What fewer nodes have found is refined; few other starts are worth the time.
+        starts, known = starts_of(width), first
+        if best is not None:
+            starts, known = _REFINED, best.network
+        theta = drawn(random, starts, width, np.repeat(poles, 2 - chosen.factors))
+        if isinstance(known, Network):
+            theta[: -(-starts // 4)] = continued(known, nodes, theta[::4])
+        solution = race(chosen, (coarse, nodes, nodes), theta, most)
         error = math.sqrt(mean_square(solution.network, *rows))
         at_nodes = (error, *solution.history)[-1]
         if best is None or error < best.history[-1]:
@@ -155,19 +162,12 @@ class Nodes(NamedTuple):
 def race(
     unit: Unit,
     nodes: tuple[Nodes, ...],
-    poles: NDArray[np.complex128],
-    width: int,
-    random: np.random.Generator,
+    theta: Array,
     most: int,
-    first: Network | None,
 ) -> Solution:
     """Heats of ever fewer starts and ever more steps, each with its nodes."""
-    starts = starts_of(width)
-    theta = drawn(random, starts, width, np.repeat(poles, 2 - unit.factors))
-    if first is not None:
-        known = continued(first, nodes[0], theta[::4])
-        theta[: len(known)] = known
-    losses, history = np.arange(len(theta), dtype=float), [()] * len(theta)
+    starts = len(theta)
+    losses, history = np.arange(starts, dtype=float), [()] * starts
     for (share, steps), rows in zip(_HEATS, nodes, strict=True):
         best = distinct(losses, math.ceil(share * starts))
         batch, history = PoleBatch(unit, rows, theta[best]), [history[b] for b in best]
