@@ -11,7 +11,7 @@ from benchmarks.harness import machine, show, timed
 
 # Each is a module of this folder with a run(): imported when asked for, so that a missing peer stops only its own.
 ALL = (
-    *("solvers", "limits", "size", "peers", "sweep", "varpro", "regressors", "classifiers"),
+    *("solvers", "limits", "size", "peers", "sweep", "varpro", "smooth_gates", "regressors", "classifiers"),
     *("kernels", "eigen", "two_layer", "features", "startup"),
 )
 

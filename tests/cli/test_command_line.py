@@ -91,7 +91,7 @@ def test_fit_without_a_limit_says_so() -> None:
     args = ("fit", "swiglu", "--width", "3", "--points", "100", "--steps", "5")
     assert "none: 'swiglu' has no known algebraic rate" in ok(*args)
     row = document(*args)
-    assert row["limit"] is None and row["ratio"] is None and row["solver"] == "varpro"
+    assert row["limit"] is None and row["ratio"] is None and row["solver"] == "poles"
 
 
 def test_fit_of_a_target_that_the_unit_holds_has_limit_0() -> None:

@@ -309,8 +309,8 @@ class _Fits:
 
     def refit(self, task: Task, source: Task, end: float) -> Point | None:
         """Repeat a fit from the network of another; None if the solver takes no start or the time is over."""
-        name, _ = check_fit(task[0], self.problem, task[1], self.solver)
-        if name not in ("knots", "varpro") or "start" in self.options or time.monotonic() > end:
+        name, _ = check_fit(task[0], self.problem, task[1], self.solver, self.options)
+        if name not in ("knots", "poles", "varpro") or "start" in self.options or time.monotonic() > end:
             return None
         try:
             run = self.run(task, self.network(source))

@@ -15,7 +15,7 @@ from gatelab.display import counted, one_line, shorten
 from gatelab.errors import GatelabError, unknown_name
 from gatelab.feedforward import unit as as_unit
 from gatelab.plotting import Curve, scaling_figure
-from gatelab.scaling_laws.slopes import Aggregate, Slope, local_slopes, slope
+from gatelab.scaling_laws.slopes import Aggregate, Decay, Slope, decay, local_slopes, slope
 
 if TYPE_CHECKING:  # imported where used, since workers do not need them
     import pandas as pd
@@ -142,6 +142,10 @@ class Scaling:
     ) -> Slope:
         """The slope of a unit over a range of widths, without flagged points unless `flagged`."""
         return slope(*self.curve(unit, against=against, widths=widths, flagged=flagged), aggregate=aggregate)
+
+    def decay(self, unit: str, *, against: Against = "P", widths: tuple[int, int] | None = None) -> Decay:
+        """Whether the best errors of a unit fall as a power, exponentially or root-exponentially, with the rate."""
+        return decay(*self.curve(unit, against=against, widths=widths))
 
     def slopes(self, *, widths: tuple[int, int] | None = None, flagged: bool = False) -> pd.DataFrame:
         """One row per unit and axis (n and P): slope, interval, and the numbers of points used and left out."""

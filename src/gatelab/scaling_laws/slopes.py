@@ -21,12 +21,14 @@ from gatelab.data.checks import require_range
 from gatelab.data.registry import AnyProblem
 from gatelab.display import counted, one_line
 from gatelab.errors import GatelabError, unknown_name, whole_number
-from gatelab.feedforward import AnyUnit
+from gatelab.feedforward import AnyUnit, Unit
 from gatelab.feedforward import unit as as_unit
 from gatelab.feedforward.definition import check_width
+from gatelab.feedforward.specification import check_widths
 from gatelab.statistics import LEVEL, Interval, check_level, t_reach
 from gatelab.theory import estimation_rmse, free_knot_rmse, noise_of_data, norm_of_data, norm_of_function
 from gatelab.theory.limits import sigma
+from gatelab.theory.smooth_gates import singularities, smooth_error
 
 Aggregate = Literal["best", "median"]
 # Fewer sizes leave at most one degree of freedom, with an interval of 13 standard errors.
@@ -83,19 +85,97 @@ def slope(sizes: np.ndarray, errors: np.ndarray, *, aggregate: Aggregate = "best
     """
     check_level(level)
     log_n, log_e = _logarithms(sizes, errors, aggregate)
-    measured, reach = np.isfinite(log_e), np.nan
+    measured = np.isfinite(log_e)
     log_n, log_e = log_n[measured], log_e[measured]
     different = len(np.unique(log_n))
     if different < 2:
         raise GatelabError(f"a slope needs two sizes, and {different} are left after exclusions; give more")
-    value, intercept = np.polyfit(log_n, log_e, 1)
-    if different >= LEAST_SIZES:
-        freedom = len(log_n) - 2
-        left = log_e - intercept - value * log_n
-        error = np.sqrt(left @ left / freedom) / np.linalg.norm(log_n - log_n.mean())
-        reach = t_reach(level, freedom) * float(error)
-    value, points = float(value), len(log_n)
+    return _line(log_n, log_e, level, known=different >= LEAST_SIZES)
+
+
+def _line(x: np.ndarray, log_e: np.ndarray, level: float, *, known: bool = True) -> Slope:
+    """The least-squares line through log errors, with the interval of its slope if enough sizes make it `known`."""
+    value, intercept = np.polyfit(x, log_e, 1)
+    reach, points = np.nan, len(x)
+    if known:
+        left = log_e - intercept - value * x
+        error = np.sqrt(left @ left / (points - 2)) / np.linalg.norm(x - x.mean())
+        reach = t_reach(level, points - 2) * float(error)
+    value = float(value)
     return Slope(value, value - reach, value + reach, intercept=float(intercept), points=points, level=level)
+
+
+@dataclass(frozen=True)
+class Decay:
+    """The form in which errors fall with the size s: s^-a ("power"), exp(-a s) or exp(-a s^1/2).
+
+    `form` has the least residuals; `rates` are the a of each form, with intervals, in natural logarithms; `p_values`
+    are those of each form against the others, and `accepted` are the forms that the test does not reject at `level`.
+    """
+
+    form: str
+    rates: dict[str, Slope]
+    p_values: dict[str, float]
+    level: float
+
+    def __repr__(self) -> str:
+        others = " or ".join(name for name in self.accepted if name != self.form)
+        return one_line(self, f"{self.form}, rate {self.rate:.3g}" + f"; {others} not rejected" * bool(others))
+
+    @property
+    def rate(self) -> Slope:
+        """The rate of the form: for "exponential" that per neuron or parameter."""
+        return self.rates[self.form]
+
+    @property
+    def accepted(self) -> tuple[str, ...]:
+        """The forms whose p-value is not below 1 - level."""
+        return tuple(name for name, p in self.p_values.items() if p >= 1 - self.level)
+
+
+def decay(sizes: np.ndarray, errors: np.ndarray, *, aggregate: Aggregate = "best", level: float = LEVEL) -> Decay:
+    """Which of three forms errors fall in, by a test, and the rate of each form.
+
+    A form is a line of log errors against log s, s or the root of s. Each is tested against the other two: curves are
+    drawn about its line with its residual variance, and its p-value is the share of them in which its residuals
+    exceed the smaller ones of the others by at least the measured ratio (a parametric bootstrap of 999 draws).
+
+    Args:
+        sizes: the numbers of neurons or parameters, five or more.
+        errors: (sizes,) or (sizes, seeds), above 0; NaN marks an error to leave out.
+        aggregate: over the seeds of a size, "best" or "median".
+        level: of the intervals; 1 - level is that of the test.
+
+    Returns:
+        The form with its rate, and what the test says of the others.
+
+    >>> n = np.arange(1, 13)
+    >>> decay(n, 3 * np.exp(-0.7 * n)).form, decay(n, 3 * n**-2.0).form
+    ('exponential', 'power')
+    """
+    check_level(level)
+    log_n, log_e = _logarithms(sizes, errors, aggregate)
+    measured = np.isfinite(log_e)
+    log_n, log_e = log_n[measured], log_e[measured]
+    count = len(np.unique(log_n))
+    if count <= LEAST_SIZES:
+        raise GatelabError(f"a form needs {LEAST_SIZES + 1} sizes, and {count} are left after exclusions; give more")
+    axes = {"power": log_n, "exponential": np.exp(log_n), "root-exponential": np.exp(log_n / 2)}
+    lines = {name: _line(-x, log_e, level) for name, x in axes.items()}
+    bases = [np.linalg.qr(np.stack((np.ones_like(x), x), axis=1))[0] for x in axes.values()]
+    draws = np.random.default_rng(0).standard_normal((999, len(log_e)))
+
+    def squares(curves: np.ndarray) -> np.ndarray:
+        """The sums of squared residuals of curves (..., sizes), one for each form, at least those of rounding."""
+        return np.stack([np.square(curves - curves @ Q @ Q.T).sum(axis=-1) + 1e-20 for Q in bases], axis=-1)
+
+    left, p_values = squares(log_e), {}
+    for i, (name, Q) in enumerate(zip(axes, bases, strict=True)):
+        deviation = max(np.sqrt(left[i] / (len(log_e) - 2)), 1e-6)
+        drawn = squares(Q @ (Q.T @ log_e) + deviation * draws)
+        excess = drawn[:, i] / np.delete(drawn, i, axis=1).min(axis=1)
+        p_values[name] = float((1 + np.sum(excess >= left[i] / np.delete(left, i).min())) / 1000)
+    return Decay(list(axes)[int(np.argmin(left))], lines, p_values, level)
 
 
 def _logarithms(sizes: Any, errors: Any, aggregate: Aggregate = "best") -> tuple[np.ndarray, np.ndarray]:
@@ -193,7 +273,9 @@ def limit(unit: str | AnyUnit | Callable[..., Any], problem: AnyProblem, width: 
     """
     chosen, target = as_unit(unit), as_problem(problem)
     if chosen.order is None:
-        raise GatelabError(f"{chosen.name!r} has no known algebraic rate, so no limit; look at its local slopes")
+        raise GatelabError(
+            f"{chosen.name!r} has no known algebraic rate, so no limit; look at its local slopes, or at predicted_rate"
+        )
     if target.interval is None or target.d_out != 1:
         raise GatelabError(f"problem {target.name!r} has no free-knot limit; give one with one input and one output")
     require_range(target.train.x, target.train.y)
@@ -207,6 +289,39 @@ def limit(unit: str | AnyUnit | Callable[..., Any], problem: AnyProblem, width: 
     if np.ndim(width) == 0:
         return float(value)
     return value
+
+
+def predicted_rate(unit: str | AnyUnit, problem: AnyProblem, widths: Any) -> float:
+    """The conjectured rate per parameter of a unit with a silu or sigmoid gate, from the poles of the target.
+
+    It is the slope of the logarithm of `gatelab.theory.smooth_error` over the widths, positive if errors fall: compare
+    it with the rate of `decay`.
+
+    Args:
+        unit: with a silu or sigmoid gate and at most one factor.
+        problem: with one input and a function.
+        widths: two or more numbers of neurons.
+
+    Returns:
+        The rate, in natural logarithms.
+
+    >>> round(predicted_rate("swiglu", "paper-1d", range(3, 9)), 2)
+    0.65
+    """
+    chosen, target = as_unit(unit), as_problem(problem)
+    sizes = np.array(check_widths(widths))
+    if not isinstance(chosen, Unit) or chosen.gate.name not in ("silu", "sigmoid") or chosen.factors > 1:
+        raise GatelabError(
+            f"{chosen.name!r} has no predicted rate; give a silu or sigmoid gate with at most one factor"
+        )
+    if target.f is None or target.interval is None or len(set(sizes.tolist())) < 2:
+        raise GatelabError("a predicted rate needs a function of one input and two widths; give them")
+    found = singularities(target.f, target.interval)
+    if not found.poles:
+        raise GatelabError(f"problem {target.name!r} has no poles nearby: its decay is {found.decline}, without a rate")
+    errors = smooth_error(found.poles, target.interval, chosen.factors, sizes)
+    parameters = [chosen.parameter_count(width) for width in sizes.tolist()]
+    return float(-np.polyfit(parameters, np.log(errors), 1)[0])
 
 
 def noise_of(problem: Problem) -> float | None:

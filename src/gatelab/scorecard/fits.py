@@ -124,7 +124,7 @@ def fit_units(
     progress: Callable[[int], None],
 ) -> list[Fit]:
     """Fit every unit at its widths, narrowest first, batched if the solver allows; `progress(fits done)`."""
-    solvers = {u.name: [check_fit(u, problem, width, "auto")[0] for width in widths[u.name]][-1] for u in units}
+    solvers = {u.name: [check_fit(u, problem, width, "auto", EFFORT)[0] for width in widths[u.name]][-1] for u in units}
     fits: list[Fit] = []
     for u in units:
         effort: Mapping[str, Any] = EFFORT if solvers[u.name] == "varpro" else {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,7 @@ from gatelab.feedforward.definition import check_rows, check_width
 from gatelab.feedforward.specification import check_widths
 from gatelab.solve.files import write
 from gatelab.solve.solution import Solution, Status, check_fit_memory
-from gatelab.solve.solvers import SOLVERS, Solver
+from gatelab.solve.solvers import SOLVERS, Solver, poles
 from gatelab.solve.solvers.varpro import varpro_many
 
 if TYPE_CHECKING:
@@ -196,13 +196,14 @@ def fit(
         problem: a problem, its name, an expression in x, or a function.
         width: the number of neurons.
         solver: a name in `SOLVERS`, your own function, or "auto": the knot solver where it applies (one input, one
-            output, a relu-gated unit) and variable projection elsewhere.
+            output, a relu-gated unit), the pole solver for smooth gates with one input and one output, and variable
+            projection elsewhere.
         seed: the first seed.
         seeds: the number of seeds.
         progress: shown on a terminal and in a notebook unless it is False, or a function of (done, total).
         **options: further options of the solver. `steps`, of all solvers, is the maximum number of iterations of a
-            network from its start to its end. `start`, of knots and varpro, is a fit to start from: of this unit or of
-            a unit that it contains, with at most `width` neurons.
+            network from its start to its end. `start`, of knots, poles and varpro, is a fit to start from: of this unit
+            or of a unit that it contains, with at most `width` neurons.
 
     Returns:
         A `Fit` with the network and its errors.
@@ -213,7 +214,7 @@ def fit(
     """
     chosen, target = as_unit(unit), as_problem(problem)
     first, count, width = check_seed(seed), whole_number("seeds", seeds, 1), check_width(width)
-    name, run = check_fit(chosen, target, width, solver)
+    name, run = check_fit(chosen, target, width, solver, options)
     check_rows(chosen, width, target.d_in, target.d_out)
     check_options(name, run, options)
     began = time.perf_counter()
@@ -302,8 +303,13 @@ def check_options(name: str, solver: Callable[..., object], options: Mapping[str
         raise GatelabError(f"the solver {name!r} has no option {unknown[0]!r}; it takes {', '.join(known)}")
 
 
-def check_fit(unit: AnyUnit, problem: Problem, width: int, solver: str | Solver) -> tuple[str, Solver]:
-    """The solver's name and function; raise errors that are known before the computation."""
+def check_fit(
+    unit: AnyUnit, problem: Problem, width: int, solver: str | Solver, options: Collection[str] = ()
+) -> tuple[str, Solver]:
+    """The solver's name and function; raise errors that are known before the computation.
+
+    Options that only variable projection has make "auto" choose it.
+    """
     for data in (problem.train, problem.test):
         require_range(data.x, data.y)
     values, sizes = problem.train.n * problem.d_out, (problem.d_in, problem.d_out)
@@ -318,7 +324,11 @@ def check_fit(unit: AnyUnit, problem: Problem, width: int, solver: str | Solver)
         )
     if solver == "auto":
         line = problem.d_in == problem.d_out == 1 and problem.interval is not None
-        solver = "knots" if line and unit.gate_power is not None else "varpro"
+        solver = "varpro"
+        if line and unit.gate_power is not None:
+            solver = "knots"
+        elif poles.applies(unit, problem) and {"steps", "start"}.issuperset(options):
+            solver = "poles"
     if callable(solver):
         name, run = getattr(solver, "__name__", "custom"), solver
     elif solver in SOLVERS:

@@ -52,8 +52,8 @@ class Status(StrEnum):
 _ADVICE = {
     Status.CONVERGED: "a local optimum: more seeds may find a better one, more steps will not",
     Status.STALLED: "no step improves the loss but the gradient is not small: try another solver or start",
-    Status.FLOOR: "the training error is at the rounding of float64: a wider network cannot show less, unless the"
-    " targets are far from 0: subtract their mean, or give standardize=True",
+    Status.FLOOR: "the training error is at the rounding of float64, of the targets or of neurons that nearly cancel: a"
+    " wider network cannot show less, unless the targets are far from 0: subtract their mean, or give standardize=True",
     Status.BUDGET: "ran out of steps while still improving: give it more steps",
     Status.DIVERGED: "the loss grew beyond that of the start: give a smaller learning rate (lr) or another start",
 }

@@ -28,7 +28,7 @@ from gatelab.feedforward import AnyUnit, FunctionUnit, Network, Unit
 from gatelab.feedforward import unit as as_unit
 from gatelab.feedforward.definition import check_width
 from gatelab.solve.constructions import embedded, start_network
-from gatelab.solve.marquardt import Damping, Descent, descend
+from gatelab.solve.marquardt import Damping, descend
 from gatelab.solve.solution import Solution, Status, UnitLike, check_steps, mean_square, tensors
 from gatelab.solve.solvers import varpro
 
@@ -38,9 +38,10 @@ if TYPE_CHECKING:
 # Rows of a search; the next number is tried where the error at all rows is larger than at these by the factor.
 _NODES, _RESOLVED = (96, 192, 384), 1.1
 # Starts of the race, more for small networks, which are cheap and have many local optima.
-_FEWEST, _MOST, _NEURONS = 32, 128, 384
-# The share of the starts in each heat and the number of steps; the share of the loss that a step should gain.
-_HEATS, _TOLERANCE = ((1.0, 12), (0.25, 30), (0.06, 150)), 1e-3
+_FEWEST, _MOST, _NEURONS, _REFINED = 28, 300, 800, 4
+# The share of the starts in each heat and the number of steps, the first on half the nodes; the share of the loss that
+# a step should gain.
+_HEATS, _TOLERANCE = ((1.0, 12), (0.12, 25), (0.04, 100)), 1e-3
 # Losses that differ by less than this share belong to the same optimum.
 _SAME = 1e-3
 # Random poles: their distance from the middle of the interval, and their height, in half lengths of it.
@@ -49,21 +50,28 @@ _ASIDE, _HEIGHTS = 1.3, (0.15, 4.0)
 _NEAR, _AAA_TOLERANCE, _AAA_POINTS = 1.0, 1e-11, 40
 # The nodes do not resolve poles lower than this over their number, which is about the largest distance of two nodes.
 _SPACING = 3.0
-# Relative sizes: of coefficients that rounding decides, and of a residual that is rounding.
-_RIDGE, _ROUNDING = 1e-15, 1e-14
+# Relative sizes: of coefficients that rounding decides, and of a residual that is rounding, relative to the targets or
+# to neurons that nearly cancel each other.
+_RIDGE, _ROUNDING, _CANCELED = 1e-15, 1e-14, 1e-15
 _DAMPING = Damping(first=1e-2, least=1e-16, most=1e10)
 
 
 def memory(unit: AnyUnit, width: int, n: int, d_in: int, d_out: int) -> int:
     """Features and Jacobians of all starts at the nodes, and the neurons' values at all rows."""
-    return 8 * width * (8 * _MOST * _NODES[-1] + 4 * n)
+    raced = min(width, _NODES[-1] // 6)  # wider networks are those of variable projection, which checks for itself
+    return 8 * (8 * raced * starts_of(raced) * _NODES[-1] + 4 * n * width)
+
+
+def starts_of(width: int) -> int:
+    """The number of starts of a race."""
+    return min(max(_NEURONS // width, _FEWEST), _MOST)
 
 
 def applies(unit: AnyUnit, problem: Problem) -> bool:
     """Whether a unit has a smooth gate and at most one factor, and the problem one input and one output."""
     if not isinstance(unit, Unit) or isinstance(unit, FunctionUnit):
         return False
-    smooth = unit.gate.degree is None and unit.gate.growth is not None
+    smooth = unit.gate.degree is None and unit.gate.growth is not None and unit.gate.name != "identity"
     return smooth and unit.factors < 2 and problem.d_in == problem.d_out == 1
 
 
@@ -94,18 +102,25 @@ def solve(
     first = None if start is None else start_network(start, chosen, width, (1, 1))
     best: Solution | None = None
     for count in _NODES:
-        nodes = Nodes.of(problem.train.x[:, 0], problem.train.y[:, 0], count)
-        if 3 * width + 2 > len(nodes.t):
-            continue
-        poles = target_poles(nodes)
+        coarse, nodes = (Nodes.of(problem.train.x[:, 0], problem.train.y[:, 0], k) for k in (count // 2, count))
+        poles = None
+        if 3 * width + 2 <= len(coarse.t):
+            poles = target_poles(nodes)
         if poles is None:
             continue
-        solution = race(chosen, nodes, poles, width, random, most, first)
+        # What fewer nodes have found is refined; few other starts are worth the time.
+        starts, known = starts_of(width), first
+        if best is not None:
+            starts, known = _REFINED, best.network
+        theta = drawn(random, starts, width, np.repeat(poles, 2 - chosen.factors))
+        if isinstance(known, Network):
+            theta[: -(-starts // 4)] = continued(known, nodes, theta[::4])
+        solution = race(chosen, (coarse, nodes, nodes), theta, most)
         error = math.sqrt(mean_square(solution.network, *rows))
         at_nodes = (error, *solution.history)[-1]
         if best is None or error < best.history[-1]:
             best = Solution(solution.network, solution.status, (*solution.history[:-1], error))
-        if error <= _RESOLVED * at_nodes or len(nodes.t) < count:
+        if error <= _RESOLVED * at_nodes or len(nodes.t) == problem.train.n:
             break
     else:
         more = varpro.solve(chosen, problem, width, seed=seed, steps=steps, start=start)
@@ -128,9 +143,12 @@ class Nodes(NamedTuple):
 
     @classmethod
     def of(cls, x: Array, y: Array, count: int) -> Nodes:
-        """At most `count` rows, each with the weight of the nodes that it is nearest to."""
+        """At most `count` rows, each with the weight of the nodes that it is nearest to; all rows have equal ones."""
         order = np.argsort(x, kind="stable")
         low, high = float(x[order[0]]), float(x[order[-1]])
+        if len(x) <= count:
+            t = 2 * (x[order] - low) / (high - low) - 1
+            return cls(t, np.full(len(x), len(x) ** -0.5), y[order], low, high)
         nodes, weights = np.polynomial.legendre.leggauss(count)
         sorted_x, places = x[order], low + (high - low) * (nodes + 1) / 2
         right = np.clip(np.searchsorted(sorted_x, places), 1, len(x) - 1)
@@ -143,39 +161,36 @@ class Nodes(NamedTuple):
 
 def race(
     unit: Unit,
-    nodes: Nodes,
-    poles: NDArray[np.complex128],
-    width: int,
-    random: np.random.Generator,
+    nodes: tuple[Nodes, ...],
+    theta: Array,
     most: int,
-    first: Network | None,
 ) -> Solution:
-    """Heats of ever fewer starts and ever more steps."""
-    starts = min(max(_NEURONS // width, _FEWEST), _MOST)
-    theta = drawn(random, starts, width, np.repeat(poles, 2 - unit.factors))
-    if first is not None:
-        theta = np.concatenate([continued(first, nodes, theta), theta])
-    batch, history = PoleBatch(unit, nodes, theta), [()] * len(theta)
-    descent: Descent | None = None
-    for share, steps in _HEATS:
-        best = distinct(batch.losses(), math.ceil(share * len(theta)))
-        batch, history = PoleBatch(unit, nodes, batch.theta[best]), [history[b] for b in best]
+    """Heats of ever fewer starts and ever more steps, each with its nodes."""
+    starts = len(theta)
+    losses, history = np.arange(starts, dtype=float), [()] * starts
+    for (share, steps), rows in zip(_HEATS, nodes, strict=True):
+        best = distinct(losses, math.ceil(share * starts))
+        batch, history = PoleBatch(unit, rows, theta[best]), [history[b] for b in best]
         descent = descend(
             batch,
             [min(steps, most - len(line)) for line in history],
             tolerance=_TOLERANCE,
-            floor=(_ROUNDING * float(np.abs(nodes.y).max())) ** 2,
+            floor=(_ROUNDING * float(np.abs(rows.y).max())) ** 2,
             damping=_DAMPING,
         )
+        theta, losses = batch.theta, batch.losses()
         history = [before + after for before, after in zip(history, descent.losses, strict=True)]
-    assert descent is not None
-    winner = int(np.argmin(batch.losses()))
-    errors = tuple(math.sqrt(loss) for loss in history[winner])
-    return Solution(batch.network(winner), descent.status[winner], errors)
+    winner = int(np.argmin(losses))
+    errors, status = tuple(math.sqrt(loss) for loss in history[winner]), descent.status[winner]
+    if math.sqrt(losses[winner]) < _CANCELED * batch.amplitude(winner):
+        status = Status.FLOOR
+    return Solution(batch.network(winner), status, errors)
 
 
 def target_poles(nodes: Nodes) -> NDArray[np.complex128] | None:
     """Poles of the target in the upper half plane, in the coordinate t, the nearest first; None if it is not smooth."""
+    if (np.diff(nodes.t) == 0).any():  # rows at the same place
+        return None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         rational = AAA(nodes.t, nodes.y, rtol=_AAA_TOLERANCE, max_terms=_AAA_POINTS + 1)
@@ -202,10 +217,10 @@ def drawn(random: np.random.Generator, starts: int, width: int, poles: NDArray[n
 
 
 def continued(first: Network, nodes: Nodes, theta: Array) -> Array:
-    """Starts whose first neurons are those of a network, with the rest of every fourth random start."""
+    """These starts with the neurons of a network as their first."""
     half, middle = (nodes.high - nodes.low) / 2, (nodes.high + nodes.low) / 2
     G, g = (value.detach().numpy().ravel() for value in (first.G, first.g))
-    starts = theta[::4].copy()
+    starts = theta.copy()
     starts[:, : first.width] = np.stack([G * half, g + G * middle], axis=-1)
     return starts
 
@@ -247,13 +262,12 @@ class PoleBatch:
         columns = [gate * power[:, None] for power in self.powers] + [np.ones_like(gate[..., :1])]
         F = np.concatenate(columns, axis=-1) * self.nodes.weights[:, None]
         size = np.maximum(np.linalg.norm(F, axis=1, keepdims=True), 1e-150)
-        Q, R = np.linalg.qr(F / size)
         target = self.nodes.y * self.nodes.weights
-        m = R.shape[-1]
-        largest = np.abs(np.diagonal(R, axis1=1, axis2=2)).max(axis=1)
-        ridge = _RIDGE * len(target) * largest[:, None, None] * np.eye(m)
-        Q2, R2 = np.linalg.qr(np.concatenate([R, ridge], axis=1))
-        c = np.linalg.solve(R2, Q2[:, :m].mT @ (Q.mT @ target)[..., None])[..., 0] / size[:, 0]
+        N, m = len(target), F.shape[-1]
+        ridge = np.broadcast_to(_RIDGE * N * np.eye(m), (len(F), m, m))
+        Q, R = np.linalg.qr(np.concatenate([F / size, ridge], axis=1))
+        Q = Q[:, :N]
+        c = np.linalg.solve(R, (Q.mT @ target)[..., None])[..., 0] / size[:, 0]
         residual = target - (F @ c[..., None])[..., 0]
         loss = np.square(residual).sum(axis=1)
         return Projected(Q, c, residual, slope, np.where(np.isfinite(loss), loss, np.inf))
@@ -272,8 +286,11 @@ class PoleBatch:
         scale = np.maximum(scale, 1e-10 * scale.max(axis=1, keepdims=True) + 1e-300)
         p = J.shape[-1]
         J = J / scale[:, None]
-        Q, R = np.linalg.qr(np.concatenate([J, np.sqrt(damping)[:, None, None] * np.eye(p)], axis=1))
-        step = np.linalg.solve(R, Q[:, : J.shape[1]].mT @ residual[..., None])[..., 0]
+        damped = np.zeros((len(J), J.shape[1] + p, p + 1))
+        damped[:, : J.shape[1], :p], damped[:, : J.shape[1], p] = J, residual
+        damped[:, J.shape[1] :, :p] = np.sqrt(damping)[:, None, None] * np.eye(p)
+        R = np.linalg.qr(damped, mode="r")
+        step = np.linalg.solve(R[:, :p, :p], R[:, :p, p:])[..., 0]
         promised = np.square((J @ step[..., None])[..., 0]).sum(axis=1) + 2 * damping * np.square(step).sum(axis=1)
         step = step / scale
         theta = self.theta[members] + np.stack([step[:, : p // 2], step[:, p // 2 :]], axis=-1)
@@ -284,6 +301,13 @@ class PoleBatch:
         self.theta[members] = self.there[0][rows]
         for mine, new in zip(self.here, self.there[1], strict=True):
             mine[members] = new[rows]
+
+    def amplitude(self, member: int) -> float:
+        """The sum of the neurons' largest values, of which the network is what their cancellation leaves."""
+        z = self.nodes.t[:, None] * self.theta[member, :, 0] + self.theta[member, :, 1]
+        gate, n = np.abs(self.unit.gate(torch.from_numpy(z)).numpy()).max(axis=0), z.shape[1]
+        c = np.abs(self.here.coefficients[member])
+        return float(c[-1] + sum(c[k * n : (k + 1) * n] @ gate for k in range(len(self.powers))))
 
     @torch.no_grad()
     def network(self, member: int) -> Network:
