@@ -16,7 +16,7 @@ ALL = (
     *("solvers", "limits", "size", "peers", "sweep", "varpro", "regressors", "classifiers"),
     *("kernels", "eigen", "two_layer", "features", "startup"),
 )
-LONG = ("interrupts",)  # only by name
+LONG = ("interrupts", "levenberg_marquardt")  # only by name
 
 
 def main() -> None:

@@ -30,8 +30,8 @@ function of tensors or an `nn.Module` class is accepted wherever a unit is; `gl.
 `gl.spline_baseline`, `gl.FeedForward` (the transformer's block form).
 
 Every package is an attribute: `gl.feedforward` has the units, `gl.data` the problems, then `gl.theory`, `gl.solve`,
-`gl.scaling_laws`, `gl.ntk`, `gl.optim`, `gl.linearization`, `gl.dynamics`, `gl.models`, `gl.train`, `gl.anatomy`, `gl.estimators`,
-`gl.scorecard`, `gl.studies`, `gl.sweep`, `gl.plotting` and `gl.report`.
+`gl.scaling_laws`, `gl.ntk`, `gl.optim`, `gl.linearization`, `gl.dynamics`, `gl.models`, `gl.train`, `gl.anatomy`,
+`gl.estimators`, `gl.scorecard`, `gl.studies`, `gl.sweep`, `gl.plotting` and `gl.report`.
 """
 
 from gatelab._version import __version__

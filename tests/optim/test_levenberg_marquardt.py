@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from gatelab.optim.systems import DenseSystem, FreeSystem
 def network(*sizes: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> nn.Sequential:
     torch.manual_seed(seed)
     layers: list[nn.Module] = []
-    for a, b in zip(sizes, sizes[1:], strict=False):
+    for a, b in pairwise(sizes):
         layers += [nn.Linear(a, b), nn.Tanh()]
     return nn.Sequential(*layers[:-1]).to(dtype)
 
@@ -118,7 +119,7 @@ def test_rows_that_depend_on_each_other_have_the_general_jacobian(mixed: Callabl
 @pytest.mark.parametrize("damping", [1e-1, 1e-12])
 def test_dense_and_free_systems_solve_the_damped_problem(shape: tuple[int, int], damping: float) -> None:
     J, r = rows(*shape) - 0.5, rows(shape[0], 1, seed=2)[:, 0]
-    size = J.norm(dim=0)
+    size = J.square().sum(0).mean().sqrt().expand(shape[1])
     A = torch.cat([J, damping**0.5 * torch.diag(size)])
     expected = -torch.linalg.lstsq(A, torch.cat([r, torch.zeros(shape[1], dtype=r.dtype)])).solution
     system = DenseSystem(J, r)
@@ -146,7 +147,7 @@ def test_fits_a_curve(options: dict) -> None:
     model, (x, y) = network(1, 8, 1), curve()
     optimizer = LevenbergMarquardt(model, **options)
     losses = [optimizer.step(lambda: model(x) - y) for _ in range(60)]
-    assert all(b <= a for a, b in zip(losses, losses[1:], strict=False)) and losses[-1] < 1e-6
+    assert all(b <= a for a, b in pairwise(losses)) and losses[-1] < 1e-6
     assert losses[-1] == pytest.approx((model(x) - y).square().mean().item(), rel=1e-6)
     assert optimizer.loss == losses[-1] and optimizer.steps == 60
 
@@ -219,7 +220,7 @@ def test_restored_to_the_bit_if_no_step_helps_or_the_closure_raises() -> None:
 
 def test_trials_that_are_not_finite_are_rejected() -> None:
     model, (x, y) = network(1, 4, 1), curve()
-    most = float(model(x).abs().max()) + 0.05
+    most = model(x).abs().max().item() + 0.05
     optimizer = LevenbergMarquardt(model, damping=1e-6)
     losses = [optimizer.step(lambda: torch.sqrt(most - model(x)) - 0.3 * y) for _ in range(20)]
     assert np.isfinite(losses).all() and losses[-1] < losses[0]

@@ -14,6 +14,7 @@ parameters: closures may themselves call `torch.autograd.grad`, as those of diff
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -46,7 +47,9 @@ class Blocks:
 def blocks(residuals: Residuals, weights: Sequence[float] | None) -> Blocks:
     """Call the closure and check what it returns."""
     result: Any = residuals()
-    tensors = tuple(result) if isinstance(result, tuple | list) else (result,)
+    tensors = (result,)
+    if isinstance(result, tuple | list):
+        tensors = tuple(result)
     kinds = [t for t in tensors if not (isinstance(t, Tensor) and t.is_floating_point())]
     if kinds or not tensors:
         name = type(result).__name__
@@ -102,8 +105,9 @@ class Graph:
         """Dense (m, p), by the shorter side, in chunks."""
         m, p = self.shape
         most = max(1, min(_MOST_AT_ONCE, _CHUNK_BYTES // (self.value.element_size() * (m + p))))
-        product, n = (self.transposed, m) if m <= p else (self.times, p)
-        pieces = []
+        product, n, pieces = self.times, p, []
+        if m <= p:
+            product, n = self.transposed, m
         for first in range(0, n, most):
             stop_if_asked()
             unit = self.value.new_zeros(min(most, n - first), n)
@@ -115,7 +119,7 @@ class Graph:
 
 
 def _joined(rows: Sequence[Tensor], batched: bool) -> Tensor:
-    return torch.cat([r.flatten(1) if batched else r.reshape(-1) for r in rows], -1)
+    return torch.cat([r.flatten(int(batched)) for r in rows], -1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +135,9 @@ class _Use:
         """The derivative of each row's residual by the parameter (N, p), from that by the tap."""
         if self.rows is None:
             return d.reshape(len(d), -1, d.shape[-1]).sum(1)
-        left, right = (self.rows, d) if self.backward else (d, self.rows)
+        left, right = d, self.rows
+        if self.backward:
+            left, right = right, left
         if d.ndim == 2:
             return (left[:, :, None] * right[:, None, :]).flatten(1)
         return torch.einsum("n...o,n...i->noi", left, right).flatten(1)
@@ -147,12 +153,12 @@ class Tape(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is nn.functional.linear and not kwargs and len(args) >= 2 and self._covers(args):
-            bias = args[2] if len(args) > 2 else None
             z = self.product(args[0], args[1].detach(), self.index[id(args[1])], False)
-            if bias is None:
-                return z
-            self.uses.append(_Use(self.index[id(bias)], self.uses[-1].tap))
-            return z + bias.detach()
+            for bias in args[2:]:
+                if bias is not None:
+                    self.uses.append(_Use(self.index[id(bias)], self.uses[-1].tap))
+                    z = z + bias.detach()
+            return z
         return func(*args, **(kwargs or {}))
 
     def _covers(self, args: Any) -> bool:
@@ -201,9 +207,9 @@ def row_jacobian(
     jacobian = flat.new_zeros(len(flat), sum(sizes))
     first = 0
     for block, factor in zip(values.tensors, values.factors, strict=True):
-        columns = block.reshape(len(block) if block.ndim else 1, -1)
+        columns = block.reshape(-1, max(1, math.prod(block.shape[1:])))
         rows = jacobian[first : first + block.numel()].view(*columns.shape, -1)
-        for k in range(columns.shape[1] if block.requires_grad else 0):
+        for k in range(columns.shape[1] * block.requires_grad):
             by_taps = torch.autograd.grad(
                 columns[:, k].sum(), [u.tap for u in uses], retain_graph=True, allow_unused=True
             )

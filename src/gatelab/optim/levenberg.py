@@ -14,7 +14,7 @@ from gatelab.errors import GatelabError, real_number, unknown_name
 from gatelab.memory import size_text
 from gatelab.optim.jacobians import Graph, Residuals, blocks, row_jacobian
 from gatelab.optim.systems import DenseSystem, FreeSystem
-from gatelab.solve.marquardt import Damping, Search
+from gatelab.solve.marquardt import Damping, MemberSearch
 from gatelab.solve.solution import Status
 
 # The length of the difference for the second derivative along a step, and the longest acceleration, by the step.
@@ -28,10 +28,10 @@ _EASE = 1e-6
 class LevenbergMarquardt:
     """Minimize the mean square of residuals in all trainable parameters of a module.
 
-    A step solves min |J s + r|^2 + damping |D s|^2, D being the norms of the columns of the Jacobian J, and is repeated
-    with a larger damping until the loss falls; the damping follows the ratio of the gain to its prediction (H. Nielsen,
-    1999), the same rule as in `gl.fit`. The system is solved by QR, by normal equations where the damping makes them
-    well conditioned, and by conjugate gradients if the Jacobian does not fit into `memory`.
+    A step solves min |J s + r|^2 + damping |D s|^2, D being the root mean square of the norms of the columns of the
+    Jacobian J, and is repeated with a larger damping until the loss falls. The damping follows the ratio of the gain to
+    its prediction (H. Nielsen, 1999), the same rule as in `gl.fit`. The system is solved by QR, by normal equations
+    where the damping makes them well conditioned, and by conjugate gradients if J does not fit into `memory`.
 
     Args:
         model: the module; parameters that do not require gradients are left alone.
@@ -39,7 +39,7 @@ class LevenbergMarquardt:
             their least-squares optimum, and steps are those of the other parameters (variable projection).
         weights: of the blocks, if the closure returns several tensors: the loss is the sum of weight times mean square.
         acceleration: whether steps follow the curvature along them (geodesic acceleration), for one more evaluation.
-        damping: the first damping, relative to the squared norms of the columns of J.
+        damping: the first damping, relative to the mean squared norm of the columns of J.
         tolerance: three steps in a row that gain less than this share of the loss are convergence.
         memory: bytes for the Jacobian and its factorization.
 
@@ -78,7 +78,7 @@ class LevenbergMarquardt:
         _check_parameters(trained, self._free)
         eps = torch.finfo(self._free[0].dtype).eps
         self._rule = Damping(first=real_number("damping", damping, above=0), least=eps**1.5)
-        self._search = Search(self._rule, self.tolerance, math.inf, -1.0)
+        self._search = MemberSearch(self._rule, self.tolerance, math.inf, -1.0)
         # Whether rows of residuals are independent, by the number of parameters: of all, or of the linear ones.
         self._independent: dict[int, bool] = {}
         self._generator = torch.Generator().manual_seed(0)
@@ -148,9 +148,7 @@ class LevenbergMarquardt:
             raise GatelabError(f"residuals() is in {flat.dtype} and the model in {dtype}; give both in one precision")
         wrong = int((~torch.isfinite(flat)).sum())
         if wrong:
-            raise GatelabError(
-                f"residuals() has {wrong} of {len(flat)} elements that are not finite; give other starts"
-            )
+            raise GatelabError(f"residuals() has {wrong} of {len(flat)} elements that are not finite; start elsewhere")
         used: Sequence[Tensor | None] = ()
         if flat.requires_grad:
             used = torch.autograd.grad(flat.sum(), self._parameters, retain_graph=True, allow_unused=True)
@@ -172,13 +170,15 @@ class LevenbergMarquardt:
             )
         r, J = self._jacobian(residuals, parameters)
         if not bool(torch.isfinite(J).all()):
-            raise GatelabError("the derivatives of residuals() are not finite; give other starts")
+            raise GatelabError("the derivatives of residuals() are not finite; start elsewhere")
         return DenseSystem(J, r, sum(q.numel() for q in self._head), _EASE)
 
     def _jacobian(self, residuals: Residuals, parameters: Sequence[nn.Parameter]) -> tuple[Tensor, Tensor]:
         """The residuals and their Jacobian, by rows if that has been right at the first time."""
         independent = self._independent.get(len(parameters), True)
-        by_rows = row_jacobian(residuals, self.weights, parameters) if independent else None
+        by_rows = None
+        if independent:
+            by_rows = row_jacobian(residuals, self.weights, parameters)
         if by_rows is not None and len(parameters) in self._independent:
             return by_rows
         graph = Graph(blocks(residuals, self.weights).flat, parameters)
@@ -269,8 +269,9 @@ def _head(model: nn.Module, linear: str | Sequence[str] | None) -> set[str]:
     """The names of the linear parameters."""
     names = {name for name, _ in model.named_parameters()}
     head: set[str] = set()
-    entries = [linear] if isinstance(linear, str) else list(linear or ())
-    for entry in entries:
+    if isinstance(linear, str):
+        linear = [linear]
+    for entry in linear or ():
         chosen = {name for name in names if name == entry or name.startswith(f"{entry}.")}
         if not chosen:
             raise unknown_name("submodule or parameter", entry, names | {n for n, _ in model.named_modules() if n})

@@ -1,9 +1,13 @@
-"""The damped linear systems of Levenberg-Marquardt: min |J s + r|^2 + damping |D s|^2, D the norms of the columns.
+"""The damped linear systems of Levenberg-Marquardt: min |J s + r|^2 + damping |D s|^2.
+
+D is a number, the root mean square of the norms of the columns of J. The norms themselves (Marquardt's scaling) would
+let parameters of little influence move far, and networks with two hidden layers then often stall.
+
 
 - `DenseSystem` holds J. If the damping keeps the condition number of the normal equations below 1 / sqrt(eps), Cholesky
   solves them; with fewer residuals than parameters, they are those of J J^T (Woodbury). For smaller dampings they would
   lose digits: then J, or its transpose, is factored by QR once, and its triangle on top of the damping again.
-- `FreeSystem` has products with J alone: conjugate gradients for least squares (CGLS), D estimated from random products.
+- `FreeSystem` has products with J alone: conjugate gradients for least squares (CGLS); random products estimate D.
 """
 
 from __future__ import annotations
@@ -16,19 +20,18 @@ from torch import Tensor
 from gatelab.interrupts import stop_if_asked
 from gatelab.optim.jacobians import Graph
 
-# Columns are scaled by at least this share of the largest norm.
-_LEAST_SCALE = 1e-10
-_PROBES, _ITERATIONS = 16, 200
-_ACCURACY = 1e-3
+# Random products for D; the most iterations of CGLS, and the share of the gradient that ends them.
+_PROBES, _ITERATIONS, _ACCURACY = 4, 200, 1e-3
 
 
 class DenseSystem:
-    """The system of a dense Jacobian (m, p)."""
+    """The system of a dense Jacobian (m, p); the first `linear` parameters have `ease` times the damping."""
 
     def __init__(self, jacobian: Tensor, r: Tensor, linear: int = 0, ease: float = 1.0) -> None:
         self.r, self.wide = r, jacobian.shape[0] < jacobian.shape[1]
-        norms = torch.linalg.vector_norm(jacobian, dim=0)
-        self.size = norms.clamp_min(max(_LEAST_SCALE * float(norms.max()), torch.finfo(r.dtype).tiny))
+        p = jacobian.shape[1]
+        size = float(jacobian.norm()) / p**0.5
+        self.size = r.new_full((p,), max(size, torch.finfo(r.dtype).tiny))
         self.size[:linear] *= ease**0.5
         self.scaled = jacobian / self.size
         self._upper, self._squared = r.new_zeros(0, 0), True
@@ -45,8 +48,9 @@ class DenseSystem:
             Q, core, _ = self._core
             assert Q is not None
             return -Q @ torch.cholesky_solve((core.mT @ r)[:, None], self._upper, upper=True)[:, 0] / self.size
-        right = r if self.wide else self.scaled.mT @ r
-        return self._from_normal(right) / self.size
+        if not self.wide:
+            r = self.scaled.mT @ r
+        return self._from_normal(r) / self.size
 
     def times(self, s: Tensor) -> Tensor:
         """J s."""
@@ -54,7 +58,9 @@ class DenseSystem:
 
     def _from_normal(self, right: Tensor) -> Tensor:
         z = -torch.cholesky_solve(right[:, None], self._upper, upper=True)[:, 0]
-        return self.scaled.mT @ z if self.wide else z
+        if self.wide:
+            return self.scaled.mT @ z
+        return z
 
     def _solved(self, damping: float) -> Tensor:
         """The scaled step; stores the triangle of the damped normal equations."""
@@ -74,7 +80,9 @@ class DenseSystem:
         triangle = torch.linalg.qr(stacked, mode="r")[1]
         self._upper, self._squared = triangle[:n, :n], False
         z = -torch.linalg.solve_triangular(self._upper, triangle[:n, n:], upper=True)[:, 0]
-        return z if Q is None else Q @ z
+        if Q is None:
+            return z
+        return Q @ z
 
     @cached_property
     def _normal(self) -> tuple[Tensor, Tensor]:
@@ -99,12 +107,11 @@ class FreeSystem:
 
     def __init__(self, graph: Graph, generator: torch.Generator) -> None:
         self.graph, self.r = graph, graph.value
-        squares = torch.zeros(graph.shape[1], dtype=self.r.dtype, device=self.r.device)
+        squares = 0.0
         for _ in range(_PROBES):
             signs = torch.randint(0, 2, self.r.shape, generator=generator).to(self.r) * 2 - 1
-            squares += graph.transposed(signs).square() / _PROBES
-        # The estimate of a single norm is rough: half of it is that of all columns.
-        self.size = (squares / 2 + squares.mean() / 2).sqrt()
+            squares += float(graph.transposed(signs).square().mean()) / _PROBES
+        self.size = self.r.new_full((graph.shape[1],), max(squares**0.5, torch.finfo(self.r.dtype).tiny))
         self._damping = 0.0
 
     def step(self, damping: float) -> tuple[Tensor, float]:

@@ -3,8 +3,8 @@
 The search, `descend`, only sees losses: it accepts the steps that lower them, updates the dampings, and ends members
 separately. A `Batch` holds the parameters and computes the steps: the knots of a spline (`free_knots`, a banded
 system), networks in all their parameters (`polish`), networks without their linear parameters (`ProjectedBatch`), and
-networks for classes (`estimators.likelihood`). `damped_step` solves dense normal equations. `Search`, the rule of one
-member, is also that of `optim.LevenbergMarquardt`, which takes one step per call.
+networks for classes (`estimators.likelihood`). `damped_step` solves dense normal equations. `MemberSearch`, the rule of
+one member, is also that of `optim.LevenbergMarquardt`, which takes one step per call.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def descend(
     """
     floors = np.broadcast_to(floor, len(steps)).tolist()
     losses = batch.losses().tolist()
-    members = [Search(damping, tolerance, *pair) for pair in zip(losses, floors, strict=True)]
+    members = [MemberSearch(damping, tolerance, *pair) for pair in zip(losses, floors, strict=True)]
     for count in range(max(steps, default=0)):
         stop_if_asked()
         others = stopped()
@@ -133,7 +133,7 @@ def descend(
     return Descent(status, loss, tuple(tuple(member.losses) for member in members))
 
 
-class Search:
+class MemberSearch:
     """The state of the search of one member: its loss, its damping, and whether it has ended."""
 
     def __init__(self, rule: Damping, tolerance: float, loss: float, floor: float) -> None:
