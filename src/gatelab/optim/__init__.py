@@ -1,7 +1,8 @@
 """Optimizers for any module: `LevenbergMarquardt`, for residuals to high precision.
 
 - `levenberg`: the optimizer; its damping and acceptance are those of `solve.marquardt`.
-- `jacobians`: residuals and their derivatives. `systems`: the damped least-squares problems.
+- `jacobians`: residuals and their derivatives. `systems`: the damped least-squares problems. `losses`: cross
+  entropy, Poisson's or Huber's loss as such problems.
 """
 
 from typing import TYPE_CHECKING

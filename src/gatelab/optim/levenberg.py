@@ -13,6 +13,7 @@ from gatelab.display import one_line
 from gatelab.errors import GatelabError, real_number, unknown_name
 from gatelab.memory import size_text
 from gatelab.optim.jacobians import Graph, Residuals, blocks, row_jacobian
+from gatelab.optim.losses import RowLoss, quadratic_model, row_losses
 from gatelab.optim.systems import DenseSystem, FreeSystem
 from gatelab.solve.marquardt import Damping, MemberSearch
 from gatelab.solve.solution import Status
@@ -35,6 +36,8 @@ class LevenbergMarquardt:
 
     Args:
         model: the module; parameters that do not require gradients are left alone.
+        loss: a function of what the closure returns, then the outputs (N, C), with one convex and twice differentiable
+            loss per row, such as `lambda z: cross_entropy(z, y, reduction="none")`; its mean is minimized instead.
         linear: the name of a submodule, or names of parameters, in which the residuals are affine. They are always at
             their least-squares optimum, and steps are those of the other parameters (variable projection).
         weights: of the blocks, if the closure returns several tensors: the loss is the sum of weight times mean square.
@@ -58,6 +61,7 @@ class LevenbergMarquardt:
         self,
         model: nn.Module,
         *,
+        loss: RowLoss | None = None,
         linear: str | Sequence[str] | None = None,
         weights: Sequence[float] | None = None,
         acceleration: bool = True,
@@ -65,7 +69,9 @@ class LevenbergMarquardt:
         tolerance: float = 1e-9,
         memory: float = 2**31,
     ) -> None:
-        self.model, self.acceleration = model, acceleration
+        self.model, self.acceleration, self._row_loss = model, acceleration, loss
+        if loss is not None and (linear is not None or weights is not None):
+            raise GatelabError("loss is given with linear or weights, which are for squares; give loss alone")
         self.memory = real_number("memory", memory, above=0)
         self.tolerance = real_number("tolerance", tolerance, least=0, below=1)
         self.weights = None
@@ -134,7 +140,7 @@ class LevenbergMarquardt:
         if self._head and float(flat.detach().square().sum()) != search.loss:
             self._project(residuals, check=not self.steps)
         system, start = self._system(residuals, flat), self._saved()
-        search.loss = float(system.r.square().sum())
+        search.loss = self._value(residuals)
         while search.damping <= self._rule.most:
             after, promised = self._trial(residuals, system, start)
             if search.takes(after, promised):
@@ -161,14 +167,19 @@ class LevenbergMarquardt:
         parameters = self._parameters
         m, p = len(flat), sum(q.numel() for q in parameters)
         need = _ARRAYS * m * p * flat.element_size()
-        if need > self.memory and not self._head:
+        if need > self.memory and not self._head and self._row_loss is None:
             return FreeSystem(Graph(flat, parameters), self._generator)
         if need > self.memory:
             raise GatelabError(
                 f"a Jacobian of {m} by {p} needs {size_text(need)} and memory is {size_text(self.memory)};"
-                " give more memory, or linear=None"
+                " give more memory, or squares without linear"
             )
         r, J = self._jacobian(residuals, parameters)
+        if self._row_loss is not None:
+            r, root = quadratic_model(self._row_loss, blocks(residuals, None).tensors[0])
+            # The Jacobian is that of residuals divided by the root of their number.
+            J = (root.mT @ (r.numel() ** 0.5 * J).view(*r.shape, p)).reshape(m, p) / len(r) ** 0.5
+            r = r.flatten() / len(r) ** 0.5
         if not bool(torch.isfinite(J).all()):
             raise GatelabError("the derivatives of residuals() are not finite; start elsewhere")
         return DenseSystem(J, r, sum(q.numel() for q in self._head), _EASE)
@@ -222,7 +233,9 @@ class LevenbergMarquardt:
         if not (bool(torch.isfinite(step).all()) and math.isfinite(promised)):
             return math.inf, 0.0
         parameters, values = self._parameters, start[: len(self._parameters)]
-        if self.acceleration and not self._head:
+        if self._row_loss is not None:
+            promised = promised / 2
+        elif self.acceleration and not self._head:
             self._move(parameters, values, _DIFFERENCE * step)
             change = (blocks(residuals, self.weights).flat.detach() - system.r) / _DIFFERENCE
             self._restore(start)
@@ -232,7 +245,14 @@ class LevenbergMarquardt:
         self._move(parameters, values, step)
         if self._head:
             return self._project(residuals), promised
-        return float(blocks(residuals, self.weights).flat.detach().square().sum()), promised
+        return self._value(residuals), promised
+
+    def _value(self, residuals: Residuals) -> float:
+        """The loss at the current parameters."""
+        values = blocks(residuals, self.weights)
+        if self._row_loss is not None:
+            return float(row_losses(self._row_loss, values.tensors[0].detach()).mean())
+        return float(values.flat.detach().square().sum())
 
     def _saved(self) -> list[Tensor]:
         """Copies of the parameters and of the buffers."""
