@@ -218,7 +218,7 @@ def optim(seconds: float = 20.0) -> Figure:
     for name in ("Adam", "LBFGS", "LevenbergMarquardt", "LevenbergMarquardt, linear"):
         torch.manual_seed(0)
         times, errors = _race(name, example["Solution"](20), lambda m: laplacian(m(points), points) + f, seconds,
-                              lambda m: float((m(other) - exact(other)).norm() / exact(other).norm()))  # fmt: skip
+                              lambda m: ((m(other) - exact(other)).norm() / exact(other).norm()).item())  # fmt: skip
         panel.semilogy(times, np.minimum.accumulate(errors), label=name)
         print(f"{name}: {min(errors):.1e}", flush=True)
     panel.set(xlabel="CPU seconds", ylabel="relative L2 error", title="Poisson's equation, 501 parameters")

@@ -20,7 +20,7 @@
     gl.compare(["glu", "gqu", "relu2"], "mine.csv")        side by side on your data, with a recommendation
     gl.GatedRegressor().fit(X, y)                          scikit-learn's conventions; width and ridge by validation
     gl.GatedClassifier().fit(X, y)                         the same for classes; probabilities are calibrated
-    gl.optim.LevenbergMarquardt(model).step(residuals)     any nn.Module, any residuals, to ten digits
+    gl.optim.LevenbergMarquardt(model).step(residuals)     any nn.Module, any residuals, high precision
     gl.load("glu.safetensors").predict(x)                  any saved object; pickles are never loaded
     gl.scaling_curve(gl.GatedRegressor(), X, y, [4, 8])    its error by width, cross-validated, with the slope
 
