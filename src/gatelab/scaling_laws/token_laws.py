@@ -1,0 +1,427 @@
+"""Laws in parameters and tokens, L = E + A P^-a + B D^-b: which of the constants differ between units.
+
+A gain in A is worth a factor of parameters, a gain in B a factor of data, a gain in E a number of bits. A form is the
+letters of the constants that are separate for each unit: "" has one law for all units, "AB" an amplitude of each term
+per unit. Laws are fitted to the mean over seeds of every unit, size and number of tokens by weighted least squares.
+
+**Weights.** Two rules: the variance of the seeds in each cell ("cell"), and their mean over all cells of a size
+("size"). Tests are parametric bootstraps: seeds are simulated about the smaller law, and variances, weights and both
+fits are computed again for each draw. The noise of the variances is therefore part of the p values.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from scipy import stats
+from scipy.optimize import nnls
+
+from gatelab.arrays import Array
+from gatelab.display import Listener, ProgressLike, one_line, part_of, reporting
+from gatelab.errors import GatelabError, whole_number
+from gatelab.solve.marquardt import damped_step, descend
+from gatelab.statistics import LEVEL, Interval, holm, percentile_interval, t_reach
+
+Table = Any  # a data frame
+Weights = Literal["size", "cell"]
+WEIGHTS: tuple[Weights, ...] = ("size", "cell")
+LETTERS = "EAaBb"
+FORMS = ("", "A", "B", "AB", "ABa", "ABb", "ABE")
+NESTED = (("", "A"), ("", "B"), ("A", "AB"), ("B", "AB"), ("AB", "ABa"), ("AB", "ABb"), ("AB", "ABE"))
+COLUMNS = ("unit", "parameters", "tokens", "seed", "loss")
+DRAWS = 2000
+STEPS, TOLERANCE = 60, 1e-7
+LEAST = 3  # sizes, and numbers of tokens
+AT_ONCE = 500  # simulated tables
+COEFFICIENTS = ("mean", "per doubling of parameters", "per doubling of tokens")
+EXPONENTS = np.geomspace(0.1, 1.6, 7)  # where fits start, for a and for b
+
+
+@dataclass(frozen=True, eq=False)
+class TokenCells:
+    """Losses by unit, size and number of tokens: one row per cell, one column per seed, NaN for missing seeds."""
+
+    units: tuple[str, ...]
+    unit: NDArray[np.intp]  # the index of each cell's unit
+    parameters: Array
+    tokens: Array
+    losses: Array
+
+    @classmethod
+    def of(cls, table: Table) -> TokenCells:
+        """Read a table with the columns unit, parameters, tokens, seed and loss."""
+        missing = [name for name in COLUMNS if name not in table]
+        if missing:
+            raise GatelabError(f"the table has no column {', '.join(missing)}; give {', '.join(COLUMNS)}")
+        wide = table.pivot_table(index=["unit", "parameters", "tokens"], columns="seed", values="loss", sort=False)
+        wide = wide[wide.count(axis=1) > 1]
+        if wide.empty:
+            raise GatelabError("no cell has two seeds; give several seeds for every unit, size and number of tokens")
+        names, parameters, tokens = (wide.index.get_level_values(level) for level in range(3))
+        units = tuple(dict.fromkeys(names))
+        unit = np.array([units.index(name) for name in names])
+        return cls(units, unit, parameters.to_numpy(float), tokens.to_numpy(float), wide.to_numpy(float))
+
+    @property
+    def x(self) -> Array:
+        """The logarithm of the parameters over their geometric mean."""
+        return np.log(self.parameters) - np.log(self.parameters).mean()
+
+    @property
+    def y(self) -> Array:
+        """The logarithm of the tokens over their geometric mean."""
+        return np.log(self.tokens) - np.log(self.tokens).mean()
+
+    def deviations(self, losses: Array, weights: Weights) -> Array:
+        """Standard deviations of seeds by a rule; losses are (..., cells, seeds)."""
+        variance = np.nanvar(losses, axis=-1, ddof=1)
+        if weights == "size":
+            same = self.parameters[:, None] == self.parameters
+            variance = variance @ (same / same.sum(axis=1))
+        return np.sqrt(variance)
+
+    def weighted(self, losses: Array, weights: Weights) -> tuple[Array, Array]:
+        """Means over seeds and the inverse of their standard errors."""
+        counts = np.isfinite(self.losses).sum(axis=1)
+        return np.nanmean(losses, axis=-1), np.sqrt(counts) / self.deviations(losses, weights)
+
+
+class LawBatch:
+    """A batch of fits of one form for `descend`, each with its own means and weights."""
+
+    def __init__(self, cells: TokenCells, form: str, means: Array, roots: Array, theta: Array) -> None:
+        self.x, self.y = torch.from_numpy(cells.x), torch.from_numpy(cells.y)
+        self.means, self.roots = torch.from_numpy(means), torch.from_numpy(roots)
+        self.theta, self.places = torch.from_numpy(theta.copy()), places(cells, form)
+        count, k = theta.shape
+        self.normal = torch.zeros(count, k, k, dtype=torch.float64), torch.zeros(count, k, dtype=torch.float64)
+        self.there = self.theta, self._loss(torch.arange(count), self.theta)
+
+    def _terms(self, theta: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        E, A, a, B, b = (theta[:, torch.from_numpy(self.places[letter])] for letter in LETTERS)
+        return E, torch.exp(A - a.exp() * self.x), a.exp(), torch.exp(B - b.exp() * self.y), b.exp()
+
+    def _loss(self, i: torch.Tensor, theta: torch.Tensor) -> torch.Tensor:
+        E, first, _, second, _ = self._terms(theta)
+        return ((E + first + second - self.means[i]) * self.roots[i]).square().sum(1)
+
+    def losses(self) -> Array:
+        return self.there[1].numpy().copy()
+
+    def linearize(self, members: Array) -> None:
+        i = torch.from_numpy(members)
+        E, first, a, second, b = self._terms(self.theta[i])
+        columns = {"E": torch.ones_like(E), "A": first, "a": -a * self.x * first, "B": second}
+        columns["b"] = -b * self.y * second
+        J = torch.zeros(len(i), len(self.x), self.theta.shape[1], dtype=torch.float64)
+        for letter, column in columns.items():
+            J[:, torch.arange(len(self.x)), torch.from_numpy(self.places[letter])] = column * self.roots[i]
+        rest = (E + first + second - self.means[i]) * self.roots[i]
+        self.normal[0][i] = J.transpose(1, 2) @ J
+        self.normal[1][i] = -(J * rest[:, :, None]).sum(1)
+
+    def trial(self, members: Array, damping: Array) -> tuple[Array, Array]:
+        i = torch.from_numpy(members)
+        step, promised = damped_step(self.normal[0][i], self.normal[1][i], torch.from_numpy(damping))
+        theta = self.theta[i] + step
+        self.there = theta, self._loss(i, theta)
+        return self.there[1].numpy(), promised.numpy()
+
+    def accept(self, members: Array, rows: Array) -> None:
+        self.theta[torch.from_numpy(members)] = self.there[0][torch.from_numpy(rows)]
+
+
+def places(cells: TokenCells, form: str) -> dict[str, NDArray[np.intp]]:
+    """The column of each constant of the law, by letter and cell."""
+    columns, first = {}, 0
+    for letter in LETTERS:
+        own = letter in form
+        columns[letter] = first + cells.unit * own
+        first += len(cells.units) if own else 1
+    return columns
+
+
+def constants(units: int, form: str) -> int:
+    """The number of constants of a form."""
+    return len(LETTERS) + (units - 1) * len(form)
+
+
+def expanded(theta: Array, units: int, smaller: str, larger: str) -> Array:
+    """The constants of a form as those of a larger one."""
+    parts, first = [], 0
+    for letter in LETTERS:
+        count = units if letter in smaller else 1
+        part = theta[:, first : first + count]
+        parts.append(np.repeat(part, units, axis=1) if letter in larger and count == 1 else part)
+        first += count
+    return np.concatenate(parts, axis=1)
+
+
+def fitted(cells: TokenCells, form: str, means: Array, roots: Array, starts: Array) -> tuple[Array, Array]:
+    """The constants of least misfit for rows of means, from a start for each, and their misfits."""
+    batch = LawBatch(cells, form, means, roots, starts)
+    descent = descend(batch, [STEPS] * len(starts), tolerance=TOLERANCE)
+    return batch.theta.numpy(), descent.loss
+
+
+def first_fit(cells: TokenCells, form: str, means: Array, roots: Array) -> tuple[Array, float]:
+    """The law of one row of means, from the best starts of a grid of exponents."""
+    starts = []
+    for a in EXPONENTS:
+        for b in EXPONENTS:
+            design = np.stack([np.ones_like(cells.x), np.exp(-a * cells.x), np.exp(-b * cells.y)], axis=1)
+            (E, A, B), misfit = nnls(design * roots[:, None], means * roots)
+            starts.append((misfit, E, math.log(max(A, 1e-3)), math.log(a), math.log(max(B, 1e-3)), math.log(b)))
+    best = np.array(sorted(starts)[:6])[:, 1:]
+    theta = expanded(best, len(cells.units), "", form)
+    theta, misfits = fitted(cells, form, np.tile(means, (6, 1)), np.tile(roots, (6, 1)), theta)
+    return theta[misfits.argmin()], float(misfits.min())
+
+
+@dataclass(frozen=True)
+class TokenTest:
+    """A test of two nested forms.
+
+    Attributes:
+        weights: The rule of the variances, "size" or "cell".
+        smaller: The form of the null hypothesis.
+        larger: The form with more constants; empty for the test of lack of fit.
+        statistic: The reduction of the misfit per added constant over the remaining misfit per degree of freedom; for
+            the lack of fit, the misfit per degree of freedom.
+        p: The share of simulated tables about the smaller law with at least this statistic.
+    """
+
+    weights: Weights
+    smaller: str
+    larger: str
+    statistic: float
+    p: float
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TokenLaws:
+    """Laws of all forms in parameters and tokens, with tests and intervals.
+
+    Attributes:
+        units: Their names.
+        tests: One test per pair of nested forms and rule of variance, and the lack of fit of "AB".
+        weights: The rule of the variances for the constants.
+        drawn: The constants of the form "AB" and of bootstrap draws about it, the data's own first.
+        cells: The losses.
+    """
+
+    units: tuple[str, ...]
+    tests: tuple[TokenTest, ...]
+    weights: Weights
+    drawn: Array = field(repr=False)
+    cells: TokenCells = field(repr=False)
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{len(self.cells.unit)} cells of {', '.join(self.units)}")
+
+    def p(self, smaller: str, larger: str, weights: Weights) -> float:
+        """The p value of a test.
+
+        Args:
+            smaller: the form of the null hypothesis.
+            larger: the form with more constants.
+            weights: the rule of the variances.
+
+        Returns:
+            The p value.
+        """
+        return next(t.p for t in self.tests if (t.smaller, t.larger, t.weights) == (smaller, larger, weights))
+
+    def table(self) -> Table:
+        """One row per test."""
+        return pd.DataFrame([vars(test) for test in self.tests])
+
+    def constants(self) -> Table:
+        """The constants of the form "AB", one row per unit; A and B are the terms at the center of the cells.
+
+        Returns:
+            A data frame with every constant and the ends of its interval over seeds.
+        """
+        columns = places(self.cells, "AB")
+        rows: list[dict[str, Any]] = []
+        for u, unit in enumerate(self.units):
+            row: dict[str, Any] = {"unit": unit}
+            cell = int(np.flatnonzero(self.cells.unit == u)[0])
+            for letter in LETTERS:
+                values = self.drawn[:, columns[letter][cell]]
+                if letter != "E":
+                    values = np.exp(values)
+                one = percentile_interval(float(values[0]), values[1:], LEVEL)
+                row |= {letter: one.value, f"{letter}_low": one.low, f"{letter}_high": one.high}
+            rows.append(row)
+        return pd.DataFrame(rows)
+
+    def factor(self, unit: str, reference: str, of: Literal["parameters", "tokens"]) -> Interval:
+        """The factor of parameters or tokens by which the reference would have the unit's term of the law.
+
+        Args:
+            unit: with the term to reach.
+            reference: the unit whose parameters or tokens are multiplied.
+            of: which of the two.
+
+        Returns:
+            The factor with its interval over seeds; above 1 if the unit is better.
+        """
+        amplitude, exponent = {"parameters": "Aa", "tokens": "Bb"}[of]
+        columns = places(self.cells, "AB")
+        mine, other = (
+            self.drawn[:, columns[amplitude][self.cells.unit == self.units.index(name)][0]]
+            for name in (unit, reference)
+        )
+        values = np.exp((other - mine) / np.exp(self.drawn[:, columns[exponent][0]]))
+        return percentile_interval(float(values[0]), values[1:], LEVEL)
+
+    def predict(self, unit: str, parameters: float, tokens: float) -> Interval:
+        """The loss of a unit by the form "AB".
+
+        Args:
+            unit: its name.
+            parameters: their number.
+            tokens: their number.
+
+        Returns:
+            The loss with its interval over seeds, which does not include errors of the law itself.
+        """
+        E, A, a, B, b = (self.drawn[:, places(self.cells, "AB")[letter]] for letter in LETTERS)
+        cell = int(np.flatnonzero(self.cells.unit == self.units.index(unit))[0])
+        x = math.log(parameters) - np.log(self.cells.parameters).mean()
+        y = math.log(tokens) - np.log(self.cells.tokens).mean()
+        values = (E + np.exp(A - np.exp(a) * x) + np.exp(B - np.exp(b) * y))[:, cell]
+        return percentile_interval(float(values[0]), values[1:], LEVEL)
+
+
+def fit_token_laws(
+    table: Table, *, weights: Weights = "size", draws: int = DRAWS, seed: int = 0, progress: ProgressLike = None
+) -> TokenLaws:
+    """Fit the laws L = E + A P^-a + B D^-b and test which constants differ between units.
+
+    Args:
+        table: one row per training, with the columns unit, parameters, tokens, seed and loss.
+        weights: the rule of the variances for the constants; tests are made with both.
+        draws: the number of simulated tables per test; the smallest p is 1 / (1 + draws).
+        seed: of the draws.
+        progress: whether to show progress, or a function of done and total.
+
+    Returns:
+        The laws, with tests, constants and predictions.
+    """
+    whole_number("draws", draws, 20)
+    cells = TokenCells.of(table)
+    for name, values in (("parameters", cells.parameters), ("tokens", cells.tokens)):
+        if len(set(values)) < LEAST:
+            raise GatelabError(f"the table has {len(set(values))} numbers of {name}; give {LEAST} or more")
+    if len(cells.unit) <= constants(len(cells.units), "ABE"):
+        raise GatelabError(f"{len(cells.unit)} cells do not determine the laws; give more sizes or numbers of tokens")
+    tests: list[TokenTest] = []
+    pairs: list[tuple[Weights, str, str]] = [
+        (rule, smaller, larger) for rule in WEIGHTS for smaller, larger in (*NESTED, ("AB", ""))
+    ]
+    nulls = {
+        (rule, form): first_fit(cells, form, *cells.weighted(cells.losses, rule))
+        for rule in WEIGHTS
+        for form in ("", "A", "B", "AB")
+    }
+    with reporting(progress, "laws in tokens") as report:
+        for i, (rule, smaller, larger) in enumerate(pairs):
+            simulation = Simulation(cells, smaller, rule, *nulls[rule, smaller])
+            part = part_of(report, i, len(pairs))
+            tests.append(simulation.test(larger, draws, np.random.default_rng([seed, i]), part))
+        simulation = Simulation(cells, "AB", weights, *nulls[weights, "AB"])
+        simulated = simulation.losses(draws, np.random.default_rng([seed, len(pairs)]))
+        starts = np.tile(simulation.theta, (draws, 1))
+        drawn, _ = fitted(cells, "AB", *cells.weighted(simulated, weights), starts)
+    drawn = np.concatenate((simulation.theta[None], drawn))
+    return TokenLaws(cells.units, tuple(tests), weights, drawn, cells)
+
+
+@dataclass(frozen=True, eq=False)
+class Simulation:
+    """Simulated seeds about a law that was fitted to the cells: the null hypothesis of a test."""
+
+    cells: TokenCells
+    form: str
+    weights: Weights
+    theta: Array
+    misfit: float
+
+    def losses(self, draws: int, generator: np.random.Generator) -> Array:
+        """Losses (draws, cells, seeds) with the standard deviations of the rule; missing seeds stay missing."""
+        cells = self.cells
+        E, A, a, B, b = (self.theta[columns] for columns in places(cells, self.form).values())
+        law = E + np.exp(A - np.exp(a) * cells.x) + np.exp(B - np.exp(b) * cells.y)
+        noise = generator.standard_normal((draws, *cells.losses.shape))
+        noise[:, np.isnan(cells.losses)] = np.nan
+        return law[:, None] + cells.deviations(cells.losses, self.weights)[:, None] * noise
+
+    def statistic(self, larger: str, null: Array, theta: Array, means: Array, roots: Array) -> Array:
+        """The F statistic of each row against a larger form; its misfit per degree of freedom without one."""
+        units, n = len(self.cells.units), len(self.cells.unit)
+        few, many = constants(units, self.form), constants(units, larger)
+        if not larger:
+            return null / (n - few)
+        _, free = fitted(self.cells, larger, means, roots, expanded(theta, units, self.form, larger))
+        return np.maximum(null - free, 0.0) / (many - few) / (free / (n - many))
+
+    def test(
+        self, larger: str, draws: int, generator: np.random.Generator, report: Listener | None = None
+    ) -> TokenTest:
+        """Test the form against a larger one; without one, its lack of fit."""
+        own = [part[None] for part in self.cells.weighted(self.cells.losses, self.weights)]
+        value = self.statistic(larger, np.array([self.misfit]), self.theta[None], *own)[0]
+        exceeding = 0
+        for first in range(0, draws, AT_ONCE):
+            count = min(AT_ONCE, draws - first)
+            rows = self.cells.weighted(self.losses(count, generator), self.weights)
+            theta, null = fitted(self.cells, self.form, *rows, np.tile(self.theta, (count, 1)))
+            exceeding += int((self.statistic(larger, null, theta, *rows) >= value).sum())
+            if report:
+                report(first + count, draws)
+        return TokenTest(self.weights, self.form, larger, float(value), (1 + exceeding) / (1 + draws))
+
+
+def token_differences(table: Table, pairs: Sequence[tuple[str, str]]) -> Table:
+    """Differences of units, paired by seed, and their change per doubling of parameters and of tokens.
+
+    Differences of each size and number of tokens are regressed on log2 P and log2 D, both minus their means over the
+    cells, with weights by seed variance. The scale of the residuals is estimated, so that deviations from a plane widen
+    the intervals.
+
+    Args:
+        table: one row per training, with the columns unit, parameters, tokens, seed and loss.
+        pairs: of units; the loss of the second is subtracted from that of the first.
+
+    Returns:
+        A data frame with a row per pair, rule of variances and coefficient (mean, per doubling of parameters, per
+        doubling of tokens): value, low, high, p, and p after Holm's correction over the rows of a rule.
+    """
+    rows: list[dict[str, Any]] = []
+    wide = table.pivot_table(index=["parameters", "tokens", "seed"], columns="unit", values="loss")
+    for (first, second), weights in itertools.product(pairs, WEIGHTS):
+        apart = (wide[first] - wide[second]).dropna().rename("loss").reset_index().assign(unit=f"{first} - {second}")
+        cells = TokenCells.of(apart)
+        means, roots = cells.weighted(cells.losses, weights)
+        X = np.stack([np.ones(len(means)), cells.x / math.log(2), cells.y / math.log(2)], axis=1)
+        covariance = np.linalg.inv((X * roots[:, None] ** 2).T @ X)
+        beta = covariance @ (X.T @ (roots**2 * means))
+        freedom = len(means) - X.shape[1]
+        errors = np.sqrt(np.diag(covariance) * (((means - X @ beta) * roots) ** 2).sum() / freedom)
+        reach = t_reach(LEVEL, freedom) * errors
+        p = 2 * stats.t.sf(np.abs(beta / errors), freedom)
+        for k, name in enumerate(COEFFICIENTS):
+            row = {"first": first, "second": second, "weights": weights, "coefficient": name, "value": beta[k]}
+            rows.append(row | {"low": beta[k] - reach[k], "high": beta[k] + reach[k], "p": p[k]})
+    made = pd.DataFrame(rows)
+    return made.assign(p_holm=made.groupby("weights")["p"].transform(holm))

@@ -1,0 +1,83 @@
+"""The study of the gate's gain: the design's rules on made-up grids, and the numbers of the record."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gatelab.studies import Request, study
+from gatelab.studies.ladder.gain import ALL, PAIRS, PRIMARY, RATES, analyses, difference_table, rate_table
+
+
+@pytest.fixture(scope="module")
+def record() -> dict[str, pd.DataFrame]:
+    """The tables of a quick run."""
+    return dict(study("ladder/gain").measured(Request(quick=True)))
+
+
+def trainings(deviations: dict[str, float]) -> pd.DataFrame:
+    """A grid of two units with a seed deviation per size; swiglu is lower by 0.02."""
+    generator, rows = np.random.default_rng(0), []
+    for i, (size, deviation) in enumerate(deviations.items()):
+        for unit in ("relu2", "swiglu", "gelu", "geglu"):
+            for steps in (100, 200, 400):
+                for seed in range(5):
+                    loss = 2.0 - 0.02 * (unit == "swiglu") + deviation * generator.standard_normal()
+                    row = {"unit": unit, "size": size, "steps": steps, "variant": "", "seed": seed, "lr": 0.002}
+                    rows.append(row | {"parameters": 10**i, "tokens": 8 * steps, "averaged": loss, "bits": loss + 0.1})
+    return pd.DataFrame(rows)
+
+
+def test_sizes_with_too_much_seed_noise_are_in_the_sensitivity_analysis_alone() -> None:
+    grid = trainings({"small": 0.03, "large": 0.002})
+    rates = pd.DataFrame(
+        [{"unit": u, "size": s, "steps": 100, "cost": 0.01} for u in grid["unit"].unique() for s in ("small", "large")]
+    )
+    deviations = pd.DataFrame({"size": ["small", "large"], "primary": [False, True]})
+    losses = analyses(grid, rates, deviations)
+    assert set(losses[PRIMARY]["size"]) == {"large"}
+    assert set(losses[ALL]["size"]) == {"small", "large"}
+    assert (losses[PRIMARY]["loss"] - losses[RATES]["loss"]).to_numpy() == pytest.approx(0.01)
+
+
+def test_the_cost_of_a_rate_is_the_parabola_of_its_sweep() -> None:
+    grid = trainings({"large": 0.002})
+    rows = [
+        {
+            "unit": "relu2",
+            "size": "large",
+            "steps": 100,
+            "variant": "",
+            "lr": 0.001 * 2.0**k,
+            "averaged": 2 + 0.05 * k**2,
+        }
+        for k in (-2, -1, 0, 1, 2)
+    ]
+    made = rate_table(pd.DataFrame(rows), grid).iloc[0]
+    assert made["best"] == pytest.approx(0.001)
+    assert made["cost"] == pytest.approx(0.05)  # the grid took twice the best rate
+    assert made["inside"]
+
+
+def test_differences_are_paired_by_seed() -> None:
+    grid = trainings({"large": 0.01})
+    shift = np.random.default_rng(1).normal(size=5)[grid["seed"]]  # common to all units of a seed
+    made, moved = (difference_table(t) for t in (grid, grid.assign(averaged=grid["averaged"] + shift)))
+    columns = ["difference", "difference_low", "difference_high"]
+    assert made[columns].to_numpy() == pytest.approx(moved[columns].to_numpy())
+    assert set(made["pair"]) == {f"{a} - {b}" for a, b in PAIRS}
+
+
+def test_the_record_has_five_seeds_per_cell_and_rates_inside_their_sweeps(record: dict[str, pd.DataFrame]) -> None:
+    assert (record["cells"]["seeds"] == 5).all()
+    assert record["rates"]["inside"].all()
+    assert record["deviations"].set_index("size")["primary"].to_dict() == {
+        "0.4M": False, "0.8M": True, "1.6M": True, "3.2M": True, "6.4M": True,
+    }  # fmt: skip
+
+
+def test_the_gain_shrinks_with_tokens_by_every_rule(record: dict[str, pd.DataFrame]) -> None:
+    own = record["trends"].query("coefficient == 'per doubling of tokens'")
+    assert (own["high"] < 0).all()
+    assert len(own) == 2 * len(PAIRS)
