@@ -252,4 +252,4 @@ def run() -> Iterator[Table]:
         rows.append(row | {"best peer": peer, "its seconds": seconds, "ours": reached, "to peer": reached / seconds})
         RECORD.parent.mkdir(exist_ok=True)
         RECORD.write_text(json.dumps({"seconds": SECONDS, "rows": rows}, indent=1) + "\n")
-    yield f"Ten fits, test RMSE within {SECONDS:g} CPU seconds", rows, __doc__.split("\n\n")[1]
+    yield f"Ten fits, test RMSE within {SECONDS:g} CPU seconds", rows, (__doc__ or "").partition("\n\n")[2]
