@@ -207,7 +207,7 @@ def test_site_needs_no_network_and_shows_formulas_without_scripts(site: Path) ->
 
 def test_every_figure_is_made_by_the_script_and_shown_once() -> None:
     figures = script("make_figures.py").FIGURES
-    pages = [*DERIVATIONS, DOCS / "packages" / "ladder.md"]
+    pages = [*DERIVATIONS, *(DOCS / "packages" / name for name in ("ladder.md", "optim.md"))]
     shown = [f for p in pages for f in re.findall(r"\.\./figures/([\w-]+)\.png", p.read_text(encoding="utf-8"))]
     assert sorted(shown) == sorted(figures)
     for figure in figures:
