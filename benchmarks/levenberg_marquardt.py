@@ -2,7 +2,8 @@
 
 Every method starts with the same network (tanh, torch's own initial parameters) in float64. Peers, besides torch and
 scipy: `pip install torch-levenberg-marquardt==1.2.3 pytorch-minimize==0.1.0`. Seconds are CPU seconds on one thread
-without the evaluation of errors; "to peer" is our time to the best error of the best peer, by the faster of our two methods, over that peer's own time.
+without the evaluation of errors; "to peer" is the time of the faster of our two methods to the best error of the best
+peer, over that peer's own time.
 """
 
 from __future__ import annotations
