@@ -10,6 +10,7 @@ import runpy
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from gatelab.linearization.floors import by_size
 from gatelab.plotting import GRAY, NEURON_COLORS, look, new_figure, save, style
 from gatelab.plotting.facets import draw_figure
 from gatelab.solve import rmse
-from gatelab.studies.ladder.enwik8 import STUDY
+from gatelab.studies import study
 
 FOLDER = Path(__file__).parent / "figures"
 NAMES = {"mlp": "MLP", "glu": "GLU", "gqu": "GQU"}
@@ -200,11 +201,11 @@ def _degrees(panel: Axes) -> None:
     panel.legend()
 
 
-def ladder() -> Figure:
-    """The figure of the study ladder/enwik8, from its tables."""
-    tables = {"bits": pd.read_csv(FOLDER.parents[1] / "results/ladder/enwik8-bits.csv")}
-    assert not callable(STUDY.figure)
-    return draw_figure(STUDY.figure, tables)
+def study_figure(name: str, table: str) -> Figure:
+    """The figure of a study of the ladder, from a committed table."""
+    figure = study(f"ladder/{name}").figure
+    assert not callable(figure)
+    return draw_figure(figure, {table: pd.read_csv(FOLDER.parents[1] / f"results/ladder/{name}-{table}.csv")})
 
 
 def optim(seconds: float = 20.0) -> Figure:
@@ -266,7 +267,8 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "tangent-kernel": tangent_kernel,
     "dynamics": dynamics,
     "floor": floor,
-    "ladder": ladder,
+    "ladder": partial(study_figure, "enwik8", "bits"),
+    "gain": partial(study_figure, "gain", "differences"),
     "optim": optim,
 }
 
