@@ -1,4 +1,4 @@
-"""The figures of the derivations and of the ladder: `python docs/make_figures.py` writes them to docs/figures.
+"""The figures of derivations, ladder and optimizer: `python docs/make_figures.py` writes them to docs/figures.
 
 Each function makes one, from the same public calls that the pages use.
 """
@@ -6,10 +6,13 @@ Each function makes one, from the same public calls that the pages use.
 from __future__ import annotations
 
 import math
+import runpy
 import sys
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -205,6 +208,59 @@ def study_figure(name: str, table: str) -> Figure:
     return draw_figure(figure, {table: pd.read_csv(FOLDER.parents[1] / f"results/ladder/{name}-{table}.csv")})
 
 
+def optim(seconds: float = 20.0) -> Figure:
+    """Poisson's equation of the example: relative error by CPU seconds for Adam, LBFGS and Levenberg-Marquardt."""
+    example = runpy.run_path(str(FOLDER.parents[1] / "examples" / "pde_poisson.py"))
+    laplacian, exact = example["laplacian"], example["exact"]
+    points, other = torch.rand(900, 2).requires_grad_(), torch.rand(5000, 2)
+    f = -laplacian(exact(points), points).detach()
+    figure = new_figure(5.5, 3.6)
+    panel = figure.subplots()
+    for name in ("Adam", "LBFGS", "LevenbergMarquardt", "LevenbergMarquardt, linear"):
+        torch.manual_seed(0)
+        times, errors = _race(name, example["Solution"](20), lambda m: laplacian(m(points), points) + f, seconds,
+                              lambda m: ((m(other) - exact(other)).norm() / exact(other).norm()).item())  # fmt: skip
+        panel.semilogy(times, np.minimum.accumulate(errors), label=name)
+        print(f"{name}: {min(errors):.1e}", flush=True)
+    panel.set(xlabel="CPU seconds", ylabel="relative L2 error", title="Poisson's equation, 501 parameters")
+    panel.legend()
+    return figure
+
+
+def _race(
+    name: str,
+    model: torch.nn.Module,
+    residuals: Callable[[torch.nn.Module], torch.Tensor],
+    seconds: float,
+    error: Callable[[torch.nn.Module], float],
+) -> tuple[list[float], list[float]]:
+    """CPU seconds of training and the error at each."""
+    times, errors, began = [0.0], [error(model)], time.process_time()
+    optimizer: Any = gl.optim.LevenbergMarquardt(model)
+    if name == "Adam":
+        optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    elif name == "LBFGS":
+        optimizer = torch.optim.LBFGS(
+            model.parameters(), max_iter=20, history_size=50, line_search_fn="strong_wolfe", tolerance_change=0
+        )
+    elif name.endswith("linear"):
+        optimizer = gl.optim.LevenbergMarquardt(model, linear="head")
+
+    def loss() -> torch.Tensor:
+        optimizer.zero_grad()
+        value = residuals(model).square().mean()
+        value.backward()
+        return value
+
+    while times[-1] < seconds:
+        for _ in range(20 if name == "Adam" else 1):
+            optimizer.step(loss if name in ("Adam", "LBFGS") else lambda: residuals(model))
+        times.append(time.process_time() - began)
+        errors.append(error(model))
+        began += time.process_time() - began - times[-1]
+    return times, errors
+
+
 FIGURES: dict[str, Callable[[], Figure]] = {
     "spline-limit": spline_limit,
     "gqu-order-four": gqu_order_four,
@@ -213,6 +269,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "floor": floor,
     "ladder": partial(study_figure, "enwik8", "bits"),
     "gain": partial(study_figure, "gain", "differences"),
+    "optim": optim,
 }
 
 

@@ -32,7 +32,10 @@ def run(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtur
 
 
 def test_all_examples_are_here() -> None:
-    assert sorted(p.name for p in EXAMPLES.glob("*.py")) == ["own_data.py", "own_model.py", "own_unit.py"]
+    assert sorted(p.name for p in EXAMPLES.glob("*.py")) == [
+        *("own_data.py", "own_model.py", "own_unit.py"),
+        *("pde_allen_cahn.py", "pde_burgers.py", "pde_poisson.py"),
+    ]
 
 
 @pytest.mark.parametrize("name", ["own_data.py", "own_model.py", "own_unit.py"])
@@ -40,6 +43,24 @@ def test_each_says_what_one_learns_and_is_short(name: str) -> None:
     text = (EXAMPLES / name).read_text(encoding="utf-8")
     assert "One learns" in text.split('"""')[1] and f"python examples/{name}" in text
     assert 40 <= len(text.splitlines()) <= 80
+
+
+def equation(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *sizes: str) -> float:
+    """The last relative error that an example of a differential equation prints."""
+    before = torch.get_default_dtype()
+    said = run(name, monkeypatch, capsys, *sizes)
+    torch.set_default_dtype(before)
+    return float(re.findall(r"relative error (\S+)", said)[-1])
+
+
+def test_poisson(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert equation("pde_poisson.py", monkeypatch, capsys, "10", "8") < 0.01
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["pde_burgers.py", "pde_allen_cahn.py"])
+def test_equations_in_time(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert equation(name, monkeypatch, capsys, "20", "8", "300") < 0.9
 
 
 def test_own_unit(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,6 +20,7 @@
     gl.compare(["glu", "gqu", "relu2"], "mine.csv")        side by side on your data, with a recommendation
     gl.GatedRegressor().fit(X, y)                          scikit-learn's conventions; width and ridge by validation
     gl.GatedClassifier().fit(X, y)                         the same for classes; probabilities are calibrated
+    gl.optim.LevenbergMarquardt(model).step(residuals)     any nn.Module, any residuals, high precision
     gl.load("glu.safetensors").predict(x)                  any saved object; pickles are never loaded
     gl.scaling_curve(gl.GatedRegressor(), X, y, [4, 8])    its error by width, cross-validated, with the slope
 
@@ -29,8 +30,8 @@ function of tensors or an `nn.Module` class is accepted wherever a unit is; `gl.
 `gl.spline_baseline`, `gl.FeedForward` (the transformer's block form).
 
 Every package is an attribute: `gl.feedforward` has the units, `gl.data` the problems, then `gl.theory`, `gl.solve`,
-`gl.scaling_laws`, `gl.ntk`, `gl.linearization`, `gl.dynamics`, `gl.models`, `gl.train`, `gl.anatomy`, `gl.estimators`,
-`gl.scorecard`, `gl.studies`, `gl.sweep`, `gl.plotting` and `gl.report`.
+`gl.scaling_laws`, `gl.ntk`, `gl.optim`, `gl.linearization`, `gl.dynamics`, `gl.models`, `gl.train`, `gl.anatomy`,
+`gl.estimators`, `gl.scorecard`, `gl.studies`, `gl.sweep`, `gl.plotting` and `gl.report`.
 """
 
 from gatelab._version import __version__
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
         linearization,
         models,
         ntk,
+        optim,
         plotting,
         report,
         scaling_laws,
@@ -115,6 +117,7 @@ __all__ = [
     "local_slopes",
     "models",
     "ntk",
+    "optim",
     "plan_encrypted",
     "plotting",
     "problem",

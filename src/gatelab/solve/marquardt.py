@@ -3,7 +3,8 @@
 The search, `descend`, only sees losses: it accepts the steps that lower them, updates the dampings, and ends members
 separately. A `Batch` holds the parameters and computes the steps: the knots of a spline (`free_knots`, a banded
 system), networks in all their parameters (`polish`), networks without their linear parameters (`ProjectedBatch`), and
-networks for classes (`estimators.likelihood`). `damped_step` solves dense normal equations.
+networks for classes (`estimators.likelihood`). `damped_step` solves dense normal equations. `MemberSearch`, the rule of
+one member, is also that of `optim.LevenbergMarquardt`, which takes one step per call.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ def descend(
     """
     floors = np.broadcast_to(floor, len(steps)).tolist()
     losses = batch.losses().tolist()
-    members = [_Member(damping, tolerance, *pair) for pair in zip(losses, floors, strict=True)]
+    members = [MemberSearch(damping, tolerance, *pair) for pair in zip(losses, floors, strict=True)]
     for count in range(max(steps, default=0)):
         stop_if_asked()
         others = stopped()
@@ -132,8 +133,8 @@ def descend(
     return Descent(status, loss, tuple(tuple(member.losses) for member in members))
 
 
-class _Member:
-    """The state of the search of one member."""
+class MemberSearch:
+    """The state of the search of one member: its loss, its damping, and whether it has ended."""
 
     def __init__(self, rule: Damping, tolerance: float, loss: float, floor: float) -> None:
         self.rule, self.tolerance, self.floor = rule, tolerance, floor

@@ -1,0 +1,265 @@
+"""Ten fits by Levenberg-Marquardt, ours and others', and by first-order methods: test RMSE within equal CPU seconds.
+
+Every method starts with the same network (tanh, torch's own initial parameters) in float64. Peers, besides torch and
+scipy: `pip install torch-levenberg-marquardt==1.2.3 pytorch-minimize==0.1.0`. Seconds are CPU seconds on one thread
+without the evaluation of errors; "to peer" is the time of the faster of our two methods to the best error of the best
+peer, over that peer's own time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import torch
+from scipy.optimize import least_squares
+from torch import Tensor, nn
+
+import gatelab as gl
+
+SECONDS = float(os.environ.get("SECONDS_PER_FIT", "4"))
+RECORD = Path(__file__).parents[1] / "results" / "optim" / "levenberg-marquardt.json"
+Table = tuple[str, list[dict[str, float | str]], str]
+Function = Callable[[Tensor], Tensor]
+
+
+def _friedman1(x: Tensor) -> Tensor:
+    return torch.sin(np.pi * x[:, 0] * x[:, 1]) + 2 * (x[:, 2] - 0.5) ** 2 + x[:, 3] + 0.5 * x[:, 4]
+
+
+def _peaks(x: Tensor) -> Tensor:
+    a, b = 6 * x[:, 0] - 3, 6 * x[:, 1] - 3
+    return (
+        3 * (1 - a) ** 2 * torch.exp(-(a**2) - (b + 1) ** 2)
+        - 10 * (a / 5 - a**3 - b**5) * torch.exp(-(a**2) - b**2)
+        - torch.exp(-((a + 1) ** 2) - b**2) / 3
+    ) / 3
+
+
+def _ishigami(x: Tensor) -> Tensor:
+    z = np.pi * (2 * x - 1)
+    return torch.sin(z[:, 0]) + torch.sin(z[:, 1]) ** 2 + 0.1 * z[:, 2] ** 4 * torch.sin(z[:, 0]) / 10
+
+
+def _borehole(x: Tensor) -> Tensor:
+    low = torch.tensor([0.05, 100, 63070, 990, 63.1, 700, 1120, 9855])
+    high = torch.tensor([0.15, 50000, 115600, 1110, 116, 820, 1680, 12045])
+    rw, r, tu, hu, tl, hl, length, kw = (low + (high - low) * x).T
+    ratio = torch.log(r.clamp_min(1e3) / rw)
+    return 2 * np.pi * tu * (hu - hl) / (ratio * (1 + 2 * length * tu / (ratio * rw**2 * kw) + tu / tl)) / 50
+
+
+# Name, function on the unit cube, layers, rows.
+FITS: tuple[tuple[str, Function, tuple[int, ...], int], ...] = (
+    ("sine and exponential", lambda x: torch.sin(6 * x[:, 0]) * torch.exp(x[:, 0]), (1, 16, 1), 400),
+    ("Runge", lambda x: 1 / (1 + 25 * (2 * x[:, 0] - 1) ** 2), (1, 30, 1), 500),
+    ("chirp", lambda x: torch.sin(20 * x[:, 0] ** 2), (1, 20, 20, 1), 800),
+    ("peaks", _peaks, (2, 40, 1), 1500),
+    ("sines in 2-D", lambda x: torch.sin(4 * x[:, 0]) * torch.sin(4 * x[:, 1]), (2, 20, 20, 1), 1500),
+    ("Ishigami", _ishigami, (3, 20, 20, 1), 2000),
+    ("product in 4-D", lambda x: torch.prod(0.5 + x, 1), (4, 16, 16, 1), 2000),
+    ("Friedman 1", _friedman1, (5, 30, 30, 1), 3000),
+    ("radial in 6-D", lambda x: torch.exp(-(x - 0.5).square().sum(1)), (6, 66, 66, 1), 1000),
+    ("borehole", _borehole, (8, 32, 32, 1), 3000),
+)
+
+
+class OutOfTime(Exception):
+    """Ends a peer that has no other way to end."""
+
+
+@dataclass
+class Clock:
+    """CPU seconds of a method, and the test RMSE after each improvement of its training loss."""
+
+    test: Callable[[nn.Module], float]
+    curve: list[tuple[float, float]] = field(default_factory=list)
+    best: float = float("inf")
+    paused: float = 0.0
+    began: float = field(default_factory=time.process_time)
+
+    def look(self, model: nn.Module, loss: float) -> None:
+        now = time.process_time()
+        if loss < self.best:
+            self.best = loss
+            self.curve.append((now - self.began - self.paused, self.test(model)))
+            self.paused += time.process_time() - now
+        if now - self.began - self.paused > SECONDS:
+            raise OutOfTime
+
+
+def network(layers: tuple[int, ...]) -> nn.Sequential:
+    torch.manual_seed(0)
+    parts = [part for a, b in pairwise(layers) for part in (nn.Linear(a, b), nn.Tanh())]
+    return nn.Sequential(*parts[:-1])
+
+
+def ours(model: nn.Module, x: Tensor, y: Tensor, clock: Clock, linear: str | None = None) -> None:
+    optimizer = gl.optim.LevenbergMarquardt(model, linear=linear)
+    while True:
+        clock.look(model, optimizer.step(lambda: model(x) - y))
+        if optimizer.status is not gl.Status.BUDGET:
+            return
+
+
+def ours_projected(model: nn.Module, x: Tensor, y: Tensor, clock: Clock) -> None:
+    """With the last layer eliminated."""
+    ours(model, x, y, clock, [name for name, _ in model.named_children()][-1])
+
+
+def torch_levenberg_marquardt(model: nn.Module, x: Tensor, y: Tensor, clock: Clock) -> None:
+    from torch_levenberg_marquardt.training import LevenbergMarquardtModule
+
+    module = LevenbergMarquardtModule(model)
+    while True:
+        _, _, stop, _ = module.training_step(x, y)
+        with torch.no_grad():
+            clock.look(model, float((model(x) - y).square().mean()))
+        if stop:
+            return
+
+
+def _flat(
+    model: nn.Module, x: Tensor, y: Tensor
+) -> tuple[Callable[[Tensor], Tensor], Tensor, Callable[[Tensor], None]]:
+    """Residuals as a function of flat parameters, the start, and a way to put parameters into the model."""
+    named = dict(model.named_parameters())
+    sizes = [p.numel() for p in named.values()]
+    start = torch.cat([p.detach().reshape(-1) for p in named.values()])
+
+    def residuals(theta: Tensor) -> Tensor:
+        values = {k: part.view_as(p) for (k, p), part in zip(named.items(), theta.split(sizes), strict=True)}
+        return (torch.func.functional_call(model, values, (x,)) - y).flatten()
+
+    def put(theta: Tensor) -> None:
+        nn.utils.vector_to_parameters(theta.detach(), model.parameters())
+
+    return residuals, start, put
+
+
+def scipy_least_squares(model: nn.Module, x: Tensor, y: Tensor, clock: Clock) -> None:
+    _, start, put = _flat(model, x, y)
+    named = dict(model.named_parameters())
+
+    def residuals(theta: np.ndarray) -> np.ndarray:
+        put(torch.from_numpy(theta))
+        with torch.no_grad():
+            r = (model(x) - y).flatten()
+        clock.look(model, float(r.square().mean()))
+        return r.numpy()
+
+    def jacobian(theta: np.ndarray) -> np.ndarray:
+        put(torch.from_numpy(theta))
+        values = {k: p.detach() for k, p in named.items()}
+        single = torch.func.grad(lambda values, row: torch.func.functional_call(model, values, (row,)).sum())
+        rows = torch.vmap(single, (None, 0))(values, x)
+        return torch.cat([rows[k].flatten(1) for k in named], 1).numpy()
+
+    least_squares(residuals, start.numpy(), jacobian, xtol=1e-15, ftol=1e-15, gtol=1e-15, max_nfev=10**6)
+
+
+def pytorch_minimize(model: nn.Module, x: Tensor, y: Tensor, clock: Clock) -> None:
+    import torchmin
+
+    residuals, start, put = _flat(model, x, y)
+
+    def seen(theta: Tensor) -> Tensor:
+        r = residuals(theta)
+        put(theta)
+        clock.look(model, float(r.detach().square().mean()))
+        return r
+
+    torchmin.least_squares(seen, start, xtol=1e-15, ftol=1e-15, gtol=1e-15, max_nfev=10**6)
+
+
+def lbfgs(model: nn.Module, x: Tensor, y: Tensor, clock: Clock) -> None:
+    optimizer = torch.optim.LBFGS(
+        model.parameters(), max_iter=10**9, max_eval=10**9, history_size=50, line_search_fn="strong_wolfe",
+        tolerance_grad=0, tolerance_change=0,
+    )  # fmt: skip
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss = (model(x) - y).square().mean()
+        loss.backward()
+        clock.look(model, loss.item())
+        return loss
+
+    optimizer.step(closure)
+
+
+def adam(model: nn.Module, x: Tensor, y: Tensor, clock: Clock) -> None:
+    """The learning rate falls from 1e-2 to 1e-4 within the time."""
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    while True:
+        share = min(1.0, (time.process_time() - clock.began - clock.paused) / SECONDS)
+        optimizer.param_groups[0]["lr"] = 10 ** (-2 - 2 * share)
+        optimizer.zero_grad()
+        loss = (model(x) - y).square().mean()
+        loss.backward()
+        clock.look(model, loss.item())
+        optimizer.step()
+
+
+METHODS = {
+    "gl.optim": ours,
+    "gl.optim, linear": ours_projected,
+    "torch-levenberg-marquardt": torch_levenberg_marquardt,
+    "scipy least_squares": scipy_least_squares,
+    "pytorch-minimize": pytorch_minimize,
+    "torch LBFGS": lbfgs,
+    "torch Adam": adam,
+}
+
+
+def curves(function: Function, layers: tuple[int, ...], rows: int) -> dict[str, list[tuple[float, float]]]:
+    """By method: seconds and test RMSE."""
+    start, result = network(layers), {}
+    x, other = torch.rand(2 * rows, layers[0], generator=torch.Generator().manual_seed(1)).split(rows)
+    y, expected = function(x)[:, None], function(other)[:, None]
+
+    @torch.no_grad()
+    def error(model: nn.Module) -> float:
+        return float((model(other) - expected).square().mean().sqrt())
+
+    for name, method in METHODS.items():
+        model, clock = deepcopy(start), Clock(error)
+        try:
+            method(model, x, y, clock)
+        except (OutOfTime, RuntimeError, ValueError) as problem:
+            if not isinstance(problem, OutOfTime):
+                print(f"{name}: {problem}")
+        result[name] = clock.curve
+    return result
+
+
+def best(curve: list[tuple[float, float]]) -> tuple[float, float]:
+    """The smallest error, and when it was reached."""
+    return min(((e, s) for s, e in curve if np.isfinite(e)), default=(float("inf"), float("inf")))
+
+
+def run() -> Iterator[Table]:
+    torch.set_default_dtype(torch.float64)
+    rows: list[dict[str, float | str]] = []
+    for name, function, layers, count in FITS:
+        measured = curves(function, layers, count)
+        errors = {method: best(curve) for method, curve in measured.items()}
+        peer, (error, seconds) = min(
+            ((m, e) for m, e in errors.items() if not m.startswith("gl.optim")), key=lambda pair: pair[1]
+        )
+        own = [point for method in ("gl.optim", "gl.optim, linear") for point in measured[method]]
+        reached = min((s for s, e in own if e <= error), default=float("inf"))
+        size = sum(p.numel() for p in network(layers).parameters())
+        row: dict[str, float | str] = {"fit": name, "inputs": layers[0], "parameters": size, "rows": count}
+        row |= {method: e for method, (e, _) in errors.items()}
+        rows.append(row | {"best peer": peer, "its seconds": seconds, "ours": reached, "to peer": reached / seconds})
+        RECORD.parent.mkdir(exist_ok=True)
+        RECORD.write_text(json.dumps({"seconds": SECONDS, "rows": rows}, indent=1) + "\n")
+    yield f"Ten fits, test RMSE within {SECONDS:g} CPU seconds", rows, (__doc__ or "").partition("\n\n")[2]

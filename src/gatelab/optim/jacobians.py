@@ -1,0 +1,229 @@
+"""Residuals of any closure with their derivatives by the parameters of a module.
+
+A closure returns one tensor or several, the blocks. A block with weight w counts w times its mean square, so that its
+elements are multiplied by sqrt(w / number of elements). All derivatives are plain autograd on the module's own
+parameters: closures may themselves call `torch.autograd.grad`, as those of differential equations do.
+
+- `Graph` has products with the Jacobian and its transpose. J t is the derivative of J^T v by v, two backward passes.
+- `jacobian` is dense: by rows if there are fewer residuals than parameters, by columns otherwise, in chunks.
+- `row_jacobian` is much faster. It applies where row n of each block depends on row n of the inputs alone, and needs
+  one backward pass per column of a block: `Tape` records the inputs a of every linear map and of its transpose in
+  backward passes, adds a zero to the output, and the derivative d by this zero gives d a^T, a row's derivative by the
+  weights. Whether rows are independent is tested by a product with the true Jacobian.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from gatelab.errors import GatelabError
+from gatelab.interrupts import stop_if_asked
+
+Residuals = Callable[[], Tensor | Sequence[Tensor]]
+# Bytes of the vectors that one batched backward pass starts with; the pass itself needs a multiple.
+_CHUNK_BYTES, _MOST_AT_ONCE = 2**24, 256
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """The blocks that a closure returned, and their factors."""
+
+    tensors: tuple[Tensor, ...]
+    factors: tuple[float, ...]
+
+    @property
+    def flat(self) -> Tensor:
+        """All residuals as one vector, whose sum of squares is the loss."""
+        return torch.cat([f * t.reshape(-1) for f, t in zip(self.factors, self.tensors, strict=True)])
+
+
+def blocks(residuals: Residuals, weights: Sequence[float] | None) -> Blocks:
+    """Call the closure and check what it returns."""
+    result: Any = residuals()
+    tensors = (result,)
+    if isinstance(result, tuple | list):
+        tensors = tuple(result)
+    kinds = [t for t in tensors if not (isinstance(t, Tensor) and t.is_floating_point())]
+    if kinds or not tensors:
+        name = type(result).__name__
+        raise GatelabError(f"residuals() is of type {name}; give a floating-point tensor or a tuple of them")
+    if not sum(t.numel() for t in tensors):
+        shapes = ", ".join(str(tuple(t.shape)) for t in tensors)
+        raise GatelabError(f"residuals() has shape {shapes}, no elements; give at least one residual")
+    if weights is None:
+        weights = [1.0] * len(tensors)
+    if len(weights) != len(tensors):
+        raise GatelabError(f"weights has {len(weights)} entries and residuals() {len(tensors)} blocks; give one each")
+    pairs = zip(weights, tensors, strict=True)
+    return Blocks(tensors, tuple((w / max(1, t.numel())) ** 0.5 for w, t in pairs))
+
+
+class Graph:
+    """Residuals at the current parameters with their products with J and J^T, for some of the parameters."""
+
+    def __init__(self, flat: Tensor, parameters: Sequence[nn.Parameter]) -> None:
+        self.parameters, self.value = list(parameters), flat.detach()
+        self.shape = len(flat), sum(p.numel() for p in parameters)
+        self._flat = flat
+        self._dual: tuple[Tensor, Tensor] | None = None
+
+    def transposed(self, v: Tensor, *, batched: bool = False) -> Tensor:
+        """J^T v (p,), or the rows of V J (k, p) for V (k, m)."""
+        rows = torch.autograd.grad(
+            self._flat,
+            self.parameters,
+            v,
+            retain_graph=True,
+            allow_unused=True,
+            materialize_grads=True,
+            is_grads_batched=batched,
+        )
+        return _joined(rows, batched)
+
+    def times(self, t: Tensor, *, batched: bool = False) -> Tensor:
+        """J t (m,), or the rows of T J^T (k, m) for T (k, p)."""
+        if self._dual is None:
+            v = torch.zeros_like(self._flat, requires_grad=True)
+            rows = torch.autograd.grad(
+                self._flat, self.parameters, v, create_graph=True, allow_unused=True, materialize_grads=True
+            )
+            self._dual = v, _joined(rows, False)
+        v, row = self._dual
+        if not row.requires_grad:
+            return t.new_zeros(*t.shape[:-1], len(v))
+        (columns,) = torch.autograd.grad(row, v, t, retain_graph=True, is_grads_batched=batched, materialize_grads=True)
+        return columns
+
+    def jacobian(self) -> Tensor:
+        """Dense (m, p), by the shorter side, in chunks."""
+        m, p = self.shape
+        most = max(1, min(_MOST_AT_ONCE, _CHUNK_BYTES // (self.value.element_size() * (m + p))))
+        product, n, pieces = self.times, p, []
+        if m <= p:
+            product, n = self.transposed, m
+        for first in range(0, n, most):
+            stop_if_asked()
+            unit = self.value.new_zeros(min(most, n - first), n)
+            unit.diagonal(first).fill_(1.0)
+            pieces.append(product(unit, batched=True))
+        if m <= p:
+            return torch.cat(pieces)
+        return torch.cat(pieces).mT.contiguous()
+
+
+def _joined(rows: Sequence[Tensor], batched: bool) -> Tensor:
+    return torch.cat([r.flatten(int(batched)) for r in rows], -1)
+
+
+@dataclass(frozen=True, eq=False)
+class _Use:
+    """One product of rows with a parameter: z = a W^T, or z = a W if `backward`, or a bias; `tap` was added to z."""
+
+    parameter: int
+    tap: Tensor
+    rows: Tensor | None = None
+    backward: bool = False
+
+    def derivative(self, d: Tensor) -> Tensor:
+        """The derivative of each row's residual by the parameter (N, p), from that by the tap."""
+        if self.rows is None:
+            return d.reshape(len(d), -1, d.shape[-1]).sum(1)
+        left, right = d, self.rows
+        if self.backward:
+            left, right = right, left
+        if d.ndim == 2:
+            return (left[:, :, None] * right[:, None, :]).flatten(1)
+        return torch.einsum("n...o,n...i->noi", left, right).flatten(1)
+
+
+class Tape(TorchFunctionMode):
+    """Records the linear maps of a closure whose weights are parameters of the module."""
+
+    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
+        super().__init__()
+        self.index = {id(p): i for i, p in enumerate(parameters)}
+        self.uses: list[_Use] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is nn.functional.linear and not kwargs and len(args) >= 2 and self._covers(args):
+            z = self.product(args[0], args[1].detach(), self.index[id(args[1])], False)
+            for bias in args[2:]:
+                if bias is not None:
+                    self.uses.append(_Use(self.index[id(bias)], self.uses[-1].tap))
+                    z = z + bias.detach()
+            return z
+        return func(*args, **(kwargs or {}))
+
+    def _covers(self, args: Any) -> bool:
+        """Whether the weights are parameters and the inputs have rows."""
+        weights = [w for w in args[1:] if w is not None]
+        return all(id(w) in self.index for w in weights) and args[0].ndim >= 2
+
+    def product(self, a: Tensor, W: Tensor, parameter: int, backward: bool) -> Tensor:
+        """a W^T, recorded if it may be differentiated."""
+        z = _Product.apply(a, W, parameter, backward, self)
+        if not torch.is_grad_enabled():
+            return z
+        tap = torch.zeros_like(z, requires_grad=True)
+        self.uses.append(_Use(parameter, tap, a.detach(), backward))
+        return z + tap
+
+
+class _Product(torch.autograd.Function):
+    """a W^T, whose backward pass is recorded on the tape like the product itself."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, W: Tensor, parameter: int, backward: bool, tape: Tape) -> Tensor:
+        ctx.save_for_backward(W)
+        ctx.use = parameter, backward, tape
+        return a @ W.mT
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        (W,) = ctx.saved_tensors
+        parameter, backward, tape = ctx.use
+        return tape.product(gradients[0], W.mT, parameter, not backward), None, None, None, None
+
+
+def row_jacobian(
+    residuals: Residuals, weights: Sequence[float] | None, parameters: Sequence[nn.Parameter]
+) -> tuple[Tensor, Tensor] | None:
+    """The residuals and their Jacobian, if row n of each block depends on row n of the inputs; None if it cannot be so.
+
+    Parameters that are not weights of linear maps have columns of the general kind. The caller tests the result.
+    """
+    with torch.enable_grad(), Tape(parameters) as tape:
+        values = blocks(residuals, weights)
+    uses, flat = tuple(tape.uses), values.flat
+    sizes = [p.numel() for p in parameters]
+    ends = torch.tensor(sizes).cumsum(0).tolist()
+    jacobian = flat.new_zeros(len(flat), sum(sizes))
+    first = 0
+    for block, factor in zip(values.tensors, values.factors, strict=True):
+        columns = block.reshape(-1, max(1, math.prod(block.shape[1:])))
+        rows = jacobian[first : first + block.numel()].view(*columns.shape, -1)
+        for k in range(columns.shape[1] * block.requires_grad):
+            by_taps = torch.autograd.grad(
+                columns[:, k].sum(), [u.tap for u in uses], retain_graph=True, allow_unused=True
+            )
+            for use, d in zip(uses, by_taps, strict=True):
+                if d is None:
+                    continue
+                if len(d) != len(columns):
+                    return None
+                end = ends[use.parameter]
+                rows[:, k, end - sizes[use.parameter] : end].add_(use.derivative(d), alpha=factor)
+        first += block.numel()
+    if flat.requires_grad:
+        loose = torch.autograd.grad(flat.sum(), parameters, retain_graph=True, allow_unused=True)
+        for p, end, g in zip(parameters, ends, loose, strict=True):
+            if g is not None:
+                jacobian[:, end - p.numel() : end] += Graph(flat, [p]).jacobian()
+    return flat.detach(), jacobian

@@ -1,0 +1,147 @@
+"""The damped linear systems of Levenberg-Marquardt: min |J s + r|^2 + damping |D s|^2.
+
+D is a number, the root mean square of the norms of the columns of J. The norms themselves (Marquardt's scaling) would
+let parameters of little influence move far, and networks with two hidden layers then often stall.
+
+
+- `DenseSystem` holds J. If the damping keeps the condition number of the normal equations below 1 / sqrt(eps), Cholesky
+  solves them; with fewer residuals than parameters, they are those of J J^T (Woodbury). For smaller dampings they would
+  lose digits: then J, or its transpose, is factored by QR once, and its triangle on top of the damping again.
+- `FreeSystem` has products with J alone: conjugate gradients for least squares (CGLS); random products estimate D.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from gatelab.interrupts import stop_if_asked
+from gatelab.optim.jacobians import Graph
+
+# Random products for D; the most iterations of CGLS, and the share of the gradient that ends them.
+_PROBES, _ITERATIONS, _ACCURACY = 4, 200, 1e-3
+
+
+class DenseSystem:
+    """The system of a dense Jacobian (m, p); the first `linear` parameters have `ease` times the damping."""
+
+    def __init__(self, jacobian: Tensor, r: Tensor, linear: int = 0, ease: float = 1.0) -> None:
+        self.r, self.wide = r, jacobian.shape[0] < jacobian.shape[1]
+        p = jacobian.shape[1]
+        size = float(jacobian.norm()) / p**0.5
+        self.size = r.new_full((p,), max(size, torch.finfo(r.dtype).tiny))
+        self.size[:linear] *= ease**0.5
+        self.scaled = jacobian / self.size
+        self._upper, self._squared = r.new_zeros(0, 0), True
+
+    def step(self, damping: float) -> tuple[Tensor, float]:
+        """The damped step, and the predicted decrease of the sum of squares."""
+        x = self._solved(damping)
+        left = self.r + self.scaled @ x
+        return x / self.size, float(self.r.square().sum() - left.square().sum())
+
+    def second(self, r: Tensor) -> Tensor:
+        """The step for other residuals and the last damping, by the normal equations."""
+        if self.wide and not self._squared:
+            Q, core, _ = self._core
+            assert Q is not None
+            return -Q @ torch.cholesky_solve((core.mT @ r)[:, None], self._upper, upper=True)[:, 0] / self.size
+        if not self.wide:
+            r = self.scaled.mT @ r
+        return self._from_normal(r) / self.size
+
+    def times(self, s: Tensor) -> Tensor:
+        """J s."""
+        return self.scaled @ (self.size * s)
+
+    def _from_normal(self, right: Tensor) -> Tensor:
+        z = -torch.cholesky_solve(right[:, None], self._upper, upper=True)[:, 0]
+        if self.wide:
+            return self.scaled.mT @ z
+        return z
+
+    def _solved(self, damping: float) -> Tensor:
+        """The scaled step; stores the triangle of the damped normal equations."""
+        n, p = min(self.scaled.shape), self.scaled.shape[1]
+        if damping >= p * torch.finfo(self.r.dtype).eps ** 0.5:
+            gram, right = self._normal
+            damped = gram.clone()
+            damped.diagonal().add_(damping)
+            self._upper, failed = torch.linalg.cholesky_ex(damped, upper=True)
+            self._squared = not failed
+            if self._squared:
+                return self._from_normal(right)
+        Q, core, right = self._core
+        below = torch.zeros_like(core)
+        below.diagonal().fill_(damping**0.5)
+        stacked = torch.cat([torch.cat([core, right[:, None]], 1), torch.nn.functional.pad(below, (0, 1))])
+        triangle = torch.linalg.qr(stacked, mode="r")[1]
+        self._upper, self._squared = triangle[:n, :n], False
+        z = -torch.linalg.solve_triangular(self._upper, triangle[:n, n:], upper=True)[:, 0]
+        if Q is None:
+            return z
+        return Q @ z
+
+    @cached_property
+    def _normal(self) -> tuple[Tensor, Tensor]:
+        """The Gram matrix of the smaller side, and its right-hand side."""
+        if self.wide:
+            return self.scaled @ self.scaled.mT, self.r
+        return self.scaled.mT @ self.scaled, self.scaled.mT @ self.r
+
+    @cached_property
+    def _core(self) -> tuple[Tensor | None, Tensor, Tensor]:
+        """A basis of steps, if it is not that of the parameters; J in this basis, made square; and the residuals."""
+        if self.wide:
+            Q, R = torch.linalg.qr(self.scaled.mT)
+            return Q, R.mT, self.r
+        n = self.scaled.shape[1]
+        triangle = torch.linalg.qr(torch.cat([self.scaled, self.r[:, None]], 1), mode="r")[1]
+        return None, triangle[:n, :n], triangle[:n, n]
+
+
+class FreeSystem:
+    """The system of products with J, solved by CGLS."""
+
+    def __init__(self, graph: Graph, generator: torch.Generator) -> None:
+        self.graph, self.r = graph, graph.value
+        squares = 0.0
+        for _ in range(_PROBES):
+            signs = torch.randint(0, 2, self.r.shape, generator=generator).to(self.r) * 2 - 1
+            squares += float(graph.transposed(signs).square().mean()) / _PROBES
+        self.size = self.r.new_full((graph.shape[1],), max(squares**0.5, torch.finfo(self.r.dtype).tiny))
+        self._damping = 0.0
+
+    def step(self, damping: float) -> tuple[Tensor, float]:
+        """The damped step, and the predicted decrease of the sum of squares."""
+        self._damping = damping
+        s, left = self._least_squares(self.r)
+        return s, float(self.r.square().sum() - left.square().sum())
+
+    def second(self, r: Tensor) -> Tensor:
+        """The step for other residuals and the last damping."""
+        return self._least_squares(r)[0]
+
+    def times(self, s: Tensor) -> Tensor:
+        """J s."""
+        return self.graph.times(s)
+
+    def _least_squares(self, r: Tensor) -> tuple[Tensor, Tensor]:
+        """The minimizer of |J s + r|^2 + damping |D s|^2, and J s + r."""
+        x, left = torch.zeros_like(self.size), r.clone()
+        g = -self.graph.transposed(left) / self.size
+        p, gamma = g.clone(), float(g.square().sum())
+        goal = gamma * _ACCURACY**2
+        for _ in range(_ITERATIONS):
+            if not gamma > goal:
+                break
+            stop_if_asked()
+            q = self.graph.times(p / self.size)
+            alpha = gamma / float(q.square().sum() + self._damping * p.square().sum())
+            x, left = x + alpha * p, left + alpha * q
+            g = -self.graph.transposed(left) / self.size - self._damping * x
+            gamma, before = float(g.square().sum()), gamma
+            p = g + gamma / before * p
+        return x / self.size, left
