@@ -4,6 +4,7 @@ import functools
 import gc
 import signal
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -61,3 +62,10 @@ def ctrl_c_is_heard() -> Iterator[None]:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder as the present one."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path

@@ -344,7 +344,6 @@ results show zzzz --store runs.db | zzzz
 results show '' --store runs.db | key
 results export --store runs.db | --out
 results export --store runs.db --out runs.txt | .csv
-results export --store runs.db --out runs.csv --format xml | xml
 results export --store missing.db --out runs.csv | missing.db
 results prune --store runs.db | --failed
 results prune --store runs.db --older-than -1 --yes | --older-than
@@ -353,13 +352,9 @@ results copy | Missing
 results copy good.csv there.db | good.csv
 results copy runs.db runs.db | runs.db
 results copy runs.db good.csv | good.csv
-results compare missing.db runs.db | missing.db
 results lst | lst
 results show 0 --store model.safetensors --out model.safetensors | is read by this command
 results list | the store gatelab.db does not exist; give --store FILE
-results compare | --with FILE
-results compare --store missing.db --with runs.db | missing.db does not exist
-results compare --store runs.db --units glu | two names
 results prune --failed --store foreign.db | another program
 units extra | extra
 problems --json=3 | json

@@ -403,7 +403,7 @@ def test_csv_round_trips(runs_db: Path, here: Path) -> None:
     assert "5 records\nwrote o/a.csv" in ok("results", "export", "--store", "runs.db", "--out", "o/a.csv")
     assert names(here / "o") == ["a.csv"]
     check_table(pd.read_csv("o/a.csv"), runs_db)
-    ok("results", "export", "--store", "runs.db", "--unit", "mlp", "--out", "m.csv", "--format", "csv")
+    ok("results", "export", "--store", "runs.db", "--unit", "mlp", "--out", "m.csv")
     assert {row["argument.unit.name"] for row in untimed("m.csv")} == {"mlp"}
 
 
@@ -448,38 +448,9 @@ def test_json_round_trips(runs_db: Path) -> None:
 def test_export_refuses_what_it_cannot_write(runs_db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     args = ["results", "export", "--store", "runs.db", "--out"]
     assert ".csv, .parquet or .json" in error(*args, "a.xlsx")
-    assert "ends in .json" in error(*args, "a.csv", "--format", "json")
-    assert "no format" in error(*args, "a.csv", "--format", "xml")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert "needs pyarrow" in error(*args, "a.parquet")
     assert not list(Path().glob("a.*"))
-
-
-def test_compare_two_stores(runs_db: Path, here: Path) -> None:
-    (here / "b.db").write_bytes(runs_db.read_bytes())
-    args = ["results", "compare", "--store", "runs.db", "--with", "b.db"]
-    assert "4 runs in both, 0 of them" in ok(*args)
-    with Store("b.db") as store:
-        first, second, third, _ = store.records()
-        store.delete([first.key, second.key])
-        store.put(replace(first, metrics={**first.metrics, "test_rmse": 2 * first.metrics["test_rmse"]}))
-        store.put(Record(Run("lab:measure", {"n": 3}), "done"))
-    fail(Path("b.db"), list(times(Path("b.db"))).index(third.key))
-    found = document(*args)
-    assert found["in_both"] == 3
-    assert {r["key"][0]: r["differing"] for r in found["runs"]} == {first.key: ["test_rmse"], third.key: ["outcome"]}
-    assert [r["key"] for r in found["only"][0]] == [second.key] and len(found["only"][1]) == 1
-    text = ok(*args)
-    assert "2.00  test_rmse" in text and "only in runs.db: 1" in text and "only in b.db: 1" in text
-    assert max(map(len, text.splitlines())) <= 80
-
-
-def test_compare_two_units(runs_db: Path) -> None:
-    text = ok("results", "compare", "--store", "runs.db", "--units", "glu,mlp")
-    assert len(re.findall(r"^glu, mlp ", text, re.M)) == 2 and max(map(len, text.splitlines())) <= 80
-    found = document("results", "compare", "--store", "runs.db", "--units", "glu,mlp")
-    assert found["sides"] == ["glu", "mlp"] and found["in_both"] == 2 and found["only"] == [[], []]
-    assert "two names" in error("results", "compare", "--store", "runs.db", "--units", "glu")
 
 
 def test_prune_counts_asks_and_removes(runs_db: Path, monkeypatch: pytest.MonkeyPatch) -> None:

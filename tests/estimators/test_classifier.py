@@ -21,9 +21,9 @@ import gatelab as gl
 from gatelab import GatedClassifier, GatelabError
 from gatelab.estimators import classes as search
 from gatelab.estimators import likelihood
-from gatelab.estimators.committee import log_loss as mean_loss
-from gatelab.estimators.committee import log_mean, mixture_weights, temperature_of
 from gatelab.estimators.likelihood import Likelihood, adam, gauss_newton
+from gatelab.estimators.search import log_loss as mean_loss
+from gatelab.estimators.search import log_mean, mixture_weights, temperature_of
 
 FIXED = GatedClassifier("swiglu", width=2, ridge=1e-3, members=3, random_state=0)
 

@@ -9,8 +9,8 @@ import pytest
 
 from gatelab import GatedRegressor, GatelabError, unit
 from gatelab.estimators import trees
-from gatelab.estimators.committee import deviation_scale, pick_counts
 from gatelab.estimators.frames import Bend, Frame, TableRows
+from gatelab.estimators.search import deviation_scale, pick_counts
 from gatelab.estimators.squares import bent_frame
 from gatelab.estimators.trees import BinnedRows, Squares, boosted_trees
 

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from gatelab.errors import GatelabError
 from gatelab.optim import LevenbergMarquardt
-from gatelab.optim.losses import quadratic_model
+from gatelab.optim.systems import quadratic_model
 
 
 def rows() -> tuple[Tensor, Tensor]:

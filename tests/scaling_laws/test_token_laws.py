@@ -49,10 +49,11 @@ def test_fits_are_those_of_scipy(form: str) -> None:
 
 def test_a_gain_in_the_data_term_is_found_there_and_nowhere_else() -> None:
     laws = fit_token_laws(table({"plain": {}, "gated": {"B": 0.31}}), draws=200, progress=False)
+    p = laws.table().set_index(["smaller", "larger", "weights"])["p"]
     for weights in ("size", "cell"):
-        assert laws.p("", "B", weights) < 0.01
-        assert laws.p("A", "AB", weights) < 0.01
-        assert min(laws.p("B", "AB", weights), laws.p("AB", "ABa", weights), laws.p("AB", "ABb", weights)) > 0.05
+        assert p["", "B", weights] < 0.01
+        assert p["A", "AB", weights] < 0.01
+        assert min(p["B", "AB", weights], p["AB", "ABa", weights], p["AB", "ABb", weights]) > 0.05
     # The factor of tokens is (0.35 / 0.31)^(1 / 0.5), that of parameters 1.
     tokens, parameters = (laws.factor("gated", "plain", of) for of in ("tokens", "parameters"))
     assert tokens.low < (0.35 / 0.31) ** 2 < tokens.high

@@ -24,8 +24,7 @@ from gatelab.studies.scaling.constructions import (
 )
 from gatelab.studies.scaling.error_curves import curves_of
 from gatelab.studies.scaling.fig2 import shift_claim
-from gatelab.studies.scaling.fig6 import SMOOTH, octave_slopes
-from gatelab.studies.scaling.free_roots import C0_CUBIC, any_roots_spline, without_real_roots
+from gatelab.studies.scaling.fig6 import C0_CUBIC, SMOOTH, any_roots_spline, octave_slopes, without_real_roots
 
 TARGET = problem("paper-1d", n=200)
 

@@ -17,7 +17,7 @@ import pytest
 
 from gatelab import GatelabError
 from gatelab.sweep import Record, Run
-from gatelab.sweep.run import decode, differing, encode, paired_records, records_table
+from gatelab.sweep.run import decode, encode, records_table
 
 # Keys as they were when the first records were stored. A change here orphans every store there is.
 PINNED: list[tuple[str, dict[str, Any], str]] = [
@@ -139,24 +139,11 @@ def test_runs_are_values() -> None:
     assert copy == run and copy.key == run.key and hash(copy) == hash(run)
 
 
-# Records as a table, and two sets of records side by side
+# Records as a table
 
 
 def record(width: int, unit: str = "glu", status: str = "done", **metrics: object) -> Record:
     return Record(Run("lab:fit", {"unit": unit, "width": width}), status, metrics)  # type: ignore[arg-type]
-
-
-def test_the_same_runs_of_two_stores_are_paired_by_their_keys() -> None:
-    first = [record(1, rmse=0.5), record(2, rmse=0.25)]
-    second = [record(2, rmse=0.125), record(3, rmse=0.1)]
-    assert paired_records(first, second) == ([(first[1], second[0])], [first[0]], [second[1]])
-
-
-def test_nan_is_nan_and_a_failure_is_an_outcome() -> None:
-    assert differing(record(1, rmse=math.nan), record(1, rmse=math.nan)) == []
-    assert differing(record(1, rmse=math.nan), record(1, rmse=0.5)) == ["rmse"]
-    assert differing(record(1), record(1, steps=3)) == ["steps"]
-    assert differing(record(1), record(1, status="failed")) == ["outcome"]
 
 
 def test_columns_keep_their_type_where_some_records_lack_them() -> None:

@@ -23,7 +23,9 @@ gatelab ladder gelu relu2 swiglu --text novel.txt --sizes 0.4M,1.3M,3.2M --store
 
 gatelab ladder --text enwik8 --repeats 1,20 --store runs.db --dry-run
 
-gatelab ladder --record results/ladder/enwik8.json --plot ladder.png"""
+gatelab ladder --record results/ladder/enwik8.json --plot ladder.png
+
+gatelab ladder --record results/ladder/enwik8.json --power --sizes 0.1M,0.4M,3.2M,26M --seeds 6"""
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,7 @@ def ladder_command(
     run: RunOptions,
     dry_run: DryRun = False,
     record: Annotated[Path | None, option("Read a record that --out wrote; train nothing.", metavar="FILE")] = None,
+    power: Annotated[bool, option("Power of tests with --sizes and --seeds, by --record.", "--power")] = False,
     plot: Plot = None,
     out: Annotated[
         list[Path] | None,
@@ -112,6 +115,9 @@ def ladder_command(
     from gatelab.sweep.backends import check_hours
     from gatelab.train import Ladder, ladder
 
+    if power:
+        emit_power(record, training)
+        return
     if record is not None:
         refuse_training_options(names, training, run, dry_run)
         result = Ladder.read(record)
@@ -141,6 +147,22 @@ def ladder_command(
     else:
         document["law"] = laws.plain()
     output.emit(document, *parts_of(result, laws), files=(plot, *(out or ())))
+
+
+def emit_power(record: Path | None, training: LadderOptions) -> None:
+    """The power of the tests of a design, if the laws of a record are true."""
+    from gatelab.scaling_laws import ladder_power
+    from gatelab.train import Ladder
+
+    if record is None:
+        raise GatelabError("--power takes laws and seed noise from a record; give --record FILE, which --out wrote")
+    try:
+        sizes = [1e6 * float(size.strip().removesuffix("M")) for size in (training.sizes or "").split(",") if size]
+    except ValueError:
+        raise GatelabError(f"--sizes is {training.sizes!r}; give sizes with commas, such as 0.4M,3.2M") from None
+    with output.progress("simulated tests") as report:
+        table = ladder_power(Ladder.read(record).regime(1), sizes=sizes or None, seeds=training.seeds, progress=report)
+    output.emit({"power": table.to_dict("records")}, output.table(table, {"power": ".2f", "power_f": ".2f"}))
 
 
 def refuse_training_options(names: Sequence[str], training: LadderOptions, run: RunOptions, dry_run: bool) -> None:

@@ -15,9 +15,8 @@ from gatelab._version import __version__
 from gatelab.cli import output
 from gatelab.cli.options import Application, option, out_option
 from gatelab.cli.output import check_folder
-from gatelab.cli.reading import split_names
 from gatelab.display import counted
-from gatelab.errors import GatelabError, unknown_name
+from gatelab.errors import GatelabError
 from gatelab.files import write_whole
 
 if TYPE_CHECKING:
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 STORE = Path("gatelab.db")
 StoreFile = Annotated[Path, option("The file that --store of other commands wrote.", "--store", metavar="FILE")]
 SHORT = 10  # characters of a key: enough to be unique among some thousands
-MOST = 50  # runs on one side only that are printed
 FORMATS = ("csv", "parquet", "json")
 LIST = """Examples: gatelab results list --unit glu --width 50
 
@@ -39,10 +37,7 @@ PRUNE = """Examples: gatelab results prune --failed --dry-run
 gatelab results prune --older-than 90 --other-versions --yes"""
 EXPORT = """Examples: gatelab results export --out runs.csv
 
-gatelab results export --unit glu --format parquet --out glu.parquet"""
-COMPARE = """Examples: gatelab results compare --store a.db --with b.db
-
-gatelab results compare --store a.db --units glu,relu2"""
+gatelab results export --unit glu --out glu.parquet"""
 
 app = Application(
     name="results",
@@ -233,16 +228,11 @@ def copy_command(
 def export_command(
     *,
     out: Annotated[Path, out_option("Write the records, .csv, .parquet or .json.", *(f".{kind}" for kind in FORMATS))],
-    format: Annotated[str | None, option("csv, parquet or json.", default="by the file's name")] = None,
     options: RecordOptions,
 ) -> None:
     """Write records to a file: one row each as CSV or Parquet, complete as JSON."""
     from gatelab.sweep.run import records_table
 
-    if format is not None and format not in FORMATS:
-        raise unknown_name("format", format, FORMATS)
-    if format is not None and out.suffix.lower() != f".{format}":
-        raise GatelabError(f"{out} cannot be written as {format}; give a name that ends in .{format}")
     records = options.select()
     if out.suffix.lower() == ".json":
         from gatelab.plain import to_plain
@@ -251,69 +241,6 @@ def export_command(
     else:
         output.write_frame(out, records_table(records))
     output.emit({"store": options.store, "records": len(records)}, counted(len(records), "record"), files=(out,))
-
-
-@app.command("compare", epilog=COMPARE)
-def compare_command(
-    store: StoreFile = STORE,
-    other: Annotated[Path | None, option("Another store with the same runs.", "--with")] = None,
-    units: Annotated[str | None, option("Two units in one store.", metavar="A,B")] = None,
-) -> None:
-    """Compare the same runs of two stores, or of two units."""
-    from gatelab.sweep.run import differing, paired_records
-
-    if (other is None) == (units is None):
-        raise GatelabError("no second side is given; give --with FILE for another store, or --units A,B for two units")
-    if units is None:
-        assert other is not None
-        names, ignoring = [str(store), str(other)], None
-        sides = [RecordOptions(store), RecordOptions(other)]
-    else:
-        names, ignoring = split_names(units), "unit"
-        if len(names) != 2 or not all(names) or names[0] == names[1]:
-            raise GatelabError(
-                f"the units are {units!r}; give two names with a comma between, such as --units glu,relu2"
-            )
-        sides = [RecordOptions(store, unit=name) for name in names]
-    pairs, *alone = paired_records(*(side.select() for side in sides), ignoring=ignoring)
-    # Two units always differ: all their pairs are shown.
-    shown = [pair for pair in pairs if units or differing(*pair)]
-    only = [[{"key": r.key, "arguments": r.arguments, "status": r.status} for r in side] for side in alone]
-    runs = [
-        {
-            "key": [r.key for r in pair],
-            "arguments": pair[0].arguments,
-            "status": [r.status for r in pair],
-            "differing": differing(*pair),
-            "metrics": [dict(r.metrics) for r in pair],
-        }
-        for pair in shown
-    ]
-    parts: list[output.Part] = []
-    if shown:
-        parts += [output.table([pair_row(*pair) for pair in shown], {"2/1": ".2f"}), ""]
-    different = sum(bool(run["differing"]) for run in runs)
-    parts.append(f"1 is {names[0]}, 2 is {names[1]}: {len(pairs)} runs in both, {different} of them with other metrics")
-    for name, side in zip(names, alone, strict=True):
-        if side:
-            parts += ["", f"only in {name}: {len(side)}"]
-            parts.append(output.table([{"key": r.key[:SHORT], **run_row(r)} for r in side[:MOST]]))
-        if len(side) > MOST:
-            parts.append(f"and {len(side) - MOST} more; --json names all")
-    output.emit({"sides": names, "in_both": len(pairs), "runs": runs, "only": only}, *parts)
-
-
-def pair_row(a: Record, b: Record) -> dict[str, Any]:
-    """The row of a pair; of two units, of which nearly all metrics differ, without the names of these."""
-    from gatelab.sweep.run import differing
-
-    row, first, second = run_row(a), rmse(a), rmse(b)
-    row |= {"RMSE 1": error_text(a), "RMSE 2": error_text(b), "2/1": None}
-    if first and second is not None:
-        row["2/1"] = second / first
-    if a.key == b.key:
-        return {**row, "differing": ", ".join(differing(a, b))}
-    return {**row, "unit": f"{row['unit']}, {run_row(b)['unit']}"}
 
 
 # ---- records in words

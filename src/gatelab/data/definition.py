@@ -16,29 +16,27 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gatelab.arrays import check_interval
-from gatelab.data.checks import (
-    MAX_POINTS,
-    checked_protocol,
-    first_row,
-    matrix,
-    names_of,
-    require_varying,
-    seeds,
-    varying,
-    without_row_labels,
-)
 from gatelab.data.expression import Expression
 from gatelab.data.rows import (
+    MAX_POINTS,
     Data,
     Function,
     Scales,
+    checked_protocol,
+    first_row,
     given_test,
     grid_side,
+    matrix,
+    names_of,
     refuse_shared_rows,
+    require_varying,
     sample,
+    seeds,
     split,
     standardized,
     values,
+    varying,
+    without_row_labels,
 )
 from gatelab.data.tables import FILES, Selector, read_table
 from gatelab.display import counted, one_line, shorten

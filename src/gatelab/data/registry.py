@@ -21,11 +21,10 @@ import numpy as np
 from gatelab import tensors
 from gatelab.arrays import fingerprint
 from gatelab.data.archives import cache_folder
-from gatelab.data.checks import MAX_POINTS, checked_protocol, seeds
 from gatelab.data.definition import PAPER, Problem
 from gatelab.data.expression import INPUTS, Expression, parse
 from gatelab.data.named import CATALOGUE, DATASETS
-from gatelab.data.rows import Data, Scales, standardized
+from gatelab.data.rows import MAX_POINTS, Data, Scales, checked_protocol, seeds, standardized
 from gatelab.data.specification import ProblemSpec
 from gatelab.data.tables import load_measured, table_fingerprint
 from gatelab.errors import GatelabError, real_number, unknown_name, whole_number

@@ -27,7 +27,7 @@ import numpy as np
 
 from gatelab.arrays import Array, fingerprint
 from gatelab.data.archives import import_pyarrow, locate
-from gatelab.data.checks import are_row_labels, unnamed, warn_of_columns
+from gatelab.data.rows import are_row_labels, unnamed, warn_of_columns
 from gatelab.data.specification import Dataset
 from gatelab.display import counted
 from gatelab.errors import GatelabError, unknown_name

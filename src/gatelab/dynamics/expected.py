@@ -6,15 +6,11 @@ mean 0 and covariance NNGP,
     E L_t = 1/2 [ y^T (I - eta K)^(2t) y + tr( NNGP (I - eta K)^(2t) ) ]
 
 The first part is the bias, the second the variance. The paper takes NNGP = K / m, with a relative error d/m for width
-m; with the exact covariance (`gl.ntk.analytic(..., kind="nngp")`) the term is exact. With several outputs every output
-has the same kernel, and the losses add up.
+m; with the exact covariance (`gl.ntk.analytic(..., kind="nngp")`) the term is exact.
 
-At finite width the kernel is random, which the closed form ignores and `finite_width_loss` includes. The initial kernel
-of a network of width m differs from the expected one by about 1/sqrt(m). Slow directions gain less from a larger
-eigenvalue than they lose from a smaller one, so the mean loss is above the loss of the mean kernel, by a share that
-grows with t. `finite_width_loss` averages the loss of linearized networks over their kernels. The signs of the output
-weights do not change the kernel and are averaged exactly: given the rest, f_0 = sum_i V_i h_i has the covariance
-sum_i V_i^2 h_i h_i^T, so that few networks are enough.
+At finite width the kernel is random, which raises the mean loss by a share that grows with t. `finite_width_loss`
+averages the loss of linearized networks over their kernels; the signs of the output weights, which do not change the
+kernel, are averaged exactly.
 """
 
 from __future__ import annotations

@@ -21,10 +21,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gatelab.arrays import Array
-from gatelab.estimators.committee import Committee, Member, log_loss, log_mean, mixture_weights, temperature_of
 from gatelab.estimators.frames import TableRows
 from gatelab.estimators.likelihood import Likelihood, LikelihoodFit, adam, gauss_newton
-from gatelab.estimators.search import Candidate, Search, folds_of
+from gatelab.estimators.search import (
+    Candidate,
+    Committee,
+    Member,
+    Search,
+    folds_of,
+    log_loss,
+    log_mean,
+    mixture_weights,
+    temperature_of,
+)
 from gatelab.estimators.trees import DEPTHS, KINDS, Deviance, StepTrees, averaged_trees, boosted_trees
 from gatelab.feedforward import Unit
 

@@ -19,7 +19,6 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d
 from gatelab.arrays import Array, refuse_masked
 from gatelab.errors import GatelabError, real_number
 from gatelab.estimators.classes import STEPS, ClassNetwork, ClassSearch
-from gatelab.estimators.committee import Committee, Member, log_mean, tempered
 from gatelab.estimators.estimator import (
     Arrays,
     GatedEstimator,
@@ -33,6 +32,7 @@ from gatelab.estimators.estimator import (
 )
 from gatelab.estimators.frames import Frame, TableRows, reach
 from gatelab.estimators.reading import read_table
+from gatelab.estimators.search import Committee, Member, log_mean, tempered
 from gatelab.estimators.trees import StepTrees
 from gatelab.solve.files import describe_unit, restored_unit
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import validate_data
 
 from gatelab.arrays import Array
-from gatelab.data.checks import without_row_labels
+from gatelab.data.rows import without_row_labels
 from gatelab.data.tables import is_gap, is_number
 from gatelab.errors import GatelabError
 

@@ -17,7 +17,6 @@ from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from gatelab.arrays import Array, refuse_masked
 from gatelab.display import reporting
 from gatelab.errors import GatelabError, whole_number
-from gatelab.estimators.committee import Committee, deviation_scale, mean_and_spread, pick_counts
 from gatelab.estimators.estimator import (
     Arrays,
     GatedEstimator,
@@ -30,7 +29,7 @@ from gatelab.estimators.estimator import (
 )
 from gatelab.estimators.frames import Frame, TableRows
 from gatelab.estimators.reading import read_table
-from gatelab.estimators.search import Candidate
+from gatelab.estimators.search import Candidate, Committee, deviation_scale, mean_and_spread, pick_counts
 from gatelab.estimators.squares import ENOUGH, PRECISE, SquaresSearch, bent_frame, fewer, fit_batch, random_gates
 from gatelab.estimators.trees import StepNetwork
 from gatelab.feedforward import Network, Unit

@@ -23,9 +23,8 @@ import torch
 from scipy.linalg import lstsq
 
 from gatelab.arrays import Array
-from gatelab.estimators.committee import Member
 from gatelab.estimators.frames import Bend, Frame, TableRows, reach
-from gatelab.estimators.search import Candidate, Search, folds_of
+from gatelab.estimators.search import Candidate, Member, Search, folds_of
 from gatelab.estimators.trees import Squares, StepNetwork, boosted_trees
 from gatelab.feedforward import Network, Unit
 from gatelab.interrupts import apart

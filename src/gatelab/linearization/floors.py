@@ -2,15 +2,9 @@
 
     min over Phi, Psi of  E[(act(w.x) - Phi(w).Psi(x))^2]  =  E[act^2] - (sum of the m largest sigma^2)
 
-by Schmidt's theorem (Math. Ann. 63, 1907; Eckart and Young for matrices). If w and x have no preferred direction, the
-singular values are computed degree by degree. With r = |w|, s = |x| and t the cosine between them,
-
-    act(r s t) = sum_l g_l(r s) sum_j Y_lj(w/|w|) Y_lj(x/|x|)        g_l(rho) = E_t[act(rho t) P_l(t)]
-
-P_l are Gegenbauer polynomials with P_l(1) = 1, t has density ~ (1 - t^2)^((d - 3) / 2), and Y_lj are the N_l harmonics
-of degree l, orthonormal on the sphere. So every singular value of the radial operator g_l(r s) is N_l singular values
-of the kernel, and within a degree the squared floor falls linearly in m. In one dimension the sphere is two points and
-has two degrees, even and odd. The expansion stops when the remaining energy bounds all remaining singular values.
+by Schmidt's theorem. If w and x have no preferred direction, the singular values are computed degree by degree
+(docs/derivations/floor.md): every singular value of the radial operator g_l(r s) = E_t[act(r s t) P_l(t)] is N_l of
+them. The expansion stops when the remaining energy bounds all remaining singular values.
 
 Radial functions are smooth in r but not in r^2 (g_l of relu is a multiple of rho), so the Gauss rule is that of the chi
 distribution, not Laguerre's.

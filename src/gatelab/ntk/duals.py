@@ -17,9 +17,8 @@ the terms beyond K are at most the geometric mean of the two rows' tails: a boun
 the number of terms of each tile. Analytic gates need few terms (30 for silu at s = 1, growing like s^2); with a kink
 a_k decreases slowly, so that convergence relies on |rho| < 1. Parallel rows are integrated without the series.
 
-Jumps of a user's gate or of its slope are located first, and the integrals are split there: Gauss-Legendre panels are
-exact to rounding on smooth pieces and inaccurate across a jump. Kinks at 0 lie between two panels for every row; one at
-c lies at z = c / s, which differs by row. The panel that contains it is replaced by its pieces.
+Jumps of a user's gate or of its slope are located first, and the panels that contain them are split there:
+Gauss-Legendre panels are exact to rounding on smooth pieces and inaccurate across a jump.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 - `levenberg`: the optimizer; its damping and acceptance are those of `solve.marquardt`.
 - `module_batches`: `train_modules`, many modules of one architecture in one batch.
-- `jacobians`: residuals and their derivatives. `systems`: the damped least-squares problems. `losses`: cross
-  entropy, Poisson's or Huber's loss as such problems.
+- `jacobians`: residuals and their derivatives. `systems`: the damped least-squares problems, and
+  cross entropy, Poisson's or Huber's loss as such problems.
 """
 
 from typing import TYPE_CHECKING

@@ -13,8 +13,7 @@ from gatelab.display import one_line
 from gatelab.errors import GatelabError, real_number, unknown_name
 from gatelab.memory import size_text
 from gatelab.optim.jacobians import Graph, Residuals, blocks, row_jacobian
-from gatelab.optim.losses import RowLoss, quadratic_model, row_losses
-from gatelab.optim.systems import DenseSystem, FreeSystem
+from gatelab.optim.systems import DenseSystem, FreeSystem, RowLoss, quadratic_model, row_losses
 from gatelab.solve.marquardt import Damping, MemberSearch
 from gatelab.solve.solution import Status
 

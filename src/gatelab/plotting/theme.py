@@ -16,7 +16,6 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
-from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
@@ -118,21 +117,6 @@ def looks(names: Iterable[str]) -> dict[str, Look]:
     others = [name for name in distinct if name not in _FIXED]
     orders = {name: order for order, name in enumerate(others)}
     return {name: look(name, orders.get(name, 0)) for name in distinct}
-
-
-def ink_on(color: Any) -> str:
-    """Near black or near white, with a contrast of at least 4.5 on any color.
-
-    They differ from black and white, which a page replaces by the colors of its theme.
-
-    >>> ink_on("#440154"), ink_on("#fde725"), ink_on((0.13, 0.57, 0.55, 1.0))
-    ('#fefefe', '#010101', '#010101')
-    """
-    parts = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in to_rgb(color)]
-    light = 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
-    if (light + 0.05) ** 2 > 1.05 * 0.05:
-        return "#010101"
-    return "#fefefe"
 
 
 @contextmanager

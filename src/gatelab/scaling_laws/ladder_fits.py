@@ -5,11 +5,9 @@ exactly (variable projection). A search over all constants would follow a long v
 each other. Residuals are weighted by the measured seed noise (`ladder_losses.seed_noise`): its variance at each size,
 pooled over units, and the correlation of losses with the same seed.
 
-**Common deviations.** No model is a power law to a hundredth of a nat: the aspect ratio of a size, or a learning rate
-from a rule, moves all units of a size together. The variance of such a common deviation is estimated from the residuals
-of the sizes' means and enters the weights (`loosened`). Without it, a common deviation of 0.02 nats halves the power of
-the tests. With it, the 5 % test rejected a true null hypothesis in 3 to 9 of 100 simulated ladders of two and six units
-with deviations of 0 to 0.02 nats.
+**Common deviations.** The aspect ratio of a size, or a learning rate from a rule, moves all units of a size together.
+The variance of such a common deviation is estimated from the residuals of the sizes' means and enters the weights
+(`loosened`). With it, the 5 % test rejected a true null hypothesis in 3 to 9 of 100 simulated ladders.
 """
 
 from __future__ import annotations

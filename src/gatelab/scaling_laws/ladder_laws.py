@@ -1,12 +1,7 @@
 """Scaling laws of a ladder: whether a gate's gain is an offset or an exponent, and its equivalent in parameters.
 
-Three nested laws answer the first question: L = E + A P^-a with equal constants for all units, with one amplitude A per
-unit (an **offset**: L - E is shifted on logarithmic axes), and also with one exponent per unit. E is common to all
-units: the loss at infinite size with these data, this training and this context. It is a constant of the fit, not of
-the text; more data or longer training can go below it. Units that differ by a constant number of bits at every size
-have separate E and follow none of these laws, but separate exponents can imitate them; the law of **shifts** has one E
-per unit. Exponents count as different if they are also significant next to an E per unit, and an offset is confirmed
-only if an E per unit is not significantly better.
+The nested laws and the conditions of each verdict are in docs/methods.md. E is a constant of the fit, not of the text;
+more data or longer training can go below it.
 
 **Intervals.** The bootstrap resamples the seeds of each size jointly for all units. Three seeds allow only ten samples,
 so the deviations of all sizes, standardized by size, are pooled, corrected for the small number of seeds, and scaled by

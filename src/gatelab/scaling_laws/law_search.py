@@ -4,11 +4,9 @@ A law is a row x = (log E, log A, log B, a, b) for P and D over their geometric 
 logarithm -inf. For fixed exponents the law is linear in E, A, B >= 0, so least squares of the relative error has a
 closed form on a grid of exponents, for every set of terms.
 
-All functions work on batches: rows are starts, or bootstrap draws, which differ in the weights of the points. With
-small delta the loss is nearly a sum of absolute values, whose kinks stop Newton's method, so delta decreases in steps
-from the scatter of the data. (scipy's least_squares with its Huber loss reaches the same minima if the scatter is not
-much larger than delta, one start at a time: a bootstrap takes 2.4 to 12 times as long. With a scatter of 300 delta it
-ended up to a third above the minimum in half of the draws.)
+Rows of a batch are starts, or bootstrap draws, which differ in the weights of the points. With small delta the kinks of
+the loss stop Newton's method, so delta decreases in steps from the scatter of the data. (With scipy's least_squares a
+bootstrap takes 2.4 to 12 times as long, and with a scatter of 300 delta half of the draws end above the minimum.)
 """
 
 from __future__ import annotations

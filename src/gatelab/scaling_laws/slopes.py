@@ -17,8 +17,8 @@ from scipy.interpolate import make_lsq_spline
 from gatelab.arrays import real_array
 from gatelab.data import Problem
 from gatelab.data import problem as as_problem
-from gatelab.data.checks import require_range
 from gatelab.data.registry import AnyProblem
+from gatelab.data.rows import require_range
 from gatelab.display import counted, one_line
 from gatelab.errors import GatelabError, unknown_name, whole_number
 from gatelab.feedforward import AnyUnit, Unit

@@ -227,19 +227,6 @@ class TokenLaws:
     def __repr__(self) -> str:
         return one_line(self, f"{len(self.cells.unit)} cells of {', '.join(self.units)}")
 
-    def p(self, smaller: str, larger: str, weights: Weights) -> float:
-        """The p value of a test.
-
-        Args:
-            smaller: the form of the null hypothesis.
-            larger: the form with more constants.
-            weights: the rule of the variances.
-
-        Returns:
-            The p value.
-        """
-        return next(t.p for t in self.tests if (t.smaller, t.larger, t.weights) == (smaller, larger, weights))
-
     def table(self) -> Table:
         """One row per test."""
         return pd.DataFrame([vars(test) for test in self.tests])
@@ -326,16 +313,13 @@ def fit_token_laws(
     if len(cells.unit) <= constants(len(cells.units), "ABE"):
         raise GatelabError(f"{len(cells.unit)} cells do not determine the laws; give more sizes or numbers of tokens")
     tests: list[TokenTest] = []
-    pairs: list[tuple[Weights, str, str]] = [
-        (rule, smaller, larger) for rule in WEIGHTS for smaller, larger in (*NESTED, ("AB", ""))
-    ]
+    pairs: list[tuple[Weights, Any]] = list(itertools.product(WEIGHTS, (*NESTED, ("AB", ""))))
     nulls = {
         (rule, form): first_fit(cells, form, *cells.weighted(cells.losses, rule))
-        for rule in WEIGHTS
-        for form in ("", "A", "B", "AB")
+        for rule, form in itertools.product(WEIGHTS, FORMS[:4])
     }
     with reporting(progress, "laws in tokens") as report:
-        for i, (rule, smaller, larger) in enumerate(pairs):
+        for i, (rule, (smaller, larger)) in enumerate(pairs):
             simulation = Simulation(cells, smaller, rule, *nulls[rule, smaller])
             part = part_of(report, i, len(pairs))
             tests.append(simulation.test(larger, draws, np.random.default_rng([seed, i]), part))

@@ -6,12 +6,9 @@
 
 For a scalar output and at least one factor, the last factor is eliminated together with D: given the gates (and the
 other factors) a GLU is linear in the lines D_i (U_i x + u_i), so that c holds n lines and d. Otherwise c holds D and d.
-The derivative of a neuron's column by its map l is
-
-    dF_i / dtheta_il = b_il(x) (x, 1),         b_il = the derivative of the neuron by that map (times its line)
-
-so that the Jacobian is a row-wise Kronecker product of b with (x, 1). Vector outputs do not enlarge it: with c = D the
-normal matrix is that of b (x) (x, 1), multiplied neuron by neuron by D^T D.
+The derivative of a neuron's column by its map l is b_il(x) (x, 1), b_il the derivative of the neuron by that map
+(times its line), so that the Jacobian is a row-wise Kronecker product of b with (x, 1). Vector outputs do not enlarge
+it: with c = D the normal matrix is that of b (x) (x, 1), multiplied neuron by neuron by D^T D.
 
 Maps in which the neuron is homogeneous (every factor; the gate, if it is a power of relu) are kept at length one.
 

@@ -16,9 +16,8 @@ from torch import nn
 
 from gatelab.data import Problem
 from gatelab.data import problem as as_problem
-from gatelab.data.checks import matrix, names_of, require_range
 from gatelab.data.registry import AnyProblem
-from gatelab.data.rows import Scales
+from gatelab.data.rows import Scales, matrix, names_of, require_range
 from gatelab.display import ProgressLike, counted, one_line, part_of, reporting, shorten
 from gatelab.errors import GatelabError, check_seed, unknown_name, whole_number
 from gatelab.feedforward import AnyUnit, Unit

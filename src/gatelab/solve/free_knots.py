@@ -1,21 +1,17 @@
-"""Splines with free knots, and the networks that they are.
+"""Splines with free knots, and the networks that they are (docs/methods.md).
 
-Variable projection of knots has a short form. Moving the knot t_j by delta changes a spline whose r-th
-derivative jumps there by a_j by -delta a_j (x - t_j)_+^(r-1) / (r-1)!: to first order it opens a jump in the
-derivative below. So the linearized problem is a least-squares spline with ONE CONTINUITY LESS at every knot, still
-local and banded; its jumps b_j, damped, give the step delta_j = -b_j / a_j. (Golub and Pereyra 1973 with Kaufman's
-simplification; nothing dense is formed, so that a step costs O(N) for any number of knots.)
+Moving the knot t_j by delta changes a spline whose r-th derivative jumps there by a_j by
+-delta a_j (x - t_j)_+^(r-1) / (r-1)!. The linearized problem is thus a least-squares spline with one continuity less at
+every knot, still banded; its jumps b_j, damped, give the step delta_j = -b_j / a_j (Golub and Pereyra 1973, with
+Kaufman's simplification).
 
 A gate that opens to the right adds its jump polynomial J_j(x) = (x - t_j)^k p_j(x) to the right of its knot; one that
 opens to the left subtracts J_j on the left. With knots inside the interval a network is therefore a spline with
 
     y_0(x) + sum over left-opening j of J_j(x)  =  d + sum over open neurons of J_i(x),
 
-y_0 being the polynomial of the first cell and an open neuron one whose knot lies left of the interval. The papers
-keep the first knot on the left end, which for MLP and GLU meets this for every spline: n cells. With all n knots
-inside, the equation is `degree` linear constraints on a spline of n + 1 cells; but there are 2^n choices of directions,
-and nearly always one of them has constraints that the best spline almost satisfies: a subset-sum problem in `degree`
-dimensions, which yields an additional cell at no cost.
+y_0 being the polynomial of the first cell and an open neuron one whose knot lies left of the interval: `degree` linear
+constraints on a spline of n + 1 cells, for 2^n choices of directions.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`Run`, a function and its arguments, and `Record`, its result. Plain values and their canonical text.
 
-`records_table` shows records as a table; `paired_records` finds the same runs in two sets of records.
+`records_table` shows records as a table.
 
 Plain values are None, bool, int, float, str, lists and tuples of plain values, and dicts of them with str keys.
 `encode` returns the canonical text: strict JSON in ASCII without spaces, with sorted keys, strings in Unicode's form
@@ -258,41 +258,6 @@ def _flat(prefix: str, values: Mapping[str, Plain]) -> dict[str, Any]:
         else:
             row[f"{prefix}.{name}"] = value
     return row
-
-
-def paired_records(
-    first: Iterable[Record], second: Iterable[Record], *, ignoring: str | None = None
-) -> tuple[list[tuple[Record, Record]], list[Record], list[Record]]:
-    """The records of the same runs in two sets, in the order of the first, and those that only one set has.
-
-    `ignoring` names an argument in which the runs may differ, such as "unit".
-
-    >>> glu = Record(Run("lab:fit", {"unit": "glu", "width": 8}), "done", {"rmse": 0.1})
-    >>> mlp = Record(Run("lab:fit", {"unit": "mlp", "width": 8}), "done", {"rmse": 0.2})
-    >>> [differing(*pair) for pair in paired_records([glu], [mlp], ignoring="unit")[0]]
-    [['rmse']]
-    >>> len(paired_records([glu], [mlp])[0])
-    0
-    """
-
-    def name(record: Record) -> str:
-        arguments = {key: value for key, value in record.arguments.items() if key != ignoring}
-        return encode([record.task, arguments])
-
-    left, right = ({name(record): record for record in records} for records in (first, second))
-    return (
-        [(left[key], right[key]) for key in left if key in right],
-        [record for key, record in left.items() if key not in right],
-        [record for key, record in right.items() if key not in left],
-    )
-
-
-def differing(a: Record, b: Record) -> list[str]:
-    """The metrics with different values, or `outcome` if only one run failed."""
-    if a.status != b.status:
-        return ["outcome"]
-    names = dict.fromkeys((*a.metrics, *b.metrics))
-    return [name for name in names if encode(a.metrics.get(name)) != encode(b.metrics.get(name))]
 
 
 def records_table(records: Iterable[Record]) -> pd.DataFrame:

@@ -1,37 +1,23 @@
 """Spectra of random kernels: the Marchenko-Pastur law, its deformation for rows of varying length, and paper 002's.
 
-Let X have n rows of d independent entries of variance 1, and gamma = n / d. As both grow, the eigenvalues of X X^T / d
-have the density
-
-    rho(x) = sqrt((x_+ - x) (x - x_-)) / (2 pi gamma x)   on   x_-+ = (1 -+ sqrt(gamma))^2
-
-and for gamma > 1 a share 1 - 1 / gamma of them is zero (V. Marchenko, L. Pastur, Math. USSR-Sbornik 1, 1967). Adding
+Let X have n rows of d independent entries of variance 1, and gamma = n / d. The eigenvalues of X X^T / d have the
+density sqrt((x_+ - x) (x - x_-)) / (2 pi gamma x) on x_-+ = (1 -+ sqrt(gamma))^2 (Marchenko and Pastur 1967). Adding
 theta u u^T pulls one eigenvalue out of the bulk if theta > gamma + sqrt(gamma), to theta + theta / (theta - gamma)
-(J. Baik, G. Ben Arous, S. Peche, Annals of Probability 33, 2005; paper 002, Theorem B.5).
+(Baik, Ben Arous and Peche 2005; paper 002, Theorem B.5).
 
-On Gaussian rows with their lengths, a kernel has a deformed Marchenko-Pastur law. A kernel that is homogeneous in each
-argument is K = W H W with W = diag(w_i), w_i^2 = a_i = (|x_i|^2 / d)^p, and H = h(u_i . u_j) of the directions.
-A function h of the cosine of two directions in d dimensions is
-
-    h(t) = sum_k b_k P_k(t)      P_k Gegenbauer polynomials with P_k(1) = 1
-
-and P_k(u . v) is the inner product of two vectors of N_k harmonics, N_0 = 1, N_1 = d, N_2 = (d - 1)(d + 2) / 2. For
-random directions each degree is a Gram matrix of nearly independent rows in N_k dimensions, orthogonal to those of the
-other degrees (I. Schoenberg, Duke Math. J. 9, 1942). So K = W Z S Z^T W with independent rows Z and a diagonal S with
-N_k entries b_k / N_k: a separable covariance. For large n its resolvent Q(z) = (K - z)^-1 is that of the diagonal
-matrix phi(e) W^2, where (D. Paul, J. Silverstein, J. Multivariate Analysis 100, 2009)
+On Gaussian rows a kernel is K = W H W with W = diag(w_i), w_i^2 = a_i = (|x_i|^2 / d)^p, and H = h(u_i . u_j) of the
+directions, h = sum_k b_k P_k in Gegenbauer polynomials. Degree k is a Gram matrix in N_k dimensions, so that K is a
+separable covariance (docs/derivations/tangent-kernel.md). For large n its resolvent Q(z) = (K - z)^-1 is that of the
+diagonal matrix phi(e) W^2, where (Paul and Silverstein 2009)
 
     phi(e) = sum_k b_k / (1 + e b_k / N_k)           e = tr W^2 Q = sum_i a_i / (phi(e) a_i - z)
-
-The solution e(z) for z above the real axis gives
 
     density        Im tr Q / (n pi)
     count below x  -Im L / pi,   L = sum_i log(phi a_i - z) + sum_k N_k log(1 + e b_k / N_k) - e phi(e)
     the spike      degree 0, b_0 w w^T of rank one, pulls an eigenvalue out of the bulk to the z with e(z) = -1 / b_0
 
 (L is log det(K - z), stationary in e.) Lengths are unbounded, so the bulk has no sharp ends. The extreme eigenvalues
-are estimated as the points beyond which half an eigenvalue is expected; the mean of the extreme is at 0.28 for an edge
-of Airy type and at 0.56 for an exponential tail.
+are estimated as the points beyond which half an eigenvalue is expected.
 
 Paper 002's estimates for Gaussian data are Propositions B.6 and B.9, and the rates of Theorem 3.1. With r_i^2 replaced
 by its mean d and two terms of the Taylor series of the kernel,
@@ -39,8 +25,7 @@ by its mean d and two terms of the Taylor series of the kernel,
     ReLU    K_0 ~ c1 G + c2 r r^T + c3 diag(r^2)              c1 = (m+d)/4d, c2 = m/(2 pi d), c3 = c1 - c2
     ReGLU   K_1 ~ a1 (r r^T)*G + a2 G*G + a3 diag(r^4)        a1 = (m+d)/(2 pi d^2), a2 = (m+2d)/4d^2, a3 = a2 - a1
 
-m is the width; None is the limit of K / m. Both underestimate the condition number, by a factor of 1.5 to 3.5 for
-n >= 2d, since the shortest and the longest rows determine the extremes.
+m is the width; None is the limit of K / m.
 """
 
 from __future__ import annotations

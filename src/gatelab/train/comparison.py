@@ -5,14 +5,11 @@ The energy distance of two clouds of points (Szekely and Rizzo),
     E(X, Y) = 2 E|X - Y| - E|X - X'| - E|Y - Y'|
 
 is 0 for equal distributions and positive otherwise. The points of one run are dependent, so labels are permuted between
-runs, not between points. A test that permutes points errs in both directions: it treats forty points of a run as forty
-independent observations, and finds differences that do not exist; and where runs lie close together, the spread of the
-points along the training hides a shift of every run. It is included because the paper probably uses that test.
+runs, not between points; a test that permutes points is included because the paper probably uses it.
 
-A unit that trains faster has other training losses at the same step, so clouds of points can differ although the gap is
-the same function of the training loss. To compare gaps at equal training loss, each run becomes a piecewise linear
-function through the points where its training loss reached a new minimum. Runs are compared by the mean of this
-function over the losses that all of them pass through.
+To compare gaps at equal training loss, each run becomes a piecewise linear function through the points where its
+training loss reached a new minimum. Runs are compared by the mean of this function over the losses that all of them
+pass through.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 Frame = Any  # a data frame; the stubs of pandas do not know its columns
 BITS = math.log(2)
-NEAR = 1.25  # a training at a learning rate within this factor of the rule's is not repeated
 COLUMNS = (
     "unit", "size", "d_model", "parameters", "lr", "seed", "repeats", "part", "loss", "train", "lowest", "diverged",
     "tokens", "flops", "seconds", "throughput", "together", "device",
@@ -128,35 +127,14 @@ class Ladder:
             One row per sweep. `end` is -1 or 1 if the best rate is the smallest or the largest of the sweep; `excess`
             is then a lower bound. For a unit and size without test runs, `excess` is that of the rule's rate.
         """
-        rule, used, rows = self.rule(), self._used_rates(1), []
+        own = self.regime(1)
+        used = dict(zip(zip(own["unit"], own["d_model"], strict=True), own["lr"], strict=True))
+        rule, rows = self.rule(), []
         for unit, size, width, *sweep in self.sweeps():
             wanted, lr = rule.rate(unit, width), used.get((unit, width), math.nan)
             cost = excess(wanted if math.isnan(lr) else lr, *sweep)
             rows.append((unit, size, best_rate(*sweep), at_end(*sweep), wanted, lr, cost))
         return pd.DataFrame(rows, columns=["unit", "size", "best", "end", "rule", "used", "excess"])
-
-    def near_rates(self, repeats: int = 1) -> Callable[[str, int], float]:
-        """The rates of the rule, or of existing trainings at rates near them, which need not be repeated.
-
-        Args:
-            repeats: the number of epochs of these trainings.
-
-        Returns:
-            A function of unit and d_model.
-        """
-        rule, used = self.rule(), self._used_rates(repeats)
-
-        def rate(unit: str, d_model: int) -> float:
-            wanted = rule.rate(unit, d_model)
-            known = used.get((unit, d_model), math.inf)
-            return known if max(known / wanted, wanted / known) <= NEAR else wanted
-
-        return rate
-
-    def _used_rates(self, repeats: int) -> dict[tuple[str, int], float]:
-        """The learning rates in use, by unit and d_model."""
-        own = self.regime(repeats)
-        return dict(zip(zip(own["unit"], own["d_model"], strict=True), own["lr"], strict=True))
 
     def regime(self, repeats: int) -> pd.DataFrame:
         """The rows of `table` with this number of epochs, to which laws are fitted."""

@@ -1,33 +1,21 @@
 """Unbiased random features of the series of an activation: Maclaurin features, TensorSketch, complex exponentials.
 
-All methods draw maps of m features whose product has the expectation
+All methods draw maps of m features with E[Phi(w).Psi(x)] = p(w.x), p a polynomial, or a trigonometric sum, close to act
+on |z| <= radius. The constant and the linear term are exact and use 1 and d of the m features.
 
-    E[Phi(w).Psi(x)] = p(w.x)        p a polynomial, or a trigonometric sum, close to act on |z| <= radius
+- Random Maclaurin features (Kar and Karnick 2012) make a power of w.x a product of projections on random signs. A
+  feature has degree n with probability p_n ~ |a_n| radius^n, which minimizes the variance where |w| |x| = radius.
+- TensorSketch (Pham and Pagh 2013) makes a power of w.x from count sketches: the circular convolution of n independent
+  ones, by FFT, is a count sketch of the n-fold tensor product. Each degree has a sketch of a size proportional to
+  |a_n| radius^n.
+- Complex exponentials: for v ~ N(0, I) and any complex c
 
-The constant and the linear term are exact and use 1 and d of the m features; the remaining features are random.
+      E[ exp(c v.w - c^2 |w|^2 / 2) exp(c v.x - c^2 |x|^2 / 2) ] = exp(c^2 w.x)
 
-Random Maclaurin features (Kar and Karnick, AISTATS 2012) make a power of w.x a product of random projections: for
-independent random signs omega_1 .. omega_n, E[prod_j (omega_j.w)(omega_j.x)] = (w.x)^n. A feature has degree n with
-probability p_n ~ |a_n| radius^n, which minimizes the variance where |w| |x| = radius, and is that product times
-a_n / p_n.
-
-TensorSketch (Pham and Pagh, KDD 2013) makes a power of w.x from count sketches, multiplied by FFT. A count sketch adds
-entry i of x, with a sign, to one of k buckets. The circular convolution of n independent ones is a count sketch of the
-n-fold tensor product, computed with n FFTs instead of d^n entries. Each degree has a separate sketch, of a size
-proportional to |a_n| radius^n.
-
-cos(omega w.x) is not a product of a function of w and a function of x. But for v ~ N(0, I) and any complex c
-
-    E[ exp(c v.w - c^2 |w|^2 / 2) exp(c v.x - c^2 |x|^2 / 2) ] = exp(c^2 w.x)
-
-so with c^2 = i omega the real part is an unbiased estimate of the cosine with two real features (cosine and sine). act
-minus a linear function is fitted by a short series in cos(omega z) and sin(omega z), omega = base/radius,
-2 base/radius, ...; frequencies are drawn with probability p ~ |b| exp(omega radius). They are low because the second
-moment, with u = w + x,
-
-    E[Re^2] = |b|^2 (exp(omega |u|^2) + cos(omega (2 |u|^2 - |w|^2 - |x|^2) + 2 arg b)) / 2
-
-grows exponentially in omega. These features are useless for long w or x.
+  so with c^2 = i omega the real part is an unbiased estimate of cos(omega w.x), with two real features. act minus a
+  linear function is fitted by a short series in cos(omega z) and sin(omega z); frequencies are drawn with probability
+  p ~ |b| exp(omega radius). They are low because the second moment grows exponentially in omega |w + x|^2: these
+  features are useless for long w or x.
 """
 
 from __future__ import annotations

@@ -6,16 +6,11 @@ maps of m features have a smaller RMSE. All harmonics of a degree contribute equ
 Radial functions are extended from the nodes to all radii by Nystrom's formula, u(r) = sum_j g_l(r s_j) v(s_j) / sigma,
 which is tabulated to somewhat beyond the last node and computed directly further out.
 
-Real spherical harmonics in any number of dimensions, orthonormal for a random direction, are built by adding one
-coordinate at a time. With r_k^2 = x_1^2 + ... + x_k^2, a harmonic of degree l in k dimensions is one of degree l' <= l
-in the first k - 1, times a polynomial in x_k and r_k^2 that is homogeneous of degree l - l':
-
-    Y(x_1 .. x_k) = Y'(x_1 .. x_(k-1)) p_(l-l')(x_k, r_k)
-
-where p_n(t, 1) are orthonormal under (1 - t^2)^(l' + (k-3)/2). No step divides by a partial length, so no direction is
-singular. The recursion starts with Re and Im of (x_1 + i x_2)^l. Degrees up to two, all that large layers use, have
-closed forms: x_i, x_i x_j, and contrasts of squares. Higher degrees use products of l different coordinates while these
-are enough; the recursion would take d times as long.
+Real spherical harmonics, orthonormal for a random direction, are built by adding one coordinate at a time: one of
+degree l in k dimensions is one of degree l' <= l in the first k - 1, times p_(l-l')(x_k, r_k), r_k^2 = x_1^2 + ... +
+x_k^2, where p_n(t, 1) are orthonormal under (1 - t^2)^(l' + (k-3)/2). No step divides by a partial length, so no
+direction is singular. The recursion starts with Re and Im of (x_1 + i x_2)^l. Degrees up to two have closed forms;
+higher degrees use products of l different coordinates while these are enough.
 """
 
 from __future__ import annotations

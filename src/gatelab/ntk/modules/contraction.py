@@ -12,8 +12,8 @@ The kernel is computed from factors in one of two ways:
     gradients   form them, a chunk of rows at a time, and multiply:        2 n T p q + n^2 p q  operations
     positions   sum_ts (L_it . L_js) (R_it . R_js), tile by tile:          n^2 T^2 (p + q)
 
-The second is faster for small T: with T = 1 it is the elementwise product of two Gram matrices. Long sums are cut into
-slices, each in the precision of the model; slices and parameters are summed in float64.
+The second is faster for small T. Long sums are cut into slices, each in the precision of the model; slices and
+parameters are summed in float64.
 """
 
 from __future__ import annotations

@@ -162,7 +162,8 @@ def claims(tables: Tables) -> Iterator[Claim]:
     for smaller, larger in NESTED:
         own = tables["tests"].query("smaller == @smaller and larger == @larger")
         p = {f"{row['losses']}, variance per {row['weights']}": row["p"] for _, row in own.iterrows()}
-        title = f"p of {letters(larger)} per unit against {letters(smaller)} per unit, the largest of all analyses"
+        more, fewer = (" and ".join(form) or "none" for form in (larger, smaller))
+        title = f"p of {more} per unit against {fewer} per unit, the largest of all analyses"
         yield Claim(title, max(p.values()), support=p)
     lack = tables["tests"].query("larger == '' and losses == @PRIMARY")
     yield Claim("p of the law's lack of fit, the larger of both rules", float(lack["p"].max()))
@@ -171,11 +172,6 @@ def claims(tables: Tables) -> Iterator[Claim]:
         "sweeps with the best rate inside, share", float(rates["inside"].mean()), support={"sweeps": len(rates)}
     )
     yield Claim("trainings of the grid that are done, share", runs / RUNS, support={"trainings": runs})
-
-
-def letters(form: str) -> str:
-    """The constants of a form in words."""
-    return " and ".join(form) or "none"
 
 
 def widest(rows: Table, name: str) -> Interval:

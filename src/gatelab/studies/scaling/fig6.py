@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -11,19 +11,24 @@ import numpy as np
 import pandas as pd
 
 from gatelab.data import Problem, problem
+from gatelab.feedforward import Unit
 from gatelab.feedforward import unit as as_unit
+from gatelab.linalg.splines import cell_data
 from gatelab.plotting.facets import Facets, Overlay
-from gatelab.scaling_laws import Scaling, corrected_slope, slope
+from gatelab.scaling_laws import Scaling, corrected_slope, limit, slope
 from gatelab.scaling_laws.result import local_curves
 from gatelab.solve import construct, rmse
+from gatelab.solve.free_knots import Spline, density, optimize
+from gatelab.solve.solution import UNLIMITED
+from gatelab.solve.solvers.knots import KnotTask
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request, only
 from gatelab.studies.engine import Study, Table, Tables, interval_at
 from gatelab.studies.scaling import error_curves
 from gatelab.studies.scaling.error_curves import PAPER_SLOPES, best_errors, curves_of, fit_curves
-from gatelab.studies.scaling.free_roots import C0_CUBIC, without_real_roots
 from gatelab.theory import constant
 
+C0_CUBIC = 1 / 5040  # the limit's constant for C0 cubic splines
 UNITS = ("mlp", "relu2", "relu3", "glu", "gqu")
 SMOOTH = ("swiglu", "geglu")  # beyond eight neurons their errors are those of the precision of the fit
 BUILT = (17, 33, 65, 129, 257)  # one more than a power of two: cells of exactly halved size from one to the next
@@ -232,3 +237,47 @@ def at_equal_parameters(errors: Table, power: str, gated: str) -> tuple[int, flo
     P = min(curve["parameters"].max() for curve in curves)
     logs = [np.interp(np.log(P), np.log(curve["parameters"]), np.log(curve["test_rmse"])) for curve in curves]
     return int(P), float(np.exp(logs[1] - logs[0]))
+
+
+# ---- the GQU2 of the paper's code: the GQU without the constraint of real roots
+
+
+class AnyRoots(KnotTask):
+    """Networks of relu(Gx + g) times any quadratic: the roots need not be real.
+
+    At its knot t a neuron adds (x - t) times any quadratic, which is all that a C0 cubic spline can have there.
+    """
+
+    @property
+    def multiplicity(self) -> int:
+        """Three derivatives may jump at a knot: all but the value."""
+        return 3
+
+
+def any_roots_spline(target: Problem, width: int) -> Spline:
+    """The best GQU2 of that number of neurons, as the C0 cubic spline with free knots that it is.
+
+    n neurons make n cells: one of them is open from the left end on, and supplies any cubic.
+    """
+    assert target.interval is not None
+    order = np.argsort(target.train.x[:, 0])
+    x, y = target.train.x[order, 0], target.train.y[order, 0]
+    generator = np.random.default_rng(0)
+    task = AnyRoots(Unit("relu", 2), x, y, target.interval, 0, generator, starts=4, steps=UNLIMITED)
+    start, _ = task.free_spline(density(x, y, target.interval, 3), width - 1, task.starts)
+    assert start is not None
+    return optimize(start, steps=200)[0]
+
+
+def without_real_roots(target: Problem, widths: Sequence[int]) -> pd.DataFrame:
+    """The best errors of the GQU2 by width; its constant is the error times n^4 over the norm in theory's limit."""
+    order = np.argsort(target.test.x[:, 0])
+    x, y = target.test.x[order, 0], target.test.y[order, 0]
+    norm = limit("gqu", target, 1) / constant(4)
+    rows = []
+    for width in widths:
+        spline = any_roots_spline(target, width)
+        error = float(np.sqrt(np.mean(cell_data(x, y, spline.breaks, 3).residual(spline.z) ** 2)))
+        numbers = {"width": width, "parameters": 6 * width + 1, "train_rmse": spline.rmse, "test_rmse": error}
+        rows.append(numbers | {"limit": norm * C0_CUBIC * width**-4.0, "constant": error * width**4 / norm})
+    return pd.DataFrame(rows)
