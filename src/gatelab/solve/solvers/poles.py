@@ -159,15 +159,11 @@ class Nodes(NamedTuple):
         return cls(t, np.sqrt(total), y[order][rows], low, high)
 
 
-def race(
-    unit: Unit,
-    nodes: tuple[Nodes, ...],
-    theta: Array,
-    most: int,
-) -> Solution:
+def race(unit: Unit, nodes: tuple[Nodes, ...], theta: Array, most: int) -> Solution:
     """Heats of ever fewer starts and ever more steps, each with its nodes."""
     starts = len(theta)
     losses, history = np.arange(starts, dtype=float), [()] * starts
+    batch, status = PoleBatch(unit, nodes[0], theta[:1]), (Status.BUDGET,) * starts
     for (share, steps), rows in zip(_HEATS, nodes, strict=True):
         best = distinct(losses, math.ceil(share * starts))
         batch, history = PoleBatch(unit, rows, theta[best]), [history[b] for b in best]
@@ -178,13 +174,13 @@ def race(
             floor=(_ROUNDING * float(np.abs(rows.y).max())) ** 2,
             damping=_DAMPING,
         )
-        theta, losses = batch.theta, batch.losses()
+        theta, losses, status = batch.theta, batch.losses(), descent.status
         history = [before + after for before, after in zip(history, descent.losses, strict=True)]
     winner = int(np.argmin(losses))
-    errors, status = tuple(math.sqrt(loss) for loss in history[winner]), descent.status[winner]
+    errors = tuple(math.sqrt(loss) for loss in history[winner])
     if math.sqrt(losses[winner]) < _CANCELED * batch.amplitude(winner):
-        status = Status.FLOOR
-    return Solution(batch.network(winner), status, errors)
+        return Solution(batch.network(winner), Status.FLOOR, errors)
+    return Solution(batch.network(winner), status[winner], errors)
 
 
 def target_poles(nodes: Nodes) -> NDArray[np.complex128] | None:
@@ -289,7 +285,7 @@ class PoleBatch:
         damped = np.zeros((len(J), J.shape[1] + p, p + 1))
         damped[:, : J.shape[1], :p], damped[:, : J.shape[1], p] = J, residual
         damped[:, J.shape[1] :, :p] = np.sqrt(damping)[:, None, None] * np.eye(p)
-        R = np.linalg.qr(damped, mode="r")
+        R = np.asarray(np.linalg.qr(damped, mode="r"))
         step = np.linalg.solve(R[:, :p, :p], R[:, :p, p:])[..., 0]
         promised = np.square((J @ step[..., None])[..., 0]).sum(axis=1) + 2 * damping * np.square(step).sum(axis=1)
         step = step / scale
