@@ -57,7 +57,7 @@ def record(name: str) -> Any:
 @cache
 def table(name: str) -> pd.DataFrame:
     """A table of a record."""
-    return pd.read_csv(RESULTS / name)
+    return pd.read_csv(RESULTS / name, comment="#")
 
 
 @cache
