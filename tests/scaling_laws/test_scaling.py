@@ -432,3 +432,13 @@ def test_the_limit_of_no_network_is_refused(width):
 def test_the_limit_takes_one_width_or_many():
     alone = [gl.limit("glu", "paper-1d", n) for n in (np.int64(3), 8)]
     assert alone == list(gl.limit("glu", "paper-1d", [3, 8])) == list(gl.limit("glu", "paper-1d", np.array([3, 8])))
+
+
+def test_seeds_can_be_given_one_by_one() -> None:
+    study = gl.scaling("glu", "exp(x)", [2, 3], seeds=[3, 4], progress=False)
+    assert sorted(study.table()["seed"]) == [3, 3, 4, 4]
+    both = gl.scaling("glu", "exp(x)", [2], seeds=5, progress=False).table().set_index("seed")["test_rmse"]
+    assert study.table().set_index(["width", "seed"])["test_rmse"][2, 4] == both[4]
+    for wrong in ([], [-1], 0):
+        with pytest.raises(gl.GatelabError, match="seed"):
+            gl.scaling("glu", "exp(x)", [2], seeds=wrong, progress=False)

@@ -24,7 +24,7 @@ from gatelab.data.registry import AnyProblem
 from gatelab.data.registry import describe as describe_problem
 from gatelab.data.registry import restore as restore_problem
 from gatelab.display import ProgressLike, reporting
-from gatelab.errors import GatelabError, whole_number
+from gatelab.errors import GatelabError, check_seed, whole_number
 from gatelab.feedforward import AnyUnit, Network, Unit
 from gatelab.feedforward import unit as as_unit
 from gatelab.feedforward.registry import describe as describe_unit
@@ -113,7 +113,7 @@ def scaling(
     units: Iterable[AnySpec] | str,
     problem: AnyProblem,
     widths: Sequence[int],
-    seeds: int = 1,
+    seeds: int | Sequence[int] = 1,
     *,
     solver: str | Callable[..., Any] = "auto",
     jobs: int | None = None,
@@ -134,7 +134,7 @@ def scaling(
         units: one or more units, names, functions or classes.
         problem: a problem, its name, an expression in x, or a function.
         widths: the numbers of neurons.
-        seeds: the number of fits per unit and width.
+        seeds: the number of fits per unit and width, or their seeds, such as [3, 4].
         solver: as in `fit`.
         jobs: the number of processes with one thread each; all cores by default.
         backend: "serial", "processes" or "ray".
@@ -190,7 +190,7 @@ def scaling_runs(
     units: Iterable[AnySpec] | str,
     problem: AnyProblem,
     widths: Sequence[int],
-    seeds: int = 1,
+    seeds: int | Sequence[int] = 1,
     *,
     solver: str = "auto",
     **options: Any,
@@ -201,7 +201,7 @@ def scaling_runs(
         units: as in `scaling`.
         problem: as in `scaling`.
         widths: the numbers of neurons.
-        seeds: the number of fits per unit and width.
+        seeds: the number of fits per unit and width, or their seeds, such as [3, 4].
         solver: the name of a solver.
         **options: further options of the solver.
 
@@ -213,7 +213,7 @@ def scaling_runs(
 
 
 def _tasks(
-    units: Iterable[AnySpec] | str, problem: Any, widths: Sequence[int], seeds: int, solver: Any
+    units: Iterable[AnySpec] | str, problem: Any, widths: Sequence[int], seeds: Any, solver: Any
 ) -> tuple[list[Task], Problem, list[str]]:
     if isinstance(units, str) or callable(units) or not isinstance(units, Iterable):
         units = [units]
@@ -223,11 +223,14 @@ def _tasks(
         raise GatelabError(f"the names of the units are {', '.join(names)}; give different names")
     if not chosen:
         raise GatelabError("units is empty; give at least one unit, such as ['mlp', 'glu']")
-    count, target, sizes = whole_number("seeds", seeds, 1), as_problem(problem), sorted(set(check_widths(widths)))
+    target, sizes = as_problem(problem), sorted(set(check_widths(widths)))
+    chosen_seeds = [check_seed(seed) for seed in dict.fromkeys(seeds)] if isinstance(seeds, Iterable) else None
+    if not chosen_seeds:
+        chosen_seeds = range(whole_number("seeds", seeds, 1))
     for u in chosen:
         check_fit(u, target, sizes[-1], solver)
     # Wide networks first: the last fits are then short, and no core is idle.
-    return [(u, n, s) for n in reversed(sizes) for u in chosen for s in range(count)], target, names
+    return [(u, n, s) for n in reversed(sizes) for u in chosen for s in chosen_seeds], target, names
 
 
 def _describable(tasks: list[Task], solver: Any) -> bool:
