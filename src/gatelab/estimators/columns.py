@@ -10,9 +10,8 @@ The first two are the encodings of scikit-learn's SimpleImputer and OneHotEncode
 other columns (without that the RMSE on dietox is 1.46 times as large, by the record in results/tables), and has neither
 lines (1.19 times) nor names (1.8 % of the log loss on mroz).
 
-Means and slopes of training rows are computed without the row's own fold, since a level with a single row would reveal
-its target. Unknown levels are zeros in the one-hot encoding and the mean of all rows in the target encoding. If most
-values are unique, as in an id, levels with one row are left out.
+Means and slopes of training rows are computed without the row's own fold. Unknown levels are zeros in the one-hot
+encoding and the mean of all rows in the target encoding. If most values are unique, levels with one row are left out.
 """
 
 from __future__ import annotations

@@ -13,8 +13,7 @@ lies beyond them. For u = 2^-53 and any symmetric A:
                    Working Note 14, 1989; S. Rump, BIT 46, 2006). A = s - K bounds lambda_max, A = K - s lambda_min
     cheaper        if theta - r > sqrt(|K|_F^2 - (theta - r)^2), r the residual, every other eigenvalue is smaller
 
-This holds for sums in any order, but not for fast (Strassen's) products. An error of norm p in K widens every interval
-by p.
+This holds for sums in any order, but not for Strassen's products. An error of norm p in K widens every interval by p.
 """
 
 from __future__ import annotations

@@ -12,8 +12,7 @@ With a_k(s) = E[act(s z) he_k(z)], he_k the Hermite polynomials of unit norm and
 
     E[act(u) act(v)] = sum_k a_k(s) a_k(t) rho^k          E[act(u)^2] = sum_k a_k(s)^2
 
-The integrals are one-dimensional, one set per row; a pair costs two passes per term. By the Cauchy-Schwarz inequality
-the terms beyond K are at most the geometric mean of the two rows' tails: a bound relative to the diagonal, which sets
+By the Cauchy-Schwarz inequality the terms beyond K are at most the geometric mean of the two rows' tails, which sets
 the number of terms of each tile. Analytic gates need few terms (30 for silu at s = 1, growing like s^2); with a kink
 a_k decreases slowly, so that convergence relies on |rho| < 1. Parallel rows are integrated without the series.
 

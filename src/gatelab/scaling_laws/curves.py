@@ -224,13 +224,13 @@ def _tasks(
     if not chosen:
         raise GatelabError("units is empty; give at least one unit, such as ['mlp', 'glu']")
     target, sizes = as_problem(problem), sorted(set(check_widths(widths)))
-    chosen_seeds = [check_seed(seed) for seed in dict.fromkeys(seeds)] if isinstance(seeds, Iterable) else None
-    if not chosen_seeds:
-        chosen_seeds = range(whole_number("seeds", seeds, 1))
+    if not isinstance(seeds, Iterable) or not seeds:
+        seeds = range(whole_number("seeds", seeds, 1))
+    numbers = dict.fromkeys(map(check_seed, seeds))
     for u in chosen:
         check_fit(u, target, sizes[-1], solver)
     # Wide networks first: the last fits are then short, and no core is idle.
-    return [(u, n, s) for n in reversed(sizes) for u in chosen for s in chosen_seeds], target, names
+    return [(u, n, s) for n in reversed(sizes) for u in chosen for s in numbers], target, names
 
 
 def _describable(tasks: list[Task], solver: Any) -> bool:

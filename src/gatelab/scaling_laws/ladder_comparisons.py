@@ -357,6 +357,16 @@ class Worth:
             text += f" (at {', '.join(beyond)} by extrapolation of {self.reference})"
         return text
 
+    def table(self) -> pd.DataFrame:
+        """One row per size: k with its interval, and in percent."""
+        import pandas as pd
+
+        rows = [
+            (size, k.value, k.low, k.high, 100 * (k.value - 1), far)
+            for size, k, far in zip(self.sizes, self.factor, self.extrapolated, strict=True)
+        ]
+        return pd.DataFrame(rows, columns=[self.against, "factor", "low", "high", "percent", "extrapolated"])
+
 
 def size_words(size: float) -> str:
     """A size to two digits, in millions from 10,000 to a billion.

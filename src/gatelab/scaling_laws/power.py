@@ -82,8 +82,8 @@ def ladder_power(
         for i, (question, smaller, larger, truth) in enumerate(QUESTIONS):
             known, estimated = design.power(smaller, larger, truth, count)
             enough = design.enough_seeds(smaller, larger, truth)
-            rows.append({"question": question, "true": truth.name, "power": known, "power_f": estimated})
-            rows[-1] |= {"seeds_for_95": enough}
+            numbers = {"power": known, "power_f": estimated, "seeds_for_95": enough}
+            rows.append({"question": question, "true": truth.name, **numbers})
             if report:
                 report(i + 1, len(QUESTIONS))
     return pd.DataFrame(rows)

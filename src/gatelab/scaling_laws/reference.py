@@ -14,8 +14,7 @@ The code is https://github.com/afqueiruga/divine_scaling. Its procedure, and our
 - **Slopes.** A line through log RMSE against log n over all widths; for airfoil over n = 10 to 500 (MLP) and 10 to 100
   (GLU), the only ranges in the code. For the other problems with many inputs, the ranges are those of our fits.
 
-The number of rows of California in the paper is not known (the code's default is the first 2000, -1 means all); both
-are included. For airfoil the MLP ends at 214 neurons, since larger ones have more parameters than rows.
+The number of rows of California in the paper is not known (the first 2000 are the code's default); both are included.
 """
 
 from __future__ import annotations

@@ -7,9 +7,8 @@ The energy distance of two clouds of points (Szekely and Rizzo),
 is 0 for equal distributions and positive otherwise. The points of one run are dependent, so labels are permuted between
 runs, not between points; a test that permutes points is included because the paper probably uses it.
 
-To compare gaps at equal training loss, each run becomes a piecewise linear function through the points where its
-training loss reached a new minimum. Runs are compared by the mean of this function over the losses that all of them
-pass through.
+At equal training loss, each run is a piecewise linear function through the points where its training loss reached a new
+minimum. Runs are compared by the mean of this function over the losses that all of them pass through.
 """
 
 from __future__ import annotations

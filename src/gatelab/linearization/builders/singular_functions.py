@@ -3,8 +3,7 @@
 A feature is a radial function times a harmonic: sqrt(sigma) u(|w|) Y(w/|w|) for w, sqrt(sigma) v(|x|) Y(x/|x|) for x.
 u and v have opposite signs for a negative eigenvalue of the radial operator. On their distribution of w and x no other
 maps of m features have a smaller RMSE. All harmonics of a degree contribute equally, so m may end within a degree.
-Radial functions are extended from the nodes to all radii by Nystrom's formula, u(r) = sum_j g_l(r s_j) v(s_j) / sigma,
-which is tabulated to somewhat beyond the last node and computed directly further out.
+Radial functions are extended from the nodes to all radii by Nystrom's formula, u(r) = sum_j g_l(r s_j) v(s_j) / sigma.
 
 Real spherical harmonics, orthonormal for a random direction, are built by adding one coordinate at a time: one of
 degree l in k dimensions is one of degree l' <= l in the first k - 1, times p_(l-l')(x_k, r_k), r_k^2 = x_1^2 + ... +
