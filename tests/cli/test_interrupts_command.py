@@ -223,7 +223,7 @@ def test_files_that_are_complete_are_named(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(output, "table", ctrl_c)
     result = run(*args)
-    assert (result.exit_code, result.stderr) == (130, "gatelab: interrupted; complete: s.png, s.csv\n")
+    assert (result.exit_code, result.stderr) == (130, "gatelab: interrupted; complete: s.csv, s.png\n")
     assert sorted(p.name for p in Path().iterdir()) == ["old.csv", "s.csv", "s.png"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -63,4 +64,5 @@ def test_the_whole_in_small(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     found = Gap.load(out)
     assert found.origin["failures"] == [] and len(found.histories) == 20 * 2
-    assert found.origin["device"] == "cpu" and "gpu_training" in found.origin["command"]
+    assert found.origin["device"] in (platform.processor(), platform.machine())
+    assert "gpu_training" in found.origin["command"]
