@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from gatelab.studies import Request, study
-from gatelab.studies.ladder.gain import ALL, PAIRS, PRIMARY, RATES, analyses, difference_table, rate_table
+from gatelab.studies.ladder.gain import ALL, PAIRS, PRIMARY, RATES, analyses, difference_table, rate_table, token_factor
 
 
 @pytest.fixture(scope="module")
@@ -81,3 +81,11 @@ def test_the_gain_shrinks_with_tokens_by_every_rule(record: dict[str, pd.DataFra
     own = record["trends"].query("coefficient == 'per doubling of tokens'")
     assert (own["high"] < 0).all()
     assert len(own) == 2 * len(PAIRS)
+
+
+def test_the_factor_of_tokens_is_where_the_curve_has_the_loss() -> None:
+    tokens = np.array([1.0, 2.0, 4.0, 8.0])
+    curve = pd.Series(3 - np.log2(tokens), pd.Index(tokens, name="tokens"))  # 3, 2, 1, 0
+    assert token_factor(curve, pd.Series([1.4, 1.6]), 2.0) == pytest.approx(2**0.5)
+    assert token_factor(curve, pd.Series([1.0]), 4.0) == pytest.approx(1.0)
+    assert np.isnan(token_factor(curve, pd.Series([-0.1]), 8.0))

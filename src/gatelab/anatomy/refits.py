@@ -9,9 +9,8 @@
     joint_refit     the same over the gates and the factors too            Adam, then D eliminated once more
     smaller_block   a smaller block by one of these methods, from rows of inputs and targets
 
-Small calibration sets are easily overfitted: hidden values are sparse, and a combination of neurons that replaces
-another one on a few thousand tokens need not do so on other text. Therefore all refits are regularized towards the
-original weights, with a strength chosen on held-out windows.
+Small calibration sets are easily overfitted. Therefore all refits are regularized towards the original weights, with a
+strength chosen on held-out windows.
 """
 
 from __future__ import annotations

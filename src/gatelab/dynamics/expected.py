@@ -9,8 +9,7 @@ The first part is the bias, the second the variance. The paper takes NNGP = K / 
 m; with the exact covariance (`gl.ntk.analytic(..., kind="nngp")`) the term is exact.
 
 At finite width the kernel is random, which raises the mean loss by a share that grows with t. `finite_width_loss`
-averages the loss of linearized networks over their kernels; the signs of the output weights, which do not change the
-kernel, are averaged exactly.
+averages the loss of linearized networks over their kernels, and exactly over the signs of the output weights.
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@ The nested laws and the conditions of each verdict are in docs/methods.md. E is 
 more data or longer training can go below it.
 
 **Intervals.** The bootstrap resamples the seeds of each size jointly for all units. Three seeds allow only ten samples,
-so the deviations of all sizes, standardized by size, are pooled, corrected for the small number of seeds, and scaled by
-Student's t. The intervals cover the randomness of training and no other source of error.
+so the deviations of all sizes, standardized by size, are pooled, corrected, and scaled by Student's t.
 """
 
 from __future__ import annotations

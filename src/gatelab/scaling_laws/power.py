@@ -1,8 +1,7 @@
 """The power of a ladder's tests, by simulation: which sizes and how many seeds a question takes.
 
-The laws that a record supports are taken as true, its seed variances are interpolated in log P to the sizes of the
-design, and ladders are simulated. The critical value of each test comes from ladders about the law of its null
-hypothesis that is nearest to the true one, so that the level is that of the simulation and not of an approximation.
+The laws of a record are taken as true, and its seed variances are interpolated in log P to the sizes of the design. The
+critical value of each test comes from ladders about the law of its null hypothesis that is nearest to the true one.
 """
 
 from __future__ import annotations

@@ -5,8 +5,7 @@ letters of the constants that are separate for each unit: "" has one law for all
 per unit. Laws are fitted to the mean over seeds of every unit, size and number of tokens by weighted least squares.
 
 **Weights.** Two rules: the variance of the seeds in each cell ("cell"), and their mean over all cells of a size
-("size"). Tests are parametric bootstraps: seeds are simulated about the smaller law, and variances, weights and both
-fits are computed again for each draw. The noise of the variances is therefore part of the p values.
+("size"). Tests are parametric bootstraps that compute variances, weights and both fits again for each draw.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Singularities of a target, and how fast networks of sigmoid and silu gates approach it.
 
-A neuron silu(Gx + g) has poles at (iπ(2k+1) - g) / G: a ladder over -g/G whose first pair is anywhere. What is analytic
-up to a singularity at z is approached by N parameters like exp(-N γ(z)), where γ(z) = log|w + (w² - 1)^1/2| is Green's
-function of the interval, w the coordinate in which it is [-1, 1]. Networks may spend neurons on the nearest poles
-instead: one with a factor per pair of poles, whose residue is complex, two without; the next pole of the ladder of such
-a neuron, at three times the height, is then a singularity in turn. The best of both gives the predicted error
+A neuron silu(Gx + g) has poles at (iπ(2k+1) - g) / G, a column over -g/G. A function that is analytic up to a
+singularity at z has an error like exp(-N γ(z)) with N parameters, γ(z) = log|w + (w² - 1)^1/2| being Green's function
+of the interval in the coordinate w in which it is [-1, 1]. Neurons can also remove the nearest poles: one neuron with a
+factor per pair, two without. The next pole of such a neuron, at three times the height, remains. The predicted error is
 
     exp(-max_k γ_k (N - c k)),    N = (3 + q) n + 1,    c = 4 with a factor (q = 1) and 6 without (q = 0),
 
@@ -32,7 +31,7 @@ Decline = Literal["exponential", "root-exponential", "faster"]
 # Points of the function; the loose and the tight tolerance of AAA and the most points that it may need.
 _POINTS, _TOLERANCES, _TERMS = 600, (1e-9, 1e-13), 80
 # Poles that both tolerances give, to this share of their distance; others nearer than this belong to a kink or a branch
-# point on the interval; farther than this nothing is known; smaller residues are rounding.
+# point on the interval; farther ones are not reliable; smaller residues are rounding.
 _SAME, _TOUCHING, _FAR, _ROUNDING = 1e-2, 0.05, 4.0, 1e-12
 
 
@@ -70,7 +69,7 @@ def green(z: NDArray[np.complex128] | complex, interval: tuple[float, float]) ->
 def singularities(f: Callable[[Array], Array], interval: tuple[float, float]) -> Singularities:
     """The poles of a function, by the AAA algorithm on values in the interval.
 
-    Poles that depend on the tolerance are not the function's. Branch points beside the interval are not recognized.
+    Poles that depend on the tolerance are not the function's. Branch points near the interval are not recognized.
 
     Args:
         f: a function from an (N,) array to an (N,) array, in double precision.
@@ -128,19 +127,19 @@ def smooth_error(poles: tuple[complex, ...], interval: tuple[float, float], fact
     if not poles or factors not in (0, 1):
         raise GatelabError(f"{len(poles)} poles and {factors} factors have no predicted error; give poles and 0 or 1")
     cost, numbers = (6, 4)[factors], (3 + factors) * np.asarray(widths, float) + 1
-    # Each entry: a singularity, and the bottom of the ladder that it belongs to with its number there.
-    ladder = [(float(green(p, interval)), i, p, 1) for i, p in enumerate(poles)]
-    heapq.heapify(ladder)
+    # Each entry: a singularity, the lowest pole of its column, and its height over that.
+    column = [(float(green(p, interval)), i, p, 1) for i, p in enumerate(poles)]
+    heapq.heapify(column)
     best = np.zeros_like(numbers)
     for k in range(int(numbers.max()) // cost + 1):
-        gamma, _, pole, rung = ladder[0]
+        gamma, _, pole, height = column[0]
         best = np.maximum(best, gamma * (numbers - cost * k))
-        # A neuron removes it and leaves the next of the ladder; one that removes a later rung has a ladder of its own.
-        places = [(pole, rung + 2)]
-        if rung > 1:
-            places.append((complex(pole.real, rung * pole.imag), 3))
-        heapq.heappop(ladder)
-        for j, (foot, next_rung) in enumerate(places):
-            gamma = float(green(complex(foot.real, next_rung * foot.imag), interval))
-            heapq.heappush(ladder, (gamma, len(poles) + 2 * k + j, foot, next_rung))
+        # A neuron removes it and leaves the next of its column; one that removes a later pole adds a column.
+        places = [(pole, height + 2)]
+        if height > 1:
+            places.append((complex(pole.real, height * pole.imag), 3))
+        heapq.heappop(column)
+        for j, (foot, next_height) in enumerate(places):
+            gamma = float(green(complex(foot.real, next_height * foot.imag), interval))
+            heapq.heappush(column, (gamma, len(poles) + 2 * k + j, foot, next_height))
     return np.exp(-best)

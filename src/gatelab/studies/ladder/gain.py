@@ -1,8 +1,7 @@
 """Where the gate's gain sits: four units on a grid of parameters and tokens (docs/results/ladder-design.md).
 
-The record was made on a GPU (`benchmarks/gpu_gain.py`). The analysis was fixed before the grid was run: differences of
-units regressed on log P and log D, and nested laws E + A P^-a + B D^-b, with two rules of variance, on averaged weights
-and, as alternatives, on the last weights, minus the cost of learning rates, and with the size that the design excludes.
+The analysis was fixed before the grid was run: differences of units regressed on log P and log D, and nested laws
+E + A P^-a + B D^-b, with two rules of variance, on averaged weights and in three alternative analyses.
 """
 
 from __future__ import annotations
@@ -91,17 +90,14 @@ def analysis(grid: Table, rates: Table, *, quick: bool) -> dict[str, Table]:
     variance = grid.groupby(["size", "parameters", "tokens", "unit"])["averaged"].var().groupby(["size", "parameters"])
     deviations = (variance.mean() ** 0.5).rename("deviation").reset_index().sort_values("parameters")
     deviations = deviations.assign(primary=deviations["deviation"] < LARGEST_DEVIATION)
-    trends, tests, constants, factors = [], [], [], []
-    draws = {PRIMARY: DRAWS, LAST: FEWER, RATES: FEWER, ALL: FEWER}
+    trends, tests, factors = [], [], []
+    draws = (DRAWS, FEWER, FEWER, FEWER)  # of the primary analysis and of the alternatives
     if quick:
-        draws = {PRIMARY: QUICK_DRAWS}
-    losses_by_name = analyses(grid, rates, deviations)
-    for name, count in draws.items():
-        losses = losses_by_name[name]
+        draws = (QUICK_DRAWS,)
+    for (name, losses), count in zip(analyses(grid, rates, deviations).items(), draws, strict=False):
         trends.append(token_differences(losses, PAIRS).assign(losses=name))
         laws = fit_token_laws(losses, draws=count, progress=False)
         tests.append(laws.table().assign(losses=name))
-        constants.append(laws.constants().assign(losses=name))
         for reference, unit in PAIRS:
             columns = {}
             for of in ("parameters", "tokens"):
@@ -113,7 +109,6 @@ def analysis(grid: Table, rates: Table, *, quick: bool) -> dict[str, Table]:
         "deviations": deviations,
         "trends": pd.concat(trends, ignore_index=True),
         "tests": pd.concat(tests, ignore_index=True),
-        "constants": pd.concat(constants, ignore_index=True),
         "factors": pd.DataFrame(factors),
     }
 
@@ -144,8 +139,16 @@ def difference_table(grid: Table) -> Table:
         for key, own in apart.groupby(keys):
             columns = interval_columns("difference", t_interval(own.to_numpy()))
             place = dict(zip(keys, key, strict=True))
+            columns["factor"] = token_factor(wide[first].loc[key[0]], wide[second].loc[key], place["tokens"])
             rows.append({"pair": f"{first} - {second}", "read": f"{place['tokens'] / 1e6:.3g}M", **place, **columns})
     return pd.DataFrame(rows).sort_values(["pair", "parameters", "tokens"], ignore_index=True)
+
+
+def token_factor(curve: Table, losses: Table, tokens: float) -> float:
+    """The tokens with which a curve has the mean of these losses, over `tokens`; NaN if it does not reach that."""
+    means = curve.dropna().groupby("tokens").mean()[::-1]  # from the lowest loss on
+    place = np.interp(losses.mean(), means, np.log(means.index.to_numpy(float)), left=np.nan)
+    return float(np.exp(place) / tokens)
 
 
 @STUDY.claims
@@ -155,8 +158,10 @@ def claims(tables: Tables) -> Iterator[Claim]:
         for name in (TOKENS, PARAMETERS):
             rows = own[own["coefficient"] == name]
             yield Claim.of(f"{first} minus {second}, change {name}", widest(rows, "value"), unit="bits", note=COVERS)
+    measured = tables["differences"].groupby("pair")["factor"].agg(["min", "max"])
     for _, row in tables["factors"].query("losses == @PRIMARY").iterrows():
-        support = {"factor of parameters": interval_at(row, "parameters")}
+        support: dict[str, Any] = {"factor of parameters": interval_at(row, "parameters")}
+        support["without the law, in single cells"] = measured.loc[f"{row['reference']} - {row['unit']}"].tolist()
         title = f"tokens that {row['reference']} needs for {row['unit']}'s data term, as a factor"
         yield Claim.of(title, interval_at(row, "tokens"), support=support, note="By the law with A and B per unit.")
     for smaller, larger in NESTED:
