@@ -158,8 +158,8 @@ def claims(tables: Tables) -> Iterator[Claim]:
         for name in (TOKENS, PARAMETERS):
             rows = own[own["coefficient"] == name]
             yield Claim.of(f"{first} minus {second}, change {name}", widest(rows, "value"), unit="bits", note=COVERS)
-    sizes = tables["deviations"].query("primary")["size"].tolist()
-    measured = tables["differences"].query("size in @sizes").groupby("pair")["factor"].agg(["min", "max"])
+    apart, primary = tables["differences"], tables["deviations"].query("primary")["size"]
+    measured = apart[apart["size"].isin(primary)].groupby("pair")["factor"].agg(["min", "max"])
     for _, row in tables["factors"].query("losses == @PRIMARY").iterrows():
         support: dict[str, Any] = {"factor of parameters": interval_at(row, "parameters")}
         support["without the law, in single cells"] = measured.loc[f"{row['reference']} - {row['unit']}"].tolist()
