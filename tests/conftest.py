@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import typer.testing
 from xdist.scheduler import LoadFileScheduling
 
@@ -54,6 +55,12 @@ def commands_are_built_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(typer.testing, "_get_command", functools.cache(typer.testing._get_command))
         yield
+
+
+@pytest.fixture(autouse=True)
+def modules_start_alike() -> None:
+    """A module that a test builds without a seed has the same weights in every run and in every order of tests."""
+    torch.manual_seed(0)
 
 
 @pytest.fixture(autouse=True)

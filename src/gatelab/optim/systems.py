@@ -11,8 +11,8 @@ let parameters of little influence move far, and networks with two hidden layers
 **Losses other than squares** enter by their second-order model in the outputs (generalized Gauss-Newton). A loss has
 one value per row of outputs z (N, C). With its gradient g and Hessian H = V diag(e) V^T by the outputs of a row,
 g d + d H d / 2 is, up to a constant, half of |root^T d + r|^2, root = V diag(sqrt e), r = V^T g / sqrt e. An e is
-raised where the model would promise more than the loss of the row, g^2 / (2 e) > loss: for Huber's loss this gives
-the weights of iteratively reweighted least squares, where H is zero and g is not.
+raised where the model would promise more than the loss of the row, g^2 / (2 e) > loss, if no loss is negative: for
+Huber's loss this gives the weights of iteratively reweighted least squares, where H is zero and g is not.
 """
 
 from __future__ import annotations
@@ -66,9 +66,7 @@ class DenseSystem:
 
     def _from_normal(self, right: Tensor) -> Tensor:
         z = -torch.cholesky_solve(right[:, None], self._upper, upper=True)[:, 0]
-        if self.wide:
-            return self.scaled.mT @ z
-        return z
+        return self.scaled.mT @ z if self.wide else z
 
     def _solved(self, damping: float) -> Tensor:
         """The scaled step; stores the triangle of the damped normal equations."""
@@ -177,8 +175,9 @@ def quadratic_model(loss: RowLoss, outputs: Tensor) -> tuple[Tensor, Tensor]:
     e, V = torch.linalg.eigh(torch.stack(columns, 1))
     along = (V.mT @ g.detach()[..., None])[..., 0]
     tiny = torch.finfo(z.dtype).tiny ** 0.5
-    least = along.square() / (2 * values.detach().clamp_min(tiny)[:, None])
-    # Without a positive loss there is no bound; a flat direction then has no step.
-    e = torch.where(values.detach()[:, None] > 0, torch.maximum(e, least), e).clamp_min(tiny)
-    r = torch.where(e > tiny, along / e.sqrt(), 0.0)
-    return r, V * e.sqrt()[:, None, :]
+    # A loss with negative values has no bound of zero; one with this bound is not steeper than its largest curvature.
+    if float(values.detach().min()) >= 0:
+        least = (along.square() / (2 * values.detach()[:, None])).nan_to_num(0.0)
+        e = torch.maximum(e, least.clamp_max(float(e.max()) or torch.inf))
+    e = e.clamp_min(tiny)
+    return torch.where(e > tiny, along / e.sqrt(), 0.0), V * e.sqrt()[:, None, :]
