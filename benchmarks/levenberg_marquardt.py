@@ -261,15 +261,17 @@ def summary(runs: pd.DataFrame) -> Iterator[Row]:
     times = [name for name in runs.columns if name.startswith("rmse after")]
     for fit, (_, layers, rows) in FITS.items():
         medians = runs[runs.fit == fit].groupby("method")[times].median()
-        last = medians[times[-1]]
-        peer = last.drop(list(OURS)).idxmin()
-        reached = medians.le(last[peer]).dot(np.ones(len(times)))  # how many times of the grid have this error
-        seconds = {m: float("inf") for m in medians.index}
-        seconds |= {m: GRID[len(GRID) - int(count)] for m, count in reached.items() if count}
+        curves = dict(zip(medians.index.tolist(), medians.to_numpy().tolist(), strict=True))
+        peer = min((m for m in curves if m not in OURS), key=lambda m: curves[m][-1])
+        goal = curves[peer][-1]
+        seconds = {
+            m: next((t for t, e in zip(GRID, curve, strict=True) if e <= goal), float("inf"))
+            for m, curve in curves.items()
+        }
         own = min(seconds[m] for m in OURS)
         size = sum(p.numel() for p in network(layers).parameters())
         row: Row = {"fit": fit, "inputs": layers[0], "parameters": size, "rows": rows}
-        row |= {method: float(last[method]) for method in METHODS}
+        row |= {method: curves[method][-1] for method in METHODS}
         yield row | {"best peer": peer, "its seconds": seconds[peer], "ours": own, "to peer": own / seconds[peer]}
 
 

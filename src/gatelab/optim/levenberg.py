@@ -32,8 +32,8 @@ class LevenbergMarquardt:
 
     A step solves min |J s + r|^2 + damping |D s|^2, D being the root mean square of the norms of the columns of the
     Jacobian J, and is repeated with a larger damping until the loss falls. The damping follows the ratio of the gain to
-    its prediction (H. Nielsen, 1999), the same rule as in `gl.fit`. The system is solved by QR, by normal equations
-    where the damping makes them well conditioned, and by conjugate gradients if J does not fit into `memory`.
+    its prediction (H. Nielsen, 1999), the same rule as in `gl.fit`. The system is solved by normal equations where the
+    damping makes them accurate, by QR otherwise, and by conjugate gradients if J does not fit into `memory`.
 
     Args:
         model: the module; parameters that do not require gradients are left alone.
