@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import pairwise, product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -261,7 +262,7 @@ def summary(runs: pd.DataFrame) -> Iterator[Row]:
     times = [name for name in runs.columns if name.startswith("rmse after")]
     for fit, (_, layers, rows) in FITS.items():
         medians = runs[runs.fit == fit].groupby("method")[times].median()
-        curves = dict(zip(medians.index.tolist(), medians.to_numpy().tolist(), strict=True))
+        curves: dict[Any, list[float]] = dict(zip(medians.index.tolist(), medians.to_numpy().tolist(), strict=True))
         peer = min((m for m in curves if m not in OURS), key=lambda m: curves[m][-1])
         goal = curves[peer][-1]
         seconds = {
