@@ -29,7 +29,7 @@ from gatelab.solve.solvers.knots import solve as solve_knots
 from gatelab.statistics import Interval
 from gatelab.studies import Claim, Demo, Finding, Reproduction, Request, all_studies
 from gatelab.studies import Outcome as StudyOutcome
-from gatelab.sweep import Plan, Progress, Record, Run, RunOutcome, StoreCheck
+from gatelab.sweep import Plan, Progress, Record, Run, RunOutcome
 from gatelab.train import RateRule, energy_distance, matched_gap, permutation_test, recipe
 from gatelab.train.ladder_runs import LadderRun
 
@@ -275,7 +275,6 @@ def _rest() -> dict[str, Any]:
         "outcome": RunOutcome({"rmse": 0.5, "text": LONG}, arrays={"w": np.zeros(100)}),
         "plan": Plan(1, 2, 3, None),
         "sweep progress": Progress(record, 4, 1, 1, 0, 2.0),
-        "check of a store": StoreCheck(1, 2, 3, ("0" * 32,) * 9, 0),
         "facets": facets,
         "finding": Finding(LONG, LONG, LONG, facets),
         "claim": claim,
