@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
-import types
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
@@ -20,7 +18,7 @@ import sweep_tasks
 import torch
 
 from gatelab import GatelabError
-from gatelab.sweep import Progress, Record, Run, Store, map_runs, plan, ray_backend
+from gatelab.sweep import Progress, Record, Run, Store, map_runs, plan
 from gatelab.sweep import worker as child_module
 from gatelab.sweep import worker as compute_module
 from gatelab.sweep.run import RunOutcome
@@ -266,15 +264,3 @@ def test_a_full_store_ends_the_sweep_and_loses_nothing(tmp_path: Path) -> None:
         assert kept > 10 and _workers() == []
         store._db.execute("PRAGMA max_page_count = 100000")
         assert len(list(map_runs(runs("work", 1000), store=store))) == 1000
-
-
-def test_a_cluster_that_is_not_there_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ray tries for three minutes, in which nothing was said: nobody listens, or somebody else does."""
-    ray = types.SimpleNamespace(is_initialized=lambda: False, init=lambda **_: pytest.fail("Ray was asked to join"))
-    monkeypatch.setattr(ray_backend, "require_ray", lambda: ray)
-    monkeypatch.setattr(ray_backend.answers, "__defaults__", (0.5,))
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        taken = silent.getsockname()[1]
-        for address in ("nowhere.invalid:1", "127.0.0.1:1", f"127.0.0.1:{taken}", f"ray://127.0.0.1:{taken}"):
-            with pytest.raises(GatelabError, match=f"no Ray cluster could be reached at '{address}'"):
-                list(map_runs(runs("work", 1), backend="ray", address=address))

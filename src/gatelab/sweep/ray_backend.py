@@ -7,11 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
-import queue
-import re
-import socket
 import sys
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -20,8 +16,6 @@ from gatelab.errors import GatelabError
 from gatelab.sweep.processes import RetryingPool
 from gatelab.sweep.run import Run
 from gatelab.sweep.worker import ONE_THREAD, Computed, compute, one_thread
-
-PATIENCE = 10.0  # seconds that a cluster has to answer
 
 
 def require_ray() -> Any:
@@ -33,27 +27,6 @@ def require_ray() -> Any:
             "backend='ray' needs Ray, which is not installed; pip install 'gatelab[ray]', or give backend='processes'"
         ) from error
     return ray
-
-
-def answers(address: str, patience: float = PATIENCE) -> bool:
-    """Whether a host and port answer like Ray within some seconds; Ray itself would try for minutes."""
-    place = re.fullmatch(r"(?:ray://)?\[?([^/\[\]]+)\]?:(\d+)", address)
-    replies: queue.SimpleQueue[bool] = queue.SimpleQueue()
-
-    def ask(host: str, port: int) -> None:
-        with suppress(OSError, OverflowError), socket.create_connection((host, port), timeout=patience) as connection:
-            connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
-            # gRPC answers with a settings frame, which is type 4; behind TLS the connection alone must do.
-            replies.put(bool(os.environ.get("RAY_USE_TLS")) or connection.recv(9)[3:4] == b"\x04")
-        replies.put(False)
-
-    if place is None:
-        return True  # not a host and a port: Ray handles it at once
-    # In a thread, since a name server may take longer than the socket's timeout.
-    threading.Thread(target=ask, args=(place[1], int(place[2])), daemon=True).start()
-    with suppress(queue.Empty):
-        return replies.get(timeout=patience)
-    return False
 
 
 def compute_there(run: Run, paths: list[str]) -> Computed:
@@ -99,8 +72,6 @@ class RayPool(RetryingPool):
         if options["address"] == "local":
             options |= {"num_cpus": self._jobs, "include_dashboard": False}
         try:
-            if not answers(options["address"]):
-                raise ConnectionError("no Ray server answers there")
             self._ray.init(**options, log_to_driver=False, configure_logging=False, logging_level=logging.ERROR)
         except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
             raise GatelabError(
