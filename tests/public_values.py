@@ -204,7 +204,7 @@ def _linearisations() -> dict[str, Any]:
         "polynomial linearisation": minimax,
         "linearisation for any d": gl.linearize("swiglu", "hermite", degree=4),
         "optimal linearisation": optimal,
-        "complex linearisation": gl.linearize("swiglu", "fourier", d=4, m=16),
+        "random linearisation": gl.linearize("swiglu", "maclaurin", d=4, m=16),
         "maps": optimal.features(4),
         "polynomial": minimax.polynomial,
         "bound": minimax.bound(),
