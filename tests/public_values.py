@@ -30,7 +30,7 @@ from gatelab.statistics import Interval
 from gatelab.studies import Claim, Demo, Finding, Reproduction, Request, all_studies
 from gatelab.studies import Outcome as StudyOutcome
 from gatelab.sweep import Plan, Progress, Record, Run, RunOutcome
-from gatelab.train import RateRule, energy_distance, matched_gap, permutation_test, recipe
+from gatelab.train import RateRule, matched_gap, permutation_test, recipe
 from gatelab.train.ladder_runs import LadderRun
 
 # `gatelab.linearize` is a room and, as an attribute of the package, its function.
@@ -191,7 +191,6 @@ def _trainings() -> dict[str, Any]:
         "comparison": gap.comparisons()[0],
         "matched": matched_gap(*([run[np.argsort(-run[:, 0])] for run in group] for group in cloud)),
         "permutation test": permutation_test(*cloud),
-        "energy distance": energy_distance(cloud[0][0], cloud[1][0]),
     }
 
 
