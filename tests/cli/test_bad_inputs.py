@@ -258,7 +258,7 @@ train gpt2 glu --text long.txt --tokenizer bytes --size tiny --device cuda:99 | 
 train gpt2 glu --text long.txt --tokenizer bytes --size tiny --device meta | meta
 train glu | give mixer, vit or gpt2
 train mixer glu --text long.txt | --text is for gpt2
-train gpt2 glu --text long.txt --data mnist | leave --data out
+train gpt2 glu --text long.txt --data mnist | give its text with --text
 train mixer glu --out a.txt | .csv
 gap --unit gllu | glu
 gap --model lstm | lstm
@@ -348,10 +348,6 @@ results export --store missing.db --out runs.csv | missing.db
 results prune --store runs.db | --failed
 results prune --store runs.db --older-than -1 --yes | --older-than
 results prune --store missing.db --failed --yes | missing.db
-results copy | Missing
-results copy good.csv there.db | good.csv
-results copy runs.db runs.db | runs.db
-results copy runs.db good.csv | good.csv
 results lst | lst
 results show 0 --store model.safetensors --out model.safetensors | is read by this command
 results list | the store gatelab.db does not exist; give --store FILE
