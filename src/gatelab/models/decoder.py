@@ -80,7 +80,9 @@ class DecoderConfig:
         """P above: the number of parameters without embedding and head."""
         d = self.d_model
         taps = 2 * self.taps * d * (self.taps > 1)
-        return self.layers * (4 * d * d + taps + d * self.output_bias + feed_forward_count(d, self.width, unit, match_mlp))
+        return self.layers * (
+            4 * d * d + taps + d * self.output_bias + feed_forward_count(d, self.width, unit, match_mlp)
+        )
 
     def parameter_count(self, unit: UnitLike = "gelu", match_mlp: bool = True) -> int:
         """The number of all parameters, without building the model."""

@@ -8,22 +8,32 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from gatelab.models import DECODER_SIZES
 from gatelab.plotting.facets import Facets
 from gatelab.scaling_laws.token_laws import NESTED, fit_token_laws, token_differences
 from gatelab.statistics import Interval, t_interval
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
 from gatelab.studies.engine import Study, Table, Tables, averaged, interval_at, interval_columns
-from gatelab.studies.records import record_path
+from gatelab.studies.ladder.mechanism import (
+    PAIRS,
+    early_table,
+    kernel_table,
+    prediction_table,
+    rank_table,
+    share_table,
+    text_table,
+)
+from gatelab.studies.records import read_record, record_folders, record_path
 from gatelab.train.rates import at_end, best_rate, excess
 
 COMMAND = "python benchmarks/gpu_gain.py results/ladder"
-PAIRS = (("relu2", "swiglu"), ("gelu", "geglu"), ("gelu", "swiglu"), ("relu2", "geglu"))
 LARGEST_DEVIATION = 0.015  # bits: a size with more is not part of the primary analysis
 LAST, RATES, ALL = "last weights", "minus rate costs", "all sizes"
 PRIMARY = "averaged weights"
@@ -31,6 +41,8 @@ DRAWS, FEWER, QUICK_DRAWS = 1000, 300, 20  # simulated tables per test: primary,
 TOKENS, PARAMETERS = "per doubling of tokens", "per doubling of parameters"
 COVERS = "The interval covers both rules of variance and all alternative analyses."
 SHOWN, NONE = ["relu2 - swiglu", "gelu - geglu"], {"no difference": 0.0}
+PREDICTED = {size: replace(DECODER_SIZES[size], taps=4).body_count("swiglu") for size in ("26M", "60M")}
+PREDICTED_TOKENS, PREDICTED_SEEDS = 10986 * 16 * 512, 3
 RUNS = 500  # trainings of the design: 5 sizes, 5 numbers of tokens, 4 units, 5 seeds
 STUDY = Study(
     "ladder/gain",
@@ -60,12 +72,35 @@ STUDY = Study(
 @STUDY.tables
 def tables(request: Request) -> Tables:
     """The tables of the record; a quick run simulates less."""
-    lines = record_path("ladder/grid.jsonl", COMMAND).read_text(encoding="utf-8").splitlines()
-    rows: Table = pd.DataFrame([row for row in map(json.loads, lines) if "kind" in row and "error" not in row])
-    rows = rows.assign(variant=rows["variant"].fillna(""))
+    rows = record_rows("grid")
     grid = rows[rows["kind"] == "grid"].sort_values(["parameters", "tokens", "unit", "seed"])
     sweeps = rate_table(rows[rows["kind"] == "sweep"], grid)
-    return {**analysis(grid, sweeps, quick=request.quick), "rates": sweeps}
+    made = {**analysis(grid, sweeps, quick=request.quick), "rates": sweeps}
+    return made | later_tables(made["predictions"])
+
+
+def record_rows(name: str) -> Table:
+    """The trainings of a record."""
+    lines = record_path(f"ladder/{name}.jsonl", COMMAND).read_text(encoding="utf-8").splitlines()
+    rows: Table = pd.DataFrame([row for row in map(json.loads, lines) if "kind" in row and "error" not in row])
+    return rows.assign(variant=rows["variant"].fillna(""))
+
+
+def later_tables(predicted: Table) -> dict[str, Table]:
+    """The tables of the design's parts after the grid whose records there are."""
+    parts = ("prediction", "early", "mechanism", "text", "units")
+    there = [name for name in parts if any((folder / f"ladder/{name}.jsonl").is_file() for folder in record_folders())]
+    rows = {name: record_rows(name) for name in there}
+    made = {}
+    if "prediction" in rows:
+        made["predicted"] = prediction_table(predicted, rows["prediction"])
+    if "mechanism" in rows:
+        made |= {"shares": share_table(rows["mechanism"]), "kernels": kernel_table(rows["mechanism"])}
+    if "units" in rows:
+        scores = read_record("ladder/unit-scores.json", "python -m benchmarks.gain_scores", "minutes")["scores"]
+        made["ranks"] = rank_table(rows["units"], scores)
+    tables_of = {"early": early_table, "text": text_table}
+    return made | {name: table(rows[name]) for name, table in tables_of.items() if name in rows}
 
 
 def rate_table(sweeps: Table, grid: Table) -> Table:
@@ -90,7 +125,7 @@ def analysis(grid: Table, rates: Table, *, quick: bool) -> dict[str, Table]:
     variance = grid.groupby(["size", "parameters", "tokens", "unit"])["averaged"].var().groupby(["size", "parameters"])
     deviations = (variance.mean() ** 0.5).rename("deviation").reset_index().sort_values("parameters")
     deviations = deviations.assign(primary=deviations["deviation"] < LARGEST_DEVIATION)
-    trends, tests, factors = [], [], []
+    trends, tests, factors, predicted = [], [], [], pd.DataFrame()
     draws = (DRAWS, FEWER, FEWER, FEWER)  # of the primary analysis and of the alternatives
     if quick:
         draws = (QUICK_DRAWS,)
@@ -98,6 +133,9 @@ def analysis(grid: Table, rates: Table, *, quick: bool) -> dict[str, Table]:
         trends.append(token_differences(losses, PAIRS).assign(losses=name))
         laws = fit_token_laws(losses, draws=count, progress=False)
         tests.append(laws.table().assign(losses=name))
+        if name == PRIMARY:
+            places = {"tokens": PREDICTED_TOKENS, "seeds": PREDICTED_SEEDS, "draws": 2 * count}
+            predicted = laws.predictions(PAIRS[0], list(PREDICTED.values()), **places).assign(trainings=len(grid))
         for reference, unit in PAIRS:
             columns = {}
             for of in ("parameters", "tokens"):
@@ -110,6 +148,7 @@ def analysis(grid: Table, rates: Table, *, quick: bool) -> dict[str, Table]:
         "trends": pd.concat(trends, ignore_index=True),
         "tests": pd.concat(tests, ignore_index=True),
         "factors": pd.DataFrame(factors),
+        "predictions": predicted,
     }
 
 
@@ -171,6 +210,12 @@ def claims(tables: Tables) -> Iterator[Claim]:
         more, fewer = (" and ".join(form) or "none" for form in (larger, smaller))
         title = f"p of {more} per unit against {fewer} per unit, the largest of all analyses"
         yield Claim(title, max(p.values()), support=p)
+    for _, row in tables["predictions"].iterrows():
+        title = f"predicted {row['loss']} at {row['parameters'] / 1e6:.0f}M parameters and 90 million tokens"
+        yield Claim.of(title, interval_at(row, "value"), unit="bits", note="A 95 % prediction interval.")
+    for _, row in tables.get("shares", pd.DataFrame()).iterrows():
+        title = f"share of the gate's gain over {row['unit']}, {row['variant']}, {row['optimiser']}"
+        yield Claim.of(title, interval_at(row, "share"))
     lack = tables["tests"].query("larger == '' and losses == @PRIMARY")
     yield Claim("p of the law's lack of fit, the larger of both rules", float(lack["p"].max()))
     rates, runs = tables["rates"], int(tables["cells"]["seeds"].sum())
