@@ -33,7 +33,7 @@ from gatelab.studies.ladder.mechanism import (
 from gatelab.studies.records import read_record, record_folders, record_path
 from gatelab.train.rates import at_end, best_rate, excess
 
-COMMAND = "python benchmarks/gpu_gain.py results/ladder"
+COMMAND = "python -m benchmarks.gpu_gain results/ladder"
 LARGEST_DEVIATION = 0.015  # bits: a size with more is not part of the primary analysis
 LAST, RATES, ALL = "last weights", "minus rate costs", "all sizes"
 PRIMARY = "averaged weights"
