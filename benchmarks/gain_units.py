@@ -18,10 +18,6 @@ def drelu(z: Tensor, v: Tensor) -> Tensor:
     return torch.relu(z) * torch.relu(v)
 
 
-def relu2_glu(z: Tensor, v: Tensor) -> Tensor:
-    return torch.relu(z).square() * v
-
-
 def mish(z: Tensor) -> Tensor:
     """z tanh(log(1 + e^z))."""
     return functional.mish(z)
@@ -40,7 +36,7 @@ def signed_relu2(z: Tensor) -> Tensor:
 
 OWN: dict[str, AnyUnit] = {
     "drelu": as_unit(drelu),
-    "relu2-glu": as_unit(relu2_glu),
+    "relu2-glu": Unit("relu2", 1, "relu2-glu"),
     "xielu": as_unit(xielu),
     "signed-relu2": as_unit(signed_relu2),
     "mish": as_unit(mish),

@@ -191,7 +191,9 @@ def test_the_mean_of_a_centered_unit_is_an_output_bias() -> None:
 
 
 def test_stacked_running_means_are_those_of_each_model_alone() -> None:
-    models = [drawn_head(Decoder("tiny", "gelu", context=8, centered=True, output_bias=True, seed=s), s) for s in range(2)]
+    models = [
+        drawn_head(Decoder("tiny", "gelu", context=8, centered=True, output_bias=True, seed=s), s) for s in range(2)
+    ]
     x = torch.randint(256, (2, 3, 9), generator=torch.Generator().manual_seed(1))
     params, buffers = stack_module_state(models)
     state = {**params, **{name: b.clone() for name, b in buffers.items()}}

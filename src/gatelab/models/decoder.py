@@ -156,6 +156,9 @@ def convolved(x: Tensor, taps: Tensor, length: int) -> Tensor:
 class DecoderBlock(nn.Module):
     """x + attention(rms x), then x + unit(rms x), on rows (..., N T, d)."""
 
+    mean: Tensor | None
+    passes: Tensor
+
     def __init__(self, config: DecoderConfig, feed: nn.Module) -> None:
         super().__init__()
         d = config.d_model
