@@ -48,11 +48,11 @@ class Tuned:
     center: float
     factors: Sequence[float] = FACTORS
     variant: str = ""
-    optimiser: str = "adamw"
+    optimizer: str = "adamw"
 
     def cell(self, kind: str, steps: int, lrs: Sequence[float], seeds: tuple[int, ...]) -> Cell:
         """A cell of this unit, variant and optimizer."""
-        rates, how = tuple(lrs), {"optimiser": self.optimiser, "record": self.record}
+        rates, how = tuple(lrs), {"optimizer": self.optimizer, "record": self.record}
         return Cell(kind, self.unit, self.size, steps, rates, seeds, self.variant, **how)
 
     def cells(self, rows: Sequence[dict[str, Any]], rule: RateRule) -> Iterator[Cell]:
@@ -101,17 +101,17 @@ def cells_at_rule(record: str, steps: int, text: str, records: Records, rule: Ra
             yield cell
 
 
-def mechanism_cells(records: Records, rule: RateRule, optimisers: Sequence[str]) -> Iterator[Cell]:
+def mechanism_cells(records: Records, rule: RateRule, optimizers: Sequence[str]) -> Iterator[Cell]:
     """Plain, centered, with a bias, and gated, for each optimizer."""
     d_model = decoder(MECHANISM_SIZE, "").d_model
-    for optimiser in optimisers:
+    for optimizer in optimizers:
         for unit, variant in COMBINATIONS:
             center = rule.rate(unit.replace("reglu", "geglu"), d_model, SWEPT[0], digits=4)
-            if optimiser == "sgd":
+            if optimizer == "sgd":
                 center = SGD_CENTER
             tuned = Tuned(
                 "mechanism", unit, MECHANISM_SIZE, MECHANISM_STEPS, MECHANISM_SEEDS, center,
-                variant=variant, optimiser=optimiser,
+                variant=variant, optimizer=optimizer,
             )  # fmt: skip
             yield from tuned.cells(records["mechanism"], rule)
 

@@ -81,14 +81,14 @@ class Cell:
     lrs: tuple[float, ...]
     seeds: tuple[int, ...]
     variant: str = ""
-    optimiser: str = "adamw"
+    optimizer: str = "adamw"
     text: str = "enwik8"
     record: str = "grid"
 
     @property
     def key(self) -> tuple[Any, ...]:
         """What its record knows it by: rates of a sweep may move, cells may not be computed twice."""
-        return self.kind, self.unit, self.size, self.steps, self.variant, self.optimiser, self.text
+        return self.kind, self.unit, self.size, self.steps, self.variant, self.optimizer, self.text
 
     @property
     def name(self) -> str:
@@ -158,7 +158,7 @@ def members(cell: Cell, tiny: bool) -> list[Recipe]:
         "steps": cell.steps,
         "evaluations": 1,
         "test_size": 2000,
-        "optimiser": cell.optimiser,
+        "optimizer": cell.optimizer,
         **design_changes(cell.steps),
     }
     values["options"] |= variant_options(cell.variant, cell.size)
@@ -333,14 +333,14 @@ def stop(running: Mapping[Cell, Any]) -> None:
     patience = time.time() + SAVED
     for cell, process in running.items():
         process.join(timeout=max(0.1, patience - time.time()))
-        print(f"stopped: {cell.kind} {cell.unit} {cell.size} {cell.steps} {cell.variant} {cell.optimiser}", flush=True)
+        print(f"stopped: {cell.kind} {cell.unit} {cell.size} {cell.steps} {cell.variant} {cell.optimizer}", flush=True)
 
 
 def show(cell: Cell, rows: Rows, seconds: float) -> None:
     """A line about a cell that ended."""
     losses = [row.get("averaged") or row.get("error") or "diverged" for row in rows if row.get("kind") != "kernel"]
     texts = " ".join(f"{v:.4f}" if isinstance(v, float) else str(v) for v in losses)
-    name = " ".join((cell.kind, cell.unit, cell.size, str(cell.steps), cell.variant, cell.optimiser, cell.text))
+    name = " ".join((cell.kind, cell.unit, cell.size, str(cell.steps), cell.variant, cell.optimizer, cell.text))
     speed = rows[0].get("throughput") or 0
     print(f"{seconds:4.0f} s {name}: {texts}  {speed:.2g}/s {rows[0].get('seconds', 0):.0f} s", flush=True)
 
@@ -355,7 +355,7 @@ def read_rows(out: Path) -> Rows:
 
 def losses_of(rows: Sequence[Mapping[str, Any]], *key: Any) -> list[tuple[float, int, float]]:
     """Learning rate, seed and loss of a cell's trainings, sorted; NaN where one diverged."""
-    usual = {"variant": "", "optimiser": "adamw", "text": "enwik8"}
+    usual = {"variant": "", "optimizer": "adamw", "text": "enwik8"}
     names = ("kind", "unit", "size", "steps", *usual)
     own = [row for row in rows if tuple(row.get(name, usual.get(name)) for name in names)[: len(key)] == key]
     return sorted((row["lr"], row["seed"], math.nan if row["averaged"] is None else row["averaged"]) for row in own)

@@ -47,7 +47,7 @@ def mean_share(unit: Any) -> float:
     """The squared mean of a neuron over its second moment, for independent standard normal maps of the input."""
     maps = torch.randn(unit.factors + 1, DRAWN, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     hidden = unit.neuron(*maps)
-    return float(hidden.mean() ** 2 / hidden.square().mean())
+    return round(float(hidden.mean() ** 2 / hidden.square().mean()), 4)  # gated units have exactly 0
 
 
 def slope(unit: AnyUnit) -> float:

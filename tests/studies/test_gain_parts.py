@@ -61,7 +61,7 @@ def mechanism_rows(
     generator = np.random.default_rng(seed)
     common = 0.02 * generator.standard_normal(seeds)
     return pd.DataFrame(
-        {"kind": "mechanism", "optimiser": "adamw", "unit": unit, "variant": variant, "seed": s}
+        {"kind": "mechanism", "optimizer": "adamw", "unit": unit, "variant": variant, "seed": s}
         | {"averaged": 2 - gain + common[s] + deviation * generator.standard_normal()}
         for (unit, variant), gain in gains.items()
         for s in range(seeds)
@@ -98,7 +98,7 @@ def test_fiellers_intervals_hold_the_share_as_often_as_they_say_and_bootstraps_l
 
 
 def test_condition_numbers_have_two_kinds() -> None:
-    row = {"kind": "kernel", "optimiser": "sgd", "unit": "gelu", "variant": "", "when": "start", "seed": 0, "rows": 8}
+    row = {"kind": "kernel", "optimizer": "sgd", "unit": "gelu", "variant": "", "when": "start", "seed": 0, "rows": 8}
     made = kernel_table(pd.DataFrame([row | {"largest": 100.0, "second": 6.0, "smallest": 2.0}, {"kind": "sweep"}]))
     assert made[["condition", "bulk"]].to_numpy().tolist() == [[50.0, 3.0]]
 

@@ -162,7 +162,7 @@ def answered(cells, best):
     """Made-up rows of cells; the loss of a sweep is least at `best` of a cell."""
     return [
         {"kind": c.kind, "unit": c.unit, "size": c.size, "steps": c.steps, "variant": c.variant, "lr": lr, "seed": s}
-        | {"optimiser": c.optimiser, "text": c.text, "averaged": 2.0 + 0.1 * np.log(lr / best(c)) ** 2}
+        | {"optimizer": c.optimizer, "text": c.text, "averaged": 2.0 + 0.1 * np.log(lr / best(c)) ** 2}
         for c in cells
         for lr in c.lrs
         for s in c.seeds
@@ -194,26 +194,26 @@ def rates():
 def test_the_parts_are_those_of_the_design(rates, monkeypatch):
     monkeypatch.setattr("benchmarks.gain_parts.predictions_are_made", lambda: True)
     monkeypatch.setattr(Plan, "grid_cells", lambda *_: [])
-    records, rounds = filled(EMPTY, rates, lambda c: {"sgd": 0.4}.get(c.optimiser, usual_best(c)))
+    records, rounds = filled(EMPTY, rates, lambda c: {"sgd": 0.4}.get(c.optimizer, usual_best(c)))
     assert rounds == 2  # sweeps and what needs none, then the trainings at their best rates
     trained = {name: [r for r in rows if r["kind"] != "sweep"] for name, rows in records.items()}
     counts = {name: len(rows) for name, rows in trained.items()}
     assert counts == {
         "pilot4": 0, "grid": 0, "prediction": 12, "early": 20, "mechanism": 24 * 6, "text": 20, "units": 18 * 3
     }  # fmt: skip
-    assert {r["lr"] for r in trained["mechanism"] if r["optimiser"] == "sgd"} == {0.4}
+    assert {r["lr"] for r in trained["mechanism"] if r["optimizer"] == "sgd"} == {0.4}
     assert {r["text"] for r in trained["text"]} == {"python"}
-    assert len({(r["unit"], r["variant"], r["optimiser"]) for r in trained["mechanism"]}) == 24
+    assert len({(r["unit"], r["variant"], r["optimizer"]) for r in trained["mechanism"]}) == 24
 
 
 def test_a_sweep_goes_on_beyond_its_ends_but_not_forever(rates, monkeypatch):
     monkeypatch.setattr("benchmarks.gain_parts.predictions_are_made", lambda: True)
     monkeypatch.setattr(Plan, "grid_cells", lambda *_: [])
-    records, rounds = filled(EMPTY, rates, lambda c: {"sgd": 1e9, "muon": 0.04}.get(c.optimiser, usual_best(c)))
+    records, rounds = filled(EMPTY, rates, lambda c: {"sgd": 1e9, "muon": 0.04}.get(c.optimizer, usual_best(c)))
     assert rounds == 4
     swept = {"sgd": 15, "muon": 10, "adamw": 5}
-    for optimiser, count in swept.items():
-        own = [r for r in records["mechanism"] if r["optimiser"] == optimiser and r["unit"] == "geglu"]
+    for optimizer, count in swept.items():
+        own = [r for r in records["mechanism"] if r["optimizer"] == optimizer and r["unit"] == "geglu"]
         assert sum(r["kind"] == "sweep" for r in own) == count
         assert sum(r["kind"] == "mechanism" for r in own) == 6
 

@@ -26,7 +26,7 @@ class Optimizers:
         self.params = list(params.values())
         self.muon: Muon | None = None
         by_entry = dict(params)
-        if recipe.optimiser == "muon":
+        if recipe.optimizer == "muon":
             # The weights of taps act per column, and are no matrices of a map.
             blocks = [name for name in params if name.startswith("blocks.") and not name.endswith(".taps")]
             hidden = [name for name in blocks if params[name].ndim == 3]
@@ -39,7 +39,7 @@ class Optimizers:
             groups.append({"params": [p for p in views if p.ndim > 1], "weight_decay": recipe.weight_decay})
             groups.append({"params": [p for p in views if p.ndim <= 1], "weight_decay": 0.0})
         fused = self.params[0].is_cuda
-        if recipe.optimiser == "sgd":
+        if recipe.optimizer == "sgd":
             self.entries: torch.optim.Optimizer = torch.optim.SGD(
                 groups, lr=recipe.lr, momentum=recipe.momentum, fused=fused
             )

@@ -214,7 +214,7 @@ def claims(tables: Tables) -> Iterator[Claim]:
         title = f"predicted {row['loss']} at {row['parameters'] / 1e6:.0f}M parameters and 90 million tokens"
         yield Claim.of(title, interval_at(row, "value"), unit="bits", note="A 95 % prediction interval.")
     for _, row in tables.get("shares", pd.DataFrame()).iterrows():
-        title = f"share of the gate's gain over {row['unit']}, {row['variant']}, {row['optimiser']}"
+        title = f"share of the gate's gain over {row['unit']}, {row['variant']}, {row['optimizer']}"
         yield Claim.of(title, interval_at(row, "share"))
     lack = tables["tests"].query("larger == '' and losses == @PRIMARY")
     yield Claim("p of the law's lack of fit, the larger of both rules", float(lack["p"].max()))

@@ -84,16 +84,16 @@ def share_table(rows: Table) -> Table:
     (`fieller_low`). The first is too narrow for six seeds: it held 85 % of 200 simulated shares, the second 95 %.
     """
     trained = rows[rows["kind"] == "mechanism"]
-    wide = trained.pivot_table(index="seed", columns=["optimiser", "unit", "variant"], values="averaged")
+    wide = trained.pivot_table(index="seed", columns=["optimizer", "unit", "variant"], values="averaged")
     made: list[dict[str, Any]] = []
-    for optimiser, unit in itertools.product(trained["optimiser"].unique(), GATED):
+    for optimizer, unit in itertools.product(trained["optimizer"].unique(), GATED):
         for variant in VARIANTS:
-            columns = [(optimiser, unit, ""), (optimiser, unit, variant), (optimiser, GATED[unit], "")]
+            columns = [(optimizer, unit, ""), (optimizer, unit, variant), (optimizer, GATED[unit], "")]
             if not all(column in wide for column in columns):
                 continue
             plain, other, gated = wide[columns].dropna().to_numpy().T
             gain, own = t_interval(plain - gated), t_interval(plain - other)
-            row = {"optimiser": optimiser, "unit": unit, "variant": variant, "seeds": len(plain)}
+            row = {"optimizer": optimizer, "unit": unit, "variant": variant, "seeds": len(plain)}
             row |= {**interval_columns("gain", gain), **interval_columns("recovered", own)}
             share = bootstrap([plain, other, gated], recovered_share, paired=True)
             names = {**interval_columns("share", share), **fieller_columns(plain - other, plain - gated)}
@@ -122,7 +122,7 @@ def fieller_columns(part: Array, whole: Array) -> dict[str, float]:
 def kernel_table(rows: Table) -> Table:
     """Condition numbers of kernels before and after training, with all eigenvalues and without the largest."""
     own = rows[rows["kind"] == "kernel"]
-    made = own[["optimiser", "unit", "variant", "when", "seed", "rows"]]
+    made = own[["optimizer", "unit", "variant", "when", "seed", "rows"]]
     return made.assign(condition=own["largest"] / own["smallest"], bulk=own["second"] / own["smallest"])
 
 
