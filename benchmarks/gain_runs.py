@@ -228,7 +228,8 @@ def kernel_rows(cell: Cell, tiny: bool, folder: Path) -> Rows:
     """
     data, first = text_of(cell), members(cell, tiny)[0]
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    start, end = build(first, data), load_models(folder, data)[0]
+    start: Any = build(first, data)
+    end = load_models(folder, data)[0]
     x, y = measured_windows(data, "test", start.config.context, KERNEL_ROWS)
     with torch.no_grad():
         head = start.head.weight
