@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gatelab.studies.ladder.mechanism import (
+from gatelab.studies.ladder.gain import (
     CROSSING,
     GATED_LOWER,
     NEITHER,
