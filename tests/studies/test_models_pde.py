@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+from quick_runs import Quick
 from scipy.integrate import solve_ivp
 from torch import Tensor
 
 from gatelab.feedforward import Unit
-from gatelab.studies.models import equations
+from gatelab.studies.models import equations, pde
 from gatelab.studies.models.equations import allen_cahn_residual, burgers_residual, cole_hopf, cosine_series, slopes
 
 VISCOSITY, DIFFUSION = 0.01 / math.pi, 1e-4  # the usual settings
@@ -112,7 +114,51 @@ def test_any_network_has_the_initial_and_boundary_values(name: str) -> None:
 def test_points_lie_in_the_domain_and_half_of_them_are_stretched(name: str) -> None:
     uniform = torch.rand(400, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     p = POSED[name].points(uniform)
-    assert p.requires_grad and float(p.min()) >= 0 and float(p.max()) <= 1
+    assert p.requires_grad
+    p = p.detach()
+    assert float(p.min()) >= 0 and float(p.max()) <= 1
     assert torch.equal(p[200:], uniform[200:]) and torch.equal(p[:, 1], uniform[:, 1])
     known, u = POSED[name].reference()
     assert known.shape == (len(u), 2) and float(u.abs().max()) > 0.9
+
+
+def test_all_units_have_the_same_number_of_parameters() -> None:
+    for unit in pde.UNITS:
+        found = pde.errors("Allen-Cahn", 0, unit, 0)["parameters"]
+        assert abs(found - pde.PARAMETERS) <= 0.06 * pde.PARAMETERS
+
+
+def test_training_lowers_the_error_and_is_repeatable() -> None:
+    before, after = (pde.errors("Poisson", steps, "tanh", 1)["error"] for steps in (0, 12))
+    assert after < 0.1 < before and pde.errors("Poisson", 12, "tanh", 1)["error"] == after
+
+
+def test_pairs_are_those_of_welch_with_holm() -> None:
+    draw = np.random.default_rng(0)
+    rows = [
+        {
+            "equation": "Poisson",
+            "unit": unit,
+            "seed": seed,
+            "error": float(scale * np.exp(0.3 * draw.standard_normal())),
+        }
+        for unit, scale in (("tanh", 1.0), ("sin", 1e-3), ("silu", 1.1))
+        for seed in range(5)
+    ]
+    table = pd.DataFrame(pde.pairs(pd.DataFrame(rows))).set_index(["unit", "other"])
+    assert len(table) == 3 and (table["p_holm"] >= table["p"]).all()
+    assert table.loc[("tanh", "sin"), "p_holm"] < 0.05 < table.loc[("tanh", "silu"), "p_holm"]
+    assert 500 < table.loc[("tanh", "sin"), "ratio"] < 2000
+
+
+def test_claims_come_from_the_written_tables(quick: Quick) -> None:
+    run = quick("models/pde")
+    folder = run.files[0].parent
+    tables = {key: pd.read_csv(folder / f"pde-{key}.csv") for key in run.outcome.tables}
+    (claim,) = run.outcome.claims
+    (read,) = pde.STUDY.report(tables).claims
+    assert (claim.what, claim.because) == (read.what, read.because)
+    least = tables["pde"].sort_values("error").iloc[0]
+    assert claim.value == pytest.approx(least["error"]) and claim.low < claim.value < claim.high
+    assert claim.support["unit"] == pde.NAMES.get(least["unit"], least["unit"])
+    assert len(run.outcome.figure.axes) == 1 and run.outcome.notes
