@@ -4,7 +4,7 @@
 
 One learns that features can make a solution even and periodic, to add a singular part in closed form, and to weight
 what grows. The start has a kink at x = 1, which the heat equation rounds off; errors grow with exp(5 t), and residuals
-are weighted by exp(-2 t). The reference is a pseudospectral solution. A quick try:
+are weighted by exp(-4 t). The reference is a pseudospectral solution. A quick try:
 `python examples/pde_allen_cahn.py 50`; to convergence:
 
     python examples/pde_allen_cahn.py
@@ -67,7 +67,7 @@ def equation(model: nn.Module, p: Tensor) -> Tensor:
     v_x, v_t = torch.autograd.grad(v.sum(), p, create_graph=True)[0].T
     v_xx = torch.autograd.grad(v_x.sum(), p, create_graph=True)[0][:, 0]
     u = v + kink(p.detach())
-    return torch.exp(-2 * p[:, 1].detach()) * (v_t - NU * v_xx - 5 * u + 5 * u**3)
+    return torch.exp(-4 * p[:, 1].detach()) * (v_t - NU * v_xx - 5 * u + 5 * u**3)
 
 
 def chosen(model: nn.Module, count: int) -> Tensor:
