@@ -85,13 +85,13 @@ def main(steps: int = 400, width: int = 22, count: int = 2000) -> None:
     exact = torch.from_numpy(reference(times)).flatten()
     other = torch.cartesian_prod(torch.from_numpy(times), torch.arange(512) / 512).flip(1)
     optimizer, began = gl.optim.LevenbergMarquardt(model), time.process_time()
+    points = chosen(model, count)
     for step in range(1, steps + 1):
-        if step % 25 == 1:
-            points = chosen(model, count)
         loss = optimizer.step(lambda p=points: equation(model, p))
         if step % 25 == 0 or step == steps:
             error = (model(other) + kink(other) - exact).norm() / exact.norm()
             print(f"step {step:4}, {time.process_time() - began:5.0f} s: loss {loss:.1e}, relative error {error:.1e}")
+            points = chosen(model, count)
 
 
 if __name__ == "__main__":

@@ -22,12 +22,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
-from scipy.fft import dct, idct
-from torch import Tensor
+from scipy import fft
+from torch import Tensor, nn
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 TIMES, SPACES = 10, 512  # intervals of the references in time and space
@@ -58,6 +58,10 @@ class Equation:
         half, p = len(uniform) // 2, uniform.clone()
         p[:half, 0] = self.stretched(uniform[:half, 0])
         return p.requires_grad_()
+
+    def values(self, network: nn.Module, p: Tensor) -> Tensor:
+        """u (N,) of a network at points."""
+        return self.solution(p, network(self.features(p))[:, 0])
 
 
 def slopes(u: Tensor, p: Tensor) -> Tensor:
@@ -133,11 +137,14 @@ def burgers(nu: float, steep: float) -> Equation:
 # ---- Allen-Cahn
 
 
+dct, idct = (cast(Callable[[Array], Array], partial(f, type=1)) for f in (fft.dct, fft.idct))
+
+
 @cache
 def cosine_series(nu: float, modes: int = 1024, steps: int = 1000) -> Array:
     """The solution of the Allen-Cahn equation at the times of the references (TIMES, modes + 1), x from 0 to 1."""
     fine = np.linspace(0, 1, 2**20 + 1)  # with modes + 1 points the kink would alias
-    c = dct(fine**2 * np.cos(np.pi * fine), 1)[: modes + 1] * (modes / 2**20)
+    c = dct(fine**2 * np.cos(np.pi * fine))[: modes + 1] * (modes / 2**20)
     h, rates = 1 / steps, 5 - nu * (np.pi * np.arange(modes + 1)) ** 2
     z = h * rates[:, None] + np.exp(1j * np.pi * (np.arange(32) + 0.5) / 32)  # means over a circle avoid cancellation
     whole, half, e = np.exp(h * rates), np.exp(h * rates / 2), np.exp(z)
@@ -152,7 +159,7 @@ def cosine_series(nu: float, modes: int = 1024, steps: int = 1000) -> Array:
     )
 
     def cubic(c: Array) -> Array:
-        return -5 * dct(idct(c, 1) ** 3, 1)
+        return -5 * dct(idct(c) ** 3)
 
     values = []
     for step in range(1, steps + 1):
@@ -163,7 +170,7 @@ def cosine_series(nu: float, modes: int = 1024, steps: int = 1000) -> Array:
         at_end = cubic(half * a + middle * (2 * at_b - start))
         c = whole * c + first * start + second * (at_a + at_b) + last * at_end
         if step % (steps // TIMES) == 0:
-            values.append(idct(c, 1))
+            values.append(idct(c))
     return np.stack(values)
 
 
