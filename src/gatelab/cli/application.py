@@ -27,6 +27,7 @@ from gatelab.cli import (
     linearize,
     lists,
     ntk,
+    predict,
     profile,
     reproduce,
     results,
