@@ -197,12 +197,12 @@ def test_fit_saves_parameters_that_load(here: Path) -> None:
 
 
 def test_scale_prints_slopes_and_writes_files(here: Path) -> None:
-    args = ("--problem", "x3", "--widths", "2,3,4,5", "--points", "60", "--jobs", "1")
+    args = ("--problem", "paper-1d", "--widths", "13,16,20,24", "--points", "400", "--jobs", "1")
     text = ok("scale", "glu", "mlp", *args, "--plot", "f/s.svg", "--out", "s.csv")
     assert re.search(r"glu +-\d\.\d\d \[-\d\.\d\d, -\d\.\d\d\]", text)
-    assert "at width 5" in text and max(map(len, text.splitlines())) <= 80
+    assert "at width 24" in text and max(map(len, text.splitlines())) <= 80
     with (here / "s.csv").open() as file:
-        assert [(r["unit"], r["width"]) for r in csv.DictReader(file)][:2] == [("glu", "2"), ("glu", "3")]
+        assert [(r["unit"], r["width"]) for r in csv.DictReader(file)][:2] == [("glu", "13"), ("glu", "16")]
     assert (here / "f/s.svg").read_text().lstrip().startswith("<?xml")
     assert names(here) == ["f", "s.csv"] and names(here / "f") == ["s.svg"]
 

@@ -84,21 +84,30 @@ def wait_for_ready(process: subprocess.Popen[str]) -> None:
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
 
 
-def test_a_main_thread_that_hears_nothing_is_ended() -> None:
-    with started(script("ready()\nstuck()")) as process:
-        wait_for_ready(process)
-        assert press(process) == ("", LINE) and process.returncode == 130
+# What a command does when Ctrl-C comes, and what the process says at its end.
+BODIES = {
+    "a main thread that hears nothing is ended": ("ready()\nstuck()", "nothing was written"),
+    "threads that go on are not waited for": (
+        "threading.Thread(target=stuck).start()\nready()\ntime.sleep(1000)",
+        "nothing was written",
+    ),
+    "what was kept is said by whoever ends the process": (
+        "with interrupts.keeping(lambda: '3 fits are in runs.db'):\n    ready()\n    stuck()",
+        "3 fits are in runs.db",
+    ),
+    "a store that does not answer delays nothing": (
+        "with interrupts.keeping(stuck):\n    ready()\n    stuck()",
+        "fits that were stored before are kept",
+    ),
+}
 
 
-def test_threads_that_go_on_are_not_waited_for() -> None:
-    body = """
-threading.Thread(target=stuck).start()
-ready()
-time.sleep(1000)
-"""
+@pytest.mark.parametrize("name", BODIES)
+def test_a_command_ends_with_one_line(name: str) -> None:
+    body, said = BODIES[name]
     with started(script(body)) as process:
         wait_for_ready(process)
-        assert press(process) == ("", LINE) and process.returncode == 130
+        assert press(process) == ("", f"gatelab: interrupted; {said}\n") and process.returncode == 130
 
 
 def test_the_second_ends_at_once() -> None:
@@ -118,35 +127,8 @@ except KeyboardInterrupt:
         assert press(process) == ("", LINE) and process.returncode == 130
 
 
-def test_what_was_kept_is_said_by_whoever_ends_the_process() -> None:
-    body = """
-with interrupts.keeping(lambda: "3 fits are in runs.db"):
-    ready()
-    stuck()
-"""
-    with started(script(body)) as process:
-        wait_for_ready(process)
-        assert press(process)[1] == "gatelab: interrupted; 3 fits are in runs.db\n"
-
-
-def test_a_store_that_does_not_answer_delays_nothing() -> None:
-    body = """
-with interrupts.keeping(stuck):
-    ready()
-    stuck()
-"""
-    with started(script(body)) as process:
-        wait_for_ready(process)
-        assert press(process)[1] == "gatelab: interrupted; fits that were stored before are kept\n"
-
-
 def test_after_the_end_of_the_work_nothing_changes() -> None:
-    body = """
-import atexit
-atexit.register(time.sleep, 1000)
-atexit.register(ready)
-"""
-    with started(script(body)) as process:
+    with started(script("import atexit\natexit.register(time.sleep, 1000)\natexit.register(ready)")) as process:
         wait_for_ready(process)
         assert press(process) == ("", "") and process.returncode == 0
 

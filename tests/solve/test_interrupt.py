@@ -1,6 +1,6 @@
 """Ctrl-C stops a fit, threads and long calls included: KeyboardInterrupt comes, and nothing goes on behind it.
 
-Limits are those of a hang: what came 70 s late has ten. Nothing is measured.
+The limit is that of a hang, on a machine as busy as one likes: what must not happen took 70 s. Nothing is measured.
 """
 
 import os
@@ -17,7 +17,7 @@ import torch
 import gatelab as gl
 from gatelab.interrupts import apart, on_threads, stop_if_asked
 
-LIMIT = 10.0
+LIMIT = 60.0
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals are sent the POSIX way")
 
 
@@ -72,15 +72,15 @@ def trained() -> object:
 
 
 def kernels() -> object:
-    """One pass of all samples takes seconds here: it is left to end by itself."""
-    model = torch.nn.Sequential(torch.nn.Linear(400, 3000), torch.nn.ReLU(), torch.nn.Linear(3000, 1)).double()
-    x = torch.randn(2000, 400, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    return [gl.ntk.empirical(model, x) for _ in range(100)]
+    """One pass of all samples takes a while: it is left to end by itself."""
+    model = torch.nn.Sequential(torch.nn.Linear(200, 1500), torch.nn.ReLU(), torch.nn.Linear(1500, 1)).double()
+    x = torch.randn(1000, 200, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    return [gl.ntk.empirical(model, x) for _ in range(1000)]
 
 
 def spectra() -> object:
-    a = torch.randn(1500, 1500, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    return [gl.ntk.spectrum(a @ a.T, full=True) for _ in range(50)]
+    a = torch.randn(700, 700, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    return [gl.ntk.spectrum(a @ a.T, full=True) for _ in range(500)]
 
 
 @pytest.mark.parametrize("work", [trained, kernels, spectra])
@@ -91,14 +91,15 @@ def test_other_long_work(work: Callable[[], object]) -> None:
 
 def test_a_call_that_cannot_be_cut_is_left_to_itself() -> None:
     """As LAPACK is: the main thread hears at once, the call ends when it ends."""
-    ended = threading.Event()
+    goes_on, ended = threading.Event(), threading.Event()
 
     def call() -> None:
-        time.sleep(2.0)
+        goes_on.wait(LIMIT)
         ended.set()
 
     assert pressed(lambda: apart(call), 0.2) < LIMIT
     assert not ended.is_set()
+    goes_on.set()
     assert ended.wait(LIMIT)
 
 
