@@ -46,7 +46,7 @@ class Sizes:
     members: int = 8
 
 
-TINY = Sizes(fits=3, on_cpu=2, width=4, points=200, rows=100, square=64, rounds=2, members=1)
+TINY = Sizes(fits=3, on_cpu=2, width=4, points=200, rows=200, square=64, rounds=2, members=1)
 
 
 @dataclass
