@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 import torch
 
-import gatelab as gl
+# Imported here and not on first use, where Ctrl-C would come in the midst of an import.
+from gatelab import GatedRegressor, dynamics, fit, ntk, problem
 from gatelab.interrupts import apart, on_threads, stop_if_asked
 
 LIMIT = 60.0
@@ -51,16 +52,16 @@ def calm() -> bool:
 
 @pytest.mark.parametrize("delay", [0.3, pytest.param(1.5, marks=pytest.mark.slow)])
 def test_a_long_fit_here(delay: float) -> None:
-    target = gl.problem("friedman1", n=2000)
-    assert pressed(lambda: gl.fit("glu", target, 40), delay) < LIMIT
+    target = problem("friedman1", n=2000)
+    assert pressed(lambda: fit("glu", target, 40), delay) < LIMIT
     assert calm()
-    fit = gl.fit("glu", gl.problem("x**2 + y**2", n=100), 1, starts=1, rounds=0)
-    assert np.isfinite(fit.test_rmse)
+    again = fit("glu", problem("x**2 + y**2", n=100), 1, starts=1, rounds=0)
+    assert np.isfinite(again.test_rmse)
 
 
 def test_a_regressor_leaves_no_trace() -> None:
     x = np.random.default_rng(0).uniform(-1, 1, (1500, 5))
-    model = gl.GatedRegressor(random_state=0)
+    model = GatedRegressor(random_state=0)
     assert pressed(lambda: model.fit(x, np.sin(3 * x[:, 0]) * x[:, 1]), 0.5) < LIMIT
     assert calm()
     assert not hasattr(model, "network_")
@@ -68,19 +69,19 @@ def test_a_regressor_leaves_no_trace() -> None:
 
 def trained() -> object:
     x = torch.randn(400, 40, generator=torch.Generator().manual_seed(0))
-    return gl.dynamics.train("glu", x, x[:, 0], 2048, lr=1e-6, steps=100_000, seeds=2)
+    return dynamics.train("glu", x, x[:, 0], 2048, lr=1e-6, steps=100_000, seeds=2)
 
 
 def kernels() -> object:
     """One pass of all samples takes a while: it is left to end by itself."""
     model = torch.nn.Sequential(torch.nn.Linear(200, 1500), torch.nn.ReLU(), torch.nn.Linear(1500, 1)).double()
     x = torch.randn(1000, 200, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    return [gl.ntk.empirical(model, x) for _ in range(1000)]
+    return [ntk.empirical(model, x) for _ in range(1000)]
 
 
 def spectra() -> object:
     a = torch.randn(700, 700, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    return [gl.ntk.spectrum(a @ a.T, full=True) for _ in range(500)]
+    return [ntk.spectrum(a @ a.T, full=True) for _ in range(500)]
 
 
 @pytest.mark.parametrize("work", [trained, kernels, spectra])
