@@ -56,7 +56,7 @@ def solve(unit, problem, width, *, seed):
 @pytest.mark.parametrize("name", ["mlp", "relu2", "relu3", "glu", "gqu"])
 @pytest.mark.parametrize("width", [2, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 3, 5, 8, 13, 20))])
 def test_the_knot_solver_beats_or_meets_the_others(name, width):
-    p = gl.problem("paper-1d", n=1000)
+    p = gl.problem("paper-1d", n=400)
     knots = gl.fit(name, p, width).train_rmse
     others = {
         "frozen": gl.fit(name, p, width, solver="frozen").train_rmse,
