@@ -59,7 +59,7 @@ def commands_are_built_once() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="module")
 def shared_modules_start_alike() -> None:
-    """A module that a fixture builds once for all tests of a file has the same weights whichever file came before."""
+    """A module that a fixture builds once for all tests of a file has the same weights in any order of files."""
     torch.manual_seed(0)
 
 

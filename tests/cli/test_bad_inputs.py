@@ -1,7 +1,7 @@
 """Bad inputs of every command: each ends in one line that says what was wrong, exit code 2, and nothing is written.
 
 A row of the table is a command and a piece of the message that it must end in. Files named in the rows are made by
-`folder`; none of them may change and no other may appear. What the library refuses is tested there, case by case.
+`folder`; none of them may change and no other may appear. Inputs that the library refuses have their own tests.
 """
 
 import shlex
@@ -123,7 +123,6 @@ ntk --gaussian 10 | 10
 ntk --gaussian 200000,10 | 200000
 ntk --gaussian 1000000000,1000000000 | GiB
 ntk --gaussian 10,5 --data good.csv | one of
-ntk --gaussian 10,5 --unit gllu | glu
 ntk --gaussian 10,5 --rows 0 | --rows
 ntk --gaussian 10,5 --plot a.bmp | .bmp
 ntk --gaussian 10,5 --model missing.safetensors | missing.safetensors
@@ -158,25 +157,17 @@ train gpt2 glu --text missing.txt | missing.txt
 train gpt2 glu --text notes.txt --tokenizer bytes --size tiny | notes.txt
 train gpt2 glu --text nothing.txt --tokenizer bytes | nothing.txt
 train mixer glu --optimizer lion | lion
-train mixer glu --size huge | huge
 train mixer glu --set layers | layers
-train mixer glu --set layers=-1 | layers
 train gpt2 glu --text long.txt --tokenizer bytes --size tiny --set wings=2 | wings
-train mixer glu --lr 0 | lr
 train mixer glu --steps 0 | --steps
-train mixer glu --schedule linear | linear
 train mixer glu --precision fp8 | fp8
-train mixer glu --tokenizer words | words
 train gpt2 glu --text long.txt --tokenizer bytes --size tiny --device cuda:99 | cuda
 train glu | give mixer, vit or gpt2
 train mixer glu --text long.txt | --text is for gpt2
 train gpt2 glu --text long.txt --data mnist | leave --data out
 train mixer glu --out a.txt | .csv
 gap --unit gllu | glu
-gap --model lstm | lstm
 gap --seeds 0 | --seeds
-gap --optimizer lion | lion
-gap --data nonsense | nonsense
 gap --plot gap.bmp | .bmp
 gap --record long.json --out long.json | long.json is read by this command
 gap mlp vit | no unit is called 'vit'
@@ -206,7 +197,6 @@ linearize gelu --option degrees=3 | did you mean 'degree'
 linearize gelu --option degree=high | give NAME=NUMBER
 linearize gelu --method optimal --d 2 --m 4 --interval 3 | no option of optimal is called 'interval'
 linearize silu --compare | leave --compare out
-compare --unit gllu | glu
 compare --unit glu | two
 compare nonsense | nonsense
 compare --data onerow.csv | onerow.csv
@@ -239,12 +229,8 @@ results list --store . | .
 results list --store runs.db --status fine | fine
 results list --store runs.db --limit 0 | --limit
 results show | Missing
-results show zzzz --store runs.db | zzzz
-results show '' --store runs.db | key
 results export --store runs.db | --out
-results export --store runs.db --out runs.txt | .csv
 results export --store missing.db --out runs.csv | missing.db
-results prune --store runs.db | --failed
 results prune --store runs.db --older-than -1 --yes | --older-than
 results prune --store missing.db --failed --yes | missing.db
 results copy | Missing
@@ -260,11 +246,9 @@ nonsense | nonsense
 --nonsense | nonsense
 ladder --record long.json --out long.json | long.json is read by this command
 ladder nounit | nounit
-ladder glu --text long.txt --sizes small,tiny | smallest first
 ladder glu --text long.txt --repeats once | --repeats is 'once'
 ladder glu --text long.txt --repeats ² | --repeats is
 ladder glu --text long.txt --lr 0 | lr of glu is 0
-ladder glu --text long.txt --sizes tiny --lr nan --dry-run | lr of glu is nan
 ladder glu --text long.txt --steps 2 --sizes tiny --repeats 500 --dry-run | repeats 500 a run has
 ladder glu --text long.txt --sizes tiny --max-hours nan --dry-run | max_hours is nan
 ladder glu --plot ladder.txt | ladder.txt

@@ -84,18 +84,18 @@ def wait_for_ready(process: subprocess.Popen[str]) -> None:
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
 
 
-# What a command does when Ctrl-C comes, and what the process says at its end.
+# The body of a command, and the end of its message after Ctrl-C.
 BODIES = {
-    "a main thread that hears nothing is ended": ("ready()\nstuck()", "nothing was written"),
-    "threads that go on are not waited for": (
+    "a main thread in a C call is ended": ("ready()\nstuck()", "nothing was written"),
+    "other threads are not awaited": (
         "threading.Thread(target=stuck).start()\nready()\ntime.sleep(1000)",
         "nothing was written",
     ),
-    "what was kept is said by whoever ends the process": (
+    "kept work is reported": (
         "with interrupts.keeping(lambda: '3 fits are in runs.db'):\n    ready()\n    stuck()",
         "3 fits are in runs.db",
     ),
-    "a store that does not answer delays nothing": (
+    "a store without an answer causes no delay": (
         "with interrupts.keeping(stuck):\n    ready()\n    stuck()",
         "fits that were stored before are kept",
     ),

@@ -108,7 +108,7 @@ def test_a_row_across_is_a_box_and_parts_side_by_side_keep_their_legends() -> No
     assert [view[4] for view in views] == ["n", "n", "n", "P", "P", "P"]
 
 
-def test_what_no_image_makes_smaller_is_drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_figure_is_drawn_again_only_with_more_images(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[str] = []
     honest = svg._slim
     monkeypatch.setattr(svg, "_slim", lambda figure: drawn.append(honest(figure)) or drawn[-1])

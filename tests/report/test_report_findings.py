@@ -24,7 +24,7 @@ def test_every_folder_has_findings() -> None:
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The committed record of the loss crossings, with an empty figure: to draw it takes longer than all else."""
+    """The committed record of the loss crossings, with an empty figure, since drawing it takes most of the time."""
     folder = tmp_path_factory.mktemp("recorded")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("gatelab.studies.reproduction.save", lambda figure, path: path.write_text(svg_text(Figure())))

@@ -1,6 +1,6 @@
 """Ctrl-C stops a fit, threads and long calls included: KeyboardInterrupt comes, and nothing goes on behind it.
 
-The limit is that of a hang, on a machine as busy as one likes: what must not happen took 70 s. Nothing is measured.
+The limit distinguishes a hang, which took 70 s, also on a busy machine. Times are not measured.
 """
 
 import os
@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-# Imported here and not on first use, where Ctrl-C would come in the midst of an import.
+# Imported here, since Ctrl-C during an import on first use is not the subject.
 from gatelab import GatedRegressor, dynamics, fit, ntk, problem
 from gatelab.interrupts import apart, on_threads, stop_if_asked
 
