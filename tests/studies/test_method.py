@@ -16,7 +16,6 @@ from gatelab.errors import GatelabError
 from gatelab.feedforward import unit
 from gatelab.scaling_laws.reference import (
     EXPERIMENTS,
-    POINTS,
     SEEDS,
     fit_as_the_paper,
     newton_options,
@@ -77,13 +76,6 @@ def test_uniform_starts_have_the_bounds_and_deviations_of_linear_layers() -> Non
         assert values.std() == pytest.approx(bound / 3**0.5, rel=0.03)
 
 
-@pytest.fixture
-def few_points(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Newton's steps on the plane take as many products as there are points."""
-    monkeypatch.setitem(POINTS, "sin4x-sin4y", 150)
-
-
-@pytest.mark.usefixtures("few_points")
 def test_the_stages_are_three_steps_per_layer_and_a_hundred_on_all() -> None:
     assert newton_options("gqu", 1) == {"init": "spline-alternating", "schedule": "reference", "steps": 112}
     fitted = fit_as_the_paper("sin4x-sin4y", "mlp", 3, 0)
@@ -99,7 +91,6 @@ def test_every_run_is_planned_once_and_decisive_ones_first() -> None:
     assert widths == set(range(1, 51))
 
 
-@pytest.mark.usefixtures("few_points")
 def test_what_is_computed_comes_back_from_a_store_and_from_a_record(tmp_path: Path) -> None:
     runs = [run for run in paper_runs() if run.arguments["experiment"] == "sin4x-sin4y"][-2:]
     curves = paper_curves(list(map_runs(runs, store=tmp_path / "runs.db")))
