@@ -258,7 +258,7 @@ train gpt2 glu --text long.txt --tokenizer bytes --size tiny --device cuda:99 | 
 train gpt2 glu --text long.txt --tokenizer bytes --size tiny --device meta | meta
 train glu | give mixer, vit or gpt2
 train mixer glu --text long.txt | --text is for gpt2
-train gpt2 glu --text long.txt --data mnist | give its text with --text
+train gpt2 glu --text long.txt --data mnist | leave --data out
 train mixer glu --out a.txt | .csv
 gap --unit gllu | glu
 gap --model lstm | lstm

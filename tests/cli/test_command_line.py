@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from command_runs import command, document, environment, ok, run
 from safetensors import safe_open
+from typer.testing import CliRunner
 
 import gatelab as gl
 from gatelab import cli, display
@@ -542,6 +543,34 @@ def test_intervals_are_written_one_way() -> None:
     assert rmse[0] == rmse[1] == rmse[2]
     texts = [ok("linearize", "gelu", "--degree", "2", "--interval", i) for i in ("-2,2", "-2:2", "2")]
     assert texts[0] == texts[1] == texts[2] and "[-2, 2]" in texts[0]
+
+
+# Completion
+
+
+def question(words: str) -> dict[str, str]:
+    """What bash asks with."""
+    return {"_GATELAB_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+
+
+def completed(words: str) -> list[str]:
+    done = CliRunner().invoke(app, [], env=question(words), prog_name="gatelab")
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+def test_the_shell_is_answered_by_a_process() -> None:
+    env = environment() | question("gatelab ntk --unit glu,gq")
+    done = subprocess.run(command(), capture_output=True, text=True, env=env, timeout=120)
+    assert (done.stdout.split(), done.stderr) == (["glu,gqu"], "")
+
+
+def test_the_shell_completes_commands_units_and_problems() -> None:
+    assert completed("gatelab sca") == ["scale"]
+    assert completed("gatelab fit sw") == ["swiglu"]
+    assert completed("gatelab ntk --unit glu,gq") == ["glu,gqu"]
+    assert completed("gatelab compare glu fried") == ["friedman1", "friedman2", "friedman3"]
+    assert completed("gatelab train v") == ["vit"]
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,27 @@ def test_help_has_panels_and_methods() -> None:
     assert "tensorsketch" in ok("linearize --help")
 
 
+def test_help_is_a_command_too() -> None:
+    assert ok("help") == ok("-h")
+    assert ok("help results list").split() == ok("results list --help").split()
+    assert "no command is called 'fitt'; did you mean 'fit'" in run("help fitt").stderr
+
+
+@pytest.mark.parametrize(
+    ("old", "file"),
+    [
+        ("ntk --gaussian 6,3 --save=k.npz", "k.npz"),
+        ("linearize gelu --interval 3 --export p.json", "p.json"),
+        ("linearize gelu --interval 3 --out f.svg", "f.svg"),
+    ],
+)
+def test_old_names_work_with_a_warning(here: Path, old: str, file: str) -> None:
+    result = run(old)
+    name, now = old.replace("=", " ").split()[-2], "--plot" if file == "f.svg" else "--out"
+    assert result.exit_code == 0 and f"{name} is now called {now}; the old name works" in result.stderr
+    assert (here / file).exists()
+
+
 def test_fit_draws(here: Path) -> None:
     assert "wrote f.png" in ok(f"{FIT} --plot f.png") and (here / "f.png").exists()
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gatelab.cli import output, reading
-from gatelab.cli.options import Plot, option, out_option
+from gatelab.cli.options import Plot, complete_unit, option, out_option
 from gatelab.errors import GatelabError
 from gatelab.files import either
 
@@ -103,6 +103,7 @@ def linearize_command(
             metavar="ACTIVATION",
             help="relu, gelu, gelu-tanh, silu, ..., or a gated unit.",
             show_default="gelu",
+            autocompletion=complete_unit,
         ),
     ] = None,
     unit: Annotated[str | None, option("The same.", default="gelu")] = None,

@@ -4,7 +4,8 @@ Typer reads one option from each parameter of a function and has no groups. `App
 dataclass as one parameter and shows typer one parameter for each of its fields. The methods of a group turn the user's
 text into values: a problem, the settings of a solver, the keywords of a sweep.
 
-Every command has --json and --quiet, and refuses to overwrite a file that it reads.
+Every command has --json and --quiet, refuses to overwrite a file that it reads, and accepts the option names of the
+last release with a warning (`RENAMED`).
 """
 
 from __future__ import annotations
@@ -33,6 +34,16 @@ Command = Callable[..., None]
 # Parameters of all commands that name files to write, and those that name files to read.
 WRITTEN = ("out", "plot")
 READ = ("data", "model", "path", "text", "table", "tokenizer", "record", "store")
+# Option names of the last release and their successors; remove them with the next one.
+RENAMED = {
+    "--csv": "--out",
+    "--export": "--out",
+    "--features": "--m",
+    "--folder": "--store",
+    "--optimiser": "--optimizer",
+    "--save": "--out",
+    "--standardise": "--standardize",
+}
 
 
 # ---- commands
@@ -52,7 +63,11 @@ class AnswerOptions:
 
 
 class CheckedCommand(TyperCommand):
-    """A command that does not overwrite a file that it reads."""
+    """A command that knows the old names of its options, and does not overwrite a file that it reads."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        known = {name for option in self.params for name in option.opts}
+        return super().parse_args(ctx, list(current_names(args, known)))
 
     def invoke(self, ctx: Any) -> Any:
         targets, sources = (
@@ -75,6 +90,27 @@ class Application(typer.Typer):
             return function
 
         return decorate
+
+
+def current_names(args: Sequence[str], known: set[str]) -> Iterator[str]:
+    """The words of a command with the present names of its options; each old name is reported on stderr.
+
+    >>> list(current_names(["--csv=a.csv", "glu"], {"--out"}))
+    ['--out=a.csv', 'glu']
+    >>> list(current_names(["--out", "a.png"], {"--out", "--plot"}))
+    ['--plot', 'a.png']
+    """
+    for i, word in enumerate(args):
+        name, equals, value = word.partition("=")
+        new = name
+        if name not in known and RENAMED.get(name) in known:
+            new = RENAMED[name]
+        path = value or "".join(args[i + 1 : i + 2])
+        if new == "--out" and "--plot" in known and path.lower().endswith(tuple(PICTURES)):
+            new = "--plot"  # as in the last release
+        if new != name:
+            output.note(f"{name} is now called {new}; the old name works until the next release")
+        yield f"{new}{equals}{value}"
 
 
 def as_list(value: Any) -> list[Any]:
@@ -149,6 +185,21 @@ def options_of(group: Any) -> Iterator[inspect.Parameter]:
 # ---- units, problems and files
 
 
+def complete_unit(incomplete: str) -> list[str]:
+    """Units with this beginning, for the shell; after a comma the next one."""
+    from gatelab.feedforward.named import CATALOGUE
+
+    before, comma, last = incomplete.rpartition(",")
+    return [f"{before}{comma}{name}" for name in CATALOGUE if name.startswith(last.lower())]
+
+
+def complete_word(incomplete: str) -> list[str]:
+    """Units and problems with this beginning, for the shell."""
+    from gatelab.data.named import CATALOGUE
+
+    return complete_unit(incomplete) + [name for name in CATALOGUE if name.startswith(incomplete.lower())]
+
+
 def unit_option(default: str = "") -> Any:
     """Units by --unit, in commands that take several; `default` names those used where none is given."""
     return typer.Option(
@@ -156,6 +207,7 @@ def unit_option(default: str = "") -> Any:
         metavar="UNIT[,UNIT]",
         help="Units, separated by commas.",
         show_default=default or False,
+        autocompletion=complete_unit,
     )
 
 
@@ -178,18 +230,19 @@ def out_option(help: str, *endings: str, **options: Any) -> Any:
     return typer.Option("--out", "-o", help=help, show_default=False, **{"metavar": "DIR", **options})
 
 
-OneUnit = Annotated[str | None, option("The unit.", "--unit", metavar="UNIT")]
+OneUnit = Annotated[str | None, option("The unit.", "--unit", metavar="UNIT", autocompletion=complete_unit)]
 Words = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="UNIT|PROBLEM",
         help="Units, and a problem's name or a formula.",
         show_default=False,
+        autocompletion=complete_word,
     ),
 ]
 UnitsAlone = Annotated[
     list[str] | None,
-    typer.Argument(metavar="UNIT", help="Units.", show_default=False),
+    typer.Argument(metavar="UNIT", help="Units.", show_default=False, autocompletion=complete_unit),
 ]
 ModelPath = Annotated[
     str, typer.Argument(metavar="PATH", help="A folder of Transformers, a GGUF file, smollm2, minilm or stories260k.")

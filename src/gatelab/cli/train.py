@@ -17,6 +17,7 @@ from gatelab.cli.options import (
     Plot,
     UnitsAlone,
     as_list,
+    complete_unit,
     option,
     out_option,
     resuming,
@@ -44,6 +45,11 @@ gatelab gap silu swiglu --model gpt2 --text novel.txt --optimizer adamw --out ga
 gatelab gap mlp glu --model mixer --seeds 8 --dry-run
 
 gatelab gap --record results/ntk/gap.json --plot gap.png"""
+
+
+def complete_model(incomplete: str) -> list[str]:
+    """Models and units with this beginning, for the shell."""
+    return [name for name in BATCHES if name.startswith(incomplete)] + complete_unit(incomplete)
 
 
 @dataclass(frozen=True)
@@ -86,7 +92,9 @@ class TrainingOptions:
         if model not in TEXT_MODELS and self.text is not None:
             raise GatelabError(f"--text is for gpt2 and the model is {model}; give images with --data")
         if model in TEXT_MODELS and self.data is not None:
-            raise GatelabError(f"--data has images and the model is {model}; give its text with --text")
+            if self.text is not None:
+                raise GatelabError("both --data and --text are given; leave --data out")
+            output.note("text is now given by --text; --data works until the next release")
         return self.text or self.data
 
     def recipe(self, model: str) -> dict[str, Any]:
@@ -127,7 +135,7 @@ def train_command(
     *,
     words: Annotated[
         list[str],
-        typer.Argument(metavar="MODEL|UNIT", help="mixer, vit or gpt2, and a unit."),
+        typer.Argument(metavar="MODEL|UNIT", help="mixer, vit or gpt2, and a unit.", autocompletion=complete_model),
     ],
     unit: OneUnit = None,
     optimizer: Annotated[str, option("sgd or adamw.")] = "adamw",
