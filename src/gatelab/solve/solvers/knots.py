@@ -485,8 +485,9 @@ def _power_network(
     degree: int, width: int, x: bytes, y: bytes, interval: Interval, seed: int, starts: int, steps: int
 ) -> tuple[_Candidate, Races]:
     """The best network of a power of relu. The last ones are kept: units that contain it start from it."""
-    data, power = (np.frombuffer(values).copy() for values in (x, y)), free_knots.relu_power(degree)
-    task = KnotTask(power, *data, interval, seed, np.random.default_rng(seed), starts=starts, steps=steps)
+    a, b = (np.frombuffer(values).copy() for values in (x, y))
+    power, generator = free_knots.relu_power(degree), np.random.default_rng(seed)
+    task = KnotTask(power, a, b, interval, seed, generator, starts=starts, steps=steps)
     return task.best_network(width), task.races
 
 
