@@ -82,9 +82,8 @@ def _poles(panel: Axes) -> None:
     panel.plot([], [], "+", color="black", markersize=11, markeredgewidth=1.3, label="target")
     panel.plot([], [], "o", color=color, label="SwiGLU, first poles of its 5 neurons")
     panel.plot([], [], "o", color=color, fillstyle="none", label="the next, three times as high")
-    panel.set(
-        xlabel="Re x", ylabel="Im x", xlim=(-1.9, 1.9), ylim=(-2.2, 2.2), title="poles of the target and of a trained SwiGLU"
-    )
+    panel.set(xlabel="Re x", ylabel="Im x", xlim=(-1.9, 1.9), ylim=(-2.2, 2.2))
+    panel.set_title("poles of the target and of a trained SwiGLU")
     panel.legend(loc="upper center", fontsize=8, ncols=2)
 
 

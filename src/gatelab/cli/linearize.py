@@ -27,7 +27,6 @@ gatelab linearize silu --interval 8 --degree 14 --encrypted
 gatelab linearize gelu --method optimal --d 16 --m 152
 
 gatelab linearize gelu --method learned --d 2 --m 16 --option steps=30"""
-ENDINGS = (".json", ".mlir", ".c", ".py")
 # As `gatelab.linearization.methods` lists them; the help must not import torch.
 METHODS = (
     "chebyshev",
@@ -115,7 +114,7 @@ def linearize_command(
     compare: Annotated[bool, option("Compare with published approximations.", "--compare")] = False,
     encrypted: Annotated[bool, option("Values and errors under CKKS.", "--encrypted")] = False,
     plot: Plot = None,
-    out: Annotated[Path | None, out_option("Write the polynomial, .json, .mlir, .c or .py.", *ENDINGS)] = None,
+    out: Annotated[Path | None, out_option("Write the polynomial, .json.", ".json")] = None,
 ) -> None:
     """Approximate act(w.x) by a polynomial, or by a product of a map of w and a map of x."""
     if word is not None and unit is not None:

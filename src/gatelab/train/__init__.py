@@ -1,6 +1,6 @@
 """Training of models with any unit, and tests of whether units differ in how they generalize.
 
-    r = gl.train.recipe("mixer", "swiglu", "cifar10", optimiser="adamw")   a training in plain values
+    r = gl.train.recipe("mixer", "swiglu", "cifar10", optimizer="adamw")   a training in plain values
     gl.train.train(r, folder="run")               losses during training; the same call resumes an interrupted run
     gl.train.train_many([r.with_seed(s) for s in range(5)])   many seeds in one pass
     gl.train.load_models("run")                   the models of a folder
