@@ -17,7 +17,7 @@ import pandas as pd
 
 import gatelab as gl
 from gatelab.scaling_laws import decay, predicted_rate
-from gatelab.theory import singularities
+from gatelab.theory import singularities, smooth_error
 
 UNITS = {"swiglu": range(2, 9), "silu": range(2, 11)}
 TARGETS = {
@@ -53,30 +53,29 @@ def fits(path: Path) -> pd.DataFrame:
 
 
 def rates(found: pd.DataFrame) -> pd.DataFrame:
-    """A row per unit and target: rates of the best of all seeds and of those that converged, the predicted, the forms.
+    """A row per unit and target: the rate of the best of all seeds, the predicted one, and the accepted forms.
 
-    Errors at the rounding of float64 are left out. The law is that of optima, which fits without convergence are not.
+    Errors at the rounding of float64 are left out. `over` is the error of four neurons over the predicted one.
     """
     rows = []
     for (unit, target), fitted in found[found["test_rmse"] > ROUNDING].groupby(["unit", "target"], sort=False):
-        problem = gl.problem(str(target), n=ROWS)
+        problem, factors = gl.problem(str(target), n=ROWS), gl.unit(str(unit)).factors
+        best = fitted.groupby("width").agg({"parameters": "min", "test_rmse": "min"})
+        P, errors = best["parameters"].to_numpy(float), best["test_rmse"].to_numpy()
         assert problem.f is not None
-        row = {"unit": unit, "target": target, "singularities": TARGETS[str(target)]}
-        row |= {"decline": singularities(problem.f, (-1.0, 1.0)).decline, "seeds": fitted["seed"].nunique()}
-        for prefix, used in (("", fitted), ("settled_", fitted[fitted["status"] == "converged"])):
-            best = used.groupby("width").agg({"parameters": "min", "test_rmse": "min"})
-            if len(best) < 3:
-                continue
-            rate = -np.polyfit(best["parameters"], np.log(best["test_rmse"]), 1)[0]
-            row |= {f"{prefix}least": best.index[0], f"{prefix}most": best.index[-1], f"{prefix}measured": rate}
-            with suppress(gl.GatelabError):
-                predicted = predicted_rate(str(unit), problem, best.index.tolist())
-                row |= {f"{prefix}predicted": predicted, f"{prefix}ratio": rate / predicted}
-            with suppress(gl.GatelabError):
-                fall = decay(best["parameters"].to_numpy(), best["test_rmse"].to_numpy())
-                line = fall.rates["exponential"]
-                row |= {f"{prefix}low": line.low, f"{prefix}high": line.high}
-                row |= {f"{prefix}form": fall.form, f"{prefix}accepted": " or ".join(fall.accepted) or "none"}
+        singular = singularities(problem.f, (-1.0, 1.0))
+        row = {"unit": unit, "target": target, "singularities": TARGETS[str(target)], "decline": singular.decline}
+        row |= {"seeds": fitted["seed"].nunique(), "least": best.index[0], "most": best.index[-1]}
+        row["measured"] = -np.polyfit(P, np.log(errors), 1)[0]
+        with suppress(gl.GatelabError):
+            fall = decay(P, errors)
+            line = fall.rates["exponential"]
+            row |= {"low": line.low, "high": line.high, "accepted": " or ".join(fall.accepted) or "none"}
+        if singular.poles:
+            row["predicted"] = predicted_rate(str(unit), problem, best.index.tolist())
+            row["ratio"] = row["measured"] / row["predicted"]
+            (law,) = smooth_error(singular.poles, (-1.0, 1.0), factors, np.array([4.0]))
+            row["over"] = best["test_rmse"][4] / (law * np.sqrt(np.mean(problem.test.y**2)))
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -84,7 +83,7 @@ def rates(found: pd.DataFrame) -> pd.DataFrame:
 def run() -> Iterator[tuple[str, list[dict], str]]:
     with TemporaryDirectory() as folder:
         found = rates(fits(Path(folder, "fits.csv")))
-    names = ["target", "measured", "low", "high", "predicted", "ratio", "accepted"]
+    names = ["target", "measured", "low", "high", "predicted", "ratio", "accepted", "over"]
     for unit, rows in found.groupby("unit", sort=False):
         yield f"{unit}: rates per parameter, five seeds", rows[names].to_dict("records"), "Natural logarithms."
 
