@@ -34,7 +34,6 @@ METHODS = (
     "hermite",
     "minimax",
     "taylor",
-    "fourier",
     "learned",
     "maclaurin",
     "optimal",
@@ -52,9 +51,7 @@ class MapOptions:
     interval: Annotated[str | None, option("Interval of w.x; R for -R,R.", metavar="A,B")] = None
     scale: Annotated[float | None, option("Deviation of w.x, for hermite.", default="1")] = None
     d: Annotated[int | None, option("Number of inputs.", "--d", min=1)] = None
-    m: Annotated[
-        int | None, option("Features, for maclaurin, tensorsketch, fourier, optimal, learned.", "--m", min=1)
-    ] = None
+    m: Annotated[int | None, option("Features, for maclaurin, tensorsketch, optimal, learned.", "--m", min=1)] = None
     w_scale: Annotated[float, option("Deviation of the weights, with --d.")] = 1.0
     x_scale: Annotated[float, option("Deviation of the inputs, with --d.")] = 1.0
     seed: Annotated[int, option("The seed of random methods.", min=0)] = 0
