@@ -218,7 +218,7 @@ def test_every_figure_is_made_by_the_script_and_shown_once() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "figure", ["spline-limit", "gqu-order-four", "tangent-kernel", "dynamics", "floor", "ladder", "gain"]
+    "figure", ["units", "spline-limit", "gqu-order-four", "tangent-kernel", "dynamics", "floor", "ladder", "gain"]
 )
 def test_figure_can_be_drawn(figure: str, tmp_path: Path) -> None:
     made = script("make_figures.py").FIGURES[figure]()

@@ -252,7 +252,7 @@ def test_scale_shows_best_and_median_of_several_seeds() -> None:
 @pytest.mark.slow
 def test_demo(here: Path) -> None:
     text = ok("demo", "--max-width", "2", "--jobs", "1", "--out", "d")
-    assert all(re.search(rf"^{u} ", text, re.M) for u in ("mlp", "glu", "gqu"))
+    assert all(re.search(rf"^{u} ", text, re.M) for u in ("mlp", "glu", "gqu", "swiglu", "gelu"))
     assert "-3.08" in text and "s of computing" in text
     assert text.splitlines()[-1] == "wrote d/demo.html" and (here / "d/demo.png").exists()
     page = (here / "d/demo.html").read_text()

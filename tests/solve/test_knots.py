@@ -15,6 +15,7 @@ from gatelab.solve import Status, fit, rmse
 from gatelab.solve import free_knots as gates
 from gatelab.solve.free_knots import density, optimize, project, split_worst, spread
 from gatelab.solve.polish import jacobian, polish_networks, random_neurons, residual, take
+from gatelab.solve.solvers import knots
 from gatelab.solve.solvers.knots import solve as solve_knots
 
 RELU_GATED = [u.name for u in units() if u.gate_power is not None]
@@ -216,3 +217,15 @@ def test_spread_gives_every_cell_its_data_and_moves_only_what_must():
     assert counts.min() >= 5
     assert out[4] == 0.9
     np.testing.assert_array_equal(spread(out, x, 5), out)
+
+
+def test_a_network_that_was_kept_changes_no_fit():
+    """A glu starts from the relu2 that it contains, which a fit of that power before it has kept."""
+    p = problem("paper-1d", n=400)
+    knots._power_network.cache_clear()
+    alone = fit("glu", p, 5).network.state_dict()
+    knots._power_network.cache_clear()
+    fit("relu2", p, 5)
+    after = fit("glu", p, 5).network.state_dict()
+    assert knots._power_network.cache_info().hits == 1
+    assert all(torch.equal(alone[name], after[name]) for name in alone)
