@@ -1,4 +1,4 @@
-"""The record of `scaling/units`: one fit per row, small budgets first. The same command continues an unfinished file."""
+"""The record of `scaling/units`: a row per fit, small budgets first. The same command continues an unfinished file."""
 
 from __future__ import annotations
 

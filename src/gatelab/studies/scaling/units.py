@@ -6,8 +6,8 @@ training rows, test rows and the start, the same rows for all units. 1000 rows f
 testing, of measured data a fifth. One input: the exact solvers of `gl.fit`. Elsewhere variable projection with one
 start and two rounds, less than in `scaling/table1`, equal for all units.
 
-**Exclusion.** A problem's budget counts if all units have all seeds. Failed fits are kept. Slopes leave out fits at
-the floor of float64.
+**Exclusion.** A problem's budget counts if all units have all seeds. All fits count, converged or not. Slopes leave out
+fits at the floor of float64.
 
 **Comparison.** Logarithms of test errors at the largest budget of a problem, every pair of units, paired over seeds:
 t-intervals, and p values with Holm's correction for all pairs of all problems. The winner has the least geometric mean;
@@ -21,8 +21,8 @@ predictions to the range of the training targets. Seeds of airfoil share most ro
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations, product
+from collections.abc import Iterator, Mapping
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -56,7 +56,8 @@ LABELS = {row.name: row.label for row in TABLED}
 MEASURED = [row.name for row in TABLED if row.measured]
 BUDGETS = {row.name: (40, 80, 160, 320) for row in TABLED} | {"paper-1d": (20, 40, 80, 160)}
 SEEDS, ROWS, OPTIONS = range(5), 1000, {"starts": 1, "rounds": 2}
-ALPHA = 0.05
+FITS = sum(len(UNITS) * len(sizes) * len(SEEDS) for sizes in BUDGETS.values())
+ALPHA, OPEN = 0.05, "inconclusive"
 # The pairs with a claim: what a gate, a power, smoothness and a gate on a smooth gate do.
 PAIRS = (("mlp", "glu"), ("glu", "relu2"), ("glu", "swiglu"), ("relu2", "swiglu"), ("silu", "swiglu"))
 STUDY = Study(
@@ -80,7 +81,7 @@ def error_row(
     problem: str, unit: str, budget: int, seed: int, rows: int = ROWS, options: Mapping[str, Any] = OPTIONS
 ) -> dict[str, Any]:
     """Errors and CPU seconds of the widest network within the budget."""
-    draws = {"n": rows, "seed": seed}
+    draws: dict[str, Any] = {"n": rows, "seed": seed}
     if problem not in MEASURED:
         draws["n_test"] = 2 * rows
     target, began = as_problem(problem, **draws), time.process_time()
@@ -141,15 +142,18 @@ def slope_table(rows: Table) -> Table:
 
 
 def pair_table(rows: Table, error: str) -> Table:
-    """The error of the first unit of every pair over that of the second, with p values corrected for all pairs."""
+    """The error of the first unit of every pair over that of the second, and which has less by the corrected p."""
     found = []
     for label, own in rows.groupby("label", sort=False):
         logs = np.log(own.pivot(index="seed", columns="unit", values=error))
         for first, second in combinations(own["unit"].unique(), 2):
             apart = (logs[first] - logs[second]).to_numpy()
             ratio = interval_columns("ratio", geometric_mean(np.exp(apart)))
-            found.append({"label": label, "first": first, "second": second, **ratio, "p": ttest_1samp(apart, 0).pvalue})
-    return pd.DataFrame(found).assign(corrected=lambda table: holm(table["p"]))
+            test: Any = ttest_1samp(apart, 0)
+            found.append({"label": label, "first": first, "second": second, **ratio, "p": test.pvalue})
+    table = pd.DataFrame(found).assign(corrected=lambda made: holm(made["p"]))
+    smaller = np.where(table["ratio"] < 1, table["first"], table["second"])
+    return table.assign(less=np.where(table["corrected"] > ALPHA, OPEN, smaller))
 
 
 def winner_table(rows: Table, pairs: Table, error: str) -> Table:
@@ -157,18 +161,45 @@ def winner_table(rows: Table, pairs: Table, error: str) -> Table:
     found = []
     for label, own in rows.groupby("label", sort=False):
         winner = str(np.log(own[error]).groupby(own["unit"]).mean().idxmin())
-        value = interval_columns("error", geometric_mean(only(own, unit=winner)[error]))
-        open_pairs = only(pairs, label=label)[lambda table: table["corrected"] > ALPHA]
-        near = open_pairs[(open_pairs["first"] == winner) | (open_pairs["second"] == winner)]
-        rivals = [unit for unit in pd.unique(near[["first", "second"]].to_numpy().ravel()) if unit != winner]
-        place = {"label": label, "budget": int(own["budget"].iloc[0]), "winner": winner, **value}
-        found.append(place | {"leads": own["unit"].nunique() - 1 - len(rivals), "inconclusive": ", ".join(rivals)})
+        near = only(pairs, label=label, less=OPEN)
+        rivals = [*near["second"][near["first"] == winner], *near["first"][near["second"] == winner]]
+        place = {"label": label, "budget": int(own["budget"].iloc[0]), "winner": winner}
+        place |= interval_columns("error", geometric_mean(only(own, unit=winner)[error]))
+        found.append(place | {"leads": own["unit"].nunique() - 1 - len(rivals), OPEN: ", ".join(sorted(rivals))})
     return pd.DataFrame(found)
 
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """The winner of each problem, the pairs that answer a question, and the cost."""
-    for row in tables["winners"].to_dict("records"):
-        support = {"parameters": row["budget"], "winner": row["winner"], "inconclusive against": row["inconclusive"]}
-        yield Claim.of(f"least error, {row['label']}", interval_at(row, "error"), support=support)
+    """The winner and the steepest unit of each problem, the pairs that answer a question, and the cost."""
+    for name, words in (("winners", "held-out error"), ("clipped", "held-out error of clipped predictions")):
+        for row in tables.get(name, pd.DataFrame()).to_dict("records"):
+            support = {
+                "winner": row["winner"],
+                "parameters at most": row["budget"],
+                "others that it leads": row["leads"],
+            }
+            support["inconclusive against"] = row[OPEN] or "none"
+            yield Claim.of(f"least {words}, {row['label']}", interval_at(row, "error"), support=support)
+    for first, second in PAIRS:
+        own = only(tables["pairs"], first=first, second=second)
+        for row in own.to_dict("records"):
+            support = {"p, corrected": row["corrected"], "less error": row["less"]}
+            yield Claim.of(
+                f"error of {first} over {second}, {row['label']}", interval_at(row, "ratio"), support=support
+            )
+        counts = {name: int((own["less"] == name).sum()) for name in (second, first, OPEN)}
+        what = f"problems on which {second} has less error than {first}"
+        yield Claim(what, float(counts[second]), unit=f"of {len(own)}", support=counts)
+    for label, own in tables["slopes"].groupby("label", sort=False):
+        slopes = own.set_index("unit")
+        steepest = slopes.loc[slopes["slope"].idxmin()]
+        support = {"unit": steepest.name, "P": [int(steepest["from"]), int(steepest["to"])]}
+        support |= {unit: interval_at(row, "slope") for unit, row in slopes.iterrows() if unit in ("mlp", "glu")}
+        yield Claim.of(f"steepest slope against P, {label}", interval_at(steepest, "slope"), support=support)
+    cost = tables["cells"].pivot(index=["label", "budget"], columns="unit", values="cpu")
+    for unit in cost.columns:
+        support = {"times that of glu": geometric_mean(cost[unit] / cost["glu"]).value}
+        yield Claim(f"CPU time per fit, {unit}", geometric_mean(cost[unit]).value, unit="s", support=support)
+    fits = {"fits": len(tables["errors"])}
+    yield Claim("fits of the design that are done, share", fits["fits"] / FITS, support=fits)
