@@ -59,7 +59,7 @@ SEEDS, ROWS, OPTIONS = range(5), 1000, {"starts": 1, "rounds": 2}
 FITS = sum(len(UNITS) * len(sizes) * len(SEEDS) for sizes in BUDGETS.values())
 ALPHA, OPEN = 0.05, "inconclusive"
 # The pairs with a claim: what a gate, a power, smoothness and a gate on a smooth gate do.
-PAIRS = (("mlp", "glu"), ("glu", "relu2"), ("glu", "swiglu"), ("relu2", "swiglu"), ("silu", "swiglu"))
+PAIRS = (("mlp", "glu"), ("relu2", "glu"), ("glu", "swiglu"), ("relu2", "swiglu"), ("silu", "swiglu"))
 STUDY = Study(
     "scaling/units",
     "Table 1 for every unit",
@@ -111,6 +111,7 @@ def analysis(rows: Table) -> dict[str, Table]:
     done = rows.groupby(["problem", "budget"])["unit"].transform("size")
     whole = rows[done == rows["unit"].nunique() * rows["seed"].nunique()]
     whole = whole.assign(label=whole["problem"].map(LABELS))
+    whole = whole.iloc[whole["problem"].map(list(LABELS).index).argsort(kind="stable")]
     keys = ["problem", "label", "unit", "budget", "width", "parameters"]
     last = whole[whole["budget"] == whole.groupby("problem")["budget"].transform("max")]
     found = {
