@@ -21,9 +21,9 @@ POWERS = {"mlp": -1.0, "glu": -2.0, "swiglu": -3.0}
 def fits(noise: float, problems: tuple[str, ...] = ("friedman1", "airfoil")) -> pd.DataFrame:
     """Errors P^power times a factor of each seed that all units share, and an own one."""
     generator, rows = np.random.default_rng(0), []
-    for problem, P, seed, unit in product(problems, (40, 80), range(5), POWERS):
+    for name, P, seed, unit in product(problems, (40, 80), range(5), POWERS):
         error = P ** POWERS[unit] * np.exp(seed + noise * generator.standard_normal())
-        row = {"problem": problem, "unit": unit, "budget": P, "seed": seed, "width": P // 8, "parameters": P}
+        row = {"problem": name, "unit": unit, "budget": P, "seed": seed, "width": P // 8, "parameters": P}
         rows.append(row | {"train_rmse": error, "test_rmse": error, "clipped_rmse": error, "status": "", "cpu": 0.1})
     return pd.DataFrame(rows)
 
