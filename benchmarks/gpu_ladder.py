@@ -53,17 +53,17 @@ def plain_loop(run: LadderRun, source: Source, device: torch.device, compile: bo
     """A step of the loop that one would write: one model, compiled as a whole, bf16, torch's fused AdamW."""
     model = Decoder(run.recipe.size, run.recipe.unit, **dict(run.recipe.options)).to(device)
     loss_of = torch.compile(model, dynamic=False) if compile else model
-    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), fused=device.type == "cuda")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), fused=device.type == "cuda")
     steps = iter(range(10**9))
 
     def step() -> None:
         x, y = source.batch(next(steps), [0])
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
             loss = loss_of(x[0], y[0])
-        optimiser.zero_grad(set_to_none=True)
+        optimizer.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
+        optimizer.step()
 
     return step
 

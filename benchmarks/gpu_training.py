@@ -47,7 +47,7 @@ TINY: dict[str, Any] = {"size": "tiny", "batch": 8, "evaluations": 4, "test_size
 
 @dataclass(frozen=True)
 class Pass:
-    """Seeds of one unit and optimiser, trained together; `asked` where the paper compares them."""
+    """Seeds of one unit and optimizer, trained together; `asked` where the paper compares them."""
 
     recipes: tuple[Recipe, ...]
     asked: bool
@@ -66,7 +66,7 @@ def whole_passes(seeds: int, schedule: str) -> list[Pass]:
     groups = []
     for model in ("mixer", "vit"):
         values = {**MODELS[model], "steps": 100, "schedule": schedule, "test_size": 5000, "evaluations": 30}
-        groups += gap_recipes(WHOLE_UNITS, model=model, optimisers=("sgd", "adamw"), seeds=seeds, **values)
+        groups += gap_recipes(WHOLE_UNITS, model=model, optimizers=("sgd", "adamw"), seeds=seeds, **values)
     return [Pass(tuple(group), asked=True) for group in groups]
 
 
@@ -82,9 +82,9 @@ def passes(seeds: int, tiny: bool) -> list[Pass]:
     made = []
     for model, values in MODELS.items():
         text = model == "gpt2"
-        units, optimisers = (TEXT_UNITS, ("adamw",)) if text else (UNITS[model], ("sgd", "adamw"))
+        units, optimizers = (TEXT_UNITS, ("adamw",)) if text else (UNITS[model], ("sgd", "adamw"))
         more = {**TINY, "tokenizer": "bytes"} if tiny and text else TINY if tiny else values
-        for group in gap_recipes(units, model=model, optimisers=optimisers, seeds=seeds, steps=100, **more):
+        for group in gap_recipes(units, model=model, optimizers=optimizers, seeds=seeds, steps=100, **more):
             made.append(Pass(tuple(group), asked=group[0].unit.name in units[:2]))
     return sorted(made, key=lambda p: not p.asked)
 
@@ -122,7 +122,7 @@ def main(
     tiny: Annotated[bool, typer.Option("--tiny", help="Small models, few steps, bytes for tokens.")] = False,
     whole: Annotated[bool, typer.Option("--whole", help="All of CIFAR-10, three activations, gated and not.")] = False,
     schedule: Annotated[str, typer.Option(help="cosine or constant, with --whole.")] = "cosine",
-    optimiser: Annotated[str, typer.Option(help="sgd or adamw alone.", show_default="both")] = "",
+    optimizer: Annotated[str, typer.Option(help="sgd or adamw alone.", show_default="both")] = "",
     folder: Annotated[
         Path | None, typer.Option(help="Keeps passes that are under way, which go on from there.")
     ] = None,
@@ -134,13 +134,13 @@ def main(
         lengths = dict.fromkeys(MODELS, 12)
     todo = whole_passes(seeds, schedule) if whole else passes(seeds, tiny)
     todo = [p for p in todo if p.model in lengths and (p.asked or not asked)]
-    todo = [p.lasting(lengths[p.model]) for p in todo if optimiser in ("", p.recipes[0].optimiser)]
+    todo = [p.lasting(lengths[p.model]) for p in todo if optimizer in ("", p.recipes[0].optimizer)]
     # Before the processes start: what is encoded once is read by all.
     for model in dict.fromkeys(p.model for p in todo):
         data = load(next(p for p in todo if p.model == model).recipes[0], None)
         if whole:
             require_whole(data)
-    what = f"{seeds} seeds a unit and optimiser, trained together; {jobs} such passes at a time on one device"
+    what = f"{seeds} seeds a unit and optimizer, trained together; {jobs} such passes at a time on one device"
     origin: dict[str, Any] = {"what": what, **facts(where), "steps": lengths, "failures": []}
     histories: list[History] = []
     if out.is_file():
@@ -175,7 +175,7 @@ def main(
 
 def name_of(one: Pass) -> str:
     r = one.recipes[0]
-    return f"{r.model}, {r.data}, {r.unit.name}, {r.optimiser}"
+    return f"{r.model}, {r.data}, {r.unit.name}, {r.optimizer}"
 
 
 if __name__ == "__main__":

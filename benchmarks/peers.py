@@ -1,4 +1,4 @@
-"""Peers from PyPI on the same data: scipy's splines, pwlf, scikit-learn's MLPRegressor, torch's optimisers."""
+"""Peers from PyPI on the same data: scipy's splines, pwlf, scikit-learn's MLPRegressor, torch's optimizers."""
 
 from __future__ import annotations
 

@@ -62,11 +62,11 @@ def _plain(unit: str, X: np.ndarray, y: np.ndarray, steps: int, networks: int) -
     for seed in range(networks):
         torch.manual_seed(seed)
         net = Plain(unit == "glu", X.shape[1])
-        optimiser = torch.optim.SGD(net.parameters(), lr=LR)
+        optimizer = torch.optim.SGD(net.parameters(), lr=LR)
         losses = []
         for _ in range(steps):
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             loss = 0.5 * (net(x) - target).square().sum()
             loss.backward()
-            optimiser.step()
+            optimizer.step()
             losses.append(float(loss.detach()))

@@ -163,7 +163,7 @@ LONG_CALLS: dict[str, Any] = {
     "finite_width_loss": lambda p: dynamics.finite_width_loss("glu", X, X[:, 0], 8, 1e-3, 2, seeds=2, progress=p),
     "train": lambda p: train.train(train.recipe("gpt2", "glu", "counting", **TINY), data=_text(), progress=p),
     "gap": lambda p: train.gap(
-        ["silu", "swiglu"], model="gpt2", data=_text(), optimisers=["adamw"], seeds=1, progress=p, **TINY
+        ["silu", "swiglu"], model="gpt2", data=_text(), optimizers=["adamw"], seeds=1, progress=p, **TINY
     ),
     "linearize": lambda p: gl.linearize("gelu", "learned", d=2, m=4, steps=3, width=8, progress=p),
 }

@@ -188,7 +188,6 @@ TOO_LARGE: dict[str, Callable[[], object]] = {
     "dynamics.train, seeds": lambda: gl.dynamics.train("glu", X, Y, 10, 0.01, 5, seeds=10**10),
     "linearize, maclaurin": lambda: linearize("gelu", "maclaurin", d=100, m=10**10),
     "linearize, tensorsketch": lambda: linearize("gelu", "tensorsketch", d=100, m=10**12),
-    "linearize, fourier": lambda: linearize("gelu", "fourier", d=100, m=10**10),
     "linearize, optimal": lambda: linearize("gelu", "optimal", d=100, m=10**12),
     "linearize, learned": lambda: linearize("gelu", "learned", d=100, m=10**9),
     "linearize, error": lambda: linearize("gelu", "minimax", d=10**9).error(),

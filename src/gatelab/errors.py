@@ -111,3 +111,14 @@ def check_seed(seed: Any) -> int:
     gatelab.errors.GatelabError: seed is -1; give a whole number, 0 or more
     """
     return whole_number("seed", seed, 0)
+
+
+def check_seeds(seeds: Any, first: Any = 0) -> list[int]:
+    """As many seeds from `first` on, or those of a sequence.
+
+    >>> check_seeds(2, 5), check_seeds([3, 4])
+    ([5, 6], [3, 4])
+    """
+    if hasattr(seeds, "__iter__") and len(seeds):
+        return list(dict.fromkeys(map(check_seed, seeds)))
+    return [check_seed(first) + i for i in range(whole_number("seeds", seeds, 1))]

@@ -348,10 +348,6 @@ results export --store missing.db --out runs.csv | missing.db
 results prune --store runs.db | --failed
 results prune --store runs.db --older-than -1 --yes | --older-than
 results prune --store missing.db --failed --yes | missing.db
-results copy | Missing
-results copy good.csv there.db | good.csv
-results copy runs.db runs.db | runs.db
-results copy runs.db good.csv | good.csv
 results lst | lst
 results show 0 --store model.safetensors --out model.safetensors | is read by this command
 results list | the store gatelab.db does not exist; give --store FILE

@@ -236,7 +236,7 @@ def test_scale_gives_noise_as_the_reason_of_its_own() -> None:
     args = ("scale", "glu", "--problem", "sin4x", "--widths", "2,13,14", "--points", "400", "--jobs", "1")
     text = " ".join(ok(*args, "--noise", "0.1").split())
     assert "glu: 2 of 3 fits are left out of the slopes, since noise of the data sets their error (noise)" in text
-    assert "optimiser" not in text
+    assert "optimizer" not in text
     assert "noise" not in ok(*args)
 
 

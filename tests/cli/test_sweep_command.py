@@ -319,21 +319,6 @@ def test_show_tells_all_by_a_unique_beginning(runs_db: Path) -> None:
     assert "is empty" in error("results", "show", "", "--store", "runs.db")
 
 
-def test_copy_is_whole_and_one_file(runs_db: Path, here: Path) -> None:
-    assert names(here) == ["runs.db"]
-    assert "4 records and 4 networks\nwrote saved/a.db" in ok("results", "copy", "runs.db", "saved/a.db")
-    report = document("results", "copy", "runs.db", "b.db")
-    assert report == {"store": "runs.db", "records": 4, "networks": 4, "files": ["b.db"]}
-    assert names(here / "saved") == ["a.db"]
-    key = next(iter(times(runs_db)))
-    row = document("results", "show", key, "--store", "saved/a.db")
-    assert row["network"] == "stored" and row["arrays"] and row["arrays"] == arrays_of(runs_db, key)
-    assert "b.db exists" in error("results", "copy", "runs.db", "b.db")
-    assert "none.db does not exist" in error("results", "copy", "none.db", "c.db")
-    assert "is not a folder" in error("results", "copy", "runs.db", "b.db/c.db")
-    assert names(here) == ["b.db", "runs.db", "saved"]
-
-
 def test_a_network_of_a_store_is_written_as_a_file_that_loads(runs_db: Path, here: Path) -> None:
     import gatelab as gl
 
@@ -348,32 +333,6 @@ def test_a_network_of_a_store_is_written_as_a_file_that_loads(runs_db: Path, her
     assert "has no network" in error("results", "show", broken.key, "--store", "runs.db", "--out", "b.safetensors")
     assert "ends in .safetensors" in error("results", "show", key, "--store", "runs.db", "--out", "net.pt")
     assert names(here) == ["net.safetensors", "runs.db"]
-
-
-def arrays_of(path: Path, key: str) -> dict[str, list[int]]:
-    with Store(path) as store:
-        return {name: list(array.shape) for name, array in (store.get_arrays(key) or {}).items()}
-
-
-def test_a_lost_network_is_told_by_list_show_and_check(runs_db: Path) -> None:
-    assert run("results", "list", "--store", "runs.db").stderr == ""
-    assert "4 records, of which 0 failed, and 4 networks" in ok("results", "check", "--store", "runs.db")
-    sound = document("results", "check", "--store", "runs.db")
-    assert sound["sound"] and sound["networks"] == 4 and sound["missing"] == []
-    first = next(iter(times(runs_db)))
-    with Store(runs_db) as store:
-        store._db.execute("DELETE FROM networks WHERE key = ?", [first])
-    result = run("results", "list", "--store", "runs.db")
-    assert result.exit_code == 0 and "4 of 4 records" in result.stdout
-    (lost,) = result.stderr.splitlines()
-    assert lost.startswith("gatelab: 1 records in runs.db have networks that") and first in lost
-    text = " ".join(ok("results", "show", first, "--store", "runs.db").split())
-    assert "the store does not hold it" in text
-    result = run("results", "check", "--store", "runs.db", "--json")
-    report = json.loads(result.stdout)
-    assert result.exit_code == 1 and not report["sound"]
-    assert (report["missing"], report["networks"]) == ([first], 3)
-    assert run("results", "check", "--store", "runs.db").exit_code == 1
 
 
 def test_an_ambiguous_beginning_is_refused(here: Path) -> None:

@@ -307,7 +307,7 @@ def test_progress_counts_every_fit():
     assert seen == [(1, 2), (2, 2)]
 
 
-def test_floor_interpolation_and_optimiser_points_are_flagged_and_left_out():
+def test_floor_interpolation_and_optimizer_points_are_flagged_and_left_out():
     exact = gl.scaling("glu", gl.problem("x**2", n=300), [2, 3], jobs=1)
     assert {p.flag for p in exact.points} == {"floor"}
     assert np.isnan(exact.slopes().slope).all()
@@ -317,7 +317,7 @@ def test_floor_interpolation_and_optimiser_points_are_flagged_and_left_out():
     assert {p.width: p.flag for p in crowded.points}[12] == "interpolation"
 
     lazy = gl.scaling("mlp", gl.problem("paper-1d", n=500), [20], solver="adam", steps=5, jobs=1)
-    assert lazy.points[0].flag == "optimiser"
+    assert lazy.points[0].flag == "optimizer"
 
 
 def test_points_that_noise_limits_have_a_reason_of_their_own():
@@ -326,9 +326,9 @@ def test_points_that_noise_limits_have_a_reason_of_their_own():
     assert [p.flag for p in noisy.points] == ["", "noise"]
     clean = gl.scaling("glu", gl.problem("sin4x", n=500), [2, 8], jobs=1, starts=1)
     assert [p.flag for p in clean.points] == ["", ""]
-    # Training that was given up early is still the optimiser's fault.
+    # Training that was given up early is still the optimizer's fault.
     lazy = gl.scaling("mlp", gl.problem("sin4x", n=500, noise=0.001), [20], solver="adam", steps=5, jobs=1)
-    assert lazy.points[0].flag == "optimiser"
+    assert lazy.points[0].flag == "optimizer"
 
 
 def test_noise_of_rows_is_estimated_and_flagged():

@@ -29,16 +29,16 @@ def made_up(gate: float = 0.0, adamw: float = -0.1, seeds: int = 5, faster: floa
     """
     generator = np.random.default_rng(0)
     histories = []
-    for model, data, units, optimisers, top in (
+    for model, data, units, optimizers, top in (
         ("mixer", "cifar10", ("mlp", "glu", "gqu"), ("sgd", "adamw"), 2.3),
         ("gpt2", "fineweb-edu", ("silu", "swiglu"), ("adamw",), 10.0),
     ):
-        for group in gap_recipes(units, model=model, data=data, optimisers=optimisers, seeds=seeds, steps=1000):
+        for group in gap_recipes(units, model=model, data=data, optimizers=optimizers, seeds=seeds, steps=1000):
             for r in group:
                 steps = np.array(evaluation_steps(r))
                 gated = r.unit.name in ("glu", "swiglu", "gqu")
                 train = 0.3 + (top - 0.3) * np.exp(-4 * steps / steps[-1]) - faster * gated
-                more = gate * gated + adamw * (r.optimiser == "adamw")
+                more = gate * gated + adamw * (r.optimizer == "adamw")
                 gap = (top + 0.1 - train) / 4 * (1 + more + 0.01 * generator.normal())
                 rest = np.linspace(0, 1, len(steps))
                 facts = (1e5, "images", seeds, 10**6, "made up")
@@ -103,7 +103,7 @@ def test_units_that_the_paper_did_not_try_are_new(monkeypatch: pytest.MonkeyPatc
 
 def test_the_figure_has_a_plane_a_setting_and_the_ratios(monkeypatch: pytest.MonkeyPatch) -> None:
     done = outcome(made_up(), monkeypatch)
-    titles = ["Mixer on CIFAR-10", "GPT-2 on FineWeb-Edu", "gate", "optimiser"]
+    titles = ["Mixer on CIFAR-10", "GPT-2 on FineWeb-Edu", "gate", "optimizer"]
     assert [a.get_title() for a in done.figure.axes] == titles
     runs, comparisons = done.tables["runs"], done.tables["comparisons"]
     assert (runs["seeds"] == 5).all() and (runs["diverged"] == 0).all() and len(runs) == 3 * 2 + 2
@@ -142,12 +142,12 @@ def whole() -> Outcome:
 
 
 def recorded_runs() -> dict[tuple[str, ...], list[dict[str, Any]]]:
-    """The runs of both records as they were written, by schedule, model, optimiser and unit."""
+    """The runs of both records as they were written, by schedule, model, optimizer and unit."""
     runs: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for name in ("gap-whole", "gap-whole-constant"):
         for run in json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))["runs"]:
             r = run["recipe"]
-            runs.setdefault((r["schedule"], r["model"], r["optimiser"], r["unit"]["name"]), []).append(run)
+            runs.setdefault((r["schedule"], r["model"], r["optimizer"], r["unit"]["name"]), []).append(run)
     return runs
 
 
@@ -157,13 +157,13 @@ def test_every_number_of_the_study_is_in_the_records(whole: Outcome) -> None:
     assert len(table) == 3 * (2 * 2 * 3 + 2 * 3) == 54 and (table[["runs_first", "runs_second"]] == 5).all(axis=None)
     of_run = {"last": lambda run: run["test"][-1], "best": lambda run: min(run["test"])}
     for row in table.to_dict("records"):
-        schedule, model, data, optimiser = (row[name] for name in ("schedule", "model", "data", "optimiser"))
+        schedule, model, data, optimizer = (row[name] for name in ("schedule", "model", "data", "optimizer"))
         if row["measure"] == "gap":
-            pair = (gaps[schedule].runs(model, data, row[u], optimiser) for u in ("first", "second"))
+            pair = (gaps[schedule].runs(model, data, row[u], optimizer) for u in ("first", "second"))
             matched = matched_gap(*pair)
             a, b = matched.first, matched.second
         else:
-            pair = (runs[schedule, model, optimiser, row[u]] for u in ("first", "second"))
+            pair = (runs[schedule, model, optimizer, row[u]] for u in ("first", "second"))
             a, b = ([of_run[row["measure"]](run) for run in group] for group in pair)
         welch = ttest_ind(b, a, equal_var=False)
         means = (np.mean(a), np.mean(b), np.mean(b) - np.mean(a))
@@ -197,9 +197,9 @@ def test_there_is_a_claim_per_pair_and_panels_are_answered_by_sgd_alone(whole: O
     figures = {("mixer", "sgd"): "figure 9, (", ("vit", "sgd"): "figure 11, ("}
     assert len(whole.claims) == 12 + 2
     for claim, row in zip(whole.claims, table.to_dict("records"), strict=False):
-        place = figures.get((row["model"], row["optimiser"]), "")
+        place = figures.get((row["model"], row["optimizer"]), "")
         assert claim.place.startswith(place) and bool(claim.place) is bool(place)
-        assert claim.verdict == "outside" and claim.outside == fig7.OUTSIDE[row["optimiser"]]
+        assert claim.verdict == "outside" and claim.outside == fig7.OUTSIDE[row["optimizer"]]
         assert claim.value == row["difference"] and claim.support["corrected p, gap, cosine"] == row["p_holm"]
 
 

@@ -17,6 +17,7 @@ from gatelab.solve import fit
 from gatelab.statistics import Interval
 from gatelab.studies import Request, study
 from gatelab.studies.definition import only
+from gatelab.studies.scaling.constructions import ridge_problem, ridge_table
 from gatelab.studies.scaling.error_curves import UNITS
 from gatelab.studies.scaling.table1 import (
     ALL,
@@ -39,8 +40,6 @@ from gatelab.studies.scaling.table1 import (
     outliers,
     printed_table,
     problem_claims,
-    ridge_problem,
-    ridge_table,
     row_tables,
     slope_claims,
     slopes_figure,

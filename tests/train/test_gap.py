@@ -125,12 +125,12 @@ def test_the_plane_has_a_line_a_run(measured: Gap, tmp_path: Path) -> None:
 def test_text_and_resumption(tmp_path: Path) -> None:
     values = {**TINY, "steps": 6, "evaluations": 2, "warmup": 1}
     seen: list[tuple[int, int]] = []
-    found = gap(["silu", "swiglu"], model="gpt2", data=text(), optimisers=["adamw"], seeds=1, folder=tmp_path, **values)
+    found = gap(["silu", "swiglu"], model="gpt2", data=text(), optimizers=["adamw"], seeds=1, folder=tmp_path, **values)
     again = gap(
         ["silu", "swiglu"],
         model="gpt2",
         data=text(),
-        optimisers=["adamw"],
+        optimizers=["adamw"],
         seeds=1,
         folder=tmp_path,
         progress=lambda done, total, _: seen.append((done, total)),
@@ -143,7 +143,7 @@ def test_text_and_resumption(tmp_path: Path) -> None:
 
 def test_runs_that_diverge_are_left_out_of_comparisons() -> None:
     values = {**TINY, "lr": 1e6, "clip": None, "warmup": 0}
-    found = gap(["mlp"], data=images(), optimisers=["sgd"], seeds=2, **values)
+    found = gap(["mlp"], data=images(), optimizers=["sgd"], seeds=2, **values)
     assert len(found.diverged()) == 2 and found.runs("mixer", "stripes", "mlp", "sgd") == []
     assert found.comparisons() == []
 
@@ -151,7 +151,7 @@ def test_runs_that_diverge_are_left_out_of_comparisons() -> None:
 def test_recipes_of_a_gap_are_refused_where_they_make_no_sense() -> None:
     for values, says in (
         ({"units": ["glu", "reglu"]}, "each once"),
-        ({"optimisers": []}, "one or more"),
+        ({"optimizers": []}, "one or more"),
         ({"seeds": 0}, "seeds is 0"),
     ):
         with pytest.raises(GatelabError, match=says):

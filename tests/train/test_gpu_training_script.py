@@ -17,7 +17,7 @@ from gatelab.train import Gap
 
 def test_what_the_paper_compares_comes_first_and_seeds_are_shared_by_none() -> None:
     todo = script.passes(5, False)
-    names = [(p.model, p.recipes[0].unit.name, p.recipes[0].optimiser) for p in todo]
+    names = [(p.model, p.recipes[0].unit.name, p.recipes[0].optimizer) for p in todo]
     assert len(names) == len(set(names)) == 2 * 4 * 2 + 4
     asked = {*((m, u, o) for m in ("mixer", "vit") for u in ("mlp", "glu") for o in ("sgd", "adamw"))}
     assert set(names[:10]) == asked | {("gpt2", "silu", "adamw"), ("gpt2", "swiglu", "adamw")}

@@ -26,9 +26,9 @@ def same(a: History, b: History) -> bool:
     return all(np.array_equal(getattr(a, n), getattr(b, n), equal_nan=True) for n in NUMBERS)
 
 
-def start(folder: Path, optimiser: str, steps: int) -> subprocess.Popen[str]:
+def start(folder: Path, optimizer: str, steps: int) -> subprocess.Popen[str]:
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(DRIVE), str(folder), optimiser, str(steps)]
+    command = [sys.executable, str(DRIVE), str(folder), optimizer, str(steps)]
     return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
 
@@ -42,17 +42,17 @@ def step_reached(process: subprocess.Popen[str], least: int) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("optimiser", "kills"), [("sgd", (7,)), ("adamw", (5,))])
-def test_killed_it_goes_on_to_equal_losses(optimiser: str, kills: tuple[int, ...], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("optimizer", "kills"), [("sgd", (7,)), ("adamw", (5,))])
+def test_killed_it_goes_on_to_equal_losses(optimizer: str, kills: tuple[int, ...], tmp_path: Path) -> None:
     steps = 24
     for at in kills:
-        process = start(tmp_path, optimiser, steps)
+        process = start(tmp_path, optimizer, steps)
         reached = step_reached(process, at)
         time.sleep(0.013)  # somewhere in the steps after that
         process.send_signal(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
         assert reached < steps
-    made = [small(optimiser=optimiser, steps=steps, seed=s) for s in (0, 1)]
+    made = [small(optimizer=optimizer, steps=steps, seed=s) for s in (0, 1)]
     seen: list[int] = []
     resumed = train_many(made, folder=tmp_path, data=images(), progress=lambda done, *_: seen.append(done))
     alone = train_many(made, data=images())
@@ -102,7 +102,7 @@ def test_what_is_finished_is_read(tmp_path: Path) -> None:
 
 def test_divergence_is_remembered(tmp_path: Path) -> None:
     data = images()
-    made = small(optimiser="sgd", lr=1e6, clip=None, warmup=0, steps=50)
+    made = small(optimizer="sgd", lr=1e6, clip=None, warmup=0, steps=50)
     first, again = (train(made, folder=tmp_path, data=data) for _ in range(2))
     assert first.diverged is not None and again.diverged == first.diverged and same(first, again)
 

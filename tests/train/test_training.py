@@ -15,7 +15,7 @@ from gatelab.models import Mixer
 from gatelab.train import Recipe, load_models, recipe, train, train_many
 from gatelab.train.loop import State, diverges_beyond
 from gatelab.train.members import Source, build
-from gatelab.train.recipes import DEFAULTS, OPTIMISERS, SIZES, TEXT_MODELS, evaluation_steps, learning_rate
+from gatelab.train.recipes import DEFAULTS, OPTIMIZERS, SIZES, TEXT_MODELS, evaluation_steps, learning_rate
 
 
 def plainly(made: Recipe) -> list[tuple[float, float]]:
@@ -25,16 +25,16 @@ def plainly(made: Recipe) -> list[tuple[float, float]]:
     decayed = [p for p in model.parameters() if p.ndim > 1]
     others = [p for p in model.parameters() if p.ndim <= 1]
     groups = [{"params": decayed, "weight_decay": made.weight_decay}, {"params": others, "weight_decay": 0.0}]
-    optimisers: list[torch.optim.Optimizer] = []
-    if made.optimiser == "muon":
+    optimizers: list[torch.optim.Optimizer] = []
+    if made.optimizer == "muon":
         hidden = [p for name, p in model.named_parameters() if name.startswith("blocks.") and p.ndim == 2]
         rates = {"lr": made.lr, "weight_decay": made.weight_decay, "adjust_lr_fn": "match_rms_adamw"}
-        optimisers.append(torch.optim.Muon(hidden, **rates))
+        optimizers.append(torch.optim.Muon(hidden, **rates))
         groups[0]["params"] = [p for p in decayed if all(p is not h for h in hidden)]
-    if made.optimiser == "sgd":
-        optimisers.append(torch.optim.SGD(groups, lr=made.lr, momentum=made.momentum))
+    if made.optimizer == "sgd":
+        optimizers.append(torch.optim.SGD(groups, lr=made.lr, momentum=made.momentum))
     else:
-        optimisers.append(torch.optim.AdamW(groups, lr=made.lr, betas=(0.9, made.beta2)))
+        optimizers.append(torch.optim.AdamW(groups, lr=made.lr, betas=(0.9, made.beta2)))
     rows, recent = [], []
     for step in range(made.steps + 1):
         if step in evaluation_steps(made):
@@ -44,27 +44,27 @@ def plainly(made: Recipe) -> list[tuple[float, float]]:
             recent = []
         if step == made.steps:
             return rows
-        for group in (group for optimiser in optimisers for group in optimiser.param_groups):
+        for group in (group for optimizer in optimizers for group in optimizer.param_groups):
             group["lr"] = learning_rate(made, step)
         loss = model.loss(*data.batch(step, made.batch, seed=made.seed, augment=True))
         model.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), made.clip or torch.inf)
-        for optimiser in optimisers:
-            optimiser.step()
+        for optimizer in optimizers:
+            optimizer.step()
         recent.append(loss.item())
     raise AssertionError
 
 
 @pytest.mark.parametrize(
-    "optimiser", [pytest.param(name, marks=pytest.mark.slow) if name == "muon" else name for name in OPTIMISERS]
+    "optimizer", [pytest.param(name, marks=pytest.mark.slow) if name == "muon" else name for name in OPTIMIZERS]
 )
-def test_it_is_the_plain_loop(optimiser: str) -> None:
-    made = small(optimiser=optimiser, seed=5)
+def test_it_is_the_plain_loop(optimizer: str) -> None:
+    made = small(optimizer=optimizer, seed=5)
     history = train(made, data=images())
     expected = np.array(plainly(made))
     # Muon computes in bf16, and sums in another order.
-    rtol = {"muon": 5e-3}.get(optimiser, 1e-5)
+    rtol = {"muon": 5e-3}.get(optimizer, 1e-5)
     np.testing.assert_allclose(history.running, expected[:, 0], rtol=rtol)
     np.testing.assert_allclose(history.test, expected[:, 1], rtol=rtol)
     assert history.steps.tolist() == list(evaluation_steps(made))
@@ -114,7 +114,7 @@ def test_a_training_learns() -> None:
 @pytest.mark.parametrize("seeds", [(0,), (0, 1)])
 def test_divergence_is_found_said_and_ends_the_training(seeds: tuple[int, ...]) -> None:
     seen: list[int] = []
-    made = [small(optimiser="sgd", lr=1e6, clip=None, warmup=0, steps=200, seed=s) for s in seeds]
+    made = [small(optimizer="sgd", lr=1e6, clip=None, warmup=0, steps=200, seed=s) for s in seeds]
     found = train_many(made, data=images(), progress=lambda done, total, text: seen.append(done))
     for history in found:
         assert history.diverged is not None and history.diverged < 20
@@ -142,12 +142,12 @@ def test_one_that_diverges_takes_nobody_along(monkeypatch: pytest.MonkeyPatch) -
 def test_a_loss_beyond_the_bound_is_divergence() -> None:
     assert diverges_beyond(10) == pytest.approx(10 * np.log(10))
     data = images()
-    history = train(small(optimiser="sgd", lr=30.0, clip=None, warmup=0, steps=60), data=data)
+    history = train(small(optimizer="sgd", lr=30.0, clip=None, warmup=0, steps=60), data=data)
     assert history.diverged is not None and (history.test <= diverges_beyond(3)).all()
 
 
 def test_clipping_has_an_effect_and_constant_rates_are_constant() -> None:
-    loose, tight = (train(small(optimiser="sgd", clip=c, steps=8), data=images()) for c in (None, 0.01))
+    loose, tight = (train(small(optimizer="sgd", clip=c, steps=8), data=images()) for c in (None, 0.01))
     assert abs(tight.test[-1] - tight.test[0]) < abs(loose.test[-1] - loose.test[0])
     level = small(schedule="constant", warmup=2, lr=0.5)
     assert [learning_rate(level, t) for t in (0, 1, 2, 23)] == [0.25, 0.5, 0.5, 0.5]
@@ -225,7 +225,7 @@ def test_recipes_have_defaults_for_every_model_and_refuse_what_is_wrong() -> Non
         ({"momentum": 1.0}, "momentum"),
         ({"schedule": "linear"}, "no schedule"),
         ({"size": "huge"}, "no size of the mixer"),
-        ({"optimiser": "adam"}, "did you mean 'adamw'"),
+        ({"optimizer": "adam"}, "did you mean 'adamw'"),
         ({"color": 1}, "no value of a recipe"),
         ({"tokenizer": "words"}, "no tokenizer is called 'words'. Known: bytes, gpt2, trained:4096"),
         ({"tokenizer": "trained:12"}, "tokenizer is 'trained:12'; give trained:4096"),

@@ -1,6 +1,6 @@
 """Small data for trainings, and a training as a program of its own, for tests that kill it.
 
-python training_data.py FOLDER OPTIMISER STEPS
+python training_data.py FOLDER OPTIMIZER STEPS
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def small(model: str = "mixer", unit: str = "glu", **others: object) -> Recipe:
 
 
 def main() -> None:
-    folder, optimiser, steps = sys.argv[1:]
+    folder, optimizer, steps = sys.argv[1:]
     torch.set_num_threads(1)
-    made = small(optimiser=optimiser, steps=int(steps))
+    made = small(optimizer=optimizer, steps=int(steps))
 
     def report(done: int, total: int, text: str) -> None:
         print(done, flush=True)

@@ -56,7 +56,7 @@ class LadderOptions:
         given = {"units": list(names), "data": self.text, "steps": self.steps, "batch": self.batch}
         given["sizes"] = reading.column_names(self.sizes)
         values |= {name: value for name, value in given.items() if value}
-        values |= {"seeds": self.seeds, "model": self.model, "tokenizer": self.tokenizer, "optimiser": self.optimizer}
+        values |= {"seeds": self.seeds, "model": self.model, "tokenizer": self.tokenizer, "optimizer": self.optimizer}
         return {**values, "repeats": read_repeats(self.repeats)}
 
     def rates(self, units: Sequence[Any]) -> dict[str, float] | None:

@@ -27,7 +27,6 @@ gatelab linearize silu --interval 8 --degree 14 --encrypted
 gatelab linearize gelu --method optimal --d 16 --m 152
 
 gatelab linearize gelu --method learned --d 2 --m 16 --option steps=30"""
-ENDINGS = (".json", ".mlir", ".c", ".py")
 # As `gatelab.linearization.methods` lists them; the help must not import torch.
 METHODS = (
     "chebyshev",
@@ -35,7 +34,6 @@ METHODS = (
     "hermite",
     "minimax",
     "taylor",
-    "fourier",
     "learned",
     "maclaurin",
     "optimal",
@@ -53,9 +51,7 @@ class MapOptions:
     interval: Annotated[str | None, option("Interval of w.x; R for -R,R.", metavar="A,B")] = None
     scale: Annotated[float | None, option("Deviation of w.x, for hermite.", default="1")] = None
     d: Annotated[int | None, option("Number of inputs.", "--d", min=1)] = None
-    m: Annotated[
-        int | None, option("Features, for maclaurin, tensorsketch, fourier, optimal, learned.", "--m", min=1)
-    ] = None
+    m: Annotated[int | None, option("Features, for maclaurin, tensorsketch, optimal, learned.", "--m", min=1)] = None
     w_scale: Annotated[float, option("Deviation of the weights, with --d.")] = 1.0
     x_scale: Annotated[float, option("Deviation of the inputs, with --d.")] = 1.0
     seed: Annotated[int, option("The seed of random methods.", min=0)] = 0
@@ -115,7 +111,7 @@ def linearize_command(
     compare: Annotated[bool, option("Compare with published approximations.", "--compare")] = False,
     encrypted: Annotated[bool, option("Values and errors under CKKS.", "--encrypted")] = False,
     plot: Plot = None,
-    out: Annotated[Path | None, out_option("Write the polynomial, .json, .mlir, .c or .py.", *ENDINGS)] = None,
+    out: Annotated[Path | None, out_option("Write the polynomial, .json.", ".json")] = None,
 ) -> None:
     """Approximate act(w.x) by a polynomial, or by a product of a map of w and a map of x."""
     if word is not None and unit is not None:

@@ -40,7 +40,7 @@ WHY = {
     "floor": "at the rounding of float64 (floor)",
     "interpolation": "with more than one parameter for two values of the data (interpolation)",
     "noise": "since noise of the data sets their error (noise)",
-    "optimiser": "above 1.1 times the limit (optimiser)",
+    "optimizer": "above 1.1 times the limit (optimizer)",
     "failed": "since they failed (failed)",
 }
 FAILED = "gatelab results list --status failed --store {}"

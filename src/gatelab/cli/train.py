@@ -152,7 +152,7 @@ def train_command(
         raise GatelabError(f"no model is given; give mixer, vit or gpt2, such as 'gatelab train mixer {name}'")
     from gatelab.train import recipe, train
 
-    plan = recipe(model, name, optimiser=optimizer, seed=seed, **training.recipe(model))
+    plan = recipe(model, name, optimizer=optimizer, seed=seed, **training.recipe(model))
     with resuming(training.store), output.progress("steps") as report:
         history = train(plan, compile=compile, progress=report, **where)
     output.write(history, out)
@@ -199,7 +199,7 @@ def gap_command(
         study = Gap.load(record)
     else:
         settings: dict[str, Any] = {"model": model, "seeds": seeds, **training.recipe(model)}
-        settings["optimisers"] = list(filter(None, reading.split_names(optimizer)))
+        settings["optimizers"] = list(filter(None, reading.split_names(optimizer)))
         recipes = gap_recipes(names, **settings)
         if dry_run:
             emit_recipes(recipes)

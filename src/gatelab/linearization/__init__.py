@@ -20,7 +20,6 @@ from gatelab.linearization.exchange import (
     find_published,
     published,
     read_polynomial,
-    source_code,
 )
 from gatelab.linearization.floors import FloorSpectrum, floor, floor_curve, spectrum
 from gatelab.linearization.linearizations import Linearization, linearize
@@ -64,7 +63,6 @@ __all__ = [
     "published",
     "read_plan",
     "read_polynomial",
-    "source_code",
     "spectrum",
     "verdict",
 ]

@@ -32,7 +32,6 @@ from gatelab.linearization.proofs import bound
 from gatelab.plain import from_plain
 
 FORMAT = "gatelab polynomial 1"
-SOURCES = {".c": "c", ".py": "numpy", ".mlir": "heir"}  # the language by file suffix
 _LARGEST = math.log(1.7e308)
 OUTSIDE = (1.1, 1.25, 1.5, 2.0)  # distances from the center, in half-widths
 
@@ -75,10 +74,7 @@ class Export(Compact):
         }
 
     def save(self, path: str | Path) -> Path:
-        """Write a file: .json for `read_polynomial`, or source code: .mlir (HEIR), .c, .py; see `source_code`."""
-        suffix = Path(path).suffix.lower()
-        if suffix in SOURCES:
-            return write_whole(path, source_code(self.polynomial, SOURCES[suffix]))
+        """Write a JSON file for `read_polynomial`."""
         return write_whole(path, json.dumps(self.document(), indent=2, allow_nan=False) + "\n")
 
 
@@ -154,66 +150,6 @@ def read_document(path: str | Path, form: str) -> dict[str, Any]:
     if not isinstance(document, dict) or document.get("format") != form:
         raise GatelabError(f"{path} is not a {form!r} document; give a file that gatelab saved")
     return document
-
-
-def source_code(polynomial: Polynomial, language: str) -> str:
-    """Source code of the polynomial, a function of one number, in the Chebyshev basis.
-
-    Args:
-        polynomial: the polynomial.
-        language: "c" and "numpy" for Clenshaw's recurrence; "heir" for MLIR with HEIR's `polynomial.eval`, which
-            `heir-opt --lower-polynomial-eval` turns into a circuit.
-
-    Returns:
-        The text of a file.
-
-    >>> p = Polynomial.from_powers([0, 0.5, 0.25], (-2, 2), activation="gelu")
-    >>> code = {}
-    >>> exec(source_code(p, "numpy"), code)
-    >>> code["gelu"](1.0)
-    0.75
-    """
-    low, high = polynomial.interval
-    name = "".join(c if c.isalnum() else "_" for c in polynomial.activation or "polynomial")
-    about = f"{polynomial.activation} by {polynomial.method}, degree {polynomial.degree}, on [{low!r}, {high!r}]"
-    # repr restores every float; ".0" or an exponent makes it a float in all languages.
-    series = ", ".join(repr(float(c)) for c in polynomial.chebyshev)
-    center, half, count = (low + high) / 2, (high - low) / 2, len(polynomial.chebyshev)
-    if language == "c":
-        return f"""/* {about}; outside it grows without bound. */
-double {name}(double z) {{
-    static const double c[{count}] = {{{series}}};
-    double t = (z - {center!r}) / {half!r}, after = 0.0, later = 0.0;
-    for (int k = {count - 1}; k > 0; --k) {{
-        double now = 2.0 * t * after - later + c[k];
-        later = after;
-        after = now;
-    }}
-    return t * after - later + c[0];
-}}
-"""
-    if language == "numpy":
-        return f"""\"\"\"{about}; outside it grows without bound.\"\"\"
-
-
-def {name}(z):
-    t = (z - {center!r}) / {half!r}
-    after = later = 0 * t
-    for c in ({series},)[:0:-1]:
-        after, later = 2 * t * after - later + c, after
-    return t * after - later + {float(polynomial.chebyshev[0])!r}
-"""
-    if language == "heir":
-        numbers = ", ".join(f"{c:.17e}" for c in polynomial.chebyshev)
-        return f"""// {about}; outside it grows without bound.
-!poly = !polynomial.polynomial<ring=<coefficientType=f64>>
-#{name} = #polynomial.typed_chebyshev_polynomial<[{numbers}]> : !poly
-func.func @{name}(%z: f64) -> f64 {{
-  %p = polynomial.eval #{name}, %z {{domain_lower = {low:.17e} : f64, domain_upper = {high:.17e} : f64}} : f64
-  return %p : f64
-}}
-"""
-    raise unknown_name("language", language, SOURCES.values())
 
 
 @dataclass(frozen=True)

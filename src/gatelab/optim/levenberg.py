@@ -144,9 +144,31 @@ class LevenbergMarquardt:
             search.loss = self._value(residuals)
         while search.damping <= self._rule.most:
             after, promised = self._trial(residuals, system, start)
+            before = search.loss
             if search.takes(after, promised):
+                import os
+
+                if os.environ.get("EXT"):
+                    self._extend(residuals, system, start, before, (before - after) / promised)
                 return
             self._restore(start)
+
+    def _extend(self, residuals, system, start, before, ratio):
+        """Try smaller dampings with the same Jacobian as long as the gain is as predicted."""
+        import os
+
+        factor, least, worth = map(float, os.environ["EXT"].split(","))
+        search = self._search
+        damping = search.damping
+        while ratio > least and damping > self._rule.least:
+            here, kept = self._saved(), (search.damping, search.loss)
+            search.damping = damping / factor
+            after, promised = self._trial(residuals, system, start)
+            if not after < worth * kept[1]:
+                search.damping = kept[0]
+                self._restore(here)
+                return
+            search.loss, ratio, damping = after, (before - after) / promised, search.damping
 
     def _checked(self, residuals: Residuals) -> Tensor:
         """The residuals with their graph, which must be finite and depend on the parameters."""

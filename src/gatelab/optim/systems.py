@@ -25,6 +25,7 @@ from torch import Tensor
 
 from gatelab.errors import GatelabError
 from gatelab.interrupts import stop_if_asked
+from gatelab.linalg.least_squares import gram
 from gatelab.optim.jacobians import Graph
 
 RowLoss = Callable[[Tensor], Tensor]
@@ -72,8 +73,8 @@ class DenseSystem:
         """The scaled step; stores the triangle of the damped normal equations."""
         n, p = min(self.scaled.shape), self.scaled.shape[1]
         if damping >= p * torch.finfo(self.r.dtype).eps ** 0.5:
-            gram, right = self._normal
-            damped = gram.clone()
+            damped, right = self._normal
+            damped = damped.clone()
             damped.diagonal().add_(damping)
             self._upper, failed = torch.linalg.cholesky_ex(damped, upper=True)
             self._squared = not failed
@@ -94,8 +95,8 @@ class DenseSystem:
     def _normal(self) -> tuple[Tensor, Tensor]:
         """The Gram matrix of the smaller side, and its right-hand side."""
         if self.wide:
-            return self.scaled @ self.scaled.mT, self.r
-        return self.scaled.mT @ self.scaled, self.scaled.mT @ self.r
+            return gram(self.scaled.mT[None])[0], self.r
+        return gram(self.scaled[None])[0], self.scaled.mT @ self.r
 
     @cached_property
     def _core(self) -> tuple[Tensor | None, Tensor, Tensor]:

@@ -24,7 +24,7 @@ from gatelab.data.registry import AnyProblem
 from gatelab.data.registry import describe as describe_problem
 from gatelab.data.registry import restore as restore_problem
 from gatelab.display import ProgressLike, reporting
-from gatelab.errors import GatelabError, check_seed, whole_number
+from gatelab.errors import GatelabError, check_seeds, whole_number
 from gatelab.feedforward import AnyUnit, Network, Unit
 from gatelab.feedforward import unit as as_unit
 from gatelab.feedforward.registry import describe as describe_unit
@@ -224,9 +224,7 @@ def _tasks(
     if not chosen:
         raise GatelabError("units is empty; give at least one unit, such as ['mlp', 'glu']")
     target, sizes = as_problem(problem), sorted(set(check_widths(widths)))
-    if not isinstance(seeds, Iterable) or not seeds:
-        seeds = range(whole_number("seeds", seeds, 1))
-    numbers = dict.fromkeys(map(check_seed, seeds))
+    numbers = check_seeds(seeds)
     for u in chosen:
         check_fit(u, target, sizes[-1], solver)
     # Wide networks first: the last fits are then short, and no core is idle.
@@ -293,7 +291,7 @@ class _Fits:
         elif set_by_noise(test, noise_rmse(problem, self.noise, parameters)):
             flag = "noise"
         elif ratio > ABOVE:
-            flag = "optimiser"
+            flag = "optimizer"
         return Point(
             unit=unit.name, width=width, parameters=parameters, seed=seed, train_rmse=train, test_rmse=test,
             limit=bound, ratio=ratio, flag=flag, status=status, seconds=record.seconds,

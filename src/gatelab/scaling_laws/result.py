@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # imported where used, since workers do not need them
     from matplotlib.figure import Figure
 
 Against = Literal["n", "P"]
-Flag = Literal["", "floor", "interpolation", "noise", "optimiser", "failed"]
+Flag = Literal["", "floor", "interpolation", "noise", "optimizer", "failed"]
 Paper = Mapping[tuple[str, str], float]
 Reference = Mapping[str, Mapping[int, float]]
 AXES: dict[Against, str] = {"n": "neurons n", "P": "parameters P"}
@@ -35,7 +35,7 @@ class Point:
 
     Flags: `floor`, the error is at the rounding of float64. `interpolation`, the number of parameters is at least half
     that of the data, which then determine the error. `noise`, at least a tenth of the error is due to noise in the
-    data, about sigma (P/N)^1/2 on clean test points. `optimiser`, the error is above 1.1 times the limit, due to the
+    data, about sigma (P/N)^1/2 on clean test points. `optimizer`, the error is above 1.1 times the limit, due to the
     solver or to a width below the asymptotic range. `failed`, the run raised an error; its errors are NaN.
 
     A network contains narrower ones and those of simpler units, so its training error should not be larger than theirs.

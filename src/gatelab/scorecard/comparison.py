@@ -10,7 +10,7 @@ import torch
 
 from gatelab.data import Problem
 from gatelab.display import ProgressLike, reporting
-from gatelab.errors import GatelabError, real_number, whole_number
+from gatelab.errors import GatelabError, check_seeds, real_number, whole_number
 from gatelab.feedforward import AnyUnit
 from gatelab.feedforward import unit as as_unit
 from gatelab.linearization import calibrate
@@ -37,7 +37,7 @@ def compare(
     *,
     budget: int | None = None,
     widths: Sequence[int] | None = None,
-    seeds: int = 3,
+    seeds: int | Sequence[int] = 3,
     features: int = 64,
     loss: float = 0.1,
     d_model: int = 128,
@@ -54,7 +54,7 @@ def compare(
         budget: the number of parameters at which units are compared, by default a quarter of the training values and
             160 at most. Every unit is fitted at the largest width within it, and at narrower ones for the slope.
         widths: the same widths for every unit instead.
-        seeds: the number of fits of every network.
+        seeds: the number of fits of every network, or their seeds, such as [3, 4].
         features: the m of the linearization.
         loss: the share of the target's variance at which predicted steps end.
         d_model: the size of the block that is timed.
@@ -75,7 +75,7 @@ def compare(
     """
     chosen = chosen_units(units)
     # All arguments are checked before the fits, which take long.
-    seeds, features = whole_number("seeds", seeds, 1), whole_number("features", features, 1)
+    numbers, features = check_seeds(seeds), whole_number("features", features, 1)
     d_model = whole_number("d_model", d_model, 1, of="inputs and outputs of the block")
     loss = real_number("loss", loss, above=0, below=1)
     if device is None and torch.cuda.is_available():
@@ -84,14 +84,14 @@ def compare(
     problem = problem_of(data, rows, **columns)
     budget = budget_of(chosen, problem, budget, widths)
     sizes = {u.name: widths_of(u, budget, problem.d_in, problem.d_out, widths) for u in chosen}
-    count = seeds * sum(map(len, sizes.values()))
+    count = len(numbers) * sum(map(len, sizes.values()))
     with reporting(progress, "comparing") as report:
 
         def show(done: int) -> None:
             if report:
                 report(done, count + len(chosen) + 1)
 
-        fits = fit_units(chosen, problem, sizes, seeds, show)
+        fits = fit_units(chosen, problem, sizes, numbers, show)
         kernel_rows, measured = rows_of(problem), {}
         for i, u in enumerate(chosen, 1):
             width = max(w for w in sizes[u.name] if u.parameter_count(w, problem.d_in, problem.d_out) <= budget)
@@ -115,7 +115,7 @@ def compare(
         "train_rows": problem.train.n,
         "test_rows": problem.test.n,
         "budget": budget,
-        "seeds": seeds,
+        "seeds": len(numbers),
         "features": features,
         "loss": loss,
         "interval": calibrate(preactivations(kernel_rows.x), symmetric=True),

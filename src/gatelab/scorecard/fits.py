@@ -120,7 +120,7 @@ def fit_units(
     units: Sequence[AnyUnit],
     problem: Problem,
     widths: Mapping[str, Sequence[int]],
-    seeds: int,
+    seeds: Sequence[int],
     progress: Callable[[int], None],
 ) -> list[Fit]:
     """Fit every unit at its widths, narrowest first, batched if the solver allows; `progress(fits done)`."""
@@ -129,14 +129,14 @@ def fit_units(
     for u in units:
         effort: Mapping[str, Any] = EFFORT if solvers[u.name] == "varpro" else {}
         if effort and isinstance(u, Unit):
-            before, count = len(fits), seeds * len(widths[u.name])
+            before, count = len(fits), len(seeds) * len(widths[u.name])
 
             def report(done: int, total: int, before: int = before, count: int = count) -> None:
                 progress(before + done * count // total)
 
             fits += fit_many(u, problem, widths[u.name], seeds=seeds, progress=report, **effort)
             continue
-        for width, seed in product(widths[u.name], range(seeds)):
+        for width, seed in product(widths[u.name], seeds):
             fits.append(fit(u, problem, width, seed=seed, **effort))
             progress(len(fits))
     return fits

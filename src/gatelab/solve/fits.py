@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from gatelab.data import problem as as_problem
 from gatelab.data.registry import AnyProblem
 from gatelab.data.rows import Scales, matrix, names_of, require_range
 from gatelab.display import ProgressLike, counted, one_line, part_of, reporting, shorten
-from gatelab.errors import GatelabError, check_seed, unknown_name, whole_number
+from gatelab.errors import GatelabError, check_seeds, unknown_name
 from gatelab.feedforward import AnyUnit, Unit
 from gatelab.feedforward import unit as as_unit
 from gatelab.feedforward.definition import check_rows, check_width
@@ -184,7 +185,7 @@ def fit(
     *,
     solver: str | Solver = "auto",
     seed: int = 0,
-    seeds: int = 1,
+    seeds: int | Sequence[int] = 1,
     progress: ProgressLike = None,
     **options: Any,
 ) -> Fit:
@@ -198,7 +199,7 @@ def fit(
             output, a relu-gated unit), the pole solver for smooth gates with one input and one output, and variable
             projection elsewhere.
         seed: the first seed.
-        seeds: the number of seeds.
+        seeds: the number of seeds, or the seeds themselves, such as [3, 4].
         progress: shown on a terminal and in a notebook unless it is False, or a function of (done, total).
         **options: further options of the solver. `steps`, of all solvers, is the maximum number of iterations of a
             network from its start to its end. `start`, of knots, poles and varpro, is a fit to start from: of this unit
@@ -212,7 +213,7 @@ def fit(
     ('converged', True)
     """
     chosen, target = as_unit(unit), as_problem(problem)
-    first, count, width = check_seed(seed), whole_number("seeds", seeds, 1), check_width(width)
+    numbers, width = check_seeds(seeds, seed), check_width(width)
     name, run = check_fit(chosen, target, width, solver, options)
     check_rows(chosen, width, target.d_in, target.d_out)
     check_options(name, run, options)
@@ -220,12 +221,12 @@ def fit(
     inner = "progress" in inspect.signature(run).parameters
     solutions: list[tuple[float, int, Solution]] = []
     with reporting(progress, f"fitting {chosen.name}") as report:
-        for s in range(first, first + count):
-            more = {"progress": part_of(report, s - first, count)} if inner else {}
+        for s in numbers:
+            more = {"progress": part_of(report, len(solutions), len(numbers))} if inner else {}
             solution = run(chosen, target, width, seed=s, **options, **more)
             solutions.append((rmse(solution.network, target.train.x, target.train.y), s, solution))
             if report and not inner:
-                report(len(solutions), count)
+                report(len(solutions), len(numbers))
     _, seed, solution = min(solutions, key=lambda one: one[0])
     seconds = time.perf_counter() - began
     return _as_fit(chosen, target, width, solution, solver=name, seed=seed, seconds=seconds)
@@ -253,7 +254,7 @@ def fit_many(
     unit: str | AnyUnit | Callable[..., Any],
     problem: AnyProblem,
     widths: Sequence[int],
-    seeds: int = 1,
+    seeds: int | Sequence[int] = 1,
     *,
     seed: int = 0,
     progress: ProgressLike = None,
@@ -265,7 +266,7 @@ def fit_many(
         unit: a unit, its name, or your own function.
         problem: a problem, its name, an expression in x, or a function.
         widths: the numbers of neurons.
-        seeds: the number of seeds per width.
+        seeds: the number of seeds per width, or the seeds themselves.
         seed: the first seed.
         progress: as in `fit`.
         **options: those of `varpro_many`; `device="cuda"` computes the batch on a GPU.
@@ -277,8 +278,7 @@ def fit_many(
     [1, 2]
     """
     chosen, target = as_unit(unit), as_problem(problem)
-    first, count = check_seed(seed), whole_number("seeds", seeds, 1)
-    members = [(width, s) for width in check_widths(widths) for s in range(first, first + count)]
+    members = list(product(check_widths(widths), check_seeds(seeds, seed)))
     for width in dict.fromkeys(width for width, _ in members):
         check_fit(chosen, target, width, "varpro")
     check_rows(chosen, members[0][0], target.d_in, target.d_out)

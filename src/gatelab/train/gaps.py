@@ -103,16 +103,16 @@ class Gap:
         """The units, in order of appearance."""
         return list(dict.fromkeys(h.recipe.unit.name for h in self._of(model, data)))
 
-    def optimisers(self, model: str, data: str) -> list[str]:
+    def optimizers(self, model: str, data: str) -> list[str]:
         """The optimizers, in order of appearance."""
-        return list(dict.fromkeys(h.recipe.optimiser for h in self._of(model, data)))
+        return list(dict.fromkeys(h.recipe.optimizer for h in self._of(model, data)))
 
-    def runs(self, model: str, data: str, unit: str, optimiser: str) -> list[Array]:
+    def runs(self, model: str, data: str, unit: str, optimizer: str) -> list[Array]:
         """The points of each run that did not diverge."""
         return [
             h.points
             for h in self._of(model, data)
-            if (h.recipe.unit.name, h.recipe.optimiser) == (unit, optimiser) and h.diverged is None and len(h.points)
+            if (h.recipe.unit.name, h.recipe.optimizer) == (unit, optimizer) and h.diverged is None and len(h.points)
         ]
 
     def diverged(self) -> list[History]:
@@ -124,21 +124,21 @@ class Gap:
 
     def comparisons(self) -> list[Comparison]:
         """The first unit against each other one under each optimizer, then the first optimizer for each unit."""
-        of_units, of_optimisers = [], []
+        of_units, of_optimizers = [], []
         for setting in self.settings():
-            units, optimisers = self.units(*setting), self.optimisers(*setting)
-            for optimiser, other in product(optimisers, units[1:]):
-                of_units.append(self.compare_units(*setting, optimiser, units[0], other))
-            for unit, other in product(units, optimisers[1:]):
-                of_optimisers.append(self.compare_optimisers(*setting, unit, optimisers[0], other))
-        return [comparison for comparison in (*of_units, *of_optimisers) if comparison is not None]
+            units, optimizers = self.units(*setting), self.optimizers(*setting)
+            for optimizer, other in product(optimizers, units[1:]):
+                of_units.append(self.compare_units(*setting, optimizer, units[0], other))
+            for unit, other in product(units, optimizers[1:]):
+                of_optimizers.append(self.compare_optimizers(*setting, unit, optimizers[0], other))
+        return [comparison for comparison in (*of_units, *of_optimizers) if comparison is not None]
 
-    def compare_units(self, model: str, data: str, optimiser: str, first: str, second: str) -> Comparison | None:
+    def compare_units(self, model: str, data: str, optimizer: str, first: str, second: str) -> Comparison | None:
         """Compare two units under one optimizer; None if one of them has no run."""
-        a, b = (self.runs(model, data, name, optimiser) for name in (first, second))
-        return compare(f"{model}, {data}, {optimiser}", first, second, a, b)
+        a, b = (self.runs(model, data, name, optimizer) for name in (first, second))
+        return compare(f"{model}, {data}, {optimizer}", first, second, a, b)
 
-    def compare_optimisers(self, model: str, data: str, unit: str, first: str, second: str) -> Comparison | None:
+    def compare_optimizers(self, model: str, data: str, unit: str, first: str, second: str) -> Comparison | None:
         """Compare two optimizers of one unit; None if one of them has no run."""
         a, b = (self.runs(model, data, unit, name) for name in (first, second))
         return compare(f"{model}, {data}, {unit}", first, second, a, b)
@@ -167,18 +167,18 @@ class Gap:
         from gatelab.plotting import looks
         from gatelab.plotting.kernels import Cloud
 
-        names, optimisers = units or self.units(model, data), self.optimisers(model, data)
+        names, optimizers = units or self.units(model, data), self.optimizers(model, data)
         shapes = looks(names)
         return [
             Cloud(
-                f"{name}, {optimiser}",
-                self.runs(model, data, name, optimiser),
+                f"{name}, {optimizer}",
+                self.runs(model, data, name, optimizer),
                 shapes[name].color,
                 shapes[name].marker,
-                hollow=optimisers.index(optimiser) % 2 == 1,
+                hollow=optimizers.index(optimizer) % 2 == 1,
             )
-            for name, optimiser in product(names, optimisers)
-            if self.runs(model, data, name, optimiser)
+            for name, optimizer in product(names, optimizers)
+            if self.runs(model, data, name, optimizer)
         ]
 
     def save(self, path: str | Path) -> Path:
@@ -205,7 +205,7 @@ def gap_recipes(
     *,
     model: str = "mixer",
     data: str | None = None,
-    optimisers: Sequence[str] = ("sgd", "adamw"),
+    optimizers: Sequence[str] = ("sgd", "adamw"),
     seeds: int = 5,
     **others: Any,
 ) -> list[list[Recipe]]:
@@ -218,25 +218,25 @@ def gap_recipes(
         units: names or other arguments of `gl.unit`, each once.
         model: "mixer", "vit" or "gpt2".
         data: the name of the data; None for the default of the model.
-        optimisers: "sgd", "adamw" or both.
+        optimizers: "sgd", "adamw" or both.
         seeds: the number of runs per unit and optimizer.
         others: values of the recipes: size, steps, batch, lr and so on.
 
     Returns:
         A list of recipes for each unit and optimizer.
 
-    >>> [[r.seed for r in group] for group in gap_recipes(["mlp", "glu"], optimisers=["sgd"], seeds=2)]
+    >>> [[r.seed for r in group] for group in gap_recipes(["mlp", "glu"], optimizers=["sgd"], seeds=2)]
     [[0, 1], [2, 3]]
     """
     names = [as_unit(u).name for u in units]
-    for what, values in (("units", names), ("optimisers", list(optimisers))):
+    for what, values in (("units", names), ("optimizers", list(optimizers))):
         if not values or len(set(values)) < len(values):
             raise GatelabError(f"the {what} are {values}; give one or more, each once")
     whole_number("seeds", seeds, 1)
-    groups = list(product(units, optimisers))
+    groups = list(product(units, optimizers))
     return [
-        [recipe(model, unit, data, optimiser=optimiser, seed=place * seeds + i, **others) for i in range(seeds)]
-        for place, (unit, optimiser) in enumerate(groups)
+        [recipe(model, unit, data, optimizer=optimizer, seed=place * seeds + i, **others) for i in range(seeds)]
+        for place, (unit, optimizer) in enumerate(groups)
     ]
 
 
@@ -245,7 +245,7 @@ def gap(
     *,
     model: str = "mixer",
     data: str | Data | None = None,
-    optimisers: Sequence[str] = ("sgd", "adamw"),
+    optimizers: Sequence[str] = ("sgd", "adamw"),
     seeds: int = 5,
     folder: str | Path | None = None,
     device: str | torch.device | None = None,
@@ -258,7 +258,7 @@ def gap(
         units: names or other arguments of `gl.unit`, each once.
         model: "mixer", "vit" or "gpt2".
         data: a name, or the data themselves; None for the default of the model.
-        optimisers: "sgd", "adamw" or both.
+        optimizers: "sgd", "adamw" or both.
         seeds: the number of runs per unit and optimizer, trained together. A p-value below 0.05 needs at least four.
         folder: for checkpoints, from which the same call resumes.
         device: as in `train_many`.
@@ -269,7 +269,7 @@ def gap(
         All runs, as a `Gap`.
     """
     name, own_data = (data, None) if data is None or isinstance(data, str) else (data.name, data)
-    groups = gap_recipes(units, model=model, data=name, optimisers=optimisers, seeds=seeds, **others)
+    groups = gap_recipes(units, model=model, data=name, optimizers=optimizers, seeds=seeds, **others)
     total = sum(group[0].steps for group in groups)
     histories: list[History] = []
     steps = 0
@@ -283,7 +283,7 @@ def gap(
 
             own_folder = None
             if folder is not None:
-                own_folder = Path(folder) / f"{first.model}-{first.unit.name}-{first.optimiser}-{first.key()}"
+                own_folder = Path(folder) / f"{first.model}-{first.unit.name}-{first.optimizer}-{first.key()}"
             histories += train_many(group, folder=own_folder, data=own_data, device=device, progress=show)
             steps += first.steps
     return Gap(tuple(histories))

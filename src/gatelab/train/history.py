@@ -70,7 +70,7 @@ class History:
     def table(self) -> pd.DataFrame:
         """One row per entry, with the column names of the gap's records."""
         r = self.recipe
-        names = {"model": r.model, "data": r.data, "unit": r.unit.name, "optimiser": r.optimiser, "seed": r.seed}
+        names = {"model": r.model, "data": r.data, "unit": r.unit.name, "optimizer": r.optimizer, "seed": r.seed}
         columns = {"step": self.steps, **{name: getattr(self, name) for name in COLUMNS}, "gap": self.gap}
         return pd.DataFrame({**{k: [v] * len(self.steps) for k, v in names.items()}, **columns})
 
@@ -87,7 +87,7 @@ class History:
 
     def __str__(self) -> str:
         r = self.recipe
-        name = f"{r.model} with {r.unit.name} on {r.data}, {r.optimiser}, seed {r.seed}"
+        name = f"{r.model} with {r.unit.name} on {r.data}, {r.optimizer}, seed {r.seed}"
         if self.diverged is not None:
             return f"{name}: diverged at step {self.diverged + 1} of {r.steps}; a smaller lr than {r.lr:g} may not"
         return (

@@ -39,7 +39,7 @@ RATES = tuple(2e-3 * FACTOR**k for k in range(4))
 TUNED = 2  # sizes at which learning rates are swept, the smallest
 PARTS = 10_000  # the total of the progress
 ROUNDS = 3  # the largest number of extensions of a sweep whose best rate is at an end
-SHARED = ("model", "optimiser", "tokenizer", "batch", "steps", "schedule", "weight_decay", "beta2", "clip", "warmup")
+SHARED = ("model", "optimizer", "tokenizer", "batch", "steps", "schedule", "weight_decay", "beta2", "clip", "warmup")
 # Parameters, and operations per second of three swiglus trained together on an H200: results/ladder/speed.json.
 H200_RATES = {396288: 6.797e13, 1327104: 1.043e14, 3211264: 1.523e14, 10616832: 2.174e14, 25690112: 2.756e14}
 # All stages in minutes on two cores, on a text that comes with Python.
@@ -188,7 +188,7 @@ def ladder(
         max_hours: after which no new run starts.
         progress: shown on a terminal and in a notebook unless it is False, or a function of (done, total, run), which
             is called whenever a run ends; done and total count operations.
-        **options: values of the recipes: model, optimiser, tokenizer, batch, steps, weight_decay, options and so on.
+        **options: values of the recipes: model, optimizer, tokenizer, batch, steps, weight_decay, options and so on.
 
     Returns:
         All trainings, with tables, laws and figures.

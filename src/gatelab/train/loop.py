@@ -56,7 +56,7 @@ class State:
         self.step, self.finished = 0, False
         self.count = torch.zeros((), dtype=torch.int64, device=source.device)  # `step` on the device
         self.replay: Replay | None = None
-        if compile and source.tokens is not None and source.device.type == "cuda" and self.recipe.optimiser != "sgd":
+        if compile and source.tokens is not None and source.device.type == "cuda" and self.recipe.optimizer != "sgd":
             self.replay = Replay(len(recipes), self.recipe.batch, source.device)
         self.bound = diverges_beyond(source.outcomes)
         count = len(recipes)
@@ -430,22 +430,22 @@ def check_same(path: Path, facts: Mapping[str, Any], wanted: Mapping[str, Any]) 
         )
 
 
-def optimizer_tensors(optimisers: Sequence[torch.optim.Optimizer]) -> dict[str, Tensor]:
+def optimizer_tensors(optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, Tensor]:
     """Optimizer states, named by the numbers of optimizer and parameter."""
     return {
         f"optimiser.{k}.{i}.{key}": value
-        for k, optimiser in enumerate(optimisers)
-        for i, values in optimiser.state_dict()["state"].items()
+        for k, optimizer in enumerate(optimizers)
+        for i, values in optimizer.state_dict()["state"].items()
         for key, value in values.items()
         if value is not None
     }
 
 
-def restore_optimizers(optimisers: Sequence[torch.optim.Optimizer], tensors: Mapping[str, Tensor]) -> None:
-    states: list[dict[int, dict[str, Tensor]]] = [{} for _ in optimisers]
+def restore_optimizers(optimizers: Sequence[torch.optim.Optimizer], tensors: Mapping[str, Tensor]) -> None:
+    states: list[dict[int, dict[str, Tensor]]] = [{} for _ in optimizers]
     for name, value in tensors.items():
         if name.startswith("optimiser."):
             _, k, number, key = name.split(".", 3)
             states[int(k)].setdefault(int(number), {})[key] = value
-    for optimiser, state in zip(optimisers, states, strict=True):
-        optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
+    for optimizer, state in zip(optimizers, states, strict=True):
+        optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})

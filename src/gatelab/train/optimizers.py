@@ -26,7 +26,7 @@ class Optimizers:
         self.params = list(params.values())
         self.muon: Muon | None = None
         by_entry = dict(params)
-        if recipe.optimiser == "muon":
+        if recipe.optimizer == "muon":
             hidden = [name for name, p in params.items() if name.startswith("blocks.") and p.ndim == 3]
             self.muon = Muon({name: by_entry.pop(name) for name in hidden}, recipe.weight_decay)
         self.whole = list(by_entry.values())
@@ -37,7 +37,7 @@ class Optimizers:
             groups.append({"params": [p for p in views if p.ndim > 1], "weight_decay": recipe.weight_decay})
             groups.append({"params": [p for p in views if p.ndim <= 1], "weight_decay": 0.0})
         fused = self.params[0].is_cuda
-        if recipe.optimiser == "sgd":
+        if recipe.optimizer == "sgd":
             self.entries: torch.optim.Optimizer = torch.optim.SGD(
                 groups, lr=recipe.lr, momentum=recipe.momentum, fused=fused
             )

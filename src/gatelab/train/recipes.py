@@ -58,7 +58,7 @@ SIZES: Mapping[str, Mapping[str, Any]] = {
     "decoder": DECODER_SIZES,
 }
 TEXT_MODELS = ("gpt2", "decoder")
-OPTIMISERS, SCHEDULES, PRECISIONS = ("sgd", "adamw", "muon"), ("cosine", "constant"), ("auto", "float32", "bf16")
+OPTIMIZERS, SCHEDULES, PRECISIONS = ("sgd", "adamw", "muon"), ("cosine", "constant"), ("auto", "float32", "bf16")
 SAMPLINGS = ("anywhere", "epochs")
 # The data of each model, the learning rate of SGD, and learning rate, weight decay and second beta of AdamW. Muon has
 # those of AdamW, since its updates have the same size.
@@ -74,7 +74,7 @@ DEFAULTS = {
 class Recipe:
     """A `model` with a `unit`, its `data` and its optimization; `recipe` fills in default values.
 
-    `optimiser` is "sgd" with `momentum`, "adamw" with `beta2`, or "muon", which is Muon for the matrices of the blocks
+    `optimizer` is "sgd" with `momentum`, "adamw" with `beta2`, or "muon", which is Muon for the matrices of the blocks
     and AdamW otherwise; `weight_decay` applies to matrices. The learning rate rises to `lr` over `warmup` steps, and
     then follows the `schedule`, "cosine" or "constant". `size` names one of the model's sizes, and `options` replace
     single values of it. `steps` is the number of updates, `batch` the number of images or windows of text, and `seed`
@@ -89,7 +89,7 @@ class Recipe:
     model: str
     unit: AnyUnit
     data: str
-    optimiser: str
+    optimizer: str
     lr: float
     size: str = "small"
     options: tuple[tuple[str, int], ...] = ()
@@ -114,7 +114,7 @@ class Recipe:
     def __repr__(self) -> str:
         return one_line(
             self,
-            f"{self.size} {self.model} with {self.unit.name} on {shorten(self.data)}: {self.optimiser}, "
+            f"{self.size} {self.model} with {self.unit.name} on {shorten(self.data)}: {self.optimizer}, "
             f"{self.steps} steps, seed {self.seed}",
         )
 
@@ -143,6 +143,7 @@ class Recipe:
         True
         """
         values = {f.name: getattr(self, f.name) for f in fields(self)}
+        values["optimiser"] = values.pop("optimizer")  # the spelling of all records, and of their keys
         if self.sampling == SAMPLINGS[0]:
             del values["sampling"]  # keys of recipes without this value stay the same
         if not self.average:
@@ -154,6 +155,8 @@ class Recipe:
         """Read the recipe that `plain` wrote."""
         known = {f.name for f in fields(Recipe)}
         values = {"sampling": SAMPLINGS[0], "average": 0.0, **values}
+        if "optimiser" in values:
+            values["optimizer"] = values.pop("optimiser")
         if set(values) != known:
             raise GatelabError(f"a recipe has the values {', '.join(sorted(known))}, not {', '.join(sorted(values))}")
         unit = restore({**values["unit"], "source": None})  # records are read even if the unit has changed since
@@ -165,7 +168,7 @@ class Recipe:
 
 
 def recipe(
-    model: str, unit: Any, data: str | None = None, *, optimiser: str = "adamw", lr: float | None = None, **others: Any
+    model: str, unit: Any, data: str | None = None, *, optimizer: str = "adamw", lr: float | None = None, **others: Any
 ) -> Recipe:
     """A recipe with the default learning rate, weight decay and betas of its model and optimizer.
 
@@ -173,25 +176,25 @@ def recipe(
         model: "mixer", "vit", "gpt2" or "decoder".
         unit: a name or another argument of `gl.unit`.
         data: the name of the data; by default "cifar10" for images and "fineweb-edu" for text.
-        optimiser: "adamw", "sgd" or "muon".
+        optimizer: "adamw", "sgd" or "muon".
         lr: the learning rate; None for the default of the model and optimizer.
         others: other values of a `Recipe`, by name.
 
     Returns:
         The recipe, every value checked.
 
-    >>> recipe("vit", "reglu", optimiser="sgd").lr
+    >>> recipe("vit", "reglu", optimizer="sgd").lr
     0.05
     >>> recipe("gpt2", "swiglu").weight_decay
     0.1
     """
     if model not in SIZES:
         raise unknown_name("model", model, SIZES)
-    if optimiser not in OPTIMISERS:
-        raise unknown_name("optimiser", optimiser, OPTIMISERS)
+    if optimizer not in OPTIMIZERS:
+        raise unknown_name("optimizer", optimizer, OPTIMIZERS)
     usual_data, sgd_rate, *adamw = DEFAULTS[model]
     usual: dict[str, Any] = {"lr": sgd_rate}
-    if optimiser != "sgd":
+    if optimizer != "sgd":
         usual = dict(zip(("lr", "weight_decay", "beta2"), adamw, strict=True))
     if lr is not None:
         usual["lr"] = lr
@@ -202,7 +205,7 @@ def recipe(
     if "warmup" not in others and "steps" in others:
         others["warmup"] = min(100, whole_number("steps", others["steps"], 1) // 10)
     return Recipe(
-        model, unit, data or usual_data, optimiser, options=tuple(dict(options).items()), **{**usual, **others}
+        model, unit, data or usual_data, optimizer, options=tuple(dict(options).items()), **{**usual, **others}
     )
 
 
@@ -210,7 +213,7 @@ def check_recipe(r: Recipe) -> None:
     """Raise for unknown names and numbers out of range."""
     for kind, name, known in (
         ("model", r.model, SIZES),
-        ("optimiser", r.optimiser, OPTIMISERS),
+        ("optimizer", r.optimizer, OPTIMIZERS),
         ("schedule", r.schedule, SCHEDULES),
         ("sampling", r.sampling, SAMPLINGS),
         ("precision", r.precision, PRECISIONS),

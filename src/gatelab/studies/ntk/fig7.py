@@ -98,10 +98,10 @@ def tables(request: Request) -> Tables:
     gap = runs_for(request, PAIRS)
     compared = []
     for model, data in gap.settings():
-        compared += [gap.compare_units(model, data, o, *PAIRS[model]) for o in gap.optimisers(model, data)]
+        compared += [gap.compare_units(model, data, o, *PAIRS[model]) for o in gap.optimizers(model, data)]
     for model, data in gap.settings():
-        if {"sgd", "adamw"} <= set(gap.optimisers(model, data)):
-            compared += [gap.compare_optimisers(model, data, unit, "sgd", "adamw") for unit in PAIRS[model]]
+        if {"sgd", "adamw"} <= set(gap.optimizers(model, data)):
+            compared += [gap.compare_optimizers(model, data, unit, "sgd", "adamw") for unit in PAIRS[model]]
     points = points_table(gap, PAIRS, panel_each_optimizer=False)
     return {"comparisons": comparisons_table(compared), "runs": runs_table(gap), "points": points}
 
@@ -110,14 +110,14 @@ def tables(request: Request) -> Tables:
 def claims(tables: Tables) -> Iterator[Claim]:
     """Each pair: its points, its gap at equal loss, its losses at the end; each setting: the optimizer."""
     table = tables["comparisons"]
-    gates, optimisers = (table[table["compared"] == kind] for kind in ("gate", "optimiser"))
+    gates, optimizers = (table[table["compared"] == kind] for kind in ("gate", "optimizer"))
     for row in gates.to_dict("records"):
         setting = row["setting"]
         joint = PANELS.get(setting) or recorded_place("section 5, joint distribution", setting)
         yield from gate_claims(row, joint, recorded_place("section 5, gap at equal loss", setting))
         yield from loss_claims(row, tables["runs"])
-    for where, rows in optimisers.groupby(optimisers["where"].str.rpartition(", ")[0], sort=False):
-        yield optimiser_claim(str(where), rows, gates[gates["where"].str.startswith(f"{where}, ")])
+    for where, rows in optimizers.groupby(optimizers["where"].str.rpartition(", ")[0], sort=False):
+        yield optimizer_claim(str(where), rows, gates[gates["where"].str.startswith(f"{where}, ")])
 
 
 def recorded_place(words: str, setting: str) -> str:
@@ -169,9 +169,9 @@ def gate_claims(row: Row, joint_place: str = "", gap_place: str = "") -> Iterato
 
 def loss_claims(row: Row, runs: Table) -> Iterator[Claim]:
     """The introduction: a gate speeds up training and, the gap being the same, has a better test loss."""
-    model, data, optimiser = row["where"].split(", ")
+    model, data, optimizer = row["where"].split(", ")
     by_run, pair = runs.set_index(RUN), f"{name_of(row['second'])} minus that of {name_of(row['first'])}"
-    plain, gated = (by_run.loc[(model, data, row[side], optimiser)] for side in ("first", "second"))
+    plain, gated = (by_run.loc[(model, data, row[side], optimizer)] for side in ("first", "second"))
     rule = ("below", "new")[min(row["runs_first"], row["runs_second"]) < 3]
     for loss, word in (("train", "training"), ("test", "test")):
         change, least = (loss_difference(plain, gated, name) for name in (loss, f"least_{loss}"))
@@ -189,12 +189,12 @@ def loss_difference(plain: Row, gated: Row, name: str) -> Interval:
     return welch_difference(first, second)
 
 
-def optimiser_claim(where: str, optimisers: Table, gates: Table) -> Claim:
+def optimizer_claim(where: str, optimizers: Table, gates: Table) -> Claim:
     """Whether AdamW has the smaller gap for each unit, by more than the effect of the gate."""
     name = setting_name(*where.split(", "))
     what, place = f"AdamW minus SGD at equal loss, {name}", recorded_place("section 5, SGD and AdamW", name)
     paper = "smaller gap, for both units; far more than the gate changes"
-    shifts, by_gate = optimisers.dropna(subset=["difference"]), float(gates["difference"].abs().max())
+    shifts, by_gate = optimizers.dropna(subset=["difference"]), float(gates["difference"].abs().max())
     if shifts.empty or np.isnan(by_gate):
         return Claim(what, None, paper=paper, place=place, note=NO_COMMON_LOSS)
     rows, least = shifts.to_dict("records"), float(shifts["difference"].abs().min())
@@ -262,7 +262,7 @@ OUTSIDE = {
     "sgd": "the paper has plain SGD at its own rates, here it has momentum 0.9 and one rate that was not tuned",
     "adamw": "the paper has SGD for Mixer and ViT in appendix D, and here it is AdamW at one rate that was not tuned",
 }
-PLACE = ["model", "data", "optimiser", "first", "second"]
+PLACE = ["model", "data", "optimizer", "first", "second"]
 DRAWN: dict[str, Any] = {
     "table": "comparisons",
     "y": "difference",
@@ -296,7 +296,7 @@ def whole_tables(request: Request) -> Tables:
     if request.quick:
         units = {"vit": (*UNIT_PAIRS[0], *UNIT_PAIRS[-1])}
         gap = train_small(
-            request, [{"units": units}, {"units": units, "optimisers": ["adamw"], "schedule": "constant"}]
+            request, [{"units": units}, {"units": units, "optimizers": ["adamw"], "schedule": "constant"}]
         )
         gaps = {s: Gap(tuple(h for h in gap.histories if h.recipe.schedule == s)) for s in RECORDS}
     else:
@@ -313,13 +313,13 @@ def comparison_rows(schedule: str, gap: Gap) -> Iterator[dict[str, Any]]:
     `relative` is the share of the larger mean: gaps on all images are near zero.
     """
     runs = dict(iter(run_rows(gap).groupby(RUN)))
-    places = [(*s, o, *pair) for s in gap.settings() for o in gap.optimisers(*s) for pair in UNIT_PAIRS]
-    for model, data, optimiser, *pair in sorted(places, key=lambda place: list(OPTIMIZERS).index(place[2])):
-        comparison = gap.compare_units(model, data, optimiser, *pair)
+    places = [(*s, o, *pair) for s in gap.settings() for o in gap.optimizers(*s) for pair in UNIT_PAIRS]
+    for model, data, optimizer, *pair in sorted(places, key=lambda place: list(OPTIMIZERS).index(place[2])):
+        comparison = gap.compare_units(model, data, optimizer, *pair)
         if comparison is None:
             continue
         plain, gated = pair
-        own, matched = [runs[model, data, unit, optimiser] for unit in pair], comparison.matched
+        own, matched = [runs[model, data, unit, optimizer] for unit in pair], comparison.matched
         values: dict[str, Any] = {}
         if matched is not None:
             values["gap"] = [matched.first, matched.second]
@@ -332,7 +332,7 @@ def comparison_rows(schedule: str, gap: Gap) -> Iterator[dict[str, Any]]:
             p, least = exchanged_means(first, second)
             yield {
                 "schedule": schedule,
-                **dict(zip(PLACE, (model, data, optimiser, plain, gated), strict=True)),
+                **dict(zip(PLACE, (model, data, optimizer, plain, gated), strict=True)),
                 "measure": measure,
                 "runs_first": len(first),
                 "runs_second": len(second),
@@ -344,8 +344,8 @@ def comparison_rows(schedule: str, gap: Gap) -> Iterator[dict[str, Any]]:
                 "least_p": least,
                 "p": float(ttest_ind(second, first, equal_var=False).pvalue),  # pyright: ignore
                 "pair": f"{name_of(gated)} - {name_of(plain)}",
-                "short": f"{name_of(model)}, {name_of(optimiser)}",
-                "place": f"{name_of(model)}\n{name_of(optimiser)}\n{schedule}",
+                "short": f"{name_of(model)}, {name_of(optimizer)}",
+                "place": f"{name_of(model)}\n{name_of(optimizer)}\n{schedule}",
             }
 
 
@@ -361,13 +361,13 @@ def with_decisions(table: Table) -> Table:
 @WHOLE.claims
 def whole_claims(tables: Tables) -> Iterator[Claim]:
     """A claim per pair, model and optimizer: the gap at equal loss; its other schedule and test losses support it."""
-    for (model, data, optimiser, *units), rows in tables["comparisons"].groupby(PLACE, sort=False):
-        setting, (plain, gated) = setting_name(model, data, optimiser), map(name_of, units)
+    for (model, data, optimizer, *units), rows in tables["comparisons"].groupby(PLACE, sort=False):
+        setting, (plain, gated) = setting_name(model, data, optimizer), map(name_of, units)
         gaps = rows[rows["measure"] == "gap"]
         words: dict[str, Any] = {
             "paper": "no significant shift (its p is lost)",
             "place": PAIR_PANELS.get((setting, plain, gated), ""),
-            "outside": OUTSIDE[optimiser],
+            "outside": OUTSIDE[optimizer],
         }
         what = f"gap of {gated} minus that of {plain} at equal loss, {setting}"
         if gaps.empty:
@@ -400,7 +400,7 @@ def counts(table: Table) -> Iterator[Claim]:
         "comparisons in which a gate widens the gap at equal training loss", len(wider),
         support={
             "of": len(gaps), "narrows": count(gaps, "lower"),
-            "widens, with AdamW": int((wider["optimiser"] == "adamw").sum()),
+            "widens, with AdamW": int((wider["optimizer"] == "adamw").sum()),
             "least and largest difference, nats": [wider["difference"].min(), wider["difference"].max()],
         },
     )  # fmt: skip

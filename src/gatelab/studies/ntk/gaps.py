@@ -34,7 +34,7 @@ LOSSES = {
     "least_train": lambda h: h.train.min(),
     "least_test": lambda h: h.test.min(),
 }
-RUN = ["model", "data", "unit", "optimiser"]
+RUN = ["model", "data", "unit", "optimizer"]
 
 
 def read_record() -> Gap:
@@ -55,14 +55,14 @@ def runs_for(request: Request, units: Mapping[str, Sequence[str]]) -> Gap:
 def train_small(request: Request, plans: Sequence[Mapping[str, Any]]) -> Gap:
     """Two seeds of tiny models on one core of a CPU.
 
-    A plan has units by model and may have `optimisers` and a `schedule`; GPT-2 has AdamW alone.
+    A plan has units by model and may have `optimizers` and a `schedule`; GPT-2 has AdamW alone.
     """
     groups = []
     for plan in plans:
-        schedule, optimisers = plan.get("schedule", "cosine"), plan.get("optimisers", ("sgd", "adamw"))
+        schedule, optimizers = plan.get("schedule", "cosine"), plan.get("optimizers", ("sgd", "adamw"))
         for model, units in plan["units"].items():
-            data, own = (small_text(), ("adamw",)) if model == "gpt2" else (digits(), optimisers)
-            values: dict[str, Any] = {"model": model, "data": data.name, "optimisers": own, "seeds": 2}
+            data, own = (small_text(), ("adamw",)) if model == "gpt2" else (digits(), optimizers)
+            values: dict[str, Any] = {"model": model, "data": data.name, "optimizers": own, "seeds": 2}
             recipes = gap_recipes(units, **values, **SMALL, augment=False, schedule=schedule)
             groups += [(group, data) for group in recipes]
     histories: list[History] = []
@@ -119,7 +119,7 @@ def run_rows(gap: Gap) -> Table:
     rows = []
     for h in gap.histories:
         r = h.recipe
-        row: dict[str, Any] = dict(zip(RUN, (r.model, r.data, r.unit.name, r.optimiser), strict=True))
+        row: dict[str, Any] = dict(zip(RUN, (r.model, r.data, r.unit.name, r.optimizer), strict=True))
         row |= {"lr": r.lr, "steps": r.steps, "batch": r.batch, "parameters": h.parameters, "counted": h.counted}
         row |= {"device": h.device, "throughput": h.throughput, "diverged": h.diverged is not None}
         row |= dict.fromkeys(LOSSES, np.nan)
@@ -143,15 +143,15 @@ def runs_table(gap: Gap) -> Table:
 def points_table(gap: Gap, units: Mapping[str, Sequence[str]], *, panel_each_optimizer: bool) -> Table:
     """Training loss and gap at every evaluation after the warm-up, with its panel and series."""
     order = {name: i for i, name in enumerate(WORDS)}
-    ordered = sorted(gap.histories, key=lambda h: [order.get(w, 99) for w in (h.recipe.unit.name, h.recipe.optimiser)])
+    ordered = sorted(gap.histories, key=lambda h: [order.get(w, 99) for w in (h.recipe.unit.name, h.recipe.optimizer)])
     frames = []
     for h in ordered:
         r = h.recipe
         if h.diverged is None and r.unit.name in units.get(r.model, (r.unit.name,)):
-            setting, unit, optimiser = setting_name(r.model, r.data), name_of(r.unit.name), name_of(r.optimiser)
-            panel, series = setting, f"{unit}, {optimiser}"
+            setting, unit, optimizer = setting_name(r.model, r.data), name_of(r.unit.name), name_of(r.optimizer)
+            panel, series = setting, f"{unit}, {optimizer}"
             if panel_each_optimizer:
-                panel, series = f"{setting}, {optimiser}", unit
+                panel, series = f"{setting}, {optimizer}", unit
             frame = pd.DataFrame(h.points, columns=["train", "gap"])
             frames.append(frame.assign(panel=panel, series=series, seed=r.seed))
     return pd.concat(frames, ignore_index=True)[["panel", "series", "seed", "train", "gap"]]
@@ -164,7 +164,7 @@ def comparisons_table(comparisons: Sequence[Comparison | None]) -> Table:
     low, high = np.sort([1 + table[end] * share for end in ("low", "high")], axis=0)  # a negative gap exchanges them
     settings = [setting_name(*where.split(", ")) for where in table["where"]]
     places = [f"{name_of(model)}, {name_of(common)}" for model, _, common in table["where"].str.split(", ")]
-    kinds = np.where(table["second"].isin(list(OPTIMIZERS)), "optimiser", "gate")
+    kinds = np.where(table["second"].isin(list(OPTIMIZERS)), "optimizer", "gate")
     pairs = [f"{name_of(b)} - {name_of(a)}" for a, b in zip(table["first"], table["second"], strict=True)]
     words = {"pair": pairs, "setting": settings, "place": places, "compared": kinds}
     return table.assign(ratio=1 + table["relative"], ratio_low=low, ratio_high=high, **words)

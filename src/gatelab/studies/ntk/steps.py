@@ -30,7 +30,7 @@ from gatelab.plotting.facets import Facets, Overlay, draw_figure
 from gatelab.statistics import Interval, bootstrap
 from gatelab.studies.claims import Claim
 from gatelab.studies.engine import Study, Table, Tables, interval_at, interval_columns
-from gatelab.studies.ntk.gaussian import NAMES, PAIRS, interval, limits, samples
+from gatelab.studies.ntk.gaussian import NAMES, PAIRS, interval, limits, rows_and_targets
 
 TARGETS = ("random", "smooth")
 SHARES = (1e-1, 1e-2, 1e-4, 1e-6)  # of the loss at the start: ε
@@ -104,29 +104,6 @@ STUDY = Study(
 
 
 # ---- steps of a kernel
-
-
-def rows_and_targets(data: str, n: int, d: int, seed: int) -> tuple[Array, Array]:
-    """Rows of mean square 1, and a column per target, of mean 0 and mean square 1.
-
-    Clusters are ten Gaussian ones, whose centers have three quarters of the variance; digits are scikit-learn's, minus
-    their mean image. The smooth target is sin(2 u.x) + (v.x)² for random directions u and v.
-    """
-    generator = np.random.default_rng([seed, n, d])
-    if data == "digits":
-        from sklearn.datasets import load_digits
-
-        images = np.asarray(load_digits(return_X_y=True)[0], float)
-        X = (images - images.mean(0))[generator.permutation(len(images))[:n]]
-        X /= np.sqrt((X * X).mean())
-    else:
-        X = samples(n, d, seed)
-        if data == "clusters":
-            X = 0.5 * X + 0.75**0.5 * generator.standard_normal((10, d))[generator.integers(10, size=n)]
-    u, v = (X @ generator.standard_normal((d, 2)) / d**0.5).T
-    Y = np.column_stack([generator.standard_normal(n), np.sin(2 * u) + v**2])
-    Y -= Y.mean(0)
-    return X, Y / np.sqrt((Y * Y).mean(0))
 
 
 def kernel_steps(K: Array, Y: Array) -> tuple[Array, Array]:

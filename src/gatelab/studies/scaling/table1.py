@@ -32,6 +32,7 @@ from gatelab.studies.claims import CLOSE, Claim
 from gatelab.studies.definition import Request, only, ticker
 from gatelab.studies.engine import Study, Table, Tables, interval_at
 from gatelab.studies.inventory import printed
+from gatelab.studies.scaling.constructions import ridge_table
 from gatelab.studies.scaling.error_curves import NEWTON, UNITS, fit_curves
 from gatelab.theory import ridge_rate, worst_case_rate
 
@@ -455,29 +456,6 @@ def problem_claims(slopes: Table, reading: str) -> Iterator[Claim]:
 
 
 # ---- facts behind the rows
-#
-# The target sin 4x sin 4y = cos 4(x - y) / 2 - cos 4(x + y) / 2 is a sum of two ridge functions, and a network may be
-# two halves, each fitted on a line. For x and y uniform on [-1, 1] both x - y and x + y have the triangular density on
-# [-2, 2], and the errors of the halves are nearly uncorrelated, so that their squares add up.
-
-
-def ridge_problem(points: int) -> Problem:
-    """One of the two ridge functions, on points of the triangular density."""
-    rng = np.random.default_rng(0)
-    t, other = (rng.uniform(-1, 1, (points, 2)).sum(axis=1) for _ in range(2))
-    wave = {"name": "cos(4t)/2", "interval": (-2.0, 2.0)}
-    return Problem.from_arrays(t, np.cos(4 * t) / 2, test=(other, np.cos(4 * other) / 2), **wave)
-
-
-def ridge_table(widths: Sequence[int], units: Iterable[str] = UNITS, points: int = 10_000) -> Table:
-    """The test RMSE of two fits on a line that share the neurons, per unit and width."""
-    line = ridge_problem(points)
-    halves = sorted({half for width in widths for half in (width // 2, width - width // 2)})
-    rows = []
-    for unit in units:
-        error = {half: fit(unit, line, half).test_rmse for half in halves}
-        rows += [(unit, n, float(np.hypot(error[n // 2], error[n - n // 2]))) for n in widths]
-    return pd.DataFrame(rows, columns=["unit", "width", "rmse"])
 
 
 def data_facts(row: ProblemRow) -> dict[str, Any]:
