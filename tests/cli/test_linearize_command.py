@@ -54,10 +54,10 @@ def test_maps_that_are_no_polynomials() -> None:
 
 
 def test_options_of_a_method_are_numbers_of_its_own() -> None:
-    words = ("gelu", "--method", "fourier", "--d", "2", "--m", "9")
-    assert "d = 2, m = 9" in ok(*words, "--option", "terms=2", "--option", "base=0.5")
-    assert ok(*words, "--option", "terms=3") == ok(*words)
-    assert ok(*words, "--option", "terms=1") != ok(*words)
+    words = ("gelu", "--method", "maclaurin", "--d", "2", "--m", "9")
+    assert "d = 2, m = 9" in ok(*words, "--option", "degree=4", "--option", "radius=0.5")
+    assert ok(*words, "--option", "radius=1") == ok(*words)
+    assert ok(*words, "--option", "radius=2") != ok(*words)
 
 
 def test_gated_units_and_scales() -> None:

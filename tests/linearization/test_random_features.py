@@ -1,7 +1,7 @@
 """Every random feature map is unbiased, tested over draws.
 
 z = (mean - expected) / standard error must be below 5 for each of 6 pairs: false alarms in 6e-7 of all seeds and pairs.
-Exponentials have long tails: their rows have length 1/2, and 300 are averaged. Seeds are fixed.
+Seeds are fixed.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ from gatelab.linearization import linearize, monte_carlo, monte_carlo_variance
 from gatelab.linearization.builders.least_error import chebyshev
 from gatelab.linearization.builders.random_features import (
     TensorSketch,
-    fourier_maps,
     maclaurin_maps,
     power_terms,
     tensorsketch_maps,
 )
 
 DRAWS = 1500
-METHODS = {"maclaurin": maclaurin_maps, "tensorsketch": tensorsketch_maps, "fourier": fourier_maps}
+METHODS = {"maclaurin": maclaurin_maps, "tensorsketch": tensorsketch_maps}
 
 
 def pairs(n, N, d, seed=0):
@@ -48,14 +47,6 @@ def test_powers_are_unbiased(method, gate):
     check(torch.stack([one.phi(W) @ one.psi(X).T for one in made]), target)
     _, linear, drawn = power_terms(a, 1.0, degree)
     assert linear is not None and 1 not in drawn
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("gate", ["gelu", "tanh", "sigmoid"])
-def test_waves_are_unbiased(gate):
-    W, X = (rows / 2 for rows in pairs(2, 3, 6))
-    made = [fourier_maps(activation(gate), 6, m=300, seed=s) for s in range(DRAWS)]
-    check(torch.stack([one.phi(W) @ one.psi(X).T for one in made]), activation(gate)(W @ X.T), 1e-4)  # their own bias
 
 
 def test_sketch_is_the_count_sketch_of_the_tensor_power():

@@ -110,7 +110,7 @@ def test_a_polynomial_of_linearize_and_the_model_with_that_function_agree(make):
 
 
 @PLAIN
-@pytest.mark.parametrize("method", ["hermite", "tangent", "fourier"])
+@pytest.mark.parametrize("method", ["hermite", "tangent", "maclaurin"])
 def test_folded_maps_are_the_layer_of_features_and_then_W2(make, method):
     model = make()
     block, x = blocks(model)[0], trace(model, run).inputs[0]
@@ -118,7 +118,7 @@ def test_folded_maps_are_the_layer_of_features_and_then_W2(make, method):
     options = {
         "hermite": {"degree": 2},
         "tangent": {"reference": x.flatten(0, -2).mean(0)},
-        "fourier": {"m": 60},
+        "maclaurin": {"m": 60},
     }[method]
     made = linearize("gelu", method, d=d, **options)
     rows = torch.cat([block.W1, block.b1[:, None]], 1).double()

@@ -59,11 +59,6 @@ def hang(n: int) -> dict[str, int]:
     return {"n": n}
 
 
-def hog(n: int, size: int) -> dict[str, int]:
-    block = np.ones(size if n == 0 else 10, dtype=np.uint8)
-    return {"n": n, "bytes": int(block.sum())}
-
-
 def die(n: int, how: str) -> dict[str, int]:
     if n == 0:
         if how == "exit":
@@ -90,15 +85,6 @@ def fork_and_die(n: int) -> dict[str, int]:
             time.sleep(600)
             os._exit(0)
         os._exit(3)
-    return {"n": n}
-
-
-def mostly_tiny(n: int, long: int, folder: str) -> dict[str, object]:
-    """Tiny but for one, which notes how many had come when it ended."""
-    if n == long:
-        time.sleep(2.0)
-        return {"n": n, "came": len(list(Path(folder).iterdir()))}
-    (Path(folder) / str(n)).touch()
     return {"n": n}
 
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
-import types
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
@@ -20,7 +18,7 @@ import sweep_tasks
 import torch
 
 from gatelab import GatelabError
-from gatelab.sweep import Progress, Record, Run, Store, map_runs, plan, ray_backend
+from gatelab.sweep import Progress, Record, Run, Store, map_runs, plan
 from gatelab.sweep import worker as child_module
 from gatelab.sweep import worker as compute_module
 from gatelab.sweep.run import RunOutcome
@@ -64,7 +62,6 @@ def test_backends_agree(tmp_path: Path) -> None:
     wanted = runs("work", 20, fail_each=6)
     serial = content(map_runs(wanted))
     assert content(map_runs(wanted, backend="processes", jobs=2)) == serial
-    assert content(map_runs(wanted, time_limit=60)) == serial
 
 
 @BOTH
@@ -97,24 +94,6 @@ def test_arrays_are_kept_beside_the_store(backend: Any, tmp_path: Path) -> None:
     assert np.array_equal(kept["G"], np.arange(4.0)) and np.array_equal(kept["view"], np.eye(3)[:, ::2])
 
 
-@BOTH
-def test_a_run_beyond_its_time_is_stopped(backend: Any, tmp_path: Path) -> None:
-    got = {
-        r.arguments["n"]: r
-        for r in map_runs(runs("hang", 6), store=tmp_path / "runs.db", backend=backend, jobs=2, time_limit=1.0)
-    }
-    assert not got[0].ok and (got[0].error or "").startswith("time limit: the run took longer than 1 s")
-    assert got[0].seconds >= 1.0 and all(got[n].ok for n in range(1, 6))
-
-
-@BOTH
-def test_a_run_that_runs_out_of_memory(backend: Any, tmp_path: Path) -> None:
-    wanted = runs("hog", 6, size=3 * 2**30)
-    got = {r.arguments["n"]: r for r in map_runs(wanted, backend=backend, jobs=2, memory_limit=2**29)}
-    assert not got[0].ok and (got[0].error or "").startswith("out of memory")
-    assert all(got[n].ok for n in range(1, 6))
-
-
 @pytest.mark.parametrize(
     ("how", "says"),
     [
@@ -140,15 +119,6 @@ def test_a_dead_worker_is_noticed_though_its_children_hold_the_pipe() -> None:
     assert "exit code 3" in (got[0].error or "") and got[1].ok and got[2].ok
 
 
-@pytest.mark.slow
-def test_tiny_runs_do_not_wait_behind_a_long_one(tmp_path: Path) -> None:
-    folder = tmp_path / "came"
-    folder.mkdir()
-    wanted = runs("mostly_tiny", 400, long=300, folder=str(folder))
-    got = {r.arguments["n"]: r for r in map_runs(wanted, backend="processes", jobs=2)}
-    assert len(got) == 400 and got[300].metrics["came"] == 399
-
-
 def test_what_a_task_prints_or_reads_disturbs_nothing() -> None:
     got = list(map_runs(runs("prints", 5), backend="processes", jobs=1))
     assert [r.ok and r.metrics["read"] == "" for r in got] == [True] * 5
@@ -168,7 +138,7 @@ def test_one_thread_for_each_worker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_workers_that_cannot_start_end_the_sweep_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(child_module, "_MAIN", "raise SystemExit(5) # {memory_limit}")
+    monkeypatch.setattr(child_module, "_MAIN", "raise SystemExit(5)")
     with pytest.raises(GatelabError, match="3 worker processes in a row ended during startup"):
         list(map_runs(runs("work", 3), backend="processes", jobs=1))
 
@@ -176,9 +146,9 @@ def test_workers_that_cannot_start_end_the_sweep_with_a_reason(monkeypatch: pyte
 @BOTH
 @pytest.mark.slow
 def test_no_new_runs_after_max_seconds(backend: Any, tmp_path: Path) -> None:
-    wanted = runs("work", 50, seconds=0.2)
-    got = list(map_runs(wanted, store=tmp_path / "runs.db", backend=backend, jobs=1, max_seconds=3.0))
-    assert 1 <= len(got) <= 17
+    wanted = runs("work", 50, seconds=0.5)
+    got = list(map_runs(wanted, store=tmp_path / "runs.db", backend=backend, jobs=1, max_seconds=8.0))
+    assert 1 <= len(got) <= 18  # workers take a while to start on a busy machine
     with Store(tmp_path / "runs.db") as store:
         assert store.count() == len(got) and store._read("SELECT * FROM claims") == []
     assert list(map_runs(wanted[-1:], backend=backend, max_seconds=0)) == []
@@ -272,7 +242,7 @@ def test_what_cannot_be_asked_for() -> None:
     one = runs("work", 1)
     cases: list[tuple[dict[str, Any], str]] = [
         ({"backend": "threads"}, "no backend is called 'threads'"),
-        ({"time_limit": -1.0}, "time_limit is -1"),
+        ({"jobs": -1}, "jobs is -1"),
         ({"address": "here:1"}, "for Ray, but backend is 'serial'"),
         ({"gpus_per_run": 1, "backend": "processes"}, "for Ray"),
     ]
@@ -294,15 +264,3 @@ def test_a_full_store_ends_the_sweep_and_loses_nothing(tmp_path: Path) -> None:
         assert kept > 10 and _workers() == []
         store._db.execute("PRAGMA max_page_count = 100000")
         assert len(list(map_runs(runs("work", 1000), store=store))) == 1000
-
-
-def test_a_cluster_that_is_not_there_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ray tries for three minutes, in which nothing was said: nobody listens, or somebody else does."""
-    ray = types.SimpleNamespace(is_initialized=lambda: False, init=lambda **_: pytest.fail("Ray was asked to join"))
-    monkeypatch.setattr(ray_backend, "require_ray", lambda: ray)
-    monkeypatch.setattr(ray_backend.answers, "__defaults__", (0.5,))
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        taken = silent.getsockname()[1]
-        for address in ("nowhere.invalid:1", "127.0.0.1:1", f"127.0.0.1:{taken}", f"ray://127.0.0.1:{taken}"):
-            with pytest.raises(GatelabError, match=f"no Ray cluster could be reached at '{address}'"):
-                list(map_runs(runs("work", 1), backend="ray", address=address))

@@ -36,16 +36,10 @@ def main() -> None:
 
         app(prog_name="gatelab")
     except KeyboardInterrupt:
-        interrupts.end_interrupted()
+        interrupts.end()
     except SystemExit as ending:
         if ending.code == interrupts.CODE:
-            interrupts.end_interrupted()
-        interrupts.finished(ending.code)
-        raise
-    except BaseException:
-        # An import that Ctrl-C has interrupted ends in errors of all kinds.
-        if interrupts.pressed():
-            interrupts.end_interrupted()
+            interrupts.end()
         raise
 
 

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 Command = Callable[..., None]
 # Parameters of all commands that name files to write, and those that name files to read.
-WRITTEN = ("out", "plot", "to")
-READ = ("data", "model", "path", "text", "table", "tokenizer", "record", "store", "other")
+WRITTEN = ("out", "plot")
+READ = ("data", "model", "path", "text", "table", "tokenizer", "record", "store")
 # Option names of the last release and their successors; remove them with the next one.
 RENAMED = {
     "--csv": "--out",

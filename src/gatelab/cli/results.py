@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -14,13 +14,12 @@ import typer
 from gatelab._version import __version__
 from gatelab.cli import output
 from gatelab.cli.options import Application, option, out_option
-from gatelab.cli.output import check_folder
 from gatelab.display import counted
 from gatelab.errors import GatelabError
 from gatelab.files import write_whole
 
 if TYPE_CHECKING:
-    from gatelab.sweep import Record, Store, StoreCheck
+    from gatelab.sweep import Record, Store
 
 STORE = Path("gatelab.db")
 StoreFile = Annotated[Path, option("The file that --store of other commands wrote.", "--store", metavar="FILE")]
@@ -41,7 +40,7 @@ gatelab results export --unit glu --out glu.parquet"""
 
 app = Application(
     name="results",
-    help="List, show, check, copy, export, compare and prune the records of a store.",
+    help="List, show, export and prune the records of a store.",
     epilog="Example: gatelab results list --store runs.db",
     no_args_is_help=True,
 )
@@ -106,9 +105,6 @@ def list_command(
     """List records, the newest first."""
     store = options.store
     records = sorted(options.select(), key=lambda r: r.time, reverse=True)
-    with opened(store) as file:
-        for line in missing_networks(file.networks(), store):
-            output.note(line)
     first = records[:limit]
     rows = []
     for r in first:
@@ -130,12 +126,9 @@ def show_command(
     out: Annotated[Path | None, out_option("Write its network, .safetensors.", ".safetensors")] = None,
 ) -> None:
     """Show everything about one record, with its traceback if it failed."""
-    shapes = {}
     with opened(store) as file:
         record = find(file, key)
-        state = file.network_state(record.key)
-        if state == "stored":
-            shapes = {name: list(a.shape) for name, a in (file.get_arrays(record.key) or {}).items()}
+        shapes = {name: list(a.shape) for name, a in (file.get_arrays(record.key) or {}).items()}
         if out:
             file.save_arrays(record.key, out)
     row = record.row()
@@ -145,10 +138,8 @@ def show_command(
         row["history"] = f"{len(record.history)} values, {record.history[0]:.3e} to {record.history[-1]:.3e}"
     if shapes:
         row["network"] = ", ".join(f"{name} {'x'.join(map(str, s)) or '1'}" for name, s in shapes.items())
-    if state == "missing":
-        row["network"] = "the record has one, and the store does not hold it"
     parts = [output.pairs(row.items()), *(["", str(error).rstrip()] if error else [])]
-    output.emit({**full(record), "network": state, "arrays": shapes}, *parts, files=(out,))
+    output.emit({**full(record), "arrays": shapes}, *parts, files=(out,))
 
 
 @app.command("prune", epilog=PRUNE)
@@ -193,37 +184,6 @@ def on_terminal() -> bool:
     return sys.stdin.isatty()
 
 
-@app.command("check", epilog="Example: gatelab results check --store runs.db")
-def check_command(store: StoreFile = STORE) -> None:
-    """Check that the file is sound and every network is present; the exit code is 1 if not."""
-    with opened(store) as file:
-        report = file.check()
-    wrong = [*(f"{store} is damaged: {text}" for text in report.damage), *missing_networks(report, store)]
-    counts = f"{counted(report.records, 'record')}, of which {report.failed} failed, and {report.networks} networks"
-    output.emit(
-        {"store": store, "sound": not wrong, **asdict(report)},
-        f"{store}: {counts}",
-        output.points(wrong or ["the file is sound, and every network is present"]),
-    )
-    if wrong:
-        raise typer.Exit(1)
-
-
-@app.command("copy", epilog="Example: gatelab results copy runs.db saved.db")
-def copy_command(
-    store: Annotated[Path, typer.Argument(metavar="FROM", help="The store.")],
-    to: Annotated[Path, typer.Argument(metavar="TO", help="A new file.")],
-) -> None:
-    """Copy a whole store, also while sweeps write to it."""
-    check_folder(to.parent)
-    with opened(store) as file, output.progress("copying") as progress:
-        file.copy(to, progress)
-    with opened(to) as copied:
-        total, networks = copied.count(), copied.networks().networks
-    document = {"store": store, "records": total, "networks": networks}
-    output.emit(document, f"{counted(total, 'record')} and {networks} networks", files=(to,))
-
-
 @app.command("export", epilog=EXPORT)
 def export_command(
     *,
@@ -264,16 +224,6 @@ def find(store: Store, key: str) -> Record:
             keys += ", ..."
         raise GatelabError(f"{len(records)} keys in {store.path} begin with {key!r} ({keys}); give more of it")
     return records[0]
-
-
-def missing_networks(check: StoreCheck, store: Path) -> list[str]:
-    """Sentences about networks that a store lacks."""
-    if not check.missing:
-        return []
-    return [
-        f"{len(check.missing)} records in {store} have networks that the file does not hold (the first is "
-        f"{check.missing[0]}); use a complete copy of the store, or prune them and compute them again"
-    ]
 
 
 def run_row(record: Record) -> dict[str, Any]:

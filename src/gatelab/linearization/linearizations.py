@@ -49,8 +49,7 @@ def linearize(
     """Maps with act(w.x) ~ Phi(w) . Psi(x), for an activation, a gated unit or any function of one tensor.
 
     Polynomials work for every d: `taylor`, `chebyshev` and `minimax` (interval=), `hermite` (scale= or data=), `fit`
-    (data=). Other methods need d: `tangent` (reference=), `maclaurin`, `tensorsketch`, `fourier`, `optimal` and
-    `learned` (m=).
+    (data=). Other methods need d: `tangent` (reference=), `maclaurin`, `tensorsketch`, `optimal` and `learned` (m=).
 
     Args:
         activation: a name such as "gelu" or "swiglu", an `Activation`, a `Unit`, or a function of one tensor.

@@ -14,7 +14,7 @@ from typing import Any
 
 from gatelab.errors import GatelabError, unknown_name
 from gatelab.linearization.builders.least_error import chebyshev, fit, hermite, minimax
-from gatelab.linearization.builders.random_features import fourier_maps, maclaurin_maps, tensorsketch_maps
+from gatelab.linearization.builders.random_features import maclaurin_maps, tensorsketch_maps
 from gatelab.linearization.builders.singular_functions import optimal_maps
 from gatelab.linearization.builders.taylor_series import tangent_maps, taylor
 from gatelab.linearization.builders.trained_maps import learned_maps
@@ -28,7 +28,6 @@ METHODS: dict[str, Callable[..., Any]] = {
     "tangent": tangent_maps,
     "maclaurin": maclaurin_maps,
     "tensorsketch": tensorsketch_maps,
-    "fourier": fourier_maps,
     "optimal": optimal_maps,
     "learned": learned_maps,
 }
@@ -37,8 +36,7 @@ NO_METHODS = {
     "monte-carlo": (
         "monte-carlo estimates the scalar GELU(z) and does not factor into Phi(w) and Psi(x): the indicator {Z <= w.x} "
         "needs w and x together. For scalars use gatelab.linearization.monte_carlo(torch.tensor([0.5]), 1000, 'naive', "
-        "torch.Generator().manual_seed(0)); unbiased methods that do factor are 'maclaurin', 'tensorsketch' and "
-        "'fourier'"
+        "torch.Generator().manual_seed(0)); unbiased methods that do factor are 'maclaurin' and 'tensorsketch'"
     )
 }
 

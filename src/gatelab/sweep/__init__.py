@@ -13,7 +13,7 @@ arguments as keywords and returns a dict of metrics, or a `RunOutcome`, which al
 
 from gatelab.sweep.backends import BACKENDS, Backend, Plan, Progress, map_runs, plan
 from gatelab.sweep.run import Record, Run, RunOutcome, RunStatus
-from gatelab.sweep.store import Store, StoreCheck
+from gatelab.sweep.store import Store
 
 __all__ = [
     "BACKENDS",
@@ -25,7 +25,6 @@ __all__ = [
     "RunOutcome",
     "RunStatus",
     "Store",
-    "StoreCheck",
     "map_runs",
     "plan",
 ]

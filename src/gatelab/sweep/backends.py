@@ -21,7 +21,7 @@ from gatelab.sweep.leases import Leaseholder, Leases, beating, leaseholder
 from gatelab.sweep.processes import Pool, ProcessPool, SerialPool
 from gatelab.sweep.run import Record, Run
 from gatelab.sweep.store import Store
-from gatelab.sweep.worker import Computed, check_memory_limit, resolve
+from gatelab.sweep.worker import Computed, resolve
 
 Backend = Literal["serial", "processes", "ray"]
 Source = Literal["stored", "computed"]
@@ -100,8 +100,6 @@ def map_runs(
     backend: Backend = "serial",
     jobs: int | None = None,
     retry_failed: bool = False,
-    time_limit: float | None = None,
-    memory_limit: int | None = None,
     max_seconds: float | None = None,
     progress: Callable[[Progress], None] | None = None,
     address: str | None = None,
@@ -109,17 +107,15 @@ def map_runs(
 ) -> Iterator[Record]:
     """Yield the records of all runs: first those in the store, then the others as they are computed, in any order.
 
-    A run that raises or exceeds a limit yields a failed record. Leaving the loop or pressing Ctrl-C stores the
+    A run that raises yields a failed record. Leaving the loop or pressing Ctrl-C stores the
     finished runs and stops the others; the same call resumes. Several sweeps can share one store and its work.
 
     Args:
         runs: The runs; equal runs are computed once.
         store: The store or its file; None keeps no records.
-        backend: "serial", "processes" or "ray". With a limit, "serial" computes in one worker process.
+        backend: "serial", "processes" or "ray".
         jobs: The number of parallel runs; None for one per core.
         retry_failed: Whether failed runs are computed again.
-        time_limit: Seconds after which a run has failed.
-        memory_limit: Bytes that a run may allocate in addition to the worker's own memory.
         max_seconds: Seconds after which no run starts and the iterator ends early.
         progress: Called with a `Progress` after every record.
         address: The Ray cluster; None for a local one.
@@ -133,27 +129,25 @@ def map_runs(
     [1.0, 0.5]
     """
     check_backend(backend, address)
-    for name, value in (("jobs", jobs), ("time_limit", time_limit), ("memory_limit", memory_limit)):
-        if value is not None and not value > 0:
-            raise GatelabError(f"{name} is {value}; give a positive number, or None for the default")
-    check_memory_limit(memory_limit)
+    if jobs is not None and not jobs > 0:
+        raise GatelabError(f"jobs is {jobs}; give a positive number, or None for the default")
     if backend == "ray":
         from gatelab.sweep.ray_backend import RayPool, require_ray
 
         require_ray()
 
         def pool() -> Pool:
-            return RayPool(jobs, address, gpus_per_run, time_limit, memory_limit)
+            return RayPool(jobs, address, gpus_per_run)
     elif gpus_per_run:
         raise GatelabError(f"gpus_per_run is for Ray, but backend is {backend!r}; give backend='ray'")
-    elif backend == "serial" and time_limit is None and memory_limit is None:
+    elif backend == "serial":
         pool = SerialPool
     else:
 
         def pool() -> Pool:
             from joblib import cpu_count
 
-            return ProcessPool(1 if backend == "serial" else jobs or cpu_count(), time_limit, memory_limit)
+            return ProcessPool(jobs or cpu_count())
 
     if max_seconds is None:
         max_seconds = math.inf

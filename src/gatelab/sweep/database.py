@@ -5,7 +5,6 @@ The arrays of a run are stored in the format of a safetensors file.
 
 from __future__ import annotations
 
-import re
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping
@@ -211,9 +210,6 @@ def check_size(size: int) -> None:
 
 
 COLUMNS = "key, task, arguments, status, metrics, history, error, seconds, versions, time, device"
-INDEXES = 24
-"""The maximum number of indexed arguments: each costs some microseconds and bytes per record."""
-_NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 
 
 def to_row(r: Record) -> tuple:
@@ -239,42 +235,8 @@ def from_row(row: tuple) -> Record:
     )
 
 
-def scalar_paths(arguments: Mapping[str, Plain]) -> list[str]:
-    """The dotted paths of the arguments to index: single values, and those one level inside dicts.
-
-    >>> scalar_paths({"unit": {"name": "glu", "sizes": [1, 2]}, "width": 8})
-    ['width', 'unit.name']
-    """
-
-    def short(value: Plain) -> bool:
-        return not isinstance(value, list | tuple | Mapping) and len(str(value)) <= 200
-
-    outer = [name for name, value in arguments.items() if short(value)]
-    inner = [
-        f"{name}.{part}"
-        for name, inside in arguments.items()
-        if isinstance(inside, Mapping)
-        for part, value in inside.items()
-        if short(value)
-    ]
-    return outer + inner
-
-
-def argument_index(path: str) -> str | None:
-    """The SQL statement that creates the index over one argument; None if its name would need quoting.
-
-    With task and status as second and third columns, SQLite prefers it to the index by task for a filter of all three.
-    """
-    if not all(_NAME.fullmatch(part) for part in path.split(".")):
-        return None
-    return f'CREATE INDEX IF NOT EXISTS "argument_{path}" ON records ({_argument(path)}, task, status)'
-
-
 def _argument(path: str) -> str:
-    # SQLite uses an index over an expression only if the filter has the same text: hence no parameter here.
     parts = path.split(".")
-    if all(_NAME.fullmatch(p) for p in parts):
-        return f"json_extract(arguments, '$.{path}')"
     if any(not p or '"' in p for p in parts):
         raise GatelabError(f"cannot filter by the argument {path!r}; give a name, or names joined by dots")
     quoted = ".".join(f'"{p}"' for p in parts).replace("'", "''")
@@ -286,8 +248,8 @@ def conditions(
 ) -> tuple[str, list[object]]:
     """The WHERE clause and its values.
 
-    >>> conditions("lab:fit", None, {"width": 8})
-    ("WHERE task = ? AND json_extract(arguments, '$.width') = ?", ['lab:fit', 8])
+    >>> print(*conditions("lab:fit", None, {"width": 8}))
+    WHERE task = ? AND json_extract(arguments, '$."width"') = ? ['lab:fit', 8]
     """
     if status not in (None, "done", "failed"):
         raise GatelabError(f"the status is {status!r}; give 'done' or 'failed'")

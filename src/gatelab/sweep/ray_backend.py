@@ -1,33 +1,21 @@
 """`RayPool`: runs on a Ray cluster, either a local one or one that is joined by its address.
 
-Runs are submitted in batches. When a Ray worker dies, the runs of its batch are submitted again one by one; a run whose
-worker dies a second time has failed. Ray's own retries are off, since they would repeat the whole batch. Time and
-memory limits are enforced by a worker process on the node, the same as those of `processes`.
+A run whose worker dies is submitted once more; if its worker dies again, it has failed. Ray's own retries are off.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import queue
-import re
-import socket
 import sys
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 from gatelab.errors import GatelabError
-from gatelab.sweep.processes import ProcessPool, RetryingPool
+from gatelab.sweep.processes import RetryingPool
 from gatelab.sweep.run import Run
 from gatelab.sweep.worker import ONE_THREAD, Computed, compute, one_thread
-
-_SPAN, _MOST = 1.0, 256  # seconds of work, and runs, in a batch: a Ray task costs milliseconds
-PATIENCE = 10.0  # seconds that a cluster has to answer
-
-_pools: dict[tuple[float | None, int | None], ProcessPool] = {}
-"""In a Ray worker: the process that enforces the limits, left running for the next batch."""
 
 
 def require_ray() -> Any:
@@ -41,57 +29,19 @@ def require_ray() -> Any:
     return ray
 
 
-def answers(address: str, patience: float = PATIENCE) -> bool:
-    """Whether a host and port answer like Ray within some seconds; Ray itself would try for minutes."""
-    place = re.fullmatch(r"(?:ray://)?\[?([^/\[\]]+)\]?:(\d+)", address)
-    replies: queue.SimpleQueue[bool] = queue.SimpleQueue()
-
-    def ask(host: str, port: int) -> None:
-        with suppress(OSError, OverflowError), socket.create_connection((host, port), timeout=patience) as connection:
-            connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
-            # gRPC answers with a settings frame, which is type 4; behind TLS the connection alone must do.
-            replies.put(bool(os.environ.get("RAY_USE_TLS")) or connection.recv(9)[3:4] == b"\x04")
-        replies.put(False)
-
-    if place is None:
-        return True  # not a host and a port: Ray handles it at once
-    # In a thread, since a name server may take longer than the socket's timeout.
-    threading.Thread(target=ask, args=(place[1], int(place[2])), daemon=True).start()
-    with suppress(queue.Empty):
-        return replies.get(timeout=patience)
-    return False
-
-
-def compute_batch(
-    runs: list[Run], paths: list[str], time_limit: float | None, memory_limit: int | None
-) -> list[Computed]:
-    """Compute runs in a Ray worker; `paths` is the `sys.path` of the sweep."""
+def compute_there(run: Run, paths: list[str]) -> Computed:
+    """Compute a run in a Ray worker; `paths` is the `sys.path` of the sweep."""
     sys.path.extend(p for p in paths if p not in sys.path)
-    if time_limit is None and memory_limit is None:
-        with one_thread():
-            return [compute(run) for run in runs]
-    pool = _pools.setdefault((time_limit, memory_limit), ProcessPool(1, time_limit, memory_limit))
-    pool.submit(runs)
-    results: list[Computed] = []
-    while pool.busy():
-        results += pool.collect(1.0)
-    return results
+    with one_thread():
+        return compute(run)
 
 
 class RayPool(RetryingPool):
-    """Batches of runs as Ray tasks, each with one CPU and `gpus` GPUs."""
+    """Runs as Ray tasks, each with one CPU and `gpus` GPUs."""
 
-    def __init__(
-        self,
-        jobs: int | None,
-        address: str | None,
-        gpus: float,
-        time_limit: float | None,
-        memory_limit: int | None,
-    ) -> None:
-        super().__init__()
+    def __init__(self, jobs: int | None, address: str | None, gpus: float) -> None:
+        super().__init__(0)
         self._ray = require_ray()
-        self._limits = (time_limit, memory_limit)
         self._jobs, self._gpus = jobs, gpus
         self._ours = self._join(address)
         try:
@@ -103,9 +53,9 @@ class RayPool(RetryingPool):
         ours = {name: value for name, value in os.environ.items() if name.startswith("GATELAB_")}
         self._task: Callable[..., Any] = self._ray.remote(
             num_cpus=1, num_gpus=gpus, max_retries=0, runtime_env={"env_vars": {**ours, **ONE_THREAD}}
-        )(compute_batch).remote
+        )(compute_there).remote
         self._paths = [os.path.abspath(p) for p in sys.path]  # noqa: PTH100  (an empty one means the present folder)
-        self._batches: dict[Any, list[Run]] = {}
+        self._tasks: dict[Any, Run] = {}
 
     def _join(self, address: str | None) -> bool:
         """Connect, and return whether the pool must disconnect at the end."""
@@ -122,8 +72,6 @@ class RayPool(RetryingPool):
         if options["address"] == "local":
             options |= {"num_cpus": self._jobs, "include_dashboard": False}
         try:
-            if not answers(options["address"]):
-                raise ConnectionError("no Ray server answers there")
             self._ray.init(**options, log_to_driver=False, configure_logging=False, logging_level=logging.ERROR)
         except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
             raise GatelabError(
@@ -148,33 +96,17 @@ class RayPool(RetryingPool):
         return min(slots)
 
     def _pending(self) -> int:
-        return len(self._todo) + len(self._suspects) + sum(map(len, self._batches.values()))
-
-    def free_slots(self) -> int:
-        return max(0, self._at_once() * self._pace.batch(_SPAN, _MOST) - self._pending())
-
-    def _at_once(self) -> int:
-        # Short runs have a second batch queued, so that no slot is idle; long ones are submitted singly.
-        if self._pace.batch(_SPAN, _MOST) > 1:
-            return 2 * self._slots
-        return self._slots
+        return len(self._todo) + len(self._tasks)
 
     def _hand_out(self) -> None:
-        size = self._pace.batch(_SPAN, _MOST)
-        while (self._suspects or self._todo) and len(self._batches) < self._at_once():
-            if self._suspects:
-                batch = [self._suspects.popleft()]
-            else:
-                batch = [self._todo.popleft() for _ in range(min(size, len(self._todo)))]
-            self._batches[self._task(batch, self._paths, *self._limits)] = batch
+        while self._todo and len(self._tasks) < self._slots:
+            run = self._todo.popleft()
+            self._tasks[self._task(run, self._paths)] = run
 
     def collect(self, timeout: float) -> list[Computed]:
-        self._hand_out()
-        if not self._batches:
-            return []
-        refs = list(self._batches)
+        refs = list(self._tasks)
         ready, _ = self._ray.wait(refs, num_returns=1, timeout=timeout)
-        if ready:  # usually other batches are ready as well
+        if ready:  # usually others are ready as well
             ready, _ = self._ray.wait(refs, num_returns=len(refs), timeout=0)
         results: list[Computed] = []
         for ref in ready:
@@ -183,30 +115,22 @@ class RayPool(RetryingPool):
         return results
 
     def _take(self, ref: Any, results: list[Computed]) -> None:
-        batch = self._batches.pop(ref)
+        run = self._tasks.pop(ref)
         try:
-            computed: list[Computed] = self._ray.get(ref)
+            results.append(self._ray.get(ref))
         except self._ray.exceptions.RayTaskError as error:
-            # Not an error of a run, which would be a record: the worker could not unpickle the batch.
+            # Not an error of a run, which would be a record: the worker could not unpickle the run.
             raise GatelabError(
                 f"the workers of the Ray cluster cannot compute ({error.cause}); install the same gatelab, and the "
                 "modules of the tasks, on every node"
             ) from error
         except self._ray.exceptions.RayError as error:
-            # A worker died: only a run that was alone in its batch is known to have killed it.
             reason = f"its Ray worker died twice: {type(error).__name__}: {' '.join(str(error).split())}"
-            for run in batch:
-                self._deaths[run.key] += len(batch) == 1
-                self._retry_or_fail(run, reason, results)
-            return
-        for record, _ in computed:
-            self._deaths.pop(record.key, None)
-            self._pace.note(record.seconds)
-        results += computed
+            self._retry_or_fail(run, reason, results)
 
     def close(self) -> list[Computed]:
         results: list[Computed] = []
-        refs = list(self._batches)
+        refs = list(self._tasks)
         with suppress(Exception):  # the cluster may be gone
             ready = set()
             if refs:
@@ -214,11 +138,11 @@ class RayPool(RetryingPool):
             for ref in refs:
                 if ref in ready:
                     with suppress(self._ray.exceptions.RayError):
-                        results += self._ray.get(ref)
+                        results.append(self._ray.get(ref))
                 else:
                     self._ray.cancel(ref, force=True)
-        for waiting in (self._batches, self._todo, self._suspects):
-            waiting.clear()
+        self._tasks.clear()
+        self._todo.clear()
         self._leave()
         return results
 

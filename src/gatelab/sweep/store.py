@@ -6,30 +6,24 @@ import json
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Literal
 
 import numpy as np
 
-from gatelab.display import Compact
 from gatelab.errors import GatelabError
 from gatelab.files import as_path, write_whole
 from gatelab.interrupts import held_back
 from gatelab.sweep.database import (
     COLUMNS,
-    INDEXES,
     REMEDY,
-    argument_index,
     conditions,
     connect,
     explained,
     from_row,
     pack,
-    scalar_paths,
     to_row,
     transaction,
 )
@@ -38,31 +32,10 @@ from gatelab.sweep.run import Plain, Record, RunStatus
 from gatelab.tensors import unpack
 
 _CHUNK = 5_000
-_PAGES = 2_000  # of 4 KB, copied between two reports
-_INSERT = f"INSERT INTO records ({COLUMNS}, network) VALUES ({', '.join('?' * 12)})"
+_INSERT = f"INSERT INTO records ({COLUMNS}) VALUES ({', '.join('?' * 11)})"
 # A done record is never replaced; a failed one is replaced by the record of the next try.
-_REPLACE = ", ".join(f"{c} = excluded.{c}" for c in [*COLUMNS.split(", ")[1:], "network"])
+_REPLACE = ", ".join(f"{c} = excluded.{c}" for c in COLUMNS.split(", ")[1:])
 _UPSERT = f"{_INSERT} ON CONFLICT (key) DO UPDATE SET {_REPLACE} WHERE records.status = 'failed'"
-
-
-NetworkState = Literal["stored", "none", "missing"]
-# Of each record, whether it has a network, or should have one that is missing.
-_STATE = "CASE WHEN networks.key IS NOT NULL THEN 'stored' WHEN network THEN 'missing' ELSE 'none' END"
-_JOINED = "FROM records LEFT JOIN networks USING (key) WHERE records.key = ?"
-
-
-@dataclass(frozen=True)
-class StoreCheck(Compact):
-    """The report of `Store.check`: the numbers of records and networks, and the damage to the file.
-
-    `missing` has the keys of records whose network is missing; `damage` has SQLite's messages.
-    """
-
-    records: int
-    failed: int
-    networks: int
-    missing: tuple[str, ...]
-    damage: tuple[str, ...] = ()
 
 
 class Store:
@@ -85,14 +58,6 @@ class Store:
         self.path = as_path(path, "give the file of a store")
         self._lock = threading.RLock()
         self._db = connect(self.path)
-        try:
-            rows = self._read(
-                "SELECT name FROM sqlite_schema WHERE type = 'index' AND name LIKE 'argument\\_%' ESCAPE '\\'"
-            )
-            self._indexed = {name for (name,) in rows}
-        except BaseException:
-            self.close()
-            raise
 
     def close(self) -> None:
         """Close the file."""
@@ -135,18 +100,15 @@ class Store:
         """
         rows = [to_row(r) for r in records]
         contents = networks or {}
-        indexed = set(self._indexed)
         with self._writing() as db:
             written = 0
             for row in rows:
-                _index_arguments(db, row[2], indexed)
                 content = contents.get(row[0])
-                changed = db.execute(_UPSERT, (*row, content is not None)).rowcount
+                changed = db.execute(_UPSERT, row).rowcount
                 if changed and content is not None:
                     db.execute("INSERT OR REPLACE INTO networks VALUES (?, ?)", [row[0], content])
                 written += changed
                 db.execute("DELETE FROM claims WHERE key = ?", row[:1])
-        self._indexed = indexed
         return written
 
     def get(self, key: str) -> Record | None:
@@ -207,7 +169,7 @@ class Store:
     # networks
 
     def get_arrays(self, key: str) -> dict[str, np.ndarray] | None:
-        """The arrays of a run, None if it has none; raises if they are missing."""
+        """The arrays of a run; None if it has none."""
         content = self._network(key)
         if content is None:
             return None
@@ -221,61 +183,8 @@ class Store:
         return write_whole(path, content)
 
     def _network(self, key: str) -> bytes | None:
-        rows = self._read(f"SELECT {_STATE}, content {_JOINED}", [key])
-        if not rows or rows[0][0] == "none":
-            return None
-        state, content = rows[0]
-        if state == "missing":
-            raise GatelabError(
-                f"the network of the record {key} is missing in {self.path}; compute the run again, or take a whole "
-                "copy of the store (gatelab results copy)"
-            )
-        return content
-
-    def network_state(self, key: str) -> NetworkState:
-        """Whether the network of a run is "stored" or "missing", or the run has "none"."""
-        rows = self._read(f"SELECT {_STATE} {_JOINED}", [key])
-        return rows[0][0] if rows else "none"
-
-    def networks(self) -> StoreCheck:
-        """The numbers of records and networks, and the missing networks; the file is not checked for damage."""
-        sql = "SELECT key FROM records WHERE network AND key NOT IN (SELECT key FROM networks) ORDER BY rowid"
-        return StoreCheck(
-            records=self.count(),
-            failed=self.count(status="failed"),
-            networks=self._read("SELECT count(*) FROM networks")[0][0],
-            missing=tuple(key for (key,) in self._read(sql)),
-        )
-
-    def check(self) -> StoreCheck:
-        """The same, with SQLite's check of the whole file."""
-        damage = (text for (text,) in self._read("PRAGMA integrity_check") if text != "ok")
-        return replace(self.networks(), damage=tuple(damage))
-
-    def copy(self, path: str | Path, progress: Callable[[int, int], object] | None = None) -> Path:
-        """Copy the store to a new file, also while sweeps write to it; `progress(done, total)` counts pages.
-
-        The copy is a snapshot without leases.
-        """
-        target = Path(path)
-        if target.exists():
-            raise GatelabError(f"{target} exists; give the path of a new file")
-
-        def fill(part: Path) -> None:
-            with closing(connect(self.path)) as source, closing(sqlite3.connect(part)) as copied:
-                # An open read transaction, so that all pages are of one snapshot.
-                source.execute("BEGIN")
-                source.execute("SELECT count(*) FROM claims").fetchone()
-                source.backup(copied, pages=_PAGES, progress=lambda _, left, total: report(total - left, total))
-                copied.execute("DELETE FROM claims")
-                copied.commit()
-
-        def report(done: int, total: int) -> None:
-            if progress:
-                progress(done, total)
-
-        with explained(target):
-            return write_whole(target, fill)
+        rows = self._read("SELECT content FROM networks WHERE key = ?", [key])
+        return rows[0][0] if rows else None
 
     # leases
 
@@ -308,18 +217,6 @@ class Store:
         """End all leases of a sweep."""
         with self._writing() as db:
             db.execute("DELETE FROM claims WHERE owner = ?", [me.owner])
-
-
-def _index_arguments(db: sqlite3.Connection, text: str, indexed: set[str]) -> None:
-    # Created with the first record that has the argument, an index costs microseconds per record; created for the
-    # first filter of a million records, seconds.
-    if len(indexed) >= INDEXES:
-        return
-    for path in scalar_paths(json.loads(text)):
-        name, statement = f"argument_{path}", argument_index(path)
-        if statement and name not in indexed and len(indexed) < INDEXES:
-            db.execute(statement)
-            indexed.add(name)
 
 
 def _chunks(values: Iterable[str | int]) -> Iterator[str]:

@@ -22,20 +22,15 @@ import sys
 import threading
 import time
 import traceback
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from gatelab._version import __version__
 from gatelab.errors import GatelabError
 from gatelab.sweep.database import pack
 from gatelab.sweep.run import Record, Run, RunOutcome, decode, encode
-
-OUT_OF_MEMORY = "out of memory"
-TIME_LIMIT = "time limit"
 
 
 class Computed(NamedTuple):
@@ -89,11 +84,7 @@ def compute(run: Run) -> Computed:
         seconds = time.perf_counter() - began
         # Without the first frame, which is this function.
         lines = traceback.format_exception(type(error), error, error.__traceback__ and error.__traceback__.tb_next)
-        text = "".join(lines).rstrip()
-        # torch raises a RuntimeError when the CPU's memory runs out.
-        if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
-            text = f"{OUT_OF_MEMORY}\n\n{text}"
-        return Computed(failed(run, text, seconds))
+        return Computed(failed(run, "".join(lines).rstrip(), seconds))
     seconds = time.perf_counter() - began
     record = Record(
         run,
@@ -158,12 +149,10 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-READY, STARTED, ENDED, DROPPED = "ready", "started", "ended", "dropped"
-DROP = "drop"
-"""The command that asks a worker to return all runs that have not started."""
+READY = "ready"
 
 
-def main(memory_limit: int | None = None) -> None:
+def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the sweep, which then ends its workers
     commands, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -172,8 +161,6 @@ def main(memory_limit: int | None = None) -> None:
     os.dup2(2, 1)
     worker = Worker(commands, answers)
     threading.Thread(target=worker.listen, daemon=True).start()
-    if memory_limit is not None:
-        limit_memory(memory_limit)
     with one_thread():
         worker.work()
 
@@ -183,22 +170,13 @@ class Worker:
 
     def __init__(self, commands: BinaryIO, answers: BinaryIO) -> None:
         self._commands, self._answers = commands, answers
-        self._lock = threading.Lock()
         self._todo: queue.SimpleQueue[Run] = queue.SimpleQueue()
 
     def listen(self) -> None:
-        """Queue the runs that arrive; on request return those that have not started."""
+        """Queue the runs that arrive; end the process with its input."""
         try:
             while True:
-                command = pickle.load(self._commands)
-                if command != DROP:
-                    self._todo.put(command)
-                    continue
-                keys = []
-                with suppress(queue.Empty):
-                    while True:
-                        keys.append(self._todo.get_nowait().key)
-                self.send(DROPPED, keys)
+                self._todo.put(pickle.load(self._commands))
         finally:
             os._exit(0)
 
@@ -206,64 +184,30 @@ class Worker:
         """Compute the queued runs, without end."""
         self.send(READY)
         while True:
-            run = self._todo.get()
-            # Imports may take long; the clock of a run starts after them. If they fail, `compute` records the error.
-            with suppress(Exception):
-                resolve(run.task)
-            self.send(STARTED, run.key)
-            computed = compute(run)
-            try:
-                self.send(ENDED, computed)
-            except MemoryError:
-                error = f"{OUT_OF_MEMORY} when sending the result"
-                self.send(ENDED, Computed(failed(run, error, computed.record.seconds)))
+            self.send(compute(self._todo.get()))
 
-    def send(self, *message: Any) -> None:
+    def send(self, message: str | Computed) -> None:
         """Write a message; end the process if the sweep has gone."""
         data = pickle.dumps(message)  # before writing: an object that cannot be pickled leaves no partial message
-        with self._lock:
-            try:
-                self._answers.write(data)
-                self._answers.flush()
-            except OSError:
-                os._exit(0)
-
-
-def limit_memory(limit: int) -> None:
-    """Limit this process to `limit` bytes more than it uses now.
-
-    By RLIMIT_DATA instead of RLIMIT_AS, since libraries reserve gigabytes of address space that they never touch.
-    """
-    import resource
-
-    status = Path("/proc/self/status").read_text()
-    used = 1024 * int(status.partition("VmData:")[2].split()[0])
-    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    wanted = used + limit
-    if hard != resource.RLIM_INFINITY:
-        wanted = min(wanted, hard)
-    resource.setrlimit(resource.RLIMIT_DATA, (wanted, hard))
-
-
-def check_memory_limit(limit: int | None) -> None:
-    if limit is not None and not sys.platform.startswith("linux"):
-        raise GatelabError(f"memory_limit needs Linux, this is {sys.platform}; leave it out")
+        try:
+            self._answers.write(data)
+            self._answers.flush()
+        except OSError:
+            os._exit(0)
 
 
 # Set before the worker's imports: the libraries read them once.
 ONE_THREAD = {
     f"{library}_NUM_THREADS": "1" for library in ("OMP", "MKL", "OPENBLAS", "NUMEXPR", "VECLIB_MAXIMUM", "BLIS")
 }
-_PIPE = 32_768  # bytes, fewer than the smallest pipe buffers, so that sending never blocks
-_MAIN = "from gatelab.sweep.worker import main; main({memory_limit})"
+_MAIN = "from gatelab.sweep.worker import main; main()"
 
 
 class News(NamedTuple):
-    """A message from a child, None when it has ended, and the time of its arrival."""
+    """A message from a child: that it is ready, a result, or None when it has ended."""
 
     child: Child
-    message: tuple[Any, ...] | None
-    moment: float
+    message: str | Computed | None
 
 
 class Child:
@@ -273,17 +217,12 @@ class Child:
     user's script again. They inherit `sys.path`, so that the same tasks can be imported.
     """
 
-    def __init__(self, news: queue.SimpleQueue[News], memory_limit: int | None) -> None:
-        self.runs: deque[Run] = deque()
-        """The runs without a result, the present one first."""
+    def __init__(self, news: queue.SimpleQueue[News]) -> None:
+        self.run: Run | None = None
         self.ready = False
-        self.since = time.monotonic()
-        """The time at which the present run started or could have started."""
-        self.started = False
-        self.asked_back = False
         paths = [os.path.abspath(p) for p in sys.path]  # noqa: PTH100  (an empty one means the present folder)
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-c", _MAIN.format(memory_limit=memory_limit)],
+            [sys.executable, "-P", "-c", _MAIN],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, **ONE_THREAD, "PYTHONPATH": os.pathsep.join(paths)},
@@ -304,9 +243,9 @@ class Child:
             try:
                 message = pickle.load(self._process.stdout)
             except Exception:  # ended, or killed in the middle of a message
-                news.put(News(self, None, time.monotonic()))
+                news.put(News(self, None))
                 return
-            news.put(News(self, message, time.monotonic()))
+            news.put(News(self, message))
 
     def _reap(self) -> None:
         # Processes that a task forked keep the pipe open, so they must end before the worker's end is seen. The
@@ -328,28 +267,12 @@ class Child:
         else:
             self._process.kill()
 
-    def can_take(self, run: Run) -> bool:
-        """Whether the run can be sent now without blocking on the pipe."""
-        if not self.ready:  # until then other workers could compute the run
-            return False
-        return not self.runs or sum(len(r.text) + len(str(r.settings)) + 300 for r in (*self.runs, run)) < _PIPE
-
     def send(self, run: Run) -> None:
-        """Send a run, which joins its queue."""
-        if not self.runs:
-            self.since, self.started = time.monotonic(), False
-        self.runs.append(run)
-        self._write(run)
-
-    def ask_back(self) -> None:
-        """Ask for the runs that it has not started; the answer arrives as news."""
-        self.asked_back = True
-        self._write(DROP)
-
-    def _write(self, message: object) -> None:
+        """Send a run."""
+        self.run = run
         assert self._process.stdin is not None
         with suppress(OSError):  # it has died, which will arrive as news
-            self._process.stdin.write(pickle.dumps(message))
+            self._process.stdin.write(pickle.dumps(run))
             self._process.stdin.flush()
 
     def kill(self) -> int:

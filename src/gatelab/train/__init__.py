@@ -5,7 +5,6 @@
     gl.train.train_many([r.with_seed(s) for s in range(5)])   many seeds in one pass
     gl.train.load_models("run")                   the models of a folder
     gl.train.gap(["silu", "swiglu"], model="vit") runs of several units: .table() .plot() .save()
-    gl.train.energy_distance(a, b)                the distance of two samples of points
     gl.train.permutation_test(runs_a, runs_b)     its p-value, by permutations of whole runs
     gl.train.matched_gap(runs_a, runs_b)          the difference of the gaps at equal training loss, with an interval
     gl.ladder(["gelu", "swiglu"], "enwik8")       units x sizes x seeds of a language model: .table() .law() .plot()
@@ -13,7 +12,7 @@
 The gap is the test loss minus the training loss, both measured without augmentation on the same number of samples.
 """
 
-from gatelab.train.comparison import Matched, PermutationTest, energy_distance, matched_gap, permutation_test
+from gatelab.train.comparison import Matched, PermutationTest, matched_gap, permutation_test
 from gatelab.train.gaps import Comparison, Gap, gap, gap_recipes
 from gatelab.train.history import History
 from gatelab.train.ladder_plans import ladder
@@ -31,7 +30,6 @@ __all__ = [
     "PermutationTest",
     "RateRule",
     "Recipe",
-    "energy_distance",
     "gap",
     "gap_recipes",
     "ladder",

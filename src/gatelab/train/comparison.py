@@ -33,27 +33,6 @@ from gatelab.statistics import LEVEL, Interval, resampled, t_reach
 LEVELS = 200  # training losses at which gaps are compared
 
 
-def energy_distance(a: ArrayLike, b: ArrayLike) -> float:
-    """2 E|X - Y| - E|X - X'| - E|Y - Y'| of two samples of points.
-
-    On a line this is the square of scipy.stats.energy_distance.
-
-    Args:
-        a: the first points, (n, k), or (n,) on a line.
-        b: the second points, with the same number of coordinates.
-
-    Returns:
-        The distance, 0 for equal distributions.
-
-    >>> energy_distance([0.0, 0.0], [1.0])
-    2.0
-    """
-    x, y = rows_of_points(a), rows_of_points(b)
-    if x.shape[1] != y.shape[1]:
-        raise GatelabError(f"the points have {x.shape[1]} and {y.shape[1]} coordinates; give both the same number")
-    return float(2 * cdist(x, y).mean() - cdist(x, x).mean() - cdist(y, y).mean())
-
-
 @dataclass(frozen=True)
 class PermutationTest:
     """The energy distance of two groups, and its p-value under random labels.

@@ -1,21 +1,13 @@
-"""Unbiased random features of the series of an activation: Maclaurin features, TensorSketch, complex exponentials.
+"""Unbiased random features of the series of an activation: Maclaurin features and TensorSketch.
 
-All methods draw maps of m features with E[Phi(w).Psi(x)] = p(w.x), p a polynomial, or a trigonometric sum, close to act
-on |z| <= radius. The constant and the linear term are exact and use 1 and d of the m features.
+Both methods draw maps of m features with E[Phi(w).Psi(x)] = p(w.x), p a polynomial close to act on |z| <= radius. The
+constant and the linear term are exact and use 1 and d of the m features.
 
 - Random Maclaurin features (Kar and Karnick 2012) make a power of w.x a product of projections on random signs. A
   feature has degree n with probability p_n ~ |a_n| radius^n, which minimizes the variance where |w| |x| = radius.
 - TensorSketch (Pham and Pagh 2013) makes a power of w.x from count sketches: the circular convolution of n independent
   ones, by FFT, is a count sketch of the n-fold tensor product. Each degree has a sketch of a size proportional to
   |a_n| radius^n.
-- Complex exponentials: for v ~ N(0, I) and any complex c
-
-      E[ exp(c v.w - c^2 |w|^2 / 2) exp(c v.x - c^2 |x|^2 / 2) ] = exp(c^2 w.x)
-
-  so with c^2 = i omega the real part is an unbiased estimate of cos(omega w.x), with two real features. act minus a
-  linear function is fitted by a short series in cos(omega z) and sin(omega z); frequencies are drawn with probability
-  p ~ |b| exp(omega radius). They are low because the second moment grows exponentially in omega |w + x|^2: these
-  features are useless for long w or x.
 """
 
 from __future__ import annotations
@@ -33,10 +25,8 @@ from gatelab.errors import GatelabError, check_seed, real_number, whole_number
 from gatelab.feedforward import Activation
 from gatelab.linearization.builders.least_error import chebyshev
 from gatelab.linearization.monomials import Maps
-from gatelab.linearization.polynomials import values
 from gatelab.memory import check_memory
 
-_POINTS = 400  # of the fit of waves
 _NOTHING = 1e-14  # times (1 + sqrt 2)^degree, the amplification of rounding in the conversion to powers of z
 Parts = Callable[[Tensor], list[Tensor]]
 
@@ -171,87 +161,5 @@ def tensorsketch_maps(
 
     def phi(rows: Tensor) -> list[Tensor]:
         return [a * sketch(rows) for a, sketch in zip(terms.values(), sketches, strict=True)]
-
-    return with_line(constant, linear, phi, psi, int(m), d)
-
-
-@lru_cache(maxsize=32)
-def waves(
-    activation: Activation, radius: float = 1.0, terms: int = 3, base: float = 1.0
-) -> tuple[float, float, dict[float, complex]]:
-    """act ~ constant + linear z + Re sum_k b_k exp(i omega_k z): the constant, the linear coefficient, {omega_k: b_k}.
-
-    A least-squares fit on [-radius, radius] of 1, z and `terms` harmonics of base/radius at Chebyshev points.
-    """
-    radius, base = real_number("radius", radius, above=0), real_number("base", base, above=0)
-    terms = whole_number("terms", terms, 1, 12, of="frequencies")
-    z = radius * np.cos(math.pi * (np.arange(_POINTS) + 0.5) / _POINTS)
-    f = base / radius * np.arange(1, terms + 1)
-    A = np.concatenate([np.ones((_POINTS, 1)), z[:, None], np.cos(np.outer(z, f)), np.sin(np.outer(z, f))], 1)
-    even = np.r_[0, 2 : 2 + terms]
-    odd = np.r_[1, 2 + terms : 2 + 2 * terms]
-    y = values(activation, z).numpy()
-    back = y[::-1]
-    # The two parities are fitted separately, so that a missing one is exactly 0.
-    b = np.zeros(A.shape[1])
-    for columns, part in ((even, (y + back) / 2), (odd, (y - back) / 2)):
-        b[columns] = _fit(A[:, columns], part)
-    b[np.abs(b) < 1e-12 * np.abs(b).max()] = 0.0
-    coefficients = {float(f[k]): complex(b[2 + k], -b[2 + terms + k]) for k in range(terms)}
-    drawn = {omega: value for omega, value in coefficients.items() if value}
-    if not drawn:
-        raise GatelabError(
-            f"{activation.name} is linear: there is nothing to draw; use method 'taylor', which is exact"
-        )
-    return float(b[0]), float(b[1]), drawn
-
-
-def _fit(A: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Least squares; a linear odd part uses the linear column alone."""
-    slope = float(A[:, 0] @ y / (A[:, 0] @ A[:, 0]))
-    if np.abs(y - slope * A[:, 0]).max() <= 1e-12 * max(1.0, float(np.abs(y).max())):
-        return np.concatenate([[slope], np.zeros(A.shape[1] - 1)])
-    return np.linalg.lstsq(A, y, rcond=None)[0]
-
-
-def fourier_maps(
-    activation: Activation,
-    d: int,
-    *,
-    m: int,
-    seed: int = 0,
-    radius: float = 1.0,
-    terms: int = 3,
-    base: float = 1.0,
-) -> Maps:
-    """m real features; if the number of random ones is odd, the last is zero."""
-    constant, linear, drawn = waves(activation, radius, terms, base)
-    M, empty = divmod(random_count(m, d + 1, 2), 2)
-    check_memory(8 * M * (d + 6), f"{M} pairs of random features of {d} inputs", "give a smaller m")
-    generator = torch.Generator().manual_seed(check_seed(seed))
-    sizes = [abs(b) * math.exp(f * radius) for f, b in drawn.items()]
-    probabilities = torch.tensor(sizes, dtype=torch.float64) / sum(sizes)
-    chosen = torch.multinomial(probabilities, M, replacement=True, generator=generator)
-    v = torch.randn(M, d, generator=generator, dtype=torch.float64)
-    omega = torch.tensor(list(drawn), dtype=torch.float64)[chosen]
-    b = torch.tensor(list(drawn.values()), dtype=torch.complex128)[chosen] / probabilities[chosen] / M
-
-    def exponentials(rows: Tensor, factor: Tensor | None) -> tuple[Tensor, Tensor]:
-        w = omega.to(rows.device, rows.dtype)
-        # c = sqrt(i omega) = (1 + i) sqrt(omega / 2): equal real and imaginary parts.
-        projected = rows @ (v.to(rows.device, rows.dtype) * (w / 2).sqrt()[:, None]).T
-        angle = projected - w / 2 * rows.square().sum(-1, keepdim=True)
-        size = torch.exp(projected)
-        if factor is not None:
-            angle = angle + factor.angle().to(rows.device, rows.dtype)
-            size = size * factor.abs().to(rows.device, rows.dtype)
-        return size * torch.cos(angle), size * torch.sin(angle)
-
-    def phi(W: Tensor) -> list[Tensor]:
-        return [*exponentials(W, b), W.new_zeros(*W.shape[:-1], empty)]
-
-    def psi(X: Tensor) -> list[Tensor]:
-        real, imaginary = exponentials(X, None)
-        return [real, -imaginary, X.new_zeros(*X.shape[:-1], empty)]
 
     return with_line(constant, linear, phi, psi, int(m), d)
