@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field
-from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 
