@@ -1,32 +1,38 @@
 """Ten fits by Levenberg-Marquardt, ours and others', and by first-order methods: test RMSE within equal CPU seconds.
 
-Every method starts with the same network (tanh, torch's own initial parameters) in float64. Peers, besides torch and
-scipy: `pip install torch-levenberg-marquardt==1.2.3 pytorch-minimize==0.1.0`. Seconds are CPU seconds on one thread
-without the evaluation of errors; "to peer" is the time of the faster of our two methods to the best error of the best
-peer, over that peer's own time.
+    python -m benchmarks levenberg_marquardt        SECONDS_PER_FIT=4, SEEDS=3, METHODS=all, by the environment
+
+Every method starts with the same network (tanh, torch's own initial parameters) in float64. Seeds are those of the
+network and of the rows. Errors are medians over seeds. Peers, besides torch and scipy:
+`pip install torch-levenberg-marquardt==1.2.3 pytorch-minimize==0.1.0`. Seconds are CPU seconds on one thread without
+the evaluation of errors. "to peer" is the time of the faster of our two methods to the median error at which the best
+peer ends, over that peer's own time. Each run is added to the record, and runs that are there are not repeated.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable, Iterator
-from copy import deepcopy
 from dataclasses import dataclass, field
-from itertools import pairwise
+from importlib import import_module
+from itertools import pairwise, product
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import torch
 from scipy.optimize import least_squares
 from torch import Tensor, nn
 
 import gatelab as gl
+from benchmarks.harness import Row, Table, facts
 
 SECONDS = float(os.environ.get("SECONDS_PER_FIT", "4"))
-RECORD = Path(__file__).parents[1] / "results" / "optim" / "levenberg-marquardt.json"
-Table = tuple[str, list[dict[str, float | str]], str]
+SEEDS = int(os.environ.get("SEEDS", "3"))
+# Errors are recorded after these seconds.
+GRID = [SECONDS * 2 ** (-k / 4) for k in reversed(range(21))]
+RECORD = Path(__file__).parents[1] / "results" / "optim" / "levenberg-marquardt.csv"
 Function = Callable[[Tensor], Tensor]
 
 
@@ -57,18 +63,18 @@ def _borehole(x: Tensor) -> Tensor:
 
 
 # Name, function on the unit cube, layers, rows.
-FITS: tuple[tuple[str, Function, tuple[int, ...], int], ...] = (
-    ("sine and exponential", lambda x: torch.sin(6 * x[:, 0]) * torch.exp(x[:, 0]), (1, 16, 1), 400),
-    ("Runge", lambda x: 1 / (1 + 25 * (2 * x[:, 0] - 1) ** 2), (1, 30, 1), 500),
-    ("chirp", lambda x: torch.sin(20 * x[:, 0] ** 2), (1, 20, 20, 1), 800),
-    ("peaks", _peaks, (2, 40, 1), 1500),
-    ("sines in 2-D", lambda x: torch.sin(4 * x[:, 0]) * torch.sin(4 * x[:, 1]), (2, 20, 20, 1), 1500),
-    ("Ishigami", _ishigami, (3, 20, 20, 1), 2000),
-    ("product in 4-D", lambda x: torch.prod(0.5 + x, 1), (4, 16, 16, 1), 2000),
-    ("Friedman 1", _friedman1, (5, 30, 30, 1), 3000),
-    ("radial in 6-D", lambda x: torch.exp(-(x - 0.5).square().sum(1)), (6, 66, 66, 1), 1000),
-    ("borehole", _borehole, (8, 32, 32, 1), 3000),
-)
+FITS: dict[str, tuple[Function, tuple[int, ...], int]] = {
+    "sine and exponential": (lambda x: torch.sin(6 * x[:, 0]) * torch.exp(x[:, 0]), (1, 16, 1), 400),
+    "Runge": (lambda x: 1 / (1 + 25 * (2 * x[:, 0] - 1) ** 2), (1, 30, 1), 500),
+    "chirp": (lambda x: torch.sin(20 * x[:, 0] ** 2), (1, 20, 20, 1), 800),
+    "peaks": (_peaks, (2, 40, 1), 1500),
+    "sines in 2-D": (lambda x: torch.sin(4 * x[:, 0]) * torch.sin(4 * x[:, 1]), (2, 20, 20, 1), 1500),
+    "Ishigami": (_ishigami, (3, 20, 20, 1), 2000),
+    "product in 4-D": (lambda x: torch.prod(0.5 + x, 1), (4, 16, 16, 1), 2000),
+    "Friedman 1": (_friedman1, (5, 30, 30, 1), 3000),
+    "radial in 6-D": (lambda x: torch.exp(-(x - 0.5).square().sum(1)), (6, 66, 66, 1), 1000),
+    "borehole": (_borehole, (8, 32, 32, 1), 3000),
+}
 
 
 class OutOfTime(Exception):
@@ -77,7 +83,7 @@ class OutOfTime(Exception):
 
 @dataclass
 class Clock:
-    """CPU seconds of a method, and the test RMSE after each improvement of its training loss."""
+    """CPU seconds of a method, and the test RMSE of the smallest training loss, about every twentieth of the time."""
 
     test: Callable[[nn.Module], float]
     curve: list[tuple[float, float]] = field(default_factory=list)
@@ -87,16 +93,18 @@ class Clock:
 
     def look(self, model: nn.Module, loss: float) -> None:
         now = time.process_time()
+        seconds = now - self.began - self.paused
+        if seconds > SECONDS:
+            raise OutOfTime
         if loss < self.best:
             self.best = loss
-            self.curve.append((now - self.began - self.paused, self.test(model)))
-            self.paused += time.process_time() - now
-        if now - self.began - self.paused > SECONDS:
-            raise OutOfTime
+            if not self.curve or seconds > 1.05 * self.curve[-1][0]:
+                self.curve.append((seconds, self.test(model)))
+        self.paused += time.process_time() - now
 
 
-def network(layers: tuple[int, ...]) -> nn.Sequential:
-    torch.manual_seed(0)
+def network(layers: tuple[int, ...], seed: int = 0) -> nn.Sequential:
+    torch.manual_seed(seed)
     parts = [part for a, b in pairwise(layers) for part in (nn.Linear(a, b), nn.Tanh())]
     return nn.Sequential(*parts[:-1])
 
@@ -219,47 +227,65 @@ METHODS = {
 }
 
 
-def curves(function: Function, layers: tuple[int, ...], rows: int) -> dict[str, list[tuple[float, float]]]:
-    """By method: seconds and test RMSE."""
-    start, result = network(layers), {}
-    x, other = torch.rand(2 * rows, layers[0], generator=torch.Generator().manual_seed(1)).split(rows)
+PEERS = {"torch-levenberg-marquardt": "torch_levenberg_marquardt.training", "pytorch-minimize": "torchmin"}
+OURS = ("gl.optim", "gl.optim, linear")
+CHOSEN = [name for name in METHODS if name in os.environ.get("METHODS", name)]
+
+
+def measured(fit: str, seed: int, method: str) -> Row:
+    """The smallest test RMSE of one run after each time of the grid."""
+    function, layers, rows = FITS[fit]
+    x, other = torch.rand(2 * rows, layers[0], generator=torch.Generator().manual_seed(1 + seed)).split(rows)
     y, expected = function(x)[:, None], function(other)[:, None]
 
     @torch.no_grad()
     def error(model: nn.Module) -> float:
         return float((model(other) - expected).square().mean().sqrt())
 
-    for name, method in METHODS.items():
-        model, clock = deepcopy(start), Clock(error)
-        try:
-            method(model, x, y, clock)
-        except (OutOfTime, RuntimeError, ValueError) as problem:
-            if not isinstance(problem, OutOfTime):
-                print(f"{name}: {problem}")
-        result[name] = clock.curve
-    return result
+    if method in PEERS:
+        import_module(PEERS[method])  # not within its time
+    model, clock = network(layers, seed), Clock(error)
+    try:
+        METHODS[method](model, x, y, clock)
+    except (OutOfTime, RuntimeError, ValueError) as problem:
+        if not isinstance(problem, OutOfTime):
+            print(f"{fit}, seed {seed}, {method}: {problem}")
+    after = {t: min((e for s, e in clock.curve if s <= t and np.isfinite(e)), default=float("inf")) for t in GRID}
+    known = facts("cpu")
+    columns = {f"rmse after {t:.3g} s": f"{e:.3e}" for t, e in after.items()}
+    return {"fit": fit, "seed": seed, "method": method, **columns, **known}
 
 
-def best(curve: list[tuple[float, float]]) -> tuple[float, float]:
-    """The smallest error, and when it was reached."""
-    return min(((e, s) for s, e in curve if np.isfinite(e)), default=(float("inf"), float("inf")))
+def summary(runs: pd.DataFrame) -> Iterator[Row]:
+    """By fit: the median error of every method, the best peer, and the time to its error."""
+    times = [name for name in runs.columns if name.startswith("rmse after")]
+    for fit, (_, layers, rows) in FITS.items():
+        medians = runs[runs.fit == fit].groupby("method")[times].median()
+        curves = dict(zip(medians.index.tolist(), medians.to_numpy().tolist(), strict=True))
+        peer = min((m for m in curves if m not in OURS), key=lambda m: curves[m][-1])
+        goal = curves[peer][-1]
+        seconds = {
+            m: next((t for t, e in zip(GRID, curve, strict=True) if e <= goal), float("inf"))
+            for m, curve in curves.items()
+        }
+        own = min(seconds[m] for m in OURS)
+        size = sum(p.numel() for p in network(layers).parameters())
+        row: Row = {"fit": fit, "inputs": layers[0], "parameters": size, "rows": rows}
+        row |= {method: curves[method][-1] for method in METHODS}
+        yield row | {"best peer": peer, "its seconds": seconds[peer], "ours": own, "to peer": own / seconds[peer]}
 
 
 def run() -> Iterator[Table]:
     torch.set_default_dtype(torch.float64)
-    rows: list[dict[str, float | str]] = []
-    for name, function, layers, count in FITS:
-        measured = curves(function, layers, count)
-        errors = {method: best(curve) for method, curve in measured.items()}
-        peer, (error, seconds) = min(
-            ((m, e) for m, e in errors.items() if not m.startswith("gl.optim")), key=lambda pair: pair[1]
-        )
-        own = [point for method in ("gl.optim", "gl.optim, linear") for point in measured[method]]
-        reached = min((s for s, e in own if e <= error), default=float("inf"))
-        size = sum(p.numel() for p in network(layers).parameters())
-        row: dict[str, float | str] = {"fit": name, "inputs": layers[0], "parameters": size, "rows": count}
-        row |= {method: e for method, (e, _) in errors.items()}
-        rows.append(row | {"best peer": peer, "its seconds": seconds, "ours": reached, "to peer": reached / seconds})
-        RECORD.parent.mkdir(exist_ok=True)
-        RECORD.write_text(json.dumps({"seconds": SECONDS, "rows": rows}, indent=1) + "\n")
-    yield f"Ten fits, test RMSE within {SECONDS:g} CPU seconds", rows, (__doc__ or "").partition("\n\n")[2]
+    runs = pd.DataFrame()
+    if RECORD.exists():
+        runs = pd.read_csv(RECORD)
+    done = {tuple(row) for row in runs.reindex(columns=["fit", "seed", "method"]).itertuples(index=False)}
+    for seed, fit, method in product(range(SEEDS), FITS, CHOSEN):
+        if (fit, seed, method) not in done:
+            runs = pd.concat([runs, pd.DataFrame([measured(fit, seed, method)])], ignore_index=True)
+            RECORD.parent.mkdir(exist_ok=True)
+            runs.to_csv(RECORD, index=False)
+    if set(METHODS) <= set(runs.method):
+        title = f"Ten fits, median test RMSE of {SEEDS} seeds within {SECONDS:g} CPU seconds"
+        yield title, list(summary(pd.read_csv(RECORD))), (__doc__ or "").partition("\n\n")[2]
