@@ -30,7 +30,7 @@ $(VENV)/.bench: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e '.[bench]'
 	@touch $@
 
-demo: $(VENV)/.installed ## five units, widths 1 to 50, slopes next to the paper's and the limit
+demo: $(VENV)/.installed ## seven units, slopes next to the paper's and the limit, rates of smooth gates
 	$(BIN)/gatelab demo
 
 # The linters, of which the longest takes one core, run beside the tests.

@@ -14,7 +14,7 @@ ALL = (
     *("solvers", "limits", "size", "peers", "sweep", "varpro", "smooth_gates", "regressors", "classifiers"),
     *("kernels", "eigen", "two_layer", "features", "startup"),
 )
-LONG = ("levenberg_marquardt",)  # by name only: it needs other peers and ten minutes
+LONG = ("levenberg_marquardt", "smooth_rates")  # by name only: 20 and 10 minutes, the first with other peers
 
 
 def main() -> None:

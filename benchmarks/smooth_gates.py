@@ -2,7 +2,7 @@
 
 Every fit but the first starts from the one with a neuron less, so that errors never rise. AAA has (P + 1) / 2 support
 points, a quotient of polynomials with P numbers; the polynomial of degree P - 1 is the least-squares one.
-`python -m benchmarks.smooth_gates FILE` also writes the single fits as a table.
+`python -m benchmarks.smooth_gates FILE [UNIT ...]` writes the single fits as a table, or those of some units anew.
 """
 
 from __future__ import annotations
@@ -68,8 +68,12 @@ def peers(parameters: int) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    path = Path(sys.argv[1])
+    path, units = Path(sys.argv[1]), sys.argv[2:] or list(UNITS)
     path.parent.mkdir(parents=True, exist_ok=True)
+    kept = pd.DataFrame()
+    if path.exists():
+        kept = pd.read_csv(path, comment="#").query("unit not in @units")
+    fits = pd.concat([kept, *map(table, units)]).sort_values("unit", key=lambda u: u.map(UNITS.index), kind="stable")
     with path.open("w") as file:
         file.write(f"# {time.strftime('%Y-%m-%d')}, python -m benchmarks.smooth_gates {path}, one thread\n")
-        pd.concat([table(unit) for unit in UNITS]).to_csv(file, index=False, float_format="%.4g")
+        fits.to_csv(file, index=False, float_format="%.4g")

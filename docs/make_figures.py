@@ -24,13 +24,67 @@ from scipy.interpolate import make_lsq_spline
 import gatelab as gl
 from gatelab.linearization import spectrum
 from gatelab.linearization.floors import by_size
-from gatelab.plotting import GRAY, NEURON_COLORS, look, new_figure, save, style
+from gatelab.plotting import GRAY, NEURON_COLORS, look, looks, new_figure, save, style
 from gatelab.plotting.facets import draw_figure
 from gatelab.solve import rmse
 from gatelab.studies import study
 
 FOLDER = Path(__file__).parent / "figures"
 NAMES = {"mlp": "MLP", "glu": "GLU", "gqu": "GQU"}
+ALL_NAMES = {
+    "mlp": "MLP",
+    "relu2": "relu²",
+    "relu3": "relu³",
+    "glu": "GLU",
+    "gqu": "GQU",
+    "swiglu": "SwiGLU",
+    "gelu": "GELU",
+}
+
+
+def units() -> Figure:
+    """Errors of seven units against parameters, and the poles of a SwiGLU beside those of the target."""
+    figure = new_figure(8.6, 3.7)
+    left, right = figure.subplots(1, 2)
+    table = pd.read_csv(FOLDER.parents[1] / "results/smooth/table.csv", comment="#")
+    smooth = table.groupby(["unit", "parameters"])["test_rmse"].median()
+    widths = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 50)
+    study = gl.scaling([name for name in ALL_NAMES if name not in smooth.index], "paper-1d", widths, jobs=1)
+    shapes = looks(list(ALL_NAMES))
+    for name, said in ALL_NAMES.items():
+        if name in study.units:
+            sizes, errors = study.best(name, against="P")
+        else:
+            sizes, errors = smooth[name].index, smooth[name]
+        left.loglog(sizes, errors, shapes[name].marker + "-", color=shapes[name].color, markersize=4, label=said)
+    left.set(xlabel="parameters P", ylabel="test RMSE", title="error on 1/(1 + cos²πx)", xlim=(3.5, 450))
+    left.set_xticks((5, 10, 20, 50, 100, 200), ("5", "10", "20", "50", "100", "200"))
+    left.minorticks_off()
+    left.legend(loc="lower left", bbox_to_anchor=(0.7, 0.0), fontsize=8)
+    _poles(right)
+    return figure
+
+
+def _poles(panel: Axes) -> None:
+    """The poles of the paper's target and of a SwiGLU of five neurons, the first pair of each neuron and the next."""
+    target = gl.problem("paper-1d")
+    net = gl.fit("swiglu", target, 5).network
+    assert target.f is not None
+    found = np.asarray(gl.theory.singularities(target.f, (-1.0, 1.0)).poles, np.complex128)
+    G, g = (value.detach().numpy().ravel() for value in (net.G, net.g))
+    first = -g / G + 1j * np.pi / np.abs(G)
+    panel.plot([-1, 1], [0, 0], color=GRAY, linewidth=4, solid_capstyle="butt", label="interval", zorder=1)
+    color = look("swiglu").color
+    for sign in (1, -1):
+        panel.plot(first.real, 3 * sign * first.imag, "o", color=color, fillstyle="none", markersize=5)
+        panel.plot(first.real, sign * first.imag, "o", color=color, markersize=6)
+        panel.plot(found.real, sign * found.imag, "+", color="black", markersize=11, markeredgewidth=1.3)
+    panel.plot([], [], "+", color="black", markersize=11, markeredgewidth=1.3, label="target")
+    panel.plot([], [], "o", color=color, label="SwiGLU, first poles of its 5 neurons")
+    panel.plot([], [], "o", color=color, fillstyle="none", label="the next, three times as high")
+    panel.set(xlabel="Re x", ylabel="Im x", xlim=(-1.9, 1.9), ylim=(-2.2, 2.2))
+    panel.set_title("poles of the target and of a trained SwiGLU")
+    panel.legend(loc="upper center", fontsize=8, ncols=2)
 
 
 def spline_limit() -> Figure:
@@ -262,6 +316,7 @@ def _race(
 
 
 FIGURES: dict[str, Callable[[], Figure]] = {
+    "units": units,
     "spline-limit": spline_limit,
     "gqu-order-four": gqu_order_four,
     "tangent-kernel": tangent_kernel,

@@ -57,6 +57,12 @@ def commands_are_built_once() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True, scope="module")
+def shared_modules_start_alike() -> None:
+    """A module that a fixture builds once for all tests of a file has the same weights in any order of files."""
+    torch.manual_seed(0)
+
+
 @pytest.fixture(autouse=True)
 def modules_start_alike() -> None:
     """A module that a test builds without a seed has the same weights in every run and in every order of tests."""

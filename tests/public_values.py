@@ -281,7 +281,7 @@ def _rest() -> dict[str, Any]:
         "request": Request(),
         "outcome of a study": outcome,
         "reproduction": Reproduction("scaling/fig2", (Path("a"),), outcome, 1.0),
-        "demo": Demo(study, study.slopes(), Path("demo.png"), (Path("demo.png"),), 1.0, LONG),
+        "demo": Demo(study, study.slopes(), study.slopes(), Path("demo.png"), (Path("demo.png"),), 1.0, LONG),
     }
 
 

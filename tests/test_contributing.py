@@ -88,7 +88,7 @@ UNIT = """
 assert [u.name for u in gl.units()][0] == "mlp" and "softglu" in [u.name for u in gl.units()]
 gl.check_unit("softglu")
 assert "softplus" in gl.feedforward.activations()
-assert gl.fit("softglu", "sin4x", 6, steps=40).test_rmse < 0.3
+assert gl.fit("softglu", gl.problem("sin4x", n=300), 6, steps=40).test_rmse < 0.3
 from gatelab.feedforward.registry import describe, restore
 assert restore(describe(gl.unit("softglu"))) == gl.unit("softglu")
 assert "softglu" in gatelab("fit", "softglu", "sin4x", "--width", "3", "--points", "60")

@@ -182,6 +182,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_site_has_every_public_name_page_figure_and_example(site: Path) -> None:
     api = (site / "api.html").read_text(encoding="utf-8")
     titles = {anchor.rpartition(".")[2] for anchor in re.findall(r'id="(gatelab[\w.]*)"', api)}
@@ -194,6 +195,7 @@ def test_site_has_every_public_name_page_figure_and_example(site: Path) -> None:
     assert 'href="examples/own_unit.py"' in (site / "index.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_site_needs_no_network_and_shows_formulas_without_scripts(site: Path) -> None:
     pages = [p.read_text(encoding="utf-8") for p in site.rglob("*.html")]
     assert len(pages) > 20
@@ -216,7 +218,7 @@ def test_every_figure_is_made_by_the_script_and_shown_once() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "figure", ["spline-limit", "gqu-order-four", "tangent-kernel", "dynamics", "floor", "ladder", "gain"]
+    "figure", ["units", "spline-limit", "gqu-order-four", "tangent-kernel", "dynamics", "floor", "ladder", "gain"]
 )
 def test_figure_can_be_drawn(figure: str, tmp_path: Path) -> None:
     made = script("make_figures.py").FIGURES[figure]()

@@ -226,11 +226,9 @@ COMMANDS = {
     "steps": ("dynamics --gaussian 20,10 --steps 10000000000", "needs about"),
     "rows": ("ntk --gaussian 900000,10 --rows 900000", "needs about"),
     "gaussian": ("dynamics --gaussian 100000,100000", "needs about"),
-    "interval": ("linearize --interval 1e300", "its ends must lie within -1e+06 and 1e+06"),
     "scale": ("linearize --method hermite --scale 1e300", "at least 1e-06 and at most 200000"),
     "w-scale": ("linearize --d 3 --w-scale 1e300", "w_scale is 1e+300"),
     "device": ("fit swiglu friedman1 --width 4 --device meta", "device is 'meta'"),
-    "features": ("linearize --method optimal --d 1000 --m 1000000000000", "needs about"),
 }
 
 

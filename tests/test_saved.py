@@ -387,14 +387,10 @@ def test_the_command_line_saves_what_it_fitted() -> None:
 
 
 ERRORS = {
-    "no data": (["model.safetensors"], "--data"),
     "no file": (["model.safetensors", "--data", "no.csv"], "there is no file no.csv"),
-    "ending": (["model.safetensors", "--data", "points.csv", "--out", "p.xlsx"], ".csv, .npy, .npz or .parquet"),
     "missing": (["model.safetensors", "--data", "missing.csv"], "no column 'age', which the model was fitted with"),
     "twice": (["model.safetensors", "--data", "twice.csv"], "several columns called 'age'"),
-    "too many": (["model.safetensors", "--data", "four.npy"], "has 2 inputs and the data have 4; choose columns with"),
     "unknown": (["model.safetensors", "--data", "points.csv", "--inputs", "age,size"], "no column of points.csv"),
-    "text": (["model.safetensors", "--data", "text.csv"], "'old' in 'age' is not a number"),
     "header alone": (["model.safetensors", "--data", "header.csv"], "has a header and no rows"),
     "no rows": (["model.safetensors", "--data", "none.npy"], "no rows"),
     "no network": (["gelu.json", "--data", "points.csv"], "holds a Polynomial, not a network"),
@@ -407,18 +403,16 @@ def test_errors_are_one_line_and_nothing_is_written(name: str, here: Path) -> No
     texts = {
         "missing": "rooms,years\n1,2\n",
         "twice": "rooms,age,age\n1,2,3\n",
-        "text": "rooms,age\n1,2\n1,old\n",
         "header": "rooms,age\n",
     }
     for file, text in texts.items():
         (here / f"{file}.csv").write_text(text)
-    np.save("four.npy", np.ones((3, 4)))
     np.save("none.npy", np.ones((0, 2)))
     export(gl.linearize("gelu", "minimax", degree=2).polynomial).save("gelu.json")
     before = sorted(here.iterdir())
     for more in ([], ["--json"], ["--out", "p.csv"]):
-        result = run(*args, *(more if "--out" not in args else []))
+        result = run(*args, *more)
         assert result.exit_code == 2 and result.stdout == "", result.output
         assert says in " ".join(result.stderr.split()), result.stderr
-        assert name == "no data" or re.fullmatch(r"gatelab: .+\n", result.stderr)
+        assert re.fullmatch(r"gatelab: .+\n", result.stderr)
     assert sorted(here.iterdir()) == before

@@ -20,7 +20,7 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "varpro alone": lambda s: varpro_many("glu", X, X[:, :1], [(1, s)], steps=1),
     "fit_many": lambda s: gl.fit_many("glu", LINE, [2], seed=s, steps=1),
     "fit_many, how many": lambda s: gl.fit_many("glu", LINE, [2], seeds=s, steps=1),
-    "scaling, how many": lambda s: gl.scaling(["mlp"], LINE, widths=[2, 3], seeds=s),
+    "scaling, how many": lambda s: gl.scaling(["mlp"], LINE, widths=[2, 3], seeds=s, jobs=1),
     "problem": lambda s: gl.problem("paper-1d", n=60, seed=s),
     "from_function": lambda s: gl.Problem.from_function(np.sin, n=60, seed=s),
     "from_arrays": lambda s: gl.Problem.from_arrays(X, X[:, 0], seed=s),

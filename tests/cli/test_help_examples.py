@@ -30,9 +30,9 @@ MODEL = "--length 16 --device cpu"
 SHORT = {
     "demo": "--max-width 2 --jobs 1",
     "fit": "--width 3 --seeds 1",
-    "regress": "--width 2 --members 1",
+    "regress": "--width 1 --members 1",
     "scale": "--widths 2,3 --seeds 1 --points 60 --jobs 1",
-    "scale glu mlp --data": "--widths 2,3 --jobs 1",
+    "scale glu mlp --data": "--widths 2,3 --steps 3 --jobs 1",
     "compare": "--budget 20 --seeds 1 --features 4 --d-model 8 --rows 60",
     "ntk": "--width 32",
     "ntk --gaussian": "",
@@ -61,6 +61,7 @@ STANDS_FOR = {
     "enwik8": "novel.txt",
 }
 SLOW = ("compare", "demo", "gap mlp", "ladder --quick", "ladder gelu", "plan", "reproduce all", "reproduce scaling/")
+SLOW += ("ladder --record results/ladder/enwik8.json --power",)
 
 
 def examples(command: Any = GROUP) -> Iterator[str]:
@@ -133,7 +134,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     try:
         for line in (
             "gatelab fit mlp --data points.csv --target price --width 3 --out mlp.safetensors",
-            "gatelab regress flats.csv --target rent --width 2 --members 1 --out rent.safetensors",
+            "gatelab regress flats.csv --target rent --width 1 --members 1 --out rent.safetensors",
             "gatelab scale glu relu2 --problem x2 --widths 2,3 --seeds 2 --points 60 --jobs 1 --store runs.db",
         ):
             result = run(line)

@@ -174,7 +174,7 @@ LONG = {
 @pytest.mark.parametrize("name", LONG)
 def test_at_a_random_moment(name: str) -> None:
     Path("text.txt").write_text("It was the best of times, it was the worst of times. " * 2000)
-    moment = random.Random(name).uniform(1, 12)  # while importing, most often, or early in the work
+    moment = random.Random(name).uniform(1, 8)  # while importing, most often, or early in the work
     with started(command(*LONG[name])) as process:
         time.sleep(moment)
         out, err = press(process)

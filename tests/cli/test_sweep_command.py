@@ -20,7 +20,6 @@ from command_runs import command, document, environment, ok, run
 from test_command_line import living, names, wait_for
 
 from gatelab import display
-from gatelab.cli import output
 from gatelab.scaling_laws import scaling_runs
 from gatelab.sweep import Record, Run, Store
 
@@ -182,9 +181,9 @@ def test_demo_again_computes_nothing_and_says_what_failed(here: Path) -> None:
     first = json.loads(ok(*args))
     before = times(Path("runs.db"))
     assert json.loads(ok(*args))["points"] == first["points"]
-    assert len(before) == 10 and times(Path("runs.db")) == before
+    assert len(before) == 14 and times(Path("runs.db")) == before
     fail(Path("runs.db"))
-    assert "1 of 10 fits failed" in error(*args)
+    assert "1 of 14 fits failed" in error(*args)
     assert json.loads(ok(*args, "--retry-failed"))["slopes"] == first["slopes"]
 
 
@@ -355,26 +354,21 @@ def mixed(path: Path) -> list[Record]:
         return list(store.records())
 
 
-def test_csv_round_trips(runs_db: Path, here: Path) -> None:
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_tables_round_trip(runs_db: Path, here: Path, ending: str) -> None:
     import pandas as pd
 
+    if ending == "parquet":
+        pytest.importorskip("pyarrow")
     mixed(runs_db)
-    assert "5 records\nwrote o/a.csv" in ok("results", "export", "--store", "runs.db", "--out", "o/a.csv")
-    assert names(here / "o") == ["a.csv"]
-    check_table(pd.read_csv("o/a.csv"), runs_db)
+    said = ok("results", "export", "--store", "runs.db", "--out", f"o/a.{ending}")
+    assert f"5 records\nwrote o/a.{ending}" in said and names(here / "o") == [f"a.{ending}"]
+    table = {"csv": pd.read_csv, "parquet": pd.read_parquet}[ending](f"o/a.{ending}")
+    check_table(table, runs_db)
+    if ending == "parquet":
+        assert str(table["argument.seed"].dtype) == "Int64" and str(table["metric.test_rmse"].dtype) == "float64"
     ok("results", "export", "--store", "runs.db", "--unit", "mlp", "--out", "m.csv")
     assert {row["argument.unit.name"] for row in untimed("m.csv")} == {"mlp"}
-
-
-@pytest.mark.skipif(importlib.util.find_spec("pyarrow") is None, reason="pyarrow is not installed")
-def test_parquet_round_trips(runs_db: Path) -> None:
-    import pandas as pd
-
-    mixed(runs_db)
-    ok("results", "export", "--store", "runs.db", "--out", "a.parquet")
-    table = pd.read_parquet("a.parquet")
-    assert str(table["argument.seed"].dtype) == "Int64" and str(table["metric.test_rmse"].dtype) == "float64"
-    check_table(table, runs_db)
 
 
 def check_table(table, path: Path) -> None:
@@ -454,20 +448,6 @@ def test_prune_keeps_what_was_computed_while_it_asked(runs_db: Path, monkeypatch
     assert count(runs_db) == before
     for days in ("1e6", "1e308", "inf"):
         assert "0 records removed" in ok("results", "prune", "--store", "runs.db", "--older-than", days)
-
-
-# Progress
-
-
-def test_time_left_is_that_of_what_is_computed(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = [0.0]
-    monkeypatch.setattr(display.time, "monotonic", lambda: clock[0])
-    with output.progress("fitting", stored=90) as report:
-        for clock[0], done in ((0, 90), (4, 91), (8, 92), (12, 93)):
-            report(done, 100)
-    assert capsys.readouterr().err == "gatelab: fitting: 93 of 100, about 28 s left\n"
 
 
 def test_a_dry_run_asks_for_the_runs_of_the_sweep(runs_db: Path) -> None:

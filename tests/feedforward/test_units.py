@@ -97,7 +97,7 @@ def test_a_users_class_is_a_unit():
     gl.check_unit(Sine)
     u = gl.unit(Sine)
     assert (u.name, u.order, u.parameter_count(5)) == ("Sine", 2, 16)
-    result = gl.fit(Sine, "sin4x", 8, steps=60)
+    result = gl.fit(Sine, gl.problem("sin4x", n=300), 8, starts=1, rounds=0, steps=60)
     assert result.solver == "varpro"
     assert result.test_rmse < 0.2
 
@@ -109,7 +109,7 @@ def test_a_users_function_is_a_unit():
 
     gl.check_unit(softgate)
     assert gl.unit(softgate).parameter_count(10) == gl.unit("glu").parameter_count(10)
-    assert gl.fit(softgate, "sin4x", 6, steps=60).unit == "softgate"
+    assert gl.fit(softgate, gl.problem("sin4x", n=300), 6, starts=1, rounds=0, steps=60).unit == "softgate"
 
 
 def test_what_is_not_a_unit_is_said():

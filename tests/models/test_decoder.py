@@ -148,3 +148,58 @@ def test_bad_sizes_say_the_way_out() -> None:
         DecoderConfig(sharpness=float("inf"))
     with pytest.raises(GatelabError, match="decoder size"):
         Decoder("25M")
+    with pytest.raises(GatelabError, match="centered is 1; give True or False"):
+        DecoderConfig(centered=1)  # type: ignore[arg-type]
+    with pytest.raises(GatelabError, match="need a product unit"):
+        Decoder("tiny", nn.Bilinear, output_bias=True)
+
+
+def test_a_running_mean_is_of_the_passes_before_and_has_no_gradient() -> None:
+    model = drawn_head(Decoder("tiny", "gelu", context=8, centered=True))
+    x = torch.randint(256, (3, 4, 9), generator=torch.Generator().manual_seed(1))
+    hidden: list[Tensor] = []  # of the first block, whose input does not depend on any mean
+    unit = model.blocks[0].minus_mean
+    model.blocks[0].minus_mean = lambda h: (hidden.append(h.detach()), unit(h))[1]
+    for each in x:
+        model.loss(each[:, :-1], each[:, 1:]).backward()
+    assert torch.allclose(model.blocks[0].mean, torch.cat(hidden).mean(0), atol=1e-6)
+    assert torch.allclose(unit(hidden[2]), hidden[2] - (hidden[0] + hidden[1] + hidden[2]).mean(0) / 3, atol=1e-6)
+    assert not model.blocks[0].mean.requires_grad
+    before = model.blocks[0].mean.clone()
+    with torch.no_grad():
+        model.loss(x[0, :, :-1], x[0, :, 1:])
+    model.eval().loss(x[0, :, :-1], x[0, :, 1:])
+    assert torch.equal(before, model.blocks[0].mean)
+
+
+def test_the_mean_of_a_centered_unit_is_an_output_bias() -> None:
+    centered = drawn_head(Decoder("tiny", "geglu", context=9, centered=True))
+    x = torch.randint(256, (4, 9), generator=torch.Generator().manual_seed(1))
+    for _ in range(3):
+        centered.loss(x[:, :-1], x[:, 1:])
+    folded = drawn_head(Decoder("tiny", "geglu", context=9, output_bias=True))
+    plain = drawn_head(Decoder("tiny", "geglu", context=9))
+    with torch.no_grad():
+        for own, other in zip(folded.blocks, centered.blocks, strict=True):
+            own.bias.copy_(-other.feed_forward.D @ other.mean)
+    centered.eval()
+    assert torch.allclose(folded(x), centered(x), atol=1e-5)
+    assert (plain(x) - centered(x)).abs().max() > 0.01
+    counts = [sum(p.numel() for p in model.parameters()) for model in (plain, centered, folded)]
+    assert counts == [counts[0], counts[0], counts[0] + 2 * 32]
+    assert folded.config.parameter_count("geglu") == counts[2]
+
+
+def test_stacked_running_means_are_those_of_each_model_alone() -> None:
+    models = [
+        drawn_head(Decoder("tiny", "gelu", context=8, centered=True, output_bias=True, seed=s), s) for s in range(2)
+    ]
+    x = torch.randint(256, (2, 3, 9), generator=torch.Generator().manual_seed(1))
+    params, buffers = stack_module_state(models)
+    state = {**params, **{name: b.clone() for name, b in buffers.items()}}
+    for _ in range(2):
+        losses = functional_call(models[0], state, (x[..., :-1], x[..., 1:]))
+    for i, model in enumerate(models):
+        model.loss(x[i, :, :-1], x[i, :, 1:])
+        assert losses[i].item() == pytest.approx(model.loss(x[i, :, :-1], x[i, :, 1:]).item(), abs=1e-5)
+        assert torch.allclose(model.blocks[1].mean, state["blocks.1.mean"][i], atol=1e-6)

@@ -134,6 +134,32 @@ def test_dense_and_free_systems_solve_the_damped_problem(shape: tuple[int, int],
         torch.testing.assert_close(free.step(damping)[0], expected, rtol=2e-2, atol=2e-3)
 
 
+@pytest.mark.parametrize("damping", [1.0, 1e-3, 1e-6, 1e-12])
+def test_linear_parameters_are_eliminated_exactly(damping: float) -> None:
+    """In float32, by Cholesky and by QR, next to one least-squares problem with all parameters."""
+    J, r, ease = rows(40, 9) - 0.5, rows(40, 1, seed=2)[:, 0], 1e-6
+    J[:, 2] = J[:, 1] * (1 + 1e-9)  # two linear parameters that do the same
+    size = J.square().sum(0).mean().sqrt() * torch.tensor([ease] * 4 + [1.0] * 5, dtype=r.dtype).sqrt()
+    A = torch.cat([J, damping**0.5 * torch.diag(size)])
+    expected = -torch.linalg.lstsq(A, torch.cat([r, torch.zeros(9, dtype=r.dtype)]), driver="gelsd").solution
+    system = DenseSystem(J, r, 4, ease)
+    step, _ = system.step(damping)
+    torch.testing.assert_close(step[4:], expected[4:], rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(J @ step, J @ expected, rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(J @ system.second(r), J @ step, rtol=1e-3, atol=1e-4)
+
+
+def test_large_dampings_take_a_gram_matrix_in_float32_and_refine() -> None:
+    J, r = rows(60, 12) - 0.5, rows(60, 1, seed=2)[:, 0]
+    system, least = DenseSystem(J, r), 10 * 12 * torch.finfo(torch.float32).eps
+    step, _ = system.step(1.1 * least)
+    assert list(system._grams) == [torch.float32]
+    exact = -torch.linalg.solve(J.mT @ J + 1.1 * least * J.square().sum(0).mean() * torch.eye(12).to(J), J.mT @ r)
+    torch.testing.assert_close(step, exact, rtol=1e-9, atol=1e-10)
+    system.step(0.9 * least)
+    assert list(system._grams) == [torch.float32, torch.float64]
+
+
 def test_small_dampings_keep_the_digits_that_normal_equations_lose() -> None:
     U, _ = torch.linalg.qr(rows(40, 6) - 0.5)
     V, _ = torch.linalg.qr(rows(6, 6, seed=1) - 0.5)
@@ -223,17 +249,62 @@ def test_trials_that_are_not_finite_are_rejected() -> None:
     assert all(bool(torch.isfinite(p).all()) for p in model.parameters())
 
 
-def test_a_saved_state_continues_alike() -> None:
+@pytest.mark.parametrize("options", [{}, {"linear": "2"}, {"memory": 1e3}, {"longest": 0.1}])
+def test_a_saved_state_continues_to_the_bit(options: dict) -> None:
     model, (x, y) = network(1, 6, 1), curve()
-    optimizer = LevenbergMarquardt(model)
+    optimizer = LevenbergMarquardt(model, **options)
     for _ in range(5):
         optimizer.step(lambda: model(x) - y)
     other = network(1, 6, 1, seed=7)
     other.load_state_dict(model.state_dict())
-    resumed = LevenbergMarquardt(other)
+    resumed = LevenbergMarquardt(other, **options)
     resumed.load_state_dict(optimizer.state_dict())
     for _ in range(3):
         assert optimizer.step(lambda: model(x) - y) == resumed.step(lambda: other(x) - y)
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True))
+
+
+@pytest.mark.parametrize(("bound", "options"), [(0.05, {}), (1e-5, {"linear": "2"}), (0.05, {"memory": 1e3})])
+def test_steps_are_not_longer_than_the_longest(bound: float, options: dict) -> None:
+    x, y = curve()
+
+    def lengths(**bounds: float) -> list[float]:
+        model, result = network(1, 6, 1), []
+        optimizer = LevenbergMarquardt(model, **options, **bounds)
+        losses = [np.inf]
+        for _ in range(4):
+            before = nn.utils.parameters_to_vector(model[0].parameters()).detach()
+            losses.append(optimizer.step(lambda: model(x) - y))
+            result.append((nn.utils.parameters_to_vector(model[0].parameters()) - before).norm().item())
+        assert all(b < a for a, b in pairwise(losses))
+        return result
+
+    assert max(lengths()) > bound >= max(lengths(longest=bound)) * (1 - 1e-9)
+
+
+class Coefficient(nn.Module):
+    """An unknown coefficient, in which residuals are not affine, a network, and a parameter without influence."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = network(1, 5, 5), nn.Linear(5, 1).double()
+        self.c, self.unused = (nn.Parameter(torch.tensor(0.4, dtype=torch.float64)) for _ in range(2))
+
+
+def test_linear_parameters_of_residuals_that_are_not_affine_in_others() -> None:
+    model, (x, y) = Coefficient(), curve()
+
+    def residuals() -> tuple[Tensor, Tensor]:
+        return model.head(torch.tanh(model.body(x))) * model.c.exp() - y, (model.c**3 - 1)[None]
+
+    optimizer = LevenbergMarquardt(model, linear="head", weights=[1, 0.1], damping=1e-6)
+    losses = [optimizer.step(residuals) for _ in range(15)]
+    with torch.no_grad():
+        features = torch.tanh(model.body(x)) * model.c.exp()
+        features = torch.cat([features, model.c.exp().expand(len(x), 1)], 1)
+    least = np.linalg.lstsq(features.numpy(), y.numpy(), rcond=None)[1][0] / len(x)
+    assert losses[-1] == pytest.approx(least + 0.1 * (model.c.item() ** 3 - 1) ** 2, rel=1e-2)
+    assert model.c.item() == pytest.approx(1, abs=0.05) and model.unused.item() == 0.4
 
 
 def wrong_inputs() -> dict[str, tuple[str, dict, Callable[[nn.Module, Tensor], Callable[[], Tensor]], str]]:
@@ -242,6 +313,7 @@ def wrong_inputs() -> dict[str, tuple[str, dict, Callable[[nn.Module, Tensor], C
         "detached": ({}, lambda m, x: lambda: m(x).detach(), "depends on no trainable parameter"),
         "empty": ({}, lambda m, x: lambda: m(x[:0]), r"has shape \(0, 1\), no elements"),
         "not finite": ({}, lambda m, x: lambda: m(x) / 0, "elements that are not finite"),
+        "no derivative": ({}, lambda m, x: lambda: (0 * m(x)).sqrt(), "derivatives of residuals.. are not finite"),
         "not a tensor": ({}, lambda m, x: lambda: 1.0, "is of type float"),
         "other precision": ({}, lambda m, x: lambda: m(x).float(), "in torch.float32 and the model in torch.float64"),
         "weights": ({"weights": [1, 2]}, lambda m, x: lambda: m(x), "weights has 2 entries"),
@@ -272,3 +344,5 @@ def test_wrong_models_are_refused() -> None:
         LevenbergMarquardt(nn.Tanh())
     with pytest.raises(GatelabError, match="damping is 0"):
         LevenbergMarquardt(network(1, 4, 1), damping=0)
+    with pytest.raises(GatelabError, match="longest is -1"):
+        LevenbergMarquardt(network(1, 4, 1), longest=-1)

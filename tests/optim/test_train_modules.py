@@ -39,3 +39,5 @@ def test_no_models_and_residuals_that_are_not_finite_are_refused() -> None:
         train_modules([], lambda model: model(x))
     with pytest.raises(GatelabError, match="not finite"):
         train_modules(starts, lambda model: model(x) / 0)
+    with pytest.raises(GatelabError, match="the parameters are float16 on cpu"):
+        train_modules([nn.Linear(1, 1).half()], lambda model: model(x.half()))

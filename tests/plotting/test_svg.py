@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from gatelab.plotting import new_figure, style
+from gatelab.plotting import new_figure, style, svg
 from gatelab.plotting.facets import Facets, draw_figure
 from gatelab.plotting.svg import MOST_BYTES, svg_text, themed
 
@@ -106,3 +106,15 @@ def test_a_row_across_is_a_box_and_parts_side_by_side_keep_their_legends() -> No
     parts = [Facets(size, "e", "unit", xlabel=label) for size, label in (("n", "neurons n"), ("P", "parameters P"))]
     views = json.loads(ElementTree.fromstring(written(draw_figure(parts, {"t": table}))).get("data-views", ""))
     assert [view[4] for view in views] == ["n", "n", "n", "P", "P", "P"]
+
+
+def test_a_large_figure_is_drawn_again_only_with_more_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[str] = []
+    honest = svg._slim
+    monkeypatch.setattr(svg, "_slim", lambda figure: drawn.append(honest(figure)) or drawn[-1])
+    monkeypatch.setattr(svg, "MOST_BYTES", 0)
+    figure = Figure()
+    figure.subplots().plot(np.arange(9.0))
+    assert svg_text(figure) == drawn[0] and len(drawn) == 1
+    figure.axes[0].plot(np.arange(100.0), "o")  # an image from the third try on, with more than 40 marks
+    assert svg_text(figure) == drawn[2] and len(drawn) == 3

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.special import ellipk
 
 import gatelab as gl
 from gatelab.scaling_laws import decay, predicted_rate
 from gatelab.theory import green, singularities, smooth_error
+from gatelab.theory.smooth_gates import column_rate
 
 SIZES = 5.0 * np.arange(1, 13) + 1
 CURVES = {
@@ -70,11 +72,28 @@ def test_polynomials_converge_at_the_rate_of_greens_function() -> None:
 
 
 def test_the_predicted_error_is_the_best_of_all_numbers_of_removed_poles() -> None:
-    """The twin lists the removals for Runge's function by hand: 0.2i, then 0.6i and what its neuron adds, 1.8i."""
-    gammas = green(np.array([0.2j, 0.6j, 1.0j, 1.4j, 1.8j]), (-1.0, 1.0))
-    for n in (1, 2, 3, 4):
-        by_hand = max(g * (4 * n + 1 - 4 * k) for k, g in enumerate(gammas))
-        assert smooth_error((0.2j,), (-1.0, 1.0), 1, np.array([n]))[0] == pytest.approx(np.exp(-by_hand))
+    """The twin has the column 0.2i, 0.6i, 1.0i, ... of Runge's function by hand, with capacities in closed form."""
+    rates = [rays_of_one_column(h) for h in (0.2, 0.6, 1.0, 1.4, 1.8)]
+    for n in (1, 2, 3, 4, 5):
+        by_hand = max(rate * (4 * n + 1 - 4 * k) for k, rate in enumerate(rates))
+        assert -np.log(smooth_error((0.2j,), (-1.0, 1.0), 1, np.array([n]))[0]) == pytest.approx(by_hand, rel=0.01)
+
+
+def rays_of_one_column(height: float) -> float:
+    """1 / cap of [-1, 1] and ±i[height, ∞): Teichmüller's ring in x², of which the plane is a double cover."""
+    m = 1 / (1 + height**2)
+    return float(np.pi / 2 * ellipk(1 - m) / ellipk(m))
+
+
+@pytest.mark.parametrize("height", [0.1, 0.2, 0.6, 2.0])
+def test_capacities_agree_with_the_closed_form(height: float) -> None:
+    assert column_rate(np.array([1j * height])) == pytest.approx(rays_of_one_column(height), rel=0.01)
+
+
+def test_a_real_pole_has_the_rate_of_polynomials_and_one_of_two_columns_counts_once() -> None:
+    assert column_rate(np.array([-1.2 + 0j, 3j])) == pytest.approx(float(green(1.2, (-1.0, 1.0))))
+    assert column_rate(np.array([0.2j, 0.6j])) == column_rate(np.array([0.2j]))
+    assert column_rate(np.array([0.2j, 1.0 + 0.2j])) < column_rate(np.array([0.2j]))
 
 
 def test_refusals_name_the_way_out() -> None:

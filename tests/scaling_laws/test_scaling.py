@@ -65,10 +65,8 @@ def test_below_four_sizes_there_is_no_interval(count):
         ([4, 4, 4], [1, 0.5, 0.1], {}, "two sizes, and 1"),
         ([3, 4], [0.1, np.nan], {}, "two sizes, and 1"),
         ([1, 2, 4], [1, 0.5], {}, r"shape \(3,\) and errors \(2,\)"),
-        ([1, 2], ["a", "b"], {}, "numeric array"),
         (None, [1, 2], {}, "sizes is None"),
         ([1, 2, 4], np.ma.masked_array([1, 9, 0.1], mask=[0, 1, 0]), {}, "errors has 1 masked values"),
-        ([1, 2, 4], np.array([1, 0.5j, 0.1]), {}, "complex"),
         ([1, 2, 4], [1, 0.5, 0.1], {"aggregate": "mean"}, "no aggregate is called 'mean'"),
         ([1, 2, 4], [1, 0.5, 0.1], {"level": 95}, "level is 95"),
     ],
@@ -162,7 +160,6 @@ def test_limits_are_those_of_theory():
 
 TARGETS = {
     "sin 4x": lambda x: np.sin(4 * x),
-    "exp sin 3x": lambda x: np.exp(np.sin(3 * x)),
     "runge": lambda x: 1 / (1 + 9 * x**2),
 }
 
@@ -252,7 +249,7 @@ WIDTHS = [13, 16, 20, 24]
 
 @pytest.fixture(scope="module")
 def study():
-    return gl.scaling(["mlp", "glu"], gl.problem("exp(sin(3*x))", n=2000), WIDTHS, seeds=2, jobs=1)
+    return gl.scaling(["mlp", "glu"], gl.problem("exp(sin(3*x))", n=600), WIDTHS, seeds=2, jobs=1)
 
 
 def test_every_unit_width_and_seed_is_there_once(study):
@@ -268,7 +265,7 @@ def test_every_unit_width_and_seed_is_there_once(study):
 
 @pytest.mark.slow
 def test_processes_give_bit_equal_errors(study):
-    again = gl.scaling(["mlp", "glu"], gl.problem("exp(sin(3*x))", n=2000), WIDTHS, seeds=2, jobs=2)
+    again = gl.scaling(["mlp", "glu"], gl.problem("exp(sin(3*x))", n=600), WIDTHS, seeds=2, jobs=2)
     for a, b in zip(study.points, again.points, strict=True):
         assert (a.train_rmse, a.test_rmse, a.flag) == (b.train_rmse, b.test_rmse, b.flag)
 
@@ -435,10 +432,11 @@ def test_the_limit_takes_one_width_or_many():
 
 
 def test_seeds_can_be_given_one_by_one() -> None:
-    study = gl.scaling("glu", "exp(x)", [2, 3], seeds=[3, 4], progress=False)
+    p = gl.problem("exp(x)", n=200)
+    study = gl.scaling("mlp", p, [13, 14], seeds=[3, 4], jobs=1)
     assert sorted(study.table()["seed"]) == [3, 3, 4, 4]
-    both = gl.scaling("glu", "exp(x)", [2], seeds=5, progress=False).table().set_index("seed")["test_rmse"]
-    assert study.table().set_index(["width", "seed"])["test_rmse"][2, 4] == both[4]
+    both = gl.scaling("mlp", p, [13], seeds=5, jobs=1).table().set_index("seed")["test_rmse"]
+    assert study.table().set_index(["width", "seed"])["test_rmse"][13, 4] == both[4]
     for wrong in ([], [-1], 0):
         with pytest.raises(gl.GatelabError, match="seed"):
-            gl.scaling("glu", "exp(x)", [2], seeds=wrong, progress=False)
+            gl.scaling("mlp", p, [13], seeds=wrong)

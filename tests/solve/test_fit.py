@@ -56,7 +56,7 @@ def solve(unit, problem, width, *, seed):
 @pytest.mark.parametrize("name", ["mlp", "relu2", "relu3", "glu", "gqu"])
 @pytest.mark.parametrize("width", [2, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 3, 5, 8, 13, 20))])
 def test_the_knot_solver_beats_or_meets_the_others(name, width):
-    p = gl.problem("paper-1d", n=1000)
+    p = gl.problem("paper-1d", n=400)
     knots = gl.fit(name, p, width).train_rmse
     others = {
         "frozen": gl.fit(name, p, width, solver="frozen").train_rmse,
@@ -251,9 +251,6 @@ def test_columns_of_a_table_are_taken_by_name(houses):
         (np.zeros((4, 3)), r"shape \(4, 3\) and the network has 2 inputs"),
         (np.zeros((4, 2, 1)), r"shape \(4, 2, 1\)"),
         ([[1.0, np.nan]], "1 NaN and 0 infinite values, the first in row 0"),
-        ([["a", "b"]], "cannot be read as real numbers"),
-        ([[1.0, 2.0], [1.0]], "cannot be read as real numbers"),
-        (None, "x is None; give a numeric array"),
     ],
 )
 def test_what_cannot_be_predicted_is_said(houses, x, says):

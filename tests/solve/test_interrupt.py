@@ -1,6 +1,6 @@
 """Ctrl-C stops a fit, threads and long calls included: KeyboardInterrupt comes, and nothing goes on behind it.
 
-Limits are those of a hang: what came 70 s late has ten. Nothing is measured.
+The limit distinguishes a hang, which took 70 s, also on a busy machine. Times are not measured.
 """
 
 import os
@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 import torch
 
-import gatelab as gl
+# Imported here, since Ctrl-C during an import on first use is not the subject.
+from gatelab import GatedRegressor, dynamics, fit, ntk, problem
 from gatelab.interrupts import apart, on_threads, stop_if_asked
 
-LIMIT = 10.0
+LIMIT = 60.0
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals are sent the POSIX way")
 
 
@@ -51,16 +52,16 @@ def calm() -> bool:
 
 @pytest.mark.parametrize("delay", [0.3, pytest.param(1.5, marks=pytest.mark.slow)])
 def test_a_long_fit_here(delay: float) -> None:
-    target = gl.problem("friedman1", n=2000)
-    assert pressed(lambda: gl.fit("glu", target, 40), delay) < LIMIT
+    target = problem("friedman1", n=2000)
+    assert pressed(lambda: fit("glu", target, 40), delay) < LIMIT
     assert calm()
-    fit = gl.fit("glu", gl.problem("x**2 + y**2", n=100), 1, starts=1, rounds=0)
-    assert np.isfinite(fit.test_rmse)
+    again = fit("glu", problem("x**2 + y**2", n=100), 1, starts=1, rounds=0)
+    assert np.isfinite(again.test_rmse)
 
 
 def test_a_regressor_leaves_no_trace() -> None:
     x = np.random.default_rng(0).uniform(-1, 1, (1500, 5))
-    model = gl.GatedRegressor(random_state=0)
+    model = GatedRegressor(random_state=0)
     assert pressed(lambda: model.fit(x, np.sin(3 * x[:, 0]) * x[:, 1]), 0.5) < LIMIT
     assert calm()
     assert not hasattr(model, "network_")
@@ -68,19 +69,19 @@ def test_a_regressor_leaves_no_trace() -> None:
 
 def trained() -> object:
     x = torch.randn(400, 40, generator=torch.Generator().manual_seed(0))
-    return gl.dynamics.train("glu", x, x[:, 0], 2048, lr=1e-6, steps=100_000, seeds=2)
+    return dynamics.train("glu", x, x[:, 0], 2048, lr=1e-6, steps=100_000, seeds=2)
 
 
 def kernels() -> object:
-    """One pass of all samples takes seconds here: it is left to end by itself."""
-    model = torch.nn.Sequential(torch.nn.Linear(400, 3000), torch.nn.ReLU(), torch.nn.Linear(3000, 1)).double()
-    x = torch.randn(2000, 400, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    return [gl.ntk.empirical(model, x) for _ in range(100)]
+    """One pass of all samples takes a while: it is left to end by itself."""
+    model = torch.nn.Sequential(torch.nn.Linear(200, 1500), torch.nn.ReLU(), torch.nn.Linear(1500, 1)).double()
+    x = torch.randn(1000, 200, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    return [ntk.empirical(model, x) for _ in range(1000)]
 
 
 def spectra() -> object:
-    a = torch.randn(1500, 1500, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    return [gl.ntk.spectrum(a @ a.T, full=True) for _ in range(50)]
+    a = torch.randn(700, 700, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    return [ntk.spectrum(a @ a.T, full=True) for _ in range(500)]
 
 
 @pytest.mark.parametrize("work", [trained, kernels, spectra])
@@ -91,14 +92,15 @@ def test_other_long_work(work: Callable[[], object]) -> None:
 
 def test_a_call_that_cannot_be_cut_is_left_to_itself() -> None:
     """As LAPACK is: the main thread hears at once, the call ends when it ends."""
-    ended = threading.Event()
+    goes_on, ended = threading.Event(), threading.Event()
 
     def call() -> None:
-        time.sleep(2.0)
+        goes_on.wait(LIMIT)
         ended.set()
 
     assert pressed(lambda: apart(call), 0.2) < LIMIT
     assert not ended.is_set()
+    goes_on.set()
     assert ended.wait(LIMIT)
 
 

@@ -187,3 +187,11 @@ def test_a_study_in_a_store_keeps_what_was_fitted_again(tmp_path):
     alone = gl.fit("relu3", p, 46)
     assert alone.train_rmse > relu45 and first.points[3].start == "the relu3 of width 45"
     assert [q.start for q in first.points] == [q.start for q in second.points]
+
+
+def test_units_may_have_their_own_widths():
+    """The glu of width 4 has no mlp of that width beside it, and starts from none."""
+    study = gl.scaling(["mlp", "glu"], gl.problem("x2", n=50), {"glu": [2, 4], "mlp": [1, 2]}, jobs=1, progress=False)
+    assert [(p.unit, p.width) for p in study.points] == [("mlp", 1), ("mlp", 2), ("glu", 2), ("glu", 4)]
+    with pytest.raises(gl.GatelabError, match="give them for mlp, glu"):
+        gl.scaling(["mlp", "glu"], "x2", {"glu": [2]})

@@ -19,7 +19,7 @@ from gatelab.plotting.facets import Facets, Overlay, draw_figure
 from gatelab.statistics import Interval
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
-from gatelab.studies.engine import Study, sections
+from gatelab.studies.engine import Study, measured_rows, sections
 from gatelab.studies.records import read_claim
 
 STUDY = Study(
@@ -127,9 +127,12 @@ def test_a_study_measures_its_grid_and_averages_over_seeds(tmp_path: Path) -> No
     assert len(STUDY.run(Request(quick=True)).tables["made-up"]) == 12
 
 
-def test_cells_are_computed_in_processes_too() -> None:
-    serial, parallel = (STUDY.measured(Request(quick=True, jobs=jobs))["made-up"] for jobs in (1, 2))
+def test_cells_are_computed_in_another_process_too() -> None:
+    """One cell, for which one worker is started."""
+    cell = {"unit": "glu", "n": 4, "d": 2, "seed": 1, "q": (1, 2)}
+    serial, parallel = (measured_rows(f"{__name__}:errors", [cell], "q", Request(jobs=jobs)) for jobs in (1, 2))
     pd.testing.assert_frame_equal(serial, parallel)
+    assert list(parallel["q"]) == [1, 2]
 
 
 TABLE = pd.DataFrame(

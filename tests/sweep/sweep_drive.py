@@ -21,6 +21,7 @@ def runs(count: int, seconds: float, log: str) -> list[Run]:
 def main() -> None:
     database, backend, count, seconds, log, *address = sys.argv[1:]
     go = Path(f"{log}.go")  # where it is asked for, whoever waits for it starts with the others
+    Path(f"{log}.{os.getpid()}").touch()
     while os.environ.get("SWEEP_WAITS") and not go.exists():
         time.sleep(0.005)
     options: dict[str, Any] = {"backend": backend, "address": address[0] if address else None}

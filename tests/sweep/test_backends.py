@@ -146,9 +146,9 @@ def test_workers_that_cannot_start_end_the_sweep_with_a_reason(monkeypatch: pyte
 @BOTH
 @pytest.mark.slow
 def test_no_new_runs_after_max_seconds(backend: Any, tmp_path: Path) -> None:
-    wanted = runs("work", 50, seconds=0.2)
-    got = list(map_runs(wanted, store=tmp_path / "runs.db", backend=backend, jobs=1, max_seconds=3.0))
-    assert 1 <= len(got) <= 17
+    wanted = runs("work", 50, seconds=0.5)
+    got = list(map_runs(wanted, store=tmp_path / "runs.db", backend=backend, jobs=1, max_seconds=8.0))
+    assert 1 <= len(got) <= 18  # workers take a while to start on a busy machine
     with Store(tmp_path / "runs.db") as store:
         assert store.count() == len(got) and store._read("SELECT * FROM claims") == []
     assert list(map_runs(wanted[-1:], backend=backend, max_seconds=0)) == []

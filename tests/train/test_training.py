@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +16,8 @@ from gatelab.errors import GatelabError
 from gatelab.models import Mixer
 from gatelab.train import Recipe, load_models, recipe, train, train_many
 from gatelab.train.loop import State, diverges_beyond
-from gatelab.train.members import Source, build
+from gatelab.train.members import Members, Source, build
+from gatelab.train.optimizers import Optimizers
 from gatelab.train.recipes import DEFAULTS, OPTIMIZERS, SIZES, TEXT_MODELS, evaluation_steps, learning_rate
 
 
@@ -260,6 +263,44 @@ def test_users_units_are_trained_without_a_folder() -> None:
 
     history = train(small(unit=bent, steps=4), data=images())
     assert history.recipe.unit.name == "bent" and np.isfinite(history.test).all()
+
+
+def test_losses_are_measured_at_further_steps() -> None:
+    made = small("decoder", evaluations=1, steps=12, batch=4)
+    marked, plain = train(made, data=text(), marks=(3, 6)), train(made, data=text())
+    assert marked.steps.tolist() == [0, 3, 6, 12]
+    assert marked.test[-1] == plain.test[-1]
+    assert marked.test[2] == train(replace(made, evaluations=6), data=text(), marks=(6,)).test[-3]
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw", "muon"])
+def test_running_means_go_on_with_a_training_and_come_back_from_its_folder(optimizer: str, tmp_path) -> None:
+    made = small("decoder", "gelu", steps=8, batch=4, evaluations=1, optimizer=optimizer, options={"centered": True})
+
+    def press(done: int, total: int, text: str) -> None:
+        if done == 4:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        train(made, folder=tmp_path, data=text(), progress=press, save_seconds=1e9)
+    resumed, alone = train(made, folder=tmp_path, data=text()), train(made, data=text())
+    assert resumed.test[-1] == alone.test[-1]
+    (model,) = load_models(tmp_path, data=text())
+    assert model.blocks[0].passes.item() == 8
+    tokens = torch.from_numpy(text().test.astype(np.int64))
+    windows = tokens[: (len(tokens) - 1) // 32 * 32]
+    loss = model.eval().loss(windows.view(-1, 32), tokens[1 : len(windows) + 1].view(-1, 32))
+    assert loss.item() == pytest.approx(alone.test[-1], rel=1e-4)
+
+
+def test_muon_leaves_weights_that_act_per_column_to_adamw() -> None:
+    made = small("decoder", optimizer="muon", options={"taps": 4})
+    models = [build(made, text())]
+    optimizers = Optimizers(made, Members(models, torch.device("cpu"), bf16=False, compile=False).params)
+    assert optimizers.muon is not None
+    shapes = {tuple(p.shape[1:]) for p in optimizers.muon.param_groups[0]["params"]}
+    assert (4, 64) not in shapes and (96, 32) in shapes
+    assert any(p.shape == (4, 64) for p in optimizers.views[0])
 
 
 @pytest.mark.slow

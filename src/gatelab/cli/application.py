@@ -27,7 +27,6 @@ from gatelab.cli import (
     linearize,
     lists,
     ntk,
-    plan,
     predict,
     profile,
     reproduce,
@@ -147,7 +146,7 @@ PANELS: dict[str, list[tuple[str, str, Any]]] = {
     ],
     "Linearize and encrypt": [
         ("linearize", linearize.LINEARIZE, linearize.linearize_command),
-        ("plan", plan.PLAN, plan.plan_command),
+        ("plan", linearize.PLAN, linearize.plan_command),
     ],
     "Models": [
         ("profile", profile.PROFILE, profile.profile_command),

@@ -1,4 +1,4 @@
-"""`gatelab linearize`: polynomials and maps for an activation, their error, and a file for encrypted inference."""
+"""`gatelab linearize` and `gatelab plan`: polynomials and maps for an activation, and for a model under encryption."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gatelab.cli import output, reading
-from gatelab.cli.options import Plot, complete_unit, option, out_option
+from gatelab.cli.options import Plot, Tokenizer, complete_unit, option, out_option
 from gatelab.errors import GatelabError
 from gatelab.files import either
 
@@ -27,6 +27,9 @@ gatelab linearize silu --interval 8 --degree 14 --encrypted
 gatelab linearize gelu --method optimal --d 16 --m 152
 
 gatelab linearize gelu --method learned --d 2 --m 16 --option steps=30"""
+PLAN = """Examples: gatelab plan models/all-MiniLM-L6-v2 --text sentences.txt --out plan.json
+
+gatelab plan models/stories260K --text stories.txt --quality 0.99"""
 # As `gatelab.linearization.methods` lists them; the help must not import torch.
 METHODS = (
     "chebyshev",
@@ -315,3 +318,45 @@ def draw_approximations(maps: Linearization, rows: list[dict[str, Any]], path: P
     curves = [(f"{maps.method}, degree {p.degree}", p(z))]
     curves += [(row["name"], find_published(row["name"])(z)) for row in rows]
     save(approximation_figure(z, values(maps.activation, z).numpy(), curves, p.interval, str(maps)), path)
+
+
+def plan_command(
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="The folder of a model, of Transformers or llama2.c.")],
+    text: Annotated[Path, option("Text with one sentence per line.", metavar="FILE")],
+    tokenizer: Tokenizer = None,
+    quality: Annotated[float, option("Cosine, or ratio of perplexities, to keep.")] = 0.999,
+    margin: Annotated[float, option("Margin around ranges, in half-widths.", min=0)] = 0.1,
+    rows: Annotated[int, option("Maximal number of rows of the text.", min=8)] = 192,
+    out: Annotated[Path | None, out_option("Write the plan, .json.", ".json")] = None,
+) -> None:
+    """Plan encrypted inference: a polynomial for every layer, with the fewest levels in total."""
+    reading.check_exists(text, "give text with one sentence per line")
+    from gatelab.linearization import plan_encrypted
+    from gatelab.models.pretrained import read_pretrained
+
+    model = read_pretrained(path, reading.read_tokenizer(tokenizer))
+    tokens = model.rows(text.read_text(encoding="utf-8", errors="replace"))
+    with output.progress("measurements") as report:
+        plan = plan_encrypted(model.model, tokens[:rows], quality=quality, margin=margin, progress=report)
+    output.write(plan, out)
+    layers = [
+        {
+            "layer": i,
+            "interval": f"[{layer.form.interval[0]:.3g}, {layer.form.interval[1]:.3g}]",
+            "form": layer.form.method,
+            "degree": layer.form.degree,
+            "levels": layer.levels,
+            "products": layer.products,
+            "outside": share,
+        }
+        for i, (layer, share) in enumerate(zip(plan.layers, plan.outside, strict=True))
+    ]
+    output.emit(
+        plan.document(),
+        f"{model.name}: {plan.levels} levels in total, {plan.measure} kept {plan.quality:.6f}",
+        "",
+        output.table(layers, {"outside": ".2%"}),
+        "",
+        f"Demanded {plan.demanded:g}, reached {plan.chosen:.6f} on validation text; the quality above is on test text.",
+        files=(out,),
+    )

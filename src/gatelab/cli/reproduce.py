@@ -40,10 +40,10 @@ gatelab report --out gatelab-out --json"""
 def demo_command(
     *,
     out: Out = FOLDER,
-    max_width: Annotated[int, option("Networks of 1 to this many neurons.", min=2)] = 50,
+    max_width: Annotated[int, option("Networks of 1 to this many neurons; with smooth gates at most 12.", min=2)] = 50,
     sweep: SweepOptions,
 ) -> None:
-    """Show how the errors of five units fall, and why."""
+    """Show how the errors of seven units fall, and why."""
     check_folder(out)
     keywords = sweep.keywords()
     from gatelab.report.builders import demo_page
@@ -62,10 +62,24 @@ def demo_command(
             cells |= {f"slope vs {axis} [95%]": output.interval(*ends), f"paper {axis}": row[f"paper_{axis}"]}
         table.append({**cells, "ratio": row["ratio_to_limit"], "RMSE": errors.get(row["unit"])})
     formats = {"paper n": ".2f", "paper P": ".2f", "ratio": ".2f", "RMSE": ".1e"}
+    rates, smooth = study.rates.to_dict("records"), []
+    for row in rates:
+        rate = output.interval(*(row[name] for name in ("rate", "low", "high")))
+        cells = {"unit": row["unit"], "form of the fall": row["form"], "rate a [95%]": rate}
+        smooth.append({**cells, "not rejected": row["not_rejected"], "n": row["width"], "RMSE": row["test_rmse"]})
     output.emit(
-        {"slopes": rows, "reason": study.reason, "seconds": study.seconds, "points": study.scaling.points},
+        {
+            "slopes": rows,
+            "rates": rates,
+            "reason": study.reason,
+            "seconds": study.seconds,
+            "points": study.scaling.points,
+        },
         output.table(table, formats),
-        f"\nratio to the limit and RMSE on test data at width {max_width}",
+        f"\nratio to the limit and RMSE on test data at width {max_width}\n",
+        output.table(smooth, formats),
+        "\nsmooth gates: RMSE against parameters P as exp(-aP) (exponential), exp(-a P^1/2) (root-exponential) or P^-a "
+        "(power), and the forms that a test at the level of 5 % does not reject",
         f"\n{study.reason}",
         f"\n{study.seconds:.1f} s of computing",
         files=(*study.files, page),

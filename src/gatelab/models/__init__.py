@@ -11,11 +11,10 @@ Functions that change a model return a changed copy.
 
 from gatelab.models.decoder import DECODER_SIZES, Decoder, DecoderConfig
 from gatelab.models.gpt2 import GPT2, GPT2_SIZES, GPT2Config
+from gatelab.models.image_models import MIXER_SIZES, VIT_SIZES, Mixer, MixerConfig, ViT, ViTConfig
 from gatelab.models.layouts import blocks
-from gatelab.models.mixer import MIXER_SIZES, Mixer, MixerConfig
 from gatelab.models.replace import folded, replace_activation, replace_map, trace
 from gatelab.models.transplants import transplant
-from gatelab.models.vit import VIT_SIZES, ViT, ViTConfig
 
 __all__ = [
     "DECODER_SIZES",

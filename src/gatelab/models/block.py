@@ -158,6 +158,9 @@ def check_config(config: Any) -> None:
         elif isinstance(field.default, float):
             if not (isinstance(value, int | float) and 0.0 <= value < float("inf")):
                 raise GatelabError(f"{field.name} is {value!r}; give a finite number, 0 or more")
+        elif isinstance(field.default, bool):
+            if not isinstance(value, bool):
+                raise GatelabError(f"{field.name} is {value!r}; give True or False")
         else:
             whole_number(field.name, value, 1)
     for whole, part in (("image_size", "patch"), ("d_model", "heads")):

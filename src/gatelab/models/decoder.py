@@ -29,6 +29,7 @@ from gatelab.models.block import Feed, UnitLike, UnitModel, check_config, feed_f
 # of a look-up adds hundreds of thousands of rows to a few hundred places sequentially.
 FEW_TOKENS = 1024
 EPSILON = 1e-6
+REMEMBERED = 100.0  # passes in the running mean of a centered unit
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,8 @@ class DecoderConfig:
     logits of attention lie between -sharpness and sharpness; 0 means the usual sqrt(k). `base` is the base of the
     wavelengths of rotary positions. With `taps` above 1, queries and keys are sums over that number of tokens, with
     learned weights; initially, keys equal the queries of the previous token, so that attention finds the continuation
-    of an earlier copy of the text from the first step.
+    of an earlier copy of the text from the first step. With `centered`, a running mean of every hidden activation
+    is subtracted from it; with `output_bias`, feed-forward parts have an output bias, initially zero.
 
     >>> DECODER_SIZES["0.4M"].parameter_count("gelu") == DECODER_SIZES["0.4M"].parameter_count("swiglu")
     True
@@ -57,6 +59,8 @@ class DecoderConfig:
     sharpness: float = 0.0
     base: float = 10000.0
     taps: int = 1
+    centered: bool = False
+    output_bias: bool = False
 
     def __post_init__(self) -> None:
         check_config(self)
@@ -76,7 +80,9 @@ class DecoderConfig:
         """P above: the number of parameters without embedding and head."""
         d = self.d_model
         taps = 2 * self.taps * d * (self.taps > 1)
-        return self.layers * (4 * d * d + taps + feed_forward_count(d, self.width, unit, match_mlp))
+        return self.layers * (
+            4 * d * d + taps + d * self.output_bias + feed_forward_count(d, self.width, unit, match_mlp)
+        )
 
     def parameter_count(self, unit: UnitLike = "gelu", match_mlp: bool = True) -> int:
         """The number of all parameters, without building the model."""
@@ -150,6 +156,9 @@ def convolved(x: Tensor, taps: Tensor, length: int) -> Tensor:
 class DecoderBlock(nn.Module):
     """x + attention(rms x), then x + unit(rms x), on rows (..., N T, d)."""
 
+    mean: Tensor | None
+    passes: Tensor
+
     def __init__(self, config: DecoderConfig, feed: nn.Module) -> None:
         super().__init__()
         d = config.d_model
@@ -159,6 +168,15 @@ class DecoderBlock(nn.Module):
         self.register_parameter("taps", None)
         if config.taps > 1:
             self.taps = nn.Parameter(torch.empty(config.taps, 2 * d))
+        self.register_parameter("bias", None)
+        if config.output_bias:
+            self.bias = nn.Parameter(torch.zeros(d))
+        for name, shape in (("mean", getattr(feed, "width", 0)), ("passes", 1)):
+            self.register_buffer(name, None)
+            if config.centered:
+                self.register_buffer(name, torch.zeros(shape))
+        if (config.centered or config.output_bias) and not isinstance(feed, FeedForward):
+            raise GatelabError("the unit was given as a class; centered and output_bias need a product unit, give one")
         self.feed_forward = feed
 
     def forward(self, x: Tensor, by: Tensor) -> Tensor:
@@ -183,10 +201,28 @@ class DecoderBlock(nn.Module):
         if isinstance(feed, FeedForward):
             # By name, since stacked parameters are plain tensors.
             *maps, out = (getattr(feed, name).mT for name in ("G", *factor_names(feed.unit.factors), "D"))
-            return feed.unit.neuron(*(x @ each for each in maps)) @ out
+            y = self.minus_mean(feed.unit.neuron(*(x @ each for each in maps))) @ out
+            if self.bias is None:
+                return y
+            return y + self.bias.unsqueeze(-2).to(y.dtype)
         if x.ndim == 2:
             return feed(x)
         return vmap(lambda params, rows: functional_call(feed, params, (rows,)))(dict(feed.named_parameters()), x)
+
+    def minus_mean(self, hidden: Tensor) -> Tensor:
+        """Hidden activations minus their running mean, which training passes update for the next ones.
+
+        The mean is over about `REMEMBERED` passes, all of them at first, and has no gradient. In evaluation mode it is
+        constant, and equals an output bias of -D mean.
+        """
+        if self.mean is None:
+            return hidden
+        centered = (hidden - self.mean.unsqueeze(-2)).to(hidden.dtype)
+        if self.training and torch.is_grad_enabled():
+            with torch.no_grad():
+                self.passes.add_(1).clamp_(max=REMEMBERED)
+                self.mean.lerp_(hidden.mean(-2, dtype=self.mean.dtype), 1 / self.passes)
+        return centered
 
 
 class Decoder(UnitModel):

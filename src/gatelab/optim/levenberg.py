@@ -23,6 +23,8 @@ _DIFFERENCE, _CURVED = 0.1, 0.75
 _ARRAYS = 4
 # The damping of linear parameters, as a share of that of the others.
 _EASE = 1e-6
+# The values of the search that a saved state contains.
+_STATE = ("loss", "damping", "growth", "idle", "promised")
 
 
 class LevenbergMarquardt:
@@ -30,8 +32,8 @@ class LevenbergMarquardt:
 
     A step solves min |J s + r|^2 + damping |D s|^2, D being the root mean square of the norms of the columns of the
     Jacobian J, and is repeated with a larger damping until the loss falls. The damping follows the ratio of the gain to
-    its prediction (H. Nielsen, 1999), the same rule as in `gl.fit`. The system is solved by QR, by normal equations
-    where the damping makes them well conditioned, and by conjugate gradients if J does not fit into `memory`.
+    its prediction (H. Nielsen, 1999), the same rule as in `gl.fit`. The system is solved by normal equations where the
+    damping makes them accurate, by QR otherwise, and by conjugate gradients if J does not fit into `memory`.
 
     Args:
         model: the module; parameters that do not require gradients are left alone.
@@ -43,6 +45,7 @@ class LevenbergMarquardt:
         acceleration: whether steps follow the curvature along them (geodesic acceleration), for one more evaluation.
         damping: the first damping, relative to the mean squared norm of the columns of J.
         tolerance: three steps in a row that gain less than this share of the loss are convergence.
+        longest: the largest Euclidean norm of a step, without linear parameters; longer steps are shortened.
         memory: bytes for the Jacobian and its factorization.
 
     >>> torch.manual_seed(0)  # doctest: +ELLIPSIS
@@ -66,12 +69,16 @@ class LevenbergMarquardt:
         acceleration: bool = True,
         damping: float = 1e-2,
         tolerance: float = 1e-9,
+        longest: float = math.inf,
         memory: float = 2**31,
     ) -> None:
         self.model, self.acceleration, self._row_loss = model, acceleration, loss
         if loss is not None and (linear is not None or weights is not None):
             raise GatelabError("loss is given with linear or weights, which are for squares; give loss alone")
         self.memory = real_number("memory", memory, above=0)
+        self.longest = longest
+        if longest != math.inf:
+            self.longest = real_number("longest", longest, above=0)
         self.tolerance = real_number("tolerance", tolerance, least=0, below=1)
         self.weights = None
         if weights is not None:
@@ -80,7 +87,7 @@ class LevenbergMarquardt:
         trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
         self._head = [p for name, p in trained if name in head]
         self._free = [p for name, p in trained if name not in head]
-        _check_parameters(trained, self._free)
+        check_parameters(trained, len(self._head))
         eps = torch.finfo(self._free[0].dtype).eps
         self._rule = Damping(first=real_number("damping", damping, above=0), least=eps**1.5)
         self._search = MemberSearch(self._rule, self.tolerance, math.inf, -1.0)
@@ -144,31 +151,9 @@ class LevenbergMarquardt:
             search.loss = self._value(residuals)
         while search.damping <= self._rule.most:
             after, promised = self._trial(residuals, system, start)
-            before = search.loss
             if search.takes(after, promised):
-                import os
-
-                if os.environ.get("EXT"):
-                    self._extend(residuals, system, start, before, (before - after) / promised)
                 return
             self._restore(start)
-
-    def _extend(self, residuals, system, start, before, ratio):
-        """Try smaller dampings with the same Jacobian as long as the gain is as predicted."""
-        import os
-
-        factor, least, worth = map(float, os.environ["EXT"].split(","))
-        search = self._search
-        damping = search.damping
-        while ratio > least and damping > self._rule.least:
-            here, kept = self._saved(), (search.damping, search.loss)
-            search.damping = damping / factor
-            after, promised = self._trial(residuals, system, start)
-            if not after < worth * kept[1]:
-                search.damping = kept[0]
-                self._restore(here)
-                return
-            search.loss, ratio, damping = after, (before - after) / promised, search.damping
 
     def _checked(self, residuals: Residuals) -> Tensor:
         """The residuals with their graph, which must be finite and depend on the parameters."""
@@ -217,7 +202,7 @@ class LevenbergMarquardt:
             return by_rows
         graph = Graph(blocks(residuals, self.weights).flat, parameters)
         if by_rows is not None:
-            t = torch.randn(graph.shape[1], generator=self._generator).to(graph.value)
+            t = torch.randn(graph.shape[1], generator=self._generator, device="cpu").to(graph.value)
             product, difference = graph.times(t), by_rows[1] @ t
             small = torch.finfo(t.dtype).eps ** 0.5 * float(product.norm())
             self._independent[len(parameters)] = float((difference - product).norm()) <= small
@@ -240,7 +225,7 @@ class LevenbergMarquardt:
 
     def _check_affine(self, residuals: Residuals, r: Tensor, F: Tensor) -> None:
         start = [p.detach().clone() for p in self._head]
-        step = torch.randn(F.shape[1], generator=self._generator).to(r)
+        step = torch.randn(F.shape[1], generator=self._generator, device="cpu").to(r)
         self._move(self._head, start, step)
         moved = blocks(residuals, self.weights).flat.detach()
         self._move(self._head, start, torch.zeros_like(step))
@@ -256,19 +241,30 @@ class LevenbergMarquardt:
         if not (bool(torch.isfinite(step).all()) and math.isfinite(promised)):
             return math.inf, 0.0
         parameters, values = self._parameters, start[: len(self._parameters)]
+        short = self._shortened(step)
+        if short is not step:
+            step, change = short, system.times(short)
+            promised = -float((2 * system.r + change) @ change)
         if self._row_loss is not None:
             promised = promised / 2
-        elif self.acceleration and not self._head:
+        elif self.acceleration:
             self._move(parameters, values, _DIFFERENCE * step)
             change = (blocks(residuals, self.weights).flat.detach() - system.r) / _DIFFERENCE
             self._restore(start)
             bend = system.second(2 / _DIFFERENCE * (change - system.times(step)))
             if float((system.size * bend).norm()) <= _CURVED / 2 * float((system.size * step).norm()):
-                step = step + bend / 2
+                step = self._shortened(step + bend / 2)
         self._move(parameters, values, step)
         if self._head:
             return self._project(residuals), promised
         return self._value(residuals), promised
+
+    def _shortened(self, step: Tensor) -> Tensor:
+        """The step, not longer than the longest in the parameters that are not linear."""
+        length = float(step[sum(p.numel() for p in self._head) :].norm())
+        if length <= self.longest:
+            return step
+        return step * (self.longest / length)
 
     def _value(self, residuals: Residuals) -> float:
         """The loss at the current parameters."""
@@ -293,19 +289,20 @@ class LevenbergMarquardt:
 
     def state_dict(self) -> dict[str, Any]:
         """The state of the search; the parameters are those of the model."""
-        search = self._search
-        names = ("loss", "damping", "growth", "idle", "promised")
-        return {name: getattr(search, name) for name in names} | {"steps": self.steps}
+        state = {name: getattr(self._search, name) for name in _STATE}
+        own = {"independent": dict(self._independent), "generator": self._generator.get_state()}
+        return state | own | {"steps": self.steps}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue with the state of another optimizer.
+        """Continue with the state of another optimizer, to the last bit if its options and residuals are the same.
 
         Args:
             state: what `state_dict` returned.
         """
-        for name in ("loss", "damping", "growth", "idle", "promised"):
+        for name in _STATE:
             setattr(self._search, name, state[name])
-        self.steps = state["steps"]
+        self.steps, self._independent = state["steps"], dict(state["independent"])
+        self._generator.set_state(state["generator"])
 
 
 def _head(model: nn.Module, linear: str | Sequence[str] | None) -> set[str]:
@@ -322,8 +319,9 @@ def _head(model: nn.Module, linear: str | Sequence[str] | None) -> set[str]:
     return head
 
 
-def _check_parameters(trained: Sequence[tuple[str, nn.Parameter]], free: Sequence[nn.Parameter]) -> None:
-    if not free:
+def check_parameters(trained: Sequence[tuple[str, nn.Parameter]], linear: int = 0) -> None:
+    """Refuse parameters of several kinds or of half precision, and models that have none besides the linear ones."""
+    if len(trained) <= linear:
         raise GatelabError("the model has no trainable parameters besides the linear ones; give one that has some")
     kinds = {(str(p.dtype).removeprefix("torch."), str(p.device)) for _, p in trained}
     if len(kinds) > 1 or next(iter(kinds))[0] not in ("float32", "float64"):

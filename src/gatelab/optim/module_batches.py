@@ -16,6 +16,7 @@ from gatelab.arrays import AnyArray as Array
 from gatelab.display import counted, one_line
 from gatelab.errors import GatelabError, whole_number
 from gatelab.optim.jacobians import blocks
+from gatelab.optim.levenberg import check_parameters
 from gatelab.solve.marquardt import Damping, descend
 from gatelab.solve.solution import Status
 
@@ -61,6 +62,7 @@ def train_modules(models: Sequence[nn.Module], residuals: ModelResiduals, steps:
     """
     if not models:
         raise GatelabError("models is empty; give at least one module")
+    check_parameters([pair for model in models for pair in model.named_parameters()])
     batch = _ModuleBatch(models, residuals)
     if not bool(torch.isfinite(batch.r).all()):
         raise GatelabError("residuals() has elements that are not finite; start elsewhere")

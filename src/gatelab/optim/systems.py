@@ -3,9 +3,11 @@
 D is a number, the root mean square of the norms of the columns of J. The norms themselves (Marquardt's scaling) would
 let parameters of little influence move far, and networks with two hidden layers then often stall.
 
-- `DenseSystem` holds J. If the damping keeps the condition number of the normal equations below 1 / sqrt(eps), Cholesky
-  solves them; with fewer residuals than parameters, they are those of J J^T (Woodbury). For smaller dampings they would
-  lose digits: then J, or its transpose, is factored by QR once, and its triangle on top of the damping again.
+- `DenseSystem` holds J. Where the damping is well above the rounding of the normal equations, Cholesky solves them, and
+  one refinement by products with J returns most of the digits that squaring loses; with fewer residuals than
+  parameters, they are those of J J^T (Woodbury). For large dampings the Gram matrix is computed in float32. For small
+  ones J, or its transpose, is factored by QR once, and its triangle on top of the damping again. Linear parameters have
+  almost no damping: they are eliminated from the normal equations by the SVD of their columns.
 - `FreeSystem` has products with J alone: conjugate gradients for least squares (CGLS); random products estimate D.
 
 **Losses other than squares** enter by their second-order model in the outputs (generalized Gauss-Newton). A loss has
@@ -28,6 +30,8 @@ from gatelab.interrupts import stop_if_asked
 from gatelab.linalg.least_squares import gram
 from gatelab.optim.jacobians import Graph
 
+# The least damping for Cholesky, over the number of parameters and the rounding of the Gram matrix.
+_MARGIN = {torch.float32: 10.0, torch.float64: 1e3}
 RowLoss = Callable[[Tensor], Tensor]
 # Random products for D; the most iterations of CGLS, and the share of the gradient that ends them.
 _PROBES, _ITERATIONS, _ACCURACY = 4, 200, 1e-3
@@ -42,61 +46,105 @@ class DenseSystem:
         size = float(jacobian.norm()) / p**0.5
         self.size = r.new_full((p,), max(size, torch.finfo(r.dtype).tiny))
         self.size[:linear] *= ease**0.5
-        self.scaled = jacobian / self.size
-        self._upper, self._squared = r.new_zeros(0, 0), True
+        self.scaled, self._linear = jacobian / self.size, linear * (not self.wide)
+        self._damping, self._upper, self._refined, self._orthogonal = 0.0, r.new_zeros(0, 0), False, False
+        self._grams: dict[torch.dtype, Tensor] = {}
 
     def step(self, damping: float) -> tuple[Tensor, float]:
         """The damped step, and the predicted decrease of the sum of squares."""
-        x = self._solved(damping)
+        self._damping, self._orthogonal = damping, not self._by_cholesky(damping)
+        if self._orthogonal:
+            x = self._by_qr(damping)
+        else:
+            x = self._minimizer(self.r)
         left = self.r + self.scaled @ x
         return x / self.size, float(self.r.square().sum() - left.square().sum())
 
     def second(self, r: Tensor) -> Tensor:
         """The step for other residuals and the last damping, by the normal equations."""
-        if self.wide and not self._squared:
+        if self.wide and self._orthogonal:
             Q, core, _ = self._core
             assert Q is not None
             return -Q @ torch.cholesky_solve((core.mT @ r)[:, None], self._upper, upper=True)[:, 0] / self.size
-        if not self.wide:
-            r = self.scaled.mT @ r
-        return self._from_normal(r) / self.size
+        return self._minimizer(r) / self.size
 
     def times(self, s: Tensor) -> Tensor:
         """J s."""
         return self.scaled @ (self.size * s)
 
-    def _from_normal(self, right: Tensor) -> Tensor:
-        z = -torch.cholesky_solve(right[:, None], self._upper, upper=True)[:, 0]
-        return self.scaled.mT @ z if self.wide else z
+    def _minimizer(self, r: Tensor) -> Tensor:
+        """The scaled step by the damped normal equations, refined once where rounding could be seen."""
+        A = self.scaled
+        if not self.wide:
+            A, r = A.mT, self.scaled.mT @ r
+        z = -self._solved(r)
+        if self._refined:
+            z = z - self._solved(r + A @ (A.mT @ z) + self._damping * z)
+        if self.wide:
+            return A.mT @ z
+        return z
 
-    def _solved(self, damping: float) -> Tensor:
-        """The scaled step; stores the triangle of the damped normal equations."""
-        n, p = min(self.scaled.shape), self.scaled.shape[1]
-        if damping >= p * torch.finfo(self.r.dtype).eps ** 0.5:
-            damped, right = self._normal
-            damped = damped.clone()
-            damped.diagonal().add_(damping)
-            self._upper, failed = torch.linalg.cholesky_ex(damped, upper=True)
-            self._squared = not failed
-            if self._squared:
-                return self._from_normal(right)
-        Q, core, right = self._core
+    def _solved(self, right: Tensor) -> Tensor:
+        """The solution of the damped normal equations, by blocks if linear parameters are eliminated."""
+        k = self._linear
+        if not k or self._orthogonal:
+            return torch.cholesky_solve(right[:, None], self._upper, upper=True)[:, 0]
+        V, S, C, _ = self._eliminated
+        first = V.mT @ right[:k]
+        weight = 1 / (S.square() + self._damping)
+        rest = right[k:] - C.mT @ (S * weight * first)
+        rest = torch.cholesky_solve(rest[:, None], self._upper, upper=True)[:, 0]
+        return torch.cat([V @ (weight * (first - S * (C @ rest))), rest])
+
+    def _by_cholesky(self, damping: float) -> bool:
+        """Factor the damped normal equations, if their rounding, of the Gram matrix above all, is small enough."""
+        p, own = self.scaled.shape[1], self.r.dtype
+        least = {dtype: margin * p * torch.finfo(dtype).eps for dtype, margin in _MARGIN.items()}
+        if damping < least[own]:
+            return False
+        dtype = torch.float32
+        if damping < least[dtype]:
+            dtype = own
+        damped = self._gram(dtype).to(own, copy=True)
+        damped.diagonal().add_(damping)
+        if self._linear:
+            _, S, C, _ = self._eliminated
+            damped += C.mT @ ((damping / (S.square() + damping))[:, None] * C)
+        self._refined = dtype != own or damping < p * torch.finfo(own).eps ** 0.5
+        self._upper, failed = torch.linalg.cholesky_ex(damped, upper=True)
+        return not failed
+
+    def _by_qr(self, damping: float) -> Tensor:
+        n, (Q, core, right) = min(self.scaled.shape), self._core
         below = torch.zeros_like(core)
         below.diagonal().fill_(damping**0.5)
         stacked = torch.cat([torch.cat([core, right[:, None]], 1), torch.nn.functional.pad(below, (0, 1))])
         triangle = torch.linalg.qr(stacked, mode="r")[1]
-        self._upper, self._squared = triangle[:n, :n], False
+        self._upper = triangle[:n, :n]
         z = -torch.linalg.solve_triangular(self._upper, triangle[:n, n:], upper=True)[:, 0]
         if Q is None:
             return z
         return Q @ z
 
+    def _gram(self, dtype: torch.dtype) -> Tensor:
+        """The Gram matrix of the smaller side, without the linear parameters and what they can do."""
+        if dtype not in self._grams:
+            A = self.scaled
+            if self.wide:
+                A = A.mT
+            if self._linear:
+                A = self._eliminated[3]
+            self._grams[dtype] = gram(A.to(dtype)[None])[0]
+        return self._grams[dtype]
+
     @cached_property
-    def _normal(self) -> tuple[Tensor, Tensor]:
-        """The Gram matrix of the smaller side, and its right-hand side."""
-        if self.wide:
-            return gram(self.scaled.mT[None])[0], self.r
-        return gram(self.scaled[None])[0], self.scaled.mT @ self.r
+    def _eliminated(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """V, S, C = U^T G and G - U C for the columns U S V^T of linear parameters and the others G."""
+        Q, R = torch.linalg.qr(self.scaled[:, : self._linear])
+        U, S, Vh = torch.linalg.svd(R)
+        Q, G = Q @ U, self.scaled[:, self._linear :]
+        C = Q.mT @ G
+        return Vh.mT, S, C, G - Q @ C
 
     @cached_property
     def _core(self) -> tuple[Tensor | None, Tensor, Tensor]:
@@ -116,7 +164,7 @@ class FreeSystem:
         self.graph, self.r = graph, graph.value
         squares = 0.0
         for _ in range(_PROBES):
-            signs = torch.randint(0, 2, self.r.shape, generator=generator).to(self.r) * 2 - 1
+            signs = torch.randint(0, 2, self.r.shape, generator=generator, device="cpu").to(self.r) * 2 - 1
             squares += float(graph.transposed(signs).square().mean()) / _PROBES
         self.size = self.r.new_full((graph.shape[1],), max(squares**0.5, torch.finfo(self.r.dtype).tiny))
         self._damping = 0.0

@@ -41,17 +41,19 @@ ElementTree.register_namespace("xlink", XLINK)
 
 def svg_text(figure: Figure) -> str:
     """The figure as SVG; marks that would make it too large become an embedded image."""
-    text = ""
+    text, drawn = "", None
     for most in (1500, 300, 40):
-        _rasterize(figure, most)
-        text = _slim(figure)
+        images = _rasterize(figure, most)
+        if images != drawn:
+            text, drawn = _slim(figure), images
         if len(text) <= MOST_BYTES:
             break
     return text
 
 
-def _rasterize(figure: Figure, most: int) -> None:
-    """Rasterize contour maps, surfaces, and artists with more marks than `most`."""
+def _rasterize(figure: Figure, most: int) -> list[bool]:
+    """Rasterize contour maps, surfaces, and artists with more marks than `most`; which of the artists these are."""
+    images = []
     for axes in figure.axes:
         artists: list[Any] = [*axes.collections, *axes.lines]
         for artist in artists:
@@ -61,7 +63,9 @@ def _rasterize(figure: Figure, most: int) -> None:
             elif artist.get_marker() not in ("", "None", "none", None):
                 many = np.size(artist.get_xdata())
             named = type(artist).__name__
-            artist.set_rasterized(many > most or named in ("QuadContourSet", "Poly3DCollection", "QuadMesh"))
+            images.append(many > most or named in ("QuadContourSet", "Poly3DCollection", "QuadMesh"))
+            artist.set_rasterized(images[-1])
+    return images
 
 
 def _slim(figure: Figure) -> str:

@@ -17,6 +17,10 @@ NEXT = (
     "gatelab compare --data FILE: the units side by side on your data.",
     "docs/tutorial.md: from here to a custom unit in ten minutes.",
 )
+SMOOTH = (
+    "Errors fall with parameters P as exp(-aP) (exponential), exp(-a P^1/2) (root-exponential) or P^-a (power). The "
+    "form has the least residuals; those that a test at the level of 5 % does not reject are listed beside it."
+)
 
 
 def demo_page(demo: Demo, command: str = "gatelab demo") -> str:
@@ -40,11 +44,24 @@ def demo_page(demo: Demo, command: str = "gatelab demo") -> str:
         command,
         origin=f"{len(points)} networks in {demo.seconds:.1f} s.",
     )
+    rates = [
+        (
+            r["unit"],
+            r["form"],
+            _text(Interval(r["rate"], r["low"], r["high"])),
+            r["not_rejected"] or "-",
+            str(r["width"]),
+            f"{r['test_rmse']:.1e}",
+        )
+        for r in demo.rates.to_dict("records")
+    ]
+    headings = ("unit", "form", "rate a", "not rejected", "neurons", "test RMSE")
+    smooth = Section("rates", "Smooth gates: a rate per parameter", SMOOTH, table(headings, rates, right=(2, 4, 5)))
     why = Section("why", "Why the slopes are not the orders", demo.reason)
     lead = (
-        f"{len(points)} networks of widths 1 to {widest}, trained to near their optimum; errors are on held-out data."
+        f"{len(points)} networks of up to {widest} neurons, trained to near their optimum; errors are on held-out data."
     )
-    return page("How the error of a unit falls", lead, [shown, why, Section("next", "Next", notes=NEXT)])
+    return page("How the error of a unit falls", lead, [shown, smooth, why, Section("next", "Next", notes=NEXT)])
 
 
 def _axis(row: dict[Any, Any], axis: str) -> tuple[str, str]:

@@ -112,7 +112,7 @@ AnySpec = str | AnyUnit | Callable[..., Any]
 def scaling(
     units: Iterable[AnySpec] | str,
     problem: AnyProblem,
-    widths: Sequence[int],
+    widths: Sequence[int] | Mapping[str, Sequence[int]],
     seeds: int | Sequence[int] = 1,
     *,
     solver: str | Callable[..., Any] = "auto",
@@ -133,7 +133,7 @@ def scaling(
     Args:
         units: one or more units, names, functions or classes.
         problem: a problem, its name, an expression in x, or a function.
-        widths: the numbers of neurons.
+        widths: the numbers of neurons, or those of each unit by its name.
         seeds: the number of fits per unit and width, or their seeds, such as [3, 4].
         solver: as in `fit`.
         jobs: the number of processes with one thread each; all cores by default.
@@ -213,7 +213,7 @@ def scaling_runs(
 
 
 def _tasks(
-    units: Iterable[AnySpec] | str, problem: Any, widths: Sequence[int], seeds: Any, solver: Any
+    units: Iterable[AnySpec] | str, problem: Any, widths: Any, seeds: Any, solver: Any
 ) -> tuple[list[Task], Problem, list[str]]:
     if isinstance(units, str) or callable(units) or not isinstance(units, Iterable):
         units = [units]
@@ -223,12 +223,17 @@ def _tasks(
         raise GatelabError(f"the names of the units are {', '.join(names)}; give different names")
     if not chosen:
         raise GatelabError("units is empty; give at least one unit, such as ['mlp', 'glu']")
-    target, sizes = as_problem(problem), sorted(set(check_widths(widths)))
+    if not isinstance(widths, Mapping):
+        widths = dict.fromkeys(names, widths)
+    if set(widths) != set(names):
+        raise GatelabError(f"widths are for {', '.join(widths)}; give them for {', '.join(names)}")
+    target, sizes = as_problem(problem), {name: set(check_widths(widths[name])) for name in names}
     numbers = check_seeds(seeds)
     for u in chosen:
-        check_fit(u, target, sizes[-1], solver)
+        check_fit(u, target, max(sizes[u.name]), solver)
     # Wide networks first: the last fits are then short, and no core is idle.
-    return [(u, n, s) for n in reversed(sizes) for u in chosen for s in numbers], target, names
+    every = sorted(set().union(*sizes.values()), reverse=True)
+    return [(u, n, s) for n in every for u in chosen if n in sizes[u.name] for s in numbers], target, names
 
 
 def _describable(tasks: list[Task], solver: Any) -> bool:
@@ -343,14 +348,15 @@ def nested(tasks: Sequence[Task], points: Mapping[Key, Point], refit: Refit) -> 
     network of a repeated fit, and `breaks` the network whose error is still smaller. Seeds are treated separately.
     """
     points, chosen = dict(points), list(dict.fromkeys(u for u, _, _ in tasks))
-    widths, seeds = sorted({n for _, n, _ in tasks}), sorted({s for _, _, s in tasks})
+    seeds = sorted({s for _, _, s in tasks})
     # Units come after those that they contain, whose errors are final by then.
     for unit in sorted(chosen, key=lambda u: sum(contains(u, other) for other in chosen)):
         contained = [u for u in chosen if u != unit and contains(unit, u)]
+        widths = sorted({n for u, n, _ in tasks if u == unit})
         for i, width in enumerate(widths):
             for seed in seeds:
                 task, key = (unit, width, seed), (unit.name, width, seed)
-                sources = [(u, width, seed) for u in contained]
+                sources = [(u, width, seed) for u in contained if (u.name, width, seed) in points]
                 if i and contains(unit, unit):
                     sources.append((unit, widths[i - 1], seed))
                 errors = {source: points[source[0].name, *source[1:]].train_rmse for source in sources}

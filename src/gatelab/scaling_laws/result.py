@@ -236,9 +236,13 @@ def draw(
     """
     options = {"paper": paper, "reference": reference, "widths": widths, "flagged": flagged}
     panels = [(label, curves(study, against, **options)) for against, label in AXES.items()]
-    local = local_curves(study, reach)
+    known = orders(study)
+    # Local slopes of errors that fall faster than any power are below the range of the orders.
+    local = [
+        curve for curve in local_curves(study, reach) if curve[0] in known or _not_a_power(study, curve[0]) is None
+    ]
     title = title or f"How the error falls on {study.problem}"
-    return scaling_figure(panels, title=title, local=local, local_orders=orders(study), ax=ax)
+    return scaling_figure(panels, title=title, local=local, local_orders=known, ax=ax)
 
 
 def curves(
@@ -250,16 +254,19 @@ def curves(
     widths: tuple[int, int] | None = None,
     flagged: bool = False,
 ) -> list[Curve]:
-    """One curve per unit against n or P, with its slope as a note."""
+    """One curve per unit against n or P, with its slope as a note, or the rate of one that does not fall as a power."""
     all_curves = []
     for name in study.units:
         sizes, errors = study.curve(name, against=against, flagged=True)
         slope = study.slope_or_none(name, against=against, widths=widths, flagged=flagged)
         note = f"slope {slope}" if slope else "too few points for a slope"
+        found = _not_a_power(study, name, against=against, widths=widths)
+        if found is not None:
+            note = f"{found.form.replace('-', ' ')}, rate {found.rate}"
         published = (paper or {}).get((name, against))
         if published is not None:
             published = f"{published:.2f}"
-        fitted, limit = _in_slope(study, name, widths, flagged), _limits(study, name)
+        fitted, limit = _in_slope(study, name, widths, flagged and found is None), _limits(study, name)
         crosses = _crosses(study, name, against, (reference or {}).get(name, {}))
         shown = {"fitted": fitted, "limit": limit, "note": note, "paper": published, "reference": crosses}
         all_curves.append(Curve(label=name, sizes=sizes, errors=errors, **shown))
@@ -294,6 +301,16 @@ def orders(study: Scaling) -> dict[str, int]:
         with suppress(GatelabError):
             known[name] = as_unit(name).order
     return {name: order for name, order in known.items() if order is not None}
+
+
+def _not_a_power(study: Scaling, name: str, **options: Any) -> Decay | None:
+    """The form of the errors of a unit without an order, if a power is rejected."""
+    if name not in orders(study):
+        with suppress(GatelabError):
+            found = study.decay(name, **options)
+            if "power" not in found.accepted:
+                return found
+    return None
 
 
 def _in_slope(study: Scaling, name: str, widths: tuple[int, int] | None, flagged: bool) -> np.ndarray:

@@ -306,7 +306,7 @@ def predicted_rate(unit: str | AnyUnit, problem: AnyProblem, widths: Any) -> flo
         The rate, in natural logarithms.
 
     >>> round(predicted_rate("swiglu", "paper-1d", range(3, 9)), 2)
-    0.65
+    0.71
     """
     chosen, target = as_unit(unit), as_problem(problem)
     sizes = np.array(check_widths(widths))

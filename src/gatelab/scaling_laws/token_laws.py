@@ -26,6 +26,7 @@ from scipy.optimize import nnls
 from gatelab.arrays import Array
 from gatelab.display import Listener, ProgressLike, one_line, part_of, reporting
 from gatelab.errors import GatelabError, whole_number
+from gatelab.scaling_laws.ladder_losses import SIGNIFICANT
 from gatelab.solve.marquardt import damped_step, descend
 from gatelab.statistics import LEVEL, Interval, holm, percentile_interval, t_reach
 
@@ -146,6 +147,12 @@ def places(cells: TokenCells, form: str) -> dict[str, NDArray[np.intp]]:
         columns[letter] = first + cells.unit * own
         first += len(cells.units) if own else 1
     return columns
+
+
+def law_losses(theta: Array, columns: dict[str, NDArray[np.intp]], x: Array | float, y: Array | float) -> Array:
+    """The losses of laws with their constants in these columns, at logarithms x of P and y of D, both centered."""
+    E, A, a, B, b = (theta[..., columns[letter]] for letter in LETTERS)
+    return E + np.exp(A - np.exp(a) * x) + np.exp(B - np.exp(b) * y)
 
 
 def constants(units: int, form: str) -> int:
@@ -270,23 +277,65 @@ class TokenLaws:
         values = np.exp((other - mine) / np.exp(self.drawn[:, columns[exponent][0]]))
         return percentile_interval(float(values[0]), values[1:], LEVEL)
 
-    def predict(self, unit: str, parameters: float, tokens: float) -> Interval:
-        """The loss of a unit by the form "AB".
+    @property
+    def preferred(self) -> str:
+        """The form "AB", or the larger form with the smallest p against it if that is below 0.05 by both rules."""
+        largest: dict[str, float] = {}
+        for test in self.tests:
+            if test.smaller == "AB" and test.larger:
+                largest[test.larger] = max(test.p, largest.get(test.larger, 0.0))
+        form = min(largest, key=largest.__getitem__)
+        return ("AB", form)[largest[form] < SIGNIFICANT]
+
+    def predictions(
+        self, pair: tuple[str, str], sizes: Sequence[float], tokens: float, *, seeds: int, draws: int = DRAWS
+    ) -> Table:
+        """Losses of two units and their difference beyond the cells, with 95 % intervals for means over new seeds.
+
+        The bootstrap draws residuals of the preferred form for all units of a size and number of tokens together, so
+        that the intervals contain what the law misses within the cells, but not what it may miss beyond them.
 
         Args:
-            unit: its name.
-            parameters: their number.
+            pair: of units; the loss of the second is subtracted from that of the first.
+            sizes: numbers of parameters.
             tokens: their number.
+            seeds: of the trainings to be predicted; their deviation is that of the largest size of the cells.
+            draws: of the bootstrap.
 
         Returns:
-            The loss with its interval over seeds, which does not include errors of the law itself.
+            A data frame with a row for each size and loss or difference: value, low and high.
         """
-        E, A, a, B, b = (self.drawn[:, places(self.cells, "AB")[letter]] for letter in LETTERS)
-        cell = int(np.flatnonzero(self.cells.unit == self.units.index(unit))[0])
-        x = math.log(parameters) - np.log(self.cells.parameters).mean()
-        y = math.log(tokens) - np.log(self.cells.tokens).mean()
-        values = (E + np.exp(A - np.exp(a) * x) + np.exp(B - np.exp(b) * y))[:, cell]
-        return percentile_interval(float(values[0]), values[1:], LEVEL)
+        cells, form, generator = self.cells, self.preferred, np.random.default_rng(0)
+        means, roots = cells.weighted(cells.losses, self.weights)
+        theta, _ = first_fit(cells, form, means, roots)
+        columns = places(cells, form)
+        law = law_losses(theta, columns, cells.x, cells.y)
+        keys, block = np.unique(np.stack([cells.parameters, cells.tokens], axis=1), axis=0, return_inverse=True)
+        rest = np.full((len(keys), len(self.units)), np.nan)
+        rest[block.ravel(), cells.unit] = (means - law) * roots * math.sqrt(len(law) / (len(law) - len(theta)))
+        rest = rest[np.isfinite(rest).all(axis=1)]  # residuals of sizes and tokens that all units have
+        if not len(rest):
+            raise GatelabError("no size and number of tokens has all units; give trainings of all units")
+        noise = rest[generator.integers(len(rest), size=(draws, len(keys)))][:, block.ravel(), cells.unit]
+        thetas, _ = fitted(cells, form, law + noise / roots, np.tile(roots, (draws, 1)), np.tile(theta, (draws, 1)))
+        first = np.array([np.flatnonzero(cells.unit == self.units.index(name))[0] for name in pair])
+        own = {letter: column[first] for letter, column in columns.items()}
+        largest = int(cells.parameters.argmax())
+        deviation = cells.deviations(cells.losses, self.weights)[largest]
+        fewer = max(0.0, 1 / seeds - 1 / np.isfinite(cells.losses[largest]).sum())
+        y = math.log(tokens) - np.log(cells.tokens).mean()
+        rows: list[dict[str, Any]] = []
+        for size in sizes:
+            x = math.log(size) - np.log(cells.parameters).mean()
+            value, drawn = (law_losses(each, own, x, y) for each in (theta, thetas))
+            drawn = drawn + rest[generator.integers(len(rest), size=draws)][:, cells.unit[first]] / roots[largest]
+            drawn = drawn + deviation * math.sqrt(fewer) * generator.standard_normal(drawn.shape)
+            names = (*pair, " - ".join(pair))
+            for name, weight in zip(names, ([1, 0], [0, 1], [1, -1]), strict=True):
+                one = percentile_interval(float(value @ weight), drawn @ weight, LEVEL)
+                row = {"form": form, "parameters": size, "tokens": tokens, "loss": name}
+                rows.append(row | {"value": one.value, "low": one.low, "high": one.high})
+        return pd.DataFrame(rows)
 
 
 def fit_token_laws(
@@ -343,8 +392,7 @@ class Simulation:
     def losses(self, draws: int, generator: np.random.Generator) -> Array:
         """Losses (draws, cells, seeds) with the standard deviations of the rule; missing seeds stay missing."""
         cells = self.cells
-        E, A, a, B, b = (self.theta[columns] for columns in places(cells, self.form).values())
-        law = E + np.exp(A - np.exp(a) * cells.x) + np.exp(B - np.exp(b) * cells.y)
+        law = law_losses(self.theta, places(cells, self.form), cells.x, cells.y)
         noise = generator.standard_normal((draws, *cells.losses.shape))
         noise[:, np.isnan(cells.losses)] = np.nan
         return law[:, None] + cells.deviations(cells.losses, self.weights)[:, None] * noise

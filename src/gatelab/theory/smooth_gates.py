@@ -1,19 +1,22 @@
 """Singularities of a target, and how fast networks of sigmoid and silu gates approach it.
 
-A neuron silu(Gx + g) has poles at (iπ(2k+1) - g) / G, a column over -g/G. A function that is analytic up to a
-singularity at z has an error like exp(-N γ(z)) with N parameters, γ(z) = log|w + (w² - 1)^1/2| being Green's function
-of the interval in the coordinate w in which it is [-1, 1]. Neurons can also remove the nearest poles: one neuron with a
-factor per pair, two without. The next pole of such a neuron, at three times the height, remains. The predicted error is
+A neuron silu(Gx + g) has poles at (iπ(2k+1) - g) / G, a column over -g/G, and can be put anywhere: networks resemble
+rational functions with free poles. A real function whose singularities lie in a set F is approximated by these with N
+real numbers like exp(-N / cap(E, F)), E being the interval and cap the capacity of the condenser of the two (Gonchar,
+Stahl, Parfenov). F has a vertical ray over the lowest singularity of each column. Neurons can also remove the nearest
+poles: one neuron with a factor per pair, two without. The next pole of such a neuron, at three times the height,
+remains. The predicted error is
 
-    exp(-max_k γ_k (N - c k)),    N = (3 + q) n + 1,    c = 4 with a factor (q = 1) and 6 without (q = 0),
+    exp(-max_k (N - c k) / cap(E, F_k)),    N = (3 + q) n + 1,    c = 4 with a factor (q = 1) and 6 without (q = 0),
 
-γ_1 <= γ_2 <= ... in the order in which singularities are removed. N leaves out the scale of a factor, which D repeats.
-It is a conjecture, tested in docs/derivations/smooth-gates.md.
+F_k being that of the singularities that are left after k removals, nearest first. N leaves out the scale of a factor,
+which D repeats. No neuron has a real pole: with one at z the rate is that of polynomials, Green's function γ(z) =
+log|w + (w² - 1)^1/2| of the interval, in the coordinate w in which it is [-1, 1]. It is a conjecture, tested in
+docs/derivations/smooth-gates.md.
 """
 
 from __future__ import annotations
 
-import heapq
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,6 +36,8 @@ _POINTS, _TOLERANCES, _TERMS = 600, (1e-9, 1e-13), 80
 # Poles that both tolerances give, to this share of their distance; others nearer than this belong to a kink or a branch
 # point on the interval; farther ones are not reliable; smaller residues are rounding.
 _SAME, _TOUCHING, _FAR, _ROUNDING = 1e-2, 0.05, 4.0, 1e-12
+# Pieces of the interval and of each ray, and how high rays are in half lengths of the interval.
+_PIECES, _HIGH = 80, 1e4
 
 
 @dataclass(frozen=True)
@@ -122,24 +127,45 @@ def smooth_error(poles: tuple[complex, ...], interval: tuple[float, float], fact
         An error for each width.
 
     >>> [f"{error:.0e}" for error in smooth_error((0.2j,), (-1.0, 1.0), 1, np.array([2, 4, 6]))]
-    ['6e-02', '4e-04', '3e-07']
+    ['6e-04', '9e-08', '3e-12']
     """
     if not poles or factors not in (0, 1):
         raise GatelabError(f"{len(poles)} poles and {factors} factors have no predicted error; give poles and 0 or 1")
+    low, high = interval
     cost, numbers = (6, 4)[factors], (3 + factors) * np.asarray(widths, float) + 1
-    # Each entry: a singularity, the lowest pole of its column, and its height over that.
-    column = [(float(green(p, interval)), i, p, 1) for i, p in enumerate(poles)]
-    heapq.heapify(column)
-    best = np.zeros_like(numbers)
-    for k in range(int(numbers.max()) // cost + 1):
-        gamma, _, pole, height = column[0]
-        best = np.maximum(best, gamma * (numbers - cost * k))
-        # A neuron removes it and leaves the next of its column; one that removes a later pole adds a column.
-        places = [(pole, height + 2)]
-        if height > 1:
-            places.append((complex(pole.real, height * pole.imag), 3))
-        heapq.heappop(column)
-        for j, (foot, next_height) in enumerate(places):
-            gamma = float(green(complex(foot.real, next_height * foot.imag), interval))
-            heapq.heappush(column, (gamma, len(poles) + 2 * k + j, foot, next_height))
+    # In the coordinate of [-1, 1]; a rung of a ladder on another singularity is one with it.
+    left = [complex(p) for p in (2 * np.array(poles) - low - high) / (high - low)]
+    best, most = np.zeros_like(numbers), int(numbers.max()) // cost + 1
+    for k in range(most):
+        best = np.maximum(best, column_rate(np.array(left)) * (numbers - cost * k))
+        nearest = min(left, key=lambda z: float(green(z, (-1.0, 1.0))))
+        if nearest.imag == 0:  # a real pole stays
+            break
+        rungs = [complex(nearest.real, nearest.imag * r) for r in range(3, 2 * most + 4, 2)]
+        left = [z for z in [*left, *rungs] if abs(z - nearest) > _SAME * nearest.imag]
     return np.exp(-best)
+
+
+def column_rate(singularities: NDArray[np.complex128]) -> float:
+    """1 / cap of the condenser of [-1, 1] and the vertical rays over singularities, or γ of a real one if less.
+
+    The equilibrium charges, constant on pieces, give equal potentials at the middles of the pieces of each plate.
+    """
+    real = singularities.imag == 0
+    rates = list(green(singularities[real], (-1.0, 1.0)))
+    columns: dict[float, float] = {}
+    for z in sorted(singularities[~real], key=lambda z: -z.imag):
+        columns[round(z.real, 3)] = z.imag
+    if columns:
+        heights = np.expm1(np.linspace(0, 1, _PIECES + 1) ** 2 * np.log(_HIGH))
+        rays = [x + 1j * (h + heights) for x, h in columns.items()]
+        arcs = [-np.cos(np.linspace(0, np.pi, _PIECES + 1)) + 0j, *rays, *(ray.conj() for ray in rays)]
+        middles = np.concatenate([(arc[1:] + arc[:-1]) / 2 for arc in arcs])
+        lengths = np.concatenate([np.abs(np.diff(arc)) for arc in arcs])
+        potential = -np.log(np.abs(middles[:, None] - middles) + np.diag(lengths / (2 * np.e)))
+        plates = np.zeros((len(middles), 2))
+        plates[:_PIECES, 0] = plates[_PIECES:, 1] = 1
+        system = np.block([[potential, -plates], [plates.T, np.zeros((2, 2))]])
+        charged = np.linalg.solve(system, np.append(np.zeros(len(middles)), (1.0, -1.0)))
+        rates.append(charged[-2] - charged[-1])
+    return float(min(rates))

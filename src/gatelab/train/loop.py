@@ -152,7 +152,7 @@ class State:
 
     def tensors(self) -> dict[str, Tensor]:
         """Parameters, optimizer states and measurements by their names in a checkpoint."""
-        tensors = {f"model.{name}": p for name, p in self.members.params.items()}
+        tensors = {f"model.{name}": p for name, p in {**self.members.params, **self.members.buffers}.items()}
         tensors |= {f"average.{name}": p for name, p in self.averages.items()}
         tensors |= optimizer_tensors(self.optimizers.parts)
         tensors |= {"diverged": self.diverged, "running": self.running}
@@ -167,7 +167,7 @@ class State:
     def load(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
         """Continue from a checkpoint."""
         with torch.no_grad():
-            for name, p in self.members.params.items():
+            for name, p in {**self.members.params, **self.members.buffers}.items():
                 p.copy_(tensors[f"model.{name}"])
             for name, p in self.averages.items():
                 p.copy_(tensors[f"average.{name}"])
@@ -292,6 +292,7 @@ def train_many(
     progress: ProgressLike = None,
     compile: bool = False,
     save_seconds: float = 30.0,
+    marks: Sequence[int] = (),
 ) -> tuple[History, ...]:
     """Train models whose recipes differ only in seed and learning rate, all together.
 
@@ -305,6 +306,7 @@ def train_many(
             the speed as text.
         compile: use torch.compile, which is worthwhile for long runs on a GPU.
         save_seconds: the time between checkpoints.
+        marks: further steps at which losses are measured.
 
     Returns:
         A history for each recipe.
@@ -336,13 +338,20 @@ def train_many(
             check_same(file, saved[1], identity)
             state.load(*saved)
     with reporting(progress, "training") as report:
-        run(state, file, identity, report, save_seconds)
+        run(state, file, identity, report, save_seconds, marks)
     return state.histories()
 
 
-def run(state: State, file: Path | None, identity: dict[str, Any], progress: Listener | None, seconds: float) -> None:
+def run(
+    state: State,
+    file: Path | None,
+    identity: dict[str, Any],
+    progress: Listener | None,
+    seconds: float,
+    further: Sequence[int] = (),
+) -> None:
     """Run the remaining steps, with checkpoints in `file` every few seconds; `identity` is stored in them."""
-    marks, total = set(evaluation_steps(state.recipe)), state.recipe.steps
+    marks, total = {*evaluation_steps(state.recipe), *further}, state.recipe.steps
 
     def save() -> None:
         if file is not None:

@@ -207,7 +207,7 @@ class Members:
     """
 
     def __init__(self, models: Sequence[nn.Module], device: torch.device, *, bf16: bool, compile: bool) -> None:
-        stacked, _ = stack_module_state([m.to(device) for m in models])  # type: ignore[arg-type]
+        stacked, self.buffers = stack_module_state([m.to(device) for m in models])  # type: ignore[arg-type]
         self.params: dict[str, Tensor] = {name: p.detach().requires_grad_() for name, p in stacked.items()}
         self.count, self.device, self.bf16 = len(models), device, bf16
         self.skeleton = copy.deepcopy(models[0]).to("meta")
@@ -218,6 +218,7 @@ class Members:
         self._losses: Callable[..., Tensor] = self._loss
         self.takes_stacks = isinstance(self.skeleton, Decoder)
         if isinstance(self.skeleton, Decoder):
+            self.skeleton.train()  # for running means; measurements have no gradients and leave them as they are
             if compile:
                 self.skeleton.compile_parts()
             return
@@ -231,7 +232,7 @@ class Members:
     def losses(self, x: Tensor, y: Tensor) -> Tensor:
         with self._precision():
             if self.takes_stacks:
-                return functional_call(self.skeleton, self.params, (x, y))
+                return functional_call(self.skeleton, {**self.params, **self.buffers}, (x, y))
             if self.count == 1:
                 return self._losses(self._only(), x[0], y[0])[None]
             return self._losses(self.params, x, y)
@@ -255,7 +256,8 @@ class Members:
     def _measure_stack(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         # Without compilation, which would take longer than the measurement for this batch size.
         with torch.compiler.set_stance("force_eager"):
-            logits = functional_call(self.skeleton, self.params, (x.expand(self.count, *x.shape),))
+            state = {**self.params, **self.buffers}
+            logits = functional_call(self.skeleton, state, (x.expand(self.count, *x.shape),))
         losses = torch.stack([cross_entropy(each, y) for each in logits])
         return losses, (logits.argmax(-1) == y).flatten(1).float().mean(1)
 

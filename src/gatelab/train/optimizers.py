@@ -27,7 +27,9 @@ class Optimizers:
         self.muon: Muon | None = None
         by_entry = dict(params)
         if recipe.optimizer == "muon":
-            hidden = [name for name, p in params.items() if name.startswith("blocks.") and p.ndim == 3]
+            # The weights of taps act per column, and are no matrices of a map.
+            blocks = [name for name in params if name.startswith("blocks.") and not name.endswith(".taps")]
+            hidden = [name for name in blocks if params[name].ndim == 3]
             self.muon = Muon({name: by_entry.pop(name) for name in hidden}, recipe.weight_decay)
         self.whole = list(by_entry.values())
         self.views = [[p.detach()[member] for p in self.whole] for member in range(len(self.params[0]))]

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, lru_cache
 from threading import Lock
 from typing import Any, Literal, NamedTuple
 
@@ -108,7 +108,7 @@ def solve(
         if gates == "frozen":
             best = task.frozen_network(width)
         elif start is None:
-            best = task.best_network(width)
+            best = (task.best_network, task.power_network)[not unit.factors](width)
         else:
             best = task.network_after(start_network(start, unit, width, (1, 1)), width)
     rmse, status = task.rmse(best.neurons), Status.BUDGET
@@ -144,6 +144,9 @@ class _Candidate(NamedTuple):
     spline: tuple[Spline, Directions] | None = None
 
 
+Races = dict[tuple[int, int, int, int], tuple[list[tuple[Spline, History]], Any]]
+
+
 @dataclass(frozen=True)
 class KnotTask:
     """The unit, the sorted data, the number of starts and the maximum number of steps of a network.
@@ -160,7 +163,7 @@ class KnotTask:
     generator: np.random.Generator
     starts: int
     steps: int
-    races: dict[tuple[int, int, int, int], tuple[list[tuple[Spline, History]], Any]] = field(default_factory=dict)
+    races: Races = field(default_factory=dict)
 
     @property
     def degree(self) -> int:
@@ -246,6 +249,13 @@ class KnotTask:
             return best
         return self.simplest_network(width, best)
 
+    def power_network(self, width: int) -> _Candidate:
+        """The best network of the power of relu of this degree; its races are taken over."""
+        values = (self.x.tobytes(), self.y.tobytes(), self.interval, self.seed, self.starts, self.steps)
+        best, races = _power_network(self.degree, width, *values)
+        self.races.update(races)
+        return best
+
     def network_after(self, start: Network, width: int) -> _Candidate:
         """The best network from a start: the start itself, or its spline with the worst cells split, polished."""
         first = free_knots.from_network(start)
@@ -284,7 +294,7 @@ class KnotTask:
         if not self.unit.factors:
             return []
         power = free_knots.relu_power(self.degree)
-        smooth = replace(self, unit=power, generator=np.random.default_rng(self.seed)).best_network(width)
+        smooth = self.power_network(width)
         neurons = free_knots.widened(smooth.neurons, power, self.unit)
         contained = smooth._replace(rmse=self.rmse(neurons), neurons=neurons, spline=None, settled=False)
         if smooth.spline is None:
@@ -468,6 +478,17 @@ def _smooth_is_best(contained: Sequence[_Candidate]) -> bool:
     smooth, moved = contained
     assert moved.spline is not None
     return not moved.spline[1].open and smooth.rmse <= _NO_GAIN * moved.rmse
+
+
+@lru_cache(maxsize=4)
+def _power_network(
+    degree: int, width: int, x: bytes, y: bytes, interval: Interval, seed: int, starts: int, steps: int
+) -> tuple[_Candidate, Races]:
+    """The best network of a power of relu. The last ones are kept: units that contain it start from it."""
+    a, b = (np.frombuffer(values).copy() for values in (x, y))
+    power, generator = free_knots.relu_power(degree), np.random.default_rng(seed)
+    task = KnotTask(power, a, b, interval, seed, generator, starts=starts, steps=steps)
+    return task.best_network(width), task.races
 
 
 def _least(candidates: Sequence[_Candidate]) -> float:

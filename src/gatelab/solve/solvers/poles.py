@@ -253,8 +253,7 @@ class PoleBatch:
 
     def project(self, theta: Array) -> Projected:
         """The best output weights for these gates, with a ridge at the level of rounding."""
-        z = torch.from_numpy(self.nodes.t[:, None] * theta[:, None, :, 0] + theta[:, None, :, 1])
-        gate, slope = (values.numpy() for values in (self.unit.gate(z), self.unit.gate.slope(z)))
+        gate = self.unit.gate(self.arguments(theta)).numpy()
         columns = [gate * power[:, None] for power in self.powers] + [np.ones_like(gate[..., :1])]
         F = np.concatenate(columns, axis=-1) * self.nodes.weights[:, None]
         size = np.maximum(np.linalg.norm(F, axis=1, keepdims=True), 1e-150)
@@ -266,11 +265,15 @@ class PoleBatch:
         c = np.linalg.solve(R, (Q.mT @ target)[..., None])[..., 0] / size[:, 0]
         residual = target - (F @ c[..., None])[..., 0]
         loss = np.square(residual).sum(axis=1)
-        return Projected(Q, c, residual, slope, np.where(np.isfinite(loss), loss, np.inf))
+        return Projected(Q, c, residual, np.where(np.isfinite(loss), loss, np.inf))
+
+    def arguments(self, theta: Array) -> torch.Tensor:
+        """Gt + g of all gates at the nodes."""
+        return torch.from_numpy(self.nodes.t[:, None] * theta[:, None, :, 0] + theta[:, None, :, 1])
 
     def linearize(self, members: Array) -> None:
-        Q, c, _, slope, _ = self.here.take(members)
-        n = self.theta.shape[1]
+        Q, c, n = self.here.Q[members], self.here.coefficients[members], self.theta.shape[1]
+        slope = self.unit.gate.slope(self.arguments(self.theta[members])).numpy()
         amplitude = sum(c[:, None, k * n : (k + 1) * n] * power[:, None] for k, power in enumerate(self.powers))
         change = slope * amplitude * self.nodes.weights[:, None]
         J = np.concatenate([change * self.nodes.t[:, None], change], axis=-1)
@@ -325,13 +328,9 @@ class PoleBatch:
 
 
 class Projected(NamedTuple):
-    """Features as Q, output weights, residuals, slopes of gates and losses of a batch of networks."""
+    """Features as Q, output weights, residuals and losses of a batch of networks."""
 
     Q: Array
     coefficients: Array
     residual: Array
-    slope: Array
     loss: Array
-
-    def take(self, members: Array) -> Projected:
-        return Projected(*(value[members] for value in self))

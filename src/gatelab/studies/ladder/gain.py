@@ -6,24 +6,34 @@ E + A P^-a + B D^-b, with two rules of variance, on averaged weights and in thre
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
+from gatelab.arrays import Array
+from gatelab.models import DECODER_SIZES
 from gatelab.plotting.facets import Facets
+from gatelab.scaling_laws.ladder_comparisons import rank_agreement
+from gatelab.scaling_laws.ladder_losses import SIGNIFICANT
 from gatelab.scaling_laws.token_laws import NESTED, fit_token_laws, token_differences
-from gatelab.statistics import Interval, t_interval
+from gatelab.statistics import LEVEL, Interval, bootstrap, holm, resampled, t_interval, t_reach
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
 from gatelab.studies.engine import Study, Table, Tables, averaged, interval_at, interval_columns
-from gatelab.studies.records import record_path
+from gatelab.studies.records import read_record, record_folders, record_path
 from gatelab.train.rates import at_end, best_rate, excess
 
-COMMAND = "python benchmarks/gpu_gain.py results/ladder"
+COMMAND = "python -m benchmarks.gpu_gain results/ladder"
 PAIRS = (("relu2", "swiglu"), ("gelu", "geglu"), ("gelu", "swiglu"), ("relu2", "geglu"))
+GATED = {"gelu": "geglu", "relu2": "reglu"}
+VARIANTS = ("centered", "output bias")
+UNGATED_LOWER, GATED_LOWER, CROSSING, NEITHER = "ungated lower", "gated lower", "crossing", "inconclusive"
 LARGEST_DEVIATION = 0.015  # bits: a size with more is not part of the primary analysis
 LAST, RATES, ALL = "last weights", "minus rate costs", "all sizes"
 PRIMARY = "averaged weights"
@@ -31,6 +41,8 @@ DRAWS, FEWER, QUICK_DRAWS = 1000, 300, 20  # simulated tables per test: primary,
 TOKENS, PARAMETERS = "per doubling of tokens", "per doubling of parameters"
 COVERS = "The interval covers both rules of variance and all alternative analyses."
 SHOWN, NONE = ["relu2 - swiglu", "gelu - geglu"], {"no difference": 0.0}
+PREDICTED = {size: replace(DECODER_SIZES[size], taps=4).body_count("swiglu") for size in ("26M", "60M")}
+PREDICTED_TOKENS, PREDICTED_SEEDS = 10986 * 16 * 512, 3
 RUNS = 500  # trainings of the design: 5 sizes, 5 numbers of tokens, 4 units, 5 seeds
 STUDY = Study(
     "ladder/gain",
@@ -60,12 +72,35 @@ STUDY = Study(
 @STUDY.tables
 def tables(request: Request) -> Tables:
     """The tables of the record; a quick run simulates less."""
-    lines = record_path("ladder/grid.jsonl", COMMAND).read_text(encoding="utf-8").splitlines()
-    rows: Table = pd.DataFrame([row for row in map(json.loads, lines) if "kind" in row and "error" not in row])
-    rows = rows.assign(variant=rows["variant"].fillna(""))
+    rows = record_rows("grid")
     grid = rows[rows["kind"] == "grid"].sort_values(["parameters", "tokens", "unit", "seed"])
     sweeps = rate_table(rows[rows["kind"] == "sweep"], grid)
-    return {**analysis(grid, sweeps, quick=request.quick), "rates": sweeps}
+    made = {**analysis(grid, sweeps, quick=request.quick), "rates": sweeps}
+    return made | later_tables(made["predictions"])
+
+
+def record_rows(name: str) -> Table:
+    """The trainings of a record."""
+    lines = record_path(f"ladder/{name}.jsonl", COMMAND).read_text(encoding="utf-8").splitlines()
+    rows: Table = pd.DataFrame([row for row in map(json.loads, lines) if "kind" in row and "error" not in row])
+    return rows.assign(variant=rows["variant"].fillna(""))
+
+
+def later_tables(predicted: Table) -> dict[str, Table]:
+    """The tables of the design's parts after the grid whose records there are."""
+    parts = ("prediction", "early", "mechanism", "text", "units")
+    there = [name for name in parts if any((folder / f"ladder/{name}.jsonl").is_file() for folder in record_folders())]
+    rows = {name: record_rows(name) for name in there}
+    made = {}
+    if "prediction" in rows:
+        made["predicted"] = prediction_table(predicted, rows["prediction"])
+    if "mechanism" in rows:
+        made |= {"shares": share_table(rows["mechanism"]), "kernels": kernel_table(rows["mechanism"])}
+    if "units" in rows:
+        scores = read_record("ladder/unit-scores.json", "python -m benchmarks.gain_scores", "minutes")["scores"]
+        made["ranks"] = rank_table(rows["units"], scores)
+    tables_of = {"early": early_table, "text": text_table}
+    return made | {name: table(rows[name]) for name, table in tables_of.items() if name in rows}
 
 
 def rate_table(sweeps: Table, grid: Table) -> Table:
@@ -90,7 +125,7 @@ def analysis(grid: Table, rates: Table, *, quick: bool) -> dict[str, Table]:
     variance = grid.groupby(["size", "parameters", "tokens", "unit"])["averaged"].var().groupby(["size", "parameters"])
     deviations = (variance.mean() ** 0.5).rename("deviation").reset_index().sort_values("parameters")
     deviations = deviations.assign(primary=deviations["deviation"] < LARGEST_DEVIATION)
-    trends, tests, factors = [], [], []
+    trends, tests, factors, predicted = [], [], [], pd.DataFrame()
     draws = (DRAWS, FEWER, FEWER, FEWER)  # of the primary analysis and of the alternatives
     if quick:
         draws = (QUICK_DRAWS,)
@@ -98,6 +133,9 @@ def analysis(grid: Table, rates: Table, *, quick: bool) -> dict[str, Table]:
         trends.append(token_differences(losses, PAIRS).assign(losses=name))
         laws = fit_token_laws(losses, draws=count, progress=False)
         tests.append(laws.table().assign(losses=name))
+        if name == PRIMARY:
+            places = {"tokens": PREDICTED_TOKENS, "seeds": PREDICTED_SEEDS, "draws": 2 * count}
+            predicted = laws.predictions(PAIRS[0], list(PREDICTED.values()), **places).assign(trainings=len(grid))
         for reference, unit in PAIRS:
             columns = {}
             for of in ("parameters", "tokens"):
@@ -110,6 +148,7 @@ def analysis(grid: Table, rates: Table, *, quick: bool) -> dict[str, Table]:
         "trends": pd.concat(trends, ignore_index=True),
         "tests": pd.concat(tests, ignore_index=True),
         "factors": pd.DataFrame(factors),
+        "predictions": predicted,
     }
 
 
@@ -151,6 +190,132 @@ def token_factor(curve: Table, losses: Table, tokens: float) -> float:
     return float(np.exp(place) / tokens)
 
 
+# ---- the parts after the grid, whose records benchmarks/gain_parts.py describes; units are compared seed by seed
+
+
+def prediction_table(predicted: Table, rows: Table) -> Table:
+    """Predictions next to the means of the trainings that they are for, and whether these lie inside the interval."""
+    wide = rows[rows["kind"] == "prediction"].pivot_table(
+        index=["parameters", "seed"], columns="unit", values="averaged"
+    )
+    made = []
+    for _, row in predicted.iterrows():
+        first, _, second = row["loss"].partition(" - ")
+        losses = wide[first]
+        if second:
+            losses = losses - wide[second]
+        own = losses[losses.index.get_level_values("parameters") == row["parameters"]].dropna()
+        if len(own):
+            mean = t_interval(own.to_numpy())
+            made.append({**row, **interval_columns("measured", mean), "held": row["low"] <= mean.value <= row["high"]})
+    return pd.DataFrame(made)
+
+
+def early_table(rows: Table) -> Table:
+    """Differences of ungated and gated units by step, with t-intervals, Holm's p over steps, and a verdict per pair.
+
+    There is a crossing if the ungated unit is significantly lower at a step and the gated one at a later step.
+    """
+    curves: dict[Any, Any] = dict(rows.set_index(["unit", "seed"])[["measured", "losses"]].iterrows())
+    made: list[dict[str, Any]] = []
+    for first, second in PAIRS:
+        seeds = sorted({s for unit, s in curves if unit == first} & {s for unit, s in curves if unit == second})
+        a, b = (np.array([curves[unit, seed]["losses"] for seed in seeds]) for unit in (first, second))
+        apart, steps = (a - b)[:, 1:], curves[first, seeds[0]]["measured"][1:]  # all units start from one head of zeros
+        tested: Any = stats.ttest_1samp(apart, 0.0)
+        p = holm(tested.pvalue)
+        signs = np.where(p < SIGNIFICANT, np.sign(apart.mean(axis=0)), 0.0)
+        for step, own, each in zip(steps, apart.T, p, strict=True):
+            row = {"pair": f"{first} - {second}", "step": step, **interval_columns("difference", t_interval(own))}
+            made.append(row | {"p_holm": each, "verdict": crossing_verdict(signs)})
+    return pd.DataFrame(made)
+
+
+def crossing_verdict(signs: Array) -> str:
+    """What the significant signs of ungated minus gated losses say, in the order of steps.
+
+    >>> crossing_verdict(np.array([-1.0, 0.0, 1.0])), crossing_verdict(np.array([1.0, 0.0, -1.0]))
+    ('crossing', 'inconclusive')
+    """
+    lower, higher = np.flatnonzero(signs < 0), np.flatnonzero(signs > 0)
+    if len(lower) and len(higher):
+        return (NEITHER, CROSSING)[int(lower[0] < higher[-1])]
+    if len(lower) or len(higher):
+        return (UNGATED_LOWER, GATED_LOWER)[len(higher) > 0]
+    return NEITHER
+
+
+def share_table(rows: Table) -> Table:
+    """The share of the gate's gain that centering or an output bias recovers, by unit and optimizer.
+
+    It is (plain - variant) / (plain - gated) of the means, NaN where the t-interval of plain - gated contains 0, with
+    the design's percentile interval over seeds drawn with replacement (`share_low`) and Fieller's interval
+    (`fieller_low`). The first is too narrow for six seeds: it held 85 % of 200 simulated shares, the second 95 %.
+    """
+    trained = rows[rows["kind"] == "mechanism"]
+    wide = trained.pivot_table(index="seed", columns=["optimizer", "unit", "variant"], values="averaged")
+    made: list[dict[str, Any]] = []
+    for optimizer, unit in itertools.product(trained["optimizer"].unique(), GATED):
+        for variant in VARIANTS:
+            columns = [(optimizer, unit, ""), (optimizer, unit, variant), (optimizer, GATED[unit], "")]
+            if not all(column in wide for column in columns):
+                continue
+            plain, other, gated = wide[columns].dropna().to_numpy().T
+            gain, own = t_interval(plain - gated), t_interval(plain - other)
+            row = {"optimizer": optimizer, "unit": unit, "variant": variant, "seeds": len(plain)}
+            row |= {**interval_columns("gain", gain), **interval_columns("recovered", own)}
+            share = bootstrap([plain, other, gated], recovered_share, paired=True)
+            names = {**interval_columns("share", share), **fieller_columns(plain - other, plain - gated)}
+            if not gain.excludes(0.0):
+                names = dict.fromkeys(names, np.nan)
+            made.append(row | names)
+    return pd.DataFrame(made)
+
+
+def recovered_share(plain: Array, other: Array, gated: Array) -> Array:
+    """The mean of plain - other over the mean of plain - gated, over the last axis."""
+    return (plain - other).mean(-1) / (plain - gated).mean(-1)
+
+
+def fieller_columns(part: Array, whole: Array) -> dict[str, float]:
+    """The ends of Fieller's interval for the ratio of the means of paired values.
+
+    The mean of the second must be significantly different from 0.
+    """
+    (pp, pw), (_, ww) = np.cov(part, whole) / len(part) * t_reach(LEVEL, len(part) - 1) ** 2
+    p, w = part.mean(), whole.mean()
+    root = np.sqrt(max((p * w - pw) ** 2 - (w * w - ww) * (p * p - pp), 0.0))
+    return {f"fieller_{end}": (p * w - pw + sign * root) / (w * w - ww) for end, sign in (("low", -1), ("high", 1))}
+
+
+def kernel_table(rows: Table) -> Table:
+    """Condition numbers of kernels before and after training, with all eigenvalues and without the largest."""
+    own = rows[rows["kind"] == "kernel"]
+    made = own[["optimizer", "unit", "variant", "when", "seed", "rows"]]
+    return made.assign(condition=own["largest"] / own["smallest"], bulk=own["second"] / own["smallest"])
+
+
+def text_table(rows: Table) -> Table:
+    """Differences of units on another text, paired by seed."""
+    wide = rows.pivot_table(index="seed", columns="unit", values="averaged")
+    apart = {f"{a} - {b}": t_interval((wide[a] - wide[b]).dropna().to_numpy()) for a, b in PAIRS}
+    return pd.DataFrame([{"pair": pair, **interval_columns("difference", one)} for pair, one in apart.items()])
+
+
+def rank_table(rows: Table, scores: Mapping[str, Mapping[str, float]]) -> Table:
+    """Rank correlations of the units' mean losses with scores; intervals over seeds and over units."""
+    wide = rows[rows["kind"] == "units"].pivot_table(index="unit", columns="seed", values="averaged").dropna()
+    made: list[dict[str, Any]] = []
+    for name, values in scores.items():
+        own = wide.loc[[unit for unit in wide.index if np.isfinite(values.get(unit, np.nan))]]
+        losses = own.to_numpy()
+        drawn = losses[:, resampled(losses.shape[1], 2 * DRAWS, np.random.default_rng(0))].mean(-1).T
+        ranks = rank_agreement(dict(zip(own.index, losses.mean(1).tolist(), strict=True)), drawn, values)
+        columns = {**interval_columns("seeds", ranks.correlation), **interval_columns("correlation", ranks.over_units)}
+        made.append({"score": name, "units": len(own), **columns, "p": ranks.p})
+    return pd.DataFrame(made)
+
+
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
     """How differences change with tokens and parameters, which constants differ, and the equivalent data."""
@@ -171,6 +336,12 @@ def claims(tables: Tables) -> Iterator[Claim]:
         more, fewer = (" and ".join(form) or "none" for form in (larger, smaller))
         title = f"p of {more} per unit against {fewer} per unit, the largest of all analyses"
         yield Claim(title, max(p.values()), support=p)
+    for _, row in tables["predictions"].iterrows():
+        title = f"predicted {row['loss']} at {row['parameters'] / 1e6:.0f}M parameters and 90 million tokens"
+        yield Claim.of(title, interval_at(row, "value"), unit="bits", note="A 95 % prediction interval.")
+    for _, row in tables.get("shares", pd.DataFrame()).iterrows():
+        title = f"share of the gate's gain over {row['unit']}, {row['variant']}, {row['optimizer']}"
+        yield Claim.of(title, interval_at(row, "share"))
     lack = tables["tests"].query("larger == '' and losses == @PRIMARY")
     yield Claim("p of the law's lack of fit, the larger of both rules", float(lack["p"].max()))
     rates, runs = tables["rates"], int(tables["cells"]["seeds"].sum())

@@ -1,0 +1,143 @@
+"""The parts of docs/results/ladder-design.md after the grid: cells that the records still miss, for gpu_gain.py.
+
+Prediction at 26M and 60M, early training, the mechanism (centered units and output biases under three optimizers), a
+second text, and eighteen units. Where rates are swept, a sweep of a few rates at 11.2 million tokens on the tuning text
+comes first, goes on beyond an end at which its best rate lies, and the trainings take its best rate, multiplied by the
+rule's factor for their number of tokens.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gain_grid import FACTORS, GRID, SEEDS, STEPS, SWEPT, UNITS, Plan
+from benchmarks.gain_runs import CENTERED, OUTPUT_BIAS, Cell, Records, decoder, losses_of
+from benchmarks.gain_units import EIGHTEEN, GATED
+from gatelab.train.rates import RateRule, best_rate, further_rates, rounded_rate
+
+PREDICTIONS = Path("results/ladder/gain-predictions.csv")  # committed before the trainings that it predicts
+PREDICTED = ("26M", "60M")
+PAIR = ("swiglu", "relu2")
+PREDICTED_SEEDS = (0, 1, 2)
+MECHANISM_SIZE, MECHANISM_STEPS = "3.2M", STEPS[2]
+MECHANISM_SEEDS = (0, 1, 2, 3, 4, 5)
+COMBINATIONS = (
+    *((unit, variant) for unit in ("gelu", "relu2") for variant in ("", CENTERED, OUTPUT_BIAS)),
+    ("geglu", ""),
+    ("reglu", ""),
+)
+# The middle of the sweeps of SGD, from a look at tiny decoders; Muon has the rates of AdamW.
+SGD_CENTER = 0.3
+UNITS_SIZE, UNITS_STEPS, UNITS_SEEDS = "1.6M", STEPS[2], (0, 1, 2)
+MOST_RATES = 15  # of a sweep that goes on
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """Trainings at the best learning rate of a sweep of their own, centered at a rate."""
+
+    record: str
+    unit: str
+    size: str
+    steps: int
+    seeds: tuple[int, ...]
+    center: float
+    factors: Sequence[float] = FACTORS
+    variant: str = ""
+    optimizer: str = "adamw"
+
+    def cell(self, kind: str, steps: int, lrs: Sequence[float], seeds: tuple[int, ...]) -> Cell:
+        """A cell of this unit, variant and optimizer."""
+        rates, how = tuple(lrs), {"optimizer": self.optimizer, "record": self.record}
+        return Cell(kind, self.unit, self.size, steps, rates, seeds, self.variant, **how)
+
+    def cells(self, rows: Sequence[dict[str, Any]], rule: RateRule) -> Iterator[Cell]:
+        """The sweep, or what it goes on with, or the trainings; nothing if all are there."""
+        sweep = self.cell("sweep", SWEPT[0], [rounded_rate(self.center * f, 4) for f in self.factors], (0,))
+        own = losses_of(rows, *sweep.key)
+        lrs, losses = [lr for lr, _, _ in own], [loss for _, _, loss in own]
+        if not lrs:
+            yield sweep
+            return
+        further = further_rates(lrs, losses, count=len(self.factors), digits=4)
+        if further and len(lrs) < MOST_RATES:
+            yield self.cell("sweep", SWEPT[0], further, (0,))
+            return
+        longer = (self.steps / SWEPT[0]) ** -rule.steps_exponent
+        rate = rounded_rate(best_rate(lrs, losses) * longer, 4)
+        training = self.cell(self.record, self.steps, [rate], self.seeds)
+        if not losses_of(rows, *training.key):
+            yield training
+
+
+def predictions_are_made() -> bool:
+    """Whether the predictions of the whole grid are there, without which the trainings may not begin."""
+    if not PREDICTIONS.exists():
+        return False
+    with PREDICTIONS.open(encoding="utf-8") as file:
+        trainings = [int(row["trainings"]) for row in csv.DictReader(file)]
+    return min(trainings, default=0) >= len(GRID) * len(STEPS) * len(UNITS) * len(SEEDS)
+
+
+def prediction_cells(records: Records, rule: RateRule) -> Iterator[Cell]:
+    """Sweeps of three rates, then three seeds at 90 million tokens."""
+    for size in PREDICTED:
+        for unit in PAIR:
+            center = rule.rate(unit, decoder(size, "").d_model, SWEPT[0], digits=4)
+            tuned = Tuned("prediction", unit, size, STEPS[-1], PREDICTED_SEEDS, center, FACTORS[1:4])
+            yield from tuned.cells(records["prediction"], rule)
+
+
+def cells_at_rule(record: str, steps: int, text: str, records: Records, rule: RateRule) -> Iterator[Cell]:
+    """The four units at the size of the mechanism, at the rates of the rule, as far as they are missing."""
+    for unit in UNITS:
+        rate = rule.rate(unit, decoder(MECHANISM_SIZE, "").d_model, steps, digits=4)
+        cell = Cell(record, unit, MECHANISM_SIZE, steps, (rate,), SEEDS, text=text, record=record)
+        if not losses_of(records[record], *cell.key):
+            yield cell
+
+
+def mechanism_cells(records: Records, rule: RateRule, optimizers: Sequence[str]) -> Iterator[Cell]:
+    """Plain, centered, with a bias, and gated, for each optimizer."""
+    d_model = decoder(MECHANISM_SIZE, "").d_model
+    for optimizer in optimizers:
+        for unit, variant in COMBINATIONS:
+            center = rule.rate(unit.replace("reglu", "geglu"), d_model, SWEPT[0], digits=4)
+            if optimizer == "sgd":
+                center = SGD_CENTER
+            tuned = Tuned(
+                "mechanism", unit, MECHANISM_SIZE, MECHANISM_STEPS, MECHANISM_SEEDS, center,
+                variant=variant, optimizer=optimizer,
+            )  # fmt: skip
+            yield from tuned.cells(records["mechanism"], rule)
+
+
+def unit_cells(records: Records, rule: RateRule) -> Iterator[Cell]:
+    """Eighteen units; their sweeps are centered at the rule's rate for swiglu, relu2 or gelu."""
+    for unit in EIGHTEEN:
+        like = "gelu"
+        if unit in GATED:
+            like = "swiglu"
+        elif "relu2" in unit or unit in ("relu3", "xielu"):
+            like = "relu2"
+        center = rule.rate(like, decoder(UNITS_SIZE, "").d_model, SWEPT[0], digits=4)
+        yield from Tuned("units", unit, UNITS_SIZE, UNITS_STEPS, UNITS_SEEDS, center).cells(records["units"], rule)
+
+
+def further_cells(records: Records, rule: RateRule) -> list[Cell]:
+    """All cells after the grid that are missing, in the order of the design."""
+    predicted = list(prediction_cells(records, rule))
+    if not predictions_are_made() or Plan(GRID).grid_cells(records["grid"]):
+        predicted = [cell for cell in predicted if cell.kind == "sweep"]
+    return [
+        *predicted,
+        *cells_at_rule("early", STEPS[2], "enwik8", records, rule),
+        *mechanism_cells(records, rule, ("adamw",)),
+        *mechanism_cells(records, rule, ("sgd", "muon")),
+        *cells_at_rule("text", STEPS[3], "python", records, rule),
+        *unit_cells(records, rule),
+    ]

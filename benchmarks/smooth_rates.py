@@ -1,0 +1,93 @@
+"""Smooth gates on targets whose singularities are known: measured rates per parameter beside predicted ones.
+
+`python -m benchmarks.smooth_rates results/smooth` writes the single fits, from which a second call goes on, and
+rates.csv, from which docs/derivations/smooth-gates.md is made. Each fit starts from the one with a neuron less.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pandas as pd
+
+import gatelab as gl
+from gatelab.scaling_laws import decay, predicted_rate
+from gatelab.theory import singularities, smooth_error
+
+UNITS = {"swiglu": range(2, 9), "silu": range(2, 11)}
+TARGETS = {
+    "1/(1+cos(pi*x)**2)": "±½ ± 0.2805i",
+    "1/((x-0.5)**2+0.04)+1/((x+0.6)**2+0.09)": "0.5 ± 0.2i and -0.6 ± 0.3i",
+    "1/(1.2+x)": "-1.2",
+    "1/(1+25*x**2)": "±0.2i",
+    "1/(1+4*x**2)": "±0.5i",
+    "tanh(10*x)": "±0.157i, ±0.471i, ...",
+    "exp(sin(3*x))": "none",
+    "cos(20*x)": "none",
+    "sqrt(1+x)": "a branch point at -1",
+}
+ROWS, SEEDS, ROUNDING = 2000, range(5), 1e-11
+
+
+def fits(path: Path) -> pd.DataFrame:
+    """A row per target, unit, seed and width; what the file has is not computed again."""
+    rows = []
+    if path.exists():
+        rows = pd.read_csv(path).to_dict("records")
+    done = {(row["target"], row["unit"], row["seed"]) for row in rows}
+    chains = [(t, u, s) for u in UNITS for s in SEEDS for t in TARGETS if (t, u, s) not in done]
+    for target, unit, seed in chains:
+        problem, options = gl.problem(target, n=ROWS), {}
+        for width in UNITS[unit]:
+            fit = gl.fit(unit, problem, width, seed=seed, progress=False, **options)
+            options = {"start": fit}
+            row = {"target": target, "unit": unit, "seed": seed, "width": width, "parameters": fit.parameters}
+            rows.append(row | {"test_rmse": fit.test_rmse, "status": str(fit.status)})
+        pd.DataFrame(rows).to_csv(path, index=False, float_format="%.4g")
+    return pd.DataFrame(rows)
+
+
+def rates(found: pd.DataFrame) -> pd.DataFrame:
+    """A row per unit and target: the rate of the best of all seeds, the predicted one, and the accepted forms.
+
+    Errors at the rounding of float64 are left out. `over` is the error of four neurons over the predicted one.
+    """
+    rows = []
+    for (unit, target), fitted in found[found["test_rmse"] > ROUNDING].groupby(["unit", "target"], sort=False):
+        problem, factors = gl.problem(str(target), n=ROWS), gl.unit(str(unit)).factors
+        best = fitted.groupby("width").agg({"parameters": "min", "test_rmse": "min"})
+        P, errors = best["parameters"].to_numpy(float), best["test_rmse"].to_numpy()
+        assert problem.f is not None
+        singular = singularities(problem.f, (-1.0, 1.0))
+        row = {"unit": unit, "target": target, "singularities": TARGETS[str(target)], "decline": singular.decline}
+        row |= {"seeds": fitted["seed"].nunique(), "least": best.index[0], "most": best.index[-1]}
+        row["measured"] = -np.polyfit(P, np.log(errors), 1)[0]
+        with suppress(gl.GatelabError):
+            fall = decay(P, errors)
+            line = fall.rates["exponential"]
+            row |= {"low": line.low, "high": line.high, "accepted": " or ".join(fall.accepted) or "none"}
+        if singular.poles:
+            row["predicted"] = predicted_rate(str(unit), problem, best.index.tolist())
+            row["ratio"] = row["measured"] / row["predicted"]
+            (law,) = smooth_error(singular.poles, (-1.0, 1.0), factors, np.array([4.0]))
+            row["over"] = best["test_rmse"][4] / (law * np.sqrt(np.mean(problem.test.y**2)))
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def run() -> Iterator[tuple[str, list[dict], str]]:
+    with TemporaryDirectory() as folder:
+        found = rates(fits(Path(folder, "fits.csv")))
+    names = ["target", "measured", "low", "high", "predicted", "ratio", "accepted", "over"]
+    for unit, rows in found.groupby("unit", sort=False):
+        yield f"{unit}: rates per parameter, five seeds", rows[names].to_dict("records"), "Natural logarithms."
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    rates(fits(folder / "rates-fits.csv")).to_csv(folder / "rates.csv", index=False, float_format="%.4g")

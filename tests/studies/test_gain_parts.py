@@ -1,0 +1,153 @@
+"""The parts of the ladder's design after the grid: tables of made-up records with known answers."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gatelab.studies.ladder.gain import (
+    CROSSING,
+    GATED_LOWER,
+    NEITHER,
+    PAIRS,
+    UNGATED_LOWER,
+    early_table,
+    kernel_table,
+    prediction_table,
+    rank_table,
+    share_table,
+    text_table,
+)
+
+STEPS = [0, 10, 20, 40, 80]
+
+
+def early_rows(apart: dict[str, list[float]], deviation: float = 0.002) -> pd.DataFrame:
+    """Losses of four units by step; those of a unit lie `apart` above the ones of swiglu."""
+    generator = np.random.default_rng(0)
+    rows = []
+    for unit, seed in itertools.product(("swiglu", "geglu", "gelu", "relu2"), range(5)):
+        losses = np.array([8.0, 6.0, 5.0, 4.0, 3.0])
+        losses[1:] += np.array(apart.get(unit, [0.0] * 4)) + deviation * generator.standard_normal(4)
+        rows.append({"unit": unit, "seed": seed, "measured": STEPS, "losses": losses.tolist()})
+    return pd.DataFrame(rows)
+
+
+def test_a_crossing_takes_an_ungated_lead_and_a_later_gated_one() -> None:
+    made = early_table(early_rows({"relu2": [-0.1, -0.1, 0.1, 0.1], "gelu": [0.1, 0.1, 0.1, 0.1]}))
+    verdicts = made.groupby("pair")["verdict"].first()
+    assert verdicts["relu2 - swiglu"] == CROSSING
+    assert verdicts["gelu - swiglu"] == GATED_LOWER
+    row = made.set_index(["pair", "step"]).loc["relu2 - swiglu", 20]
+    assert row["difference_low"] < -0.1 < row["difference_high"] < 0
+    assert set(made["step"]) == set(STEPS[1:])
+
+
+def test_the_reverse_and_noise_are_no_crossings() -> None:
+    reverse = early_table(early_rows({"relu2": [0.1, 0.1, -0.1, -0.1], "gelu": [-0.1] * 4}))
+    verdicts = reverse.groupby("pair")["verdict"].first()
+    assert verdicts["relu2 - swiglu"] == NEITHER
+    assert verdicts["gelu - swiglu"] == UNGATED_LOWER
+    assert set(early_table(early_rows({}, deviation=0.1))["verdict"]) == {NEITHER}
+
+
+def mechanism_rows(
+    gains: dict[tuple[str, str], float], deviation: float, seeds: int = 6, seed: int = 0
+) -> pd.DataFrame:
+    """Losses below 2 bits by these gains; seeds have a noise in common and one of their own."""
+    generator = np.random.default_rng(seed)
+    common = 0.02 * generator.standard_normal(seeds)
+    return pd.DataFrame(
+        {"kind": "mechanism", "optimizer": "adamw", "unit": unit, "variant": variant, "seed": s}
+        | {"averaged": 2 - gain + common[s] + deviation * generator.standard_normal()}
+        for (unit, variant), gain in gains.items()
+        for s in range(seeds)
+    )
+
+
+GAINS = {("gelu", ""): 0.0, ("gelu", "centered"): 0.006, ("gelu", "output bias"): 0.0, ("geglu", ""): 0.015}
+
+
+def test_the_share_of_the_gain_is_that_of_the_means_and_noise_in_common_does_not_count() -> None:
+    made = share_table(mechanism_rows(GAINS, 0.001)).set_index(["unit", "variant"])
+    centered, bias = made.loc[("gelu", "centered")], made.loc[("gelu", "output bias")]
+    assert list(made.index) == [("gelu", "centered"), ("gelu", "output bias")]  # relu2 has no rows
+    assert centered["share"] == pytest.approx(0.4, abs=0.12)  # three standard errors
+    assert bias["share"] == pytest.approx(0.0, abs=0.12)
+    assert centered["fieller_low"] < 0.4 < centered["fieller_high"]
+    assert centered["share_high"] - centered["share_low"] < 0.3
+    assert centered["gain_low"] < 0.015 < centered["gain_high"]
+
+
+def test_shares_of_no_gain_are_not_defined() -> None:
+    made = share_table(mechanism_rows(GAINS | {("geglu", ""): 0.0}, 0.002))
+    assert made["share"].isna().all()
+    assert made["recovered"].notna().all()
+
+
+def test_fiellers_intervals_hold_the_share_as_often_as_they_say_and_bootstraps_less_often() -> None:
+    inside = np.zeros(2)
+    for seed in range(200):
+        row = share_table(mechanism_rows(GAINS, 0.003, seed=seed)).iloc[0]
+        inside += [row[f"{name}_low"] <= 0.4 <= row[f"{name}_high"] for name in ("share", "fieller")]
+    assert 180 <= inside[1] <= 198  # 95 % are 190, with a standard deviation of 3
+    assert 160 <= inside[0] < inside[1]
+
+
+def test_condition_numbers_have_two_kinds() -> None:
+    row = {"kind": "kernel", "optimizer": "sgd", "unit": "gelu", "variant": "", "when": "start", "seed": 0, "rows": 8}
+    made = kernel_table(pd.DataFrame([row | {"largest": 100.0, "second": 6.0, "smallest": 2.0}, {"kind": "sweep"}]))
+    assert made[["condition", "bulk"]].to_numpy().tolist() == [[50.0, 3.0]]
+
+
+def test_a_prediction_holds_if_the_mean_of_the_seeds_lies_inside() -> None:
+    base = {"parameters": 26, "tokens": 90, "value": 0.01}
+    predicted = pd.DataFrame(
+        [
+            base | {"loss": "relu2", "low": 1.10, "high": 1.12},
+            base | {"loss": "relu2 - swiglu", "low": 0.01, "high": 0.03},
+            base | {"loss": "relu2 - swiglu", "parameters": 60, "low": 0.01, "high": 0.03},
+        ]
+    )
+    losses = {"relu2": [1.13, 1.14, 1.15], "swiglu": [1.11, 1.12, 1.13]}
+    rows = pd.DataFrame(
+        {"kind": "prediction", "unit": unit, "parameters": 26, "seed": seed, "averaged": loss}
+        for unit, own in losses.items()
+        for seed, loss in enumerate(own)
+    )
+    made = prediction_table(predicted, rows)
+    assert made["held"].tolist() == [False, True]  # 60 has no trainings yet
+    assert made["measured"].tolist() == pytest.approx([1.14, 0.02])
+    assert made["measured_high"].iloc[1] == pytest.approx(0.02)  # paired by seed
+
+
+def test_differences_on_another_text_are_paired() -> None:
+    rows = pd.DataFrame(
+        {"unit": unit, "seed": s, "averaged": 1.0 + 0.1 * s + 0.02 * (unit == "relu2")}
+        for unit in ("relu2", "gelu", "swiglu", "geglu")
+        for s in range(3)
+    )
+    made = text_table(rows).set_index("pair")
+    assert list(made.index) == [f"{a} - {b}" for a, b in PAIRS]
+    assert made.loc["relu2 - swiglu", ["difference_low", "difference_high"]].tolist() == pytest.approx([0.02, 0.02])
+
+
+def test_ranks_are_spearmans() -> None:
+    from scipy.stats import spearmanr
+
+    generator = np.random.default_rng(0)
+    units = [f"u{i}" for i in range(18)]
+    scores = dict(zip(units, generator.standard_normal(18), strict=True))
+    rows = pd.DataFrame(
+        {"kind": "units", "unit": unit, "seed": s, "averaged": score + generator.standard_normal()}
+        for unit, score in scores.items()
+        for s in range(3)
+    )
+    made = rank_table(rows, {"κ": scores, "slope": {unit: scores[unit] for unit in units[:10]}}).set_index("score")
+    means = rows.groupby("unit")["averaged"].mean()
+    assert made.loc["κ", "correlation"] == pytest.approx(spearmanr(means, [scores[u] for u in means.index]).statistic)
+    assert made.loc["κ", "correlation_low"] < made.loc["κ", "seeds"] < made.loc["κ", "correlation_high"]
+    assert made["units"].tolist() == [18, 10]
