@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -76,7 +77,7 @@ def test_clipping_is_compared_on_measured_data_alone() -> None:
 
 @pytest.mark.parametrize("unit", ["mlp", "gqu"])
 def test_a_row_is_of_the_widest_network_within_the_budget(unit: str) -> None:
-    options = {"starts": 1, "rounds": 0, "steps": 2}
+    options: dict[str, Any] = {"starts": 1, "rounds": 0, "steps": 2}
     row = error_row("friedman1", unit, 60, 3, rows=80, options=options)
     wider = as_unit(unit).parameter_count(row["width"] + 1, 5)
     assert row["parameters"] == as_unit(unit).parameter_count(row["width"], 5) <= 60 < wider
