@@ -109,7 +109,7 @@ def claims(tables: Tables) -> Iterator[Claim]:
         best = str(ranked.index[0])
         compared = tables["pairs"].query("equation == @equation and (unit == @best or other == @best)")
         ties = set(compared[compared["p_holm"] > 0.05][["unit", "other"]].to_numpy().ravel())
-        names = ", ".join(NAMES.get(u, u) for u in ranked.index if u in ties and u != best)
+        names = ", ".join(NAMES.get(u, u) for u in map(str, ranked.index) if u in ties and u != best)
         support = {NAMES.get(str(u), str(u)): interval_at(row, "error") for u, row in ranked.iterrows()}
         yield Claim.of(
             f"relative L2 error of the best unit, {equation}", interval_at(ranked.iloc[0], "error"),
