@@ -24,7 +24,6 @@ from gatelab.dynamics import (
 from gatelab.feedforward import FunctionUnit, ModuleUnit, activation
 from gatelab.plotting.facets import Facets
 from gatelab.scaling_laws import compare_ladder, fit_ladder
-from gatelab.scaling_laws.ladder_comparisons import rank_agreement
 from gatelab.solve.solvers.knots import solve as solve_knots
 from gatelab.statistics import Interval
 from gatelab.studies import Claim, Demo, Finding, Reproduction, Request, all_studies
@@ -124,7 +123,6 @@ def _ladder() -> dict[str, Any]:
         "worth": laws.worth("glu", LONG),
         "comparisons of a ladder": comparisons,
         "comparison of a ladder": comparisons.rows[0],
-        "rank agreement": rank_agreement({"a": 1.0, "b": 2.0, "c": 3.0}, np.eye(3), {"a": 3, "b": 1, "c": 2}),
     }
 
 
@@ -233,7 +231,6 @@ def _cards() -> dict[str, Any]:
         "network of a card": card.networks[0],
         "recommendation": card.recommendation,
         "interval": card.networks[0].rmse,
-        "scaling curve": gl.scaling_curve(model, x, y, [1, 2], cv=2),
         "regressor": model.fit(x, y),
     }
 

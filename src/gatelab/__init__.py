@@ -22,7 +22,6 @@
     gl.GatedClassifier().fit(X, y)                         the same for classes; probabilities are calibrated
     gl.optim.LevenbergMarquardt(model).step(residuals)     any nn.Module, any residuals, high precision
     gl.load("glu.safetensors").predict(x)                  any saved object; pickles are never loaded
-    gl.scaling_curve(gl.GatedRegressor(), X, y, [4, 8])    its error by width, cross-validated, with the slope
 
 Units: `gl.units()` lists them, `gl.unit("glu")` finds one, and `gl.Unit(activation="silu", factors=2)` makes one. A
 function of tensors or an `nn.Module` class is accepted wherever a unit is; `gl.check_unit` tests it. Problems: a name
@@ -62,7 +61,7 @@ if TYPE_CHECKING:
     )
     from gatelab.anatomy import Profile, Shrunk, profile, shrink
     from gatelab.data import Problem, problem, problems
-    from gatelab.estimators import GatedClassifier, GatedRegressor, scaling_curve
+    from gatelab.estimators import GatedClassifier, GatedRegressor
     from gatelab.feedforward import FeedForward, Unit, check_unit, unit, units
     from gatelab.linearization import linearize, plan_encrypted
     from gatelab.saved import load
@@ -125,7 +124,6 @@ __all__ = [
     "profile",
     "report",
     "scaling",
-    "scaling_curve",
     "scaling_laws",
     "scorecard",
     "shrink",
@@ -144,7 +142,7 @@ import_on_use(
     __name__,
     {
         "anatomy": ("Profile", "Shrunk", "profile", "shrink"),
-        "estimators": ("GatedClassifier", "GatedRegressor", "scaling_curve"),
+        "estimators": ("GatedClassifier", "GatedRegressor"),
         "linearization": ("linearize", "plan_encrypted"),
         "data": ("Problem", "problem", "problems"),
         "scaling_laws": (

@@ -67,7 +67,7 @@ def made_up(exponents: Mapping[str, float] = {}) -> Ladder:
 
 @cache
 def made_up_tables() -> dict[str, Any]:
-    return dict(enwik8.tables_of(made_up(), SPEEDS, SCORES, Request(quick=True)))
+    return dict(enwik8.tables_of(made_up(), SPEEDS, Request(quick=True)))
 
 
 def test_five_sizes_find_the_offset_the_factor_and_the_effect_of_repeating() -> None:
@@ -81,8 +81,6 @@ def test_five_sizes_find_the_offset_the_factor_and_the_effect_of_repeating() -> 
     assert claims["swiglu minus relu2 over all sizes, a 20th of the text 20 times"].verdict == "reproduced"
     assert claims["swiglu minus relu2 over all sizes, repeated minus once"].verdict == "reproduced"
     assert claims["pairs of units that differ significantly by both rules of variance, every byte once"].value == 6
-    score = claims["rank correlation of a score with the loss, every byte once"]
-    assert score.value == 1.0 and math.isnan(score.support["least correlation that is significant with these units"])
 
 
 @pytest.mark.parametrize(
@@ -174,7 +172,7 @@ def test_the_committed_tables_are_those_of_the_record(quick: Quick) -> None:
     for name, table in tables.items():
         committed = pd.read_csv(RECORD.with_name(f"enwik8-{name}.csv"))
         assert list(committed.columns) == list(table.columns)
-        if name not in ("laws", "worth", "agreement"):  # which a quick run draws less often
+        if name not in ("laws", "worth"):  # which a quick run draws less often
             pd.testing.assert_frame_equal(committed, table.reset_index(drop=True), check_dtype=False, rtol=1e-6)
     unswept = tables["bits"][tables["bits"]["unswept"]]
     gains = (unswept["other_bits"] - unswept["bits"]).dropna()

@@ -3,7 +3,6 @@
 - `GatedRegressor`: networks of any unit with scikit-learn's conventions; unit, width, ridge and the weights of several
   networks are chosen by validation.
 - `GatedClassifier`: calibrated class probabilities by such networks, with the same conventions.
-- `scaling_curve`: the regressor's error by width, by cross-validation, with the slope.
 
 Modules: `reading` and `columns` encode a table as numbers, `frames` sorts and scales the rows; `search` is the base of
 the regressor's search in `squares` and of the classifier's in `classes`, with `likelihood` for its networks; `trees`
@@ -11,7 +10,6 @@ grows step gates, `committee` averages, `estimator` checks, saves and loads.
 """
 
 from gatelab.estimators.classifier import GatedClassifier
-from gatelab.estimators.curves import ScalingCurve, scaling_curve
 from gatelab.estimators.regressor import GatedRegressor
 
-__all__ = ["GatedClassifier", "GatedRegressor", "ScalingCurve", "scaling_curve"]
+__all__ = ["GatedClassifier", "GatedRegressor"]

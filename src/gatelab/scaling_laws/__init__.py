@@ -13,10 +13,8 @@ from gatelab.scaling_laws.curves import scaling, scaling_runs
 from gatelab.scaling_laws.ladder_comparisons import (
     LadderComparison,
     LadderComparisons,
-    RankAgreement,
     Worth,
     compare_ladder,
-    rank_units,
 )
 from gatelab.scaling_laws.ladder_fits import NestedTest
 from gatelab.scaling_laws.ladder_laws import LadderLaw, LadderLaws, fit_ladder
@@ -47,7 +45,6 @@ __all__ = [
     "Law",
     "NestedTest",
     "Point",
-    "RankAgreement",
     "Scaling",
     "Slope",
     "TokenLaws",
@@ -63,7 +60,6 @@ __all__ = [
     "limit",
     "local_slopes",
     "predicted_rate",
-    "rank_units",
     "read_ladder",
     "scaling",
     "scaling_runs",

@@ -6,23 +6,21 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gatelab.arrays import Array
-from gatelab.display import Compact, counted, one_line
+from gatelab.display import Compact, one_line
 from gatelab.errors import GatelabError
 from gatelab.plain import to_plain
 from gatelab.scaling_laws.ladder_losses import (
-    DRAWS,
     LEAST_SEEDS,
     SIGNIFICANT,
     LadderAxis,
     LadderLosses,
     SeedNoise,
-    redrawn_deviations,
     seed_noise,
 )
 from gatelab.statistics import LEVEL, Interval, holm, percentile_interval, t_interval, t_reach
@@ -174,42 +172,16 @@ def two_sided(t: float, freedom: float) -> float:
     return float(2 * student.sf(abs(t), freedom))
 
 
-@dataclass(frozen=True)
-class RankAgreement:
-    """Spearman's correlation of the units' mean losses with another score.
+class RankAgreement(NamedTuple):
+    """Spearman's correlation of the units' losses with a score.
 
-    Attributes:
-        units: With a loss and a score.
-        losses: Mean losses over the common sizes.
-        scores: The other score.
-        correlation: With its interval over the ladder's seeds.
-        over_units: The correlation with an interval for a random sample of units; NaN for perfect agreement.
-        p: The p-value over all permutations of the units, or over 50,000 random ones.
-        least: The smallest correlation with p <= 5 % for this number of units; NaN if there is none.
+    It has an interval over seeds, one for a random sample of units (NaN for perfect agreement), and the p-value over
+    all permutations of the units, or over 50,000 random ones.
     """
 
-    units: tuple[str, ...]
-    losses: tuple[float, ...]
-    scores: tuple[float, ...]
     correlation: Interval
     over_units: Interval
     p: float
-    least: float
-
-    @property
-    def sentence(self) -> str:
-        """The result in words."""
-        word, bar = "not significant", f"with {len(self.units)} units, no correlation is significant"
-        if self.p <= SIGNIFICANT:
-            word = "significant"
-        if not math.isnan(self.least):
-            bar = f"with {len(self.units)} units, it is significant from {self.least:.2f} on"
-        over_units = self.over_units.ends(".2f") or "no interval"
-        rank = f"rank correlation {self.correlation:.2f} over seeds, {over_units} over units"
-        return f"{rank}, p {self.p:.2g}, {word}; {bar}"
-
-    def __repr__(self) -> str:
-        return one_line(self, self.sentence)
 
 
 def rank_agreement(
@@ -231,16 +203,10 @@ def rank_agreement(
     how = {"permutation_type": "pairings", "vectorized": True, "n_resamples": ORDERS, "random_state": 0}
     tested = permutation_test((means,), spearman, **how)  # pyright: ignore[reportArgumentType, reportCallIssue]
     by_chance = np.abs(tested.null_distribution).round(9)
-    sizes, counts = np.unique(by_chance, return_counts=True)
-    enough = sizes[np.cumsum(counts[::-1])[::-1] <= SIGNIFICANT * len(by_chance)]
     return RankAgreement(
-        units=tuple(losses),
-        losses=tuple(means.tolist()),
-        scores=tuple(values.tolist()),
         correlation=percentile_interval(value, spearman(drawn), level),
         over_units=rank_interval(value, len(values), level),
         p=max(float(np.mean(by_chance >= round(abs(value), 9))), 1 / len(by_chance)),
-        least=float(min(enough, default=math.nan)),
     )
 
 
@@ -255,44 +221,6 @@ def rank_interval(correlation: float, count: int, level: float = LEVEL) -> Inter
     reach = t_reach(level, 1e9) * math.sqrt((1 + correlation**2 / 2) / (count - 3))
     middle = math.atanh(correlation)
     return Interval(correlation, math.tanh(middle - reach), math.tanh(middle + reach), level)
-
-
-def rank_units(
-    ladder: LadderLosses, scores: Mapping[str, float], *, draws: int = DRAWS, level: float = LEVEL, seed: int = 0
-) -> RankAgreement:
-    """The rank correlation of a score with the units' mean losses over their common sizes.
-
-    Sizes are weighted by inverse seed variance, as in `compare_ladder`.
-
-    Args:
-        ladder: the losses.
-        scores: a number for each unit, such as a condition number or a slope; at least three units need one.
-        draws: of the ladder's seeds.
-        level: of the intervals.
-        seed: of the draws.
-
-    Returns:
-        Spearman's correlation, positive if larger scores come with larger losses.
-    """
-    common = [unit for unit in ladder.units if unit in scores and math.isfinite(scores[unit])]
-    if len(common) < 3:
-        raise GatelabError(
-            f"{counted(len(common), 'unit')} of the ladder have a score; give scores for 3 or more of "
-            f"{', '.join(ladder.units)}"
-        )
-    places = [ladder.index(unit) for unit in common]
-    sizes = np.flatnonzero(ladder.present[places].any(axis=2).all(axis=0))
-    if not len(sizes):
-        raise GatelabError(f"no size is common to {', '.join(common)}; leave units out")
-    # The mean over the available seeds of each size, and over sizes.
-    there = ladder.present[places][:, sizes]
-    weight = 1 / np.maximum(seed_noise(ladder).own_variance[sizes], 1e-300)
-    share = there / there.sum(axis=2, keepdims=True) * (weight / weight.sum())[:, None]
-    losses = np.where(there, ladder.losses[places][:, sizes], 0.0)
-    means = (share * losses).sum(axis=(1, 2))
-    parts = redrawn_deviations(ladder, draws=draws, level=level, seed=seed)
-    drawn = np.concatenate([np.einsum("urs,drsu->du", share, off[:, sizes][..., places]) for off in parts])
-    return rank_agreement(dict(zip(common, means.tolist(), strict=True)), means + drawn, scores, level)
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,8 @@ import numpy as np
 import pandas as pd
 
 from gatelab.feedforward import unit as as_unit
-from gatelab.ntk import analytic, spectrum
 from gatelab.plotting.facets import Facets, Overlay
-from gatelab.scaling_laws import LadderLaws, compare_ladder, fit_ladder, rank_units, read_ladder
+from gatelab.scaling_laws import LadderLaws, compare_ladder, fit_ladder, read_ladder
 from gatelab.scaling_laws.ladder_comparisons import combined, independent_difference, size_words
 from gatelab.scaling_laws.ladder_losses import DRAWS, SIGNIFICANT, LadderAxis, seed_noise
 from gatelab.statistics import Interval
@@ -72,10 +71,10 @@ def tables(request: Request) -> Tables:
     """The tables of the record; a quick run draws fewer seeds."""
     ladder = Ladder.read(record_path("ladder/enwik8.json", COMMAND))
     speeds = pd.concat([speed_rows("plain"), speed_rows("speed")], ignore_index=True)
-    return {**tables_of(ladder, speeds, unit_scores(), request), "speeds": speeds}
+    return {**tables_of(ladder, speeds, request), "speeds": speeds}
 
 
-def tables_of(ladder: Ladder, speeds: Table, scores: Mapping[str, Mapping[str, float]], request: Request) -> Tables:
+def tables_of(ladder: Ladder, speeds: Table, request: Request) -> Tables:
     """The tables of a ladder whose text is read once and 20 times."""
     rates: Table = ladder.rates()
     rates = rates.assign(excess=rates["excess"] / BITS, factor=rates["used"].fillna(rates["rule"]) / rates["best"])
@@ -91,7 +90,6 @@ def tables_of(ladder: Ladder, speeds: Table, scores: Mapping[str, Mapping[str, f
         laws.append(fit_ladder(own, against=axis, draws=draws, progress=False))
         if request.progress:
             request.progress(len(laws), len(fits))
-    ranks = [agreement_row(*text, *score, draws) for text in texts.items() for score in scores.items()]
     return {
         "bits": bits_table(ladder, trained, pairs, laws[0]).assign(unswept=lambda t: ~t["size"].isin(rates["size"])),
         "sizes": pd.concat([size_rows(repeats, own) for repeats, own in texts.items()], ignore_index=True),
@@ -100,7 +98,6 @@ def tables_of(ladder: Ladder, speeds: Table, scores: Mapping[str, Mapping[str, f
         "comparisons": pairs,
         "leads": leads_table(pairs),
         "rates": rates,
-        "agreement": pd.DataFrame(ranks),
     }
 
 
@@ -255,49 +252,17 @@ def speed_rows(name: str) -> Table:
     return rows.assign(run=name)
 
 
-def unit_scores() -> dict[str, dict[str, float]]:
-    """Numbers that may rank the units: condition numbers of kernels, and the slope of the error in one dimension."""
-    slopes = read_record("ladder/slopes.json", "gatelab scale UNITS --points 400 --widths 2,4,8 --seeds 2 --json")
-    steep: Table = pd.DataFrame(slopes["slopes"]).query("against == 'P' and aggregate == 'best'")
-    models: Table = pd.DataFrame(read_record("ntk/models.json", "python -m benchmarks.gpu_kernels")["figure3"])
-    gpt2 = models.query("model == 'gpt2' and start == 'configuration'")
-    units = ["geglu", "gelu", "glu", "gqu", "relu2", "swiglu"]
-    logs = np.zeros(len(units))
-    for seed in range(3):
-        rows = np.random.default_rng(seed).standard_normal((200, 100))
-        logs += np.log([spectrum(kernel).condition for kernel in analytic(units, rows, width=256, progress=False)]) / 3
-    return {
-        "κ of Gaussian rows": dict(zip(units, np.exp(logs).tolist(), strict=True)),
-        "κ of GPT-2": np.exp(np.log(gpt2["condition"]).groupby(gpt2["unit"]).mean()).to_dict(),
-        "the slope in one dimension": steep.set_index("unit")["slope"].to_dict(),
-    }
-
-
-def agreement_row(repeats: int, trained: Table, name: str, scores: Mapping[str, float], draws: int) -> dict[str, Any]:
-    """Whether a score ranks the units as their losses do; the interval is for units drawn from many."""
-    ranks = rank_units(read_ladder(trained, least_sizes=1), scores, draws=draws)
-    over_units, seeds = ranks.over_units, ranks.correlation
-    row = {"repeats": repeats, "score": name, "units": ", ".join(ranks.units), "p": ranks.p, "least": ranks.least}
-    row |= {"correlation": seeds.value, "seeds_low": seeds.low, "seeds_high": seeds.high}
-    return row | {"correlation_low": over_units.low, "correlation_high": over_units.high}
-
-
 # ---- claims
 
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """The claims on laws, factors, differences, learning rates and ranks."""
+    """The claims on laws, factors, differences and learning rates."""
     yield from law_claims(tables["laws"])
     yield from worth_claims(tables["worth"])
     yield from lead_claims(tables)
     yield from (pairs_claim(repeats, own) for repeats, own in tables["comparisons"].groupby("repeats"))
     yield from rate_claims(tables["rates"])
-    for row in tables["agreement"].query("repeats == 1").to_dict("records"):
-        title = f"rank correlation of {row['score']} with the loss, {TEXTS[1]}"
-        support = {"over seeds alone": [row["seeds_low"], row["seeds_high"]], "p": row["p"]}
-        support["least correlation that is significant with these units"] = row["least"]
-        yield Claim.of(title, interval_at(row, "correlation"), 0.0, "above", support=support)
     once = tables["bits"].query("repeats == 1")
     best = once[once["parameters"] == once["parameters"].max()].sort_values("bits").iloc[0]
     yield Claim.of(
