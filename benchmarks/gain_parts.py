@@ -30,7 +30,7 @@ COMBINATIONS = (
     ("geglu", ""),
     ("reglu", ""),
 )
-# The middle of the sweeps of SGD, from a look at tiny decoders; Muon has the rates of AdamW.
+# The middle of the sweeps of SGD is a guess, and sweeps extend themselves; Muon has the rates of AdamW.
 SGD_CENTER = 0.3
 UNITS_SIZE, UNITS_STEPS, UNITS_SEEDS = "1.6M", STEPS[2], (0, 1, 2)
 MOST_RATES = 15  # of a sweep that goes on
