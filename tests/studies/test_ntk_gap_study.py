@@ -147,7 +147,7 @@ def recorded_runs() -> dict[tuple[str, ...], list[dict[str, Any]]]:
     for name in ("gap-whole", "gap-whole-constant"):
         for run in json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))["runs"]:
             r = run["recipe"]
-            runs.setdefault((r["schedule"], r["model"], r["optimizer"], r["unit"]["name"]), []).append(run)
+            runs.setdefault((r["schedule"], r["model"], r["optimiser"], r["unit"]["name"]), []).append(run)
     return runs
 
 
