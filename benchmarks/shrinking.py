@@ -63,7 +63,7 @@ def main() -> None:
     options = arguments()
     settings = {
         "calibration_tokens": options.calibration, "test_tokens": options.test, "length": options.length,
-        "epochs": options.distil,
+        "epochs": options.distill,
     }  # fmt: skip
     record = read_record(options.record, settings)
     began = time.monotonic()
@@ -87,7 +87,7 @@ def main() -> None:
             store = Path(options.store) / f"{name}-{keep}-{base}{fitted}"
         terms: int | Distillation = 0
         if more == "distilled":
-            terms = options.distil
+            terms = options.distill
         elif more:
             if name not in own_texts:
                 own_texts[name] = own_text(name, model, parts.calibration, options)
@@ -100,7 +100,7 @@ def main() -> None:
         if how == "balanced":
             widths = balanced_widths(model, keep, parts, length=length, device=options.device, progress=True)
         small = shrink(
-            model, widths, parts, method=published, length=length, distil=terms, unit=unit, store=store,
+            model, widths, parts, method=published, length=length, distill=terms, unit=unit, store=store,
             device=options.device, progress=True,
         )  # fmt: skip
         cell = {key: value for key, value in small.plain().items() if key not in ("layers", "distillation")}
@@ -134,7 +134,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--calibration", type=int, default=12_288, help="tokens")
     parser.add_argument("--test", type=int, default=4096, help="tokens")
     parser.add_argument("--length", type=int, default=512, help="tokens a window")
-    parser.add_argument("--distil", type=int, default=4, help="epochs of distillation in the cells that have it")
+    parser.add_argument("--distill", type=int, default=4, help="epochs of distillation in the cells that have it")
     parser.add_argument("--own-text", type=int, default=2_000_000, help="tokens that the given model writes itself")
     parser.add_argument("--passes", type=int, default=1, help="over that text")
     parser.add_argument("--rate", type=float, default=0, help="of the distillation on it; 0 tries several")

@@ -251,7 +251,7 @@ def test_the_stream_follows_blocks_that_change(name: str, more: dict[str, Any]) 
 
 @pytest.mark.parametrize("name", ["Phi", "GPTNeoX"])
 def test_whether_next_tokens_are_predicted_is_asked_of_the_model(name: str) -> None:
-    small = shrink(tiny(name), 0.5, rows_for("llama"), length=32, distil=Distillation(own_text=64, rates=(0.01,)))
+    small = shrink(tiny(name), 0.5, rows_for("llama"), length=32, distill=Distillation(own_text=64, rates=(0.01,)))
     assert small.measure == "log perplexity"
     # Of weights so small that it hardly looks at other tokens.
     masked = transformers.BertForMaskedLM(tiny("bert", std=0.02).config)
@@ -332,7 +332,7 @@ def test_a_distillation_fits_no_window_that_decides(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr("gatelab.anatomy.shrinking.distil_blocks", watched)
     rows = rows_for("llama")
-    shrink(tiny("llama"), 0.5, (rows[:16], rows[16:]), method="wanda", length=32, distil=1)
+    shrink(tiny("llama"), 0.5, (rows[:16], rows[16:]), method="wanda", length=32, distill=1)
     assert torch.equal(seen["held_out"], rows[[7, 15]]) and len(seen["fitted"]) == 14
     assert not any(torch.equal(a, b) for a in seen["fitted"] for b in rows[[7, 15, 16, 17, 18, 19]])
 
@@ -359,7 +359,7 @@ def test_a_store_is_of_one_model_text_and_method(tmp_path: Path) -> None:
     for given, text, more in (
         (model, rows.flatten(), {"length": 16}),
         (model, changed, {"length": 32}),
-        (model, rows, {"length": 32, "distil": 1}),
+        (model, rows, {"length": 32, "distill": 1}),
         (other, rows, {"length": 32}),
         (flipped, rows, {"length": 32}),
     ):
@@ -526,27 +526,27 @@ def test_layers_are_fitted_to_the_given_text_alone() -> None:
     """What a model writes is not what it is used for: on SmolLM2 layers that were fitted to it too were worse."""
     model, rows = tiny("llama"), rows_for("llama")
     parts = (rows[:12], rows[-4:])
-    alone = shrink(model, 0.5, parts, method="surgeon", length=32, distil=1)
+    alone = shrink(model, 0.5, parts, method="surgeon", length=32, distill=1)
     terms = Distillation(own_text=rows[12:16], rates=(0.01,))
-    with_own = shrink(model, 0.5, parts, method="surgeon", length=32, distil=terms)
+    with_own = shrink(model, 0.5, parts, method="surgeon", length=32, distill=terms)
     assert list(with_own.table()["error"]) == list(alone.table()["error"])
     assert with_own.distillation is not None and len(with_own.distillation.losses) == 2
     # The distillation reads it: on other windows another course is taken.
     other = Distillation(own_text=rows[4:8], rates=(0.01,))
-    course = shrink(model, 0.5, parts, method="surgeon", length=32, distil=other).distillation
+    course = shrink(model, 0.5, parts, method="surgeon", length=32, distill=other).distillation
     assert course is not None and course.losses[0] == with_own.distillation.losses[0]
     assert course.losses[1] != with_own.distillation.losses[1]
 
 
-@pytest.mark.parametrize("distil", [0, 1])
-def test_published_methods_are_fitted_to_all_windows_that_decide_nothing(distil: int) -> None:
+@pytest.mark.parametrize("distill", [0, 1])
+def test_published_methods_are_fitted_to_all_windows_that_decide_nothing(distill: int) -> None:
     """Its twin is the method by itself on the rows of all windows, less every eighth where a distillation follows."""
     model, rows = tiny("llama"), rows_for("llama")
-    terms = Distillation(distil, rates=(1e-12,)) if distil else 0
-    small = shrink(model, 0.5, (rows[:16], rows[16:]), method="surgeon", distil=terms)
+    terms = Distillation(distill, rates=(1e-12,)) if distill else 0
+    small = shrink(model, 0.5, (rows[:16], rows[16:]), method="surgeon", distill=terms)
     first = layers_of(model)[0]
     fitted = rows[:16]
-    if distil:
+    if distill:
         fitted = fitted[torch.arange(16) % 8 != 7]
     with torch.no_grad():
         passages = list(Stream.begin(model, fitted).through(first))
@@ -631,7 +631,7 @@ def test_own_text_is_checked_before_any_work(monkeypatch: pytest.MonkeyPatch) ->
         (rows[:2, :16].numpy(), "windows of one length"),
     ):
         with pytest.raises(GatelabError, match=words):
-            shrink(model, 0.5, (rows[:16], rows[16:]), length=32, distil=Distillation(own_text=own))
+            shrink(model, 0.5, (rows[:16], rows[16:]), length=32, distill=Distillation(own_text=own))
 
 
 def test_a_disk_that_fills_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -704,7 +704,7 @@ def test_bad_input(tmp_path: Path) -> None:
     with pytest.raises(GatelabError, match="only drops neurons"):
         shrink(model, 0.5, rows_for("llama"), unit="relu2", method="wanda", length=32)
     with pytest.raises(GatelabError, match="own_text is given and BertModel does not predict"):
-        shrink(tiny("bert"), 0.5, rows_for("bert"), length=32, distil=Distillation(own_text=64))
+        shrink(tiny("bert"), 0.5, rows_for("bert"), length=32, distill=Distillation(own_text=64))
     small = shrink(model, 0.5, rows_for("llama"), method="wanda", length=32)
     for name, words in (("x" * 300, "cannot be written"), ("", "there already")):
         with pytest.raises(GatelabError, match=words):
@@ -721,12 +721,12 @@ def test_bad_input(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("kind", "unit"), [("llama", "relu2"), ("llama", "gqu"), ("bert", "swiglu")])
 def test_another_unit(kind: str, unit: str, tmp_path: Path) -> None:
     model, rows = tiny(kind), rows_for(kind)
-    small = shrink(model, 0.75, rows, unit=unit, length=32, distil=1, store=tmp_path / "store")
+    small = shrink(model, 0.75, rows, unit=unit, length=32, distill=1, store=tmp_path / "store")
     assert small.bytes_after < small.bytes_before
     assert all(0 < layer.error < 1 for layer in small.layers)
     with pytest.raises(GatelabError, match="no usual format"):
         small.save(tmp_path / "small")
-    again = shrink(model, 0.75, rows, unit=unit, length=32, distil=1, store=tmp_path / "store")
+    again = shrink(model, 0.75, rows, unit=unit, length=32, distill=1, store=tmp_path / "store")
     assert again.after == pytest.approx(small.after, abs=1e-6)
 
 
@@ -758,7 +758,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert document["measure"] == "log perplexity"
     assert [layer["width"] for layer in document["layers"]] == [DENSE // 2] * 2
     assert document["distillation"] is None
-    told = CliRunner().invoke(app, [*words, "--keep", "0.5", "--distil", "2", "--out", str(tmp_path / "distilled")])
+    told = CliRunner().invoke(app, [*words, "--keep", "0.5", "--distill", "2", "--out", str(tmp_path / "distilled")])
     written = json.loads((tmp_path / "distilled" / "gatelab.json").read_text())["distillation"]
     assert len(written["losses"]) == 3 and (written["epochs"], written["own_text"]) == (2, 0)
     assert f"{written['losses'][0]:.4f} -> {min(written['losses']):.4f}" in " ".join(told.stdout.split())

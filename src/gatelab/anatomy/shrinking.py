@@ -131,7 +131,7 @@ def shrink(
     tokenizer: Any = None,
     length: int | None = None,
     most: int | None = None,
-    distil: int | Distillation = 0,
+    distill: int | Distillation = 0,
     unit: Any = None,
     store: str | Path | None = None,
     device: str | torch.device | None = None,
@@ -151,7 +151,7 @@ def shrink(
         tokenizer: the tokenizer, if the text is a string or file and the model is not loaded here.
         length: tokens per window; None for 256, or the context of the model if that is shorter.
         most: the maximal number of windows, per text if two are given.
-        distil: epochs of a distillation after the layers, in which all blocks are refitted together to the outputs of
+        distill: epochs of a distillation after the layers, in which all blocks are refitted together to the outputs of
             the given model; or a `Distillation`, such as `Distillation(own_text=2_000_000)`: one pass over the text and
             over 2 million tokens that the given model generates.
         unit: another unit for all blocks, such as "relu2" or "gqu", with the same number of weights, for method "ours".
@@ -168,9 +168,9 @@ def shrink(
     if unit is not None and method != "ours":
         raise GatelabError(f"unit= is given and method is {method!r}, which only drops neurons; give method='ours'")
     other = None if unit is None else product_unit(unit)
-    terms = distil
+    terms = distill
     if not isinstance(terms, Distillation):
-        epochs = whole_number("distil", distil, 0, of="epochs")
+        epochs = whole_number("distill", distill, 0, of="epochs")
         terms = Distillation(epochs) if epochs else None
     dense, tokenizer, rows = loaded_task(model, text, tokenizer, length, most, device)
     layers = layers_of(dense)

@@ -37,6 +37,7 @@ READ = ("data", "model", "path", "text", "table", "tokenizer", "record", "store"
 # Option names of the last release and their successors; remove them with the next one.
 RENAMED = {
     "--csv": "--out",
+    "--distil": "--distill",
     "--export": "--out",
     "--features": "--m",
     "--folder": "--store",
