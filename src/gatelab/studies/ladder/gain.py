@@ -87,10 +87,10 @@ def record_rows(name: str) -> Table:
 
 
 def later_tables(predicted: Table) -> dict[str, Table]:
-    """The tables of the design's parts after the grid whose records there are."""
+    """The tables of the design's parts after the grid that have trainings, and not only sweeps of rates."""
     parts = ("prediction", "early", "mechanism", "text", "units")
     there = [name for name in parts if any((folder / f"ladder/{name}.jsonl").is_file() for folder in record_folders())]
-    rows = {name: record_rows(name) for name in there}
+    rows = {name: own for name, own in ((name, record_rows(name)) for name in there) if set(own["kind"]) - {"sweep"}}
     made = {}
     if "prediction" in rows:
         made["predicted"] = prediction_table(predicted, rows["prediction"])
@@ -195,9 +195,9 @@ def token_factor(curve: Table, losses: Table, tokens: float) -> float:
 
 def prediction_table(predicted: Table, rows: Table) -> Table:
     """Predictions next to the means of the trainings that they are for, and whether these lie inside the interval."""
-    wide = rows[rows["kind"] == "prediction"].pivot_table(
-        index=["parameters", "seed"], columns="unit", values="averaged"
-    )
+    trained = rows[rows["kind"] == "prediction"]
+    wide = trained.pivot_table(index=["parameters", "seed"], columns="unit", values="averaged")
+    wide = wide.reindex(columns=["swiglu", "relu2"])  # one of them may still be missing
     made = []
     for _, row in predicted.iterrows():
         first, _, second = row["loss"].partition(" - ")
@@ -220,6 +220,8 @@ def early_table(rows: Table) -> Table:
     made: list[dict[str, Any]] = []
     for first, second in PAIRS:
         seeds = sorted({s for unit, s in curves if unit == first} & {s for unit, s in curves if unit == second})
+        if len(seeds) < 2:
+            continue
         a, b = (np.array([curves[unit, seed]["losses"] for seed in seeds]) for unit in (first, second))
         apart, steps = (a - b)[:, 1:], curves[first, seeds[0]]["measured"][1:]  # all units start from one head of zeros
         tested: Any = stats.ttest_1samp(apart, 0.0)
@@ -298,7 +300,8 @@ def kernel_table(rows: Table) -> Table:
 def text_table(rows: Table) -> Table:
     """Differences of units on another text, paired by seed."""
     wide = rows.pivot_table(index="seed", columns="unit", values="averaged")
-    apart = {f"{a} - {b}": t_interval((wide[a] - wide[b]).dropna().to_numpy()) for a, b in PAIRS}
+    there = [pair for pair in PAIRS if {*pair} <= {*wide}]
+    apart = {f"{a} - {b}": t_interval((wide[a] - wide[b]).dropna().to_numpy()) for a, b in there}
     return pd.DataFrame([{"pair": pair, **interval_columns("difference", one)} for pair, one in apart.items()])
 
 
