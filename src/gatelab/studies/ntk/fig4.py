@@ -25,8 +25,8 @@ from gatelab.plotting.facets import Facets, Overlay, draw_panel
 from gatelab.plotting.theme import style
 from gatelab.statistics import Interval, t_interval
 from gatelab.studies.claims import Claim
-from gatelab.studies.engine import Study, Table, Tables, interval_at, interval_columns
-from gatelab.studies.ntk.gaussian import NAMES, UNITS, WIDTH, interval, samples
+from gatelab.studies.engine import Study, Table, Tables, geometric_mean, interval_at, interval_columns
+from gatelab.studies.ntk.gaussian import NAMES, UNITS, WIDTH, samples
 
 ROWS, TENTH, SIDE = 100, 10, 64  # samples of the heat maps, of each digit, and inputs: 8 by 8 pixels
 NEURONS = 20_000  # in memory at the same time
@@ -384,7 +384,7 @@ def fitted_power(rows: Table, predicted: int) -> tuple[Interval, Interval]:
     x = small.index.to_numpy(float)
     design = np.stack([np.ones(len(x)), np.log(x), np.log1p(2 * x)], axis=1)
     logs = np.linalg.lstsq(design, np.log(small.to_numpy()), rcond=None)[0]
-    return t_interval(logs[1]), interval(np.exp(logs[0]))
+    return t_interval(logs[1]), geometric_mean(np.exp(logs[0]))
 
 
 def measured_over_law(rows: Table, predicted: int) -> tuple[Interval, Interval]:
