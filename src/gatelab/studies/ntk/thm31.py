@@ -168,33 +168,24 @@ def exponent_claim(row: dict[str, Any], first: Table, last: Table) -> Claim:
     support["the paper's estimate"] = row["paper"]
     if row["quantity"] != "lambda_max":
         support["r²/d of the shortest sample at both"] = [shortest(int(end["n"]), int(end["d"])) for end in ends]
-    outside = {"both": ""}.get(row["walk"], "the theorem has n and d in proportion")
-    return Claim.of(
-        f"exponent of {what} of {name} {words}",
-        interval_at(row, "exponent"),
-        float(row["theorem"]),
-        "number",
-        place=f"theorem 3.1, {what} of {name}, {words}",
-        reconstructed=True,
-        opposite=float(row["theorem"] == 0),
-        outside=outside,
-        support=support,
-    )
+    conditions: dict[str, Any] = {"reconstructed": True, "opposite": float(row["theorem"] == 0)}
+    if row["walk"] != "both":
+        conditions["outside"] = "the theorem has n and d in proportion"
+    title = f"exponent of {what} of {name} {words}"
+    place = f"theorem 3.1, {what} of {name}, {words}"
+    exponent = interval_at(row, "exponent")
+    return Claim.of(title, exponent, float(row["theorem"]), "number", place=place, support=support, **conditions)
 
 
 def constants_claim(plain: Table, gated: Table) -> Claim:
     """n/(2 pi) and n/(4 d) next to the largest eigenvalues at the largest size in proportion."""
     leading = pd.Series({"ReLU": plain["n"] / (2 * np.pi), "ReGLU": gated["n"] / (4 * gated["d"])})
     ratios: Table = pd.Series({"ReLU": plain["value"], "ReGLU": gated["value"]}) / leading
-    return Claim(
-        "λ_max/m over n/(2π) (ReLU) or n/(4d) (ReGLU), n and d in proportion, whichever is farther from 1",
-        float(ratios[farthest_from_1(ratios)]),
-        paper=1.0,
-        rule="number",
-        place="theorem 3.1, constants of λ_max",
-        reconstructed=True,
-        support={**ratios, "n": int(plain["n"]), "d": int(plain["d"])},
-    )
+    title = "λ_max/m over n/(2π) (ReLU) or n/(4d) (ReGLU), n and d in proportion, whichever is farther from 1"
+    farthest = float(ratios[farthest_from_1(ratios)])
+    place = "theorem 3.1, constants of λ_max"
+    support = {**ratios, "n": int(plain["n"]), "d": int(plain["d"])}
+    return Claim(title, farthest, paper=1.0, rule="number", place=place, reconstructed=True, support=support)
 
 
 def estimate_claim(unit: str, quantity: str, rows: Table) -> Claim:
@@ -218,22 +209,16 @@ def estimate_claim(unit: str, quantity: str, rows: Table) -> Claim:
 
 def cell_claims(row: dict[str, Any]) -> Iterator[Claim]:
     """The two cells of a row of table 1; where the limit is 0, the interval is what rounding allows."""
+    more: dict[str, Any] = {"reconstructed": True, "support": {"n": int(row["n"]), "d": int(row["d"])}}
     for word in ("largest", "smallest"):
         limit, measured, note = float(row[f"{word}_limit"]), interval_at(row, word), ""
         if limit == 0:
             note = "The interval is what rounding allows."
             rounding = 1e-10 * row["n"]
             measured = Interval(measured.value, measured.value - rounding, measured.value + rounding)
-        yield Claim.of(
-            f"{word} eigenvalue of the {row['matrix']} (table 1)",
-            measured,
-            limit,
-            "number",
-            place=f"table 1, {row['matrix']}, {word}",
-            reconstructed=True,
-            support={"n": int(row["n"]), "d": int(row["d"])},
-            note=note,
-        )
+        title = f"{word} eigenvalue of the {row['matrix']} (table 1)"
+        place = f"table 1, {row['matrix']}, {word}"
+        yield Claim.of(title, measured, limit, "number", place=place, note=note, **more)
 
 
 # ---- lemma B.8: the square by elements where n grows as d^2
