@@ -12,8 +12,7 @@ from report_records import write_records
 
 from gatelab.plotting.svg import svg_text
 from gatelab.report import build
-from gatelab.report.papers import found
-from gatelab.report.records import read_records
+from gatelab.report.papers import found, read_records
 from gatelab.studies import all_studies, take_record
 from gatelab.studies.engine import FOLDERS
 

@@ -15,7 +15,7 @@ from gatelab.cli import reproduce as command
 from gatelab.errors import GatelabError
 from gatelab.glossary import definitions
 from gatelab.report import Section, build, escape, page, prose, table
-from gatelab.report.records import distinct, read_records
+from gatelab.report.papers import distinct, read_records
 from gatelab.studies import all_studies
 from gatelab.studies.inventory import ITEMS as EVERY
 

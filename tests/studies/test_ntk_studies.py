@@ -17,8 +17,8 @@ from gatelab.errors import GatelabError
 from gatelab.feedforward import Unit
 from gatelab.ntk import Kernel, analytic
 from gatelab.studies import Request, records
-from gatelab.studies.engine import interval_columns, study
-from gatelab.studies.ntk import early, fig1, fig3, lemma_b8, orders, thm31
+from gatelab.studies.engine import geometric_mean, interval_columns, study
+from gatelab.studies.ntk import early, fig1, fig3, orders, thm31
 from gatelab.studies.ntk.fig2 import taylor_forms
 from gatelab.studies.ntk.fig4 import (
     cosines,
@@ -32,7 +32,7 @@ from gatelab.studies.ntk.fig4 import (
 )
 from gatelab.studies.ntk.fig5 import TARGETS, path, two_samples
 from gatelab.studies.ntk.fig6 import NEW_PAIRS, SETS, closed_form_claim, readable
-from gatelab.studies.ntk.gaussian import PAIRS, eigenvalues, extremes, interval, samples, shortest
+from gatelab.studies.ntk.gaussian import PAIRS, eigenvalues, extremes, samples, shortest
 from gatelab.studies.ntk.thm31 import cell_claims, matrices, restored_limits
 from gatelab.theory.random_matrix import mp_density, mp_edges
 
@@ -71,10 +71,10 @@ def test_the_figure_has_its_panels_with_labels_and_data(name: str, quick: Quick)
 def test_intervals_cover_as_often_as_they_say() -> None:
     """2000 intervals of 6 log-normal values: 95 % cover, within 4 standard deviations (false alarm below 1e-4)."""
     generator = np.random.default_rng(0)
-    found = [interval(np.exp(1 + 0.3 * generator.standard_normal(6))) for _ in range(2000)]
+    found = [geometric_mean(np.exp(1 + 0.3 * generator.standard_normal(6))) for _ in range(2000)]
     share = np.mean([i.low < np.exp(1) < i.high for i in found])
     assert abs(share - 0.95) < 4 * (0.95 * 0.05 / 2000) ** 0.5
-    assert np.isnan(interval([2.0]).low) and interval([2.0]).value == pytest.approx(2.0)
+    assert np.isnan(geometric_mean([2.0]).low) and geometric_mean([2.0]).value == pytest.approx(2.0)
 
 
 def test_normalized_samples_have_length_root_d() -> None:
@@ -411,14 +411,14 @@ def test_shares_below_are_integrals_of_the_density(gamma: float) -> None:
     low, high = mp_edges(gamma)
     for x in (low + 0.1, 1.0, high - 0.1):
         share, _ = quad(lambda v: float(mp_density(v, gamma)), low, x)
-        assert lemma_b8.mp_share_below(np.array([x]), gamma)[0] == pytest.approx(share, abs=1e-5)
+        assert thm31.mp_share_below(np.array([x]), gamma)[0] == pytest.approx(share, abs=1e-5)
 
 
 def test_wishart_matrices_are_near_the_law_and_far_from_another() -> None:
     """Kolmogorov's distance of 400 eigenvalues, which repel each other: far below 0.03; a wrong shape is 0.1 off."""
     x = np.random.default_rng(0).standard_normal((400, 1600))
     values = np.linalg.eigvalsh(x @ x.T / 1600)
-    assert lemma_b8.largest_difference(values, 0.25) < 0.03 and lemma_b8.largest_difference(values, 0.125) > 0.1
+    assert thm31.largest_difference(values, 0.25) < 0.03 and thm31.largest_difference(values, 0.125) > 0.1
 
 
 @pytest.mark.parametrize(("left", "chance", "says"), [(0, 1e-3, True), (0.15, 1e-3, False), (0, 0.3, False)])
@@ -431,5 +431,5 @@ def test_what_does_not_vanish_or_scatters_is_undecided(left: float, chance: floa
     rows = rows.reset_index().assign(shape=0.5, n=100)
     rows["distance_half"] = rows["distance"]
     table = rows.assign(distance_low=rows["distance"], distance_high=rows["distance"])
-    tables = lemma_b8.columns({"distances": table}, {"distances": rows})
-    assert next(lemma_b8.claims(tables)).verdict == ("reproduced" if says else "undecided")
+    tables = thm31.lemma_columns({"distances": table}, {"distances": rows})
+    assert next(thm31.lemma_claims(tables)).verdict == ("reproduced" if says else "undecided")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -26,7 +26,7 @@ class Curve:
 
     `errors` and `fitted` are (sizes, seeds); NaN errors are not drawn, and points that are not `fitted` are hollow.
     `note` and `paper`, the paper's value, are shown in the legend. `reference` holds sizes and errors of other code,
-    drawn as crosses. `look` names the unit whose color and marker the curve has, by default its label.
+    drawn as crosses.
     """
 
     label: str
@@ -37,12 +37,6 @@ class Curve:
     note: str = ""
     paper: str | None = None
     reference: tuple[Array, Array] | None = None
-    look: str = ""
-    line: Literal["-", "--", "-.", ":"] = "-"
-
-    @property
-    def key(self) -> str:
-        return self.look or self.label
 
     @property
     def legend(self) -> str:
@@ -59,10 +53,6 @@ class Curve:
             return self.label
         return f"{self.label}: {text.replace('-', '−')}"
 
-    def entry(self, look: Look) -> Line2D:
-        """Its entry in a legend."""
-        return handle(self.legend, look.color, self.line, marker=look.marker)
-
 
 def scaling_figure(
     panels: Sequence[tuple[str, Sequence[Curve]]],
@@ -70,7 +60,6 @@ def scaling_figure(
     title: str = "",
     local: Sequence[Local] | None = None,
     local_orders: Mapping[str, int] | None = None,
-    error_label: str = "test RMSE",
     ax: Any = None,
 ) -> Figure:
     """A log-log panel for each (axis label, curves), and a panel of local slopes if they are given.
@@ -83,21 +72,21 @@ def scaling_figure(
         title: A line above all panels.
         local: Name, sizes and slopes of each curve of local slopes.
         local_orders: The theoretical order of each name, drawn as a dashed line.
-        error_label: The label of the y-axis.
+
         ax: Axes to draw into, one per panel.
 
     Returns:
         The figure that holds the panels.
     """
     count = len(panels) + bool(local)
-    names = [c.key for _, curves in panels for c in curves] + [name for name, _, _ in local or ()]
+    names = [c.label for _, curves in panels for c in curves] + [name for name, _, _ in local or ()]
     appearance = looks(names)
     entries = max([len(curves) for _, curves in panels] + [len(local or ())])
     with style():
         place = canvas(3.6 * count, 3.1 + 0.18 * (entries + 3), count, ax)
         for axes, (label, curves) in zip(place.axes, panels, strict=False):
             draw_curves(axes, curves, appearance)
-            axes.set(xlabel=label, ylabel=error_label)
+            axes.set(xlabel=label, ylabel="test RMSE")
         if local:
             draw_local_slopes(place.axes[-1], local, local_orders or {}, appearance)
         if title:
@@ -105,14 +94,15 @@ def scaling_figure(
     return place.figure
 
 
-def draw_curves(axes: Any, curves: Sequence[Curve], appearance: Mapping[str, Look] | None = None) -> None:
+def draw_curves(axes: Any, curves: Sequence[Curve], appearance: Mapping[str, Look]) -> None:
     """The curves on one pair of log-log axes, with the legend below."""
-    chosen = appearance or looks([c.key for c in curves])
     axes.set(xscale="log", yscale="log")
+    entries = []
     for order, curve in enumerate(curves):
-        _draw_curve(axes, curve, chosen[curve.key], order)
+        look = appearance[curve.label]
+        _draw_curve(axes, curve, look, order)
+        entries.append(handle(curve.legend, look.color, marker=look.marker))
     _fit_to_errors(axes, curves)
-    entries = [c.entry(chosen[c.key]) for c in curves]
     if any(c.limit is not None and np.isfinite(c.limit).any() for c in curves):
         entries.append(handle("free-knot limit", GRAY, "--", linewidth=0.8))
     if any(c.fitted is not None and not _best_fitted(c)[1].all() for c in curves):
@@ -131,7 +121,7 @@ def _draw_curve(axes: Any, curve: Curve, look: Look, order: int) -> None:
     if errors.shape[1] > 1 and there.any():
         worst = np.where(np.isfinite(errors[there]), errors[there], -np.inf).max(axis=1)
         axes.fill_between(sizes[there], best[there], worst, color=look.color, alpha=0.18, linewidth=0)
-    axes.plot(sizes[there], best[there], curve.line, color=look.color, label=curve.label)
+    axes.plot(sizes[there], best[there], color=look.color, label=curve.label)
     shown = np.zeros(len(sizes), bool)
     shown[_spaced(sizes, np.flatnonzero(there), order)] = True
     for which, hollow in ((shown & fitted, {}), (there & ~fitted, HOLLOW)):
@@ -216,11 +206,10 @@ def law_figure(
     L: Array,
     predict: Predict,
     *,
-    band: Band | None = None,
-    floor: float = 0.0,
-    title: str = "",
-    captions: Sequence[str] = ("", "", "floor"),
-    loss_label: str = "loss L",
+    band: Band | None,
+    floor: float,
+    title: str,
+    captions: Sequence[str],
     ax: Any = None,
 ) -> Figure:
     """L against P with a line for each D, and against D with a line for each P, on logarithmic axes.
@@ -250,10 +239,9 @@ def law_figure(
                 entries.append(handle(captions[2], GRAY, "--", linewidth=0.9))
             ncols = 1 + (len(entries) > 4)
             legend_below(axes, entries, distance=0.15, ncols=ncols, handlelength=2.4, columnspacing=1.5)
-        place.axes[0].set(ylabel=loss_label)
+        place.axes[0].set(ylabel="loss L")
         _losses(place.axes[0], L, floor if floor > 0.5 * L.min() else L.min())
-        if title:
-            place.title(title)
+        place.title(title)
     return place.figure
 
 
@@ -303,8 +291,8 @@ class LadderCurve:
     """One unit of a ladder.
 
     `losses` has three rows, values with their low and high ends, at `sizes`; `law` is the loss as a function of size.
-    `percent` has the same rows for the equivalent size of the reference, None for the reference itself. `extrapolated`
-    marks equivalent sizes outside the measured range.
+    `percent` has the same rows for the equivalent size of the reference, and `extrapolated` marks those outside the
+    measured range; both are None for the reference itself.
     """
 
     label: str
@@ -318,11 +306,11 @@ class LadderCurve:
 def ladder_figure(
     curves: Sequence[LadderCurve],
     *,
-    against: str = "parameters",
-    loss_label: str = "test loss",
-    floor: float = 0.0,
-    reference: str = "",
-    title: str = "",
+    against: str,
+    loss_label: str,
+    floor: float,
+    reference: str,
+    title: str,
     ax: Any = None,
 ) -> Figure:
     """Losses of a ladder against size with their laws, and the equivalent sizes of the reference.
@@ -337,16 +325,14 @@ def ladder_figure(
         left, right = place.axes
         left.set(xscale="log", yscale="log", xlabel=against, ylabel=loss_label)
         right.set(xscale="log", xlabel=against, ylabel=f"worth: {against} of {shorten(reference)}, % more")
-        right.axhline(0.0, color=appearance[reference].color if reference else GRAY, linewidth=1.0, zorder=1)
+        right.axhline(0.0, color=appearance[reference].color, linewidth=1.0, zorder=1)
         for order, curve in enumerate(curves):
             look, beside = appearance[curve.label], 1.05 ** (order - (len(curves) - 1) / 2)
             left.plot(along, curve.law(along), color=look.color, linewidth=1.0)
             _with_intervals(left, curve.sizes, curve.losses, look)
-            if curve.percent is None:
+            if curve.percent is None or curve.extrapolated is None:
                 continue
-            x, far = curve.sizes * beside, np.zeros(len(curve.sizes), bool)
-            if curve.extrapolated is not None:
-                far = curve.extrapolated
+            x, far = curve.sizes * beside, curve.extrapolated
             right.plot(x, curve.percent[0], color=look.color, linewidth=0.8, alpha=0.6)
             _with_intervals(right, x, curve.percent, look)
             right.plot(x[far], curve.percent[0][far], look.marker, color=look.color, zorder=4, **HOLLOW)
@@ -360,8 +346,7 @@ def ladder_figure(
         for axes in place.axes:
             log_ticks(axes.xaxis)
         place.legend(entries, ncols=min(len(entries), 5))
-        if title:
-            place.title(title)
+        place.title(title)
     return place.figure
 
 

@@ -174,20 +174,16 @@ def draw_figure(facets: Facets | Sequence[Facets], tables: Tables) -> Figure:
         The figure.
     """
     parts = [facets] if isinstance(facets, Facets) else list(facets)
-    shapes = [part.shape(tables) for part in parts]
+    rows, columns = zip(*(part.shape(tables) for part in parts), strict=True)
     with style():
-        width, height = sum(WIDTH * columns for _, columns in shapes), max(HEIGHT * rows for rows, _ in shapes)
-        figure = Figure(figsize=(max(5.6, width), height + LEGEND), layout="constrained")
-        for part, place in zip(parts, _places(figure, [columns for _, columns in shapes]), strict=True):
+        size = max(5.6, sum(WIDTH * count for count in columns)), HEIGHT * max(rows) + LEGEND
+        figure = Figure(figsize=size, layout="constrained")
+        places: Any = [figure]
+        if len(parts) > 1:
+            places = figure.subfigures(1, len(parts), width_ratios=columns)
+        for part, place in zip(parts, places, strict=True):
             _draw_part(place, part, tables)
     return figure
-
-
-def _places(figure: Figure, columns: list[int]) -> list[Any]:
-    if len(columns) == 1:
-        return [figure]
-    parts: Any = figure.subfigures(1, len(columns), width_ratios=columns)
-    return list(parts)
 
 
 def _draw_part(place: Any, facets: Facets, tables: Tables) -> None:
@@ -197,10 +193,8 @@ def _draw_part(place: Any, facets: Facets, tables: Tables) -> None:
     shapes = facets.looks(table)
     grid = place.subplots(rows, columns, squeeze=False, sharex=not facets.wrap and "col")
     for i, j, title, chosen in facets.panels(table):
-        axes: Axes = grid[i, j]
-        for value, series in facets.series(chosen):
-            _draw_series(axes, facets, series, facets.places(chosen, value, series), shapes[facets.name(value)])
-        _finish(axes, facets, chosen, title, bottom=i == rows - 1 or facets.wrap > 0, left=j == 0)
+        _draw_rows(grid[i, j], facets, chosen, shapes)
+        _finish(grid[i, j], facets, chosen, title, bottom=i == rows - 1 or facets.wrap > 0, left=j == 0)
     for axes in grid.ravel():
         if not axes.has_data():
             axes.remove()
@@ -217,26 +211,28 @@ def draw_panel(axes: Axes, facets: Facets, tables: Tables) -> None:
     """Draw facets of one panel into given axes, with a legend."""
     table = facets.rows_of(tables)
     shapes = facets.looks(table)
-    for value, series in facets.series(table):
-        _draw_series(axes, facets, series, facets.places(table, value, series), shapes[facets.name(value)])
+    _draw_rows(axes, facets, table, shapes)
     _finish(axes, facets, table, facets.title, bottom=True, left=True)
     axes.legend(handles=_handles(facets, shapes), loc="best")
 
 
-def _draw_series(axes: Axes, facets: Facets, rows: Table, x: Any, look: Look) -> None:
-    y, color = rows[facets.y], look.color
+def _draw_rows(axes: Axes, facets: Facets, panel: Table, shapes: Mapping[str, Look]) -> None:
+    """Every series of a panel, with its interval, further columns, marks and the paper's values."""
     low, high = f"{facets.y}_low", f"{facets.y}_high"
-    if low in rows and high in rows:
-        axes.errorbar(x, y, [y - rows[low], rows[high] - y], fmt="none", ecolor=color, elinewidth=1, capsize=2)
-    axes.plot(x, y, **facets.line(look))
-    for line in facets.lines:
-        if line.y in rows and rows[line.y].notna().any():
-            axes.plot(x, rows[line.y], color=color if line.hue else GRAY, linestyle=DASHES[line.dash])
-    if facets.marks:
-        marked = rows[facets.marks[0]].astype(bool)
-        axes.plot(x[marked], y[marked], "o", color="black", markersize=9, markerfacecolor="none")
-    if facets.paper:
-        axes.plot(x, rows[facets.paper], "x", color=color, markersize=7, markeredgewidth=1.6)
+    for value, rows in facets.series(panel):
+        look = shapes[facets.name(value)]
+        x, y, color = facets.places(panel, value, rows), rows[facets.y], look.color
+        if low in rows and high in rows:
+            axes.errorbar(x, y, [y - rows[low], rows[high] - y], fmt="none", ecolor=color, elinewidth=1, capsize=2)
+        axes.plot(x, y, **facets.line(look))
+        for line in facets.lines:
+            if line.y in rows and rows[line.y].notna().any():
+                axes.plot(x, rows[line.y], color=color if line.hue else GRAY, linestyle=DASHES[line.dash])
+        if facets.marks:
+            marked = rows[facets.marks[0]].astype(bool)
+            axes.plot(x[marked], y[marked], "o", color="black", markersize=9, markerfacecolor="none")
+        if facets.paper:
+            axes.plot(x, rows[facets.paper], "x", color=color, markersize=7, markeredgewidth=1.6)
 
 
 def _finish(axes: Axes, facets: Facets, panel: Table, title: str, *, bottom: bool, left: bool) -> None:

@@ -44,17 +44,11 @@ def demo_page(demo: Demo, command: str = "gatelab demo") -> str:
         command,
         origin=f"{len(points)} networks in {demo.seconds:.1f} s.",
     )
-    rates = [
-        (
-            r["unit"],
-            r["form"],
-            _text(Interval(r["rate"], r["low"], r["high"])),
-            r["not_rejected"] or "-",
-            str(r["width"]),
-            f"{r['test_rmse']:.1e}",
-        )
-        for r in demo.rates.to_dict("records")
-    ]
+    rates = []
+    for r in demo.rates.to_dict("records"):
+        rate = _text(Interval(r["rate"], r["low"], r["high"]))
+        error = f"{r['test_rmse']:.1e}"
+        rates.append((r["unit"], r["form"], rate, r["not_rejected"] or "-", str(r["width"]), error))
     headings = ("unit", "form", "rate a", "not rejected", "neurons", "test RMSE")
     smooth = Section("rates", "Smooth gates: a rate per parameter", SMOOTH, table(headings, rates, right=(2, 4, 5)))
     why = Section("why", "Why the slopes are not the orders", demo.reason)

@@ -110,42 +110,36 @@
 
   // ---- filters: [data-filter] holds buttons [data-key][data-value]; rows carry data-<key>
   for (const box of document.querySelectorAll("[data-filter]")) {
-    const rows = [...document.querySelectorAll(`#${CSS.escape(box.dataset.filter)} tbody tr[data-verdict]`)];
-    const count = box.querySelector("[data-count]"), clear = box.querySelector("[data-clear]"), field = box.querySelector("[data-search]"), chosen = {};
+    const table = document.getElementById(box.dataset.filter), rows = [...table.querySelectorAll("tr[data-verdict]")], heads = [...table.querySelectorAll("tr[data-heading]")];
+    const count = box.querySelector("[data-count]"), clear = box.querySelector("[data-clear]"), field = box.querySelector("[data-search]");
+    const buttons = [...box.querySelectorAll("button[data-key]")], chosen = {};
     // A search matches the text of a row and of its study.
     const plain = (text) => text.normalize("NFKD").replace(/\p{M}/gu, "").toLowerCase();
-    const titles = new Map([...document.querySelectorAll(`#${CSS.escape(box.dataset.filter)} tr[data-heading]`)].map((head) => [head.dataset.heading, plain(head.textContent)]));
+    const titles = new Map(heads.map((head) => [head.dataset.heading, plain(head.textContent)]));
     const texts = new Map(rows.map((row) => [row, `${plain(row.textContent)} ${titles.get(row.dataset.study)}`]));
     const show = () => {
-      const words = plain(field ? field.value : "").split(/\s+/).filter(Boolean);
+      const words = plain(field.value).split(/\s+/).filter(Boolean);
       for (const row of rows) row.hidden = Object.entries(chosen).some(([key, value]) => value && row.dataset[key] !== value) || words.some((word) => !texts.get(row).includes(word));
-      for (const head of document.querySelectorAll(`#${CSS.escape(box.dataset.filter)} tbody tr[data-heading]`)) {
-        head.hidden = !rows.some((row) => row.dataset.study === head.dataset.heading && !row.hidden);
-      }
+      for (const head of heads) head.hidden = !rows.some((row) => row.dataset.study === head.dataset.heading && !row.hidden);
+      for (const button of buttons) button.setAttribute("aria-pressed", String(button.dataset.value === chosen[button.dataset.key]));
       const left = rows.filter((row) => !row.hidden).length;
-      if (count) count.textContent = left === rows.length ? `${rows.length} claims` : `${left} of ${rows.length} claims`;
-      if (clear) clear.hidden = left === rows.length;
+      count.textContent = left === rows.length ? `${rows.length} claims` : `${left} of ${rows.length} claims`;
+      clear.hidden = left === rows.length;
     };
-    const speak = () => { said.textContent = count ? count.textContent : ""; };
-    if (field) field.addEventListener("input", () => { show(); speak(); });
-    if (clear) clear.addEventListener("click", () => {
-      if (field) field.value = "";
+    const change = () => { show(); said.textContent = count.textContent; };
+    field.addEventListener("input", change);
+    clear.addEventListener("click", () => {
+      field.value = "";
       for (const key of Object.keys(chosen)) chosen[key] = "";
-      for (const other of box.querySelectorAll("button[data-key]")) other.setAttribute("aria-pressed", "false");
-      show();
-      speak();
-      if (field) field.focus();
+      change();
+      field.focus();
+    });
+    for (const button of buttons) button.addEventListener("click", () => {
+      const { key, value } = button.dataset;
+      chosen[key] = chosen[key] === value ? "" : value;
+      change();
     });
     box.hidden = false;
-    box.addEventListener("click", (event) => {
-      const picked = event.target.closest("button[data-key]");
-      if (!picked) return;
-      const { key, value } = picked.dataset;
-      chosen[key] = chosen[key] === value ? "" : value;
-      for (const other of box.querySelectorAll(`button[data-key="${key}"]`)) other.setAttribute("aria-pressed", String(other.dataset.value === chosen[key]));
-      show();
-      speak();
-    });
     show();
   }
 
@@ -183,20 +177,10 @@
   const short = (value) => (/^-?\d+\.\d{6,}(e[-+]?\d+)?$/.test(value) ? String(Number(Number(value).toPrecision(6))) : value);
   function parse(csv) {
     const rows = [[]];
-    let field = "", quoted = false;
-    for (let i = 0; i < csv.length; i++) {
-      const c = csv[i];
-      if (quoted) {
-        if (c === '"' && csv[i + 1] === '"') { field += '"'; i++; }
-        else if (c === '"') quoted = false;
-        else field += c;
-      } else if (c === '"') quoted = true;
-      else if (c === "," || c === "\n") {
-        rows[rows.length - 1].push(field);
-        field = "";
-        if (c === "\n" && i < csv.length - 1) rows.push([]);
-      } else field += c;
+    for (const [, field, end] of csv.matchAll(/("(?:[^"]|"")*"|[^",\n]*)([,\n])/g)) {
+      rows.at(-1).push(field.replace(/^"|"$/g, "").replaceAll('""', '"'));
+      if (end === "\n") rows.push([]);
     }
-    return rows;
+    return rows.slice(0, -1); // the text ends with a line feed
   }
 })();

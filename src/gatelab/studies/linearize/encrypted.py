@@ -202,7 +202,8 @@ def plan_rows(
         yield row(way, [layer.form for layer in chosen.layers])
     for way, (tried, form_of) in ways.items():
         for levels in tried:
-            yield (uniform := row(way, [form_of(*layer, levels) for layer in layers]))
+            uniform = row(way, [form_of(*layer, levels) for layer in layers])
+            yield uniform
             if uniform["quality low"] >= QUALITY:
                 break
 

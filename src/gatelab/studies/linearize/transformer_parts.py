@@ -23,7 +23,7 @@ from gatelab.models.layouts import Block, blocks
 from gatelab.models.pretrained import import_transformers, read_pretrained
 from gatelab.models.replace import LinearMap, folded, replace_activation, replace_map, trace
 from gatelab.statistics import LEVEL, Interval, bootstrap, t_interval
-from gatelab.studies.linearize.table2 import gelu
+from gatelab.studies.linearize.taylor import gelu
 from gatelab.train import History, recipe, train_many
 
 MINILM, SMALL_BERT = "all-MiniLM-L6-v2", "a BERT of 3 layers and random weights"

@@ -134,14 +134,9 @@ def claims(tables: Tables) -> Iterator[Claim]:
             support = {NAMES[unit]: interval_at(by_unit.loc[unit], column) for unit in pair}
             if column == "condition":
                 support["without the largest eigenvalue"] = interval_at(row, "bulk")
-            yield Claim.of(
-                f"{what} of {first} over that of {second}",
-                interval_at(row, column),
-                1.0,
-                "above",
-                place=f"figure 1, {NAMES[row['gated']]}, {what}",
-                support=support,
-            )
+            title = f"{what} of {first} over that of {second}"
+            place = f"figure 1, {NAMES[row['gated']]}, {what}"
+            yield Claim.of(title, interval_at(row, column), 1.0, "above", place=place, support=support)
     for unit in THEORY:
         row = by_unit.loc[unit]
         yield Claim(

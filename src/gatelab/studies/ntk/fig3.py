@@ -108,18 +108,12 @@ def claims(tables: Tables) -> Iterator[Claim]:
         support = {NAMES[unit]: interval_at(means.loc[(model, start, unit)], "condition") for unit in (plain, gated)}
         for column, words in (("lambda_max", "λ_max"), ("lambda_min", "λ_min")):
             support[f"the same ratio of {words}"] = unit_ratio(rows, plain, gated, column)
-        yield Claim.of(
-            f"condition number of {name} with {NAMES[plain]} over that with {NAMES[gated]}, {STARTS[start]}",
-            unit_ratio(rows, plain, gated, "condition"),
-            1.0,
-            "above",
-            place=f"figure 3, {PANELS[model]} {name}, {NAMES[gated]}, {STARTS[start]}",
-            support=support,
-        )
+        title = f"condition number of {name} with {NAMES[plain]} over that with {NAMES[gated]}, {STARTS[start]}"
+        ratio = unit_ratio(rows, plain, gated, "condition")
+        place = f"figure 3, {PANELS[model]} {name}, {NAMES[gated]}, {STARTS[start]}"
+        yield Claim.of(title, ratio, 1.0, "above", place=place, support=support)
     for (model, start), unit in product(starts, EXTRA):
         own = means.loc[(model, start)]
-        yield Claim.of(
-            f"condition number of {MODELS[model]} with {NAMES[unit]}, {STARTS[start]}",
-            interval_at(own.loc[unit], "condition"),
-            support={NAMES[other]: interval_at(own.loc[other], "condition") for other in PAIRS[0]},
-        )
+        title = f"condition number of {MODELS[model]} with {NAMES[unit]}, {STARTS[start]}"
+        support = {NAMES[other]: interval_at(own.loc[other], "condition") for other in PAIRS[0]}
+        yield Claim.of(title, interval_at(own.loc[unit], "condition"), support=support)

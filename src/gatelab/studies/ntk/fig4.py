@@ -25,14 +25,13 @@ from gatelab.plotting.facets import Facets, Overlay, draw_panel
 from gatelab.plotting.theme import style
 from gatelab.statistics import Interval, t_interval
 from gatelab.studies.claims import Claim
-from gatelab.studies.engine import Study, Table, Tables, interval_at, interval_columns
-from gatelab.studies.ntk.gaussian import NAMES, UNITS, WIDTH, interval, samples
+from gatelab.studies.engine import Study, Table, Tables, geometric_mean, interval_at, interval_columns
+from gatelab.studies.ntk.gaussian import NAMES, UNITS, WIDTH, samples
 
 ROWS, TENTH, SIDE = 100, 10, 64  # samples of the heat maps, of each digit, and inputs: 8 by 8 pixels
 NEURONS = 20_000  # in memory at the same time
 DATA = ("Gaussian", "digits")
 CLOSE = 0.01  # an equation holds where it is off by less
-LARGE_M = "the paper has m >> d, and here m = {:g} d"
 ERRORS = Facets(
     table="angles", x="width_over_d", y="expected", xlog=True, ylog=True,
     lines=(
@@ -215,29 +214,22 @@ def claims(tables: Tables) -> Iterator[Claim]:
     """Whether the gate suppresses the off-diagonal entries, and how far eq. 5 and 8 are off."""
     for data, of_data in tables["dominance"].groupby("data", sort=False):
         of_unit = of_data.set_index("unit").loc[list(UNITS)]
-        row_sums = f"sum of a row's off-diagonal entries over the diagonal at n = {ROWS}"
-        yield Claim.of(
-            f"mean |off-diagonal| / diagonal of ReLU over that of ReGLU, {data}",
-            interval_at(of_unit.loc["glu"], "suppression"),
-            1.0,
-            "above",
-            place=f"figure 4, {data}",
-            support={**of_unit["off_diagonal"].rename(NAMES), row_sums: of_unit["row_sum"].tolist()},
-        )
+        support: dict[Any, Any] = dict(of_unit["off_diagonal"].rename(NAMES))
+        support[f"sum of a row's off-diagonal entries over the diagonal at n = {ROWS}"] = of_unit["row_sum"].tolist()
+        title = f"mean |off-diagonal| / diagonal of ReLU over that of ReGLU, {data}"
+        ratio = interval_at(of_unit.loc["glu"], "suppression")
+        yield Claim.of(title, ratio, 1.0, "above", place=f"figure 4, {data}", support=support)
     by_ratio = tables["angles"].set_index("width_over_d")
     further = {"median pair": "median", "orthogonal samples": "orthogonal"}
     for equation, column, more in (("eq. 5", "eq5", {}), ("eq. 8", "expected", further)):
         for ratio in (1, 10):
             row = by_ratio.loc[ratio]
-            yield Claim.of(
-                f"relative error of {equation} at m = {ratio} d",
-                interval_at(row, column),
-                CLOSE,
-                "below",
-                place=f"{equation}, m = {ratio:g} d",
-                outside=LARGE_M.format(ratio),
-                support={words: row[name] for words, name in more.items()},
-            )
+            support = {words: row[name] for words, name in more.items()}
+            title = f"relative error of {equation} at m = {ratio} d"
+            place = f"{equation}, m = {ratio:g} d"
+            outside = f"the paper has m >> d, and here m = {ratio:g} d"
+            error = interval_at(row, column)
+            yield Claim.of(title, error, CLOSE, "below", place=place, outside=outside, support=support)
     last = by_ratio.iloc[-1]
     yield Claim.of(
         f"relative error of eq. 8 in a single network at m = {last.name:g} d",
@@ -384,7 +376,7 @@ def fitted_power(rows: Table, predicted: int) -> tuple[Interval, Interval]:
     x = small.index.to_numpy(float)
     design = np.stack([np.ones(len(x)), np.log(x), np.log1p(2 * x)], axis=1)
     logs = np.linalg.lstsq(design, np.log(small.to_numpy()), rcond=None)[0]
-    return t_interval(logs[1]), interval(np.exp(logs[0]))
+    return t_interval(logs[1]), geometric_mean(np.exp(logs[0]))
 
 
 def measured_over_law(rows: Table, predicted: int) -> tuple[Interval, Interval]:

@@ -16,15 +16,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from gatelab.arrays import Array
-from gatelab.dynamics import (
-    crossing,
-    expected_loss,
-    finite_width_loss,
-    in_span,
-    measured_crossing,
-    stable_step,
-    train,
-)
+from gatelab.dynamics import crossing, expected_loss, finite_width_loss, in_span, measured_crossing, stable_step, train
 from gatelab.errors import GatelabError
 from gatelab.ntk import analytic
 from gatelab.plotting.facets import Facets, Overlay, draw_figure
@@ -138,10 +130,7 @@ def crossings(request: Request) -> Tables:
         for part in row["curves"]
     ]
     pairs = rows["first"].map(NAMES) + ", " + rows["second"].map(NAMES)
-    return {
-        "crossings": rows.drop(columns="curves").assign(pair=pairs),
-        "curves": pd.concat(curves, ignore_index=True),
-    }
+    return {"crossings": rows.drop(columns="curves").assign(pair=pairs), "curves": pd.concat(curves, ignore_index=True)}
 
 
 def crossing_at(

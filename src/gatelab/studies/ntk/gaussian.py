@@ -5,7 +5,6 @@ Units of one seed see the same samples, so that ratios between units are ratios 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,8 +13,8 @@ from scipy.stats import chi2
 from gatelab.arrays import Array
 from gatelab.errors import GatelabError
 from gatelab.ntk import Kernel, spectrum
-from gatelab.statistics import Interval, t_interval
-from gatelab.studies.engine import Table
+from gatelab.statistics import Interval
+from gatelab.studies.engine import Table, geometric_mean
 
 # The names of the units as the paper writes them, and of two that it did not try.
 NAMES = {
@@ -62,20 +61,10 @@ def eigenvalues(kernel: Kernel) -> Array:
     return values
 
 
-def interval(values: Array | Sequence[float]) -> Interval:
-    """The geometric mean of positive values, one per seed, with the t-interval of their logarithms.
-
-    >>> str(interval([1.0, 2.0, 4.0]))
-    '2 [0.357, 11.2]'
-    """
-    logs = t_interval(np.log(np.asarray(values, float)))
-    return Interval(*(float(np.exp(number)) for number in (logs.value, logs.low, logs.high)))
-
-
 def unit_ratio(rows: Table, first: str, second: str, column: str) -> Interval:
     """A number of one unit over that of another, seed by seed."""
     by_unit = [rows[rows["unit"] == unit].set_index("seed")[column] for unit in (first, second)]
-    return interval((by_unit[0] / by_unit[1]).to_numpy(float))
+    return geometric_mean((by_unit[0] / by_unit[1]).to_numpy(float))
 
 
 def limits(values: Table) -> list[float]:

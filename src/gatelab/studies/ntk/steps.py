@@ -29,13 +29,13 @@ from gatelab.ntk import analytic
 from gatelab.plotting.facets import Facets, Overlay, draw_figure
 from gatelab.statistics import Interval, bootstrap
 from gatelab.studies.claims import Claim
-from gatelab.studies.engine import Study, Table, Tables, interval_at, interval_columns
-from gatelab.studies.ntk.gaussian import NAMES, PAIRS, interval, limits, rows_and_targets
+from gatelab.studies.engine import Study, Table, Tables, geometric_mean, interval_at, interval_columns
+from gatelab.studies.ntk.gaussian import NAMES, PAIRS, limits, rows_and_targets
 
 TARGETS = ("random", "smooth")
 SHARES = (1e-1, 1e-2, 1e-4, 1e-6)  # of the loss at the start: ε
 RATES = ("1/λ_max", "2/(λ_max + λ_min)", "1/λ_2, top removed")
-PLAIN, BEST, REMOVED = range(3)
+PLAIN, REMOVED = 0, 2  # of RATES
 PREDICTORS = ("κ", "bulk κ", "λ_max over mean λ", "λ_max over λ of the target")
 UNITS = ("mlp", "gelu", "silu", "relu2", "glu", "geglu", "swiglu", "gqu")
 ALL_PAIRS = tuple(combinations(range(len(UNITS)), 2))
@@ -218,29 +218,27 @@ def gains(
     plain: str, gated: str, n: int, d: int, width: int, seed: int, target: str, share: Sequence[float]
 ) -> Iterator[dict[str, float]]:
     """The factors by which gating divides κ, bulk κ and the steps."""
-    above, below = (unit_counts(unit, n, d, width, seed)[target] for unit in (plain, gated))
+    above, below = (unit_counts(unit, n, d, width, seed) for unit in (plain, gated))
+    t = TARGETS.index(target)
     for i in range(len(share)):
-        yield {name: float(above[name][i] / below[name][i]) for name in above}
+        yield {name: float(above[name][t, i] / below[name][t, i]) for name in above}
 
 
 @lru_cache(maxsize=2)
-def unit_counts(unit: str, n: int, d: int, width: int, seed: int) -> dict[str, dict[str, Array]]:
-    """By target: κ, bulk κ, and steps in five ways, an entry per share."""
+def unit_counts(unit: str, n: int, d: int, width: int, seed: int) -> dict[str, Array]:
+    """κ, bulk κ, and steps in five ways, (targets, shares) each."""
     X, Y = rows_and_targets("Gaussian", n, d, seed)
     K = analytic(unit, X, width).numpy()
-    steps, predictors = kernel_steps(K, Y)
-    less_mean, flow = steps_at(centered(K), Y), steps_at(K, Y, flow=True)
+    (plain, best, removed), predictors = kernel_steps(K, Y)
+    condition, bulk, *_ = np.broadcast_to(predictors[:, PLAIN, :, None], (len(PREDICTORS), *plain.shape))
     return {
-        target: {
-            "condition": np.full(len(SHARES), predictors[0, PLAIN, t]),
-            "bulk": np.full(len(SHARES), predictors[1, PLAIN, t]),
-            "steps": steps[PLAIN, t],
-            "best": steps[BEST, t],
-            "removed": steps[REMOVED, t],
-            "centred": less_mean[t],
-            "flow": flow[t],
-        }
-        for t, target in enumerate(TARGETS)
+        "condition": condition,
+        "bulk": bulk,
+        "steps": plain,
+        "best": best,
+        "removed": removed,
+        "centred": steps_at(centered(K), Y),
+        "flow": steps_at(K, Y, flow=True),
     }
 
 
@@ -488,11 +486,11 @@ def training_claim(kernel: str, rows: Table) -> Claim:
     gain = logs["measured"].xs("mlp") - logs["measured"].xs("glu")
     return Claim.of(
         f"steps of trained networks over those of the closed form, {kernel} kernel, rate 1/λ_max",
-        interval(np.exp(logs["measured"] - logs["predicted"])),
+        geometric_mean(np.exp(logs["measured"] - logs["predicted"])),
         support={
-            "over those of the kernel at the start": interval(np.exp(logs["measured"] - logs["own"])),
+            "over those of the kernel at the start": geometric_mean(np.exp(logs["measured"] - logs["own"])),
             "rank correlation with the predicted ones": float(spearman(*rows[["predicted", "measured"]].to_numpy().T)),
-            "what ReGLU divides ReLU's by": interval(np.exp(gain)),
+            "what ReGLU divides ReLU's by": geometric_mean(np.exp(gain)),
             "networks": len(logs), "width": int(rows["width"].iloc[0]),
         },
     )  # fmt: skip

@@ -6,6 +6,9 @@ grow in proportion, which alone is its own case. Kernels are those of the limit 
 Table 1 has the extreme eigenvalues of the three matrices that the paper's kernels consist of. Its cells are lost in the
 copy that was used. They are restored from the proof: Marchenko and Pastur's ends for the Wishart matrix, El Karoui's
 approximation 11^T/d + I for its square by elements, and a matrix of rank one.
+
+The formula of lemma B.8 is lost as well. Restored: for Gaussian rows and 2n/d^2 -> gamma, the eigenvalues of
+(G/d) * (G/d) fill the law of Marchenko and Pastur with the shape gamma, for the products x_i x_j are d(d+1)/2 features.
 """
 
 from __future__ import annotations
@@ -17,15 +20,17 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.stats import kstest
 
 from gatelab.arrays import Array
 from gatelab.ntk import analytic, estimate
 from gatelab.plotting.facets import Facets, Overlay
 from gatelab.scaling_laws import local_slopes, slope
-from gatelab.statistics import Interval
+from gatelab.statistics import Interval, t_interval
 from gatelab.studies.claims import Claim
 from gatelab.studies.engine import Study, Table, Tables, interval_at, interval_columns
 from gatelab.studies.ntk.gaussian import NAMES, UNITS, extremes, farthest_from_1, limits, samples, shortest
+from gatelab.theory.random_matrix import mp_density, mp_edges, mp_mass_at_zero
 
 MATRICES = ("Wishart matrix G/d", "square of G/d by elements", "matrix of rank one r r^T/d")
 WHAT = {"lambda_max": "λ_max", "lambda_min": "λ_min", "condition": "κ"}
@@ -163,33 +168,24 @@ def exponent_claim(row: dict[str, Any], first: Table, last: Table) -> Claim:
     support["the paper's estimate"] = row["paper"]
     if row["quantity"] != "lambda_max":
         support["r²/d of the shortest sample at both"] = [shortest(int(end["n"]), int(end["d"])) for end in ends]
-    outside = {"both": ""}.get(row["walk"], "the theorem has n and d in proportion")
-    return Claim.of(
-        f"exponent of {what} of {name} {words}",
-        interval_at(row, "exponent"),
-        float(row["theorem"]),
-        "number",
-        place=f"theorem 3.1, {what} of {name}, {words}",
-        reconstructed=True,
-        opposite=float(row["theorem"] == 0),
-        outside=outside,
-        support=support,
-    )
+    conditions: dict[str, Any] = {"reconstructed": True, "opposite": float(row["theorem"] == 0)}
+    if row["walk"] != "both":
+        conditions["outside"] = "the theorem has n and d in proportion"
+    title = f"exponent of {what} of {name} {words}"
+    place = f"theorem 3.1, {what} of {name}, {words}"
+    exponent = interval_at(row, "exponent")
+    return Claim.of(title, exponent, float(row["theorem"]), "number", place=place, support=support, **conditions)
 
 
 def constants_claim(plain: Table, gated: Table) -> Claim:
     """n/(2 pi) and n/(4 d) next to the largest eigenvalues at the largest size in proportion."""
     leading = pd.Series({"ReLU": plain["n"] / (2 * np.pi), "ReGLU": gated["n"] / (4 * gated["d"])})
     ratios: Table = pd.Series({"ReLU": plain["value"], "ReGLU": gated["value"]}) / leading
-    return Claim(
-        "λ_max/m over n/(2π) (ReLU) or n/(4d) (ReGLU), n and d in proportion, whichever is farther from 1",
-        float(ratios[farthest_from_1(ratios)]),
-        paper=1.0,
-        rule="number",
-        place="theorem 3.1, constants of λ_max",
-        reconstructed=True,
-        support={**ratios, "n": int(plain["n"]), "d": int(plain["d"])},
-    )
+    title = "λ_max/m over n/(2π) (ReLU) or n/(4d) (ReGLU), n and d in proportion, whichever is farther from 1"
+    farthest = float(ratios[farthest_from_1(ratios)])
+    place = "theorem 3.1, constants of λ_max"
+    support = {**ratios, "n": int(plain["n"]), "d": int(plain["d"])}
+    return Claim(title, farthest, paper=1.0, rule="number", place=place, reconstructed=True, support=support)
 
 
 def estimate_claim(unit: str, quantity: str, rows: Table) -> Claim:
@@ -213,19 +209,136 @@ def estimate_claim(unit: str, quantity: str, rows: Table) -> Claim:
 
 def cell_claims(row: dict[str, Any]) -> Iterator[Claim]:
     """The two cells of a row of table 1; where the limit is 0, the interval is what rounding allows."""
+    more: dict[str, Any] = {"reconstructed": True, "support": {"n": int(row["n"]), "d": int(row["d"])}}
     for word in ("largest", "smallest"):
         limit, measured, note = float(row[f"{word}_limit"]), interval_at(row, word), ""
         if limit == 0:
             note = "The interval is what rounding allows."
             rounding = 1e-10 * row["n"]
             measured = Interval(measured.value, measured.value - rounding, measured.value + rounding)
+        title = f"{word} eigenvalue of the {row['matrix']} (table 1)"
+        place = f"table 1, {row['matrix']}, {word}"
+        yield Claim.of(title, measured, limit, "number", place=place, note=note, **more)
+
+
+# ---- lemma B.8: the square by elements where n grows as d^2
+
+SHAPES = (0.25, 0.5)
+SHAPE_NAMES = {shape: f"2n/d² = {shape:g}" for shape in SHAPES}
+
+
+def sizes(inputs: Sequence[int]) -> list[tuple[float, int, int]]:
+    """The shape gamma, n = gamma d^2 / 2, and d.
+
+    >>> sizes([20])
+    [(0.25, 50, 20), (0.5, 100, 20)]
+    """
+    return [(shape, round(shape * d**2 / 2), d) for shape in SHAPES for d in inputs]
+
+
+LEMMA = Study(
+    "ntk/lemma-b8",
+    "The Wishart matrix squared by elements",
+    "Where n grows as d², the spectrum of G∘G/d² is that of Marchenko and Pastur with the shape 2n/d².",
+    position=7.5,
+    grid={"shape, n, d": sizes((10, 14, 20, 28, 40, 56)), "seed": range(8)},
+    quick={"shape, n, d": sizes((8, 12, 18, 26)), "seed": range(3)},
+    over="seed",
+    mean="geometric",
+    figure=(
+        Facets(
+            table="densities", x="eigenvalue", y="density", hue="shape", col="shape", points=True, names=SHAPE_NAMES,
+            lines=(Overlay("law", "the lemma's law", "solid"), Overlay("law_half", "law of half the shape", "dotted")),
+            title="one spectrum at the largest d",
+        ),
+        Facets(
+            table="distances", x="d", y="distance", hue="shape", xlog=True, ylog=True, names=SHAPE_NAMES,
+            lines=(Overlay("distance_half", "from the law of half the shape", "dotted"),),
+            xlabel="input dimension d, n = γ d²/2", ylabel="Kolmogorov's distance from the law",
+            title="Lemma B.8: distance from the law",
+        ),
+    ),
+)  # fmt: skip
+
+
+@LEMMA.measure("distances")
+def distances(shape: float, n: int, d: int, seed: int) -> dict[str, float]:
+    """Distances to the lemma's law, and to the law of half the shape, which is wrong."""
+    values = square_spectrum(n, d, seed)
+    return {"distance": largest_difference(values, shape), "distance_half": largest_difference(values, shape / 2)}
+
+
+def square_spectrum(n: int, d: int, seed: int) -> Array:
+    """The eigenvalues of (G/d) * (G/d), in ascending order."""
+    return np.asarray(np.linalg.eigvalsh(matrices(samples(n, d, seed))[1]), np.float64)
+
+
+def mp_share_below(x: Array, gamma: float) -> Array:
+    """The share of eigenvalues that the law of Marchenko and Pastur has at or below x.
+
+    >>> mp_share_below(np.array([0.2, 9.0]), 0.25).round(6).tolist()
+    [0.0, 1.0]
+    """
+    low, high = mp_edges(gamma)
+    # Points that crowd at both ends, where the density has roots.
+    at = (low + high) / 2 - (high - low) / 2 * np.cos(np.linspace(0, np.pi, 4001))
+    density = mp_density(at, gamma)
+    below = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2 * np.diff(at))])
+    return mp_mass_at_zero(gamma) * (x >= 0) + np.interp(x, at, below)
+
+
+def largest_difference(values: Array, gamma: float) -> float:
+    """Kolmogorov's distance of eigenvalues from the law: between 0 and 1."""
+    return float(kstest(values, lambda x: mp_share_below(x, gamma), method="asymp").statistic)
+
+
+@LEMMA.columns
+def lemma_columns(tables: Tables, rows: Tables) -> Tables:
+    """The limits of the distances, and the spectrum of the first seed at the largest d next to both laws."""
+    limit_rows, densities = [], []
+    for shape, own in rows["distances"].groupby("shape"):
+        inside = np.linspace(*mp_edges(shape), 4001)
+        apart = np.abs(mp_share_below(inside, shape) - mp_share_below(inside, shape / 2)).max()
+        row = {"shape": shape, "laws_apart": float(apart)}
+        for name in ("distance", "distance_half"):
+            row |= interval_columns(name, t_interval(limit(own.pivot(index="d", columns="seed", values=name))))
+        limit_rows.append(row)
+        n, d = (int(size) for size in own.iloc[-1][["n", "d"]])
+        counts, _ = np.histogram(square_spectrum(n, d, 0), np.linspace(0, 4, 41))
+        x = np.arange(1, 400) / 100  # the middles of the bins, and points between them for the laws
+        density = np.full(len(x), np.nan)
+        density[4::10] = np.where(counts > 0, counts / n * 10, np.nan)
+        part = pd.DataFrame({"shape": shape, "n": n, "d": d, "eigenvalue": x, "density": density})
+        densities.append(part.assign(law=mp_density(x, shape), law_half=mp_density(x, shape / 2)))
+    return {"distances": tables["distances"], "limits": pd.DataFrame(limit_rows), "densities": pd.concat(densities)}
+
+
+def limit(by_seed: Table) -> Array:
+    """a of a + b/d + c/d^2, an entry per seed, of distances with a row per d and a column per seed."""
+    d = by_seed.index.to_numpy(float)
+    design = np.stack([np.ones(len(d)), 1 / d, 1 / d**2], axis=1)
+    return np.linalg.lstsq(design, by_seed.to_numpy(float), rcond=None)[0][0]
+
+
+@LEMMA.claims
+def lemma_claims(tables: Tables) -> Iterator[Claim]:
+    """Whether the spectrum converges to the law, and not to that of half the shape."""
+    for row in tables["limits"].to_dict("records"):
+        own = tables["distances"][tables["distances"]["shape"] == row["shape"]]
+        first, last = own.iloc[0], own.iloc[-1]
+        law = f"Marchenko and Pastur's law, 2n/d² = {row['shape']:g}"
         yield Claim.of(
-            f"{word} eigenvalue of the {row['matrix']} (table 1)",
-            measured,
-            limit,
+            f"limit of the distance of the spectrum of (G/d)*(G/d) from {law} (lemma B.8)",
+            interval_at(row, "distance"),
+            0.0,
             "number",
-            place=f"table 1, {row['matrix']}, {word}",
+            place=f"lemma B.8, 2n/d² = {row['shape']:g}",
             reconstructed=True,
-            support={"n": int(row["n"]), "d": int(row["d"])},
-            note=note,
+            opposite=row["laws_apart"],
+            support={
+                **{f"at d = {end['d']:g}, n = {end['n']:g}": interval_at(end, "distance") for end in (first, last)},
+                "limit of the distance from the law of half the shape": interval_at(row, "distance_half"),
+                "distance between the two laws": row["laws_apart"],
+                "deviation of r⁴/d², which the lemma has at 1": float((8 / last["d"]) ** 0.5),
+            },
         )
