@@ -1,9 +1,9 @@
-"""Smooth gates beyond float64: fits trained further by Levenberg-Marquardt steps in 77 digits.
+"""Smooth gates beyond float64: fits by variable projection in 154 digits, to see the law of their errors.
 
-In float64 the neurons of a small error nearly cancel, and training ends before the optimum. Here networks of the pole
-solver go on as Gauss-Newton problems of all their parameters, in the midpoints of python-flint's intervals of 256 bits.
-Errors are root mean squares over Gauss-Legendre nodes. Every width starts from fits of the pole solver, and from the
-network of one neuron less with a further neuron on one of several places.
+In float64 the neurons of a small error nearly cancel, and training ends before the optimum. Here Levenberg-Marquardt
+steps are taken in the midpoints of python-flint's intervals of 512 bits. Errors are root mean squares over
+Gauss-Legendre nodes. Starts are a fit of the pole solver; networks with neurons on the nearest poles of the target and
+the others over them at random heights; and the best network of one neuron less with a further neuron.
 
 `python -m benchmarks.smooth_precise results/smooth/precise.csv` writes a row per unit, target and width. Targets that
 are in the file are not computed again.
@@ -12,7 +12,8 @@ are in the file are not computed again.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple
@@ -23,13 +24,15 @@ import torch
 from flint import arb, arb_mat, ctx
 
 import gatelab as gl
+from gatelab.theory import singularities
 
-ctx.prec = 256
-UNITS, WIDTHS, SEEDS, ROWS = ("swiglu", "silu"), range(2, 9), range(6), 2000
-NODES, STEPS, SCREENED = 96, 250, 12  # steps of a fit, and of each place of a further neuron
+ctx.prec = 512
+UNITS, ROWS, NODES = {"swiglu": range(2, 8), "silu": range(2, 9)}, 2000, 96
+SCREENED, STEPS, ATTEMPTS = 12, 250, 12  # steps of a start and of the best of them; dampings of a step
 PATIENCE = 25  # steps that must lower the error by a thousandth
-POLISHED, FURTHER = 6, 3  # networks that are trained to the end: of the pole solver, and with a further neuron
-PLACES = [complex(real, height) for real in (-0.9, -0.45, 0.0, 0.45, 0.9) for height in (0.3, 0.9, 2.5)]
+STARTS, FURTHER, TRAINED = 50, 15, 6  # random starts, further neurons, and how many starts are trained to the end
+# Random poles: the logarithm of their height over the height of the target's, and their distance from its column.
+HEIGHTS, ASIDE = (0.3, 3.5), 0.5
 PI = arb.pi()
 # The targets of benchmarks.smooth_rates that have poles.
 EXACT: dict[str, Callable[[arb], arb]] = {
@@ -42,95 +45,114 @@ EXACT: dict[str, Callable[[arb], arb]] = {
     "1/(1+4*x**2)": lambda x: 1 / (1 + 4 * x**2),
     "tanh(10*x)": lambda x: (10 * x).tanh(),
 }
-Neurons = list[list[arb]]  # of each neuron G, g, the amplitude, and with a factor its change per x; at the end [d]
+Gates = list[tuple[arb, arb]]  # G and g of each neuron
 
 
 class Trained(NamedTuple):
-    """Parameters and error of a network."""
+    """Gates and error of a network whose output weights are the best ones."""
 
-    neurons: Neurons
+    gates: Gates
     rmse: float
 
 
-def neurons_of(network: gl.feedforward.Network) -> Neurons:
-    """The parameters of a network of one input and output."""
-    names = ("G", "g", "D", "U", "u")
-    values = {name: getattr(network, name).detach().flatten().tolist() for name in names if hasattr(network, name)}
-    G, g, D = values["G"], values["g"], values["D"]
-    if not network.unit.factors:
-        made = [[arb(v) for v in row] for row in zip(G, g, D, strict=True)]
-    else:
-        rows = zip(G, g, D, values["U"], values["u"], strict=True)
-        made = [[arb(G), arb(g), arb(D) * u, arb(D) * U] for G, g, D, U, u in rows]
-    return [*made, [arb(network.d.item())]]
+def gates_of(network: gl.feedforward.Network) -> Gates:
+    """The gates of a network of one input."""
+    G, g = (parameter.detach().flatten().tolist() for parameter in (network.G, network.g))
+    return [(arb(a), arb(b)) for a, b in zip(G, g, strict=True)]
 
 
 class Rows:
-    """Gauss-Legendre nodes with the target at them, as exact numbers."""
+    """Gauss-Legendre nodes with the target at them, as exact numbers, for networks with `factors` 0 or 1."""
 
-    def __init__(self, exact: Callable[[arb], arb], count: int = NODES) -> None:
-        t, weights = np.polynomial.legendre.leggauss(count)
+    def __init__(self, exact: Callable[[arb], arb], factors: int) -> None:
+        t, weights = np.polynomial.legendre.leggauss(NODES)
         self.x = [arb(v) for v in t.tolist()]
-        self.y = [exact(x).mid() for x in self.x]
         self.w = [(arb(v) / 2).sqrt().mid() for v in weights.tolist()]
+        self.y = arb_mat(NODES, 1, [(w * exact(x)).mid() for x, w in zip(self.x, self.w, strict=True)])
+        self.powers = range(factors + 1)
 
-    def residuals(self, neurons: Neurons, jacobian: bool) -> tuple[arb_mat, arb_mat | None]:
-        """Weighted residuals, and the derivatives of the network at the nodes."""
-        (d,) = neurons[-1]
-        r, rows = [], []
-        for x, y, w in zip(self.x, self.y, self.w, strict=True):
-            total, row = d, []
-            for G, g, *amplitude in neurons[:-1]:
+    def project(self, gates: Gates) -> tuple[arb_mat, arb_mat, arb_mat]:
+        """Weighted features, the best output weights, and the residuals that they leave."""
+        rows = []
+        for x, w in zip(self.x, self.w, strict=True):
+            silu = [w * z / (1 + (-z).exp()) for z in (G * x + g for G, g in gates)]
+            rows.append([(value * x**k).mid() for k in self.powers for value in silu] + [w])
+        F = arb_mat(rows)
+        c = solve(F.transpose() * F, F.transpose() * self.y)
+        return F, c, midpoints(self.y - F * c)
+
+    def jacobian(self, gates: Gates, F: arb_mat, c: arb_mat) -> arb_mat:
+        """The derivatives of the network by its gates, less what output weights can follow (Kaufman)."""
+        rows, n = [], len(gates)
+        for x, w in zip(self.x, self.w, strict=True):
+            slopes = []
+            for i, (G, g) in enumerate(gates):
                 z = G * x + g
                 s = 1 / (1 + (-z).exp())
-                gate, line = z * s, amplitude[0]
-                if len(amplitude) > 1:
-                    line += amplitude[1] * x
-                total += gate * line
-                if jacobian:
-                    move = w * line * s * (1 + z * (1 - s))
-                    row += [move * x, move, w * gate, w * gate * x][: 2 + len(amplitude)]
-            r.append((w * (y - total)).mid())
-            rows.append([v.mid() for v in (*row, w)])
-        return arb_mat(len(r), 1, r), arb_mat(rows) if jacobian else None
+                line = sum((c[k * n + i, 0] * x**k for k in self.powers), arb(0))
+                slopes.append(w * line * s * (1 + z * (1 - s)))
+            rows.append([v.mid() for slope in slopes for v in (slope * x, slope)])
+        J = arb_mat(rows)
+        return midpoints(J - F * solve(F.transpose() * F, F.transpose() * J))
 
-    def train(self, neurons: Neurons, steps: int) -> Trained:
-        """Damped Gauss-Newton steps, until `PATIENCE` of them lower the error by less than a thousandth."""
-        r, J = self.residuals(neurons, True)
-        loss, damping, history = square(r), arb("1e-8"), []
-        for _ in range(steps):
-            assert J is not None
-            A, b = J.transpose() * J, J.transpose() * r
-            p = A.nrows()
+    def train(self, gates: Gates, steps: int) -> Trained:
+        """Levenberg-Marquardt steps, until `PATIENCE` of them lower the error by less than a thousandth."""
+        F, c, r = self.project(gates)
+        loss, damping, history = square(r), arb("1e-6"), []
+        while len(history) < steps:
+            J = self.jacobian(gates, F, c)
+            A, b, p = J.transpose() * J, J.transpose() * r, 2 * len(gates)
             sizes = [A[i, i].mid() for i in range(p)]
-            scale = [size.sqrt() if size > 0 else arb(1) for size in sizes]  # a neuron without amplitude has zeros
-            S = arb_mat(p, p, [(A[i, j] / (scale[i] * scale[j])).mid() for i in range(p) for j in range(p)])
-            right = arb_mat(p, 1, [(b[i, 0] / scale[i]).mid() for i in range(p)])
-            for _ in range(12):
-                damped = S + damping * arb_mat(p, p, [int(i == j) for i in range(p) for j in range(p)])
-                step = damped.solve(right, algorithm="approx")
-                values = iter([(step[i, 0] / scale[i]).mid() for i in range(p)])
-                trial = [[(v + next(values)).mid() for v in neuron] for neuron in neurons]
-                after, _ = self.residuals(trial, False)
-                if square(after) < loss:
-                    break
+            scale = [size.sqrt() if size > 0 else arb(1) for size in sizes]  # a neuron without weights has zeros
+            for _ in range(ATTEMPTS):
+                damped = [[A[i, j] / (scale[i] * scale[j]) + damping * (i == j) for j in range(p)] for i in range(p)]
+                step = solve(midpoints(arb_mat(damped)), arb_mat(p, 1, [(b[i, 0] / scale[i]).mid() for i in range(p)]))
+                moves = [(step[i, 0] / scale[i]).mid() for i in range(p)]
+                trial = [((G + moves[2 * i]).mid(), (g + moves[2 * i + 1]).mid()) for i, (G, g) in enumerate(gates)]
+                with suppress(ZeroDivisionError):  # two neurons are one
+                    projected = self.project(trial)
+                    if square(projected[2]) < loss:
+                        break
                 damping *= 8
             else:
                 break
-            neurons, damping = trial, damping / 10
-            r, J = self.residuals(neurons, True)
+            gates, (F, c, r), damping = trial, projected, damping / 10
             loss = square(r)
             history.append(float(loss))
             if len(history) > PATIENCE and history[-1] > 0.998 * history[-1 - PATIENCE]:
                 break
-        return Trained(neurons, float(loss) ** 0.5)
+        return Trained(gates, float(loss) ** 0.5)
 
-    def further(self, neurons: Neurons, places: list[complex]) -> Iterator[Trained]:
-        """The network with one more neuron, by the place of its pole, after a few steps."""
-        zeros = [arb(0)] * (len(neurons[0]) - 2)
-        for place in places:
-            G = np.pi / place.imag
-            yield self.train([*neurons[:-1], [arb(G), arb(-G * place.real), *zeros], neurons[-1]], SCREENED)
+
+def neuron(pole: complex) -> tuple[arb, arb]:
+    """The gate with its first pole there."""
+    G = np.pi / max(pole.imag, 1e-3)
+    return arb(G), arb(-G * pole.real)
+
+
+def drawn(poles: Sequence[complex], random: np.random.Generator) -> complex:
+    """A random place over a pole of the target."""
+    below = poles[random.integers(len(poles))]
+    height = max(below.imag, 0.1) * np.exp(random.uniform(*HEIGHTS))
+    return complex(below.real + ASIDE * height * random.standard_normal(), height)
+
+
+def starts(poles: Sequence[complex], width: int, last: Gates, random: np.random.Generator) -> Iterator[Gates]:
+    """Random networks of this width; half of them have a neuron on each of the nearest poles."""
+    pairs = [pole for pole in poles if pole.imag]
+    for k in range(STARTS):
+        known = list(pairs[: random.integers(min(width, len(pairs)) + 1) if k % 2 else width])
+        yield [neuron(p) for p in [*known, *(drawn(poles, random) for _ in range(width - len(known)))]]
+    if last:
+        yield from ([*last, neuron(drawn(poles, random))] for _ in range(FURTHER))
+
+
+def solve(A: arb_mat, b: arb_mat) -> arb_mat:
+    return midpoints(midpoints(A).solve(midpoints(b), algorithm="approx"))
+
+
+def midpoints(A: arb_mat) -> arb_mat:
+    return arb_mat(A.nrows(), A.ncols(), [v.mid() for v in A.entries()])
 
 
 def square(r: arb_mat) -> arb:
@@ -138,25 +160,28 @@ def square(r: arb_mat) -> arb:
 
 
 def best(unit: str, target: str) -> list[dict[str, float | str]]:
-    """A row per width: the least error of all starts, in float64 and after training in 77 digits."""
-    exact, problem = Rows(EXACT[target]), gl.problem(target, n=ROWS)
-    chains: list[gl.Fit | None] = [None for _ in SEEDS]
-    last: Trained | None = None
-    rows = []
-    for width in WIDTHS:
-        options = [{} if fit is None else {"start": fit} for fit in chains]
-        pairs = list(zip(SEEDS, options, strict=True))
-        chains = [gl.fit(unit, problem, width, seed=seed, progress=False, **start) for seed, start in pairs]
-        alone = [gl.fit(unit, problem, width, seed=seed, progress=False) for seed in SEEDS]
-        fits = sorted([*chains, *alone], key=lambda fit: fit.train_rmse)
-        ends = [exact.train(neurons_of(fit.network), STEPS) for fit in fits[:POLISHED]]
-        if last:
-            screened = sorted(exact.further(last.neurons, PLACES), key=lambda trained: trained.rmse)
-            ends += [exact.train(trained.neurons, STEPS) for trained in screened[:FURTHER]]
-        last = min(ends, key=lambda trained: trained.rmse)
-        row = {"unit": unit, "target": target, "width": width, "parameters": fits[0].parameters}
-        rows.append(row | {"float64": fits[0].test_rmse, "rmse": last.rmse})
-    return rows
+    """A row per width: the error of the pole solver, and the least one of all starts in 154 digits."""
+    rows, problem, random = (
+        Rows(EXACT[target], gl.unit(unit).factors),
+        gl.problem(target, n=ROWS),
+        np.random.default_rng(0),
+    )
+    assert problem.f is not None
+    poles = singularities(problem.f, (-1.0, 1.0)).poles
+    found, options, last = [], {}, []
+    for width in UNITS[unit]:
+        fit = gl.fit(unit, problem, width, progress=False, **options)
+        options, tried = {"start": fit}, [rows.train(gates_of(fit.network), SCREENED)]
+        for gates in starts(poles, width, last, random):
+            with suppress(ZeroDivisionError):  # two neurons are one
+                tried.append(rows.train(gates, SCREENED))
+        ends = [rows.train(t.gates, STEPS) for t in sorted(tried, key=lambda t: t.rmse)[:TRAINED]]
+        end = min(ends, key=lambda trained: trained.rmse)
+        last = end.gates
+        places = " ".join(f"{float(-g / G):.3g}+{float(PI / abs(G)):.3g}i" for G, g in last)
+        row = {"unit": unit, "target": target, "width": width, "parameters": fit.parameters}
+        found.append(row | {"float64": fit.test_rmse, "rmse": end.rmse, "poles": places})
+    return found
 
 
 if __name__ == "__main__":
