@@ -1,7 +1,8 @@
 """Smooth gates on targets whose singularities are known: measured rates per parameter beside predicted ones.
 
 `python -m benchmarks.smooth_rates results/smooth` writes the single fits, from which a second call goes on, and
-rates.csv, from which docs/derivations/smooth-gates.md is made. Each fit starts from the one with a neuron less.
+rates.csv, from which docs/derivations/smooth-gates.md is made. Each fit starts from the one with a neuron less. Where
+precise.csv has fits in 115 digits (benchmarks/smooth_precise.py), their rates are compared with the predicted ones too.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ TARGETS = {
     "sqrt(1+x)": "a branch point at -1",
 }
 ROWS, SEEDS, ROUNDING = 2000, range(5), 1e-11
+PRECISE = Path("results/smooth/precise.csv")
 
 
 def fits(path: Path) -> pd.DataFrame:
@@ -52,10 +54,10 @@ def fits(path: Path) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def rates(found: pd.DataFrame) -> pd.DataFrame:
+def rates(found: pd.DataFrame, precise: pd.DataFrame) -> pd.DataFrame:
     """A row per unit and target: the rate of the best of all seeds, the predicted one, and the accepted forms.
 
-    Errors at the rounding of float64 are left out. `over` is the error of four neurons over the predicted one.
+    In float64, errors at the rounding level are left out. `over` is the error of four neurons over the predicted one.
     """
     rows = []
     for (unit, target), fitted in found[found["test_rmse"] > ROUNDING].groupby(["unit", "target"], sort=False):
@@ -76,13 +78,18 @@ def rates(found: pd.DataFrame) -> pd.DataFrame:
             row["ratio"] = row["measured"] / row["predicted"]
             (law,) = smooth_error(singular.poles, (-1.0, 1.0), factors, np.array([4.0]))
             row["over"] = best["test_rmse"][4] / (law * np.sqrt(np.mean(problem.test.y**2)))
+            exact = precise[(precise["unit"] == unit) & (precise["target"] == target)]
+            if len(exact):
+                row["precise"] = -np.polyfit(exact["parameters"], np.log(exact["rmse"]), 1)[0]
+                row["precise_predicted"] = predicted_rate(str(unit), problem, exact["width"].tolist())
+                row["precise_ratio"] = row["precise"] / row["precise_predicted"]
         rows.append(row)
     return pd.DataFrame(rows)
 
 
 def run() -> Iterator[tuple[str, list[dict], str]]:
     with TemporaryDirectory() as folder:
-        found = rates(fits(Path(folder, "fits.csv")))
+        found = rates(fits(Path(folder, "fits.csv")), pd.read_csv(PRECISE))
     names = ["target", "measured", "low", "high", "predicted", "ratio", "accepted", "over"]
     for unit, rows in found.groupby("unit", sort=False):
         yield f"{unit}: rates per parameter, five seeds", rows[names].to_dict("records"), "Natural logarithms."
@@ -90,4 +97,5 @@ def run() -> Iterator[tuple[str, list[dict], str]]:
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
-    rates(fits(folder / "rates-fits.csv")).to_csv(folder / "rates.csv", index=False, float_format="%.4g")
+    found = rates(fits(folder / "rates-fits.csv"), pd.read_csv(PRECISE))
+    found.to_csv(folder / "rates.csv", index=False, float_format="%.4g")
