@@ -111,16 +111,6 @@ def _slowly_merged(symbols, merges):
         symbols = out
 
 
-def test_merging_is_that_of_the_definition(bpe):
-    draw = random.Random(1)
-    merges = {(bpe.ids[a], bpe.ids[b]): (rank, bpe.ids[a + b]) for rank, (a, b) in enumerate(bpe.merges)}
-    words = ["aaaaaaa", "abababab", " theatre", "mississippi" * 3]
-    words += ["".join(draw.choice("aeinorst") for _ in range(draw.randrange(1, 40))) for _ in range(300)]
-    for word in words:
-        symbols = [bpe.ids[letters()[byte]] for byte in word.encode()]
-        assert tuple(bpe.encode(word).tolist()) == _slowly_merged(symbols, merges)
-
-
 def test_tokens_that_are_none(bpe):
     with pytest.raises(GatelabError, match="50257 is not a token; give numbers from 0 to 50256"):
         bpe.decode([0, 50257])
@@ -243,9 +233,7 @@ def test_parts_are_cut_between_characters(tmp_path):
         assert (data.vocabulary, data.train.dtype) == (260, np.uint16)
 
 
-@pytest.mark.parametrize(
-    "tokenizer", ["trained", "trained:256", "trained:65537", "trained:-1", "trained:4k", "trained:"]
-)
+@pytest.mark.parametrize("tokenizer", ["trained", "trained:256", "trained:65537", "trained:4k"])
 def test_sizes_that_are_none(tokenizer):
     with pytest.raises(GatelabError, match=f"tokenizer is '{tokenizer}'; give trained:4096, .* from 257 to 65536"):
         text_data(__file__, tokenizer)

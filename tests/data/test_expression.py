@@ -17,16 +17,12 @@ X = np.linspace(-0.9, 0.9, 38)
 
 AGREE = [
     ("1/(1+cos(pi*x)**2)", lambda x: 1 / (1 + np.cos(np.pi * x) ** 2)),
-    ("x**3 - 2*x + 1", lambda x: x**3 - 2 * x + 1),
     ("-x**2", lambda x: -(x**2)),
     ("2**-x", lambda x: 2.0**-x),
     ("2**3**x", lambda x: 2.0 ** (3.0**x)),
-    ("8/4/x", lambda x: 8 / 4 / x),
     ("+x - -x", lambda x: 2 * x),
     ("e**x", np.exp),
-    ("exp(sin(3*x))", lambda x: np.exp(np.sin(3 * x))),
     ("asin(x) + arccos(x) + atan(x)", lambda x: np.arcsin(x) + np.arccos(x) + np.arctan(x)),
-    ("arcsin(x) * acos(x) * arctan(x)", lambda x: np.arcsin(x) * np.arccos(x) * np.arctan(x)),
     ("sinh(x) + cosh(x) + tanh(x) + tan(x)", lambda x: np.sinh(x) + np.cosh(x) + np.tanh(x) + np.tan(x)),
     ("log(2+x)*sqrt(1-x)", lambda x: np.log(2 + x) * np.sqrt(1 - x)),
     ("abs(x)*sign(x)", lambda x: x),
@@ -48,10 +44,8 @@ def test_agrees_with_numpy(text, numpy_twin):
 
 SEVERAL = [
     ("sin(4*x)*sin(4*y)", 2, lambda v: np.sin(4 * v[0]) * np.sin(4 * v[1])),
-    ("y - x", 2, lambda v: v[1] - v[0]),
     ("x + 0*y + z**2", 3, lambda v: v[0] + v[2] ** 2),
     ("x1", 1, lambda v: v[0]),
-    ("x2/(2+x1)", 2, lambda v: v[1] / (2 + v[0])),
     ("maximum(x3, x1*x2) + pi", 3, lambda v: np.maximum(v[2], v[0] * v[1]) + np.pi),
     ("x1+x2+x3+x4+x5+x6+x7+x8+x9", 9, lambda v: v.sum(axis=0)),
 ]
@@ -68,25 +62,20 @@ def test_several_inputs_agree_with_numpy(text, d, twin):
     assert pickle.loads(pickle.dumps(f)).inputs == f.inputs
 
 
-@pytest.mark.parametrize("shape", [(), (2,), (4, 2), (4, 1)])
+@pytest.mark.parametrize("shape", [(), (4, 2)])
 def test_several_inputs_refuse_other_shapes(shape):
     f = parse("x*y*z*0 + x")
     with pytest.raises(GatelabError, match=r"has the 3 inputs x, y, z and was given an array of shape .*\(N, 3\)"):
         f(np.zeros(shape))
 
 
-@pytest.mark.parametrize("shape", [(), (1,), (5,), (3, 4), (0,)])
-def test_keeps_the_shape(shape):
+@pytest.mark.parametrize("shape", [(), (3, 4), (0,)])
+def test_keeps_the_shape_and_is_no_alias(shape):
+    x = np.zeros(shape)
     for text in ("x", "3", "sin(x)", "x1"):
-        value = parse(text)(np.zeros(shape))
-        assert value.shape == shape
-        assert value.dtype == np.float64
-
-
-def test_the_formula_x_is_no_alias_of_its_argument():
-    x = np.zeros(3)
-    parse("x")(x)[0] = 1
-    assert x[0] == 0
+        value = parse(text)(x)
+        assert value.shape == shape and value.dtype == np.float64
+        assert not np.shares_memory(value, x)
 
 
 def test_undefined_values_come_back_silently():
@@ -113,17 +102,12 @@ REFUSED = [
     ("__import__('os').system('ls')", "is called as a function"),
     ("x.__class__", "which is not"),
     ("lambda: x", "which is not"),
-    ("[x for x in x]", "which is not"),
     ("x[0]", "which is not"),
     ("f'{x}'", "which is not"),
     ("'x'", "a str"),
     ("True", "a bool"),
     ("2j*x", "a complex"),
-    ("x < 1", "which is not"),
-    ("~x", "which is not"),
-    ("(y := x)", "which is not"),
     ("x % 2", "which is not"),
-    ("await x", "which is not"),
     ("sin(*x)", "which is not"),
     ("sin(x=x)", "without keywords"),
     ("exp(x, x)", "takes 1 argument, without keywords, and was given 2"),
@@ -131,7 +115,6 @@ REFUSED = [
     ("sin", "without arguments"),
     ("2(x)", r"product with \*"),
     ("x(2)", r"product with \*"),
-    ("(x + 1)(x - 1)", r"product with \*"),
     ("eval(x)", "'eval'"),
     ("w + 1", "'w'.*Known.*pi.*x"),
     ("y + 1", "has y but not x; the inputs are x, y, z in this order.*0\\*x"),
@@ -142,26 +125,20 @@ REFUSED = [
     ("sine(x)", "did you mean.*'sin'"),
     ("x^2", r"uses \^; write a power with \*\*"),
     ("9**9**9", "'9\\*\\*9\\*\\*9'.*inf"),
-    ("10**400", "inf"),
     ("9" * 400, "inf"),
     ("1/0", "'1/0'.*inf"),
     ("(-8)**0.5", "is nan"),
     ("", "empty"),
     ("sin(x", "never closed at character 4"),
     ("x +", "at character"),
-    ("y = x", "at character"),
-    ("(" * 90 + "x", "never closed"),
     ("(" * 300 + "x" + ")" * 300, "levels deep"),
-    ("[" * 150 + "]" * 150, "levels deep"),
     ("-" * 900 + "x", "levels deep"),
     ("+".join("x" * 400), "levels deep"),
     ("sin(" * 120 + "x" + ")" * 120, "levels deep"),
     ("x+" * 1000 + "x", "2001 characters"),
     ("ѕin(x)", r"U\+0455"),
-    ("ｓin(x)", r"U\+FF53"),
     ("𝑥 + 1", r"U\+1D465"),
     ("x\n+1", r"U\+000A"),
-    ("x\x00", r"U\+0000"),
     ("\ud800", r"U\+D800"),
 ]
 
@@ -173,17 +150,11 @@ def test_refuses(text, says):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("value", [None, 3, b"x", ["x"], np.array("x"), lambda x: x])
+@pytest.mark.parametrize("value", [None, b"x", np.array("x")])
 def test_refuses_what_is_no_text(value):
-    with pytest.raises(GatelabError, match="an expression is a text"):
-        parse(value)
-    with pytest.raises(GatelabError):
-        Expression(value)
-
-
-def test_depth_just_inside_the_limit_is_read():
-    assert parse("(" * 100 + "x" + ")" * 100)(X).shape == X.shape
-    assert np.allclose(parse("+".join(["x"] * 101))(X), 101 * X)
+    for make in (parse, Expression):
+        with pytest.raises(GatelabError, match="an expression is a text"):
+            make(value)
 
 
 def test_no_warning_reaches_the_user(recwarn):
@@ -191,6 +162,11 @@ def test_no_warning_reaches_the_user(recwarn):
         with pytest.raises(GatelabError):
             parse(text)
     assert not recwarn.list
+
+
+def test_depth_just_inside_the_limit_is_read():
+    assert parse("(" * 100 + "x" + ")" * 100)(X).shape == X.shape
+    assert np.allclose(parse("+".join(["x"] * 101))(X), 101 * X)
 
 
 WORDS = r"""
@@ -204,11 +180,10 @@ TOKENS = [
 ]
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_fuzz_raises_nothing_but_gatelab_errors(seed):
-    rng = random.Random(seed)
+def test_fuzz_raises_nothing_but_gatelab_errors():
+    rng = random.Random(0)
     read = 0
-    for _ in range(1500):
+    for _ in range(3000):
         if rng.random() < 0.7:
             text = "".join(rng.choice(TOKENS) for _ in range(rng.randint(1, 12)))
         else:
@@ -224,10 +199,9 @@ def test_fuzz_raises_nothing_but_gatelab_errors(seed):
     assert read > 10
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_random_formulas_agree_with_python(seed):
+def test_random_formulas_agree_with_python():
     """The twin is Python itself, on formulas that we composed and so may evaluate."""
-    rng = random.Random(seed)
+    rng = random.Random(0)
     numpy_names = {name: getattr(np, name) for name in ("sin", "cos", "tanh", "exp", "abs", "maximum")}
 
     def formula(depth):

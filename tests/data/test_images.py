@@ -310,8 +310,11 @@ def _served(server, monkeypatch):
         monkeypatch.setattr(images, name, replace(archive, url=url, sha256=digest))
 
 
-def test_downloaded_once_and_kept(tmp_path, small_files, server, monkeypatch):
+def test_downloaded_once_and_kept_and_a_spoilt_cache_again(tmp_path, small_files, server, monkeypatch):
     _served(server, monkeypatch)
+    path = tmp_path / "cache" / "mnist" / MNIST[0].file
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"half")
     seen = []
     for _ in range(2):
         assert len(image_data("mnist", lambda done, size: seen.append((done, size))).train) == 9
@@ -320,15 +323,6 @@ def test_downloaded_once_and_kept(tmp_path, small_files, server, monkeypatch):
     assert len(server.asked) == 6
     assert len({size for _, size in seen}) == 4 and all(done == size for done, size in seen)
     assert (tmp_path / "cache" / "cifar10" / CIFAR10.file).read_bytes() == ARCHIVE
-
-
-def test_a_spoilt_cache_is_downloaded_again(tmp_path, server, monkeypatch):
-    _served(server, monkeypatch)
-    path = tmp_path / "cache" / "mnist" / MNIST[0].file
-    path.parent.mkdir(parents=True)
-    path.write_bytes(b"half")
-    image_data("mnist")
-    assert len(server.asked) == 4 and path.read_bytes() == server.files[f"/{MNIST[0].file}"]
 
 
 @pytest.mark.parametrize(

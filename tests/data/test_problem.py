@@ -45,7 +45,6 @@ def test_data_are_float64_columns_and_copies():
         ([1, 2, 3], [1, 2], "x has 3 rows and y has 2"),
         ([1], [1], "1 row; give at least 2"),
         ([1, math.nan, math.nan, math.inf], [1, 2, 3, 4], "x holds 2 NaN and 1 infinite values, the first in row 1"),
-        ([1, 2, 3], [1, 2, -math.inf], "y holds 0 NaN and 1 infinite values, the first in row 2"),
         (np.zeros((2, 2, 2)), [1, 2], r"x has the shape \(2, 2, 2\)"),
         (np.zeros((2, 0)), [1, 2], r"x has the shape \(2, 0\)"),
         (["a", "b"], [1, 2], "x cannot be read as real numbers"),
@@ -61,14 +60,7 @@ def test_data_refuse(x, y, says):
 
 @pytest.mark.parametrize(
     "convert",
-    [
-        np.asarray,
-        list,
-        lambda a: a[:, None],
-        torch.as_tensor,
-        lambda a: torch.as_tensor(a).requires_grad_(),
-        lambda a: a.astype(object),
-    ],
+    [list, lambda a: a[:, None], lambda a: torch.as_tensor(a).requires_grad_(), lambda a: a.astype(object)],
 )
 def test_arrays_tensors_and_lists_give_the_same_problem(convert):
     p = Problem.from_arrays(convert(X), convert(Y))
@@ -84,7 +76,7 @@ def test_a_split_is_a_partition():
     assert rows(p.train) | rows(p.test) == rows(Data(X, Y))
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_rows_of_equal_x_stay_together_whatever_their_targets(seed):
     """A fair coin at ten x. Parted by (x, y) one side would hold the heads of an x and the other side its tails."""
     x, y = np.repeat(np.arange(10.0), 100), np.random.default_rng(seed).integers(0, 2, 1000)
@@ -93,11 +85,6 @@ def test_rows_of_equal_x_stay_together_whatever_their_targets(seed):
     assert (p.train.n, p.test.n) == (800, 200)
     for v in np.unique(p.train.x):
         assert set(p.train.y[p.train.x == v]) == {0.0, 1.0}
-
-
-def test_another_measurement_at_an_x_that_was_trained_on_is_a_fair_test():
-    x = np.arange(6.0)
-    assert Problem.from_arrays(x, x**2, test=(x, x**2 + 0.1)).test.n == 6
 
 
 def test_minus_zero_is_zero_to_the_split():
@@ -109,12 +96,15 @@ def test_minus_zero_is_zero_to_the_split():
 
 @pytest.mark.parametrize("fraction", [0.001, 0.5, 0.999])
 def test_both_sides_keep_two_rows(fraction):
+    """Of four rows, whose targets have a range that overflows; they are not taken for constant."""
     for seed in range(10):
-        p = Problem.from_arrays([0, 1, 2, 3], [0, 1, 2, 4], test_fraction=fraction, seed=seed)
+        p = Problem.from_arrays([0, 1, 2, 3], [-1.7e308, 1.7e308, 0, 1], test_fraction=fraction, seed=seed)
         assert (p.train.n, p.test.n) == (2, 2)
 
 
 def test_given_test_data_are_used():
+    x = np.arange(6.0)
+    assert Problem.from_arrays(x, x**2, test=(x, x**2 + 0.1)).test.n == 6  # other measurements at trained x are fair
     p = Problem.from_arrays([0, 1], [0, 1], test=([0.5, 4], [0.5, 4]))
     assert p.train.n == p.test.n == 2
     assert p.interval == (0.0, 4.0)
@@ -126,13 +116,11 @@ def test_given_test_data_are_used():
     [
         (X, np.full(40, 2.5), {}, "target is constant = 2.5.*output bias.*choose another target"),
         (X, np.sin(X) ** 2 + np.cos(X) ** 2, {}, "target is constant = 1 "),
-        ([0, 1], [3, 3], {"test": ([2, 3], [1, 2])}, "target is constant = 3"),
         (np.ones(40), Y, {}, "with 1 distinct x"),
         ([1, 1], [1, 2], {"test": ([1, 1], [3, 4])}, "every x of the 2 training rows is 1"),
         ([1, 2, 3], [1, 2, 3], {}, "3 rows with 3 distinct x;.* at least 4 are needed"),
         ([1, 2] * 10, [1, 2] * 10, {}, r"20 rows with 2 distinct x;.* as test=\(x, y\)"),
         (X, Y, {"test_fraction": 0}, "test_fraction is 0"),
-        (X, Y, {"seed": -1}, "seed is -1"),
         (X, Y, {"test": X}, "test is not a pair"),
         (X, Y, {"test": ([7, X[3]], [1, Y[3]])}, "1 of 2 test rows are training rows too"),
         (X, Y, {"test": ([[1, 2], [3, 4]], [1, 2])}, "train maps 1 inputs to 1 outputs and test 2 to 1"),
@@ -144,10 +132,6 @@ def test_given_test_data_are_used():
 def test_from_arrays_refuses(x, y, options, says):
     with pytest.raises(GatelabError, match=says):
         Problem.from_arrays(x, y, **options)
-
-
-def test_a_constant_target_of_huge_numbers_is_told_from_a_wide_one():
-    assert Problem.from_arrays([0, 1, 2, 3], [-1.7e308, 1.7e308, 0, 1], seed=1).train.n == 2
 
 
 @pytest.mark.parametrize("columns", [("a", "b"), ["a", "b"]])
@@ -171,7 +155,7 @@ def test_the_papers_protocol_tests_on_all_rows_and_says_so():
     assert Problem.from_arrays(X, Y, name="mine").name == "mine"
 
 
-@pytest.mark.parametrize("protocol", ["papr", None, "test", ["paper"]])
+@pytest.mark.parametrize("protocol", ["papr", None])
 def test_other_protocols_are_refused(protocol):
     for make in (lambda: Problem.from_arrays(X, Y, protocol=protocol), lambda: problem("x2", protocol=protocol)):
         with pytest.raises(GatelabError, match=r"no protocol is called.*Known: paper, split"):
@@ -216,21 +200,13 @@ def test_vector_functions_of_several_inputs():
     assert np.array_equal(p.test.y, p.f(p.test.x))
 
 
-def test_formulas_bring_their_inputs():
-    assert Problem.from_function(parse("x*y + z"), n=20).d_in == 3
-    with pytest.raises(GatelabError, match="d_in is 2 and the formula 'sin\\(x\\)' has 1 inputs"):
-        Problem.from_function(parse("sin(x)"), d_in=2, n=20)
-
-
 @pytest.mark.parametrize(
     ("f", "options", "says"),
     [
+        (parse("sin(x)"), {}, r"d_in is 2 and the formula 'sin\(x\)' has 1 inputs"),
         (product, {"sampling": "gauss"}, "'gauss' is for one input, the function has 2; take 'random' or 'grid'"),
-        (product, {"d_in": 0}, "d_in is 0"),
         (product, {"d_in": 40, "sampling": "grid"}, r"grid with 40 inputs has 2\^40 points"),
         (lambda x: x[0], {}, r"shape \(2,\) for an array of shape \(30, 2\); it must map"),
-        (lambda x: x[:, :0], {}, r"shape \(30, 0\)"),
-        (lambda x: 1.0, {}, r"shape \(\)"),
         (lambda x: x[:, 5], {}, r"failed on an array of 30 points: IndexError.*maps an \(N, 2\) array to"),
         (lambda x: np.log(x[:, 0]), {}, r"not finite at \d+ of 30 points, the first of them at x = \(-0\.\d+, "),
         (None, {}, r"f is None; give a function that maps an \(N, 2\) array"),
@@ -245,14 +221,12 @@ def test_functions_of_several_inputs_are_refused(f, options, says):
 
 
 @pytest.mark.parametrize("sampling", ["random", "grid", "gauss"])
-@pytest.mark.parametrize("n", [2, 5, 64, 65, 71, 1000, 1003])
+@pytest.mark.parametrize("n", [2, 64, 65, 1003])
 def test_sampling_gives_n_distinct_points_inside(sampling, n):
     p = Problem.from_function(np.exp, interval=(-2, 5), n=n, n_test=7, sampling=sampling)
     x = p.train.x[:, 0]
     assert (p.train.n, p.test.n) == (n, 7)
-    assert len(np.unique(x)) == n
-    assert x.min() >= -2
-    assert x.max() <= 5
+    assert len(np.unique(x)) == n and x.min() >= -2 and x.max() <= 5
     assert np.array_equal(p.train.y[:, 0], np.exp(x))
     assert not rows(p.train) & rows(p.test)
 
@@ -280,11 +254,7 @@ def test_noise_is_on_the_training_targets_alone():
 
 
 def test_a_function_that_works_in_place_does_no_harm():
-    def doubled(x):
-        x *= 2
-        return x
-
-    p = Problem.from_function(doubled, n=10)
+    p = Problem.from_function(lambda x: np.multiply(x, 2, out=x), n=10)
     assert np.array_equal(p.train.y, 2 * p.train.x)
 
 
@@ -293,12 +263,9 @@ def test_a_function_that_works_in_place_does_no_harm():
     [
         ({"interval": (1, -1)}, r"\(1, -1\); give two finite numbers"),
         ({"interval": (-1.7e308, 1.7e308)}, "give two finite numbers"),
-        ({"interval": ("a", "b")}, "the interval is"),
         ({"n": 1}, "n is 1; give a whole number, from 2"),
         ({"n": 10**12}, "n is 1000000000000; give a whole number, from 2 to 100000000"),
-        ({"n_test": 1}, "n_test is 1"),
         ({"noise": -1}, "noise is -1"),
-        ({"seed": -3}, "seed is -3"),
         ({"sampling": "grd"}, "no sampling is called 'grd'; did you mean 'grid'"),
     ],
 )
@@ -310,12 +277,9 @@ def test_from_function_refuses_options(options, says):
 @pytest.mark.parametrize(
     ("f", "says"),
     [
-        (lambda x: np.full_like(x, 4), "target is constant = 4.*output bias"),
         (parse("sin(x)**2 + cos(x)**2"), "target is constant = 1"),
         (lambda x: 4.0, r"shape \(\) for an array of shape \(30,\)"),
-        (lambda x: x[:, None], r"shape \(30, 1\)"),
         (lambda x: x + 1j, "complex128"),
-        (lambda x: x.astype(str), "it must map"),
         (np.log, r"not finite at \d+ of 30 points, the first of them at x = -0\.\d+ \(value nan\)"),
         (lambda x: np.where(x > 0.5, np.inf, x), r"x = 0\.\d+ \(value inf\)"),
         ("sin(x)", "f is 'sin\\(x\\)'"),

@@ -102,15 +102,15 @@ def test_friedman_is_standardized_by_default(name):
     assert "standardized" in p.description and "standardized" not in raw.description
 
 
-@pytest.mark.parametrize("option", [{"interval": (0, 1)}, {"sampling": "grid"}])
-def test_friedman_takes_no_sampling(option):
-    with pytest.raises(GatelabError, match=f"friedman1 takes no {next(iter(option))}: its inputs are drawn"):
-        problem("friedman1", **option)
-
-
 @pytest.mark.parametrize(
     ("option", "says"),
-    [({"seed": -1}, "seed is -1"), ({"seed": 2**32}, "seed is"), ({"n": 1}, "n is 1"), ({"noise": -1}, "noise is -1")],
+    [
+        ({"interval": (0, 1)}, "friedman1 takes no interval: its inputs are drawn"),
+        ({"sampling": "grid"}, "friedman1 takes no sampling: its inputs are drawn"),
+        ({"seed": 2**32}, "seed is"),
+        ({"n": 1}, "n is 1"),
+        ({"noise": -1}, "noise is -1"),
+    ],
 )
 def test_friedman_refuses(option, says):
     with pytest.raises(GatelabError, match=says):
@@ -132,28 +132,16 @@ def test_formulas():
     p = problem("exp(sin(3*x))", interval=(0, 3), n=100)
     assert (p.name, p.interval) == ("exp(sin(3*x))", (0.0, 3.0))
     np.testing.assert_allclose(p.train.y, np.exp(np.sin(3 * p.train.x)), rtol=1e-14)
-    for text in ("x", " x ", "x-pi", "-x", "pi-x"):
+    for text in (" x ", "x-pi", "-x"):
         assert problem(text, n=10).d_in == 1
-
-
-def test_functions_and_problems():
     p = problem(np.tanh, n=10)
-    assert p.name == "tanh"
-    assert problem(p) is p
+    assert p.name == "tanh" and problem(p) is p
     assert problem(parse("x**2"), n=10).name == "x**2"
 
 
 @pytest.mark.parametrize(
     "options",
-    [
-        {"n": 10},
-        {"seed": 1},
-        {"interval": np.array([0, 1])},
-        {"sampling": "grid"},
-        {"noise": 0.1},
-        {"standardize": False},
-        {"protocol": "paper"},
-    ],
+    [{"n": 10}, {"seed": 1}, {"interval": np.array([0, 1])}, {"standardize": False}, {"protocol": "paper"}],
 )
 def test_a_problem_takes_no_options(options):
     with pytest.raises(GatelabError, match=f"takes no options; leave out {next(iter(options))}, or"):

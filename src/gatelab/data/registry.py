@@ -87,10 +87,8 @@ def problem(
     gatelab.errors.GatelabError: no problem is called 'rungee9'; did you mean 'runge9' or 'runge1' or 'runge9-2d'? ...
     """
     options: Any = {"interval": interval, "n": n, "n_test": n_test, "sampling": sampling, "noise": noise, "seed": seed}
-    given = [name for name in ("interval", "n", "n_test") if options[name] is not None]
-    given += [
-        name for name, default in (("sampling", "random"), ("noise", 0.0), ("seed", 0)) if options[name] != default
-    ]
+    usual = {"sampling": "random", "noise": 0.0, "seed": 0}
+    given = [name for name, v in options.items() if (v != usual[name] if name in usual else v is not None)]
     if isinstance(spec, Problem):
         if standardize is not None:
             given.append("standardize")

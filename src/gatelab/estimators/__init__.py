@@ -6,7 +6,7 @@
 
 Modules: `reading` and `columns` encode a table as numbers, `frames` sorts and scales the rows; `search` is the base of
 the regressor's search in `squares` and of the classifier's in `classes`, with `likelihood` for its networks; `trees`
-grows step gates, `committee` averages, `estimator` checks, saves and loads.
+grows step gates, `estimator` checks, saves and loads.
 """
 
 from gatelab.estimators.classifier import GatedClassifier

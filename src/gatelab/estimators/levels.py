@@ -77,21 +77,16 @@ class LevelTerm:
 
 @dataclass(frozen=True)
 class LevelSpread:
-    """The variance of the coefficients of levels and of rows.
+    """The coefficients of levels (levels, outputs) with Henderson's shrinkage, and the F-test of equal coefficients.
 
-    `rows` and `sums` are the sums of squared factors and of factor times value in each level, `within` the variance of
-    rows about their level, `square` the weighted sum of squares of coefficients (of slopes about a common one), `free`
-    and `left` the degrees of freedom of levels and rows, `given` the shrinkage in rows, 0 if it is estimated.
+    `drawn` is the shrinkage as a number of rows of value zero, `ratio` the F statistic (for slopes about a common one),
+    and `chance` its p-value for normal rows, 1 if there are too few rows.
     """
 
-    rows: Array
-    sums: Array
-    within: float
-    square: float
-    free: float
-    left: float
-    total: float
-    given: float
+    coefficients: Array
+    drawn: float
+    ratio: float
+    chance: float
 
     @classmethod
     def of(cls, values: Array, term: LevelTerm, weight: Array) -> LevelSpread:
@@ -102,42 +97,20 @@ class LevelSpread:
         sums = term.sums((weight * term.factor)[:, None] * values)
         known = rows > 1e-9 * rows.max()  # the other levels have no rows, or equal numbers in all of them
         means = np.where(known[:, None], sums, 0.0) / np.where(known, rows, 1.0)[:, None]
-        common, left = np.zeros(values.shape[1]), weight.sum() - np.count_nonzero(known)
+        common, free, left = np.zeros(values.shape[1]), known.sum() - 1.0, weight.sum() - known.sum()
         if term.number is not None:
             counts = term.sums(weight[:, None])
             values = values - (term.sums(weight[:, None] * values) / np.where(counts > 0, counts, 1.0))[index]
             common, left = sums.sum(0) / max(rows.sum(), 1e-300), left - np.count_nonzero(counts)
         within = float(weight @ np.square(values - term.factor[:, None] * means[index]).sum(1)) / max(left, 1.0)
         square = float(rows @ np.square(means - common).sum(1))
-        free = np.count_nonzero(known) - 1.0
-        return cls(rows, sums, within, square, free, left, total=weight.sum(), given=term.drawn)
-
-    @property
-    def ratio(self) -> float:
-        """The F statistic of equal coefficients."""
-        return self.square / max(self.within * self.free, 1e-300)
-
-    @property
-    def chance(self) -> float:
-        """The p-value of equal coefficients for normal rows; 1 if there are too few rows."""
-        if self.free < 1 or self.left < 1:
-            return 1.0
-        return float(fdtrc(self.free, self.left, self.ratio))
-
-    @property
-    def drawn(self) -> float:
-        """The shrinkage, as a number of rows of value zero."""
-        if self.given > 0:
-            return self.given
-        spread = self.total - (self.rows @ self.rows) / self.total
-        between = self.square - self.within * self.free
-        if between > 0:
-            return float(np.clip(self.within * spread / between, _FEWEST_DRAWN, _MOST_DRAWN))
-        return _MOST_DRAWN
-
-    def coefficients(self) -> Array:
-        """The coefficients of the levels (levels, outputs), with Henderson's shrinkage."""
-        return self.sums / (self.rows + self.drawn)[:, None]
+        ratio = square / max(within * free, 1e-300)
+        chance = float(fdtrc(free, left, ratio)) if min(free, left) >= 1 else 1.0
+        drawn, between = term.drawn or _MOST_DRAWN, square - within * free
+        if not term.drawn and between > 0:
+            spread = weight.sum() - (rows @ rows) / weight.sum()
+            drawn = float(np.clip(within * spread / between, _FEWEST_DRAWN, _MOST_DRAWN))
+        return cls(sums / (rows + drawn)[:, None], drawn, ratio, chance)
 
 
 def chosen_slopes(
@@ -191,6 +164,6 @@ def level_effects(x: Array, terms: Sequence[LevelTerm], y: Array, weight: Array)
         line = x @ np.linalg.solve(square, x.T @ (weight[:, None] * (y - sum(added))))
         for k, term in enumerate(terms):
             others = sum(part for j, part in enumerate(added) if j != k)
-            effects[k][:-1] = LevelSpread.of(y - line - others, term, weight).coefficients()
+            effects[k][:-1] = LevelSpread.of(y - line - others, term, weight).coefficients
             added[k] = term.factor[:, None] * effects[k][term.index]
     return effects, y - line - sum(added)
