@@ -141,14 +141,13 @@ def claims(tables: Tables) -> Iterator[Claim]:
     farthest = float(judged[["lowest z", "highest z"]].abs().to_numpy().max())
     yield Claim.of(
         "cosine with GELU by five Taylor terms, as in the paper, in every block",
-        interval_at(cosines.loc["taylor 10"], "cosine"),
-        OPEN,
+        interval_at(cosines.loc["taylor 10"], "cosine"), OPEN,
         support={
             "share of a layer's pre-activations beyond ±3": outside.loc["taylor 10"].tolist(),
             "farthest pre-activation": farthest,
             "error of a layer alone, relative": alone.loc["taylor 10"].tolist(),
         },
-    )
+    )  # fmt: skip
     yield from level_claims(cosines)
     support: dict[str, Any] = {}
     by_width = judged.loc[(judged["lowest z"] - judged["highest z"]).sort_values().index]
@@ -160,29 +159,20 @@ def claims(tables: Tables) -> Iterator[Claim]:
         support[f"error of the worst layer alone, {highest}"] = float(alone["max"][highest])
     yield Claim("farthest pre-activation that one polynomial must serve", farthest, paper=OPEN, support=support)
     for way, features in layers["features"].first().dropna().items():
-        yield Claim.of(
-            f"cosine with every block as W2 Phi(W1) Psi(x), {way}",
-            interval_at(cosines.loc[way], "cosine"),
-            OPEN,
-            support={"features": int(features), "error of a layer alone, relative": alone.loc[way].tolist()},
-        )
+        support = {"features": int(features), "error of a layer alone, relative": alone.loc[way].tolist()}
+        title, cosine = f"cosine with every block as W2 Phi(W1) Psi(x), {way}", interval_at(cosines.loc[way], "cosine")
+        yield Claim.of(title, cosine, OPEN, support=support)
     yield feature_claim(judged)
-    half = "steps to the loss that GELU has half-way, over that half"
     for row in tables["training"][1:].to_dict("records"):
-        yield Claim.of(
-            f"test loss of a small GPT minus that with GELU, {row['activation']}",
-            interval_at(row, "less_gelu"),
-            EXPECTED,
-            support={"diverged seeds": row["diverged"], half: row["steps"] if np.isfinite(row["steps"]) else "never"},
-        )
+        steps = row["steps"] if np.isfinite(row["steps"]) else "never"
+        support = {"diverged seeds": row["diverged"], "steps to the loss that GELU has half-way, over that half": steps}
+        title = f"test loss of a small GPT minus that with GELU, {row['activation']}"
+        yield Claim.of(title, interval_at(row, "less_gelu"), EXPECTED, support=support)
     first = tables["gpt"][tables["gpt"]["layer"] == 1]
     change = (first["loss"] - first["plain loss"]).groupby(first["way"], sort=False).mean()
-    yield Claim(
-        "largest increase of the trained GPT's test loss with its blocks replaced afterwards",
-        float(change.max()),
-        paper=OPEN,
-        support={"test loss with GELU": float(first["plain loss"].mean()), **change.to_dict()},
-    )
+    support = {"test loss with GELU": float(first["plain loss"].mean()), **change.to_dict()}
+    title = "largest increase of the trained GPT's test loss with its blocks replaced afterwards"
+    yield Claim(title, float(change.max()), paper=OPEN, support=support)
 
 
 def level_claims(cosines: Table) -> Iterator[Claim]:

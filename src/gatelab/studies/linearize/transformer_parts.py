@@ -66,8 +66,9 @@ def quick_texts(calibration: int, measured: int) -> Texts:
     """Made-up sentences, for quick runs."""
     train, test = made_up(4000, 0), made_up(400, 1)
     letters = [np.frombuffer(" ".join(part).encode(), np.uint8).astype(np.uint16) for part in (train, test)]
+    data = TextData("made up", letters[0], letters[1], 256)
     chosen = sorted(train[:calibration], key=len), sorted(test[:measured], key=len)
-    return Texts(*chosen, TextData("made up", *letters, 256), "sentences made up of 30 words, in a quick run")
+    return Texts(*chosen, data, "sentences made up of 30 words, in a quick run")
 
 
 def made_up(count: int, seed: int) -> list[str]:

@@ -86,7 +86,10 @@ def theory_row(values: Array, expected: Estimate) -> dict[str, float]:
 
 def larger_first(quantity: str, pair: tuple[str, str]) -> tuple[str, str]:
     """A plain and a gated unit, the one with the larger number by the paper first."""
-    return pair[::-1] if quantity == "lambda_min" else pair
+    plain, gated = pair
+    if quantity == "lambda_min":
+        return gated, plain
+    return pair
 
 
 def contraction_row(pair: tuple[str, str], rows: Table) -> dict[str, object]:

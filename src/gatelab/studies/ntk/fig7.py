@@ -315,11 +315,15 @@ def comparison_rows(schedule: str, gap: Gap) -> Iterator[dict[str, Any]]:
         if comparison is None:
             continue
         own, matched = [runs[model, data, unit, optimizer] for unit in (plain, gated)], comparison.matched
-        groups: dict[str, Any] = {"gap": [matched.first, matched.second]} if matched else {}
+        groups: dict[str, Any] = {}
+        if matched is not None:
+            groups["gap"] = [matched.first, matched.second]
         for measure, loss in (("last", "test"), ("best", "least_test")):
             groups[measure] = [run[loss].dropna().to_numpy(float) for run in own]
         for measure, (first, second) in groups.items():
-            change = matched if matched and measure == "gap" else welch_difference(sample(first), sample(second))
+            change = welch_difference(sample(first), sample(second))
+            if measure == "gap" and matched is not None:
+                change = matched
             p, least = exchanged_means(first, second)
             yield {
                 "schedule": schedule,

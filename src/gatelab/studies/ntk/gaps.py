@@ -38,7 +38,9 @@ def read_record() -> Gap:
 
 def runs_for(request: Request, units: Mapping[str, Sequence[str]]) -> Gap:
     """The record; in a quick run, small models with these units, trained now."""
-    return train_small(request, units) if request.quick else read_record()
+    if request.quick:
+        return train_small(request, units)
+    return read_record()
 
 
 # ---- the small version
@@ -49,7 +51,7 @@ def train_small(request: Request, units: Mapping[str, Sequence[str]], schedules:
     groups = []
     for schedule, (model, names) in product(schedules, units.items()):
         data = small_text() if model == "gpt2" else digits()
-        optimizers = ("adamw",) if model == "gpt2" or schedule == "constant" else ("sgd", "adamw")
+        optimizers = ("sgd", "adamw")[model == "gpt2" or schedule == "constant" :]
         values: dict[str, Any] = {"model": model, "data": data.name, "optimizers": optimizers, "schedule": schedule}
         groups += [(group, data) for group in gap_recipes(names, **values, **SMALL, seeds=2, augment=False)]
     histories: list[History] = []

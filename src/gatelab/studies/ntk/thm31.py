@@ -320,7 +320,9 @@ def lemma_claims(tables: Tables) -> Iterator[Claim]:
         own = tables["distances"][tables["distances"]["shape"] == row["shape"]]
         first, last = own.iloc[0], own.iloc[-1]
         law = f"Marchenko and Pastur's law, 2n/d² = {row['shape']:g}"
-        support = {f"at d = {end['d']:g}, n = {end['n']:g}": interval_at(end, "distance") for end in (first, last)}
+        support: dict[str, Any] = {
+            f"at d = {end['d']:g}, n = {end['n']:g}": interval_at(end, "distance") for end in (first, last)
+        }
         support["limit of the distance from the law of half the shape"] = interval_at(row, "distance_half")
         support["distance between the two laws"] = row["laws_apart"]
         support["deviation of r⁴/d², which the lemma has at 1"] = float((8 / last["d"]) ** 0.5)
