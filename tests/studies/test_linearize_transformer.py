@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,8 +30,8 @@ pytestmark = pytest.mark.skipif(
 def small():
     embedder = parts.small_bert()
     text = parts.quick_texts(24, 12)
-    layers = parts.traced_layers(embedder.model, embedder.trace(embedder.model, text.calibration).inputs)
-    return embedder, text, layers, embedder.trace(embedder.model, text.measured)
+    layers = parts.traced_layers(embedder.model, embedder.trace(text.calibration, embedder.model).inputs)
+    return embedder, text, layers, embedder.trace(text.measured, embedder.model)
 
 
 @pytest.mark.slow
@@ -46,7 +47,7 @@ def test_the_quick_study(quick: Quick):
     assert cosine["puma"] > 0.999 > 0.5 > cosine["taylor 10"]
     first = tables["layers"][tables["layers"]["layer"] == 1]
     assert np.allclose(first["alone"], first["accumulated"], rtol=1e-3)
-    assert tables["layers"]["alone"].between(tables["layers"]["alone low"], tables["layers"]["alone high"]).all()
+    assert tables["layers"]["alone"].between(tables["layers"]["alone_low"], tables["layers"]["alone_high"]).all()
     verdicts = tables["verdicts"]
     assert (verdicts["m needed for 10%"] <= verdicts["m needed for 1%"]).all()
     assert (verdicts["m needed for 1%"] <= verdicts["m enough for 1%"]).all()
@@ -71,10 +72,11 @@ def test_the_record_makes_its_claims():
 
 def test_a_layer_alone_is_the_model_with_that_layer_replaced(small):
     embedder, text, layers, plain = small
-    rows, _ = parts.measure("fit 4", layers, embedder, text.measured, plain)
+    traced = partial(embedder.trace, text.measured)
+    rows, _, _ = parts.measure("fit 4", embedder.model, layers, plain, traced, embedder.finish)
     for i in range(len(layers)):
         one = parts.replace_blocks(embedder.model, {i: parts.make("fit 4", layers[i])})
-        after = embedder.trace(one, text.measured)
+        after = traced(one)
         difference, size = ((after.outputs[i] - plain.outputs[i]).norm(), plain.outputs[i].norm())
         assert rows[i]["alone"] == pytest.approx(float(difference / size), rel=1e-3)
 
@@ -148,9 +150,9 @@ def test_training_rows_tell_the_faster_the_slower_and_the_diverged():
         "gone": (*(history([5, 4, 3, 2, 1]) for _ in range(2)), history([5, 9], diverged=13)),
     }
     rows = {row["activation"]: row for row in parts.training_rows(runs)}
-    assert rows["gelu"]["steps"] == pytest.approx(1) and rows["gelu"]["less gelu"] == 0
-    assert rows["faster"]["less gelu high"] < 0 and rows["faster"]["steps"] < 0.6
-    assert rows["gone"]["diverged"] == 1 and np.isnan(rows["gone"]["less gelu"])
+    assert rows["gelu"]["steps"] == pytest.approx(1) and rows["gelu"]["less_gelu"] == 0
+    assert rows["faster"]["less_gelu_high"] < 0 and rows["faster"]["steps"] < 0.6
+    assert rows["gone"]["diverged"] == 1 and np.isnan(rows["gone"]["less_gelu"])
 
 
 def test_text_from_the_folder_of_data(tmp_path, monkeypatch):
@@ -178,10 +180,12 @@ def test_a_missing_package_is_an_error_that_says_how_to_install_it(monkeypatch):
 def test_the_given_model():
     embedder = parts.minilm()
     near, far = ("A cat sits on the mat.", "The mat has a cat on it."), ("Interest rates rose in March.",)
-    plain = embedder.trace(embedder.model, (*near, *far))
+    traced = partial(embedder.trace, (*near, *far))
+    plain = traced(embedder.model)
     e = parts.embeddings(plain)
     assert float(e[0] @ e[1]) > 0.7 > 0.3 > float(e[0] @ e[2])
     assert [tuple(b.W1.shape) for b in blocks(embedder.model)] == [(1536, 384)] * 6
     layers = parts.traced_layers(embedder.model, plain.inputs)
     for way, low, high in (("puma", 0.999, 1.001), ("taylor 10", -1.0, 0.5)):
-        assert low < parts.measure(way, layers, embedder, (*near, *far), plain)[1]["cosine"] < high
+        _, _, after = parts.measure(way, embedder.model, layers, plain, traced, embedder.finish)
+        assert low < parts.cosines(e, parts.embeddings(after))["cosine"] < high

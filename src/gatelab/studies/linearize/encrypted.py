@@ -16,6 +16,7 @@ from gatelab.data.text import text_data
 from gatelab.linearization import Published, find_published, linearize
 from gatelab.linearization.circuits import CircuitForm, levels_of
 from gatelab.linearization.encrypted_blocks import encrypt_block
+from gatelab.linearization.encryption import Encrypted
 from gatelab.linearization.forms import GUARDS, TabulatedForm, fitted_form, minimax_form, published_form
 from gatelab.linearization.plans import MOST, Curves, EncryptedPlan, measure_curves, quality_of, search
 from gatelab.models.hooks import captured
@@ -62,19 +63,22 @@ def encrypted_values(function: str, degree: int, reach: float) -> dict[str, Any]
     draw = np.random.default_rng(0)
     first, second = (maps.encrypted(draw.uniform(-reach, reach, INPUTS)) for _ in range(2))
     assert second.approximation is not None
+    excess = second.total - second.approximation - first.encryption
+    row = {"inputs": INPUTS, "noise of others": first.encryption, "excess": excess, "products": second.products}
+    return row | numbers_of(second)
+
+
+def numbers_of(result: Encrypted) -> dict[str, Any]:
+    """Errors, levels, parameters and costs of a result under encryption."""
     return {
-        "inputs": INPUTS,
-        "proved": second.approximation,
-        "noise of others": first.encryption,
-        "noise": second.encryption,
-        "total": second.total,
-        "excess": second.total - second.approximation - first.encryption,
-        "levels": second.levels,
-        "products": second.products,
-        "N": second.parameters.poly_modulus_degree,
-        "security": second.parameters.security,
-        "seconds": second.seconds["evaluation"],
-        "bytes": second.bytes[0],
+        "proved": result.approximation,
+        "encryption": result.encryption,
+        "total": result.total,
+        "levels": result.levels,
+        "N": result.parameters.poly_modulus_degree,
+        "security": result.parameters.security,
+        "seconds": result.seconds["evaluation"],
+        "bytes": result.bytes[0],
     }
 
 
@@ -169,12 +173,7 @@ def plan_rows(
     plain = subject.outputs(text)
 
     def row(way: str, forms: Sequence[CircuitForm]) -> dict[str, Any]:
-        changed = subject.outputs(text, {i: TabulatedForm(form) for i, form in enumerate(forms)})
-        quality = quality_of(plain, changed)
-        losses = np.array([part[:, 0].sum() / plain[:, 1].sum() for part in (changed, plain)])
-        perplexities: Any = (None, None)
-        if plan.measure == "perplexity":
-            perplexities = np.exp(np.minimum(losses, 700))
+        quality = quality_of(plain, subject.outputs(text, {i: TabulatedForm(form) for i, form in enumerate(forms)}))
         ends = {"loss": quality.value, "loss_low": quality.high, "loss_high": quality.low}
         return {
             "way": way,
@@ -184,8 +183,6 @@ def plan_rows(
             "quality": quality.value,
             "quality low": quality.low,
             "quality high": quality.high,
-            "perplexity": perplexities[0],
-            "plain perplexity": perplexities[1],
             **{name: float(np.clip(1 - value, 1e-7, 1)) for name, value in ends.items()},  # for a logarithmic axis
         }
 
@@ -225,22 +222,9 @@ def block_row(model: Any, curves: Curves, degree: int) -> dict[str, Any]:
     polynomial = linearize(gate, "minimax", degree=degree, interval=curves.data[-1].interval).polynomial
     assert polynomial is not None
     result = encrypt_block(layer.read(), polynomial, gate, inputs[0][0][0, -1].double().numpy())
-    return {
-        "block": repr(layer.read()),
-        "degree": degree,
-        "levels": result.levels,
-        "rotations": result.rotations,
-        "N": result.parameters.poly_modulus_degree,
-        "security": result.parameters.security,
-        "largest output": result.size,
-        "proved": result.approximation,
-        "approximation": result.measured,
-        "encryption": result.encryption,
-        "total": result.total,
-        "seconds of keys": result.seconds["keys"],
-        "seconds": result.seconds["evaluation"],
-        "bytes": result.bytes[0],
-    }
+    row = {"block": repr(layer.read()), "degree": degree, "rotations": result.rotations, "largest output": result.size}
+    row |= {"approximation": result.measured, "seconds of keys": result.seconds["keys"]}
+    return row | numbers_of(result)
 
 
 def cheapest(rows: Table, way: str) -> Table | None:
@@ -254,26 +238,20 @@ def cheapest(rows: Table, way: str) -> Table | None:
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
     """Values and blocks in ciphertexts, and the levels of plans."""
-    values = tables["values"].to_dict("records")
-    yield Claim(
-        "largest excess of an error under encryption over the proved bound and the noise of other inputs",
-        max(row["excess"] for row in values),
-        support={
-            f"{row['function']} of degree {row['degree']}": [
-                row[name] for name in ("proved", "total", "noise", "levels")
-            ]
-            for row in values
-        },
-        note="Numbers of a function are the proved bound, the error, the noise and the levels.",
-    )
+    names = ("proved", "total", "encryption", "levels")
+    support: dict[str, Any] = {
+        f"{row['function']} of degree {row['degree']}": [row[name] for name in names]
+        for row in tables["values"].to_dict("records")
+    }
+    title = "largest excess of an error under encryption over the proved bound and the noise of other inputs"
+    note = "Numbers of a function are the proved bound, the error, the noise and the levels."
+    yield Claim(title, float(tables["values"]["excess"].max()), support=support, note=note)
+    names = ("degree", "largest output", "proved", "approximation", "encryption", "levels", "rotations", "seconds")
+    note = "Proved is a bound on the error of the polynomial, approximation that error, encryption the rest."
     for row in tables["blocks"].to_dict("records"):
-        names = ("degree", "largest output", "proved", "approximation", "encryption", "levels", "rotations", "seconds")
-        yield Claim(
-            f"error of the last block of {row['model']} for one token under encryption",
-            row["total"],
-            support={name: row[name] for name in (*names, "seconds of keys")},
-            note="Proved is a bound on the error of the polynomial, approximation that error, encryption the rest.",
-        )
+        support = {name: row[name] for name in (*names, "seconds of keys")}
+        title = f"error of the last block of {row['model']} for one token under encryption"
+        yield Claim(title, row["total"], support=support, note=note)
     for model, rows in tables["plans"].groupby("model", sort=False):
         yield plan_claim(str(model), rows)
 

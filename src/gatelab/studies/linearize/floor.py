@@ -143,8 +143,7 @@ def theory(request: Request) -> Tables:
 def claims(tables: Tables) -> Iterator[Claim]:
     """The floor, the error of the best maps over it, and those of all other methods."""
     for row in tables["theory"].to_dict("records"):
-        what = f"the floor at d = {row['d']}, w ~ N(0, {row['w_scale']:g}^2 I), m = {row['m']}"
-        yield Claim(what, row["floor"])
+        yield Claim(f"the floor at d = {row['d']}, w ~ N(0, {row['w_scale']:g}^2 I), m = {row['m']}", row["floor"])
     table = tables["errors"].assign(over=lambda t: t["rmse"] / t["floor"], name=lambda t: t["method"] + ", " + t["law"])
     best = table[table["method"] == "optimal"]
     far = best.loc[(best["over"] - 1).abs().idxmax()]
@@ -154,11 +153,6 @@ def claims(tables: Tables) -> Iterator[Claim]:
         note="Chance in the rows makes the difference.",
     )  # fmt: skip
     others = table[~table["method"].isin(["optimal", "learned"]) & (table["floor"] > 0)]
-    for which, row in (
-        ("least", others.loc[others["over"].idxmin()]),
-        ("largest", others.loc[others["over"].idxmax()]),
-    ):
-        yield Claim(
-            f"polynomials and random features against the floor: the {which} RMSE over it", row["over"],
-            support={"method": row["name"], "m": int(row["m"])},
-        )  # fmt: skip
+    for which, place in (("least", others["over"].idxmin()), ("largest", others["over"].idxmax())):
+        what, row = f"polynomials and random features against the floor: the {which} RMSE over it", others.loc[place]
+        yield Claim(what, row["over"], support={"method": row["name"], "m": int(row["m"])})

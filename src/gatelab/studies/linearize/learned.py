@@ -92,8 +92,7 @@ def runs(recipe: str, count: int, seed: int) -> dict[str, float]:
 @STUDY.tables
 def estimates(request: Request) -> Tables:
     """GELU by Monte Carlo, section 4.1: mean and variance of many estimates at five z."""
-    z = torch.tensor(Z, dtype=torch.float64)
-    parts = []
+    z, parts = torch.tensor(Z, dtype=torch.float64), []
     for samples in SAMPLES:
         draw = torch.Generator().manual_seed(0)
         drawn = torch.stack([monte_carlo(z, samples, "naive", draw) for _ in range(DRAWS)]).numpy()
@@ -224,10 +223,8 @@ def losses(epochs: int) -> dict[str, float]:
 @SIXTEEN.measure("examples", together="example", grid={"epochs": [125], "example": [1, 2, 3, 4]}, quick={"epochs": [5]})
 def examples(epochs: int, example: Sequence[int]) -> Iterator[dict[str, float]]:
     """GELU(Wx) and y' on new pairs of sixteen outputs each."""
-    made, exact = (
-        part.numpy() for part in drawn_pairs(trained_maps(16, DEFAULT_M, "paper", epochs), len(example), 4321)
-    )
-    for outputs, y in zip(made, exact, strict=True):
+    maps = trained_maps(16, DEFAULT_M, "paper", epochs)
+    for outputs, y in zip(*(part.numpy() for part in drawn_pairs(maps, len(example), 4321)), strict=True):
         alike = float(np.corrcoef(outputs, y)[0, 1])
         yield {"mse": float(((outputs - y) ** 2).mean()), "correlation": alike, "square": float((y**2).mean())}
 

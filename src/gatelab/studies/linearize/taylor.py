@@ -117,13 +117,10 @@ def table1_claims(tables: Tables) -> Iterator[Claim]:
         support={f"z^{k}": denominators[k] for k in (4, 6, 8)} | others,
     )  # fmt: skip
     for where, row in table.iterrows():
-        yield Claim(
-            f"largest error of the best polynomial of degree {DEGREE} on {where}", row["minimax"],
-            support={
-                "Taylor's over it": row["Taylor"] / row["minimax"],
-                "proved to be at most": row["minimax, proved at most"],
-            },
-        )  # fmt: skip
+        support = {"Taylor's over it": row["Taylor"] / row["minimax"]}
+        support["proved to be at most"] = row["minimax, proved at most"]
+        title = f"largest error of the best polynomial of degree {DEGREE} on {where}"
+        yield Claim(title, row["minimax"], support=support)
 
 
 # ---- table 2: the series as a product of lifted weights and inputs
@@ -214,26 +211,17 @@ def table2_tables(request: Request) -> Tables:
     """Table 2 in columns, products of drawn W and x, and the functions over z."""
     W, x = layer()
     z = (W @ x).numpy()
-    table = pd.DataFrame(
-        {
-            "z = Wx": z,
-            "Taylor": five_terms(z),
-            "Kronecker": product(taylor_maps("kronecker"), W, x),
-            "symmetric": product(taylor_maps("symmetric"), W, x),
-            "tanh-GELU": gelu(z, "gelu-tanh"),
-            "erf-GELU": gelu(z),
-            "recovered": [inverse_tanh_gelu(near, value) for near, value in zip(Z, TANH, strict=True)],
-        }
-    )
+    products = {kind: product(taylor_maps(kind.lower()), W, x) for kind in ("Kronecker", "symmetric")}
+    forms = {"tanh-GELU": gelu(z, "gelu-tanh"), "erf-GELU": gelu(z)}
+    recovered = [inverse_tanh_gelu(near, value) for near, value in zip(Z, TANH, strict=True)]
+    columns = {"z = Wx": z, "Taylor": five_terms(z), **products, **forms, "recovered": recovered}
     grid = np.union1d(np.linspace(-3, 3, 121), Z)
-    at = np.isin(grid, Z)
     curves = []
     for row, function in (("GELU_Taylor,5(x')", five_terms(grid)), ("GELU_tanh(x')", gelu(grid, "gelu-tanh"))):
-        printed = np.full(len(grid), np.nan)
-        printed[at] = [float(v) for v in PRINTED[row].split(", ")]
-        curves.append(pd.DataFrame({"function": row, "z": grid, "value": function, "paper": printed}))
+        known = pd.Series(map(float, PRINTED[row].split(", ")), index=Z).reindex(grid).to_numpy()
+        curves.append(pd.DataFrame({"function": row, "z": grid, "value": function, "paper": known}))
     drawn = pd.DataFrame({"pair": range(PAIRS), "residual": residuals(PAIRS)})
-    return {"table2": table, "drawn": drawn, "curves": pd.concat(curves)}
+    return {"table2": pd.DataFrame(columns), "drawn": drawn, "curves": pd.concat(curves)}
 
 
 @TABLE2.claims

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,9 @@ from gatelab.feedforward import Activation, Unit
 from gatelab.models.layouts import blocks
 from gatelab.models.replace import trace
 from gatelab.plotting.facets import Facets, Overlay, draw_figure
-from gatelab.statistics import Interval
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
-from gatelab.studies.engine import Study, Table, Tables, averaged
+from gatelab.studies.engine import Study, Table, Tables, averaged, interval_at
 from gatelab.studies.linearize import transformer_parts as parts
 from gatelab.train import load_models
 
@@ -51,18 +51,14 @@ FIGURE = (
 
 def figure(tables: Tables) -> Figure:
     """Errors and cosines of every way, by family, and the test losses of the GPT with each function."""
-    cosines, curves = tables["cosines"], tables["curves"]
-    losses = {"lost": "cosine", "lost_low": "cosine high", "lost_high": "cosine low", "worst": "least"}
-    cosines = cosines.assign(**{name: (1 - cosines[column]).clip(lower=1e-6) for name, column in losses.items()})
+    curves = tables["curves"]
     gelu = curves[curves["activation"] == "gelu"].set_index(["seed", "step"])["test"].rename("gelu")
-    curves = curves.join(gelu, on=["seed", "step"])
     late = curves[(curves["step"] >= curves["step"].max() / 5) & (curves["activation"] != "gelu")]
-    both = {"": curves, "minus gelu of the same seed": late.assign(test=late["test"] - late["gelu"])}
+    late = late.join(gelu, on=["seed", "step"]).assign(test=lambda rows: rows["test"] - rows["gelu"])
     columns = ["loss", "activation", "step", "seed", "test"]
+    both = {"": curves, "minus gelu of the same seed": late}
     curves = pd.concat([part.assign(loss=name)[columns] for name, part in both.items()])
-    drawn = {"layers": tables["layers"], "cosines": cosines}
-    drawn = {name: table.assign(family=table["way"].map(parts.FAMILIES)) for name, table in drawn.items()}
-    return draw_figure(FIGURE, {**drawn, "curves": averaged(curves, "seed", columns[:3], "arithmetic")})
+    return draw_figure(FIGURE, {**tables, "curves": averaged(curves, "seed", columns[:3], "arithmetic")})
 
 
 STUDY = Study(
@@ -80,37 +76,40 @@ STUDY = Study(
 def tables(request: Request) -> Tables:
     """Every way in a model of sentences, GPTs trained without GELU, and the trained GPT with its blocks replaced."""
     if request.quick:
-        ways, functions, after, size = QUICK_WAYS, ("minimax 4", "taylor 10"), ("minimax 4", "linear fit"), parts.QUICK
-        embedder, text, most = parts.small_bert(), parts.quick_texts(40, 20), 400
+        ways, functions, after_training = QUICK_WAYS, ("minimax 4", "taylor 10"), ("minimax 4", "linear fit")
+        embedder, text, most, size = parts.small_bert(), parts.quick_texts(40, 20), 400, parts.QUICK
     else:
-        ways, functions, after, size = parts.WAYS, TRAINED, GPT_WAYS, parts.FULL
-        embedder, text, most = parts.minilm(), parts.texts(192, 96), 3500
-    layers = parts.traced_layers(embedder.model, embedder.trace(embedder.model, text.calibration).inputs)
-    before = embedder.trace(embedder.model, text.measured)
-    measured = []
+        ways, functions, after_training = parts.WAYS, TRAINED, GPT_WAYS
+        embedder, text, most, size = parts.minilm(), parts.texts(192, 96), 3500, parts.FULL
+    layers = parts.traced_layers(embedder.model, embedder.trace(text.calibration, embedder.model).inputs)
+    traced = partial(embedder.trace, text.measured)
+    before, errors, cosines = traced(embedder.model), [], []
     for done, way in enumerate(ways, 1):
-        measured.append(parts.measure(way, layers, embedder, text.measured, before))
+        rows, _, after = parts.measure(way, embedder.model, layers, before, traced, embedder.finish)
+        errors += rows
+        cosines.append({"way": way, **parts.cosines(parts.embeddings(before), parts.embeddings(after))})
         if request.progress:
             request.progress(done, len(ways))
     runs, gpts = training(size, text.letters, functions)
     curves = [
-        {"activation": name, "seed": h.recipe.seed, "step": int(step), "train": float(train), "test": float(test)}
+        pd.DataFrame({"activation": name, "seed": h.recipe.seed, "step": h.steps, "train": h.train, "test": h.test})
         for name, histories in runs.items()
         for h in histories
-        for step, train, test in zip(h.steps, h.train, h.test, strict=True)
     ]
     counts = {"calibration": len(text.calibration), "measured": len(text.measured)}
-    setup = {"model": embedder.name, "text": text.about, **counts, **size}
     rows = {
-        "layers": [row for errors, _ in measured for row in errors],
-        "cosines": [cosines for _, cosines in measured],
+        "layers": errors,
+        "cosines": cosines,
         "verdicts": [{"layer": i, **parts.judge(layer, most)} for i, layer in enumerate(layers, 1)],
         "training": parts.training_rows(runs),
-        "curves": curves,
-        "gpt": [row for way in after for row in parts.measure_gpt(way, gpts, text.letters, size["test"])],
-        "setup": [setup],
+        "curves": pd.concat(curves, ignore_index=True),
+        "gpt": [row for way in after_training for row in parts.measure_gpt(way, gpts, text.letters, size["test"])],
+        "setup": [{"model": embedder.name, "text": text.about, **counts, **size}],
     }
-    return {name: pd.DataFrame(part) for name, part in rows.items()}
+    made = {name: pd.DataFrame(part) for name, part in rows.items()}
+    for name in ("layers", "cosines"):
+        made[name]["family"] = made[name]["way"].map(parts.FAMILIES)
+    return made
 
 
 def training(size: parts.Size, data: Any, names: Sequence[str]) -> tuple[dict[str, Any], Sequence[Any]]:
@@ -142,14 +141,13 @@ def claims(tables: Tables) -> Iterator[Claim]:
     farthest = float(judged[["lowest z", "highest z"]].abs().to_numpy().max())
     yield Claim.of(
         "cosine with GELU by five Taylor terms, as in the paper, in every block",
-        interval(cosines.loc["taylor 10"], "cosine"),
-        OPEN,
+        interval_at(cosines.loc["taylor 10"], "cosine"), OPEN,
         support={
             "share of a layer's pre-activations beyond ±3": outside.loc["taylor 10"].tolist(),
             "farthest pre-activation": farthest,
             "error of a layer alone, relative": alone.loc["taylor 10"].tolist(),
         },
-    )
+    )  # fmt: skip
     yield from level_claims(cosines)
     support: dict[str, Any] = {}
     by_width = judged.loc[(judged["lowest z"] - judged["highest z"]).sort_values().index]
@@ -161,35 +159,26 @@ def claims(tables: Tables) -> Iterator[Claim]:
         support[f"error of the worst layer alone, {highest}"] = float(alone["max"][highest])
     yield Claim("farthest pre-activation that one polynomial must serve", farthest, paper=OPEN, support=support)
     for way, features in layers["features"].first().dropna().items():
-        yield Claim.of(
-            f"cosine with every block as W2 Phi(W1) Psi(x), {way}",
-            interval(cosines.loc[way], "cosine"),
-            OPEN,
-            support={"features": int(features), "error of a layer alone, relative": alone.loc[way].tolist()},
-        )
+        support = {"features": int(features), "error of a layer alone, relative": alone.loc[way].tolist()}
+        title, cosine = f"cosine with every block as W2 Phi(W1) Psi(x), {way}", interval_at(cosines.loc[way], "cosine")
+        yield Claim.of(title, cosine, OPEN, support=support)
     yield feature_claim(judged)
-    half = "steps to the loss that GELU has half-way, over that half"
     for row in tables["training"][1:].to_dict("records"):
-        yield Claim.of(
-            f"test loss of a small GPT minus that with GELU, {row['activation']}",
-            interval(row, "less gelu"),
-            EXPECTED,
-            support={"diverged seeds": row["diverged"], half: row["steps"] if np.isfinite(row["steps"]) else "never"},
-        )
+        steps = row["steps"] if np.isfinite(row["steps"]) else "never"
+        support = {"diverged seeds": row["diverged"], "steps to the loss that GELU has half-way, over that half": steps}
+        title = f"test loss of a small GPT minus that with GELU, {row['activation']}"
+        yield Claim.of(title, interval_at(row, "less_gelu"), EXPECTED, support=support)
     first = tables["gpt"][tables["gpt"]["layer"] == 1]
     change = (first["loss"] - first["plain loss"]).groupby(first["way"], sort=False).mean()
-    yield Claim(
-        "largest increase of the trained GPT's test loss with its blocks replaced afterwards",
-        float(change.max()),
-        paper=OPEN,
-        support={"test loss with GELU": float(first["plain loss"].mean()), **change.to_dict()},
-    )
+    support = {"test loss with GELU": float(first["plain loss"].mean()), **change.to_dict()}
+    title = "largest increase of the trained GPT's test loss with its blocks replaced afterwards"
+    yield Claim(title, float(change.max()), paper=OPEN, support=support)
 
 
 def level_claims(cosines: Table) -> Iterator[Claim]:
     """The number of ways that preserve embeddings, at two levels, and that lose them, by the ends of intervals."""
-    best, good = (cosines["cosine low"] > level for level in LEVELS)
-    gone = cosines["cosine high"] < COLLAPSED
+    best, good = (cosines["cosine_low"] > level for level in LEVELS)
+    gone = cosines["cosine_high"] < COLLAPSED
     for what, chosen in {
         f"ways that keep embeddings at a cosine above {LEVELS[0]:g}": best,
         f"ways that keep embeddings at a cosine above {LEVELS[1]:g} but not {LEVELS[0]:g}": good & ~best,
@@ -214,10 +203,6 @@ def feature_claim(judged: Table) -> Claim:
     width = int(judged["width"].iloc[0])
     what = f"features that GELU(W1 x + b1) of {width} neurons needs to 1 % of its size, share of the neurons"
     return Claim(what, 100 * float(judged["m needed for 1%"].min()) / width, paper=OPEN, unit="%", support=support)
-
-
-def interval(row: Any, name: str) -> Interval:
-    return Interval(*(float(row[column]) for column in (name, f"{name} low", f"{name} high")))
 
 
 def ends(values: Table) -> list[float]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
-from numpy.polynomial import chebyshev
+from numpy.polynomial import Chebyshev
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -18,11 +18,11 @@ from gatelab.errors import GatelabError
 from gatelab.feedforward import Unit
 from gatelab.linearization import Polynomial, calibrate, find_published, linearize, verdict
 from gatelab.linearization.forms import PreActivations
-from gatelab.linearization.polynomials import to_unit
 from gatelab.models.layouts import Block, blocks
 from gatelab.models.pretrained import import_transformers, read_pretrained
 from gatelab.models.replace import LinearMap, folded, replace_activation, replace_map, trace
 from gatelab.statistics import LEVEL, Interval, bootstrap, t_interval
+from gatelab.studies.engine import interval_columns
 from gatelab.studies.linearize.taylor import gelu
 from gatelab.train import History, recipe, train_many
 
@@ -38,6 +38,7 @@ FAMILIES = {f"{method} {degree}": method for method, degrees in POLYNOMIALS.item
 FAMILIES |= dict.fromkeys(PUBLISHED, "published") | dict.fromkeys(MAPS, "whole maps")
 WAYS = tuple(FAMILIES)
 BATCH = 32  # sentences
+WORDS = [a + b for a in ("ri", "gar", "win", "pa", "let") for b in ("ver", "den", "dow", "per", "ters", "ning")]
 DIRECTIONS = 32  # of the inputs, whose products the quadratic map has
 Function = Callable[[Any], Any]  # of pre-activations, or a `LinearMap` of the inputs of a block
 
@@ -65,29 +66,19 @@ def quick_texts(calibration: int, measured: int) -> Texts:
     """Made-up sentences, for quick runs."""
     train, test = made_up(4000, 0), made_up(400, 1)
     letters = [np.frombuffer(" ".join(part).encode(), np.uint8).astype(np.uint16) for part in (train, test)]
+    data = TextData("made up", letters[0], letters[1], 256)
     chosen = sorted(train[:calibration], key=len), sorted(test[:measured], key=len)
-    return Texts(
-        *chosen, TextData("made up", letters[0], letters[1], 256), "sentences made up of 30 words, in a quick run"
-    )
+    return Texts(*chosen, data, "sentences made up of 30 words, in a quick run")
 
 
 def made_up(count: int, seed: int) -> list[str]:
-    """Sentences of a small grammar.
+    """Sentences of random words, 40 to 110 characters.
 
     >>> made_up(1, 0) == made_up(1, 0) != made_up(1, 1)
     True
     """
     draw = np.random.default_rng(seed)
-    whose, how, what = ("the", "a", "every", "this", "no"), ("old", "quiet", "green", "broken", "small"), (
-        "river", "teacher", "engine", "garden", "letter", "winter", "painter", "number", "window", "horse"
-    )  # fmt: skip
-    does = ("follows", "forgets", "carries", "explains", "repairs", "counts", "leaves", "paints")
-    where = ("", " in the morning", " near the sea", " without a word", " for a friend", " after the war")
-
-    def some() -> str:
-        return f"{draw.choice(whose)} {draw.choice(how)} {draw.choice(what)}"
-
-    return [f"{some().capitalize()} {draw.choice(does)} {some()}{draw.choice(where)}." for _ in range(count)]
+    return [" ".join(draw.choice(WORDS, draw.integers(9, 14))).capitalize() + "." for _ in range(count)]
 
 
 def sentences_of(tokens: Any, count: int) -> list[str]:
@@ -124,7 +115,7 @@ class Embedder(NamedTuple):
         """The output of a layer from its block's input and output: the norm of their sum."""
         return self.model.encoder.layer[layer].output.LayerNorm(x + y)
 
-    def trace(self, model: nn.Module, sentences: Sequence[str]) -> Traced:
+    def trace(self, sentences: Sequence[str], model: nn.Module) -> Traced:
         """The model, or a changed copy, on sentences."""
         inputs, outputs, of = [], [], []
         for first in range(0, len(sentences), BATCH):
@@ -186,10 +177,9 @@ class TracedLayer(NamedTuple):
 
     def fitted(self, degree: int) -> Polynomial:
         """The best polynomial in mean square on all pre-activations: weighted least squares over the cells."""
-        z, interval, root = self.data.z, self.data.interval, np.sqrt(self.data.counts)
-        basis = chebyshev.chebvander(to_unit(z, interval), degree)
-        coefficients = np.linalg.lstsq(basis * root[:, None], gelu(z) * root, rcond=None)[0]
-        return Polynomial.from_chebyshev(coefficients, interval, activation="gelu", method="fit")
+        z, interval = self.data.z, self.data.interval
+        series = Chebyshev.fit(z, gelu(z), degree, interval, w=np.sqrt(self.data.counts))
+        return Polynomial.from_chebyshev(series.coef, interval, activation="gelu", method="fit")
 
 
 def traced_layers(model: nn.Module, inputs: Sequence[Tensor]) -> list[TracedLayer]:
@@ -279,14 +269,19 @@ def share_outside(function: Function, z: Tensor) -> float | None:
 # ---- the effect of a way
 
 
-def layer_rows(
-    way: str, layers: Sequence[TracedLayer], functions: Sequence[Function], before: Traced, after: Traced,
+@torch.no_grad()
+def measure(
+    way: str, model: nn.Module, layers: Sequence[TracedLayer], before: Traced, traced: Callable[[nn.Module], Traced],
     finish: Callable[[int, Tensor, Tensor], Tensor],
-) -> Iterator[dict[str, Any]]:  # fmt: skip
-    """A row per layer: its error alone and with all blocks replaced, and the pre-activations beyond the interval.
+) -> tuple[list[dict[str, Any]], nn.Module, Traced]:  # fmt: skip
+    """A row per layer, and the model with all blocks replaced with its trace; `before` is that of the plain model.
 
-    `finish` gives the output of a layer from its block's input and output.
+    A row has the error of the layer alone and with all blocks replaced, and the shares of pre-activations beyond the
+    interval. `finish` gives the output of a layer from its block's input and output.
     """
+    functions = [make(way, layer) for layer in layers]
+    changed = replace_blocks(model, dict(enumerate(functions)))
+    after, rows = traced(changed), []
     for i, (layer, function) in enumerate(zip(layers, functions, strict=True)):
         x = before.inputs[i]
         z, features = layer.block.before(x), None
@@ -294,26 +289,13 @@ def layer_rows(
             output, features = function(x), function.A.shape[1]
         else:
             output = layer.block.after(function(z))
-        yield {
-            "way": way,
-            "layer": i + 1,
-            **interval_columns("alone", ratio(finish(i, x, output), before.outputs[i], before.of)),
-            **interval_columns("accumulated", ratio(after.outputs[i], before.outputs[i], before.of)),
-            "outside": share_outside(function, z),
-            "outside, accumulated": share_outside(function, layer.block.before(after.inputs[i])),
-            "features": features,
-        }
-
-
-@torch.no_grad()
-def measure(
-    way: str, layers: Sequence[TracedLayer], embedder: Embedder, sentences: Sequence[str], before: Traced
-) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The rows of all layers, and that of the embeddings; `before` is the trace of the plain model."""
-    functions = [make(way, layer) for layer in layers]
-    after = embedder.trace(replace_blocks(embedder.model, dict(enumerate(functions))), sentences)
-    rows = list(layer_rows(way, layers, functions, before, after, embedder.finish))
-    return rows, {"way": way, **cosines(embeddings(before), embeddings(after))}
+        row = {"way": way, "layer": i + 1}
+        row |= interval_columns("alone", ratio(finish(i, x, output), before.outputs[i], before.of))
+        row |= interval_columns("accumulated", ratio(after.outputs[i], before.outputs[i], before.of))
+        row["outside"] = share_outside(function, z)
+        row["outside, accumulated"] = share_outside(function, layer.block.before(after.inputs[i]))
+        rows.append(row | {"features": features})
+    return rows, changed, after
 
 
 @torch.no_grad()
@@ -323,23 +305,21 @@ def measure_gpt(way: str, models: Sequence[Any], data: TextData, windows: int) -
     known, _ = data.batch(0, windows, context)
     x, y = next(data.batches("test", windows, context))
 
-    def traced(model: nn.Module, tokens: Tensor) -> Traced:
+    def traced(model: nn.Module, tokens: Tensor = x) -> Traced:
         flow = trace(model, lambda m: m(tokens))
         inputs, outputs = ([part.flatten(0, 1) for part in parts] for parts in (flow.inputs, flow.outputs))
         return Traced(inputs, outputs, torch.arange(tokens.numel()) // context)
 
     for seed, model in enumerate(models):
-        layers = traced_layers(model, traced(model, known).inputs)
-        functions = [make(way, layer) for layer in layers]
-        changed: Any = replace_blocks(model, dict(enumerate(functions)))
-        before, after = (traced(m, x) for m in (model, changed))
+        layers, before = traced_layers(model, traced(model, known).inputs), traced(model)
 
         def finish(i: int, x: Tensor, output: Tensor, layers: Any = layers, before: Traced = before) -> Tensor:
             # The output of the block is added to the residual stream.
             return before.outputs[i] - layers[i].block(x) + output
 
-        losses = {"plain loss": float(model.loss(x, y)), "loss": float(changed.loss(x, y))}
-        for row in layer_rows(way, layers, functions, before, after, finish):
+        rows, changed, _ = measure(way, model, layers, before, traced, finish)
+        losses = {"plain loss": float(model.loss(x, y)), "loss": float(cast(Any, changed).loss(x, y))}
+        for row in rows:
             errors = {name: row[name] for name in ("layer", "alone", "accumulated", "outside")}
             yield {"way": way, "seed": seed, **errors, **losses}
 
@@ -354,11 +334,6 @@ def ratio(outputs: Tensor, exact: Tensor, of: Tensor) -> Interval:
     return Interval(*(float(np.sqrt(number)) for number in (square.value, square.low, square.high)))
 
 
-def interval_columns(name: str, interval: Interval) -> dict[str, float]:
-    """An interval in a row of a table: under its name, and its ends as `name low` and `name high`."""
-    return {name: interval.value, f"{name} low": interval.low, f"{name} high": interval.high}
-
-
 def cosines(exact: Tensor, changed: Tensor) -> dict[str, float]:
     """Cosines of embeddings before and after: their mean, the least, and the share that keeps its nearest neighbor.
 
@@ -366,11 +341,14 @@ def cosines(exact: Tensor, changed: Tensor) -> dict[str, float]:
     """
     changed = torch.nan_to_num(changed, 0.0, 0.0, 0.0)
     products = (exact * changed).sum(1).numpy()
+    mean, least = bootstrap([products], lambda p: p.mean(-1), draws=1000), float(products.min())
     nearest = [(e @ e.T - 2 * torch.eye(len(e), dtype=e.dtype)).argmax(1) for e in (exact, changed)]
+    away = {"lost": mean.value, "lost_low": mean.high, "lost_high": mean.low, "worst": least}  # for a logarithmic axis
     return {
-        **interval_columns("cosine", bootstrap([products], lambda p: p.mean(-1), draws=1000)),
-        "least": float(products.min()),
+        **interval_columns("cosine", mean),
+        "least": least,
         "neighbour kept": float((nearest[0] == nearest[1]).double().mean()),
+        **{name: max(1 - cosine, 1e-6) for name, cosine in away.items()},
     }
 
 
@@ -423,27 +401,16 @@ def training_rows(runs: Mapping[str, Sequence[History]]) -> list[dict[str, Any]]
     level = 1 - (1 - LEVEL) / (len(runs) - 1)
     plain, rows = runs["gelu"], []
     half = float(plain[0].steps[-1]) / 2
-    targets = [float(np.interp(half, h.steps, h.test)) for h in plain]
     for name, histories in runs.items():
         ends = np.array([h.test[-1] if h.diverged is None else np.nan for h in histories])
         away = t_interval(ends - [h.test[-1] for h in plain], level)
-        times = [first_step(h.steps, h.test, target) / half for h, target in zip(histories, targets, strict=True)]
+        times = [first_step(h, float(np.interp(half, p.steps, p.test))) for h, p in zip(histories, plain, strict=True)]
         counts = {"seeds": len(ends), "diverged": sum(h.diverged is not None for h in histories)}
-        losses = {"test loss": float(ends.mean()), **interval_columns("less gelu", away)}
-        rows.append({"activation": name, **counts, **losses, "steps": float(np.mean(times))})
+        losses = {"test loss": float(ends.mean()), **interval_columns("less_gelu", away)}
+        rows.append({"activation": name, **counts, **losses, "steps": float(np.mean(times)) / half})
     return rows
 
 
-def first_step(steps: Any, loss: Array, level: float) -> float:
-    """The step at which the loss first reaches the level, interpolated linearly; infinite if never.
-
-    >>> first_step(np.array([0.0, 10.0]), np.array([3.0, 1.0]), 2.0)
-    5.0
-    """
-    below = np.flatnonzero(loss <= level)
-    if not len(below):
-        return np.inf
-    i = below[0]
-    if i == 0:
-        return float(steps[0])
-    return float(np.interp(level, loss[[i, i - 1]], steps[[i, i - 1]]))
+def first_step(run: History, level: float) -> float:
+    """The step at which the test loss first reaches the level, interpolated linearly; infinite if never."""
+    return float(np.interp(-level, -np.minimum.accumulate(run.test), run.steps, right=np.inf))

@@ -50,13 +50,8 @@ def extremes(n: int, d: int, width: int, unit: Sequence[str], seed: int) -> Iter
     """The extreme eigenvalues of every unit over the width; `bulk` is κ without the largest eigenvalue."""
     for kernel in analytic(list(unit), samples(n, d, seed), width):
         values = eigenvalues(kernel) / width
-        largest, smallest = values[-1], values[0]
-        yield {
-            "lambda_max": largest,
-            "lambda_min": smallest,
-            "condition": largest / smallest,
-            "bulk": values[-2] / smallest,
-        }
+        ratios = {"condition": values[-1] / values[0], "bulk": values[-2] / values[0]}
+        yield {"lambda_max": values[-1], "lambda_min": values[0], **ratios}
 
 
 @STUDY.columns
@@ -68,7 +63,7 @@ def columns(tables: Tables, rows: Tables) -> Tables:
     expected = {unit: estimate(unit, n, d, width) for unit in THEORY}
     theory = pd.DataFrame([{"unit": unit, **theory_row(spectra[unit], expected[unit])} for unit in THEORY])
     ranked = [pd.DataFrame({"unit": u, "rank": np.arange(n) + 1, "eigenvalue": spectra[u][::-1]}) for u in UNITS]
-    contractions = [contraction_row(*pair, rows["extremes"]) for pair in PAIRS]
+    contractions = [contraction_row(pair, rows["extremes"]) for pair in PAIRS]
     return {
         "extremes": tables["extremes"].merge(theory, on="unit", how="left"),
         "contractions": pd.DataFrame(contractions).assign(seeds=tables["extremes"]["seeds"].iloc[0]),
@@ -82,26 +77,26 @@ def theory_row(values: Array, expected: Estimate) -> dict[str, float]:
 
     The distance is the greatest difference between the shares of eigenvalues below x.
     """
-    scale = {"condition": 1}
-    ends = {"paper": expected.paper, "ours": expected.ours}
-    row = {f"{q}_{who}": getattr(ends[who], q) / scale.get(q, WIDTH) for who in ends for q in QUANTITIES}
+    scales = zip(QUANTITIES, (WIDTH, WIDTH, 1), strict=True)
+    row = {f"{q}_{who}": getattr(getattr(expected, who), q) / scale for q, scale in scales for who in ("paper", "ours")}
     x = np.quantile(values, np.linspace(0.01, 0.99, 99))
     law = expected.limit_spectrum.count(x * WIDTH) / expected.n
     return row | {"distance": float(np.abs(law - np.searchsorted(values, x) / expected.n).max())}
 
 
-def larger_first(quantity: str, plain: str, gated: str) -> tuple[str, str]:
-    """The unit with the larger number, by the paper, and the other one."""
+def larger_first(quantity: str, pair: tuple[str, str]) -> tuple[str, str]:
+    """A plain and a gated unit, the one with the larger number by the paper first."""
+    plain, gated = pair
     if quantity == "lambda_min":
         return gated, plain
-    return plain, gated
+    return pair
 
 
-def contraction_row(plain: str, gated: str, rows: Table) -> dict[str, object]:
+def contraction_row(pair: tuple[str, str], rows: Table) -> dict[str, object]:
     """The factors by which gating lowers λ_max and both condition numbers and raises λ_min."""
-    row: dict[str, object] = {"plain": plain, "gated": gated, **rows.iloc[0][["n", "d", "width"]]}
+    row: dict[str, object] = {"plain": pair[0], "gated": pair[1], **rows.iloc[0][["n", "d", "width"]]}
     for name in (*QUANTITIES, "bulk"):
-        row |= interval_columns(name, unit_ratio(rows, *larger_first(name, plain, gated), name))
+        row |= interval_columns(name, unit_ratio(rows, *larger_first(name, pair), name))
     return row
 
 
@@ -130,7 +125,7 @@ def claims(tables: Tables) -> Iterator[Claim]:
     for row in tables["contractions"].to_dict("records"):
         pair = row["plain"], row["gated"]
         for column, what in QUANTITIES.items():
-            first, second = (NAMES[unit] for unit in larger_first(column, *pair))
+            first, second = (NAMES[unit] for unit in larger_first(column, pair))
             support = {NAMES[unit]: interval_at(by_unit.loc[unit], column) for unit in pair}
             if column == "condition":
                 support["without the largest eigenvalue"] = interval_at(row, "bulk")
@@ -139,12 +134,8 @@ def claims(tables: Tables) -> Iterator[Claim]:
             yield Claim.of(title, interval_at(row, column), 1.0, "above", place=place, support=support)
     for unit in THEORY:
         row = by_unit.loc[unit]
-        yield Claim(
-            f"largest difference of shares between our law of the bulk and one spectrum, {NAMES[unit]}",
-            float(row["distance"]),
-            support={
-                "one eigenvalue": 1 / row["n"],
-                "our λ_max over the measured": row["lambda_max_ours"] / row["lambda_max"],
-                "our λ_min over the measured": row["lambda_min_ours"] / row["lambda_min"],
-            },
-        )
+        support = {"one eigenvalue": 1 / row["n"]}
+        for column, symbol in (("lambda_max", "λ_max"), ("lambda_min", "λ_min")):
+            support[f"our {symbol} over the measured"] = row[f"{column}_ours"] / row[column]
+        what = f"largest difference of shares between our law of the bulk and one spectrum, {NAMES[unit]}"
+        yield Claim(what, float(row["distance"]), support=support)

@@ -103,7 +103,7 @@ def taylor_forms(x: Array, width: int) -> dict[str, Array]:
 def columns(tables: Tables, rows: Tables) -> Tables:
     """Both estimates, and their ratios to the measured numbers."""
     table = tables["conditions"]
-    expected = [estimate(row["unit"], row["n"], row["d"], WIDTH) for row in table.to_dict("records")]
+    expected = [estimate(unit, n, d, WIDTH) for unit, n, d in table[["unit", "n", "d"]].itertuples(index=False)]
     table = table.assign(width=WIDTH, proportion=[f"n = {multiple:g} d" for multiple in table["n"] / table["d"]])
     for who in WHO:
         table[who] = [getattr(e, who).condition for e in expected]
@@ -117,31 +117,28 @@ def claims(tables: Tables) -> Iterator[Claim]:
     """How close the estimates are, across d at a fixed n and with n in proportion to d."""
     table = tables["conditions"]
     for chosen, where, place in (("fixed", "across d", ""), ("scaled", "n in proportion to d", ", n in proportion")):
-        for who, unit in product(WHO, UNITS):
-            what = f"{WHO[who]} of κ over the measured, {NAMES[unit]}, {where}"
-            own = table[table[chosen] & (table["unit"] == unit)]
-            yield estimate_claim(what, own, who, f"figure 2, {NAMES[unit]}{place}", {})
+        for (who, words), unit in product(WHO.items(), UNITS):
+            own, what = table[table[chosen] & (table["unit"] == unit)], f"{words} of κ over the measured, {NAMES[unit]}"
+            places = {"paper": f"figure 2, {NAMES[unit]}{place}"}
+            yield estimate_claim(f"{what}, {where}", own, own[f"{who}_over_measured"], places.get(who, ""), {})
     for unit in UNITS:
         own = table[table["fixed"] & (table["unit"] == unit)]
-        own = own.assign(paper_over_measured=own["paper"] / own["taylor"])
         what = f"the paper's estimate of κ over that of its Taylor form, {NAMES[unit]}"
         form = limits(own["taylor"] / own["condition"])
         more = {"κ of the Taylor form over that of the kernel, smallest and largest": form}
-        yield estimate_claim(what, own, "paper", f"prop. B.1, {NAMES[unit]}", more)
+        yield estimate_claim(what, own, own["paper"] / own["taylor"], f"prop. B.1, {NAMES[unit]}", more)
 
 
-def estimate_claim(what: str, table: Table, who: str, place: str, more: dict[str, Any]) -> Claim:
+def estimate_claim(what: str, table: Table, ratio: Table, place: str, more: dict[str, Any]) -> Claim:
     """The ratio that is farthest from 1; only the paper's estimates have a place in the paper."""
-    ratio = table[f"{who}_over_measured"]
-    worst = table.loc[farthest_from_1(ratio)]
-    many = table["n"] >= 2 * table["d"]
+    worst, many = farthest_from_1(ratio), table["n"] >= 2 * table["d"]
     support: dict[str, Any] = {"smallest": ratio.min(), "largest": ratio.max()}
-    support["farthest from 1 at n and d"] = [int(worst["n"]), int(worst["d"])]
+    support["farthest from 1 at n and d"] = [int(size) for size in table.loc[worst, ["n", "d"]]]
     support["sizes within a quarter"] = f"{int(((ratio - 1).abs() <= CLOSE).sum())} of {len(ratio)}"
     printed: dict[str, Any] = {}
-    if who == "paper":
+    if place:
         printed = {"paper": "closely match", "rule": "close", "place": place, "reconstructed": True}
         for where, chosen in (("n >= 2 d", many), ("n < 2 d", ~many)):
             if chosen.any():
                 support[f"for {where}"] = limits(ratio[chosen])
-    return Claim(what, float(worst[f"{who}_over_measured"]), support=support | more, **printed)
+    return Claim(what, float(ratio[worst]), support=support | more, **printed)

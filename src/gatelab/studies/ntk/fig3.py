@@ -70,22 +70,16 @@ def small_model(model: str, start: str, unit: str, seed: int, n: int) -> dict[st
     draws = torch.Generator().manual_seed(seed)
     pixels = torch.randn(n, 3, 8, 8, generator=draws, dtype=torch.float64)
     tokens = torch.randint(256, (n, 16), generator=draws)
-    network: nn.Module
     if model == "vit":
-        network, data = ViT("tiny", unit, seed=seed, dtype=torch.float64), "random pixels"
-        kernel = empirical(network, pixels, 0)
+        network: nn.Module = ViT("tiny", unit, seed=seed, dtype=torch.float64)
+        kernel, data = empirical(network, pixels, 0), "random pixels"
     else:
-        network, data = GPT2("tiny", unit, seed=seed, dtype=torch.float64), "random tokens"
+        network = GPT2("tiny", unit, seed=seed, dtype=torch.float64)
         draw_lecun_weights(network, seed)
-        kernel = empirical(network, tokens, (-1, 11))
-    ends = spectrum(kernel)
-    return {
-        "data": data,
-        "parameters": sum(p.numel() for p in network.parameters()),
-        "lambda_min": ends.lambda_min,
-        "lambda_max": ends.lambda_max,
-        "condition": ends.condition,
-    }
+        kernel, data = empirical(network, tokens, (-1, 11)), "random tokens"
+    ends, parameters = spectrum(kernel), sum(p.numel() for p in network.parameters())
+    row = {name: getattr(ends, name) for name in ("lambda_min", "lambda_max", "condition")}
+    return {"data": data, "parameters": parameters, **row}
 
 
 def draw_lecun_weights(model: nn.Module, seed: int) -> None:

@@ -108,11 +108,10 @@ def drawn_kernels(x: Array, width: int, seed: int, *, networks: int = 1) -> tupl
     W, P ~ N(0, 1/d), V ~ N(0, 1/m), no biases, one output. The kernels are means over the networks.
     """
     generator = np.random.default_rng([seed, width])
-    (n, d), G = x.shape, x @ x.T
+    (n, d), G, total = x.shape, x @ x.T, width * networks
     relu, reglu = np.zeros((n, n)), np.zeros((n, n))
-    left = width * networks
-    while left > 0:  # a mean over networks is a sum over all their neurons
-        neurons = min(left, NEURONS)
+    for first in range(0, total, NEURONS):  # a mean over networks is a sum over all their neurons
+        neurons = min(total - first, NEURONS)
         W, P = generator.standard_normal((2, neurons, d)) / d**0.5
         V = generator.standard_normal(neurons) / width**0.5
         gate, line = x @ W.T, x @ P.T
@@ -120,7 +119,6 @@ def drawn_kernels(x: Array, width: int, seed: int, *, networks: int = 1) -> tupl
         relu += h @ h.T + G * (opened @ opened.T)
         hidden, by_gate, by_line = h * line, opened * line, V * h
         reglu += hidden @ hidden.T + G * (by_gate @ by_gate.T + by_line @ by_line.T)
-        left -= neurons
     return relu / networks, reglu / networks
 
 
@@ -200,13 +198,10 @@ def angles(n: int, d: int, width_over_d: float, seed: int) -> dict[str, float]:
 @STUDY.columns
 def columns(tables: Tables, rows: Tables) -> Tables:
     """The sum over a row outside its diagonal; the error of eq. 8 for orthogonal samples, d^2 / (m (m + 2 d))."""
-    ratio = tables["angles"]["width_over_d"]
-    return {
-        "dominance": tables["dominance"].assign(row_sum=tables["dominance"]["off_diagonal"] * (ROWS - 1)),
-        "angles": tables["angles"].assign(
-            width=(ratio * tables["angles"]["d"]).round(), orthogonal=1 / (ratio * (ratio + 2))
-        ),
-    }
+    dominance, angles = tables["dominance"], tables["angles"]
+    ratio = angles["width_over_d"]
+    angles = angles.assign(width=(ratio * angles["d"]).round(), orthogonal=1 / (ratio * (ratio + 2)))
+    return {"dominance": dominance.assign(row_sum=dominance["off_diagonal"] * (ROWS - 1)), "angles": angles}
 
 
 @STUDY.claims
@@ -224,18 +219,15 @@ def claims(tables: Tables) -> Iterator[Claim]:
     for equation, column, more in (("eq. 5", "eq5", {}), ("eq. 8", "expected", further)):
         for ratio in (1, 10):
             row = by_ratio.loc[ratio]
-            support = {words: row[name] for words, name in more.items()}
-            title = f"relative error of {equation} at m = {ratio} d"
-            place = f"{equation}, m = {ratio:g} d"
-            outside = f"the paper has m >> d, and here m = {ratio:g} d"
-            error = interval_at(row, column)
-            yield Claim.of(title, error, CLOSE, "below", place=place, outside=outside, support=support)
+            yield Claim.of(
+                f"relative error of {equation} at m = {ratio} d", interval_at(row, column), CLOSE, "below",
+                place=f"{equation}, m = {ratio:g} d", outside=f"the paper has m >> d, and here m = {ratio:g} d",
+                support={words: row[name] for words, name in more.items()},
+            )  # fmt: skip
     last = by_ratio.iloc[-1]
-    yield Claim.of(
-        f"relative error of eq. 8 in a single network at m = {last.name:g} d",
-        interval_at(last, "drawn"),
-        support={"expected kernels": last["expected"], "chance over signal, π √(d/m)": float(np.pi / last.name**0.5)},
-    )
+    title = f"relative error of eq. 8 in a single network at m = {last.name:g} d"
+    support = {"expected kernels": last["expected"], "chance over signal, π √(d/m)": float(np.pi / last.name**0.5)}
+    yield Claim.of(title, interval_at(last, "drawn"), support=support)
 
 
 # ---- both equations as laws in d/m
@@ -340,17 +332,12 @@ def drawn_errors(
     x, width = samples(n, d, seed), round(d / d_over_m)
     gram, (plain, gated) = x @ x.T / d, drawn_kernels(x, width, seed, networks=neurons // width)
     theta, phi, gated_phi = pair_cosines(x, [plain, gated])
-    product = phi * theta
-    values = {
-        "eq. 5": (1 - np.trace(gram * plain) / np.trace(gated), d_over_m / (1 + 2 * d_over_m)),
-        "eq. 8": (
-            np.sum(product * gated_phi) / np.sum(product**2) - 1,
-            np.sum(product**2 * eq8_law(theta, d_over_m)) / np.sum(product**2),
-        ),
-    }
+    product, of_one = phi * theta, eq8_law(theta, d_over_m)
+    square = np.sum(product**2)
+    errors = {"eq. 5": 1 - np.trace(gram * plain) / np.trace(gated), "eq. 8": np.sum(product * gated_phi) / square - 1}
+    laws = {"eq. 5": d_over_m / (1 + 2 * d_over_m), "eq. 8": np.sum(product**2 * of_one) / square}
     for name in equation:
-        error, law = map(float, values[name])
-        yield {"error": error, "law": law, "over_law": error / law}
+        yield {"error": errors[name], "law": laws[name], "over_law": errors[name] / laws[name]}
 
 
 @WIDTHS.columns
@@ -359,10 +346,8 @@ def width_columns(tables: Tables, rows: Tables) -> Tables:
     share, powers = tables["expected"]["d_over_m"], {name: power for name, (power, _) in QUANTITIES.items()}
     law = share ** tables["expected"]["quantity"].map(powers) / (1 + 2 * share)
     fits = []
-    for table, key, kernels, fit in (
-        ("expected", "quantity", "expected kernels", fitted_power),
-        ("drawn", "equation", "drawn networks", measured_over_law),
-    ):
+    for table, key, fit in (("expected", "quantity", fitted_power), ("drawn", "equation", measured_over_law)):
+        kernels = {"expected": "expected kernels", "drawn": "drawn networks"}[table]
         for name, own in rows[table].groupby(key, sort=False):
             power, coefficient = fit(own, powers[name])
             row = {"quantity": name, "kernels": kernels, "predicted": powers[name]}
@@ -397,14 +382,9 @@ def width_claims(tables: Tables) -> Iterator[Claim]:
         if row["kernels"] == "drawn networks":
             place = f"{row['quantity']}, against d/m"
             printed = {"paper": float(row["predicted"]), "rule": "number", "place": place, "reconstructed": True}
-        yield Claim.of(
-            f"power of d/m by which {QUANTITIES[row['quantity']][1]} is off, {row['kernels']}",
-            interval_at(row, "power"),
-            support={"coefficient": interval_at(row, "coefficient"), "predicted power": row["predicted"]},
-            **printed,
-        )
-    yield Claim(
-        "largest error of eq. 5 with a ReLU network of m + d neurons, over the largest entry",
-        float(tables["expected"]["with_m_plus_d"].max()),
-        note="K~ of m neurons is (G/d) * K of m + d neurons at every width.",
-    )
+        title = f"power of d/m by which {QUANTITIES[row['quantity']][1]} is off, {row['kernels']}"
+        support = {"coefficient": interval_at(row, "coefficient"), "predicted power": row["predicted"]}
+        yield Claim.of(title, interval_at(row, "power"), support=support, **printed)
+    title = "largest error of eq. 5 with a ReLU network of m + d neurons, over the largest entry"
+    note = "K~ of m neurons is (G/d) * K of m + d neurons at every width."
+    yield Claim(title, float(tables["expected"]["with_m_plus_d"].max()), note=note)

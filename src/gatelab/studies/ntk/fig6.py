@@ -38,6 +38,8 @@ CHECKED = 0.8  # of 1 / λ_max of the ReLU, where the closed form is checked
 ENDS = (("_low", "_high"), ("_high", "_low"))  # of numerator and denominator, for the ends of a ratio
 SURE = 3  # standard errors, at the worst step
 DRAWS = 24
+LEVELS = {"paper": "largest error", "exact": "with the exact NNGP kernel", "given": "given the initial outputs"}
+LEVELS |= {"own": "given the kernels too"}
 CURVES: dict[str, Any] = {
     "table": "curves",
     "x": "step",
@@ -124,9 +126,10 @@ def crossings(request: Request) -> Tables:
         sets, shares = [one for one in SETS if readable(*one[:3])], SHARES
     grid = {"data, n, d, width, seeds": sets, "first, second": (*PAIRS, *NEW_PAIRS), "lr_times_lambda_max": shares}
     rows = measured_rows("gatelab.studies.ntk.fig6:crossing_at", grid_cells(grid), "", request)
+    pair = rows["first"] + "/" + rows["second"]
     curves = [
-        pd.DataFrame({key: row[key] for key in ("data", "pair", "lr_times_lambda_max")} | part)
-        for row in rows.assign(pair=rows["first"] + "/" + rows["second"]).to_dict("records")
+        pd.DataFrame({"data": row["data"], "pair": name, "lr_times_lambda_max": row["lr_times_lambda_max"], **part})
+        for name, row in zip(pair, rows.to_dict("records"), strict=True)
         for part in row["curves"]
     ]
     pairs = rows["first"].map(NAMES) + ", " + rows["second"].map(NAMES)
@@ -281,12 +284,9 @@ def bound_claim(rows: Table) -> Claim:
 def closed_form_claim(name: str, rows: Table) -> Claim:
     """Proposition 4.1, judged by the paper's own formula: whether it explains the mean within its noise."""
     noise = {level: (rows[level] - rows["measured"]).abs() / rows["standard_error"] for level in ("paper", "finite")}
-    support = {
-        "largest error, standard errors": noise["paper"].max(),
-        "of our formula for finite widths": noise["finite"].max(),
-    }
-    levels = {"paper": "largest error", "exact": "with the exact NNGP kernel", "given": "given the initial outputs"}
-    for level, words in (levels | {"own": "given the kernels too"}).items():
+    support = {"largest error, standard errors": noise["paper"].max()}
+    support["of our formula for finite widths"] = noise["finite"].max()
+    for level, words in LEVELS.items():
         support[f"{words}, %"] = 100 * (rows[level] / rows["measured"] - 1).abs().max()
     support["n, d, width, seeds"] = rows[["n", "d", "width", "seeds"]].iloc[0].tolist()
     return Claim(

@@ -95,15 +95,14 @@ STUDY = Study(
 @STUDY.tables
 def tables(request: Request) -> Tables:
     """The pairs of the paper under each optimizer, and SGD and AdamW for each of their units."""
-    gap = runs_for(request, PAIRS)
-    compared = []
+    gap, by_gate, by_optimizer = runs_for(request, PAIRS), [], []
     for model, data in gap.settings():
-        compared += [gap.compare_units(model, data, o, *PAIRS[model]) for o in gap.optimizers(model, data)]
-    for model, data in gap.settings():
-        if {"sgd", "adamw"} <= set(gap.optimizers(model, data)):
-            compared += [gap.compare_optimizers(model, data, unit, "sgd", "adamw") for unit in PAIRS[model]]
+        optimizers = gap.optimizers(model, data)
+        by_gate += [gap.compare_units(model, data, name, *PAIRS[model]) for name in optimizers]
+        if set(OPTIMIZERS) <= set(optimizers):
+            by_optimizer += [gap.compare_optimizers(model, data, unit, *OPTIMIZERS) for unit in PAIRS[model]]
     points = points_table(gap, PAIRS, panel_each_optimizer=False)
-    return {"comparisons": comparisons_table(compared), "runs": runs_table(gap), "points": points}
+    return {"comparisons": comparisons_table(by_gate + by_optimizer), "runs": runs_table(gap), "points": points}
 
 
 @STUDY.claims
@@ -294,11 +293,8 @@ WHOLE = Study(
 def whole_tables(request: Request) -> Tables:
     """All comparisons from the two records, or from small ViTs that are trained now; p are corrected over all."""
     if request.quick:
-        units = {"vit": (*UNIT_PAIRS[0], *UNIT_PAIRS[-1])}
-        gap = train_small(
-            request, [{"units": units}, {"units": units, "optimizers": ["adamw"], "schedule": "constant"}]
-        )
-        gaps = {s: Gap(tuple(h for h in gap.histories if h.recipe.schedule == s)) for s in RECORDS}
+        runs = train_small(request, {"vit": (*UNIT_PAIRS[0], *UNIT_PAIRS[-1])}, tuple(RECORDS)).histories
+        gaps = {schedule: Gap(tuple(h for h in runs if h.recipe.schedule == schedule)) for schedule in RECORDS}
     else:
         gaps = {schedule: Gap.load(record_path(*record)) for schedule, record in RECORDS.items()}
     rows = [row for schedule, gap in gaps.items() for row in comparison_rows(schedule, gap)]
@@ -314,18 +310,17 @@ def comparison_rows(schedule: str, gap: Gap) -> Iterator[dict[str, Any]]:
     """
     runs = dict(iter(run_rows(gap).groupby(RUN)))
     places = [(*s, o, *pair) for s in gap.settings() for o in gap.optimizers(*s) for pair in UNIT_PAIRS]
-    for model, data, optimizer, *pair in sorted(places, key=lambda place: list(OPTIMIZERS).index(place[2])):
-        comparison = gap.compare_units(model, data, optimizer, *pair)
+    for model, data, optimizer, plain, gated in sorted(places, key=lambda place: list(OPTIMIZERS).index(place[2])):
+        comparison = gap.compare_units(model, data, optimizer, plain, gated)
         if comparison is None:
             continue
-        plain, gated = pair
-        own, matched = [runs[model, data, unit, optimizer] for unit in pair], comparison.matched
-        values: dict[str, Any] = {}
+        own, matched = [runs[model, data, unit, optimizer] for unit in (plain, gated)], comparison.matched
+        groups: dict[str, Any] = {}
         if matched is not None:
-            values["gap"] = [matched.first, matched.second]
-        values |= {"last": [r["test"].dropna() for r in own], "best": [r["least_test"].dropna() for r in own]}
-        for measure, groups in values.items():
-            first, second = (np.array(group, float) for group in groups)
+            groups["gap"] = [matched.first, matched.second]
+        for measure, loss in (("last", "test"), ("best", "least_test")):
+            groups[measure] = [run[loss].dropna().to_numpy(float) for run in own]
+        for measure, (first, second) in groups.items():
             change = welch_difference(sample(first), sample(second))
             if measure == "gap" and matched is not None:
                 change = matched

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +27,7 @@ WORDS = NAMES | OPTIMIZERS | {"mixer": "Mixer", "vit": "ViT", "gpt2": "GPT-2"}
 WORDS |= {"cifar10": "CIFAR-10", "fineweb-edu": "FineWeb-Edu"}
 SIGNIFICANT = 0.05
 SMALL: dict[str, Any] = {"size": "tiny", "steps": 9, "batch": 16, "evaluations": 4, "warmup": 1, "test_size": 64}
-LOSSES = {
-    "train": lambda h: h.train[-1],
-    "test": lambda h: h.test[-1],
-    "gap": lambda h: h.gap[-1],
-    "accuracy": lambda h: h.accuracy[-1],
-    "least_train": lambda h: h.train.min(),
-    "least_test": lambda h: h.test.min(),
-}
+LOSSES = ("train", "test", "gap", "accuracy", "least_train", "least_test")
 RUN = ["model", "data", "unit", "optimizer"]
 
 
@@ -45,26 +39,21 @@ def read_record() -> Gap:
 def runs_for(request: Request, units: Mapping[str, Sequence[str]]) -> Gap:
     """The record; in a quick run, small models with these units, trained now."""
     if request.quick:
-        return train_small(request, [{"units": units}])
+        return train_small(request, units)
     return read_record()
 
 
 # ---- the small version
 
 
-def train_small(request: Request, plans: Sequence[Mapping[str, Any]]) -> Gap:
-    """Two seeds of tiny models on one core of a CPU.
-
-    A plan has units by model and may have `optimizers` and a `schedule`; GPT-2 has AdamW alone.
-    """
+def train_small(request: Request, units: Mapping[str, Sequence[str]], schedules: Sequence[str] = ("cosine",)) -> Gap:
+    """Two seeds of tiny models on one core of a CPU; GPT-2 and runs at a constant rate have AdamW alone."""
     groups = []
-    for plan in plans:
-        schedule, optimizers = plan.get("schedule", "cosine"), plan.get("optimizers", ("sgd", "adamw"))
-        for model, units in plan["units"].items():
-            data, own = (small_text(), ("adamw",)) if model == "gpt2" else (digits(), optimizers)
-            values: dict[str, Any] = {"model": model, "data": data.name, "optimizers": own, "seeds": 2}
-            recipes = gap_recipes(units, **values, **SMALL, augment=False, schedule=schedule)
-            groups += [(group, data) for group in recipes]
+    for schedule, (model, names) in product(schedules, units.items()):
+        data = small_text() if model == "gpt2" else digits()
+        optimizers = ("sgd", "adamw")[model == "gpt2" or schedule == "constant" :]
+        values: dict[str, Any] = {"model": model, "data": data.name, "optimizers": optimizers, "schedule": schedule}
+        groups += [(group, data) for group in gap_recipes(names, **values, **SMALL, seeds=2, augment=False)]
     histories: list[History] = []
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -124,7 +113,8 @@ def run_rows(gap: Gap) -> Table:
         row |= {"device": h.device, "throughput": h.throughput, "diverged": h.diverged is not None}
         row |= dict.fromkeys(LOSSES, np.nan)
         if h.diverged is None and len(h.steps):
-            row |= {name: float(of(h)) for name, of in LOSSES.items()}
+            row |= {name: getattr(h, name)[-1] for name in LOSSES[:4]}
+            row |= {"least_train": h.train.min(), "least_test": h.test.min()}
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -142,19 +132,16 @@ def runs_table(gap: Gap) -> Table:
 
 def points_table(gap: Gap, units: Mapping[str, Sequence[str]], *, panel_each_optimizer: bool) -> Table:
     """Training loss and gap at every evaluation after the warm-up, with its panel and series."""
-    order = {name: i for i, name in enumerate(WORDS)}
-    ordered = sorted(gap.histories, key=lambda h: [order.get(w, 99) for w in (h.recipe.unit.name, h.recipe.optimizer)])
-    frames = []
-    for h in ordered:
+    order, frames = {name: i for i, name in enumerate(WORDS)}, []
+    for h in sorted(gap.histories, key=lambda h: [order.get(w, 99) for w in (h.recipe.unit.name, h.recipe.optimizer)]):
         r = h.recipe
         if h.diverged is None and r.unit.name in units.get(r.model, (r.unit.name,)):
-            setting, unit, optimizer = setting_name(r.model, r.data), name_of(r.unit.name), name_of(r.optimizer)
-            panel, series = setting, f"{unit}, {optimizer}"
+            panel, series = setting_name(r.model, r.data), f"{name_of(r.unit.name)}, {name_of(r.optimizer)}"
             if panel_each_optimizer:
-                panel, series = f"{setting}, {optimizer}", unit
-            frame = pd.DataFrame(h.points, columns=["train", "gap"])
-            frames.append(frame.assign(panel=panel, series=series, seed=r.seed))
-    return pd.concat(frames, ignore_index=True)[["panel", "series", "seed", "train", "gap"]]
+                panel, series = setting_name(r.model, r.data, r.optimizer), name_of(r.unit.name)
+            words = {"panel": panel, "series": series, "seed": r.seed}
+            frames.append(pd.DataFrame(words | dict(zip(("train", "gap"), h.points.T, strict=True))))
+    return pd.concat(frames, ignore_index=True)
 
 
 def comparisons_table(comparisons: Sequence[Comparison | None]) -> Table:

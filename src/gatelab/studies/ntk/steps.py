@@ -177,11 +177,8 @@ def network_kernel(unit: str, X: Array, width: int, seed: int) -> Array:
 
 def first_step(losses: Array, share: float) -> float:
     """When the loss is that share of the first, between steps by logarithms; infinite where it never is."""
-    reached = np.flatnonzero(losses <= share * losses[0])
-    if not reached.size:
-        return np.inf
-    before, after = np.log(losses[reached[0] - 1 : reached[0] + 1] / (share * losses[0]))
-    return max(1.0, float(reached[0] - after / (after - before)))
+    fallen = -np.log(np.minimum.accumulate(losses) / losses[0])
+    return max(1.0, float(np.interp(-np.log(share), fallen, np.arange(len(losses)), right=np.inf)))
 
 
 # ---- measures
@@ -231,15 +228,8 @@ def unit_counts(unit: str, n: int, d: int, width: int, seed: int) -> dict[str, A
     K = analytic(unit, X, width).numpy()
     (plain, best, removed), predictors = kernel_steps(K, Y)
     condition, bulk, *_ = np.broadcast_to(predictors[:, PLAIN, :, None], (len(PREDICTORS), *plain.shape))
-    return {
-        "condition": condition,
-        "bulk": bulk,
-        "steps": plain,
-        "best": best,
-        "removed": removed,
-        "centred": steps_at(centered(K), Y),
-        "flow": steps_at(K, Y, flow=True),
-    }
+    counts = {"condition": condition, "bulk": bulk, "steps": plain, "best": best, "removed": removed}
+    return counts | {"centred": steps_at(centered(K), Y), "flow": steps_at(K, Y, flow=True)}
 
 
 @STUDY.measure(
@@ -280,13 +270,8 @@ def columns(tables: Tables, rows: Tables) -> Tables:
     """The predictions and the means of all cases, from the numbers of every draw of rows."""
     draws = rows["cases"]
     steps, predictors = (np.moveaxis(np.array(draws[name].tolist()), 0, 3) for name in ("steps", "predictors"))
-    return {
-        "prediction": prediction_table(steps, predictors),
-        "cases": cases_table(draws, steps, predictors),
-        "exponents": exponents_table(steps),
-        "gains": tables["gains"],
-        "training": tables["training"],
-    }
+    made = {"prediction": prediction_table(steps, predictors), "cases": cases_table(draws, steps, predictors)}
+    return made | {"exponents": exponents_table(steps)} | {name: tables[name] for name in ("gains", "training")}
 
 
 # ---- predictions: how well a number of a kernel predicts the steps
@@ -429,25 +414,21 @@ def premise_claim(target: str, rows: Table) -> Claim:
 
 def contest_claim(rate: str, other: str, rows: Table) -> Claim:
     """Whether κ, as the paper says, or another number ranks units and widths better on the same rows."""
-    own, of_paper = rows.loc[other], (rate, other) == (RATES[PLAIN], "bulk κ")
+    own, said = rows.loc[other], {}
+    if (rate, other) == (RATES[PLAIN], "bulk κ"):
+        said = {"paper": 0.0, "rule": "above", "place": "section 2.2, κ is the key indicator"}
     ahead, behind = int((own["lead_low"] > 0).sum()), int((own["lead_high"] < 0).sum())
     support: dict[str, Any] = {"settings (target and ε) in which κ leads": ahead, "the other leads": behind}
     support["not significant"] = len(own) - ahead - behind
     support |= {f"correlations of {name}": limits(rows.loc[name, "within"]) for name in ("κ", other)}
     support["κ right of the pairs that the two order differently"] = limits(own["right"])
-    said: dict[str, Any] = {}
-    if of_paper:
-        said = {"paper": 0.0, "rule": "above", "place": "section 2.2, κ is the key indicator"}
-    return Claim.of(
-        f"least lead of κ over {other} in rank correlation with the steps, rate {rate}", least(own, "lead"),
-        support=support, **said,
-    )  # fmt: skip
+    title = f"least lead of κ over {other} in rank correlation with the steps, rate {rate}"
+    return Claim.of(title, least(own, "lead"), support=support, **said)
 
 
 def pairs_claim(rate: str, rows: Table) -> Claim:
     """The share of the paper's pairs whose unit of smaller κ needs fewer steps, the least over targets and ε."""
-    kappa, bulk = rows.loc["κ"], rows.loc["bulk κ"]
-    said: dict[str, Any] = {}
+    kappa, bulk, said = rows.loc["κ"], rows.loc["bulk κ"], {}
     if rate == RATES[PLAIN]:
         said = {"paper": 0.5, "rule": "above", "place": "section 2.2, smaller κ, faster training"}
     return Claim.of(

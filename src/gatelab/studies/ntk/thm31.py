@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.integrate import cumulative_trapezoid
 from scipy.stats import kstest
 
 from gatelab.arrays import Array
@@ -168,13 +169,11 @@ def exponent_claim(row: dict[str, Any], first: Table, last: Table) -> Claim:
     support["the paper's estimate"] = row["paper"]
     if row["quantity"] != "lambda_max":
         support["r²/d of the shortest sample at both"] = [shortest(int(end["n"]), int(end["d"])) for end in ends]
-    conditions: dict[str, Any] = {"reconstructed": True, "opposite": float(row["theorem"] == 0)}
-    if row["walk"] != "both":
-        conditions["outside"] = "the theorem has n and d in proportion"
-    title = f"exponent of {what} of {name} {words}"
-    place = f"theorem 3.1, {what} of {name}, {words}"
-    exponent = interval_at(row, "exponent")
-    return Claim.of(title, exponent, float(row["theorem"]), "number", place=place, support=support, **conditions)
+    return Claim.of(
+        f"exponent of {what} of {name} {words}", interval_at(row, "exponent"), float(row["theorem"]), "number",
+        place=f"theorem 3.1, {what} of {name}, {words}", reconstructed=True, opposite=float(row["theorem"] == 0),
+        outside="the theorem has n and d in proportion" * (row["walk"] != "both"), support=support,
+    )  # fmt: skip
 
 
 def constants_claim(plain: Table, gated: Table) -> Claim:
@@ -194,31 +193,28 @@ def estimate_claim(unit: str, quantity: str, rows: Table) -> Claim:
     worst, proposition = farthest_from_1(paper), PROPOSITIONS[quantity]
     return Claim(
         f"the paper's estimate of {WHAT[quantity]} over the measured, {NAMES[unit]} (Prop. {proposition})",
-        float(paper[worst]),
-        paper="1, approximately",
-        rule="close",
-        place=f"prop. {proposition}, {NAMES[unit]}",
+        float(paper[worst]), paper="1, approximately", rule="close", place=f"prop. {proposition}, {NAMES[unit]}",
         reconstructed=True,
         support={
             "smallest and largest": limits(paper),
-            "farthest from 1 at n and d": [int(rows["n"][worst]), int(rows["d"][worst])],
+            "farthest from 1 at n and d": [int(size) for size in rows.loc[worst, ["n", "d"]]],
             "smallest and largest of our estimate": limits(ours),
         },
-    )
+    )  # fmt: skip
 
 
 def cell_claims(row: dict[str, Any]) -> Iterator[Claim]:
     """The two cells of a row of table 1; where the limit is 0, the interval is what rounding allows."""
-    more: dict[str, Any] = {"reconstructed": True, "support": {"n": int(row["n"]), "d": int(row["d"])}}
     for word in ("largest", "smallest"):
         limit, measured, note = float(row[f"{word}_limit"]), interval_at(row, word), ""
         if limit == 0:
-            note = "The interval is what rounding allows."
-            rounding = 1e-10 * row["n"]
+            note, rounding = "The interval is what rounding allows.", 1e-10 * row["n"]
             measured = Interval(measured.value, measured.value - rounding, measured.value + rounding)
-        title = f"{word} eigenvalue of the {row['matrix']} (table 1)"
-        place = f"table 1, {row['matrix']}, {word}"
-        yield Claim.of(title, measured, limit, "number", place=place, note=note, **more)
+        yield Claim.of(
+            f"{word} eigenvalue of the {row['matrix']} (table 1)", measured, limit, "number", note=note,
+            place=f"table 1, {row['matrix']}, {word}", reconstructed=True,
+            support={"n": int(row["n"]), "d": int(row["d"])},
+        )  # fmt: skip
 
 
 # ---- lemma B.8: the square by elements where n grows as d^2
@@ -282,8 +278,7 @@ def mp_share_below(x: Array, gamma: float) -> Array:
     low, high = mp_edges(gamma)
     # Points that crowd at both ends, where the density has roots.
     at = (low + high) / 2 - (high - low) / 2 * np.cos(np.linspace(0, np.pi, 4001))
-    density = mp_density(at, gamma)
-    below = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2 * np.diff(at))])
+    below = cumulative_trapezoid(mp_density(at, gamma), at, initial=0)
     return mp_mass_at_zero(gamma) * (x >= 0) + np.interp(x, at, below)
 
 
@@ -315,9 +310,7 @@ def lemma_columns(tables: Tables, rows: Tables) -> Tables:
 
 def limit(by_seed: Table) -> Array:
     """a of a + b/d + c/d^2, an entry per seed, of distances with a row per d and a column per seed."""
-    d = by_seed.index.to_numpy(float)
-    design = np.stack([np.ones(len(d)), 1 / d, 1 / d**2], axis=1)
-    return np.linalg.lstsq(design, by_seed.to_numpy(float), rcond=None)[0][0]
+    return np.polynomial.polynomial.polyfit(1 / by_seed.index.to_numpy(float), by_seed.to_numpy(float), 2)[0]
 
 
 @LEMMA.claims
@@ -327,18 +320,14 @@ def lemma_claims(tables: Tables) -> Iterator[Claim]:
         own = tables["distances"][tables["distances"]["shape"] == row["shape"]]
         first, last = own.iloc[0], own.iloc[-1]
         law = f"Marchenko and Pastur's law, 2n/d² = {row['shape']:g}"
+        support: dict[str, Any] = {
+            f"at d = {end['d']:g}, n = {end['n']:g}": interval_at(end, "distance") for end in (first, last)
+        }
+        support["limit of the distance from the law of half the shape"] = interval_at(row, "distance_half")
+        support["distance between the two laws"] = row["laws_apart"]
+        support["deviation of r⁴/d², which the lemma has at 1"] = float((8 / last["d"]) ** 0.5)
         yield Claim.of(
             f"limit of the distance of the spectrum of (G/d)*(G/d) from {law} (lemma B.8)",
-            interval_at(row, "distance"),
-            0.0,
-            "number",
-            place=f"lemma B.8, 2n/d² = {row['shape']:g}",
-            reconstructed=True,
-            opposite=row["laws_apart"],
-            support={
-                **{f"at d = {end['d']:g}, n = {end['n']:g}": interval_at(end, "distance") for end in (first, last)},
-                "limit of the distance from the law of half the shape": interval_at(row, "distance_half"),
-                "distance between the two laws": row["laws_apart"],
-                "deviation of r⁴/d², which the lemma has at 1": float((8 / last["d"]) ** 0.5),
-            },
-        )
+            interval_at(row, "distance"), 0.0, "number", place=f"lemma B.8, 2n/d² = {row['shape']:g}",
+            reconstructed=True, opposite=row["laws_apart"], support=support,
+        )  # fmt: skip
