@@ -122,11 +122,7 @@ def averaged(rows: Table, over: str, by: Sequence[str], mean: Mean) -> Table:
 
 
 def geometric_mean(values: Any) -> Interval:
-    """The geometric mean with the t-interval of the logarithms.
-
-    >>> print(format(geometric_mean(np.array([1.0, 2.0, 4.0])), ".2f"))
-    2.00 [0.36, 11.19]
-    """
+    """The geometric mean with the t-interval of the logarithms."""
     mean = t_interval(np.log(np.asarray(values, float)))
     return Interval(*(float(np.exp(end)) for end in (mean.value, mean.low, mean.high)))
 
@@ -138,11 +134,7 @@ def interval_at(row: Table, name: str) -> Interval:
 
 
 def interval_columns(name: str, value: Interval) -> dict[str, float]:
-    """A number and its interval as columns of a table, which `interval_at` reads.
-
-    >>> interval_columns("slope", Interval(-2.0, -2.1, -1.9))
-    {'slope': -2.0, 'slope_low': -2.1, 'slope_high': -1.9}
-    """
+    """A number and its interval as columns of a table, which `interval_at` reads."""
     return {name: value.value, f"{name}_low": value.low, f"{name}_high": value.high}
 
 

@@ -26,7 +26,7 @@ from gatelab.plotting.facets import Facets, Overlay, draw_figure
 from gatelab.scaling_laws import Law, fit_law, slope
 from gatelab.statistics import Interval
 from gatelab.studies.claims import Claim
-from gatelab.studies.definition import Request, only, ticker
+from gatelab.studies.definition import Request, only
 from gatelab.studies.engine import Study, Table, Tables, interval_at, interval_columns
 from gatelab.studies.scaling.error_curves import fit_curves
 from gatelab.studies.scaling.table1 import unflagged
@@ -100,11 +100,10 @@ def fits_table(request: Request, grid: Mapping[str, Any]) -> Table:
     (noise,), (tests,), (options,) = grid["noise"], grid["tests"], grid["options"]
     plans = [(D, draw, noise, fitted_widths(units, widths, D)) for D in grid["data"] for draw in grid["draw"]]
     plans.append((max(grid["data"]), 0, 0.0, widths))
-    tick = ticker(request, len(units) * sum(len(chosen) for *_, chosen in plans))
     parts = []
     for D, draw, deviation, chosen in plans:
         target = problem("friedman1", n=D, n_test=tests, noise=deviation, seed=draw, standardize=False)
-        fits = fit_curves(request, units, target, chosen, tick, **options).table()
+        fits = fit_curves(request, units, target, chosen, **options).table()
         parts.append(fits.assign(data=D, draw=draw, noise=deviation)[["data", "draw", "noise", *fits.columns]])
     return pd.concat(parts, ignore_index=True)
 
@@ -127,14 +126,7 @@ def noise_parts(law: Mapping[str, Any], P: Any, D: Any, noise: float) -> tuple[A
 
 
 def fit_noise_law(P: Array, D: Array, L: Array, noise: float) -> dict[str, float]:
-    """The noise law fitted to log L by least squares.
-
-    >>> P, D = (z.ravel() for z in np.meshgrid([10.0, 30.0, 90.0], [300.0, 1000.0, 3000.0]))
-    >>> true = {"noise_A": 20.0, "noise_a": 1.1, "noise_c": 0.9}
-    >>> law = fit_noise_law(P, D, np.hypot(*noise_parts(true, P, D, 0.5)), 0.5)
-    >>> [round(law[name], 6) for name in true]
-    [20.0, 1.1, 0.9]
-    """
+    """The noise law fitted to log L by least squares."""
 
     def law(x: Array) -> dict[str, float]:
         return {"noise_A": float(np.exp(x[0])), "noise_a": float(x[1]), "noise_c": float(np.exp(x[2]))}
@@ -181,9 +173,8 @@ def ratios(fits: Table) -> Table:
 def ratios_table(fits: Table) -> Table:
     """Measured error over each law's, by bins of P/D: geometric mean, least and greatest."""
     long = ratios(fits)
-    place = np.digitize(long["P_over_D"], BINS)
-    long = long.assign(unit=pd.Categorical(long["unit"], long["unit"].unique()))
-    long = long.assign(P_over_D_from=np.take(BINS, place - 1), P_over_D_to=np.take(BINS, place))
+    place, unit = np.digitize(long["P_over_D"], BINS), pd.Categorical(long["unit"], long["unit"].unique())
+    long = long.assign(unit=unit, P_over_D_from=np.take(BINS, place - 1), P_over_D_to=np.take(BINS, place))
     grouped = long.groupby(["unit", "P_over_D_from", "P_over_D_to", "law"], observed=True)["ratio"]
     return grouped.agg(fits="size", mean=lambda r: np.exp(np.log(r).mean()), min="min", max="max").reset_index()
 
@@ -204,8 +195,7 @@ def claims(tables: Tables) -> Iterator[Claim]:
             ("a", "P", {"slope against P without noise": free, "noise law": row["noise_a"]}),
             ("b", "D", {"by noise alone": 0.5} | ends),
         ):
-            value = interval_at(row, name)
-            what = f"exponent {name} of {size}, {row['unit']}"
+            what, value = f"exponent {name} of {size}, {row['unit']}", interval_at(row, name)
             if np.isfinite(value.value):
                 yield Claim.of(what, value, support=support)
             else:  # a law without that term has none
