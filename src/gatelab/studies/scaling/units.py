@@ -134,7 +134,7 @@ def slope_table(rows: Table) -> Table:
     for (label, unit), own in rows.groupby(["label", "unit"], sort=False):
         curves = [np.log(curve[["parameters", "test_rmse"]]) for _, curve in own.groupby("seed") if len(curve) > 1]
         if curves:
-            fitted = np.array([np.polyfit(*curve.to_numpy().T, 1)[0] for curve in curves])
+            fitted = np.array([np.polyfit(curve["parameters"], curve["test_rmse"], 1)[0] for curve in curves])
             ends = {"from": own["parameters"].min(), "to": own["parameters"].max()}
             found.append({"label": label, "unit": unit, **interval_columns("slope", t_interval(fitted)), **ends})
     return pd.DataFrame(found)
