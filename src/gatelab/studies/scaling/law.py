@@ -34,6 +34,14 @@ from gatelab.theory import estimation_rmse
 
 NEAR_D = 0.25  # parameters over data from which on a network counts as near to interpolation
 BINS = (0.0, 1 / 64, 1 / 16, 1 / 4, 1 / 2, np.inf)
+FULL: Mapping[str, Any] = {
+    "units": ("mlp", "glu", "swiglu"), "widths": (2, 3, 4, 6, 8, 12, 16), "data": (200, 400, 800, 1600, 3200, 6400),
+    "draws": 2, "noise": 0.5, "tests": 4000, "options": {"starts": 2, "rounds": 8, "steps": None},
+}  # fmt: skip
+QUICK: Mapping[str, Any] = {
+    "units": ("mlp", "glu"), "widths": (1, 2, 3), "data": (100, 200, 400),
+    "draws": 1, "noise": 1.0, "tests": 400, "options": {"starts": 1, "rounds": 0, "steps": 5},
+}  # fmt: skip
 SHARED: Mapping[str, Any] = {"row": "unit", "xlog": True, "ylog": True, "points": True}
 ERRORS = Facets(
     x="parameters", y="test_rmse", hue="D", **SHARED, xlabel="parameters P", ylabel="RMSE on clean test data",
@@ -60,24 +68,6 @@ STUDY = Study(
     long=True,
     position=13,
     beyond=True,
-    grid={
-        "unit": ("mlp", "glu", "swiglu"),
-        "width": (2, 3, 4, 6, 8, 12, 16),
-        "data": (200, 400, 800, 1600, 3200, 6400),
-        "draw": range(2),
-        "noise": (0.5,),
-        "tests": (4000,),
-        "options": ({"starts": 2, "rounds": 8, "steps": None},),
-    },
-    quick={
-        "unit": ("mlp", "glu"),
-        "width": (1, 2, 3),
-        "data": (100, 200, 400),
-        "draw": range(1),
-        "noise": (1.0,),
-        "tests": (400,),
-        "options": ({"starts": 1, "rounds": 0, "steps": 5},),
-    },
     figure=figure,
 )
 
@@ -85,21 +75,21 @@ STUDY = Study(
 @STUDY.tables
 def tables(request: Request) -> Tables:
     """Every fit, the laws of each unit, and the ratios of measured to predicted errors."""
-    errors = fits_table(request, STUDY.quick if request.quick else STUDY.grid)
+    errors = fits_table(request, **(QUICK if request.quick else FULL))
     laws = pd.DataFrame(unit_laws(fits) for _, fits in errors.groupby("unit", sort=False))
     return {"laws": laws, "ratios": ratios_table(with_laws({"laws": laws, "errors": errors})), "errors": errors}
 
 
-def fits_table(request: Request, grid: Mapping[str, Any]) -> Table:
+def fits_table(
+    request: Request, units: Any, widths: Any, data: Any, draws: int, noise: float, tests: int, options: Any
+) -> Table:
     """One row per fit: noisy ones, and at the largest D those without noise.
 
     Friedman 1 is not standardized, which would give every draw a different noise. The training data are drawn again
     for each draw; test data are clean and the same for every D.
     """
-    units, widths = grid["unit"], grid["width"]
-    (noise,), (tests,), (options,) = grid["noise"], grid["tests"], grid["options"]
-    plans = [(D, draw, noise, fitted_widths(units, widths, D)) for D in grid["data"] for draw in grid["draw"]]
-    plans.append((max(grid["data"]), 0, 0.0, widths))
+    plans = [(D, draw, noise, fitted_widths(units, widths, D)) for D in data for draw in range(draws)]
+    plans.append((max(data), 0, 0.0, widths))
     parts = []
     for D, draw, deviation, chosen in plans:
         target = problem("friedman1", n=D, n_test=tests, noise=deviation, seed=draw, standardize=False)
