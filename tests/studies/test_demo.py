@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -60,15 +61,11 @@ def test_the_demo_refuses_a_folder_that_is_a_file(tmp_path: Path) -> None:
 
 
 def made_up(*names: str, seeds: int = 1) -> Scaling:
-    return Scaling(
-        "made up",
-        tuple(
-            Point(u, n, 3 * n + 1, s, n**-2.0, (1 + s) * n**-2.0, np.nan if u == "mine" else n**-2.0, 1.0, "", "", 0.0)
-            for u in names
-            for n in (4, 8, 16, 32)
-            for s in range(seeds)
-        ),
-    )
+    points = [
+        Point(u, n, 3 * n + 1, s, n**-2.0, (1 + s) * n**-2.0, np.nan if u == "mine" else n**-2.0, 1.0, "", "", 0.0)
+        for u, n, s in product(names, (4, 8, 16, 32), range(seeds))
+    ]
+    return Scaling("made up", tuple(points))
 
 
 def test_a_study_is_plotted_with_its_local_slopes(tmp_path: Path) -> None:

@@ -52,9 +52,8 @@ def claims(tables: dict[str, Any]) -> Iterator[Claim]:
 @pytest.mark.parametrize(
     ("claim", "verdict"),
     [
-        # Tolerances are relative: both are 4 % from the paper's number.
+        # Tolerances are relative: 4 % from the paper's number.
         (Claim("slope", -2.87, -2.9, -2.84, -3.0, "slope"), "reproduced"),
-        (Claim("slope", -3.84, -3.9, -3.8, -4.0, "slope"), "reproduced"),
         (Claim("slope", -1.87, -1.9, -1.84, -2.0, "slope"), "differs"),
         # What is equal is near; a difference that is not seen decides nothing, one that is seen differs.
         (Claim("ratio", 0.962, 0.945, 0.977, 1.0, "equal"), "reproduced"),
@@ -74,7 +73,6 @@ def claims(tables: dict[str, Any]) -> Iterator[Claim]:
         (Claim("ratio", 1.2, 0.9, 1.5, 1.0, "above"), "undecided"),
         (Claim("ratio", 0.5, 0.4, 0.6, 1.0, "above"), "differs"),
         (Claim("ratio", 0.5, 0.4, 0.6, 1.0, "below"), "reproduced"),
-        (Claim("ratio", 0.5, paper=1.0, rule="below"), "reproduced"),
         (Claim("neurons", 14.0, paper=15.0, rule="at most"), "exceeded"),
         (Claim("neurons", 15.0, paper=15.0, rule="at most"), "reproduced"),
         (Claim("neurons", 16.0, paper=15.0, rule="at most"), "differs"),
@@ -136,16 +134,13 @@ def test_cells_are_computed_in_another_process_too() -> None:
 
 
 TABLE = pd.DataFrame(
-    {
-        "n": [1, 2, 1, 2],
-        "unit": ["mlp", "mlp", "glu", "glu"],
-        "rmse": [1.0, 0.5, 0.8, 0.2],
-        "rmse_low": [0.9, 0.4, 0.7, 0.1],
-        "rmse_high": [1.1, 0.6, 0.9, 0.3],
-        "limit": [0.5, 0.2, math.nan, math.nan],
-        "best": [False, False, False, True],
-        "printed": [1.1, 0.55, 0.9, 0.25],
-    }
+    [
+        (1, "mlp", 1.0, 0.9, 1.1, 0.5, False, 1.1),
+        (2, "mlp", 0.5, 0.4, 0.6, 0.2, False, 0.55),
+        (1, "glu", 0.8, 0.7, 0.9, math.nan, False, 0.9),
+        (2, "glu", 0.2, 0.1, 0.3, math.nan, True, 0.25),
+    ],
+    columns=["n", "unit", "rmse", "rmse_low", "rmse_high", "limit", "best", "printed"],
 )
 
 

@@ -36,21 +36,24 @@ def early_rows(apart: dict[str, list[float]], deviation: float = 0.002) -> pd.Da
     return pd.DataFrame(rows)
 
 
-def test_a_crossing_takes_an_ungated_lead_and_a_later_gated_one() -> None:
-    made = early_table(early_rows({"relu2": [-0.1, -0.1, 0.1, 0.1], "gelu": [0.1, 0.1, 0.1, 0.1]}))
-    verdicts = made.groupby("pair")["verdict"].first()
-    assert verdicts["relu2 - swiglu"] == CROSSING
-    assert verdicts["gelu - swiglu"] == GATED_LOWER
+@pytest.mark.parametrize(
+    ("relu2", "gelu", "verdicts"),
+    [
+        ([-0.1, -0.1, 0.1, 0.1], [0.1, 0.1, 0.1, 0.1], (CROSSING, GATED_LOWER)),
+        ([0.1, 0.1, -0.1, -0.1], [-0.1, -0.1, -0.1, -0.1], (NEITHER, UNGATED_LOWER)),
+    ],
+)
+def test_a_crossing_takes_an_ungated_lead_and_a_later_gated_one(
+    relu2: list[float], gelu: list[float], verdicts: tuple[str, str]
+) -> None:
+    made = early_table(early_rows({"relu2": relu2, "gelu": gelu}))
+    found = made.groupby("pair")["verdict"].first()
+    assert (found["relu2 - swiglu"], found["gelu - swiglu"]) == verdicts
     row = made.set_index(["pair", "step"]).loc["relu2 - swiglu", 20]
-    assert row["difference_low"] < -0.1 < row["difference_high"] < 0
-    assert set(made["step"]) == set(STEPS[1:])
+    assert row["difference_low"] < relu2[1] < row["difference_high"] and set(made["step"]) == set(STEPS[1:])
 
 
-def test_the_reverse_and_noise_are_no_crossings() -> None:
-    reverse = early_table(early_rows({"relu2": [0.1, 0.1, -0.1, -0.1], "gelu": [-0.1] * 4}))
-    verdicts = reverse.groupby("pair")["verdict"].first()
-    assert verdicts["relu2 - swiglu"] == NEITHER
-    assert verdicts["gelu - swiglu"] == UNGATED_LOWER
+def test_noise_is_no_crossing() -> None:
     assert set(early_table(early_rows({}, deviation=0.1))["verdict"]) == {NEITHER}
 
 
@@ -84,8 +87,7 @@ def test_the_share_of_the_gain_is_that_of_the_means_and_noise_in_common_does_not
 
 def test_shares_of_no_gain_are_not_defined() -> None:
     made = share_table(mechanism_rows(GAINS | {("geglu", ""): 0.0}, 0.002))
-    assert made["share"].isna().all()
-    assert made["recovered"].notna().all()
+    assert made["share"].isna().all() and made["recovered"].notna().all()
 
 
 def test_fiellers_intervals_hold_the_share_as_often_as_they_say_and_bootstraps_less_often() -> None:
@@ -104,13 +106,9 @@ def test_condition_numbers_have_two_kinds() -> None:
 
 
 def test_a_prediction_holds_if_the_mean_of_the_seeds_lies_inside() -> None:
-    base = {"parameters": 26, "tokens": 90, "value": 0.01}
     predicted = pd.DataFrame(
-        [
-            base | {"loss": "relu2", "low": 1.10, "high": 1.12},
-            base | {"loss": "relu2 - swiglu", "low": 0.01, "high": 0.03},
-            base | {"loss": "relu2 - swiglu", "parameters": 60, "low": 0.01, "high": 0.03},
-        ]
+        [("relu2", 26, 1.10, 1.12), ("relu2 - swiglu", 26, 0.01, 0.03), ("relu2 - swiglu", 60, 0.01, 0.03)],
+        columns=["loss", "parameters", "low", "high"],
     )
     losses = {"relu2": [1.13, 1.14, 1.15], "swiglu": [1.11, 1.12, 1.13]}
     rows = pd.DataFrame(

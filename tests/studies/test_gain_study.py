@@ -43,17 +43,8 @@ def test_sizes_with_too_much_seed_noise_are_in_the_sensitivity_analysis_alone() 
 
 def test_the_cost_of_a_rate_is_the_parabola_of_its_sweep() -> None:
     grid = trainings({"large": 0.002})
-    rows = [
-        {
-            "unit": "relu2",
-            "size": "large",
-            "steps": 100,
-            "variant": "",
-            "lr": 0.001 * 2.0**k,
-            "averaged": 2 + 0.05 * k**2,
-        }
-        for k in (-2, -1, 0, 1, 2)
-    ]
+    key = {"unit": "relu2", "size": "large", "steps": 100, "variant": ""}
+    rows = [key | {"lr": 0.001 * 2.0**k, "averaged": 2 + 0.05 * k**2} for k in (-2, -1, 0, 1, 2)]
     made = rate_table(pd.DataFrame(rows), grid).iloc[0]
     assert made["best"] == pytest.approx(0.001)
     assert made["cost"] == pytest.approx(0.05)  # the grid took twice the best rate

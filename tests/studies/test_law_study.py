@@ -16,24 +16,15 @@ TRUE = {"noise_A": 40.0, "noise_a": 1.2, "noise_c": 1.0}
 @pytest.fixture(scope="module")
 def tables() -> dict[str, Any]:
     """Errors exactly on the noise law, flagged where P is half of D or more; without noise a power of P."""
+    P_of = {n: 7 * n + 1 for n in (2, 4, 8, 16)}
     rows = [
-        (
-            D,
-            0,
-            0.5,
-            "mlp",
-            n,
-            P,
-            float(np.hypot(*noise_parts(TRUE, P, D, 0.5))),
-            "interpolation" if 2 * P >= D else np.nan,
-        )
+        (D, 0, 0.5, n, P, np.hypot(*noise_parts(TRUE, P, D, 0.5)), "interpolation" if 2 * P >= D else np.nan)
         for D in (200, 400, 800, 1600, 3200, 6400)
-        for n in (2, 4, 8, 16)
-        for P in (7 * n + 1,)
+        for n, P in P_of.items()
     ]
-    rows += [(6400, 0, 0.0, "mlp", n, 7 * n + 1, 40.0 * (7 * n + 1) ** -1.2, np.nan) for n in (2, 4, 8, 16)]
-    names = ["data", "draw", "noise", "unit", "width", "parameters", "test_rmse", "flag"]
-    errors = pd.DataFrame(rows, columns=names)
+    rows += [(6400, 0, 0.0, n, P, 40.0 * P**-1.2, np.nan) for n, P in P_of.items()]
+    names = ["data", "draw", "noise", "width", "parameters", "test_rmse", "flag"]
+    errors = pd.DataFrame(rows, columns=names).assign(unit="mlp")
     return {"laws": pd.DataFrame([unit_laws(errors)]), "errors": errors}
 
 

@@ -40,9 +40,9 @@ from gatelab.studies.scaling.table1 import (
     outliers,
     printed_table,
     problem_claims,
-    row_tables,
     slope_claims,
     slopes_figure,
+    tables_of,
 )
 
 
@@ -62,7 +62,7 @@ def made_up(*rows: ProblemRow, test: float = -1.5, train: float = -2.0) -> pd.Da
 
 @pytest.fixture(scope="module")
 def tables() -> dict[str, Any]:
-    return row_tables(made_up(*TABLED), TABLED)
+    return tables_of(made_up(*TABLED), TABLED)
 
 
 def test_every_cell_of_the_papers_table_has_a_claim_under_each_protocol(tables: dict[str, Any]) -> None:
@@ -85,7 +85,7 @@ def test_every_cell_of_the_papers_table_has_a_claim_under_each_protocol(tables: 
     assert "10 to 500" in outside["airfoil, mlp, true split"].outside
     # Figures have the paper's protocol alone, and no dashes; a variant is not compared with the paper.
     assert sum(bool(claim.place) for claim in slope_claims(tables, "figure 7")) == 15
-    variant = slope_claims(row_tables(made_up(STAND_IN.quick()), [STAND_IN.quick()]), "figure 8")
+    variant = slope_claims(tables_of(made_up(STAND_IN.quick()), [STAND_IN.quick()]), "figure 8")
     assert {(claim.verdict, claim.place) for claim in variant} == {("new", "")}
 
 
@@ -107,7 +107,7 @@ def test_flagged_fits_take_no_part_in_slopes_except_with_one_input() -> None:
     fits = made_up(LINE, SYNTHETIC[1])
     wide = fits["width"] == 32
     fits["flag"], fits["test_rmse"] = np.where(wide, "interpolation", ""), fits["test_rmse"].where(~wide, 10.0)
-    slopes = row_tables(fits, (LINE, SYNTHETIC[1]))["slopes"].set_index(["problem", "unit", "protocol"])
+    slopes = tables_of(fits, (LINE, SYNTHETIC[1]))["slopes"].set_index(["problem", "unit", "protocol"])
     cell = slopes.loc["friedman1", "mlp", "split"]
     assert cell["slope"] == pytest.approx(-1.5) and cell["fits_left_out"] == 2
     assert slopes.loc["paper-1d", "mlp", "paper"]["slope"] > -1.45
@@ -133,7 +133,7 @@ def test_theory_stands_next_to_every_slope(tables: dict[str, Any]) -> None:
 
 
 def test_the_figure_keeps_its_range_when_an_error_rises() -> None:
-    panels = slopes_figure(row_tables(made_up(*SYNTHETIC, test=2.0), SYNTHETIC)).axes
+    panels = slopes_figure(tables_of(made_up(*SYNTHETIC, test=2.0), SYNTHETIC)).axes
     assert all(1.0 <= panel.get_ylim()[1] < 1.5 for panel in panels)
 
 

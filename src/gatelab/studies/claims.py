@@ -91,10 +91,12 @@ class Claim(Compact):
         """The verdict of the rule, unless the claim was measured outside of the paper's conditions."""
         if self.outside:
             return "outside"
-        verdict = RULES[self.rule](self)
-        if self.reconstructed and verdict == "differs":
+        answer = RULES[self.rule](self)
+        if isinstance(answer, str):
+            return answer
+        if self.reconstructed and not answer:
             return "undecided"
-        return verdict
+        return "reproduced" if answer else "differs"
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -113,11 +115,9 @@ class Claim(Compact):
     @property
     def theirs(self) -> str:
         """The paper's number or statement, as text."""
-        if self.paper is None:
-            return "-"
         if isinstance(self.paper, str):
             return self.paper
-        return number_text(self.paper, self.unit)
+        return "-" if self.paper is None else number_text(self.paper, self.unit)
 
     @property
     def because(self) -> str:
@@ -138,75 +138,44 @@ def number_text(value: Any, unit: str = "") -> str:
         return ", ".join(number_text(part, unit) for part in value)
     if isinstance(value, Mapping):  # an interval, read from a record
         value = from_plain(Interval, value)
-    if isinstance(value, Interval):
-        text = format(value, ".3g")
-    elif isinstance(value, float):
-        text = f"{value:.3g}"
-    else:
-        text = str(value)
+    text = format(value, ".3g") if isinstance(value, Interval | float) else str(value)
     return f"{text} {unit}".rstrip()
 
 
-def number_rule(claim: Claim) -> Verdict:
+def number_rule(claim: Claim) -> Verdict | bool:
     paper, ours = _printed(claim), claim.interval
     scale = abs(paper) or abs(claim.opposite)  # NaN where a paper's 0 has no opposite
     agrees = paper in ours or ours.value == paper or abs(ours.value - paper) <= TOLERANCE * scale
-    if agrees and claim.opposite in ours:
-        return "undecided"
-    return _reproduced(agrees)
+    return "undecided" if agrees and claim.opposite in ours else agrees
 
 
-def equal_rule(claim: Claim) -> Verdict:
+def equal_rule(claim: Claim) -> Verdict | bool:
     paper, ours = _printed(claim), claim.interval
-    if abs(ours.value - paper) <= TOLERANCE * abs(paper):
-        return "reproduced"
-    if paper in ours:
-        return "undecided"
-    return "differs"
+    agrees = abs(ours.value - paper) <= TOLERANCE * abs(paper)
+    return "undecided" if paper in ours and not agrees else agrees
 
 
-def slope_rule(claim: Claim) -> Verdict:
-    verdict = number_rule(replace(claim, opposite=0.0))
-    if verdict == "differs" and claim.held_out and claim.interval.value < _printed(claim):
-        return "exceeded"
-    return verdict
+def slope_rule(claim: Claim) -> Verdict | bool:
+    answer = number_rule(replace(claim, opposite=0.0))
+    steeper = claim.held_out and claim.interval.value < _printed(claim)
+    return "exceeded" if steeper and not answer else answer
 
 
-def side_rule(claim: Claim) -> Verdict:
+def side_rule(claim: Claim) -> Verdict | bool:
     paper, ours = _printed(claim), claim.interval
     if ours.known and not ours.excludes(paper):
         return "undecided"
-    return _reproduced((ours.value > paper) == (claim.rule == "above"))
+    return (ours.value > paper) == (claim.rule == "above")
 
 
-def at_most_rule(claim: Claim) -> Verdict:
+def at_most_rule(claim: Claim) -> Verdict | bool:
     paper, ours = _printed(claim), claim.interval.value
-    if ours < paper:
-        return "exceeded"
-    return _reproduced(ours == paper)
+    return "exceeded" if ours < paper else ours == paper
 
 
-def close_rule(claim: Claim) -> Verdict:
-    return _reproduced(1 / (1 + CLOSE) <= claim.interval.value <= 1 + CLOSE)
-
-
-def digits_rule(claim: Claim) -> Verdict:
-    ours = [claim.value, *claim.support.values()]
-    for i, text in enumerate(str(claim.paper).split(", ")):
-        last_digit = 10.0 ** int(Decimal(text).as_tuple().exponent)
-        if abs(ours[i] - float(text)) > 0.55 * last_digit:
-            return "differs"
-    return "reproduced"
-
-
-def holds_rule(claim: Claim) -> Verdict:
-    if claim.value is None:
-        return "undecided"
-    return _reproduced(bool(claim.value))
-
-
-def _reproduced(agrees: bool) -> Verdict:
-    return "reproduced" if agrees else "differs"
+def digits_rule(claim: Claim) -> bool:
+    ours, papers = [claim.value, *claim.support.values()], map(Decimal, str(claim.paper).split(", "))
+    return all(abs(ours[i] - float(p)) <= 0.55 * 10.0 ** int(p.as_tuple().exponent) for i, p in enumerate(papers))
 
 
 def _printed(claim: Claim) -> float:
@@ -215,15 +184,16 @@ def _printed(claim: Claim) -> float:
     return float(claim.paper)
 
 
-RULES: dict[str, Callable[[Claim], Verdict]] = {
+# A verdict, or whether the claim is reproduced.
+RULES: dict[str, Callable[[Claim], Verdict | bool]] = {
     "number": number_rule,
     "equal": equal_rule,
     "slope": slope_rule,
     "above": side_rule,
     "below": side_rule,
     "at most": at_most_rule,
-    "close": close_rule,
+    "close": lambda claim: 1 / (1 + CLOSE) <= claim.interval.value <= 1 + CLOSE,
     "digits": digits_rule,
-    "holds": holds_rule,
+    "holds": lambda claim: "undecided" if claim.value is None else bool(claim.value),
     "new": lambda _: "new",
 }

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -81,33 +80,19 @@ class Finding(Compact):
 
 @dataclass(frozen=True)
 class Item:
-    """One place of a paper: a row of a table, a panel of a figure, a number or a statement of the text.
+    """One place of a paper: a row of a table, a panel of a figure, a number or a statement of the text."""
 
-    Attributes:
-        paper: The folder of the paper's studies, such as "scaling".
-        heading: The table, figure, equation or section.
-        row: The row or panel of it, or the statement.
-        printed: The number as the paper prints it; empty for a statement or a picture without one.
-        why: Text that our copy of the paper lost or that stands elsewhere, or why there is no result to measure.
-        measurable: Whether a claim can answer for it; definitions and listings have no result.
-        missing: Why it could be measured and was not; empty if it was.
-    """
-
-    paper: str
-    heading: str
-    row: str
-    printed: str = ""
-    why: str = ""
-    measurable: bool = True
-    missing: str = ""
+    paper: str  # the folder of its studies, such as "scaling"
+    heading: str  # the table, figure, equation or section
+    row: str  # the row or panel of it, or the statement
+    printed: str = ""  # the number as the paper prints it; empty for a statement or a picture without one
+    why: str = ""  # text that our copy of the paper lost or that stands elsewhere, or why there is nothing to measure
+    measurable: bool = True  # whether a claim can answer for it; definitions and listings have no result
+    missing: str = ""  # why it could be measured and was not; empty if it was
 
     @property
     def place(self) -> str:
-        """The place as claims name it.
-
-        >>> Item("scaling", "figure 2", "MLP against n", "-2.13").place
-        'figure 2, MLP against n'
-        """
+        """The place as claims name it, such as "figure 2, MLP against n"."""
         return f"{self.heading}, {self.row}"
 
 
@@ -120,19 +105,3 @@ def only(table: Table, **wanted: object) -> Table:
     for column, value in wanted.items():
         table = table[table[column] == value]
     return table
-
-
-def ticker(request: Request, total: int) -> Callable[..., None]:
-    """A function that counts its calls and reports the count to the listener of a request.
-
-    >>> tick = ticker(Request(progress=lambda done, total: print(f"{done} of {total}")), 2)
-    >>> tick()
-    1 of 2
-    """
-    numbers = itertools.count(1)
-
-    def tick(*_: object) -> None:
-        if request.progress:
-            request.progress(next(numbers), total)
-
-    return tick

@@ -42,12 +42,11 @@ from gatelab.plotting.facets import Facets, Table, Tables, draw_figure
 from gatelab.statistics import Interval, t_interval
 from gatelab.studies.claims import Claim, number_text
 from gatelab.studies.definition import Finding, Outcome, Request
-from gatelab.sweep import Progress, Run, map_runs
+from gatelab.sweep import Run, map_runs
 
 Mean = Literal["arithmetic", "geometric"]
-# The transformation before averaging, and its inverse.
-MEANS: dict[Mean, Any] = {"arithmetic": (np.asarray, np.asarray), "geometric": (np.log, np.exp)}
 Cell = dict[str, Any]
+NO_NUMBER = Interval(math.nan, math.nan, math.nan)
 NO_FIGURE = Facets("", "")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -80,14 +79,11 @@ def measured_rows(task: str, cells: Sequence[Cell], together: str, request: Requ
     runs = [Run("gatelab.studies.engine:compute_cell", {"task": task, "together": together, "cell": c}) for c in cells]
     options = request.sweep_now()
     options.pop("max_hours", None)
-
-    def report(state: Progress) -> None:
-        if request.progress:
-            request.progress(state.finished, state.total)
-
-    backend = options.pop("backend", ("serial", "processes")[(request.jobs or 0) > 1])
+    options.setdefault("backend", ("serial", "processes")[(request.jobs or 0) > 1])
+    if listener := request.progress:
+        options["progress"] = lambda state: listener(state.finished, state.total)
     rows = {}
-    for record in map_runs(runs, backend=backend, jobs=request.jobs, progress=report, **options):
+    for record in map_runs(runs, jobs=request.jobs, **options):
         if not record.ok:
             raise RuntimeError(f"{task} failed at {record.arguments['cell']}:\n{record.error}")
         rows[record.key] = record.metrics["rows"]
@@ -108,18 +104,6 @@ def compute_cell(task: str, together: str, cell: Cell) -> dict[str, Any]:
     return {"rows": [row | {k: v.item() for k, v in row.items() if hasattr(v, "item")} for row in rows]}
 
 
-def grid_tables(
-    request: Request, task: str, together: str, grid: Mapping[str, Any], quick: Mapping[str, Any], over: str, mean: Mean
-) -> tuple[Table, Table]:
-    """The numbers of every cell of a grid, and their means; a quick run replaces the values of some arguments."""
-    shorter = {name: values for name, values in quick.items() if request.quick and name in grid}
-    cells = grid_cells({**grid, **shorter}, together)
-    rows = measured_rows(task, cells, together, request)
-    if not over:
-        return rows, rows
-    return rows, averaged(rows, over, [name for name in cells[0] if name != over], mean)
-
-
 def averaged(rows: Table, over: str, by: Sequence[str], mean: Mean) -> Table:
     """Means of all numbers over one column, with t-intervals; of geometric means, the intervals are of logarithms.
 
@@ -127,27 +111,18 @@ def averaged(rows: Table, over: str, by: Sequence[str], mean: Mean) -> Table:
     >>> averaged(rows, "seed", ["unit"], "geometric").round(3).to_dict("records")
     [{'unit': 'glu', 'error': 2.0, 'error_low': 0.357, 'error_high': 11.19, 'seeds': 3}]
     """
-    measures = [column for column in rows.columns if column not in (*by, over)]
-    forward, back = MEANS[mean]
-    table = []
+    table, average = [], {"arithmetic": t_interval, "geometric": geometric_mean}[mean]
     for key, group in rows.groupby(list(by), sort=False):
         row = dict(zip(by, key, strict=True))
-        for name in measures:
+        for name in rows.columns.difference([*by, over], sort=False):
             values = group[name].dropna().to_numpy(float)
-            mean_value = Interval(math.nan, math.nan, math.nan)
-            if len(values):
-                mean_value = t_interval(forward(values))
-            row |= {column: float(back(end)) for column, end in interval_columns(name, mean_value).items()}
+            row |= interval_columns(name, average(values) if len(values) else NO_NUMBER)
         table.append(row | {f"{over}s": len(group)})
     return pd.DataFrame(table)
 
 
 def geometric_mean(values: Any) -> Interval:
-    """The geometric mean with the t-interval of the logarithms.
-
-    >>> print(format(geometric_mean(np.array([1.0, 2.0, 4.0])), ".2f"))
-    2.00 [0.36, 11.19]
-    """
+    """The geometric mean with the t-interval of the logarithms."""
     mean = t_interval(np.log(np.asarray(values, float)))
     return Interval(*(float(np.exp(end)) for end in (mean.value, mean.low, mean.high)))
 
@@ -159,11 +134,7 @@ def interval_at(row: Table, name: str) -> Interval:
 
 
 def interval_columns(name: str, value: Interval) -> dict[str, float]:
-    """A number and its interval as columns of a table, which `interval_at` reads.
-
-    >>> interval_columns("slope", Interval(-2.0, -2.1, -1.9))
-    {'slope': -2.0, 'slope_low': -2.1, 'slope_high': -1.9}
-    """
+    """A number and its interval as columns of a table, which `interval_at` reads."""
     return {name: value.value, f"{name}_low": value.low, f"{name}_high": value.high}
 
 
@@ -242,8 +213,12 @@ class Study(Compact):
     def measured(self, request: Request) -> Tables:
         """The tables of the outcome."""
         rows, tables = {}, {}
-        for name, settings in self.measures.items():
-            rows[name], tables[name] = grid_tables(request, **settings)
+        for name, own in self.measures.items():
+            quick = {key: values for key, values in own["quick"].items() if request.quick and key in own["grid"]}
+            cells, over = grid_cells({**own["grid"], **quick}, own["together"]), own["over"]
+            rows[name] = tables[name] = measured_rows(own["task"], cells, own["together"], request)
+            if over:
+                tables[name] = averaged(rows[name], over, [key for key in cells[0] if key != over], own["mean"])
         if "tables" in self._functions:
             tables |= self._functions["tables"](request)
         if "columns" in self._functions:

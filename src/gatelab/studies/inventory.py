@@ -33,11 +33,7 @@ ITEMS: tuple[Item, ...] = tuple(item for paper in PAPERS for item in read_items(
 
 
 def printed(paper: str, place: str) -> str:
-    """The number or formula that a paper prints at a place.
-
-    >>> printed("scaling", "figure 2, MLP against n")
-    '-2.13'
-    """
+    """The number or formula that a paper prints at a place, such as "figure 2, MLP against n"."""
     for item in read_items(paper):
         if item.place == place:
             return item.printed
@@ -75,11 +71,7 @@ def answers(claims: Mapping[str, Iterable[Claim]], items: Sequence[Item] = ITEMS
 
 
 def in_quick(item: Item) -> bool:
-    """Whether quick studies answer an item, or only full ones.
-
-    >>> sum(not in_quick(item) for item in ITEMS if item.place.startswith("table 1, airfoil"))
-    8
-    """
+    """Whether quick studies answer an item, or only full ones."""
     return not any(word in item.place for word in FULL_ONLY)
 
 

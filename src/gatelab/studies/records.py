@@ -61,11 +61,7 @@ def origin(record: dict[str, Any]) -> str:
 
 @cache
 def code_fingerprint() -> str:
-    """A hash of all code of the package.
-
-    >>> len(code_fingerprint())
-    16
-    """
+    """A hash of all code of the package."""
     parts: list[str | bytes] = []
     for path in sorted(CODE.rglob("*.py")):
         parts += [f"{path.relative_to(CODE).as_posix()}\0", path.read_bytes(), b"\0"]

@@ -105,16 +105,15 @@ def later_tables(predicted: Table) -> dict[str, Table]:
 
 def rate_table(sweeps: Table, grid: Table) -> Table:
     """The best learning rate of every sweep of the grid's decoders, and the cost of the one that was used."""
-    used = grid.groupby(["unit", "size", "steps", "variant"])["lr"].first()
-    rows = []
-    for key, own in sweeps.groupby(["unit", "size", "steps", "variant"], sort=False):
+    keys, rows = ["unit", "size", "steps", "variant"], []
+    used = grid.groupby(keys)["lr"].first()
+    for key, own in sweeps.groupby(keys, sort=False):
         if key not in used:
             continue
         lrs, losses = own["lr"].tolist(), own["averaged"].tolist()
-        inside = at_end(lrs, losses) == 0
-        row: dict[str, Any] = dict(zip(("unit", "size", "steps", "variant"), key, strict=True))
-        row |= {"rates": len(own), "best": best_rate(lrs, losses), "used": used[key], "inside": inside}
-        rows.append(row | {"cost": excess(float(used[key]), lrs, losses)})
+        row = {"rates": len(own), "best": best_rate(lrs, losses), "used": used[key], "inside": at_end(lrs, losses) == 0}
+        cost = excess(float(used[key]), lrs, losses)
+        rows.append({**dict(zip(keys, key, strict=True)), **row, "cost": cost})
     return pd.DataFrame(rows)
 
 
@@ -126,9 +125,7 @@ def analysis(grid: Table, rates: Table, *, quick: bool) -> dict[str, Table]:
     deviations = (variance.mean() ** 0.5).rename("deviation").reset_index().sort_values("parameters")
     deviations = deviations.assign(primary=deviations["deviation"] < LARGEST_DEVIATION)
     trends, tests, factors, predicted = [], [], [], pd.DataFrame()
-    draws = (DRAWS, FEWER, FEWER, FEWER)  # of the primary analysis and of the alternatives
-    if quick:
-        draws = (QUICK_DRAWS,)
+    draws = (QUICK_DRAWS,) if quick else (DRAWS, FEWER, FEWER, FEWER)  # of the primary analysis and the alternatives
     for (name, losses), count in zip(analyses(grid, rates, deviations).items(), draws, strict=False):
         trends.append(token_differences(losses, PAIRS).assign(losses=name))
         laws = fit_token_laws(losses, draws=count, progress=False)
@@ -137,10 +134,8 @@ def analysis(grid: Table, rates: Table, *, quick: bool) -> dict[str, Table]:
             places = {"tokens": PREDICTED_TOKENS, "seeds": PREDICTED_SEEDS, "draws": 2 * count}
             predicted = laws.predictions(PAIRS[0], list(PREDICTED.values()), **places).assign(trainings=len(grid))
         for reference, unit in PAIRS:
-            columns = {}
-            for of in ("parameters", "tokens"):
-                columns |= interval_columns(of, laws.factor(unit, reference, of))
-            factors.append({"losses": name, "unit": unit, "reference": reference, **columns})
+            P, D = (interval_columns(of, laws.factor(unit, reference, of)) for of in ("parameters", "tokens"))
+            factors.append({"losses": name, "unit": unit, "reference": reference, **P, **D})
     return {
         "differences": difference_table(grid),
         "cells": cells,
@@ -201,12 +196,10 @@ def prediction_table(predicted: Table, rows: Table) -> Table:
     made = []
     for _, row in predicted.iterrows():
         first, _, second = row["loss"].partition(" - ")
-        losses = wide[first]
-        if second:
-            losses = losses - wide[second]
-        own = losses[losses.index.get_level_values("parameters") == row["parameters"]].dropna()
-        if len(own):
-            mean = t_interval(own.to_numpy())
+        own = wide[wide.index.get_level_values("parameters") == row["parameters"]]
+        losses = (own[first] - own[second] if second else own[first]).dropna()
+        if len(losses):
+            mean = t_interval(losses.to_numpy())
             made.append({**row, **interval_columns("measured", mean), "held": row["low"] <= mean.value <= row["high"]})
     return pd.DataFrame(made)
 
@@ -234,17 +227,11 @@ def early_table(rows: Table) -> Table:
 
 
 def crossing_verdict(signs: Array) -> str:
-    """What the significant signs of ungated minus gated losses say, in the order of steps.
-
-    >>> crossing_verdict(np.array([-1.0, 0.0, 1.0])), crossing_verdict(np.array([1.0, 0.0, -1.0]))
-    ('crossing', 'inconclusive')
-    """
+    """What the significant signs of ungated minus gated losses say, in the order of steps."""
     lower, higher = np.flatnonzero(signs < 0), np.flatnonzero(signs > 0)
     if len(lower) and len(higher):
-        return (NEITHER, CROSSING)[int(lower[0] < higher[-1])]
-    if len(lower) or len(higher):
-        return (UNGATED_LOWER, GATED_LOWER)[len(higher) > 0]
-    return NEITHER
+        return CROSSING if lower[0] < higher[-1] else NEITHER
+    return UNGATED_LOWER if len(lower) else GATED_LOWER if len(higher) else NEITHER
 
 
 def share_table(rows: Table) -> Table:
@@ -347,10 +334,8 @@ def claims(tables: Tables) -> Iterator[Claim]:
         yield Claim.of(title, interval_at(row, "share"))
     lack = tables["tests"].query("larger == '' and losses == @PRIMARY")
     yield Claim("p of the law's lack of fit, the larger of both rules", float(lack["p"].max()))
-    rates, runs = tables["rates"], int(tables["cells"]["seeds"].sum())
-    yield Claim(
-        "sweeps with the best rate inside, share", float(rates["inside"].mean()), support={"sweeps": len(rates)}
-    )
+    inside, runs = tables["rates"]["inside"], int(tables["cells"]["seeds"].sum())
+    yield Claim("sweeps with the best rate inside, share", float(inside.mean()), support={"sweeps": len(inside)})
     yield Claim("trainings of the grid that are done, share", runs / RUNS, support={"trainings": runs})
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from gatelab.models.layouts import unit_of
 from gatelab.plotting.facets import Facets, Table, Tables
 from gatelab.scaling_laws import slope
 from gatelab.studies.claims import Claim
-from gatelab.studies.definition import Request
+from gatelab.studies.definition import Request, only
 from gatelab.studies.engine import Study, averaged, geometric_mean, interval_at, interval_columns
 from gatelab.studies.records import origin, read_record
 
@@ -74,11 +75,7 @@ QUICK = BlocksPlan("tiny GPT-2", (0, 1), widths=(3, 6, 12), steps=6, tokens=640,
 
 
 def width_of(unit: str, plain: int) -> int:
-    """The width at which a unit has the number of parameters of a unit without factors.
-
-    >>> width_of("mlp", 96), width_of("swiglu", 96)
-    (96, 64)
-    """
+    """The width at which a unit has the number of parameters of a unit without factors."""
     return max(1, round(2 * plain / (2 + product_unit(unit).factors)))
 
 
@@ -98,15 +95,13 @@ def measure_blocks(
     """
     cells = list(known)
     finished = {(c["layer"], c["unit"], c["plain"]) for c in cells}
-    wanted = [(layer, "linear", 0) for layer in plan.layers]
-    wanted += [(layer, unit, w) for layer in plan.layers for unit in plan.units for w in plan.widths]
+    wanted = [*product(plan.layers, ["linear"], [0]), *product(plan.layers, plan.units, plan.widths)]
     missing = [key for key in wanted if key not in finished]
     layers = sorted({layer for layer, _, _ in missing})
     if not layers:
         return cells
     options = {"tokenizer": tokenizer, "tokens": plan.tokens, "test": plan.test, "length": plan.length}
-    rows = dict(zip(layers, layer_rows(model, layers, text, **options), strict=True))
-    own = blocks(model)
+    rows, own = dict(zip(layers, layer_rows(model, layers, text, **options), strict=True)), blocks(model)
     for layer, unit, plain in missing:
         fitted = fit_cell(rows[layer].to(device), unit, plain, own[layer], plan.steps)
         cells.append({"model": plan.model, "layer": layer, "own": unit_of(own[layer]).name, "plain": plain, **fitted})
@@ -121,13 +116,11 @@ def fit_cell(rows: BlockRows, unit: str, plain: int, block: Any, steps: int) -> 
         affine = affine_of_rows(rows.x, rows.y, rows.validation)
         left = left_over(affine(rows.test[0]), rows.test[1], rows.y.mean(0))
         return {"unit": unit, "width": 0, "parameters": affine.parameters, "left": left, "start": "", "seconds": 0.0}
-    width = width_of(unit, plain)
-    starts = {"own": block, "random": None}
+    width, starts = width_of(unit, plain), {"own": block, "random": None}
     fits = {name: fit_block(rows, unit, width, start=start, steps=steps) for name, start in starts.items()}
     start, best = min(fits.items(), key=lambda item: item[1].validation)
-    seconds = round(sum(fit.seconds for fit in fits.values()), 2)
-    numbers = {"parameters": best.parameters, "left": best.error, "start": start, "seconds": seconds}
-    return {"unit": unit, "width": width, **numbers}
+    numbers = {"unit": unit, "width": width, "parameters": best.parameters, "left": best.error, "start": start}
+    return {**numbers, "seconds": round(sum(fit.seconds for fit in fits.values()), 2)}
 
 
 @STUDY.tables
@@ -145,8 +138,8 @@ def tables(request: Request) -> Tables:
     table = pd.DataFrame(cells)
     slopes = slope_table(table)
     advantages = pd.DataFrame(row for _, rows in slopes.groupby("model", sort=False) for row in comparison(rows))
-    comparisons = {"ratios": ratio_table(table), "advantages": advantages}
-    return {"slopes": slopes, "cells": table, **comparisons, "origin": pd.DataFrame({"fact": facts})}
+    made = {"slopes": slopes, "cells": table, "ratios": ratio_table(table), "advantages": advantages}
+    return made | {"origin": pd.DataFrame({"fact": facts})}
 
 
 # ---- computed from the cells
@@ -200,20 +193,15 @@ def claims(tables: Tables) -> Iterator[Claim]:
     """For each model the variance left by a linear map, and by units other than the block's own."""
     slopes, cells = tables["slopes"], tables["cells"]
     for model, of_model in slopes.groupby("model", sort=False):
-        linear = of_model[of_model["unit"] == "linear"].set_index("layer")["left"]
-        yield Claim(
-            f"{model}: what the best linear map leaves, mean over layers", 100 * linear.mean(),
-            unit="% of the variance", support={f"layer {layer}": 100 * left for layer, left in linear.items()},
-        )  # fmt: skip
+        left = only(of_model, unit="linear").set_index("layer")["left"]
+        what, support = f"{model}: what the best linear map leaves, mean over layers", 100 * left.add_prefix("layer ")
+        yield Claim(what, 100 * left.mean(), unit="% of the variance", support=support.to_dict())
         starts = cells[(cells["model"] == model) & (cells["unit"] != "linear")]["start"]
-        for row in tables["advantages"].query("model == @model").to_dict("records"):
+        for row in only(tables["advantages"], model=model).to_dict("records"):
             own, title = NAMES.get(row["own"], row["own"]), f"{model}: its blocks by {row['rivals']}"
             if row["rivals"] == "any other unit":
                 title = f"{model}: does a block of {own} need {own}?"
             support = {"the best of them, most often": NAMES.get(row["rival"], row["rival"]), "layers": row["layers"]}
-            yield Claim.of(
-                title,
-                interval_at(row, "ratio"),
-                support=support | {"share of fits that began as the block's own neurons": starts.eq("own").mean()},
-                note="Variance left by the best of them over that left by its own unit. Above 1 its own is better.",
-            )  # fmt: skip
+            support["share of fits that began as the block's own neurons"] = starts.eq("own").mean()
+            note = "Variance left by the best of them over that left by its own unit. Above 1 its own is better."
+            yield Claim.of(title, interval_at(row, "ratio"), support=support, note=note)

@@ -35,23 +35,14 @@ TIMES, SPACES = 10, 512  # intervals of the references in time and space
 
 @dataclass(frozen=True)
 class Equation:
-    """An equation for networks.
+    """An equation for networks of features."""
 
-    Attributes:
-        inputs: the number of features.
-        features: the inputs of the network (N, inputs) at points (N, 2).
-        solution: u (N,) at points, from the outputs (N,) of the network there.
-        residual: the residuals (N,) at points that require gradients, from u there.
-        stretched: the first coordinate of points near steep parts, from uniform ones.
-        reference: points and the solution there.
-    """
-
-    inputs: int
-    features: Callable[[Tensor], Tensor]
-    solution: Callable[[Tensor, Tensor], Tensor]
-    residual: Callable[[Tensor, Tensor], Tensor]
-    stretched: Callable[[Tensor], Tensor]
-    reference: Callable[[], tuple[Tensor, Tensor]]
+    inputs: int  # the number of features
+    features: Callable[[Tensor], Tensor]  # the inputs of the network (N, inputs) at points (N, 2)
+    solution: Callable[[Tensor, Tensor], Tensor]  # u (N,) at points, from the outputs (N,) of the network there
+    residual: Callable[[Tensor, Tensor], Tensor]  # the residuals (N,) at points that require gradients, from u there
+    stretched: Callable[[Tensor], Tensor]  # the first coordinate of points near steep parts, from uniform ones
+    reference: Callable[[], tuple[Tensor, Tensor]]  # points and the solution there
 
     def points(self, uniform: Tensor) -> Tensor:
         """Points (N, 2) that require gradients, from uniform ones in the unit square: the first half is stretched."""
@@ -85,14 +76,12 @@ def poisson_exact(p: Tensor) -> Tensor:
 
 
 def poisson_residual(p: Tensor, u: Tensor) -> Tensor:
-    error = u - poisson_exact(p)
-    u_x, u_y = slopes(error, p)
+    u_x, u_y = slopes(u - poisson_exact(p), p)
     return slopes(u_x, p)[0] + slopes(u_y, p)[1]
 
 
 def poisson_reference() -> tuple[Tensor, Tensor]:
-    axis = torch.linspace(0, 1, 65, dtype=torch.float64)
-    points = torch.cartesian_prod(axis, axis)
+    points = torch.cartesian_prod(*2 * [torch.linspace(0, 1, 65, dtype=torch.float64)])
     return points, poisson_exact(points)
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 from gatelab.plotting.facets import Facets, Table, Tables
 from gatelab.statistics import Interval, t_interval
 from gatelab.studies.claims import Claim
-from gatelab.studies.definition import Request
+from gatelab.studies.definition import Request, only
 from gatelab.studies.engine import Study, interval_at, interval_columns
 from gatelab.studies.records import read_record
 
@@ -73,8 +73,7 @@ def paired(cells: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def loss(table: Table, keep: float, method: str) -> Interval:
     """The loss of SmolLM2 on the larger text."""
-    rows = table[(table["text"] == "larger") & (table["keep"] == keep) & (table["method"] == method)]
-    return interval_at(rows.iloc[0], "lost")
+    return interval_at(only(table, text="larger", keep=keep, method=method).iloc[0], "lost")
 
 
 @STUDY.claims
@@ -84,16 +83,10 @@ def claims(tables: Tables) -> Iterator[Claim]:
     for keep in (0.8, 0.6):
         best = min(PUBLISHED[1:], key=lambda method: loss(table, keep, method).value)
         for method in ("surgeon", "ours", "surgeon + 12M own text", "ours + 12M own text"):
-            yield Claim.of(
-                f"loss of SmolLM2-135M-Instruct by {method}, keep {keep}",
-                loss(table, keep, method),
-                unit="nats per token",
-                support={f"best published, {best}": loss(table, keep, best)},
-            )
+            what = f"loss of SmolLM2-135M-Instruct by {method}, keep {keep}"
+            support = {f"best published, {best}": loss(table, keep, best)}
+            yield Claim.of(what, loss(table, keep, method), unit="nats per token", support=support)
     for row in tables["paired"].to_dict("records"):
-        yield Claim.of(
-            f"{row['method']} minus surgeon, {row['model']}, keep {row['keep']}, {row['text']} text",
-            interval_at(row, "minus_surgeon"),
-            unit="nats per token",
-            support={"windows": row["windows"]},
-        )
+        what = f"{row['method']} minus surgeon, {row['model']}, keep {row['keep']}, {row['text']} text"
+        support = {"windows": row["windows"]}
+        yield Claim.of(what, interval_at(row, "minus_surgeon"), unit="nats per token", support=support)

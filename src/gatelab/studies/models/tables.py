@@ -44,12 +44,7 @@ def figure(tables: Tables) -> Figure:
     return drawing
 
 
-STUDY = Study(
-    "models/tables",
-    "Gated estimators on tables, next to boosting and trees",
-    beyond=True,
-    figure=figure,
-)
+STUDY = Study("models/tables", "Gated estimators on tables, next to boosting and trees", beyond=True, figure=figure)
 
 
 @STUDY.tables

@@ -142,14 +142,15 @@ REMAINDERS: dict[str, Callable[[Smooth, Array, float], Array]] = {
 }
 
 
+def mean_power(number: Callable[[Smooth, float], float]) -> Interval:
+    """The power of h in a number: the mean of its slopes over the targets, with its t-interval."""
+    logs = np.log([[number(t, h) for t in TARGETS.values()] for h in CELLS])
+    return t_interval(np.polyfit(np.log(CELLS), logs, 1)[0])
+
+
 def cell_order(remainder: Callable[[Smooth, Array, float], Array]) -> Interval:
-    """The power of h in the largest remainder on the first cell: its mean over the targets."""
-    return mean_power([[np.abs(remainder(t, h * WITHIN, h)).max() for t in TARGETS.values()] for h in CELLS])
-
-
-def mean_power(values: Sequence[Sequence[float]]) -> Interval:
-    """The power of h in values (cells, targets): the mean slope over targets, with its t-interval."""
-    return t_interval(np.polyfit(np.log(CELLS), np.log(values), 1)[0])
+    """The power of h in the largest remainder on the first cell."""
+    return mean_power(lambda t, h: np.abs(remainder(t, h * WITHIN, h)).max())
 
 
 def whole_over_cell(t: Smooth, h: float) -> float:
@@ -162,9 +163,6 @@ def recurrence(f: Array, h: float, *, printed: bool) -> Array:
     """The weights D_i from values f at the knots 0, h, 2h, ...: by eq. 6 as printed, or divided by h throughout.
 
     D_0 and D_1, which the paper works out before it states eq. 6, are those of the second form.
-
-    >>> recurrence(np.array([0.0, 1.0, 1.0]), 1.0, printed=False)
-    array([ 1., -1.])
     """
     weights = np.zeros(len(f) - 1)
     for i in range(len(weights)):
@@ -184,25 +182,18 @@ def eq6_error(target: Problem, *, printed: bool, cells: int = 50) -> float:
     return math.sqrt(float(np.mean((y - exact) ** 2)))
 
 
-def agreeing_counts(unit: str) -> int:
-    """The number of networks whose parameter count is that of the paper's formula."""
-    q = {"mlp": 0, "glu": 1}[unit]
-    count = 0
-    for n, dx, dy in NETWORKS:
-        parameters = sum(p.numel() for p in as_unit(unit).network(n, dx, dy).parameters())
-        count += parameters == ((q + 1) * dx + dy + q + 1) * n + dy
-    return count
-
-
 def equations_table(target: Problem) -> Table:
     """The numbers of each equation of section 3: powers of h, errors, and counts."""
-    ratios = [[whole_over_cell(t, h) for t in TARGETS.values()] for h in CELLS]
-    powers = {name: cell_order(remainder) for name, remainder in REMAINDERS.items()} | {"eq. 8": mean_power(ratios)}
-    exact = {f"eq. 8, ratio for {name}": ratio for name, ratio in zip(TARGETS, ratios[-1], strict=True)}
+    powers = {name: cell_order(remainder) for name, remainder in REMAINDERS.items()}
+    powers["eq. 8"] = mean_power(whole_over_cell)
+    exact = {f"eq. 8, ratio for {name}": whole_over_cell(t, CELLS[-1]) for name, t in TARGETS.items()}
     sizes = product(TARGETS.values(), CELLS, ((1.0, 0.7), (D, U)))
     exact["eq. 10"] = max(float(np.abs(glu_error(t, np.array([h]), h, *free)).max()) for t, h, free in sizes)
     exact |= {"eq. 6": eq6_error(target, printed=True), "eq. 6 over h": eq6_error(target, printed=False)}
-    exact |= {f"parameters, {unit}": float(agreeing_counts(unit)) for unit in COUNTS}
+    for unit, q in (("mlp", 0), ("glu", 1)):  # the networks whose parameter count is that of the paper's formula
+        formula = [((q + 1) * dx + dy + q + 1) * n + dy for n, dx, dy in NETWORKS]
+        counts = [sum(p.numel() for p in as_unit(unit).network(*size).parameters()) for size in NETWORKS]
+        exact[f"parameters, {unit}"] = float(np.equal(formula, counts).sum())
     powers |= {name: Interval(value, math.nan, math.nan) for name, value in exact.items()}
     return pd.DataFrame([{"quantity": name, **interval_columns("value", value)} for name, value in powers.items()])
 

@@ -12,7 +12,7 @@ All are on 1/(1 + cos^2(pi x)) with 10 000 points:
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from itertools import product
@@ -84,34 +84,23 @@ def method_curves() -> dict[str, Scaling]:
 
 def paper_target(request: Request) -> Problem:
     """The paper's target, 1/(1 + cos^2(pi x)) on [-1, 1], with 10 000 random points, 1000 in a quick run."""
-    if request.quick:
-        return problem("paper-1d", n=1000)
-    return problem("paper-1d")
+    return problem("paper-1d", n=1000 if request.quick else 10_000)
 
 
 def widths_of(request: Request, least: int = 1) -> Sequence[int]:
     """The paper's widths from the least on, three of them in a quick run."""
-    if request.quick:
-        return QUICK_WIDTHS
-    return range(least, 51)
+    return QUICK_WIDTHS if request.quick else range(least, 51)
 
 
 def fit_curves(
-    request: Request,
-    units: Sequence[str],
-    target: Problem,
-    widths: Sequence[int],
-    tick: Callable[..., None] | None = None,
-    solver: str = "auto",
-    seeds: int = 1,
-    **options: Any,
+    request: Request, units: Sequence[str], target: Problem, widths: Sequence[int], seeds: int = 1, **options: Any
 ) -> Scaling:
-    """The units fitted to the target at every width; further options go to the solver."""
+    """The units fitted to the target at every width; further options go to `gatelab.scaling`."""
     listener = request.progress
-    progress = tick or (listener and (lambda done, total, _: listener(done, total))) or False
+    progress = listener and (lambda done, total, _: listener(done, total))
     jobs = request.jobs or int(request.quick) or None  # starting processes takes longer than a quick study
-    how = {"solver": solver, "jobs": jobs, "progress": progress, **request.sweep_now(), **options}
-    return complete(scaling(units, target, widths, seeds, **how), request.sweep.get("store"))
+    options |= {"jobs": jobs, "progress": progress or False, **request.sweep_now()}
+    return complete(scaling(units, target, widths, seeds, **options), request.sweep.get("store"))
 
 
 def complete(study: Scaling, store: object) -> Scaling:
@@ -193,27 +182,18 @@ def training_claims(tables: Tables, unit: str, figure: str) -> Iterator[Claim]:
     for against in ("n", "P"):
         yield code_claim(only(tables["ranges"], unit=unit, against=against), unit, against, figure)
     low, high = sorted(theirs)[1], max(theirs)
-    later = newton.slope(unit, aggregate="median", flagged=True, widths=(low, high)).value
-    ratios = {w: theirs[w] / ours[w] for w in theirs if w in ours}
-    yield Claim.of(
-        f"slope of the {unit} against n, {NEWTON}",
-        newton.slope(unit, aggregate="median", flagged=True),
-        PAPER_SLOPES[unit, "n"],
-        "slope",
-        support={f"from n = {low} on": later, **by_size("error over that at the optimum", ratios)},
-        note="A solver of ours, not the paper's code.",
-    )
+    slopes = [newton.slope(unit, aggregate="median", flagged=True, widths=w) for w in (None, (low, high))]
+    ratios = by_size("error over that at the optimum", {w: theirs[w] / ours[w] for w in theirs if w in ours})
+    support = {f"from n = {low} on": slopes[1].value, **ratios}
+    what, note = f"slope of the {unit} against n, {NEWTON}", "A solver of ours, not the paper's code."
+    yield Claim.of(what, slopes[0], PAPER_SLOPES[unit, "n"], "slope", support=support, note=note)
     low, high = upper_half(optimum)
     limits = by_size("error over the free-knot limit", {w: optimum.ratio(unit, w) for w in ours})
     for against in ("n", "P"):
         whole, upper = (optimum.slope(unit, against=against, widths=w, flagged=True) for w in (None, (low, high)))
-        what, support = (
-            f"slope of the {unit} against {against}, at the optimum",
-            {f"n = {low} to {high}": upper, **limits},
-        )
-        yield Claim.of(what, whole, PAPER_SLOPES[unit, against], "slope", support=support)
-    times = {w: code[w] / ours[w] for w in sorted(code) if w in ours}
-    if times:
+        what, support = f"slope of the {unit} against {against}, at the optimum", {f"n = {low} to {high}": upper}
+        yield Claim.of(what, whole, PAPER_SLOPES[unit, against], "slope", support=support | limits)
+    if times := {w: code[w] / ours[w] for w in sorted(code) if w in ours}:
         what = f"RMSE of the {unit} over that of the paper's code, largest ratio of all widths"
         support = {"widths": list(times), "the paper's code over ours": list(times.values())}
         support |= {f"RMSE of the paper's code at n = {max(code)}": code[max(code)]}
@@ -238,7 +218,5 @@ def code_claim(slopes: Table, unit: str, against: str, figure: str) -> Claim:
 def by_size(what: str, ratios: Mapping[int, float]) -> dict[str, Any]:
     """Ratios by width as the support of a claim: the least and the largest of small networks, and the widest's."""
     small, widest = [ratios[w] for w in ratios if w < SMALL], max(ratios)
-    support: dict[str, Any] = {f"{what}, n = {widest}": ratios[widest]}
-    if small:
-        return {f"{what}, n < {SMALL}": [min(small), max(small)], **support}
-    return support
+    least: dict[str, Any] = {f"{what}, n < {SMALL}": [min(small), max(small)]} if small else {}
+    return least | {f"{what}, n = {widest}": ratios[widest]}

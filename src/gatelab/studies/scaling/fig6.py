@@ -88,7 +88,16 @@ def tables(request: Request) -> Tables:
     # The recorded slopes are those of variable projection; the pole solver's errors are smaller.
     effort = {"solver": "varpro", "seeds": sizes["seeds"], **sizes["effort"]}
     smooth = fit_curves(request, SMOOTH, smooth_target, sizes["smooth"], **effort)
-    built = construction_table(target)
+    networks = [construct("gqu", target, width) for width in BUILT]
+    built = pd.DataFrame(
+        {
+            "width": BUILT,
+            "parameters": [as_unit("gqu").parameter_count(width) for width in BUILT],
+            "test_rmse": [rmse(c.network, target.test.x, target.test.y) for c in networks],
+            "predicted_rmse": [c.predicted_rmse for c in networks],
+            "order": [c.order for c in networks],
+        }
+    )
     ranges = {"widths": main, "tail": wide}
     slopes = {f"{sizes[n][0]}..{sizes[n][-1]}": part.slopes(flagged=True) for n, part in ranges.items()}
     return {
@@ -103,15 +112,6 @@ def tables(request: Request) -> Tables:
         "ranges": error_curves.range_slopes(newton, main, ("gqu",)),
         "curves": curves_table(study, built),
     }
-
-
-def construction_table(target: Problem) -> Table:
-    """The GQU of the construction: its test error and the predicted one."""
-    built = [construct("gqu", target, width) for width in BUILT]
-    sizes = {"width": BUILT, "parameters": [as_unit("gqu").parameter_count(width) for width in BUILT]}
-    errors = [rmse(c.network, target.test.x, target.test.y) for c in built]
-    predicted, orders = [c.predicted_rmse for c in built], [c.order for c in built]
-    return pd.DataFrame({**sizes, "test_rmse": errors, "predicted_rmse": predicted, "order": orders})
 
 
 def octave_slopes(smooth: Scaling) -> Table:
@@ -129,8 +129,7 @@ def curves_table(study: Scaling, built: Table) -> Table:
     parts, columns = [], ["unit", "width", "parameters", "rmse", "limit"]
     for unit, middles, slopes in local_curves(study):
         own = only(study.table(), unit=unit).sort_values("width").rename(columns={"test_rmse": "rmse"})[columns]
-        medians = error_curves.code_medians().get(unit, {})
-        code = [medians.get(width, np.nan) for width in own["width"]]
+        code = own["width"].map(error_curves.code_medians().get(unit, {})).astype(float)
         order = -(as_unit(unit).order or 0)
         parts.append(own.assign(code=code, local_width=middles, local_slope=slopes, order=order))
     written = built.rename(columns={"test_rmse": "rmse", "predicted_rmse": "limit"}).assign(unit="gqu, constructed")
@@ -148,7 +147,16 @@ def claims(tables: Tables) -> Iterator[Claim]:
     yield from order_claims(wide)
     yield from free_claims(tables["without-real-roots"], best_errors(wide, "gqu"))
     yield from smooth_claims(tables["smooth-slopes"], tables["smooth-gates"])
-    yield built_claim(tables["construction"])
+    tail, widest = tables["construction"].tail(3), tables["construction"].iloc[-1]
+    yield Claim.of(
+        f"slope of the constructed gqu, n = {tail['width'].iloc[0]} to {tail['width'].iloc[-1]}",
+        slope(tail["width"], tail["test_rmse"]),
+        PAPER_SLOPES["gqu", "n"],
+        "slope",
+        place="appendix C, steeper than observed",
+        support={"RMSE of the widest": widest["test_rmse"], "predicted": widest["predicted_rmse"]},
+        note="One factor equal to the gate makes the network the C1 cubic Hermite interpolant.",
+    )
     lines = only(tables["slopes"], range=first, against="P", aggregate="best").set_index("unit")
     slopes = {unit: interval_at(lines.loc[unit], "slope") for unit in ("gqu", "glu", "mlp")}
     yield Claim(
@@ -160,19 +168,23 @@ def claims(tables: Tables) -> Iterator[Claim]:
         support=slopes,
     )
     study = curves_of(tables["errors"])
-    for unit in ("mlp", "glu"):
+    for unit, factor in (("mlp", 4.0), ("glu", 8.0)):
         errors = best_errors(study, unit)
         n = max(w for w in errors if w % 2 == 0 and w // 2 in errors)
-        support = {"from n": n // 2, "to n": n, "error over the limit there": study.ratio(unit, n)}
-        what, place = (
+        yield Claim(
             f"factor by which twice the neurons divide the {unit}'s error",
-            f"{unit.upper()}, twice the neurons",
+            errors[n // 2] / errors[n],
+            paper=factor,
+            rule="number",
+            place=f"section 1, {unit.upper()}, twice the neurons",
+            support={"from n": n // 2, "to n": n, "error over the limit there": study.ratio(unit, n)},
         )
-        paper = {"paper": float(2 ** (as_unit(unit).order or 0)), "rule": "number", "place": f"section 1, {place}"}
-        yield Claim(what, errors[n // 2] / errors[n], **paper, support=support)
     for power, gated in (("relu2", "glu"), ("relu3", "gqu")):
-        P, times = at_equal_parameters(tables["errors"], power, gated)
-        yield Claim(f"error of the {gated} over that of {power} at equal parameters", times, support={"parameters": P})
+        curves = [only(tables["errors"], unit=unit).sort_values("parameters") for unit in (power, gated)]
+        P = min(curve["parameters"].max() for curve in curves)  # the most that both reach
+        logs = [np.interp(np.log(P), np.log(curve["parameters"]), np.log(curve["test_rmse"])) for curve in curves]
+        what, times = f"error of the {gated} over that of {power} at equal parameters", float(np.exp(logs[1] - logs[0]))
+        yield Claim(what, times, support={"parameters": int(P)})
 
 
 def order_claims(wide: Scaling) -> Iterator[Claim]:
@@ -196,14 +208,10 @@ def free_claims(free: Table, gqu: dict[int, float]) -> Iterator[Claim]:
     ends = [constants[0] / C0_CUBIC, constants[-1] / C0_CUBIC]
     support = {"by theory": -4, "error over its limit at both ends": ends}
     yield Claim.of(what, slope(free["width"], free["test_rmse"]), support=support)
-    support = {
-        "by theory": 1 / C0_CUBIC,
-        "by theory for the GQU": 1 / constant(4),
-        "error of the GQU over it, by theory": constant(4) / C0_CUBIC,
-        "measured": gqu[sizes[-1]] / errors[-1],
-    }
     what = f"one over the constant of the GQU without the real-root constraint, n = {sizes[-1]}"
-    yield Claim(what, 1 / constants[-1], support=support)
+    theory = {"by theory": 1 / C0_CUBIC, "by theory for the GQU": 1 / constant(4)}
+    ratios = {"error of the GQU over it, by theory": constant(4) / C0_CUBIC, "measured": gqu[sizes[-1]] / errors[-1]}
+    yield Claim(what, 1 / constants[-1], support=theory | ratios)
 
 
 def smooth_claims(octaves: Table, fits: Table) -> Iterator[Claim]:
@@ -217,48 +225,22 @@ def smooth_claims(octaves: Table, fits: Table) -> Iterator[Claim]:
         yield Claim.of(what, interval_at(row, "slope"), support=support)
 
 
-def built_claim(built: Table) -> Claim:
-    """The slope of the constructed GQU next to the one that the paper observed."""
-    tail, widest = built.tail(3), built.iloc[-1]
-    return Claim.of(
-        f"slope of the constructed gqu, n = {tail['width'].iloc[0]} to {tail['width'].iloc[-1]}",
-        slope(tail["width"], tail["test_rmse"]),
-        PAPER_SLOPES["gqu", "n"],
-        "slope",
-        place="appendix C, steeper than observed",
-        support={"RMSE of the widest": widest["test_rmse"], "predicted": widest["predicted_rmse"]},
-        note="One factor equal to the gate makes the network the C1 cubic Hermite interpolant.",
-    )
-
-
-def at_equal_parameters(errors: Table, power: str, gated: str) -> tuple[int, float]:
-    """The greatest number of parameters that both reach, and the ratio of the errors there."""
-    curves: list[Table] = [only(errors, unit=unit).sort_values("parameters") for unit in (power, gated)]
-    P = min(curve["parameters"].max() for curve in curves)
-    logs = [np.interp(np.log(P), np.log(curve["parameters"]), np.log(curve["test_rmse"])) for curve in curves]
-    return int(P), float(np.exp(logs[1] - logs[0]))
-
-
 # ---- the GQU2 of the paper's code: the GQU without the constraint of real roots
 
 
 class AnyRoots(KnotTask):
     """Networks of relu(Gx + g) times any quadratic: the roots need not be real.
 
-    At its knot t a neuron adds (x - t) times any quadratic, which is all that a C0 cubic spline can have there.
+    At its knot t a neuron adds (x - t) times any quadratic: three derivatives may jump, all but the value.
     """
 
     @property
     def multiplicity(self) -> int:
-        """Three derivatives may jump at a knot: all but the value."""
         return 3
 
 
 def any_roots_spline(target: Problem, width: int) -> Spline:
-    """The best GQU2 of that number of neurons, as the C0 cubic spline with free knots that it is.
-
-    n neurons make n cells: one of them is open from the left end on, and supplies any cubic.
-    """
+    """The best GQU2 of that number of neurons: a C0 cubic spline with free knots and as many cells."""
     assert target.interval is not None
     order = np.argsort(target.train.x[:, 0])
     x, y = target.train.x[order, 0], target.train.y[order, 0]

@@ -26,7 +26,7 @@ from gatelab.plotting.facets import Facets, Overlay, draw_figure
 from gatelab.scaling_laws import Law, fit_law, slope
 from gatelab.statistics import Interval
 from gatelab.studies.claims import Claim
-from gatelab.studies.definition import Request, only, ticker
+from gatelab.studies.definition import Request, only
 from gatelab.studies.engine import Study, Table, Tables, interval_at, interval_columns
 from gatelab.studies.scaling.error_curves import fit_curves
 from gatelab.studies.scaling.table1 import unflagged
@@ -34,6 +34,14 @@ from gatelab.theory import estimation_rmse
 
 NEAR_D = 0.25  # parameters over data from which on a network counts as near to interpolation
 BINS = (0.0, 1 / 64, 1 / 16, 1 / 4, 1 / 2, np.inf)
+FULL: Mapping[str, Any] = {
+    "units": ("mlp", "glu", "swiglu"), "widths": (2, 3, 4, 6, 8, 12, 16), "data": (200, 400, 800, 1600, 3200, 6400),
+    "draws": 2, "noise": 0.5, "tests": 4000, "options": {"starts": 2, "rounds": 8, "steps": None},
+}  # fmt: skip
+QUICK: Mapping[str, Any] = {
+    "units": ("mlp", "glu"), "widths": (1, 2, 3), "data": (100, 200, 400),
+    "draws": 1, "noise": 1.0, "tests": 400, "options": {"starts": 1, "rounds": 0, "steps": 5},
+}  # fmt: skip
 SHARED: Mapping[str, Any] = {"row": "unit", "xlog": True, "ylog": True, "points": True}
 ERRORS = Facets(
     x="parameters", y="test_rmse", hue="D", **SHARED, xlabel="parameters P", ylabel="RMSE on clean test data",
@@ -60,24 +68,6 @@ STUDY = Study(
     long=True,
     position=13,
     beyond=True,
-    grid={
-        "unit": ("mlp", "glu", "swiglu"),
-        "width": (2, 3, 4, 6, 8, 12, 16),
-        "data": (200, 400, 800, 1600, 3200, 6400),
-        "draw": range(2),
-        "noise": (0.5,),
-        "tests": (4000,),
-        "options": ({"starts": 2, "rounds": 8, "steps": None},),
-    },
-    quick={
-        "unit": ("mlp", "glu"),
-        "width": (1, 2, 3),
-        "data": (100, 200, 400),
-        "draw": range(1),
-        "noise": (1.0,),
-        "tests": (400,),
-        "options": ({"starts": 1, "rounds": 0, "steps": 5},),
-    },
     figure=figure,
 )
 
@@ -85,26 +75,25 @@ STUDY = Study(
 @STUDY.tables
 def tables(request: Request) -> Tables:
     """Every fit, the laws of each unit, and the ratios of measured to predicted errors."""
-    errors = fits_table(request, STUDY.quick if request.quick else STUDY.grid)
+    errors = fits_table(request, **(QUICK if request.quick else FULL))
     laws = pd.DataFrame(unit_laws(fits) for _, fits in errors.groupby("unit", sort=False))
     return {"laws": laws, "ratios": ratios_table(with_laws({"laws": laws, "errors": errors})), "errors": errors}
 
 
-def fits_table(request: Request, grid: Mapping[str, Any]) -> Table:
+def fits_table(
+    request: Request, units: Any, widths: Any, data: Any, draws: int, noise: float, tests: int, options: Any
+) -> Table:
     """One row per fit: noisy ones, and at the largest D those without noise.
 
     Friedman 1 is not standardized, which would give every draw a different noise. The training data are drawn again
     for each draw; test data are clean and the same for every D.
     """
-    units, widths = grid["unit"], grid["width"]
-    (noise,), (tests,), (options,) = grid["noise"], grid["tests"], grid["options"]
-    plans = [(D, draw, noise, fitted_widths(units, widths, D)) for D in grid["data"] for draw in grid["draw"]]
-    plans.append((max(grid["data"]), 0, 0.0, widths))
-    tick = ticker(request, len(units) * sum(len(chosen) for *_, chosen in plans))
+    plans = [(D, draw, noise, fitted_widths(units, widths, D)) for D in data for draw in range(draws)]
+    plans.append((max(data), 0, 0.0, widths))
     parts = []
     for D, draw, deviation, chosen in plans:
         target = problem("friedman1", n=D, n_test=tests, noise=deviation, seed=draw, standardize=False)
-        fits = fit_curves(request, units, target, chosen, tick, **options).table()
+        fits = fit_curves(request, units, target, chosen, **options).table()
         parts.append(fits.assign(data=D, draw=draw, noise=deviation)[["data", "draw", "noise", *fits.columns]])
     return pd.concat(parts, ignore_index=True)
 
@@ -127,14 +116,7 @@ def noise_parts(law: Mapping[str, Any], P: Any, D: Any, noise: float) -> tuple[A
 
 
 def fit_noise_law(P: Array, D: Array, L: Array, noise: float) -> dict[str, float]:
-    """The noise law fitted to log L by least squares.
-
-    >>> P, D = (z.ravel() for z in np.meshgrid([10.0, 30.0, 90.0], [300.0, 1000.0, 3000.0]))
-    >>> true = {"noise_A": 20.0, "noise_a": 1.1, "noise_c": 0.9}
-    >>> law = fit_noise_law(P, D, np.hypot(*noise_parts(true, P, D, 0.5)), 0.5)
-    >>> [round(law[name], 6) for name in true]
-    [20.0, 1.1, 0.9]
-    """
+    """The noise law fitted to log L by least squares."""
 
     def law(x: Array) -> dict[str, float]:
         return {"noise_A": float(np.exp(x[0])), "noise_a": float(x[1]), "noise_c": float(np.exp(x[2]))}
@@ -181,9 +163,8 @@ def ratios(fits: Table) -> Table:
 def ratios_table(fits: Table) -> Table:
     """Measured error over each law's, by bins of P/D: geometric mean, least and greatest."""
     long = ratios(fits)
-    place = np.digitize(long["P_over_D"], BINS)
-    long = long.assign(unit=pd.Categorical(long["unit"], long["unit"].unique()))
-    long = long.assign(P_over_D_from=np.take(BINS, place - 1), P_over_D_to=np.take(BINS, place))
+    place, unit = np.digitize(long["P_over_D"], BINS), pd.Categorical(long["unit"], long["unit"].unique())
+    long = long.assign(unit=unit, P_over_D_from=np.take(BINS, place - 1), P_over_D_to=np.take(BINS, place))
     grouped = long.groupby(["unit", "P_over_D_from", "P_over_D_to", "law"], observed=True)["ratio"]
     return grouped.agg(fits="size", mean=lambda r: np.exp(np.log(r).mean()), min="min", max="max").reset_index()
 
@@ -204,8 +185,7 @@ def claims(tables: Tables) -> Iterator[Claim]:
             ("a", "P", {"slope against P without noise": free, "noise law": row["noise_a"]}),
             ("b", "D", {"by noise alone": 0.5} | ends),
         ):
-            value = interval_at(row, name)
-            what = f"exponent {name} of {size}, {row['unit']}"
+            what, value = f"exponent {name} of {size}, {row['unit']}", interval_at(row, name)
             if np.isfinite(value.value):
                 yield Claim.of(what, value, support=support)
             else:  # a law without that term has none

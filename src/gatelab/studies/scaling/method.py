@@ -150,17 +150,9 @@ def claims(tables: Tables) -> Iterator[Claim]:
         outside = ""
         if theirs and theirs[1] > last:
             outside = f"the paper's widths end at {theirs[1]}, ours at {last}"
-        yield Claim.of(
-            what,
-            interval_at(pair, "method"),
-            paper,
-            "slope",
-            place=f"table 1, {what}",
-            support=support,
-            note="Which widths the paper took is not known." * unknown,
-            outside=outside,
-            held_out=row.label in APART,
-        )
+        more = {"place": f"table 1, {what}", "note": "Which widths the paper took is not known." * unknown}
+        more |= {"support": support, "outside": outside, "held_out": row.label in APART}
+        yield Claim.of(what, interval_at(pair, "method"), paper, "slope", **more)
         if row.name == "airfoil":
             least, most = map(int, pair["common_widths"].split(".."))
             errors = only(tables["errors"], problem=row.name, unit=unit).set_index("width")["optimum_rmse"]

@@ -107,18 +107,16 @@ def with_pieces(tables: Tables, rows: Tables) -> Tables:
     shares, pieces = [], []
     table = tables["gates"].rename(columns={"unit_name": "unit"})
     for (name, inputs), neurons in table.groupby(["unit", "inputs"], sort=False):
-        x = POINTS[inputs]
-        opened, degree = affine(neurons, x) > 0, unit(name).degree or 0
+        x, degree = POINTS[inputs], unit(name).degree or 0
+        opened = affine(neurons, x) > 0
         shares += list(opened.mean(axis=0))
         whole = [misfit(x, output(neurons, x), opened, k) for k in (degree, degree - 1)]
-        parts = {
-            "network": (len(np.unique(opened, axis=0)), *whole),
-            "neurons": (2 * len(neurons), *neuron_misfits(neurons, x, degree)),
-        }
-        for part, (count, exact, lower) in parts.items():
-            names = {"unit": name, "inputs": inputs, "part": part, "degree": degree}
-            pieces.append({**names, "pieces": count, "misfit": exact, "misfit_of_one_less": lower})
-    return {"gates": table.assign(share_open=shares), "pieces": pd.DataFrame(pieces)}
+        pieces += [
+            (name, inputs, "network", degree, len(np.unique(opened, axis=0)), *whole),
+            (name, inputs, "neurons", degree, 2 * len(neurons), *neuron_misfits(neurons, x, degree)),
+        ]
+    columns = ["unit", "inputs", "part", "degree", "pieces", "misfit", "misfit_of_one_less"]
+    return {"gates": table.assign(share_open=shares), "pieces": pd.DataFrame(pieces, columns=columns)}
 
 
 def draw_maps(

@@ -29,7 +29,7 @@ from gatelab.plotting.facets import Facets, Overlay, draw_figure
 from gatelab.scaling_laws import Slope, fit_law, slope
 from gatelab.solve import fit, predict
 from gatelab.studies.claims import CLOSE, Claim
-from gatelab.studies.definition import Request, only, ticker
+from gatelab.studies.definition import Request, only
 from gatelab.studies.engine import Study, Table, Tables, interval_at
 from gatelab.studies.inventory import printed
 from gatelab.studies.scaling.constructions import ridge_table
@@ -131,9 +131,8 @@ def available_rows(rows: Iterable[ProblemRow]) -> list[ProblemRow]:
 def fit_rows(request: Request, rows: Sequence[ProblemRow]) -> Table:
     """One row per fit. Missing data raise before the first fit."""
     parts = [(row, part, row.problem(part)) for row in rows for part in (SPLIT, ALL)[: 1 + row.measured]]
-    tick = ticker(request, sum(len(UNITS) * len(row.widths) * row.seeds for row, *_ in parts))
     fits: dict[Any, Table] = {
-        (row.name, part): fit_curves(request, UNITS, target, row.widths, tick, seeds=row.seeds, **row.options).table()
+        (row.name, part): fit_curves(request, UNITS, target, row.widths, row.seeds, **row.options).table()
         for row, part, target in parts
     }
     return pd.concat(fits, names=["problem", "trained_on"]).droplevel(2).reset_index()
@@ -160,7 +159,13 @@ def unflagged(fits: Table) -> Table:
     return fits[fits["flag"].isna() | (fits["flag"] == "")]
 
 
-def row_tables(errors: Table, rows: Sequence[ProblemRow]) -> dict[str, Table]:
+def row_tables(request: Request, rows: Sequence[ProblemRow]) -> dict[str, Table]:
+    """The tables of these rows; a quick run makes them smaller."""
+    rows = [row.quick() if request.quick else row for row in rows]
+    return tables_of(fit_rows(request, rows), rows)
+
+
+def tables_of(errors: Table, rows: Sequence[ProblemRow]) -> dict[str, Table]:
     """The fits and their slopes; of measured data also the errors of both protocols, and their floors."""
     slopes = []
     for row in rows:
@@ -171,9 +176,13 @@ def row_tables(errors: Table, rows: Sequence[ProblemRow]) -> dict[str, Table]:
                 cell = slope_cell(row, unit, protocol, median_slope(chosen, error), row.widths)
                 slopes.append(cell | {"seeds": row.seeds, "fits_left_out": len(fits) - len(chosen)})
     tables = {"slopes": pd.DataFrame(slopes), "errors": errors}
-    measured = [row for row in rows if row.measured]
-    if measured:
-        tables["protocols"] = protocols_table(errors)
+    if measured := [row for row in rows if row.measured]:
+        keys, curve = ["problem", "unit", "width", "parameters"], medians(errors)
+        split, every = (only(curve, trained_on=part)[[*keys, "train_rmse", "test_rmse"]] for part in (SPLIT, ALL))
+        split = split.rename(columns={"train_rmse": "split_train_rmse", "test_rmse": "split_test_rmse"})
+        split["test_over_train"] = split["split_test_rmse"] / split["split_train_rmse"]
+        every = every.drop(columns="test_rmse").rename(columns={"train_rmse": "paper_protocol_rmse"})
+        tables["protocols"] = split.merge(every, on=keys)
         floors = pd.DataFrame(floor for row in measured for floor in row_floors(errors, row))
         if len(floors):  # few widths determine none
             tables["floors"] = floors
@@ -189,15 +198,6 @@ def slope_cell(row: ProblemRow, unit: str, protocol: str, ours: Slope, widths: S
     rates = {"worst_case": -worst_case_rate(degree, row.inputs), "attainable": attainable}
     ends = {"slope": ours.value, "low": ours.low, "high": ours.high}
     return {**names, **ends, **rates, "widths": f"{widths[0]}..{widths[-1]}"}
-
-
-def protocols_table(errors: Table) -> Table:
-    """Medians of the three errors per unit and width, and the gap between test and training."""
-    keys, curve = ["problem", "unit", "width", "parameters"], medians(errors)
-    split, every = (only(curve, trained_on=part)[[*keys, "train_rmse", "test_rmse"]] for part in (SPLIT, ALL))
-    split = split.rename(columns={"train_rmse": "split_train_rmse", "test_rmse": "split_test_rmse"})
-    split["test_over_train"] = split["split_test_rmse"] / split["split_train_rmse"]
-    return split.merge(every.drop(columns="test_rmse").rename(columns={"train_rmse": "paper_protocol_rmse"}), on=keys)
 
 
 def row_floors(errors: Table, row: ProblemRow) -> Iterator[dict[str, Any]]:
@@ -251,10 +251,6 @@ def curves(errors: Table, trained_on: str) -> Table:
     return made.assign(label=made["problem"].map(labels), rmse=made["test_rmse"], training=made["train_rmse"])
 
 
-def synthetic_figure(tables: Tables) -> Figure:
-    return draw_figure(CURVES, {"curves": curves(tables["errors"], SPLIT)})
-
-
 def measured_figure(tables: Tables) -> Figure:
     """Test and training errors of the true split; errors of the paper's protocol next to them."""
     split = curves(tables["errors"], SPLIT).assign(protocol="true split")
@@ -272,7 +268,7 @@ FIG7 = Study(
     "On sin 4x sin 4y and on Friedman's problems the error of the GLU falls faster than that of the MLP.",
     long=True,
     position=7,
-    figure=synthetic_figure,
+    figure=lambda tables: draw_figure(CURVES, {"curves": curves(tables["errors"], SPLIT)}),
 )
 FIG8 = Study(
     "scaling/fig8",
@@ -293,29 +289,22 @@ TABLE1 = Study(
 )
 
 
-@FIG7.tables
-def synthetic_tables(request: Request) -> Tables:
-    rows = [row.quick() for row in SYNTHETIC] if request.quick else SYNTHETIC
-    return row_tables(fit_rows(request, rows), rows)
-
-
-@FIG8.tables
-def measured_tables(request: Request) -> Tables:
-    """Measured data; a synthetic problem with noise stands in for them in a quick run."""
-    rows = [STAND_IN.quick()] if request.quick else REAL
-    return row_tables(fit_rows(request, rows), rows)
+FIG7.tables(lambda request: row_tables(request, SYNTHETIC))
+FIG7.claims(lambda tables: slope_claims(tables, "figure 7"))
+# In a quick run a synthetic problem with noise stands in for measured data.
+FIG8.tables(lambda request: row_tables(request, [STAND_IN] if request.quick else REAL))
+FIG8.claims(lambda tables: slope_claims(tables, "figure 8"))
 
 
 @TABLE1.tables
 def all_tables(request: Request) -> Tables:
     """Every row whose data are on this machine; a quick run leaves measured data out."""
-    rows = [row.quick() for row in TABLED if not row.measured] if request.quick else available_rows(TABLED)
-    by_name = row_tables(fit_rows(request, rows), rows)
+    rows = (LINE, *SYNTHETIC) if request.quick else available_rows(TABLED)
+    by_name = row_tables(request, rows)
     by_name = {"table": printed_table(by_name["slopes"])} | by_name
     if not request.quick:
         by_name["ridge"] = ridge_table(SYNTHETIC[0].widths)
-    measured = [row for row in rows if row.measured]
-    if measured:
+    if measured := [row for row in rows if row.measured]:
         facts = ({"problem": row.name} | data_facts(row) | largest_gap(by_name["errors"], row) for row in measured)
         by_name["data"] = pd.DataFrame(facts)
     return by_name
@@ -339,16 +328,6 @@ def printed_table(slopes: Table) -> Table:
 
 
 # ---- claims
-
-
-@FIG7.claims
-def synthetic_claims(tables: Tables) -> Iterator[Claim]:
-    return slope_claims(tables, "figure 7")
-
-
-@FIG8.claims
-def measured_claims(tables: Tables) -> Iterator[Claim]:
-    return slope_claims(tables, "figure 8")
 
 
 @TABLE1.claims
@@ -393,13 +372,12 @@ def slope_support(tables: Tables, cell: Mapping[str, Any], curve: Table) -> dict
     }
     if np.isfinite(cell["attainable"]):
         support["attainable for this target"] = cell["attainable"]
-    held_out = only(tables["slopes"], **of_cell, protocol="split").to_dict("records")
-    if cell["protocol"] == "paper" and held_out:
-        support["slope on rows held out"] = interval_at(held_out[0], "slope")
-    least = int(split["test_rmse"].idxmin())
-    if least < large:
+    paper = cell["protocol"] == "paper"
+    for held_out in only(tables["slopes"], **of_cell, protocol="split").to_dict("records") * paper:
+        support["slope on rows held out"] = interval_at(held_out, "slope")
+    if (least := int(split["test_rmse"].idxmin())) < large:
         support["least test RMSE at n"] = least
-    if cell["protocol"] == "paper" and ROWS[cell["problem"]].measured:
+    if paper and ROWS[cell["problem"]].measured:
         support[f"RMSE at n = {large}, trained on all rows"] = only(curve, trained_on=ALL)["train_rmse"].iloc[-1]
     if "floors" in tables:
         for floor in only(tables["floors"], **of_cell, protocol=cell["protocol"]).to_dict("records"):

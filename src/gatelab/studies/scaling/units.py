@@ -132,13 +132,11 @@ def slope_table(rows: Table) -> Table:
     """The slope of log error against log P of every unit, the mean over seeds with its interval."""
     found = []
     for (label, unit), own in rows.groupby(["label", "unit"], sort=False):
-        curves = [curve for _, curve in own.groupby("seed") if len(curve) > 1]
-        fitted = [np.polyfit(np.log(c["parameters"]), np.log(c["test_rmse"]), 1)[0] for c in curves]
-        if fitted:
+        curves = [np.log(curve[["parameters", "test_rmse"]]) for _, curve in own.groupby("seed") if len(curve) > 1]
+        if curves:
+            fitted = np.array([np.polyfit(curve["parameters"], curve["test_rmse"], 1)[0] for curve in curves])
             ends = {"from": own["parameters"].min(), "to": own["parameters"].max()}
-            found.append(
-                {"label": label, "unit": unit, **interval_columns("slope", t_interval(np.array(fitted))), **ends}
-            )
+            found.append({"label": label, "unit": unit, **interval_columns("slope", t_interval(fitted)), **ends})
     return pd.DataFrame(found)
 
 
@@ -175,20 +173,14 @@ def claims(tables: Tables) -> Iterator[Claim]:
     """The winner and the steepest unit of each problem, the pairs that answer a question, and the cost."""
     for name, words in (("winners", "held-out error"), ("clipped", "held-out error of clipped predictions")):
         for row in tables.get(name, pd.DataFrame()).to_dict("records"):
-            support = {
-                "winner": row["winner"],
-                "parameters at most": row["budget"],
-                "others that it leads": row["leads"],
-            }
-            support["inconclusive against"] = row[OPEN] or "none"
+            support = {"winner": row["winner"], "parameters at most": row["budget"]}
+            support |= {"others that it leads": row["leads"], "inconclusive against": row[OPEN] or "none"}
             yield Claim.of(f"least {words}, {row['label']}", interval_at(row, "error"), support=support)
     for first, second in PAIRS:
         own = only(tables["pairs"], first=first, second=second)
         for row in own.to_dict("records"):
-            support = {"p, corrected": row["corrected"], "less error": row["less"]}
-            yield Claim.of(
-                f"error of {first} over {second}, {row['label']}", interval_at(row, "ratio"), support=support
-            )
+            what, support = f"error of {first} over {second}, {row['label']}", {"p, corrected": row["corrected"]}
+            yield Claim.of(what, interval_at(row, "ratio"), support=support | {"less error": row["less"]})
         counts = {name: int((own["less"] == name).sum()) for name in (second, first, OPEN)}
         what = f"problems on which {second} has less error than {first}"
         yield Claim(what, float(counts[second]), unit=f"of {len(own)}", support=counts)
