@@ -9,6 +9,7 @@ python memory_measured.py
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -41,9 +42,9 @@ def largest_need(call: Callable[[], Any]) -> tuple[Any, float]:
     needs: list[float] = []
     whole = memory.check_memory
 
-    def listen(need: float, *others: Any) -> None:
-        needs.append(need)
-        whole(need, *others)
+    def listen(need: Any, *others: Any, **named: Any) -> None:
+        needs.append(need if isinstance(need, float | int) else 8 * sum(map(math.prod, need)))  # or shapes
+        whole(need, *others, **named)
 
     rooms = [m for name, m in sys.modules.items() if name.startswith("gatelab") and hasattr(m, "check_memory")]
     for room in rooms:
