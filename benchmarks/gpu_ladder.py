@@ -13,7 +13,6 @@ written as they end. `--tiny` is the same in small, for a CPU.
 from __future__ import annotations
 
 import json
-import math
 import re
 import time
 from collections.abc import Callable
@@ -189,15 +188,6 @@ def main(
     if not record_only:
         repeated, repeated_sizes, times = REPEATED
 
-        told = [-math.inf]
-
-        def tell(done: int, total: int, run: str) -> None:
-            """A line every ten seconds, and at the end."""
-            now = time.monotonic() - began
-            if now - told[0] >= 10 or done == total:
-                told[0] = now
-                print(f"{now:.0f} s {done}/{total} {run}", flush=True)
-
         def train(
             units: tuple[str, ...],
             own_sizes: tuple[str, ...],
@@ -208,7 +198,7 @@ def main(
             plan = plan_ladder(units, "enwik8", own_sizes, seeds, repeats or (1,), options)
             left = max(0.0, hours - (time.monotonic() - began) / 3600)
             how: dict[str, Any] = {"store": store, "backend": "processes", "jobs": jobs, "device": None}
-            train_plan(replace(plan, repeats=repeats, checked=checks), lrs, max_hours=left, progress=tell, **how)
+            train_plan(replace(plan, repeats=repeats, checked=checks), lrs, max_hours=left, progress=True, **how)
 
         try:
             # Sweeps alone, then the trainings at the rates of the rule that all of them make, the longest first.

@@ -7,8 +7,10 @@ import os
 import platform
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -85,6 +87,29 @@ def write_record(path: Path, record: Row, lines: str = "") -> None:
     head = json.dumps({name: value for name, value in record.items() if name != lines})[:-1]
     entries = ",\n".join(json.dumps(entry) for entry in record[lines])
     write_whole(path, f'{head}, "{lines}": [\n{entries}\n]}}\n')
+
+
+@dataclass
+class Recording:
+    """The record while it grows: a part that fails is noted in it, and after `seconds` no part begins."""
+
+    out: Path
+    seconds: float
+    values: dict[str, Any]
+    began: float = field(default_factory=time.monotonic)
+
+    def part(self, name: str, measure: Callable[[], dict[str, Any]]) -> None:
+        """Measure a part, add its values and write the record."""
+        if time.monotonic() - self.began > self.seconds:
+            self.values.setdefault("not_begun", []).append(name)
+        else:
+            try:
+                self.values |= measure()
+            except Exception as error:  # whatever it is, the other parts are measured
+                traceback.print_exc()
+                self.values.setdefault("failed", {})[name] = f"{type(error).__name__}: {error}"
+        write_record(self.out, self.values)
+        print(f"{time.monotonic() - self.began:.0f} s: {name}", flush=True)
 
 
 def show(tables: Iterable[Table]) -> None:

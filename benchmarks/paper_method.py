@@ -1,7 +1,7 @@
 """The first paper's experiments by our Newton in its stages: `python -m benchmarks.paper_method RECORD --jobs 12`.
 
-Every fit is kept in a store as it ends. The command stops after so many seconds, can be stopped at any time, and goes
-on from the store when it is called again; each call writes all that is finished into the record. `GATELAB_DATA` names
+Every fit is kept in a store as it ends. The command begins no fit after so many seconds and goes on from the store when
+it is called again; each call writes all that is finished into the record. `GATELAB_DATA` names
 the folder of airfoil and California; a fit takes one thread.
 """
 
@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
-import torch
 import typer
 
 from benchmarks.harness import facts, machine, write_record
@@ -28,51 +25,28 @@ from gatelab.feedforward import unit as as_unit
 from gatelab.scaling_laws import Point, Scaling
 from gatelab.scaling_laws.curves import limits_of
 from gatelab.scaling_laws.reference import EXPERIMENTS
-from gatelab.sweep import Progress, Record, Run, map_runs
+from gatelab.sweep import Record, Run, map_runs
 
 TASK = "gatelab.scaling_laws.reference:fit_as_the_paper"
 
 
-class OutOfTime(Exception):
-    """The time is up: what is running is given up, what has ended is in the store."""
-
-
 def main(
     record: Path,
-    seconds: float = 540.0,
+    seconds: Annotated[float, typer.Option(help="After them no fit begins.")] = 540.0,
     jobs: int = 12,
     store: Path = Path("runs.db"),
-    only: Annotated[str, typer.Option(help="names of experiments, parted by semicolons")] = "",
-    most: Annotated[int, typer.Option(help="at most so many runs, of the shortest; for a trial")] = 0,
 ) -> None:
     """Compute what is missing, for so many seconds, and write the record of all that is finished."""
-    torch.set_num_threads(1)
-    names = [name.strip() for name in only.split(";") if name.strip()] or [e.name for e in EXPERIMENTS]
-    runs = [run for run in paper_runs() if run.arguments["experiment"] in names]
-    if most:
-        runs = sorted(runs, key=lambda run: run.arguments["width"])[:most]
-    finished: list[Record] = []
-
-    def report(progress: Progress) -> None:
-        if progress.finished % 50 == 0:
-            print(f"{progress.finished} of {len(runs)} fits", flush=True)
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise OutOfTime
-
-    signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        for fitted in map_runs(runs, store=store, backend="processes", jobs=jobs, progress=report):
-            finished.append(fitted)
-    except OutOfTime:
-        print(f"the {seconds:g} seconds are over", flush=True)
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+    runs, finished = paper_runs(), []
+    options: dict[str, Any] = {"store": store, "backend": "processes", "jobs": jobs, "max_seconds": seconds}
+    for fitted in map_runs(runs, **options):
+        finished.append(fitted)
+        if len(finished) % 50 == 0:
+            print(f"{len(finished)} of {len(runs)} fits", flush=True)
     write_curves(record, finished, runs, jobs)
 
 
-def write_curves(path: Path, records: list[Record], runs: list[Run], jobs: int) -> None:
+def write_curves(path: Path, records: list[Record], runs: tuple[Run, ...], jobs: int) -> None:
     """All that is finished, with the device, the date and the commands of every call so far."""
     earlier: dict[str, Any] = {}
     if path.is_file():
@@ -132,27 +106,14 @@ def paper_curves(records: list[Record]) -> dict[str, Scaling]:
             limits = dict.fromkeys(widths, np.nan)
             if experiment.name == "paper-1d":
                 limits = limits_of(as_unit(unit), problem("paper-1d"), widths)
-            points += [paper_point(unit, width, seed, mine[width, seed], limits[width]) for width, seed in sorted(mine)]
+            for (width, seed), record in sorted(mine.items()):  # none is flagged, since the paper leaves none out
+                metrics, limit = record.metrics, limits[width]
+                errors = {name: float(metrics[name]) for name in ("train_rmse", "test_rmse")}
+                ratio, how = errors["test_rmse"] / limit, {"flag": "", "status": str(metrics["status"])}
+                cost, size = float(metrics["core_seconds"]), int(metrics["parameters"])
+                points.append(Point(unit, width, size, seed, **errors, limit=limit, ratio=ratio, **how, seconds=cost))
         curves[experiment.name] = Scaling(experiment.name, tuple(points))
     return curves
-
-
-def paper_point(unit: str, width: int, seed: int, record: Record, limit: float) -> Point:
-    """The point of a fit; none is flagged, since the paper leaves none out."""
-    metrics = record.metrics
-    return Point(
-        unit=unit,
-        width=width,
-        parameters=int(metrics["parameters"]),
-        seed=seed,
-        train_rmse=float(metrics["train_rmse"]),
-        test_rmse=float(metrics["test_rmse"]),
-        limit=limit,
-        ratio=float(metrics["test_rmse"]) / limit,
-        flag="",
-        status=str(metrics["status"]),
-        seconds=float(metrics["core_seconds"]),
-    )
 
 
 def plain_curves(curves: Mapping[str, Scaling]) -> dict[str, Any]:

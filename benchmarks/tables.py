@@ -1,10 +1,11 @@
 """Estimators compared on tables: splits, fits, the record that grows as fits end, and its summary.
 
-`estimators.py` lists the methods, `datasets.csv` the sets.
+`estimators.py` lists the methods, `datasets.csv` the sets. `regressors` may be `classifiers`:
 
-    python -m benchmarks.regressors --methods gated --sets boston,mpg --jobs 2  missing fits, then the summary
-    python -m benchmarks.regressors --export FOLDER                             the sets as CSV, for another machine
-    python -m benchmarks.regressors --data FOLDER --record other.json           there; then here: --merge other.json
+    python -m benchmarks.tables regressors --methods gated --sets boston,mpg --jobs 2  missing fits, then the summary
+    python -m benchmarks.tables regressors --export FOLDER                the sets as CSV, for another machine
+    python -m benchmarks.tables regressors --data FOLDER --record other.json   there; then here: --merge other.json
+    python -m benchmarks.tables large                                     ours and boosting on a million rows
 
 Rows are divided into three parts by a seed that was never tuned on; each part is tested once, and a method chooses its
 settings on the other two. Each (set, method, part) is written to the record as it ends, so that an interrupted call
@@ -31,12 +32,15 @@ import pandas as pd
 import torch
 import typer
 from joblib import Parallel, delayed
+from sklearn.datasets import make_friedman1
+from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.metrics import log_loss
 from sklearn.model_selection import KFold, StratifiedKFold
 
 from benchmarks.datasets import CLASSES, REGRESSION, DataSet, LoadedTable, Task, chosen, export, load
-from benchmarks.estimators import Method, methods
-from benchmarks.harness import Table, machine, show, write_record
+from benchmarks.estimators import Method, estimator_code, methods
+from benchmarks.harness import Table, facts, machine, show, write_record
+from gatelab import GatedRegressor
 from gatelab.display import reporting
 from gatelab.errors import GatelabError
 
@@ -48,6 +52,11 @@ LEAST_PROBABILITY = 1e-6  # of a class, for the log loss: a forest predicts zero
 CLOSE = 1.02  # times the best: as good as the best
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "tables"
 FIELD: dict[Task, str] = {"regression": "rmse", "classes": "log_loss"}
+# Of each record the task, and the set that `make bench` fits.
+TASKS: dict[str, tuple[Task, str]] = {"regressors": ("regression", "diabetes"), "classifiers": ("classes", "wine")}
+# Rows, columns, and what is said of the time; Friedman's first problem with noise of deviation 1.
+LARGE: tuple[tuple[int, int, dict[str, Any]], ...] = ((10_000, 20, {}), (1_000_000, 10, {"time_budget": 150}))
+TESTED = 20_000
 
 
 def splits(table: LoadedTable) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -243,47 +252,65 @@ def summary(ratios: Frame, fits: Frame) -> list[dict[str, Any]]:
     return frame.rename_axis("method").reset_index().to_dict("records")
 
 
-def present_and_recorded(task: Task, path: Path, quick: str) -> Iterator[Table]:
-    """The present code and boosting on a quick set, which is not written; then the tables of the record."""
+def run() -> Iterator[Table]:
+    """The present code and boosting on quick sets, not recorded; the tables of the records; large tables."""
     warnings.filterwarnings("ignore")
-    both = [m for m in methods(task) if m.name in ("gated", "boosting")]
-    with tempfile.TemporaryDirectory() as folder:
-        record = Record(Path(folder) / "record.json")
-        complete(record, chosen(task, [quick]), both)
-        _, rows, note = next(tables(record, task, both))
-        yield "the present code", rows, note
-    yield from tables(Record(path), task, methods(task))
+    for name, (task, quick) in TASKS.items():
+        both = [m for m in methods(task) if m.name in ("gated", "boosting")]
+        with tempfile.TemporaryDirectory() as folder:
+            record = Record(Path(folder) / "record.json")
+            complete(record, chosen(task, [quick]), both)
+            _, rows, note = next(tables(record, task, both))
+            yield f"{name}, the present code", rows, note
+        yield from tables(Record(RESULTS / f"{name}.json"), task, methods(task))
+    noted = "noise 1; MiB: how far memory rises; the regressor has a time_budget of 150 s on a million rows"
+    yield "GatedRegressor on large tables", list(large_tables()), noted
 
 
-def command(task: Task, record: Path, arguments: Sequence[str] | None = None) -> None:
-    """The command line of `benchmarks.regressors` and `benchmarks.classifiers`."""
+def large_tables() -> Iterator[Entry]:
+    """The regressor with its defaults and boosting on large tables: seconds, memory and error, one thread."""
+    for rows, columns, settings in LARGE:
+        X, y = make_friedman1(rows + TESTED, columns, noise=1.0, random_state=0)
+        models = (GatedRegressor(random_state=0, **settings), HistGradientBoostingRegressor(random_state=0))
+        for model in models:
+            entry = {"rows": rows, "columns": columns, "method": type(model).__name__}
+            watch, began, clock = MemoryWatch(), time.process_time(), time.perf_counter()
+            model.fit(X[:rows], y[:rows])
+            entry |= {"cpu_s": time.process_time() - began, "wall_s": time.perf_counter() - clock, "mib": watch.risen()}
+            yield entry | {"rmse": float(np.sqrt(np.mean(np.square(model.predict(X[rows:]) - y[rows:]))))}
 
-    def main(
-        names: Annotated[str, typer.Option("--methods", help="Names of methods, with commas; all by default.")] = "",
-        sets: Annotated[str, typer.Option(help="Names of sets, with commas; all by default.")] = "",
-        rows: Annotated[int, typer.Option(help="Leave out sets with more rows.")] = 10**9,
-        jobs: Annotated[int, typer.Option(help="Processes.")] = 1,
-        record_file: Annotated[Path, typer.Option("--record", help="The file of the fits.")] = record,
-        data: Annotated[str | None, typer.Option(help="The folder of an export, instead of the packages.")] = None,
-        export_to: Annotated[str | None, typer.Option("--export", help="Write the sets as CSV and end.")] = None,
-        merge: Annotated[Path | None, typer.Option(help="Add the entries of this record.")] = None,
-        only_show: Annotated[bool, typer.Option("--show", help="Print the tables without fits.")] = False,
-    ) -> None:
+
+def main(
+    what: Annotated[str, typer.Argument(help="regressors, classifiers, or large for large tables.")],
+    names: Annotated[str, typer.Option("--methods", help="Names of methods, with commas; all by default.")] = "",
+    sets: Annotated[str, typer.Option(help="Names of sets, with commas; all by default.")] = "",
+    rows: Annotated[int, typer.Option(help="Leave out sets with more rows.")] = 10**9,
+    jobs: Annotated[int, typer.Option(help="Processes.")] = 1,
+    record: Annotated[Path | None, typer.Option(help="The file of the fits.", show_default="results/tables")] = None,
+    data: Annotated[str | None, typer.Option(help="The folder of an export, instead of the packages.")] = None,
+    export_to: Annotated[str | None, typer.Option("--export", help="Write the sets as CSV and end.")] = None,
+    merge: Annotated[Path | None, typer.Option(help="Add the entries of this record.")] = None,
+    only_show: Annotated[bool, typer.Option("--show", help="Print the tables without fits.")] = False,
+) -> None:
+    """Compute the fits that a record lacks, and show its tables."""
+    record = record or RESULTS / f"{what}.json"
+    if what == "large":
+        torch.set_num_threads(1)
+        write_record(record, facts("cpu") | {"version": estimator_code(), "rows": [*large_tables()]}, "rows")
+        return
+    if what not in TASKS:
+        raise typer.BadParameter(f"{what!r} is not one of {', '.join(TASKS)}, large")
+    try:
         if export_to:
             print(*export(export_to, readable([*REGRESSION, *CLASSES], None)), sep="\n")
             return
-        entries = Record(record_file)
+        task, entries = TASKS[what][0], Record(record)
         if merge:
             entries.add(Record(merge).entries.values())
         elif not only_show:
             short = [s for s in chosen(task, [n for n in sets.split(",") if n]) if s.rows <= rows]
             complete(entries, readable(short, data), named_methods(task, names), jobs=jobs, folder=data)
         show(tables(entries, task, methods(task)))
-
-    app = typer.Typer(add_completion=False)
-    app.command(help=__doc__)(main)
-    try:
-        app(arguments, standalone_mode=arguments is None)
     except GatelabError as error:
         sys.exit(str(error))
 
@@ -311,3 +338,7 @@ def readable(sets: Sequence[DataSet], folder: str | None) -> list[DataSet]:
         except GatelabError as error:
             print(f"{dataset.name} is left out: {error}", file=sys.stderr)
     return present
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -15,20 +15,6 @@ NETWORKS, WIDTH, POINTS = 64, 64, 500
 LR = 1e-5
 
 
-class Plain(nn.Module):
-    """What one writes without gatelab."""
-
-    def __init__(self, gated: bool, d: int) -> None:
-        super().__init__()
-        self.G = nn.Linear(d, WIDTH, bias=False, dtype=torch.float64)
-        self.U = nn.Linear(d, WIDTH, bias=False, dtype=torch.float64) if gated else None
-        self.D = nn.Linear(WIDTH, 1, bias=False, dtype=torch.float64)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        h = torch.relu(self.G(x))
-        return self.D(h if self.U is None else h * self.U(x))
-
-
 def run(steps: int = 200, networks: int = NETWORKS) -> Iterator[Table]:
     """All cores for everyone: torch shares out what it can of single networks, we share out parts of the batch."""
     rows: list[Row] = []
@@ -39,7 +25,9 @@ def run(steps: int = 200, networks: int = NETWORKS) -> Iterator[Table]:
             for unit in ("mlp", "glu"):
                 batch, own, plain = best_times(
                     lambda unit=unit, X=X, y=y: train(unit, X, y, WIDTH, LR, steps, seeds=networks),
-                    lambda unit=unit, X=X, y=y: _one_by_one(unit, X, y, steps, networks),
+                    lambda unit=unit, X=X, y=y: [
+                        train(unit, X, y, WIDTH, LR, steps, seeds=[seed]) for seed in range(networks)
+                    ],
                     lambda unit=unit, X=X, y=y: _plain(unit, X, y, steps, networks),
                 )
                 row = {"unit": unit, "inputs": d, "one batch": batch, "our single runs": own}
@@ -52,21 +40,19 @@ def run(steps: int = 200, networks: int = NETWORKS) -> Iterator[Table]:
     )
 
 
-def _one_by_one(unit: str, X: np.ndarray, y: np.ndarray, steps: int, networks: int) -> None:
-    for seed in range(networks):
-        train(unit, X, y, WIDTH, LR, steps, seeds=[seed])
-
-
 def _plain(unit: str, X: np.ndarray, y: np.ndarray, steps: int, networks: int) -> None:
+    """What one writes without gatelab."""
     x, target = torch.from_numpy(X), torch.from_numpy(y)[:, None]
     for seed in range(networks):
         torch.manual_seed(seed)
-        net = Plain(unit == "glu", X.shape[1])
-        optimizer = torch.optim.SGD(net.parameters(), lr=LR)
+        sizes = [(X.shape[1], WIDTH), (X.shape[1], WIDTH), (WIDTH, 1)]
+        G, U, D = (nn.Linear(a, b, bias=False, dtype=torch.float64) for a, b in sizes)
+        optimizer = torch.optim.SGD([G.weight, D.weight] + [U.weight] * (unit == "glu"), lr=LR)
         losses = []
         for _ in range(steps):
             optimizer.zero_grad()
-            loss = 0.5 * (net(x) - target).square().sum()
+            hidden = torch.relu(G(x)) * (U(x) if unit == "glu" else 1)
+            loss = 0.5 * (D(hidden) - target).square().sum()
             loss.backward()
             optimizer.step()
             losses.append(float(loss.detach()))

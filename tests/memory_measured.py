@@ -9,6 +9,7 @@ python memory_measured.py
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -20,7 +21,6 @@ import torch
 
 import gatelab as gl
 from gatelab import memory
-from gatelab.linearization import linearize, verdict
 
 
 def peak(call: Callable[[], Any]) -> int:
@@ -42,9 +42,9 @@ def largest_need(call: Callable[[], Any]) -> tuple[Any, float]:
     needs: list[float] = []
     whole = memory.check_memory
 
-    def listen(need: float, *others: Any) -> None:
-        needs.append(need)
-        whole(need, *others)
+    def listen(need: Any, *others: Any, **named: Any) -> None:
+        needs.append(need if isinstance(need, float | int) else 8 * sum(map(math.prod, need)))  # or shapes
+        whole(need, *others, **named)
 
     rooms = [m for name, m in sys.modules.items() if name.startswith("gatelab") and hasattr(m, "check_memory")]
     for room in rooms:
@@ -64,29 +64,23 @@ def main() -> None:
     wide = gl.Problem.from_arrays(draw.standard_normal((20_000, 5)), draw.standard_normal(20_000))
     line = gl.Problem.from_function(np.sin, n=16_000, n_test=16)
     K = gl.ntk.analytic("glu", X[:50], 100)
-    W = torch.from_numpy(draw.standard_normal((1000, 20)))
     calls = {
         "analytic": lambda: gl.ntk.analytic(["glu", "mlp"], X),
         "empirical": lambda: gl.ntk.empirical(net, torch.from_numpy(X), budget="20MB"),
         "steps": lambda: gl.dynamics.expected_loss(K, X[:50, 0], steps=150_000),
-        "dynamics": lambda: gl.dynamics.train("glu", X, X[:, 0], 2000, 1e-6, 2, seeds=1),
         "varpro": lambda: gl.fit("swiglu", wide, 20, solver="varpro", starts=1, rounds=0, steps=1),
         "adam": lambda: gl.fit("swiglu", wide, 200, solver="adam", steps=2),
-        "newton": lambda: gl.fit("mlp", wide, 300, solver="newton", steps=4, schedule="cascade"),
         "knots": lambda: gl.fit("glu", line, 300, steps=1),
-        "maclaurin": lambda: linearize("gelu", "maclaurin", d=200, m=20_000),
-        "verdict": lambda: verdict("gelu", W, W, 0.1),
         "construct": lambda: gl.construct("glu", "exp(x)", 10**6),
         "points": lambda: gl.Problem.from_function(np.sin, n=10**6),
     }
-    chosen = sys.argv[1:] or list(calls)
-    for name in chosen:
+    for name, call in calls.items():
         child = os.fork()
         if not child:
             # The pages of the libraries are not the call's, and a forked process has none before it uses them.
             gl.fit("glu", gl.problem("x2", n=60), 2, steps=1)
             gl.ntk.analytic("glu", X[:9])
-            measure(name, calls[name])
+            measure(name, call)
             os._exit(0)
         if os.waitpid(child, 0)[1]:
             sys.exit(f"{name} could not be measured")

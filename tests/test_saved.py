@@ -194,8 +194,10 @@ def test_a_network_that_ran_away_is_not_saved(fit: gl.Fit) -> None:
 # gatelab predict
 
 
-@pytest.mark.parametrize("ending", ["csv", "csv.gz", "parquet", "npy", "npz"])
-@pytest.mark.parametrize("out", [".csv", ".npy", ".npz", ".parquet"])
+@pytest.mark.parametrize(
+    ("ending", "out"),
+    [("csv", ".npy"), ("csv.gz", ".csv"), ("parquet", ".npz"), ("npy", ".parquet"), ("npz", ".csv")],
+)
 def test_files_in_and_out(fit: gl.Fit, here: Path, ending: str, out: str) -> None:
     rows = table()
     if ending == "npz":
@@ -357,7 +359,7 @@ def test_files_are_read_in_parts(fit: gl.Fit, monkeypatch: pytest.MonkeyPatch, e
     sizes = []
     monkeypatch.setattr(predict, "read_predictor", spied(predict.read_predictor, sizes))
     document = json.loads(ok("model.safetensors", "--data", f"in.{ending}", "--json"))
-    np.testing.assert_array_equal(document["predictions"], fit.predict(X))
+    np.testing.assert_allclose(document["predictions"], fit.predict(X), rtol=1e-13)  # products of other sizes
     assert document["rmse"] == pytest.approx(float(np.sqrt(np.mean((fit.predict(X)[:, 0] - Y) ** 2))))
     assert sum(sizes) == 90 and max(sizes) <= 4
 

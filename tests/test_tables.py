@@ -54,9 +54,9 @@ def test_what_scikit_learn_ships_has_the_facts_of_its_record(dataset: DataSet) -
 
 def test_another_version_of_a_set_is_noticed() -> None:
     with pytest.raises(GatelabError, match=r"diabetes has .*442.* says .*441"):
-        load(replace(DIABETES, facts=replace(DIABETES.facts, rows=441)))
+        load(replace(DIABETES, facts=DIABETES.facts._replace(rows=441)))
     with pytest.raises(GatelabError, match="another version"):
-        load(replace(DIABETES, facts=replace(DIABETES.facts, mean=152.2)))
+        load(replace(DIABETES, facts=DIABETES.facts._replace(mean=152.2)))
 
 
 @pytest.fixture
@@ -206,16 +206,15 @@ def test_tables_say_who_is_first_and_how_far_others_are() -> None:
 
 def test_the_command_fits_what_lacks_and_shows_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "record.json"
-    words = ["--sets", "diabetes,friedman1-exact", "--methods", "ridge", "--record", str(path)]
-    tables.command("regression", path, words)
+    tables.main("regressors", names="ridge", sets="diabetes,friedman1-exact", record=path)
     shown = capsys.readouterr().out
     assert "sets used for tuning defaults" in shown
     assert "sets not used for tuning defaults" not in shown
     assert len(Record(path).entries) == 6
     with pytest.raises(SystemExit, match=r"no method is called svm; there are gated, .*svr"):
-        tables.command("regression", path, ["--methods", "svm", "--record", str(path)])
+        tables.main("regressors", names="svm", record=path)
     with pytest.raises(SystemExit, match=r"no set is called bostn; there are .*boston"):
-        tables.command("regression", path, ["--sets", "bostn", "--record", str(path)])
+        tables.main("regressors", sets="bostn", record=path)
 
 
 def test_methods_have_names_of_their_own() -> None:

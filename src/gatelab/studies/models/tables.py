@@ -53,7 +53,7 @@ def ratios(request: Request) -> Tables:
     tables: dict[str, Table] = {}
     costs = []
     for name, error in ERRORS.items():
-        record = read_record(f"tables/{name}.json", f"python -m benchmarks.{name}", "hours")
+        record = read_record(f"tables/{name}.json", f"python -m benchmarks.tables {name}", "hours")
         entries: Table = pd.DataFrame(record["entries"]).dropna(subset=error)
         for method in ("gated", "gated-1"):  # of ours the fits by the latest code alone
             own = entries[entries["method"] == method].sort_values("ended")
