@@ -14,9 +14,7 @@ if TYPE_CHECKING:
     from gatelab.dynamics import Crossing, StableStep, Training, Trajectory
 
 DYNAMICS = """Examples: gatelab dynamics --gaussian 60,30 --plot curves.png
-
 gatelab dynamics mlp glu gqu friedman1 --width 2048 --measure
-
 gatelab dynamics --data points.csv --target price --standardize --json"""
 
 

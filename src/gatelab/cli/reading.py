@@ -67,6 +67,34 @@ def interval(text: str | None) -> tuple[float, float] | None:
     return ends[0], ends[1]
 
 
+def whole_numbers(text: str) -> tuple[int, ...]:
+    """Numbers separated by commas; none if one of them is not a whole number from 1 to 10^9.
+
+    >>> whole_numbers("60, 30"), whole_numbers("1,0")
+    ((60, 30), ())
+    """
+    parts = split_names(text)
+    if not all(part.isascii() and part.isdecimal() and 0 < int(part) <= 10**9 for part in parts):
+        return ()
+    return tuple(map(int, parts))
+
+
+def settings(option: str, texts: list[str] | None, example: str, *, whole: bool = False) -> dict[str, Any]:
+    """The values of an option NAME=NUMBER that may be repeated.
+
+    >>> settings("--option", ["terms=4", "base = 0.5"], "degree=4")
+    {'terms': 4, 'base': 0.5}
+    """
+    values: dict[str, Any] = {}
+    for text in texts or ():
+        name, _, value = (part.strip() for part in text.partition("="))
+        try:
+            values[name] = int(value) if whole or value.isdecimal() else float(value)
+        except ValueError:
+            raise GatelabError(f"{option} is {text!r}; give NAME=NUMBER, such as {option} {example}") from None
+    return values
+
+
 def units(words: list[str] | None, options: list[str] | None) -> tuple[list[str], str | None]:
     """The units among the words of a command and after --unit, and the one word that is not a unit.
 
