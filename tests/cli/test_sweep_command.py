@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 import json
 import os
 import re
@@ -120,24 +119,6 @@ def test_failed_fits_are_said_and_tried_again(runs_db: Path) -> None:
     found = document(*SCALE, "--store", "runs.db")
     assert found["failed"] == 1 and [p["test_rmse"] for p in found["points"]].count(None) == 1
     assert document(*SCALE, "--store", "runs.db", "--retry-failed")["failed"] == 0
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="the extra `ray` is not installed")
-def test_ray_end_to_end(runs_db: Path) -> None:
-    """To the last digit what this machine's processes give; in a process of its own: Ray reads its settings once."""
-    args = ["scale", "glu", "mlp", "--widths", "13,14", "--points", "200"]
-    done = subprocess.run(
-        command(*args, "--store", "r.db", "--backend", "ray", "--jobs", "1", "--out", "r.csv"),
-        env={**environment(), "RAY_worker_niceness": "0"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    ok(*args, "--store", "runs.db", "--out", "s.csv")
-    assert count("r.db") == 4 and untimed("r.csv") == untimed("s.csv")
 
 
 def test_max_hours_stops_and_the_same_command_goes_on(here: Path) -> None:

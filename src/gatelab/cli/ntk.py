@@ -17,6 +17,7 @@ from gatelab.cli.reading import Predictor
 from gatelab.cli.rows import ChosenRows, KernelRowOptions
 from gatelab.display import counted
 from gatelab.errors import GatelabError
+from gatelab.feedforward.named import unit_name
 from gatelab.files import write_whole
 from gatelab.memory import check_memory, most_that_fits
 
@@ -82,7 +83,8 @@ def ntk_command(
     out: Annotated[Path | None, out_option("Write the kernel, .npy, or several, .npz.", ".npy", ".npz")] = None,
 ) -> None:
     """Condition numbers of tangent kernels on your data."""
-    names, problem = reading.distinct_units(words, unit)
+    names, problem = reading.units(words, unit)
+    names = list(dict.fromkeys(map(unit_name, names)))
     if model is None:
         names = names or ["mlp", "glu"]
         if out and out.suffix.lower() == ".npy" and len(names) > 1:

@@ -55,6 +55,11 @@ def option(help: str, *names: str, default: str | None = None, **settings: Any) 
     return typer.Option(*names, help=help, show_default=default or True, **settings)
 
 
+def columns_option(help: str, default: str | None = None) -> Any:
+    """Columns of a file, by name or number."""
+    return option(help, metavar="NAME[,NAME]", default=default)
+
+
 @dataclass(frozen=True)
 class AnswerOptions:
     """How every command answers."""
@@ -281,12 +286,8 @@ class TableOptions:
     """A file with data, and which of its columns are used."""
 
     data: Annotated[Path | None, option("CSV, Parquet, .npy or .npz file, for the problem.", metavar="FILE")] = None
-    target: Annotated[
-        str | None, option("Its columns to predict, by name or number.", metavar="NAME[,NAME]", default="the last")
-    ] = None
-    inputs: Annotated[
-        str | None, option("Its columns to predict from.", metavar="NAME[,NAME]", default="all others")
-    ] = None
+    target: Annotated[str | None, columns_option("Its columns to predict, by name or number.", "the last")] = None
+    inputs: Annotated[str | None, columns_option("Its columns to predict from.", "all others")] = None
     standardize: Annotated[
         bool | None,
         option(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gatelab.cli import output
-from gatelab.cli.options import FitDevice, option, out_option, unit_option
+from gatelab.cli.options import FitDevice, columns_option, option, out_option, unit_option
 from gatelab.cli.reading import (
     Predictor,
     check_exists,
@@ -56,9 +56,7 @@ def regress_command(
     *,
     table: Annotated[Path, typer.Argument(metavar="TABLE", help="CSV, Parquet, .npy or .npz file.")],
     target: Annotated[str | None, option("The column to predict.", metavar="NAME")] = None,
-    inputs: Annotated[
-        str | None, option("Columns to predict from.", metavar="NAME[,NAME]", default="all others")
-    ] = None,
+    inputs: Annotated[str | None, columns_option("Columns to predict from.", "all others")] = None,
     classify: Annotated[bool, option("Predict classes; the default for a target that is text.", "--classify")] = False,
     unit: Annotated[list[str] | None, unit_option("chosen by validation")] = None,
     settings: EstimatorOptions,
@@ -154,15 +152,9 @@ def scores_of(model: Any, X: Table, y: Any) -> dict[str, float]:
 def predict_command(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A file of gatelab fit --out or regress --out.")],
     data: Annotated[Path, option("CSV, Parquet, .npy or .npz file with the rows.", metavar="FILE")],
-    keep: Annotated[
-        str | None, option("Columns to write next to the predictions, such as ids.", metavar="NAME[,NAME]")
-    ] = None,
-    inputs: Annotated[
-        str | None, option("Its columns to predict from.", metavar="NAME[,NAME]", default="those of the model")
-    ] = None,
-    target: Annotated[
-        str | None, option("Its columns to compare with.", metavar="NAME[,NAME]", default="those of the model")
-    ] = None,
+    keep: Annotated[str | None, columns_option("Columns to write next to the predictions, such as ids.")] = None,
+    inputs: Annotated[str | None, columns_option("Its columns to predict from.", "those of the model")] = None,
+    target: Annotated[str | None, columns_option("Its columns to compare with.", "those of the model")] = None,
     out: Annotated[
         Path | None, out_option("Write them, .csv, .npy, .npz or .parquet, instead of printing.", *ENDINGS)
     ] = None,

@@ -121,14 +121,6 @@ def units(words: list[str] | None, options: list[str] | None) -> tuple[list[str]
     return names, (others or [None])[0]
 
 
-def distinct_units(
-    words: list[str] | None, options: list[str] | None, default: Sequence[str] = ()
-) -> tuple[list[str], str | None]:
-    """The same, each unit once by its full name; the default if there are none."""
-    names, word = units(words, options)
-    return list(dict.fromkeys(unit_name(name) for name in names or default)), word
-
-
 def units_alone(words: list[str] | None, options: list[str] | None) -> list[str]:
     """The units of a command that takes no other words."""
     names, word = units(words, options)
@@ -236,21 +228,19 @@ def read_predictor(path: Path) -> Predictor:
 
     if not isinstance(saved, GatedRegressor | GatedClassifier):
         raise GatelabError(f"{path} holds a {type(saved).__name__}, not a network; give a file of gatelab fit --out")
-    frame, columns = saved.frame_, saved.columns_
+    name, frame, columns = f"{saved.unit_} of width {saved.width_}", saved.frame_, saved.columns_
     names, inputs = tuple(getattr(saved, "feature_names_in_", ())), saved.n_features_in_
     if isinstance(saved, GatedClassifier):
-        name = f"classifier, {saved.unit_} of width {saved.width_} first"
         classes = tuple(saved.classes_.tolist())
-        return Predictor(name, inputs, 1, names, saved.encoded_probabilities, classes=classes)
-    return Predictor(
-        name=f"{saved.unit_} of width {saved.width_}",
-        d_in=inputs,
-        d_out=len(frame.y_mean),
-        columns=names,
-        predict=lambda rows: saved.encoded_predictions(columns.encode(rows))[0],
-        network=saved.network_,
-        scaled=lambda rows: frame.inputs(columns.encode(rows)),
-    )
+        return Predictor(f"classifier, {name} first", inputs, 1, names, saved.encoded_probabilities, classes=classes)
+
+    def scaled(rows: Array) -> Array:
+        return frame.inputs(columns.encode(rows))
+
+    def predict(rows: Any) -> Array:
+        return saved.encoded_predictions(columns.encode(rows))[0]
+
+    return Predictor(name, inputs, len(frame.y_mean), names, predict, network=saved.network_, scaled=scaled)
 
 
 def read_model(path: Path) -> Predictor:
