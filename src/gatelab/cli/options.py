@@ -88,9 +88,9 @@ class CheckedCommand(TyperCommand):
 class Application(typer.Typer):
     """Commands that are all checked and may take groups of options."""
 
-    def command(self, name: str | None = None, *, epilog: str = "", **options: Any) -> Any:
+    def command(self, name: str | None = None, *, epilog: str | None = None, **options: Any) -> Any:
         """The decorator of a command; `epilog` are its examples, one per line."""
-        register = super().command(name, cls=CheckedCommand, epilog=epilog.replace("\n", "\n\n"), **options)
+        register = super().command(name, cls=CheckedCommand, epilog=epilog and epilog.replace("\n", "\n\n"), **options)
 
         def decorate(function: Command) -> Command:
             register(grouped(function))
