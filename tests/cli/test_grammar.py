@@ -81,10 +81,6 @@ def test_old_names_work_with_a_warning(here: Path, old: str, file: str) -> None:
     assert (here / file).exists()
 
 
-def test_fit_draws(here: Path) -> None:
-    assert "wrote f.png" in ok(f"{FIT} --plot f.png") and (here / "f.png").exists()
-
-
 def test_quiet_shows_no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     from gatelab.cli import output
 

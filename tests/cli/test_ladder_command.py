@@ -119,14 +119,3 @@ def test_the_rates_of_the_dry_run_are_those_of_the_record() -> None:
     rows = [r for r in json.loads((RESULTS / "ladder/speed.json").read_text())["rows"] if r["unit"] == "swiglu"]
     three = {row["size"]: row["flops_per_second"] for row in rows if row["models"] == 3}
     assert [three[size] for size in LADDER_SIZES] == pytest.approx(list(H200_RATES.values()), rel=5e-3)
-
-
-@pytest.mark.parametrize("name", ["speed", "plain"])
-def test_at_every_size_the_loop_is_faster_than_a_plain_one(name: str) -> None:
-    record = json.loads((RESULTS / f"ladder/{name}.json").read_text())
-    rates = {
-        (row["loop"], row["models"], row["size"]): row["tokens_per_second"]
-        for row in record["rows"]
-        if row.get("unit", record.get("unit")) == "swiglu"
-    }
-    assert all(rates["gatelab", count, size] > rates["plain", 1, size] for count in (1, 3) for size in LADDER_SIZES)

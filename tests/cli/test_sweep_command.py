@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 import json
 import os
 import re
@@ -11,7 +10,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +18,6 @@ from command_runs import command, document, environment, ok, run
 from test_command_line import living, names, wait_for
 
 from gatelab import display
-from gatelab.scaling_laws import scaling_runs
 from gatelab.sweep import Record, Run, Store
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -122,32 +119,6 @@ def test_failed_fits_are_said_and_tried_again(runs_db: Path) -> None:
     found = document(*SCALE, "--store", "runs.db")
     assert found["failed"] == 1 and [p["test_rmse"] for p in found["points"]].count(None) == 1
     assert document(*SCALE, "--store", "runs.db", "--retry-failed")["failed"] == 0
-
-
-@pytest.mark.slow
-def test_processes_give_what_serial_gives(runs_db: Path) -> None:
-    args = ["scale", "glu", "mlp", "--widths", "13,14", "--points", "200"]
-    ok(*args, "--store", "p.db", "--backend", "processes", "--jobs", "2", "--out", "p.csv")
-    ok(*args, "--store", "runs.db", "--backend", "serial", "--out", "s.csv")
-    assert untimed("p.csv") == untimed("s.csv")
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="the extra `ray` is not installed")
-def test_ray_end_to_end(runs_db: Path) -> None:
-    """To the last digit what this machine's processes give; in a process of its own: Ray reads its settings once."""
-    args = ["scale", "glu", "mlp", "--widths", "13,14", "--points", "200"]
-    done = subprocess.run(
-        command(*args, "--store", "r.db", "--backend", "ray", "--jobs", "1", "--out", "r.csv"),
-        env={**environment(), "RAY_worker_niceness": "0"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    ok(*args, "--store", "runs.db", "--out", "s.csv")
-    assert count("r.db") == 4 and untimed("r.csv") == untimed("s.csv")
 
 
 def test_max_hours_stops_and_the_same_command_goes_on(here: Path) -> None:
@@ -260,7 +231,8 @@ def interrupted(monkeypatch: pytest.MonkeyPatch, *args: str):
 def test_interrupt_outside_of_the_sweep_ends_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
     result = interrupted(monkeypatch, *SCALE, "--store", "runs.db")
     assert result.exit_code == 130 and result.stdout == ""
-    assert result.stderr == "gatelab: interrupted; 2 of 4 fits are in runs.db; the same command resumes\n"
+    # On a slow machine there are lines of progress before it.
+    assert result.stderr.endswith("gatelab: interrupted; 2 of 4 fits are in runs.db; the same command resumes\n")
     with sqlite3.connect("runs.db") as db:
         assert db.execute("SELECT count(*) FROM claims").fetchone() == (0,)
 
@@ -269,7 +241,7 @@ def test_interrupted_reproduce_says_what_the_store_has(monkeypatch: pytest.Monke
     args = ["reproduce", "scaling/fig2", "--quick", "--jobs", "1", "--store", "runs.db"]
     result = interrupted(monkeypatch, *args)
     assert result.exit_code == 130
-    assert result.stderr == "gatelab: interrupted; finished work is in runs.db; the same command resumes\n"
+    assert result.stderr.endswith("gatelab: interrupted; finished work is in runs.db; the same command resumes\n")
 
 
 # results
@@ -291,18 +263,11 @@ def test_list_is_a_table_with_filters(runs_db: Path) -> None:
     assert len(found("--problem", "paper-1d")) == 4 and not found("--problem", "x2")
     assert len(found("--status", "done")) == 4 and not found("--status", "failed")
     assert "no record in runs.db fits" in ok("results", "list", "--store", "runs.db", "--width", "99")
-
-
-def test_the_store_here_is_the_default(runs_db: Path) -> None:
-    runs_db.rename("gatelab.db")
-    assert "4 of 4 records" in ok("results", "list")
-
-
-def test_list_tells_other_tasks_too(runs_db: Path) -> None:
     with Store(runs_db) as store:
         store.put(Record(Run("lab:measure", {"n": 3}), "done", {"y": 1.0}, time="2020-01-01T00:00:00.000000+00:00"))
-    text = ok("results", "list", "--store", "runs.db")
-    assert "lab:measure" in text and max(map(len, text.splitlines())) <= 80
+    runs_db.rename("gatelab.db")  # the default
+    text = ok("results", "list")
+    assert "5 of 5 records" in text and "lab:measure" in text and max(map(len, text.splitlines())) <= 80
 
 
 def test_show_tells_all_by_a_unique_beginning(runs_db: Path) -> None:
@@ -360,31 +325,19 @@ def test_tables_round_trip(runs_db: Path, here: Path, ending: str) -> None:
 
     if ending == "parquet":
         pytest.importorskip("pyarrow")
-    mixed(runs_db)
+    rows = [record.row() for record in mixed(runs_db)]
     said = ok("results", "export", "--store", "runs.db", "--out", f"o/a.{ending}")
     assert f"5 records\nwrote o/a.{ending}" in said and names(here / "o") == [f"a.{ending}"]
     table = {"csv": pd.read_csv, "parquet": pd.read_parquet}[ending](f"o/a.{ending}")
-    check_table(table, runs_db)
+    for name in ("key", "status", "metric.test_rmse", "argument.width", "error"):
+        given = [row[name] for row in rows if row.get(name) is not None]
+        kept = table[name].dropna().tolist()
+        assert kept == given if isinstance(given[0], float) else [*map(str, kept)] == [*map(str, given)], name
+    assert int(float(table["metric.big"].dropna().iloc[0])) == 2**70
     if ending == "parquet":
         assert str(table["argument.seed"].dtype) == "Int64" and str(table["metric.test_rmse"].dtype) == "float64"
     ok("results", "export", "--store", "runs.db", "--unit", "mlp", "--out", "m.csv")
     assert {row["argument.unit.name"] for row in untimed("m.csv")} == {"mlp"}
-
-
-def check_table(table, path: Path) -> None:
-    with Store(path) as store:
-        rows = [record.row() for record in store.records()]
-    assert list(table["key"]) == [r["key"] for r in rows] and list(table["status"]) == [r["status"] for r in rows]
-    for got, row in zip(table.to_dict("records"), rows, strict=True):
-        for name, value in row.items():
-            if isinstance(value, float):
-                assert got[name] == value
-            elif value is not None:
-                # CSV has no type for whole numbers of which some are missing: they are read as floats.
-                whole = isinstance(value, int) and not isinstance(value, bool)
-                assert int(float(got[name])) == value if whole else str(got[name]) == str(value)
-            else:
-                assert got[name] != got[name] or got[name] is None or str(got[name]) == "<NA>"
 
 
 def test_json_round_trips(runs_db: Path) -> None:
@@ -448,11 +401,3 @@ def test_prune_keeps_what_was_computed_while_it_asked(runs_db: Path, monkeypatch
     assert count(runs_db) == before
     for days in ("1e6", "1e308", "inf"):
         assert "0 records removed" in ok("results", "prune", "--store", "runs.db", "--older-than", days)
-
-
-def test_a_dry_run_asks_for_the_runs_of_the_sweep(runs_db: Path) -> None:
-    import gatelab as gl
-
-    runs: Callable[..., tuple[Run, ...]] = scaling_runs
-    found = {r.key for r in runs(["glu", "mlp"], gl.problem("paper-1d", n=200), [13, 14])}
-    assert found == set(times(runs_db))

@@ -71,14 +71,10 @@ def test_legends_lie_below_their_panels_and_inside_the_figure() -> None:
         assert box.x0 >= 0 and box.x1 <= figure.bbox.width and box.y0 >= 0
 
 
-def test_units_keep_their_colors_and_other_names_get_distinct_ones() -> None:
-    assert look("mlp") == looks(["mine", "mlp"])["mlp"]
+def test_names_get_distinct_looks_and_drawing_leaves_matplotlibs_settings_alone() -> None:
     chosen = looks(["a", "b", "glu", "mlp", "gqu", "relu2", "relu3"])
-    assert len({shape.color for shape in chosen.values()}) == 7
-    assert len({shape.marker for shape in chosen.values()}) == 7
-
-
-def test_drawing_leaves_matplotlibs_settings_alone() -> None:
+    assert look("mlp") == chosen["mlp"]
+    assert len({shape.color for shape in chosen.values()}) == len({shape.marker for shape in chosen.values()}) == 7
     before = dict(mpl.rcParams)
     scaling_figure([("n", [curve()])])
     assert dict(mpl.rcParams) == before

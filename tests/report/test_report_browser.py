@@ -189,8 +189,12 @@ def test_the_first_screen_shows_a_finding_with_its_figure(visit: Any, recorded: 
 
 
 @pytest.mark.slow
-def test_downloads_are_the_numbers_and_the_view(visit: Any, tmp_path: Path) -> None:
+def test_downloads_are_the_numbers_and_the_view_and_the_command_is_copied(visit: Any, tmp_path: Path) -> None:
     page = visit(theme="dark")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.locator("#ntk-fig4 .copy").click()
+    playwright.expect(page.locator("#ntk-fig4 .copy")).to_have_text("Copied")
+    assert page.evaluate("navigator.clipboard.readText()") == "gatelab reproduce ntk/fig4"
 
     def saved(selector: str) -> tuple[str, bytes]:
         with page.expect_download() as waiting:
@@ -223,15 +227,6 @@ def test_tables_open_as_tables_and_long_ones_say_so(visit: Any) -> None:
     page.locator("#linearize-table1 .numbers td").first.wait_for()
     assert page.locator("#linearize-table1 .numbers tbody tr").count() == 500
     assert "first 500 of 700 rows" in page.locator("#linearize-table1 .numbers .sheet").inner_text()
-
-
-@pytest.mark.slow
-def test_the_command_can_be_copied(visit: Any) -> None:
-    page = visit()
-    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    page.locator("#ntk-fig4 .copy").click()
-    playwright.expect(page.locator("#ntk-fig4 .copy")).to_have_text("Copied")
-    assert page.evaluate("navigator.clipboard.readText()") == "gatelab reproduce ntk/fig4"
 
 
 @pytest.mark.slow
@@ -273,8 +268,7 @@ def other_pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [400, 800, 1400])
+@pytest.mark.parametrize(("width", "theme"), [(400, "dark"), (800, "light"), (1400, "dark")])
 @pytest.mark.parametrize("name", ["demo", "scorecard"])
 def test_the_other_pages_are_drawn_and_fit(
     visit: Any, other_pages: dict[str, str], name: str, width: int, theme: str

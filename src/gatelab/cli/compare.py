@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from gatelab.scorecard import Scorecard
 
 COMPARE = """Examples: gatelab compare glu gqu relu2 --data mine.csv
-
 gatelab compare --data houses.csv --target price --inputs rooms,age --out card.html
-
 gatelab compare mlp swiglu friedman1 --budget 120 --plot card.png --json"""
 
 

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 from gatelab.cli import output, reading
 from gatelab.cli.options import Plot, Words, option, unit_option
 from gatelab.cli.rows import TrainingRowOptions
+from gatelab.feedforward.named import unit_name
 
 if TYPE_CHECKING:
     from gatelab.dynamics import Crossing, StableStep, Training, Trajectory
 
 DYNAMICS = """Examples: gatelab dynamics --gaussian 60,30 --plot curves.png
-
 gatelab dynamics mlp glu gqu friedman1 --width 2048 --measure
-
 gatelab dynamics --data points.csv --target price --standardize --json"""
 
 
@@ -33,7 +32,8 @@ def dynamics_command(
     plot: Plot = None,
 ) -> None:
     """Expected losses by gradient descent, and where they cross."""
-    names, problem = reading.distinct_units(words, unit, default=("mlp", "glu"))
+    names, problem = reading.units(words, unit)
+    names = list(dict.fromkeys(map(unit_name, names or ("mlp", "glu"))))
     rows = source.read(problem)
     from gatelab.dynamics import crossing, expected_loss, in_span, measured_crossing, stable_step, train
     from gatelab.ntk import analytic
@@ -46,9 +46,7 @@ def dynamics_command(
             kernels = analytic(names, rows.x, width, progress=report)
             nngp = analytic(names, rows.x, kind="nngp")
         stable = {name: stable_step(K) for name, K in zip(names, kernels, strict=True)}
-        rate = lr
-        if rate is None:
-            rate = min(s.limit for s in stable.values()) / 2
+        rate = min(s.limit for s in stable.values()) / 2 if lr is None else lr
         expected = {
             name: expected_loss(K, rows.y, width, rate, steps, nngp=N)
             for name, K, N in zip(names, kernels, nngp, strict=True)

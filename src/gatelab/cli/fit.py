@@ -14,9 +14,7 @@ if TYPE_CHECKING:
     from gatelab.solve import Fit
 
 FIT = """Examples: gatelab fit glu --width 50
-
 gatelab fit glu "exp(sin(3*x))" --width 25 --interval 0,3 --plot fit.png
-
 gatelab fit mlp --data points.csv --target price --out mlp.safetensors"""
 
 

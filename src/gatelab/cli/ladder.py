@@ -18,13 +18,9 @@ if TYPE_CHECKING:
 
 Frame = Any  # a data frame
 LADDER = """Examples: gatelab ladder --quick
-
 gatelab ladder gelu relu2 swiglu --text novel.txt --sizes 0.4M,1.3M,3.2M --store runs.db --plot ladder.png
-
 gatelab ladder --text enwik8 --repeats 1,20 --store runs.db --dry-run
-
 gatelab ladder --record results/ladder/enwik8.json --plot ladder.png
-
 gatelab ladder --record results/ladder/enwik8.json --power --sizes 0.1M,0.4M,3.2M,26M --seeds 6"""
 
 
@@ -57,15 +53,9 @@ class LadderOptions:
         given["sizes"] = reading.column_names(self.sizes)
         values |= {name: value for name, value in given.items() if value}
         values |= {"seeds": self.seeds, "model": self.model, "tokenizer": self.tokenizer, "optimizer": self.optimizer}
-        return {**values, "repeats": read_repeats(self.repeats)}
-
-    def rates(self, units: Sequence[Any]) -> dict[str, float] | None:
-        """The learning rate of every unit, or None to tune them."""
-        from gatelab.train.ladder_plans import rates_by_name
-
-        if self.lr is None:
-            return None
-        return rates_by_name(dict.fromkeys(units, self.lr), ())
+        if not (repeats := reading.whole_numbers(self.repeats)):
+            raise GatelabError(f"--repeats is {self.repeats!r}; give whole numbers with commas, such as 1,20")
+        return {**values, "repeats": repeats}
 
 
 @dataclass(frozen=True)
@@ -81,18 +71,6 @@ class RunOptions:
     def keywords(self) -> dict[str, Any]:
         """The same as arguments of `ladder`."""
         return {**vars(self), "device": {"auto": None}.get(self.device, self.device)}
-
-
-def read_repeats(text: str) -> tuple[int, ...]:
-    """`1,20` as numbers.
-
-    >>> read_repeats("1, 20")
-    (1, 20)
-    """
-    parts = reading.split_names(text)
-    if not all(part.isdecimal() for part in parts):
-        raise GatelabError(f"--repeats is {text!r}; give whole numbers with commas, such as 1,20")
-    return tuple(int(part) for part in parts)
 
 
 def ladder_command(
@@ -114,6 +92,7 @@ def ladder_command(
     names = reading.units_alone(words, unit)
     from gatelab.sweep.backends import check_hours
     from gatelab.train import Ladder, ladder
+    from gatelab.train.ladder_plans import rates_by_name
 
     if power:
         emit_power(record, training)
@@ -123,7 +102,9 @@ def ladder_command(
         result = Ladder.read(record)
     else:
         values = training.keywords(names)
-        lrs = training.rates(values["units"])
+        lrs = None
+        if training.lr is not None:
+            lrs = rates_by_name(dict.fromkeys(values["units"], training.lr), ())
         if dry_run:
             check_hours(run.max_hours)
             emit_plan(values, lrs)
@@ -137,15 +118,15 @@ def ladder_command(
     if plot and ended.empty:
         output.note(f"{plot} was not written: no training has a loss")
         plot = None
-    elif plot and isinstance(laws, str):
-        result.plot(plot, repeats=int(ended.min()))
-    elif plot and not isinstance(laws, str):
-        laws.plot(plot)
     document = {"text": result.text, "facts": dict(result.facts), "points": training_rows(result)}
     if isinstance(laws, str):
         document["no_law"] = laws
+        if plot:
+            result.plot(plot, repeats=int(ended.min()))
     else:
         document["law"] = laws.plain()
+        if plot:
+            laws.plot(plot)
     output.emit(document, *parts_of(result, laws), files=(plot, *(out or ())))
 
 

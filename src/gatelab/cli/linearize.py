@@ -14,35 +14,19 @@ from gatelab.errors import GatelabError
 from gatelab.files import either
 
 if TYPE_CHECKING:
-    from gatelab.linearization import Error, Export, Linearization
+    from gatelab.linearization import Export, Linearization
 
 LINEARIZE = """Examples: gatelab linearize gelu --method hermite --degree 8 --scale 1.5
-
 gatelab linearize gelu --method minimax --degree 10 --interval -5,5 --compare
-
 gatelab linearize silu --method minimax --data z.npy --margin 0.2 --out silu.json
-
 gatelab linearize silu --interval 8 --degree 14 --encrypted
-
 gatelab linearize gelu --method optimal --d 16 --m 152
-
 gatelab linearize gelu --method learned --d 2 --m 16 --option steps=30"""
 PLAN = """Examples: gatelab plan models/all-MiniLM-L6-v2 --text sentences.txt --out plan.json
-
 gatelab plan models/stories260K --text stories.txt --quality 0.99"""
 # As `gatelab.linearization.methods` lists them; the help must not import torch.
-METHODS = (
-    "chebyshev",
-    "fit",
-    "hermite",
-    "minimax",
-    "taylor",
-    "learned",
-    "maclaurin",
-    "optimal",
-    "tangent",
-    "tensorsketch",
-)
+METHODS = ("chebyshev", "fit", "hermite", "minimax", "taylor")
+METHODS += ("learned", "maclaurin", "optimal", "tangent", "tensorsketch")
 
 
 @dataclass(frozen=True)
@@ -83,19 +67,12 @@ class MapOptions:
             settings["reference"] = np.zeros(self.d)
         settings = {name: value for name, value in settings.items() if name in method.options}
         given = {"degree": self.degree, "interval": ends, "scale": self.scale, "m": self.m}
-        settings |= {name: value for name, value in given.items() if value is not None} | read_options(self.more)
+        settings |= {name: value for name, value in given.items() if value is not None}
+        settings |= reading.settings("--option", self.more, "degree=4")
         maps = linearize(activation, method.name, d=self.d, **{"seed": self.seed, **settings})
         if z is not None and maps.polynomial is not None:
             maps = replace(maps, polynomial=replace(maps.polynomial, margin=self.margin))
         return maps
-
-    def error(self, maps: Linearization) -> Error | None:
-        """The error on Gaussian weights and inputs; None where the number of inputs is not known."""
-        if self.d is None:
-            return None
-        with output.progress("error on pairs") as report:
-            scales = {"w_scale": self.w_scale, "x_scale": self.x_scale}
-            return maps.error("gaussian", **scales, seed=self.seed, progress=report)
 
 
 def linearize_command(
@@ -133,7 +110,10 @@ def linearize_command(
             "such as minimax"
         )
     facts = facts_of(maps, z)
-    if (error := options.error(maps)) is not None:
+    if options.d is not None:
+        with output.progress("error on pairs") as report:
+            scales = {"w_scale": options.w_scale, "x_scale": options.x_scale}
+            error = maps.error("gaussian", **scales, seed=options.seed, progress=report)
         facts["error"] = {**asdict(error), "remark": error.remark}
     if encrypted:
         facts["encrypted"] = encrypted_facts(maps, z, options.seed)
@@ -145,18 +125,16 @@ def linearize_command(
     parts: list[output.Part] = [str(maps), ""]
     if polynomial is not None:
         parts += polynomial_parts(polynomial, facts)
-    if error is not None:
-        parts += [
-            "",
-            f"w, x Gaussian, d = {error.d}: RMSE {error.rmse:.4g} [{error.low:.4g}, {error.high:.4g}], "
-            f"maximum {error.maximum:.4g} of {error.pairs} pairs, m = {error.m}; "
-            f"the floor for that m is {output.cell(error.floor)}",
-            *([f"This RMSE is {error.remark}."] if error.remark else []),
-        ]
+    if found := facts.get("error"):
+        text = (
+            "w, x Gaussian, d = {d}: RMSE {rmse:.4g} [{low:.4g}, {high:.4g}], maximum {maximum:.4g} of {pairs} pairs, "
+            "m = {m}; the floor for that m is "
+        )
+        parts += ["", text.format(**found) + output.cell(found["floor"])]
+        parts += [f"This RMSE is {found['remark']}."] * bool(found["remark"])
     if rows:
-        names = ("published", "degree", "comparisons", "largest error", "RMSE on data")
-        keys = ("name", "degree", "comparisons", "maximum", "rmse_on_data")
-        table = [dict(zip(names, map(row.get, keys), strict=True)) for row in rows]
+        names = {"name": "published", "maximum": "largest error", "rmse_on_data": "RMSE on data"}
+        table = [{names.get(key, key): value for key, value in row.items() if key != "source"} for row in rows]
         parts += ["", output.table(table, {"largest error": ".3g", "RMSE on data": ".3g"})]
     document = {
         "linearization": str(maps),
@@ -180,23 +158,20 @@ def facts_of(maps: Linearization, z: Any) -> dict[str, Any]:
     p = maps.polynomial
     if p is not None and maps.method == "minimax":
         turns = equioscillation(p, maps.activation)
-        facts["equioscillation"] = None
-        if turns.points:
-            facts["equioscillation"] = {"points": len(turns.points), "spread": turns.spread}
+        facts["equioscillation"] = {"points": len(turns.points), "spread": turns.spread} if turns.points else None
     if p is not None and z is not None:
-        rmse, largest = errors_at(p, maps, z)
-        facts["data"] = {"numbers": len(z), "rmse": rmse, "maximum": largest}
+        facts["data"] = {"numbers": len(z), **errors_at(p, maps, z)}
     return facts
 
 
-def errors_at(approximation: Any, maps: Linearization, z: Any) -> tuple[float, float]:
+def errors_at(approximation: Any, maps: Linearization, z: Any) -> dict[str, float]:
     """The RMSE and the largest error of an approximation of the same activation at some numbers."""
     import numpy as np
 
     from gatelab.linearization.polynomials import values
 
     errors = approximation(z) - values(maps.activation, z).numpy()
-    return float(np.sqrt(np.mean(errors**2))), float(np.abs(errors).max())
+    return {"rmse": float(np.sqrt(np.mean(errors**2))), "maximum": float(np.abs(errors).max())}
 
 
 def encrypted_facts(maps: Linearization, z: Any, seed: int) -> dict[str, Any]:
@@ -224,10 +199,8 @@ def published_rows(maps: Linearization, z: Any) -> list[dict[str, Any]]:
     rows = []
     for p in published():
         row = {"name": p.name, "degree": p.degree, "comparisons": p.comparisons, "source": p.source}
-        row |= {"maximum": errors_at(p, maps, grid)[1], "rmse_on_data": None}
-        if z is not None:
-            row["rmse_on_data"] = errors_at(p, maps, z)[0]
-        rows.append(row)
+        rmse = None if z is None else errors_at(p, maps, z)["rmse"]
+        rows.append({**row, "maximum": errors_at(p, maps, grid)["maximum"], "rmse_on_data": rmse})
     return rows
 
 
@@ -248,22 +221,6 @@ def read_numbers(path: Path | None) -> Any:
             raise GatelabError(f"{path} is not an array of numbers ({error}); write one with numpy.save") from None
     columns = open_columns(path)
     return numbers(columns.take([i for i in range(columns.count) if i not in columns.labels]))
-
-
-def read_options(texts: list[str] | None) -> dict[str, int | float]:
-    """The values of --option NAME=NUMBER.
-
-    >>> read_options(["terms=4", "base=0.5"])
-    {'terms': 4, 'base': 0.5}
-    """
-    options: dict[str, int | float] = {}
-    for text in texts or ():
-        name, _, value = text.partition("=")
-        try:
-            options[name] = int(value) if value.isdecimal() else float(value)
-        except ValueError:
-            raise GatelabError(f"--option is {text!r}; give NAME=NUMBER, such as --option degree=4") from None
-    return options
 
 
 # ---- showing
@@ -339,18 +296,11 @@ def plan_command(
     with output.progress("measurements") as report:
         plan = plan_encrypted(model.model, tokens[:rows], quality=quality, margin=margin, progress=report)
     output.write(plan, out)
-    layers = [
-        {
-            "layer": i,
-            "interval": f"[{layer.form.interval[0]:.3g}, {layer.form.interval[1]:.3g}]",
-            "form": layer.form.method,
-            "degree": layer.form.degree,
-            "levels": layer.levels,
-            "products": layer.products,
-            "outside": share,
-        }
-        for i, (layer, share) in enumerate(zip(plan.layers, plan.outside, strict=True))
-    ]
+    layers = []
+    for i, (layer, share) in enumerate(zip(plan.layers, plan.outside, strict=True)):
+        interval = "[{:.3g}, {:.3g}]".format(*layer.form.interval)
+        row = {"layer": i, "interval": interval, "form": layer.form.method, "degree": layer.form.degree}
+        layers.append({**row, "levels": layer.levels, "products": layer.products, "outside": share})
     output.emit(
         plan.document(),
         f"{model.name}: {plan.levels} levels in total, {plan.measure} kept {plan.quality:.6f}",

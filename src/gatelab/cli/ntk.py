@@ -17,6 +17,7 @@ from gatelab.cli.reading import Predictor
 from gatelab.cli.rows import ChosenRows, KernelRowOptions
 from gatelab.display import counted
 from gatelab.errors import GatelabError
+from gatelab.feedforward.named import unit_name
 from gatelab.files import write_whole
 from gatelab.memory import check_memory, most_that_fits
 
@@ -27,11 +28,8 @@ if TYPE_CHECKING:
 COPIES = 2  # the kernel itself, and its shifted copy, in which the Cholesky factor is made
 QUANTILES = {"least": 0.0, "quarter": 0.25, "half": 0.5, "three quarters": 0.75, "greatest": 1.0}
 NTK = """Examples: gatelab ntk --gaussian 400,100 --plot spectra.png
-
 gatelab ntk mlp glu gqu friedman1 --width 4096 --rows 300
-
 gatelab ntk --data points.csv --target price --standardize --full --json
-
 gatelab ntk --data points.csv --target price --model mlp.safetensors"""
 
 
@@ -47,24 +45,17 @@ class MeasuredKernel:
     expected: Estimate | None
     kernel: Kernel | None
 
-    @property
-    def condition(self) -> str:
-        """The condition number, or its lower bound where rounding hides it."""
-        s = self.spectrum
-        if s.status == "resolved":
-            return f"{s.condition:.4g}"
-        return f">= {s.condition_bounds[0]:.2g}" if math.isfinite(s.condition_bounds[0]) else "-"
-
     def row(self) -> dict[str, Any]:
-        """The row of the table."""
+        """The row of the table, with a lower bound of the condition number where rounding hides it."""
         s, least, doubt = self.spectrum, "0?", "-"
+        low, high = s.condition_bounds
+        condition = f">= {low:.2g}" if math.isfinite(low) else "-"
         if s.status != "unresolved":
             least = f"{s.lambda_min:.4g}"
         if s.status == "resolved":
             # Half of the proved interval, relative to the condition number.
-            low, high = s.condition_bounds
-            doubt = f"{(high - low) / (2 * s.condition):.0e}"
-        row = {"kernel": self.name, "lambda_max": s.lambda_max, "lambda_min": least, "condition": self.condition}
+            condition, doubt = f"{s.condition:.4g}", f"{(high - low) / (2 * s.condition):.0e}"
+        row = {"kernel": self.name, "lambda_max": s.lambda_max, "lambda_min": least, "condition": condition}
         ours, paper = (getattr(getattr(self.expected, law, None), "condition", None) for law in ("ours", "paper"))
         return {**row, "±": doubt, "Gaussian": ours, "paper's": paper}
 
@@ -92,12 +83,13 @@ def ntk_command(
     out: Annotated[Path | None, out_option("Write the kernel, .npy, or several, .npz.", ".npy", ".npz")] = None,
 ) -> None:
     """Condition numbers of tangent kernels on your data."""
-    names, problem = reading.distinct_units(words, unit)
+    names, problem = reading.units(words, unit)
+    names = list(dict.fromkeys(map(unit_name, names)))
     if model is None:
         names = names or ["mlp", "glu"]
         if out and out.suffix.lower() == ".npy" and len(names) > 1:
             raise GatelabError(
-                f"{out} holds one kernel and there are {len(names)} units; give a name that ends in .npz"
+                f"{out} holds one kernel, not those of {len(names)} units; give a name that ends in .npz"
             )
         rows = source.read(problem)
         kernels = kernels_of_units(rows, names, width, full=full, keep=out is not None)
@@ -181,9 +173,7 @@ def kernel_of_model(rows: ChosenRows, saved: Predictor, *, full: bool) -> Measur
 def spectrum_of(kernel: Kernel, full: bool) -> Spectrum:
     from gatelab.ntk import spectrum
 
-    with warnings.catch_warnings():
-        # Its warnings are in its notes as well, which are printed below.
-        warnings.simplefilter("ignore", UserWarning)
+    with warnings.catch_warnings(category=UserWarning, action="ignore"):  # they are in its notes as well
         return spectrum(kernel, full=full)
 
 
@@ -207,13 +197,15 @@ def tables(kernels: list[MeasuredKernel], rows: ChosenRows) -> Iterator[output.P
     import numpy as np
 
     yield output.table([k.row() for k in kernels])
-    spectra = {k.name: k.spectrum.eigenvalues for k in kernels if k.spectrum.eigenvalues is not None}
-    if spectra:
-        shares = list(QUANTILES.values())
-        quantiles = [
-            {"eigenvalues": name, **dict(zip(QUANTILES, np.quantile(values, shares).tolist(), strict=True))}
-            for name, values in spectra.items()
-        ]
+    quantiles = [
+        {
+            "eigenvalues": k.name,
+            **{name: float(np.quantile(k.spectrum.eigenvalues, q)) for name, q in QUANTILES.items()},
+        }
+        for k in kernels
+        if k.spectrum.eigenvalues is not None
+    ]
+    if quantiles:
         yield from ("", output.table(quantiles))
     yield from ("", "±: proved relative error of the condition number")
     if any(k.expected for k in kernels):
@@ -228,11 +220,8 @@ def notes_of(kernels: list[MeasuredKernel], rows: ChosenRows) -> list[str]:
         return notes
     if reason := alike(rows.x):
         return [*notes, f"the reason: {reason}; without biases, such rows have dependent gradients"]
-    return [
-        *notes,
-        f"no two rows are alike, but {rows.n} rows of {rows.d} inputs are more than the kernel can distinguish in "
-        "double precision; give fewer with --rows",
-    ]
+    reason = f"no two rows are alike, but {rows.n} rows of {rows.d} inputs are more than the kernel can distinguish in "
+    return [*notes, f"{reason}double precision; give fewer with --rows"]
 
 
 def alike(x: Array) -> str:
@@ -266,7 +255,7 @@ def draw_densities(kernels: list[MeasuredKernel], rows: ChosenRows, path: Path) 
     for k in kernels:
         x, density = k.spectrum.density(log=log)
         ends = (k.spectrum.lambda_min, k.spectrum.lambda_max)
-        curves.append(PlotLine(k.name, x, density, (0 * density, density), ends, f"condition {k.condition}"))
+        curves.append(PlotLine(k.name, x, density, (0 * density, density), ends, f"condition {k.row()['condition']}"))
         if k.expected is not None and rows.gaussian:
             positive = x[x > 0]
             expected = k.expected.density(positive)

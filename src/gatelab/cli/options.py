@@ -55,6 +55,11 @@ def option(help: str, *names: str, default: str | None = None, **settings: Any) 
     return typer.Option(*names, help=help, show_default=default or True, **settings)
 
 
+def columns_option(help: str, default: str | None = None) -> Any:
+    """Columns of a file, by name or number."""
+    return option(help, metavar="NAME[,NAME]", default=default)
+
+
 @dataclass(frozen=True)
 class AnswerOptions:
     """How every command answers."""
@@ -71,11 +76,11 @@ class CheckedCommand(TyperCommand):
         return super().parse_args(ctx, list(current_names(args, known)))
 
     def invoke(self, ctx: Any) -> Any:
-        targets, sources = (
-            [Path(str(path)) for name in names for path in as_list(ctx.params.get(name))] for names in (WRITTEN, READ)
-        )
-        for target in targets:
-            if any(is_part(target, source.expanduser()) for source in sources):
+        def paths(names: Sequence[str]) -> list[Path]:
+            return [Path(str(path)) for name in names for path in as_list(ctx.params.get(name))]
+
+        for target in paths(WRITTEN):
+            if any(is_part(target, source.expanduser()) for source in paths(READ)):
                 raise GatelabError(f"{target} is read by this command and would be overwritten; give another path")
         return super().invoke(ctx)
 
@@ -83,11 +88,12 @@ class CheckedCommand(TyperCommand):
 class Application(typer.Typer):
     """Commands that are all checked and may take groups of options."""
 
-    def command(self, name: str | None = None, **options: Any) -> Any:
-        register = super().command(name, cls=CheckedCommand, **options)
+    def command(self, name: str | None = None, *, epilog: str | None = None, **options: Any) -> Any:
+        """The decorator of a command; `epilog` are its examples, one per line."""
+        register = super().command(name, cls=CheckedCommand, epilog=epilog and epilog.replace("\n", "\n\n"), **options)
 
         def decorate(function: Command) -> Command:
-            register(grouped(function, AnswerOptions))
+            register(grouped(function))
             return function
 
         return decorate
@@ -131,10 +137,10 @@ def is_part(target: Path, source: Path) -> bool:
     return False
 
 
-def grouped(command: Command, *more: type) -> Command:
+def grouped(command: Command) -> Command:
     """Let a command take groups of options: parameters whose type is a dataclass, with an option in each field.
 
-    The values of `more` groups are not passed to the command; `output.answer` receives them.
+    `AnswerOptions` are added; `output.answer` receives them instead of the command.
 
     >>> @dataclass(frozen=True)
     ... class Size:
@@ -144,7 +150,7 @@ def grouped(command: Command, *more: type) -> Command:
     ...     print(name, size.width, size.depth)
     >>> build = grouped(build)
     >>> list(inspect.signature(build).parameters)
-    ['name', 'width', 'depth']
+    ['name', 'width', 'depth', 'as_json', 'quiet']
     >>> build(name="glu", width=16)
     glu 16 1
     """
@@ -156,20 +162,19 @@ def grouped(command: Command, *more: type) -> Command:
             parameters += options_of(groups[name])
         else:
             parameters.append(parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY))
-    shared = [option for group in more for option in options_of(group)]
+    parameters += options_of(AnswerOptions)
 
     @functools.wraps(command)
     def call(**values: Any) -> None:
-        output.answer(**{option.name: values.pop(option.name) for option in shared if option.name in values})
-        built = {}
-        for name, group in groups.items():
-            built[name] = group(
-                **{field.name: values.pop(field.name) for field in fields(group) if field.name in values}
-            )
+        def take(group: Any) -> Any:
+            return group(**{field.name: values.pop(field.name) for field in fields(group) if field.name in values})
+
+        output.answer(**vars(take(AnswerOptions)))
+        built = {name: take(group) for name, group in groups.items()}
         command(**values, **built)
 
-    call.__annotations__ = {parameter.name: parameter.annotation for parameter in (*parameters, *shared)}
-    call.__signature__ = inspect.Signature([*parameters, *shared])  # type: ignore[attr-defined]
+    call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return call
 
 
@@ -281,12 +286,8 @@ class TableOptions:
     """A file with data, and which of its columns are used."""
 
     data: Annotated[Path | None, option("CSV, Parquet, .npy or .npz file, for the problem.", metavar="FILE")] = None
-    target: Annotated[
-        str | None, option("Its columns to predict, by name or number.", metavar="NAME[,NAME]", default="the last")
-    ] = None
-    inputs: Annotated[
-        str | None, option("Its columns to predict from.", metavar="NAME[,NAME]", default="all others")
-    ] = None
+    target: Annotated[str | None, columns_option("Its columns to predict, by name or number.", "the last")] = None
+    inputs: Annotated[str | None, columns_option("Its columns to predict from.", "all others")] = None
     standardize: Annotated[
         bool | None,
         option(
@@ -397,12 +398,8 @@ class SweepOptions:
 
         from gatelab.sweep import plan
 
-        jobs = self.jobs or cpu_count()
-        if self.backend == "serial":
-            jobs = 1
-        store = None
-        if self.store and self.store.exists():
-            store = self.store
+        jobs = 1 if self.backend == "serial" else self.jobs or cpu_count()
+        store = self.store if self.store and self.store.exists() else None
         return plan(runs, store, retry_failed=self.retry_failed, jobs=jobs)
 
 

@@ -6,7 +6,6 @@ Whether a file can be written is checked before the work; `gatelab.files` writes
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import shlex
@@ -53,7 +52,10 @@ def emit(document: Any, *parts: Part, files: Sequence[Path | None] = ()) -> None
     """
     written = [file for file in files if file is not None]
     if not _answer["as_json"]:
-        say(*parts, *(Line(f"wrote {file}") for file in written))
+        # Formulas have brackets: no text is read as markup.
+        out = _Out(markup=False, highlight=False, emoji=False)
+        for part in (*parts, *(Line(f"wrote {file}") for file in written)):
+            out.print(part, soft_wrap=isinstance(part, Line))
         return
     from gatelab.plain import to_plain
 
@@ -61,14 +63,6 @@ def emit(document: Any, *parts: Part, files: Sequence[Path | None] = ()) -> None
         document = {**document, "files": written}
     text = json.dumps(to_plain(document), indent=2, allow_nan=False, ensure_ascii=False)
     sys.stdout.write(f"{text}\n")
-
-
-def say(*parts: Part) -> None:
-    """Paragraphs and tables to stdout."""
-    # Formulas have brackets: no text is read as markup.
-    out = _Out(markup=False, highlight=False, emoji=False)
-    for part in parts:
-        out.print(part, soft_wrap=isinstance(part, Line))
 
 
 def check_file(path: Path | None, suffixes: Sequence[str]) -> None:
@@ -89,18 +83,20 @@ def check_file(path: Path | None, suffixes: Sequence[str]) -> None:
 
 def check_folder(path: Path) -> None:
     """Refuse a folder that does not exist and cannot be made, or that may not be written to."""
-    nearest = next(p for p in (path, *path.absolute().parents) if os.path.lexists(p))
-    if not nearest.is_dir():
-        raise GatelabError(f"{path} cannot be written, since {nearest} is not a folder; give another path")
-    if not os.access(nearest, os.W_OK):
-        raise GatelabError(f"{path} cannot be written, since {nearest} is read-only for you; give another path")
     from tempfile import TemporaryFile
 
-    try:
-        TemporaryFile(dir=nearest).close()  # root may do anything, and yet not make files in /proc
-    except OSError as error:
-        message = f"{path} cannot be written, since {nearest} takes no files ({error.strerror}); give another path"
-        raise GatelabError(message) from error
+    nearest, reason = next(p for p in (path, *path.absolute().parents) if os.path.lexists(p)), ""
+    if not nearest.is_dir():
+        reason = "is not a folder"
+    elif not os.access(nearest, os.W_OK):
+        reason = "is read-only for you"
+    else:
+        try:
+            TemporaryFile(dir=nearest).close()  # root may do anything, and yet not make files in /proc
+        except OSError as error:
+            reason = f"takes no files ({error.strerror})"
+    if reason:
+        raise GatelabError(f"{path} cannot be written, since {nearest} {reason}; give another path")
 
 
 def write(result: Any, *paths: Path | None, frame: Callable[[], Any] | None = None) -> None:
@@ -169,13 +165,6 @@ def cell(value: Any, form: str = ".4g") -> str:
     if value is None or value != value:
         return "-"
     return format(value, form) if isinstance(value, float) else str(value)
-
-
-def interval(value: float, low: float, high: float) -> str:
-    """A number with its interval, where there is one."""
-    if math.isnan(value) or math.isnan(low):
-        return cell(value, ".2f")
-    return f"{value:.2f} [{low:.2f}, {high:.2f}]"
 
 
 def command_line(context: typer.Context) -> str:

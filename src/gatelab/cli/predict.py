@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gatelab.cli import output
-from gatelab.cli.options import FitDevice, option, out_option, unit_option
+from gatelab.cli.options import FitDevice, columns_option, option, out_option, unit_option
 from gatelab.cli.reading import (
     Predictor,
     check_exists,
@@ -28,8 +28,6 @@ from gatelab.errors import GatelabError, real_number
 from gatelab.files import write_whole
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from gatelab.arrays import Array
     from gatelab.data.tables import Columns
 
@@ -38,12 +36,9 @@ Series = Any  # a column of one
 ENDINGS = (".csv", ".npy", ".npz", ".parquet")
 _PROBABILITY = "probability_"
 REGRESS = """Examples: gatelab regress flats.csv --target rent --out rent.safetensors
-
 gatelab regress flats.csv --target kind --inputs rooms,age --time-budget 20
-
 gatelab regress flats.csv --target rooms --classify --test 0.3 --json"""
 PREDICT = """Examples: gatelab predict mlp.safetensors --data points.csv
-
 gatelab predict rent.safetensors --data flats.csv --keep id --out predicted.csv"""
 
 
@@ -61,9 +56,7 @@ def regress_command(
     *,
     table: Annotated[Path, typer.Argument(metavar="TABLE", help="CSV, Parquet, .npy or .npz file.")],
     target: Annotated[str | None, option("The column to predict.", metavar="NAME")] = None,
-    inputs: Annotated[
-        str | None, option("Columns to predict from.", metavar="NAME[,NAME]", default="all others")
-    ] = None,
+    inputs: Annotated[str | None, columns_option("Columns to predict from.", "all others")] = None,
     classify: Annotated[bool, option("Predict classes; the default for a target that is text.", "--classify")] = False,
     unit: Annotated[list[str] | None, unit_option("chosen by validation")] = None,
     settings: EstimatorOptions,
@@ -77,6 +70,8 @@ def regress_command(
     """Fit a table by validated networks, with text columns and gaps; classes if the target is text."""
     real_number("test", test, least=0, below=1)
     X, y = read_rows(table, target, inputs)
+    import numpy as np
+
     from gatelab.estimators import GatedClassifier, GatedRegressor
 
     kind, y = GatedClassifier, y.to_numpy()
@@ -86,7 +81,8 @@ def regress_command(
     if given := [name for text in unit or () for name in split_names(text)]:
         options["unit"] = given[0] if len(given) == 1 else given
     model = kind(random_state=seed, **options)
-    fitted, held_out = split_rows(len(y), test, seed)
+    order, tested = np.random.default_rng(seed).permutation(len(y)), round(test * len(y))
+    fitted, held_out = np.sort(order[tested:]), np.sort(order[:tested])
     began = time.monotonic()
     with output.progress("fitting"), shown_warnings():
         model.fit(X.iloc[fitted], y[fitted])
@@ -138,15 +134,6 @@ def as_numbers(y: Any) -> Any:
     return numbers.to_numpy(float) if y.dtype != bool and numbers.notna().all() else None
 
 
-def split_rows(count: int, share: float, seed: int) -> tuple[Any, Any]:
-    """The rows to fit and those held out, each in their order."""
-    import numpy as np
-
-    order = np.random.default_rng(seed).permutation(count)
-    tested = round(share * count)
-    return np.sort(order[tested:]), np.sort(order[:tested])
-
-
 def scores_of(model: Any, X: Table, y: Any) -> dict[str, float]:
     """R² and RMSE of a regressor, accuracy and log loss of a classifier, on rows that were held out."""
     import numpy as np
@@ -165,15 +152,9 @@ def scores_of(model: Any, X: Table, y: Any) -> dict[str, float]:
 def predict_command(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A file of gatelab fit --out or regress --out.")],
     data: Annotated[Path, option("CSV, Parquet, .npy or .npz file with the rows.", metavar="FILE")],
-    keep: Annotated[
-        str | None, option("Columns to write next to the predictions, such as ids.", metavar="NAME[,NAME]")
-    ] = None,
-    inputs: Annotated[
-        str | None, option("Its columns to predict from.", metavar="NAME[,NAME]", default="those of the model")
-    ] = None,
-    target: Annotated[
-        str | None, option("Its columns to compare with.", metavar="NAME[,NAME]", default="those of the model")
-    ] = None,
+    keep: Annotated[str | None, columns_option("Columns to write next to the predictions, such as ids.")] = None,
+    inputs: Annotated[str | None, columns_option("Its columns to predict from.", "those of the model")] = None,
+    target: Annotated[str | None, columns_option("Its columns to compare with.", "those of the model")] = None,
     out: Annotated[
         Path | None, out_option("Write them, .csv, .npy, .npz or .parquet, instead of printing.", *ENDINGS)
     ] = None,
@@ -195,32 +176,31 @@ def predict_command(
     ins, outs = chosen_columns(network, source, data=data, inputs=inputs, target=target, kept=kept)
     check_inputs(model, network, len(ins))
     values = predictions_of(network, source, ins)
-    rmse, doubt = None, None
+    rmse, doubt, summary = None, None, f"{len(values)} rows by the {network.name}"
+    frame = read_frame(source, kept) if kept else pd.DataFrame(index=range(len(values)))
     if network.classes:
-        columns = zip(network.classes, values.T, strict=True)
-        predicted = {"predicted": np.array(network.classes)[values.argmax(axis=1)]}
-        predicted |= {f"{_PROBABILITY}{label}": column for label, column in columns}
+        labels = [f"{_PROBABILITY}{label}" for label in network.classes]
+        frame["predicted"] = np.array(network.classes)[values.argmax(axis=1)]
     else:
-        rmse, doubt = rmse_of(values, source, outs)
-        names = [f"predicted_{name}" for name in network.targets or range(values.shape[1])]
-        if not network.targets and len(names) == 1:
-            names = ["predicted"]
-        predicted = dict(zip(names, values.T, strict=True))
-    if kept:
-        predicted = {name: column.to_numpy() for name, column in read_frame(source, kept).items()} | predicted
-    if out is not None:
-        write_predictions(out, predicted)
-    summary = f"{len(values)} rows by the {network.name}"
-    if rmse is not None:
-        summary += f", RMSE {rmse:.4g}"
-    if doubt:
-        summary += f"; no RMSE: {doubt}"
+        labels = [f"predicted_{name}" for name in network.targets or range(values.shape[1])]
+        if not network.targets and len(labels) == 1:
+            labels = ["predicted"]
+        if len(outs) == values.shape[1]:
+            try:
+                rmse = math.sqrt(float(np.mean(np.square(values - source.take(outs)))))
+                summary += f", RMSE {rmse:.4g}"
+            except GatelabError as error:
+                doubt = str(error)
+                summary += f"; no RMSE: {doubt}"
+    frame[labels] = values
     predictions, lines = None, [output.Line(summary)]
     if out is None:
-        predictions = [list(row) for row in zip(*(column.tolist() for column in predicted.values()), strict=True)]
-        lines = [output.Line(pd.DataFrame(predicted).to_csv(index=False).rstrip("\n"))]
+        predictions = [list(row) for row in zip(*(frame[name].to_numpy().tolist() for name in frame), strict=True)]
+        lines = [output.Line(frame.to_csv(index=False).rstrip("\n"))]
         output.note(summary)  # another program may read the predictions on stdout
-    about = {"model": model, "network": network.name, "data": data, "rows": len(values), "columns": [*predicted]}
+    else:
+        write_predictions(out, frame, labels)
+    about = {"model": model, "network": network.name, "data": data, "rows": len(values), "columns": list(frame)}
     output.emit({**about, "rmse": rmse, "predictions": predictions, "note": doubt}, *lines, files=(out,))
 
 
@@ -273,33 +253,21 @@ def predictions_of(network: Predictor, source: Columns, ins: list[int]) -> Array
     return np.concatenate(parts)
 
 
-def rmse_of(values: Array, source: Columns, outs: list[int]) -> tuple[float | None, str | None]:
-    """The error against the targets in the file, or the reason if there is none."""
-    import numpy as np
-
-    if len(outs) != values.shape[1]:
-        return None, None
-    try:
-        targets = source.take(outs)
-    except GatelabError as error:
-        return None, str(error)
-    return math.sqrt(float(np.mean(np.square(values - targets)))), None
-
-
-def write_predictions(path: Path, predicted: dict[str, np.ndarray]) -> None:
+def write_predictions(path: Path, frame: Table, labels: list[str]) -> None:
     """A row of numbers per row of the data; .npz and tables have the other columns as well."""
     import numpy as np
-    import pandas as pd
 
     if path.suffix.lower() not in (".npy", ".npz"):
-        output.write_frame(path, pd.DataFrame(predicted))
+        output.write_frame(path, frame)
         return
-    kind = "probability" if any(name.startswith(_PROBABILITY) for name in predicted) else "predicted"
-    numbers = [column for name, column in predicted.items() if name.startswith(kind)]
-    others: dict[str, Any] = {name: column for name, column in predicted.items() if not name.startswith(kind)}
-    content, values = io.BytesIO(), np.stack(numbers, axis=1)
+    content, values = io.BytesIO(), frame[labels].to_numpy()
     if path.suffix.lower() == ".npy":
         np.save(content, values)
     else:
-        np.savez(content, **{kind: values}, **others)
+        # Arrays of one type are not pickled.
+        others: dict[str, Any] = {
+            name: np.array(list(column)) if column.map(type).nunique() == 1 else column.to_numpy()
+            for name, column in frame.drop(columns=labels).items()
+        }
+        np.savez(content, **{labels[0].partition("_")[0]: values}, **others)
     write_whole(path, content.getvalue())

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     from gatelab.anatomy.profiles import BlockProfile
 
 PROFILE = """Examples: gatelab profile stories260k --text tinyshakespeare
-
 gatelab profile path/to/model --text book.txt --out page.html --plot profile.png
-
 gatelab profile smollm2 --text fineweb-edu --tokens 12288 --json"""
 
 

@@ -67,6 +67,34 @@ def interval(text: str | None) -> tuple[float, float] | None:
     return ends[0], ends[1]
 
 
+def whole_numbers(text: str) -> tuple[int, ...]:
+    """Numbers separated by commas; none if one of them is not a whole number from 1 to 10^9.
+
+    >>> whole_numbers("60, 30"), whole_numbers("1,0")
+    ((60, 30), ())
+    """
+    parts = split_names(text)
+    if not all(part.isascii() and part.isdecimal() and 0 < int(part) <= 10**9 for part in parts):
+        return ()
+    return tuple(map(int, parts))
+
+
+def settings(option: str, texts: list[str] | None, example: str, *, whole: bool = False) -> dict[str, Any]:
+    """The values of an option NAME=NUMBER that may be repeated.
+
+    >>> settings("--option", ["terms=4", "base = 0.5"], "degree=4")
+    {'terms': 4, 'base': 0.5}
+    """
+    values: dict[str, Any] = {}
+    for text in texts or ():
+        name, _, value = (part.strip() for part in text.partition("="))
+        try:
+            values[name] = int(value) if whole or value.isdecimal() else float(value)
+        except ValueError:
+            raise GatelabError(f"{option} is {text!r}; give NAME=NUMBER, such as {option} {example}") from None
+    return values
+
+
 def units(words: list[str] | None, options: list[str] | None) -> tuple[list[str], str | None]:
     """The units among the words of a command and after --unit, and the one word that is not a unit.
 
@@ -91,14 +119,6 @@ def units(words: list[str] | None, options: list[str] | None) -> tuple[list[str]
         )
     names += [part for text in options or () for part in split_names(text)]
     return names, (others or [None])[0]
-
-
-def distinct_units(
-    words: list[str] | None, options: list[str] | None, default: Sequence[str] = ()
-) -> tuple[list[str], str | None]:
-    """The same, each unit once by its full name; the default if there are none."""
-    names, word = units(words, options)
-    return list(dict.fromkeys(unit_name(name) for name in names or default)), word
 
 
 def units_alone(words: list[str] | None, options: list[str] | None) -> list[str]:
@@ -208,21 +228,19 @@ def read_predictor(path: Path) -> Predictor:
 
     if not isinstance(saved, GatedRegressor | GatedClassifier):
         raise GatelabError(f"{path} holds a {type(saved).__name__}, not a network; give a file of gatelab fit --out")
-    frame, columns = saved.frame_, saved.columns_
+    name, frame, columns = f"{saved.unit_} of width {saved.width_}", saved.frame_, saved.columns_
     names, inputs = tuple(getattr(saved, "feature_names_in_", ())), saved.n_features_in_
     if isinstance(saved, GatedClassifier):
-        name = f"classifier, {saved.unit_} of width {saved.width_} first"
         classes = tuple(saved.classes_.tolist())
-        return Predictor(name, inputs, 1, names, saved.encoded_probabilities, classes=classes)
-    return Predictor(
-        name=f"{saved.unit_} of width {saved.width_}",
-        d_in=inputs,
-        d_out=len(frame.y_mean),
-        columns=names,
-        predict=lambda rows: saved.encoded_predictions(columns.encode(rows))[0],
-        network=saved.network_,
-        scaled=lambda rows: frame.inputs(columns.encode(rows)),
-    )
+        return Predictor(f"classifier, {name} first", inputs, 1, names, saved.encoded_probabilities, classes=classes)
+
+    def scaled(rows: Array) -> Array:
+        return frame.inputs(columns.encode(rows))
+
+    def predict(rows: Any) -> Array:
+        return saved.encoded_predictions(columns.encode(rows))[0]
+
+    return Predictor(name, inputs, len(frame.y_mean), names, predict, network=saved.network_, scaled=scaled)
 
 
 def read_model(path: Path) -> Predictor:

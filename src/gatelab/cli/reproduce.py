@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -14,7 +14,6 @@ import typer
 
 from gatelab.cli import interrupts, output
 from gatelab.cli.options import DryRun, SweepOptions, option, out_option, resuming
-from gatelab.cli.output import check_folder
 from gatelab.display import duration
 from gatelab.errors import GatelabError, unknown_name
 from gatelab.files import write_whole
@@ -26,14 +25,10 @@ Out = Annotated[Path, out_option("The folder for all files.")]
 FOLDER = Path("gatelab-out")
 DEMO = "Example: gatelab demo --max-width 20 --store runs.db"
 REPRODUCE = """Examples: gatelab reproduce --list
-
 gatelab reproduce scaling/fig2 --store runs.db
-
 gatelab reproduce 'scaling/*' --quick --dry-run
-
 gatelab reproduce all --quick --out quick"""
 REPORT = """Examples: gatelab report
-
 gatelab report --out gatelab-out --json"""
 
 
@@ -44,42 +39,22 @@ def demo_command(
     sweep: SweepOptions,
 ) -> None:
     """Show how the errors of seven units fall, and why."""
-    check_folder(out)
+    output.check_folder(out)
     keywords = sweep.keywords()
-    from gatelab.report.builders import demo_page
+    from gatelab.report.builders import SMOOTH, demo_page, demo_tables
     from gatelab.studies import demo
 
     with resuming(sweep.store), output.progress("fits") as report:
         study = demo(out, widths=range(1, max_width + 1), jobs=sweep.jobs, progress=report, sweep=keywords)
     page = write_whole(out / "demo.html", demo_page(study, f"gatelab demo --max-width {max_width}"))
-    rows = study.slopes.to_dict("records")
-    errors = {p.unit: p.test_rmse for p in study.scaling.points if p.width == max_width}
-    table = []
-    for row in rows:
-        cells = {"unit": row["unit"]}
-        for axis in ("n", "P"):
-            ends = (row[f"{name}_{axis}"] for name in ("slope", "low", "high"))
-            cells |= {f"slope vs {axis} [95%]": output.interval(*ends), f"paper {axis}": row[f"paper_{axis}"]}
-        table.append({**cells, "ratio": row["ratio_to_limit"], "RMSE": errors.get(row["unit"])})
-    formats = {"paper n": ".2f", "paper P": ".2f", "ratio": ".2f", "RMSE": ".1e"}
-    rates, smooth = study.rates.to_dict("records"), []
-    for row in rates:
-        rate = output.interval(*(row[name] for name in ("rate", "low", "high")))
-        cells = {"unit": row["unit"], "form of the fall": row["form"], "rate a [95%]": rate}
-        smooth.append({**cells, "not rejected": row["not_rejected"], "n": row["width"], "RMSE": row["test_rmse"]})
+    slopes, rates = demo_tables(study)
+    facts = {"slopes": study.slopes.to_dict("records"), "rates": study.rates.to_dict("records")}
     output.emit(
-        {
-            "slopes": rows,
-            "rates": rates,
-            "reason": study.reason,
-            "seconds": study.seconds,
-            "points": study.scaling.points,
-        },
-        output.table(table, formats),
-        f"\nratio to the limit and RMSE on test data at width {max_width}\n",
-        output.table(smooth, formats),
-        "\nsmooth gates: RMSE against parameters P as exp(-aP) (exponential), exp(-a P^1/2) (root-exponential) or P^-a "
-        "(power), and the forms that a test at the level of 5 % does not reject",
+        {**facts, "reason": study.reason, "seconds": study.seconds, "points": study.scaling.points},
+        output.table(slopes),
+        f"\nslopes with 95 % intervals; ratio to the limit and RMSE on test data at width {max_width}\n",
+        output.table(rates),
+        f"\nsmooth gates: {SMOOTH}",
         f"\n{study.reason}",
         f"\n{study.seconds:.1f} s of computing",
         files=(*study.files, page),
@@ -107,18 +82,20 @@ def reproduce_command(
 
     known = {s.name: s for s in all_studies()}
     if every:
-        rows = [{"name": s.name, "description": f"{s.title}. {s.paper}"} for s in known.values()]
-        output.emit(
-            [{name: getattr(s, name) for name in ("name", "title", "paper", "long")} for s in known.values()],
-            output.table(rows),
-        )
+        names_of = [{name: getattr(s, name) for name in ("name", "title", "paper", "long")} for s in known.values()]
+        described = [{"name": s.name, "description": f"{s.title}. {s.paper}"} for s in known.values()]
+        output.emit(names_of, output.table(described))
         return
     if not names:
         raise GatelabError("no figure is named; give names from 'gatelab reproduce --list', or all")
     whole = "all" in names
-    wanted = list(known) if whole else list(dict.fromkeys(one for name in names for one in _named(name, known)))
-    check_folder(out)
-    studies = [known[name] for name in wanted]
+    wanted: dict[str, Study] = known if whole else {}
+    for name in () if whole else names:
+        if not (found := {one: known[one] for one in known if fnmatchcase(one, name)}):
+            raise unknown_name("study", name, (*known, "all"))
+        wanted |= found
+    output.check_folder(out)
+    studies = list(wanted.values())
     if dry_run:
         emit_plan(studies, out, quick=quick, spare=whole and not full)
         return
@@ -132,14 +109,6 @@ def reproduce_command(
     if failures:
         reasons = "; ".join(f"{name}: {error}" for name, error in failures.items())
         raise GatelabError(f"{len(failures)} of {len(wanted)} figures could not be made. {reasons}")
-
-
-def _named(name: str, known: Iterable[str]) -> list[str]:
-    """The studies of a name or of a pattern such as "scaling/*"."""
-    found = [study for study in known if fnmatchcase(study, name)]
-    if not found:
-        raise unknown_name("study", name, (*known, "all"))
-    return found
 
 
 def emit_plan(studies: list[Study], out: Path, *, quick: bool, spare: bool) -> None:
@@ -163,10 +132,7 @@ def emit_plan(studies: list[Study], out: Path, *, quick: bool, spare: bool) -> N
     left = sum(row["recorded_seconds"] or 0 for row in rows if row["work"] == "compute")
     output.emit(
         {"studies": rows, "recorded_seconds": left, "quick": quick},
-        output.table(
-            [{"study": r["study"], "work": r["work"], "recorded s": r["recorded_seconds"]} for r in rows],
-            {"recorded s": ".1f"},
-        ),
+        output.table(rows, {"recorded_seconds": ".1f"}),
         "",
         f"{duration(left)} in the records for the studies to compute; --quick takes less",
     )
@@ -254,7 +220,7 @@ def report_command(
     out: Annotated[Path, out_option("The folder that gatelab reproduce wrote to.")] = FOLDER,
 ) -> None:
     """Make one page of all reproduced results."""
-    check_folder(out)
+    output.check_folder(out)
     from gatelab.report import build
 
     page = build(out)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,18 +25,13 @@ if TYPE_CHECKING:
 STORE = Path("gatelab.db")
 StoreFile = Annotated[Path, option("The file that --store of other commands wrote.", "--store", metavar="FILE")]
 SHORT = 10  # characters of a key: enough to be unique among some thousands
-FORMATS = ("csv", "parquet", "json")
 LIST = """Examples: gatelab results list --unit glu --width 50
-
 gatelab results list --status failed --store runs.db"""
 SHOW = """Examples: gatelab results show 3f8a --store runs.db
-
 gatelab results show 3f8a --out net.safetensors"""
 PRUNE = """Examples: gatelab results prune --failed --dry-run
-
 gatelab results prune --older-than 90 --other-versions --yes"""
 EXPORT = """Examples: gatelab results export --out runs.csv
-
 gatelab results export --unit glu --out glu.parquet"""
 
 app = Application(
@@ -58,11 +54,8 @@ class RecordOptions:
 
     def select(self) -> list[Record]:
         """The records that meet every condition, in the order of the store."""
-        where: dict[str, Any] = {}
-        if self.width is not None:
-            where["width"] = self.width
-        if self.unit is not None:
-            where["unit.name"] = stored_unit(self.unit)
+        given = {"width": self.width, "unit.name": stored_unit(self.unit)}
+        where: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         filters = [where]
         if self.problem is not None:
             # Problems by name or formula have that as their recipe; data have a name.
@@ -72,14 +65,13 @@ class RecordOptions:
             return [record for records in found for record in records]
 
 
-def stored_unit(name: str) -> str:
+def stored_unit(name: str | None) -> str | None:
     """The name under which a unit is stored; aliases are resolved, names of user units stay."""
     from gatelab.feedforward.named import unit_name
 
-    try:
-        return unit_name(name)
-    except GatelabError:
-        return name
+    with suppress(GatelabError):
+        return unit_name(name or "")
+    return name
 
 
 def opened(path: Path) -> Store:
@@ -109,14 +101,16 @@ def list_command(
     rows = []
     for r in first:
         times = {"s": r.seconds, "time (UTC)": r.time[:16].replace("T", " ")}
-        rows.append({"key": r.key[:SHORT], **run_row(r), "RMSE": error_text(r), **times})
+        rows.append({"key": r.key[:SHORT], **run_row(r), **times})
     total = f"{len(first)} of {counted(len(records), 'record')}"
     if failed := sum(not r.ok for r in records):
         total += f", of which {failed} failed"
     parts = [output.table(rows, {"s": ".2f"}), "", total]
     if not records:
         parts = [f"no record in {store} fits"]
-    output.emit({"store": store, "total": len(records), "records": [brief(r) for r in first]}, *parts)
+    # Of a failure the last line.
+    documents = [facts_of(r) | {"error": ((r.error or "").strip().splitlines() or [None])[-1]} for r in first]
+    output.emit({"store": store, "total": len(records), "records": documents}, *parts)
 
 
 @app.command("show", epilog=SHOW)
@@ -139,7 +133,7 @@ def show_command(
     if shapes:
         row["network"] = ", ".join(f"{name} {'x'.join(map(str, s)) or '1'}" for name, s in shapes.items())
     parts = [output.pairs(row.items()), *(["", str(error).rstrip()] if error else [])]
-    output.emit({**full(record), "arrays": shapes}, *parts, files=(out,))
+    output.emit({**facts_of(record), "history": record.history, "arrays": shapes}, *parts, files=(out,))
 
 
 @app.command("prune", epilog=PRUNE)
@@ -187,7 +181,7 @@ def on_terminal() -> bool:
 @app.command("export", epilog=EXPORT)
 def export_command(
     *,
-    out: Annotated[Path, out_option("Write the records, .csv, .parquet or .json.", *(f".{kind}" for kind in FORMATS))],
+    out: Annotated[Path, out_option("Write the records, .csv, .parquet or .json.", ".csv", ".parquet", ".json")],
     options: RecordOptions,
 ) -> None:
     """Write records to a file: one row each as CSV or Parquet, complete as JSON."""
@@ -197,7 +191,8 @@ def export_command(
     if out.suffix.lower() == ".json":
         from gatelab.plain import to_plain
 
-        write_whole(out, json.dumps(to_plain([full(r) for r in records]), indent=1, ensure_ascii=False) + "\n")
+        documents = to_plain([{**facts_of(r), "history": r.history} for r in records])
+        write_whole(out, json.dumps(documents, indent=1, ensure_ascii=False) + "\n")
     else:
         output.write_frame(out, records_table(records))
     output.emit({"store": options.store, "records": len(records)}, counted(len(records), "record"), files=(out,))
@@ -219,54 +214,25 @@ def find(store: Store, key: str) -> Record:
             f"no key in {store.path} begins with {key!r}; see 'gatelab results list --store {store.path}'"
         )
     if len(records) > 1:
-        keys = ", ".join(record.key for record in records[:3])
-        if len(records) > 3:
-            keys += ", ..."
+        keys = ", ".join([*(record.key for record in records[:3]), "..."][: len(records)])
         raise GatelabError(f"{len(records)} keys in {store.path} begin with {key!r} ({keys}); give more of it")
     return records[0]
 
 
 def run_row(record: Record) -> dict[str, Any]:
-    """Unit, problem, width and seed; for other tasks a dash and the task."""
+    """Unit, problem, width, seed and test error; for other tasks a dash and the task."""
     arguments = record.arguments
     unit, problem = arguments.get("unit"), arguments.get("problem")
     row = {"unit": None, "problem": record.task}
     if isinstance(unit, dict) and isinstance(problem, dict):
         row = {"unit": unit.get("name"), "problem": problem.get("spec") or problem.get("name")}
-    return {**row, "width": arguments.get("width"), "seed": arguments.get("seed")}
+    error = output.cell(record.metrics.get("test_rmse"), ".2e") if record.ok else "failed"
+    return {**row, "width": arguments.get("width"), "seed": arguments.get("seed"), "RMSE": error}
 
 
-def error_text(record: Record) -> str:
-    """The test error of a fit."""
-    return output.cell(rmse(record), ".2e") if record.ok else "failed"
+FACTS = ("key", "task", "status", "arguments", "metrics", "seconds", "device", "time", "versions", "error")
 
 
-def rmse(record: Record) -> float | None:
-    """The test error as a number; None if the record has none."""
-    value = record.metrics.get("test_rmse")
-    return value if isinstance(value, float) else None
-
-
-def brief(record: Record) -> dict[str, Any]:
-    """A record without its history, and of a failure the last line."""
-    row = full(record)
-    del row["history"]
-    lines = (record.error or "").strip().splitlines()
-    return row | {"error": lines[-1] if lines else None}
-
-
-def full(record: Record) -> dict[str, Any]:
-    """A record without its network."""
-    return {
-        "key": record.key,
-        "task": record.task,
-        "status": record.status,
-        "arguments": record.arguments,
-        "metrics": dict(record.metrics),
-        "seconds": record.seconds,
-        "device": record.device,
-        "time": record.time,
-        "versions": dict(record.versions),
-        "error": record.error,
-        "history": record.history,
-    }
+def facts_of(record: Record) -> dict[str, Any]:
+    """A record without its history and its network."""
+    return {name: getattr(record, name) for name in FACTS}

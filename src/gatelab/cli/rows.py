@@ -41,9 +41,7 @@ class ChosenRows:
         if count is None or count >= self.n:
             return self
         kept = np.sort(np.random.default_rng(seed).choice(self.n, count, replace=False))
-        y = self.y
-        if y is not None:
-            y = y[kept]
+        y = None if self.y is None else self.y[kept]
         return replace(self, x=self.x[kept], y=y, name=f"{self.name}, {count} of {self.n} rows")
 
 
@@ -106,11 +104,10 @@ class KernelRowOptions(TableOptions):
         if self.no_target and not unnamed:
             raise GatelabError("--no-target takes every column as input; leave --target and --inputs out")
         reading.check_exists(path)
-        if self.no_target:
+        if self.no_target or (unnamed and names):
             columns = open_columns(path)
-            return columns.take([i for i in range(columns.count) if i not in columns.labels])
-        if unnamed and names:
-            columns = open_columns(path)
+            if self.no_target:
+                return columns.take([i for i in range(columns.count) if i not in columns.labels])
             if (places := reading.columns_by_name(columns, path, names)) is not None:
                 return columns.take(places)
         target, inputs = reading.column_names(self.target), reading.column_names(self.inputs)
@@ -140,16 +137,11 @@ def check_one_source(problem: str | None, table: TableOptions, gaussian: str | N
         raise GatelabError("Gaussian rows are standardized already; leave --standardize and --raw out")
 
 
-def gaussian_size(text: str) -> tuple[int, int]:
-    """Rows and inputs.
-
-    >>> gaussian_size("60, 30")
-    (60, 30)
-    """
-    parts = [part.strip() for part in text.split(",")]
-    if len(parts) != 2 or not all(p.isascii() and p.isdecimal() and 0 < int(p) <= 10**9 for p in parts):
+def gaussian_size(text: str) -> tuple[int, ...]:
+    """Rows and inputs."""
+    if len(size := reading.whole_numbers(text)) != 2:
         raise GatelabError(f"--gaussian is {text!r}; give rows and inputs, such as --gaussian 60,30")
-    return int(parts[0]), int(parts[1])
+    return size
 
 
 def gaussian_rows(text: str, seed: int) -> ChosenRows:

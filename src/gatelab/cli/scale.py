@@ -45,11 +45,8 @@ WHY = {
 }
 FAILED = "gatelab results list --status failed --store {}"
 SCALE = """Examples: gatelab scale glu mlp --widths 1:50 --plot glu.png
-
 gatelab scale gqu --problem "exp(sin(3*x))" --widths 4,8,16 --seeds 5
-
 gatelab scale glu mlp --data houses.csv --target price --widths 4,8,16 --out fits.csv
-
 gatelab scale glu --widths 1:200 --store runs.db --dry-run"""
 
 
@@ -125,6 +122,8 @@ def emit_plan(plan: Plan, store: Path | None) -> None:
 
 def slope_parts(study: Scaling, seeds: int) -> Iterator[output.Part]:
     """One row per unit; with several seeds, one for the best of them and one for their median."""
+    from gatelab.statistics import Interval
+
     last = max(p.width for p in study.points)
     slopes = {(s["unit"], s["aggregate"], s["against"]): s for s in study.slopes().to_dict("records")}
     rows: list[dict[str, Any]] = []
@@ -138,7 +137,8 @@ def slope_parts(study: Scaling, seeds: int) -> Iterator[output.Part]:
                 row["seeds"] = aggregate
             for axis in ("n", "P"):
                 slope = slopes[unit, aggregate, axis]
-                row[f"slope vs {axis} [95%]"] = output.interval(slope["slope"], slope["low"], slope["high"])
+                ends = Interval(slope["slope"], slope["low"], slope["high"])
+                row[f"slope vs {axis} [95%]"] = f"{ends:.2f}".replace("nan", "-")
             rows.append({**row, "ratio": best.ratio, "RMSE": best.test_rmse})
     yield output.table(rows, {"ratio": ".2f", "RMSE": ".1e"})
     yield ""
@@ -159,7 +159,6 @@ def left_out(study: Scaling, unit: str) -> dict[str, int]:
 
 
 LAW = """Examples: gatelab law runs.csv --plot law.png
-
 gatelab law runs.csv --p-column params --d-column tokens --l-column loss"""
 
 

@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from gatelab.anatomy import Shrunk
 
 SHRINK = """Examples: gatelab shrink stories260k --keep 0.8 --text tinyshakespeare --windows 64
-
 gatelab shrink path/to/model --keep 0.8 --text book.txt --out smaller
-
 gatelab shrink smollm2 --keep 0.6 --text fineweb-edu --store layers --out smaller --dry-run"""
 
 

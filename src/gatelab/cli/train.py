@@ -23,7 +23,6 @@ from gatelab.cli.options import (
     resuming,
     unit_option,
 )
-from gatelab.cli.output import check_folder
 from gatelab.display import duration
 from gatelab.errors import GatelabError
 
@@ -34,16 +33,11 @@ if TYPE_CHECKING:
 BATCHES = {"mixer": 128, "vit": 128, "gpt2": 16}  # images, or windows of text
 TEXT_MODELS = ("gpt2", "decoder")
 TRAIN = """Examples: gatelab train mixer swiglu --steps 500 --store run
-
 gatelab train gpt2 glu --text novel.txt --tokenizer bytes --size tiny
-
 gatelab train vit gqu --optimizer sgd --lr 0.05 --set layers=4"""
 GAP = """Examples: gatelab gap mlp glu --model vit --store runs --plot gap.png
-
 gatelab gap silu swiglu --model gpt2 --text novel.txt --optimizer adamw --out gap.json
-
 gatelab gap mlp glu --model mixer --seeds 8 --dry-run
-
 gatelab gap --record results/ntk/gap.json --plot gap.png"""
 
 
@@ -84,51 +78,21 @@ class TrainingOptions:
     def where(self) -> dict[str, Any]:
         """The arguments for the device and the folder, which must be writable."""
         if self.store is not None:
-            check_folder(self.store)
+            output.check_folder(self.store)
         return {"folder": self.store, "device": {"auto": None}.get(self.device, self.device)}
 
-    def source(self, model: str) -> str | None:
-        """The data of a model: images, or text for gpt2."""
+    def recipe(self, model: str) -> dict[str, Any]:
+        """The values of a recipe for that model; those left out keep the defaults of the model."""
         if model not in TEXT_MODELS and self.text is not None:
             raise GatelabError(f"--text is for gpt2 and the model is {model}; give images with --data")
         if model in TEXT_MODELS and self.data is not None:
             if self.text is not None:
                 raise GatelabError("both --data and --text are given; leave --data out")
             output.note("text is now given by --text; --data works until the next release")
-        return self.text or self.data
-
-    def recipe(self, model: str) -> dict[str, Any]:
-        """The values of a recipe for that model; those left out keep the defaults of the model."""
-        own = {"lr": self.lr, "warmup": self.warmup, "weight_decay": self.weight_decay}
-        return {
-            "data": self.source(model),
-            "size": self.size,
-            "options": read_sizes(self.sizes),
-            "steps": self.steps,
-            "batch": self.batch or BATCHES.get(model),
-            "schedule": self.schedule,
-            "clip": self.clip or None,
-            "augment": self.augment,
-            "tokenizer": self.tokenizer,
-            "evaluations": self.evaluations,
-            "precision": self.precision,
-            **{name: value for name, value in own.items() if value is not None},
-        }
-
-
-def read_sizes(texts: list[str] | None) -> dict[str, int]:
-    """`layers=4` as a name and a number.
-
-    >>> read_sizes(["layers=4", "d_model = 96"])
-    {'layers': 4, 'd_model': 96}
-    """
-    sizes = {}
-    for text in texts or ():
-        name, equals, value = (part.strip() for part in text.partition("="))
-        if not equals or not value.isdigit():
-            raise GatelabError(f"--set is {text!r}; give a name and a whole number, such as layers=4")
-        sizes[name] = int(value)
-    return sizes
+        elsewhere = ("data", "text", "sizes", "device", "store")
+        values = {name: value for name, value in vars(self).items() if name not in elsewhere and value is not None}
+        values |= {"data": self.text or self.data, "batch": self.batch or BATCHES.get(model), "clip": self.clip or None}
+        return {**values, "options": reading.settings("--set", self.sizes, "layers=4", whole=True)}
 
 
 def train_command(

@@ -38,21 +38,6 @@ class Curve:
     paper: str | None = None
     reference: tuple[Array, Array] | None = None
 
-    @property
-    def legend(self) -> str:
-        """The label with the note and the paper's value.
-
-        >>> Curve("glu", np.ones(1), np.ones((1, 1)), note="slope -2.6 [-2.7, -2.5]", paper="-3.08").legend
-        'glu: slope −2.6 [−2.7, −2.5], paper −3.08'
-        """
-        remarks = [self.note]
-        if self.paper:
-            remarks.append(f"paper {self.paper}")
-        text = ", ".join(filter(None, remarks))
-        if not text:
-            return self.label
-        return f"{self.label}: {text.replace('-', '−')}"
-
 
 def scaling_figure(
     panels: Sequence[tuple[str, Sequence[Curve]]],
@@ -101,7 +86,8 @@ def draw_curves(axes: Any, curves: Sequence[Curve], appearance: Mapping[str, Loo
     for order, curve in enumerate(curves):
         look = appearance[curve.label]
         _draw_curve(axes, curve, look, order)
-        entries.append(handle(curve.legend, look.color, marker=look.marker))
+        remarks = ", ".join(filter(None, (curve.note, curve.paper and f"paper {curve.paper}"))).replace("-", "−")
+        entries.append(handle(": ".join(filter(None, (curve.label, remarks))), look.color, marker=look.marker))
     _fit_to_errors(axes, curves)
     if any(c.limit is not None and np.isfinite(c.limit).any() for c in curves):
         entries.append(handle("free-knot limit", GRAY, "--", linewidth=0.8))
@@ -181,9 +167,7 @@ def draw_local_slopes(
     axes.set(ylim=(-max(expected) - 1.7, 0.5), xlabel="neurons n", ylabel="local slope against n")
     entries = []
     for name, _, _ in local:
-        label = name
-        if name in orders:
-            label = f"{name}: order {orders[name]}"
+        label = f"{name}: order {orders[name]}" if name in orders else name
         entries.append(handle(label, appearance[name].color, marker=appearance[name].marker))
     entries.append(handle("minus the order", GRAY, "--", linewidth=0.8))
     legend_below(axes, entries, handlelength=2.4)
@@ -226,12 +210,11 @@ def law_figure(
         width, height = 3.9 * len(names) + 0.6 * (len(names) == 1), 3.6 + 0.1 * max(lines)
         place = canvas(width, height, len(names), ax, sharey=True)
         for axes, along in zip(place.axes, names, strict=True):
-            across, caption, flipped, bounds = "D", captions[0], predict, band
+            across, caption = {"P": ("D", captions[0]), "D": ("P", captions[1])}[along]
+            functions = (predict, band)
             if along == "D":
-                across, caption, flipped = "P", captions[1], lambda x, z: predict(z, x)
-                if band is not None:
-                    bounds = lambda x, z: band(z, x)  # noqa: E731
-            entries = _draw(axes, columns[along], columns[across], L, flipped, bounds, across)
+                functions = (_swapped(predict), band and _swapped(band))
+            entries = _draw(axes, columns[along], columns[across], L, *functions, across)
             axes.set(title=caption, xlabel=AXES[along])
             log_ticks(axes.xaxis)
             if floor > 0.5 * L.min():
@@ -243,6 +226,10 @@ def law_figure(
         _losses(place.axes[0], L, floor if floor > 0.5 * L.min() else L.min())
         place.title(title)
     return place.figure
+
+
+def _swapped(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda x, z: function(z, x)
 
 
 def _draw(axes: Any, x: Array, other: Array, L: Array, predict: Predict, band: Band | None, name: str) -> list[Line2D]:

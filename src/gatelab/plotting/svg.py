@@ -87,7 +87,8 @@ def _slim(figure: Figure) -> str:
         if len(element):
             element.text = None
         if element.tag == f"{{{SVG}}}image":
-            element.set(f"{{{XLINK}}}href", _few_colors(element.get(f"{{{XLINK}}}href", "")))
+            content = base64.b64decode(element.get(f"{{{XLINK}}}href", "").partition(",")[2])
+            element.set(f"{{{XLINK}}}href", png_address(content))
         if element.tag == f"{{{SVG}}}text":
             _flow(element)
     root.set("font-family", "DejaVu Sans, sans-serif")
@@ -101,11 +102,11 @@ def _short(number: re.Match[str]) -> str:
     return f"{float(number[0]):.2f}".rstrip("0").rstrip(".")
 
 
-def _few_colors(address: str) -> str:
-    """An embedded image reduced to 256 colors."""
+def png_address(content: bytes, colors: int = 256) -> str:
+    """An image, reduced to a number of colors, in a `data:` address."""
     small = BytesIO()
-    with Image.open(BytesIO(base64.b64decode(address.partition(",")[2]))) as image:
-        image.quantize(256, method=Image.Quantize.FASTOCTREE).save(small, "png", optimize=True)
+    with Image.open(BytesIO(content)) as image:
+        image.quantize(colors, method=Image.Quantize.FASTOCTREE).save(small, "png", optimize=True)
     return "data:image/png;base64," + base64.b64encode(small.getvalue()).decode()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,11 +18,10 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
-from PIL import Image
 
 from gatelab.errors import GatelabError
 from gatelab.files import PICTURES, either, write_whole
-from gatelab.plotting.svg import svg_text
+from gatelab.plotting.svg import png_address, svg_text
 
 RC: dict[Any, Any] = {
     "axes.axisbelow": True,
@@ -302,7 +300,7 @@ def saved(figure: Figure, path: str | Path | None) -> Figure:
 
 
 NOTEBOOK_DPI = 72
-COLORS = 64  # of the image, enough for lines and letters
+COLORS = 128  # of the image, enough for lines and letters
 _CELL = "padding:2px 12px 2px 0;text-align:left;vertical-align:top;max-width:26em"
 
 
@@ -323,7 +321,7 @@ def html(
         lines.insert(0, _row("th", columns))
     picture = ""
     if figure is not None:
-        picture = f'<img alt="{escape(heading)}" src="{picture_address(figure)}">'
+        picture = f'<img alt="{escape(heading)}" src="{png_address(_png(figure, NOTEBOOK_DPI), COLORS)}">'
     return (
         '<div style="display:flex;flex-wrap:wrap;gap:16px;align-items:flex-start">'
         f"<div><strong>{escape(heading)}</strong><table>{''.join(lines)}</table></div>{picture}</div>"
@@ -332,14 +330,6 @@ def html(
 
 def _row(kind: str, cells: Iterable[str]) -> str:
     return "<tr>" + "".join(f'<{kind} style="{_CELL}">{escape(cell)}</{kind}>' for cell in cells) + "</tr>"
-
-
-def picture_address(figure: Figure) -> str:
-    """The figure as a small PNG in a `data:` address."""
-    small = BytesIO()
-    with Image.open(BytesIO(_png(figure, NOTEBOOK_DPI))) as image:
-        image.convert("RGB").quantize(COLORS).save(small, "png", optimize=True)
-    return "data:image/png;base64," + base64.b64encode(small.getvalue()).decode()
 
 
 def _png(figure: Figure, dpi: int) -> bytes:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import pandas as pd
+
 from gatelab.anatomy import Profile
 from gatelab.report.pages import Markup, Section, drawn, page, part, table
 from gatelab.scorecard import Scorecard
@@ -27,30 +29,19 @@ def demo_page(demo: Demo, command: str = "gatelab demo") -> str:
     """The demonstration as one self-contained HTML document."""
     points = demo.scaling.points
     widest = max(p.width for p in points)
-    errors = {p.unit: p.test_rmse for p in points if p.width == widest}
-    rows = [
-        (r["unit"], *_axis(r, "n"), *_axis(r, "P"), f"{r['ratio_to_limit']:.2f}", f"{errors[r['unit']]:.1e}")
-        for r in demo.slopes.to_dict("records")
-    ]
-    headings = ("unit", "slope in n", "paper", "slope in P", "paper", "over the limit", "test RMSE")
-    body = table(headings, rows, right=(1, 2, 3, 4, 5, 6))
+    slopes, rates = demo_tables(demo)
     shown = Section(
         "slopes",
         "Slopes, and the limit",
-        f"Least-squares lines through all widths with intervals of 95 %; the last two columns are at width {widest}.",
-        body,
+        "Least-squares lines through all widths with intervals of 95 %. The last two columns are the ratio to the "
+        f"limit and the RMSE on test data at width {widest}.",
+        frame_table(slopes, right=range(1, 7)),
         drawn(draw(demo.scaling), "slopes"),
         {"fits": demo.scaling.table(), "slopes": demo.slopes},
         command,
         origin=f"{len(points)} networks in {demo.seconds:.1f} s.",
     )
-    rates = []
-    for r in demo.rates.to_dict("records"):
-        rate = _text(Interval(r["rate"], r["low"], r["high"]))
-        error = f"{r['test_rmse']:.1e}"
-        rates.append((r["unit"], r["form"], rate, r["not_rejected"] or "-", str(r["width"]), error))
-    headings = ("unit", "form", "rate a", "not rejected", "neurons", "test RMSE")
-    smooth = Section("rates", "Smooth gates: a rate per parameter", SMOOTH, table(headings, rates, right=(2, 4, 5)))
+    smooth = Section("rates", "Smooth gates: a rate per parameter", SMOOTH, frame_table(rates, right=(2, 4, 5)))
     why = Section("why", "Why the slopes are not the orders", demo.reason)
     lead = (
         f"{len(points)} networks of up to {widest} neurons, trained to near their optimum; errors are on held-out data."
@@ -58,15 +49,31 @@ def demo_page(demo: Demo, command: str = "gatelab demo") -> str:
     return page("How the error of a unit falls", lead, [shown, smooth, why, Section("next", "Next", notes=NEXT)])
 
 
-def _axis(row: dict[Any, Any], axis: str) -> tuple[str, str]:
-    value, low, high, paper = (row[f"{what}_{axis}"] for what in ("slope", "low", "high", "paper"))
-    return _text(Interval(value, low, high)), _text(Interval(paper, math.nan, math.nan))
+def demo_tables(demo: Demo) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The slopes of units with a relu gate and the rates of those with a smooth gate, as texts."""
+
+    def text(value: float, *ends: float) -> str:
+        return f"{Interval(value, *ends or (math.nan,) * 2):.2f}".replace("nan", "-")
+
+    widest = max(p.width for p in demo.scaling.points)
+    errors = {p.unit: f"{p.test_rmse:.1e}" for p in demo.scaling.points if p.width == widest}
+    slopes, rates = [], []
+    for r in demo.slopes.to_dict("records"):
+        row = {"unit": r["unit"]}
+        for axis in ("n", "P"):
+            row[f"slope in {axis}"] = text(*(r[f"{name}_{axis}"] for name in ("slope", "low", "high")))
+            row[f"paper {axis}"] = text(r[f"paper_{axis}"])
+        slopes.append({**row, "ratio": text(r["ratio_to_limit"]), "RMSE": errors[r["unit"]]})
+    for r in demo.rates.to_dict("records"):
+        row = {"unit": r["unit"], "form": r["form"], "rate a": text(r["rate"], r["low"], r["high"])}
+        row |= {"not rejected": r["not_rejected"] or "-", "n": str(r["width"])}
+        rates.append({**row, "RMSE": f"{r['test_rmse']:.1e}"})
+    return pd.DataFrame(slopes), pd.DataFrame(rates)
 
 
-def _text(slope: Interval) -> str:
-    if math.isnan(slope.value):
-        return "-"
-    return f"{slope:.2f}"
+def frame_table(frame: pd.DataFrame, **options: Any) -> Markup:
+    """A data frame of texts as a table of the page."""
+    return table(tuple(frame), frame.to_numpy().tolist(), **options)
 
 
 LEFT_OUT, MEASURED = "Left out", "How was it measured?"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from io import StringIO
@@ -105,6 +105,7 @@ def read_records(out: Path) -> dict[str, StudyRecord]:
 
 
 def _record(path: Path, content: dict[str, Any]) -> StudyRecord:
+    svg = path.with_suffix(".svg")
     try:
         return StudyRecord(
             **{name: str(content[name]) for name in ("study", "title", "paper", "command")},
@@ -112,28 +113,18 @@ def _record(path: Path, content: dict[str, Any]) -> StudyRecord:
             claims=tuple(read_claim(claim) for claim in content["claims"]),
             notes=tuple(str(note) for note in content["notes"]),
             origin=how_made(content),
-            figure=_figure(path.with_suffix(".svg"), address(content["study"])),
-            tables=dict(_tables(path, content)),
+            figure=Markup(themed(svg.read_text(encoding="utf-8"), address(content["study"]))) if svg.exists() else "",
+            # As text, to keep the digits of the file.
+            tables={
+                file.stem.removeprefix(f"{path.stem}-"): pd.read_csv(file, dtype=str, keep_default_na=False)
+                for name in content["files"]
+                if (file := path.with_name(Path(str(name)).name)).suffix == ".csv" and file.exists()
+            },
         )
     except (KeyError, TypeError, ValueError, GatelabError, ParseError) as error:
         raise GatelabError(
             f"{path} is not a record of this gatelab ({type(error).__name__}: {error}); run gatelab reproduce again"
         ) from error
-
-
-def _figure(path: Path, name: str) -> str:
-    """The SVG in the colors of the page; empty for a study without a figure."""
-    if not path.exists():
-        return ""
-    return Markup(themed(path.read_text(encoding="utf-8"), name))  # of known elements
-
-
-def _tables(path: Path, content: dict[str, Any]) -> Iterator[tuple[str, pd.DataFrame]]:
-    for name in content["files"]:
-        file = path.with_name(Path(str(name)).name)
-        if file.suffix == ".csv" and file.exists():
-            # As text, to keep the digits of the file.
-            yield file.stem.removeprefix(f"{path.stem}-"), pd.read_csv(file, dtype=str, keep_default_na=False)
 
 
 def how_made(content: Mapping[str, Any]) -> str:
@@ -144,9 +135,7 @@ def how_made(content: Mapping[str, Any]) -> str:
     >>> how_made({"device": "2 cores", "seconds": 240, "gatelab": "0.8.0"})
     'Computed on 2 cores, in 4.0 min, with gatelab 0.8.0.'
     """
-    parts = ["computed"]
-    if content.get("device"):
-        parts = [f"computed on {content['device']}"]
+    parts = [f"computed on {content['device']}" if content.get("device") else "computed"]
     if content.get("date"):
         day = datetime.fromisoformat(str(content["date"]))
         parts.append(f"{day.day} {day:%B %Y}")
@@ -156,10 +145,8 @@ def how_made(content: Mapping[str, Any]) -> str:
         parts.append(f"in {seconds / length:.1f} {unit}")
     if content.get("gatelab"):
         parts.append(f"with gatelab {content['gatelab']}")
-    sentence = ", ".join(parts)
-    if content.get("recorded"):
-        return f"From the committed record: {sentence}."
-    return f"{sentence[0].upper()}{sentence[1:]}."
+    sentence = f"{', '.join(parts)}."
+    return f"From the committed record: {sentence}" if content.get("recorded") else f"C{sentence[1:]}"
 
 
 def distinct(records: Iterable[StudyRecord]) -> dict[str, tuple[Claim, ...]]:
@@ -267,21 +254,17 @@ def _study(record: StudyRecord) -> Section:
         tables=record.tables,
         command=record.command,
         notes=record.notes,
-        part=_paper(record.folder)[1],
+        part=PAPERS.get(record.folder, ("", record.folder))[1],
         kicker=record.study + " · a quick run, few sizes and points" * record.quick,
         origin=record.origin,
     )
-
-
-def _paper(folder: str) -> tuple[str, str]:
-    return PAPERS.get(folder, (folder, folder))
 
 
 def _summary(records: Sequence[StudyRecord], claims: Mapping[str, Sequence[Any]], counts: Mapping[str, int]) -> Section:
     """Every claim once, grouped by study; repeated claims are counted."""
     again = {r.study: len(r.claims) - len(claims[r.study]) for r in records}
     rows = [(r, claims[r.study], counted(again[r.study], "claim") if again[r.study] else "") for r in records]
-    papers = {r.folder: _paper(r.folder)[0] for r in records}
+    papers = {r.folder: PAPERS.get(r.folder, (r.folder, ""))[0] for r in records}
     lead = f"{sum(len(r.claims) for r in records)} claims in {len(records)} studies: the paper's numbers next to ours."
     body = part("filters", TABLE, counts, papers) + part("all_claims", TABLE, rows)
     return Section("summary", "All claims", lead, body, part="All of it")
@@ -304,7 +287,7 @@ def _accounted(items: Sequence[Item], records: Records) -> Section:
         for row in rows:
             headings.setdefault(row["item"].heading, []).append(row)
         counts = Counter(row["state"] for row in rows)
-        papers.append({"name": paper, "title": _paper(paper)[1], "headings": headings, "counts": counts})
+        papers.append({"name": paper, "title": PAPERS[paper][1], "headings": headings, "counts": counts})
     title = "Every table and figure of the papers"
     return Section("inventory", title, lead, part("accounted", papers), part="All of it")
 
@@ -313,14 +296,10 @@ def _row(item: Item, answer: Any, records: Records) -> dict[str, Any]:
     state, said = _state(item, answer, records)
     row = {"item": item, "state": state, "said": said, "why": "; ".join(filter(None, (item.missing, item.why)))}
     if answer is not None:
-        what = answer.claim.what
-        if what == item.row:
-            what = ""
+        what = "" if answer.claim.what == item.row else answer.claim.what
         return row | {"ours": answer.claim.ours, "what": what, "study": answer.study, "section": address(answer.study)}
     study = namesake(item)
-    if study in records:
-        study = ""
-    return row | {"ours": "–", "what": "", "study": study, "section": "not-run"}
+    return row | {"ours": "–", "what": "", "study": study * (study not in records), "section": "not-run"}
 
 
 def _state(item: Item, answer: Any, records: Records) -> tuple[str, str]:
