@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scipy import stats
 from scipy.optimize import nnls
 
-from gatelab.arrays import Array
+from gatelab.arrays import AnyArray, Array
 from gatelab.display import Listener, ProgressLike, one_line, part_of, reporting
 from gatelab.errors import GatelabError, whole_number
 from gatelab.scaling_laws.ladder_losses import SIGNIFICANT
@@ -108,7 +108,7 @@ class LawBatch:
     def losses(self) -> Array:
         return np.square(self.rest(slice(None), self.theta)).sum(axis=1)
 
-    def linearize(self, members: Array) -> None:
+    def linearize(self, members: AnyArray) -> None:
         theta = self.theta[members]
         _, A, a, B, b = (theta[:, self.columns[letter]] for letter in LETTERS)
         first, second = np.exp(A - np.exp(a) * self.x), np.exp(B - np.exp(b) * self.y)
@@ -119,13 +119,13 @@ class LawBatch:
         self.normal[0][members] = J.transpose(0, 2, 1) @ J
         self.normal[1][members] = -np.einsum("mnk,mn->mk", J, self.rest(members, theta))
 
-    def trial(self, members: Array, damping: Array) -> tuple[Array, Array]:
+    def trial(self, members: AnyArray, damping: Array) -> tuple[Array, Array]:
         square, gradient = (torch.from_numpy(part[members]) for part in self.normal)
         step, promised = damped_step(square, gradient, torch.from_numpy(damping))
         self.there = self.theta[members] + step.numpy()
         return np.square(self.rest(members, self.there)).sum(axis=1), promised.numpy()
 
-    def accept(self, members: Array, rows: Array) -> None:
+    def accept(self, members: AnyArray, rows: AnyArray) -> None:
         self.theta[members] = self.there[rows]
 
 
