@@ -23,7 +23,7 @@ from gatelab.dynamics import (
 )
 from gatelab.feedforward import FunctionUnit, ModuleUnit, activation
 from gatelab.plotting.facets import Facets
-from gatelab.scaling_laws import compare_ladder, fit_ladder
+from gatelab.scaling_laws import fit_ladder
 from gatelab.solve.solvers.knots import solve as solve_knots
 from gatelab.statistics import Interval
 from gatelab.studies import Claim, Demo, Finding, Reproduction, Request, all_studies
@@ -110,7 +110,6 @@ def _ladder() -> dict[str, Any]:
     losses = [0.8 + 29 * (0.9 if r[0] == "glu" else 1) * r[1] ** -0.28 + e for r, e in zip(rows, noise, strict=True)]
     columns = dict(zip(("unit", "parameters", "seed"), zip(*rows, strict=True), strict=True))
     laws = fit_ladder(columns | {"loss": losses}, draws=20)
-    comparisons = compare_ladder(laws.losses)
     ladder = made_up_ladder()
     return {
         "ladder": ladder,
@@ -121,8 +120,6 @@ def _ladder() -> dict[str, Any]:
         "law of a ladder": laws.laws["exponent"],
         "nested test": laws.units_differ,
         "worth": laws.worth("glu", LONG),
-        "comparisons of a ladder": comparisons,
-        "comparison of a ladder": comparisons.rows[0],
     }
 
 

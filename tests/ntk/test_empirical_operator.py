@@ -77,7 +77,7 @@ def test_memory_that_ran_out_is_said_and_not_tried_with_more(monkeypatch):
     def short(*_):
         raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
-    monkeypatch.setattr(importlib.import_module("gatelab.ntk.modules.computation"), "forward_mode", short)
+    monkeypatch.setattr(importlib.import_module("gatelab.ntk.modules.computation"), "jvp", short)
     model, X, outputs, _ = case("glu")
     A = operator(model, X, outputs)
     with pytest.raises(torch.cuda.OutOfMemoryError):

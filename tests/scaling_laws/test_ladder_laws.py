@@ -302,7 +302,7 @@ def test_intervals_over_seeds_hold_the_truth_as_often_as_they_say():
 
 def test_pairs_are_compared_as_the_paired_t_test_does():
     ladder = with_gaps(made_up(0, units=3))
-    table = compare_ladder(ladder, variance="pair").table()
+    table = compare_ladder(ladder, variance="pair")
     for row in table[table["parameters"].notna()].itertuples():
         r = int(np.abs(SIZES - row.parameters).argmin())
         pair = [ladder.losses[ladder.units.index(name), r] for name in (row.first, row.second)]
@@ -314,9 +314,8 @@ def test_pairs_are_compared_as_the_paired_t_test_does():
 
 def test_pooled_comparisons_decide_more_and_are_corrected_in_families():
     ladder = made_up(1)
-    pooled, alone = compare_ladder(ladder), compare_ladder(ladder, variance="pair")
-    assert sum(row.decided for row in pooled.rows) > 10 > sum(row.decided for row in alone.rows)
-    table = pooled.table()
+    table, alone = compare_ladder(ladder), compare_ladder(ladder, variance="pair")
+    assert table["decided"].sum() > 10 > alone["decided"].sum()
     overall = table[table["parameters"].isna()]
     assert len(overall) == 15 and len(table) == 15 + 75
     assert overall["p_holm"].min() == pytest.approx(15 * overall["p"].min())
@@ -336,8 +335,8 @@ def test_no_difference_is_seldom_decided(sd, units):
     """60 ladders of units alike: Holm's correction lets 5 % of them have any; 9 or fewer with 99.9 %."""
     wrong = 0
     for seed in range(60):
-        rows = compare_ladder(made_up(seed, units=units, gains=[1.0] * units, sd=sd)).rows
-        wrong += any(row.decided for row in rows if row.parameters is None)
+        table = compare_ladder(made_up(seed, units=units, gains=[1.0] * units, sd=sd))
+        wrong += table.loc[table["parameters"].isna(), "decided"].any()
     assert wrong <= 9
 
 
@@ -352,7 +351,7 @@ def test_intervals_over_all_sizes_hold_where_seeds_of_sizes_differ():
         losses = ladder.losses.copy()
         losses[1] += 0.01
         ladder = replace(ladder, losses=losses)
-        row, own = (compare_ladder(ladder, variance=kind).rows[0].difference for kind in ("pooled", "pair"))
+        row, own = (compare_ladder(ladder, variance=kind).iloc[0] for kind in ("pooled", "pair"))
         held += row.low <= -0.01 <= row.high
         widths.append(row.high - row.low)
         plain.append(own.high - own.low)
@@ -449,8 +448,7 @@ def test_laws_in_flops_and_seconds():
 
 
 def test_plain_values_tables_and_lines(offset):
-    worth, comparisons = offset.worth("relu2", "gelu"), compare_ladder(offset.losses)
-    for value in (offset, offset.losses, worth, comparisons, offset.units_differ, *offset.laws.values()):
+    for value in (offset, offset.losses, offset.worth("relu2", "gelu"), offset.units_differ, *offset.laws.values()):
         assert json.loads(json.dumps(to_plain(value), allow_nan=False))
         if value is not offset.units_differ:
             assert isinstance(value.table(), pd.DataFrame) and len(value.table())

@@ -8,7 +8,7 @@ import pytest
 from scipy.optimize import least_squares
 
 from gatelab.errors import GatelabError
-from gatelab.scaling_laws import TokenLaws, TokenTest, fit_token_laws, token_differences
+from gatelab.scaling_laws import TokenLaws, fit_token_laws, token_differences
 from gatelab.scaling_laws.token_laws import FORMS, LETTERS, Simulation, TokenCells, constants, first_fit, places
 
 SIZES, TOKENS = (1e6, 2e6, 4e6, 8e6), (5e6, 1e7, 2e7, 4e7, 8e7)
@@ -75,8 +75,7 @@ def test_the_level_of_the_test_is_that_of_its_p_values(weights: str) -> None:
     for seed in range(25):
         cells = TokenCells.of(table({"a": {}, "b": {}}, seed=seed))
         fit = first_fit(cells, "", *cells.weighted(cells.losses, weights))
-        test = Simulation(cells, "", weights, *fit).test("B", 19, np.random.default_rng(seed))
-        rejected += test.p <= 0.1
+        rejected += Simulation(cells, "", weights, *fit).test("B", 19, np.random.default_rng(seed))["p"] <= 0.1
     assert rejected <= 8
 
 
@@ -138,7 +137,8 @@ def test_predicted_differences_contain_new_trainings_as_often_as_they_say() -> N
         common = {key: 0.004 * generator.standard_normal() for key in dict.fromkeys(keys)}
         made["loss"] += [common[key] for key in keys]
         cells = TokenCells.of(made)
-        laws = TokenLaws((*changes,), (TokenTest("size", "AB", "ABa", 1.0, 0.5),), "size", np.empty((0, 0)), cells)
+        tests = pd.DataFrame([{"weights": "size", "smaller": "AB", "larger": "ABa", "p": 0.5}])
+        laws = TokenLaws((*changes,), tests, "size", np.empty((0, 0)), cells)
         rows = laws.predictions(("plain", "gated"), [16e6], 1.6e8, seeds=3, draws=150)
         truth = np.array([1.1 + 0.2 * 16**-0.4 + B * 32**-0.5 for B in (0.35, 0.31)])
         seeds = 0.004 * generator.standard_normal((3, 2)).mean(0)

@@ -1,4 +1,4 @@
-"""Circuits of minimal depth for polynomials, pieces and compositions: one evaluation, and one count of its cost.
+"""Circuits of minimal depth for polynomials and pieces: one evaluation, and one count of its cost.
 
 A product uses one level, whether it multiplies two ciphertexts or a ciphertext and a plain number; sums use none. A
 polynomial of degree n then needs ceil(log2(n + 1)) levels (Bossuat et al., EUROCRYPT 2021): with T_1, T_2, T_4, ... of
@@ -13,7 +13,6 @@ scale at which the sum keeps the scale of its other terms.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
@@ -155,9 +154,9 @@ class ChebyshevCircuit:
 
 @dataclass(frozen=True)
 class FormTerm:
-    """left(t) right(t), left being a composition, innermost first; no factor is a constant."""
+    """left(t) right(t); no factor is a constant."""
 
-    left: tuple[Series, ...]
+    left: Series
     right: Series
 
 
@@ -169,7 +168,7 @@ class CircuitForm(Compact):
         method: the name of the construction.
         interval: the range of inputs.
         base: coefficients of T_0, T_1, ...; a polynomial is a base alone.
-        terms: the products of pieces and compositions.
+        terms: the products of steps and pieces.
     """
 
     method: str
@@ -185,8 +184,7 @@ class CircuitForm(Compact):
     @property
     def degree(self) -> int:
         """The highest degree of the base and the products."""
-        tops = [math.prod(len(s) - 1 for s in term.left) + len(term.right) - 1 for term in self.terms]
-        return max([len(self.base) - 1, *tops])
+        return max(len(self.base) - 1, *(len(term.left) + len(term.right) - 2 for term in self.terms), 0)
 
     def __call__(self, z: Any) -> Array:
         """The values at the numbers z, equal to those of the circuit up to rounding."""
@@ -198,26 +196,15 @@ class CircuitForm(Compact):
         """The values, with `values_of` evaluating a series of t."""
         total = np.asarray(values_of(self.base), dtype=np.float64)
         for term in self.terms:
-            left = values_of(term.left[0])
-            for series in term.left[1:]:
-                left = chebyshev.chebval(left, series)
-            total = total + left * values_of(term.right)
+            total = total + values_of(term.left) * values_of(term.right)
         return total
 
     def run(self, machine: PlainMachine, t: Number, baby: int | None = None) -> Number:
         """Evaluate on a machine with the fewest levels, and the fewest products unless `baby` is given."""
-        baby = baby or self.cost.baby
-        circuit = ChebyshevCircuit(machine, t, baby)
+        circuit = ChebyshevCircuit(machine, t, baby or self.cost.baby)
         if not self.terms:
             return circuit.series(self.base)
-        factors = []
-        for term in self.terms:
-            left, inner = t, circuit
-            for series in term.left:
-                if left is not t:
-                    inner = ChebyshevCircuit(machine, left, baby)
-                left = inner.series(series)
-            factors.append((left, circuit.series(term.right)))
+        factors = [(circuit.series(term.left), circuit.series(term.right)) for term in self.terms]
         level = max(number.level for pair in factors for number in pair)
         lowered = [[machine.lower(number, level) for number in pair] for pair in factors]
         total = reduce(machine.add, [machine.product(left, right) for left, right in lowered])

@@ -1,14 +1,13 @@
 """Approximations of an activation for encryption, each a `CircuitForm` fitted to a layer's pre-activations.
 
-A form is base(t) + sum of products left(t) right(t), where base and right are Chebyshev series of the interval and left
-is one series or a composition of several. A single polynomial is a base alone. Pieces between breaks, as published for
-GELU, are p_0 + sum step_i (p_{i+1} - p_i). CKKS cannot compare encrypted numbers, so the step is a polynomial too, the
-interpolant of (1 + erf) / 2. Its sharpness is chosen for the data, which needs fewer levels than the composed signs of
-the papers (Cheon et al., ASIACRYPT 2020): NEXUS composes six of degree 9. PUMA and BOLT compare by secret sharing,
-where a comparison costs rounds but no level.
+A form is base(t) + sum of products left(t) right(t) of Chebyshev series of the interval. A single polynomial is a base
+alone. Pieces between breaks, as published for GELU, are p_0 + sum step_i (p_{i+1} - p_i). CKKS cannot compare encrypted
+numbers, so the step is a polynomial too, the interpolant of (1 + erf) / 2. Its sharpness is chosen for the data, which
+needs fewer levels than the composed signs of the papers (Cheon et al., ASIACRYPT 2020): NEXUS composes six of degree 9.
+PUMA and BOLT compare by secret sharing, where a comparison costs rounds but no level.
 
-A circuit of L levels computes a polynomial of degree at most 2^L, also with pieces and compositions. So no form is
-better than the best single polynomial of degree 2^L in the chosen norm; other forms can only save products.
+A circuit of L levels computes a polynomial of degree at most 2^L, also with pieces. So no form is better than the best
+single polynomial of degree 2^L in the chosen norm; other forms can only save products.
 """
 
 from __future__ import annotations
@@ -144,7 +143,7 @@ def published_form(published: Published, gate: Activation, data: PreActivations,
         for place, jump in jumps:
             center = to_unit(place, data.interval)
             step = interpolant(lambda t, a=sharpness, b=center: (1 + erf(a * (t - b))) / 2, degree)
-            terms.append(FormTerm((step,), jump))
+            terms.append(FormTerm(step, jump))
         forms.append(CircuitForm(published.name, data.interval, base, tuple(terms)))
     return min(forms, key=lambda form: data.error(form, gate))
 

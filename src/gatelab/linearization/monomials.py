@@ -62,7 +62,8 @@ def count(d: int, k: int, kind: str = "symmetric") -> int:
 def powers(vectors: Sequence[Tensor], degrees: Sequence[int], kind: str = "symmetric") -> list[Tensor]:
     """psi of increasing degrees of one vector (..., d); for g and q factors, phi of (g.x)^(k - q) times the factors."""
     if kind == "kronecker":
-        return [_kronecker(vectors, k) for k in degrees]
+        ones, (g, *others) = vectors[0].new_ones((*vectors[0].shape[:-1], 1)), vectors
+        return [products(ones, [g] * (k - len(others)) + others) for k in degrees]
     features, factors = [], frozenset(range(1, len(vectors)))
     for k, level in enumerate(_monomials(vectors, degrees[-1])):
         if k in degrees:
@@ -123,11 +124,9 @@ def multiplicities(d: int, k: int) -> tuple[NDArray[np.float64], NDArray[np.int1
     return np.concatenate(many), np.concatenate(runs)
 
 
-def _kronecker(vectors: Sequence[Tensor], k: int) -> Tensor:
-    """g (x) g (x) ... with the factors last, row by row."""
-    factors = vectors[1:]
-    features = vectors[0].new_ones((*vectors[0].shape[:-1], 1))
-    for v in [vectors[0]] * (k - len(factors)) + list(factors):
+def products(features: Tensor, vectors: Sequence[Tensor]) -> Tensor:
+    """features (x) v (x) ..., row by row."""
+    for v in vectors:
         features = (features[..., :, None] * v[..., None, :]).flatten(-2)
     return features
 
@@ -170,18 +169,9 @@ def gated_maps(maps: Maps, factors: int) -> Maps:
 
     def phi(rows: Tensor) -> Tensor:
         gate, *others = rows.unbind(-2)
-        features = maps.phi(gate)
-        for u in others:
-            features = (features[..., :, None] * u[..., None, :]).flatten(-2)
-        return features
+        return products(maps.phi(gate), others)
 
-    def psi(rows: Tensor) -> Tensor:
-        features = maps.psi(rows)
-        for _ in range(factors):
-            features = (features[..., :, None] * rows[..., None, :]).flatten(-2)
-        return features
-
-    return Maps(phi, psi, maps.m * maps.d**factors, maps.d)
+    return Maps(phi, lambda rows: products(maps.psi(rows), [rows] * factors), maps.m * maps.d**factors, maps.d)
 
 
 def gate_product(function: Callable[[Tensor], Tensor], weights: Sequence[Tensor], X: Tensor) -> Tensor:

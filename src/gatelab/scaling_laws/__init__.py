@@ -10,12 +10,7 @@ parameters from a gain in data.
 """
 
 from gatelab.scaling_laws.curves import scaling, scaling_runs
-from gatelab.scaling_laws.ladder_comparisons import (
-    LadderComparison,
-    LadderComparisons,
-    Worth,
-    compare_ladder,
-)
+from gatelab.scaling_laws.ladder_comparisons import Worth, compare_ladder
 from gatelab.scaling_laws.ladder_fits import NestedTest
 from gatelab.scaling_laws.ladder_laws import LadderLaw, LadderLaws, fit_ladder
 from gatelab.scaling_laws.ladder_losses import LadderLosses, read_ladder
@@ -33,12 +28,10 @@ from gatelab.scaling_laws.slopes import (
     slope,
     spline_baseline,
 )
-from gatelab.scaling_laws.token_laws import TokenLaws, TokenTest, fit_token_laws, token_differences
+from gatelab.scaling_laws.token_laws import TokenLaws, fit_token_laws, token_differences
 
 __all__ = [
     "Decay",
-    "LadderComparison",
-    "LadderComparisons",
     "LadderLaw",
     "LadderLaws",
     "LadderLosses",
@@ -48,7 +41,6 @@ __all__ = [
     "Scaling",
     "Slope",
     "TokenLaws",
-    "TokenTest",
     "Worth",
     "compare_ladder",
     "corrected_slope",

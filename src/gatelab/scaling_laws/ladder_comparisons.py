@@ -6,15 +6,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gatelab.arrays import Array
-from gatelab.display import Compact, one_line
+from gatelab.display import one_line
 from gatelab.errors import GatelabError
-from gatelab.plain import to_plain
 from gatelab.scaling_laws.ladder_losses import (
     LEAST_SEEDS,
     SIGNIFICANT,
@@ -35,42 +34,9 @@ _MOST_FACTOR = 1e6  # larger factors come from flat laws
 NOUNS: dict[LadderAxis, str] = {"parameters": "parameters", "flops": "FLOPs", "seconds": "seconds"}
 
 
-@dataclass(frozen=True)
-class LadderComparison(Compact):
-    """Two units at one size, or over all sizes if `parameters` is None: first minus second, paired by seed."""
-
-    PROPERTIES: ClassVar[tuple[str, ...]] = ("decided",)
-
-    first: str
-    second: str
-    parameters: float | None
-    difference: Interval
-    p: float
-    p_holm: float
-
-    @property
-    def decided(self) -> bool:
-        """Whether Holm's p is at most 5 %."""
-        return self.p_holm <= SIGNIFICANT
-
-
-@dataclass(frozen=True)
-class LadderComparisons(Compact):
-    """All pairs of units, over all sizes and at each size, with Holm's correction in each of the two families."""
-
-    rows: tuple[LadderComparison, ...]
-
-    def table(self) -> pd.DataFrame:
-        """One row per comparison."""
-        import pandas as pd
-
-        rows = [to_plain(row) for row in self.rows]
-        return pd.DataFrame([row | row.pop("difference") for row in rows]).rename(columns={"value": "difference"})
-
-
 def compare_ladder(
     ladder: LadderLosses, *, variance: Literal["pooled", "pair"] = "pooled", level: float = LEVEL
-) -> LadderComparisons:
+) -> pd.DataFrame:
     """The differences of all pairs of units, paired by seed, with t-intervals and Holm's correction.
 
     Seeds are few: three leave a pair two degrees of freedom, and an interval of 4.3 standard errors. By default the
@@ -85,30 +51,31 @@ def compare_ladder(
         level: of each interval.
 
     Returns:
-        One row per pair over all sizes, then one row per pair and size.
+        A data frame with one row per pair over all sizes, where `parameters` is NaN, then one row per pair and size:
+        the difference (first minus second) with its interval, p, p after Holm's correction in each of the two
+        families, and whether that is at most 5 % (`decided`).
     """
-    noise, families = seed_noise(ladder), ([], [])
+    import pandas as pd
+
+    noise, rows = seed_noise(ladder), []
     for u, v in combinations(range(len(ladder.units)), 2):
         apart = ladder.losses[u] - ladder.losses[v]
         both = np.flatnonzero(np.isfinite(apart).sum(axis=1) >= LEAST_SEEDS)
         if not len(both):
             continue
-        asked = [(None, both), *((float(ladder.parameters[r]), both[both == r]) for r in both)]
+        asked = [(math.nan, both), *((float(ladder.parameters[r]), both[both == r]) for r in both)]
         for where, sizes in asked:
             if variance == "pooled":
                 interval, p = _by_all_pairs(apart[sizes], sizes, noise, level)
             else:
                 interval, p = _by_the_pair(apart[sizes], level)
-            families[where is not None].append((ladder.units[u], ladder.units[v], where, interval, p))
-    return LadderComparisons(
-        tuple(
-            LadderComparison(first, second, where, interval, p, float(corrected))
-            for family in families
-            for (first, second, where, interval, p), corrected in zip(
-                family, holm([row[-1] for row in family]), strict=True
-            )
-        )
-    )
+            ends = (interval.value, interval.low, interval.high, level)
+            rows.append((ladder.units[u], ladder.units[v], where, *ends, p))
+    columns = ("first", "second", "parameters", "difference", "low", "high", "level", "p")
+    table = pd.DataFrame(rows, columns=columns)
+    table = table.sort_values("parameters", key=pd.Series.notna, kind="stable", ignore_index=True)
+    table["p_holm"] = table.groupby(table["parameters"].notna())["p"].transform(holm)
+    return table.assign(decided=table["p_holm"] <= SIGNIFICANT)
 
 
 def _by_all_pairs(apart: Array, sizes: NDArray[np.intp], noise: SeedNoise, level: float) -> tuple[Interval, float]:

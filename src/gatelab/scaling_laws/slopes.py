@@ -84,9 +84,7 @@ def slope(sizes: np.ndarray, errors: np.ndarray, *, aggregate: Aggregate = "best
     '-2.00 [-2.00, -2.00]'
     """
     check_level(level)
-    log_n, log_e = _logarithms(sizes, errors, aggregate)
-    measured = np.isfinite(log_e)
-    log_n, log_e = log_n[measured], log_e[measured]
+    log_n, log_e = _measured(sizes, errors, aggregate)
     different = len(np.unique(log_n))
     if different < 2:
         raise GatelabError(f"a slope needs two sizes, and {different} are left after exclusions; give more")
@@ -110,13 +108,12 @@ class Decay:
     """The form in which errors fall with the size s: s^-a ("power"), exp(-a s) or exp(-a s^1/2).
 
     `form` has the least residuals; `rates` are the a of each form, with intervals, in natural logarithms; `p_values`
-    are those of each form against the others, and `accepted` are the forms that the test does not reject at `level`.
+    are those of each form against the others, and `accepted` are the forms that a test of 5 % does not reject.
     """
 
     form: str
     rates: dict[str, Slope]
     p_values: dict[str, float]
-    level: float
 
     def __repr__(self) -> str:
         others = " or ".join(name for name in self.accepted if name != self.form)
@@ -129,11 +126,11 @@ class Decay:
 
     @property
     def accepted(self) -> tuple[str, ...]:
-        """The forms whose p-value is not below 1 - level."""
-        return tuple(name for name, p in self.p_values.items() if p >= 1 - self.level)
+        """The forms whose p-value is not below 5 %."""
+        return tuple(name for name, p in self.p_values.items() if p >= 1 - LEVEL)
 
 
-def decay(sizes: np.ndarray, errors: np.ndarray, *, aggregate: Aggregate = "best", level: float = LEVEL) -> Decay:
+def decay(sizes: np.ndarray, errors: np.ndarray) -> Decay:
     """Which of three forms errors fall in, by a test, and the rate of each form.
 
     A form is a line of log errors against log s, s or the root of s. Each is tested against the other two: curves are
@@ -142,9 +139,7 @@ def decay(sizes: np.ndarray, errors: np.ndarray, *, aggregate: Aggregate = "best
 
     Args:
         sizes: the numbers of neurons or parameters, five or more.
-        errors: (sizes,) or (sizes, seeds), above 0; NaN marks an error to leave out.
-        aggregate: over the seeds of a size, "best" or "median".
-        level: of the intervals; 1 - level is that of the test.
+        errors: (sizes,) or (sizes, seeds), of which the smallest is used; above 0, NaN marks an error to leave out.
 
     Returns:
         The form with its rate, and what the test says of the others.
@@ -153,15 +148,12 @@ def decay(sizes: np.ndarray, errors: np.ndarray, *, aggregate: Aggregate = "best
     >>> decay(n, 3 * np.exp(-0.7 * n)).form, decay(n, 3 * n**-2.0).form
     ('exponential', 'power')
     """
-    check_level(level)
-    log_n, log_e = _logarithms(sizes, errors, aggregate)
-    measured = np.isfinite(log_e)
-    log_n, log_e = log_n[measured], log_e[measured]
+    log_n, log_e = _measured(sizes, errors)
     count = len(np.unique(log_n))
     if count <= LEAST_SIZES:
         raise GatelabError(f"a form needs {LEAST_SIZES + 1} sizes, and {count} are left after exclusions; give more")
     axes = {"power": log_n, "exponential": np.exp(log_n), "root-exponential": np.exp(log_n / 2)}
-    lines = {name: _line(-x, log_e, level) for name, x in axes.items()}
+    lines = {name: _line(-x, log_e, LEVEL) for name, x in axes.items()}
     bases = [np.linalg.qr(np.stack((np.ones_like(x), x), axis=1))[0] for x in axes.values()]
     draws = np.random.default_rng(0).standard_normal((999, len(log_e)))
 
@@ -175,7 +167,7 @@ def decay(sizes: np.ndarray, errors: np.ndarray, *, aggregate: Aggregate = "best
         drawn = squares(Q @ (Q.T @ log_e) + deviation * draws)
         excess = drawn[:, i] / np.delete(drawn, i, axis=1).min(axis=1)
         p_values[name] = float((1 + np.sum(excess >= left[i] / np.delete(left, i).min())) / 1000)
-    return Decay(list(axes)[int(np.argmin(left))], lines, p_values, level)
+    return Decay(list(axes)[int(np.argmin(left))], lines, p_values)
 
 
 def _logarithms(sizes: Any, errors: Any, aggregate: Aggregate = "best") -> tuple[np.ndarray, np.ndarray]:
@@ -197,6 +189,12 @@ def _logarithms(sizes: Any, errors: Any, aggregate: Aggregate = "best") -> tuple
     return np.log(n), aggregated(np.log(e), aggregate)
 
 
+def _measured(sizes: Any, errors: Any, aggregate: Aggregate = "best") -> tuple[np.ndarray, np.ndarray]:
+    """The logarithms without errors left out."""
+    log_n, log_e = _logarithms(sizes, errors, aggregate)
+    return log_n[np.isfinite(log_e)], log_e[np.isfinite(log_e)]
+
+
 def corrected_slope(sizes: np.ndarray, errors: np.ndarray) -> float:
     """The slope s of log error = a + s log n + b/n: an estimate of the asymptotic order.
 
@@ -215,13 +213,11 @@ def corrected_slope(sizes: np.ndarray, errors: np.ndarray) -> float:
     >>> round(plain, 2), round(corrected, 2)
     (-3.9, -4.0)
     """
-    log_n, log_e = _logarithms(sizes, errors)
-    measured = np.isfinite(log_e)
-    log_n = log_n[measured]
+    log_n, log_e = _measured(sizes, errors)
     if len(np.unique(log_n)) < 4:
         raise GatelabError(f"a corrected slope needs four sizes, and {len(log_n)} are left after exclusions; give more")
     design = np.stack((np.ones(len(log_n)), log_n, np.exp(-log_n)), axis=1)
-    return float(np.linalg.lstsq(design, log_e[measured], rcond=None)[0][1])
+    return float(np.linalg.lstsq(design, log_e, rcond=None)[0][1])
 
 
 def local_slopes(sizes: np.ndarray, errors: np.ndarray, *, window: int = 5) -> np.ndarray:

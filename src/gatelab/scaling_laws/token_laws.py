@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scipy import stats
 from scipy.optimize import nnls
 
-from gatelab.arrays import Array
+from gatelab.arrays import AnyArray, Array
 from gatelab.display import Listener, ProgressLike, one_line, part_of, reporting
 from gatelab.errors import GatelabError, whole_number
 from gatelab.scaling_laws.ladder_losses import SIGNIFICANT
@@ -98,45 +98,35 @@ class LawBatch:
     """A batch of fits of one form for `descend`, each with its own means and weights."""
 
     def __init__(self, cells: TokenCells, form: str, means: Array, roots: Array, theta: Array) -> None:
-        self.x, self.y = torch.from_numpy(cells.x), torch.from_numpy(cells.y)
-        self.means, self.roots = torch.from_numpy(means), torch.from_numpy(roots)
-        self.theta, self.places = torch.from_numpy(theta.copy()), places(cells, form)
-        count, k = theta.shape
-        self.normal = torch.zeros(count, k, k, dtype=torch.float64), torch.zeros(count, k, dtype=torch.float64)
-        self.there = self.theta, self._loss(torch.arange(count), self.theta)
+        self.x, self.y, self.columns = cells.x, cells.y, places(cells, form)
+        self.means, self.roots, self.theta, self.there = means, roots, theta.copy(), theta
+        self.normal = np.zeros((*theta.shape, theta.shape[1])), np.zeros_like(theta)
 
-    def _terms(self, theta: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        E, A, a, B, b = (theta[:, torch.from_numpy(self.places[letter])] for letter in LETTERS)
-        return E, torch.exp(A - a.exp() * self.x), a.exp(), torch.exp(B - b.exp() * self.y), b.exp()
-
-    def _loss(self, i: torch.Tensor, theta: torch.Tensor) -> torch.Tensor:
-        E, first, _, second, _ = self._terms(theta)
-        return ((E + first + second - self.means[i]) * self.roots[i]).square().sum(1)
+    def rest(self, members: Any, theta: Array) -> Array:
+        return (law_losses(theta, self.columns, self.x, self.y) - self.means[members]) * self.roots[members]
 
     def losses(self) -> Array:
-        return self.there[1].numpy().copy()
+        return np.square(self.rest(slice(None), self.theta)).sum(axis=1)
 
-    def linearize(self, members: Array) -> None:
-        i = torch.from_numpy(members)
-        E, first, a, second, b = self._terms(self.theta[i])
-        columns = {"E": torch.ones_like(E), "A": first, "a": -a * self.x * first, "B": second}
-        columns["b"] = -b * self.y * second
-        J = torch.zeros(len(i), len(self.x), self.theta.shape[1], dtype=torch.float64)
-        for letter, column in columns.items():
-            J[:, torch.arange(len(self.x)), torch.from_numpy(self.places[letter])] = column * self.roots[i]
-        rest = (E + first + second - self.means[i]) * self.roots[i]
-        self.normal[0][i] = J.transpose(1, 2) @ J
-        self.normal[1][i] = -(J * rest[:, :, None]).sum(1)
+    def linearize(self, members: AnyArray) -> None:
+        theta = self.theta[members]
+        _, A, a, B, b = (theta[:, self.columns[letter]] for letter in LETTERS)
+        first, second = np.exp(A - np.exp(a) * self.x), np.exp(B - np.exp(b) * self.y)
+        slopes = (1.0, first, -np.exp(a) * self.x * first, second, -np.exp(b) * self.y * second)
+        J = np.zeros((len(theta), len(self.x), theta.shape[1]))
+        for letter, slope in zip(LETTERS, slopes, strict=True):
+            J[:, np.arange(len(self.x)), self.columns[letter]] = slope * self.roots[members]
+        self.normal[0][members] = J.transpose(0, 2, 1) @ J
+        self.normal[1][members] = -np.einsum("mnk,mn->mk", J, self.rest(members, theta))
 
-    def trial(self, members: Array, damping: Array) -> tuple[Array, Array]:
-        i = torch.from_numpy(members)
-        step, promised = damped_step(self.normal[0][i], self.normal[1][i], torch.from_numpy(damping))
-        theta = self.theta[i] + step
-        self.there = theta, self._loss(i, theta)
-        return self.there[1].numpy(), promised.numpy()
+    def trial(self, members: AnyArray, damping: Array) -> tuple[Array, Array]:
+        square, gradient = (torch.from_numpy(part[members]) for part in self.normal)
+        step, promised = damped_step(square, gradient, torch.from_numpy(damping))
+        self.there = self.theta[members] + step.numpy()
+        return np.square(self.rest(members, self.there)).sum(axis=1), promised.numpy()
 
-    def accept(self, members: Array, rows: Array) -> None:
-        self.theta[torch.from_numpy(members)] = self.there[0][torch.from_numpy(rows)]
+    def accept(self, members: AnyArray, rows: AnyArray) -> None:
+        self.theta[members] = self.there[rows]
 
 
 def places(cells: TokenCells, form: str) -> dict[str, NDArray[np.intp]]:
@@ -175,7 +165,7 @@ def fitted(cells: TokenCells, form: str, means: Array, roots: Array, starts: Arr
     """The constants of least misfit for rows of means, from a start for each, and their misfits."""
     batch = LawBatch(cells, form, means, roots, starts)
     descent = descend(batch, [STEPS] * len(starts), tolerance=TOLERANCE)
-    return batch.theta.numpy(), descent.loss
+    return batch.theta, descent.loss
 
 
 def first_fit(cells: TokenCells, form: str, means: Array, roots: Array) -> tuple[Array, float]:
@@ -192,40 +182,24 @@ def first_fit(cells: TokenCells, form: str, means: Array, roots: Array) -> tuple
     return theta[misfits.argmin()], float(misfits.min())
 
 
-@dataclass(frozen=True)
-class TokenTest:
-    """A test of two nested forms.
-
-    Attributes:
-        weights: The rule of the variances, "size" or "cell".
-        smaller: The form of the null hypothesis.
-        larger: The form with more constants; empty for the test of lack of fit.
-        statistic: The reduction of the misfit per added constant over the remaining misfit per degree of freedom; for
-            the lack of fit, the misfit per degree of freedom.
-        p: The share of simulated tables about the smaller law with at least this statistic.
-    """
-
-    weights: Weights
-    smaller: str
-    larger: str
-    statistic: float
-    p: float
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class TokenLaws:
     """Laws of all forms in parameters and tokens, with tests and intervals.
 
     Attributes:
         units: Their names.
-        tests: One test per pair of nested forms and rule of variance, and the lack of fit of "AB".
+        tests: One row per rule of variance (`weights`, "size" or "cell") and pair of nested forms: `smaller` is the
+            null hypothesis, `larger` has more constants and is empty for the lack of fit of "AB". The `statistic` is
+            the reduction of the misfit per added constant over the remaining misfit per degree of freedom; for the
+            lack of fit, the misfit per degree of freedom. `p` is the share of simulated tables about the smaller law
+            with at least this statistic.
         weights: The rule of the variances for the constants.
         drawn: The constants of the form "AB" and of bootstrap draws about it, the data's own first.
         cells: The losses.
     """
 
     units: tuple[str, ...]
-    tests: tuple[TokenTest, ...]
+    tests: Table = field(repr=False)
     weights: Weights
     drawn: Array = field(repr=False)
     cells: TokenCells = field(repr=False)
@@ -235,7 +209,7 @@ class TokenLaws:
 
     def table(self) -> Table:
         """One row per test."""
-        return pd.DataFrame([vars(test) for test in self.tests])
+        return self.tests
 
     def constants(self) -> Table:
         """The constants of the form "AB", one row per unit; A and B are the terms at the center of the cells.
@@ -280,12 +254,8 @@ class TokenLaws:
     @property
     def preferred(self) -> str:
         """The form "AB", or the larger form with the smallest p against it if that is below 0.05 by both rules."""
-        largest: dict[str, float] = {}
-        for test in self.tests:
-            if test.smaller == "AB" and test.larger:
-                largest[test.larger] = max(test.p, largest.get(test.larger, 0.0))
-        form = min(largest, key=largest.__getitem__)
-        return ("AB", form)[largest[form] < SIGNIFICANT]
+        largest = self.tests.query("smaller == 'AB' and larger != ''").groupby("larger", sort=False)["p"].max()
+        return largest.idxmin() if largest.min() < SIGNIFICANT else "AB"
 
     def predictions(
         self, pair: tuple[str, str], sizes: Sequence[float], tokens: float, *, seeds: int, draws: int = DRAWS
@@ -361,7 +331,7 @@ def fit_token_laws(
             raise GatelabError(f"the table has {len(set(values))} numbers of {name}; give {LEAST} or more")
     if len(cells.unit) <= constants(len(cells.units), "ABE"):
         raise GatelabError(f"{len(cells.unit)} cells do not determine the laws; give more sizes or numbers of tokens")
-    tests: list[TokenTest] = []
+    tests: list[dict[str, Any]] = []
     pairs: list[tuple[Weights, Any]] = list(itertools.product(WEIGHTS, (*NESTED, ("AB", ""))))
     nulls = {
         (rule, form): first_fit(cells, form, *cells.weighted(cells.losses, rule))
@@ -377,7 +347,7 @@ def fit_token_laws(
         starts = np.tile(simulation.theta, (draws, 1))
         drawn, _ = fitted(cells, "AB", *cells.weighted(simulated, weights), starts)
     drawn = np.concatenate((simulation.theta[None], drawn))
-    return TokenLaws(cells.units, tuple(tests), weights, drawn, cells)
+    return TokenLaws(cells.units, pd.DataFrame(tests), weights, drawn, cells)
 
 
 @dataclass(frozen=True, eq=False)
@@ -409,8 +379,8 @@ class Simulation:
 
     def test(
         self, larger: str, draws: int, generator: np.random.Generator, report: Listener | None = None
-    ) -> TokenTest:
-        """Test the form against a larger one; without one, its lack of fit."""
+    ) -> dict[str, Any]:
+        """A test of the form against a larger one; without one, of its lack of fit."""
         own = [part[None] for part in self.cells.weighted(self.cells.losses, self.weights)]
         value = self.statistic(larger, np.array([self.misfit]), self.theta[None], *own)[0]
         exceeding = 0
@@ -421,7 +391,8 @@ class Simulation:
             exceeding += int((self.statistic(larger, null, theta, *rows) >= value).sum())
             if report:
                 report(first + count, draws)
-        return TokenTest(self.weights, self.form, larger, float(value), (1 + exceeding) / (1 + draws))
+        row = {"weights": self.weights, "smaller": self.form, "larger": larger, "statistic": float(value)}
+        return row | {"p": (1 + exceeding) / (1 + draws)}
 
 
 def token_differences(table: Table, pairs: Sequence[tuple[str, str]]) -> Table:

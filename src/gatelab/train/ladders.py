@@ -15,7 +15,7 @@ import pandas as pd
 from gatelab.display import ProgressLike, one_line
 from gatelab.errors import GatelabError, unknown_name
 from gatelab.files import write_whole
-from gatelab.scaling_laws import LadderComparisons, LadderLaws, compare_ladder, fit_ladder, read_ladder
+from gatelab.scaling_laws import LadderLaws, compare_ladder, fit_ladder, read_ladder
 from gatelab.scaling_laws.ladder_losses import DRAWS, LadderAxis
 from gatelab.sweep import Record, Run, Store
 from gatelab.sweep.backends import opened
@@ -158,7 +158,7 @@ class Ladder:
         """
         return fit_ladder(self.regime(repeats), against=against, draws=draws, progress=progress)
 
-    def comparisons(self, *, repeats: int = 1) -> LadderComparisons:
+    def comparisons(self, *, repeats: int = 1) -> Frame:
         """All pairs of units at each size and over all sizes, paired by seed, with Holm's correction.
 
         Args:

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import lru_cache
-from typing import Any
+from functools import lru_cache, partial, reduce
 
 import numpy as np
 import torch
@@ -28,7 +27,8 @@ from gatelab.linearization.monomials import Maps
 from gatelab.memory import check_memory
 
 _NOTHING = 1e-14  # times (1 + sqrt 2)^degree, the amplification of rounding in the conversion to powers of z
-Parts = Callable[[Tensor], list[Tensor]]
+Feature = Callable[[Tensor], Tensor]
+Draw = Callable[[dict[int, float], int, torch.Generator], list[tuple[float, Feature]]]
 
 
 @lru_cache(maxsize=32)
@@ -50,66 +50,55 @@ def power_terms(
     return constant, linear, terms
 
 
-def random_count(m: Any, exact: int, least: int) -> int:
-    """The number of random features among m."""
-    return whole_number("m", m, exact + least, of=f"features, {exact} of which are exact") - exact
+def random_maps(
+    activation: Activation, d: int, m: int, seed: int, radius: float, degree: int, draw: Draw, least: int | None = None
+) -> Maps:
+    """Exact features of the constant and the linear term, unless these are zero, followed by random features.
 
-
-def with_line(constant: float | None, linear: float | None, phi: Parts, psi: Parts, m: int, d: int) -> Maps:
-    """Maps with exact features for the constant and the linear term, unless None, followed by random features."""
-
-    def line(rows: Tensor, constant: float | None, linear: float | None) -> list[Tensor]:
-        parts = [] if constant is None else [torch.full_like(rows[..., :1], constant)]
-        return parts if linear is None else [*parts, linear * rows]
-
-    ones = [None if value is None else 1.0 for value in (constant, linear)]
+    `draw` makes a number of random features of the other terms, which is at least `least` or that of the terms. Every
+    feature has its factor in phi.
+    """
+    constant, linear, terms = power_terms(activation, radius, degree)
+    features: list[tuple[float, Feature]] = []
+    if constant is not None:
+        features.append((constant, lambda rows: torch.ones_like(rows[..., :1])))
+    if linear is not None:
+        features.append((linear, lambda rows: rows))
+    exact = (constant is not None) + d * (linear is not None)
+    m = whole_number("m", m, exact + (least or len(terms)), of=f"features, {exact} of which are exact")
+    features += draw(terms, m - exact, torch.Generator().manual_seed(check_seed(seed)))
     return Maps(
-        lambda W: torch.cat(line(W, constant, linear) + phi(W), -1),
-        lambda X: torch.cat(line(X, *ones) + psi(X), -1),
+        lambda W: torch.cat([factor * feature(W) for factor, feature in features], -1),
+        lambda X: torch.cat([feature(X) for _, feature in features], -1),
         m,
         d,
     )
 
 
 def maclaurin_maps(
-    activation: Activation,
-    d: int,
-    *,
-    m: int,
-    seed: int = 0,
-    radius: float = 1.0,
-    degree: int = 10,
+    activation: Activation, d: int, *, m: int, seed: int = 0, radius: float = 1.0, degree: int = 10
 ) -> Maps:
     """m features, unbiased for the interpolant of this degree of act on |w.x| <= radius."""
-    constant, linear, terms = power_terms(activation, radius, degree)
-    M = random_count(m, (constant is not None) + d * (linear is not None), 1)
-    # Signs of degree two or more, and a copy.
-    check_memory(8 * 3 * M * d, f"{M} random features of {d} inputs", "give a smaller m")
-    generator = torch.Generator().manual_seed(check_seed(seed))
-    sizes = torch.tensor([abs(a) * radius**n for n, a in terms.items()], dtype=torch.float64)
-    probabilities = sizes / sizes.sum()
-    draws = torch.multinomial(probabilities, M, replacement=True, generator=generator)
-    counts = torch.bincount(draws, minlength=len(probabilities)).tolist()
-    signs = [
-        2.0 * torch.randint(0, 2, (n, count, d), generator=generator, dtype=torch.float64) - 1
-        for n, count in zip(terms, counts, strict=True)
-    ]
-    scales = [a / p / M for a, p in zip(terms.values(), probabilities.tolist(), strict=True)]
 
-    def psi(rows: Tensor) -> list[Tensor]:
-        out = []
-        for omegas in signs:
-            first, *others = omegas.to(rows.device, rows.dtype)
-            value = rows @ first.T
-            for omega in others:
-                value = value * (rows @ omega.T)
-            out.append(value)
-        return out
+    def draw(terms: dict[int, float], count: int, generator: torch.Generator) -> list[tuple[float, Feature]]:
+        # Signs of degree two or more, and a copy.
+        check_memory(8 * 3 * count * d, f"{count} random features of {d} inputs", "give a smaller m")
+        sizes = torch.tensor([abs(a) * radius**n for n, a in terms.items()], dtype=torch.float64)
+        shares = sizes / sizes.sum()
+        numbers = torch.multinomial(shares, count, replacement=True, generator=generator).bincount(minlength=len(terms))
+        features = []
+        for (n, a), share, number in zip(terms.items(), shares.tolist(), numbers.tolist(), strict=True):
+            signs = 2.0 * torch.randint(0, 2, (n, number, d), generator=generator, dtype=torch.float64) - 1
+            features.append((a / share / count, partial(projections, signs)))
+        return features
 
-    def phi(rows: Tensor) -> list[Tensor]:
-        return [scale * value for scale, value in zip(scales, psi(rows), strict=True)]
+    return random_maps(activation, d, m, seed, radius, degree, draw, least=1)
 
-    return with_line(constant, linear, phi, psi, int(m), d)
+
+def projections(signs: Tensor, rows: Tensor) -> Tensor:
+    """Products of projections of the rows on the signs (n, count, d)."""
+    first, *others = (rows @ omega.T for omega in signs.to(rows.device, rows.dtype))
+    return reduce(torch.mul, others, first)
 
 
 class TensorSketch:
@@ -141,25 +130,12 @@ def buckets(count: int, sizes: list[float]) -> list[int]:
 
 
 def tensorsketch_maps(
-    activation: Activation,
-    d: int,
-    *,
-    m: int,
-    seed: int = 0,
-    radius: float = 1.0,
-    degree: int = 10,
+    activation: Activation, d: int, *, m: int, seed: int = 0, radius: float = 1.0, degree: int = 10
 ) -> Maps:
     """m features, unbiased for the interpolant of this degree of act on |w.x| <= radius."""
-    constant, linear, terms = power_terms(activation, radius, degree)
-    count = random_count(m, (constant is not None) + d * (linear is not None), len(terms))
-    sizes = buckets(count, [abs(a) * radius**n for n, a in terms.items()])
-    generator = torch.Generator().manual_seed(check_seed(seed))
-    sketches = [TensorSketch(n, d, k, generator) for n, k in zip(terms, sizes, strict=True)]
 
-    def psi(rows: Tensor) -> list[Tensor]:
-        return [sketch(rows) for sketch in sketches]
+    def draw(terms: dict[int, float], count: int, generator: torch.Generator) -> list[tuple[float, Feature]]:
+        sizes = buckets(count, [abs(a) * radius**n for n, a in terms.items()])
+        return [(a, TensorSketch(n, d, size, generator)) for (n, a), size in zip(terms.items(), sizes, strict=True)]
 
-    def phi(rows: Tensor) -> list[Tensor]:
-        return [a * sketch(rows) for a, sketch in zip(terms.values(), sketches, strict=True)]
-
-    return with_line(constant, linear, phi, psi, int(m), d)
+    return random_maps(activation, d, m, seed, radius, degree, draw)

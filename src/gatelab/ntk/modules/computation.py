@@ -327,85 +327,58 @@ def operator(
     samples = Samples.of(model, X, outputs, next(iter(parameters.values())))
     overview = survey(samples, parameters)
     if batch is None:
-        # A forward-mode pass stores no activations; two backward passes store about three times those of one.
         batch = min(samples.n, bytes_of(None, samples.device) // (4 * max(1, overview.pass_bytes))) or 1
     batch = whole_number("batch", batch, 1, of="samples")
-    products = Products(samples, parameters, batch, overview.columns)
-    return LinearOperator((samples.n, samples.n), matvec=products, rmatvec=products, dtype=np.dtype(np.float64))  # type: ignore[call-arg]
+    batches = cuts(samples.n, batch)
+    fixed = {name: p.detach() for name, p in parameters.items()}
 
-
-class Products:
-    """Products of the kernel with vectors, `batch` samples per pass, summed over the `columns` of the outputs.
-
-    `push` maps a direction of the parameters to that of the outputs, by forward mode if the model supports it.
-    """
-
-    def __init__(self, samples: Samples, parameters: dict[str, nn.Parameter], batch: int, columns: int) -> None:
-        self.samples, self.parameters, self.columns = samples, parameters, columns
-        self.batches = cuts(samples.n, batch)
-        self.push: Callable[..., Tensor] = forward_mode
-
-    def __call__(self, v: np.ndarray) -> np.ndarray:
-        samples = self.samples
-        weights = torch.as_tensor(np.asarray(v, dtype=np.float64).reshape(-1)).to(samples.device)
-        total = torch.zeros(samples.n, dtype=torch.float64, device=samples.device)
-        for column in range(self.columns):
-            direction = self.direction(weights.to(samples.dtype), column)
-            for which in self.batches:
-                total[which] += self.along(which, direction, column).double()
-        return total.cpu().numpy()
-
-    def direction(self, weights: Tensor, column: int) -> dict[str, Tensor]:
+    def direction(weights: Tensor, column: int) -> dict[str, Tensor]:
         """J^T v, parameter by parameter."""
-        total = {name: torch.zeros_like(p, requires_grad=False) for name, p in self.parameters.items()}
-        for which in self.batches:
+        total = [torch.zeros_like(p) for p in fixed.values()]
+        for which in batches:
             with torch.enable_grad():
-                values = self.samples.run(*self.samples.take(which))[:, column]
-            if not values.requires_grad:
-                continue
-            gradients = torch.autograd.grad(values @ weights[which], list(self.parameters.values()), allow_unused=True)
-            for name, g in zip(self.parameters, gradients, strict=True):
-                if g is not None:
-                    total[name] += g
-        return total
+                values = samples.run(*samples.take(which))[:, column] @ weights[which]
+            total = list(map(torch.add, total, plain_gradients(values, list(parameters.values()))))
+        return dict(zip(fixed, total, strict=True))
 
-    def along(self, which: slice, direction: dict[str, Tensor], column: int) -> Tensor:
-        """J u for some samples, with the explicit formula of attention, since fused attention has no forward mode."""
-        inputs, index = self.samples.take(which)
+    def along(which: slice, way: dict[str, Tensor], column: int) -> Tensor:
+        """J u for some samples, by forward mode, which stores no activations; fused attention has none."""
+        inputs, index = samples.take(which)
 
-        def value(parameters: dict[str, Tensor]) -> Tensor:
-            return self.samples.run(inputs, index, parameters)[:, column]
+        def value(own: dict[str, Tensor]) -> Tensor:
+            return samples.run(inputs, index, own)[:, column]
 
         with sdpa_kernel(SDPBackend.MATH):
             try:
-                return self.push(value, self.parameters, direction)
+                return jvp(value, (fixed,), (way,))[1].detach()
             except (RuntimeError, NotImplementedError) as error:
                 # Some operation has no forward mode. If memory ran out, backward passes would need even more.
-                if self.push is twice_backward or ran_out(error):
+                if ran_out(error):
                     raise
-                self.push = twice_backward
-                return self.push(value, self.parameters, direction)
+                return twice_backward(value, fixed, way)
+
+    def times(v: np.ndarray) -> np.ndarray:
+        weights = torch.as_tensor(np.asarray(v, dtype=np.float64).reshape(-1)).to(samples.device)
+        total = torch.zeros(samples.n, dtype=torch.float64, device=samples.device)
+        for column in range(overview.columns):
+            way = direction(weights.to(samples.dtype), column)
+            total += torch.cat([along(which, way, column).double() for which in batches])
+        return total.cpu().numpy()
+
+    return LinearOperator((samples.n, samples.n), matvec=times, rmatvec=times, dtype=np.dtype(np.float64))  # type: ignore[call-arg]
 
 
-def forward_mode(value: Callable[..., Tensor], parameters: dict[str, nn.Parameter], direction: dict) -> Tensor:
-    """J u by a forward-mode pass, which stores no activations."""
-    plain = {name: p.detach() for name, p in parameters.items()}
-    return jvp(value, (plain,), (direction,))[1].detach()
-
-
-def twice_backward(value: Callable[..., Tensor], parameters: dict[str, nn.Parameter], direction: dict) -> Tensor:
+def twice_backward(value: Callable[..., Tensor], parameters: dict[str, Tensor], way: dict[str, Tensor]) -> Tensor:
     """d/dw <J^T w, u> = J u: for operations that have a second derivative but no forward mode."""
     with torch.enable_grad():
         plain = {name: p.detach().requires_grad_() for name, p in parameters.items()}
         values = value(plain)
         w = torch.zeros_like(values, requires_grad=True)
-        gradients = torch.autograd.grad(values, list(plain.values()), w, create_graph=True, allow_unused=True)
-        terms = [(g * direction[name]).sum() for name, g in zip(plain, gradients, strict=True) if g is not None]
-        if terms:
-            total = torch.stack(terms).sum()
-            if total.requires_grad:
-                return torch.autograd.grad(total, w)[0].detach()
-        return torch.zeros_like(values).detach()
+        gradients = torch.autograd.grad(
+            values, list(plain.values()), w, create_graph=True, allow_unused=True, materialize_grads=True
+        )
+        total = torch.stack([(g * u).sum() for g, u in zip(gradients, way.values(), strict=True)]).sum()
+        return plain_gradients(total, [w])[0].detach()
 
 
 # ---- the budget

@@ -127,7 +127,7 @@ def best_rate_losses(trained: Table, rates: Table) -> Table:
 def pair_table(trained: Table, repeats: int, losses: str) -> Table:
     """All pairs of units over all sizes and at each, by both rules of variance."""
     ladder, names = read_ladder(trained, least_sizes=1), dict(zip(trained["parameters"], trained["size"], strict=True))
-    parts = [compare_ladder(ladder, variance=rule).table().assign(variance=rule) for rule in ("pooled", "pair")]
+    parts = [compare_ladder(ladder, variance=rule).assign(variance=rule) for rule in ("pooled", "pair")]
     table: Table = pd.concat(parts).rename(columns={"low": "difference_low", "high": "difference_high"})
     sizes = [ALL if np.isnan(count) else names[round(count)] for count in table["parameters"].astype(float)]
     return table.assign(repeats=repeats, losses=losses, size=sizes)

@@ -95,7 +95,7 @@ def estimates(request: Request) -> Tables:
     z, parts = torch.tensor(Z, dtype=torch.float64), []
     for samples in SAMPLES:
         draw = torch.Generator().manual_seed(0)
-        drawn = torch.stack([monte_carlo(z, samples, "naive", draw) for _ in range(DRAWS)]).numpy()
+        drawn = torch.stack([monte_carlo(z, samples, draw) for _ in range(DRAWS)]).numpy()
         numbers = {"N": samples, "z": Z, "gelu": GELU(z), "mean": drawn.mean(0), "variance": drawn.var(0, ddof=1)}
         parts.append(pd.DataFrame({**numbers, "expected_variance": monte_carlo_variance(z, samples).numpy()}))
     return {"monte_carlo": pd.concat(parts)}
