@@ -96,10 +96,9 @@ class Trajectory(Compact):
         if self.deviation is not None:
             band = np.maximum(self.loss - self.deviation, 1e-3 * self.loss), self.loss + self.deviation
             title = f"{self.label}; band: one deviation of a single network"
-        parts = {"bias: of the targets": (self.bias, "glu"), "variance: of initial outputs": (self.variance, "gqu")}
+        parts = (("bias: of the targets", self.bias, "glu"), ("variance: of initial outputs", self.variance, "gqu"))
         lines = [PlotLine("expected loss", self.steps, self.loss, band, color=look("mlp").color)]
-        for label, (loss, unit) in parts.items():
-            lines.append(PlotLine(label, self.steps, loss, color=look(unit).color, predicted=True))
+        lines += [PlotLine(name, self.steps, y, color=look(unit).color, predicted=True) for name, y, unit in parts]
         return saved(lines_figure(lines, title, ax=ax), path)
 
 
@@ -187,8 +186,7 @@ def output_covariance(K: Any, values: Array, vectors: Array, width: int | None, 
         if len(matrix) != len(values):
             raise GatelabError(f"nngp has {len(matrix)} samples and K {len(values)}; give kernels of the same rows")
         return vectors.T @ matrix @ vectors
-    if width is None:
-        width = getattr(K, "width", None)
+    width = getattr(K, "width", None) if width is None else width
     if width is None:
         raise GatelabError(
             "without a width the size of the initial outputs is unknown; give width (their covariance is then taken as "
@@ -200,10 +198,7 @@ def output_covariance(K: Any, values: Array, vectors: Array, width: int | None, 
 def start_weights(vectors: Array, Y: Array, start: Any) -> Array:
     """The squared initial residuals along each eigenvector, averaged over networks."""
     f = finite_array("start", start)
-    if f.ndim == 1:
-        f = f[:, None]
-    if f.ndim == 2:
-        f = f[None]
+    f = f.reshape(1, -1, 1) if f.ndim == 1 else f[None] if f.ndim == 2 else f
     if f.ndim != 3 or f.shape[1:] != Y.shape:
         raise GatelabError(
             f"start has shape {np.shape(start)}; give the initial outputs of one network, {Y.shape}, or of several, "
@@ -214,7 +209,7 @@ def start_weights(vectors: Array, Y: Array, start: Any) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class FiniteWidth(Compact):
-    """The mean `loss` over drawn networks, its standard `error`, and the loss of `each`, (networks, steps)."""
+    """The mean `loss` over networks, its standard `error`, and the loss of `each`, (networks, steps)."""
 
     steps: Array
     loss: Array
@@ -282,9 +277,7 @@ def finite_width_loss(
             if report:
                 report(count, len(which))
     each = np.array(losses)
-    error = np.full(len(places), np.nan)
-    if len(each) > 1:
-        error = each.std(axis=0, ddof=1) / len(each) ** 0.5
+    error = each.std(axis=0, ddof=1) / len(each) ** 0.5 if len(each) > 1 else np.full(len(places), np.nan)
     return FiniteWidth(places, each.mean(axis=0), error, each)
 
 
