@@ -152,7 +152,7 @@ def train(
     if not networks or len(set(order)) < len(order) or len(set(rates)) < len(rates):
         raise GatelabError(f"lr is {lr!r} and seeds is {seeds!r}; give at least one of each, none twice")
     rows, columns = torch.from_numpy(x).to(device), torch.from_numpy(np.ascontiguousarray(Y.T)).to(device)
-    recorded, fan_in = recorded_steps(record, steps), d if fan_in is None else whole_number("fan_in", fan_in, 1)
+    recorded, fan = recorded_steps(record, steps), d if fan_in is None else whole_number("fan_in", fan_in, 1)
     # The size of a part depends on the width and the samples, not on the number of threads.
     members = [(rate, seed) for rate in rates for seed in order]
     size = max(1, (CACHE if device.type == "cpu" else CUDA) // (width * n * rows.element_size()))
@@ -167,7 +167,7 @@ def train(
                 if report:
                     report(done, steps * len(pieces))
 
-        work = partial(train_part, known, width, rows, columns, scale, steps, recorded, fan_in, tick)
+        work = partial(train_part, known, width, rows, columns, scale, steps, recorded, fan, tick)
         if device.type == "cpu":
             # One torch thread per part, even for a single part, so that results are equal bit for bit.
             parts = list(on_threads(work, pieces, min(torch.get_num_threads(), len(pieces))))

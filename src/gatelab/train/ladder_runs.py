@@ -107,7 +107,6 @@ def run_of(arguments: Mapping[str, Any]) -> LadderRun:
 
 
 def config_of(recipe: Recipe, options: dict[str, Any]) -> DecoderConfig | GPT2Config:
-    """The sizes of a recipe's model with these options."""
     return named(recipe.model, dict(SIZES[recipe.model]), recipe.size, options)
 
 
@@ -125,10 +124,8 @@ def plain_here(recipe: Recipe) -> dict[str, Any]:
 def read_text(source: str, tokenizer: str) -> TextData:
     """The text of a ladder, cached until its file changes: 90 % training, 5 % validation, 5 % test."""
     file = Path(source).expanduser()
-    stamp = None
-    if file.is_file():
-        facts = file.stat()
-        stamp = facts.st_mtime_ns, facts.st_ctime_ns, facts.st_size
+    facts = file.stat() if file.is_file() else None
+    stamp = facts and (facts.st_mtime_ns, facts.st_ctime_ns, facts.st_size)
     return read_unchanged(source, tokenizer, stamp)
 
 
@@ -144,11 +141,8 @@ def read_unchanged(source: str, tokenizer: str, stamp: tuple[int, ...] | None) -
 
 def part_of(data: TextData, repeats: int, part: str) -> TextData:
     """The text of a run: 1 / `repeats` of the training part, with `part` as its test part."""
-    if repeats > 1:
-        data = data.first(1 / repeats)
-    if part == "valid":
-        return data.tuning()
-    return data
+    data = data.first(1 / repeats) if repeats > 1 else data
+    return data.tuning() if part == "valid" else data
 
 
 def text_fingerprint(source: str, text: TextData) -> str:
@@ -214,9 +208,7 @@ def run_metrics(run: LadderRun, histories: Sequence[History], data: TextData) ->
 
 def final_loss(losses: Array, diverged: int | None) -> float | None:
     """The last loss; None for a training that diverged."""
-    if diverged is not None or not len(losses):
-        return None
-    return float(f"{losses[-1]:.7g}")
+    return None if diverged is not None or not len(losses) else float(f"{losses[-1]:.7g}")
 
 
 def rounded(value: float) -> float | None:
@@ -231,26 +223,14 @@ def training_rows(record: Record) -> list[dict[str, Any]]:
         return math.nan if value is None else float(value)
 
     losses = m.get("curves", m.get("course", [[]] * len(run.members)))  # "course" in older records
-    return [
-        {
-            "unit": run.recipe.unit.name,
-            "size": run.recipe.size,
-            "d_model": run.config.d_model,
-            "parameters": m["parameters"],
-            "lr": member.lr,
-            "seed": member.seed,
-            "repeats": run.repeats,
-            "part": run.part,
-            "loss": number(m["loss"][i]),
-            "train": number(m["train"][i]),
-            "lowest": min((loss for loss in losses[i] if loss is not None), default=math.nan),
-            "diverged": m["diverged"][i],
-            "tokens": m["tokens"],
-            "flops": m["flops"],
-            "seconds": m["seconds"] / m["together"],
-            "throughput": number(m["throughput"]),
-            "together": m["together"],
-            "device": record.device,
-        }
-        for i, member in enumerate(run.members)
-    ]
+    common = {
+        "unit": run.recipe.unit.name, "size": run.recipe.size, "d_model": run.config.d_model, "repeats": run.repeats,
+        "part": run.part, "seconds": m["seconds"] / m["together"], "throughput": number(m["throughput"]),
+        "device": record.device, **{name: m[name] for name in ("parameters", "tokens", "flops", "together")},
+    }  # fmt: skip
+    rows = []
+    for i, member in enumerate(run.members):
+        own = {"lr": member.lr, "seed": member.seed, "diverged": m["diverged"][i]}
+        lowest = min((loss for loss in losses[i] if loss is not None), default=math.nan)
+        rows.append({**common, **own, "loss": number(m["loss"][i]), "train": number(m["train"][i]), "lowest": lowest})
+    return rows

@@ -29,11 +29,6 @@ def best_rate(lrs: Sequence[float], losses: Sequence[float]) -> float:
     """The learning rate of least loss, by a parabola in log lr through the best of them and its two neighbors.
 
     It is the best of the sweep itself if that is at an end or next to a training that diverged.
-
-    >>> round(best_rate([1e-3, 2e-3, 4e-3], [1.1, 1.0, 1.1]), 6)
-    0.002
-    >>> best_rate([1e-3, 2e-3, 4e-3], [1.1, 1.0, float("nan")])
-    0.002
     """
     return rate_and_curvature(lrs, losses)[0]
 
@@ -57,11 +52,8 @@ def at_end(lrs: Sequence[float], losses: Sequence[float]) -> int:
 
     A training that diverged has an infinite loss, so a best rate next to it is not at an end.
     """
-    values = np.where(np.isnan(losses), np.inf, losses)[np.argsort(lrs)]
-    best = int(np.argmin(values))
-    if best == 0:
-        return -1
-    return int(best == len(values) - 1)
+    best = int(np.argmin(np.where(np.isnan(losses), np.inf, losses)[np.argsort(lrs)]))
+    return -1 if best == 0 else int(best == len(losses) - 1)
 
 
 def excess(lr: float, lrs: Sequence[float], losses: Sequence[float]) -> float:
@@ -77,13 +69,9 @@ def excess(lr: float, lrs: Sequence[float], losses: Sequence[float]) -> float:
 
 
 def further_rates(lrs: Sequence[float], losses: Sequence[float], count: int, digits: int = 3) -> list[float]:
-    """`count` rates beyond the end of a sweep at which its best rate is; none if it is not at an end.
-
-    >>> further_rates([1e-3, 2e-3], [2.0, 1.0], 2)
-    [0.004, 0.008]
-    """
+    """`count` rates beyond the end of a sweep at which its best rate is; none if it is not at an end."""
     end = at_end(lrs, losses)
-    edge = {-1: min(lrs), 0: 0.0, 1: max(lrs)}[end]
+    edge = max(lrs) if end == 1 else min(lrs)
     return [rounded_rate(edge * FACTOR ** (k * end), digits) for k in range(1, count + 1)] if end else []
 
 
@@ -130,9 +118,7 @@ class RateRule:
         slopes = np.linalg.lstsq(dx, dy, rcond=None)[0]
         varied = [own for own in masks.values() if np.ptp(x[own, 0]) > 0]
         each = np.array([np.linalg.lstsq(dx[own], dy[own], rcond=None)[0][0] for own in varied])
-        value, reach = -float(slopes[0]), math.nan
-        if len(each) > 1:
-            over_units = t_interval(each)
-            reach = over_units.high - over_units.value
+        value, over_units = -float(slopes[0]), t_interval(each) if len(each) > 1 else None
+        reach = over_units.high - over_units.value if over_units else math.nan
         scales = {unit: math.exp(float(np.mean(y[own] - x[own] @ slopes))) for unit, own in masks.items()}
         return RateRule(scales, Interval(value, value - reach, value + reach), -float(slopes[1]))
