@@ -246,8 +246,9 @@ def order_changes(
         """log L_a - log L_b, negative if the first unit is ahead."""
         return a.log_loss(t) - b.log_loss(t)
 
-    further = np.geomspace(EVERY, horizon, FURTHER) if horizon > EVERY else []
-    grid = np.unique(np.concatenate([np.arange(min(horizon, EVERY) + 1.0), further]))
+    grid = np.arange(min(horizon, EVERY) + 1.0)
+    if horizon > EVERY:
+        grid = np.union1d(grid, np.geomspace(EVERY, horizon, FURTHER))
     lags = np.concatenate([lag(part) for part in np.array_split(grid, max(1, len(grid) // 200))])
     clear = np.abs(lags) > TIE
     if not clear.any():
@@ -268,10 +269,10 @@ def divergence_reason(curves: list[Trajectory], names: tuple[str, str]) -> str |
         for curve, name in zip(curves, names, strict=True)
         if not curve.stable
     ]
-    grow = ("", "its loss grows", "both losses grow")[len(wild)]
-    return (
-        f"{' and '.join(wild)}: {grow} without bound, so the losses do not cross; give a smaller lr" if wild else None
-    )
+    if not wild:
+        return None
+    whose = ("its loss grows", "both losses grow")[len(wild) - 1]
+    return f"{' and '.join(wild)}: {whose} without bound, so the losses do not cross; give a smaller lr"
 
 
 @dataclass(frozen=True)

@@ -186,7 +186,8 @@ def output_covariance(K: Any, values: Array, vectors: Array, width: int | None, 
         if len(matrix) != len(values):
             raise GatelabError(f"nngp has {len(matrix)} samples and K {len(values)}; give kernels of the same rows")
         return vectors.T @ matrix @ vectors
-    width = getattr(K, "width", None) if width is None else width
+    if width is None:
+        width = getattr(K, "width", None)
     if width is None:
         raise GatelabError(
             "without a width the size of the initial outputs is unknown; give width (their covariance is then taken as "
@@ -198,7 +199,8 @@ def output_covariance(K: Any, values: Array, vectors: Array, width: int | None, 
 def start_weights(vectors: Array, Y: Array, start: Any) -> Array:
     """The squared initial residuals along each eigenvector, averaged over networks."""
     f = finite_array("start", start)
-    f = f.reshape(1, -1, 1) if f.ndim == 1 else f[None] if f.ndim == 2 else f
+    if f.ndim in (1, 2):
+        f = f.reshape(1, len(f), f.size // max(len(f), 1))
     if f.ndim != 3 or f.shape[1:] != Y.shape:
         raise GatelabError(
             f"start has shape {np.shape(start)}; give the initial outputs of one network, {Y.shape}, or of several, "
@@ -277,7 +279,9 @@ def finite_width_loss(
             if report:
                 report(count, len(which))
     each = np.array(losses)
-    error = each.std(axis=0, ddof=1) / len(each) ** 0.5 if len(each) > 1 else np.full(len(places), np.nan)
+    error = np.full(len(places), np.nan)
+    if len(each) > 1:
+        error = each.std(axis=0, ddof=1) / len(each) ** 0.5
     return FiniteWidth(places, each.mean(axis=0), error, each)
 
 

@@ -152,7 +152,8 @@ def train(
     if not networks or len(set(order)) < len(order) or len(set(rates)) < len(rates):
         raise GatelabError(f"lr is {lr!r} and seeds is {seeds!r}; give at least one of each, none twice")
     rows, columns = torch.from_numpy(x).to(device), torch.from_numpy(np.ascontiguousarray(Y.T)).to(device)
-    recorded, fan = recorded_steps(record, steps), d if fan_in is None else whole_number("fan_in", fan_in, 1)
+    settings: dict[str, Any] = {"scale": scale, "steps": steps, "record": recorded_steps(record, steps)}
+    settings["fan_in"] = d if fan_in is None else whole_number("fan_in", fan_in, 1)
     # The size of a part depends on the width and the samples, not on the number of threads.
     members = [(rate, seed) for rate in rates for seed in order]
     size = max(1, (CACHE if device.type == "cpu" else CUDA) // (width * n * rows.element_size()))
@@ -167,7 +168,7 @@ def train(
                 if report:
                     report(done, steps * len(pieces))
 
-        work = partial(train_part, known, width, rows, columns, scale, steps, recorded, fan, tick)
+        work = partial(train_part, unit=known, width=width, X=rows, Y=columns, tick=tick, **settings)
         if device.type == "cpu":
             # One torch thread per part, even for a single part, so that results are equal bit for bit.
             parts = list(on_threads(work, pieces, min(torch.get_num_threads(), len(pieces))))
@@ -183,7 +184,7 @@ def train(
         width=width,
         lrs=tuple(rates),
         seeds=tuple(order),
-        steps=np.array(recorded, np.float64),
+        steps=np.array(settings["record"], np.float64),
         losses=joined("losses", 1).T.reshape(*shape, -1),
         diverged=joined("diverged").reshape(shape),
         # Members are ordered by rate, then by seed; the start does not depend on the rate.
@@ -247,8 +248,8 @@ def divergence(training: Training) -> str:
 
 @torch.no_grad()
 def train_part(
-    unit: Unit, width: int, X: Tensor, Y: Tensor, scale: float, steps: int, record: tuple[int, ...], fan_in: int,
-    tick: Callable[[int], None], members: Sequence[Member],
+    members: Sequence[Member], *, unit: Unit, width: int, X: Tensor, Y: Tensor, scale: float, steps: int,
+    record: tuple[int, ...], fan_in: int, tick: Callable[[int], None],
 ) -> dict[str, Tensor]:  # fmt: skip
     """Train some members on targets (k, n); `losses` is (recorded steps, members), `start` (members, k, n)."""
     rates = torch.tensor([rate for rate, _ in members], dtype=X.dtype, device=X.device)

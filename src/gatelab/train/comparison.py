@@ -231,11 +231,9 @@ def matched_gap(
     first, second = (np.array([np.interp(levels, c[:, 0], c[:, 1]).mean() for c in group]) for group in curves)
     interval = widened_bootstrap(first, second, draws, level, seed)
     p, least = exchanged_means(first, second)
-    free = len(first) + len(second) - 2  # degrees of freedom of the deviation within groups
-    deviation = math.sqrt((first.var() * len(first) + second.var() * len(second)) / free) if free else 0.0
-    relative, standardized = (
-        interval.value / size if size else np.nan for size in (float(first.mean()), float(deviation))
-    )
+    squares = first.var() * len(first) + second.var() * len(second)
+    deviation = math.sqrt(squares / ((len(first) + len(second) - 2) or math.nan))  # within groups
+    relative, standardized = (interval.value / (size or math.nan) for size in (float(first.mean()), deviation))
     return Matched(
         *astuple(interval), relative=relative, standardized=standardized, p=p, least_p=least, low_loss=float(low),
         high_loss=float(high), first=first, second=second,

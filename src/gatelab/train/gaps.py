@@ -263,6 +263,6 @@ def gap(
                     report(i * steps + step, len(groups) * steps, text)
 
             name = f"{first.model}-{first.unit.name}-{first.optimizer}-"
-            own_folder = None if folder is None else Path(folder) / f"{name}{first.key()}"
+            own_folder = folder and Path(folder) / f"{name}{first.key()}"
             histories += train_many(groups[i], folder=own_folder, data=own_data, device=device, progress=show)
     return Gap(tuple(histories))

@@ -98,7 +98,9 @@ class History:
         """The history in JSON's types, with numbers rounded to `digits`; NaN becomes null."""
 
         def short(value: float) -> float | None:
-            return float(f"{value:.{digits}g}") if np.isfinite(value) else None
+            if not np.isfinite(value):
+                return None
+            return float(f"{value:.{digits}g}")
 
         return {
             "recipe": self.recipe.plain(),

@@ -124,8 +124,10 @@ def plain_here(recipe: Recipe) -> dict[str, Any]:
 def read_text(source: str, tokenizer: str) -> TextData:
     """The text of a ladder, cached until its file changes: 90 % training, 5 % validation, 5 % test."""
     file = Path(source).expanduser()
-    facts = file.stat() if file.is_file() else None
-    stamp = facts and (facts.st_mtime_ns, facts.st_ctime_ns, facts.st_size)
+    stamp = None
+    if file.is_file():
+        facts = file.stat()
+        stamp = facts.st_mtime_ns, facts.st_ctime_ns, facts.st_size
     return read_unchanged(source, tokenizer, stamp)
 
 
@@ -141,8 +143,11 @@ def read_unchanged(source: str, tokenizer: str, stamp: tuple[int, ...] | None) -
 
 def part_of(data: TextData, repeats: int, part: str) -> TextData:
     """The text of a run: 1 / `repeats` of the training part, with `part` as its test part."""
-    data = data.first(1 / repeats) if repeats > 1 else data
-    return data.tuning() if part == "valid" else data
+    if repeats > 1:
+        data = data.first(1 / repeats)
+    if part == "valid":
+        return data.tuning()
+    return data
 
 
 def text_fingerprint(source: str, text: TextData) -> str:
@@ -208,7 +213,9 @@ def run_metrics(run: LadderRun, histories: Sequence[History], data: TextData) ->
 
 def final_loss(losses: Array, diverged: int | None) -> float | None:
     """The last loss; None for a training that diverged."""
-    return None if diverged is not None or not len(losses) else float(f"{losses[-1]:.7g}")
+    if diverged is not None or not len(losses):
+        return None
+    return float(f"{losses[-1]:.7g}")
 
 
 def rounded(value: float) -> float | None:

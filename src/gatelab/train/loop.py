@@ -99,7 +99,7 @@ class State:
         (train, _), (test, accuracy) = (self._loss(part) for part in ("train", "test"))
         self._note(~((train <= self.bound) & (test <= self.bound)))
         running = self.running / (self.since or math.nan)
-        speed = self._updates * samples / trained if self._updates else math.nan
+        speed = (self._updates or math.nan) * samples / trained
         averaged = torch.full_like(test, torch.nan)
         if self.averages:
             latest, self.members.params = self.members.params, self.averages
@@ -247,7 +247,9 @@ class Replay:
 
 
 def device_name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return device.type
 
 
 def train(recipe: Recipe, **how: Any) -> History:

@@ -88,7 +88,9 @@ class Source:
 
     @property
     def outcomes(self) -> int:
-        return self.data.vocabulary if isinstance(self.data, TextData) else len(self.data.classes)
+        if isinstance(self.data, TextData):
+            return self.data.vocabulary
+        return len(self.data.classes)
 
     def batch(self, step: int, seeds: Sequence[int]) -> tuple[Tensor, Tensor]:
         """The batches of a step, stacked over seeds."""

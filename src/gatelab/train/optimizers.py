@@ -47,7 +47,7 @@ class Optimizers:
     @property
     def parts(self) -> list[torch.optim.Optimizer]:
         """The optimizers, in the order of their states in a checkpoint."""
-        return [self.entries] if self.muon is None else [self.entries, self.muon]
+        return [part for part in (self.entries, self.muon) if part is not None]
 
     def zero_grad(self) -> None:
         for p in self.params:
@@ -57,7 +57,9 @@ class Optimizers:
         """One update at the given learning rate of each member: numbers, or tensors if a graph is recorded."""
         for member, views in enumerate(self.views):
             for view, p in zip(views, self.whole, strict=True):
-                view.grad = None if p.grad is None else p.grad[member]
+                view.grad = None
+                if p.grad is not None:
+                    view.grad = p.grad[member]
             for group in self.entries.param_groups[2 * member : 2 * member + 2]:
                 group["lr"] = rates[member]
         self.entries.step()
@@ -98,7 +100,9 @@ class Muon(torch.optim.Optimizer):
 def orthogonalized(matrices: Tensor) -> Tensor:
     """Matrices (..., rows, columns) with singular values near 1, by five Newton-Schulz steps; in bf16 on a GPU."""
     a, b, c = COEFFICIENTS
-    x = matrices.bfloat16() if matrices.is_cuda else matrices
+    x = matrices
+    if x.is_cuda:
+        x = x.bfloat16()
     tall = x.shape[-2] > x.shape[-1]
     if tall:
         x = x.mT
@@ -106,7 +110,9 @@ def orthogonalized(matrices: Tensor) -> Tensor:
     for _ in range(ITERATIONS):
         gram = x @ x.mT
         x = a * x + (b * gram + c * gram @ gram) @ x
-    return x.mT if tall else x
+    if tall:
+        x = x.mT
+    return x
 
 
 def clip_members(params: Iterable[Tensor], most: float) -> None:

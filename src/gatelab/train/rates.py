@@ -53,7 +53,9 @@ def at_end(lrs: Sequence[float], losses: Sequence[float]) -> int:
     A training that diverged has an infinite loss, so a best rate next to it is not at an end.
     """
     best = int(np.argmin(np.where(np.isnan(losses), np.inf, losses)[np.argsort(lrs)]))
-    return -1 if best == 0 else int(best == len(losses) - 1)
+    if best == 0:
+        return -1
+    return int(best == len(losses) - 1)
 
 
 def excess(lr: float, lrs: Sequence[float], losses: Sequence[float]) -> float:
@@ -71,7 +73,7 @@ def excess(lr: float, lrs: Sequence[float], losses: Sequence[float]) -> float:
 def further_rates(lrs: Sequence[float], losses: Sequence[float], count: int, digits: int = 3) -> list[float]:
     """`count` rates beyond the end of a sweep at which its best rate is; none if it is not at an end."""
     end = at_end(lrs, losses)
-    edge = max(lrs) if end == 1 else min(lrs)
+    edge = {-1: min(lrs), 0: 0.0, 1: max(lrs)}[end]
     return [rounded_rate(edge * FACTOR ** (k * end), digits) for k in range(1, count + 1)] if end else []
 
 
@@ -118,7 +120,9 @@ class RateRule:
         slopes = np.linalg.lstsq(dx, dy, rcond=None)[0]
         varied = [own for own in masks.values() if np.ptp(x[own, 0]) > 0]
         each = np.array([np.linalg.lstsq(dx[own], dy[own], rcond=None)[0][0] for own in varied])
-        value, over_units = -float(slopes[0]), t_interval(each) if len(each) > 1 else None
-        reach = over_units.high - over_units.value if over_units else math.nan
+        value, reach = -float(slopes[0]), math.nan
+        if len(each) > 1:
+            over_units = t_interval(each)
+            reach = over_units.high - over_units.value
         scales = {unit: math.exp(float(np.mean(y[own] - x[own] @ slopes))) for unit, own in masks.items()}
         return RateRule(scales, Interval(value, value - reach, value + reach), -float(slopes[1]))

@@ -213,7 +213,8 @@ def check_recipe(r: Recipe) -> None:
         whole_number(name, getattr(r, name), least)
     bounds = {"lr": {"above": 0}, "momentum": {"least": 0, "below": 1}, "weight_decay": {"least": 0}}
     bounds |= {"beta2": {"above": 0, "below": 1}, "average": {"least": 0, "most": 1}}
-    bounds |= {"clip": {"above": 0}} if r.clip is not None else {}
+    if r.clip is not None:
+        bounds["clip"] = {"above": 0}
     for name, ends in bounds.items():
         real_number(name, getattr(r, name), **ends)
     if r.warmup > r.steps:
