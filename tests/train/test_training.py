@@ -143,8 +143,7 @@ def test_one_that_diverges_takes_nobody_along(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_loss_beyond_the_bound_is_divergence() -> None:
-    data = images()
-    history = train(small(optimizer="sgd", lr=30.0, clip=None, warmup=0, steps=60), data=data)
+    history = train(small(optimizer="sgd", lr=30.0, clip=None, warmup=0, steps=60), data=images())
     assert history.diverged is not None and (history.test <= 10 * np.log(3)).all()
 
 
@@ -254,14 +253,6 @@ def test_it_refuses_data_of_the_other_kind_too_large_batches_and_unlike_recipes(
         train_many([small(), small()], data=images())
     with pytest.raises(GatelabError, match="device"):
         train(small(), data=images(), device="nowhere")
-
-
-def test_users_units_are_trained_without_a_folder() -> None:
-    def bent(z: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return torch.sin(z) * v
-
-    history = train(small(unit=bent, steps=4), data=images())
-    assert history.recipe.unit.name == "bent" and np.isfinite(history.test).all()
 
 
 def test_losses_are_measured_at_further_steps() -> None:

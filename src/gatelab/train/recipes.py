@@ -25,7 +25,13 @@ from gatelab.models import DECODER_SIZES, GPT2_SIZES, MIXER_SIZES, VIT_SIZES
 
 
 def learning_rate(recipe: Recipe, step: int) -> float:
-    """The rate of the update after `step` updates: linear warm-up, then the recipe's schedule."""
+    """The rate of the update after `step` updates: linear warm-up, then the recipe's schedule.
+
+    >>> from gatelab.train import recipe as usual
+    >>> r = usual("mixer", "glu", lr=1.0, steps=100, warmup=10)
+    >>> [round(learning_rate(r, t), 3) for t in (0, 9, 10, 55, 99)]
+    [0.1, 1.0, 1.0, 0.5, 0.0]
+    """
     if step < recipe.warmup:
         return recipe.lr * (step + 1) / recipe.warmup
     if recipe.schedule == "constant":
