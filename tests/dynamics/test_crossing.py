@@ -55,8 +55,7 @@ def test_each_unit_may_have_its_own_step(tmp_path) -> None:
     found = crossing(*K, y, lr=own)
     assert found.lr == tuple(own)
     np.testing.assert_allclose(found.curves[1].at(50).loss, expected_loss(K[1], y, lr=own[1], steps=50).loss)
-    found.plot(tmp_path / "c.svg")
-    assert (tmp_path / "c.svg").stat().st_size > 0
+    assert found.plot(tmp_path / "c.svg") and (tmp_path / "c.svg").stat().st_size > 0
 
 
 def test_the_conditions_are_those_of_the_corollary() -> None:

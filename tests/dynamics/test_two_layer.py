@@ -91,7 +91,8 @@ def test_samples_in_their_span_train_alike() -> None:
 
 def test_recorded_steps_and_progress() -> None:
     X, Y = problem(1)
-    assert len(train("mlp", X, Y, 4, 1e-4, 1200, seeds=1).steps) <= 200
+    steps = train("mlp", X, Y, 4, 1e-4, 1200, seeds=1).steps
+    assert len(steps) <= 200 and (steps[0], steps[-1]) == (0, 1200)
     seen: list[tuple[int, int]] = []
     full = train("mlp", X, Y, 4, 1e-4, 60, seeds=2, progress=lambda done, total: seen.append((done, total)))
     assert seen[-1][0] == seen[-1][1] and seen == sorted(seen)

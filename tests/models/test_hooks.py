@@ -31,7 +31,7 @@ class Model(nn.Module):
 X = torch.tensor([1.0, 2.0])
 
 
-def test_captures_inputs_and_outputs_of_every_call():
+def test_captures_copies_of_inputs_and_outputs_of_every_call_with_their_gradients():
     model = Model()
     with captured({"x": model.part}, {"y": model.part}) as values:
         model(X)
@@ -39,9 +39,6 @@ def test_captures_inputs_and_outputs_of_every_call():
     assert [v.tolist() for v in values["y"]] == [[2, 3], [3, 4]]
     model(X)
     assert len(values["x"]) == 2
-
-
-def test_captured_values_are_copies_with_their_gradients():
     model = nn.Sequential(nn.Linear(2, 2), nn.ReLU(inplace=True))
     with captured(outputs={"z": model[0]}) as values:
         model(X)

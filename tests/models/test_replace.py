@@ -70,12 +70,8 @@ def test_the_same_activation_and_the_same_map_change_nothing(make):
     model = make()
     before = {name: p.clone() for name, p in model.state_dict().items()}
     expected = run(model)
-
-    copies = [
-        replace_activation(model, {i: b.activation for i, b in enumerate(blocks(model))}),
-        replace_map(model, {i: Pointwise(b) for i, b in enumerate(blocks(model))}),
-    ]
-    for changed in copies:
+    same = replace_activation(model, {i: b.activation for i, b in enumerate(blocks(model))})
+    for changed in (same, replace_map(model, {i: Pointwise(b) for i, b in enumerate(blocks(model))})):
         assert torch.allclose(run(changed), expected, atol=1e-5)
     zero = run(replace_activation(model, torch.zeros_like))
     assert not torch.allclose(zero, expected, atol=1e-2)
@@ -83,7 +79,7 @@ def test_the_same_activation_and_the_same_map_change_nothing(make):
     assert all(torch.equal(before[name], p) for name, p in model.state_dict().items())
 
 
-@MODELS
+@pytest.mark.parametrize("make", [own, bert, llama, opt])
 def test_one_layer_alone(make):
     model = make()
     seen = trace(model, run)
@@ -100,9 +96,8 @@ def test_one_layer_alone(make):
     assert torch.allclose(block(x), hidden @ block.W2.T + block.b2, atol=1e-5)
 
 
-@MODELS
-def test_a_polynomial_of_linearize_and_the_model_with_that_function_agree(make):
-    model = make()
+def test_a_polynomial_of_linearize_and_the_model_with_that_function_agree():
+    model = gated()
     made = linearize("gelu", "minimax", degree=6, interval=(-4.0, 4.0))
     c = made.polynomial.coefficients
     by_hand = replace_activation(model, lambda z: sum(a * z.double() ** k for k, a in enumerate(c)).to(z.dtype))
@@ -115,12 +110,8 @@ def test_folded_maps_are_the_layer_of_features_and_then_W2(make, method):
     model = make()
     block, x = blocks(model)[0], trace(model, run).inputs[0]
     d = x.shape[-1] + 1
-    options = {
-        "hermite": {"degree": 2},
-        "tangent": {"reference": x.flatten(0, -2).mean(0)},
-        "maclaurin": {"m": 60},
-    }[method]
-    made = linearize("gelu", method, d=d, **options)
+    options = {"hermite": {"degree": 2}, "tangent": {"reference": x.flatten(0, -2).mean(0)}, "maclaurin": {"m": 60}}
+    made = linearize("gelu", method, d=d, **options[method])
     rows = torch.cat([block.W1, block.b1[:, None]], 1).double()
     inputs = torch.cat([x, torch.ones_like(x[..., :1])], -1).double()
     expected = made.psi(inputs) @ made.phi(rows).T @ block.W2.double().T + block.b2.double()

@@ -31,10 +31,6 @@ def distance(a: np.ndarray, b: np.ndarray) -> float:
 def test_distance_is_its_definition() -> None:
     assert distance(A, B) == pytest.approx(slowly(A, B), rel=1e-12)
     assert distance(A, A) == pytest.approx(0.0, abs=1e-12)
-    assert distance(A, B) == pytest.approx(distance(B, A))
-
-
-def test_on_a_line_it_is_scipys_squared() -> None:
     x, y = A[:, 0], B[:, 1]
     assert distance(x, y) == pytest.approx(stats.energy_distance(x, y) ** 2, rel=1e-10)
 
@@ -121,13 +117,6 @@ def test_exchanging_points_misses_a_shift_of_every_run() -> None:
         runs.append(permutation_test(a, b).p <= 0.05)
         points.append(permutation_test(a, b, exchange="points", permutations=199).p <= 0.05)
     assert np.mean(runs) >= 0.7 and np.mean(points) <= 0.2
-
-
-def test_a_shift_is_found() -> None:
-    """A shift of two deviations between runs, 5 against 5, is found at 5 % in most of 60 comparisons."""
-    generator = np.random.default_rng(11)
-    found = [permutation_test(runs_of(generator, 5), runs_of(generator, 5, 0.4)).p <= 0.05 for _ in range(60)]
-    assert np.mean(found) > 0.5
 
 
 @pytest.mark.parametrize(

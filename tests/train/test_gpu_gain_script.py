@@ -32,6 +32,16 @@ from gatelab.feedforward.registry import describe, restore
 from gatelab.train.ladder_runs import read_text
 
 
+@pytest.fixture
+def text(monkeypatch, tmp_path):
+    """Random letters in the place of every text, and a folder for records and checkpoints."""
+    (tmp_path / "text").write_bytes(np.random.default_rng(0).integers(97, 123, 20_000, dtype=np.uint8).tobytes())
+    letters = read_text(str(tmp_path / "text"), "bytes")
+    monkeypatch.setattr("benchmarks.gain_runs.read_text", lambda source, tokenizer: letters)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
 def pilot_rows(means, deviations):
     """A made-up pilot: the better of two rates has this mean and deviation, the other is 0.1 above."""
     zs = np.array([-1.2, -0.6, -0.1, 0.1, 0.6, 1.2])
@@ -107,10 +117,7 @@ def test_a_sweep_whose_best_rate_is_its_largest_goes_on():
 
 
 @pytest.mark.parametrize("variant", ["", *VARIANTS[1:]])
-def test_every_variant_trains(variant, monkeypatch, tmp_path):
-    (tmp_path / "text").write_bytes(np.random.default_rng(0).integers(97, 123, 20_000, dtype=np.uint8).tobytes())
-    text = read_text(str(tmp_path / "text"), "bytes")
-    monkeypatch.setattr("benchmarks.gain_runs.read_text", lambda source, tokenizer: text)
+def test_every_variant_trains(variant, text):
     rows = trained_rows(Cell("grid", "swiglu", "0.1M", 687, (0.001,), (0, 1), variant), tiny=True)
     assert [row["seed"] for row in rows] == [0, 1]
     assert all(np.isfinite(row["averaged"]) and row["diverged"] is None for row in rows)
@@ -128,16 +135,6 @@ def test_the_pilot_asks_only_for_what_is_missing():
 
 
 # ---- the parts after the grid
-
-
-@pytest.fixture
-def text(monkeypatch, tmp_path):
-    """Random letters in the place of every text, and a folder for records and checkpoints."""
-    (tmp_path / "text").write_bytes(np.random.default_rng(0).integers(97, 123, 20_000, dtype=np.uint8).tobytes())
-    letters = read_text(str(tmp_path / "text"), "bytes")
-    monkeypatch.setattr("benchmarks.gain_runs.read_text", lambda source, tokenizer: letters)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 class Now:

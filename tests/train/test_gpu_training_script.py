@@ -40,26 +40,10 @@ def test_the_whole_in_small(tmp_path: Path) -> None:
         (tmp_path / "cifar10" / name).write_bytes(row.tobytes())
     (tmp_path / "text").mkdir()
     (tmp_path / "text" / "fineweb_edu_sample.txt").write_text("A gate opens, a line passes. " * 300)
-    env = {
-        **os.environ,
-        "GATELAB_DATA": str(tmp_path),
-        "GATELAB_CACHE": str(tmp_path / "cache"),
-        "OMP_NUM_THREADS": "1",
-    }
+    env = {**os.environ, "GATELAB_DATA": str(tmp_path), "GATELAB_CACHE": str(tmp_path / "c"), "OMP_NUM_THREADS": "1"}
     out = tmp_path / "gap.json"
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.gpu_training",
-        str(out),
-        "--tiny",
-        "--seeds",
-        "2",
-        "--jobs",
-        "1",
-        "--device",
-        "cpu",
-    ]
+    command = [sys.executable, "-m", "benchmarks.gpu_training", str(out), "--tiny"]
+    command += ["--seeds", "2", "--jobs", "1", "--device", "cpu"]
     done = subprocess.run(command, env=env, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     found = Gap.load(out)

@@ -45,15 +45,12 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # ---- learning rates
 
 
-def test_the_parabola_has_its_bottom_where_the_loss_has() -> None:
+def test_the_best_rate_is_that_of_a_parabola_or_at_an_end_and_divergence_is_a_loss_above_all() -> None:
     lrs = [1e-3 * 2.0**k for k in range(5)]
     losses = [1 + 0.3 * (math.log(lr / 3.3e-3)) ** 2 for lr in lrs]
     order = np.random.default_rng(0).permutation(5)
     shuffled = best_rate([lrs[i] for i in order], [losses[i] for i in order])
     assert shuffled == pytest.approx(3.3e-3) and at_end(lrs, losses) == 0
-
-
-def test_a_best_rate_at_an_end_is_said_and_divergence_is_a_loss_above_all() -> None:
     lrs = [1e-3, 2e-3, 4e-3]
     assert at_end(lrs, [3, 2, 1]) == 1 and at_end(lrs, [1, 2, 3]) == -1 and best_rate(lrs, [1, 2, 3]) == 1e-3
     assert at_end(lrs, [3, 2, math.nan]) == 0 and best_rate(lrs, [3, 2, math.nan]) == 2e-3
@@ -64,9 +61,8 @@ def test_a_best_rate_at_an_end_is_said_and_divergence_is_a_loss_above_all() -> N
 
 def test_what_a_rate_costs_is_read_off_the_parabola() -> None:
     lrs = [1e-3 * 2.0**k for k in range(3)]
-    assert excess(4e-3, lrs, [1 + 0.3 * math.log(lr / 2e-3) ** 2 for lr in lrs]) == pytest.approx(
-        0.3 * math.log(2) ** 2
-    )
+    losses = [1 + 0.3 * math.log(lr / 2e-3) ** 2 for lr in lrs]
+    assert excess(4e-3, lrs, losses) == pytest.approx(0.3 * math.log(2) ** 2)
     # Where the best rate lies at an end a rate costs more than what was seen, and of others nothing is known.
     ended = [1.0, 1.25, 1.75]
     assert excess(2e-3, lrs, ended) == pytest.approx(0.25) and math.isnan(excess(3e-3, lrs, ended))
@@ -303,14 +299,6 @@ def test_another_validation_part_is_swept_again_and_what_was_tested_is_not(
         Ladder.from_store(store)
 
 
-def test_rates_of_numpy_are_rates(text: Path, made_up: None) -> None:
-    given: list[Any] = [{"glu": np.float32(2e-3)}, lambda unit, d_model: np.float32(2e-3)]
-    for lrs in given:
-        (run,) = ladder(["glu"], text, ["tiny"], 1, lrs=lrs, progress=False, **SMALL).records
-        (lr,) = run.arguments["lrs"]
-        assert type(lr) is float and lr == pytest.approx(2e-3)
-
-
 def test_a_call_that_is_refused_loses_nothing(kept: tuple[Ladder, Path], text: Path) -> None:
     result, store = kept
     for bad in ({"lrs": {"gelu": math.inf}}, {"sizes": ["mini", "tiny"]}, {"device": "cuda:99"}):
@@ -321,16 +309,8 @@ def test_a_call_that_is_refused_loses_nothing(kept: tuple[Ladder, Path], text: P
 
 
 def test_what_diverges_is_marked_and_kept(text: Path) -> None:
-    result = ladder(
-        ["gqu"],
-        text,
-        ["tiny"],
-        2,
-        lrs={"gqu": 1e3},
-        progress=False,
-        device="cpu",
-        **{**SMALL, "clip": None, "warmup": 0},
-    )
+    values = {**SMALL, "clip": None, "warmup": 0, "lrs": {"gqu": 1e3}}
+    result = ladder(["gqu"], text, ["tiny"], 2, progress=False, device="cpu", **values)
     back = Ladder.from_plain(result.plain())
     for one in (result, back):
         assert all(one.trainings["loss"].isna()) and all(one.trainings["diverged"].notna())
@@ -415,10 +395,11 @@ def test_bad_input_is_refused_before_anything_is_trained(
 
 def test_rates_go_by_whatever_a_unit_is_called(text: Path, made_up: None) -> None:
     names = ["reglu", "relu", "leaky relu2"]
-    rates = dict(zip(names, (1e-3, 2e-3, 4e-3), strict=True))
-    table = ladder(names, text, ["tiny"], 1, lrs=rates, progress=False, **SMALL).table()
-    found = dict(table[["unit", "lr"]].itertuples(index=False))
-    assert found == {as_unit(name).name: lr for name, lr in rates.items()}
+    rates: dict[str, Any] = dict(zip(names, (1e-3, 2e-3, np.float32(4e-3)), strict=True))
+    result = ladder(names, text, ["tiny"], 1, lrs=rates, progress=False, **SMALL)
+    found = dict(result.table()[["unit", "lr"]].itertuples(index=False))
+    assert found == pytest.approx({as_unit(name).name: float(lr) for name, lr in rates.items()})
+    assert all(type(lr) is float for run in result.records for lr in run.arguments["lrs"])  # numpy's are converted
 
 
 def test_a_unit_that_cannot_be_imported_is_trained_here_and_not_kept(text: Path, tmp_path: Path) -> None:
@@ -452,9 +433,11 @@ def test_a_store_of_two_texts_is_refused(text: Path, tmp_path: Path) -> None:
 
 def test_a_store_of_two_recipes_is_refused(text: Path, tmp_path: Path) -> None:
     how: dict[str, Any] = {"lrs": {"glu": 1e-3}, "store": tmp_path / "runs.db", "device": "cpu", "progress": False}
-    for steps in (2, 3):
-        # A call tells of its own trainings alone.
-        own = ladder(["glu"], text, ["tiny"], 1, **how, **{**SMALL, "steps": steps})
+    for seeds, steps in ((1, 2), (2, 2), (1, 3)):
+        # A call tells of its own trainings alone; a seed that was trained twice is there once.
+        if steps == 3:
+            assert list(Ladder.from_store(tmp_path / "runs.db").table()["seed"]) == [0, 1]
+        own = ladder(["glu"], text, ["tiny"], seeds, **how, **{**SMALL, "steps": steps})
         assert {record.arguments["recipe"]["steps"] for record in own.records} == {steps}
     with pytest.raises(GatelabError, match="runs of tiny with steps 2 and 3; give"):
         Ladder.from_store(tmp_path / "runs.db")
@@ -469,35 +452,20 @@ def test_a_text_that_changes_and_keeps_its_time_and_size_is_read_again(tmp_path:
     assert words == [b"gate ", b"door "]
 
 
-@pytest.mark.parametrize(
-    "how", [{"units": (u for u in ["glu"])}, {"units": "glu"}, {"units": as_unit("glu")}, {"sizes": "tiny"}]
-)
-def test_one_or_any_iterable_of_units_and_sizes(how: dict[str, Any], text: Path, made_up: None) -> None:
-    values = {"units": ["glu"], "sizes": ["tiny"], "repeats": 1, **how}
-    table = ladder(data=text, seeds=1, lrs={"glu": 1e-3}, progress=False, **SMALL, **values).table()
+@pytest.mark.parametrize("units", [(u for u in ["glu"]), "glu", as_unit("glu")])
+def test_one_or_any_iterable_of_units_and_sizes(units: Any, text: Path, made_up: None) -> None:
+    table = ladder(units, text, "tiny", 1, repeats=1, lrs={"glu": 1e-3}, progress=False, **SMALL).table()  # type: ignore[arg-type]
     assert table[["unit", "size", "repeats"]].to_numpy().tolist() == [["glu", "tiny", 1]]
-
-
-def test_a_seed_that_was_trained_again_beside_more_is_there_once(text: Path, tmp_path: Path) -> None:
-    how: dict[str, Any] = {"lrs": {"glu": 1e-3}, "store": tmp_path / "runs.db", "device": "cpu", "progress": False}
-    for seeds in (2, 3):
-        ladder(["glu"], text, ["tiny"], seeds, **how, **SMALL)
-    assert list(Ladder.from_store(tmp_path / "runs.db").table()["seed"]) == [0, 1, 2]
 
 
 def test_several_rates_without_a_sweep_are_refused_by_name(text: Path, made_up: None) -> None:
     """Unless the unit has one: then the rule says which count, whatever other units have."""
-    both = joined(
-        *(
-            ladder(["gelu", "glu"], text, ["tiny"], 2, lrs={"gelu": lr, "glu": 1e-2}, progress=False, **SMALL)
-            for lr in (1e-2, 2e-2)
-        )
-    )
+    each = ({"gelu": lr, "glu": 1e-2} for lr in (1e-2, 2e-2))
+    both = joined(*(ladder(["gelu", "glu"], text, ["tiny"], 2, lrs=lrs, progress=False, **SMALL) for lrs in each))
     assert repr(both) == "Ladder(2 units, 1 sizes, 4 trainings on text)"
+    says = r"gelu was trained at tiny with the learning rates 0\.01, 0\.02, and no"
     for refused in (both.table, both.rates, both.comparisons):
-        with pytest.raises(
-            GatelabError, match=r"gelu was trained at tiny with the learning rates 0\.01, 0\.02, and no"
-        ):
+        with pytest.raises(GatelabError, match=says):
             refused()
     tuned = joined(both, ladder(["gelu"], text, ["tiny"], 2, progress=False, **SMALL))
     assert set(tuned.table()[["unit", "lr"]].itertuples(index=False, name=None)) == {("gelu", 4e-3), ("glu", 1e-2)}

@@ -125,6 +125,8 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path: Path) -> None:
         train(small(steps=2, evaluations=1), folder=tmp_path, data=data)
 
 
-def test_a_user_unit_cannot_be_kept(tmp_path: Path) -> None:
+def test_a_user_unit_is_trained_and_cannot_be_kept(tmp_path: Path) -> None:
+    made = small(unit=lambda z, v: z * v, steps=2)  # type: ignore[arg-type]
+    assert np.isfinite(train(made, data=images()).test).all()
     with pytest.raises(GatelabError, match="cannot be found by name"):
-        train(small(unit=lambda z, v: z * v, steps=2), folder=tmp_path, data=images())
+        train(made, folder=tmp_path, data=images())

@@ -15,7 +15,7 @@ from training_data import images, small, text
 from gatelab.errors import GatelabError
 from gatelab.models import Mixer
 from gatelab.train import Recipe, load_models, recipe, train, train_many
-from gatelab.train.loop import State, diverges_beyond
+from gatelab.train.loop import State
 from gatelab.train.members import Members, Source, build
 from gatelab.train.optimizers import Optimizers
 from gatelab.train.recipes import DEFAULTS, OPTIMIZERS, SIZES, TEXT_MODELS, evaluation_steps, learning_rate
@@ -143,10 +143,8 @@ def test_one_that_diverges_takes_nobody_along(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_loss_beyond_the_bound_is_divergence() -> None:
-    assert diverges_beyond(10) == pytest.approx(10 * np.log(10))
-    data = images()
-    history = train(small(optimizer="sgd", lr=30.0, clip=None, warmup=0, steps=60), data=data)
-    assert history.diverged is not None and (history.test <= diverges_beyond(3)).all()
+    history = train(small(optimizer="sgd", lr=30.0, clip=None, warmup=0, steps=60), data=images())
+    assert history.diverged is not None and (history.test <= 10 * np.log(3)).all()
 
 
 def test_clipping_has_an_effect_and_constant_rates_are_constant() -> None:
@@ -255,14 +253,6 @@ def test_it_refuses_data_of_the_other_kind_too_large_batches_and_unlike_recipes(
         train_many([small(), small()], data=images())
     with pytest.raises(GatelabError, match="device"):
         train(small(), data=images(), device="nowhere")
-
-
-def test_users_units_are_trained_without_a_folder() -> None:
-    def bent(z: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return torch.sin(z) * v
-
-    history = train(small(unit=bent, steps=4), data=images())
-    assert history.recipe.unit.name == "bent" and np.isfinite(history.test).all()
 
 
 def test_losses_are_measured_at_further_steps() -> None:

@@ -141,7 +141,7 @@ def distil_blocks(
                 report(done, all_steps)
             yield step
 
-    losses, best, start = [loss()], 0, copies(weights)
+    losses, best, start = [loss()], 0, [W.detach().clone() for W in weights]
     saved, rate = start, rates[0]
     try:
         with trained_alone(small, weights):
@@ -157,7 +157,7 @@ def distil_blocks(
                 if step % (steps // epochs) == 0:
                     losses.append(loss())
                     if losses[-1] < losses[best]:
-                        best, saved = len(losses) - 1, copies(weights)
+                        best, saved = len(losses) - 1, [W.detach().clone() for W in weights]
     finally:
         put(weights, saved)
     own_text = terms.own_text.numel() if isinstance(terms.own_text, Tensor) else terms.own_text
@@ -245,10 +245,6 @@ def with_half_weights(model: Any) -> Any:
     for p in half.parameters():
         p.data = p.data.bfloat16()
     return half
-
-
-def copies(weights: Sequence[Tensor]) -> list[Tensor]:
-    return [W.detach().clone() for W in weights]
 
 
 @torch.no_grad()

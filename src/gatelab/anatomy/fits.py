@@ -49,9 +49,8 @@ class BlockRows(Compact):
 
     def to(self, device: str | torch.device) -> BlockRows:
         """The same rows on a device."""
-        (x, y), validation, test = (
-            (a.to(device), b.to(device)) for a, b in ((self.x, self.y), self.validation, self.test)
-        )
+        pairs = ((self.x, self.y), self.validation, self.test)
+        (x, y), validation, test = ((a.to(device), b.to(device)) for a, b in pairs)
         return BlockRows(x, y, validation, test, self.windows)
 
 
@@ -118,11 +117,7 @@ def damped(gram: Tensor, ridge: float) -> Tensor:
 
 
 def ridge_map(xx: Tensor, xy: Tensor, ridge: float) -> Tensor:
-    """The least-squares matrix A (outputs, inputs) from centered Gram matrices (inputs, inputs or outputs).
-
-    >>> round(float(ridge_map(torch.eye(1) * 2, torch.eye(1) * 4, 1.0)), 4)
-    1.0
-    """
+    """The least-squares matrix A (outputs, inputs) from Gram matrices (inputs, inputs or outputs)."""
     shifted = damped(xx, ridge)
     factor, failed = torch.linalg.cholesky_ex(shifted)
     if int(failed):
@@ -222,13 +217,12 @@ def starting_maps(unit: Unit, width: int, rows: BlockRows, start: Block | None, 
     d, sample = rows.x.shape[1], rows.x[:2048]
     scale = float(sample.double().square().sum(1).mean().sqrt()) or 1.0
 
+    def drawn(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator)
+
     def random_maps(count: int) -> Maps:
         return [
-            (
-                (torch.randn(count, d, generator=generator) / scale).to(sample),
-                (0.1 * torch.randn(count, generator=generator)).to(sample),
-            )
-            for _ in range(1 + unit.factors)
+            ((drawn(count, d) / scale).to(sample), (0.1 * drawn(count)).to(sample)) for _ in range(1 + unit.factors)
         ]
 
     if start is None:

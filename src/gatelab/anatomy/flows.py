@@ -203,7 +203,7 @@ class Moments:
         energy = self.sums["hh"].diagonal() / self.count
         root = float(energy.mean().sqrt()) or 1.0
         open_share = self.sums["open"] / self.count
-        values |= {
+        return values | {
             "open gates": float(open_share.mean()),
             "never open": int((open_share == 0).sum()),
             "dead": int((energy < 1e-6 * energy.mean()).sum()),
@@ -214,16 +214,10 @@ class Moments:
             "alignment": alignment(block),
             "stream share": self.stream_share / self.count,
         }
-        return values
 
 
 def alignment(block: Block) -> float:
-    """The mean absolute cosine between the gate row and the up row of a neuron; NaN without factors.
-
-    >>> W = torch.eye(2)
-    >>> alignment(Block("", W, W[0], W, W[0], torch.relu, ((-W, W[0]),)))
-    1.0
-    """
+    """The mean absolute cosine between the gate row and the up row of a neuron; NaN without factors."""
     if not block.factors:
         return math.nan
     return float(nn.functional.cosine_similarity(block.W1, block.factors[0][0], dim=1).abs().mean())

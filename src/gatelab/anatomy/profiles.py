@@ -155,7 +155,7 @@ class Profile:
 
     def save(self, path: str | Path) -> Path:
         """Write the profile as JSON."""
-        return write_whole(Path(path), json.dumps(self.plain(), indent=1).encode())
+        return write_whole(path, json.dumps(self.plain(), indent=1))
 
     def _repr_html_(self) -> str:
         from gatelab.plotting.theme import html

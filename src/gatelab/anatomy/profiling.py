@@ -239,18 +239,16 @@ def block_profile(
     if tap.block is not None:
         unit, width = unit_of(tap.block), tap.block.width
         name = unit.name
-    curve, bilinear, line = [], math.nan, None
-    if widths:
-        for w in widths:
-            fit = fit_block(rows, unit or "swiglu", w, start=tap.block, steps=steps)
-            curve.append((w, fit.parameters, fit.error))
+    bilinear, line = math.nan, None
+    fits = [fit_block(rows, unit or "swiglu", w, start=tap.block, steps=steps) for w in widths]
+    if fits:
         bilinear = fit_block(rows, "bilinear", BILINEAR, linear=affine, steps=steps).error
-    if len(curve) > 2:
-        line = slope(np.array([p for _, p, _ in curve]), np.sqrt([e for _, _, e in curve]))
+    if len(fits) > 2:
+        line = slope(np.array([fit.parameters for fit in fits]), np.sqrt([fit.error for fit in fits]))
     return BlockProfile(
         number=tap.number, name=tap.name, unit=name, width=width, d_in=x.shape[1], d_out=y.shape[1],
-        statistics=moments.statistics(), linear=linear, typical=typical, bilinear=bilinear, curve=tuple(curve),
-        slope=line, skipped=None, linearised=None,
+        statistics=moments.statistics(), linear=linear, typical=typical, bilinear=bilinear,
+        curve=tuple((fit.width, fit.parameters, fit.error) for fit in fits), slope=line, skipped=None, linearised=None,
     )  # fmt: skip
 
 
@@ -282,14 +280,8 @@ def layer_rows(
     """Inputs and outputs of some blocks of a model for training, validation and test.
 
     Args:
-        model: as in `profile`.
         layers: indices of layers with a block, or names of modules.
-        text: as in `profile`.
-        tokenizer: as in `profile`.
-        tokens: as in `profile`.
-        test: as in `profile`.
-        length: as in `profile`.
-        memory: as in `profile`.
+        model, text, tokenizer, tokens, test, length, memory: as in `profile`.
 
     Returns:
         The rows of each block.

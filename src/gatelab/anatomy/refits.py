@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gatelab.anatomy.fits import BlockAdam, damped, detached, root_mean_square
+from gatelab.anatomy.fits import BlockAdam, damped, detached, ridge_map, root_mean_square
 from gatelab.errors import GatelabError
 from gatelab.feedforward import Unit
 from gatelab.models.layouts import Block, Elementwise
@@ -154,9 +154,7 @@ def last_map(block: Block, sums: HiddenSums, ridge: float) -> Tensor:
     The ridge, relative to the mean of h_i^2, is towards the block's own last map.
     """
     start = block.W2.to(sums.gram)
-    factor = torch.linalg.cholesky(damped(sums.gram, ridge))
-    change = torch.cholesky_solve(sums.cross - sums.gram @ start.T, factor)
-    return (start + change.T).to(block.W2)
+    return (start + ridge_map(sums.gram, sums.cross - sums.gram @ start.T, ridge)).to(block.W2)
 
 
 def last_map_by_held_out(block: Block, sums: HiddenSums, held_out: HiddenSums) -> Tensor:

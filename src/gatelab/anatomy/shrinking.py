@@ -93,9 +93,8 @@ class Shrunk:
     reason: str = field(default="", repr=False)
 
     def __repr__(self) -> str:
-        return one_line(
-            self, f"{self.method}, keep {self.keep:g}: {self.measure} {self.before:.4f} -> {self.after:.4f}"
-        )
+        losses = f"{self.before:.4f} -> {self.after:.4f}"
+        return one_line(self, f"{self.method}, keep {self.keep:g}: {self.measure} {losses}")
 
     def table(self) -> pd.DataFrame:
         """One row per layer: width, error, seconds."""
@@ -108,14 +107,7 @@ class Shrunk:
         return to_plain(self)
 
     def save(self, folder: str | Path) -> Path:
-        """Save the model and its tokenizer in the format of Transformers.
-
-        Args:
-            folder: the folder, which must be new or empty.
-
-        Returns:
-            The folder.
-        """
+        """Save the model and its tokenizer in the format of Transformers to a new or empty folder."""
         if self.reason:
             raise GatelabError(f"this model has no usual format: {self.reason}; use .model instead")
         return save_folder(self.model, self.tokenizer, self.plain(), Path(folder).expanduser())
@@ -230,14 +222,8 @@ def balanced_widths(
     token. The cheapest neurons of all blocks are removed, but no block loses more than half of its uniform width.
 
     Args:
-        model: as in `shrink`.
         keep: the share of all neurons to keep.
-        text: as in `shrink`; only the calibration part is used.
-        tokenizer: as in `shrink`.
-        length: as in `shrink`.
-        most: as in `shrink`.
-        device: as in `shrink`.
-        progress: see `gatelab.display`.
+        model, text, tokenizer, length, most, device, progress: as in `shrink`; of the text only calibration is used.
 
     Returns:
         The width of each block.

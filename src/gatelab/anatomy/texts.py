@@ -62,15 +62,19 @@ def windows(text: Any, tokenizer: Any = None, length: int = 256, *, most: int | 
     if most is not None:
         most = whole_number("most", most, 1, of="windows")
     if isinstance(text, str | Path) and str(text).endswith(".npy") and is_file(str(text)):
-        text = read_numbers(Path(text).expanduser())
+        try:
+            text = np.load(Path(text).expanduser(), allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            message = f"{text} is not an array of numbers ({error}); write it by numpy.save, without objects"
+            raise GatelabError(message) from None
     if isinstance(text, str | Path):
         numbers = tokens_of_text(text, tokenizer, None if most is None else most * length)
     else:
         numbers = given_numbers(text)
         if not len(numbers):
             raise GatelabError(f"the text has the shape {tuple(numbers.shape)}; give one window or more")
-        if numbers.is_floating_point():
-            return numbers[:most]
+    if numbers.is_floating_point():
+        return numbers[:most]
     if numbers.ndim == 2:
         if numbers.shape[1] != length:
             raise GatelabError(
@@ -95,15 +99,6 @@ def window_length(model: Any, text: Any, length: int | None, usual: int) -> int:
     config = getattr(model, "config", None)
     longest = getattr(config, "max_position_embeddings", None) or getattr(config, "context", None)
     return min(usual, longest) if isinstance(longest, int) and longest > 1 else usual
-
-
-def read_numbers(path: Path) -> Any:
-    try:
-        return np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise GatelabError(
-            f"{path} is not an array of numbers ({error}); write it by numpy.save, without objects"
-        ) from None
 
 
 def given_numbers(text: Any, name: str = "the text") -> Tensor:
@@ -183,11 +178,7 @@ def split(rows: Tensor, share: float = 0.25) -> Parts:
 
 
 def found_in(rows: Tensor, others: Tensor) -> Tensor:
-    """A mask of the other windows that are among the rows.
-
-    >>> found_in(torch.tensor([[1, 2]]), torch.tensor([[1, 2], [2, 1]]))
-    tensor([ True, False])
-    """
+    """A mask of the other windows that are among the rows."""
     known = {row.numpy().tobytes() for row in rows.cpu()}
     return torch.tensor([row.numpy().tobytes() in known for row in others.cpu()])
 
@@ -249,14 +240,13 @@ def without_cache(model: nn.Module) -> Iterator[None]:
     """Disable the cache of keys and values within the block."""
     config: Any = getattr(model, "config", None)
     cached = getattr(config, "use_cache", None)
-    if cached is None:
-        yield
-        return
-    config.use_cache = False
     try:
+        if cached is not None:
+            config.use_cache = False
         yield
     finally:
-        config.use_cache = cached
+        if cached is not None:
+            config.use_cache = cached
 
 
 def log_perplexity(model: nn.Module, rows: Tensor) -> float:

@@ -48,7 +48,7 @@ class Early(Compact):
 
     @property
     def holds(self) -> bool:
-        """The corollary's condition that the loss of the first unit falls faster early."""
+        """Whether the corollary has the loss of the first unit fall faster early."""
         return self.signal[0] > self.signal[1] and self.spread[0] > self.spread[1]
 
 
@@ -56,8 +56,8 @@ class Early(Compact):
 class Late(Compact):
     """For both units: the smallest eigenvalue, the weight C of its direction, and its factor 1 - eta lambda per step.
 
-    `bound` is the step after which the second unit is ahead by the paper's formula, None if the condition fails. It
-    compares only these two directions and is not an estimate of the crossing, which may come much earlier.
+    `bound` is the step after which the second unit is ahead by the paper's formula, None if the condition fails. The
+    crossing may come much earlier.
     """
 
     lambda_min: Pair
@@ -128,10 +128,8 @@ class Crossing(Compact):
 
         lines, title = [PlotLine(c.label, c.steps, c.loss) for c in self.curves], "no crossing"
         if self.step is not None and self.loss is not None:
-            title = f"crossing at step {self.step:.1f}"
-            lines.append(
-                PlotLine("crossing", np.array([self.step]), np.array([self.loss]), color="#222222", marker="o")
-            )
+            title, at = f"crossing at step {self.step:.1f}", (np.array([self.step]), np.array([self.loss]))
+            lines.append(PlotLine("crossing", *at, color="#222222", marker="o"))
         return saved(lines_figure(lines, title, ax=ax), path)
 
 
@@ -165,7 +163,6 @@ def crossing(
     Returns:
         The steps at which the order of the losses changes, and the conditions of the corollary.
 
-    >>> import numpy as np
     >>> plain, gated = np.diag([9.0, 0.5, 0.5]), np.diag([4.0, 4.0, 4.0])
     >>> order = crossing(plain, gated, [2.0, 1.0, 1.0], width=100, lr=0.05)
     >>> round(order.step, 2), order.first, order.last, order.early.holds, order.late.holds
@@ -199,19 +196,10 @@ def crossing(
     end = min(horizon, int(np.ceil(4 * order[-1].step)) + 10 if order else 1000)
     drawn = np.unique(np.concatenate([np.arange(min(end, 200) + 1), np.round(np.linspace(0, end, min(end, 500) + 1))]))
     return Crossing(
-        labels=names,
-        step=where,
-        loss=height,
-        changes=order,
-        first=first,
-        last=last,
-        horizon=horizon,
-        lr=(curves[0].lr, curves[1].lr),
-        early=early_condition(a, b),
-        late=late_condition(a, b),
-        curves=(curves[0].at(drawn), curves[1].at(drawn)),
+        names, where, height, order, first, last, horizon, lr=(curves[0].lr, curves[1].lr),
+        early=early_condition(a, b), late=late_condition(a, b), curves=(curves[0].at(drawn), curves[1].at(drawn)),
         reason=reason,
-    )
+    )  # fmt: skip
 
 
 def pair(value: Any, what: str, *, common: bool = False) -> tuple[Any, Any]:
@@ -225,14 +213,12 @@ def pair(value: Any, what: str, *, common: bool = False) -> tuple[Any, Any]:
 
 
 def early_condition(a: Spectral, b: Spectral) -> Early:
-    """The corollary's condition on the early loss."""
     start = float(np.exp(a.log_loss(np.zeros(1)))[0]), float(np.exp(b.log_loss(np.zeros(1)))[0])
     signal = float(a.eigenvalues @ a.targets), float(b.eigenvalues @ b.targets)
     return Early(start, signal, (float(np.sum(a.eigenvalues**2)), float(np.sum(b.eigenvalues**2))))
 
 
 def late_condition(a: Spectral, b: Spectral) -> Late:
-    """The corollary's condition on the late loss."""
     slowest = float(a.eigenvalues[0]), float(b.eigenvalues[0])
     factors = abs(1 - a.lr * slowest[0]), abs(1 - b.lr * slowest[1])
     weights = float((a.targets + a.outputs)[0]), float((b.targets + b.outputs)[0])
@@ -260,9 +246,9 @@ def order_changes(
         """log L_a - log L_b, negative if the first unit is ahead."""
         return a.log_loss(t) - b.log_loss(t)
 
-    grid = np.arange(min(horizon, EVERY) + 1, dtype=np.float64)
+    grid = np.arange(min(horizon, EVERY) + 1.0)
     if horizon > EVERY:
-        grid = np.unique(np.concatenate([grid, np.geomspace(EVERY, horizon, FURTHER)]))
+        grid = np.union1d(grid, np.geomspace(EVERY, horizon, FURTHER))
     lags = np.concatenate([lag(part) for part in np.array_split(grid, max(1, len(grid) // 200))])
     clear = np.abs(lags) > TIE
     if not clear.any():
@@ -285,7 +271,7 @@ def divergence_reason(curves: list[Trajectory], names: tuple[str, str]) -> str |
     ]
     if not wild:
         return None
-    whose = "its loss grows" if len(wild) == 1 else "both losses grow"
+    whose = ("its loss grows", "both losses grow")[len(wild) - 1]
     return f"{' and '.join(wild)}: {whose} without bound, so the losses do not cross; give a smaller lr"
 
 
@@ -343,11 +329,7 @@ def measured_crossing(
 
 
 def changes(steps: Array, a: Array, b: Array) -> tuple[float, ...]:
-    """The steps at which the order of two curves changes.
-
-    >>> changes(np.arange(3.0), np.array([1.0, 1.0, 1.0]), np.exp([1.0, 0.5, -0.5]))
-    (1.5,)
-    """
+    """The steps at which the order of two curves changes."""
     gap = np.log(a) - np.log(b)
     clear = gap != 0
     steps, gap = steps[clear], gap[clear]

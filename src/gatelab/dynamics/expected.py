@@ -96,10 +96,9 @@ class Trajectory(Compact):
         if self.deviation is not None:
             band = np.maximum(self.loss - self.deviation, 1e-3 * self.loss), self.loss + self.deviation
             title = f"{self.label}; band: one deviation of a single network"
-        parts = {"bias: of the targets": (self.bias, "glu"), "variance: of initial outputs": (self.variance, "gqu")}
+        parts = (("bias: of the targets", self.bias, "glu"), ("variance: of initial outputs", self.variance, "gqu"))
         lines = [PlotLine("expected loss", self.steps, self.loss, band, color=look("mlp").color)]
-        for label, (loss, unit) in parts.items():
-            lines.append(PlotLine(label, self.steps, loss, color=look(unit).color, predicted=True))
+        lines += [PlotLine(name, self.steps, y, color=look(unit).color, predicted=True) for name, y, unit in parts]
         return saved(lines_figure(lines, title, ax=ax), path)
 
 
@@ -200,10 +199,8 @@ def output_covariance(K: Any, values: Array, vectors: Array, width: int | None, 
 def start_weights(vectors: Array, Y: Array, start: Any) -> Array:
     """The squared initial residuals along each eigenvector, averaged over networks."""
     f = finite_array("start", start)
-    if f.ndim == 1:
-        f = f[:, None]
-    if f.ndim == 2:
-        f = f[None]
+    if f.ndim in (1, 2):
+        f = f.reshape(1, len(f), f.size // max(len(f), 1))
     if f.ndim != 3 or f.shape[1:] != Y.shape:
         raise GatelabError(
             f"start has shape {np.shape(start)}; give the initial outputs of one network, {Y.shape}, or of several, "
@@ -214,7 +211,7 @@ def start_weights(vectors: Array, Y: Array, start: Any) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class FiniteWidth(Compact):
-    """The mean `loss` over drawn networks, its standard `error`, and the loss of `each`, (networks, steps)."""
+    """The mean `loss` over networks, its standard `error`, and the loss of `each`, (networks, steps)."""
 
     steps: Array
     loss: Array

@@ -64,7 +64,7 @@ def loss_scale(loss: str, n: int) -> float:
 
 
 def seed_numbers(seeds: Any) -> Sequence[int]:
-    """The first seeds from 0 for a number, otherwise the given seeds."""
+    """The first seeds from 0 for a number, which may be too large for a list, otherwise the given seeds."""
     if np.ndim(seeds) == 0:
         return range(whole_number("seeds", seeds, 1))
     return [whole_number("a seed", seed, 0) for seed in seeds]
@@ -138,10 +138,7 @@ def log_factors(product: Array) -> Array:
 
 
 def steps_until(eigenvalues: Array, weights: Array, lr: float, shares: Array, *, flow: bool = False) -> Array:
-    """The number of steps until the loss is a given share of its initial value, with a constant kernel.
-
-    Steps are real numbers, t in (1 - eta lambda)^(2t), and at least one. The loss does not increase for lr at most
-    2 / lambda_max, so that t is found by bisection.
+    """The real number of steps, at least one, until the loss is a share of its initial value, for lr <= 2 / lambda_max.
 
     >>> steps_until(np.array([1.0, 2.0]), np.array([1.0, 1.0]), 0.5, np.array([0.5, 0.1, 0.01])).round(3)
     array([1.   , 1.161, 2.822])

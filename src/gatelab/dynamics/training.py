@@ -11,8 +11,8 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from gatelab.arrays import Array, finite_array
-from gatelab.display import Compact, Listener, ProgressLike, reporting
+from gatelab.display import Compact, ProgressLike, reporting
 from gatelab.dynamics.networks import Stack
 from gatelab.dynamics.spectral import Loss, loss_scale, samples, seed_numbers, targets
 from gatelab.errors import GatelabError, real_number, whole_number
@@ -30,9 +30,6 @@ from gatelab.feedforward.registry import product_unit
 from gatelab.interrupts import on_threads, stop_if_asked
 from gatelab.memory import check_device, check_memory
 from gatelab.statistics import LEVEL, t_reach
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 RECORDED = 1000  # up to this number of steps all are recorded by default
 CACHE = 2 << 20  # bytes of an array of neurons in a part on a CPU, to stay in a core's cache
@@ -71,13 +68,11 @@ class Training(Compact):
 
     def interval(self, level: float = LEVEL) -> tuple[Array, Array]:
         """The ends of the t-interval of the mean over the seeds, at every step; NaN for a single seed."""
-        count = len(self.seeds)
-        if count < 2:
-            empty = np.full_like(self.mean, np.nan)
-            return empty, empty
+        count, reach = len(self.seeds), np.nan
         with np.errstate(invalid="ignore"):
-            reach = t_reach(level, count - 1) * self.losses.std(axis=-2, ddof=1) / count**0.5
-        return self.mean - reach, self.mean + reach
+            if count > 1:
+                reach = t_reach(level, count - 1) * self.losses.std(axis=-2, ddof=1) / count**0.5
+            return self.mean - reach, self.mean + reach
 
     def at(self, lr: float) -> Training:
         """The training at the learning rate nearest to `lr`."""
@@ -90,16 +85,6 @@ class Training(Compact):
         """A table with one row per learning rate, seed and recorded step."""
         index = pd.MultiIndex.from_product([self.lrs, self.seeds, self.steps], names=["lr", "seed", "step"])
         return pd.DataFrame({"loss": self.losses.ravel()}, index=index).reset_index()
-
-    def plot(self, path: str | Path | None = None, *, ax: Any = None) -> Figure:
-        """The mean with its interval, one curve per rate; written to `path` or drawn into `ax` if given."""
-        from gatelab.plotting import saved
-        from gatelab.plotting.kernels import PlotLine, lines_figure
-
-        parts = [self] if self.losses.ndim == 2 else [self.at(lr) for lr in self.lrs]
-        curves = [PlotLine(f"lr {p.lrs[0]:.3g}", p.steps, p.mean, p.interval()) for p in parts]
-        title = f"{self.unit} of width {self.width}, {len(self.seeds)} seeds"
-        return saved(lines_figure(curves, title, ax=ax), path)
 
 
 def train(
@@ -166,19 +151,29 @@ def train(
     )
     if not networks or len(set(order)) < len(order) or len(set(rates)) < len(rates):
         raise GatelabError(f"lr is {lr!r} and seeds is {seeds!r}; give at least one of each, none twice")
-    job = Job(
-        unit=known,
-        width=width,
-        X=torch.from_numpy(x).to(device),
-        Y=torch.from_numpy(np.ascontiguousarray(Y.T)).to(device),
-        scale=scale,
-        members=tuple((rate, seed) for rate in rates for seed in order),
-        steps=steps,
-        record=recorded_steps(record, steps),
-        fan_in=d if fan_in is None else whole_number("fan_in", fan_in, 1),
-    )
+    rows, columns = torch.from_numpy(x).to(device), torch.from_numpy(np.ascontiguousarray(Y.T)).to(device)
+    settings: dict[str, Any] = {"scale": scale, "steps": steps, "record": recorded_steps(record, steps)}
+    settings["fan_in"] = d if fan_in is None else whole_number("fan_in", fan_in, 1)
+    # The size of a part depends on the width and the samples, not on the number of threads.
+    members = [(rate, seed) for rate in rates for seed in order]
+    size = max(1, (CACHE if device.type == "cpu" else CUDA) // (width * n * rows.element_size()))
+    pieces = [members[i : i + size] for i in range(0, len(members), size)]
+    done, lock = 0, threading.Lock()
     with reporting(progress, f"training {known.name}") as report:
-        parts = job.run(report)
+
+        def tick(count: int) -> None:
+            nonlocal done
+            with lock:
+                done += count
+                if report:
+                    report(done, steps * len(pieces))
+
+        work = partial(train_part, unit=known, width=width, X=rows, Y=columns, tick=tick, **settings)
+        if device.type == "cpu":
+            # One torch thread per part, even for a single part, so that results are equal bit for bit.
+            parts = list(on_threads(work, pieces, min(torch.get_num_threads(), len(pieces))))
+        else:
+            parts = [work(piece) for piece in pieces]
     shape = (len(rates), len(order)) if np.ndim(lr) > 0 else (len(order),)
 
     def joined(name: str, axis: int = 0) -> np.ndarray:
@@ -189,16 +184,15 @@ def train(
         width=width,
         lrs=tuple(rates),
         seeds=tuple(order),
-        steps=np.array(job.record, np.float64),
+        steps=np.array(settings["record"], np.float64),
         losses=joined("losses", 1).T.reshape(*shape, -1),
         diverged=joined("diverged").reshape(shape),
         # Members are ordered by rate, then by seed; the start does not depend on the rate.
         start=joined("start")[: len(order)].swapaxes(1, 2),
         seconds=time.perf_counter() - began,
     )
-    message = divergence(training)
-    if message:
-        warnings.warn(message, UserWarning, stacklevel=2)
+    if (training.diverged >= 0).any():
+        warnings.warn(divergence(training), UserWarning, stacklevel=2)
     return training
 
 
@@ -227,11 +221,7 @@ def in_span(X: Any) -> np.ndarray:
 
 
 def recorded_steps(record: Any, steps: int) -> tuple[int, ...]:
-    """The recorded steps in increasing order; a number of steps includes the first and the last.
-
-    >>> recorded_steps(3, 100), recorded_steps([7, 3], 100)
-    ((0, 1, 100), (3, 7))
-    """
+    """The recorded steps in increasing order; a number of steps includes the first and the last."""
     if np.ndim(record) == 0:
         if record > steps:
             return tuple(range(steps + 1))
@@ -245,10 +235,8 @@ def recorded_steps(record: Any, steps: int) -> tuple[int, ...]:
 
 
 def divergence(training: Training) -> str:
-    """Which networks diverged, in a sentence; empty if none did."""
+    """Which networks diverged, in a sentence."""
     first = training.diverged[training.diverged >= 0]
-    if not first.size:
-        return ""
     rows = training.diverged.reshape(len(training.lrs), len(training.seeds))
     rates = [f"{rate:.3g}" for rate, row in zip(training.lrs, rows, strict=True) if (row >= 0).any()]
     return (
@@ -258,77 +246,44 @@ def divergence(training: Training) -> str:
     )
 
 
-@dataclass(frozen=True, eq=False)
-class Job:
-    """The arguments of a training: Y is (k, n), and a member is a learning rate and a seed."""
+@torch.no_grad()
+def train_part(
+    members: Sequence[Member], *, unit: Unit, width: int, X: Tensor, Y: Tensor, scale: float, steps: int,
+    record: tuple[int, ...], fan_in: int, tick: Callable[[int], None],
+) -> dict[str, Tensor]:  # fmt: skip
+    """Train some members on targets (k, n); `losses` is (recorded steps, members), `start` (members, k, n)."""
+    rates = torch.tensor([rate for rate, _ in members], dtype=X.dtype, device=X.device)
+    seeds = [seed for _, seed in members]
+    nets = Stack(unit, width, X.shape[1], len(Y), seeds, rates, fan_in)
+    places = {step: place for place, step in enumerate(record)}
+    losses = torch.full((len(places), len(members)), torch.nan, dtype=X.dtype)
+    diverged = torch.full((len(members),), -1, dtype=torch.int64)
 
-    unit: Unit
-    width: int
-    X: Tensor
-    Y: Tensor
-    scale: float
-    members: tuple[Member, ...]
-    steps: int
-    record: tuple[int, ...]
-    fan_in: int
+    def losses_of(outputs: Tensor) -> Tensor:
+        return (outputs - Y).square().sum((1, 2)).mul_(0.5 * scale).cpu()
 
-    def run(self, report: Listener | None) -> list[dict[str, Tensor]]:
-        """The results of all parts. Their size depends on the width and the samples, not on the number of threads."""
-        cpu = self.X.device.type == "cpu"
-        size = max(1, (CACHE if cpu else CUDA) // (self.width * len(self.X) * self.X.element_size()))
-        parts = [self.members[i : i + size] for i in range(0, len(self.members), size)]
-        done, lock = 0, threading.Lock()
+    start = nets.outputs(X).clone()
+    limit = EXPLODED * torch.maximum(losses_of(start), losses_of(0 * start))
 
-        def part(members: Sequence[Member]) -> dict[str, Tensor]:
-            return self.run_part(members, tick)
+    def look(first: int, seen: Tensor) -> None:
+        """Record and stop members that diverged since step `first`."""
+        bad = ~(seen.cpu() <= limit)
+        fresh = bad.any(0) & (diverged < 0)
+        if fresh.any():
+            diverged[fresh] = first + bad.int().argmax(0)[fresh]
+            nets.stop((diverged >= 0).to(X.device))
 
-        def tick(steps: int) -> None:
-            nonlocal done
-            with lock:
-                done += steps
-                if report:
-                    report(done, self.steps * len(parts))
-
-        if not cpu:
-            return [part(members) for members in parts]
-        # One torch thread per part, even for a single part, so that results are equal bit for bit.
-        return list(on_threads(part, parts, min(torch.get_num_threads(), len(parts))))
-
-    @torch.no_grad()
-    def run_part(self, members: Sequence[Member], tick: Callable[[int], None]) -> dict[str, Tensor]:
-        """Train some members: `losses` is (recorded steps, members), `diverged` (members,), `start` (members, k, n)."""
-        rates = torch.tensor([rate for rate, _ in members], dtype=self.X.dtype, device=self.X.device)
-        seeds = [seed for _, seed in members]
-        nets = Stack(self.unit, self.width, self.X.shape[1], len(self.Y), seeds, rates, self.fan_in)
-        places = {step: place for place, step in enumerate(self.record)}
-        losses = torch.full((len(places), len(members)), torch.nan, dtype=self.X.dtype)
-        diverged = torch.full((len(members),), -1, dtype=torch.int64)
-
-        def losses_of(outputs: Tensor) -> Tensor:
-            return (outputs - self.Y).square().sum((1, 2)).mul_(0.5 * self.scale).cpu()
-
-        start = nets.outputs(self.X).clone()
-        limit = EXPLODED * torch.maximum(losses_of(start), losses_of(0 * start))
-
-        def look(first: int, seen: Tensor) -> None:
-            """Record and stop members that diverged since step `first`."""
-            bad = ~(seen.cpu() <= limit)
-            fresh = bad.any(0) & (diverged < 0)
-            if fresh.any():
-                diverged[fresh] = first + bad.int().argmax(0)[fresh]
-                nets.stop((diverged >= 0).to(self.X.device))
-
-        for first in range(0, self.steps, BLOCK):
-            seen = []
-            for t in range(first, min(first + BLOCK, self.steps)):
-                stop_if_asked()
-                seen.append(nets.step(self.X, self.Y, self.scale))
-                if t in places:
-                    losses[places[t]] = seen[-1].cpu()
-            look(first, torch.stack(seen))
-            tick(len(seen))
-        look(self.steps, losses_of(nets.outputs(self.X))[None])
-        if self.steps in places:
-            losses[places[self.steps]] = losses_of(nets.outputs(self.X))
-        losses[(diverged >= 0) & (torch.tensor(self.record)[:, None] >= diverged)] = torch.inf
-        return {"start": start.cpu(), "losses": losses, "diverged": diverged}
+    for first in range(0, steps, BLOCK):
+        seen = []
+        for t in range(first, min(first + BLOCK, steps)):
+            stop_if_asked()
+            seen.append(nets.step(X, Y, scale))
+            if t in places:
+                losses[places[t]] = seen[-1].cpu()
+        look(first, torch.stack(seen))
+        tick(len(seen))
+    look(steps, losses_of(nets.outputs(X))[None])
+    if steps in places:
+        losses[places[steps]] = losses_of(nets.outputs(X))
+    losses[(diverged >= 0) & (torch.tensor(record)[:, None] >= diverged)] = torch.inf
+    return {"start": start.cpu(), "losses": losses, "diverged": diverged}

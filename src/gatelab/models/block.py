@@ -7,6 +7,7 @@ the same number of weights. In the named sizes these widths are whole numbers.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gatelab.errors import GatelabError, check_seed, unknown_name, whole_number
+from gatelab.errors import GatelabError, check_seed, real_number, unknown_name, whole_number
 from gatelab.feedforward import AnyUnit, FeedForward, ModuleUnit, two_thirds
 from gatelab.feedforward import unit as as_unit
 from gatelab.feedforward.definition import check_width
@@ -152,12 +153,8 @@ def check_config(config: Any) -> None:
     """Check that sizes are positive whole numbers that divide each other as needed, and that floats are in range."""
     for field in fields(config):
         value = getattr(config, field.name)
-        if field.name == "dropout":
-            if not 0.0 <= value < 1.0:
-                raise GatelabError(f"dropout is {value!r}; give a number from 0 to below 1")
-        elif isinstance(field.default, float):
-            if not (isinstance(value, int | float) and 0.0 <= value < float("inf")):
-                raise GatelabError(f"{field.name} is {value!r}; give a finite number, 0 or more")
+        if isinstance(field.default, float):
+            real_number(field.name, value, least=0, below={"dropout": 1.0}.get(field.name, math.inf))
         elif isinstance(field.default, bool):
             if not isinstance(value, bool):
                 raise GatelabError(f"{field.name} is {value!r}; give True or False")
@@ -198,19 +195,17 @@ def initialize(model: nn.Module, seed: int, std: float | None = None) -> None:
         p.copy_(std * torch.randn(p.shape, generator=generator, dtype=torch.float32))
 
     def visit(module: nn.Module) -> None:
-        if isinstance(module, UserBlock):
-            return
         if isinstance(module, nn.Linear | FeedForward):
             for p in module.parameters():
                 if p.ndim == 1:  # a bias
                     p.zero_()
                 else:
                     draw(p, p.shape[1] ** -0.5 if std is None else std)
-            return
-        if isinstance(module, nn.Embedding):
+        elif isinstance(module, nn.Embedding):
             draw(module.weight, 0.02)
-        for child in module.children():
-            visit(child)
+        elif not isinstance(module, UserBlock):
+            for child in module.children():
+                visit(child)
 
     with torch.no_grad():
         visit(model)
@@ -283,9 +278,7 @@ class ImageModel(UnitModel):
                 " build it with image_size and channels of the data"
             )
         if not images.is_floating_point():
-            raise GatelabError(
-                f"the images are {images.dtype}; give them as numbers of unit variance: data.normalized(x)"
-            )
+            raise GatelabError(f"the images are {images.dtype}; give numbers of unit variance: data.normalized(x)")
         return self.embed(patches(images, self.config.patch))
 
 

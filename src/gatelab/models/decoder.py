@@ -79,10 +79,8 @@ class DecoderConfig:
     def body_count(self, unit: UnitLike = "gelu", match_mlp: bool = True) -> int:
         """P above: the number of parameters without embedding and head."""
         d = self.d_model
-        taps = 2 * self.taps * d * (self.taps > 1)
-        return self.layers * (
-            4 * d * d + taps + d * self.output_bias + feed_forward_count(d, self.width, unit, match_mlp)
-        )
+        extra = 2 * self.taps * d * (self.taps > 1) + d * self.output_bias
+        return self.layers * (4 * d * d + extra + feed_forward_count(d, self.width, unit, match_mlp))
 
     def parameter_count(self, unit: UnitLike = "gelu", match_mlp: bool = True) -> int:
         """The number of all parameters, without building the model."""
@@ -157,6 +155,8 @@ class DecoderBlock(nn.Module):
     """x + attention(rms x), then x + unit(rms x), on rows (..., N T, d)."""
 
     mean: Tensor | None
+    taps: nn.Parameter | None
+    bias: nn.Parameter | None
     passes: Tensor
 
     def __init__(self, config: DecoderConfig, feed: nn.Module) -> None:
@@ -165,10 +165,9 @@ class DecoderBlock(nn.Module):
         self.heads, self.scale = config.heads, config.attention_scale
         self.qkv = nn.Linear(d, 3 * d, bias=False)
         self.out = nn.Linear(d, d, bias=False)
-        self.register_parameter("taps", None)
+        self.taps = self.bias = None
         if config.taps > 1:
             self.taps = nn.Parameter(torch.empty(config.taps, 2 * d))
-        self.register_parameter("bias", None)
         if config.output_bias:
             self.bias = nn.Parameter(torch.zeros(d))
         for name, shape in (("mean", getattr(feed, "width", 0)), ("passes", 1)):
@@ -202,9 +201,9 @@ class DecoderBlock(nn.Module):
             # By name, since stacked parameters are plain tensors.
             *maps, out = (getattr(feed, name).mT for name in ("G", *factor_names(feed.unit.factors), "D"))
             y = self.minus_mean(feed.unit.neuron(*(x @ each for each in maps))) @ out
-            if self.bias is None:
-                return y
-            return y + self.bias.unsqueeze(-2).to(y.dtype)
+            if self.bias is not None:
+                y = y + self.bias.unsqueeze(-2).to(y.dtype)
+            return y
         if x.ndim == 2:
             return feed(x)
         return vmap(lambda params, rows: functional_call(feed, params, (rows,)))(dict(feed.named_parameters()), x)

@@ -189,12 +189,10 @@ class Layer(Compact):
 
     @property
     def entrance(self) -> nn.Module:
-        """The module that is called with the input of the block."""
         return part(self.module, self.layout.entrance)
 
     @property
     def exit(self) -> nn.Module:
-        """The module that returns the output of the block."""
         return part(self.module, self.layout.exit)
 
     @property
@@ -234,9 +232,7 @@ class Layer(Compact):
         """
         self.require_weights()
         if self.layout is OWN:
-            raise GatelabError(
-                f"{self.name} is of gatelab's own models; weights are written into models of Transformers"
-            )
+            raise GatelabError(f"{self.name} is of gatelab's own models; give a model of Transformers")
         names = self.linear_names()
         if len(block.maps) != len(names):
             raise GatelabError(
@@ -335,7 +331,7 @@ def unknown_layout(model: nn.Module) -> str:
     known = ", ".join(layout.name for layout in LAYOUTS)
     advice = f"give a model of Transformers in one of the layouts {known}, or gatelab's GPT2 or ViT"
     if similar:
-        shown = ", ".join(repr(name) for name in similar[:3])
+        shown = ", ".join(map(repr, similar[:3]))
         more = f" and {len(similar) - 3} more" if len(similar) > 3 else ""
         advice += f"; modules that look like a block: {shown}{more}, for profile(model, text, modules=[...])"
     return f"{type(model).__name__} has no feed-forward block of a known layout; {advice}"

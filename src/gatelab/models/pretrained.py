@@ -145,14 +145,13 @@ def loaded_by_transformers(folder: Path, name: str, has_tokenizer: bool, options
     transformers = import_transformers()
     source = {key: value for key, value in options.items() if key == "gguf_file"}
     tokenizer = None
+    here: dict[str, Any] = {"pretrained_model_name_or_path": str(folder), "local_files_only": True}
     try:
         with quiet_transformers():
             with redirect_stderr(StringIO()):  # the progress bar of GGUF files cannot be disabled
-                model = getattr(transformers, name).from_pretrained(
-                    str(folder), local_files_only=True, dtype=torch.float32, **options
-                )
+                model = getattr(transformers, name).from_pretrained(**here, dtype=torch.float32, **options)
             if has_tokenizer:
-                tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), local_files_only=True, **source)
+                tokenizer = transformers.AutoTokenizer.from_pretrained(**here, **source)
                 # Texts may be longer than the context, since they are cut into windows later.
                 tokenizer.model_max_length = 10**12
     except Exception as error:
@@ -195,9 +194,7 @@ def import_transformers() -> Any:
     try:
         return import_module("transformers")  # dynamic, since its types slow down type checkers
     except ImportError:
-        raise GatelabError(
-            "models are read by Transformers, which is not installed: pip install 'gatelab[models]'"
-        ) from None
+        raise GatelabError("reading models needs Transformers: pip install 'gatelab[models]'") from None
 
 
 # ---- llama2.c
@@ -300,14 +297,11 @@ def llama2c_tokenizer(path: Path, vocabulary: int) -> Any:
         for cut in range(1, len(piece))
         if piece[:cut] in scores and piece[cut:] in scores
     ]
-    numbers = {piece: i for piece, (i, _) in scores.items()}
-    bpe = tokenizers.Tokenizer(
-        tokenizers.models.BPE(vocab=numbers, merges=merges, unk_token="<unk>", byte_fallback=True)
-    )
+    numbers, decoders = {piece: i for piece, (i, _) in scores.items()}, tokenizers.decoders
+    model = tokenizers.models.BPE(vocab=numbers, merges=merges, unk_token="<unk>", byte_fallback=True)
+    bpe = tokenizers.Tokenizer(model)
     bpe.normalizer = tokenizers.normalizers.Prepend(" ")
-    bpe.decoder = tokenizers.decoders.Sequence(
-        [tokenizers.decoders.ByteFallback(), tokenizers.decoders.Fuse(), tokenizers.decoders.Strip(" ", 1, 0)]
-    )
+    bpe.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
     return transformers.PreTrainedTokenizerFast(
         tokenizer_object=bpe, unk_token="<unk>", bos_token="<s>", eos_token="</s>", clean_up_tokenization_spaces=False
     )
@@ -343,8 +337,7 @@ def read_pretrained(path: str | Path, tokenizer: Any = None) -> Pretrained:
     if tokenizer is None:
         raise GatelabError(f"the model {path} has no tokenizer; give a folder that holds both")
     language = type(model).__name__.endswith(("LMHeadModel", "ForCausalLM"))
-    context = int(getattr(model.config, "max_position_embeddings", 512))
-    begin = tokenizer.bos_token_id
+    context, begin = int(getattr(model.config, "max_position_embeddings", 512)), tokenizer.bos_token_id
 
     def encode(text: str) -> Tensor:
         ids = tokenizer(text)["input_ids"]

@@ -87,10 +87,8 @@ def folded(block: Block, maps: BlockMaps) -> LinearMap:
         raise GatelabError(
             f"{block.layer} is gated, and Phi(W) Psi(x) stands for act(Wx) alone; give a block without factors"
         )
-    rows = torch.cat([block.W1, block.b1[:, None]], dim=1).double()
-    phi = maps.phi(rows)
-    A = block.W2.to(phi.dtype) @ phi
-    dtype = block.W2.dtype
+    phi = maps.phi(torch.cat([block.W1, block.b1[:, None]], dim=1).double())
+    A, dtype = block.W2.to(phi.dtype) @ phi, block.W2.dtype
     if A.is_complex():
         dtype = dtype.to_complex()
     return LinearMap(maps.psi, A.to(dtype), block.b2)

@@ -104,32 +104,25 @@ def plain_block(layer: Layer) -> PlainBlock:
 
 def replace_block(model: Any, layer: Layer, unit: AnyUnit, match_mlp: bool, seed: int) -> None:
     """Put a block of the unit into a layer of the model, with the original block's properties for a later unit."""
-    plain = plain_block(layer)
-    block = unit_block(model, next(layer.module.parameters()), unit, plain, match_mlp, seed)
-    first, last = block, nn.Identity()
-    if isinstance(block, Transplant):
-        if getattr(model.config, "model_type", "") == "gpt2":
-            std = model.config.initializer_range / math.sqrt(2 * model.config.n_layer)
-            block.D.weight.data.copy_(torch.randn(block.D.weight.shape) * std)
-        if not layer.is_whole:
-            first, last = block.neurons, block.D
-    layer.put_parts(first, last)
-    cast(Any, first).plain = plain
-
-
-def unit_block(
-    model: Any, like: Tensor, unit: AnyUnit, plain: PlainBlock, match_mlp: bool, seed: int
-) -> Transplant | UserBlock:
-    """A block of the unit with the model's own initial weights, on the device and in the precision of `like`."""
-    d_model = plain.d_model
+    plain, like = plain_block(layer), next(layer.module.parameters())
+    d_model, first, last = plain.d_model, nn.Module(), nn.Identity()
     width = plain.own_width
     if match_mlp:
         width = matched_width(unit, d_model, plain.width)
     if isinstance(unit, ModuleUnit):
-        return UserBlock(unit.network(width, d_model, d_model, seed=seed, dtype=like.dtype)).to(like.device)
-    neurons = BlockNeurons(unit, d_model, width, bias=plain.bias)
-    block = Transplant(neurons, nn.Linear(width, d_model, bias=plain.bias), plain.dropout)
-    for module in block.modules():
-        if isinstance(module, nn.Linear):
-            model._init_weights(module)
-    return block.to(like.device, like.dtype).train(model.training)
+        first = UserBlock(unit.network(width, d_model, d_model, seed=seed, dtype=like.dtype)).to(like.device)
+    else:
+        neurons = BlockNeurons(unit, d_model, width, bias=plain.bias)
+        block = Transplant(neurons, nn.Linear(width, d_model, bias=plain.bias), plain.dropout)
+        for module in block.modules():
+            if isinstance(module, nn.Linear):
+                model._init_weights(module)
+        block.to(like.device, like.dtype).train(model.training)
+        if getattr(model.config, "model_type", "") == "gpt2":
+            std = model.config.initializer_range / math.sqrt(2 * model.config.n_layer)
+            block.D.weight.data.copy_(torch.randn(block.D.weight.shape) * std)
+        first = block
+        if not layer.is_whole:
+            first, last = block.neurons, block.D
+    layer.put_parts(first, last)
+    cast(Any, first).plain = plain

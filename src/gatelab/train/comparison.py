@@ -86,14 +86,12 @@ def permutation_test(
     >>> round(far.p, 4), far.arrangements
     (0.0286, 70)
     """
-    runs = [rows_of_points(r) for r in (*a, *b)]
+    if exchange not in ("runs", "points"):
+        raise GatelabError(f"exchange is {exchange!r}; give 'runs' or 'points'")
+    runs, first = [rows_of_points(r) for r in (*a, *b)], len(a)
     if exchange == "points":
         first = sum(len(r) for r in runs[: len(a)])
         runs = [point[None] for r in runs for point in r]
-    elif exchange == "runs":
-        first = len(a)
-    else:
-        raise GatelabError(f"exchange is {exchange!r}; give 'runs' or 'points'")
     if not 0 < first < len(runs):
         raise GatelabError(f"there are {len(a)} and {len(b)} runs; give one of each at least")
     between, counts = summed_distances(runs, scale)
@@ -110,11 +108,7 @@ def permutation_test(
 
 
 def shares(as_far: int, count: int, exact: bool, mirrored: bool) -> tuple[float, float]:
-    """p and its smallest possible value, if `as_far` of `count` arrangements have at least the observed distance.
-
-    >>> shares(2, 20, exact=True, mirrored=True), shares(0, 99, exact=False, mirrored=True)
-    ((0.1, 0.1), (0.01, 0.01))
-    """
+    """p and its smallest possible value, if `as_far` of `count` arrangements have at least the observed distance."""
     if exact:
         return as_far / count, (1 + mirrored) / count
     return (as_far + 1) / (count + 1), 1 / (count + 1)
@@ -148,11 +142,9 @@ def arranged_distances(masks: NDArray[np.bool_], between: Array, counts: Array) 
 
 def arrangements(count: int, first: int, permutations: int, seed: int) -> tuple[NDArray[np.bool_], bool]:
     """Masks of the runs in the first group: every choice, or a random sample of this size."""
-    every = math.comb(count, first)
-    if every <= permutations:
+    if (every := math.comb(count, first)) <= permutations:
         masks = np.zeros((every, count), bool)
-        for row, chosen in enumerate(combinations(range(count), first)):
-            masks[row, list(chosen)] = True
+        masks[np.arange(every)[:, None], list(combinations(range(count), first))] = True
         return masks, True
     return _drawn_arrangements(count, first, permutations, check_seed(seed)), False
 
@@ -239,18 +231,13 @@ def matched_gap(
     first, second = (np.array([np.interp(levels, c[:, 0], c[:, 1]).mean() for c in group]) for group in curves)
     interval = widened_bootstrap(first, second, draws, level, seed)
     p, least = exchanged_means(first, second)
-    mean, deviation = float(first.mean()), pooled_deviation(first, second)
+    squares = first.var() * len(first) + second.var() * len(second)
+    deviation = math.sqrt(squares / ((len(first) + len(second) - 2) or math.nan))  # within groups
+    relative, standardized = (interval.value / (size or math.nan) for size in (float(first.mean()), deviation))
     return Matched(
-        *astuple(interval),
-        relative=interval.value / mean if mean else np.nan,
-        standardized=interval.value / deviation if deviation else np.nan,
-        p=p,
-        least_p=least,
-        low_loss=float(low),
-        high_loss=float(high),
-        first=first,
-        second=second,
-    )
+        *astuple(interval), relative=relative, standardized=standardized, p=p, least_p=least, low_loss=float(low),
+        high_loss=float(high), first=first, second=second,
+    )  # fmt: skip
 
 
 def falling_curve(points: ArrayLike) -> Array:
@@ -289,12 +276,3 @@ def exchanged_means(first: Array, second: Array) -> tuple[float, float]:
     observed = abs(first.mean() - second.mean())
     count = int((np.abs(means) >= observed - 1e-12 * max(1.0, float(np.abs(values).max()))).sum())
     return shares(count, len(masks), exact, mirrored=len(first) == len(second))
-
-
-def pooled_deviation(first: Array, second: Array) -> float:
-    """The standard deviation between runs of one group, pooled over both groups."""
-    free = len(first) + len(second) - 2
-    if free < 1:
-        return 0.0
-    squares = ((first - first.mean()) ** 2).sum() + ((second - second.mean()) ** 2).sum()
-    return float((squares / free) ** 0.5)

@@ -51,21 +51,13 @@ class Comparison(Compact):
 
     def row(self) -> dict[str, Any]:
         """The comparison as a row of a table."""
-        row: dict[str, Any] = {
-            "where": self.where,
-            "first": self.first,
-            "second": self.second,
-            "runs_first": self.runs[0],
-            "runs_second": self.runs[1],
-            "energy_distance": self.joint.distance,
-            "energy_coefficient": self.joint.coefficient,
-            "p": self.joint.p,
-            "least_p": self.joint.least_p,
-            "p_points": self.pointwise.p,
-        }
-        for name in ("value", "low", "high", "relative", "standardized", "p", "low_loss", "high_loss"):
-            row[{"value": "difference", "p": "p_matched"}.get(name, name)] = getattr(self.matched, name, np.nan)
-        return row
+        joint, names = self.joint, {"difference": "value", "low": "low", "high": "high", "relative": "relative"}
+        names |= {"standardized": "standardized", "p_matched": "p", "low_loss": "low_loss", "high_loss": "high_loss"}
+        return {
+            "where": self.where, "first": self.first, "second": self.second, "runs_first": self.runs[0],
+            "runs_second": self.runs[1], "energy_distance": joint.distance, "energy_coefficient": joint.coefficient,
+            "p": joint.p, "least_p": joint.least_p, "p_points": self.pointwise.p,
+        } | {column: getattr(self.matched, name, np.nan) for column, name in names.items()}  # fmt: skip
 
 
 def compare(where: str, first: str, second: str, a: Sequence[Array], b: Sequence[Array]) -> Comparison | None:
@@ -91,9 +83,8 @@ class Gap:
     origin: Mapping[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        return one_line(
-            self, f"{counted(len(self.histories), 'training')}: {'; '.join(', '.join(s) for s in self.settings())}"
-        )
+        settings = "; ".join(map(", ".join, self.settings()))
+        return one_line(self, f"{counted(len(self.histories), 'training')}: {settings}")
 
     def settings(self) -> list[tuple[str, str]]:
         """The pairs (model, data), in order of appearance."""
@@ -170,15 +161,9 @@ class Gap:
         names, optimizers = units or self.units(model, data), self.optimizers(model, data)
         shapes = looks(names)
         return [
-            Cloud(
-                f"{name}, {optimizer}",
-                self.runs(model, data, name, optimizer),
-                shapes[name].color,
-                shapes[name].marker,
-                hollow=optimizers.index(optimizer) % 2 == 1,
-            )
-            for name, optimizer in product(names, optimizers)
-            if self.runs(model, data, name, optimizer)
+            Cloud(f"{name}, {optimizer}", runs, shapes[name].color, shapes[name].marker, hollow=i % 2 == 1)
+            for name, (i, optimizer) in product(names, enumerate(optimizers))
+            if (runs := self.runs(model, data, name, optimizer))
         ]
 
     def save(self, path: str | Path) -> Path:
@@ -233,10 +218,9 @@ def gap_recipes(
         if not values or len(set(values)) < len(values):
             raise GatelabError(f"the {what} are {values}; give one or more, each once")
     whole_number("seeds", seeds, 1)
-    groups = list(product(units, optimizers))
     return [
         [recipe(model, unit, data, optimizer=optimizer, seed=place * seeds + i, **others) for i in range(seeds)]
-        for place, (unit, optimizer) in enumerate(groups)
+        for place, (unit, optimizer) in enumerate(product(units, optimizers))
     ]
 
 
@@ -270,20 +254,15 @@ def gap(
     """
     name, own_data = (data, None) if data is None or isinstance(data, str) else (data.name, data)
     groups = gap_recipes(units, model=model, data=name, optimizers=optimizers, seeds=seeds, **others)
-    total = sum(group[0].steps for group in groups)
     histories: list[History] = []
-    steps = 0
     with reporting(progress, "training") as report:
-        for group in groups:
-            first = group[0]
+        for i, (first, *_) in enumerate(groups):
 
-            def show(step: int, _: int, text: str, before: int = steps) -> None:
-                if report:
-                    report(before + step, total, text)
+            def show(step: int, steps: int, text: str, i: int = i) -> None:
+                if report:  # all groups have the same number of steps
+                    report(i * steps + step, len(groups) * steps, text)
 
-            own_folder = None
-            if folder is not None:
-                own_folder = Path(folder) / f"{first.model}-{first.unit.name}-{first.optimizer}-{first.key()}"
-            histories += train_many(group, folder=own_folder, data=own_data, device=device, progress=show)
-            steps += first.steps
+            name = f"{first.model}-{first.unit.name}-{first.optimizer}-"
+            own_folder = folder and Path(folder) / f"{name}{first.key()}"
+            histories += train_many(groups[i], folder=own_folder, data=own_data, device=device, progress=show)
     return Gap(tuple(histories))

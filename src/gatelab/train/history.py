@@ -90,11 +90,9 @@ class History:
         name = f"{r.model} with {r.unit.name} on {r.data}, {r.optimizer}, seed {r.seed}"
         if self.diverged is not None:
             return f"{name}: diverged at step {self.diverged + 1} of {r.steps}; a smaller lr than {r.lr:g} may not"
-        return (
-            f"{name}: train {self.train[-1]:.3f}, test {self.test[-1]:.3f}, gap {self.gap[-1]:.3f},"
-            f" accuracy {self.accuracy[-1]:.1%} after {self.steps[-1]} steps;"
-            f" {self.throughput:.0f} {self.counted}/s"
-        )
+        losses = f"train {self.train[-1]:.3f}, test {self.test[-1]:.3f}, gap {self.gap[-1]:.3f}"
+        accuracy = f"accuracy {self.accuracy[-1]:.1%} after {self.steps[-1]} steps"
+        return f"{name}: {losses}, {accuracy}; {self.throughput:.0f} {self.counted}/s"
 
     def plain(self, digits: int = 6) -> dict[str, Any]:
         """The history in JSON's types, with numbers rounded to `digits`; NaN becomes null."""
@@ -115,15 +113,11 @@ class History:
     @staticmethod
     def from_plain(values: Mapping[str, Any]) -> History:
         """Read the history that `plain` wrote."""
-
-        def number(value: float | None) -> float:
-            return np.nan if value is None else value
-
         absent = [None] * len(values["steps"])  # in older records
         return History(
             recipe=Recipe.from_plain(values["recipe"]),
             steps=np.array(values["steps"], np.int64),
-            **{name: np.array([number(v) for v in values.get(name, absent)], float) for name in COLUMNS},
-            throughput=number(values["throughput"]),
+            **{name: np.array(values.get(name, absent), float) for name in COLUMNS},  # null becomes NaN
+            throughput=float(np.array(values["throughput"], float)),
             **{name: values[name] for name in ("counted", "together", "parameters", "device", "diverged")},
         )

@@ -28,7 +28,7 @@ from gatelab.memory import check_device
 from gatelab.statistics import Interval
 from gatelab.sweep import Backend, Record, Store, map_runs
 from gatelab.sweep.backends import check_hours
-from gatelab.train.ladder_runs import LadderRun, read_text, run_of, text_fingerprint
+from gatelab.train.ladder_runs import LadderRun, config_of, read_text, run_of, text_fingerprint
 from gatelab.train.ladders import Ladder
 from gatelab.train.rates import FACTOR, RateRule, further_rates, rounded_rate
 from gatelab.train.recipes import TEXT_MODELS, Recipe, recipe
@@ -44,13 +44,9 @@ SHARED = ("model", "optimizer", "tokenizer", "batch", "steps", "schedule", "weig
 H200_RATES = {396288: 6.797e13, 1327104: 1.043e14, 3211264: 1.523e14, 10616832: 2.174e14, 25690112: 2.756e14}
 # All stages in minutes on two cores, on a text that comes with Python.
 QUICK: Mapping[str, Any] = {
-    "units": ("gelu", "swiglu"),
-    "sizes": ("tiny", "mini", "small"),
-    "seeds": 3,
-    "batch": 8,
-    "steps": 120,
+    "units": ("gelu", "swiglu"), "sizes": ("tiny", "mini", "small"), "seeds": 3, "batch": 8, "steps": 120,
     "test_size": 200,
-}
+}  # fmt: skip
 Rates = Mapping[str, float] | RateRule | Callable[[str, int], float]
 
 
@@ -71,8 +67,8 @@ class LadderPlan:
 
     def facts(self) -> dict[str, Any]:
         first = next(iter(self.recipes.values()))
-        shared = {name: getattr(first, name) for name in SHARED}
-        return {**shared, "context": LadderRun(first, (1.0,), (0,)).config.context}
+        context = config_of(first, dict(first.options)).context
+        return {**{name: getattr(first, name) for name in SHARED}, "context": context}
 
     def sweep(self, unit: str, size: str, lrs: Iterable[float]) -> LadderRun:
         return LadderRun(self.recipes[unit, size], tuple(lrs), (0,), 1, "valid")
@@ -92,20 +88,19 @@ class LadderPlan:
 
     def checks(self, rule: RateRule) -> list[LadderRun]:
         """Sweeps around the rates of the rule, at sizes that are not yet part of it."""
-        runs = []
-        for (unit, size), own in self.recipes.items():
-            if size in self.checked:
-                rate = rule.rate(unit, LadderRun(own, (1.0,), (0,)).config.d_model)
-                runs.append(self.sweep(unit, size, [rounded_rate(rate * FACTOR**k) for k in (-1, 0, 1)]))
-        return runs
+        return [
+            self.sweep(unit, size, [rounded_rate(rule.rate(unit, d_model(own)) * FACTOR**k) for k in (-1, 0, 1)])
+            for (unit, size), own in self.recipes.items()
+            if size in self.checked
+        ]
 
     def tests(self, rate: Callable[[str, int], float]) -> list[LadderRun]:
         """All units, sizes and seeds, at the rates `rate(unit, d_model)`."""
-        runs = []
-        for (unit, _), own in self.recipes.items():
-            lrs = (rate(unit, LadderRun(own, (1.0,), (0,)).config.d_model),)
-            runs += [LadderRun(own, lrs, tuple(range(self.seeds)), repeats) for repeats in self.repeats]
-        return runs
+        return [
+            LadderRun(own, (rate(unit, d_model(own)),), tuple(range(self.seeds)), repeats)
+            for (unit, _), own in self.recipes.items()
+            for repeats in self.repeats
+        ]
 
     def stages(self, lrs: Rates | None) -> list[Callable[[Ladder], list[LadderRun]]]:
         """The stages; each is a function from the ladder so far to the next runs."""
@@ -138,6 +133,10 @@ class LadderPlan:
         if missing:
             raise GatelabError(f"lrs has no learning rate of {', '.join(missing)}; give one for each")
         return lrs.rate
+
+
+def d_model(recipe: Recipe) -> int:
+    return config_of(recipe, dict(recipe.options)).d_model
 
 
 def rates_by_name(lrs: Mapping[Any, float], units: Container[str]) -> dict[str, float]:
@@ -222,7 +221,7 @@ def plan_ladder(
     for size in sizes:
         for unit in units:
             own = recipe(model, unit, str(data), size=size, sampling="epochs", lr=1.0, **{"steps": 1, **values})
-            config = LadderRun(own, (1.0,), (0,)).config
+            config = config_of(own, dict(own.options))
             if "steps" not in values:
                 steps = len(content.train) // (config.context * own.batch)
                 if steps < 1:
@@ -276,16 +275,9 @@ def train_plan(plan: LadderPlan, lrs: Rates | None, *, progress: ProgressLike, *
 
 
 def completed(
-    runs: Sequence[LadderRun],
-    text: str,
-    began: float,
-    *,
-    store: Store | str | Path | None,
-    backend: Backend,
-    jobs: int | None,
-    device: str | None,
-    max_hours: float | None,
-) -> Iterator[Record]:
+    runs: Sequence[LadderRun], text: str, began: float, *, store: Store | str | Path | None, backend: Backend,
+    jobs: int | None, device: str | None, max_hours: float | None,
+) -> Iterator[Record]:  # fmt: skip
     """Yield the records of runs as they end; raise if one failed, with the others kept in the store."""
     folder, seconds = None, None
     if store is not None:

@@ -107,7 +107,6 @@ def run_of(arguments: Mapping[str, Any]) -> LadderRun:
 
 
 def config_of(recipe: Recipe, options: dict[str, Any]) -> DecoderConfig | GPT2Config:
-    """The sizes of a recipe's model with these options."""
     return named(recipe.model, dict(SIZES[recipe.model]), recipe.size, options)
 
 
@@ -231,26 +230,14 @@ def training_rows(record: Record) -> list[dict[str, Any]]:
         return math.nan if value is None else float(value)
 
     losses = m.get("curves", m.get("course", [[]] * len(run.members)))  # "course" in older records
-    return [
-        {
-            "unit": run.recipe.unit.name,
-            "size": run.recipe.size,
-            "d_model": run.config.d_model,
-            "parameters": m["parameters"],
-            "lr": member.lr,
-            "seed": member.seed,
-            "repeats": run.repeats,
-            "part": run.part,
-            "loss": number(m["loss"][i]),
-            "train": number(m["train"][i]),
-            "lowest": min((loss for loss in losses[i] if loss is not None), default=math.nan),
-            "diverged": m["diverged"][i],
-            "tokens": m["tokens"],
-            "flops": m["flops"],
-            "seconds": m["seconds"] / m["together"],
-            "throughput": number(m["throughput"]),
-            "together": m["together"],
-            "device": record.device,
-        }
-        for i, member in enumerate(run.members)
-    ]
+    common = {
+        "unit": run.recipe.unit.name, "size": run.recipe.size, "d_model": run.config.d_model, "repeats": run.repeats,
+        "part": run.part, "seconds": m["seconds"] / m["together"], "throughput": number(m["throughput"]),
+        "device": record.device, **{name: m[name] for name in ("parameters", "tokens", "flops", "together")},
+    }  # fmt: skip
+    rows = []
+    for i, member in enumerate(run.members):
+        own = {"lr": member.lr, "seed": member.seed, "diverged": m["diverged"][i]}
+        lowest = min((loss for loss in losses[i] if loss is not None), default=math.nan)
+        rows.append({**common, **own, "loss": number(m["loss"][i]), "train": number(m["train"][i]), "lowest": lowest})
+    return rows

@@ -159,14 +159,7 @@ class Ladder:
         return fit_ladder(self.regime(repeats), against=against, draws=draws, progress=progress)
 
     def comparisons(self, *, repeats: int = 1) -> Frame:
-        """All pairs of units at each size and over all sizes, paired by seed, with Holm's correction.
-
-        Args:
-            repeats: the number of epochs.
-
-        Returns:
-            The differences of losses, in nats per token, with their significance.
-        """
+        """All pairs of units at each size and over all sizes, paired by seed, with Holm's correction."""
         return compare_ladder(read_ladder(self.regime(repeats), least_sizes=1))
 
     def plot(
@@ -218,28 +211,14 @@ class Ladder:
         return Ladder(values["text"], tuple(records), values["facts"])
 
     def save(self, path: str | Path) -> Path:
-        """Write the ladder as a JSON record with one line per run.
-
-        Args:
-            path: of the file.
-
-        Returns:
-            The path.
-        """
+        """Write the ladder as a JSON record with one line per run."""
         values = self.plain()
         runs = ",\n".join(json.dumps(run) for run in values.pop("runs"))
         return write_whole(path, f'{json.dumps(values)[:-1]}, "runs": [\n{runs}\n]}}\n')
 
     @staticmethod
     def read(path: str | Path) -> Ladder:
-        """Read the ladder of a JSON record.
-
-        Args:
-            path: of the file.
-
-        Returns:
-            The ladder that `save` wrote.
-        """
+        """Read the ladder that `save` wrote."""
         try:
             return Ladder.from_plain(json.loads(Path(path).read_text()))
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -248,15 +227,7 @@ class Ladder:
 
     @staticmethod
     def from_store(store: Store | str | Path, facts: Mapping[str, Any] | None = None) -> Ladder:
-        """All finished runs of a store, from any number of calls.
-
-        Args:
-            store: the store or its file.
-            facts: device, date and similar facts of the ladder.
-
-        Returns:
-            A ladder without runs that failed.
-        """
+        """All finished runs of a store or its file, from any number of calls; `facts` are device, date and so on."""
         with opened(store) as database:
             assert database is not None
             records = tuple(database.records(task=TASK, status="done"))
@@ -274,14 +245,7 @@ class Ladder:
         return Ladder(Path(texts[0][0]).name, records, dict(facts or {}))
 
     def fill(self, store: Store | str | Path) -> int:
-        """Copy all runs to a store, from which `ladder` can continue.
-
-        Args:
-            store: the store or its file.
-
-        Returns:
-            The number of new runs in the store.
-        """
+        """Copy all runs to a store or its file, from which `ladder` can continue; the number of new runs in it."""
         self.plain()  # raises if a unit cannot be imported
         with opened(store) as database:
             assert database is not None

@@ -35,11 +35,6 @@ _MEASURES = ("train", "test", "running", "accuracy", "averaged")
 _ASKED = 25
 
 
-def diverges_beyond(outcomes: int) -> float:
-    """The loss above which a training counts as diverged: ten times that of a uniform guess."""
-    return 10 * math.log(max(2, outcomes))
-
-
 class State:
     """The state of a training. Losses stay on the device until `measure`, to avoid synchronization."""
 
@@ -58,7 +53,8 @@ class State:
         self.replay: Replay | None = None
         if compile and source.tokens is not None and source.device.type == "cuda" and self.recipe.optimizer != "sgd":
             self.replay = Replay(len(recipes), self.recipe.batch, source.device)
-        self.bound = diverges_beyond(source.outcomes)
+        # Beyond ten times the loss of a uniform guess a training counts as diverged.
+        self.bound = 10 * math.log(max(2, source.outcomes))
         count = len(recipes)
         self.diverged = torch.full((count,), -1, dtype=torch.int64, device=source.device)
         self.running = torch.zeros(count, dtype=torch.float64, device=source.device)
@@ -102,11 +98,8 @@ class State:
         trained, samples = now - self._mark, self.source.per_step * len(self.recipes)
         (train, _), (test, accuracy) = (self._loss(part) for part in ("train", "test"))
         self._note(~((train <= self.bound) & (test <= self.bound)))
-        running, speed = torch.full_like(self.running, torch.nan), math.nan
-        if self.since:
-            running = self.running / self.since
-        if self._updates:
-            speed = self._updates * samples / trained
+        running = self.running / (self.since or math.nan)
+        speed = (self._updates or math.nan) * samples / trained
         averaged = torch.full_like(test, torch.nan)
         if self.averages:
             latest, self.members.params = self.members.params, self.averages
@@ -174,10 +167,8 @@ class State:
         restore_optimizers(self.optimizers.parts, tensors)
         self.diverged.copy_(tensors["diverged"])
         self.running.copy_(tensors["running"])
-        tensors = {
-            "rows.averaged": torch.full_like(tensors["rows.test"], torch.nan),
-            **tensors,
-        }  # absent in older checkpoints
+        absent = torch.full_like(tensors["rows.test"], torch.nan)  # in older checkpoints
+        tensors = {"rows.averaged": absent, **tensors}
         names = ("step", "seconds", "speed", *_MEASURES)
         columns = [tensors[f"rows.{name}"].numpy() for name in names]
         self.rows = [
@@ -199,7 +190,10 @@ class State:
         diverged = None if found < 0 else found
         if diverged is not None:
             # The entry of the step at which it diverged is kept if its losses are within the bound.
-            rows = [r for r in rows if r["step"] < diverged or (r["step"] == diverged and self._fine(r, member))]
+            fine = [r["train"][member] <= self.bound and r["test"][member] <= self.bound for r in rows]
+            rows = [
+                r for r, ok in zip(rows, fine, strict=True) if r["step"] < diverged or (ok and r["step"] == diverged)
+            ]
         return History(
             recipe=recipe,
             steps=np.array([row["step"] for row in rows], np.int64),
@@ -213,9 +207,6 @@ class State:
             device=device_name(self.source.device),
             diverged=diverged,
         )
-
-    def _fine(self, row: Mapping[str, Any], member: int) -> bool:
-        return bool(row["train"][member] <= self.bound and row["test"][member] <= self.bound)
 
 
 class Replay:
@@ -320,9 +311,8 @@ def train_many(
         raise GatelabError(f"the seeds are {[r.seed for r in recipes]}; give each pair of seed and learning rate once")
     first = recipes[0]
     content = data_of(first, data)
-    if device is None:
-        place = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    else:
+    place = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if device is not None:
         place = check_device(device, torch.float32)
     check_members(first, content, len(recipes), place)
     models = [build(r, content) for r in recipes]
@@ -355,7 +345,7 @@ def run(
 
     def save() -> None:
         if file is not None:
-            write_checkpoint(file, state.tensors(), {**identity, **state.facts()})
+            write_packed(file, pack(state.tensors(), _KIND, {"format": _FORMAT, **identity, **state.facts()}))
 
     if state.finished:
         return
@@ -408,10 +398,6 @@ def load_models(folder: str | Path, data: Data | None = None) -> tuple[nn.Module
 
 CHECKPOINT = "checkpoint.safetensors"
 _KIND, _FORMAT = "train", 2
-
-
-def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> Path:
-    return write_packed(path, pack(tensors, _KIND, {"format": _FORMAT, **facts}))
 
 
 def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:

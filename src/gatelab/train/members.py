@@ -67,9 +67,8 @@ class Source:
         tokens = None
         if isinstance(data, TextData):
             measured = {part: measured_windows(data, part, context, recipe.test_size) for part in PARTS}
-            tokens = torch.from_numpy(data.train.astype(np.uint8 if data.train.dtype == np.uint8 else np.int32)).to(
-                device
-            )
+            kind = np.uint8 if data.train.dtype == np.uint8 else np.int32
+            tokens = torch.from_numpy(data.train.astype(kind)).to(device)
         else:
             if recipe.batch > len(data.train):
                 raise GatelabError(f"batch is {recipe.batch} of {len(data.train)} training images; give at most that")
@@ -247,19 +246,16 @@ class Members:
 
         with self._precision():
             if self.takes_stacks:
-                return self._measure_stack(x, y)
+                # Without compilation, which would take longer than the measurement for this batch size.
+                with torch.compiler.set_stance("force_eager"):
+                    state = {**self.params, **self.buffers}
+                    logits = functional_call(self.skeleton, state, (x.expand(self.count, *x.shape),))
+                losses = torch.stack([cross_entropy(each, y) for each in logits])
+                return losses, (logits.argmax(-1) == y).flatten(1).float().mean(1)
             if self.count == 1:
                 loss, right = measured(self._only(), x, y)
                 return loss[None], right[None]
             return vmap(measured, in_dims=(0, None, None))(self.params, x, y)
-
-    def _measure_stack(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        # Without compilation, which would take longer than the measurement for this batch size.
-        with torch.compiler.set_stance("force_eager"):
-            state = {**self.params, **self.buffers}
-            logits = functional_call(self.skeleton, state, (x.expand(self.count, *x.shape),))
-        losses = torch.stack([cross_entropy(each, y) for each in logits])
-        return losses, (logits.argmax(-1) == y).flatten(1).float().mean(1)
 
     def _loss(self, params: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
         return cross_entropy(functional_call(self.skeleton, params, (x,)), y)

@@ -38,22 +38,16 @@ class Optimizers:
             # Weight decay applies to matrices, not to norms and biases.
             groups.append({"params": [p for p in views if p.ndim > 1], "weight_decay": recipe.weight_decay})
             groups.append({"params": [p for p in views if p.ndim <= 1], "weight_decay": 0.0})
-        fused = self.params[0].is_cuda
+        how: dict[str, Any] = {"lr": recipe.lr, "fused": self.params[0].is_cuda}
         if recipe.optimizer == "sgd":
-            self.entries: torch.optim.Optimizer = torch.optim.SGD(
-                groups, lr=recipe.lr, momentum=recipe.momentum, fused=fused
-            )
+            self.entries: torch.optim.Optimizer = torch.optim.SGD(groups, momentum=recipe.momentum, **how)
         else:
-            self.entries = torch.optim.AdamW(
-                groups, lr=recipe.lr, betas=(0.9, recipe.beta2), fused=fused, capturable=fused
-            )
+            self.entries = torch.optim.AdamW(groups, betas=(0.9, recipe.beta2), capturable=how["fused"], **how)
 
     @property
     def parts(self) -> list[torch.optim.Optimizer]:
         """The optimizers, in the order of their states in a checkpoint."""
-        if self.muon is None:
-            return [self.entries]
-        return [self.entries, self.muon]
+        return [part for part in (self.entries, self.muon) if part is not None]
 
     def zero_grad(self) -> None:
         for p in self.params:
@@ -122,14 +116,7 @@ def orthogonalized(matrices: Tensor) -> Tensor:
 
 
 def clip_members(params: Iterable[Tensor], most: float) -> None:
-    """Clip the gradient norm of each member to `most`, independently of the others.
-
-    >>> p = torch.zeros(2, 1, requires_grad=True)
-    >>> p.grad = torch.tensor([[3.0], [0.5]])
-    >>> clip_members([p], 1.0)
-    >>> p.grad.ravel()
-    tensor([1.0000, 0.5000])
-    """
+    """Clip the gradient norm of each member to `most`, independently of the others."""
     stacks = [p for p in params if p.grad is not None]
     for member in range(len(stacks[0])):
         # One call per member needs a few kernels for all its matrices.

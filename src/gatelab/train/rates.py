@@ -29,11 +29,6 @@ def best_rate(lrs: Sequence[float], losses: Sequence[float]) -> float:
     """The learning rate of least loss, by a parabola in log lr through the best of them and its two neighbors.
 
     It is the best of the sweep itself if that is at an end or next to a training that diverged.
-
-    >>> round(best_rate([1e-3, 2e-3, 4e-3], [1.1, 1.0, 1.1]), 6)
-    0.002
-    >>> best_rate([1e-3, 2e-3, 4e-3], [1.1, 1.0, float("nan")])
-    0.002
     """
     return rate_and_curvature(lrs, losses)[0]
 
@@ -57,11 +52,10 @@ def at_end(lrs: Sequence[float], losses: Sequence[float]) -> int:
 
     A training that diverged has an infinite loss, so a best rate next to it is not at an end.
     """
-    values = np.where(np.isnan(losses), np.inf, losses)[np.argsort(lrs)]
-    best = int(np.argmin(values))
+    best = int(np.argmin(np.where(np.isnan(losses), np.inf, losses)[np.argsort(lrs)]))
     if best == 0:
         return -1
-    return int(best == len(values) - 1)
+    return int(best == len(losses) - 1)
 
 
 def excess(lr: float, lrs: Sequence[float], losses: Sequence[float]) -> float:
@@ -77,11 +71,7 @@ def excess(lr: float, lrs: Sequence[float], losses: Sequence[float]) -> float:
 
 
 def further_rates(lrs: Sequence[float], losses: Sequence[float], count: int, digits: int = 3) -> list[float]:
-    """`count` rates beyond the end of a sweep at which its best rate is; none if it is not at an end.
-
-    >>> further_rates([1e-3, 2e-3], [2.0, 1.0], 2)
-    [0.004, 0.008]
-    """
+    """`count` rates beyond the end of a sweep at which its best rate is; none if it is not at an end."""
     end = at_end(lrs, losses)
     edge = {-1: min(lrs), 0: 0.0, 1: max(lrs)}[end]
     return [rounded_rate(edge * FACTOR ** (k * end), digits) for k in range(1, count + 1)] if end else []

@@ -51,12 +51,7 @@ def evaluation_steps(recipe: Recipe) -> tuple[int, ...]:
     return tuple(sorted({round(recipe.steps * (i / n) ** 2) for i in range(n + 1)}))
 
 
-SIZES: Mapping[str, Mapping[str, Any]] = {
-    "mixer": MIXER_SIZES,
-    "vit": VIT_SIZES,
-    "gpt2": GPT2_SIZES,
-    "decoder": DECODER_SIZES,
-}
+SIZES: Mapping[str, Any] = {"mixer": MIXER_SIZES, "vit": VIT_SIZES, "gpt2": GPT2_SIZES, "decoder": DECODER_SIZES}
 TEXT_MODELS = ("gpt2", "decoder")
 OPTIMIZERS, SCHEDULES, PRECISIONS = ("sgd", "adamw", "muon"), ("cosine", "constant"), ("auto", "float32", "bf16")
 SAMPLINGS = ("anywhere", "epochs")
@@ -112,11 +107,8 @@ class Recipe:
     average: float = 0.0
 
     def __repr__(self) -> str:
-        return one_line(
-            self,
-            f"{self.size} {self.model} with {self.unit.name} on {shorten(self.data)}: {self.optimizer}, "
-            f"{self.steps} steps, seed {self.seed}",
-        )
+        how = f"{self.optimizer}, {self.steps} steps, seed {self.seed}"
+        return one_line(self, f"{self.size} {self.model} with {self.unit.name} on {shorten(self.data)}: {how}")
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "unit", as_unit(self.unit))
@@ -193,9 +185,9 @@ def recipe(
     if optimizer not in OPTIMIZERS:
         raise unknown_name("optimizer", optimizer, OPTIMIZERS)
     usual_data, sgd_rate, *adamw = DEFAULTS[model]
-    usual: dict[str, Any] = {"lr": sgd_rate}
-    if optimizer != "sgd":
-        usual = dict(zip(("lr", "weight_decay", "beta2"), adamw, strict=True))
+    usual: dict[str, Any] = dict(zip(("lr", "weight_decay", "beta2"), adamw, strict=True))
+    if optimizer == "sgd":
+        usual = {"lr": sgd_rate}
     if lr is not None:
         usual["lr"] = lr
     options = others.pop("options", ())
@@ -225,13 +217,12 @@ def check_recipe(r: Recipe) -> None:
         raise unknown_name(f"size of the {r.model}", str(r.size), SIZES[r.model])
     for name, least in (("steps", 1), ("batch", 1), ("seed", 0), ("warmup", 0), ("evaluations", 1), ("test_size", 1)):
         whole_number(name, getattr(r, name), least)
-    real_number("lr", r.lr, above=0)
-    real_number("momentum", r.momentum, least=0, below=1)
-    real_number("weight_decay", r.weight_decay, least=0)
-    real_number("beta2", r.beta2, above=0, below=1)
-    real_number("average", r.average, least=0, most=1)
+    bounds = {"lr": {"above": 0}, "momentum": {"least": 0, "below": 1}, "weight_decay": {"least": 0}}
+    bounds |= {"beta2": {"above": 0, "below": 1}, "average": {"least": 0, "most": 1}}
     if r.clip is not None:
-        real_number("clip", r.clip, above=0)
+        bounds["clip"] = {"above": 0}
+    for name, ends in bounds.items():
+        real_number(name, getattr(r, name), **ends)
     if r.warmup > r.steps:
         raise GatelabError(f"warmup is {r.warmup} steps of {r.steps}; give at most that number")
     if dict(r.options).get("dropout"):
