@@ -115,9 +115,11 @@ class Claim(Compact):
     @property
     def theirs(self) -> str:
         """The paper's number or statement, as text."""
+        if self.paper is None:
+            return "-"
         if isinstance(self.paper, str):
             return self.paper
-        return "-" if self.paper is None else number_text(self.paper, self.unit)
+        return number_text(self.paper, self.unit)
 
     @property
     def because(self) -> str:

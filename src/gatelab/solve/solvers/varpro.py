@@ -203,8 +203,8 @@ def varpro_many(
     bounds, rounding = polynomial_losses(chosen, data, len(members)), _ROUNDING * data.y.numel()
     opened = [begun(m, starts) for m in range(len(members)) if bounds[m] <= max(best[m][0], rounding)]
     for one, (loss, solution) in zip(opened, on_threads(solved_open, opened, where), strict=True):
-        # Of networks that are exact at the rows, the one without gates between them generalizes.
-        if solution.status is Status.FLOOR or loss < best[one.member][0]:
+        # Of networks that are exact at the rows to rounding, the one without gates between them generalizes.
+        if loss <= rounding or loss < best[one.member][0]:
             best[one.member] = (loss, solution)
     return tuple(best[m][1] for m in range(len(members)))
 
@@ -213,7 +213,7 @@ def parts(widths: Sequence[int], bytes_per_neuron: int, device: torch.device) ->
     """The indices of `widths` in parts, the widest first.
 
     A part is padded to its first width. On a GPU one large part is faster in spite of padding. On a CPU each part has
-    one width, so that results equal those of single fits bit by bit.
+    one width, so that results equal those of single fits to rounding.
 
     >>> parts([8, 2, 8, 2], 1000, torch.device("cuda"))
     [[0, 2, 1, 3]]

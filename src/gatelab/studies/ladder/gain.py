@@ -231,7 +231,11 @@ def crossing_verdict(signs: Array) -> str:
     lower, higher = np.flatnonzero(signs < 0), np.flatnonzero(signs > 0)
     if len(lower) and len(higher):
         return CROSSING if lower[0] < higher[-1] else NEITHER
-    return UNGATED_LOWER if len(lower) else GATED_LOWER if len(higher) else NEITHER
+    if len(lower):
+        return UNGATED_LOWER
+    if len(higher):
+        return GATED_LOWER
+    return NEITHER
 
 
 def share_table(rows: Table) -> Table:
