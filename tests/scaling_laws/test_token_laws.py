@@ -126,10 +126,10 @@ def test_a_law_whose_exponent_differs_is_preferred_and_predicts_with_it() -> Non
 def test_predicted_differences_contain_new_trainings_as_often_as_they_say() -> None:
     """Cells deviate from the law, alike for both units; the new sizes deviate as the cells do, and have three seeds.
 
-    Intervals of single losses are too narrow under such deviations: they hold 66 and 68 of the 80.
+    Intervals of single losses are too narrow under such deviations.
     """
     changes: dict[str, dict[str, float]] = {"plain": {}, "gated": {"B": 0.31}}
-    inside, trials = np.zeros(3), 80
+    inside, trials = np.zeros(3), 40
     for trial in range(trials):
         generator = np.random.default_rng([1, trial])
         made = table(changes, seed=trial)
@@ -145,6 +145,6 @@ def test_predicted_differences_contain_new_trainings_as_often_as_they_say() -> N
         plain, gated = truth + 0.004 * generator.standard_normal() + seeds
         new = np.array([plain, gated, plain - gated])
         inside += (rows["low"].to_numpy() <= new) & (new <= rows["high"].to_numpy())
-    # 95 % of 80 are 76 with a standard deviation of 2: below 69 has a chance of 0.2 %.
-    assert inside[2] >= 69 and (inside[:2] >= 60).all()
+    # 95 % of 40 are 38 with a standard deviation of 1.4: below 34 has a chance of 0.3 %.
+    assert inside[2] >= 34 and (inside[:2] >= 28).all()
     assert inside[2] < trials  # an interval that always holds is too wide

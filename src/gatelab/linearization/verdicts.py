@@ -78,6 +78,11 @@ class Verdict(Compact):
             return "impossible"
         return "open"
 
+    @property
+    def possible(self) -> bool:
+        """Whether the answer is "possible"."""
+        return self.answer == "possible"
+
     def floor(self, m: int) -> float:
         """The smallest possible RMSE of maps of m features on these rows and inputs."""
         return float(self.curve[min(whole_number("m", m, 0, of="features"), len(self.curve) - 1)])
@@ -102,8 +107,23 @@ class Verdict(Compact):
             f"Effective rank: inputs {self.rank_x:.1f} of {self.d}, weights {self.rank_w:.1f} of {self.d}; "
             f"pre-activations have a spread of {self.spread:.3g}.\n"
             f"Isotropic inputs of that spread would leave at least {pairs}; between these numbers of features "
-            "the square of the floor lies on or below a straight line in m."
+            "the square of the floor lies on or below a straight line in m.\n"
+            f"{self.advice}"
         )
+
+    @property
+    def advice(self) -> str:
+        """The next step."""
+        if self.answer == "possible":
+            return (
+                "Next: fit maps to these inputs ('hermite' fitted to data, or 'learned'), or project the inputs onto "
+                f"their leading directions first; compare the error with the floor, {self.floor(self.enough or 0):.3g}."
+            )
+        if self.answer == "open":
+            return "Next: give more inputs, or a larger error."
+        if self.rank_x < self.d / 4:
+            return "Next: the inputs have a low effective rank; use a low-rank W to save time, and keep the activation."
+        return "Next: keep the activation as it is, or give a larger error; no choice of maps changes this."
 
 
 def verdict(
@@ -133,8 +153,8 @@ def verdict(
     >>> draw = torch.Generator().manual_seed(0)
     >>> W, X = torch.randn(2, 300, 64, generator=draw, dtype=torch.float64) / 8
     >>> thin = X @ torch.diag(torch.tensor([8.0] * 3 + [0.0] * 61, dtype=torch.float64))
-    >>> verdict("gelu", W, thin, 1e-3).answer, verdict("gelu", 8 * W, 8 * X, 1e-3).answer
-    ('possible', 'impossible')
+    >>> verdict("gelu", W, thin, 1e-3).possible, verdict("gelu", 8 * W, 8 * X, 1e-3).possible
+    (True, False)
     """
     gate = gate_of(activation)
     W, X = _rows("W", W), _rows("X", X)
