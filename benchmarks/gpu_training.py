@@ -1,4 +1,4 @@
-"""The record of the generalisation gap: `python -m benchmarks.gpu_training results/ntk/gap.json`, on a GPU.
+"""The record of the generalization gap: `python -m benchmarks.gpu_training results/ntk/gap.json`, on a GPU.
 
 Mixer and ViT on CIFAR-10 with SGD and AdamW, GPT-2 on the sample of FineWeb-Edu, five seeds of each unit in one pass,
 several such passes beside each other on one device. GATELAB_DATA names the folder with cifar10/, text/ and gpt2_bpe/.

@@ -1,7 +1,7 @@
 """Your own model: what does another feed-forward unit change in it, before anything is trained?
 
 One learns to put any unit into a model at equal cost, to compute the condition number of its tangent kernel within a
-budget of memory, and to ask whether a layer of it could be linearised on the inputs that it really sees.
+budget of memory, and to ask whether a layer of it could be linearized on the inputs that it really sees.
 
     python examples/own_model.py
 """

@@ -93,7 +93,7 @@ def test_parts_of_a_text_have_the_tokens_of_the_whole(bpe):
 
 
 def _slowly_merged(symbols, merges):
-    """The definition: neighbours of the best rank become one, everywhere from left to right, until there are none."""
+    """The definition: neighbors of the best rank become one, everywhere from left to right, until there are none."""
     symbols = list(symbols)
     while True:
         ranks = [merges.get(pair, (len(merges),))[0] for pair in pairwise(symbols)]

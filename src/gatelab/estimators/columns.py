@@ -38,9 +38,9 @@ FEWEST_ROWS, MOST_ROWS = 2, 50
 
 @dataclass(frozen=True)
 class LevelSlopes:
-    """The slopes of levels in a number, a column of the table: each level adds slope (number - centre).
+    """The slopes of levels in a number, a column of the table: each level adds slope (number - center).
 
-    The last centre and slopes are zeros, for unknown levels; shrinkage equals `drawn` rows of slope zero. Saved files
+    The last center and slopes are zeros, for unknown levels; shrinkage equals `drawn` rows of slope zero. Saved files
     have these names.
     """
 

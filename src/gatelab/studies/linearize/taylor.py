@@ -293,11 +293,11 @@ def derivative_error(form: str) -> float:
     return float(np.abs(derivative(z.detach().numpy()) - slope.numpy()).max())
 
 
-def reference_maps(W: Array, centre: Array, x: Array) -> Array:
+def reference_maps(W: Array, center: Array, x: Array) -> Array:
     """Phi(W) Psi(x) of section 3.3.1: tanh-GELU and its slope at W times the reference point, as printed."""
-    z = W @ centre
+    z = W @ center
     phi = np.column_stack([derivative(z)[:, None] * W, gelu(z, "gelu-tanh")])
-    psi = np.column_stack([x - centre, np.ones(len(x))])
+    psi = np.column_stack([x - center, np.ones(len(x))])
     return psi @ phi.T
 
 
@@ -306,9 +306,9 @@ def reference_power(form: str) -> Interval:
     powers = []
     for seed in range(REFERENCES):
         generator = np.random.default_rng([33, seed])
-        W, centre, way = generator.standard_normal((3, 3)), generator.standard_normal(3), generator.standard_normal(3)
-        x = centre + np.outer(DISTANCES, way / np.linalg.norm(way))
-        errors = np.sqrt(np.mean((reference_maps(W, centre, x) - gelu(x @ W.T, form)) ** 2, axis=1))
+        W, center, way = generator.standard_normal((3, 3)), generator.standard_normal(3), generator.standard_normal(3)
+        x = center + np.outer(DISTANCES, way / np.linalg.norm(way))
+        errors = np.sqrt(np.mean((reference_maps(W, center, x) - gelu(x @ W.T, form)) ** 2, axis=1))
         powers.append(np.polyfit(np.log(DISTANCES), np.log(errors), 1)[0])
     return t_interval(np.array(powers))
 
@@ -316,9 +316,9 @@ def reference_power(form: str) -> Interval:
 def reference_biases() -> list[Interval]:
     """The mean error of the maps over a cloud about one reference point, of each of three outputs."""
     generator = np.random.default_rng(331)
-    W, centre = generator.standard_normal((3, 3)) / 3**0.5, generator.standard_normal(3)
-    x = centre + SPREAD * generator.standard_normal((POINTS, 3))
-    return [t_interval(column) for column in (reference_maps(W, centre, x) - gelu(x @ W.T, "gelu-tanh")).T]
+    W, center = generator.standard_normal((3, 3)) / 3**0.5, generator.standard_normal(3)
+    x = center + SPREAD * generator.standard_normal((POINTS, 3))
+    return [t_interval(column) for column in (reference_maps(W, center, x) - gelu(x @ W.T, "gelu-tanh")).T]
 
 
 def comparisons(z: Array) -> dict[str, tuple[Array, Array]]:
