@@ -39,7 +39,7 @@ _PROBES, _ITERATIONS, _ACCURACY = 4, 200, 1e-3
 
 
 class DenseSystem:
-    """The system of a Jacobian (m, p) that fits into memory; the first `linear` parameters have `ease` x the damping."""
+    """The system of a Jacobian (m, p) in memory; the first `linear` parameters have `ease` times the damping."""
 
     def __init__(self, jacobian: Jacobian, r: Tensor, linear: int = 0, ease: float = 1.0) -> None:
         self.r, self.jacobian = r, jacobian
@@ -137,7 +137,7 @@ class DenseSystem:
         return Q @ z
 
     def _gram(self, dtype: torch.dtype) -> Tensor:
-        """The Gram matrix of the smaller side, above the diagonal, without the linear parameters and what they can do."""
+        """The upper triangle of the Gram matrix of the smaller side, without linear parameters and what they can do."""
         if dtype not in self._grams:
             if self._linear:
                 G = gram(self._eliminated[3].to(dtype)[None])[0]
