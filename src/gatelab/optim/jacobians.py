@@ -10,6 +10,8 @@ parameters: closures may themselves call `torch.autograd.grad`, as those of diff
   one backward pass per column of a block: `Tape` records the inputs a of every linear map and of its transpose in
   backward passes, adds a zero to the output, and the derivative d by this zero gives d a^T, a row's derivative by the
   weights. Whether rows are independent is tested by a product with the true Jacobian.
+- `Jacobian` keeps the factors d and a: products need no matrix, J J^T is a product of products of factors, and J^T J is
+  summed over some rows at a time.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -79,30 +82,20 @@ class Graph:
 
     def transposed(self, v: Tensor, *, batched: bool = False) -> Tensor:
         """J^T v (p,), or the rows of V J (k, p) for V (k, m)."""
-        rows = torch.autograd.grad(
-            self._flat,
-            self.parameters,
-            v,
-            retain_graph=True,
-            allow_unused=True,
-            materialize_grads=True,
-            is_grads_batched=batched,
-        )
-        return _joined(rows, batched)
+        return _joined(_product(self._flat, self.parameters, v, batched), batched)
 
     def times(self, t: Tensor, *, batched: bool = False) -> Tensor:
         """J t (m,), or the rows of T J^T (k, m) for T (k, p)."""
         if self._dual is None:
             v = torch.zeros_like(self._flat, requires_grad=True)
             rows = torch.autograd.grad(
-                self._flat, self.parameters, v, create_graph=True, allow_unused=True, materialize_grads=True
+                (self._flat * v).sum(), self.parameters, create_graph=True, allow_unused=True, materialize_grads=True
             )
             self._dual = v, _joined(rows, False)
         v, row = self._dual
         if not row.requires_grad:
             return t.new_zeros(*t.shape[:-1], len(v))
-        (columns,) = torch.autograd.grad(row, v, t, retain_graph=True, is_grads_batched=batched, materialize_grads=True)
-        return columns
+        return _product(row, [v], t, batched)[0]
 
     def jacobian(self) -> Tensor:
         """Dense (m, p), by the shorter side, in chunks."""
@@ -119,6 +112,15 @@ class Graph:
         if m <= p:
             return torch.cat(pieces)
         return torch.cat(pieces).mT.contiguous()
+
+
+def _product(of: Tensor, by: Sequence[Tensor], v: Tensor, batched: bool) -> Sequence[Tensor]:
+    """The derivative of v^T of, or of the rows of V of."""
+    grad = partial(torch.autograd.grad, retain_graph=True, allow_unused=True, materialize_grads=True)
+    if batched:
+        return grad(of, by, v, is_grads_batched=True)
+    # By a sum: `grad` with a direction imports torch's symbolic shapes and sympy, a third of a second.
+    return grad((of * v).sum(), by)
 
 
 def _joined(rows: Sequence[Tensor], batched: bool) -> Tensor:
