@@ -1,6 +1,6 @@
 """Levenberg-Marquardt on a GPU: `python -m benchmarks.gpu_optim results/optim/gpu.json`, on a machine that has one.
 
-- `large`: a million parameters and 10 000 residuals, by conjugate gradients: seconds per step, the rate and the peak of memory.
+- `large`: a million parameters and 10 000 residuals, by conjugate gradients: seconds, rate and peak of memory.
 - `dense`: steps that factor a Jacobian of 20 000 x 4155 in float64, as shares of the rates that NVIDIA states for the
   H200, 67 TFLOP/s in float64 with tensor cores and 34 without. Operations are those of products of matrices, by torch's
   counter.
