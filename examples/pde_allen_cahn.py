@@ -99,7 +99,7 @@ def chosen(model: nn.Module, count: int) -> Tensor:
     return p.detach()[torch.multinomial(1 + size / size.mean(), count)].requires_grad_()
 
 
-def main(steps: int = 400, width: int = 22, count: int = 3000) -> None:
+def main(steps: int = 350, width: int = 22, count: int = 3000) -> None:
     """Train, and print the relative L2 error at ten times."""
     times, model = np.linspace(0.1, 1, 10), Solution(width)
     exact = torch.from_numpy(reference(times)).flatten()
