@@ -10,13 +10,16 @@ parameters: closures may themselves call `torch.autograd.grad`, as those of diff
   one backward pass per column of a block: `Tape` records the inputs a of every linear map and of its transpose in
   backward passes, adds a zero to the output, and the derivative d by this zero gives d a^T, a row's derivative by the
   weights. Whether rows are independent is tested by a product with the true Jacobian.
+- `Jacobian` keeps the factors d and a: products need no matrix, J J^T is a product of products of factors, and J^T J is
+  summed over some rows at a time.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,10 +28,13 @@ from torch.overrides import TorchFunctionMode
 
 from gatelab.errors import GatelabError
 from gatelab.interrupts import stop_if_asked
+from gatelab.linalg.least_squares import gram
 
 Residuals = Callable[[], Tensor | Sequence[Tensor]]
 # Bytes of the vectors that one batched backward pass starts with; the pass itself needs a multiple.
 _CHUNK_BYTES, _MOST_AT_ONCE = 2**24, 256
+# Rows and columns of the products of which a Gram matrix is the sum.
+_ROWS, _COLUMNS = 1024, 384
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,30 +82,20 @@ class Graph:
 
     def transposed(self, v: Tensor, *, batched: bool = False) -> Tensor:
         """J^T v (p,), or the rows of V J (k, p) for V (k, m)."""
-        rows = torch.autograd.grad(
-            self._flat,
-            self.parameters,
-            v,
-            retain_graph=True,
-            allow_unused=True,
-            materialize_grads=True,
-            is_grads_batched=batched,
-        )
-        return _joined(rows, batched)
+        return _joined(_product(self._flat, self.parameters, v, batched), batched)
 
     def times(self, t: Tensor, *, batched: bool = False) -> Tensor:
         """J t (m,), or the rows of T J^T (k, m) for T (k, p)."""
         if self._dual is None:
             v = torch.zeros_like(self._flat, requires_grad=True)
             rows = torch.autograd.grad(
-                self._flat, self.parameters, v, create_graph=True, allow_unused=True, materialize_grads=True
+                (self._flat * v).sum(), self.parameters, create_graph=True, allow_unused=True, materialize_grads=True
             )
             self._dual = v, _joined(rows, False)
         v, row = self._dual
         if not row.requires_grad:
             return t.new_zeros(*t.shape[:-1], len(v))
-        (columns,) = torch.autograd.grad(row, v, t, retain_graph=True, is_grads_batched=batched, materialize_grads=True)
-        return columns
+        return _product(row, [v], t, batched)[0]
 
     def jacobian(self) -> Tensor:
         """Dense (m, p), by the shorter side, in chunks."""
@@ -118,6 +114,15 @@ class Graph:
         return torch.cat(pieces).mT.contiguous()
 
 
+def _product(of: Tensor, by: Sequence[Tensor], v: Tensor, batched: bool) -> Sequence[Tensor]:
+    """The derivative of v^T of, or of the rows of V of."""
+    grad = partial(torch.autograd.grad, retain_graph=True, allow_unused=True, materialize_grads=True)
+    if batched:
+        return grad(of, by, v, is_grads_batched=True)
+    # By a sum: `grad` with a direction imports torch's symbolic shapes and sympy, a third of a second.
+    return grad((of * v).sum(), by)
+
+
 def _joined(rows: Sequence[Tensor], batched: bool) -> Tensor:
     return torch.cat([r.flatten(int(batched)) for r in rows], -1)
 
@@ -131,16 +136,120 @@ class _Use:
     rows: Tensor | None = None
     backward: bool = False
 
-    def derivative(self, d: Tensor) -> Tensor:
-        """The derivative of each row's residual by the parameter (N, p), from that by the tap."""
+    def factors(self, d: Tensor) -> tuple[Tensor, Tensor]:
+        """(N, s, o) and (N, s, i), whose products, summed over s, are the derivatives of the rows by the parameter."""
+        left = d.reshape(len(d), -1, d.shape[-1])
         if self.rows is None:
-            return d.reshape(len(d), -1, d.shape[-1]).sum(1)
-        left, right = d, self.rows
+            return left.sum(1, keepdim=True), left.new_ones(len(d), 1, 1)
+        right = self.rows.reshape(len(d), -1, self.rows.shape[-1])
         if self.backward:
-            left, right = right, left
-        if d.ndim == 2:
-            return (left[:, :, None] * right[:, None, :]).flatten(1)
-        return torch.einsum("n...o,n...i->noi", left, right).flatten(1)
+            return right, left
+        return left, right
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """Rows of a Jacobian, `where`, by the first column of each parameter and the factors of its columns."""
+
+    where: slice
+    factors: dict[int, tuple[Tensor, Tensor]]
+
+
+class Jacobian:
+    """A Jacobian as a matrix, or by rows that are outer products, whose matrix is only formed where it is needed."""
+
+    def __init__(self, r: Tensor, p: int, rows: Sequence[_Rows] = (), matrix: Tensor | None = None) -> None:
+        self.r, self.shape, self.rows, self._matrix = r, (len(r), p), rows, matrix
+
+    @property
+    def matrix(self) -> Tensor:
+        if self._matrix is None:
+            self._matrix = self.r.new_zeros(self.shape)
+            for part in self.rows:
+                self._write(self._matrix[part.where], part, slice(None))
+        return self._matrix
+
+    @staticmethod
+    def _write(to: Tensor, part: _Rows, some: slice) -> None:
+        for first, factors in part.factors.items():
+            left, right = (f[some].to(to.dtype) for f in factors)
+            columns = to[:, first : first + left.shape[2] * right.shape[2]].unflatten(1, (left.shape[2], -1))
+            if left.shape[1] == 1:
+                torch.mul(left.mT, right, out=columns)
+            else:
+                columns.copy_(left.mT @ right)
+
+    def times(self, v: Tensor) -> Tensor:
+        """J v."""
+        if self._matrix is not None:
+            return self._matrix @ v
+        result = v.new_zeros(self.shape[0])
+        for part in self.rows:
+            for first, (left, right) in part.factors.items():
+                o, i = left.shape[2], right.shape[2]
+                result[part.where] += ((right @ v[first : first + o * i].view(o, i).mT) * left).sum((1, 2))
+        return result
+
+    def transposed(self, u: Tensor) -> Tensor:
+        """J^T u."""
+        if self._matrix is not None:
+            return self._matrix.mT @ u
+        result = u.new_zeros(self.shape[1])
+        for part in self.rows:
+            for first, (left, right) in part.factors.items():
+                product = (left * u[part.where, None, None]).flatten(0, 1).mT @ right.flatten(0, 1)
+                result[first : first + product.numel()] += product.flatten()
+        return result
+
+    def norm(self) -> float:
+        """The Frobenius norm; not finite if an element is not."""
+        if self._matrix is not None:
+            return float(self._matrix.norm())
+        squares = [(a @ a.mT * (b @ b.mT)).sum() for part in self.rows for a, b in part.factors.values()]
+        return float(torch.stack(squares).sum()) ** 0.5 if squares else 0.0
+
+    def gram(self, dtype: torch.dtype) -> Tensor:
+        """J^T J, of which the part below the diagonal is not filled."""
+        p = self.shape[1]
+        result = self.r.new_zeros(p, p, dtype=dtype)
+        for block in self._pieces(dtype):
+            stop_if_asked()
+            for first in range(0, p, _COLUMNS):
+                last = min(first + _COLUMNS, p)
+                result[first:last, first:].addmm_(block[:, first:last].mT, block[:, first:])
+        return result
+
+    def _pieces(self, dtype: torch.dtype) -> Iterator[Tensor]:
+        """Some rows at a time, in a buffer that is used again."""
+        if self._matrix is not None:
+            for some in self._matrix.split(_ROWS):
+                yield some.to(dtype)
+            return
+        for part in self.rows:
+            count = len(range(*part.where.indices(self.shape[0])))
+            buffer = self.r.new_zeros(min(count, _ROWS), self.shape[1], dtype=dtype)
+            for first in range(0, count, _ROWS):
+                some = slice(first, min(first + _ROWS, count))
+                piece = buffer[: some.stop - first]
+                self._write(piece, part, some)
+                yield piece
+
+    def outer(self, dtype: torch.dtype) -> Tensor:
+        """J J^T, by the factors if each row is one outer product per parameter."""
+        single = all(left.shape[1] == 1 for part in self.rows for left, _ in part.factors.values())
+        if self._matrix is not None or not single:
+            return gram(self.matrix.mT.to(dtype)[None])[0]
+        result = self.r.new_zeros(self.shape[0], self.shape[0], dtype=dtype)
+        for one in self.rows:
+            for other in self.rows:
+                product = result[one.where, other.where]
+                for first in one.factors.keys() & other.factors.keys():
+                    (a, b), (c, d) = (
+                        [f[:, 0].to(dtype) for f in factors[first]] for factors in (one.factors, other.factors)
+                    )
+                    left = a @ c.mT
+                    product += left if b.shape[1] == 1 else left.mul_(b @ d.mT)
+        return result
 
 
 class Tape(TorchFunctionMode):
@@ -194,8 +303,8 @@ class _Product(torch.autograd.Function):
 
 def row_jacobian(
     residuals: Residuals, weights: Sequence[float] | None, parameters: Sequence[nn.Parameter]
-) -> tuple[Tensor, Tensor] | None:
-    """The residuals and their Jacobian, if row n of each block depends on row n of the inputs; None if it cannot be so.
+) -> Jacobian | None:
+    """The Jacobian with its residuals, if row n of each block depends on row n of the inputs; None if it cannot be so.
 
     Parameters that are not weights of linear maps have columns of the general kind. The caller tests the result.
     """
@@ -204,26 +313,32 @@ def row_jacobian(
     uses, flat = tuple(tape.uses), values.flat
     sizes = [p.numel() for p in parameters]
     ends = torch.tensor(sizes).cumsum(0).tolist()
-    jacobian = flat.new_zeros(len(flat), sum(sizes))
-    first = 0
+    parts, first = [], 0
     for block, factor in zip(values.tensors, values.factors, strict=True):
         columns = block.reshape(-1, max(1, math.prod(block.shape[1:])))
-        rows = jacobian[first : first + block.numel()].view(*columns.shape, -1)
         for k in range(columns.shape[1] * block.requires_grad):
             by_taps = torch.autograd.grad(
                 columns[:, k].sum(), [u.tap for u in uses], retain_graph=True, allow_unused=True
             )
+            found: dict[int, list[tuple[Tensor, Tensor]]] = {}
             for use, d in zip(uses, by_taps, strict=True):
                 if d is None:
                     continue
                 if len(d) != len(columns):
                     return None
-                end = ends[use.parameter]
-                rows[:, k, end - sizes[use.parameter] : end].add_(use.derivative(d), alpha=factor)
+                found.setdefault(ends[use.parameter] - sizes[use.parameter], []).append(use.factors(factor * d))
+            factors = {
+                start: (torch.cat([a for a, _ in terms], 1), torch.cat([b for _, b in terms], 1))
+                for start, terms in found.items()
+            }
+            where = slice(first + k, first + block.numel(), columns.shape[1])
+            parts.append(_Rows(where, factors))
         first += block.numel()
+    jacobian = Jacobian(flat.detach(), sum(sizes), parts)
+    loose: Sequence[Tensor | None] = ()
     if flat.requires_grad:
         loose = torch.autograd.grad(flat.sum(), parameters, retain_graph=True, allow_unused=True)
-        for p, end, g in zip(parameters, ends, loose, strict=True):
-            if g is not None:
-                jacobian[:, end - p.numel() : end] += Graph(flat, [p]).jacobian()
-    return flat.detach(), jacobian
+    for p, end, g in zip(parameters, ends, loose, strict=False):
+        if g is not None:
+            jacobian.matrix[:, end - p.numel() : end] += Graph(flat, [p]).jacobian()
+    return jacobian

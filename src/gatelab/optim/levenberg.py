@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from gatelab.display import one_line
 from gatelab.errors import GatelabError, real_number, unknown_name
 from gatelab.memory import size_text
-from gatelab.optim.jacobians import Graph, Residuals, blocks, row_jacobian
+from gatelab.optim.jacobians import Graph, Jacobian, Residuals, blocks, row_jacobian
 from gatelab.optim.systems import DenseSystem, FreeSystem, RowLoss, quadratic_model, row_losses
 from gatelab.solve.marquardt import Damping, MemberSearch
 from gatelab.solve.solution import Status
@@ -164,6 +164,8 @@ class LevenbergMarquardt:
         if wrong:
             raise GatelabError(f"residuals() has {wrong} of {len(flat)} elements that are not finite; start elsewhere")
         used: Sequence[Tensor | None] = ()
+        if flat.requires_grad and self.steps:
+            return flat
         if flat.requires_grad:
             used = torch.autograd.grad(flat.sum(), self._parameters, retain_graph=True, allow_unused=True)
         if all(g is None for g in used):
@@ -182,18 +184,21 @@ class LevenbergMarquardt:
                 f"a Jacobian of {m} by {p} needs {size_text(need)} and memory is {size_text(self.memory)};"
                 " give more memory, or squares without linear"
             )
-        r, J = self._jacobian(residuals, parameters)
+        J = self._jacobian(residuals, parameters)
+        r = J.r
         if self._row_loss is not None:
             r, root = quadratic_model(self._row_loss, blocks(residuals, None).tensors[0])
             # The Jacobian is that of residuals divided by the root of their number.
-            J = (root.mT @ (r.numel() ** 0.5 * J).view(*r.shape, p)).reshape(m, p) / len(r) ** 0.5
+            matrix = (root.mT @ (r.numel() ** 0.5 * J.matrix).view(*r.shape, p)).reshape(m, p) / len(r) ** 0.5
             r = r.flatten() / len(r) ** 0.5
-        if not bool(torch.isfinite(J).all()):
+            J = Jacobian(r, p, matrix=matrix)
+        system = DenseSystem(J, r, sum(q.numel() for q in self._head), _EASE)
+        if not system.finite:
             raise GatelabError("the derivatives of residuals() are not finite; start elsewhere")
-        return DenseSystem(J, r, sum(q.numel() for q in self._head), _EASE)
+        return system
 
-    def _jacobian(self, residuals: Residuals, parameters: Sequence[nn.Parameter]) -> tuple[Tensor, Tensor]:
-        """The residuals and their Jacobian, by rows if that has been right at the first time."""
+    def _jacobian(self, residuals: Residuals, parameters: Sequence[nn.Parameter]) -> Jacobian:
+        """The Jacobian with its residuals, by rows if that has been right at the first time."""
         independent = self._independent.get(len(parameters), True)
         by_rows = None
         if independent:
@@ -203,33 +208,34 @@ class LevenbergMarquardt:
         graph = Graph(blocks(residuals, self.weights).flat, parameters)
         if by_rows is not None:
             t = torch.randn(graph.shape[1], generator=self._generator, device="cpu").to(graph.value)
-            product, difference = graph.times(t), by_rows[1] @ t
+            product, difference = graph.times(t), by_rows.times(t)
             small = torch.finfo(t.dtype).eps ** 0.5 * float(product.norm())
             self._independent[len(parameters)] = float((difference - product).norm()) <= small
             if self._independent[len(parameters)]:
                 return by_rows
         self._independent[len(parameters)] = False
-        return graph.value, graph.jacobian()
+        return Jacobian(graph.value, graph.shape[1], matrix=graph.jacobian())
 
     def _project(self, residuals: Residuals, *, check: bool = False) -> float:
         """Set the linear parameters to their least-squares optimum; the loss there."""
-        r, F = self._jacobian(residuals, self._head)
+        F = self._jacobian(residuals, self._head)
         if check:
-            self._check_affine(residuals, r, F)
+            self._check_affine(residuals, F)
         # Damped as in the steps, for features that depend on each other.
-        step, _ = DenseSystem(F, r).step(max(_EASE * self._search.damping, self._rule.least))
+        step, change = DenseSystem(F, F.r).step(max(_EASE * self._search.damping, self._rule.least))
         if not bool(torch.isfinite(step).all()):
             return math.inf
         self._move(self._head, [p.detach().clone() for p in self._head], step)
-        return float((r + F @ step).square().sum())
+        return float((F.r + change).square().sum())
 
-    def _check_affine(self, residuals: Residuals, r: Tensor, F: Tensor) -> None:
+    def _check_affine(self, residuals: Residuals, F: Jacobian) -> None:
         start = [p.detach().clone() for p in self._head]
+        r = F.r
         step = torch.randn(F.shape[1], generator=self._generator, device="cpu").to(r)
         self._move(self._head, start, step)
         moved = blocks(residuals, self.weights).flat.detach()
         self._move(self._head, start, torch.zeros_like(step))
-        expected = r + F @ step
+        expected = r + F.times(step)
         if not float((moved - expected).norm()) <= torch.finfo(r.dtype).eps ** 0.5 * float(expected.norm() + r.norm()):
             raise GatelabError("residuals() is not affine in the parameters of linear; give others, or linear=None")
 
@@ -237,21 +243,21 @@ class LevenbergMarquardt:
         self, residuals: Residuals, system: DenseSystem | FreeSystem, start: list[Tensor]
     ) -> tuple[float, float]:
         """The loss after a step with the current damping, infinite where the step fails, and the predicted decrease."""
-        step, promised = system.step(self._search.damping)
-        if not (bool(torch.isfinite(step).all()) and math.isfinite(promised)):
-            return math.inf, 0.0
+        step, along = system.step(self._search.damping)
         parameters, values = self._parameters, start[: len(self._parameters)]
         short = self._shortened(step)
         if short is not step:
-            step, change = short, system.times(short)
-            promised = -float((2 * system.r + change) @ change)
+            step, along = short, system.times(short)
+        promised = -float((2 * system.r + along) @ along)
+        if not (bool(torch.isfinite(step).all()) and math.isfinite(promised)):
+            return math.inf, 0.0
         if self._row_loss is not None:
             promised = promised / 2
         elif self.acceleration:
             self._move(parameters, values, _DIFFERENCE * step)
             change = (blocks(residuals, self.weights).flat.detach() - system.r) / _DIFFERENCE
             self._restore(start)
-            bend = system.second(2 / _DIFFERENCE * (change - system.times(step)))
+            bend = system.second(2 / _DIFFERENCE * (change - along))
             if float((system.size * bend).norm()) <= _CURVED / 2 * float((system.size * step).norm()):
                 step = self._shortened(step + bend / 2)
         self._move(parameters, values, step)

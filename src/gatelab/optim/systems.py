@@ -19,6 +19,7 @@ Huber's loss this gives the weights of iteratively reweighted least squares, whe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import cached_property
 
@@ -28,7 +29,7 @@ from torch import Tensor
 from gatelab.errors import GatelabError
 from gatelab.interrupts import stop_if_asked
 from gatelab.linalg.least_squares import gram
-from gatelab.optim.jacobians import Graph
+from gatelab.optim.jacobians import Graph, Jacobian
 
 # The least damping for Cholesky, over the number of parameters and the rounding of the Gram matrix.
 _MARGIN = {torch.float32: 10.0, torch.float64: 1e3}
@@ -38,74 +39,83 @@ _PROBES, _ITERATIONS, _ACCURACY = 4, 200, 1e-3
 
 
 class DenseSystem:
-    """The system of a dense Jacobian (m, p); the first `linear` parameters have `ease` times the damping."""
+    """The system of a Jacobian (m, p) in memory; the first `linear` parameters have `ease` times the damping."""
 
-    def __init__(self, jacobian: Tensor, r: Tensor, linear: int = 0, ease: float = 1.0) -> None:
-        self.r, self.wide = r, jacobian.shape[0] < jacobian.shape[1]
-        p = jacobian.shape[1]
-        size = float(jacobian.norm()) / p**0.5
+    def __init__(self, jacobian: Jacobian, r: Tensor, linear: int = 0, ease: float = 1.0) -> None:
+        self.r, self.jacobian = r, jacobian
+        m, p = jacobian.shape
+        self.wide = m < p
+        size = jacobian.norm() / p**0.5
+        self.finite = math.isfinite(size)
         self.size = r.new_full((p,), max(size, torch.finfo(r.dtype).tiny))
         self.size[:linear] *= ease**0.5
-        self.scaled, self._linear = jacobian / self.size, linear * (not self.wide)
+        self._linear = linear * (not self.wide)
         self._damping, self._upper, self._refined, self._orthogonal = 0.0, r.new_zeros(0, 0), False, False
         self._grams: dict[torch.dtype, Tensor] = {}
 
-    def step(self, damping: float) -> tuple[Tensor, float]:
-        """The damped step, and the predicted decrease of the sum of squares."""
+    def step(self, damping: float) -> tuple[Tensor, Tensor]:
+        """The damped step s, and J s."""
         self._damping, self._orthogonal = damping, not self._by_cholesky(damping)
         if self._orthogonal:
-            x = self._by_qr(damping)
+            s = self._by_qr(damping) / self.size
         else:
-            x = self._minimizer(self.r)
-        left = self.r + self.scaled @ x
-        return x / self.size, float(self.r.square().sum() - left.square().sum())
+            s = self._minimizer(self.r, self._refined)
+        return s, self.jacobian.times(s)
 
     def second(self, r: Tensor) -> Tensor:
-        """The step for other residuals and the last damping, by the normal equations."""
+        """The step for other residuals and the last damping, by the normal equations without refinement."""
         if self.wide and self._orthogonal:
             Q, core, _ = self._core
             assert Q is not None
             return -Q @ torch.cholesky_solve((core.mT @ r)[:, None], self._upper, upper=True)[:, 0] / self.size
-        return self._minimizer(r) / self.size
+        return self._minimizer(r, False)
 
     def times(self, s: Tensor) -> Tensor:
         """J s."""
-        return self.scaled @ (self.size * s)
+        return self.jacobian.times(s)
 
-    def _minimizer(self, r: Tensor) -> Tensor:
-        """The scaled step by the damped normal equations, refined once where rounding could be seen."""
-        A = self.scaled
-        if not self.wide:
-            A, r = A.mT, self.scaled.mT @ r
-        z = -self._solved(r)
-        if self._refined:
-            z = z - self._solved(r + A @ (A.mT @ z) + self._damping * z)
+    def _minimizer(self, r: Tensor, refined: bool) -> Tensor:
+        """The step by the damped normal equations, refined once where rounding could be seen."""
+        J, size = self.jacobian, self.size
         if self.wide:
-            return A.mT @ z
-        return z
+            z = -self._solved(r)
+            if refined:
+                z = z - self._solved(r + J.times(J.transposed(z) / size.square()) + self._damping * z)
+            return J.transposed(z) / size.square()
+        g = J.transposed(r) / size
+        z = -self._solved(g)
+        if refined:
+            z = z - self._solved(g + J.transposed(J.times(z / size)) / size + self._damping * z)
+        return z / size
 
     def _solved(self, right: Tensor) -> Tensor:
         """The solution of the damped normal equations, by blocks if linear parameters are eliminated."""
         k = self._linear
         if not k or self._orthogonal:
-            return torch.cholesky_solve(right[:, None], self._upper, upper=True)[:, 0]
+            return self._twice(right)
         V, S, C, _ = self._eliminated
         first = V.mT @ right[:k]
         weight = 1 / (S.square() + self._damping)
         rest = right[k:] - C.mT @ (S * weight * first)
-        rest = torch.cholesky_solve(rest[:, None], self._upper, upper=True)[:, 0]
+        rest = self._twice(rest)
         return torch.cat([V @ (weight * (first - S * (C @ rest))), rest])
+
+    def _twice(self, right: Tensor) -> Tensor:
+        """The solution with the triangle and its transpose; two calls are faster than `cholesky_solve`."""
+        U, x = self._upper, right.to(self._upper.dtype)[:, None]
+        x = torch.linalg.solve_triangular(U.mT, x, upper=False)
+        return torch.linalg.solve_triangular(U, x, upper=True)[:, 0].to(right.dtype)
 
     def _by_cholesky(self, damping: float) -> bool:
         """Factor the damped normal equations, if their rounding, of the Gram matrix above all, is small enough."""
-        p, own = self.scaled.shape[1], self.r.dtype
+        p, own = self.jacobian.shape[1], self.r.dtype
         least = {dtype: margin * p * torch.finfo(dtype).eps for dtype, margin in _MARGIN.items()}
         if damping < least[own]:
             return False
         dtype = torch.float32
         if damping < least[dtype]:
             dtype = own
-        damped = self._gram(dtype).to(own, copy=True)
+        damped = self._gram(dtype).to(own if self._linear else dtype, copy=True)
         damped.diagonal().add_(damping)
         if self._linear:
             _, S, C, _ = self._eliminated
@@ -115,7 +125,7 @@ class DenseSystem:
         return not failed
 
     def _by_qr(self, damping: float) -> Tensor:
-        n, (Q, core, right) = min(self.scaled.shape), self._core
+        n, (Q, core, right) = min(self.jacobian.shape), self._core
         below = torch.zeros_like(core)
         below.diagonal().fill_(damping**0.5)
         stacked = torch.cat([torch.cat([core, right[:, None]], 1), torch.nn.functional.pad(below, (0, 1))])
@@ -127,22 +137,29 @@ class DenseSystem:
         return Q @ z
 
     def _gram(self, dtype: torch.dtype) -> Tensor:
-        """The Gram matrix of the smaller side, without the linear parameters and what they can do."""
+        """The upper triangle of the Gram matrix of the smaller side, without linear parameters and what they can do."""
         if dtype not in self._grams:
-            A = self.scaled
-            if self.wide:
-                A = A.mT
             if self._linear:
-                A = self._eliminated[3]
-            self._grams[dtype] = gram(A.to(dtype)[None])[0]
+                G = gram(self._eliminated[3].to(dtype)[None])[0]
+            elif self.wide and bool((self.size == self.size[0]).all()):
+                G = self.jacobian.outer(dtype) / self.size[0].to(dtype).square()
+            elif self.wide:
+                G = gram(self._scaled.mT.to(dtype)[None])[0]
+            else:
+                G = self.jacobian.gram(dtype) / self.size[0].to(dtype).square()
+            self._grams[dtype] = G
         return self._grams[dtype]
+
+    @cached_property
+    def _scaled(self) -> Tensor:
+        return self.jacobian.matrix / self.size
 
     @cached_property
     def _eliminated(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """V, S, C = U^T G and G - U C for the columns U S V^T of linear parameters and the others G."""
-        Q, R = torch.linalg.qr(self.scaled[:, : self._linear])
+        Q, R = torch.linalg.qr(self._scaled[:, : self._linear])
         U, S, Vh = torch.linalg.svd(R)
-        Q, G = Q @ U, self.scaled[:, self._linear :]
+        Q, G = Q @ U, self._scaled[:, self._linear :]
         C = Q.mT @ G
         return Vh.mT, S, C, G - Q @ C
 
@@ -150,10 +167,10 @@ class DenseSystem:
     def _core(self) -> tuple[Tensor | None, Tensor, Tensor]:
         """A basis of steps, if it is not that of the parameters; J in this basis, made square; and the residuals."""
         if self.wide:
-            Q, R = torch.linalg.qr(self.scaled.mT)
+            Q, R = torch.linalg.qr(self._scaled.mT)
             return Q, R.mT, self.r
-        n = self.scaled.shape[1]
-        triangle = torch.linalg.qr(torch.cat([self.scaled, self.r[:, None]], 1), mode="r")[1]
+        n = self._scaled.shape[1]
+        triangle = torch.linalg.qr(torch.cat([self._scaled, self.r[:, None]], 1), mode="r")[1]
         return None, triangle[:n, :n], triangle[:n, n]
 
 
@@ -169,11 +186,11 @@ class FreeSystem:
         self.size = self.r.new_full((graph.shape[1],), max(squares**0.5, torch.finfo(self.r.dtype).tiny))
         self._damping = 0.0
 
-    def step(self, damping: float) -> tuple[Tensor, float]:
-        """The damped step, and the predicted decrease of the sum of squares."""
+    def step(self, damping: float) -> tuple[Tensor, Tensor]:
+        """The damped step s, and J s."""
         self._damping = damping
         s, left = self._least_squares(self.r)
-        return s, float(self.r.square().sum() - left.square().sum())
+        return s, left - self.r
 
     def second(self, r: Tensor) -> Tensor:
         """The step for other residuals and the last damping."""
