@@ -5,8 +5,8 @@ steps are taken in the midpoints of python-flint's intervals of 384 bits. Errors
 Gauss-Legendre nodes. Starts are fits of the pole solver; networks with neurons on the nearest poles of the target and
 the others over them at random heights; and the best network of one neuron less with a further neuron.
 
-`python -m benchmarks.smooth_precise results/smooth/precise.csv` writes a row per unit, target and width. Targets that
-are in the file are not computed again.
+`python -m benchmarks.smooth_precise results/smooth/precise.csv` writes a row per unit, target, search and width.
+What is in the file is not computed again.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ ctx.prec = 384
 UNITS, SEEDS, ROWS, NODES = {"swiglu": range(2, 8)}, range(6), 2000, 96
 SCREENED, STEPS, ATTEMPTS = 12, 120, 12  # steps of a start and of the best of them; dampings of a step
 PATIENCE = 25  # steps that must lower the error by a thousandth
+SEARCHES = range(2)  # with random starts of their own
 STARTS, FURTHER, TRAINED = 30, 10, 4  # random starts, further neurons, and how many starts are trained to the end
 # Random poles: the logarithm of their height over the height of the target's, and their distance from its column.
 HEIGHTS, ASIDE = (0.3, 3.5), 0.5
@@ -159,9 +160,9 @@ def square(r: arb_mat) -> arb:
     return (r.transpose() * r)[0, 0].mid()
 
 
-def best(unit: str, target: str) -> list[dict[str, float | str]]:
+def best(unit: str, target: str, search: int) -> list[dict[str, float | str]]:
     """A row per width: the least error of the pole solver, and the least one of all starts in 115 digits."""
-    rows, random = Rows(EXACT[target], gl.unit(unit).factors), np.random.default_rng(0)
+    rows, random = Rows(EXACT[target], gl.unit(unit).factors), np.random.default_rng(search)
     problem = gl.problem(target, n=ROWS)
     assert problem.f is not None
     poles = singularities(problem.f, (-1.0, 1.0)).poles
@@ -179,17 +180,18 @@ def best(unit: str, target: str) -> list[dict[str, float | str]]:
         end = min(ends, key=lambda trained: trained.rmse)
         last = end.gates
         places = " ".join(f"{float(-g / G):.3g}+{float(PI / abs(G)):.3g}i" for G, g in last)
-        row = {"unit": unit, "target": target, "width": width, "parameters": fit.parameters}
+        row = {"unit": unit, "target": target, "search": search, "width": width, "parameters": fit.parameters}
         found.append(row | {"float64": fit.test_rmse, "rmse": end.rmse, "poles": places})
     return found
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    path, found = Path(sys.argv[1]), pd.DataFrame(columns=["unit", "target"])
+    path, found = Path(sys.argv[1]), pd.DataFrame(columns=["unit", "target", "search"])
     if path.exists():
         found = pd.read_csv(path)
-    for unit, target in product(UNITS, EXACT):
-        if not ((found["unit"] == unit) & (found["target"] == target)).any():
-            found = pd.concat([found, pd.DataFrame(best(unit, target))])
+    done = {*found[["unit", "target", "search"]].itertuples(index=False, name=None)}
+    for search, unit, target in product(SEARCHES, UNITS, EXACT):
+        if (unit, target, search) not in done:
+            found = pd.concat([found, pd.DataFrame(best(unit, target, search))])
             found.to_csv(path, index=False, float_format="%.4g")

@@ -79,6 +79,7 @@ def rates(found: pd.DataFrame, precise: pd.DataFrame) -> pd.DataFrame:
             (law,) = smooth_error(singular.poles, (-1.0, 1.0), factors, np.array([4.0]))
             row["over"] = best["test_rmse"][4] / (law * np.sqrt(np.mean(problem.test.y**2)))
             exact = precise[(precise["unit"] == unit) & (precise["target"] == target)]
+            exact = exact.groupby(["width", "parameters"], as_index=False)["rmse"].min()  # of all searches
             if len(exact):
                 row["precise"] = -np.polyfit(exact["parameters"], np.log(exact["rmse"]), 1)[0]
                 row["precise_predicted"] = predicted_rate(str(unit), problem, exact["width"].tolist())

@@ -2,9 +2,9 @@
 
     python tools/equality.py record before.json     in the one tree
     python tools/equality.py check before.json      in the other, on the same machine
-    python tools/equality.py check before.json numbers     the same without the studies
+    python tools/equality.py check before.json numbers     either of them without the studies
 
-It hashes a hundred fits, kernels, spectra and linearisations, all reached by public names, and keeps every claim of the
+It hashes a hundred fits, kernels, spectra and linearizations, all reached by public names, and keeps every claim of the
 quick studies as text. A hash of floating-point numbers holds for one machine and one build of torch: what one tree has
 recorded is to be checked where it was recorded.
 """
@@ -36,7 +36,6 @@ METHODS: dict[str, dict[str, Any]] = {
     "hermite": {"degree": 8},
     "maclaurin": {"m": 60, "d": 5},
     "tensorsketch": {"m": 60, "d": 5},
-    "fourier": {"m": 60, "d": 5},
     "optimal": {"m": 40, "d": 5},
     "tangent": {"reference": 0.5, "d": 5},
 }
@@ -128,7 +127,7 @@ def measured(studies: bool) -> dict[str, str]:
 def main(word: str, file: str, studies: bool) -> int:
     """Record, or compare and print what differs."""
     if word == "record":
-        Path(file).write_text(json.dumps(measured(studies), indent=1) + "\n")
+        Path(file).write_text(json.dumps(measured(studies), indent=1) + "\n", encoding="utf-8")
         return 0
     before, now = json.loads(Path(file).read_text()), measured(studies)
     before = {key: value for key, value in before.items() if studies or not key.startswith("claim ")}
