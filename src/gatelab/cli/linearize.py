@@ -158,7 +158,9 @@ def facts_of(maps: Linearization, z: Any) -> dict[str, Any]:
     p = maps.polynomial
     if p is not None and maps.method == "minimax":
         turns = equioscillation(p, maps.activation)
-        facts["equioscillation"] = {"points": len(turns.points), "spread": turns.spread} if turns.points else None
+        facts["equioscillation"] = None
+        if turns.points:
+            facts["equioscillation"] = {"points": len(turns.points), "spread": turns.spread}
     if p is not None and z is not None:
         facts["data"] = {"numbers": len(z), **errors_at(p, maps, z)}
     return facts

@@ -398,8 +398,11 @@ class SweepOptions:
 
         from gatelab.sweep import plan
 
-        jobs = 1 if self.backend == "serial" else self.jobs or cpu_count()
-        store = self.store if self.store and self.store.exists() else None
+        jobs, store = self.jobs or cpu_count(), None
+        if self.backend == "serial":
+            jobs = 1
+        if self.store and self.store.exists():
+            store = self.store
         return plan(runs, store, retry_failed=self.retry_failed, jobs=jobs)
 
 
