@@ -279,9 +279,10 @@ def layer_rows(
 ) -> list[BlockRows]:
     """Inputs and outputs of some blocks of a model for training, validation and test.
 
+    All other arguments are as in `profile`.
+
     Args:
         layers: indices of layers with a block, or names of modules.
-        model, text, tokenizer, tokens, test, length, memory: as in `profile`.
 
     Returns:
         The rows of each block.

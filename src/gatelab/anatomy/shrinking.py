@@ -220,10 +220,10 @@ def balanced_widths(
     Neurons are removed in the order of the optimal brain surgeon, whose costs are comparable between blocks: nats per
     token to second order (`felt_directions`), or shares of the state after the layer for models that predict no next
     token. The cheapest neurons of all blocks are removed, but no block loses more than half of its uniform width.
+    All other arguments are as in `shrink`; of the text only calibration is used.
 
     Args:
         keep: the share of all neurons to keep.
-        model, text, tokenizer, length, most, device, progress: as in `shrink`; of the text only calibration is used.
 
     Returns:
         The width of each block.
