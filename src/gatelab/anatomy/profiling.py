@@ -279,7 +279,7 @@ def layer_rows(
 ) -> list[BlockRows]:
     """Inputs and outputs of some blocks of a model for training, validation and test.
 
-    All other arguments are as in `profile`.
+    `model`, `text`, `tokenizer`, `tokens`, `test`, `length` and `memory` are as in `profile`.
 
     Args:
         layers: indices of layers with a block, or names of modules.

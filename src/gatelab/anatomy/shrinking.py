@@ -220,7 +220,8 @@ def balanced_widths(
     Neurons are removed in the order of the optimal brain surgeon, whose costs are comparable between blocks: nats per
     token to second order (`felt_directions`), or shares of the state after the layer for models that predict no next
     token. The cheapest neurons of all blocks are removed, but no block loses more than half of its uniform width.
-    All other arguments are as in `shrink`; of the text only calibration is used.
+    `model`, `text`, `tokenizer`, `length`, `most`, `device` and `progress` are as in `shrink`; of the text only the
+    calibration part is used.
 
     Args:
         keep: the share of all neurons to keep.
