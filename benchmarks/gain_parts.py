@@ -9,10 +9,13 @@ rule's factor for their number of tokens.
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from benchmarks.gain_grid import FACTORS, GRID, SEEDS, STEPS, SWEPT, UNITS, Plan
 from benchmarks.gain_runs import CENTERED, OUTPUT_BIAS, Cell, Records, decoder, losses_of
@@ -34,6 +37,7 @@ COMBINATIONS = (
 SGD_CENTER = 0.3
 UNITS_SIZE, UNITS_STEPS, UNITS_SEEDS = "1.6M", STEPS[2], (0, 1, 2)
 MOST_RATES = 15  # of a sweep that goes on
+STEEP, FINEST = 0.1, 2.0**0.125  # bits above the best rate, where a parabola says little; factor between rates
 
 
 @dataclass(frozen=True)
@@ -67,11 +71,31 @@ class Tuned:
         if further and len(lrs) < MOST_RATES:
             yield self.cell("sweep", SWEPT[0], further, (0,))
             return
+        between = rates_between(lrs, losses)
+        if between and len(lrs) < MOST_RATES:
+            yield self.cell("sweep", SWEPT[0], between, (0,))
+            return
         longer = (self.steps / SWEPT[0]) ** -rule.steps_exponent
         rate = rounded_rate(best_rate(lrs, losses) * longer, 4)
         training = self.cell(self.record, self.steps, [rate], self.seeds)
         if not losses_of(rows, *training.key):
             yield training
+
+
+def rates_between(lrs: Sequence[float], losses: Sequence[float]) -> list[float]:
+    """Rates between the best one of a sweep, smallest first, and those next to it that are much worse.
+
+    >>> rates_between([0.3, 0.6, 1.2], [2.0, 1.93, 4.3])
+    [0.8485]
+    >>> rates_between([0.3, 0.6, 1.2], [2.0, 1.93, 1.95])
+    []
+    """
+    bits = np.where(np.isnan(losses), np.inf, losses)
+    best = int(bits.argmin())
+    near = [i for i in (best - 1, best + 1) if 0 <= i < len(lrs)]
+    steep = [lrs[i] for i in near if bits[i] > bits[best] + STEEP]
+    apart = [lr for lr in steep if max(lr / lrs[best], lrs[best] / lr) > FINEST]
+    return [rounded_rate(math.sqrt(lr * lrs[best]), 4) for lr in apart]
 
 
 def predictions_are_made() -> bool:

@@ -16,6 +16,7 @@ from gatelab.studies.ladder.gain import (
     UNGATED_LOWER,
     early_table,
     kernel_table,
+    later_claims,
     prediction_table,
     rank_table,
     share_table,
@@ -97,6 +98,22 @@ def test_fiellers_intervals_hold_the_share_as_often_as_they_say_and_bootstraps_l
         inside += [row[f"{name}_low"] <= 0.4 <= row[f"{name}_high"] for name in ("share", "fieller")]
     assert 180 <= inside[1] <= 198  # 95 % are 190, with a standard deviation of 3
     assert 160 <= inside[0] < inside[1]
+
+
+def test_claims_of_crossings_and_shares_take_the_wider_interval() -> None:
+    early = early_table(early_rows({"relu2": [-0.1, -0.1, 0.1, 0.1], "gelu": [0.1, 0.1, 0.1, 0.1]}))
+    shares = share_table(mechanism_rows(GAINS, 0.001))
+    made = {claim.what: claim for claim in later_claims({"early": early, "shares": shares})}
+    crossing = made["relu2 - swiglu: the ungated unit leads early and is overtaken"]
+    assert crossing.verdict == "reproduced"
+    assert list(crossing.support.values()) == [[10, 20], [40, 80]]
+    assert made["gelu - swiglu: the ungated unit leads early and is overtaken"].verdict == "differs"
+    share, row = made["share of the gate's gain over gelu, centered, adamw"], shares.iloc[0]
+    assert (share.low, share.high) == (
+        min(row["share_low"], row["fieller_low"]), max(row["share_high"], row["fieller_high"])
+    )  # fmt: skip
+    noise = later_claims({"early": early_table(early_rows({}, deviation=0.1))})
+    assert {claim.verdict for claim in noise} == {"undecided"}
 
 
 def test_condition_numbers_have_two_kinds() -> None:

@@ -40,6 +40,8 @@ PRIMARY = "averaged weights"
 DRAWS, FEWER, QUICK_DRAWS = 1000, 300, 20  # simulated tables per test: primary, alternatives, quick
 TOKENS, PARAMETERS = "per doubling of tokens", "per doubling of parameters"
 COVERS = "The interval covers both rules of variance and all alternative analyses."
+LATER = "A t-interval over sizes, which is not part of the design."
+WIDER = "The interval covers the bootstrap's and Fieller's, over seeds."
 SHOWN, NONE = ["relu2 - swiglu", "gelu - geglu"], {"no difference": 0.0}
 PREDICTED = {size: replace(DECODER_SIZES[size], taps=4).body_count("swiglu") for size in ("26M", "60M")}
 PREDICTED_TOKENS, PREDICTED_SEEDS = 10986 * 16 * 512, 3
@@ -324,6 +326,10 @@ def claims(tables: Tables) -> Iterator[Claim]:
         support["without the law, in single cells"] = measured.loc[f"{row['reference']} - {row['unit']}"].tolist()
         title = f"tokens that {row['reference']} needs for {row['unit']}'s data term, as a factor"
         yield Claim.of(title, interval_at(row, "tokens"), support=support, note="By the law with A and B per unit.")
+    for pair in SHOWN:
+        own = apart[(apart["pair"] == pair) & apart["size"].isin(primary)]
+        last = own.pivot(index="size", columns="tokens", values="difference").T.diff().iloc[-1]
+        yield Claim.of(f"{pair}, change over the last doubling of tokens", t_interval(last), unit="bits", note=LATER)
     for smaller, larger in NESTED:
         own = tables["tests"].query("smaller == @smaller and larger == @larger")
         p = {f"{row['losses']}, variance per {row['weights']}": row["p"] for _, row in own.iterrows()}
@@ -333,14 +339,34 @@ def claims(tables: Tables) -> Iterator[Claim]:
     for _, row in tables["predictions"].iterrows():
         title = f"predicted {row['loss']} at {row['parameters'] / 1e6:.0f}M parameters and 90 million tokens"
         yield Claim.of(title, interval_at(row, "value"), unit="bits", note="A 95 % prediction interval.")
-    for _, row in tables.get("shares", pd.DataFrame()).iterrows():
-        title = f"share of the gate's gain over {row['unit']}, {row['variant']}, {row['optimizer']}"
-        yield Claim.of(title, interval_at(row, "share"))
+    yield from later_claims(tables)
     lack = tables["tests"].query("larger == '' and losses == @PRIMARY")
     yield Claim("p of the law's lack of fit, the larger of both rules", float(lack["p"].max()))
     inside, runs = tables["rates"]["inside"], int(tables["cells"]["seeds"].sum())
     yield Claim("sweeps with the best rate inside, share", float(inside.mean()), support={"sweeps": len(inside)})
     yield Claim("trainings of the grid that are done, share", runs / RUNS, support={"trainings": runs})
+
+
+def later_claims(tables: Mapping[str, Table]) -> Iterator[Claim]:
+    """Whether losses cross early in training, and the share of the gate's gain that centering recovers."""
+    for pair, own in tables.get("early", pd.DataFrame(columns=["pair"])).groupby("pair", sort=False):
+        lower, upper = ((own["p_holm"] < SIGNIFICANT) & (own["difference"] * sign > 0) for sign in (-1, 1))
+        verdict = own["verdict"].iloc[0]
+        yield Claim(
+            f"{pair}: the ungated unit leads early and is overtaken",
+            None if verdict == NEITHER else float(verdict == CROSSING),
+            paper="the ungated unit first, the gated one later",
+            rule="holds",
+            support={
+                "steps with the ungated unit significantly lower": own["step"][lower].tolist(),
+                "steps with the gated unit significantly lower": own["step"][upper].tolist(),
+            },
+        )
+    for _, row in tables.get("shares", pd.DataFrame()).iterrows():
+        title = f"share of the gate's gain over {row['unit']}, {row['variant']}, {row['optimizer']}"
+        ends = row[["share_low", "fieller_low", "share_high", "fieller_high"]].astype(float)
+        share = Interval(float(row["share"]), ends.min(), ends.max())
+        yield Claim.of(title, share, support={"gain, bits": interval_at(row, "gain")}, note=WIDER)
 
 
 def widest(rows: Table, name: str) -> Interval:
