@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gatelab.studies.scaling.law import claims, fit_noise_law, noise_parts, ratios_table, unit_laws, with_laws
+from gatelab.studies.scaling.law import claims, fit_noise_law, noise_law, unit_laws, with_laws
 
 TRUE = {"noise_A": 40.0, "noise_a": 1.2, "noise_c": 1.0}
 
@@ -18,7 +18,7 @@ def tables() -> dict[str, Any]:
     """Errors exactly on the noise law, flagged where P is half of D or more; without noise a power of P."""
     P_of = {n: 7 * n + 1 for n in (2, 4, 8, 16)}
     rows = [
-        (D, 0, 0.5, n, P, np.hypot(*noise_parts(TRUE, P, D, 0.5)), "interpolation" if 2 * P >= D else np.nan)
+        (D, 0, 0.5, n, P, noise_law(TRUE, P, D, 0.5), "interpolation" if 2 * P >= D else np.nan)
         for D in (200, 400, 800, 1600, 3200, 6400)
         for n, P in P_of.items()
     ]
@@ -46,14 +46,8 @@ def test_claims_are_new_and_have_their_numbers(tables: dict[str, Any]) -> None:
     size, data, noise = claims(tables)
     assert {claim.verdict for claim in (size, data, noise)} == {"new"}
     assert size.support["slope against P without noise"].value == pytest.approx(-1.2)
-    _, few, many = data.support.values()
-    assert 0 <= few < 0.01 < 0.5 < many <= 1
+    assert data.support == {"by noise alone": 0.5}
     assert noise.value == pytest.approx(1.0) and noise.support["fits"] == 23
-    assert noise.support["largest factor off, noise law, P/D >= 0.25"] == pytest.approx(1.0)
-
-
-def test_ratios_cover_every_fit(tables: dict[str, Any]) -> None:
-    ratios = ratios_table(with_laws(tables))
-    assert ratios.groupby("law")["fits"].sum().to_dict() == {"additive": 24, "noise": 24}
-    noisy = ratios[ratios["law"] == "noise"]
-    np.testing.assert_allclose(noisy[["mean", "min", "max"]].to_numpy(float), 1.0, atol=1e-5)
+    fits = with_laws(tables)
+    np.testing.assert_allclose(fits["noise law"], fits["test_rmse"], rtol=1e-5)
+    assert fits["left_out"].sum() == 1
