@@ -24,7 +24,7 @@ from gatelab.studies.scaling.random_networks import STUDY, contributions, hinges
 NAMES = [study.name for study in all_studies() if study.name.startswith("scaling/")]
 # Panels with data: maps have collections, curves have lines. Color bars are axes too.
 PANELS = {"fig1": 15, "fig2": 6, "fig3": 2, "fig4": 6, "fig5": 1, "fig6": 3}
-PANELS |= {"units": 2, "fig7": 4, "fig8": 2, "table1": 3, "law": 2}
+PANELS |= {"units": 2, "fig7": 4, "fig8": 2, "table1": 3}
 
 
 @pytest.fixture(autouse=True)

@@ -127,23 +127,19 @@ def upper_half(study: Scaling) -> tuple[int, int]:
 
 
 def range_slopes(optimum: Scaling, units: Sequence[str]) -> Table:
-    """Slopes by unit, range of widths, training and axis, over the widths at which the paper's code was run.
-
-    The last range of a unit has every width of ours, without the paper's code.
-    """
+    """Slopes by unit, range of widths, training and axis, over the widths at which the paper's code was run."""
     rows, code = [], code_curves()
     for unit in units:
-        run, every = (sorted({p.width for p in study.points if p.unit == unit}) for study in (code, optimum))
+        run = sorted({p.width for p in code.points if p.unit == unit})
         spans: dict[str, tuple[str, list[int]]] = {}
         for name, (low, high) in RANGES.items():
             spans.setdefault(f"{low} to {min(high, run[-1])}", (name, [w for w in run if low <= w <= high]))
-        spans[f"{every[0]} to {every[-1]}, every width"] = ("every width", every)
         trainings = ((CODE, code), (OPTIMUM, optimum))
         for (words, (name, widths)), (training, study) in product(spans.items(), trainings):
             points = tuple(p for p in study.points if p.unit == unit and p.width in widths)
             for against in ("n", "P"):
                 line = Scaling("", points).slope_or_none(unit, against=against, aggregate="median", flagged=True)
-                if line is None or (training == CODE and name == "every width"):
+                if line is None:
                     continue  # a quick study has other widths
                 paper = PAPER_SLOPES[unit, against]
                 row = {"unit": unit, "range": name, "widths": words, "training": training, "against": against}

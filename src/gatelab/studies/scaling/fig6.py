@@ -30,9 +30,7 @@ FULL = {
     "points": 10_000, "widths": range(1, 51), "tail": (50, 70, 100, 140, 200), "tail_points": 100_000,
     "equal": {"glu": 120, "gqu": 84},
 }  # fmt: skip
-QUICK = {
-    "points": 1000, "widths": (16, 24), "tail": (24, 32), "tail_points": 1000, "equal": {},
-}  # fmt: skip
+QUICK = {"points": 1000, "widths": (16, 24), "tail": (24, 32), "tail_points": 1000, "equal": {}}
 # Where the paper speaks of the order of a unit.
 ORDERS = {
     "mlp": "abstract, L(P) of the MLP",
