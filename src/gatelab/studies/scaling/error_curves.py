@@ -163,8 +163,10 @@ def training_claims(tables: Tables, unit: str, figure: str) -> Iterator[Claim]:
     low, high = upper_half(optimum)
     ratios = {w: optimum.ratio(unit, w) for w in ours}
     small, name = [ratios[w] for w in ours if w < SMALL], "error over the free-knot limit"
-    limits: dict[str, Any] = {f"{name}, n < {SMALL}": [min(small), max(small)]} if small else {}
-    limits |= {f"{name}, n = {high}": ratios[high]}
+    limits: dict[str, Any] = {}
+    if small:
+        limits[f"{name}, n < {SMALL}"] = [min(small), max(small)]
+    limits[f"{name}, n = {high}"] = ratios[high]
     for against in ("n", "P"):
         whole, upper = (optimum.slope(unit, against=against, widths=w, flagged=True) for w in (None, (low, high)))
         what, support = f"slope of the {unit} against {against}, at the optimum", {f"n = {low} to {high}": upper}

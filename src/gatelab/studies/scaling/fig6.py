@@ -159,7 +159,9 @@ def order_claims(wide: Scaling) -> Iterator[Claim]:
     for unit in UNITS:
         sizes, errors = wide.curve(unit, flagged=True)
         order, ends = float(-(as_unit(unit).order or 0)), [int(sizes[0]), int(sizes[-1])]
-        paper: Any = {"paper": order, "rule": "slope", "place": ORDERS[unit]} if unit in ORDERS else {}
+        paper: dict[str, Any] = {}
+        if unit in ORDERS:
+            paper = {"paper": order, "rule": "slope", "place": ORDERS[unit]}
         support: dict[str, Any] = {"by theory": order}
         if len(sizes) >= 4:
             support["with a term b/n"] = corrected_slope(sizes, errors)

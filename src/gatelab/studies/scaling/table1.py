@@ -74,7 +74,9 @@ class ProblemRow:
 
     def paper(self, unit: str) -> float | None:
         """The slope in the paper's table; None for a dash and for a problem that it does not have."""
-        cell = printed("scaling", f"table 1, {self.title(unit, 'paper')}") if self.tabled else "-"
+        if not self.tabled:
+            return None
+        cell = printed("scaling", f"table 1, {self.title(unit, 'paper')}")
         return None if cell == "-" else float(cell)
 
     def problem(self, trained_on: str = SPLIT) -> Problem:
@@ -141,7 +143,8 @@ def unflagged(fits: Table) -> Table:
 
 def row_tables(request: Request, rows: Sequence[ProblemRow]) -> dict[str, Table]:
     """The fits of these rows and their slopes; a quick run makes the rows smaller."""
-    rows = [row.quick() if request.quick else row for row in rows]
+    if request.quick:
+        rows = [row.quick() for row in rows]
     errors = fit_rows(request, rows)
     return {"slopes": slopes_table(errors, rows), "errors": errors}
 
@@ -152,11 +155,15 @@ def slopes_table(errors: Table, rows: Sequence[ProblemRow]) -> Table:
     for row, unit in product(rows, UNITS):
         degree = as_unit(unit).degree
         assert degree is not None
-        attainable = -ridge_rate(degree) if row.ridge or row.inputs == 1 else np.nan
+        attainable = np.nan
+        if row.ridge or row.inputs == 1:
+            attainable = -ridge_rate(degree)
         rates = {"worst_case": -worst_case_rate(degree, row.inputs), "attainable": attainable}
         for protocol, (trained_on, error) in row.readings.items():
             fits = only(errors, problem=row.name, unit=unit, trained_on=trained_on)
-            chosen = unflagged(fits) if row.inputs > 1 else fits
+            chosen = fits
+            if row.inputs > 1:
+                chosen = unflagged(fits)
             ours = median_slope(chosen, error)
             cell = {"problem": row.name, "inputs": row.inputs, "unit": unit, "protocol": protocol}
             cell |= {"paper": row.paper(unit), "slope": ours.value, "low": ours.low, "high": ours.high, **rates}
@@ -252,7 +259,10 @@ FIG8.claims(lambda tables: slope_claims(tables, "figure 8"))
 @TABLE1.tables
 def all_tables(request: Request) -> Tables:
     """Every row; a quick run leaves measured data out."""
-    by_name = row_tables(request, (LINE, *SYNTHETIC) if request.quick else TABLED)
+    rows = TABLED
+    if request.quick:
+        rows = (LINE, *SYNTHETIC)
+    by_name = row_tables(request, rows)
     return {"table": printed_table(by_name["slopes"])} | by_name
 
 
