@@ -138,7 +138,8 @@ def figure(tables: Tables) -> Figure:
     plane, line = (only(tables["gates"], inputs=inputs) for inputs in (2, 1))
     with style():
         drawing = Figure(figsize=(10.2, 9.8), layout="constrained")
-        networks, *rows = drawing.subfigures(3, 1)
+        subfigures: Any = drawing.subfigures(3, 1)
+        networks, *rows = subfigures
         *left, right = networks.subplots(1, 3)
         for axes, row, (name, neurons) in zip(left, rows, plane.groupby("unit", sort=False), strict=True):
             title = f"random {name.upper()} of two inputs"
