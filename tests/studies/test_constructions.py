@@ -8,7 +8,6 @@ import pytest
 
 from gatelab.data import problem
 from gatelab.scaling_laws import Point, Scaling
-from gatelab.solve import fit
 from gatelab.studies.scaling.constructions import (
     TARGETS,
     WIDTHS,
@@ -24,7 +23,6 @@ from gatelab.studies.scaling.constructions import (
 )
 from gatelab.studies.scaling.error_curves import curves_of
 from gatelab.studies.scaling.fig2 import shift_claim
-from gatelab.studies.scaling.fig6 import C0_CUBIC, SMOOTH, any_roots_spline, octave_slopes, without_real_roots
 
 TARGET = problem("paper-1d", n=200)
 
@@ -64,35 +62,6 @@ def test_fits_come_back_from_a_table_and_from_a_file(tmp_path) -> None:
     study = trained("glu", 1.0, -3.0, (5, 10))
     study.table().to_csv(tmp_path / "errors.csv", index=False)
     assert curves_of(study.table()).points == curves_of(pd.read_csv(tmp_path / "errors.csv")).points == study.points
-
-
-@pytest.mark.parametrize("width", [4, 12])
-def test_the_gqu_without_real_roots_is_a_network_of_that_number_of_neurons(width: int) -> None:
-    """The slow twin: relu(x - t) times any quadratic at each knot, the left end among them, by dense least squares."""
-    target = problem("paper-1d", n=2000)
-    spline = any_roots_spline(target, width)
-    x, y = target.train.x[:, 0], target.train.y[:, 0]
-    opened = np.maximum(x[:, None] - spline.breaks[:-1], 0.0)
-    columns = np.concatenate([np.ones_like(x)[:, None], opened, opened**2, opened**3], 1)
-    assert len(spline.breaks) - 1 == width and columns.shape[1] == 3 * width + 1
-    left = y - columns @ np.linalg.lstsq(columns, y, rcond=None)[0]
-    assert np.sqrt(np.mean(left**2)) == pytest.approx(spline.rmse, rel=1e-6)
-    assert spline.rmse < fit("relu3", target, width - 1).train_rmse
-
-
-def test_the_constant_of_the_gqu_without_real_roots_is_theorys() -> None:
-    """Within a fifth at 80 cells, where the GQU's own is 4.6 times as much."""
-    free = without_real_roots(problem("paper-1d", n=16_000), (80,))
-    assert free["constant"].item() == pytest.approx(C0_CUBIC, rel=0.2)
-    assert free["test_rmse"].item() == pytest.approx(free["train_rmse"].item(), rel=0.1)
-
-
-def test_local_slopes_of_a_power_are_its_order_in_every_octave() -> None:
-    points = [p for unit in SMOOTH for p in trained(unit, 1.0, -3.0, (2, 3, 4, 5, 6, 8)).points]
-    table = octave_slopes(Scaling("made up", tuple(points)))
-    ends = list(zip(table["unit"], table["from"], table["to"], strict=True))
-    assert ends == [(unit, *ends) for unit in SMOOTH for ends in ((2, 4), (4, 8))]
-    np.testing.assert_allclose(table["slope"], -3.0)
 
 
 def test_the_equations_on_a_cell_and_what_is_wrong_with_eq_6_and_7() -> None:

@@ -114,7 +114,7 @@ def draw(study: Scaling) -> Figure:
 
 
 def slopes_table(study: Scaling) -> pd.DataFrame:
-    """One row per unit: slopes through all points and through unflagged ones, the paper's, and the limit's ratio."""
+    """One row per unit: its slopes, the paper's, and the ratio to the limit at the widest."""
     rows = []
     for name in UNITS:
         widest = max(p.width for p in study.points if p.unit == name)
@@ -123,8 +123,6 @@ def slopes_table(study: Scaling) -> pd.DataFrame:
             s = study.slope_or_none(name, against=against, flagged=True) or NO_SLOPE
             row |= {f"slope_{against}": s.value, f"low_{against}": s.low, f"high_{against}": s.high}
             row[f"paper_{against}"] = PAPER_SLOPES.get((name, against), np.nan)
-        row["kept_slope_n"] = (study.slope_or_none(name) or NO_SLOPE).value
-        row["left_out"] = sum(bool(p.flag) for p in study.points if p.unit == name)
         row["ratio_to_limit"] = study.ratio(name, widest)
         rows.append(row)
     return pd.DataFrame(rows)

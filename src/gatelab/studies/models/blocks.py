@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import torch
 
@@ -23,7 +22,6 @@ from gatelab.feedforward.registry import product_unit
 from gatelab.models import GPT2, blocks
 from gatelab.models.layouts import unit_of
 from gatelab.plotting.facets import Facets, Table, Tables
-from gatelab.scaling_laws import slope
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request, only
 from gatelab.studies.engine import Study, averaged, geometric_mean, interval_at, interval_columns
@@ -136,27 +134,20 @@ def tables(request: Request) -> Tables:
         record = read_record(RECORD, COMMAND, "an hour on two cores, or minutes on a GPU")
         cells, facts = record["cells"], [origin(record), *record["plans"]]
     table = pd.DataFrame(cells)
-    slopes = slope_table(table)
-    advantages = pd.DataFrame(row for _, rows in slopes.groupby("model", sort=False) for row in comparison(rows))
-    made = {"slopes": slopes, "cells": table, "ratios": ratio_table(table), "advantages": advantages}
+    last = widest(table)
+    advantages = pd.DataFrame(row for _, rows in last.groupby("model", sort=False) for row in comparison(rows))
+    made = {"widest": last, "cells": table, "ratios": ratio_table(table), "advantages": advantages}
     return made | {"origin": pd.DataFrame({"fact": facts})}
 
 
 # ---- computed from the cells
 
 
-def slope_table(cells: Table) -> Table:
-    """For every block and unit the slope of the root of the share left against parameters, and the last share."""
-    rows = []
-    ordered = cells.sort_values("parameters", kind="stable").groupby(["model", "layer", "unit"])
-    for key in cells[["model", "layer", "unit"]].drop_duplicates().itertuples(index=False, name=None):
-        points = ordered.get_group(key)
-        row = points.iloc[-1][["model", "layer", "own", "unit", "parameters", "left"]].to_dict()
-        if len(points) > 1:
-            line = slope(points["parameters"], np.sqrt(points["left"]))
-            row |= {"slope": line.value, "low": line.low, "high": line.high}
-        rows.append(row)
-    return pd.DataFrame(rows)
+def widest(cells: Table) -> Table:
+    """For every block and unit the share left at the most parameters, in the order of the cells."""
+    keys = ["model", "layer", "unit"]
+    last = cells.loc[cells.groupby(keys)["parameters"].idxmax(), [*keys, "own", "parameters", "left"]]
+    return cells[keys].drop_duplicates().merge(last, on=keys)
 
 
 def ratio_table(cells: Table) -> Table:
@@ -170,13 +161,13 @@ def ratio_table(cells: Table) -> Table:
     return table.assign(first=table["model"] == table["model"].iloc[0])
 
 
-def comparison(slopes: Table) -> Iterator[Cell]:
+def comparison(last: Table) -> Iterator[Cell]:
     """The least variance left by other units over that left by the own unit, at the largest size: mean over layers.
 
     The other units are first all, then only gated ones or only ones without a factor, unlike the own unit.
     """
-    model, own = slopes[["model", "own"]].iloc[0]
-    left = slopes[slopes["unit"] != "linear"].pivot(index="layer", columns="unit", values="left")
+    model, own = last[["model", "own"]].iloc[0]
+    left = last[last["unit"] != "linear"].pivot(index="layer", columns="unit", values="left")
     if own not in left:
         return
     others = [unit for unit in left if unit != own]
@@ -191,8 +182,8 @@ def comparison(slopes: Table) -> Iterator[Cell]:
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
     """For each model the variance left by a linear map, and by units other than the block's own."""
-    slopes, cells = tables["slopes"], tables["cells"]
-    for model, of_model in slopes.groupby("model", sort=False):
+    last, cells = tables["widest"], tables["cells"]
+    for model, of_model in last.groupby("model", sort=False):
         left = only(of_model, unit="linear").set_index("layer")["left"]
         what, support = f"{model}: what the best linear map leaves, mean over layers", 100 * left.add_prefix("layer ")
         yield Claim(what, 100 * left.mean(), unit="% of the variance", support=support.to_dict())

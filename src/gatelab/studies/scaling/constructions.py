@@ -14,12 +14,11 @@ from gatelab.arrays import Array
 from gatelab.data import Problem
 from gatelab.feedforward import unit as as_unit
 from gatelab.scaling_laws import slope
-from gatelab.solve import construct, fit, rmse
+from gatelab.solve import construct, rmse
 from gatelab.statistics import Interval, t_interval
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import only
 from gatelab.studies.engine import Table, interval_at, interval_columns
-from gatelab.studies.scaling.error_curves import UNITS
 
 # Eq. 9 and 14: RMSE = constant h^m rms(f^(m)); the equation, its constant and its order m.
 EQUATIONS = {"mlp": ("eq. 9", 120**-0.5, 2), "glu": ("eq. 14", (945 / 2) ** -0.5, 3)}
@@ -235,29 +234,3 @@ def equation_claims(equations: Table) -> Iterator[Claim]:
         statements.append((f"parameters of the {unit}", formula, place, agreeing == len(NETWORKS), support))
     for what, paper, place, holds, support in statements:
         yield Claim(what, float(holds), paper=paper, rule="holds", place=place, support=support)
-
-
-# ---- two halves on a line
-#
-# The target sin 4x sin 4y = cos 4(x - y) / 2 - cos 4(x + y) / 2 is a sum of two ridge functions, and a network may be
-# two halves, each fitted on a line. For x and y uniform on [-1, 1] both x - y and x + y have the triangular density on
-# [-2, 2], and the errors of the halves are nearly uncorrelated, so that their squares add up.
-
-
-def ridge_problem(points: int) -> Problem:
-    """One of the two ridge functions, on points of the triangular density."""
-    rng = np.random.default_rng(0)
-    t, other = (rng.uniform(-1, 1, (points, 2)).sum(axis=1) for _ in range(2))
-    wave = {"name": "cos(4t)/2", "interval": (-2.0, 2.0)}
-    return Problem.from_arrays(t, np.cos(4 * t) / 2, test=(other, np.cos(4 * other) / 2), **wave)
-
-
-def ridge_table(widths: Sequence[int], units: Sequence[str] = UNITS, points: int = 10_000) -> Table:
-    """The test RMSE of two fits on a line that share the neurons, per unit and width."""
-    line = ridge_problem(points)
-    halves = sorted({half for width in widths for half in (width // 2, width - width // 2)})
-    rows = []
-    for unit in units:
-        error = {half: fit(unit, line, half).test_rmse for half in halves}
-        rows += [(unit, n, float(np.hypot(error[n // 2], error[n - n // 2]))) for n in widths]
-    return pd.DataFrame(rows, columns=["unit", "width", "rmse"])

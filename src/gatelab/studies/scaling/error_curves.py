@@ -1,11 +1,9 @@
-"""The target, the fits and the claims that the studies of error curves share: three trainings of the same networks.
+"""The target, the fits and the claims that the studies of error curves share: two trainings of the same networks.
 
-All are on 1/(1 + cos^2(pi x)) with 10 000 points:
+Both are on 1/(1 + cos^2(pi x)) with 10 000 points:
 
 - **the paper's code** at its commit "Paper version", up to five seeds per width: a log of runs in
   results/scaling/reference.jsonl; reference.md next to it documents how they were made;
-- **our Newton in its stages** (`gatelab.scaling_laws.reference`): our own Newton's method from the start of that code
-  and in its stages, from a record. It has a different line search, and is better at small n;
 - **the optimum**, as near as our solvers come to it.
 """
 
@@ -25,12 +23,11 @@ from gatelab.data import Problem, problem
 from gatelab.errors import GatelabError
 from gatelab.feedforward import unit as as_unit
 from gatelab.scaling_laws import Point, Scaling, scaling
-from gatelab.scaling_laws.reference import read_curves
 from gatelab.studies.claims import TOLERANCE, Claim
 from gatelab.studies.definition import Request, only
 from gatelab.studies.engine import Table, Tables, interval_at, interval_columns
 from gatelab.studies.inventory import printed
-from gatelab.studies.records import read_record, record_path
+from gatelab.studies.records import record_path
 
 UNITS = ("mlp", "glu", "gqu")
 # Slopes for n = 1 to 50; that of the GQU against P is in the caption of figure 6, which rounds.
@@ -39,10 +36,8 @@ PAPER_SLOPES: Mapping[tuple[str, str], float] = {
     for unit, figure in zip(UNITS, (2, 2, 6), strict=True)
     for against in ("n", "P")
 }
-CODE, NEWTON, OPTIMUM = "the paper's code", "our Newton in its stages", "the optimum"
+CODE, OPTIMUM = "the paper's code", "the optimum"
 RUNS, COMMIT = "scaling/reference.jsonl", "fcee655"
-METHOD = "scaling/paper-method.json"
-METHOD_COMMAND = "python -m benchmarks.paper_method results/scaling/paper-method.json --store runs.db"
 # Ranges of widths for slopes; infinity is the widest network that the paper's code was run at.
 RANGES = {"5 to 14": (5, 14), "5 to widest": (5, np.inf), "2 to widest": (2, np.inf), "1 to widest": (1, np.inf)}
 QUICK_WIDTHS = (5, 10, 20)
@@ -68,18 +63,6 @@ def code_curves() -> Scaling:
 def code_medians() -> dict[str, dict[int, float]]:
     """The median test RMSE of the logged seeds of the paper's code, by unit and width."""
     return {unit: median_errors(code_curves(), unit) for unit in code_curves().units}
-
-
-@cache
-def method_record() -> dict[str, Any]:
-    """The record of the experiments by our Newton in its stages."""
-    return read_record(METHOD, METHOD_COMMAND, "four hours of a core")
-
-
-@cache
-def method_curves() -> dict[str, Scaling]:
-    """The fits in that record by experiment; those of "paper-1d" are on the target of one input, five seeds."""
-    return read_curves(method_record())
 
 
 def paper_target(request: Request) -> Problem:
@@ -143,24 +126,20 @@ def upper_half(study: Scaling) -> tuple[int, int]:
     return widest // 2, widest
 
 
-def range_slopes(newton: Scaling, optimum: Scaling, units: Sequence[str]) -> Table:
-    """Slopes by unit, range of widths, training and axis, over the widths at which the paper's code was run.
-
-    The last range of a unit has every width of ours, without the paper's code.
-    """
+def range_slopes(optimum: Scaling, units: Sequence[str]) -> Table:
+    """Slopes by unit, range of widths, training and axis, over the widths at which the paper's code was run."""
     rows, code = [], code_curves()
     for unit in units:
-        run, every = (sorted({p.width for p in study.points if p.unit == unit}) for study in (code, optimum))
+        run = sorted({p.width for p in code.points if p.unit == unit})
         spans: dict[str, tuple[str, list[int]]] = {}
         for name, (low, high) in RANGES.items():
             spans.setdefault(f"{low} to {min(high, run[-1])}", (name, [w for w in run if low <= w <= high]))
-        spans[f"{every[0]} to {every[-1]}, every width"] = ("every width", every)
-        trainings = ((CODE, code), (NEWTON, newton), (OPTIMUM, optimum))
+        trainings = ((CODE, code), (OPTIMUM, optimum))
         for (words, (name, widths)), (training, study) in product(spans.items(), trainings):
             points = tuple(p for p in study.points if p.unit == unit and p.width in widths)
             for against in ("n", "P"):
                 line = Scaling("", points).slope_or_none(unit, against=against, aggregate="median", flagged=True)
-                if line is None or (training == CODE and name == "every width"):
+                if line is None:
                     continue  # a quick study has other widths
                 paper = PAPER_SLOPES[unit, against]
                 row = {"unit": unit, "range": name, "widths": words, "training": training, "against": against}
@@ -173,22 +152,21 @@ def range_slopes(newton: Scaling, optimum: Scaling, units: Sequence[str]) -> Tab
 
 
 def training_claims(tables: Tables, unit: str, figure: str) -> Iterator[Claim]:
-    """The slopes of a unit by the three trainings next to the paper's, and our errors next to those of its code.
+    """The slopes of a unit by both trainings next to the paper's, and our errors next to those of its code.
 
-    The table `errors` has the optimum over the paper's widths, `newton` the second training, `ranges` the slopes.
+    The table `errors` has the optimum over the paper's widths, `ranges` the slopes.
     """
-    newton, optimum = (curves_of(only(tables[name], unit=unit)) for name in ("newton", "errors"))
-    theirs, ours, code = median_errors(newton, unit), best_errors(optimum, unit), code_medians()[unit]
+    optimum = curves_of(only(tables["errors"], unit=unit))
+    ours, code = best_errors(optimum, unit), code_medians()[unit]
     for against in ("n", "P"):
         yield code_claim(only(tables["ranges"], unit=unit, against=against), unit, against, figure)
-    low, high = sorted(theirs)[1], max(theirs)
-    slopes = [newton.slope(unit, aggregate="median", flagged=True, widths=w) for w in (None, (low, high))]
-    ratios = by_size("error over that at the optimum", {w: theirs[w] / ours[w] for w in theirs if w in ours})
-    support = {f"from n = {low} on": slopes[1].value, **ratios}
-    what, note = f"slope of the {unit} against n, {NEWTON}", "A solver of ours, not the paper's code."
-    yield Claim.of(what, slopes[0], PAPER_SLOPES[unit, "n"], "slope", support=support, note=note)
     low, high = upper_half(optimum)
-    limits = by_size("error over the free-knot limit", {w: optimum.ratio(unit, w) for w in ours})
+    ratios = {w: optimum.ratio(unit, w) for w in ours}
+    small, name = [ratios[w] for w in ours if w < SMALL], "error over the free-knot limit"
+    limits: dict[str, Any] = {}
+    if small:
+        limits[f"{name}, n < {SMALL}"] = [min(small), max(small)]
+    limits[f"{name}, n = {high}"] = ratios[high]
     for against in ("n", "P"):
         whole, upper = (optimum.slope(unit, against=against, widths=w, flagged=True) for w in (None, (low, high)))
         what, support = f"slope of the {unit} against {against}, at the optimum", {f"n = {low} to {high}": upper}
@@ -213,10 +191,3 @@ def code_claim(slopes: Table, unit: str, against: str, figure: str) -> Claim:
         outside=f"the paper's slope is over n = 1 to 50, that of its code here over {chosen['widths']}",
         support={f"{row.training}, n = {row.widths}": row.slope for row in slopes.itertuples()},
     )
-
-
-def by_size(what: str, ratios: Mapping[int, float]) -> dict[str, Any]:
-    """Ratios by width as the support of a claim: the least and the largest of small networks, and the widest's."""
-    small, widest = [ratios[w] for w in ratios if w < SMALL], max(ratios)
-    least: dict[str, Any] = {f"{what}, n < {SMALL}": [min(small), max(small)]} if small else {}
-    return least | {f"{what}, n = {widest}": ratios[widest]}

@@ -1,7 +1,7 @@
-"""Figure 2: the errors of MLP and GLU against neurons and parameters, by three trainings; and the GQU's.
+"""Figure 2: the errors of MLP and GLU against neurons and parameters, by two trainings; and the GQU's.
 
-The paper's code, our Newton in its stages and the optimum, all defined in `error_curves`, have different slopes, and
-each has different slopes over different widths: a table and a column of panels show all of them.
+The paper's code and the optimum, both defined in `error_curves`, have different slopes, and each has different slopes
+over different widths: a table and a column of panels show all of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gatelab.studies.definition import Request, only
 from gatelab.studies.engine import Study, Table, Tables
 from gatelab.studies.inventory import printed
 from gatelab.studies.scaling import constructions, error_curves
-from gatelab.studies.scaling.error_curves import CODE, NEWTON, OPTIMUM, PAPER_SLOPES, best_errors, median_errors
+from gatelab.studies.scaling.error_curves import CODE, OPTIMUM, PAPER_SLOPES, best_errors, median_errors
 
 UNITS = ("mlp", "glu")
 NAMES = {"mlp": "MLP, P = 3n + 1", "glu": "GLU, P = 5n + 1", "gqu": "GQU, P = 7n + 1"}
@@ -32,7 +32,7 @@ STUDY = Study(
         Facets(
             table="trainings", x="width", y="rmse", hue="training", row="unit", xlog=True, ylog=True, names=NAMES,
             lines=(LIMIT, Overlay("paper_slope", "the paper's slope", "dotted", hue=False)), xlabel="neurons n",
-            ylabel="test RMSE", title="Figure 2: the same networks by three trainings",
+            ylabel="test RMSE", title="Figure 2: the same networks by two trainings",
         ),
         Facets(
             table="ranges", where={"against": "n"}, x="range", y="slope", hue="training", row="unit", points=True,
@@ -51,32 +51,30 @@ STUDY = Study(
 
 @STUDY.tables
 def tables(request: Request) -> Tables:
-    """Every unit at every width by three trainings; the constructions, and the equations of section 3."""
+    """Every unit at every width by two trainings; the constructions, and the equations of section 3."""
     target = error_curves.paper_target(request)
     widths = error_curves.widths_of(request)
     study = error_curves.fit_curves(request, error_curves.UNITS, target, widths)
-    newton = error_curves.method_curves()["paper-1d"]
     built = [constructions.built_errors(unit, target, sorted({*widths, *constructions.WIDTHS})) for unit in UNITS]
     return {
-        "ranges": error_curves.range_slopes(newton, study, error_curves.UNITS),
+        "ranges": error_curves.range_slopes(study, error_curves.UNITS),
         "errors": study.table(),
         "slopes": study.slopes(flagged=True),
         "code": error_curves.code_curves().table(),
-        "newton": newton.table(),
-        "trainings": training_curves(newton, study),
+        "trainings": training_curves(study),
         "construction": pd.concat(built, ignore_index=True),
         "equations": constructions.equations_table(target),
     }
 
 
-def training_curves(newton: Scaling, optimum: Scaling) -> Table:
+def training_curves(optimum: Scaling) -> Table:
     """Medians of the seeds by unit, training and width; of the paper's code with their range.
 
     The line of the paper's slope goes through the middle of the errors of its code for n = 5 to 14.
     """
     parts, (low, high) = {}, error_curves.RANGES["5 to 14"]
     for unit in error_curves.UNITS:
-        for training, study in ((CODE, error_curves.code_curves()), (NEWTON, newton), (OPTIMUM, optimum)):
+        for training, study in ((CODE, error_curves.code_curves()), (OPTIMUM, optimum)):
             by_width = only(study.table(), unit=unit).groupby("width")
             part = pd.Series(median_errors(study, unit)).to_frame("rmse")
             if training == CODE:
@@ -84,7 +82,7 @@ def training_curves(newton: Scaling, optimum: Scaling) -> Table:
                 line = np.exp(y + PAPER_SLOPES[unit, "n"] * (np.log(part.index) - x))
                 ends = by_width["test_rmse"].agg(rmse_low="min", rmse_high="max")
                 part = part.join(ends).assign(paper_slope=line)
-            elif training == OPTIMUM:
+            else:
                 part["limit"] = by_width["limit"].first()
             parts[unit, training] = part
     return pd.concat(parts, names=["unit", "training", "width"]).reset_index()
@@ -92,7 +90,7 @@ def training_curves(newton: Scaling, optimum: Scaling) -> Table:
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """Slopes by three trainings, against n and P, the number of neurons for equal errors, and section 3."""
+    """Slopes by both trainings, against n and P, the number of neurons for equal errors, and section 3."""
     study = error_curves.curves_of(tables["errors"])
     for unit in UNITS:
         yield from error_curves.training_claims(tables, unit, "figure 2")

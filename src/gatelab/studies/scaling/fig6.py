@@ -2,47 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-from itertools import product
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from gatelab.data import Problem, problem
-from gatelab.feedforward import Unit
+from gatelab.data import problem
 from gatelab.feedforward import unit as as_unit
-from gatelab.linalg.splines import cell_data
 from gatelab.plotting.facets import Facets, Overlay
-from gatelab.scaling_laws import Scaling, corrected_slope, limit, slope
+from gatelab.scaling_laws import Scaling, corrected_slope, slope
 from gatelab.scaling_laws.result import local_curves
 from gatelab.solve import construct, rmse
-from gatelab.solve.free_knots import Spline, density, optimize
-from gatelab.solve.solution import UNLIMITED
-from gatelab.solve.solvers.knots import KnotTask
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request, only
 from gatelab.studies.engine import Study, Table, Tables, interval_at
 from gatelab.studies.scaling import error_curves
 from gatelab.studies.scaling.error_curves import PAPER_SLOPES, best_errors, curves_of, fit_curves
-from gatelab.theory import constant
 
-C0_CUBIC = 1 / 5040  # the limit's constant for C0 cubic splines
 UNITS = ("mlp", "relu2", "relu3", "glu", "gqu")
-SMOOTH = ("swiglu", "geglu")  # beyond eight neurons their errors are those of the precision of the fit
 BUILT = (17, 33, 65, 129, 257)  # one more than a power of two: cells of exactly halved size from one to the next
 # Widths and points. At width 200 the paper's 10 000 points would add a tenth to the test error. `equal` have the
 # number of parameters of 200 neurons of relu2, nearly that of relu3. A quick run takes widths above those that the
 # solver finishes in the network's parameters, which takes most of the time.
 FULL = {
     "points": 10_000, "widths": range(1, 51), "tail": (50, 70, 100, 140, 200), "tail_points": 100_000,
-    "equal": {"glu": 120, "gqu": 84}, "smooth": (2, 3, 4, 5, 6, 8), "seeds": 3, "effort": {},
+    "equal": {"glu": 120, "gqu": 84},
 }  # fmt: skip
-QUICK = {
-    "points": 1000, "widths": (16, 24), "tail": (24, 32), "tail_points": 1000,
-    "equal": {}, "smooth": (2, 3, 4), "seeds": 1, "effort": {"starts": 1, "rounds": 1},
-}  # fmt: skip
+QUICK = {"points": 1000, "widths": (16, 24), "tail": (24, 32), "tail_points": 1000, "equal": {}}
 # Where the paper speaks of the order of a unit.
 ORDERS = {
     "mlp": "abstract, L(P) of the MLP",
@@ -75,19 +63,14 @@ STUDY = Study(
 
 @STUDY.tables
 def tables(request: Request) -> Tables:
-    """All units at the paper's widths and at wider ones, the constructed GQU, and units with smooth gates."""
+    """All units at the paper's widths and at wider ones, and the constructed GQU."""
     sizes = QUICK if request.quick else FULL
     target, fine = (problem("paper-1d", n=sizes[name]) for name in ("points", "tail_points"))
     main = fit_curves(request, UNITS, target, sizes["widths"])
-    newton = error_curves.method_curves()["paper-1d"]
     wide = fit_curves(request, UNITS, fine, sizes["tail"])
     equal = [fit_curves(request, (unit,), fine, (width,)) for unit, width in sizes["equal"].items()]
     beyond = [p for part in (wide, *equal) for p in part.points if p.width > max(sizes["widths"])]
     study = Scaling(main.problem, (*main.points, *beyond))
-    smooth_target = problem("paper-1d", n=1000)
-    # The recorded slopes are those of variable projection; the pole solver's errors are smaller.
-    effort = {"solver": "varpro", "seeds": sizes["seeds"], **sizes["effort"]}
-    smooth = fit_curves(request, SMOOTH, smooth_target, sizes["smooth"], **effort)
     networks = [construct("gqu", target, width) for width in BUILT]
     built = pd.DataFrame(
         {
@@ -105,23 +88,9 @@ def tables(request: Request) -> Tables:
         "wide": wide.table(),
         "slopes": pd.concat(slopes, names=["range"]).droplevel(1).reset_index(),
         "construction": built,
-        "without-real-roots": without_real_roots(fine, sizes["tail"]),
-        "smooth-gates": smooth.table(),
-        "smooth-slopes": octave_slopes(smooth),
-        "newton": only(newton.table(), unit="gqu"),
-        "ranges": error_curves.range_slopes(newton, main, ("gqu",)),
+        "ranges": error_curves.range_slopes(main, ("gqu",)),
         "curves": curves_table(study, built),
     }
-
-
-def octave_slopes(smooth: Scaling) -> Table:
-    """The slope from n to 2n of each unit, with its interval: a unit with an order would have it in every octave."""
-    rows, widest = [], max(p.width for p in smooth.points)
-    for unit, (low, high) in product(SMOOTH, ((2, 4), (4, 8))):
-        if high <= widest:
-            line = smooth.slope(unit, widths=(low, high), flagged=True)
-            rows.append((unit, low, high, line.value, line.low, line.high))
-    return pd.DataFrame(rows, columns=["unit", "from", "to", "slope", "low", "high"])
 
 
 def curves_table(study: Scaling, built: Table) -> Table:
@@ -138,15 +107,13 @@ def curves_table(study: Scaling, built: Table) -> Table:
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """The GQU by three trainings, orders of wide networks, constructions, powers, and smooth gates."""
+    """The GQU by two trainings, orders of wide networks, constructions, and powers."""
     first = tables["slopes"]["range"].iloc[0]
     widest = int(first.partition("..")[2])
     main = tables["errors"][tables["errors"]["width"] <= widest]
     yield from error_curves.training_claims({**tables, "errors": main}, "gqu", "figure 6")
     wide = curves_of(tables["wide"])
     yield from order_claims(wide)
-    yield from free_claims(tables["without-real-roots"], best_errors(wide, "gqu"))
-    yield from smooth_claims(tables["smooth-slopes"], tables["smooth-gates"])
     tail, widest = tables["construction"].tail(3), tables["construction"].iloc[-1]
     yield Claim.of(
         f"slope of the constructed gqu, n = {tail['width'].iloc[0]} to {tail['width'].iloc[-1]}",
@@ -192,74 +159,12 @@ def order_claims(wide: Scaling) -> Iterator[Claim]:
     for unit in UNITS:
         sizes, errors = wide.curve(unit, flagged=True)
         order, ends = float(-(as_unit(unit).order or 0)), [int(sizes[0]), int(sizes[-1])]
-        paper: Any = {"paper": order, "rule": "slope", "place": ORDERS[unit]} if unit in ORDERS else {}
+        paper: dict[str, Any] = {}
+        if unit in ORDERS:
+            paper = {"paper": order, "rule": "slope", "place": ORDERS[unit]}
         support: dict[str, Any] = {"by theory": order}
         if len(sizes) >= 4:
             support["with a term b/n"] = corrected_slope(sizes, errors)
         support |= {"widths": ends, "error over the limit there": [wide.ratio(unit, width) for width in ends]}
         what = f"order of the {unit}, from the slope of wide networks"
         yield Claim.of(what, wide.slope(unit, flagged=True), **paper, support=support)
-
-
-def free_claims(free: Table, gqu: dict[int, float]) -> Iterator[Claim]:
-    """The slope and the constant of the GQU2, and how much of the GQU's error its real roots cost."""
-    sizes, errors, constants = (free[name].tolist() for name in ("width", "test_rmse", "constant"))
-    what = f"slope of the GQU without the real-root constraint, n = {sizes[0]} to {sizes[-1]}"
-    ends = [constants[0] / C0_CUBIC, constants[-1] / C0_CUBIC]
-    support = {"by theory": -4, "error over its limit at both ends": ends}
-    yield Claim.of(what, slope(free["width"], free["test_rmse"]), support=support)
-    what = f"one over the constant of the GQU without the real-root constraint, n = {sizes[-1]}"
-    theory = {"by theory": 1 / C0_CUBIC, "by theory for the GQU": 1 / constant(4)}
-    ratios = {"error of the GQU over it, by theory": constant(4) / C0_CUBIC, "measured": gqu[sizes[-1]] / errors[-1]}
-    yield Claim(what, 1 / constants[-1], support=theory | ratios)
-
-
-def smooth_claims(octaves: Table, fits: Table) -> Iterator[Claim]:
-    """The local slopes of units with a smooth gate, for which theory has no order; the paper leaves them out."""
-    for row in octaves.to_dict("records"):
-        own: Table = only(fits, unit=row["unit"])
-        least = own[own["width"].between(row["from"], row["to"])].groupby("width")["test_rmse"].min()
-        support = {f"RMSE at n = {width}": error for width, error in least.items()}
-        support["fits of the unit that ended by their steps"] = int((own["status"] == "budget").sum())
-        what = f"local slope of the {row['unit']} from n = {row['from']} to {row['to']}"
-        yield Claim.of(what, interval_at(row, "slope"), support=support)
-
-
-# ---- the GQU2 of the paper's code: the GQU without the constraint of real roots
-
-
-class AnyRoots(KnotTask):
-    """Networks of relu(Gx + g) times any quadratic: the roots need not be real.
-
-    At its knot t a neuron adds (x - t) times any quadratic: three derivatives may jump, all but the value.
-    """
-
-    @property
-    def multiplicity(self) -> int:
-        return 3
-
-
-def any_roots_spline(target: Problem, width: int) -> Spline:
-    """The best GQU2 of that number of neurons: a C0 cubic spline with free knots and as many cells."""
-    assert target.interval is not None
-    order = np.argsort(target.train.x[:, 0])
-    x, y = target.train.x[order, 0], target.train.y[order, 0]
-    generator = np.random.default_rng(0)
-    task = AnyRoots(Unit("relu", 2), x, y, target.interval, 0, generator, starts=4, steps=UNLIMITED)
-    start, _ = task.free_spline(density(x, y, target.interval, 3), width - 1, task.starts)
-    assert start is not None
-    return optimize(start, steps=200)[0]
-
-
-def without_real_roots(target: Problem, widths: Sequence[int]) -> pd.DataFrame:
-    """The best errors of the GQU2 by width; its constant is the error times n^4 over the norm in theory's limit."""
-    order = np.argsort(target.test.x[:, 0])
-    x, y = target.test.x[order, 0], target.test.y[order, 0]
-    norm = limit("gqu", target, 1) / constant(4)
-    rows = []
-    for width in widths:
-        spline = any_roots_spline(target, width)
-        error = float(np.sqrt(np.mean(cell_data(x, y, spline.breaks, 3).residual(spline.z) ** 2)))
-        numbers = {"width": width, "parameters": 6 * width + 1, "train_rmse": spline.rmse, "test_rmse": error}
-        rows.append(numbers | {"limit": norm * C0_CUBIC * width**-4.0, "constant": error * width**4 / norm})
-    return pd.DataFrame(rows)

@@ -6,13 +6,13 @@ and pieces follow from it: between its hinges a network, or one of its neurons, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
 from numpy.typing import NDArray
 
 from gatelab.arrays import Array
@@ -29,10 +29,16 @@ MLP, GLU = ("mlp", 2, 597), ("glu", 2, 597)
 LINE = ("glu", 1, 654)  # four knots well apart inside [-1, 1], gates facing both ways, contributions of similar size
 DEGREES = ("constant", "linear", "quadratic")
 EXACT = 1e-10  # of the range: a polynomial that is off by less is the function
+PLACES = {
+    ("mlp", 2, "network"): "figure 1, MLP of two inputs; figure 9, MLP",
+    ("glu", 2, "network"): "figure 1, GLU of two inputs; figure 9, GLU",
+    ("mlp", 2, "neurons"): "figure 10, four neurons, piecewise linear",
+    ("glu", 2, "neurons"): "figure 11, four neurons, piecewise quadratic",
+    ("glu", 1, "neurons"): "figure 1, right: neurons of a GLU of one input",
+}
 AXIS = np.linspace(-1.0, 1.0, 161)
 SQUARE = np.stack(np.meshgrid(AXIS, AXIS), axis=-1).reshape(-1, 2)
 POINTS = {1: np.linspace(-1, 1, 401)[:, None], 2: SQUARE}  # by the number of inputs
-COLORS = {"cmap": "RdBu_r", "levels": 24}
 
 
 def neuron_rows(net: Network) -> Iterator[dict[str, float]]:
@@ -96,42 +102,19 @@ def degree_claim(what: str, degree: int, exact: float, lower: float, **more: Any
     return Claim(what, holds, paper=paper, rule="holds", support=off | more.pop("support", {}), **more)
 
 
-def gates(unit_name: str, inputs: int, seed: int, neuron: Sequence[int]) -> Iterator[dict[str, float]]:
-    """The neurons of a network whose parameters are all drawn from N(0, 1)."""
-    chosen: Any = unit(unit_name)
-    yield from neuron_rows(chosen.network(len(neuron), inputs, 1, init="normal", seed=seed))
-
-
-def with_pieces(tables: Tables, rows: Tables) -> Tables:
-    """The share of points at which each gate is open, and the misfit of pieces to their degree and the next lower."""
-    shares, pieces = [], []
-    table = tables["gates"].rename(columns={"unit_name": "unit"})
-    for (name, inputs), neurons in table.groupby(["unit", "inputs"], sort=False):
-        x, degree = POINTS[inputs], unit(name).degree or 0
-        opened = affine(neurons, x) > 0
-        shares += list(opened.mean(axis=0))
-        whole = [misfit(x, output(neurons, x), opened, k) for k in (degree, degree - 1)]
-        pieces += [
-            (name, inputs, "network", degree, len(np.unique(opened, axis=0)), *whole),
-            (name, inputs, "neurons", degree, 2 * len(neurons), *neuron_misfits(neurons, x, degree)),
-        ]
-    columns = ["unit", "inputs", "part", "degree", "pieces", "misfit", "misfit_of_one_less"]
-    return {"gates": table.assign(share_open=shares), "pieces": pd.DataFrame(pieces, columns=columns)}
-
-
 def draw_maps(
-    figure: Figure, panels: Sequence[Axes], parts: Sequence[Table], values: Array, titles: Sequence[str]
+    figure: SubFigure, panels: Sequence[Axes], parts: Sequence[Table], values: Array, titles: Sequence[str]
 ) -> None:
     """Filled maps of the columns of values, symmetric about zero, with the hinges of each part and one color bar.
 
     Level lines are straight where the function is linear.
     """
     scale = float(np.abs(values).max())
-    levels = np.linspace(-scale, scale, COLORS["levels"])
+    levels = np.linspace(-scale, scale, 24)
     filled: Any = None
     for axes, neurons, column, title in zip(panels, parts, values.T, titles, strict=True):
         grid = column.reshape(len(AXIS), -1)
-        filled = axes.contourf(AXIS, AXIS, grid, levels, cmap=COLORS["cmap"])
+        filled = axes.contourf(AXIS, AXIS, grid, levels, cmap="RdBu_r")
         axes.contour(AXIS, AXIS, grid, levels, colors=GRAY, linewidths=0.3, linestyles="solid")
         for path in hinges(neurons):
             axes.plot(*path.T, color="black", linewidth=1.4)
@@ -150,106 +133,75 @@ def hinges(neurons: Table) -> Iterator[Array]:
         yield path[(np.abs(path) <= 1).all(axis=1)]
 
 
-def maps(tables: Tables) -> Figure:
-    """Figure 1: both networks of two inputs as maps, and the neurons of the GLU of one input."""
+def figure(tables: Tables) -> Figure:
+    """Both networks of two inputs as maps, the neurons of the GLU of one input; below, each neuron of two inputs."""
     plane, line = (only(tables["gates"], inputs=inputs) for inputs in (2, 1))
     with style():
-        figure = Figure(figsize=(10.2, 3.6), layout="constrained")
-        *left, right = figure.subplots(1, 3)
-        for axes, (name, neurons) in zip(left, plane.groupby("unit", sort=False), strict=True):
+        drawing = Figure(figsize=(10.2, 9.8), layout="constrained")
+        subfigures: Any = drawing.subfigures(3, 1)
+        networks, *rows = subfigures
+        *left, right = networks.subplots(1, 3)
+        for axes, row, (name, neurons) in zip(left, rows, plane.groupby("unit", sort=False), strict=True):
             title = f"random {name.upper()} of two inputs"
-            draw_maps(figure, [axes], [neurons], output(neurons, SQUARE)[:, None], [title])
+            draw_maps(networks, [axes], [neurons], output(neurons, SQUARE)[:, None], [title])
+            panels = row.subplots(1, len(NEURONS), sharey=True)
+            parts = [only(neurons, neuron=i) for i in NEURONS]
+            titles = [f"{name.upper()}, neuron {i}" for i in NEURONS]
+            draw_maps(row, panels, parts, contributions(neurons, SQUARE), titles)
+            for panel in panels:
+                panel.label_outer()
         x = np.linspace(-1, 1, 401)
         for part, knot, number in zip(contributions(line, x[:, None]).T, -line["g"] / line["G1"], NEURONS, strict=True):
             right.axvline(knot, color=GRAY, linestyle="--", linewidth=0.7)
             right.plot(x, part, color=NEURON_COLORS[number - 1], label=f"neuron {number}")
         right.set(title="neurons of a random GLU of one input", xlabel="x", ylabel="contribution")
         right.legend()
-        figure.suptitle("Figure 1: functions of random networks; black lines are where gates open")
-    return figure
+        drawing.suptitle("Figures 1 and 9 to 11: functions of random networks; black lines are where gates open")
+    return drawing
 
 
-def surfaces(tables: Tables) -> Figure:
-    """Figure 9: both networks as surfaces, with the hinges lying on them."""
-    with style():
-        figure = Figure(figsize=(9.0, 4.3), layout="constrained")
-        for place, (name, neurons) in enumerate(tables["gates"].groupby("unit", sort=False), start=1):
-            axes: Any = figure.add_subplot(1, 2, place, projection="3d", computed_zorder=False)
-            values = output(neurons, SQUARE).reshape(len(AXIS), -1)
-            scale = np.abs(values).max()
-            look = {"cmap": COLORS["cmap"], "vmin": -scale, "vmax": scale, "linewidth": 0, "alpha": 0.95, "zorder": 1}
-            axes.plot_surface(*np.meshgrid(AXIS, AXIS), values, rstride=2, cstride=2, **look)
-            for path in hinges(neurons):
-                axes.plot(*path.T, output(neurons, path), color="black", linewidth=1.4, zorder=2)
-            axes.view_init(35, -60)
-            axes.set(title=f"y of a random {name.upper()}", xlabel="$x_1$", ylabel="$x_2$")
-            axes.set(xticks=[-1, 0, 1], yticks=[-1, 0, 1])
-        figure.suptitle("Figure 9: surfaces of random networks; black lines are the hinges of their gates")
-    return figure
-
-
-def neuron_maps(tables: Tables) -> Figure:
-    """Figures 10 and 11: the contribution of each neuron; the maps share one scale."""
-    neurons = tables["gates"]
-    name = str(neurons["unit"].iloc[0])
-    with style():
-        figure = Figure(figsize=(10.2, 3.1), layout="constrained")
-        panels = figure.subplots(1, len(NEURONS), sharey=True)
-        parts = [only(neurons, neuron=i) for i in NEURONS]
-        draw_maps(figure, panels, parts, contributions(neurons, SQUARE), [f"neuron {i}" for i in NEURONS])
-        for axes in panels:
-            axes.label_outer()
-        number = {"mlp": 10, "glu": 11}[name]
-        figure.suptitle(f"Figure {number}: contributions of the neurons of a random {name.upper()}")
-    return figure
-
-
-def declare(study: Study, networks: Sequence[tuple[str, int, int]], places: Mapping[tuple[str, int, str], str]) -> None:
-    """Give a study its networks, and claims on those parts of them that answer a place of the paper."""
-    study.measure("gates", "neuron", grid={"unit_name, inputs, seed": networks, "neuron": NEURONS})(gates)
-    study.columns(with_pieces)
-
-    @study.claims
-    def claims(tables: Tables) -> Iterator[Claim]:
-        for row in tables["pieces"].itertuples():
-            place = places.get((row.unit, row.inputs, row.part))
-            if place:
-                what = f"{row.part.replace('network', 'pieces')} of the random {row.unit}"
-                what += " of one input" * (row.inputs == 1)
-                off = {"exact": row.misfit, "lower": row.misfit_of_one_less}
-                yield degree_claim(what, row.degree, **off, place=place, support={"pieces": row.pieces})
-
-
-FIG1 = Study(
+STUDY = Study(
     "scaling/fig1",
     "Functions of random networks",
-    "Gates cut the plane into pieces on which a random MLP is linear and a random GLU quadratic.",
+    "Gates cut the plane into pieces on which a random MLP and its neurons are linear, a random GLU and its neurons "
+    "quadratic.",
+    grid={"unit_name, inputs, seed": (MLP, GLU, LINE), "neuron": NEURONS},
     position=1,
-    figure=maps,
+    figure=figure,
 )
-FIG9 = Study(
-    "scaling/fig9",
-    "Surfaces of random networks",
-    "The hinges of four ReLU gates break the surface of a random network into linear (MLP) or quadratic (GLU) regions.",
-    position=10,
-    figure=surfaces,
-)
-FIG10 = Study(
-    "scaling/fig10",
-    "Neurons of a random MLP",
-    "The neurons of a random MLP of two inputs form a piecewise linear basis.",
-    position=11,
-    figure=neuron_maps,
-)
-FIG11 = Study(
-    "scaling/fig11",
-    "Neurons of a random GLU",
-    "The neurons of a random GLU of two inputs form a piecewise quadratic basis.",
-    position=12,
-    figure=neuron_maps,
-)
-LEFT = {(unit, 2, "network"): f"figure 1, {unit.upper()} of two inputs" for unit in ("mlp", "glu")}
-declare(FIG1, (MLP, GLU, LINE), {**LEFT, ("glu", 1, "neurons"): "figure 1, right: neurons of a GLU of one input"})
-declare(FIG9, (MLP, GLU), {(unit, 2, "network"): f"figure 9, {unit.upper()}" for unit in ("mlp", "glu")})
-declare(FIG10, (MLP,), {("mlp", 2, "neurons"): "figure 10, four neurons, piecewise linear"})
-declare(FIG11, (GLU,), {("glu", 2, "neurons"): "figure 11, four neurons, piecewise quadratic"})
+
+
+@STUDY.measure("gates", "neuron")
+def gates(unit_name: str, inputs: int, seed: int, neuron: Sequence[int]) -> Iterator[dict[str, float]]:
+    """The neurons of a network whose parameters are all drawn from N(0, 1)."""
+    chosen: Any = unit(unit_name)
+    yield from neuron_rows(chosen.network(len(neuron), inputs, 1, init="normal", seed=seed))
+
+
+@STUDY.columns
+def with_pieces(tables: Tables, rows: Tables) -> Tables:
+    """The share of points at which each gate is open, and the misfit of pieces to their degree and the next lower."""
+    shares, pieces = [], []
+    table = tables["gates"].rename(columns={"unit_name": "unit"})
+    for (name, inputs), neurons in table.groupby(["unit", "inputs"], sort=False):
+        x, degree = POINTS[inputs], unit(name).degree or 0
+        opened = affine(neurons, x) > 0
+        shares += list(opened.mean(axis=0))
+        whole = [misfit(x, output(neurons, x), opened, k) for k in (degree, degree - 1)]
+        pieces += [
+            (name, inputs, "network", degree, len(np.unique(opened, axis=0)), *whole),
+            (name, inputs, "neurons", degree, 2 * len(neurons), *neuron_misfits(neurons, x, degree)),
+        ]
+    columns = ["unit", "inputs", "part", "degree", "pieces", "misfit", "misfit_of_one_less"]
+    return {"gates": table.assign(share_open=shares), "pieces": pd.DataFrame(pieces, columns=columns)}
+
+
+@STUDY.claims
+def claims(tables: Tables) -> Iterator[Claim]:
+    """The degree of the pieces of networks and of neurons."""
+    for row in tables["pieces"].itertuples():
+        if place := PLACES.get((row.unit, row.inputs, row.part)):
+            what = f"{row.part.replace('network', 'pieces')} of the random {row.unit}"
+            what += " of one input" * (row.inputs == 1)
+            off = {"exact": row.misfit, "lower": row.misfit_of_one_less}
+            yield degree_claim(what, row.degree, **off, place=place, support={"pieces": row.pieces})

@@ -5,49 +5,39 @@ data, errors on the training data, which the paper's code reports as test errors
 Friedman's problems; for measured data the paper's protocol trains on every row, which takes separate fits. The targets
 of one and two inputs are tested on a separate grid: there the paper's protocol is a true split, the only reading.
 
-All networks here are trained as near to their optimum as our solvers come; `scaling/method` has our Newton in the
-stages of the paper's code. A median is that of the logarithms over seeds. A slope is fitted to the medians of unflagged
-fits; with one input no fit is left out, as in figure 2.
+All networks are trained as near to their optimum as our solvers come. A median is that of the logarithms over seeds. A
+slope is fitted to the medians of unflagged fits; with one input no fit is left out, as in figure 2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from gatelab.arrays import Array
 from gatelab.data import Problem, problem
-from gatelab.errors import GatelabError
 from gatelab.feedforward import unit as as_unit
 from gatelab.plotting.facets import Facets, Overlay, draw_figure
-from gatelab.scaling_laws import Slope, fit_law, slope
-from gatelab.solve import fit, predict
+from gatelab.scaling_laws import Slope, slope
 from gatelab.studies.claims import CLOSE, Claim
 from gatelab.studies.definition import Request, only
 from gatelab.studies.engine import Study, Table, Tables, interval_at
 from gatelab.studies.inventory import printed
-from gatelab.studies.scaling.constructions import ridge_table
-from gatelab.studies.scaling.error_curves import NEWTON, UNITS, fit_curves
+from gatelab.studies.scaling.error_curves import UNITS, fit_curves
 from gatelab.theory import ridge_rate, worst_case_rate
 
 SPLIT, ALL = "training part", "all rows"  # the rows that a fit was trained on
-PROTOCOLS = {"split": "true split", "paper": "paper's protocol"}  # of fits at the optimum
-READINGS = {**PROTOCOLS, "method": NEWTON}
+PROTOCOLS = {"split": "true split", "paper": "paper's protocol"}
 APART = ("1/(1+cos²πx)", "sin 4x sin 4y")  # tested on separate points by the paper's code
 # The widths over which the paper's code takes slopes, if it states them; elsewhere it takes all widths that were run.
 SLOPE_RANGES = {("airfoil", "mlp"): (10, 500), ("airfoil", "glu"): (10, 100)}
 QUICK: Mapping[str, Any] = {"starts": 1, "rounds": 0, "steps": 5}
 MARGIN = 0.05  # by which one slope must be steeper than another to count as such
-WORST = 0.01  # the share of the test rows that are examined as outliers
-LARGEST_GAP_WIDTH = 8  # the widest network that is fitted again to examine its errors
-# Columns that were swept at fixed values of the others: rows of one sweep are neighbors of each other.
-SWEPT = {"airfoil": "frequency"}
 EDGE = 1.0  # slopes of errors that rise are drawn at this edge, so that the others stay readable
 CAP = 1.5  # times the largest training error: where the panels of measured data end
 
@@ -78,13 +68,15 @@ class ProblemRow:
         """Whether the paper's table has it; variants have a comma in their name."""
         return "," not in self.name
 
-    def title(self, unit: str, reading: str) -> str:
+    def title(self, unit: str, protocol: str) -> str:
         """The row of a slope in table 1 and in figures 7 and 8, and the title of the claim on it."""
-        return f"{self.label}, {unit}, {READINGS[reading]}"
+        return f"{self.label}, {unit}, {PROTOCOLS[protocol]}"
 
     def paper(self, unit: str) -> float | None:
         """The slope in the paper's table; None for a dash and for a problem that it does not have."""
-        cell = printed("scaling", f"table 1, {self.title(unit, 'paper')}") if self.tabled else "-"
+        if not self.tabled:
+            return None
+        cell = printed("scaling", f"table 1, {self.title(unit, 'paper')}")
         return None if cell == "-" else float(cell)
 
     def problem(self, trained_on: str = SPLIT) -> Problem:
@@ -118,16 +110,6 @@ TABLED = (LINE, *SYNTHETIC, *REAL)
 ROWS = {row.name: row for row in (*TABLED, STAND_IN)}
 
 
-def available_rows(rows: Iterable[ProblemRow]) -> list[ProblemRow]:
-    """The rows whose data this machine has."""
-    found = []
-    for row in rows:
-        with suppress(GatelabError):
-            row.problem()
-            found.append(row)
-    return found
-
-
 def fit_rows(request: Request, rows: Sequence[ProblemRow]) -> Table:
     """One row per fit. Missing data raise before the first fit."""
     parts = [(row, part, row.problem(part)) for row in rows for part in (SPLIT, ALL)[: 1 + row.measured]]
@@ -138,7 +120,7 @@ def fit_rows(request: Request, rows: Sequence[ProblemRow]) -> Table:
     return pd.concat(fits, names=["problem", "trained_on"]).droplevel(2).reset_index()
 
 
-# ---- medians, slopes and floors of the fits
+# ---- medians and slopes of the fits
 
 
 def medians(fits: Table) -> Table:
@@ -160,56 +142,34 @@ def unflagged(fits: Table) -> Table:
 
 
 def row_tables(request: Request, rows: Sequence[ProblemRow]) -> dict[str, Table]:
-    """The tables of these rows; a quick run makes them smaller."""
-    rows = [row.quick() if request.quick else row for row in rows]
-    return tables_of(fit_rows(request, rows), rows)
+    """The fits of these rows and their slopes; a quick run makes the rows smaller."""
+    if request.quick:
+        rows = [row.quick() for row in rows]
+    errors = fit_rows(request, rows)
+    return {"slopes": slopes_table(errors, rows), "errors": errors}
 
 
-def tables_of(errors: Table, rows: Sequence[ProblemRow]) -> dict[str, Table]:
-    """The fits and their slopes; of measured data also the errors of both protocols, and their floors."""
-    slopes = []
-    for row in rows:
-        for unit in UNITS:
-            for protocol, (trained_on, error) in row.readings.items():
-                fits = only(errors, problem=row.name, unit=unit, trained_on=trained_on)
-                chosen = unflagged(fits) if row.inputs > 1 else fits
-                cell = slope_cell(row, unit, protocol, median_slope(chosen, error), row.widths)
-                slopes.append(cell | {"seeds": row.seeds, "fits_left_out": len(fits) - len(chosen)})
-    tables = {"slopes": pd.DataFrame(slopes), "errors": errors}
-    if measured := [row for row in rows if row.measured]:
-        keys, curve = ["problem", "unit", "width", "parameters"], medians(errors)
-        split, every = (only(curve, trained_on=part)[[*keys, "train_rmse", "test_rmse"]] for part in (SPLIT, ALL))
-        split = split.rename(columns={"train_rmse": "split_train_rmse", "test_rmse": "split_test_rmse"})
-        split["test_over_train"] = split["split_test_rmse"] / split["split_train_rmse"]
-        every = every.drop(columns="test_rmse").rename(columns={"train_rmse": "paper_protocol_rmse"})
-        tables["protocols"] = split.merge(every, on=keys)
-        floors = pd.DataFrame(floor for row in measured for floor in row_floors(errors, row))
-        if len(floors):  # few widths determine none
-            tables["floors"] = floors
-    return tables
-
-
-def slope_cell(row: ProblemRow, unit: str, protocol: str, ours: Slope, widths: Sequence[int]) -> dict[str, Any]:
-    """A slope next to the paper's, the rate of the hardest target, and the rate that is attainable for this target."""
-    degree = as_unit(unit).degree
-    assert degree is not None
-    names = {"problem": row.name, "inputs": row.inputs, "unit": unit, "protocol": protocol, "paper": row.paper(unit)}
-    attainable = -ridge_rate(degree) if row.ridge or row.inputs == 1 else np.nan
-    rates = {"worst_case": -worst_case_rate(degree, row.inputs), "attainable": attainable}
-    ends = {"slope": ours.value, "low": ours.low, "high": ours.high}
-    return {**names, **ends, **rates, "widths": f"{widths[0]}..{widths[-1]}"}
-
-
-def row_floors(errors: Table, row: ProblemRow) -> Iterator[dict[str, Any]]:
-    """E of E + A/P^a, fitted to each unit under each protocol, where there are enough widths for it."""
-    for protocol, (trained_on, error) in row.readings.items():
-        for unit in UNITS:
-            fits = unflagged(only(errors, problem=row.name, unit=unit, trained_on=trained_on))
-            with suppress(GatelabError):
-                law = fit_law(fits["parameters"], np.ones(len(fits)), fits[error])
-                low, high = law.intervals.E
-                names = {"problem": row.name, "unit": unit, "protocol": protocol}
-                yield names | {"E": law.E, "low": low, "high": high, "exponent": law.a, "points": law.points}
+def slopes_table(errors: Table, rows: Sequence[ProblemRow]) -> Table:
+    """Slopes next to the paper's, the rate of the hardest target, and the rate that is attainable for this target."""
+    cells = []
+    for row, unit in product(rows, UNITS):
+        degree = as_unit(unit).degree
+        assert degree is not None
+        attainable = np.nan
+        if row.ridge or row.inputs == 1:
+            attainable = -ridge_rate(degree)
+        rates = {"worst_case": -worst_case_rate(degree, row.inputs), "attainable": attainable}
+        for protocol, (trained_on, error) in row.readings.items():
+            fits = only(errors, problem=row.name, unit=unit, trained_on=trained_on)
+            chosen = fits
+            if row.inputs > 1:
+                chosen = unflagged(fits)
+            ours = median_slope(chosen, error)
+            cell = {"problem": row.name, "inputs": row.inputs, "unit": unit, "protocol": protocol}
+            cell |= {"paper": row.paper(unit), "slope": ours.value, "low": ours.low, "high": ours.high, **rates}
+            cell |= {"widths": f"{row.widths[0]}..{row.widths[-1]}", "seeds": row.seeds}
+            cells.append(cell | {"fits_left_out": len(fits) - len(chosen)})
+    return pd.DataFrame(cells)
 
 
 # ---- figures
@@ -298,16 +258,12 @@ FIG8.claims(lambda tables: slope_claims(tables, "figure 8"))
 
 @TABLE1.tables
 def all_tables(request: Request) -> Tables:
-    """Every row whose data are on this machine; a quick run leaves measured data out."""
-    rows = (LINE, *SYNTHETIC) if request.quick else available_rows(TABLED)
+    """Every row; a quick run leaves measured data out."""
+    rows = TABLED
+    if request.quick:
+        rows = (LINE, *SYNTHETIC)
     by_name = row_tables(request, rows)
-    by_name = {"table": printed_table(by_name["slopes"])} | by_name
-    if not request.quick:
-        by_name["ridge"] = ridge_table(SYNTHETIC[0].widths)
-    if measured := [row for row in rows if row.measured]:
-        facts = ({"problem": row.name} | data_facts(row) | largest_gap(by_name["errors"], row) for row in measured)
-        by_name["data"] = pd.DataFrame(facts)
-    return by_name
+    return {"table": printed_table(by_name["slopes"])} | by_name
 
 
 def printed_table(slopes: Table) -> Table:
@@ -361,8 +317,7 @@ def slope_claims(tables: Tables, heading: str) -> Iterator[Claim]:
 
 
 def slope_support(tables: Tables, cell: Mapping[str, Any], curve: Table) -> dict[str, Any]:
-    """The errors behind a slope, the rates of theory, the slope on rows held out, and the floor of measured data."""
-    of_cell = {"problem": cell["problem"], "unit": cell["unit"]}
+    """The errors behind a slope, the rates of theory, and the slope on rows held out."""
     split = only(curve, trained_on=SPLIT).set_index("width")
     small, *_, large = split.index
     support: dict[str, Any] = {
@@ -372,32 +327,21 @@ def slope_support(tables: Tables, cell: Mapping[str, Any], curve: Table) -> dict
     }
     if np.isfinite(cell["attainable"]):
         support["attainable for this target"] = cell["attainable"]
-    paper = cell["protocol"] == "paper"
-    for held_out in only(tables["slopes"], **of_cell, protocol="split").to_dict("records") * paper:
-        support["slope on rows held out"] = interval_at(held_out, "slope")
-    if (least := int(split["test_rmse"].idxmin())) < large:
-        support["least test RMSE at n"] = least
-    if paper and ROWS[cell["problem"]].measured:
-        support[f"RMSE at n = {large}, trained on all rows"] = only(curve, trained_on=ALL)["train_rmse"].iloc[-1]
-    if "floors" in tables:
-        for floor in only(tables["floors"], **of_cell, protocol=cell["protocol"]).to_dict("records"):
-            support["floor E of E + A/P^a"] = interval_at(floor, "E")
-    if "ridge" in tables and cell["problem"] == SYNTHETIC[0].name:
-        pair = only(tables["ridge"], unit=cell["unit"])
-        line, times = slope(pair["width"], pair["rmse"]), split["train_rmse"].iloc[-1] / pair["rmse"].iloc[-1]
-        support["slope of two fits on a line that share the neurons"] = line.value
-        support[f"our training RMSE over theirs at n = {pair['width'].iloc[-1]}"] = times
+    if cell["protocol"] == "paper":
+        same = {"problem": cell["problem"], "unit": cell["unit"]}
+        for held_out in only(tables["slopes"], **same, protocol="split").to_dict("records"):
+            support["slope on rows held out"] = interval_at(held_out, "slope")
     return support
 
 
-def problem_claims(slopes: Table, reading: str) -> Iterator[Claim]:
+def problem_claims(slopes: Table, protocol: str) -> Iterator[Claim]:
     """Appendix D: the GLU is steeper on every problem but California, and slopes go as 1 / dim_x."""
     apart = slopes["problem"].map(lambda name: ROWS[name].label in APART) & (slopes["protocol"] == "paper")
-    chosen = slopes[(slopes["protocol"] == reading) | (apart & (reading == "split"))]
+    chosen = slopes[(slopes["protocol"] == protocol) | (apart & (protocol == "split"))]
     ours, paper = (chosen.pivot(index="problem", columns="unit", values=name) for name in ("slope", "paper"))
     steeper = ours["glu"] < ours["mlp"] - MARGIN
     others = steeper.drop("california", errors="ignore")
-    what = f"problems on which the GLU is steeper than the MLP, {READINGS[reading]}"
+    what = f"problems on which the GLU is steeper than the MLP, {PROTOCOLS[protocol]}"
     yield Claim(
         what,
         float(others.sum()),
@@ -414,7 +358,7 @@ def problem_claims(slopes: Table, reading: str) -> Iterator[Claim]:
         (table.mul(inputs, axis=0) / table.loc["paper-1d"]).loc[many, ["mlp", "glu"]].to_numpy(float).ravel()
         for table in (ours, paper)
     )
-    what = f"slope times dim_x over the slope in one dimension, mlp and glu, {READINGS[reading]}"
+    what = f"slope times dim_x over the slope in one dimension, mlp and glu, {PROTOCOLS[protocol]}"
     yield Claim(
         what,
         float(times[np.abs(times - 1).argmax()]),
@@ -431,46 +375,3 @@ def problem_claims(slopes: Table, reading: str) -> Iterator[Claim]:
         note="The value is the cell that is farthest from 1. Slopes depend on the target: sums of ridge functions lose "
         "nothing with the number of inputs.",
     )
-
-
-# ---- facts behind the rows
-
-
-def data_facts(row: ProblemRow) -> dict[str, Any]:
-    """Rows, those that share their inputs with another, those at the largest target, and settings of a sweep."""
-    data = row.problem()
-    x, y = (np.concatenate([getattr(data.train, name), getattr(data.test, name)]) for name in ("x", "y"))
-    _, group, count = np.unique(x, axis=0, return_inverse=True, return_counts=True)
-    others = [i for i, name in enumerate(data.columns) if name != SWEPT.get(row.name)]
-    return {
-        "rows": len(x),
-        "sharing_inputs": int((count[group.ravel()] > 1).sum()),
-        "at_largest_target": int((y == y.max()).sum()),
-        "settings": len(np.unique(x[:, others], axis=0)) if row.name in SWEPT else np.nan,
-    }
-
-
-def largest_gap(errors: Table, row: ProblemRow) -> dict[str, Any]:
-    """The small fit with the largest ratio of test to training error, made again."""
-    fits = only(errors, problem=row.name, trained_on=SPLIT)
-    small = fits[fits["width"] <= LARGEST_GAP_WIDTH]
-    chosen = small.loc[(small["test_rmse"] / small["train_rmse"]).idxmax()]
-    target, names = row.problem(), {"unit": chosen["unit"], "width": int(chosen["width"])}
-    again = fit(names["unit"], target, names["width"], seed=int(chosen["seed"]), **row.options)
-    return names | outliers(target, predict(again.network, target.test.x))
-
-
-def outliers(target: Problem, values: Array) -> dict[str, float]:
-    """Shares of the squared test error in the worst hundredth of the rows and in the worst; how far out that lies."""
-    squares = np.square(values - target.test.y).sum(axis=1)
-    reach = np.abs(target.test.x).max(axis=1)
-    rank = np.argsort(squares)
-    others, worst = np.split(rank, [len(rank) - max(1, round(WORST * len(rank)))])
-    return {
-        "worst_share": float(squares[worst].sum() / squares.sum()),
-        "largest_share": float(squares[rank[-1]] / squares.sum()),
-        "rmse": float(np.sqrt(squares.mean())),
-        "rmse_without": float(np.sqrt(squares[others].mean())),
-        "reach": float(reach[rank[-1]]),
-        "median_reach": float(np.median(reach)),
-    }

@@ -6,13 +6,11 @@ training rows, test rows and the start, the same rows for all units. 1000 rows f
 testing, of measured data a fifth. One input: the exact solvers of `gl.fit`. Elsewhere variable projection with one
 start and two rounds, less than in `scaling/table1`, equal for all units.
 
-**Exclusion.** A problem's budget counts if all units have all seeds. All fits count, converged or not. Slopes leave out
-fits at the floor of float64.
+**Exclusion.** A problem's budget counts if all units have all seeds. All fits count, converged or not.
 
 **Comparison.** Logarithms of test errors at the largest budget of a problem, every pair of units, paired over seeds:
 t-intervals, and p values with Holm's correction for all pairs of all problems. The winner has the least geometric mean;
-since the same numbers choose it, all pairs count. A difference with a corrected p above 0.05 is inconclusive. Slopes
-are of log error against log P, one per seed, with t-intervals over seeds.
+since the same numbers choose it, all pairs count. A difference with a corrected p above 0.05 is inconclusive.
 
 **Measured data.** A few rows far outside can carry all the error. A second comparison, with its own correction, clips
 predictions to the range of the training targets. Seeds of airfoil share most rows: its intervals are too narrow.
@@ -33,7 +31,7 @@ from gatelab.data import problem as as_problem
 from gatelab.feedforward import unit as as_unit
 from gatelab.plotting.facets import Facets
 from gatelab.solve import fit, predict
-from gatelab.statistics import holm, t_interval
+from gatelab.statistics import holm
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request, only
 from gatelab.studies.engine import (
@@ -107,7 +105,7 @@ def tables(request: Request) -> Tables:
 
 
 def analysis(rows: Table) -> dict[str, Table]:
-    """Means, slopes, pairs and winners of the budgets that are complete."""
+    """Means, pairs and winners of the budgets that are complete."""
     done = rows.groupby(["problem", "budget"])["unit"].transform("size")
     whole = rows[done == rows["unit"].nunique() * rows["seed"].nunique()]
     whole = whole.assign(label=whole["problem"].map(LABELS))
@@ -116,7 +114,6 @@ def analysis(rows: Table) -> dict[str, Table]:
     last = whole[whole["budget"] == whole.groupby("problem")["budget"].transform("max")]
     found = {
         "cells": averaged(whole.drop(columns="status"), "seed", keys, "geometric"),
-        "slopes": slope_table(whole[whole["status"] != "floor"]),
         "pairs": pair_table(last, "test_rmse"),
         "errors": rows,
     }
@@ -126,18 +123,6 @@ def analysis(rows: Table) -> dict[str, Table]:
         found["clipped_pairs"] = pair_table(measured, "clipped_rmse")
         found["clipped"] = winner_table(measured, found["clipped_pairs"], "clipped_rmse")
     return found
-
-
-def slope_table(rows: Table) -> Table:
-    """The slope of log error against log P of every unit, the mean over seeds with its interval."""
-    found = []
-    for (label, unit), own in rows.groupby(["label", "unit"], sort=False):
-        curves = [np.log(curve[["parameters", "test_rmse"]]) for _, curve in own.groupby("seed") if len(curve) > 1]
-        if curves:
-            fitted = np.array([np.polyfit(curve["parameters"], curve["test_rmse"], 1)[0] for curve in curves])
-            ends = {"from": own["parameters"].min(), "to": own["parameters"].max()}
-            found.append({"label": label, "unit": unit, **interval_columns("slope", t_interval(fitted)), **ends})
-    return pd.DataFrame(found)
 
 
 def pair_table(rows: Table, error: str) -> Table:
@@ -170,7 +155,7 @@ def winner_table(rows: Table, pairs: Table, error: str) -> Table:
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """The winner and the steepest unit of each problem, the pairs that answer a question, and the cost."""
+    """The winner of each problem, the pairs that answer a question, and the cost."""
     for name, words in (("winners", "held-out error"), ("clipped", "held-out error of clipped predictions")):
         for row in tables.get(name, pd.DataFrame()).to_dict("records"):
             support = {"winner": row["winner"], "parameters at most": row["budget"]}
@@ -184,12 +169,6 @@ def claims(tables: Tables) -> Iterator[Claim]:
         counts = {name: int((own["less"] == name).sum()) for name in (second, first, OPEN)}
         what = f"problems on which {second} has less error than {first}"
         yield Claim(what, float(counts[second]), unit=f"of {len(own)}", support=counts)
-    for label, own in tables["slopes"].groupby("label", sort=False):
-        slopes = own.set_index("unit")
-        steepest = slopes.loc[slopes["slope"].idxmin()]
-        support = {"unit": steepest.name, "P": [int(steepest["from"]), int(steepest["to"])]}
-        support |= {unit: interval_at(row, "slope") for unit, row in slopes.iterrows() if unit in ("mlp", "glu")}
-        yield Claim.of(f"steepest slope against P, {label}", interval_at(steepest, "slope"), support=support)
     cost = tables["cells"].pivot(index=["label", "budget"], columns="unit", values="cpu")
     for unit in cost.columns:
         support = {"times that of glu": geometric_mean(cost[unit] / cost["glu"]).value}
