@@ -130,16 +130,14 @@ def runs_table(gap: Gap) -> Table:
     return table.assign(setting=[setting_name(*names) for names in zip(table["model"], table["data"], strict=True)])
 
 
-def points_table(gap: Gap, units: Mapping[str, Sequence[str]], *, panel_each_optimizer: bool) -> Table:
-    """Training loss and gap at every evaluation after the warm-up, with its panel and series."""
+def points_table(gap: Gap, units: Mapping[str, Sequence[str]]) -> Table:
+    """Training loss and gap at every evaluation after the warm-up of these units, with its panel and series."""
     order, frames = {name: i for i, name in enumerate(WORDS)}, []
     for h in sorted(gap.histories, key=lambda h: [order.get(w, 99) for w in (h.recipe.unit.name, h.recipe.optimizer)]):
         r = h.recipe
         if h.diverged is None and r.unit.name in units.get(r.model, (r.unit.name,)):
-            panel, series = setting_name(r.model, r.data), f"{name_of(r.unit.name)}, {name_of(r.optimizer)}"
-            if panel_each_optimizer:
-                panel, series = setting_name(r.model, r.data, r.optimizer), name_of(r.unit.name)
-            words = {"panel": panel, "series": series, "seed": r.seed}
+            series = f"{name_of(r.unit.name)}, {name_of(r.optimizer)}"
+            words = {"panel": setting_name(r.model, r.data), "series": series, "seed": r.seed}
             frames.append(pd.DataFrame(words | dict(zip(("train", "gap"), h.points.T, strict=True))))
     return pd.concat(frames, ignore_index=True)
 
