@@ -163,14 +163,6 @@ def test_the_record_has_every_model_unit_and_start_with_three_seeds() -> None:
     assert "2026" in outcome.notes[0] and "H200" in outcome.notes[0]
 
 
-def test_the_small_version_computes_its_own(quick: Quick) -> None:
-    outcome = quick("ntk/fig3").outcome
-    table = outcome.tables["conditions"]
-    assert len(table) == 2 * 8 * 2 and quick("ntk/fig3").progress[-1] == (32, 32)
-    assert (table["condition"] > 1).all() and (table["lambda_min"] > 0).all()
-    assert [len(axes.get_xticks()) for axes in outcome.figure.axes] == [8, 8]
-
-
 def test_records_that_are_missing_or_damaged_say_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(records, "COMMITTED", ())
@@ -421,7 +413,6 @@ def test_what_does_not_vanish_or_scatters_is_undecided(left: float, chance: floa
         ignore_index=False, var_name="seed", value_name="distance"
     )
     rows = rows.reset_index().assign(shape=0.5, n=100)
-    rows["distance_half"] = rows["distance"]
     table = rows.assign(distance_low=rows["distance"], distance_high=rows["distance"])
     tables = thm31.lemma_columns({"distances": table}, {"distances": rows})
     assert next(thm31.lemma_claims(tables)).verdict == ("reproduced" if says else "undecided")
