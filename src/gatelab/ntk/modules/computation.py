@@ -101,15 +101,17 @@ def empirical(
         "never forms it",
         samples.device,
     )
-    total = (free_memory(samples.device) - whole) / 2 if budget is None else real_number("budget", budget, above=0)
+    if budget is None:
+        budget = (free_memory(samples.device) - whole) / 2
+    budget = real_number("budget", budget, above=0)
     overview = survey(samples, parameters)
     with reporting(progress, "kernel") as report:
         try:
-            K = kernel_sum(samples, parameters, overview, total, batch, report)
+            K = kernel_sum(samples, parameters, overview, budget, batch, report)
         except Misfit:
             # Other samples differ from the three of the survey: give up on factors.
             overview = replace(overview, shares=(), free=tuple(parameters))
-            K = kernel_sum(samples, parameters, overview, total, batch, report)
+            K = kernel_sum(samples, parameters, overview, budget, batch, report)
     error = 64 * torch.finfo(torch.float32).eps if samples.dtype == torch.float32 else 0.0
     return Kernel((K + K.T) / 2, type(model).__name__, error=error)
 
@@ -206,8 +208,8 @@ def check_pass(recorder: Recorder, values: Tensor, survey: Survey) -> None:
 
 def joined(factors: list[Factors], share: Share) -> list[Factors]:
     """The factors of a parameter, one of each kind, from those of its uses."""
-    if share.summed:
-        return [Sum(torch.stack([part.gradients(share.shape) for part in factors]).sum(0))] if factors else []
+    if share.summed and factors:
+        return [Sum(torch.stack([part.gradients(share.shape) for part in factors]).sum(0))]
     by_kind: list[Factors] = []
     for kind in (Outer, Rows):
         own = [vars(part).values() for part in factors if isinstance(part, kind)]

@@ -259,8 +259,9 @@ def find_shares(
             free.append(name)
         elif factors:
             size = truth[name].numel()
-            summed = size <= numbers or any(isinstance(part, Sum) for part in factors)
-            shares.append(Share(name, shape, own, summed, size if summed else numbers))
+            if any(isinstance(part, Sum) for part in factors):
+                numbers = size
+            shares.append(Share(name, shape, own, size <= numbers, min(size, numbers)))
     return tuple(shares), tuple(free)
 
 
@@ -273,13 +274,15 @@ def factors_of(
         g = by_call[k]
         if g is not None:
             factors = calls[k].parts[j].make(g, n, calls[k].shared)
-            found.append(factors.trimmed() if isinstance(factors, Outer) else factors)
+            if isinstance(factors, Outer):
+                factors = factors.trimmed()
+            found.append(factors)
     return found
 
 
 def stored_numbers(factors: Factors) -> int:
     """The size of some factors; the values of rows are copied when chunks of rows are formed."""
-    return sum(t.numel() for t in vars(factors).values()) * (2 if isinstance(factors, Rows) else 1)
+    return (1 + isinstance(factors, Rows)) * sum(t.numel() for t in vars(factors).values())
 
 
 def agree(total: Tensor, truth: Tensor, scale: float) -> bool:
