@@ -273,7 +273,7 @@ def operator(
 ) -> LinearOperator:
     """The kernel of `empirical` as a scipy LinearOperator, for example for `eigsh`, without its n^2 numbers.
 
-    Each product costs about three passes over the samples.
+    Each product costs about four passes over the samples.
 
     Args:
         model: as for `empirical`.
