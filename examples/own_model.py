@@ -51,7 +51,7 @@ def main() -> None:
     print("One logit at the last token, 48 texts; condition number of the tangent kernel by seed")
     for unit in ("mlp", "glu", "silu", "swiglu"):
         models = [Model(unit, seed).double() for seed in (0, 1)]
-        kernels = [gl.ntk.empirical(model, tokens, outputs=(-1, 3), budget="1GiB") for model in models]
+        kernels = [gl.ntk.empirical(model, tokens, outputs=(-1, 3), budget=2**30) for model in models]
         found = "  ".join(f"{gl.ntk.spectrum(K).condition:6.1f}" for K in kernels)
         print(f"  {unit:7} {sum(p.numel() for p in models[0].parameters()):6} parameters  {found}")
 

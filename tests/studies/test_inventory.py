@@ -28,7 +28,7 @@ KEPT = {
 # The headings at which each study of two papers answered in the last full run.
 HEADINGS = {name: {item.heading for item in answers({name: KEPT[name]})} for name in KEPT if name[:3] in ("ntk", "lin")}
 # Those that read a record made on a GPU, or on many cores, are as quick in full.
-RECORDED = ("ntk/fig3", "ntk/fig7", "ntk/appendix-d", "ntk/appendix-d-whole")
+RECORDED = ("ntk/fig3", "ntk/fig7", "ntk/appendix-d-whole")
 # The rows of these are answered by two studies.
 SHARED = {("linearize", "section 3.2.4"), ("ntk", "eq. 5"), ("ntk", "eq. 8")}
 SHARED |= {("scaling", "figure 4")}

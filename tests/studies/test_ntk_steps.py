@@ -7,11 +7,9 @@ from functools import cache
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from quick_runs import Quick
 from scipy.stats import spearmanr
 
-from gatelab.dynamics.networks import draw
 from gatelab.ntk import analytic
 from gatelab.studies.ntk import steps as study
 from gatelab.studies.ntk.steps import PLAIN, PREDICTORS, RATES, REMOVED, SHARES, TARGETS, UNITS
@@ -44,15 +42,13 @@ def test_steps_are_those_of_matrix_iterations(kind: str) -> None:
     for t, y in enumerate(Y.T):
         for s, share in enumerate(SHARES[:3]):
             assert counts[PLAIN, t, s] == iterated(K, y, 1 / values[-1], share)
-            assert counts[1, t, s] == iterated(K, y, 2 / (values[-1] + values[0]), share)
             left = y - top @ y
             of_left = share * (y @ y) / (left @ left)
             assert counts[REMOVED, t, s] == iterated(K - values[-1] * top, left, 1 / values[-2], of_left)
         harmonic = values[-1] * (y @ np.linalg.solve(K, y)) / (y @ y)
-        assert predictors[3, PLAIN, t] == pytest.approx(harmonic)
+        assert predictors[2, PLAIN, t] == pytest.approx(harmonic)
     assert predictors[0, PLAIN, 0] == pytest.approx(values[-1] / values[0])
     assert predictors[1, PLAIN, 0] == pytest.approx(values[-2] / values[0])
-    assert predictors[2, PLAIN, 0] == pytest.approx(values[-1] / values.mean())
 
 
 def test_a_target_along_the_smallest_direction_takes_the_steps_of_the_bound() -> None:
@@ -61,7 +57,6 @@ def test_a_target_along_the_smallest_direction_takes_the_steps_of_the_bound() ->
     counts, predictors = study.kernel_steps(K, smallest)
     np.testing.assert_allclose(counts[PLAIN, 0], np.log(SHARES) / (2 * np.log1p(-1 / 500)))
     np.testing.assert_allclose(counts[PLAIN, 0], 250 * np.log(1 / np.array(SHARES)), rtol=0.003)
-    np.testing.assert_allclose(study.steps_at(K, smallest, flow=True), [250 * np.log(1 / np.array(SHARES))])
     # Without the top direction the largest eigenvalue is 8, and so is the condition number.
     np.testing.assert_allclose(counts[REMOVED, 0], np.log(SHARES) / (2 * np.log1p(-1 / 8)))
     assert predictors[:2, PLAIN, 0].tolist() == [500.0, 8.0]
@@ -72,41 +67,10 @@ def test_a_target_along_the_top_direction_takes_one_step_whatever_the_condition_
     assert counts[PLAIN, 0].tolist() == [1.0] * len(SHARES) == counts[REMOVED, 0].tolist()
 
 
-def test_networks_less_their_mean_have_the_centred_kernel() -> None:
-    X, Y = study.rows_and_targets("Gaussian", 15, 10, 0)
-    K = analytic("mlp", X, 256).numpy()
-    centred = study.centered(K)
-    np.testing.assert_allclose(centred, K - K.mean(0) - K.mean(1)[:, None] + K.mean())
-    lr = 1 / np.linalg.eigvalsh(centred)[-1]
-    assert whole(study.steps_at(centred, Y)).tolist() == [
-        [iterated(centred, y, lr, share) for share in SHARES] for y in Y.T
-    ]
-
-
-@pytest.mark.parametrize("less_mean", [False, True])
-def test_networks_move_as_autograd_says(less_mean: bool) -> None:
-    """Two steps of gradient descent on the loss as it is written down."""
-    X, Y = study.rows_and_targets("Gaussian", 8, 5, 0)
-    rows, y = torch.from_numpy(X), torch.from_numpy(Y[:, 0])
-
-    def outputs(W: torch.Tensor, P: torch.Tensor, V: torch.Tensor) -> torch.Tensor:
-        return (torch.relu(rows @ W.T) * (rows @ P.T) @ V.T)[:, 0]
-
-    for seed in range(3):
-        maps, V = draw(study.product_unit("glu"), 12, 5, 1, seed, 5, torch.float64)
-        weights = [maps[0].clone(), maps[1].clone(), V.clone()]
-        start, losses = outputs(*weights), []
-        for _ in range(3):
-            weights = [w.detach().requires_grad_() for w in weights]
-            moved = outputs(*weights) - start
-            loss = 0.5 * (moved - less_mean * moved.mean() - y).square().sum()
-            losses.append(loss.item())
-            slopes = torch.autograd.grad(loss, weights)
-            weights = [w - 0.01 * g for w, g in zip(weights, slopes, strict=True)]
-        found = study.network_losses(
-            "glu", X, Y[:, 0], 12, 0.01, seed, steps=3, until=0.0, less_mean=less_mean
-        )  # fmt: skip
-        np.testing.assert_allclose(found, losses)
+def test_trained_networks_take_the_steps_of_the_closed_form() -> None:
+    """The steps of a network of width 2048 are within a third of those of the expected kernel."""
+    rows = [*study.training("Gaussian", 20, 10, "glu", 2048, "random", 0, SHARES[:2])]
+    assert [row["measured"] / row["predicted"] for row in rows] == pytest.approx([1.0, 1.0], rel=1 / 3)
 
 
 @pytest.mark.parametrize("kind", ["Gaussian", "clusters", "digits"])
@@ -125,7 +89,6 @@ def test_rank_correlations_are_scipys() -> None:
     x, y = generator.integers(6, size=(2, 4, 30)).astype(float)
     each = [spearmanr(a, b).statistic for a, b in zip(x, y, strict=True)]
     np.testing.assert_allclose(study.spearman(x, y), each)
-    assert study.all_ranks(x, y) == pytest.approx(spearmanr(x.ravel(), y.ravel()).statistic)
     assert study.line_slope(x, y) == pytest.approx(np.polyfit(x.ravel(), y.ravel(), 1)[0])
 
 
@@ -152,17 +115,15 @@ def test_the_premise_is_held_against_an_exponent_of_one(power: float, says: str)
 def test_a_number_that_makes_the_steps_beats_one_that_is_unrelated() -> None:
     rows = made_up(1.0)[1].set_index(["rate", "target", "share", "predictor"])
     kappa, bulk = (rows.loc[RATES[PLAIN], "random", SHARES[0], name] for name in PREDICTORS[:2])
-    assert kappa["within"] == kappa["pairs"] == kappa["gated_pairs"] == 1 and kappa["disagreements"] == 0
-    assert kappa["over_bound"] == pytest.approx(1.0)
-    assert bulk["lead_low"] > 0 and bulk["right"] == 1 and 0 < bulk["disagreements"] < 28 * 2 * 8
-    assert bulk["pairs"] == pytest.approx(1 - bulk["disagreements"] / (28 * 2 * 8))
+    assert kappa["within"] == kappa["gated_pairs"] == 1 and kappa["over_bound"] == pytest.approx(1.0)
+    assert bulk["lead_low"] > 0 and bulk["gated_pairs"] < 1
 
 
 def rows_with(leads: list[tuple[float, float]], low: float = 0.9) -> pd.DataFrame:
     """Rows of one rate: all predictors with these intervals of κ's lead, and all else alike."""
     rows = [(name, *ends, sum(ends) / 2) for name in PREDICTORS for ends in leads]
     frame = pd.DataFrame(rows, columns=["predictor", "lead_low", "lead_high", "lead"]).set_index("predictor")
-    others = {"within": 0.5, "right": 0.7, "pairs": 0.8, "gated_pairs": 0.95, "gated_pairs_high": 1.0}
+    others = {"within": 0.5, "gated_pairs": 0.95, "gated_pairs_high": 1.0}
     return frame.assign(**others, gated_pairs_low=low)
 
 
@@ -174,7 +135,7 @@ def test_the_verdict_on_predictors_follows_the_least_lead(last: tuple[float, flo
     rows = rows_with([(0.1, 0.2), last])
     claim = study.contest_claim(RATES[PLAIN], "bulk κ", rows)
     assert (list(claim.support.values())[:3], claim.verdict) == (counts, says)
-    for rate, predictor in ((REMOVED, "bulk κ"), (PLAIN, PREDICTORS[3])):
+    for rate, predictor in ((REMOVED, "bulk κ"), (PLAIN, PREDICTORS[2])):
         assert study.contest_claim(RATES[rate], predictor, rows).verdict == "new"
 
 
@@ -200,10 +161,9 @@ def test_the_first_step_below_a_share() -> None:
 @pytest.mark.slow
 def test_the_quick_study_has_its_claims(quick: Quick) -> None:
     outcome = quick("ntk/steps").outcome
-    assert len(outcome.claims) == 2 * len(TARGETS) + 3 + 2 + 1 + 3 + 2
+    assert len(outcome.claims) == 2 * len(TARGETS) + 3 + 2 + 1 + 3 + 1
     rows = outcome.tables["training"]
-    # By the kernel of the very network the steps are known to a few per cent; width 256 is small.
-    assert np.isfinite(rows["measured"]).all() and (rows["measured"] / rows["own"]).between(0.6, 1.4).all()
+    assert np.isfinite(rows["measured"]).all() and (rows["measured"] / rows["predicted"]).between(0.4, 2.5).all()
     cases = outcome.tables["cases"]
     assert (cases["κ"] >= cases["bulk κ"]).all() and set(cases["unit"]) == set(UNITS)
     (finding,) = study.STUDY.findings(outcome.tables)

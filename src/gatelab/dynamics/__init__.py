@@ -3,7 +3,7 @@
     gl.dynamics.expected_loss(K, y, width, lr, steps)        proposition 4.1: bias, variance and standard deviation
     gl.dynamics.crossing(K_a, K_b, y, width, lr)             where two losses cross, and the conditions of corollary 4.2
     gl.dynamics.stable_step(K)                               the largest stable learning rate
-    gl.dynamics.train("glu", X, y, width, lr, steps)         real networks, all seeds and rates in one batch
+    gl.dynamics.train("glu", X, y, width, lr, steps)         real networks, all seeds in one batch
     gl.dynamics.measured_crossing(a, b)                      where their mean losses cross, with an interval
     gl.dynamics.finite_width_loss("glu", X, y, width, lr)    the loss with the random kernels of finite networks
     gl.dynamics.in_span(X)                                   fewer inputs with the same dynamics

@@ -15,8 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
@@ -28,9 +27,6 @@ from gatelab.dynamics.spectral import Loss, Spectral, eigen, kernel_matrix, loss
 from gatelab.dynamics.training import Training
 from gatelab.errors import GatelabError, check_seed, whole_number
 from gatelab.statistics import Interval, percentile_interval, resampled
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 Pair = tuple[float, float]
 EVERY, FURTHER = 512, 1500  # the grid: every step up to 512, then 1500 steps evenly spaced in log t
@@ -86,7 +82,8 @@ class Crossing(Compact):
 
     `labels` are the names of the kernels and `lr` the learning rates. `step` is the first change, between whole steps,
     and `loss` the loss there; None if one unit stays ahead up to `horizon`. `changes` are all of them. `first` is ahead
-    at the start, `last` at the end. `early` and `late` are the conditions of corollary 4.2, `curves` the two losses.
+    at the start, `last` at the end. `early` and `late` are the conditions of corollary 4.2. `curves` are the losses at
+    step 0; `curves[0].at(steps)` has the first one at other steps.
 
     If a loss diverges, `reason` is a sentence, otherwise None, and `step`, `loss`, `first` and `last` are None.
     """
@@ -120,17 +117,6 @@ class Crossing(Compact):
             f"{text}; the condition for {a} to fall faster early {met[self.early.holds]},"
             f" that for {b} to fall faster late {met[self.late.holds]}"
         )
-
-    def plot(self, path: str | Path | None = None, *, ax: Any = None) -> Figure:
-        """Both curves and the crossing; written to `path` or drawn into `ax` if given."""
-        from gatelab.plotting import saved
-        from gatelab.plotting.kernels import PlotLine, lines_figure
-
-        lines, title = [PlotLine(c.label, c.steps, c.loss) for c in self.curves], "no crossing"
-        if self.step is not None and self.loss is not None:
-            title, at = f"crossing at step {self.step:.1f}", (np.array([self.step]), np.array([self.loss]))
-            lines.append(PlotLine("crossing", *at, color="#222222", marker="o"))
-        return saved(lines_figure(lines, title, ax=ax), path)
 
 
 def crossing(
@@ -192,12 +178,9 @@ def crossing(
         order, first, last = order_changes(a, b, names, horizon)
     if order:
         where, height = order[0].step, order[0].loss
-    # The curves end after the last change and have every early step, since the first change may be much earlier.
-    end = min(horizon, int(np.ceil(4 * order[-1].step)) + 10 if order else 1000)
-    drawn = np.unique(np.concatenate([np.arange(min(end, 200) + 1), np.round(np.linspace(0, end, min(end, 500) + 1))]))
     return Crossing(
         names, where, height, order, first, last, horizon, lr=(curves[0].lr, curves[1].lr),
-        early=early_condition(a, b), late=late_condition(a, b), curves=(curves[0].at(drawn), curves[1].at(drawn)),
+        early=early_condition(a, b), late=late_condition(a, b), curves=(curves[0], curves[1]),
         reason=reason,
     )  # fmt: skip
 
@@ -301,7 +284,7 @@ def measured_crossing(
     """Where the mean losses of `a` and `b` cross, by linear interpolation of the log losses between recorded steps.
 
     Args:
-        a: networks of one unit, at one learning rate.
+        a: networks of one unit.
         b: networks of another unit, recorded at the same steps.
         level: the level of the interval.
         draws: the number of bootstrap draws of the seeds.
@@ -310,8 +293,6 @@ def measured_crossing(
     Returns:
         The last crossing with its interval.
     """
-    if a.losses.ndim != 2 or b.losses.ndim != 2:
-        raise GatelabError("a crossing is of one learning rate each; take training.at(lr)")
     if not np.array_equal(a.steps, b.steps):
         raise GatelabError("the two trainings recorded different steps; train both with the same `record`")
     if (a.diverged >= 0).any() or (b.diverged >= 0).any():

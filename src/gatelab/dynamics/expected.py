@@ -17,8 +17,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -42,9 +41,6 @@ from gatelab.dynamics.spectral import (
 from gatelab.errors import GatelabError, real_number
 from gatelab.feedforward.definition import check_width
 from gatelab.feedforward.registry import product_unit
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,20 +82,6 @@ class Trajectory(Compact):
         if self.deviation is not None:
             columns["deviation"] = self.deviation
         return pd.DataFrame(columns)
-
-    def plot(self, path: str | Path | None = None, *, ax: Any = None) -> Figure:
-        """The curve with its two parts; written to `path` or drawn into `ax` if given."""
-        from gatelab.plotting import look, saved
-        from gatelab.plotting.kernels import PlotLine, lines_figure
-
-        band, title = None, self.label
-        if self.deviation is not None:
-            band = np.maximum(self.loss - self.deviation, 1e-3 * self.loss), self.loss + self.deviation
-            title = f"{self.label}; band: one deviation of a single network"
-        parts = (("bias: of the targets", self.bias, "glu"), ("variance: of initial outputs", self.variance, "gqu"))
-        lines = [PlotLine("expected loss", self.steps, self.loss, band, color=look("mlp").color)]
-        lines += [PlotLine(name, self.steps, y, color=look(unit).color, predicted=True) for name, y, unit in parts]
-        return saved(lines_figure(lines, title, ax=ax), path)
 
 
 def expected_loss(

@@ -137,19 +137,18 @@ def log_factors(product: Array) -> Array:
         return np.where(product < 1, np.log1p(-product), np.log(np.abs(product - 1)))
 
 
-def steps_until(eigenvalues: Array, weights: Array, lr: float, shares: Array, *, flow: bool = False) -> Array:
+def steps_until(eigenvalues: Array, weights: Array, lr: float, shares: Array) -> Array:
     """The real number of steps, at least one, until the loss is a share of its initial value, for lr <= 2 / lambda_max.
 
     >>> steps_until(np.array([1.0, 2.0]), np.array([1.0, 1.0]), 0.5, np.array([0.5, 0.1, 0.01])).round(3)
     array([1.   , 1.161, 2.822])
     """
     present = weights > 0
-    products, parts = lr * eigenvalues[present], weights[present] / weights.sum()
-    rates = -products if flow else log_factors(products)
+    rates, parts = log_factors(lr * eigenvalues[present]), weights[present] / weights.sum()
     slowest = float(rates.max())
     if slowest >= 0:
         return np.full(len(shares), np.inf)
-    low = middle = np.full(len(shares), 0.0 if flow else 1.0)
+    low = middle = np.ones(len(shares))
     high = np.maximum(np.log(shares) / (2 * slowest), 1.0)
     while (high - low > 1e-10 * high).any():
         enough = np.exp(2 * middle[:, None] * rates) @ parts <= shares

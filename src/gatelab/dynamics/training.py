@@ -1,4 +1,4 @@
-"""`train`: gradient descent on two-layer networks, all seeds and learning rates in one batch.
+"""`train`: gradient descent on two-layer networks, all seeds in one batch.
 
 The networks are split into parts that fit into a core's cache (or a GPU's memory). Each part is trained independently,
 on a CPU in a separate thread, so that results do not depend on the number of threads.
@@ -10,12 +10,11 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor
 
@@ -37,15 +36,12 @@ CUDA = 2 << 30  # the same on a GPU
 EXPLODED = 1e6  # a loss of this multiple of the initial loss is divergence
 BLOCK = 32  # steps between checks for divergence
 
-Member = tuple[float, int]  # a learning rate and a seed
-
 
 @dataclass(frozen=True, eq=False)
 class Training(Compact):
     """Losses of networks of one unit.
 
-    `losses` is (seeds, recorded steps), or (rates, seeds, recorded steps) for several learning rates; `diverged` has
-    the same leading dimensions. `unit` is the name of the unit, `lrs` are the learning rates, `steps` the recorded
+    `losses` is (seeds, recorded steps). `unit` is the name of the unit, `lr` the learning rate, `steps` the recorded
     steps, and `seconds` the duration. `diverged` is the step at which a network's loss was not finite or a million
     times the initial loss, or -1; from there on its losses are infinite. `start` are the initial outputs, (seeds, n,
     outputs).
@@ -53,7 +49,7 @@ class Training(Compact):
 
     unit: str
     width: int
-    lrs: tuple[float, ...]
+    lr: float
     seeds: tuple[int, ...]
     steps: Array
     losses: Array
@@ -64,27 +60,15 @@ class Training(Compact):
     @property
     def mean(self) -> Array:
         """The mean over the seeds, infinite if one diverged."""
-        return self.losses.mean(axis=-2)
+        return self.losses.mean(axis=0)
 
     def interval(self, level: float = LEVEL) -> tuple[Array, Array]:
         """The ends of the t-interval of the mean over the seeds, at every step; NaN for a single seed."""
         count, reach = len(self.seeds), np.nan
         with np.errstate(invalid="ignore"):
             if count > 1:
-                reach = t_reach(level, count - 1) * self.losses.std(axis=-2, ddof=1) / count**0.5
+                reach = t_reach(level, count - 1) * self.losses.std(axis=0, ddof=1) / count**0.5
             return self.mean - reach, self.mean + reach
-
-    def at(self, lr: float) -> Training:
-        """The training at the learning rate nearest to `lr`."""
-        if self.losses.ndim == 2:
-            raise GatelabError("this training has one learning rate; use its `losses`")
-        i = int(np.argmin(np.abs(np.log(np.array(self.lrs) / lr))))
-        return replace(self, lrs=(self.lrs[i],), losses=self.losses[i], diverged=self.diverged[i])
-
-    def table(self) -> pd.DataFrame:
-        """A table with one row per learning rate, seed and recorded step."""
-        index = pd.MultiIndex.from_product([self.lrs, self.seeds, self.steps], names=["lr", "seed", "step"])
-        return pd.DataFrame({"loss": self.losses.ravel()}, index=index).reset_index()
 
 
 def train(
@@ -92,7 +76,7 @@ def train(
     X: Any,
     y: Any,
     width: int,
-    lr: float | Sequence[float],
+    lr: float,
     steps: int,
     *,
     seeds: int | Sequence[int] = 5,
@@ -111,7 +95,7 @@ def train(
         X: the samples, (n, d).
         y: the targets, (n,) or (n, outputs).
         width: the number of neurons.
-        lr: the learning rate, or several, each for all seeds.
+        lr: the learning rate.
         steps: the number of updates.
         seeds: the number of networks, or a list of seeds.
         loss: "sum", or "mean" to divide loss and gradient by n.
@@ -133,14 +117,13 @@ def train(
     known, x = product_unit(unit), samples(X)
     n, d = x.shape
     Y = targets(y, n)
-    rates: list[float] = [real_number("lr", rate, above=0) for rate in np.atleast_1d(np.asarray(lr, dtype=object))]
-    order = seed_numbers(seeds)
+    lr, order = real_number("lr", lr, above=0), seed_numbers(seeds)
     steps, width, scale = whole_number("steps", steps, 1), check_width(width), loss_scale(loss, n)
     device = check_device(device, torch.float64)
     if record is None:
         record = steps + 1 if steps <= RECORDED else 200
     count = min(whole_number("record", record, 2), steps + 1) if np.ndim(record) == 0 else np.size(record)
-    networks, maps = len(rates) * len(order), known.factors + 1
+    networks, maps = len(order), known.factors + 1
     # The maps, neurons and derivatives of one network; the initial outputs, records and weights of all.
     one = width * (3 * maps * d + (maps + 2) * n) + 4 * n * d
     check_memory(
@@ -149,15 +132,14 @@ def train(
         "give a smaller width, fewer samples, fewer seeds or a shorter record",
         device,
     )
-    if not networks or len(set(order)) < len(order) or len(set(rates)) < len(rates):
-        raise GatelabError(f"lr is {lr!r} and seeds is {seeds!r}; give at least one of each, none twice")
+    if not networks or len(set(order)) < len(order):
+        raise GatelabError(f"seeds is {seeds!r}; give at least one, none twice")
     rows, columns = torch.from_numpy(x).to(device), torch.from_numpy(np.ascontiguousarray(Y.T)).to(device)
-    settings: dict[str, Any] = {"scale": scale, "steps": steps, "record": recorded_steps(record, steps)}
+    settings: dict[str, Any] = {"lr": lr, "scale": scale, "steps": steps, "record": recorded_steps(record, steps)}
     settings["fan_in"] = d if fan_in is None else whole_number("fan_in", fan_in, 1)
     # The size of a part depends on the width and the samples, not on the number of threads.
-    members = [(rate, seed) for rate in rates for seed in order]
     size = max(1, (CACHE if device.type == "cpu" else CUDA) // (width * n * rows.element_size()))
-    pieces = [members[i : i + size] for i in range(0, len(members), size)]
+    pieces = [order[i : i + size] for i in range(0, len(order), size)]
     done, lock = 0, threading.Lock()
     with reporting(progress, f"training {known.name}") as report:
 
@@ -174,7 +156,6 @@ def train(
             parts = list(on_threads(work, pieces, min(torch.get_num_threads(), len(pieces))))
         else:
             parts = [work(piece) for piece in pieces]
-    shape = (len(rates), len(order)) if np.ndim(lr) > 0 else (len(order),)
 
     def joined(name: str, axis: int = 0) -> np.ndarray:
         return torch.cat([part[name] for part in parts], axis).numpy()
@@ -182,13 +163,12 @@ def train(
     training = Training(
         unit=known.name,
         width=width,
-        lrs=tuple(rates),
+        lr=lr,
         seeds=tuple(order),
         steps=np.array(settings["record"], np.float64),
-        losses=joined("losses", 1).T.reshape(*shape, -1),
-        diverged=joined("diverged").reshape(shape),
-        # Members are ordered by rate, then by seed; the start does not depend on the rate.
-        start=joined("start")[: len(order)].swapaxes(1, 2),
+        losses=joined("losses", 1).T,
+        diverged=joined("diverged"),
+        start=joined("start").swapaxes(1, 2),
         seconds=time.perf_counter() - began,
     )
     if (training.diverged >= 0).any():
@@ -237,27 +217,24 @@ def recorded_steps(record: Any, steps: int) -> tuple[int, ...]:
 def divergence(training: Training) -> str:
     """Which networks diverged, in a sentence."""
     first = training.diverged[training.diverged >= 0]
-    rows = training.diverged.reshape(len(training.lrs), len(training.seeds))
-    rates = [f"{rate:.3g}" for rate, row in zip(training.lrs, rows, strict=True) if (row >= 0).any()]
     return (
         f"{first.size} of {training.diverged.size} networks of {training.unit!r} diverged, the first at step "
-        f"{int(first.min())} (lr {', '.join(rates)}); their losses are infinite from there on. "
+        f"{int(first.min())} (lr {training.lr:.3g}); their losses are infinite from there on. "
         "gl.dynamics.stable_step(K) has the largest stable learning rate"
     )
 
 
 @torch.no_grad()
 def train_part(
-    members: Sequence[Member], *, unit: Unit, width: int, X: Tensor, Y: Tensor, scale: float, steps: int,
+    seeds: Sequence[int], *, unit: Unit, width: int, X: Tensor, Y: Tensor, lr: float, scale: float, steps: int,
     record: tuple[int, ...], fan_in: int, tick: Callable[[int], None],
 ) -> dict[str, Tensor]:  # fmt: skip
-    """Train some members on targets (k, n); `losses` is (recorded steps, members), `start` (members, k, n)."""
-    rates = torch.tensor([rate for rate, _ in members], dtype=X.dtype, device=X.device)
-    seeds = [seed for _, seed in members]
+    """Train some networks on targets (k, n); `losses` is (recorded steps, networks), `start` (networks, k, n)."""
+    rates = torch.full((len(seeds),), lr, dtype=X.dtype, device=X.device)
     nets = Stack(unit, width, X.shape[1], len(Y), seeds, rates, fan_in)
     places = {step: place for place, step in enumerate(record)}
-    losses = torch.full((len(places), len(members)), torch.nan, dtype=X.dtype)
-    diverged = torch.full((len(members),), -1, dtype=torch.int64)
+    losses = torch.full((len(places), len(seeds)), torch.nan, dtype=X.dtype)
+    diverged = torch.full((len(seeds),), -1, dtype=torch.int64)
 
     def losses_of(outputs: Tensor) -> Tensor:
         return (outputs - Y).square().sum((1, 2)).mul_(0.5 * scale).cpu()
@@ -266,7 +243,7 @@ def train_part(
     limit = EXPLODED * torch.maximum(losses_of(start), losses_of(0 * start))
 
     def look(first: int, seen: Tensor) -> None:
-        """Record and stop members that diverged since step `first`."""
+        """Record and stop networks that diverged since step `first`."""
         bad = ~(seen.cpu() <= limit)
         fresh = bad.any(0) & (diverged < 0)
         if fresh.any():

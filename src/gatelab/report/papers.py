@@ -82,8 +82,8 @@ class StudyRecord:
 def address(study: str) -> str:
     """The id of a study's section.
 
-    >>> address("ntk/appendix-d")
-    'ntk-appendix-d'
+    >>> address("ntk/lemma-b8")
+    'ntk-lemma-b8'
     """
     return study.replace("/", "-")
 

@@ -19,7 +19,7 @@ from gatelab.studies.definition import Item
 from gatelab.studies.engine import PAPERS, studies_by_name
 
 # Words of places that only a full study answers: measured data, records made on a GPU, and the longest training.
-FULL_ONLY = ("airfoil", "California", "MNIST", "CIFAR-10", "FineWeb-Edu", "weights of deviation 0.02", "30 epochs")
+FULL_ONLY = ("airfoil", "California", "MNIST", "30 epochs")
 
 
 @cache

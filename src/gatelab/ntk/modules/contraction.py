@@ -30,38 +30,22 @@ _OVERHEAD = 20
 Shape = tuple[int, int]
 
 
-class Positional:
-    """Factors that are tensors of (n, T, ...), T positions per sample."""
-
-    @property
-    def positions(self) -> int:
-        return next(iter(vars(self).values())).shape[1]
-
-    def put(self, samples: slice, first: int, factors: Factors) -> None:
-        """Write the factors of some samples, at the positions from `first` on."""
-        for name, tensor in vars(factors).items():
-            getattr(self, name)[samples, first : first + factors.positions] = tensor
-
-
 @dataclass(frozen=True)
-class Outer(Positional):
+class Outer:
     """Gradients sum_t L_it R_it^T: `left` is (n, T, p) and `right` (n, T, q)."""
 
     left: Tensor
     right: Tensor
 
-    @staticmethod
-    def numbers(positions: int, shape: Shape) -> int:
-        return positions * sum(shape)
-
-    def activity(self) -> Tensor:
-        """The size of the smaller factor at each position, (n, T), 0 for positions without a gradient."""
+    def trimmed(self) -> Outer:
+        """Without positions that have no gradient, if at most half of them have one in any sample."""
         sizes = [torch.linalg.vector_norm(t, ord=float("inf"), dim=-1) for t in (self.left, self.right)]
-        return torch.minimum(*sizes)
-
-    def gathered(self, positions: Tensor) -> Outer:
-        """The factors at these positions (n, T') of each sample."""
-        left, right = (t.gather(1, positions[..., None].expand(-1, -1, t.shape[2])) for t in (self.left, self.right))
+        activity = torch.minimum(*sizes)
+        active = max(1, int((activity > 0).sum(1).max()))
+        if 2 * active > activity.shape[1]:
+            return self
+        positions = activity.topk(active, dim=1).indices[..., None]
+        left, right = (t.gather(1, positions.expand(-1, -1, t.shape[2])) for t in (self.left, self.right))
         return Outer(left, right)
 
     def gradients(self, shape: Shape) -> Tensor:
@@ -110,16 +94,11 @@ class Outer(Positional):
 
 
 @dataclass(frozen=True)
-class Rows(Positional):
+class Rows:
     """Gradients sum_t e_{r_it} v_it^T: `rows` (n, T) are the numbers of rows and `values` (n, T, q) what they get."""
 
     rows: Tensor
     values: Tensor
-
-    @staticmethod
-    def numbers(positions: int, shape: Shape) -> int:
-        """Numbers per sample, with a copy of the values for chunks of rows."""
-        return positions * (2 * shape[1] + 2)
 
     def gradients(self, shape: Shape) -> Tensor:
         whole = self.values.new_zeros(len(self.rows), *shape)
@@ -148,11 +127,6 @@ class Sum:
     """Gradients without factors: `whole` is (n, p q)."""
 
     whole: Tensor
-    positions = 1
-
-    @staticmethod
-    def numbers(positions: int, shape: Shape) -> int:
-        return shape[0] * shape[1]
 
     def gradients(self, shape: Shape) -> Tensor:
         return self.whole
@@ -169,10 +143,6 @@ class Tied:
     outer: Outer
     rows: Rows
 
-    def put(self, samples: slice, first: int, factors: Factors) -> None:
-        """Write the factors of some samples, at the positions from `first` on."""
-        (self.outer if isinstance(factors, Outer) else self.rows).put(samples, first, factors)
-
     def add_to(self, K: Tensor, workspace: int) -> None:
         """Add the contribution of this parameter to K by the cheaper way, within `workspace` bytes."""
         left, right, rows, values = self.outer.left, self.outer.right, self.rows.rows, self.rows.values
@@ -181,7 +151,7 @@ class Tied:
         used[rows.flatten()] = True
         columns = used.nonzero()[:, 0]
         cheaper = T * T * (q + _OVERHEAD) < (len(columns) + T) * q
-        if cheaper and not self.outer.positions and tile_size(T, values, workspace):
+        if cheaper and not left.shape[1] and tile_size(T, values, workspace):
             self.rows.add_by_positions(K, workspace)
             return
         numbered = Rows((torch.cumsum(used, 0) - 1)[rows], values)
@@ -193,7 +163,6 @@ class Tied:
 
 
 Factors = Outer | Rows | Sum
-Kind = type[Outer] | type[Rows] | type[Sum]
 
 
 def add_gram(K: Tensor, A: Tensor) -> None:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from gatelab.ntk.modules.contraction import Factors, Kind, Outer, Rows, Sum
+from gatelab.ntk.modules.contraction import Factors, Outer, Rows, Sum
 
 Known = dict[int, str]  # the names of parameters by their id
 # From the gradient by the call's output, N, and whether all samples share the input, to the factors of N samples.
@@ -25,10 +25,9 @@ Make = Callable[[Tensor, int, bool], Factors]
 
 @dataclass(frozen=True)
 class Part:
-    """One parameter in one call: its name, the kind of its factors, and the function that computes them."""
+    """One parameter in one call: its name, and the function that computes its factors."""
 
     name: str
-    kind: Kind
     make: Make
 
 
@@ -74,7 +73,7 @@ def bias_parts(names: dict[str, str], key: str) -> list[Part]:
     """The part of a bias over the last dimension, if there is one."""
     if key not in names:
         return []
-    return [Part(names[key], Sum, lambda g, n, _: Sum(g.reshape(n, -1, g.shape[-1]).sum(1)))]
+    return [Part(names[key], lambda g, n, _: Sum(g.reshape(n, -1, g.shape[-1]).sum(1)))]
 
 
 @rule_of(functional.linear, names="input weight bias")
@@ -83,7 +82,7 @@ def linear(call: dict[str, Any], names: dict[str, str]) -> list[Part]:
     x, parts = call["input"], bias_parts(names, "bias")
     if "weight" in names:
         make: Make = lambda g, n, shared: Outer(per_sample(g, n), per_sample(x, n, shared))  # noqa: E731
-        parts.insert(0, Part(names["weight"], Outer, make))
+        parts.insert(0, Part(names["weight"], make))
     return parts
 
 
@@ -93,7 +92,7 @@ def matmul(call: dict[str, Any], names: dict[str, str]) -> list[Part]:
     x = call["mat1"]
     if "mat2" not in names or call["mat2"].ndim != 2 or x.ndim < 2:
         return []
-    return [Part(names["mat2"], Outer, lambda g, n, shared: Outer(per_sample(x, n, shared), per_sample(g, n)))]
+    return [Part(names["mat2"], lambda g, n, shared: Outer(per_sample(x, n, shared), per_sample(g, n)))]
 
 
 @rule_of(torch.addmm, names="input mat1 mat2")
@@ -120,7 +119,7 @@ def embedding(call: dict[str, Any], names: dict[str, str]) -> list[Part]:
             values = values.masked_fill((rows == padding % count)[..., None], 0)
         return Rows(rows, values)
 
-    return [Part(names["weight"], Rows, make)]
+    return [Part(names["weight"], make)]
 
 
 @rule_of(functional.conv1d, functional.conv2d, names="input weight bias stride padding dilation groups")
@@ -141,9 +140,9 @@ def convolution(call: dict[str, Any], names: dict[str, str]) -> list[Part]:
         return Sum(torch.einsum("ntgp,ntgq->ngpq", left, right).flatten(1))
 
     if "weight" in names:
-        parts.append(Part(names["weight"], Sum, grouped) if groups > 1 else Part(names["weight"], Outer, outer))
+        parts.append(Part(names["weight"], grouped) if groups > 1 else Part(names["weight"], outer))
     if "bias" in names:
-        parts.append(Part(names["bias"], Sum, lambda g, n, _: Sum(g.reshape(n, len(weight), -1).sum(2))))
+        parts.append(Part(names["bias"], lambda g, n, _: Sum(g.reshape(n, len(weight), -1).sum(2))))
     return parts
 
 
@@ -187,7 +186,7 @@ def norm_rule(function: Callable[..., Tensor], names: str, last: bool) -> None:
                     return Sum(g.reshape(n, -1, size).sum(1))
                 return Sum(g.reshape(n, -1, size, g.shape[2:].numel()).sum((1, 3)))
 
-            return Part(names[key], Sum, make)
+            return Part(names[key], make)
 
         return [part(key) for key in ("weight", "bias") if key in names]
 
@@ -226,7 +225,7 @@ def stretched(name: str, p: Tensor, factor: Tensor | None) -> Part:
         missing = (1,) * (g.ndim - 2 - len(own))
         return Sum(g.sum_to_size(n, 1, *missing, *own).reshape(n, p.numel()))
 
-    return Part(name, Sum, make)
+    return Part(name, make)
 
 
 @rule_of(Tensor.expand, names="input")
@@ -249,4 +248,4 @@ def slicing(call: dict[str, Any], names: dict[str, str]) -> list[Part]:
         view += g.reshape(view.shape)
         return Sum(whole.reshape(n, -1))
 
-    return [Part(names["input"], Sum, make)]
+    return [Part(names["input"], make)]

@@ -23,18 +23,17 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.overrides import TorchFunctionMode
 
 from gatelab.memory import ran_out
-from gatelab.ntk.modules.contraction import Kind, Outer, Sum
+from gatelab.ntk.modules.contraction import Factors, Outer, Rows, Sum
 from gatelab.ntk.modules.rules import Known, Part, parts_of
 from gatelab.ntk.modules.samples import Samples, check_values
 
 AHEAD = 3
-Names = tuple[tuple[str, Kind], ...]  # (parameter, kind) of the parts of a call
-Outline = list[tuple[Names, tuple[int, ...]]]
+Outline = list[tuple[tuple[str, ...], tuple[int, ...]]]  # the parameters of each call and the shape of its result
 Stretched = dict[int, tuple[int, ...]]  # shapes of the results that all samples share, by the index of the call
 
 
 class Misfit(Exception):
-    """A pass differs from the survey; the arguments are the parameters that need Jacobians."""
+    """A pass differs from the survey."""
 
 
 @dataclass(frozen=True)
@@ -87,9 +86,8 @@ class Recorder(TorchFunctionMode):
                     self.other.add(self.known[id(tensor)])
 
     @property
-    def signature(self) -> tuple[Names, ...]:
-        """The parameters of every call and the kinds of their factors."""
-        return tuple(tuple((p.name, p.kind) for p in c.parts) for c in self.calls)
+    def outline(self) -> Outline:
+        return [(tuple(part.name for part in call.parts), call.shape) for call in self.calls]
 
 
 def gradients(total: Tensor, calls: Iterable[Call], keep: bool = False) -> list[Tensor | None]:
@@ -110,37 +108,17 @@ def plain_gradients(total: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]
 
 
 @dataclass(frozen=True)
-class Use:
-    """One part of one call with T `positions` per sample; `trimmed` means only those with a gradient."""
-
-    call: int
-    part: int
-    kind: Kind
-    positions: int
-    trimmed: bool
-
-
-@dataclass(frozen=True)
 class Share:
-    """The stored form of a parameter's gradients: factors of all its uses, or, if `summed`, the gradients themselves.
+    """How a parameter's gradients are stored: the factors of all its uses, or, if `summed`, the gradients themselves.
 
-    `numbers` is the size per sample.
+    A use is a call and one of its parts; `numbers` is the size per sample.
     """
 
     name: str
     shape: tuple[int, int]
-    uses: tuple[Use, ...]
+    uses: tuple[tuple[int, int], ...]
     summed: bool
     numbers: int
-
-    @staticmethod
-    def smallest(name: str, p: Tensor, uses: Sequence[Use]) -> Share:
-        """Factors, or gradients if these are smaller or a use has no factors."""
-        shape = matrix_shape(p)
-        numbers = sum(use.kind.numbers(use.positions, shape) for use in uses)
-        if p.numel() <= numbers or any(use.kind is Sum for use in uses):
-            return Share(name, shape, tuple(uses), True, p.numel())
-        return Share(name, shape, tuple(uses), False, numbers)
 
 
 @dataclass(frozen=True)
@@ -148,22 +126,20 @@ class Survey:
     """The results of a survey.
 
     `columns` is the number of outputs per sample. `shares` are the parameters with factors, `free` those without. Every
-    later pass must agree with `stretched`, `signature`, `shapes` and `other`. `pass_bytes` is the memory of a pass per
-    sample.
+    later pass must agree with `outline` and `other`. `pass_bytes` is the memory of a pass per sample.
     """
 
     columns: int
     shares: tuple[Share, ...]
     free: tuple[str, ...]
     stretched: Stretched
-    signature: tuple[Names, ...]
-    shapes: tuple[tuple[int, ...], ...]
-    other: frozenset[str]
+    outline: Outline
+    other: set[str]
     pass_bytes: int
 
 
 @torch.enable_grad()
-def survey(samples: Samples, parameters: dict[str, nn.Parameter], trim: bool = True) -> Survey:
+def survey(samples: Samples, parameters: dict[str, nn.Parameter]) -> Survey:
     """Survey the model on three samples, repeated if there are fewer."""
     known: Known = {id(p): name for name, p in parameters.items()}
     index = torch.arange(AHEAD) % samples.n
@@ -176,49 +152,47 @@ def survey(samples: Samples, parameters: dict[str, nn.Parameter], trim: bool = T
         if fits(samples, known, index, stretched | {k: shape}, three):
             stretched[k] = shape
         else:
-            dropped |= {name for name, _ in second[k][0]}
+            dropped |= set(second[k][0])
     with saved_bytes(parameters) as sizes:
         recorder, values = forward(samples, known, index, stretched)
     saved = sum(sizes.values()) + sum(torch.Size(c.shape).numel() * values.element_size() for c in recorder.calls)
-    shares, free = find_shares(recorder, values, parameters, dropped, trim)
+    shares, free = find_shares(recorder, values, parameters, dropped)
     return Survey(
         columns=values.shape[1],
         shares=shares,
         free=free,
         stretched=stretched,
-        signature=recorder.signature,
-        shapes=tuple(call.shape for call in recorder.calls),
-        other=frozenset(recorder.other),
+        outline=recorder.outline,
+        other=recorder.other,
         pass_bytes=-(-(saved + 3 * recorder.largest) // AHEAD),
     )
 
 
-def forward(samples: Samples, known: Known, index: Tensor, stretched: Stretched) -> tuple[Recorder, Tensor]:
-    """The calls and the outputs of a few samples."""
-    recorder = Recorder(known, len(index), stretched)
-    inputs, numbers = samples.take(index)
-    with recorder:
+def forward(samples: Samples, known: Known, which: Tensor | slice, stretched: Stretched) -> tuple[Recorder, Tensor]:
+    """The calls and the outputs of some samples, with gradients, since some modules depend on them."""
+    inputs, numbers = samples.take(which)
+    recorder = Recorder(known, len(numbers), stretched)
+    with torch.enable_grad(), recorder:
         values = samples.run(inputs, numbers)
     return recorder, values
 
 
 def outline(samples: Samples, known: Known, index: Tensor, stretched: Stretched) -> tuple[Outline, Tensor]:
-    """The calls, their shapes and the outputs of a pass, with gradients, since some modules depend on them."""
+    """The calls and the outputs of a pass, without its graph."""
     recorder, values = forward(samples, known, index, stretched)
-    shapes = [call.shape for call in recorder.calls]
-    return list(zip(recorder.signature, shapes, strict=True)), values.detach()
+    return recorder.outline, values.detach()
 
 
 def stretchable(first: Outline, second: Outline) -> tuple[Stretched, set[str]]:
     """Calls whose result has the same size for two and three samples; and the parameters of inconsistent calls."""
     if [names for names, _ in first] != [names for names, _ in second]:
-        return {}, {name for names, _ in first + second for name, _ in names}
+        return {}, {name for names, _ in first + second for name in names}
     stretched, dropped = {}, set()
     for k, ((names, a), (_, b)) in enumerate(zip(first, second, strict=True)):
         if a == b:
             stretched[k] = a
         elif a[1:] != b[1:] or AHEAD * a[0] != (AHEAD - 1) * b[0]:
-            dropped |= {name for name, _ in names}
+            dropped |= set(names)
     return stretched, dropped
 
 
@@ -249,7 +223,7 @@ def saved_bytes(parameters: dict[str, nn.Parameter]) -> Iterator[dict[int, int]]
 
 
 def find_shares(
-    recorder: Recorder, values: Tensor, parameters: dict[str, nn.Parameter], dropped: set[str], trim: bool
+    recorder: Recorder, values: Tensor, parameters: dict[str, nn.Parameter], dropped: set[str]
 ) -> tuple[tuple[Share, ...], tuple[str, ...]]:
     """The parameters with verified factors, in the order of their first use; and the others."""
     calls = recorder.calls
@@ -260,45 +234,55 @@ def find_shares(
     by_result = gradients(each.sum(), calls, keep=True)
     truth = dict(zip(parameters, plain_gradients(weights @ each, list(parameters.values())), strict=True))
     scale = float(torch.stack([g.norm() for g in truth.values()]).norm())
-    places: dict[str, list[tuple[int, int]]] = {}
+    uses: dict[str, list[tuple[int, int]]] = {}
     for k, call in enumerate(calls):
         for j, part in enumerate(call.parts):
-            places.setdefault(part.name, []).append((k, j))
-
-    def uses(p: Tensor, own: Sequence[tuple[int, int]]) -> tuple[list[Use], Tensor]:
-        """The uses of a parameter, and sum_i v_i (its gradient of sample i) from their factors."""
-        total, found = torch.zeros_like(p), []
-        for k, j in own:
-            g, part = by_result[k], calls[k].parts[j]
-            if g is None:
-                continue
-            factors = part.make(g, AHEAD, calls[k].shared)
-            total += (weights @ factors.gradients(matrix_shape(p))).reshape(p.shape)
-            positions, trimmed = factors.positions, False
-            if trim and isinstance(factors, Outer):
-                active = max(1, int((factors.activity() > 0).sum(1).max()))
-                trimmed = 2 * active <= positions
-                positions = active if trimmed else positions
-            found.append(Use(k, j, part.kind, positions, trimmed))
-        return found, total
-
+            uses.setdefault(part.name, []).append((k, j))
     shares, free = [], []
-    for name in sorted(parameters, key=lambda n: places.get(n, [(len(calls), 0)])):
-        p, own = parameters[name], places.get(name, [])
-        found, right = [], name not in dropped and bool(own or name not in recorder.other)
+    for name in sorted(parameters, key=lambda n: uses.get(n, [(len(calls), 0)])):
+        shape, own = matrix_shape(parameters[name]), tuple(uses.get(name, ()))
+        right = name not in dropped and bool(own or name not in recorder.other)
+        factors: list[Factors] = []
         if right:
             try:
-                found, total = uses(p.detach(), own)
+                factors = factors_of(own, calls, dict(enumerate(by_result)), AHEAD)
+                total = torch.zeros_like(truth[name])
+                for part in factors:
+                    total += (weights @ part.gradients(shape)).reshape(total.shape)
                 right = agree(total, truth[name], scale)
             except RuntimeError as error:
                 if ran_out(error):
                     raise
                 right = False
+        numbers = sum(stored_numbers(part) for part in factors) // AHEAD
         if not right:
             free.append(name)
-        elif found:
-            shares.append(Share.smallest(name, p, found))
+        elif factors:
+            size = truth[name].numel()
+            if any(isinstance(part, Sum) for part in factors):
+                numbers = size
+            shares.append(Share(name, shape, own, size <= numbers, min(size, numbers)))
     return tuple(shares), tuple(free)
+
+
+def factors_of(
+    uses: Sequence[tuple[int, int]], calls: Sequence[Call], by_call: dict[int, Tensor | None], n: int
+) -> list[Factors]:
+    """The factors of all uses of a parameter that need a gradient, for n samples."""
+    found: list[Factors] = []
+    for k, j in uses:
+        g = by_call[k]
+        if g is not None:
+            factors = calls[k].parts[j].make(g, n, calls[k].shared)
+            if isinstance(factors, Outer):
+                factors = factors.trimmed()
+            found.append(factors)
+    return found
+
+
+def stored_numbers(factors: Factors) -> int:
+    """The size of some factors; the values of rows are copied when chunks of rows are formed."""
+    return (1 + isinstance(factors, Rows)) * sum(t.numel() for t in vars(factors).values())
 
 
 def agree(total: Tensor, truth: Tensor, scale: float) -> bool:

@@ -1,25 +1,19 @@
 """Figure 3: condition numbers of the kernels of ViT and GPT-2, gated and not.
 
-The full version is a record made on a GPU (benchmarks/gpu_kernels.py); the quick one computes kernels of small models
-of gatelab's own, on random pixels and tokens.
+The numbers are a record made on a GPU (benchmarks/gpu_kernels.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
-from typing import Any
 
 import pandas as pd
-import torch
-from torch import nn
 
-from gatelab.models import GPT2, ViT
-from gatelab.ntk import empirical, spectrum
 from gatelab.plotting.facets import Facets
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
-from gatelab.studies.engine import Study, Tables, averaged, grid_cells, interval_at, measured_rows
+from gatelab.studies.engine import Study, Tables, averaged, interval_at
 from gatelab.studies.ntk.gaussian import NAMES, PAIRS, unit_ratio
 from gatelab.studies.records import read_record
 
@@ -31,7 +25,6 @@ STARTS = {"lecun": "LeCun weights", "configuration": "weights of deviation 0.02"
 EXTRA = ("relu2", "gqu")  # units that the paper did not try: one without a gate, one with two factors
 UNITS = (*(unit for pair in PAIRS for unit in pair), *EXTRA)
 COLUMNS = ["model", "start", "unit", "seed", "n", "parameters", "lambda_max", "lambda_min", "condition", "data"]
-SMALL = {"model": tuple(MODELS), "start": ("lecun",), "unit": UNITS, "seed": range(2), "n": (8,)}
 
 STUDY = Study(
     "ntk/fig3",
@@ -48,14 +41,10 @@ STUDY = Study(
 
 @STUDY.tables
 def tables(request: Request) -> Tables:
-    """The record, or the numbers of small models: a row per model, start, unit and seed, and means over seeds."""
-    if request.quick:
-        rows = measured_rows(f"{__name__}:small_model", grid_cells(SMALL), "", request)
-        source = {"date": "", "device": "", "command": ""}
-    else:
-        record = read_record(RECORD, COMMAND)
-        rows = pd.DataFrame(record["figure3"])
-        source = {key: record[key] for key in ("date", "device", "command")}
+    """The record: a row per model, start, unit and seed, and means over seeds."""
+    record = read_record(RECORD, COMMAND)
+    rows = pd.DataFrame(record["figure3"])
+    source = {key: record[key] for key in ("date", "device", "command")}
     rows = rows.loc[rows["unit"].isin(UNITS), COLUMNS]
     order = {name: place for place, name in enumerate((*MODELS, *STARTS, *UNITS))}
     rows = rows.sort_values(["model", "start", "unit", "seed"], key=lambda column: column.map(order).fillna(column))
@@ -65,39 +54,12 @@ def tables(request: Request) -> Tables:
     return {"conditions": rows.reset_index(drop=True), "means": means, "source": pd.DataFrame([source])}
 
 
-def small_model(model: str, start: str, unit: str, seed: int, n: int) -> dict[str, Any]:
-    """The kernel of a model of two layers on random pixels or tokens."""
-    draws = torch.Generator().manual_seed(seed)
-    pixels = torch.randn(n, 3, 8, 8, generator=draws, dtype=torch.float64)
-    tokens = torch.randint(256, (n, 16), generator=draws)
-    if model == "vit":
-        network: nn.Module = ViT("tiny", unit, seed=seed, dtype=torch.float64)
-        kernel, data = empirical(network, pixels, 0), "random pixels"
-    else:
-        network = GPT2("tiny", unit, seed=seed, dtype=torch.float64)
-        draw_lecun_weights(network, seed)
-        kernel, data = empirical(network, tokens, (-1, 11)), "random tokens"
-    ends, parameters = spectrum(kernel), sum(p.numel() for p in network.parameters())
-    row = {name: getattr(ends, name) for name in ("lambda_min", "lambda_max", "condition")}
-    return {"data": data, "parameters": parameters, **row}
-
-
-def draw_lecun_weights(model: nn.Module, seed: int) -> None:
-    """Matrices of all blocks from N(0, 1 / fan-in), as the theory assumes."""
-    draws = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for name, p in model.named_parameters():
-            if p.ndim == 2 and "blocks" in name:
-                p.copy_(torch.randn(p.shape, generator=draws, dtype=p.dtype) * p.shape[1] ** -0.5)
-
-
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
     """Plain over gated, seed by seed; and the units that the paper did not try."""
     means = tables["means"].set_index(["model", "start", "unit"]).sort_index()
     by_start = dict(iter(tables["conditions"].groupby(["model", "start"])))
-    starts = [start for start in product(MODELS, STARTS) if start in by_start]
-    for (model, start), (plain, gated) in product(starts, PAIRS):
+    for model, start, (plain, gated) in product(MODELS, STARTS, PAIRS):
         rows, name = by_start[model, start], MODELS[model]
         support = {NAMES[unit]: interval_at(means.loc[(model, start, unit)], "condition") for unit in (plain, gated)}
         for column, words in (("lambda_max", "λ_max"), ("lambda_min", "λ_min")):
@@ -106,7 +68,7 @@ def claims(tables: Tables) -> Iterator[Claim]:
         ratio = unit_ratio(rows, plain, gated, "condition")
         place = f"figure 3, {PANELS[model]} {name}, {NAMES[gated]}, {STARTS[start]}"
         yield Claim.of(title, ratio, 1.0, "above", place=place, support=support)
-    for (model, start), unit in product(starts, EXTRA):
+    for model, start, unit in product(MODELS, STARTS, EXTRA):
         own = means.loc[(model, start)]
         title = f"condition number of {MODELS[model]} with {NAMES[unit]}, {STARTS[start]}"
         support = {NAMES[other]: interval_at(own.loc[other], "condition") for other in PAIRS[0]}

@@ -25,7 +25,7 @@ from gatelab.plotting.facets import Facets, Overlay, draw_panel
 from gatelab.plotting.theme import style
 from gatelab.statistics import Interval, t_interval
 from gatelab.studies.claims import Claim
-from gatelab.studies.engine import Study, Table, Tables, geometric_mean, interval_at, interval_columns
+from gatelab.studies.engine import Study, Table, Tables, interval_at, interval_columns
 from gatelab.studies.ntk.gaussian import NAMES, UNITS, WIDTH, samples
 
 ROWS, TENTH, SIDE = 100, 10, 64  # samples of the heat maps, of each digit, and inputs: 8 by 8 pixels
@@ -33,14 +33,8 @@ NEURONS = 20_000  # in memory at the same time
 DATA = ("Gaussian", "digits")
 CLOSE = 0.01  # an equation holds where it is off by less
 ERRORS = Facets(
-    table="angles", x="width_over_d", y="expected", xlog=True, ylog=True,
-    lines=(
-        Overlay("median", "expected kernels, median pair", "dotted"),
-        Overlay("drawn", "single networks", "solid", hue=False),
-        Overlay("orthogonal", "d²/(m(m+2d))"),
-    ),
-    levels={"1 %": CLOSE}, xlabel="width over inputs, m/d", ylabel="relative error of eq. 8",
-    title="how far eq. 8 is off",
+    table="angles", x="width_over_d", y="expected", xlog=True, ylog=True, levels={"1 %": CLOSE},
+    xlabel="width over inputs, m/d", ylabel="relative error of eq. 8", title="how far eq. 8 is off",
 )  # fmt: skip
 PAIRS = Facets(
     x="product", y="gated", hue="width", points=True, xlabel="cos φ cos θ", ylabel="cos φ~ of ReGLU",
@@ -183,25 +177,17 @@ def dominance(data: str, unit: Sequence[str], seed: int) -> Iterator[dict[str, f
 
 @STUDY.measure("angles", grid={"n, d": [(200, 100)], "width_over_d": [0.5, 1, 2, 5, 10, 20, 50], "seed": range(8)})
 def angles(n: int, d: int, width_over_d: float, seed: int) -> dict[str, float]:
-    """How far eq. 8 is off, relative to cos(phi~), for expected kernels and for a single network; and eq. 5."""
-    x, width = samples(n, d, seed), round(width_over_d * d)
-    kernels = expected_kernels(x, width)
-    theta, phi, gated = expected = pair_cosines(x, kernels)
-    return {
-        "expected": eq8_error(*expected),
-        "drawn": eq8_error(*pair_cosines(x, drawn_kernels(x, width, seed))),
-        "median": float(np.median(gated / (phi * theta)) - 1),
-        "eq5": eq5_error(x @ x.T / d, *kernels),
-    }
+    """How far eq. 8, relative to cos(phi~), and eq. 5 are off for expected kernels."""
+    x = samples(n, d, seed)
+    kernels = expected_kernels(x, round(width_over_d * d))
+    return {"expected": eq8_error(*pair_cosines(x, kernels)), "eq5": eq5_error(x @ x.T / d, *kernels)}
 
 
 @STUDY.columns
 def columns(tables: Tables, rows: Tables) -> Tables:
-    """The sum over a row outside its diagonal; the error of eq. 8 for orthogonal samples, d^2 / (m (m + 2 d))."""
-    dominance, angles = tables["dominance"], tables["angles"]
-    ratio = angles["width_over_d"]
-    angles = angles.assign(width=(ratio * angles["d"]).round(), orthogonal=1 / (ratio * (ratio + 2)))
-    return {"dominance": dominance.assign(row_sum=dominance["off_diagonal"] * (ROWS - 1)), "angles": angles}
+    """The sum over a row outside its diagonal."""
+    dominance = tables["dominance"]
+    return {**tables, "dominance": dominance.assign(row_sum=dominance["off_diagonal"] * (ROWS - 1))}
 
 
 @STUDY.claims
@@ -215,32 +201,19 @@ def claims(tables: Tables) -> Iterator[Claim]:
         ratio = interval_at(of_unit.loc["glu"], "suppression")
         yield Claim.of(title, ratio, 1.0, "above", place=f"figure 4, {data}", support=support)
     by_ratio = tables["angles"].set_index("width_over_d")
-    further = {"median pair": "median", "orthogonal samples": "orthogonal"}
-    for equation, column, more in (("eq. 5", "eq5", {}), ("eq. 8", "expected", further)):
+    for equation, column in (("eq. 5", "eq5"), ("eq. 8", "expected")):
         for ratio in (1, 10):
-            row = by_ratio.loc[ratio]
             yield Claim.of(
-                f"relative error of {equation} at m = {ratio} d", interval_at(row, column), CLOSE, "below",
-                place=f"{equation}, m = {ratio:g} d", outside=f"the paper has m >> d, and here m = {ratio:g} d",
-                support={words: row[name] for words, name in more.items()},
+                f"relative error of {equation} at m = {ratio} d", interval_at(by_ratio.loc[ratio], column), CLOSE,
+                "below", place=f"{equation}, m = {ratio:g} d",
+                outside=f"the paper has m >> d, and here m = {ratio:g} d",
             )  # fmt: skip
-    last = by_ratio.iloc[-1]
-    title = f"relative error of eq. 8 in a single network at m = {last.name:g} d"
-    support = {"expected kernels": last["expected"], "chance over signal, π √(d/m)": float(np.pi / last.name**0.5)}
-    yield Claim.of(title, interval_at(last, "drawn"), support=support)
 
 
 # ---- both equations as laws in d/m
 
-SMALL = 1 / 32  # d/m up to which the power and the coefficient are fitted
-# What is off, the power of d/m by which it is, from eq. 3 and 4, and its name.
-QUANTITIES = {
-    "eq. 5": (1, "eq. 5, Frobenius norm"),
-    "lambda_max": (1, "λ_max by eq. 5"),
-    "lambda_min": (1, "λ_min by eq. 5"),
-    "condition": (2, "κ by eq. 5"),
-    "eq. 8": (2, "eq. 8, rms over pairs"),
-}
+# The power of d/m by which an equation is off, from eq. 3 and 4, and its name.
+EQUATIONS = {"eq. 5": (1, "eq. 5, Frobenius norm"), "eq. 8": (2, "eq. 8, rms over pairs")}
 
 
 def eq8_law(cosine: Array, share: float) -> Array:
@@ -264,50 +237,12 @@ WIDTHS = Study(
     "The kernel of ReGLU is that of ReLU times the Gram matrix, and cos φ~ = cos φ cos θ, for m much larger than d.",
     position=4.5,
     over="seed",
-    figure=(
-        Facets(
-            table="expected", x="d_over_m", y="error", hue="quantity", xlog=True, ylog=True,
-            names={"lambda_max": "λ_max", "lambda_min": "λ_min", "condition": "κ"},
-            lines=(Overlay("law", "law", "dotted", hue=False),), xlabel="inputs over width, d/m",
-            ylabel="relative error", title="Expected kernels; the law is (d/m)^p / (1 + 2 d/m)",
-        ),
-        Facets(
-            table="drawn", x="d_over_m", y="error", hue="equation", xlog=True, ylog=True, points=True,
-            lines=(Overlay("law", "law", "dotted"),), xlabel="inputs over width, d/m", ylabel="relative error",
-            title="Drawn networks",
-        ),
+    figure=Facets(
+        table="drawn", x="d_over_m", y="error", hue="equation", xlog=True, ylog=True, points=True,
+        lines=(Overlay("law", "law", "dotted"),), xlabel="inputs over width, d/m", ylabel="relative error",
+        title="Drawn networks",
     ),
 )  # fmt: skip
-
-
-@WIDTHS.measure(
-    "expected",
-    together="quantity",
-    mean="geometric",
-    grid={
-        "n, d": [(200, 100)],
-        "d_over_m": [2.0**-k for k in range(10, -1, -1)],
-        "quantity": list(QUANTITIES),
-        "seed": range(8),
-    },
-    quick={"n, d": [(40, 20)], "seed": range(3)},
-)
-def expected_errors(n: int, d: int, d_over_m: float, quantity: Sequence[str], seed: int) -> Iterator[dict[str, float]]:
-    """How far eq. 5 and 8 are off for expected kernels; and eq. 5 with m + d neurons, which is exact."""
-    x, width = samples(n, d, seed), round(d / d_over_m)
-    gram, (plain, gated) = x @ x.T / d, expected_kernels(x, width)
-    ours, theirs = np.linalg.eigvalsh(gated), np.linalg.eigvalsh(gram * plain)
-    errors = {
-        "eq. 5": eq5_error(gram, plain, gated),
-        "lambda_max": 1 - theirs[-1] / ours[-1],
-        "lambda_min": 1 - theirs[0] / ours[0],
-        "condition": abs(theirs[-1] / theirs[0] / (ours[-1] / ours[0]) - 1),
-        "eq. 8": eq8_error(*pair_cosines(x, [plain, gated])),
-    }
-    wider = gram * analytic("mlp", x, width + d).numpy()
-    exact = float(np.abs(wider - gated).max() / np.abs(gated).max())
-    for name in quantity:
-        yield {"error": float(errors[name]), "with_m_plus_d": max(exact, 1e-300)}
 
 
 @WIDTHS.measure(
@@ -324,7 +259,7 @@ def expected_errors(n: int, d: int, d_over_m: float, quantity: Sequence[str], se
 def drawn_errors(
     n: int, d: int, neurons: int, d_over_m: float, equation: Sequence[str], seed: int
 ) -> Iterator[dict[str, float]]:
-    """The same errors of products of gradients, without a formula for the kernel.
+    """How far eq. 5 and 8 are off for products of gradients, without a formula for the kernel.
 
     Eq. 5 is compared with the trace of K~, eq. 8 with the line through cos(phi~) over cos(phi) cos(theta): both are
     linear in K~, so that chance does not add to them as it adds to squares.
@@ -342,26 +277,13 @@ def drawn_errors(
 
 @WIDTHS.columns
 def width_columns(tables: Tables, rows: Tables) -> Tables:
-    """The laws next to the errors; powers and coefficients, fitted seed by seed."""
-    share, powers = tables["expected"]["d_over_m"], {name: power for name, (power, _) in QUANTITIES.items()}
-    law = share ** tables["expected"]["quantity"].map(powers) / (1 + 2 * share)
+    """Powers and coefficients of the errors, fitted seed by seed."""
     fits = []
-    for table, key, fit in (("expected", "quantity", fitted_power), ("drawn", "equation", measured_over_law)):
-        kernels = {"expected": "expected kernels", "drawn": "drawn networks"}[table]
-        for name, own in rows[table].groupby(key, sort=False):
-            power, coefficient = fit(own, powers[name])
-            row = {"quantity": name, "kernels": kernels, "predicted": powers[name]}
-            fits.append(row | interval_columns("power", power) | interval_columns("coefficient", coefficient))
-    return {**tables, "expected": tables["expected"].assign(law=law), "powers": pd.DataFrame(fits)}
-
-
-def fitted_power(rows: Table, predicted: int) -> tuple[Interval, Interval]:
-    """p and c of errors c x^p / (1 + 2 x)^b at small x = d/m, fitted seed by seed."""
-    small = rows[rows["d_over_m"] <= SMALL].pivot(index="d_over_m", columns="seed", values="error")
-    x = small.index.to_numpy(float)
-    design = np.stack([np.ones(len(x)), np.log(x), np.log1p(2 * x)], axis=1)
-    logs = np.linalg.lstsq(design, np.log(small.to_numpy()), rcond=None)[0]
-    return t_interval(logs[1]), geometric_mean(np.exp(logs[0]))
+    for name, own in rows["drawn"].groupby("equation", sort=False):
+        power, coefficient = measured_over_law(own, EQUATIONS[str(name)][0])
+        row = interval_columns("power", power) | interval_columns("coefficient", coefficient)
+        fits.append({"equation": name, "predicted": EQUATIONS[str(name)][0], **row})
+    return {**tables, "powers": pd.DataFrame(fits)}
 
 
 def measured_over_law(rows: Table, predicted: int) -> tuple[Interval, Interval]:
@@ -376,15 +298,10 @@ def measured_over_law(rows: Table, predicted: int) -> tuple[Interval, Interval]:
 
 @WIDTHS.claims
 def width_claims(tables: Tables) -> Iterator[Claim]:
-    """Powers and coefficients, in drawn networks next to those that follow from the paper's lost eq. 3 and 4."""
+    """Powers and coefficients in drawn networks, next to those that follow from the paper's lost eq. 3 and 4."""
     for row in tables["powers"].to_dict("records"):
-        printed: dict[str, Any] = {}
-        if row["kernels"] == "drawn networks":
-            place = f"{row['quantity']}, against d/m"
-            printed = {"paper": float(row["predicted"]), "rule": "number", "place": place, "reconstructed": True}
-        title = f"power of d/m by which {QUANTITIES[row['quantity']][1]} is off, {row['kernels']}"
-        support = {"coefficient": interval_at(row, "coefficient"), "predicted power": row["predicted"]}
-        yield Claim.of(title, interval_at(row, "power"), support=support, **printed)
-    title = "largest error of eq. 5 with a ReLU network of m + d neurons, over the largest entry"
-    note = "K~ of m neurons is (G/d) * K of m + d neurons at every width."
-    yield Claim(title, float(tables["expected"]["with_m_plus_d"].max()), note=note)
+        yield Claim.of(
+            f"power of d/m by which {EQUATIONS[row['equation']][1]} is off, drawn networks", interval_at(row, "power"),
+            float(row["predicted"]), "number", place=f"{row['equation']}, against d/m", reconstructed=True,
+            support={"coefficient": interval_at(row, "coefficient"), "predicted power": row["predicted"]},
+        )  # fmt: skip

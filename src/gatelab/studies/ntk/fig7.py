@@ -36,21 +36,18 @@ from gatelab.studies.ntk.gaps import (
     name_of,
     points_table,
     run_rows,
-    runs_for,
     runs_table,
     setting_name,
-    train_small,
 )
 from gatelab.studies.ntk.gaussian import PAIRS as UNIT_PAIRS
 from gatelab.studies.records import record_path
 from gatelab.train import Gap
-from gatelab.train.comparison import exchanged_means
 
 PAIRS = {"mixer": ("mlp", "glu"), "vit": ("mlp", "glu"), "gpt2": ("silu", "swiglu")}
-NEW = ("gqu", "relu2")  # units that the paper did not try
+SCRIPT = "python -m benchmarks.gpu_training results"
+RECORD = "ntk/gap.json", f"{SCRIPT}/ntk/gap.json"
 # The panels of figure 7 by setting.
 PANELS = {item.row.split(" ", 1)[1]: item.place for item in read_items("ntk") if item.heading == "figure 7"}
-PLACES = {item.place for item in read_items("ntk")}
 NO_COMMON_LOSS = "The runs pass through no common training losses."
 Row = Mapping[Any, Any]
 RATIOS: dict[str, Any] = {
@@ -64,45 +61,41 @@ RATIOS: dict[str, Any] = {
 }
 
 
-def figure(title: str) -> tuple[Facets, Facets]:
-    """A plane of training loss and gap per setting, and ratios of the gap at equal loss, by gate and by optimizer."""
-    return (
-        Facets(
-            table="points", x="train", y="gap", hue="series", col="panel", wrap=3, points=True, title=title,
-            xlabel="training loss (nats)", ylabel="gap: test loss - training loss (nats)",
-        ),
-        Facets(
-            **RATIOS, hue="pair", col="compared", ylabel="gap over gap, at equal training loss",
-            title="at equal training loss, 95 % intervals",
-        ),
-    )  # fmt: skip
-
-
 STUDY = Study(
     "ntk/fig7",
     "The generalization gap",
     "At equal training loss gated and plain units have the same gap; the optimizer matters more than the gate.",
     position=9,
-    figure=figure("Figure 7: generalization gap against training loss"),
+    figure=(
+        Facets(
+            table="points", x="train", y="gap", hue="series", col="panel", wrap=3, points=True,
+            title="Figure 7: generalization gap against training loss", xlabel="training loss (nats)",
+            ylabel="gap: test loss - training loss (nats)",
+        ),
+        Facets(
+            **RATIOS, hue="pair", col="compared", ylabel="gap over gap, at equal training loss",
+            title="at equal training loss, 95 % intervals",
+        ),
+    ),
     cards={
         "The gap in whole models": Facets(
             **RATIOS, where={"compared": "gate"}, ylabel="gap with a gate over gap without"
         )
     },
-)
+)  # fmt: skip
 
 
 @STUDY.tables
 def tables(request: Request) -> Tables:
     """The pairs of the paper under each optimizer, and SGD and AdamW for each of their units."""
-    gap, by_gate, by_optimizer = runs_for(request, PAIRS), [], []
+    gap, by_gate, by_optimizer = Gap.load(record_path(*RECORD)), [], []
     for model, data in gap.settings():
         optimizers = gap.optimizers(model, data)
         by_gate += [gap.compare_units(model, data, name, *PAIRS[model]) for name in optimizers]
         if set(OPTIMIZERS) <= set(optimizers):
             by_optimizer += [gap.compare_optimizers(model, data, unit, *OPTIMIZERS) for unit in PAIRS[model]]
-    points = points_table(gap, PAIRS, panel_each_optimizer=False)
-    return {"comparisons": comparisons_table(by_gate + by_optimizer), "runs": runs_table(gap), "points": points}
+    tables = {"runs": runs_table(gap), "points": points_table(gap, PAIRS)}
+    return {"comparisons": comparisons_table(by_gate + by_optimizer), **tables}
 
 
 @STUDY.claims
@@ -112,40 +105,20 @@ def claims(tables: Tables) -> Iterator[Claim]:
     gates, optimizers = (table[table["compared"] == kind] for kind in ("gate", "optimizer"))
     for row in gates.to_dict("records"):
         setting = row["setting"]
-        joint = PANELS.get(setting) or recorded_place("section 5, joint distribution", setting)
-        yield from gate_claims(row, joint, recorded_place("section 5, gap at equal loss", setting))
+        joint = PANELS.get(setting, f"section 5, joint distribution, {setting}")
+        yield from gate_claims(row, joint, f"section 5, gap at equal loss, {setting}")
         yield from loss_claims(row, tables["runs"])
     for where, rows in optimizers.groupby(optimizers["where"].str.rpartition(", ")[0], sort=False):
         yield optimizer_claim(str(where), rows, gates[gates["where"].str.startswith(f"{where}, ")])
 
 
-def recorded_place(words: str, setting: str) -> str:
-    """A place in the paper's inventory; empty for the small models of a quick run.
-
-    >>> recorded_place("section 1, test loss", "ViT on CIFAR-10, SGD"), recorded_place("section 1, test loss", "ViT")
-    ('section 1, test loss, ViT on CIFAR-10, SGD', '')
-    """
-    return f"{words}, {setting}" * (f"{words}, {setting}" in PLACES)
-
-
-def rule_of(rule: str, *rows: Row) -> str:
-    """A rule for claims of comparisons; "new" where runs are too few for a significant p."""
-    if all(row["least_p"] > SIGNIFICANT for row in rows):
-        return "new"
-    return rule
-
-
-def gate_claims(row: Row, joint_place: str = "", gap_place: str = "") -> Iterator[Claim]:
+def gate_claims(row: Row, joint_place: str, gap_place: str) -> Iterator[Claim]:
     """Whether the points of two units are from one distribution, and their gaps at equal training loss, as a ratio."""
     first, second = name_of(row["first"]), name_of(row["second"])
-    joint: dict[str, Any] = {"place": joint_place}
-    ratio: dict[str, Any] = {"place": gap_place}
-    if row["second"] not in NEW:
-        joint |= {"paper": SIGNIFICANT, "rule": rule_of("above", row)}
-        joint |= {"note": "The paper finds no significant shift; its p is lost in our copy."}
-        ratio |= {"paper": 1.0, "rule": rule_of("equal", row)}
     yield Claim(
-        f"p of one distribution of (loss, gap), {first} and {second}, {row['setting']}", row["p"], **joint,
+        f"p of one distribution of (loss, gap), {first} and {second}, {row['setting']}", row["p"],
+        paper=SIGNIFICANT, rule="above", place=joint_place,
+        note="The paper finds no significant shift; its p is lost in our copy.",
         support={
             "least possible p": row["least_p"], "energy coefficient": row["energy_coefficient"],
             "p if points were exchanged": row["p_points"], "runs": [row["runs_first"], row["runs_second"]],
@@ -157,7 +130,7 @@ def gate_claims(row: Row, joint_place: str = "", gap_place: str = "") -> Iterato
         return
     mean = row["difference"] / row["relative"]
     yield Claim.of(
-        what, interval_at(row, "ratio"), **ratio,
+        what, interval_at(row, "ratio"), 1.0, "equal", place=gap_place,
         support={
             "difference in nats": interval_at(row, "difference"), "p": row["p_matched"],
             "mean gaps": [mean, mean + row["difference"]],
@@ -171,12 +144,11 @@ def loss_claims(row: Row, runs: Table) -> Iterator[Claim]:
     model, data, optimizer = row["where"].split(", ")
     by_run, pair = runs.set_index(RUN), f"{name_of(row['second'])} minus that of {name_of(row['first'])}"
     plain, gated = (by_run.loc[(model, data, row[side], optimizer)] for side in ("first", "second"))
-    rule = ("below", "new")[min(row["runs_first"], row["runs_second"]) < 3]
     for loss, word in (("train", "training"), ("test", "test")):
         change, least = (loss_difference(plain, gated, name) for name in (loss, f"least_{loss}"))
         yield Claim.of(
-            f"{word} loss of {pair} at the last step, {row['setting']}", change, 0.0, rule, unit="nats",
-            place=recorded_place(f"section 1, {word} loss", row["setting"]),
+            f"{word} loss of {pair} at the last step, {row['setting']}", change, 0.0, "below", unit="nats",
+            place=f"section 1, {word} loss, {row['setting']}",
             support={"losses": [plain[loss], gated[loss]], "difference of the least losses on the way": least},
             note="The paper says that it is lower.",
         )  # fmt: skip
@@ -191,7 +163,7 @@ def loss_difference(plain: Row, gated: Row, name: str) -> Interval:
 def optimizer_claim(where: str, optimizers: Table, gates: Table) -> Claim:
     """Whether AdamW has the smaller gap for each unit, by more than the effect of the gate."""
     name = setting_name(*where.split(", "))
-    what, place = f"AdamW minus SGD at equal loss, {name}", recorded_place("section 5, SGD and AdamW", name)
+    what, place = f"AdamW minus SGD at equal loss, {name}", f"section 5, SGD and AdamW, {name}"
     paper = "smaller gap, for both units; far more than the gate changes"
     shifts, by_gate = optimizers.dropna(subset=["difference"]), float(gates["difference"].abs().max())
     if shifts.empty or np.isnan(by_gate):
@@ -203,42 +175,13 @@ def optimizer_claim(where: str, optimizers: Table, gates: Table) -> Claim:
     support |= {"least change by the optimizer, nats": least, "largest change by the gate, nats": by_gate}
     return Claim(
         what, float((shifts["high"] < 0).all() and least > by_gate), paper=paper, place=place, support=support,
-        rule=rule_of("holds", *rows),
+        rule="holds",
         note="The learning rate of each optimizer was chosen once and not tuned.",
     )  # fmt: skip
 
 
-# ---- appendix D: every model, data set and optimizer, with units that the paper did not try
-
-APPENDIX_D = Study(
-    "ntk/appendix-d",
-    "The generalization gap of more units",
-    "For the same training error a gate has limited influence on the generalization gap.",
-    position=10,
-    beyond=True,
-    figure=figure("Appendix D: generalization gap against training loss, all units"),
-)
-
-
-@APPENDIX_D.tables
-def all_units(request: Request) -> Tables:
-    """The first unit of each setting with every other one, and the optimizers of each unit."""
-    gap = runs_for(request, {model: (*PAIRS[model], *NEW) for model in ("vit", "gpt2")})
-    compared = gap.comparisons()
-    points = points_table(gap, {}, panel_each_optimizer=True)
-    return {"comparisons": comparisons_table(compared), "runs": runs_table(gap), "points": points}
-
-
-@APPENDIX_D.claims
-def all_claims(tables: Tables) -> Iterator[Claim]:
-    """The points and the gap at equal loss of each unit next to the first."""
-    for row in tables["comparisons"].query("compared == 'gate'").to_dict("records"):
-        yield from gate_claims(row)
-
-
 # ---- appendix D on the whole of CIFAR-10: the best checkpoint, the last step, two schedules
 
-SCRIPT = "python -m benchmarks.gpu_training results"
 # The record of each schedule and the command that makes it; SGD was not run at a constant rate.
 RECORDS = {
     "cosine": ("ntk/gap-whole.json", f"{SCRIPT}/ntk/gap-whole.json --whole"),
@@ -291,12 +234,8 @@ WHOLE = Study(
 
 @WHOLE.tables
 def whole_tables(request: Request) -> Tables:
-    """All comparisons from the two records, or from small ViTs that are trained now; p are corrected over all."""
-    if request.quick:
-        runs = train_small(request, {"vit": (*UNIT_PAIRS[0], *UNIT_PAIRS[-1])}, tuple(RECORDS)).histories
-        gaps = {schedule: Gap(tuple(h for h in runs if h.recipe.schedule == schedule)) for schedule in RECORDS}
-    else:
-        gaps = {schedule: Gap.load(record_path(*record)) for schedule, record in RECORDS.items()}
+    """All comparisons from the two records; p are corrected over all."""
+    gaps = {schedule: Gap.load(record_path(*record)) for schedule, record in RECORDS.items()}
     rows = [row for schedule, gap in gaps.items() for row in comparison_rows(schedule, gap)]
     table = with_decisions(pd.DataFrame(rows).sort_values("model", kind="stable", ignore_index=True))
     runs = [runs_table(gap).assign(schedule=schedule) for schedule, gap in gaps.items()]
@@ -324,7 +263,6 @@ def comparison_rows(schedule: str, gap: Gap) -> Iterator[dict[str, Any]]:
             change = welch_difference(sample(first), sample(second))
             if measure == "gap" and matched is not None:
                 change = matched
-            p, least = exchanged_means(first, second)
             yield {
                 "schedule": schedule,
                 **dict(zip(PLACE, (model, data, optimizer, plain, gated), strict=True)),
@@ -335,8 +273,6 @@ def comparison_rows(schedule: str, gap: Gap) -> Iterator[dict[str, Any]]:
                 "mean_second": second.mean(),
                 **interval_columns("difference", change),
                 "relative": change.value / max(abs(first.mean()), abs(second.mean())),
-                "p_exchanged": p,
-                "least_p": least,
                 "p": float(ttest_ind(second, first, equal_var=False).pvalue),  # pyright: ignore
                 "pair": f"{name_of(gated)} - {name_of(plain)}",
                 "short": f"{name_of(model)}, {name_of(optimizer)}",

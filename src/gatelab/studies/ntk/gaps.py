@@ -1,92 +1,23 @@
-"""Runs whose generalization gap is studied: the record made on a GPU, a small version of it, and their tables."""
+"""Tables of the runs whose generalization gap is studied, which are records made on a GPU."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 
-from gatelab import feedforward
-from gatelab.data.images import ImageData, Images
-from gatelab.data.text import TextData
-from gatelab.studies.definition import Request
 from gatelab.studies.engine import Table
 from gatelab.studies.ntk.gaussian import NAMES
-from gatelab.studies.records import record_path
-from gatelab.train import Comparison, Gap, History, gap_recipes, train_many
+from gatelab.train import Comparison, Gap
 
-RECORD = "ntk/gap.json"
-COMMAND = "python -m benchmarks.gpu_training results/ntk/gap.json"
 OPTIMIZERS = {"sgd": "SGD", "adamw": "AdamW"}
 WORDS = NAMES | OPTIMIZERS | {"mixer": "Mixer", "vit": "ViT", "gpt2": "GPT-2"}
 WORDS |= {"cifar10": "CIFAR-10", "fineweb-edu": "FineWeb-Edu"}
 SIGNIFICANT = 0.05
-SMALL: dict[str, Any] = {"size": "tiny", "steps": 9, "batch": 16, "evaluations": 4, "warmup": 1, "test_size": 64}
 LOSSES = ("train", "test", "gap", "accuracy", "least_train", "least_test")
 RUN = ["model", "data", "unit", "optimizer"]
-
-
-def read_record() -> Gap:
-    """The runs that were made on a GPU."""
-    return Gap.load(record_path(RECORD, COMMAND))
-
-
-def runs_for(request: Request, units: Mapping[str, Sequence[str]]) -> Gap:
-    """The record; in a quick run, small models with these units, trained now."""
-    if request.quick:
-        return train_small(request, units)
-    return read_record()
-
-
-# ---- the small version
-
-
-def train_small(request: Request, units: Mapping[str, Sequence[str]], schedules: Sequence[str] = ("cosine",)) -> Gap:
-    """Two seeds of tiny models on one core of a CPU; GPT-2 and runs at a constant rate have AdamW alone."""
-    groups = []
-    for schedule, (model, names) in product(schedules, units.items()):
-        data = small_text() if model == "gpt2" else digits()
-        optimizers = ("sgd", "adamw")[model == "gpt2" or schedule == "constant" :]
-        values: dict[str, Any] = {"model": model, "data": data.name, "optimizers": optimizers, "schedule": schedule}
-        groups += [(group, data) for group in gap_recipes(names, **values, **SMALL, seeds=2, augment=False)]
-    histories: list[History] = []
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        for done, (group, data) in enumerate(groups, 1):
-            histories += train_many(group, data=data, device="cpu")
-            if request.progress:
-                request.progress(done, len(groups))
-    finally:
-        torch.set_num_threads(threads)
-    return Gap(tuple(histories))
-
-
-def digits() -> ImageData:
-    """Scikit-learn's digits, 8 by 8 pixels: 1400 to train on and 397 to test."""
-    from sklearn.datasets import load_digits
-
-    pixels, labels = load_digits(return_X_y=True)
-    images = torch.from_numpy(np.round(pixels * (255 / 16)).astype(np.uint8)).reshape(-1, 1, 8, 8)
-    parts = [Images(images[s], torch.from_numpy(labels[s]).long()) for s in (slice(1400), slice(1400, None))]
-    mean, std = float(parts[0].images.double().mean()) / 255, float(parts[0].images.double().std()) / 255
-    return ImageData("digits", parts[0], parts[1], tuple("0123456789"), (mean,), (std,))
-
-
-def small_text() -> TextData:
-    """Our own source, byte by byte: text that is always available."""
-    files = sorted(Path(feedforward.__file__).parent.glob("*.py"))
-    tokens = np.frombuffer(b"".join(file.read_bytes() for file in files), np.uint8).astype(np.uint16)
-    cut = len(tokens) * 4 // 5
-    return TextData("source", tokens[:cut], tokens[cut:], 256)
-
-
-# ---- tables
 
 
 def name_of(word: str) -> str:
@@ -130,16 +61,14 @@ def runs_table(gap: Gap) -> Table:
     return table.assign(setting=[setting_name(*names) for names in zip(table["model"], table["data"], strict=True)])
 
 
-def points_table(gap: Gap, units: Mapping[str, Sequence[str]], *, panel_each_optimizer: bool) -> Table:
-    """Training loss and gap at every evaluation after the warm-up, with its panel and series."""
+def points_table(gap: Gap, units: Mapping[str, Sequence[str]]) -> Table:
+    """Training loss and gap at every evaluation after the warm-up of these units, with its panel and series."""
     order, frames = {name: i for i, name in enumerate(WORDS)}, []
     for h in sorted(gap.histories, key=lambda h: [order.get(w, 99) for w in (h.recipe.unit.name, h.recipe.optimizer)]):
         r = h.recipe
         if h.diverged is None and r.unit.name in units.get(r.model, (r.unit.name,)):
-            panel, series = setting_name(r.model, r.data), f"{name_of(r.unit.name)}, {name_of(r.optimizer)}"
-            if panel_each_optimizer:
-                panel, series = setting_name(r.model, r.data, r.optimizer), name_of(r.unit.name)
-            words = {"panel": panel, "series": series, "seed": r.seed}
+            series = f"{name_of(r.unit.name)}, {name_of(r.optimizer)}"
+            words = {"panel": setting_name(r.model, r.data), "series": series, "seed": r.seed}
             frames.append(pd.DataFrame(words | dict(zip(("train", "gap"), h.points.T, strict=True))))
     return pd.concat(frames, ignore_index=True)
 

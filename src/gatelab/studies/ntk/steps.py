@@ -8,23 +8,18 @@ subtracted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 from matplotlib.figure import Figure
 from scipy.stats import rankdata
 
 from gatelab.arrays import Array
-from gatelab.dynamics.expected import own_kernel
-from gatelab.dynamics.networks import Stack, neuron_partials
-from gatelab.dynamics.networks import draw as draw_weights
+from gatelab.dynamics import train
 from gatelab.dynamics.spectral import eigen, steps_until
-from gatelab.feedforward.registry import product_unit
 from gatelab.ntk import analytic
 from gatelab.plotting.facets import Facets, Overlay, draw_figure
 from gatelab.statistics import Interval, bootstrap
@@ -34,12 +29,11 @@ from gatelab.studies.ntk.gaussian import NAMES, PAIRS, limits, rows_and_targets
 
 TARGETS = ("random", "smooth")
 SHARES = (1e-1, 1e-2, 1e-4, 1e-6)  # of the loss at the start: ε
-RATES = ("1/λ_max", "2/(λ_max + λ_min)", "1/λ_2, top removed")
-PLAIN, REMOVED = 0, 2  # of RATES
-PREDICTORS = ("κ", "bulk κ", "λ_max over mean λ", "λ_max over λ of the target")
+RATES = ("1/λ_max", "1/λ_2, top removed")
+PLAIN, REMOVED = 0, 1  # of RATES
+PREDICTORS = ("κ", "bulk κ", "λ_max over λ of the target")
 UNITS = ("mlp", "gelu", "silu", "relu2", "glu", "geglu", "swiglu", "gqu")
-ALL_PAIRS = tuple(combinations(range(len(UNITS)), 2))
-GATED_PAIRS = [ALL_PAIRS.index((UNITS.index(plain), UNITS.index(gated))) for plain, gated in PAIRS]
+PLAIN_UNITS, GATED_UNITS = ([UNITS.index(pair[i]) for pair in PAIRS] for i in range(2))
 DRAWN = 0.01  # the ε that the figure shows
 SIZES = [
     *(("Gaussian", n, d) for n, d in ((100, 25), (100, 100), (200, 50), (200, 200), (400, 100))),
@@ -53,9 +47,6 @@ GAINS = {
     "removed": "without the top direction",
     "condition": "κ is divided by",
     "bulk": "bulk κ is divided by",
-    "best": "at 2/(λ_max + λ_min)",
-    "flow": "gradient flow",
-    "centred": "networks minus their mean output",
 }
 FIGURE = (
     *(
@@ -110,69 +101,21 @@ def kernel_steps(K: Array, Y: Array) -> tuple[Array, Array]:
     """Steps, (rates, targets, shares), and predictors, (predictors, rates, targets), of a kernel.
 
     With the top direction removed its part of the loss is gone at the start, as if it had been solved for, and shares
-    are still those of the whole loss. The last two predictors are of the eigenvalues that are left.
+    are still those of the whole loss. The last predictor is of the eigenvalues that are left.
     """
     values, vectors = eigen(K)
     weights = (vectors.T @ Y) ** 2
     low, second, high = values[[0, -2, -1]]
     steps = np.empty((len(RATES), Y.shape[1], len(SHARES)))
     predictors = np.empty((len(PREDICTORS), len(RATES), Y.shape[1]))
-    for rate, lr in enumerate((1 / high, 2 / (high + low), 1 / second)):
+    for rate, lr in enumerate((1 / high, 1 / second)):
         own = values[: len(values) - (rate == REMOVED)]
         for target, all_weights in enumerate(weights.T):
             left = all_weights[: len(own)]
             shares = np.minimum(np.array(SHARES) * all_weights.sum() / left.sum(), 1.0)
             steps[rate, target] = steps_until(own, left, lr, shares)
-            aligned = own[-1] * (left / own).sum() / left.sum()
-            predictors[:, rate, target] = high / low, second / low, own[-1] / own.mean(), aligned
+            predictors[:, rate, target] = high / low, second / low, own[-1] * (left / own).sum() / left.sum()
     return steps, predictors
-
-
-def centered(K: Array) -> Array:
-    """H K H, the kernel of networks minus their mean output over the rows."""
-    H = np.eye(len(K)) - 1 / len(K)
-    return H @ K @ H
-
-
-KERNELS: dict[str, Callable[[Array], Array]] = {"whole": np.asarray, "centred": centered}
-
-
-def steps_at(K: Array, Y: Array, lr: float | None = None, *, flow: bool = False) -> Array:
-    """Steps with a kernel, (targets, shares), by default at 1/λ_max; weights that are rounding count as zero."""
-    values, vectors = eigen(K)
-    weights = (vectors.T @ Y).T ** 2
-    weights[weights < 1e-25 * weights.sum(1, keepdims=True)] = 0
-    lr, shares = lr or 1 / float(values[-1]), np.array(SHARES)
-    return np.array([steps_until(values, own, lr, shares, flow=flow) for own in weights])
-
-
-# ---- steps of a network
-
-
-def network_losses(
-    unit: str, X: Array, y: Array, width: int, lr: float, seed: int, *, steps: int, until: float, less_mean: bool
-) -> Array:
-    """The losses before each step of a network minus its first outputs, until they are a share `until` of the first.
-
-    With `less_mean` the mean of the outputs is subtracted as well.
-    """
-    rows, d = torch.from_numpy(X), X.shape[1]
-    net = Stack(product_unit(unit), width, d, 1, [seed], torch.full((1,), lr, dtype=torch.float64), d)
-    start = net.outputs(rows).clone()
-    losses: list[float] = []
-    while len(losses) < steps and (not losses or losses[-1] > until * losses[0]):
-        goal = torch.from_numpy(y) + start
-        if less_mean:
-            goal += (net.outputs(rows) - start).mean(-1, keepdim=True)
-        losses.append(float(net.step(rows, goal, 1.0)[0]))
-    return np.array(losses)
-
-
-def network_kernel(unit: str, X: Array, width: int, seed: int) -> Array:
-    """The tangent kernel of that network before its first step."""
-    shape, rows, d = product_unit(unit), torch.from_numpy(X), X.shape[1]
-    maps, V = draw_weights(shape, width, d, 1, seed, d, torch.float64)
-    return own_kernel(*neuron_partials(shape, maps @ rows.T), V, rows).numpy()
 
 
 def first_step(losses: Array, share: float) -> float:
@@ -223,13 +166,11 @@ def gains(
 
 @lru_cache(maxsize=2)
 def unit_counts(unit: str, n: int, d: int, width: int, seed: int) -> dict[str, Array]:
-    """κ, bulk κ, and steps in five ways, (targets, shares) each."""
+    """κ, bulk κ, and the steps with and without the top direction, (targets, shares) each."""
     X, Y = rows_and_targets("Gaussian", n, d, seed)
-    K = analytic(unit, X, width).numpy()
-    (plain, best, removed), predictors = kernel_steps(K, Y)
-    condition, bulk, *_ = np.broadcast_to(predictors[:, PLAIN, :, None], (len(PREDICTORS), *plain.shape))
-    counts = {"condition": condition, "bulk": bulk, "steps": plain, "best": best, "removed": removed}
-    return counts | {"centred": steps_at(centered(K), Y), "flow": steps_at(K, Y, flow=True)}
+    (plain, removed), predictors = kernel_steps(analytic(unit, X, width).numpy(), Y)
+    condition, bulk, _ = np.broadcast_to(predictors[:, PLAIN, :, None], (len(PREDICTORS), *plain.shape))
+    return {"condition": condition, "bulk": bulk, "steps": plain, "removed": removed}
 
 
 @STUDY.measure(
@@ -240,29 +181,24 @@ def unit_counts(unit: str, n: int, d: int, width: int, seed: int) -> dict[str, A
         "unit": ["mlp", "relu2", "glu", "swiglu"],
         "width": [2048],
         "target": TARGETS,
-        "kernel": list(KERNELS),
         "seed": range(3),
         "share": SHARES[:2],
     },
     quick={"data, n, d": [("Gaussian", 20, 10)], "width": [256]},
 )
 def training(
-    data: str, n: int, d: int, unit: str, width: int, target: str, kernel: str, seed: int, share: Sequence[float]
+    data: str, n: int, d: int, unit: str, width: int, target: str, seed: int, share: Sequence[float]
 ) -> Iterator[dict[str, float]]:
-    """Steps of a trained network at 1/λ_max and of the closed form; `own` is of the network's kernel at the start.
-
-    The kernel is whole for networks as they are, and centered for networks minus their mean output.
-    """
-    (X, Y), t, kernel_of = rows_and_targets(data, n, d, 0), TARGETS.index(target), KERNELS[kernel]
-    K, less_mean = kernel_of(analytic(unit, X, width).numpy()), kernel == "centred"
-    values, predicted = eigen(K)[0], steps_at(K, Y)[t]
-    lr, last = 1 / float(values[-1]), len(share) - 1
-    settings = {"steps": int(2 * predicted[last]) + 20, "until": share[last], "less_mean": less_mean}
-    losses = network_losses(unit, X, Y[:, t], width, lr, seed, **settings)
-    own = steps_at(kernel_of(network_kernel(unit, X, width, seed)), Y, lr)[t]
+    """Steps of a trained network at 1/λ_max, and of the closed form; its first outputs are subtracted."""
+    (X, Y), t = rows_and_targets(data, n, d, 0), TARGETS.index(target)
+    K = analytic(unit, X, width).numpy()
+    predicted, lr = kernel_steps(K, Y)[0][PLAIN, t], 1 / float(eigen(K)[0][-1])
+    steps = int(2 * predicted[len(share) - 1]) + 20
+    settings: dict[str, Any] = {"width": width, "lr": lr, "seeds": [seed], "progress": False}
+    start = train(unit, X, Y[:, t], steps=1, **settings).start[0, :, 0]
+    losses = train(unit, X, Y[:, t] + start, steps=steps, record=range(steps + 1), **settings).losses[0]
     for i, part in enumerate(share):
-        counts = {"predicted": float(predicted[i]), "condition": float(values[-1] / values[int(less_mean)])}
-        yield {**counts, "own": float(own[i]), "measured": first_step(losses, part)}
+        yield {"predicted": float(predicted[i]), "measured": first_step(losses, part)}
 
 
 @STUDY.columns
@@ -285,11 +221,6 @@ def spearman(x: Array, y: Array) -> Array:
     return (a * b).sum(-1) / np.sqrt((a * a).sum(-1) * (b * b).sum(-1))
 
 
-def all_ranks(x: Array, y: Array) -> Array:
-    """Rank correlations over all cases of all draws, (..., draws, cases)."""
-    return spearman(x.reshape(*x.shape[:-2], -1), y.reshape(*y.shape[:-2], -1))
-
-
 def line_slope(x: Array, y: Array) -> Array:
     """Slopes of the straight lines through all cases of all draws, (..., draws, cases)."""
     x = x - x.mean((-2, -1), keepdims=True)
@@ -302,41 +233,30 @@ def mean_over_draws(values: Array) -> Interval:
 
 
 def order_of_pairs(values: Array) -> Array:
-    """Which unit of each pair has more, as signs: (draws, pairs, widths) of (draws, units, widths)."""
-    first, second = np.array(ALL_PAIRS).T
-    return np.sign(values[:, first] - values[:, second])
+    """Which unit of each of the paper's pairs has more, as signs: (draws, pairs, widths) of (draws, units, widths)."""
+    return np.sign(values[:, PLAIN_UNITS] - values[:, GATED_UNITS])
 
 
 def prediction_table(steps: Array, predictors: Array) -> Table:
-    """A row per rate, target, share and predictor: rank correlations, slope, pairs in order, and the lead of κ.
+    """A row per rate, target, share and predictor: rank correlation, slope, pairs in order, and the lead of κ.
 
-    `within` is over units and widths on the same rows, `overall` over all cases; `lead` is by how much κ has
-    more of the former, and `right` how often κ is right, of the pairs of units that the two order differently.
+    `within` is over units and widths on the same rows; `lead` is by how much κ has more of it.
     """
     rows = []
     for rate, target, share in np.ndindex(steps.shape[:3]):
         kappa, counts = np.log(predictors[0, rate, target]), np.log(steps[rate, target, share])
-        y, by_kappa, by_steps = counts.reshape(len(counts), -1), order_of_pairs(kappa), order_of_pairs(counts)
+        y, by_steps = counts.reshape(len(counts), -1), order_of_pairs(counts)
         for predictor, name in enumerate(PREDICTORS):
             values = np.log(predictors[predictor, rate, target])
-            x, order = values.reshape(y.shape), order_of_pairs(values)
-            within, in_order = spearman(x, y), (1 + order * by_steps) / 2
-            apart = (order * by_kappa < 0).astype(float)
-            votes = [(apart * (1 + by_kappa * by_steps) / 2).sum((1, 2)), apart.sum((1, 2))]
+            x = values.reshape(y.shape)
+            within, in_order = spearman(x, y), (1 + order_of_pairs(values) * by_steps) / 2
             row = {"rate": RATES[rate], "target": TARGETS[target], "share": SHARES[share], "predictor": name}
-            intervals = {
-                "within": mean_over_draws(within),
-                "overall": bootstrap([x, y], all_ranks, paired=True, draws=200),
-                "slope": bootstrap([x, y], line_slope, paired=True),
-                "pairs": mean_over_draws(in_order.mean((1, 2))),
-                "gated_pairs": mean_over_draws(in_order[:, GATED_PAIRS].mean((1, 2))),
-                "lead": mean_over_draws(spearman(kappa.reshape(y.shape), y) - within),
-                "right": bootstrap(votes, lambda a, b: a.sum(-1) / np.maximum(b.sum(-1), 1), paired=True),
-            }
-            for word, ends in intervals.items():
-                row |= interval_columns(word, ends)
+            row |= interval_columns("within", mean_over_draws(within))
+            row |= interval_columns("slope", bootstrap([x, y], line_slope, paired=True))
+            row |= interval_columns("gated_pairs", mean_over_draws(in_order.mean((1, 2))))
+            row |= interval_columns("lead", mean_over_draws(spearman(kappa.reshape(y.shape), y) - within))
             over = np.exp(y - x) / (0.5 * np.log(1 / SHARES[share]))
-            rows.append(row | {"disagreements": int(apart.sum()), "over_bound": float(np.median(over))})
+            rows.append(row | {"over_bound": float(np.median(over))})
     return pd.DataFrame(rows)
 
 
@@ -381,7 +301,7 @@ def claims(tables: Tables) -> Iterator[Claim]:
             1.0, "number", place=f"section 2.2, power of log(1/ε), {target} targets", reconstructed=True,
             note=f"From ε = {SHARES[0]:g} to {SHARES[-1]:g}: what lies along large eigenvalues goes first. {LOST}",
         )  # fmt: skip
-    for rate, other in ((RATES[PLAIN], "bulk κ"), (RATES[PLAIN], PREDICTORS[3]), (RATES[REMOVED], "bulk κ")):
+    for rate, other in ((RATES[PLAIN], "bulk κ"), (RATES[PLAIN], PREDICTORS[2]), (RATES[REMOVED], "bulk κ")):
         yield contest_claim(rate, other, rows.loc[rate])
     for rate in (RATES[PLAIN], RATES[REMOVED]):
         yield pairs_claim(rate, rows.loc[rate])
@@ -392,8 +312,7 @@ def claims(tables: Tables) -> Iterator[Claim]:
             interval_at(row, "steps"), support={words: interval_at(row, name) for name, words in GAINS.items()},
             note=f"Random targets, ε = {row['share']:g}, rate 1/λ_max.",
         )  # fmt: skip
-    for kernel, of_kernel in tables["training"].groupby("kernel", sort=False):
-        yield training_claim(str(kernel), of_kernel)
+    yield training_claim(tables["training"])
 
 
 def premise_claim(target: str, rows: Table) -> Claim:
@@ -406,7 +325,6 @@ def premise_claim(target: str, rows: Table) -> Claim:
         support={
             f"at ε = {', '.join(f'{share:g}' for share in rows['share'])}": rows["slope"].tolist(),
             "median of the steps over κ log(1/ε)/2": rows["over_bound"].tolist(),
-            "rank correlation over all cases": rows["overall"].tolist(),
         },
         note=f"The value is that at ε = {worst['share']:g}. {LOST}",
     )  # fmt: skip
@@ -421,7 +339,6 @@ def contest_claim(rate: str, other: str, rows: Table) -> Claim:
     support: dict[str, Any] = {"settings (target and ε) in which κ leads": ahead, "the other leads": behind}
     support["not significant"] = len(own) - ahead - behind
     support |= {f"correlations of {name}": limits(rows.loc[name, "within"]) for name in ("κ", other)}
-    support["κ right of the pairs that the two order differently"] = limits(own["right"])
     title = f"least lead of κ over {other} in rank correlation with the steps, rate {rate}"
     return Claim.of(title, least(own, "lead"), support=support, **said)
 
@@ -433,11 +350,7 @@ def pairs_claim(rate: str, rows: Table) -> Claim:
         said = {"paper": 0.5, "rule": "above", "place": "section 2.2, smaller κ, faster training"}
     return Claim.of(
         f"gated and plain units: smaller κ, fewer steps, rate {rate}", least(kappa, "gated_pairs"), **said,
-        support={
-            "by bulk κ": limits(bulk["gated_pairs"]),
-            f"of all pairs of {len(UNITS)} units, by κ": limits(kappa["pairs"]),
-            "by bulk κ, all pairs": limits(bulk["pairs"]),
-        },
+        support={"by bulk κ": limits(bulk["gated_pairs"])},
         note="The share of cases, the least over targets and ε; 0.5 is chance. Equal steps count half.",
     )  # fmt: skip
 
@@ -460,16 +373,15 @@ def cost_claim(table: Table) -> Claim:
     )  # fmt: skip
 
 
-def training_claim(kernel: str, rows: Table) -> Claim:
+def training_claim(rows: Table) -> Claim:
     """Measured steps over those of the closed form, and the factor by which gating divides them."""
-    counts = ["measured", "predicted", "own"]
+    counts = ["measured", "predicted"]
     logs = rows.assign(**np.log(rows[counts])).groupby(["unit", "data", "seed"])[counts].mean()
     gain = logs["measured"].xs("mlp") - logs["measured"].xs("glu")
     return Claim.of(
-        f"steps of trained networks over those of the closed form, {kernel} kernel, rate 1/λ_max",
+        "steps of trained networks over those of the closed form, rate 1/λ_max",
         geometric_mean(np.exp(logs["measured"] - logs["predicted"])),
         support={
-            "over those of the kernel at the start": geometric_mean(np.exp(logs["measured"] - logs["own"])),
             "rank correlation with the predicted ones": float(spearman(*rows[["predicted", "measured"]].to_numpy().T)),
             "what ReGLU divides ReLU's by": geometric_mean(np.exp(gain)),
             "networks": len(logs), "width": int(rows["width"].iloc[0]),

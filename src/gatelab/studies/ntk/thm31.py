@@ -244,12 +244,10 @@ LEMMA = Study(
     figure=(
         Facets(
             table="densities", x="eigenvalue", y="density", hue="shape", col="shape", points=True, names=SHAPE_NAMES,
-            lines=(Overlay("law", "the lemma's law", "solid"), Overlay("law_half", "law of half the shape", "dotted")),
-            title="one spectrum at the largest d",
+            lines=(Overlay("law", "the lemma's law", "solid"),), title="one spectrum at the largest d",
         ),
         Facets(
             table="distances", x="d", y="distance", hue="shape", xlog=True, ylog=True, names=SHAPE_NAMES,
-            lines=(Overlay("distance_half", "from the law of half the shape", "dotted"),),
             xlabel="input dimension d, n = γ d²/2", ylabel="Kolmogorov's distance from the law",
             title="Lemma B.8: distance from the law",
         ),
@@ -259,9 +257,8 @@ LEMMA = Study(
 
 @LEMMA.measure("distances")
 def distances(shape: float, n: int, d: int, seed: int) -> dict[str, float]:
-    """Distances to the lemma's law, and to the law of half the shape, which is wrong."""
-    values = square_spectrum(n, d, seed)
-    return {"distance": largest_difference(values, shape), "distance_half": largest_difference(values, shape / 2)}
+    """The distance of a spectrum from the lemma's law."""
+    return {"distance": largest_difference(square_spectrum(n, d, seed), shape)}
 
 
 def square_spectrum(n: int, d: int, seed: int) -> Array:
@@ -289,22 +286,23 @@ def largest_difference(values: Array, gamma: float) -> float:
 
 @LEMMA.columns
 def lemma_columns(tables: Tables, rows: Tables) -> Tables:
-    """The limits of the distances, and the spectrum of the first seed at the largest d next to both laws."""
+    """The limits of the distances, and the spectrum of the first seed at the largest d next to the law.
+
+    `laws_apart` is the distance of the law from that of half the shape.
+    """
     limit_rows, densities = [], []
     for shape, own in rows["distances"].groupby("shape"):
         inside = np.linspace(*mp_edges(shape), 4001)
         apart = np.abs(mp_share_below(inside, shape) - mp_share_below(inside, shape / 2)).max()
-        row = {"shape": shape, "laws_apart": float(apart)}
-        for name in ("distance", "distance_half"):
-            row |= interval_columns(name, t_interval(limit(own.pivot(index="d", columns="seed", values=name))))
-        limit_rows.append(row)
+        distance = t_interval(limit(own.pivot(index="d", columns="seed", values="distance")))
+        limit_rows.append({"shape": shape, "laws_apart": float(apart), **interval_columns("distance", distance)})
         n, d = (int(size) for size in own.iloc[-1][["n", "d"]])
         counts, _ = np.histogram(square_spectrum(n, d, 0), np.linspace(0, 4, 41))
-        x = np.arange(1, 400) / 100  # the middles of the bins, and points between them for the laws
+        x = np.arange(1, 400) / 100  # the middles of the bins, and points between them for the law
         density = np.full(len(x), np.nan)
         density[4::10] = np.where(counts > 0, counts / n * 10, np.nan)
-        part = pd.DataFrame({"shape": shape, "n": n, "d": d, "eigenvalue": x, "density": density})
-        densities.append(part.assign(law=mp_density(x, shape), law_half=mp_density(x, shape / 2)))
+        columns = {"eigenvalue": x, "density": density, "law": mp_density(x, shape)}
+        densities.append(pd.DataFrame({"shape": shape, "n": n, "d": d, **columns}))
     return {"distances": tables["distances"], "limits": pd.DataFrame(limit_rows), "densities": pd.concat(densities)}
 
 
@@ -315,7 +313,7 @@ def limit(by_seed: Table) -> Array:
 
 @LEMMA.claims
 def lemma_claims(tables: Tables) -> Iterator[Claim]:
-    """Whether the spectrum converges to the law, and not to that of half the shape."""
+    """Whether the spectrum converges to the law."""
     for row in tables["limits"].to_dict("records"):
         own = tables["distances"][tables["distances"]["shape"] == row["shape"]]
         first, last = own.iloc[0], own.iloc[-1]
@@ -323,8 +321,7 @@ def lemma_claims(tables: Tables) -> Iterator[Claim]:
         support: dict[str, Any] = {
             f"at d = {end['d']:g}, n = {end['n']:g}": interval_at(end, "distance") for end in (first, last)
         }
-        support["limit of the distance from the law of half the shape"] = interval_at(row, "distance_half")
-        support["distance between the two laws"] = row["laws_apart"]
+        support["distance of the law from that of half the shape"] = row["laws_apart"]
         support["deviation of r⁴/d², which the lemma has at 1"] = float((8 / last["d"]) ** 0.5)
         yield Claim.of(
             f"limit of the distance of the spectrum of (G/d)*(G/d) from {law} (lemma B.8)",
