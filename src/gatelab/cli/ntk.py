@@ -15,14 +15,12 @@ from gatelab.cli import output, reading
 from gatelab.cli.options import Plot, Words, option, out_option, unit_option
 from gatelab.cli.reading import Predictor
 from gatelab.cli.rows import ChosenRows, KernelRowOptions
-from gatelab.display import counted
 from gatelab.errors import GatelabError
 from gatelab.feedforward.named import unit_name
 from gatelab.files import write_whole
 from gatelab.memory import check_memory, most_that_fits
 
 if TYPE_CHECKING:
-    from gatelab.arrays import Array
     from gatelab.ntk import Estimate, Kernel, Spectrum
 
 COPIES = 2  # the kernel itself, and its shifted copy, in which the Cholesky factor is made
@@ -125,34 +123,26 @@ def ntk_command(
 # ---- computing
 
 
-def fit_together(n: int, kernels: int) -> bool:
-    """Whether the kernels of n rows fit into memory at once; an error where not even one of them does."""
-    size = 8 * n * n
+def check_rows(n: int) -> None:
+    """Refuse rows whose kernel does not fit into memory."""
     most = max(1, int(most_that_fits(8 * COPIES) ** 0.5))
-    check_memory(COPIES * size, f"the kernel of {n} rows with its factors", f"give --rows {most} or fewer")
-    return COPIES - 1 + kernels <= most_that_fits(size)
+    check_memory(COPIES * 8 * n * n, f"the kernel of {n} rows with its factors", f"give --rows {most} or fewer")
 
 
 def kernels_of_units(
     rows: ChosenRows, names: list[str], width: int | None, *, full: bool, keep: bool
 ) -> list[MeasuredKernel]:
-    """In one pass over the rows if all kernels fit into memory, else one after the other."""
+    """One after the other, since several kernels may not fit into memory."""
     from gatelab.ntk import analytic, estimate
 
+    check_rows(rows.n)
     measured: list[MeasuredKernel] = []
-    groups = [names]
-    if not fit_together(rows.n, len(names)):
-        groups = [[name] for name in names]
-    for group in groups:
-        with output.progress(f"kernel of {', '.join(group)}") as report:
-            kernels = list(analytic(group, rows.x, width, progress=report))
-        with output.progress("eigenvalues") as report:
-            for name in group:
-                kernel, expected = kernels.pop(0), None
-                with suppress(GatelabError):  # theory covers powers of relu in two dimensions or more
-                    expected = estimate(name, rows.n, rows.d, width)
-                measured.append(MeasuredKernel(name, spectrum_of(kernel, full), expected, kernel if keep else None))
-                report(len(measured), len(names))
+    for name in names:
+        with output.progress(f"kernel of {name}") as report:
+            kernel, expected = analytic(name, rows.x, width, progress=report), None
+        with suppress(GatelabError):  # theory covers powers of relu in two dimensions or more
+            expected = estimate(name, rows.n, rows.d, width)
+        measured.append(MeasuredKernel(name, spectrum_of(kernel, full), expected, kernel if keep else None))
     return measured
 
 
@@ -162,7 +152,7 @@ def kernel_of_model(rows: ChosenRows, saved: Predictor, *, full: bool) -> Measur
 
     from gatelab.ntk import empirical
 
-    fit_together(rows.n, 1)
+    check_rows(rows.n)
     assert saved.network is not None and saved.scaled is not None  # `read_model` refuses others
     x = torch.as_tensor(saved.scaled(rows.x))
     with output.progress("kernel of the network") as report:
@@ -218,32 +208,9 @@ def notes_of(kernels: list[MeasuredKernel], rows: ChosenRows) -> list[str]:
     notes = [f"{k.name}: {note}" for k in kernels for note in k.spectrum.notes]
     if all(k.spectrum.status == "resolved" for k in kernels):
         return notes
-    if reason := alike(rows.x):
-        return [*notes, f"the reason: {reason}; without biases, such rows have dependent gradients"]
-    reason = f"no two rows are alike, but {rows.n} rows of {rows.d} inputs are more than the kernel can distinguish in "
-    return [*notes, f"{reason}double precision; give fewer with --rows"]
-
-
-def alike(x: Array) -> str:
-    """The rows that make a kernel singular, in words; empty if there are none.
-
-    >>> import numpy as np
-    >>> alike(np.array([[1.0, 2.0], [1.0, 2.0], [0.0, 0.0], [3.0, 6.0]]))
-    '1 row equal to another, 1 row of zeros, 1 row proportional to another'
-    """
-    import numpy as np
-
-    x = x + 0.0  # -0.0 and 0.0 are the same number in different bits
-    distinct = np.unique(x, axis=0)
-    length = np.linalg.norm(distinct, axis=1)
-    nonzero = distinct[length > 0] / length[length > 0, None]
-    directions = np.unique(nonzero.round(13) + 0.0, axis=0)
-    counts = {
-        "equal to another": len(x) - len(distinct),
-        "of zeros": len(distinct) - len(nonzero),
-        "proportional to another": len(nonzero) - len(directions),
-    }
-    return ", ".join(f"{counted(count, 'row')} {kind}" for kind, count in counts.items() if count)
+    same = "rows that are equal or proportional to others have dependent gradients, since there are no biases"
+    many = f"{rows.n} rows of {rows.d} inputs may be more than the kernel can distinguish in double precision"
+    return [*notes, f"{same}; {many}: give fewer with --rows"]
 
 
 def draw_densities(kernels: list[MeasuredKernel], rows: ChosenRows, path: Path) -> None:

@@ -73,7 +73,8 @@ class CheckedCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         known = {name for option in self.params for name in option.opts}
-        return super().parse_args(ctx, list(current_names(args, known)))
+        ctx.meta["words"] = list(current_names(args, known))
+        return super().parse_args(ctx, list(ctx.meta["words"]))
 
     def invoke(self, ctx: Any) -> Any:
         def paths(names: Sequence[str]) -> list[Path]:

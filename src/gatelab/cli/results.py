@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -143,39 +142,28 @@ def prune_command(
     older_than: Annotated[float | None, option("Records older than this.", metavar="DAYS", min=0)] = None,
     other_versions: Annotated[bool, option("Records of other versions.", "--other-versions")] = False,
     dry_run: Annotated[bool, option("Count the records; remove none.", "--dry-run")] = False,
-    yes: Annotated[bool, option("Do not ask.", "--yes")] = False,
+    yes: Annotated[bool, option("Remove them.", "--yes")] = False,
 ) -> None:
     """Remove the records that meet every condition, permanently."""
     if not (failed or other_versions or older_than is not None):
         raise GatelabError("no condition is given; give --failed, --older-than DAYS or --other-versions")
     with opened(store) as file:
-
-        def chosen() -> list[Record]:
-            records = file.records(status="failed" if failed else None)
-            if older_than is not None:  # datetime cannot count back further than this
-                before = (datetime.now(UTC) - timedelta(days=min(older_than, 365_000.0))).isoformat()
-                records = (r for r in records if r.time < before)
-            return [r for r in records if not other_versions or r.versions.get("gatelab") != __version__]
-
-        records, removed = chosen(), 0
+        found, removed = file.records(status="failed" if failed else None), 0
+        if older_than is not None:  # datetime cannot count back further than this
+            before = (datetime.now(UTC) - timedelta(days=min(older_than, 365_000.0))).isoformat()
+            found = (r for r in found if r.time < before)
+        records = [r for r in found if not other_versions or r.versions.get("gatelab") != __version__]
         if records and not dry_run:
-            count = counted(len(records), "record")
-            if not yes and not on_terminal():
+            if not yes:
+                count = counted(len(records), "record")
                 raise GatelabError(f"{count} would be removed from {store} permanently; give --yes to do it")
-            if yes or typer.confirm(f"Remove {count} from {store} permanently?", err=True):
-                # Chosen again: failed runs may have been computed in the meantime.
-                removed = file.delete({r.key for r in records} & {r.key for r in chosen()})
+            removed = file.delete({r.key for r in records})
         left = file.count()
     line = f"{counted(removed, 'record')} removed from {store}, {left} left"
     if dry_run:
         count = counted(len(records), "record")
         line = f"{count} would be removed from {store}, {left - len(records)} would be left"
     output.emit({"store": store, "found": len(records), "removed": removed, "left": left}, line)
-
-
-def on_terminal() -> bool:
-    """Whether a question can be answered."""
-    return sys.stdin.isatty()
 
 
 @app.command("export", epilog=EXPORT)
