@@ -222,4 +222,4 @@ def test_every_figure_is_made_by_the_script_and_shown_once() -> None:
 )
 def test_figure_can_be_drawn(figure: str, tmp_path: Path) -> None:
     made = script("make_figures.py").FIGURES[figure]()
-    assert len(made.axes) % 2 == 0 and all(panel.lines or panel.collections for panel in made.axes)
+    assert made.axes and all(panel.lines or panel.collections for panel in made.axes)

@@ -229,7 +229,6 @@ def read_numbers(path: Path | None) -> Any:
 
 
 def polynomial_parts(export: Export, facts: dict[str, Any]) -> list[output.Part]:
-    """The polynomial in words, and its coefficients."""
     p, cost = export.polynomial, export.cost
     rows = {
         "interval": f"[{p.interval[0]:.6g}, {p.interval[1]:.6g}]",

@@ -58,7 +58,6 @@ class MeasuredKernel:
         return {**row, "±": doubt, "Gaussian": ours, "paper's": paper}
 
     def facts(self) -> dict[str, Any]:
-        """The row of the JSON document."""
         s, names = self.spectrum, ("lambda_max", "lambda_min", "condition")
         row: dict[str, Any] = {"kernel": self.name, "status": s.status}
         for name in names:
@@ -124,7 +123,6 @@ def ntk_command(
 
 
 def check_rows(n: int) -> None:
-    """Refuse rows whose kernel does not fit into memory."""
     most = max(1, int(most_that_fits(8 * COPIES) ** 0.5))
     check_memory(COPIES * 8 * n * n, f"the kernel of {n} rows with its factors", f"give --rows {most} or fewer")
 
@@ -168,7 +166,6 @@ def spectrum_of(kernel: Kernel, full: bool) -> Spectrum:
 
 
 def save_kernels(path: Path, kernels: dict[str, Any]) -> None:
-    """One kernel as .npy, several as .npz by their units; whole or not at all."""
     import numpy as np
 
     content = io.BytesIO()

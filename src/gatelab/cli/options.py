@@ -62,8 +62,6 @@ def columns_option(help: str, default: str | None = None) -> Any:
 
 @dataclass(frozen=True)
 class AnswerOptions:
-    """How every command answers."""
-
     as_json: Annotated[bool, option("Print one JSON document instead of tables.", "--json")] = False
     quiet: Annotated[bool, option("Show no progress.", "--quiet", "-q")] = False
 
@@ -180,7 +178,6 @@ def grouped(command: Command) -> Command:
 
 
 def options_of(group: Any) -> Iterator[inspect.Parameter]:
-    """The fields of a dataclass as parameters."""
     hints = get_type_hints(group, include_extras=True)
     for field in fields(group):
         default = inspect.Parameter.empty if field.default is MISSING else field.default

@@ -207,7 +207,6 @@ class Predictor:
 
 
 def read_predictor(path: Path) -> Predictor:
-    """The model in a file."""
     from gatelab.saved import load
     from gatelab.solve import Fit
 
@@ -244,7 +243,6 @@ def read_predictor(path: Path) -> Predictor:
 
 
 def read_model(path: Path) -> Predictor:
-    """The network in a file."""
     saved = read_predictor(path)
     if saved.network is None:
         raise GatelabError(f"{path} holds a GatedClassifier, not a network; give a file of gatelab fit --out")
@@ -252,7 +250,6 @@ def read_model(path: Path) -> Predictor:
 
 
 def check_exists(path: Path, remedy: str = "give a CSV, Parquet, .npy or .npz file") -> None:
-    """Refuse a file that does not exist."""
     if not path.is_file():
         raise GatelabError(f"there is no file {path}; {remedy}")
 
@@ -273,7 +270,6 @@ def columns_by_name(source: Columns, path: Path, names: Sequence[str]) -> list[i
 
 
 def check_inputs(path: Path, model: Predictor, inputs: int) -> None:
-    """Refuse rows that the model cannot take."""
     if inputs != model.d_in:
         raise GatelabError(
             f"the network in {path} has {model.d_in} inputs and the data have {inputs}; choose columns with --inputs"

@@ -74,7 +74,6 @@ def stored_unit(name: str | None) -> str | None:
 
 
 def opened(path: Path) -> Store:
-    """The store in an existing file."""
     from gatelab.sweep import Store
 
     if not path.exists():
@@ -190,7 +189,6 @@ def export_command(
 
 
 def find(store: Store, key: str) -> Record:
-    """The record whose key has this beginning."""
     start = key.strip().lower()
     if not start:
         raise GatelabError("the key is empty; give one from 'gatelab results list', or its beginning")
@@ -222,5 +220,4 @@ FACTS = ("key", "task", "status", "arguments", "metrics", "seconds", "device", "
 
 
 def facts_of(record: Record) -> dict[str, Any]:
-    """A record without its history and its network."""
     return {name: getattr(record, name) for name in FACTS}

@@ -138,14 +138,12 @@ def check_one_source(problem: str | None, table: TableOptions, gaussian: str | N
 
 
 def gaussian_size(text: str) -> tuple[int, ...]:
-    """Rows and inputs."""
     if len(size := reading.whole_numbers(text)) != 2:
         raise GatelabError(f"--gaussian is {text!r}; give rows and inputs, such as --gaussian 60,30")
     return size
 
 
 def gaussian_rows(text: str, seed: int) -> ChosenRows:
-    """Standard Gaussian rows and targets."""
     import numpy as np
 
     n, d = gaussian_size(text)

@@ -110,7 +110,6 @@ def scale_command(
 
 
 def emit_plan(plan: Plan, store: Path | None) -> None:
-    """The size of a sweep, with --dry-run."""
     time = "not known yet" if plan.expected_seconds is None else duration(plan.expected_seconds)
     facts = {"done": plan.done, "failed": plan.failed, "todo": plan.todo}
     rows = {"done": plan.done, "failed": plan.failed, "to do": plan.todo, "expected time": time}

@@ -32,8 +32,6 @@ class RefitOptions:
 
 @dataclass(frozen=True)
 class WindowOptions:
-    """The windows of the text."""
-
     length: Annotated[int | None, option("Tokens per window.", min=2, default="256, or the context of the model")] = (
         None
     )
@@ -87,7 +85,6 @@ def shrink_command(
 
 
 def emit_task(model: Any, keep: float, text: str, tokenizer: Any, length: int | None, windows: int | None) -> None:
-    """The size of the work, with --dry-run."""
     from gatelab.anatomy.shrinking import loaded_task, widths_of
     from gatelab.models.layouts import layers_of
 
@@ -106,7 +103,6 @@ def emit_task(model: Any, keep: float, text: str, tokenizer: Any, length: int | 
 
 
 def check_out(out: Path) -> None:
-    """Refuse a folder that cannot be written."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise GatelabError(f"{out} is there already; give a folder that does not exist, or an empty one")
     output.check_folder(out)
