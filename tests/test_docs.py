@@ -142,12 +142,6 @@ def test_glossary_is_printed_whole_by_word_and_as_json() -> None:
     assert all(word in CliRunner().invoke(app, ["glossary"]).stdout for word in entries)
 
 
-def test_help_and_every_package_lead_to_the_glossary() -> None:
-    assert "gatelab glossary" in CliRunner().invoke(app, ["--help"]).stdout
-    for page in PACKAGES:
-        assert "](../glossary.md)" in page.read_text(encoding="utf-8").split("\n## ")[0], name(page)
-
-
 def test_commands_of_the_glossary_are_commands() -> None:
     """They name files that nobody has, so that they are not run: command and options must exist."""
     examples = re.findall(r"`(gatelab [^`]+)`", " ".join(definitions().values()))

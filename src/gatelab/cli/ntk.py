@@ -7,13 +7,12 @@ import math
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from gatelab.cli import output, reading
 from gatelab.cli.options import Plot, Words, option, out_option, unit_option
-from gatelab.cli.reading import Predictor
 from gatelab.cli.rows import ChosenRows, KernelRowOptions
 from gatelab.errors import GatelabError
 from gatelab.feedforward.named import unit_name
@@ -27,8 +26,7 @@ COPIES = 2  # the kernel itself, and its shifted copy, in which the Cholesky fac
 QUANTILES = {"least": 0.0, "quarter": 0.25, "half": 0.5, "three quarters": 0.75, "greatest": 1.0}
 NTK = """Examples: gatelab ntk --gaussian 400,100 --plot spectra.png
 gatelab ntk mlp glu gqu friedman1 --width 4096 --rows 300
-gatelab ntk --data points.csv --target price --standardize --full --json
-gatelab ntk --data points.csv --target price --model mlp.safetensors"""
+gatelab ntk --data points.csv --target price --standardize --full --json"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +72,6 @@ def ntk_command(
     source: KernelRowOptions,
     unit: Annotated[list[str] | None, unit_option("mlp,glu")] = None,
     width: Annotated[int | None, option("Neurons.", min=1, default="infinite: K per neuron")] = None,
-    model: Annotated[Path | None, option("A saved network instead, .safetensors.", metavar="FILE")] = None,
     full: Annotated[bool, option("All eigenvalues, not only the extremes.", "--full")] = False,
     plot: Plot = None,
     out: Annotated[Path | None, out_option("Write the kernel, .npy, or several, .npz.", ".npy", ".npz")] = None,
@@ -82,33 +79,18 @@ def ntk_command(
     """Condition numbers of tangent kernels on your data."""
     names, problem = reading.units(words, unit)
     names = list(dict.fromkeys(map(unit_name, names)))
-    if model is None:
-        names = names or ["mlp", "glu"]
-        if out and out.suffix.lower() == ".npy" and len(names) > 1:
-            raise GatelabError(
-                f"{out} holds one kernel, not those of {len(names)} units; give a name that ends in .npz"
-            )
-        rows = source.read(problem)
-        kernels = kernels_of_units(rows, names, width, full=full, keep=out is not None)
-        network = f"at width {width}" if width else "per neuron, infinitely wide"
-    else:
-        if names or width is not None:
-            raise GatelabError(f"{model} says what its unit and width are; leave --unit and --width out")
-        if source.standardize:
-            raise GatelabError(f"{model} says how its inputs are scaled; leave --standardize out and give raw rows")
-        saved = reading.read_model(model)
-        if problem:
-            source = replace(source, standardize=False)  # the model scales raw rows by itself
-        rows = source.read(problem, names=saved.columns)
-        reading.check_inputs(model, saved, rows.d)
-        kernels = [kernel_of_model(rows, saved, full=full)]
-        network = f"of the network in {model}"
+    names = names or ["mlp", "glu"]
+    if out and out.suffix.lower() == ".npy" and len(names) > 1:
+        raise GatelabError(f"{out} holds one kernel, not those of {len(names)} units; give a name that ends in .npz")
+    rows = source.read(problem)
+    kernels = kernels_of_units(rows, names, width, full=full, keep=out is not None)
+    network = f"at width {width}" if width else "per neuron, infinitely wide"
     if out:
         save_kernels(out, {k.name: k.kernel for k in kernels})
     if plot:
         draw_densities(kernels, rows, plot)
     notes = notes_of(kernels, rows)
-    about = {"data": rows.name, "n": rows.n, "d": rows.d, "width": width, "model": model}
+    about = {"data": rows.name, "n": rows.n, "d": rows.d, "width": width}
     output.emit(
         {**about, "kernels": [k.facts() for k in kernels], "notes": notes},
         f"{rows.name}: kernels of {rows.n} rows of {rows.d} inputs, {network}",
@@ -142,20 +124,6 @@ def kernels_of_units(
             expected = estimate(name, rows.n, rows.d, width)
         measured.append(MeasuredKernel(name, spectrum_of(kernel, full), expected, kernel if keep else None))
     return measured
-
-
-def kernel_of_model(rows: ChosenRows, saved: Predictor, *, full: bool) -> MeasuredKernel:
-    """The kernel of the network as it is, at the rows as it takes them; of several outputs the sum."""
-    import torch
-
-    from gatelab.ntk import empirical
-
-    check_rows(rows.n)
-    assert saved.network is not None and saved.scaled is not None  # `read_model` refuses others
-    x = torch.as_tensor(saved.scaled(rows.x))
-    with output.progress("kernel of the network") as report:
-        kernel = empirical(saved.network, x, outputs=torch.Tensor.clone, progress=report)
-    return MeasuredKernel(saved.name, spectrum_of(kernel, full), None, kernel)
 
 
 def spectrum_of(kernel: Kernel, full: bool) -> Spectrum:
