@@ -150,14 +150,6 @@ def test_fit_of_a_surface_and_of_friedman() -> None:
     assert json.loads(ok("fit", "mlp", "friedman1", "--raw", *args))["train_rmse"] > 1.01
 
 
-def test_fit_saves_parameters_that_load(here: Path) -> None:
-    row = document("fit", "glu", "x3", "--width", "4", "--points", "200", "--out", "m/glu.safetensors")
-    fit, test = gl.load(here / "m/glu.safetensors"), gl.problem("x3", n=200).test
-    assert isinstance(fit, gl.Fit) and (fit.unit, fit.width, fit.scales) == ("glu", 4, None)
-    assert np.sqrt(np.mean((fit.predict(test.x) - test.y) ** 2)) == pytest.approx(row["test_rmse"])
-    assert names(here / "m") == ["glu.safetensors"]
-
-
 # scale
 
 
