@@ -140,7 +140,7 @@ def linearize_command(
         "linearization": str(maps),
         "polynomial": None if polynomial is None else polynomial.document(),
         "d": options.d,
-        "m": None if options.d is None else maps.m,
+        "m": options.d and maps.m,
         **facts,
         "published": rows,
     }

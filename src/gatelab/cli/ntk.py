@@ -96,7 +96,8 @@ def ntk_command(
         f"{rows.name}: kernels of {rows.n} rows of {rows.d} inputs, {network}",
         "",
         *tables(kernels, rows),
-        *(["", *notes] if notes else []),
+        *[""] * bool(notes),
+        *notes,
         files=(plot, out),
     )
 

@@ -130,7 +130,9 @@ def show_command(
         row["history"] = f"{len(record.history)} values, {record.history[0]:.3e} to {record.history[-1]:.3e}"
     if shapes:
         row["network"] = ", ".join(f"{name} {'x'.join(map(str, s)) or '1'}" for name, s in shapes.items())
-    parts = [output.pairs(row.items()), *(["", str(error).rstrip()] if error else [])]
+    parts = [output.pairs(row.items())]
+    if error:
+        parts += ["", str(error).rstrip()]
     output.emit({**facts_of(record), "history": record.history, "arrays": shapes}, *parts, files=(out,))
 
 

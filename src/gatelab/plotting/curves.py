@@ -50,8 +50,18 @@ def scaling_figure(
     """A log-log panel for each (axis label, curves), and a panel of local slopes if they are given.
 
     Points are the best over seeds, and bands the range over seeds. Hollow points are not part of the slope. Thin dashed
-    lines are limits. `local` are names, sizes and local slopes, and `local_orders` the theoretical
-    orders, drawn as dashed lines. `ax` are axes to draw into, one per panel.
+    lines are limits. Legends are below their panels.
+
+    Args:
+        panels: The label of the x-axis and the curves of each panel.
+        title: A line above all panels.
+        local: Name, sizes and slopes of each curve of local slopes.
+        local_orders: The theoretical order of each name, drawn as a dashed line.
+
+        ax: Axes to draw into, one per panel.
+
+    Returns:
+        The figure that holds the panels.
     """
     count = len(panels) + bool(local)
     names = [c.label for _, curves in panels for c in curves] + [name for name, _, _ in local or ()]

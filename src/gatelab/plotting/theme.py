@@ -84,7 +84,14 @@ _OTHERS = (
 
 
 def look(name: str, order: int = 0) -> Look:
-    """The color and marker of a unit, or for any other name, the free look number `order`.
+    """The look of a unit, or for any other name, the free look number `order`.
+
+    Args:
+        name: Of the series.
+        order: The number of the look, for names that are not units.
+
+    Returns:
+        Color and marker.
 
     >>> look("glu").marker, look("mine").marker, look("mine", 1).marker
     ('s', 'P', 'X')
@@ -94,6 +101,12 @@ def look(name: str, order: int = 0) -> Look:
 
 def looks(names: Iterable[str]) -> dict[str, Look]:
     """A look for every name; names that are not units get free looks in order.
+
+    Args:
+        names: Of the series, possibly repeated.
+
+    Returns:
+        The look of each name.
 
     >>> [shape.marker for shape in looks(["b", "mlp", "a"]).values()]
     ['P', 'o', 'X']
@@ -106,7 +119,11 @@ def looks(names: Iterable[str]) -> dict[str, Look]:
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Use gatelab's style within a block, after which matplotlib's settings are restored."""
+    """Use gatelab's style within a block.
+
+    Yields:
+        None; matplotlib's settings are restored after the block.
+    """
     with mpl.rc_context(RC):
         yield
 
@@ -127,7 +144,15 @@ class NotebookFigure(Figure):
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure with constrained layout, by its size in inches; a notebook displays it."""
+    """An empty figure with constrained layout.
+
+    Args:
+        width: In inches.
+        height: In inches.
+
+    Returns:
+        The figure, which a notebook displays.
+    """
     return NotebookFigure(figsize=(width, height), layout="constrained")
 
 
@@ -231,9 +256,16 @@ def legend_below(axes: Any, handles: Sequence[Any] | None = None, *, distance: f
 
 
 def save(figure: Figure, path: str | Path) -> Path:
-    """Write the figure as PNG (200 dpi), SVG or PDF, by the suffix of the path, which is returned.
+    """Write the figure as PNG (200 dpi), SVG or PDF, by the suffix of the path.
 
     The file is replaced atomically.
+
+    Args:
+        figure: To write.
+        path: Of the file; its suffix is the format.
+
+    Returns:
+        The path of the file.
     """
     target = Path(path)
     kind = target.suffix.lower()
@@ -253,7 +285,15 @@ def save(figure: Figure, path: str | Path) -> Path:
 
 
 def saved(figure: Figure, path: str | Path | None) -> Figure:
-    """Write the figure to `path`, unless that is None, and return it."""
+    """Write the figure to `path`, unless that is None, and return it.
+
+    Args:
+        figure: To write.
+        path: Of the file, or None.
+
+    Returns:
+        The figure itself.
+    """
     if path is not None:
         save(figure, path)
     return figure

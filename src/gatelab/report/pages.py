@@ -32,7 +32,13 @@ _WHOLE = r"\[[^\[\]\s<>]+, [^\[\]\s<>]+\]|(?<!\S)[^\s<>]*[-−]\d[^\s<>]*"
 
 
 def prose(value: object) -> Markup:
-    """Text as HTML, with powers as superscripts and unbroken numbers; `Markup` is returned unchanged.
+    """Text as HTML, with powers as superscripts; intervals and numbers are not broken between lines.
+
+    Args:
+        value: Plain text; `Markup` is returned unchanged.
+
+    Returns:
+        The text as HTML.
 
     >>> print(prose("n^-2.13 & 1e-05"))
     <span class="n">n<sup>−2.13</sup></span> &amp; <span class="n">1e-05</span>
@@ -79,7 +85,16 @@ def part(name: str, *args: Any, **kwargs: Any) -> Markup:
 def table(
     headings: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[int] = (), caption: str = ""
 ) -> Markup:
-    """A table that becomes a list of cards on a phone; the first column names its row, `right` columns hold numbers.
+    """A table that becomes a list of cards on a phone.
+
+    Args:
+        headings: The names of the columns; the first column names its row.
+        rows: The cells of each row, one per heading.
+        right: The columns with numbers.
+        caption: A sentence above the table.
+
+    Returns:
+        The table as HTML.
 
     >>> table(("unit", "slope"), [("glu", "-2.5")], right=(1,)).count("<td")
     1
@@ -122,8 +137,16 @@ def page(
 ) -> str:
     """Render sections as one HTML document, with a light and a dark theme, for phones, desktops and print.
 
-    `lead` is a sentence or two below the title, `kicker` the small line above it, and `foot` a sentence at the end.
-    `opening` is HTML before the sections and their contents, over the whole width.
+    Args:
+        title: The heading of the page.
+        lead: A sentence or two below it.
+        sections: In order.
+        kicker: The small line above the title.
+        foot: A sentence at the end of the page.
+        opening: HTML before the sections and their contents, over the whole width.
+
+    Returns:
+        The document as text.
 
     >>> made = page("Two units", "Side by side.", [Section("slopes", "Slopes & limits", body="<p>-2 and -3</p>")])
     >>> made.startswith("<!doctype html>"), "Slopes &amp; limits" in made
