@@ -51,6 +51,10 @@ scale glu --widths 50 --points 200 --jobs 1 --out s.csv | a width of at most
 scale glu --plot folder.png | is a folder
 scale glu --max-hours 0 | --max-hours is 0.0
 scale glu --store foreign.db --dry-run | another program
+law | Missing argument
+law missing.csv | missing.csv
+law lawnan.csv | lawnan.csv
+law lawword.csv | lawword.csv line 2: 'many' in 'L' is not a number
 predict missing.safetensors --data good.csv | missing.safetensors
 predict good.csv --data good.csv | good.csv
 predict model.safetensors --data three.csv | three.csv
@@ -81,7 +85,7 @@ train mixer glu --set layers | layers
 train gpt2 glu --text long.txt --tokenizer bytes --size tiny --device cuda:99 | cuda
 train glu | give mixer, vit or gpt2
 train mixer glu --text long.txt | --text is for gpt2
-train gpt2 glu --data mnist | --data is for images
+train gpt2 glu --text long.txt --data mnist | leave --data out
 gap --record long.json --out long.json | long.json is read by this command
 gap --record none.json | none.json
 linearize gellu | gelu
@@ -146,6 +150,8 @@ def folder(tmp_path_factory):
     table("three.csv", [f"{a},{a * a},{a + 1}" for a in x], "a,b,c")
     table("words.csv", ["one,two", *lines])
     table("onecolumn.csv", [f"{a}" for a in x], "x")
+    table("lawnan.csv", [f"{p},{d},nan" for p in (10, 20, 40, 80) for d in (10, 20, 40, 80)], "P,D,L")
+    table("lawword.csv", ["10,10,many"], "P,D,L")
     (home / "notes.txt").write_text("no data")
     (home / "long.txt").write_text("a text that is long enough to train on. " * 200)
     for name in ("sub.safetensors", "folder.png"):

@@ -1,4 +1,4 @@
-"""One grammar of options: names, help, --quiet, --dry-run, and tables in and out."""
+"""One grammar of options: names, old names, help, --quiet, --dry-run, and tables in and out."""
 
 from __future__ import annotations
 
@@ -44,6 +44,7 @@ def options(command: Any = GROUP, path: str = "") -> dict[str, set[str]]:
 def test_options_have_one_name_and_short_flags() -> None:
     for command, names in options().items():
         assert {"--json", "--quiet", "-q"} <= names, command
+        assert not names & {"--save", "--csv", "--export", "--folder", "--optimiser", "--standardise"}, command
         assert ("--out" in names) == ("-o" in names) and ("--jobs" in names) == ("-j" in names)
     for command in ("reproduce", "gap", "shrink", "scale", "ladder"):
         assert "--dry-run" in options()[command]
@@ -57,6 +58,27 @@ def test_help_has_panels_and_methods() -> None:
         assert panel in text
     assert gl.linearization.methods() == METHODS
     assert "tensorsketch" in ok("linearize --help")
+
+
+def test_help_is_a_command_too() -> None:
+    assert ok("help") == ok("-h")
+    assert ok("help results list").split() == ok("results list --help").split()
+    assert "no command is called 'fitt'; did you mean 'fit'" in run("help fitt").stderr
+
+
+@pytest.mark.parametrize(
+    ("old", "file"),
+    [
+        ("ntk --gaussian 6,3 --save=k.npz", "k.npz"),
+        ("linearize gelu --interval 3 --export p.json", "p.json"),
+        ("linearize gelu --interval 3 --out f.svg", "f.svg"),
+    ],
+)
+def test_old_names_work_with_a_warning(here: Path, old: str, file: str) -> None:
+    result = run(old)
+    name, now = old.replace("=", " ").split()[-2], "--plot" if file == "f.svg" else "--out"
+    assert result.exit_code == 0 and f"{name} is now called {now}; the old name works" in result.stderr
+    assert (here / file).exists()
 
 
 def test_quiet_shows_no_progress(monkeypatch: pytest.MonkeyPatch) -> None:

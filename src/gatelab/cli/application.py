@@ -36,7 +36,7 @@ from gatelab.cli import (
     train,
 )
 from gatelab.cli.options import Application, option
-from gatelab.errors import GatelabError
+from gatelab.errors import GatelabError, unknown_name
 from gatelab.memory import free_memory, ran_out, size_text
 
 WRONG, PIPE = 2, 141
@@ -131,6 +131,7 @@ PANELS: dict[str, list[tuple[str, str, Any]]] = {
         ("regress", predict.REGRESS, predict.regress_command),
         ("compare", compare.COMPARE, compare.compare_command),
         ("scale", scale.SCALE, scale.scale_command),
+        ("law", scale.LAW, scale.law_command),
         ("units", lists.UNITS, lists.units),
         ("problems", lists.PROBLEMS, lists.problems),
     ],
@@ -161,6 +162,24 @@ for panel, commands in PANELS.items():
 app.add_typer(results.app, rich_help_panel="Stores")
 
 
+@app.command("help", epilog="Example: gatelab help fit", hidden=True)
+def help_command(
+    context: typer.Context,
+    words: Annotated[list[str] | None, typer.Argument(metavar="[COMMAND]", help="A command.")] = None,
+) -> None:
+    """Show the help of gatelab or of a command."""
+    shown = context.parent
+    assert shown is not None
+    command: Any = shown.command
+    for word in words or ():
+        known = getattr(command, "commands", {})
+        if word not in known:
+            raise unknown_name("command", word, known)
+        command = known[word]
+        shown = type(context)(command, info_name=word, parent=shown)
+    typer.echo(command.get_help(shown))
+
+
 def show_version(wanted: bool) -> None:
     """Print the version and end."""
     if wanted:
@@ -168,7 +187,7 @@ def show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(epilog="Examples: gatelab demo\n\ngatelab fit --help\n\ngatelab glossary")
+@app.callback(epilog="Examples: gatelab demo\n\ngatelab help fit\n\ngatelab glossary")
 def gatelab(
     version: Annotated[
         bool, option("Show the version.", "--version", "-v", callback=show_version, is_eager=True)

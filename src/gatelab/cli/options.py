@@ -4,7 +4,8 @@ Typer reads one option from each parameter of a function and has no groups. `App
 dataclass as one parameter and shows typer one parameter for each of its fields. The methods of a group turn the user's
 text into values: a problem, the settings of a solver, the keywords of a sweep.
 
-Every command has --json and --quiet, and refuses to overwrite a file that it reads.
+Every command has --json and --quiet, refuses to overwrite a file that it reads, and accepts the option names of the
+last release with a warning (`RENAMED`).
 """
 
 from __future__ import annotations
@@ -33,6 +34,17 @@ Command = Callable[..., None]
 # Parameters of all commands that name files to write, and those that name files to read.
 WRITTEN = ("out", "plot")
 READ = ("data", "model", "path", "text", "table", "tokenizer", "record", "store")
+# Option names of the last release and their successors; remove them with the next one.
+RENAMED = {
+    "--csv": "--out",
+    "--distil": "--distill",
+    "--export": "--out",
+    "--features": "--m",
+    "--folder": "--store",
+    "--optimiser": "--optimizer",
+    "--save": "--out",
+    "--standardise": "--standardize",
+}
 
 
 # ---- commands
@@ -55,11 +67,12 @@ class AnswerOptions:
 
 
 class CheckedCommand(TyperCommand):
-    """A command that remembers its words, and does not overwrite a file that it reads."""
+    """A command that knows the old names of its options, and does not overwrite a file that it reads."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        ctx.meta["words"] = list(args)
-        return super().parse_args(ctx, args)
+        known = {name for option in self.params for name in option.opts}
+        ctx.meta["words"] = list(current_names(args, known))
+        return super().parse_args(ctx, list(ctx.meta["words"]))
 
     def invoke(self, ctx: Any) -> Any:
         def paths(names: Sequence[str]) -> list[Path]:
@@ -83,6 +96,27 @@ class Application(typer.Typer):
             return function
 
         return decorate
+
+
+def current_names(args: Sequence[str], known: set[str]) -> Iterator[str]:
+    """The words of a command with the present names of its options; each old name is reported on stderr.
+
+    >>> list(current_names(["--csv=a.csv", "glu"], {"--out"}))
+    ['--out=a.csv', 'glu']
+    >>> list(current_names(["--out", "a.png"], {"--out", "--plot"}))
+    ['--plot', 'a.png']
+    """
+    for i, word in enumerate(args):
+        name, equals, value = word.partition("=")
+        new = name
+        if name not in known and RENAMED.get(name) in known:
+            new = RENAMED[name]
+        path = value or "".join(args[i + 1 : i + 2])
+        if new == "--out" and "--plot" in known and path.lower().endswith(tuple(PICTURES)):
+            new = "--plot"  # as in the last release
+        if new != name:
+            output.note(f"{name} is now called {new}; the old name works until the next release")
+        yield f"{new}{equals}{value}"
 
 
 def as_list(value: Any) -> list[Any]:

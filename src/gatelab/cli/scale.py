@@ -1,4 +1,7 @@
-"""`gatelab scale`: the error by width, as a sweep whose runs may be stored."""
+"""`gatelab scale`, the error by width, and `gatelab law`, the loss by parameters and data.
+
+`scale` fits networks, as a sweep whose runs may be stored. `law` fits a formula to the losses in a table of runs.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from gatelab.cli import output, reading
 from gatelab.cli.options import (
@@ -150,3 +155,43 @@ def slope_parts(study: Scaling, seeds: int) -> Iterator[output.Part]:
 def left_out(study: Scaling, unit: str) -> dict[str, int]:
     """The number of fits of a unit that are left out of the slopes, by reason."""
     return dict(Counter(p.flag for p in study.points if p.unit == unit and p.flag))
+
+
+LAW = """Examples: gatelab law runs.csv --plot law.png
+gatelab law runs.csv --p-column params --d-column tokens --l-column loss"""
+
+
+def law_command(
+    table: Annotated[Path, typer.Argument(help="CSV with a header and one row per run.")],
+    p_column: Annotated[str, option("Name of the column of parameters.")] = "P",
+    d_column: Annotated[str, option("Name of the column of data.")] = "D",
+    l_column: Annotated[str, option("Name of the column of losses.")] = "L",
+    delta: Annotated[float, option("Errors of log L beyond it are outliers.")] = 1e-3,
+    bootstrap: Annotated[int, option("Draws for the intervals; 0 for none.", min=0)] = 200,
+    seed: Annotated[int, option("The seed of the draws.", min=0)] = 0,
+    plot: Plot = None,
+) -> None:
+    """Fit L = E + A/P^a + B/D^b to the losses of many runs."""
+    reading.check_exists(table)
+    from gatelab.data.tables import indices, open_columns
+    from gatelab.scaling_laws import fit_law
+
+    source = open_columns(table)
+    columns = source.take(indices("columns", [p_column, d_column, l_column], source, table)).T
+    with output.progress("bootstrap") as report:
+        try:
+            law = fit_law(*columns, delta=delta, bootstrap=bootstrap, seed=seed, progress=report)
+        except GatelabError as error:
+            raise GatelabError(f"{table}: {error}") from error
+    output.write(law, plot)
+    rows = law.table().to_dict("records")
+    output.emit(
+        {"law": str(law), "constants": rows, "points": law.points, "rmse_of_log": law.rmse, "notes": law.notes},
+        f"{law}, from {law.points} runs in {table}",
+        "",
+        output.table(rows),
+        "",
+        f"low, high: {law.level:.0%} interval; RMSE of log L: {law.rmse:.2g}",
+        *law.notes,
+        files=(plot,),
+    )

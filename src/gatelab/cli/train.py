@@ -86,7 +86,9 @@ class TrainingOptions:
         if model not in TEXT_MODELS and self.text is not None:
             raise GatelabError(f"--text is for gpt2 and the model is {model}; give images with --data")
         if model in TEXT_MODELS and self.data is not None:
-            raise GatelabError(f"--data is for images and the model is {model}; give text with --text")
+            if self.text is not None:
+                raise GatelabError("both --data and --text are given; leave --data out")
+            output.note("text is now given by --text; --data works until the next release")
         elsewhere = ("data", "text", "sizes", "device", "store")
         values = {name: value for name, value in vars(self).items() if name not in elsewhere and value is not None}
         values |= {"data": self.text or self.data, "batch": self.batch or BATCHES.get(model), "clip": self.clip or None}
