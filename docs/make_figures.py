@@ -5,11 +5,10 @@ Each function makes one, from the same public calls that the pages use.
 
 from __future__ import annotations
 
-import math
 import runpy
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ import pandas as pd
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from scipy.interpolate import make_lsq_spline
 
 import gatelab as gl
 from gatelab.linearization import spectrum
@@ -29,24 +27,23 @@ from gatelab.plotting.facets import draw_figure
 from gatelab.solve import rmse
 from gatelab.studies import study
 
-FOLDER = Path(__file__).parent / "figures"
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "docs" / "figures"
 NAMES = {"mlp": "MLP", "glu": "GLU", "gqu": "GQU"}
-ALL_NAMES = {
-    "mlp": "MLP",
-    "relu2": "relu²",
-    "relu3": "relu³",
-    "glu": "GLU",
-    "gqu": "GQU",
-    "swiglu": "SwiGLU",
-    "gelu": "GELU",
-}
+ALL_NAMES = {**NAMES, "relu2": "relu²", "relu3": "relu³", "swiglu": "SwiGLU", "gelu": "GELU"}
+
+
+def named_ticks(panel: Axes, values: Sequence[float]) -> None:
+    """Ticks at these values of a logarithmic x axis."""
+    panel.set_xticks(values, [f"{value:g}" for value in values])
+    panel.minorticks_off()
 
 
 def units() -> Figure:
     """Errors of seven units against parameters, and the poles of a SwiGLU beside those of the target."""
     figure = new_figure(8.6, 3.7)
     left, right = figure.subplots(1, 2)
-    table = pd.read_csv(FOLDER.parents[1] / "results/smooth/table.csv", comment="#")
+    table = pd.read_csv(ROOT / "results/smooth/table.csv", comment="#")
     smooth = table.groupby(["unit", "parameters"])["test_rmse"].median()
     widths = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 50)
     study = gl.scaling([name for name in ALL_NAMES if name not in smooth.index], "paper-1d", widths, jobs=1)
@@ -58,8 +55,7 @@ def units() -> Figure:
             sizes, errors = smooth[name].index, smooth[name]
         left.loglog(sizes, errors, shapes[name].marker + "-", color=shapes[name].color, markersize=4, label=said)
     left.set(xlabel="parameters P", ylabel="test RMSE", title="error on 1/(1 + cos²πx)", xlim=(3.5, 450))
-    left.set_xticks((5, 10, 20, 50, 100, 200), ("5", "10", "20", "50", "100", "200"))
-    left.minorticks_off()
+    named_ticks(left, (5, 10, 20, 50, 100, 200))
     left.legend(loc="lower left", bbox_to_anchor=(0.7, 0.0), fontsize=8)
     _poles(right)
     return figure
@@ -105,48 +101,27 @@ def spline_limit() -> Figure:
     right.axhline(1, color=GRAY, linestyle="--", linewidth=1)
     left.legend()
     right.legend(loc="lower right")
-    for panel in (left, right):
-        panel.set_xticks(widths, [str(n) for n in widths])
-        panel.minorticks_off()
+    named_ticks(left, widths)
+    named_ticks(right, widths)
     return figure
 
 
-def jump_discriminants(cells: int) -> tuple[np.ndarray, np.ndarray]:
-    """Knots and (b^2 - 4ac) / (b^2 + 4|ac|) of the jumps (x-t)(a + b(x-t) + c(x-t)^2) of a C0 cubic on equal cells."""
-    target = gl.problem("paper-1d", n=20_000, sampling="grid")
-    x, y = target.train.x[:, 0], target.train.y[:, 0]
-    inner = np.linspace(-1, 1, cells + 1)[1:-1]
-    knots = np.concatenate([[-1.0] * 4, np.repeat(inner, 3), [1.0] * 4])
-    made = make_lsq_spline(x, y, knots, 3)
-    a, b, c = ((made(inner + 1e-9, k) - made(inner - 1e-9, k)) / math.factorial(k) for k in (1, 2, 3))
-    return inner, (b**2 - 4 * a * c) / (b**2 + 4 * np.abs(a * c))
-
-
 def gqu_order_four() -> Figure:
-    """The construction, its prediction and training; and why a GQU cannot reach the best C0 cubic."""
-    widths = np.array([6, 11, 21, 41, 81, 161])
+    """The construction, its prediction and training."""
+    widths = (6, 11, 21, 41, 81, 161)
     target = gl.problem("paper-1d")
-    figure = new_figure(8.0, 3.3)
-    left, right = figure.subplots(1, 2)
-    made = [gl.construct("gqu", target, int(n)) for n in widths]
+    figure = new_figure(5.0, 3.3)
+    panel = figure.subplots()
+    made = [gl.construct("gqu", target, n) for n in widths]
     errors = [rmse(m.network, target.test.x, target.test.y) for m in made]
-    left.loglog(widths, errors, "D", color=look("gqu").color, fillstyle="none", label="constructed")
-    left.loglog(widths, [m.predicted_rmse for m in made], "-", color=GRAY, label="predicted, h⁴ rms(f⁗)/(24√630)")
-    small = [int(n) for n in widths if n <= 81]
-    trained = [gl.fit("gqu", target, n).test_rmse for n in small]
-    left.loglog(small, trained, "D", color=look("gqu").color, label="trained")
-    left.set(xlabel="neurons n", ylabel="test RMSE", title="order 4, written down and trained")
-    left.set_xticks(widths, [str(n) for n in widths])
-    left.minorticks_off()
-    left.legend()
-    knots, discriminant = jump_discriminants(24)
-    right.axhspan(-1.1, 0, color="#f3e3d3", zorder=0)
-    right.axhline(0, color=GRAY, linewidth=1)
-    right.plot(knots, discriminant, "o", color=NEURON_COLORS[0])
-    right.set(xlabel="knot t", ylabel="(b² − 4ac) / (b² + 4|ac|)", ylim=(-1.1, 1.1))
-    right.set_title("jumps of the best C⁰ cubic, 24 cells")
-    right.text(-0.95, 0.85, "real roots: a GQU can make it", fontsize=8, color=GRAY)
-    right.text(-0.95, -0.3, "no real roots: it cannot", fontsize=8, color=GRAY)
+    color = look("gqu").color
+    panel.loglog(widths, errors, "D", color=color, fillstyle="none", label="constructed")
+    panel.loglog(widths, [m.predicted_rmse for m in made], "-", color=GRAY, label="predicted, h⁴ rms(f⁗)/(24√630)")
+    trained = [gl.fit("gqu", target, n).test_rmse for n in widths[:-1]]
+    panel.loglog(widths[:-1], trained, "D", color=color, label="trained")
+    panel.set(xlabel="neurons n", ylabel="test RMSE", title="order 4, written down and trained")
+    named_ticks(panel, widths)
+    panel.legend()
     return figure
 
 
@@ -259,60 +234,53 @@ def study_figure(name: str, table: str) -> Figure:
     """The figure of a study of the ladder, from a committed table."""
     figure = study(f"ladder/{name}").figure
     assert not callable(figure)
-    return draw_figure(figure, {table: pd.read_csv(FOLDER.parents[1] / f"results/ladder/{name}-{table}.csv")})
+    return draw_figure(figure, {table: pd.read_csv(ROOT / f"results/ladder/{name}-{table}.csv")})
+
+
+OPTIMIZERS: dict[str, Callable[[torch.nn.Module], Any]] = {
+    "Adam": lambda model: torch.optim.Adam(model.parameters(), lr=3e-3),
+    "LBFGS": lambda model: torch.optim.LBFGS(
+        model.parameters(), max_iter=20, history_size=50, line_search_fn="strong_wolfe", tolerance_change=0
+    ),
+    "LevenbergMarquardt": gl.optim.LevenbergMarquardt,
+    "LevenbergMarquardt, linear": partial(gl.optim.LevenbergMarquardt, linear="head"),
+}
 
 
 def optim(seconds: float = 20.0) -> Figure:
-    """Poisson's equation of the example: relative error by CPU seconds for Adam, LBFGS and Levenberg-Marquardt."""
-    example = runpy.run_path(str(FOLDER.parents[1] / "examples" / "pde_poisson.py"))
+    """Poisson's equation of the example: relative error by CPU seconds of training."""
+    example = runpy.run_path(str(ROOT / "examples" / "pde_poisson.py"))
     laplacian, exact = example["laplacian"], example["exact"]
     points, other = torch.rand(900, 2).requires_grad_(), torch.rand(5000, 2)
     f = -laplacian(exact(points), points).detach()
     figure = new_figure(5.5, 3.6)
     panel = figure.subplots()
-    for name in ("Adam", "LBFGS", "LevenbergMarquardt", "LevenbergMarquardt, linear"):
+    for name, make in OPTIMIZERS.items():
         torch.manual_seed(0)
-        times, errors = _race(name, example["Solution"](20), lambda m: laplacian(m(points), points) + f, seconds,
-                              lambda m: ((m(other) - exact(other)).norm() / exact(other).norm()).item())  # fmt: skip
+        model = example["Solution"](20)
+        optimizer = make(model)
+
+        def residuals(model: torch.nn.Module = model) -> torch.Tensor:
+            return laplacian(model(points), points) + f
+
+        def loss(optimizer: Any = optimizer, residuals: Callable[[], torch.Tensor] = residuals) -> torch.Tensor:
+            optimizer.zero_grad()
+            value = residuals().square().mean()
+            value.backward()
+            return value
+
+        times, errors, passed = [], [], 0.0
+        while passed < seconds:
+            times.append(passed)
+            errors.append(((model(other) - exact(other)).norm() / exact(other).norm()).item())
+            began = time.process_time()
+            for _ in range(20 if name == "Adam" else 1):
+                optimizer.step(loss if name in ("Adam", "LBFGS") else residuals)
+            passed += time.process_time() - began
         panel.semilogy(times, np.minimum.accumulate(errors), label=name)
-        print(f"{name}: {min(errors):.1e}", flush=True)
     panel.set(xlabel="CPU seconds", ylabel="relative L2 error", title="Poisson's equation, 501 parameters")
     panel.legend()
     return figure
-
-
-def _race(
-    name: str,
-    model: torch.nn.Module,
-    residuals: Callable[[torch.nn.Module], torch.Tensor],
-    seconds: float,
-    error: Callable[[torch.nn.Module], float],
-) -> tuple[list[float], list[float]]:
-    """CPU seconds of training and the error at each."""
-    times, errors, began = [0.0], [error(model)], time.process_time()
-    optimizer: Any = gl.optim.LevenbergMarquardt(model)
-    if name == "Adam":
-        optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-    elif name == "LBFGS":
-        optimizer = torch.optim.LBFGS(
-            model.parameters(), max_iter=20, history_size=50, line_search_fn="strong_wolfe", tolerance_change=0
-        )
-    elif name.endswith("linear"):
-        optimizer = gl.optim.LevenbergMarquardt(model, linear="head")
-
-    def loss() -> torch.Tensor:
-        optimizer.zero_grad()
-        value = residuals(model).square().mean()
-        value.backward()
-        return value
-
-    while times[-1] < seconds:
-        for _ in range(20 if name == "Adam" else 1):
-            optimizer.step(loss if name in ("Adam", "LBFGS") else lambda: residuals(model))
-        times.append(time.process_time() - began)
-        errors.append(error(model))
-        began += time.process_time() - began - times[-1]
-    return times, errors
 
 
 FIGURES: dict[str, Callable[[], Figure]] = {

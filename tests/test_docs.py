@@ -142,12 +142,6 @@ def test_glossary_is_printed_whole_by_word_and_as_json() -> None:
     assert all(word in CliRunner().invoke(app, ["glossary"]).stdout for word in entries)
 
 
-def test_help_and_every_package_lead_to_the_glossary() -> None:
-    assert "gatelab glossary" in CliRunner().invoke(app, ["--help"]).stdout
-    for page in PACKAGES:
-        assert "](../glossary.md)" in page.read_text(encoding="utf-8").split("\n## ")[0], name(page)
-
-
 def test_commands_of_the_glossary_are_commands() -> None:
     """They name files that nobody has, so that they are not run: command and options must exist."""
     examples = re.findall(r"`(gatelab [^`]+)`", " ".join(definitions().values()))
@@ -222,4 +216,4 @@ def test_every_figure_is_made_by_the_script_and_shown_once() -> None:
 )
 def test_figure_can_be_drawn(figure: str, tmp_path: Path) -> None:
     made = script("make_figures.py").FIGURES[figure]()
-    assert len(made.axes) % 2 == 0 and all(panel.lines or panel.collections for panel in made.axes)
+    assert made.axes and all(panel.lines or panel.collections for panel in made.axes)

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
+NOTEBOOKS = ("data", "kernel", "slope")
 
 
 @pytest.fixture(autouse=True)
@@ -32,17 +33,8 @@ def run(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtur
 
 
 def test_all_examples_are_here() -> None:
-    assert sorted(p.name for p in EXAMPLES.glob("*.py")) == [
-        *("own_data.py", "own_model.py", "own_unit.py"),
-        *("pde_allen_cahn.py", "pde_burgers.py", "pde_poisson.py"),
-    ]
-
-
-@pytest.mark.parametrize("name", ["own_data.py", "own_model.py", "own_unit.py"])
-def test_each_says_what_one_learns_and_is_short(name: str) -> None:
-    text = (EXAMPLES / name).read_text(encoding="utf-8")
-    assert "One learns" in text.split('"""')[1] and f"python examples/{name}" in text
-    assert 40 <= len(text.splitlines()) <= 80
+    names = ("own_data", "own_model", "own_unit", "pde_allen_cahn", "pde_burgers", "pde_poisson", *NOTEBOOKS)
+    assert sorted(p.stem for p in EXAMPLES.iterdir() if p.is_file()) == sorted(names)
 
 
 def equation(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *sizes: str) -> float:
@@ -94,9 +86,6 @@ def test_own_model(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtur
     assert len(set(re.findall(r"(\d+) parameters", said))) == 1 and "any maps need" in said
 
 
-NOTEBOOKS = ("data", "kernel", "slope")
-
-
 def kinds(cell: Any) -> list[Any]:
     """What a cell shows, without its numbers and without lines of progress, which depend on the machine."""
     shown = []
@@ -106,10 +95,6 @@ def kinds(cell: Any) -> list[Any]:
             continue
         shown.append((output.output_type, output.get("name"), tuple(sorted(data))))
     return list(dict.fromkeys(shown))  # what is printed may come in one piece or in several
-
-
-def test_all_notebooks_are_here() -> None:
-    assert sorted(p.stem for p in EXAMPLES.glob("*.ipynb")) == sorted(NOTEBOOKS)
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
@@ -122,8 +107,6 @@ def test_notebooks_are_committed_with_their_outputs(name: str) -> None:
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
     assert not [o for cell in code for o in cell.outputs if o.output_type == "error" or o.get("name") == "stderr"]
     assert any("image/png" in o.get("data", {}) or "<img" in str(o) for cell in code for o in cell.outputs)
-    words = sum(len(cell.source.split()) for cell in book.cells if cell.cell_type == "markdown")
-    assert words > 150, "a notebook says what is asked, what one sees and what it means"
 
 
 @pytest.mark.slow

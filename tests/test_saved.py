@@ -196,7 +196,7 @@ def test_a_network_that_ran_away_is_not_saved(fit: gl.Fit) -> None:
 
 @pytest.mark.parametrize(
     ("ending", "out"),
-    [("csv", ".npy"), ("csv.gz", ".csv"), ("parquet", ".npz"), ("npy", ".parquet"), ("npz", ".csv")],
+    [("csv", ".npy"), ("csv.gz", ".csv"), ("npy", ".parquet"), ("npz", ".csv")],
 )
 def test_files_in_and_out(fit: gl.Fit, here: Path, ending: str, out: str) -> None:
     rows = table()
@@ -204,17 +204,14 @@ def test_files_in_and_out(fit: gl.Fit, here: Path, ending: str, out: str) -> Non
         np.savez("in.npz", x=X, y=Y)
     elif ending == "npy":
         np.save("in.npy", rows.to_numpy())
-    elif ending == "parquet":
-        rows.to_parquet("in.parquet")
     else:
         rows.to_csv(f"in.{ending}", index=False)
     said = ok("model.safetensors", "--data", f"in.{ending}", "--out", f"new/p{out}")
     values = fit.predict(X)
     error = np.sqrt(np.mean((values[:, 0] - Y) ** 2))
     assert said == f"90 rows by the swiglu of width 2, RMSE {error:.4g}\nwrote new/p{out}\n"
-    readers = {".npy": np.load, ".npz": lambda p: np.load(p)["predicted"]}
-    if out in readers:
-        written = readers[out](f"new/p{out}")
+    if out == ".npy":
+        written = np.load("new/p.npy")
     else:
         frame = pd.read_csv("new/p.csv") if out == ".csv" else pd.read_parquet("new/p.parquet")
         assert list(frame.columns) == ["predicted_price"]
@@ -265,14 +262,10 @@ def test_a_classifier_gives_classes_and_their_probabilities(labels: list, monkey
     content = json.loads(ok("classes.safetensors", "--data", "points.csv", "--json"))
     assert content["columns"] == names and content["rmse"] is None
     assert content["predictions"][3] == [written["predicted"][3], *p[3]]
-    for ending in ("npy", "npz"):
-        ok("classes.safetensors", "--data", "points.csv", "--out", f"out.{ending}")
+    ok("classes.safetensors", "--data", "points.csv", "--out", "out.npy")
     assert np.array_equal(np.load("out.npy"), p)
-    assert np.load("out.npz")["predicted"].tolist() == written["predicted"].tolist()
     result = run("classes.safetensors", "--data", "points.csv", "--target", "price")
     assert result.exit_code == 2 and "--target" in result.stderr
-    refused = CliRunner().invoke(app, ["ntk", "--model", "classes.safetensors", "--data", "points.csv"])
-    assert refused.exit_code == 2 and "GatedClassifier" in refused.stderr
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])

@@ -85,22 +85,6 @@ def test_every_public_name_is_there_and_listed():
 
 
 @pytest.mark.slow
-def test_rooms_are_attributes():
-    """Each in a process that has imported nothing of gatelab; they share the packages that compute."""
-    code = """
-import os, torch, scipy.stats, sklearn, pandas, matplotlib.figure
-for room in %r:
-    child = os.fork()
-    if not child:
-        import gatelab as gl
-        assert getattr(gl, room).__name__ == f"gatelab.{room}" and getattr(gl, room).__all__
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0, room
-"""
-    imported(code % (["models", "ntk", "dynamics", "train", "theory", "studies", "solve", "sweep"],))
-
-
-@pytest.mark.slow
 def test_functions_keep_the_names_that_rooms_have_too():
     """Python binds a room's name in the package when the room is imported, by whomever; `gl.units` is the function."""
     code = """

@@ -7,7 +7,6 @@ import errno
 import json
 import os
 import re
-import shlex
 import signal
 import subprocess
 import time
@@ -21,7 +20,7 @@ from command_runs import command, document, environment, ok, run
 from typer.testing import CliRunner
 
 import gatelab as gl
-from gatelab import cli, display
+from gatelab import display
 from gatelab.cli import app, options, output, reading
 from gatelab.cli.output import check_folder
 from gatelab.errors import GatelabError
@@ -151,14 +150,6 @@ def test_fit_of_a_surface_and_of_friedman() -> None:
     assert json.loads(ok("fit", "mlp", "friedman1", "--raw", *args))["train_rmse"] > 1.01
 
 
-def test_fit_saves_parameters_that_load(here: Path) -> None:
-    row = document("fit", "glu", "x3", "--width", "4", "--points", "200", "--out", "m/glu.safetensors")
-    fit, test = gl.load(here / "m/glu.safetensors"), gl.problem("x3", n=200).test
-    assert isinstance(fit, gl.Fit) and (fit.unit, fit.width, fit.scales) == ("glu", 4, None)
-    assert np.sqrt(np.mean((fit.predict(test.x) - test.y) ** 2)) == pytest.approx(row["test_rmse"])
-    assert names(here / "m") == ["glu.safetensors"]
-
-
 # scale
 
 
@@ -274,23 +265,6 @@ def test_every_path_of_every_command_is_known_as_written_or_read() -> None:
         hints = typing.get_type_hints(one.callback)
         paths |= {name for name, hint in hints.items() if hint in (Path, Path | None, list[Path] | None)}
     assert paths <= {*options.WRITTEN, *options.READ}
-
-
-def test_an_odd_environment_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    for columns, kept in (("0", None), ("1", None), ("100", "100")):
-        monkeypatch.setenv("COLUMNS", columns)
-        monkeypatch.setenv("MPLBACKEND", "foo")
-        cli._settle_environment()
-        assert (os.environ.get("COLUMNS"), os.environ["MPLBACKEND"]) == (kept, "agg")
-
-
-def test_a_deleted_folder_is_named_and_not_the_disk(here: Path) -> None:
-    (here / "gone").mkdir()
-    words = shlex.join(command("fit", "glu", "--width", "2", "--points", "50", "--out", "m.safetensors"))
-    script = f"cd gone && rmdir ../gone && exec {words}"
-    ended = subprocess.run(["sh", "-c", script], env=environment(), capture_output=True, text=True)
-    message = "gatelab: the folder that this was started in is gone; change to one that is there (cd)\n"
-    assert (ended.returncode, ended.stderr) == (2, message)
 
 
 def test_write_whole_keeps_the_old_file_when_it_fails(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,7 +51,7 @@ def test_a_smooth_and_a_noisy_file_get_different_and_defensible_recommendations(
     assert chosen["rmse"] < 0.2 * np.std(table(0.0)[:, 2]) and chosen["slope"] < -0.8
     page = (here / "card.html").read_text()
     assert card["files"] == ["card.html"] and page.startswith("<!doctype html>")
-    again = "--unit glu --unit gqu,relu2 --data smooth.csv --budget 30 --seeds 2 --features 16 --d-model 16"
+    again = shlex.join(["--data", "smooth.csv", *UNITS, *QUICK])
     assert f"gatelab compare {again} --out card.html" in page
     assert card["train_rows"] == 160 and all(card["advice"].values()) and card["scaling"]["points"]
 

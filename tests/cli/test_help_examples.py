@@ -36,7 +36,6 @@ SHORT = {
     "compare": "--budget 20 --seeds 1 --features 4 --d-model 8 --rows 60",
     "ntk": "--width 32",
     "ntk --gaussian": "",
-    "ntk --data points.csv --target price --model": "",
     "dynamics mlp": "--width 32 --rows 40",
     "train": TRAIN,
     "gap mlp": f"{TRAIN} --seeds 2",

@@ -212,10 +212,6 @@ def test_closed_stdout_is_one_line(here: Path) -> None:
     assert not list(here.iterdir())
 
 
-@pytest.mark.parametrize(
-    "redirection", ["2>&-", *(pytest.param(r, marks=pytest.mark.slow) for r in ("<&-", "<&- 2>&-"))]
-)
-def test_other_streams_may_be_closed(redirection: str) -> None:
-    done = closed(redirection, "units")
+def test_stderr_may_be_closed() -> None:
+    done = closed("2>&-", "units")
     assert done.returncode == 0 and done.stdout == ok("units") and done.stderr == ""
-    assert closed(redirection, "fit", "gllu").returncode == 2

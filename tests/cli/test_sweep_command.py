@@ -359,45 +359,17 @@ def test_export_refuses_what_it_cannot_write(runs_db: Path, monkeypatch: pytest.
     assert not list(Path().glob("a.*"))
 
 
-def test_prune_counts_asks_and_removes(runs_db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prune_counts_and_removes(runs_db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fail(runs_db)
     args = ["results", "prune", "--store", "runs.db"]
     assert "no condition" in error(*args)
     assert "1 record would be removed from runs.db, 3 would be left" in ok(*args, "--failed", "--dry-run")
     assert "give --yes" in error(*args, "--failed") and count(runs_db) == 4
     assert "0 records removed" in ok(*args, "--failed", "--older-than", "1")
+    assert "0 records removed" in ok(*args, "--older-than", "inf")
     found = document(*args, "--failed", "--yes")
     assert found == {"store": "runs.db", "found": 1, "removed": 1, "left": 3}
     assert "0 records removed from runs.db, 3 left" in ok(*args, "--other-versions", "--yes")
     monkeypatch.setattr("gatelab.cli.results.__version__", "99.0")
     assert document(*args, "--other-versions", "--dry-run")["found"] == 3
     assert "3 records removed from runs.db, 0 left" in ok(*args, "--older-than", "0", "--yes")
-
-
-@pytest.mark.parametrize(("answer", "left"), [(False, 3), (True, 0)])
-def test_prune_asks_on_a_terminal(runs_db: Path, monkeypatch: pytest.MonkeyPatch, answer: bool, left: int) -> None:
-    fail(runs_db)
-    ok("results", "prune", "--store", "runs.db", "--failed", "--yes")
-    monkeypatch.setattr("gatelab.cli.results.on_terminal", lambda: True)
-    monkeypatch.setattr("typer.confirm", lambda *_, **__: answer)
-    assert f"{left} left" in ok("results", "prune", "--store", "runs.db", "--older-than", "0")
-    assert count(runs_db) == left
-
-
-def test_prune_keeps_what_was_computed_while_it_asked(runs_db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A failed run that another sweep tries again, and does, while somebody thinks the question over."""
-    fail(runs_db)
-    before = count(runs_db)
-
-    def compute(*_: object, **__: object) -> bool:
-        with Store(runs_db) as store:
-            for record in list(store.records(status="failed")):
-                store.put(replace(record, status="done", error=None))
-        return True
-
-    monkeypatch.setattr("gatelab.cli.results.on_terminal", lambda: True)
-    monkeypatch.setattr("typer.confirm", compute)
-    assert f"0 records removed from runs.db, {before} left" in ok("results", "prune", "--store", "runs.db", "--failed")
-    assert count(runs_db) == before
-    for days in ("1e6", "1e308", "inf"):
-        assert "0 records removed" in ok("results", "prune", "--store", "runs.db", "--older-than", days)

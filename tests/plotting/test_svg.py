@@ -7,6 +7,7 @@ import re
 from xml.etree import ElementTree
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
@@ -68,12 +69,11 @@ def test_a_page_has_the_colors_of_its_theme_and_ids_of_its_own() -> None:
     assert set(re.findall(r"#(mine-[\w-]+)", text)) <= ids
 
 
-def test_a_page_holds_each_style_once_and_joins_ticks() -> None:
+def test_a_page_holds_each_style_once() -> None:
     text = themed(written(small(40)), "mine")
-    assert len(text) < 0.6 * len(written(small(40))) and " style=" not in text
+    assert len(text) < 0.8 * len(written(small(40))) and " style=" not in text
     rules = text.partition("</style>")[0]
     assert set(re.findall(r'class="(s\w{8})', text)) <= set(re.findall(r"\.(s\w{8}){", rules))
-    assert text.count("<use") < 45
 
 
 def test_nothing_of_a_file_can_run_or_ask() -> None:
@@ -84,28 +84,20 @@ def test_nothing_of_a_file_can_run_or_ask() -> None:
     assert "a.b" not in themed(f'<svg xmlns="http://www.w3.org/2000/svg"><image {link}/></svg>', "x")
 
 
-def test_boxes_are_columns_with_their_sizes_and_entries_of_legends() -> None:
+def test_boxes_are_columns_with_their_sizes_and_legends() -> None:
     root = ElementTree.fromstring(written(small(columns=2)))
-    left, right, entry = json.loads(root.get("data-views", ""))
-    assert (left[4:], right[4:], entry[4:]) == (["n", 0], ["P", 0], ["", 1])
-    assert left[0] + left[2] <= right[0] + 12 and entry[1] > left[1] + left[3] - 12
-    assert json.loads(ElementTree.fromstring(written(Figure())).get("data-views", "")) == []
+    left, right, legend = json.loads(root.get("data-views", ""))
+    assert (left[4], right[4], legend[4]) == ("n", "P", "")
+    assert left[0] + left[2] <= right[0] + 12 and legend[1] > left[1] + left[3] - 12
+    for other in (Figure(), small()):  # nothing to choose from
+        assert json.loads(ElementTree.fromstring(written(other)).get("data-views", "")) == []
 
 
-def test_a_row_across_is_a_box_and_parts_side_by_side_keep_their_legends() -> None:
-    with style():
-        figure = new_figure(6, 5)
-        grid = figure.add_gridspec(2, 2)
-        for place in (grid[0, 0], grid[0, 1], grid[1, :]):
-            figure.add_subplot(place).plot([0, 1])
-    first, second, below = json.loads(ElementTree.fromstring(written(figure)).get("data-views", ""))
-    assert first[1] == second[1] < below[1] and below[2] > 1.5 * first[2]
-    import pandas as pd
-
+def test_parts_side_by_side_keep_their_legends() -> None:
     table = pd.DataFrame({"n": [1, 2], "P": [3, 6], "e": [1.0, 0.5], "unit": ["a", "b"]})
     parts = [Facets(size, "e", "unit", xlabel=label) for size, label in (("n", "neurons n"), ("P", "parameters P"))]
     views = json.loads(ElementTree.fromstring(written(draw_figure(parts, {"t": table}))).get("data-views", ""))
-    assert [view[4] for view in views] == ["n", "n", "n", "P", "P", "P"]
+    assert [view[4] for view in views] == ["n", "n", "P", "P"]
 
 
 def test_a_large_figure_is_drawn_again_only_with_more_images(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -248,9 +248,10 @@ def test_nothing_scrolls_sideways(visit: Any, width: int) -> None:
     page = visit(width=width)
     page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    beyond = """() => [...document.querySelectorAll('.views svg')].filter(
-        s => s.getBoundingClientRect().right > document.documentElement.clientWidth).length"""
-    assert page.evaluate(beyond) == 0
+    # A figure that is wider than its frame scrolls in it, and is not made too small to read.
+    shares = """() => [...document.querySelectorAll('.views svg')].map(
+        s => s.getBoundingClientRect().width / s.viewBox.baseVal.width)"""
+    assert min(page.evaluate(shares)) >= 0.79
     for figure in FIGURES if width == 1400 else ():
         assert page.evaluate(OVERLAPS, f"{figure} svg") == []
 
@@ -279,18 +280,6 @@ def test_the_other_pages_are_drawn_and_fit(
     for figure in figures:
         assert page.evaluate(OVERLAPS, f"{figure} svg:first-of-type") == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-
-
-@pytest.mark.slow
-def test_panels_stack_on_a_phone_and_stand_side_by_side_at_a_desk(visit: Any) -> None:
-    page = visit(width=1400)
-    parts = page.locator(f"{FIGURE} .views svg")
-    assert parts.count() == 1
-    page.set_viewport_size({"width": 400, "height": 900})
-    page.wait_for_function(f"document.querySelectorAll('{FIGURE} .views svg').length === 2")
-    first, second = (parts.nth(i).bounding_box() for i in (0, 1))
-    assert first["y"] + first["height"] <= second["y"] and first["width"] > 300
-    assert page.locator(f"{FIGURE} .figure-title").inner_text() == "L(n) and L(P)"
 
 
 def test_a_page_of_one_section_has_the_whole_width_and_long_labels_take_two_lines_on_a_phone(

@@ -25,8 +25,8 @@ def main() -> None:
     try:
         from gatelab.cli import interrupts
 
-        _open_streams()
-        _settle_environment()
+        _check_streams()
+        os.environ["MPLBACKEND"] = "agg"  # figures are drawn into files only
         interrupts.listen()
     except KeyboardInterrupt:
         os.write(2, b"gatelab: interrupted; nothing was written\n")
@@ -43,26 +43,13 @@ def main() -> None:
         raise
 
 
-def _open_streams() -> None:
-    """Refuse a closed stdout, and open the others to nowhere: the next file would get their number."""
-    closed = [number for number, stream in enumerate((sys.stdin, sys.stdout, sys.stderr)) if stream is None]
-    for _ in closed:
-        os.open(os.devnull, os.O_RDWR)  # which takes the lowest number that is free
-    if 0 in closed:
-        sys.stdin = open(0, closefd=False)  # noqa: SIM115, it stays open
-    if 2 in closed:
-        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
-    if 1 in closed:
+def _check_streams() -> None:
+    """Refuse a closed stdout: the next file would get its number, and the output."""
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115, it stays open
+    if sys.stdout is None:
         print("gatelab: standard output is closed; send it to a file, or to /dev/null", file=sys.stderr)
         sys.exit(2)
     for stream in (sys.stdout, sys.stderr):
         # A console shows a question mark for a character that it lacks.
         getattr(stream, "reconfigure", lambda **_: None)(errors="replace")
-
-
-def _settle_environment() -> None:
-    """Draw figures into files only; ignore lines of less than 20 characters, which would show nothing."""
-    os.environ["MPLBACKEND"] = "agg"
-    columns = os.environ.get("COLUMNS", "")
-    if columns.isdecimal() and int(columns) < 20:
-        del os.environ["COLUMNS"]

@@ -86,8 +86,6 @@ class Shell(TyperGroup):
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 _drop_stdout()
                 remedy = "free some space or give another path"
-            elif error.errno == errno.ENOENT and not error.filename:  # not a file that was asked for
-                reason, remedy = "the folder that this was started in is gone", "change to one that is there (cd)"
             raise _end(f"{reason}; {remedy}", WRONG) from error
 
 

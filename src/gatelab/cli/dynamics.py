@@ -97,7 +97,6 @@ def unit_facts(name: str, stable: StableStep, expected: Trajectory, run: Trainin
 
 
 def crossing_facts(c: Crossing) -> dict[str, Any]:
-    """A crossing of expected losses, and the conditions for it."""
     names = ("step", "loss", "changes", "reason", "first", "last", "verdict")
     early = {name: getattr(c.early, name) for name in ("holds", "start", "signal", "spread")}
     late = {name: getattr(c.late, name) for name in ("holds", "lambda_min", "bound")}
@@ -122,7 +121,6 @@ def loss_table(
 
 
 def draw_losses(expected: dict[str, Trajectory], trained: dict[str, Training], title: str, path: Path) -> None:
-    """The expected losses, and those of trained networks with their intervals."""
     from gatelab.plotting import looks, save
     from gatelab.plotting.kernels import PlotLine, lines_figure
 

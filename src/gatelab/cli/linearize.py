@@ -140,7 +140,7 @@ def linearize_command(
         "linearization": str(maps),
         "polynomial": None if polynomial is None else polynomial.document(),
         "d": options.d,
-        "m": None if options.d is None else maps.m,
+        "m": options.d and maps.m,
         **facts,
         "published": rows,
     }
@@ -229,7 +229,6 @@ def read_numbers(path: Path | None) -> Any:
 
 
 def polynomial_parts(export: Export, facts: dict[str, Any]) -> list[output.Part]:
-    """The polynomial in words, and its coefficients."""
     p, cost = export.polynomial, export.cost
     rows = {
         "interval": f"[{p.interval[0]:.6g}, {p.interval[1]:.6g}]",

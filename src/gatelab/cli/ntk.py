@@ -7,30 +7,26 @@ import math
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from gatelab.cli import output, reading
 from gatelab.cli.options import Plot, Words, option, out_option, unit_option
-from gatelab.cli.reading import Predictor
 from gatelab.cli.rows import ChosenRows, KernelRowOptions
-from gatelab.display import counted
 from gatelab.errors import GatelabError
 from gatelab.feedforward.named import unit_name
 from gatelab.files import write_whole
 from gatelab.memory import check_memory, most_that_fits
 
 if TYPE_CHECKING:
-    from gatelab.arrays import Array
     from gatelab.ntk import Estimate, Kernel, Spectrum
 
 COPIES = 2  # the kernel itself, and its shifted copy, in which the Cholesky factor is made
 QUANTILES = {"least": 0.0, "quarter": 0.25, "half": 0.5, "three quarters": 0.75, "greatest": 1.0}
 NTK = """Examples: gatelab ntk --gaussian 400,100 --plot spectra.png
 gatelab ntk mlp glu gqu friedman1 --width 4096 --rows 300
-gatelab ntk --data points.csv --target price --standardize --full --json
-gatelab ntk --data points.csv --target price --model mlp.safetensors"""
+gatelab ntk --data points.csv --target price --standardize --full --json"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +56,6 @@ class MeasuredKernel:
         return {**row, "±": doubt, "Gaussian": ours, "paper's": paper}
 
     def facts(self) -> dict[str, Any]:
-        """The row of the JSON document."""
         s, names = self.spectrum, ("lambda_max", "lambda_min", "condition")
         row: dict[str, Any] = {"kernel": self.name, "status": s.status}
         for name in names:
@@ -77,7 +72,6 @@ def ntk_command(
     source: KernelRowOptions,
     unit: Annotated[list[str] | None, unit_option("mlp,glu")] = None,
     width: Annotated[int | None, option("Neurons.", min=1, default="infinite: K per neuron")] = None,
-    model: Annotated[Path | None, option("A saved network instead, .safetensors.", metavar="FILE")] = None,
     full: Annotated[bool, option("All eigenvalues, not only the extremes.", "--full")] = False,
     plot: Plot = None,
     out: Annotated[Path | None, out_option("Write the kernel, .npy, or several, .npz.", ".npy", ".npz")] = None,
@@ -85,39 +79,25 @@ def ntk_command(
     """Condition numbers of tangent kernels on your data."""
     names, problem = reading.units(words, unit)
     names = list(dict.fromkeys(map(unit_name, names)))
-    if model is None:
-        names = names or ["mlp", "glu"]
-        if out and out.suffix.lower() == ".npy" and len(names) > 1:
-            raise GatelabError(
-                f"{out} holds one kernel, not those of {len(names)} units; give a name that ends in .npz"
-            )
-        rows = source.read(problem)
-        kernels = kernels_of_units(rows, names, width, full=full, keep=out is not None)
-        network = f"at width {width}" if width else "per neuron, infinitely wide"
-    else:
-        if names or width is not None:
-            raise GatelabError(f"{model} says what its unit and width are; leave --unit and --width out")
-        if source.standardize:
-            raise GatelabError(f"{model} says how its inputs are scaled; leave --standardize out and give raw rows")
-        saved = reading.read_model(model)
-        if problem:
-            source = replace(source, standardize=False)  # the model scales raw rows by itself
-        rows = source.read(problem, names=saved.columns)
-        reading.check_inputs(model, saved, rows.d)
-        kernels = [kernel_of_model(rows, saved, full=full)]
-        network = f"of the network in {model}"
+    names = names or ["mlp", "glu"]
+    if out and out.suffix.lower() == ".npy" and len(names) > 1:
+        raise GatelabError(f"{out} holds one kernel, not those of {len(names)} units; give a name that ends in .npz")
+    rows = source.read(problem)
+    kernels = kernels_of_units(rows, names, width, full=full, keep=out is not None)
+    network = f"at width {width}" if width else "per neuron, infinitely wide"
     if out:
         save_kernels(out, {k.name: k.kernel for k in kernels})
     if plot:
         draw_densities(kernels, rows, plot)
     notes = notes_of(kernels, rows)
-    about = {"data": rows.name, "n": rows.n, "d": rows.d, "width": width, "model": model}
+    about = {"data": rows.name, "n": rows.n, "d": rows.d, "width": width}
     output.emit(
         {**about, "kernels": [k.facts() for k in kernels], "notes": notes},
         f"{rows.name}: kernels of {rows.n} rows of {rows.d} inputs, {network}",
         "",
         *tables(kernels, rows),
-        *(["", *notes] if notes else []),
+        *[""] * bool(notes),
+        *notes,
         files=(plot, out),
     )
 
@@ -125,49 +105,26 @@ def ntk_command(
 # ---- computing
 
 
-def fit_together(n: int, kernels: int) -> bool:
-    """Whether the kernels of n rows fit into memory at once; an error where not even one of them does."""
-    size = 8 * n * n
+def check_rows(n: int) -> None:
     most = max(1, int(most_that_fits(8 * COPIES) ** 0.5))
-    check_memory(COPIES * size, f"the kernel of {n} rows with its factors", f"give --rows {most} or fewer")
-    return COPIES - 1 + kernels <= most_that_fits(size)
+    check_memory(COPIES * 8 * n * n, f"the kernel of {n} rows with its factors", f"give --rows {most} or fewer")
 
 
 def kernels_of_units(
     rows: ChosenRows, names: list[str], width: int | None, *, full: bool, keep: bool
 ) -> list[MeasuredKernel]:
-    """In one pass over the rows if all kernels fit into memory, else one after the other."""
+    """One after the other, since several kernels may not fit into memory."""
     from gatelab.ntk import analytic, estimate
 
+    check_rows(rows.n)
     measured: list[MeasuredKernel] = []
-    groups = [names]
-    if not fit_together(rows.n, len(names)):
-        groups = [[name] for name in names]
-    for group in groups:
-        with output.progress(f"kernel of {', '.join(group)}") as report:
-            kernels = list(analytic(group, rows.x, width, progress=report))
-        with output.progress("eigenvalues") as report:
-            for name in group:
-                kernel, expected = kernels.pop(0), None
-                with suppress(GatelabError):  # theory covers powers of relu in two dimensions or more
-                    expected = estimate(name, rows.n, rows.d, width)
-                measured.append(MeasuredKernel(name, spectrum_of(kernel, full), expected, kernel if keep else None))
-                report(len(measured), len(names))
+    for name in names:
+        with output.progress(f"kernel of {name}") as report:
+            kernel, expected = analytic(name, rows.x, width, progress=report), None
+        with suppress(GatelabError):  # theory covers powers of relu in two dimensions or more
+            expected = estimate(name, rows.n, rows.d, width)
+        measured.append(MeasuredKernel(name, spectrum_of(kernel, full), expected, kernel if keep else None))
     return measured
-
-
-def kernel_of_model(rows: ChosenRows, saved: Predictor, *, full: bool) -> MeasuredKernel:
-    """The kernel of the network as it is, at the rows as it takes them; of several outputs the sum."""
-    import torch
-
-    from gatelab.ntk import empirical
-
-    fit_together(rows.n, 1)
-    assert saved.network is not None and saved.scaled is not None  # `read_model` refuses others
-    x = torch.as_tensor(saved.scaled(rows.x))
-    with output.progress("kernel of the network") as report:
-        kernel = empirical(saved.network, x, outputs=torch.Tensor.clone, progress=report)
-    return MeasuredKernel(saved.name, spectrum_of(kernel, full), None, kernel)
 
 
 def spectrum_of(kernel: Kernel, full: bool) -> Spectrum:
@@ -178,7 +135,6 @@ def spectrum_of(kernel: Kernel, full: bool) -> Spectrum:
 
 
 def save_kernels(path: Path, kernels: dict[str, Any]) -> None:
-    """One kernel as .npy, several as .npz by their units; whole or not at all."""
     import numpy as np
 
     content = io.BytesIO()
@@ -218,32 +174,9 @@ def notes_of(kernels: list[MeasuredKernel], rows: ChosenRows) -> list[str]:
     notes = [f"{k.name}: {note}" for k in kernels for note in k.spectrum.notes]
     if all(k.spectrum.status == "resolved" for k in kernels):
         return notes
-    if reason := alike(rows.x):
-        return [*notes, f"the reason: {reason}; without biases, such rows have dependent gradients"]
-    reason = f"no two rows are alike, but {rows.n} rows of {rows.d} inputs are more than the kernel can distinguish in "
-    return [*notes, f"{reason}double precision; give fewer with --rows"]
-
-
-def alike(x: Array) -> str:
-    """The rows that make a kernel singular, in words; empty if there are none.
-
-    >>> import numpy as np
-    >>> alike(np.array([[1.0, 2.0], [1.0, 2.0], [0.0, 0.0], [3.0, 6.0]]))
-    '1 row equal to another, 1 row of zeros, 1 row proportional to another'
-    """
-    import numpy as np
-
-    x = x + 0.0  # -0.0 and 0.0 are the same number in different bits
-    distinct = np.unique(x, axis=0)
-    length = np.linalg.norm(distinct, axis=1)
-    nonzero = distinct[length > 0] / length[length > 0, None]
-    directions = np.unique(nonzero.round(13) + 0.0, axis=0)
-    counts = {
-        "equal to another": len(x) - len(distinct),
-        "of zeros": len(distinct) - len(nonzero),
-        "proportional to another": len(nonzero) - len(directions),
-    }
-    return ", ".join(f"{counted(count, 'row')} {kind}" for kind, count in counts.items() if count)
+    same = "rows that are equal or proportional to others have dependent gradients, since there are no biases"
+    many = f"{rows.n} rows of {rows.d} inputs may be more than the kernel can distinguish in double precision"
+    return [*notes, f"{same}; {many}: give fewer with --rows"]
 
 
 def draw_densities(kernels: list[MeasuredKernel], rows: ChosenRows, path: Path) -> None:

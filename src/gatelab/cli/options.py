@@ -62,8 +62,6 @@ def columns_option(help: str, default: str | None = None) -> Any:
 
 @dataclass(frozen=True)
 class AnswerOptions:
-    """How every command answers."""
-
     as_json: Annotated[bool, option("Print one JSON document instead of tables.", "--json")] = False
     quiet: Annotated[bool, option("Show no progress.", "--quiet", "-q")] = False
 
@@ -73,7 +71,8 @@ class CheckedCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         known = {name for option in self.params for name in option.opts}
-        return super().parse_args(ctx, list(current_names(args, known)))
+        ctx.meta["words"] = list(current_names(args, known))
+        return super().parse_args(ctx, list(ctx.meta["words"]))
 
     def invoke(self, ctx: Any) -> Any:
         def paths(names: Sequence[str]) -> list[Path]:
@@ -179,7 +178,6 @@ def grouped(command: Command) -> Command:
 
 
 def options_of(group: Any) -> Iterator[inspect.Parameter]:
-    """The fields of a dataclass as parameters."""
     hints = get_type_hints(group, include_extras=True)
     for field in fields(group):
         default = inspect.Parameter.empty if field.default is MISSING else field.default

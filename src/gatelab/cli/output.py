@@ -83,20 +83,11 @@ def check_file(path: Path | None, suffixes: Sequence[str]) -> None:
 
 def check_folder(path: Path) -> None:
     """Refuse a folder that does not exist and cannot be made, or that may not be written to."""
-    from tempfile import TemporaryFile
-
-    nearest, reason = next(p for p in (path, *path.absolute().parents) if os.path.lexists(p)), ""
+    nearest = next(p for p in (path, *path.absolute().parents) if os.path.lexists(p))
     if not nearest.is_dir():
-        reason = "is not a folder"
-    elif not os.access(nearest, os.W_OK):
-        reason = "is read-only for you"
-    else:
-        try:
-            TemporaryFile(dir=nearest).close()  # root may do anything, and yet not make files in /proc
-        except OSError as error:
-            reason = f"takes no files ({error.strerror})"
-    if reason:
-        raise GatelabError(f"{path} cannot be written, since {nearest} {reason}; give another path")
+        raise GatelabError(f"{path} cannot be written, since {nearest} is not a folder; give another path")
+    if not os.access(nearest, os.W_OK):
+        raise GatelabError(f"{path} cannot be written, since {nearest} is read-only for you; give another path")
 
 
 def write(result: Any, *paths: Path | None, frame: Callable[[], Any] | None = None) -> None:
@@ -169,20 +160,9 @@ def cell(value: Any, form: str = ".4g") -> str:
 
 def command_line(context: typer.Context) -> str:
     """The command that was given, with the names of files instead of their paths, without --json and --quiet."""
-    words = context.command_path.split()
-    for option in context.command.params:
-        name = str(option.name)
-        source = context.get_parameter_source(name)
-        if source is None or source.name != "COMMANDLINE" or name in _answer:
-            continue
-        value = context.params[name]
-        for one in value if isinstance(value, list | tuple) else [value]:
-            if isinstance(one, bool):
-                words.append((option.opts if one else option.secondary_opts)[0])
-            else:
-                words += option.opts[:1] * (option.param_type_name == "option")
-                words.append(Path(one).name if isinstance(one, Path) or Path(str(one)).exists() else str(one))
-    return shlex.join(words)
+    given = [word for word in context.meta["words"] if word not in ("--json", "--quiet", "-q")]
+    words = [Path(word).name if Path(word).parent.is_dir() else word for word in given]
+    return shlex.join([*context.command_path.split(), *words])
 
 
 def note(message: str) -> None:

@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 
 Table = Any  # a data frame
 Series = Any  # a column of one
-ENDINGS = (".csv", ".npy", ".npz", ".parquet")
-_PROBABILITY = "probability_"
+ENDINGS = (".csv", ".npy", ".parquet")
 REGRESS = """Examples: gatelab regress flats.csv --target rent --out rent.safetensors
 gatelab regress flats.csv --target kind --inputs rooms,age --time-budget 20
 gatelab regress flats.csv --target rooms --classify --test 0.3 --json"""
@@ -156,12 +155,12 @@ def predict_command(
     inputs: Annotated[str | None, columns_option("Its columns to predict from.", "those of the model")] = None,
     target: Annotated[str | None, columns_option("Its columns to compare with.", "those of the model")] = None,
     out: Annotated[
-        Path | None, out_option("Write them, .csv, .npy, .npz or .parquet, instead of printing.", *ENDINGS)
+        Path | None, out_option("Write them, .csv, .npy or .parquet, instead of printing.", *ENDINGS)
     ] = None,
 ) -> None:
     """Predict the rows of a file with a saved model, in the units of the data; classifiers add probabilities."""
     if out is not None and keep and out.suffix.lower() == ".npy":
-        raise GatelabError(f"{out} holds numbers without names; give .csv, .npz or .parquet with --keep")
+        raise GatelabError(f"{out} holds numbers without names; give .csv or .parquet with --keep")
     network = read_predictor(model)
     if network.classes and target:
         raise GatelabError("--target compares numbers, and the model predicts classes; leave --target out")
@@ -179,7 +178,7 @@ def predict_command(
     rmse, doubt, summary = None, None, f"{len(values)} rows by the {network.name}"
     frame = read_frame(source, kept) if kept else pd.DataFrame(index=range(len(values)))
     if network.classes:
-        labels = [f"{_PROBABILITY}{label}" for label in network.classes]
+        labels = [f"probability_{label}" for label in network.classes]
         frame["predicted"] = np.array(network.classes)[values.argmax(axis=1)]
     else:
         labels = [f"predicted_{name}" for name in network.targets or range(values.shape[1])]
@@ -198,8 +197,12 @@ def predict_command(
         predictions = [list(row) for row in zip(*(frame[name].to_numpy().tolist() for name in frame), strict=True)]
         lines = [output.Line(frame.to_csv(index=False).rstrip("\n"))]
         output.note(summary)  # another program may read the predictions on stdout
+    elif out.suffix.lower() == ".npy":
+        content = io.BytesIO()
+        np.save(content, values)
+        write_whole(out, content.getvalue())
     else:
-        write_predictions(out, frame, labels)
+        output.write_frame(out, frame)
     about = {"model": model, "network": network.name, "data": data, "rows": len(values), "columns": list(frame)}
     output.emit({**about, "rmse": rmse, "predictions": predictions, "note": doubt}, *lines, files=(out,))
 
@@ -251,23 +254,3 @@ def predictions_of(network: Predictor, source: Columns, ins: list[int]) -> Array
     if not parts:
         raise GatelabError("the file has no rows; give one row per example")
     return np.concatenate(parts)
-
-
-def write_predictions(path: Path, frame: Table, labels: list[str]) -> None:
-    """A row of numbers per row of the data; .npz and tables have the other columns as well."""
-    import numpy as np
-
-    if path.suffix.lower() not in (".npy", ".npz"):
-        output.write_frame(path, frame)
-        return
-    content, values = io.BytesIO(), frame[labels].to_numpy()
-    if path.suffix.lower() == ".npy":
-        np.save(content, values)
-    else:
-        # Arrays of one type are not pickled.
-        others: dict[str, Any] = {
-            name: np.array(list(column)) if column.map(type).nunique() == 1 else column.to_numpy()
-            for name, column in frame.drop(columns=labels).items()
-        }
-        np.savez(content, **{labels[0].partition("_")[0]: values}, **others)
-    write_whole(path, content.getvalue())

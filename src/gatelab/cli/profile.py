@@ -23,8 +23,6 @@ gatelab profile smollm2 --text fineweb-edu --tokens 12288 --json"""
 
 @dataclass(frozen=True)
 class SizeOptions:
-    """The size of the measurement."""
-
     tokens: Annotated[int | None, option("Tokens to fit on.", min=2, default="6144")] = None
     test: Annotated[int | None, option("Tokens to measure on.", min=2, default="512")] = None
     length: Annotated[int | None, option("Tokens per window.", min=2, default="128, or the context of the model")] = (
@@ -78,7 +76,6 @@ def profile_command(
 
 
 def block_row(block: BlockProfile) -> dict[str, Any]:
-    """The most important numbers of a block."""
     losses = ["-" if loss is None else f"{loss:.2g}" for loss in (block.skipped, block.linearised)]
     return {
         "layer": None if block.number is None else block.label,

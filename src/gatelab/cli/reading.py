@@ -16,8 +16,6 @@ from gatelab.errors import GatelabError, unknown_name
 from gatelab.feedforward.named import ALIASES, CATALOGUE, unit_name
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from gatelab.arrays import Array
     from gatelab.data.tables import Columns
 
@@ -201,13 +199,10 @@ class Predictor:
     predict: Callable[[Any], Array]
     targets: tuple[str, ...] = ()
     classes: tuple[str | int | float | bool, ...] = ()
-    network: nn.Module | None = None
-    scaled: Callable[[Array], Array] | None = None
     tabular: bool = True
 
 
 def read_predictor(path: Path) -> Predictor:
-    """The model in a file."""
     from gatelab.saved import load
     from gatelab.solve import Fit
 
@@ -220,39 +215,25 @@ def read_predictor(path: Path) -> Predictor:
             columns=saved.columns,
             predict=saved.predict,
             targets=saved.targets,
-            network=saved.network,
-            scaled=saved.scaled,
             tabular=False,
         )
     from gatelab.estimators import GatedClassifier, GatedRegressor
 
     if not isinstance(saved, GatedRegressor | GatedClassifier):
         raise GatelabError(f"{path} holds a {type(saved).__name__}, not a network; give a file of gatelab fit --out")
-    name, frame, columns = f"{saved.unit_} of width {saved.width_}", saved.frame_, saved.columns_
+    name, columns = f"{saved.unit_} of width {saved.width_}", saved.columns_
     names, inputs = tuple(getattr(saved, "feature_names_in_", ())), saved.n_features_in_
     if isinstance(saved, GatedClassifier):
         classes = tuple(saved.classes_.tolist())
         return Predictor(f"classifier, {name} first", inputs, 1, names, saved.encoded_probabilities, classes=classes)
 
-    def scaled(rows: Array) -> Array:
-        return frame.inputs(columns.encode(rows))
-
     def predict(rows: Any) -> Array:
         return saved.encoded_predictions(columns.encode(rows))[0]
 
-    return Predictor(name, inputs, len(frame.y_mean), names, predict, network=saved.network_, scaled=scaled)
-
-
-def read_model(path: Path) -> Predictor:
-    """The network in a file."""
-    saved = read_predictor(path)
-    if saved.network is None:
-        raise GatelabError(f"{path} holds a GatedClassifier, not a network; give a file of gatelab fit --out")
-    return saved
+    return Predictor(name, inputs, len(saved.frame_.y_mean), names, predict)
 
 
 def check_exists(path: Path, remedy: str = "give a CSV, Parquet, .npy or .npz file") -> None:
-    """Refuse a file that does not exist."""
     if not path.is_file():
         raise GatelabError(f"there is no file {path}; {remedy}")
 
@@ -273,7 +254,6 @@ def columns_by_name(source: Columns, path: Path, names: Sequence[str]) -> list[i
 
 
 def check_inputs(path: Path, model: Predictor, inputs: int) -> None:
-    """Refuse rows that the model cannot take."""
     if inputs != model.d_in:
         raise GatelabError(
             f"the network in {path} has {model.d_in} inputs and the data have {inputs}; choose columns with --inputs"

@@ -89,9 +89,9 @@ def reproduce_command(
     if not names:
         raise GatelabError("no figure is named; give names from 'gatelab reproduce --list', or all")
     whole = "all" in names
-    wanted: dict[str, Study] = known if whole else {}
-    for name in () if whole else names:
-        if not (found := {one: known[one] for one in known if fnmatchcase(one, name)}):
+    wanted: dict[str, Study] = {}
+    for name in names:
+        if not (found := {one: known[one] for one in known if name == "all" or fnmatchcase(one, name)}):
             raise unknown_name("study", name, (*known, "all"))
         wanted |= found
     output.check_folder(out)

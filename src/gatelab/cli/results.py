@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -75,7 +74,6 @@ def stored_unit(name: str | None) -> str | None:
 
 
 def opened(path: Path) -> Store:
-    """The store in an existing file."""
     from gatelab.sweep import Store
 
     if not path.exists():
@@ -132,7 +130,9 @@ def show_command(
         row["history"] = f"{len(record.history)} values, {record.history[0]:.3e} to {record.history[-1]:.3e}"
     if shapes:
         row["network"] = ", ".join(f"{name} {'x'.join(map(str, s)) or '1'}" for name, s in shapes.items())
-    parts = [output.pairs(row.items()), *(["", str(error).rstrip()] if error else [])]
+    parts = [output.pairs(row.items())]
+    if error:
+        parts += ["", str(error).rstrip()]
     output.emit({**facts_of(record), "history": record.history, "arrays": shapes}, *parts, files=(out,))
 
 
@@ -143,39 +143,28 @@ def prune_command(
     older_than: Annotated[float | None, option("Records older than this.", metavar="DAYS", min=0)] = None,
     other_versions: Annotated[bool, option("Records of other versions.", "--other-versions")] = False,
     dry_run: Annotated[bool, option("Count the records; remove none.", "--dry-run")] = False,
-    yes: Annotated[bool, option("Do not ask.", "--yes")] = False,
+    yes: Annotated[bool, option("Remove them.", "--yes")] = False,
 ) -> None:
     """Remove the records that meet every condition, permanently."""
     if not (failed or other_versions or older_than is not None):
         raise GatelabError("no condition is given; give --failed, --older-than DAYS or --other-versions")
     with opened(store) as file:
-
-        def chosen() -> list[Record]:
-            records = file.records(status="failed" if failed else None)
-            if older_than is not None:  # datetime cannot count back further than this
-                before = (datetime.now(UTC) - timedelta(days=min(older_than, 365_000.0))).isoformat()
-                records = (r for r in records if r.time < before)
-            return [r for r in records if not other_versions or r.versions.get("gatelab") != __version__]
-
-        records, removed = chosen(), 0
+        found, removed = file.records(status="failed" if failed else None), 0
+        if older_than is not None:  # datetime cannot count back further than this
+            before = (datetime.now(UTC) - timedelta(days=min(older_than, 365_000.0))).isoformat()
+            found = (r for r in found if r.time < before)
+        records = [r for r in found if not other_versions or r.versions.get("gatelab") != __version__]
         if records and not dry_run:
-            count = counted(len(records), "record")
-            if not yes and not on_terminal():
+            if not yes:
+                count = counted(len(records), "record")
                 raise GatelabError(f"{count} would be removed from {store} permanently; give --yes to do it")
-            if yes or typer.confirm(f"Remove {count} from {store} permanently?", err=True):
-                # Chosen again: failed runs may have been computed in the meantime.
-                removed = file.delete({r.key for r in records} & {r.key for r in chosen()})
+            removed = file.delete({r.key for r in records})
         left = file.count()
     line = f"{counted(removed, 'record')} removed from {store}, {left} left"
     if dry_run:
         count = counted(len(records), "record")
         line = f"{count} would be removed from {store}, {left - len(records)} would be left"
     output.emit({"store": store, "found": len(records), "removed": removed, "left": left}, line)
-
-
-def on_terminal() -> bool:
-    """Whether a question can be answered."""
-    return sys.stdin.isatty()
 
 
 @app.command("export", epilog=EXPORT)
@@ -202,7 +191,6 @@ def export_command(
 
 
 def find(store: Store, key: str) -> Record:
-    """The record whose key has this beginning."""
     start = key.strip().lower()
     if not start:
         raise GatelabError("the key is empty; give one from 'gatelab results list', or its beginning")
@@ -234,5 +222,4 @@ FACTS = ("key", "task", "status", "arguments", "metrics", "seconds", "device", "
 
 
 def facts_of(record: Record) -> dict[str, Any]:
-    """A record without its history and its network."""
     return {name: getattr(record, name) for name in FACTS}

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from gatelab.cli import reading
 from gatelab.cli.options import TableOptions, option
 from gatelab.errors import GatelabError
-from gatelab.memory import check_memory, size_text
+from gatelab.memory import check_memory
 
 if TYPE_CHECKING:
     from gatelab.arrays import Array
 
-MANY = 20_000  # a larger kernel takes gigabytes and its eigenvalues minutes: only on request
+MANY = 20_000  # the kernel of more rows takes gigabytes and its eigenvalues minutes: only on request
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,11 +33,11 @@ class ChosenRows:
     def d(self) -> int:
         return self.x.shape[1]
 
-    def drawn(self, count: int | None, seed: int) -> ChosenRows:
+    def drawn(self, count: int, seed: int) -> ChosenRows:
         """At most this number of rows, in their order, so that a saved kernel matches the file."""
         import numpy as np
 
-        if count is None or count >= self.n:
+        if count >= self.n:
             return self
         kept = np.sort(np.random.default_rng(seed).choice(self.n, count, replace=False))
         y = None if self.y is None else self.y[kept]
@@ -71,19 +70,18 @@ class KernelRowOptions(TableOptions):
 
     no_target: Annotated[bool, option("Every column is an input.", "--no-target")] = False
     gaussian: Annotated[str | None, option("Standard Gaussian rows instead.", metavar="ROWS,INPUTS")] = None
-    rows: Annotated[int | None, option("Number of rows, drawn at random.", min=1, default="all, up to 20000")] = None
+    rows: Annotated[int, option("Maximal number of rows of data, drawn at random.", min=1)] = MANY
     seed: Annotated[int, option("The seed of the drawing.", min=0)] = 0
 
-    def read(self, problem: str | None, *, names: Sequence[str] = ()) -> ChosenRows:
-        """The inputs that the options describe, at most `rows` of them; `names` are the inputs of a model."""
+    def read(self, problem: str | None) -> ChosenRows:
+        """The inputs that the options describe, at most `rows` of them."""
         from gatelab.data import problem as named_problem
 
         check_one_source(problem, self, self.gaussian)
         if self.gaussian:
-            self._check_many(gaussian_size(self.gaussian)[0])
-            chosen = gaussian_rows(self.gaussian, self.seed)
-        elif self.data is not None:
-            chosen = ChosenRows(self._columns(names), self.data.name)
+            return gaussian_rows(self.gaussian, self.seed)
+        if self.data is not None:
+            chosen = ChosenRows(self._columns(), self.data.name)
             if self.standardize:
                 from gatelab.data.rows import Scale
 
@@ -91,35 +89,23 @@ class KernelRowOptions(TableOptions):
         else:
             found = named_problem(problem or "", standardize=self.standardize)
             chosen = ChosenRows(found.train.x, found.name)
-        self._check_many(chosen.n)
         return chosen.drawn(self.rows, self.seed)
 
-    def _columns(self, names: Sequence[str]) -> Array:
-        """The inputs in the file: all columns, those of a model by name, or all except the target."""
+    def _columns(self) -> Array:
+        """The inputs in the file: all columns, or all except the target."""
         from gatelab.data.tables import open_columns, read_table
 
         path = self.data
         assert path is not None
-        unnamed = self.target is None and self.inputs is None
-        if self.no_target and not unnamed:
+        if self.no_target and not (self.target is None and self.inputs is None):
             raise GatelabError("--no-target takes every column as input; leave --target and --inputs out")
         reading.check_exists(path)
-        if self.no_target or (unnamed and names):
+        if self.no_target:
             columns = open_columns(path)
-            if self.no_target:
-                return columns.take([i for i in range(columns.count) if i not in columns.labels])
-            if (places := reading.columns_by_name(columns, path, names)) is not None:
-                return columns.take(places)
+            return columns.take([i for i in range(columns.count) if i not in columns.labels])
         target, inputs = reading.column_names(self.target), reading.column_names(self.inputs)
         with reading.shown_warnings():
             return read_table(path, target=target, inputs=inputs).x
-
-    def _check_many(self, n: int) -> None:
-        if n > MANY and self.rows is None:
-            raise GatelabError(
-                f"there are {n} rows, whose kernel takes {size_text(8 * n * n)}, and its factors as much again; "
-                f"--rows {MANY} draws that number of them, --rows {n} takes all"
-            )
 
 
 def check_one_source(problem: str | None, table: TableOptions, gaussian: str | None) -> None:
@@ -137,18 +123,12 @@ def check_one_source(problem: str | None, table: TableOptions, gaussian: str | N
         raise GatelabError("Gaussian rows are standardized already; leave --standardize and --raw out")
 
 
-def gaussian_size(text: str) -> tuple[int, ...]:
-    """Rows and inputs."""
-    if len(size := reading.whole_numbers(text)) != 2:
-        raise GatelabError(f"--gaussian is {text!r}; give rows and inputs, such as --gaussian 60,30")
-    return size
-
-
 def gaussian_rows(text: str, seed: int) -> ChosenRows:
-    """Standard Gaussian rows and targets."""
     import numpy as np
 
-    n, d = gaussian_size(text)
+    if len(size := reading.whole_numbers(text)) != 2:
+        raise GatelabError(f"--gaussian is {text!r}; give rows and inputs, such as --gaussian 60,30")
+    n, d = size
     check_memory(8 * n * d, f"{n} Gaussian rows of {d} inputs", "give fewer")
     generator = np.random.default_rng(seed)
     x, y = generator.standard_normal((n, d)), generator.standard_normal(n)

@@ -110,7 +110,6 @@ def scale_command(
 
 
 def emit_plan(plan: Plan, store: Path | None) -> None:
-    """The size of a sweep, with --dry-run."""
     time = "not known yet" if plan.expected_seconds is None else duration(plan.expected_seconds)
     facts = {"done": plan.done, "failed": plan.failed, "todo": plan.todo}
     rows = {"done": plan.done, "failed": plan.failed, "to do": plan.todo, "expected time": time}
@@ -130,7 +129,7 @@ def slope_parts(study: Scaling, seeds: int) -> Iterator[output.Part]:
     for unit in study.units:
         points = [p for p in study.points if p.unit == unit and p.width == last]
         # A failed fit has no error and ranks last.
-        best = min(points, key=lambda p: math.inf if math.isnan(p.test_rmse) else p.test_rmse)
+        best = min(points, key=lambda p: (math.isnan(p.test_rmse), p.test_rmse))
         for aggregate in ("best", "median")[: min(seeds, 2)]:
             row: dict[str, Any] = {"unit": unit}
             if seeds > 1:

@@ -183,7 +183,6 @@ def gap_command(
 
 
 def emit_recipes(recipes: list[list[Recipe]]) -> None:
-    """The size of the trainings, with --dry-run."""
     first, trainings = recipes[0][0], sum(map(len, recipes))
     steps = sum(len(group) * group[0].steps for group in recipes)
     facts = {"model": first.model, "size": first.size, "data": first.data, "trainings": trainings, "steps": steps}

@@ -164,15 +164,7 @@ def _levels(table: Table, column: str) -> list[Any]:
 
 
 def draw_figure(facets: Facets | Sequence[Facets], tables: Tables) -> Figure:
-    """Draw one figure with matplotlib.
-
-    Args:
-        facets: One or more specifications; several are drawn side by side.
-        tables: The tables by name.
-
-    Returns:
-        The figure.
-    """
+    """Draw one figure with matplotlib; several specifications are drawn side by side."""
     parts = [facets] if isinstance(facets, Facets) else list(facets)
     rows, columns = zip(*(part.shape(tables) for part in parts), strict=True)
     with style():

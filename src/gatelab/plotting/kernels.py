@@ -11,8 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from gatelab.arrays import Array
-from gatelab.plotting import theme
-from gatelab.plotting.theme import GRAY, canvas, handle, log_ticks, looks, style
+from gatelab.plotting.theme import GRAY, canvas, handle, legend_below, log_ticks, looks, style
 
 DASHED = (0, (4, 2))
 
@@ -91,25 +90,20 @@ class Cloud:
         return {"marker": self.marker, "markersize": 3.4, "markerfacecolor": face, "markeredgewidth": 0.7}
 
 
-def draw_clouds(axes: Any, clouds: Sequence[Cloud], title: str) -> None:
-    """Draw every run as a thin line with points, with a legend below; training proceeds from right to left."""
-    axes.axhline(0.0, color=GRAY, linewidth=0.7, zorder=1)
-    for cloud in clouds:
-        for run in cloud.runs:
-            axes.plot(run[:, 0], run[:, 1], color=cloud.color, linewidth=0.5, alpha=0.75, **cloud.look())
-    axes.set(title=title, xlabel="training loss (nats)", ylabel="gap: test loss - training loss (nats)")
-    ncols = 2 if any(len(cloud.label) > 8 for cloud in clouds) else 4
-    entries = [handle(cloud.label, cloud.color, "", **cloud.look()) for cloud in clouds]
-    theme.legend_below(axes, entries, ncols=ncols, handletextpad=0.4, columnspacing=1.4)
-
-
 def clouds_figure(panels: Sequence[tuple[str, Sequence[Cloud]]], title: str, *, ax: Any = None) -> Figure:
-    """A panel for each (title, clouds), three in a row, its legend below it."""
+    """A panel for each (title, clouds), three in a row, its legend below it; training proceeds from right to left."""
     rows = -(-len(panels) // 3)
     with style():
         place = canvas(4.0 * max(1.35, min(3, len(panels))), 0.5 + 4.2 * rows, len(panels), ax, rows=rows)
         for axes, (name, clouds) in zip(place.axes, panels, strict=True):
-            draw_clouds(axes, clouds, name)
+            axes.axhline(0.0, color=GRAY, linewidth=0.7, zorder=1)
+            for cloud in clouds:
+                for run in cloud.runs:
+                    axes.plot(run[:, 0], run[:, 1], color=cloud.color, linewidth=0.5, alpha=0.75, **cloud.look())
+            axes.set(title=name, xlabel="training loss (nats)", ylabel="gap: test loss - training loss (nats)")
+            ncols = 2 if any(len(cloud.label) > 8 for cloud in clouds) else 4
+            entries = [handle(cloud.label, cloud.color, "", **cloud.look()) for cloud in clouds]
+            legend_below(axes, entries, ncols=ncols, handletextpad=0.4, columnspacing=1.4)
         if ax is None:
             place.title(title)
     return place.figure

@@ -1,4 +1,4 @@
-"""Figures as SVG, with text as text, large sets of marks as images, and the boxes of panels for narrow pages.
+"""Figures as SVG, with text as text, large sets of marks as images, and the boxes of panels for the switch of a page.
 
 `svg_text` is for files. `themed` adapts it to a page: white, grays and black become the colors of the page's theme,
 hues become variables that a dark theme sets (`dark_hues`), and ids are unique.
@@ -29,7 +29,6 @@ NUMBER = re.compile(r"-?\d+\.\d{3,}")
 COLOR = re.compile(r"(fill|stroke|stop-color): (#[0-9a-f]{6})")
 FAMILY = re.compile(r"font-family: [^;]*;?")
 LOCAL = re.compile(r"url\(#([\w-]+)\)")
-SEGMENT = re.compile(r"M \S+ \S+ L \S+ \S+")
 # Upper ends of lightness, and the page's variable for such a gray. Near black and near white stay.
 GRAYS = ((0.35, "--ink"), (0.6, "--muted"), (0.8, "--faint"), (0.97, "--rule"), (1.0, "--surface"))
 STAY = ("#010101", "#fefefe")
@@ -92,7 +91,6 @@ def _slim(figure: Figure) -> str:
         if element.tag == f"{{{SVG}}}text":
             _flow(element)
     root.set("font-family", "DejaVu Sans, sans-serif")
-    root.set("data-title", plain(figure.get_suptitle()))
     root.set("data-views", json.dumps(views(figure)))
     root.set("aria-label", described(figure))
     return f'<?xml version="1.0" encoding="utf-8"?>\n{ElementTree.tostring(root, encoding="unicode")}\n'
@@ -141,36 +139,26 @@ def plain(text: str) -> str:
 
 
 def views(figure: Figure) -> list[list[Any]]:
-    """The boxes of a figure that a narrow page shows one below the other, in points from the top left.
+    """The boxes that the switch of a page shows: columns of panels against "n" or "P", and legends.
 
-    They are columns of panels (or single panels, if a row spans the figure) and entries of the figure's legends. After
-    x, y, width and height come the size on the x axis ("n", "P" or "") and whether the box is an entry.
+    A box is x, y, width and height in points from the top left, and the size on its x axes, "" for any. The list is
+    empty unless there are panels against n and against P.
     """
     figure.draw_without_rendering()
     found: list[list[Any]] = []
     for part in figure.subfigs or [figure]:
-        boxes = [(box, against(a.get_xlabel())) for a in part.axes if (box := a.get_tightbbox()) and a.get_visible()]
-        for group in _cut(boxes):
-            size = _common({size for _, size in group if size})
-            found.append([*_points(figure, Bbox.union([box for box, _ in group])), size, 0])
-        size = _common({size for _, size in boxes})
+        columns: dict[Any, list[Any]] = {}
+        for axes in part.axes:
+            place = axes.get_subplotspec()
+            columns.setdefault(place and place.colspan.start, []).append(axes)
+        sizes = {against(axes.get_xlabel()) for axes in part.axes} - {""}
+        for column in columns.values():
+            size = "".join({against(axes.get_xlabel()) for axes in column} - {""})
+            boxes = [box for axes in column if (box := axes.get_tightbbox())]
+            found.append([*_points(figure, Bbox.union(boxes)), size])
         for legend in part.legends:
-            found += [[*_points(figure, _entry(legend, text)), size, 1] for text in legend.get_texts()]
-    if len(found) == 1:
-        return []
-    return found
-
-
-def _common(sizes: set[str]) -> str:
-    """The common size of all axes, or ""."""
-    return "".join(sizes) * (len(sizes) == 1)
-
-
-def _entry(legend: Any, text: Any) -> Bbox:
-    """A text of a legend with the handle to its left."""
-    box = text.get_window_extent()
-    handle = (legend.handlelength + legend.handletextpad) * legend.prop.get_size_in_points() * legend.figure.dpi / 72
-    return Bbox.from_extents(box.x0 - handle, box.y0, box.x1, box.y1)
+            found.append([*_points(figure, legend.get_window_extent()), "".join(sizes) * (len(sizes) == 1)])
+    return found if {"n", "P"} <= {box[4] for box in found} else []
 
 
 def against(label: str) -> str:
@@ -190,33 +178,6 @@ def _points(figure: Figure, box: Bbox) -> list[float]:
     return [round(float(v) * scale, 1) for v in (box.x0 - 4, height - box.y1 - 4, box.width + 8, box.height + 8)]
 
 
-def _cut(boxes: list[Any], axis: int = 0, last: bool = False) -> list[list[Any]]:
-    """Groups of boxes with gaps in between: columns, or, if there is one column, rows and their columns."""
-    groups: list[list[Any]] = []
-    end = -np.inf
-    for box in sorted(boxes, key=lambda box: _ends(box[0], axis)[0]):
-        low, high = _ends(box[0], axis)
-        narrow = axis == 0 and high - low < 90  # a color bar belongs to its panel
-        if groups and (low < end - 1 or narrow):
-            groups[-1].append(box)
-        else:
-            groups.append([box])
-        end = max(end, high)
-    alone = len(groups) < 2 and not last
-    if axis == 0 and alone:
-        return _cut(boxes, 1)
-    if axis == 0 or alone:
-        return groups
-    return [part for group in groups for part in _cut(group, 0, last=True)]
-
-
-def _ends(box: Bbox, axis: int) -> tuple[float, float]:
-    """The ends of a box from the left or from the top."""
-    if axis == 0:
-        return box.x0, box.x1
-    return -box.y1, -box.y0
-
-
 def themed(svg: str, name: str) -> str:
     """SVG of `svg_text` for a page: the colors of its theme, classes for styles, ids that begin with `name`.
 
@@ -228,7 +189,6 @@ def themed(svg: str, name: str) -> str:
     for element in list(root.iter()):
         _unwrap(element)
         _clean(element, lambda own: ids.setdefault(own, f"{name}-{len(ids)}"))
-    _join_segments(root)
     for element in list(root.iter()):
         keys = []
         for attribute in ("style", "clip-path"):
@@ -291,38 +251,6 @@ def _sparse(address: str) -> bool:
     """Whether most of an embedded image is transparent: marks, which a dark theme inverts, and not a map."""
     with Image.open(BytesIO(base64.b64decode(address.partition(",")[2]))) as image:
         return float(np.asarray(image.convert("RGBA").getchannel("A")).mean()) < 128
-
-
-def _join_segments(root: Element) -> None:
-    """Join straight lines of one style, such as ticks and grids, to one path where only texts are between them."""
-    ticks = {f"#{own.get('id')}": own for own in root.iter(f"{{{SVG}}}path") if SEGMENT.fullmatch(own.get("d", ""))}
-    for parent in list(root.iter()):
-        joined: dict[tuple[str | None, ...], Element] = {}
-        for child in list(parent):
-            tick = ticks.get(child.get("href", ""))
-            if tick is not None:
-                place = float(child.get("x", 0)), float(child.get("y", 0))
-                line = _segment(tick.get("d", ""), place)
-                child.tag = f"{{{SVG}}}path"
-                child.attrib = {"d": line, "style": tick.get("style") or child.get("style", "")}
-            key = tuple(child.get(name) for name in ("style", "clip-path", "transform"))
-            if child.get("id") or not SEGMENT.fullmatch(child.get("d", "")):
-                if child.tag not in (f"{{{SVG}}}text", f"{{{SVG}}}defs"):
-                    joined = {}
-            elif key in joined:
-                joined[key].set("d", f"{joined[key].get('d')} {child.get('d')}")
-                parent.remove(child)
-            else:
-                joined[key] = child
-        if parent.tag == f"{{{SVG}}}defs":
-            parent[:] = [child for child in parent if f"#{child.get('id')}" not in ticks]
-
-
-def _segment(line: str, place: tuple[float, float]) -> str:
-    """A straight line, moved."""
-    numbers = [float(number) for number in line.split() if number not in "ML"]
-    x0, y0, x1, y1 = (f"{number + place[i % 2]:.2f}".rstrip("0").rstrip(".") for i, number in enumerate(numbers))
-    return f"M {x0} {y0} L {x1} {y1}"
 
 
 def _page_color(found: re.Match[str]) -> str:

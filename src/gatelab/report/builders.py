@@ -81,12 +81,13 @@ LEFT_OUT, MEASURED = "Left out", "How was it measured?"
 
 def scorecard_page(card: Scorecard, command: str = "") -> str:
     """The scorecard as one self-contained HTML document."""
-    facts = card.facts
+    facts, tables = card.facts, {"fits": card.scaling.table()}
+    figure = Section("figure", "The figure", figure=drawn(card.plot(), "figure"), tables=tables)
     return page(
         f"{facts['problem']}: which unit?",
         f"{', '.join(card.units)} side by side on {facts['train_rows']} training and {facts['test_rows']} held-out "
         f"rows of {facts['inputs']} input{'s' * (facts['inputs'] != 1)}, at {facts['budget']} parameters.",
-        [_advice(card, command), _numbers(card), _figure(card), _networks(card)],
+        [_advice(card, command), _numbers(card), figure, _networks(card)],
         kicker="gatelab scorecard",
     )
 
@@ -110,11 +111,6 @@ def _numbers(card: Scorecard) -> Section:
     notes = card.sections[MEASURED]
     body = part("headed", parts)
     return Section("numbers", "Side by side", lead, body, tables={"scorecard": card.table()}, notes=notes)
-
-
-def _figure(card: Scorecard) -> Section:
-    tables = {"fits": card.scaling.table()}
-    return Section("figure", "The figure", figure=drawn(card.plot(), "figure"), tables=tables)
 
 
 def _networks(card: Scorecard) -> Section:

@@ -30,26 +30,22 @@
   });
   label();
 
-  // ---- figures. On a narrow page the parts of a figure (data-views: x, y, width, height, size, legend entry or not) are shown one below
-  // the other; a switch selects the panels against n or P.
-  const NS = "http://www.w3.org/2000/svg", NARROW = 0.8, WIDE = 1.5; // relative to the printed size
+  // ---- figures. On a narrow page they scroll; a switch selects the panels against n or P (data-views: x, y, width, height, size).
+  const NS = "http://www.w3.org/2000/svg", LEAST = 0.8, MOST_WIDE = 1.5; // relative to the printed size
   const figures = [...document.querySelectorAll(".chart")].map((host) => {
     const svg = host.querySelector("svg"), box = svg.parentElement, views = JSON.parse(svg.dataset.views || "[]"), { name } = host.dataset;
-    const whole = svg.getAttribute("viewBox").split(" ").map(Number), title = node("p", { class: "figure-title" }, svg.dataset.title);
-    let chosen = "", width = 0;
-    function show(paper = false) {
-      const split = views.length > 0 && (chosen !== "" || (!paper && box.clientWidth < NARROW * whole[2]));
-      const boxes = split ? views.filter((view) => !chosen || !view[4] || view[4] === chosen) : [whole];
-      const parts = boxes.map((view, i) => {
+    const whole = svg.getAttribute("viewBox").split(" ").map(Number);
+    let chosen = "";
+    function show(size = chosen) {
+      const boxes = size ? views.filter((view) => !view[4] || view[4] === size) : [whole];
+      box.replaceChildren(...boxes.map((view, i) => {
         const part = i ? document.createElementNS(NS, "svg") : svg;
         if (i) part.append(document.createElementNS(NS, "use")), part.firstChild.setAttribute("href", `#${name}-all`), part.setAttribute("aria-hidden", "true");
         part.setAttribute("viewBox", view.slice(0, 4).join(" "));
-        part.style.maxWidth = `${(view[5] ? 1.2 : WIDE) * view[2]}px`;
-        if (view[5]) part.style.width = part.style.maxWidth, part.classList.add("entry");
+        part.style.minWidth = `${LEAST * view[2]}px`;
+        part.style.maxWidth = `${MOST_WIDE * view[2]}px`;
         return part;
-      });
-      title.hidden = !split || !svg.dataset.title;
-      box.replaceChildren(title, ...parts);
+      }));
     }
     // A file has the colors of the light theme: the fallback values of the variables.
     function file() {
@@ -82,7 +78,7 @@
       canvas.toBlob((blob) => save(blob, `${name}.png`));
     }));
     host.prepend(tools);
-    new ResizeObserver(() => { if (box.clientWidth !== width) { width = box.clientWidth; show(); } }).observe(host);
+    show();
     return show;
   });
 
@@ -92,7 +88,7 @@
     opened = [...document.querySelectorAll("details.fold:not([open])")];
     for (const part of opened) part.open = true;
     themes.show("light");
-    for (const show of figures) show(true);
+    for (const show of figures) show("");
   });
   addEventListener("afterprint", () => {
     for (const part of opened) part.open = false;

@@ -66,7 +66,6 @@ class StudyRecord:
 
     @property
     def folder(self) -> str:
-        """The folder of its paper."""
         return self.study.partition("/")[0]
 
     @property

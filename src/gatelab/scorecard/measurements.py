@@ -62,11 +62,9 @@ class Draws:
             self.measured[name] = float(np.maximum(np.sqrt(errors.mean(axis=1)), least).mean())
 
     def rmse(self, name: Any) -> Interval:
-        """The error of a network."""
         return percentile_interval(self.measured[name], self.drawn[name])
 
     def ratio(self, name: Any, other: Any) -> Interval:
-        """The error of a network divided by that of another."""
         return percentile_interval(self.measured[name] / self.measured[other], self.drawn[name] / self.drawn[other])
 
 
