@@ -1,4 +1,4 @@
-"""The studies of tables 1 to 3, of learned maps and of the floor, in quick form and on made-up tables."""
+"""The studies of tables 1 to 3 and of learned maps, in quick form and on made-up tables."""
 
 from __future__ import annotations
 
@@ -79,21 +79,6 @@ def test_a_wrong_slope_takes_an_order_off(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.slow
-def test_floor_study_puts_no_method_below_the_floor(quick):
-    outcome = quick("linearize/floor").outcome
-    table = outcome.tables["errors"]
-    assert {"optimal", "hermite", "taylor", "maclaurin", "tensorsketch"} <= set(table["method"])
-    # 400 rows and inputs: chance moves the error of the best maps by up to 7 % (long rows weigh much).
-    assert (table["rmse"] > 0.93 * table["floor"]).all()
-    best = table[table["method"] == "optimal"]
-    assert np.allclose(best["rmse"], best["floor"], rtol=0.07)
-    # What theory has, to all its digits.
-    theory = [c.value for c in outcome.claims if c.what.startswith("the floor at")]
-    assert theory == pytest.approx([0.01054, 0.418, 0.0705, 0.0259], rel=0.005)
-    assert len(outcome.figure.axes) == 3
-
-
-@pytest.mark.slow
 def test_learned2d_study(quick):
     outcome = quick("linearize/learned2d").outcome
     by_recipe = dict(list(outcome.tables["errors"].groupby("recipe")["rmse"]))
@@ -142,7 +127,12 @@ def test_learned16_study(quick):
     assert np.allclose(fresh["rmse"], fresh["floor"], rtol=0.06)
     # The paper says neither m nor its data: no loss of ours contradicts it.
     assert [c.verdict for c in outcome.claims if c.place] == ["undecided"] * 3 + ["new"]
-    assert table["training"].notna().tolist() == [False] * 2 + [True] * 2
+    assert table["training"].notna().equals(table["recipe"] == "paper")
+    # 1000 rows and inputs: chance moves an error by a few percent (long rows weigh much).
+    best = table[table["recipe"] == "optimal"]
+    assert np.allclose(best["rmse"], best["floor"], rtol=0.05)
+    assert (table["rmse"] > 0.95 * table["floor"]).all()
+    assert best.set_index("m").loc[152, "floor"] == pytest.approx(0.418, abs=5e-4)
     curve = outcome.tables["steps"]
     gap = curve["new_data"] - curve["training"]
     assert curve["new_data"].is_monotonic_decreasing and gap.is_monotonic_increasing and gap.iloc[-1] > 0
