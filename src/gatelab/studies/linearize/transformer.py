@@ -190,9 +190,7 @@ def feature_claim(judged: Table) -> Claim:
         known = judged[column].dropna().astype(int)
         if len(known):
             support[f"{column}, {len(known)} of {len(judged)} layers"] = ends(known)
-    for column in ("floor at m = d + 1", "isotropic floor at degree 2"):
-        support[f"{column}, relative"] = ends(judged[column])
-    support["features of degree 2"] = int(judged["m of degree 2"].iloc[0])
+    support["floor at m = d + 1, relative"] = ends(judged["floor at m = d + 1"])
     width = int(judged["width"].iloc[0])
     what = f"features that GELU(W1 x + b1) of {width} neurons needs to 1 % of its size, share of the neurons"
     return Claim(what, 100 * float(judged["m needed for 1%"].min()) / width, paper=OPEN, unit="%", support=support)

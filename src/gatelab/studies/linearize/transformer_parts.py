@@ -345,9 +345,6 @@ def judge(layer: TracedLayer, most: int) -> dict[str, Any]:
         "m needed for 10%": next(iter(np.flatnonzero(judged.curve <= 0.1 * size)), None),
         "m enough for 10%": next(iter(np.flatnonzero(judged.held_out <= 0.1 * size)), None),
         "floor at m = d + 1": judged.floor(judged.d + 1) / size,
-        "isotropic floor at m = d + 1": float(judged.isotropic[judged.isotropic_m.index(judged.d + 1)]) / size,
-        "m of degree 2": judged.isotropic_m[-1] + 1,
-        "isotropic floor at degree 2": float(judged.isotropic[-1]) / size,
     }
 
 
