@@ -35,7 +35,7 @@ def test_json_agrees_with_the_library(here: Path) -> None:
     z = np.load(here / "z.npy")
     p = linearize("silu", "minimax", interval=calibrate(z, 0.2)).polynomial
     assert p is not None
-    assert np.allclose(said["polynomial"]["powers"], p.coefficients) and said["polynomial"]["margin"] == 0.2
+    assert np.allclose(said["polynomial"]["powers"], p.coefficients)
     assert said["polynomial"]["error"]["bound"] >= said["polynomial"]["error"]["measured"]
     assert said["data"]["numbers"] == 1000 and said["data"]["maximum"] <= said["polynomial"]["error"]["bound"]
     assert said["m"] == said["error"]["m"] == linearize("silu", "minimax", interval=calibrate(z, 0.2), d=2).m

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -69,10 +69,7 @@ class MapOptions:
         given = {"degree": self.degree, "interval": ends, "scale": self.scale, "m": self.m}
         settings |= {name: value for name, value in given.items() if value is not None}
         settings |= reading.settings("--option", self.more, "degree=4")
-        maps = linearize(activation, method.name, d=self.d, **{"seed": self.seed, **settings})
-        if z is not None and maps.polynomial is not None:
-            maps = replace(maps, polynomial=replace(maps.polynomial, margin=self.margin))
-        return maps
+        return linearize(activation, method.name, d=self.d, **{"seed": self.seed, **settings})
 
 
 def linearize_command(

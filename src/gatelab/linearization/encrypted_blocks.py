@@ -127,8 +127,6 @@ class PackedBlock:
             terms = [(np.concatenate([np.zeros(g), part[b]]), inputs[b]) for b in range(len(part)) if part[b].any()]
             if terms:
                 products.append(machine.rotate(machine.combination(terms, 0.0), g))
-        if not products:
-            raise GatelabError("a matrix of the block is zero; there is nothing to encrypt")
         return reduce(machine.add, products)
 
     def tall(self, M: Array) -> Array:

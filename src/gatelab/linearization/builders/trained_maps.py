@@ -51,19 +51,17 @@ def learned_maps(
     w_scale: float = 1.0,
     x_scale: float = 1.0,
     steps: int = 300,
-    width: int | None = None,
     epochs: int = 30,
     progress: ProgressLike = None,
 ) -> Maps:
     """Maps trained for w ~ N(0, w_scale^2 I), x ~ N(0, x_scale^2 I).
 
-    `steps` and `width`, by default max(192, m), are for the recipe "fresh", `epochs` for "paper".
+    `steps` are for the recipe "fresh", `epochs` for "paper".
     """
     m = whole_number("m", m, 1)
-    if width is None:
-        width = max(192, m)
-    for name, value in {"steps": steps, "width": width, "epochs": epochs}.items():
+    for name, value in {"steps": steps, "epochs": epochs}.items():
         whole_number(name, value, 1)
+    width = max(192, m)
     layers = 2 if d < 8 else 1  # for large d the best maps are nearly quadratic
     if recipe not in RECIPES:
         raise unknown_name("recipe", recipe, RECIPES)
@@ -73,7 +71,7 @@ def learned_maps(
     check_memory(
         2 * 16 * weights + 8 * (6 * _REFIT_ROWS * out + 6 * out**2),
         f"learning maps of {m} features with {width} neurons in {layers} layers",
-        "give a smaller m or width",
+        "give a smaller m",
     )
     data = TrainingPairs(activation, d, check_spread(w_scale, "w_scale"), check_spread(x_scale, "x_scale"))
     generator = torch.Generator().manual_seed(check_seed(seed))
