@@ -29,28 +29,21 @@ def test_table1_to_its_digits_and_the_corrected_reading(quick: Quick) -> None:
 
 def test_table2_to_its_digits_and_wrong_ones_are_told(quick: Quick) -> None:
     tables = quick("linearize/table2").outcome.tables
-    assert [c.verdict for c in taylor.table2_claims(tables)] == ["reproduced"] * 6 + ["exceeded"]
+    assert [c.verdict for c in taylor.table2_claims(tables)] == ["reproduced"] * 5 + ["exceeded"]
     counts = tables["features"].set_index("d")
     assert counts.loc[3, ["kronecker", "symmetric"]].tolist() == [66_432, 163]
     assert counts.loc[16, ["kronecker", "symmetric"]].tolist() == pytest.approx([1.1e12, 3.8e6], rel=0.01)
     np.testing.assert_allclose(taylor.gelu(tables["table2"]["recovered"], "gelu-tanh"), taylor.TANH, atol=1e-12)
     changed = tables["table2"].copy()
     changed.loc[2, ["recovered", "Kronecker"]] += [0.01, 1e-4]
-    wrong = {**tables, "table2": changed, "drawn": tables["drawn"].assign(residual=1e-3)}
-    expected = ["differs", "reproduced", "differs", "reproduced", "differs"]
-    assert [c.verdict for c in taylor.table2_claims(wrong)][:5] == expected
+    expected = ["differs", "reproduced", "differs", "reproduced"]
+    assert [c.verdict for c in taylor.table2_claims({**tables, "table2": changed})][:4] == expected
 
 
 def test_table2_does_not_depend_on_the_weights_that_were_drawn() -> None:
     for seed in (1, 2):
         made = taylor.product(taylor.taylor_maps("symmetric"), *taylor.layer(seed))
         assert [f"{v:.4f}" for v in made] == taylor.PRINTED["Linearized y' = Phi(W) Psi(x)"].split(", ")
-
-
-def test_the_product_is_the_series_of_any_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert max(taylor.residuals(3)) < taylor.ROUNDING
-    monkeypatch.setattr(taylor, "five_terms", lambda z: 0.5 * z)
-    assert max(taylor.residuals(3)) > 1e-3
 
 
 def test_table3_to_its_digits(quick: Quick) -> None:

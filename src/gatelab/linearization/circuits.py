@@ -65,7 +65,7 @@ class PlainMachine:
         return Number(a.value * b.value, max(a.level, b.level) + 1)
 
     def combination(
-        self, terms: Sequence[tuple[Any, Number]], constant: Any, level: int | None = None, scale: float = 0.0
+        self, terms: Sequence[tuple[float, Number]], constant: float, level: int | None = None, scale: float = 0.0
     ) -> Number:
         """constant + sum of plain numbers times numbers, at that level; a scale of 0 is the machine's default."""
         needed = max((u.level + 1 for _, u in terms), default=0)
@@ -78,8 +78,8 @@ class PlainMachine:
         """a + b, of one scale."""
         return Number(a.value + b.value, max(a.level, b.level))
 
-    def shift(self, a: Number, constant: Any) -> Number:
-        """a plus a plain number or a row of them, at no cost."""
+    def shift(self, a: Number, constant: float) -> Number:
+        """a plus a plain number, at no cost."""
         return Number(a.value + constant, a.level)
 
     def lower(self, a: Number, level: int) -> Number:

@@ -33,7 +33,7 @@ from gatelab.errors import GatelabError, real_number
 from gatelab.feedforward.gates import Activation, activation
 from gatelab.files import write_whole
 from gatelab.linearization.circuits import CircuitForm
-from gatelab.linearization.exchange import find_published, read_document
+from gatelab.linearization.exchange import read_document
 from gatelab.linearization.forms import PreActivations, TabulatedForm, candidates
 from gatelab.linearization.polynomials import GELU_TANH
 from gatelab.models.hooks import captured, replaced
@@ -292,7 +292,7 @@ def measure_curves(
     *,
     margin: float = 0.1,
     most: int = MOST,
-    forms_of: Callable[[Activation, PreActivations, int], Sequence[CircuitForm]] | None = None,
+    forms_of: Callable[[Activation, PreActivations, int], Sequence[CircuitForm]] = candidates,
     progress: Listener | None = None,
 ) -> Curves:
     """Calibrate forms on half of the rows of token ids, and measure the losses of each layer on a quarter of them.
@@ -307,8 +307,6 @@ def measure_curves(
     subject = Subject(model)
     data = tuple(PreActivations.of(z.numpy(), margin) for z in subject.pre_activations(calibrating))
     plain = subject.outputs(choosing)
-    if forms_of is None:
-        forms_of = partial(candidates, published=[find_published(name) for name in ("puma", "bolt", "nexus")])
     forms: list[dict[int, CircuitForm]] = []
     losses: list[dict[int, float]] = []
     steps = most - FEWEST + 1
@@ -376,7 +374,7 @@ def plan_encrypted(
     most: int = MOST,
     progress: ProgressLike = None,
 ) -> EncryptedPlan:
-    """Choose a polynomial or other form for every layer that preserves the quality with the fewest levels in total.
+    """Choose a polynomial for every layer that preserves the quality with the fewest levels in total.
 
     Args:
         model: a Transformers model like BERT, GPT-2 or Llama, or gatelab's GPT2; it is not modified.
