@@ -64,13 +64,9 @@ class PlainMachine:
         self.products += 1
         return Number(a.value * b.value, max(a.level, b.level) + 1)
 
-    def combination(
-        self, terms: Sequence[tuple[float, Number]], constant: float, level: int | None = None, scale: float = 0.0
-    ) -> Number:
+    def combination(self, terms: Sequence[tuple[float, Number]], constant: float, level: int, scale: float) -> Number:
         """constant + sum of plain numbers times numbers, at that level; a scale of 0 is the machine's default."""
         needed = max((u.level + 1 for _, u in terms), default=0)
-        if level is None:
-            level = needed
         assert needed <= level, f"a combination of level {needed} was promised at level {level}"
         return Number(constant + sum(c * u.value for c, u in terms), level)
 

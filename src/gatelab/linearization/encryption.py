@@ -182,11 +182,7 @@ class SealMachine(PlainMachine):
         self.evaluator.relinearize_inplace(cipher, self.relinearize)
         return self.rescale(cipher, level, a.scale * b.scale / self.primes[level])
 
-    def combination(
-        self, terms: Sequence[tuple[float, Number]], constant: float, level: int | None = None, scale: float = 0.0
-    ) -> Number:
-        if level is None:
-            level = max(u.level + 1 for _, u in terms)
+    def combination(self, terms: Sequence[tuple[float, Number]], constant: float, level: int, scale: float) -> Number:
         scale = scale or self.scale
         total = None
         for c, u in terms:

@@ -71,11 +71,6 @@ class Verdict(Compact):
             return "impossible"
         return "open"
 
-    @property
-    def possible(self) -> bool:
-        """Whether the answer is "possible"."""
-        return self.answer == "possible"
-
     def floor(self, m: int) -> float:
         """The smallest possible RMSE of maps of m features on these rows and inputs."""
         return float(self.curve[min(whole_number("m", m, 0, of="features"), len(self.curve) - 1)])
@@ -143,8 +138,8 @@ def verdict(
     >>> draw = torch.Generator().manual_seed(0)
     >>> W, X = torch.randn(2, 300, 64, generator=draw, dtype=torch.float64) / 8
     >>> thin = X @ torch.diag(torch.tensor([8.0] * 3 + [0.0] * 61, dtype=torch.float64))
-    >>> verdict("gelu", W, thin, 1e-3).possible, verdict("gelu", 8 * W, 8 * X, 1e-3).possible
-    (True, False)
+    >>> verdict("gelu", W, thin, 1e-3).answer, verdict("gelu", 8 * W, 8 * X, 1e-3).answer
+    ('possible', 'impossible')
     """
     gate = gate_of(activation)
     W, X, b = _layer(W, X, bias)
