@@ -12,7 +12,7 @@ methods(), METHODS["mine"] = function                             the methods, a
 
 from gatelab.linearization.circuits import Cost, cost
 from gatelab.linearization.encryption import Encrypted, Parameters, parameters_for
-from gatelab.linearization.error import Error, monte_carlo, monte_carlo_variance
+from gatelab.linearization.error import Error
 from gatelab.linearization.exchange import (
     Export,
     Published,
@@ -56,8 +56,6 @@ __all__ = [
     "floor_curve",
     "linearize",
     "methods",
-    "monte_carlo",
-    "monte_carlo_variance",
     "parameters_for",
     "plan_encrypted",
     "published",

@@ -1,9 +1,4 @@
-"""The error of a linearization: RMSE with an interval, maximum, and the floor for its number of features.
-
-Monte Carlo for the scalar function GELU(z) = z P(Z <= z), Z ~ N(0, 1) (paper 003, section 4.1), is z/N #{Z_i <= z} with
-N Var = z^2 Phi(1 - Phi), at most 0.1478. The indicator {Z_i <= w.x} is not a product of a function of w and a function
-of x: this estimator does not factor into Phi and Psi for any N, and is not a method of `linearize`.
-"""
+"""The error of a linearization: RMSE with an interval, maximum, and the floor for its number of features."""
 
 from __future__ import annotations
 
@@ -224,42 +219,3 @@ def _bootstrap(rmse: float, squares: np.ndarray, seed: int) -> Interval:
     far, near = np.quantile((means - groups.mean()) / spreads, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]) * groups.std()
     low, high = np.sqrt(np.maximum(groups.mean() - [near, far], 0.0))
     return Interval(rmse, float(low), float(high))
-
-
-def monte_carlo(z: Tensor, samples: int, generator: torch.Generator) -> Tensor:
-    """An unbiased estimate of GELU at every z from one set of normal samples; values at different z are dependent.
-
-    Args:
-        z: the arguments, of any shape.
-        samples: the number of samples.
-        generator: the random generator.
-
-    Returns:
-        A tensor of the shape of z.
-
-    >>> z = torch.linspace(-4, 4, 9, dtype=torch.float64)
-    >>> error = (monte_carlo(z, 10**6, torch.Generator().manual_seed(0)) - torch.nn.functional.gelu(z)).abs().max()
-    >>> float(error) < 5 * float(monte_carlo_variance(z, 10**6).max()) ** 0.5
-    True
-    """
-    N = whole_number("samples", samples, 1)
-    points = torch.randn(N, generator=generator, dtype=torch.float64, device=generator.device).to(z.device)
-    below = torch.searchsorted(points.sort().values, z.detach().double().contiguous(), right=True)
-    return z * (below.double() / N).to(z.dtype)
-
-
-def monte_carlo_variance(z: Tensor, samples: int) -> Tensor:
-    """The variance of the estimate at z.
-
-    Args:
-        z: the arguments, of any shape.
-        samples: the number of samples.
-
-    Returns:
-        A tensor of the shape of z.
-
-    >>> z = torch.linspace(-4, 4, 8001, dtype=torch.float64)
-    >>> round(float(monte_carlo_variance(z, 100).max() * 100), 4)
-    0.1478
-    """
-    return z.square() * torch.special.ndtr(z) * torch.special.ndtr(-z) / whole_number("samples", samples, 1)

@@ -39,13 +39,7 @@ _SHARPNESS = (1e-2, 1e-3, 1e-5, 1e-8, 1e-12)  # approximate errors of a step's i
 
 @dataclass(frozen=True, eq=False)
 class PreActivations(Compact):
-    """A fine histogram of the pre-activations of a layer.
-
-    Attributes:
-        z: the mean of each nonempty cell.
-        counts: the number of pre-activations in each.
-        interval: their range, with a margin.
-    """
+    """A histogram of a layer's pre-activations: means and counts of nonempty cells, and the range with a margin."""
 
     z: Array
     counts: Array

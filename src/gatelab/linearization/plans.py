@@ -259,15 +259,9 @@ def assignments(
 
 @dataclass(frozen=True, eq=False)
 class Curves(Compact):
-    """The best form of every layer for each number of levels, and its loss.
+    """The best form of every layer for each number of levels, with its loss, and the texts for selection and test.
 
-    Attributes:
-        subject: the model.
-        data: the pre-activations of every layer.
-        forms: the best form, by layer and number of levels.
-        losses: 1 minus the quality with only this layer replaced (lower end of the interval), likewise.
-        choosing: the selection text.
-        stating: the test text.
+    A loss is 1 minus the quality with only this layer replaced (lower end of the interval).
     """
 
     subject: Subject
