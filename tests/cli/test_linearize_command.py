@@ -11,7 +11,8 @@ import command_runs
 import numpy as np
 import pytest
 
-from gatelab.linearization import calibrate, linearize, read_polynomial
+from gatelab.linearization import calibrate, linearize
+from gatelab.linearization.exchange import read_polynomial
 
 run, ok, document = (partial(call, "linearize") for call in (command_runs.run, command_runs.ok, command_runs.document))
 

@@ -11,7 +11,7 @@ import pytest
 from numpy.polynomial import chebyshev
 
 from gatelab.errors import GatelabError
-from gatelab.linearization import cost, linearize, parameters_for
+from gatelab.linearization import export, linearize, parameters_for
 from gatelab.linearization.circuits import CircuitForm, Number, PlainMachine, levels_of
 from gatelab.linearization.encryption import LARGEST
 
@@ -65,7 +65,7 @@ def test_values_under_encryption_are_within_the_bound_and_the_noise(
     assert result.approximation == maps.bound().value and result.excess is not None
     assert 0.9 * result.approximation < result.total <= result.approximation + result.encryption
     assert result.excess == result.total - result.approximation
-    assert result.products == cost(maps.polynomial).products
+    assert result.products == export(maps.polynomial).cost.products
     assert result.bytes[0] == 16 * result.parameters.poly_modulus_degree * 4 and min(result.seconds.values()) >= 0
     assert "levels=3" in repr(result) and result.document()["parameters"]["security"] == 128
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 import gatelab as gl
 from gatelab.errors import GatelabError
 from gatelab.feedforward.gates import activation
-from gatelab.linearization import find_published, read_plan
+from gatelab.linearization import find_published
 from gatelab.linearization.circuits import CircuitForm, FormTerm, Number, PlainMachine
 from gatelab.linearization.encryption import SealMachine, parameters_for
 from gatelab.linearization.forms import (
@@ -30,7 +30,7 @@ from gatelab.linearization.forms import (
     minimax_form,
     published_form,
 )
-from gatelab.linearization.plans import Subject, assignments, plan_encrypted, quality_of
+from gatelab.linearization.plans import Subject, assignments, plan_encrypted, quality_of, read_plan
 from gatelab.models import GPT2
 
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from gatelab.cli import app
 from gatelab.errors import GatelabError
-from gatelab.linearization import read_plan
+from gatelab.linearization.plans import read_plan
 from gatelab.models.pretrained import llama2c_tokenizer, read_pretrained
 
 pytest.importorskip("transformers", reason="needs transformers: pip install 'gatelab[models]'")

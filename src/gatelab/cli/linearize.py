@@ -187,7 +187,7 @@ def published_rows(maps: Linearization, z: Any) -> list[dict[str, Any]]:
     """The published approximations of GELU on the same interval, and on the data."""
     import numpy as np
 
-    from gatelab.linearization import published
+    from gatelab.linearization import PUBLISHED
 
     if maps.activation.name not in ("gelu", "gelu-tanh"):
         raise GatelabError(
@@ -196,7 +196,7 @@ def published_rows(maps: Linearization, z: Any) -> list[dict[str, Any]]:
     assert maps.polynomial is not None
     grid = np.linspace(*maps.polynomial.interval, 20_001)
     rows = []
-    for p in published():
+    for p in PUBLISHED.values():
         row = {"name": p.name, "degree": p.degree, "comparisons": p.comparisons, "source": p.source}
         rmse = None if z is None else errors_at(p, maps, z)["rmse"]
         rows.append({**row, "maximum": errors_at(p, maps, grid)["maximum"], "rmse_on_data": rmse})

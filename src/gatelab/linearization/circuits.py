@@ -33,6 +33,9 @@ BABIES = (1, 2, 4, 8, 16)  # sums below these degrees are direct: more never pay
 class Cost:
     """The cost of a circuit under encryption, for an input scaled to [-1, 1] before encryption.
 
+    >>> CircuitForm.of(Polynomial.from_powers([0, 0.5, 0.25, 0, -0.01], (-3, 3))).cost
+    Cost(levels=3, products=2, baby=1)
+
     Attributes:
         levels: the levels used by products and coefficients.
         products: the number of products of ciphertexts.
@@ -220,18 +223,3 @@ class CircuitForm(Compact):
             machine = PlainMachine()
             costs.append(Cost(self.run(machine, Number(0.25), baby).level, machine.products, baby))
         return min(costs, key=lambda c: (c.levels, c.products, c.baby))
-
-
-def cost(polynomial: Polynomial) -> Cost:
-    """The cost of a polynomial under encryption, as `Linearization.encrypted` evaluates it.
-
-    Args:
-        polynomial: the polynomial.
-
-    Returns:
-        A `Cost`.
-
-    >>> cost(Polynomial.from_powers([0, 0.5, 0.25, 0, -0.01], (-3, 3)))
-    Cost(levels=3, products=2, baby=1)
-    """
-    return CircuitForm.of(polynomial).cost

@@ -27,7 +27,7 @@ from gatelab.errors import GatelabError, unknown_name
 from gatelab.feedforward.gates import Activation
 from gatelab.files import write_whole
 from gatelab.linearization.builders.taylor_series import power_series
-from gatelab.linearization.circuits import Cost, cost
+from gatelab.linearization.circuits import CircuitForm, Cost
 from gatelab.linearization.polynomials import Polynomial, from_unit, gate_and_factors, values
 from gatelab.linearization.proofs import bound
 from gatelab.plain import from_plain
@@ -71,7 +71,7 @@ class Export(Compact):
         }
 
     def save(self, path: str | Path) -> Path:
-        """Write a JSON file for `read_polynomial`."""
+        """Write a JSON file for `gatelab.load`."""
         return write_whole(path, json.dumps(self.document(), indent=2, allow_nan=False) + "\n")
 
 
@@ -102,18 +102,11 @@ def export(polynomial: Polynomial, activation: Activation | None = None) -> Expo
     for k in OUTSIDE:
         ends = from_unit(np.array([-k, k]), polynomial.interval)
         outside.append((k, float(np.abs(values(gate, ends).numpy() - polynomial(ends)).max())))
-    return Export(polynomial, cost(polynomial), measured, value, tuple(outside))
+    return Export(polynomial, CircuitForm.of(polynomial).cost, measured, value, tuple(outside))
 
 
 def read_polynomial(path: str | Path) -> Polynomial:
-    """Read a polynomial that `Export.save` wrote; its two bases must agree.
-
-    Args:
-        path: the file.
-
-    Returns:
-        The polynomial, bit for bit.
-    """
+    """The polynomial that `Export.save` wrote, bit for bit; its two bases must agree."""
     document = read_document(path, FORMAT)
     parts = {**document, "coefficients": document.get("powers")}
     polynomial = from_plain(Polynomial, parts, f"the polynomial in {path}")
@@ -214,7 +207,7 @@ def _even(coefficients: tuple[float, ...]) -> tuple[float, ...]:
     return tuple(powers)
 
 
-_PUBLISHED = (
+_ALL = (
     Published(
         "puma",
         "Dong et al., PUMA, arXiv 2307.12533",
@@ -235,16 +228,7 @@ _PUBLISHED = (
 )
 
 
-def published() -> tuple[Published, ...]:
-    """The published approximations of GELU.
-
-    Returns:
-        All of them, as `Published`.
-
-    >>> [p.name for p in published()]
-    ['puma', 'bolt', 'nexus', 'mpcformer', 'taylor']
-    """
-    return _PUBLISHED
+PUBLISHED = {approximation.name: approximation for approximation in _ALL}  # of GELU
 
 
 def find_published(name: str) -> Published:
@@ -256,7 +240,6 @@ def find_published(name: str) -> Published:
     Returns:
         A `Published`.
     """
-    known = {p.name: p for p in _PUBLISHED}
-    if name.lower() not in known:
-        raise unknown_name("published approximation", name, known)
-    return known[name.lower()]
+    if name.lower() not in PUBLISHED:
+        raise unknown_name("published approximation", name, PUBLISHED)
+    return PUBLISHED[name.lower()]

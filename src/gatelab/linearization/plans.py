@@ -220,19 +220,12 @@ class EncryptedPlan(Compact):
         return {"format": FORMAT, **to_plain(self)}
 
     def save(self, path: str | Path) -> Path:
-        """Write a file for `read_plan`."""
+        """Write a file for `gatelab.load`."""
         return write_whole(path, json.dumps(self.document(), indent=1, allow_nan=False) + "\n")
 
 
 def read_plan(path: str | Path) -> EncryptedPlan:
-    """Read a plan that `EncryptedPlan.save` wrote.
-
-    Args:
-        path: the file.
-
-    Returns:
-        The `EncryptedPlan`, bit for bit.
-    """
+    """The plan that `EncryptedPlan.save` wrote, bit for bit."""
     return from_plain(EncryptedPlan, read_document(path, FORMAT), f"the plan in {path}")
 
 
