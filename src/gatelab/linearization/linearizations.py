@@ -168,7 +168,8 @@ class Linearization:
             rows += [("inputs d", str(self.d)), ("features m", str(self.m))]
         if (p := self.polynomial) is not None:
             rows += [("degree", str(p.degree)), ("interval", f"[{p.interval[0]:g}, {p.interval[1]:g}]")]
-        return html(str(self), rows, figure=None if self.polynomial is None else self.plot())
+            return html(str(self), rows, figure=self.plot())
+        return html(str(self), rows)
 
     def features(self, d: int) -> Maps:
         """The two maps for inputs of d entries."""
