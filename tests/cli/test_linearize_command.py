@@ -11,8 +11,8 @@ import command_runs
 import numpy as np
 import pytest
 
+import gatelab as gl
 from gatelab.linearization import calibrate, linearize
-from gatelab.linearization.exchange import read_polynomial
 
 run, ok, document = (partial(call, "linearize") for call in (command_runs.run, command_runs.ok, command_runs.document))
 
@@ -28,7 +28,7 @@ def test_it_prints_the_polynomial_its_bound_and_the_published(here: Path) -> Non
     text = ok("gelu", "--degree", "10", "--interval", "-5,5", "--compare", "--plot", "p.png", "--out", "p.json")
     assert "largest error   0.01015" in text and "proved at most  0.01017" in text and "4 levels, 5 products" in text
     assert re.search(r"bolt +4 +3 +0.00936", text) and "wrote p.png" in text and (here / "p.png").exists()
-    assert read_polynomial(here / "p.json") == linearize("gelu", "minimax", degree=10, interval=5.0).polynomial
+    assert gl.load(here / "p.json") == linearize("gelu", "minimax", degree=10, interval=5.0).polynomial
 
 
 def test_json_agrees_with_the_library(here: Path) -> None:

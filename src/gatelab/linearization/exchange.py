@@ -105,9 +105,8 @@ def export(polynomial: Polynomial, activation: Activation | None = None) -> Expo
     return Export(polynomial, CircuitForm.of(polynomial).cost, measured, value, tuple(outside))
 
 
-def read_polynomial(path: str | Path) -> Polynomial:
-    """The polynomial that `Export.save` wrote, bit for bit; its two bases must agree."""
-    document = read_document(path, FORMAT)
+def read_polynomial(document: dict[str, Any], path: Path) -> Polynomial:
+    """The polynomial of a file that `Export.save` wrote, bit for bit; its two bases must agree."""
     parts = {**document, "coefficients": document.get("powers")}
     polynomial = from_plain(Polynomial, parts, f"the polynomial in {path}")
     powers = polynomial.coefficients
@@ -121,19 +120,6 @@ def read_polynomial(path: str | Path) -> Polynomial:
             "the polynomial again"
         )
     return polynomial
-
-
-def read_document(path: str | Path, form: str) -> dict[str, Any]:
-    """The content of a JSON file with this format."""
-    try:
-        document = json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise GatelabError(f"{path} cannot be read ({error.strerror or error}); give a file of gatelab's") from error
-    except ValueError as error:
-        raise GatelabError(f"{path} is not JSON ({error}); give a file that gatelab saved") from None
-    if not isinstance(document, dict) or document.get("format") != form:
-        raise GatelabError(f"{path} is not a {form!r} document; give a file that gatelab saved")
-    return document
 
 
 @dataclass(frozen=True)

@@ -33,13 +33,12 @@ from gatelab.errors import GatelabError, real_number
 from gatelab.feedforward.gates import Activation, activation
 from gatelab.files import write_whole
 from gatelab.linearization.circuits import CircuitForm
-from gatelab.linearization.exchange import read_document
 from gatelab.linearization.forms import PreActivations, TabulatedForm, candidates
 from gatelab.linearization.polynomials import GELU_TANH
 from gatelab.models.hooks import captured, replaced
 from gatelab.models.layouts import Pointwise, blocks
 from gatelab.models.replace import replace_activation
-from gatelab.plain import from_plain, to_plain
+from gatelab.plain import to_plain
 from gatelab.statistics import Interval, bootstrap
 
 FORMAT = "gatelab plan 1"
@@ -222,11 +221,6 @@ class EncryptedPlan(Compact):
     def save(self, path: str | Path) -> Path:
         """Write a file for `gatelab.load`."""
         return write_whole(path, json.dumps(self.document(), indent=1, allow_nan=False) + "\n")
-
-
-def read_plan(path: str | Path) -> EncryptedPlan:
-    """The plan that `EncryptedPlan.save` wrote, bit for bit."""
-    return from_plain(EncryptedPlan, read_document(path, FORMAT), f"the plan in {path}")
 
 
 # ---- the search
