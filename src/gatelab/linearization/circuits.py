@@ -161,14 +161,7 @@ class FormTerm:
 
 @dataclass(frozen=True)
 class CircuitForm(Compact):
-    """base(t) + sum left(t) right(t), t in [-1, 1] over the interval: a function that can be evaluated encrypted.
-
-    Attributes:
-        method: the name of the construction.
-        interval: the range of inputs.
-        base: coefficients of T_0, T_1, ...; a polynomial is a base alone.
-        terms: the products of steps and pieces.
-    """
+    """base(t) + sum left(t) right(t), t in [-1, 1] over the interval; a polynomial is a base alone."""
 
     method: str
     interval: Interval

@@ -214,10 +214,7 @@ class Linearization:
         return gate_product(self.activation, self._parts(W), X)
 
     def product(self, W: Weights, X: Tensor) -> Tensor:
-        """psi(X) phi(W)^T, (..., N, d) and (n, d) -> (..., N, n), in parts of at most `CHUNK` numbers.
-
-        A polynomial is evaluated at X W^T without features.
-        """
+        """psi(X) phi(W)^T, (..., N, d) and (n, d) -> (..., N, n), in parts; polynomials of X W^T need no features."""
         parts = self._parts(W)
         if any(p.dtype != X.dtype or p.device != X.device or p.shape[1:] != X.shape[-1:] for p in parts):
             raise GatelabError(

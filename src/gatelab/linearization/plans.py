@@ -268,11 +268,7 @@ def measure_curves(
     forms_of: Callable[[Activation, PreActivations, int], Sequence[CircuitForm]] = candidates,
     progress: Listener | None = None,
 ) -> Curves:
-    """Calibrate forms on half of the rows of token ids, and measure the losses of each layer on a quarter of them.
-
-    `margin` is added to the calibrated range, in half-widths; `most` is the most levels of a layer; `forms_of` makes
-    the forms for an activation, its data and a number of levels, by default all `candidates`.
-    """
+    """Calibrate forms on half of the rows of token ids, and measure the losses of each layer on a quarter of them."""
     rows = [torch.as_tensor(row).long().cpu() for row in text]
     if len(rows) < LEAST_ROWS:
         raise GatelabError(f"the text has {counted(len(rows), 'row')}; give {LEAST_ROWS} or more, to split it in three")

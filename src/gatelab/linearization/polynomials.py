@@ -21,7 +21,7 @@ from torch.nn import functional
 
 from gatelab import arrays
 from gatelab.arrays import Array, finite_array
-from gatelab.display import one_line
+from gatelab.display import Compact
 from gatelab.errors import GatelabError, real_number, unknown_name, whole_number
 from gatelab.feedforward.definition import FunctionUnit, ModuleUnit, Unit
 from gatelab.feedforward.gates import Activation, activation, activations
@@ -41,7 +41,7 @@ GELU_TANH = Activation("gelu-tanh", _gelu_tanh, growth=1)
 
 
 @dataclass(frozen=True)
-class Polynomial:
+class Polynomial(Compact):
     """p(z) = sum_k coefficients[k] z^k = sum_k chebyshev[k] T_k(t), t in [-1, 1] over the interval.
 
     Attributes:
@@ -61,13 +61,6 @@ class Polynomial:
     interval: Interval
     activation: str = ""
     method: str = ""
-
-    def __repr__(self) -> str:
-        return one_line(
-            self,
-            f"{self.method or 'given'} of {self.activation or 'a function'}, degree {self.degree}, on "
-            f"[{self.interval[0]:g}, {self.interval[1]:g}]",
-        )
 
     @classmethod
     def from_powers(cls, coefficients: Iterable[Any], interval: Interval, **about: Any) -> Polynomial:
