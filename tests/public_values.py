@@ -204,9 +204,9 @@ def _linearisations() -> dict[str, Any]:
         "bound": minimax.bound(),
         "error": minimax.error(samples=256),
         "export": room.export(minimax.polynomial),
-        "cost": room.cost(minimax.polynomial),
+        "cost": room.export(minimax.polynomial).cost,
         "equioscillation": room.equioscillation(minimax.polynomial, activation("gelu")),
-        "published": room.published()[0],
+        "published": room.find_published("puma"),
         "parameters": room.parameters_for(3),
         "encrypted plan": gl.plan_encrypted(gl.models.GPT2("tiny", "gelu"), torch.arange(160).reshape(8, 20), most=2),
         "encrypted": room.Encrypted(

@@ -165,7 +165,7 @@ LONG_CALLS: dict[str, Any] = {
     "gap": lambda p: train.gap(
         ["silu", "swiglu"], model="gpt2", data=_text(), optimizers=["adamw"], seeds=1, progress=p, **TINY
     ),
-    "linearize": lambda p: gl.linearize("gelu", "learned", d=2, m=4, steps=3, width=8, progress=p),
+    "linearize": lambda p: gl.linearize("gelu", "learned", d=2, m=4, steps=3, progress=p),
 }
 
 

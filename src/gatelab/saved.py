@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from gatelab.errors import GatelabError
 from gatelab.files import as_path
+from gatelab.plain import from_plain
 from gatelab.solve import Fit
 from gatelab.solve import files as fits
 from gatelab.solve.files import GIVE
@@ -82,14 +83,14 @@ def _of_json(path: Path) -> Polynomial | EncryptedPlan | Gap:
     except (OSError, ValueError) as error:
         raise GatelabError(f"{path} cannot be read (incomplete JSON: {error}); {GIVE}") from error
     form = str(content.get("format", ""))
-    if form.startswith("gatelab polynomial"):
+    if form == "gatelab polynomial 1":
         from gatelab.linearization.exchange import read_polynomial
 
-        return read_polynomial(path)
-    if form.startswith("gatelab plan"):
-        from gatelab.linearization.plans import read_plan
+        return read_polynomial(content, path)
+    if form == "gatelab plan 1":
+        from gatelab.linearization import EncryptedPlan
 
-        return read_plan(path)
+        return from_plain(EncryptedPlan, content, f"the plan in {path}")
     if "runs" in content:
         from gatelab.train import Gap
 

@@ -11,9 +11,9 @@ import pytest
 from numpy.polynomial import chebyshev
 
 from gatelab.errors import GatelabError
-from gatelab.linearization import cost, linearize, parameters_for
+from gatelab.linearization import export, linearize, parameters_for
 from gatelab.linearization.circuits import CircuitForm, Number, PlainMachine, levels_of
-from gatelab.linearization.encryption import LARGEST, SealMachine
+from gatelab.linearization.encryption import LARGEST
 
 needs_tenseal = pytest.mark.skipif(
     importlib.util.find_spec("tenseal") is None, reason="needs TenSEAL: pip install 'gatelab[encrypted]'"
@@ -65,7 +65,7 @@ def test_values_under_encryption_are_within_the_bound_and_the_noise(
     assert result.approximation == maps.bound().value and result.excess is not None
     assert 0.9 * result.approximation < result.total <= result.approximation + result.encryption
     assert result.excess == result.total - result.approximation
-    assert result.products == cost(maps.polynomial).products
+    assert result.products == export(maps.polynomial).cost.products
     assert result.bytes[0] == 16 * result.parameters.poly_modulus_degree * 4 and min(result.seconds.values()) >= 0
     assert "levels=3" in repr(result) and result.document()["parameters"]["security"] == 128
 
@@ -77,15 +77,6 @@ def test_more_numbers_than_slots_take_more_ciphertexts() -> None:
     result = maps.encrypted(z)
     assert result.parameters.slots == 4096 and result.bytes[0] == 3 * 16 * 8192 * 3
     assert maps.polynomial is not None and np.abs(result.values - maps.polynomial(z)).max() < 1e-8
-
-
-@needs_tenseal
-def test_a_machine_refuses_a_level_that_it_has_not() -> None:
-    machine = SealMachine(parameters_for(1))
-    square = machine.product(machine.encrypt([0.5]), machine.encrypt([0.5]))
-    assert abs(machine.decrypt(square, 1)[0] - 0.25) < 1e-8
-    with pytest.raises(GatelabError, match="level 2 is needed"):
-        machine.product(square, square)
 
 
 def test_data_that_leave_the_range_are_counted_before_anything_is_encrypted(monkeypatch: pytest.MonkeyPatch) -> None:

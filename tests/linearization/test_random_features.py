@@ -11,7 +11,7 @@ import torch
 
 from gatelab.errors import GatelabError
 from gatelab.feedforward import activation
-from gatelab.linearization import linearize, monte_carlo, monte_carlo_variance
+from gatelab.linearization import linearize
 from gatelab.linearization.builders.least_error import chebyshev
 from gatelab.linearization.builders.random_features import (
     TensorSketch,
@@ -71,23 +71,6 @@ def test_what_cannot_be_asked(method):
         build(activation("identity"), 16, m=99)
 
 
-# ---- Monte Carlo for the scalar GELU
-
-
-def test_unbiased_with_the_variance_that_is_promised():
-    # |z| < 5 at 8 points, for mean and variance: a false alarm in 1e-5 of all seeds.
-    draw = torch.Generator().manual_seed(0)
-    at = torch.tensor([-2.0, -1.28, -0.5, -0.1, 0.2, 0.9, 1.28, 2.5], dtype=torch.float64)
-    values = torch.stack([monte_carlo(at, 20, draw) for _ in range(4000)])
-    variance = monte_carlo_variance(at, 20)
-    exact = torch.nn.functional.gelu(at)
-    assert float(((values.mean(0) - exact).abs() / (variance / 4000).sqrt()).max()) < 5
-    squares = (values - exact).square()
-    assert float(((squares.mean(0) - variance).abs() / (squares.std(0) / 4000**0.5)).max()) < 5
-
-
-def test_samples_that_cannot_be_drawn():
+def test_monte_carlo_is_no_method():
     with pytest.raises(GatelabError, match="does not factor"):
         linearize("gelu", "monte-carlo")
-    with pytest.raises(GatelabError, match="samples"):
-        monte_carlo(torch.zeros(3), 0, torch.Generator())

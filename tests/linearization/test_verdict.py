@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 
@@ -53,7 +52,7 @@ def test_what_is_enough_is_reached_on_inputs_not_seen():
 
 def test_too_few_inputs_leave_it_open():
     found = verdict("gelu", *layer(400, 60, 16), 0.01)
-    assert found.answer == "open" and not found.possible and "more inputs" in found.advice
+    assert found.answer == "open" and "more inputs" in found.advice
 
 
 def test_a_part_of_a_large_layer_bounds_from_below():
@@ -70,12 +69,6 @@ def test_a_bias_counts():
     assert found.curve[0] == pytest.approx(float(activation("gelu")(W @ X.T + b[:, None]).square().mean().sqrt()))
     with pytest.raises(GatelabError, match="bias"):
         verdict("gelu", W, X, 0.02, bias=b[:5])
-
-
-def test_the_isotropic_floor():
-    found = verdict("gelu", *layer(300, 300, 16), 0.05)
-    assert found.isotropic_m == (1, 17, 152)
-    assert np.allclose(found.isotropic[1:], [0.300, 0.0705], rtol=0.05)  # the spread is 1 to a few percent
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ import torch
 from torch.nn.functional import rms_norm, silu, softmax
 from typer.testing import CliRunner
 
+import gatelab as gl
 from gatelab.cli import app
 from gatelab.errors import GatelabError
-from gatelab.linearization import read_plan
 from gatelab.models.pretrained import llama2c_tokenizer, read_pretrained
 
 pytest.importorskip("transformers", reason="needs transformers: pip install 'gatelab[models]'")
@@ -95,7 +95,7 @@ def test_a_plan_is_made_on_the_command_line(folder: Path, tmp_path: Path) -> Non
     assert result.exit_code == 0, result.output
     assert "levels in total, perplexity kept" in result.stdout and str(plan) in result.stdout
     document = json.loads(plan.read_text())
-    assert len(document["layers"]) == LAYERS and read_plan(plan).document() == document
+    assert len(document["layers"]) == LAYERS and gl.load(plan).document() == document
     missing = CliRunner().invoke(app, ["plan", str(folder), "--text", str(tmp_path / "none.txt")])
     assert missing.exit_code == 2 and "there is no file" in missing.stderr
 

@@ -17,7 +17,7 @@ from gatelab.studies.reproduction import write_outcome
 LONGER = ("scaling/fig2", "scaling/fig6", "scaling/fig7", "scaling/fig8", "scaling/table1")
 LONGER += ("scaling/fig4", "scaling/fig5")
 LONGER += ("ntk/fig1", "ntk/fig2", "ntk/fig6", "ntk/fig7", "ntk/orders", "ntk/thm31", "ntk/steps")
-LONGER += ("linearize/learned2d", "linearize/learned16", "linearize/floor", "linearize/transformer")
+LONGER += ("linearize/learned2d", "linearize/learned16", "linearize/transformer")
 LONGER += ("linearize/encrypted",)
 
 

@@ -1,4 +1,4 @@
-"""The studies of tables 1 to 3, of learned maps and of the floor, in quick form and on made-up tables."""
+"""The studies of tables 1 to 3 and of learned maps, in quick form and on made-up tables."""
 
 from __future__ import annotations
 
@@ -29,28 +29,21 @@ def test_table1_to_its_digits_and_the_corrected_reading(quick: Quick) -> None:
 
 def test_table2_to_its_digits_and_wrong_ones_are_told(quick: Quick) -> None:
     tables = quick("linearize/table2").outcome.tables
-    assert [c.verdict for c in taylor.table2_claims(tables)] == ["reproduced"] * 6 + ["exceeded"]
+    assert [c.verdict for c in taylor.table2_claims(tables)] == ["reproduced"] * 5 + ["exceeded"]
     counts = tables["features"].set_index("d")
     assert counts.loc[3, ["kronecker", "symmetric"]].tolist() == [66_432, 163]
     assert counts.loc[16, ["kronecker", "symmetric"]].tolist() == pytest.approx([1.1e12, 3.8e6], rel=0.01)
     np.testing.assert_allclose(taylor.gelu(tables["table2"]["recovered"], "gelu-tanh"), taylor.TANH, atol=1e-12)
     changed = tables["table2"].copy()
     changed.loc[2, ["recovered", "Kronecker"]] += [0.01, 1e-4]
-    wrong = {**tables, "table2": changed, "drawn": tables["drawn"].assign(residual=1e-3)}
-    expected = ["differs", "reproduced", "differs", "reproduced", "differs"]
-    assert [c.verdict for c in taylor.table2_claims(wrong)][:5] == expected
+    expected = ["differs", "reproduced", "differs", "reproduced"]
+    assert [c.verdict for c in taylor.table2_claims({**tables, "table2": changed})][:4] == expected
 
 
 def test_table2_does_not_depend_on_the_weights_that_were_drawn() -> None:
     for seed in (1, 2):
         made = taylor.product(taylor.taylor_maps("symmetric"), *taylor.layer(seed))
         assert [f"{v:.4f}" for v in made] == taylor.PRINTED["Linearized y' = Phi(W) Psi(x)"].split(", ")
-
-
-def test_the_product_is_the_series_of_any_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert max(taylor.residuals(3)) < taylor.ROUNDING
-    monkeypatch.setattr(taylor, "five_terms", lambda z: 0.5 * z)
-    assert max(taylor.residuals(3)) > 1e-3
 
 
 def test_table3_to_its_digits(quick: Quick) -> None:
@@ -76,21 +69,6 @@ def test_a_wrong_slope_takes_an_order_off(monkeypatch: pytest.MonkeyPatch) -> No
     printed = taylor.derivative
     monkeypatch.setattr(taylor, "derivative", lambda z: 1.1 * printed(z))
     assert taylor.reference_power("gelu-tanh").value == pytest.approx(1, abs=0.05)
-
-
-@pytest.mark.slow
-def test_floor_study_puts_no_method_below_the_floor(quick):
-    outcome = quick("linearize/floor").outcome
-    table = outcome.tables["errors"]
-    assert {"optimal", "hermite", "taylor", "maclaurin", "tensorsketch"} <= set(table["method"])
-    # 400 rows and inputs: chance moves the error of the best maps by up to 7 % (long rows weigh much).
-    assert (table["rmse"] > 0.93 * table["floor"]).all()
-    best = table[table["method"] == "optimal"]
-    assert np.allclose(best["rmse"], best["floor"], rtol=0.07)
-    # What theory has, to all its digits.
-    theory = [c.value for c in outcome.claims if c.what.startswith("the floor at")]
-    assert theory == pytest.approx([0.01054, 0.418, 0.0705, 0.0259], rel=0.005)
-    assert len(outcome.figure.axes) == 3
 
 
 @pytest.mark.slow
@@ -142,7 +120,12 @@ def test_learned16_study(quick):
     assert np.allclose(fresh["rmse"], fresh["floor"], rtol=0.06)
     # The paper says neither m nor its data: no loss of ours contradicts it.
     assert [c.verdict for c in outcome.claims if c.place] == ["undecided"] * 3 + ["new"]
-    assert table["training"].notna().tolist() == [False] * 2 + [True] * 2
+    assert table["training"].notna().equals(table["recipe"] == "paper")
+    # 1000 rows and inputs: chance moves an error by a few percent (long rows weigh much).
+    best = table[table["recipe"] == "optimal"]
+    assert np.allclose(best["rmse"], best["floor"], rtol=0.05)
+    assert (table["rmse"] > 0.95 * table["floor"]).all()
+    assert best.set_index("m").loc[152, "floor"] == pytest.approx(0.418, abs=5e-4)
     curve = outcome.tables["steps"]
     gap = curve["new_data"] - curve["training"]
     assert curve["new_data"].is_monotonic_decreasing and gap.is_monotonic_increasing and gap.iloc[-1] > 0

@@ -39,7 +39,7 @@ def test_the_quick_study(quick: Quick):
     run = quick("linearize/transformer")
     assert run.progress[-1] == (len(QUICK_WAYS), len(QUICK_WAYS))
     outcome, tables = run.outcome, run.outcome.tables
-    assert set(tables) == {"layers", "cosines", "verdicts", "training", "curves", "gpt", "setup"}
+    assert set(tables) == {"layers", "cosines", "verdicts", "training", "curves", "setup"}
     assert tables["cosines"]["way"].tolist() == list(QUICK_WAYS)
     assert len(tables["layers"]) == 3 * len(QUICK_WAYS)
     cosine = tables["cosines"].set_index("way")["cosine"]
@@ -60,7 +60,7 @@ def test_the_quick_study(quick: Quick):
 
 
 def test_the_record_makes_its_claims():
-    names = ("layers", "cosines", "verdicts", "training", "curves", "gpt", "setup")
+    names = ("layers", "cosines", "verdicts", "training", "curves", "setup")
     claims = {c.what: c for c in STUDY.report({n: pd.read_csv(RECORD / f"transformer-{n}.csv") for n in names}).claims}
     assert claims["farthest pre-activation that one polynomial must serve"].value == pytest.approx(24.7, abs=0.05)
     assert list(claims["ways that keep embeddings at a cosine above 0.999"].support) == ["bolt", "puma", "nexus"]
@@ -73,7 +73,7 @@ def test_the_record_makes_its_claims():
 def test_a_layer_alone_is_the_model_with_that_layer_replaced(small):
     embedder, text, layers, plain = small
     traced = partial(embedder.trace, text.measured)
-    rows, _, _ = parts.measure("fit 4", embedder.model, layers, plain, traced, embedder.finish)
+    rows, _ = parts.measure("fit 4", embedder.model, layers, plain, traced, embedder.finish)
     for i in range(len(layers)):
         one = parts.replace_blocks(embedder.model, {i: parts.make("fit 4", layers[i])})
         after = traced(one)
@@ -187,5 +187,5 @@ def test_the_given_model():
     assert [tuple(b.W1.shape) for b in blocks(embedder.model)] == [(1536, 384)] * 6
     layers = parts.traced_layers(embedder.model, plain.inputs)
     for way, low, high in (("puma", 0.999, 1.001), ("taylor 10", -1.0, 0.5)):
-        _, _, after = parts.measure(way, embedder.model, layers, plain, traced, embedder.finish)
+        _, after = parts.measure(way, embedder.model, layers, plain, traced, embedder.finish)
         assert low < parts.cosines(e, parts.embeddings(after))["cosine"] < high

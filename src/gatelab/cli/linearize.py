@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -69,10 +69,7 @@ class MapOptions:
         given = {"degree": self.degree, "interval": ends, "scale": self.scale, "m": self.m}
         settings |= {name: value for name, value in given.items() if value is not None}
         settings |= reading.settings("--option", self.more, "degree=4")
-        maps = linearize(activation, method.name, d=self.d, **{"seed": self.seed, **settings})
-        if z is not None and maps.polynomial is not None:
-            maps = replace(maps, polynomial=replace(maps.polynomial, margin=self.margin))
-        return maps
+        return linearize(activation, method.name, d=self.d, **{"seed": self.seed, **settings})
 
 
 def linearize_command(
@@ -190,7 +187,7 @@ def published_rows(maps: Linearization, z: Any) -> list[dict[str, Any]]:
     """The published approximations of GELU on the same interval, and on the data."""
     import numpy as np
 
-    from gatelab.linearization import published
+    from gatelab.linearization import PUBLISHED
 
     if maps.activation.name not in ("gelu", "gelu-tanh"):
         raise GatelabError(
@@ -199,7 +196,7 @@ def published_rows(maps: Linearization, z: Any) -> list[dict[str, Any]]:
     assert maps.polynomial is not None
     grid = np.linspace(*maps.polynomial.interval, 20_001)
     rows = []
-    for p in published():
+    for p in PUBLISHED.values():
         row = {"name": p.name, "degree": p.degree, "comparisons": p.comparisons, "source": p.source}
         rmse = None if z is None else errors_at(p, maps, z)["rmse"]
         rows.append({**row, "maximum": errors_at(p, maps, grid)["maximum"], "rmse_on_data": rmse})

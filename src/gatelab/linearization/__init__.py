@@ -6,25 +6,18 @@ maps.error("gaussian", d=16), maps.error(W=W, X=X)                RMSE and maxim
 maps.bound(), export(maps.polynomial).save("gelu.json")           proved error, and a file for encrypted inference
 maps.encrypted(z)                                                 values under CKKS, and the parts of their error
 plan_encrypted(model, rows, quality=0.999)                        per layer the form, with the fewest levels in total
-published()                                                       published approximations of GELU
+PUBLISHED                                                         published approximations of GELU, by name
 methods(), METHODS["mine"] = function                             the methods, and how to add one
 """
 
-from gatelab.linearization.circuits import Cost, cost
+from gatelab.linearization.circuits import Cost
 from gatelab.linearization.encryption import Encrypted, Parameters, parameters_for
-from gatelab.linearization.error import Error, monte_carlo, monte_carlo_variance
-from gatelab.linearization.exchange import (
-    Export,
-    Published,
-    export,
-    find_published,
-    published,
-    read_polynomial,
-)
+from gatelab.linearization.error import Error
+from gatelab.linearization.exchange import PUBLISHED, Export, Published, export, find_published
 from gatelab.linearization.floors import FloorSpectrum, floor, floor_curve, spectrum
 from gatelab.linearization.linearizations import Linearization, linearize
 from gatelab.linearization.monomials import Maps
-from gatelab.linearization.plans import EncryptedPlan, plan_encrypted, read_plan
+from gatelab.linearization.plans import EncryptedPlan, plan_encrypted
 from gatelab.linearization.polynomials import Polynomial, calibrate
 from gatelab.linearization.proofs import Bound, Equioscillation, bound, equioscillation
 from gatelab.linearization.registry import METHODS, methods
@@ -32,6 +25,7 @@ from gatelab.linearization.verdicts import Verdict, verdict
 
 __all__ = [
     "METHODS",
+    "PUBLISHED",
     "Bound",
     "Cost",
     "Encrypted",
@@ -48,7 +42,6 @@ __all__ = [
     "Verdict",
     "bound",
     "calibrate",
-    "cost",
     "equioscillation",
     "export",
     "find_published",
@@ -56,13 +49,8 @@ __all__ = [
     "floor_curve",
     "linearize",
     "methods",
-    "monte_carlo",
-    "monte_carlo_variance",
     "parameters_for",
     "plan_encrypted",
-    "published",
-    "read_plan",
-    "read_polynomial",
     "spectrum",
     "verdict",
 ]

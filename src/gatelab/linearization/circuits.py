@@ -33,6 +33,9 @@ BABIES = (1, 2, 4, 8, 16)  # sums below these degrees are direct: more never pay
 class Cost:
     """The cost of a circuit under encryption, for an input scaled to [-1, 1] before encryption.
 
+    >>> CircuitForm.of(Polynomial.from_powers([0, 0.5, 0.25, 0, -0.01], (-3, 3))).cost
+    Cost(levels=3, products=2, baby=1)
+
     Attributes:
         levels: the levels used by products and coefficients.
         products: the number of products of ciphertexts.
@@ -64,13 +67,9 @@ class PlainMachine:
         self.products += 1
         return Number(a.value * b.value, max(a.level, b.level) + 1)
 
-    def combination(
-        self, terms: Sequence[tuple[Any, Number]], constant: Any, level: int | None = None, scale: float = 0.0
-    ) -> Number:
+    def combination(self, terms: Sequence[tuple[float, Number]], constant: float, level: int, scale: float) -> Number:
         """constant + sum of plain numbers times numbers, at that level; a scale of 0 is the machine's default."""
         needed = max((u.level + 1 for _, u in terms), default=0)
-        if level is None:
-            level = needed
         assert needed <= level, f"a combination of level {needed} was promised at level {level}"
         return Number(constant + sum(c * u.value for c, u in terms), level)
 
@@ -78,8 +77,8 @@ class PlainMachine:
         """a + b, of one scale."""
         return Number(a.value + b.value, max(a.level, b.level))
 
-    def shift(self, a: Number, constant: Any) -> Number:
-        """a plus a plain number or a row of them, at no cost."""
+    def shift(self, a: Number, constant: float) -> Number:
+        """a plus a plain number, at no cost."""
         return Number(a.value + constant, a.level)
 
     def lower(self, a: Number, level: int) -> Number:
@@ -162,14 +161,7 @@ class FormTerm:
 
 @dataclass(frozen=True)
 class CircuitForm(Compact):
-    """base(t) + sum left(t) right(t), t in [-1, 1] over the interval: a function that can be evaluated encrypted.
-
-    Attributes:
-        method: the name of the construction.
-        interval: the range of inputs.
-        base: coefficients of T_0, T_1, ...; a polynomial is a base alone.
-        terms: the products of steps and pieces.
-    """
+    """base(t) + sum left(t) right(t), t in [-1, 1] over the interval; a polynomial is a base alone."""
 
     method: str
     interval: Interval
@@ -224,18 +216,3 @@ class CircuitForm(Compact):
             machine = PlainMachine()
             costs.append(Cost(self.run(machine, Number(0.25), baby).level, machine.products, baby))
         return min(costs, key=lambda c: (c.levels, c.products, c.baby))
-
-
-def cost(polynomial: Polynomial) -> Cost:
-    """The cost of a polynomial under encryption, as `Linearization.encrypted` evaluates it.
-
-    Args:
-        polynomial: the polynomial.
-
-    Returns:
-        A `Cost`.
-
-    >>> cost(Polynomial.from_powers([0, 0.5, 0.25, 0, -0.01], (-3, 3)))
-    Cost(levels=3, products=2, baby=1)
-    """
-    return CircuitForm.of(polynomial).cost

@@ -28,7 +28,6 @@ SECURITY = 128
 LARGEST = {4096: 109, 8192: 218, 16384: 438, 32768: 881}  # bits of the whole modulus for that security, by N
 END_BITS = 60  # of the first prime, which holds the result, and of the last, for switching keys
 LEAST_BITS, MOST_BITS = 36, 50  # of a scale: with fewer, noise exceeds the approximation error; more gain nothing
-_GENERATOR = 3  # of the rotations, in SEAL
 
 
 # ---- parameters
@@ -66,13 +65,12 @@ class Parameters:
         return self.poly_modulus_degree // 2
 
 
-def parameters_for(levels: int, *, largest: float = 1.0, slots: int = 1) -> Parameters:
+def parameters_for(levels: int, *, largest: float = 1.0) -> Parameters:
     """The smallest parameters with this number of levels and 128 bits of security.
 
     Args:
         levels: the number of products that can follow one another.
         largest: the size of the largest number in the computation.
-        slots: how many numbers a ciphertext must hold.
 
     Returns:
         The `Parameters`.
@@ -84,12 +82,12 @@ def parameters_for(levels: int, *, largest: float = 1.0, slots: int = 1) -> Para
     available = END_BITS - 2 - max(0, math.ceil(math.log2(max(largest, 1.0))))
     for n, most in LARGEST.items():
         bits = min(MOST_BITS, available, (most - 2 * END_BITS) // max(levels, 1))
-        if n // 2 >= slots and bits >= LEAST_BITS:
+        if bits >= LEAST_BITS:
             return Parameters(n, (END_BITS, *[bits] * levels, END_BITS), bits)
     needed = levels * LEAST_BITS + 2 * END_BITS
     raise GatelabError(
-        f"{counted(levels, 'level')} of {LEAST_BITS} bits or more, numbers up to {largest:.3g} and "
-        f"{counted(slots, 'slot')} are needed: a modulus of {needed} bits. At {SECURITY} bits of security "
+        f"{counted(levels, 'level')} of {LEAST_BITS} bits or more and numbers up to {largest:.3g} are needed: a "
+        f"modulus of {needed} bits. At {SECURITY} bits of security "
         + ", ".join(f"N = {n} has {most} ({(most - 2 * END_BITS) // LEAST_BITS} levels)" for n, most in LARGEST.items())
         + "; lower the degree or the interval, or refresh ciphertexts in between (bootstrapping, which TenSEAL does "
         "not have)"
@@ -110,26 +108,21 @@ def seal() -> Any:
 
 
 class SealMachine(PlainMachine):
-    """Ciphertexts and their keys; `rotations` are the steps for which rotation keys are made."""
+    """Ciphertexts and their keys."""
 
-    def __init__(self, parameters: Parameters, rotations: Sequence[int] = ()) -> None:
+    def __init__(self, parameters: Parameters) -> None:
         super().__init__()
-        self.seal, self.parameters, self.rotations = seal(), parameters, 0
-        api, n = self.seal, parameters.poly_modulus_degree
+        self.seal = api = seal()
+        n = parameters.poly_modulus_degree
         settings = api.EncryptionParameters(api.SCHEME_TYPE.CKKS)
         settings.set_poly_modulus_degree(n)
         settings.set_coeff_modulus(api.CoeffModulus.Create(n, list(parameters.coeff_mod_bit_sizes)))
         # SEAL itself refuses parameters that its table does not call secure.
         self.context = api.SEALContext(settings, True, api.SEC_LEVEL_TYPE.TC128)
-        if not self.context.parameters_set():
-            raise GatelabError(f"SEAL refuses {parameters}: {self.context.parameters_error_message()}")
         keys, public = api.KeyGenerator(self.context), api.PublicKey()
         keys.create_public_key(public)
         self.relinearize = api.RelinKeys()
         keys.create_relin_keys(self.relinearize)
-        self.rotate_keys = api.GaloisKeys()
-        if rotations:
-            keys.create_galois_keys([pow(_GENERATOR, k % (n // 2), 2 * n) for k in rotations], self.rotate_keys)
         self.encryptor, self.encoder = api.Encryptor(self.context, public), api.CKKSEncoder(self.context)
         self.decryptor, self.evaluator = api.Decryptor(self.context, keys.secret_key()), api.Evaluator(self.context)
         self.scale = 2.0**parameters.scale_bits
@@ -165,19 +158,11 @@ class SealMachine(PlainMachine):
         return 8 * a.value.size() * a.value.poly_modulus_degree() * a.value.coeff_modulus_size()
 
     def lower(self, a: Number, level: int) -> Number:
-        self.check(level)
         if a.level == level:
             return a
         lowered = self.seal.Ciphertext(self.context)
         self.evaluator.mod_switch_to(a.value, self.ids[level], lowered)
         return Number(lowered, level, a.scale)
-
-    def check(self, level: int) -> None:
-        """Raise if the parameters have fewer levels."""
-        if level > self.parameters.levels:
-            raise GatelabError(
-                f"level {level} is needed, the parameters have {self.parameters.levels}; give parameters_for({level})"
-            )
 
     def rescale(self, cipher: Any, level: int, scale: float) -> Number:
         """A product at a level, moved to the next."""
@@ -187,7 +172,6 @@ class SealMachine(PlainMachine):
 
     def product(self, a: Number, b: Number) -> Number:
         level = max(a.level, b.level)
-        self.check(level + 1)
         self.products += 1
         a, b = self.lower(a, level), self.lower(b, level)
         cipher = self.seal.Ciphertext(self.context)
@@ -198,12 +182,7 @@ class SealMachine(PlainMachine):
         self.evaluator.relinearize_inplace(cipher, self.relinearize)
         return self.rescale(cipher, level, a.scale * b.scale / self.primes[level])
 
-    def combination(
-        self, terms: Sequence[tuple[Any, Number]], constant: Any, level: int | None = None, scale: float = 0.0
-    ) -> Number:
-        if level is None:
-            level = max(u.level + 1 for _, u in terms)
-        self.check(level)
+    def combination(self, terms: Sequence[tuple[float, Number]], constant: float, level: int, scale: float) -> Number:
         scale = scale or self.scale
         total = None
         for c, u in terms:
@@ -223,7 +202,7 @@ class SealMachine(PlainMachine):
         if total is None:
             raise GatelabError("all coefficients are below the resolution of the scale; scale the polynomial")
         result = self.rescale(total, level - 1, scale)
-        if np.any(constant):
+        if constant:
             self.evaluator.add_plain_inplace(result.value, self.encode(constant, level, scale))
         return result
 
@@ -236,7 +215,7 @@ class SealMachine(PlainMachine):
         self.evaluator.add(a.value, b.value, cipher)
         return Number(cipher, a.level, a.scale)
 
-    def shift(self, a: Number, constant: Any) -> Number:
+    def shift(self, a: Number, constant: float) -> Number:
         cipher = self.seal.Ciphertext(self.context)
         self.evaluator.add_plain(a.value, self.encode(constant, a.level, a.scale), cipher)
         return Number(cipher, a.level, a.scale)
@@ -244,25 +223,16 @@ class SealMachine(PlainMachine):
     def partner(self, a: Number, level: int, scale: float) -> float:
         return (scale or self.scale) * self.primes[level - 1] / a.scale
 
-    def rotate(self, a: Number, steps: int) -> Number:
-        """The slots moved to the left."""
-        if not steps:
-            return a
-        self.rotations += 1
-        cipher = self.seal.Ciphertext(self.context)
-        self.evaluator.rotate_vector(a.value, steps, self.rotate_keys, cipher)
-        return Number(cipher, a.level, a.scale)
-
 
 # ---- values under encryption
 
 
 @dataclass(frozen=True, eq=False)
 class Encrypted(Compact):
-    """Decrypted values of a polynomial or a block that was evaluated under encryption, and the parts of their error.
+    """Decrypted values of a polynomial that was evaluated under encryption, and the parts of their error.
 
     Attributes:
-        values: the values at the inputs, or the outputs of the block.
+        values: the values at the inputs.
         approximation: a proved bound on the error of the polynomial; None if there is none for the activation.
         encryption: the largest error due to encryption, measured.
         total: the largest difference from the exact values, measured.
@@ -271,9 +241,6 @@ class Encrypted(Compact):
         seconds: the time of each step: keys, encryption, evaluation, decryption.
         bytes: the size of the ciphertexts sent and returned.
         parameters: the parameters of CKKS.
-        measured: the largest error of the polynomial, measured.
-        size: the largest exact value.
-        rotations: the number of rotations of ciphertexts.
     """
 
     values: Array = field(repr=False)
@@ -285,9 +252,6 @@ class Encrypted(Compact):
     seconds: Mapping[str, float]
     bytes: tuple[int, int]
     parameters: Parameters
-    measured: float = math.nan
-    size: float = math.nan
-    rotations: int = 0
 
     @property
     def excess(self) -> float | None:
@@ -321,58 +285,6 @@ def check_range(z: Array, interval: Interval) -> None:
         )
 
 
-def evaluate(
-    circuit: Callable[[SealMachine, Number], Number],
-    rows: Sequence[Array],
-    parameters: Parameters,
-    *,
-    exact: Array,
-    approximate: Array,
-    proved: float | None,
-    rotations: Sequence[int] = (),
-) -> Encrypted:
-    """Run a circuit on rows, one ciphertext per row, and compare with its exact and its approximate values."""
-    seconds: dict[str, float] = {}
-
-    def timed(step: str, function: Callable[..., Any], *arguments: Any) -> Any:
-        start = time.perf_counter()
-        result = function(*arguments)
-        seconds[step] = seconds.get(step, 0.0) + time.perf_counter() - start
-        return result
-
-    machine = timed("keys", SealMachine, parameters, rotations)
-    outputs, sent, returned, levels = [], 0, 0, 0
-    for row in rows:
-        cipher = timed("encryption", machine.encrypt, row)
-        result = timed("evaluation", circuit, machine, cipher)
-        outputs.append(timed("decryption", machine.decrypt, result, min(len(row), exact.size)))
-        sent, returned = sent + machine.size(cipher), returned + machine.size(result)
-        levels = result.level
-    values = np.concatenate(outputs).reshape(exact.shape)
-    return Encrypted(
-        values=values,
-        approximation=proved,
-        encryption=float(np.abs(values - approximate).max()),
-        total=float(np.abs(values - exact).max()),
-        levels=levels,
-        products=machine.products,
-        seconds=seconds,
-        bytes=(sent, returned),
-        parameters=parameters,
-        measured=float(np.abs(approximate - exact).max()),
-        size=float(np.abs(exact).max()),
-        rotations=machine.rotations,
-    )
-
-
-def proved_bound(polynomial: Polynomial, activation: Activation, factor: float = 1.0) -> float | None:
-    """The proved bound on factor |act - p|; None if there is none for the activation."""
-    try:
-        return float(factor * bound(polynomial, activation).value)
-    except GatelabError:
-        return None
-
-
 def encrypt_polynomial(polynomial: Polynomial, activation: Activation, x: Any) -> Encrypted:
     """p at the numbers x under encryption; see `Linearization.encrypted`."""
     z = numbers(x)
@@ -382,12 +294,35 @@ def encrypt_polynomial(polynomial: Polynomial, activation: Activation, x: Any) -
     form = CircuitForm.of(polynomial)
     largest = max(1.0, float(np.abs(polynomial.chebyshev).sum()))
     parameters = parameters_for(form.cost.levels, largest=largest)
+    seconds: dict[str, float] = {}
+
+    def timed(step: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        start = time.perf_counter()
+        result = function(*arguments)
+        seconds[step] = seconds.get(step, 0.0) + time.perf_counter() - start
+        return result
+
+    machine = timed("keys", SealMachine, parameters)
     t = np.clip(to_unit(z, polynomial.interval), -1, 1)
-    return evaluate(
-        form.run,
-        np.array_split(t, math.ceil(len(t) / parameters.slots)),
-        parameters,
-        exact=values(activation, z).numpy().reshape(np.shape(x)),
-        approximate=polynomial(z).reshape(np.shape(x)),
-        proved=proved_bound(polynomial, activation),
+    outputs, sent, returned = [], 0, 0
+    for row in np.array_split(t, math.ceil(len(t) / parameters.slots)):
+        cipher = timed("encryption", machine.encrypt, row)
+        result = timed("evaluation", form.run, machine, cipher)
+        outputs.append(timed("decryption", machine.decrypt, result, len(row)))
+        sent, returned = sent + machine.size(cipher), returned + machine.size(result)
+    decrypted = np.concatenate(outputs)
+    try:
+        proved = bound(polynomial, activation).value
+    except GatelabError:
+        proved = None
+    return Encrypted(
+        values=decrypted.reshape(np.shape(x)),
+        approximation=proved,
+        encryption=float(np.abs(decrypted - polynomial(z)).max()),
+        total=float(np.abs(decrypted - values(activation, z).numpy()).max()),
+        levels=form.cost.levels,
+        products=machine.products,
+        seconds=seconds,
+        bytes=(sent, returned),
+        parameters=parameters,
     )

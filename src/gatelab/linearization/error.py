@@ -1,9 +1,4 @@
-"""The error of a linearization: RMSE with an interval, maximum, and the floor for its number of features.
-
-Monte Carlo for the scalar function GELU(z) = z P(Z <= z), Z ~ N(0, 1) (paper 003, section 4.1), is z/N #{Z_i <= z} with
-N Var = z^2 Phi(1 - Phi), at most 0.1478. The indicator {Z_i <= w.x} is not a product of a function of w and a function
-of x: this estimator does not factor into Phi and Psi for any N, and is not a method of `linearize`.
-"""
+"""The error of a linearization: RMSE with an interval, maximum, and the floor for its number of features."""
 
 from __future__ import annotations
 
@@ -17,17 +12,16 @@ import torch
 from torch import Tensor
 
 from gatelab.display import one_line
-from gatelab.errors import GatelabError, check_seed, real_number, unknown_name, whole_number
+from gatelab.errors import GatelabError, check_seed, unknown_name, whole_number
 from gatelab.interrupts import apart
 from gatelab.linearization.floors import check_spread, floor
 from gatelab.memory import check_memory
-from gatelab.statistics import Interval, percentile_interval, resampled
+from gatelab.statistics import LEVEL, Interval, percentile_interval, resampled
 
 if TYPE_CHECKING:
     from gatelab.linearization.linearizations import Linearization
 
 DISTRIBUTIONS = {"gaussian": "normal", "sphere": "sphere"}  # and their names in `floors`
-LEVEL = 0.95
 DRAWS = 1000
 GROUPS = 256
 SVD_SIDE = 2048  # the largest matrix of given weights and inputs whose floor is computed
@@ -99,15 +93,13 @@ def measure(
     x_scale: float = 1.0,
     samples: int | None = None,
     seed: int = 0,
-    level: float = LEVEL,
     progress: Callable[[int, int], None] | None = None,
 ) -> Error:
     """The error on random pairs (w, x) of a distribution, or on all pairs of rows of W and X if both are given."""
-    level = real_number("level", level, above=0, below=1)
     if (W is None) != (X is None):
         raise GatelabError("one of W and X is given; give both, or a distribution for both")
     if X is not None:
-        return _on_data(linearization, W, X, level, seed)
+        return _on_data(linearization, W, X, seed)
     if distribution not in DISTRIBUTIONS:
         raise unknown_name("distribution", distribution, DISTRIBUTIONS)
     if d is None:
@@ -144,7 +136,7 @@ def measure(
                 progress(start + n, samples)
 
     least = floor_of(linearization, d, m, DISTRIBUTIONS[distribution], scales)
-    error = _error(pairs(), seed, level, m=m, d=d, floor=least)
+    error = _error(pairs(), seed, m=m, d=d, floor=least)
     # True errors are at least the floor, so the coverage stays the same.
     return replace(error, high=max(error.high, least or 0.0))
 
@@ -162,7 +154,7 @@ def floor_of(
         return None
 
 
-def _error(parts: Iterable[tuple[Tensor, Tensor]], seed: int, level: float, **about: Any) -> Error:
+def _error(parts: Iterable[tuple[Tensor, Tensor]], seed: int, **about: Any) -> Error:
     """The error from parts (exact, approximate), each a row of pairs or a table with one row per input."""
     squares, largest, energy, pairs = [], 0.0, 0.0, 0
     with torch.no_grad():
@@ -173,7 +165,7 @@ def _error(parts: Iterable[tuple[Tensor, Tensor]], seed: int, level: float, **ab
             pairs += gap.numel()
     each = torch.cat(squares)
     rmse = float(each.mean().sqrt())
-    ends = _bootstrap(rmse, each.numpy(), level, seed)
+    ends = _bootstrap(rmse, each.numpy(), seed)
     return Error(
         rmse=rmse,
         low=ends.low,
@@ -181,18 +173,8 @@ def _error(parts: Iterable[tuple[Tensor, Tensor]], seed: int, level: float, **ab
         maximum=largest,
         relative=rmse / float(np.sqrt(energy / pairs)) if energy else float("nan"),
         pairs=pairs,
-        level=level,
         **about,
     )
-
-
-def random_pairs(linearization: Linearization, d: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Exact and approximate values of `count` pairs of standard normal w and x."""
-    draw = torch.Generator().manual_seed(0)
-    x, *weights = (torch.randn(count, d, generator=draw, dtype=torch.float64) for _ in range(linearization.factors + 2))
-    with torch.no_grad():
-        exact, approximate = both_sides(linearization, weights, x)
-    return exact.numpy(), approximate.numpy()
 
 
 def both_sides(linearization: Linearization, weights: list[Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
@@ -205,7 +187,7 @@ def both_sides(linearization: Linearization, weights: list[Tensor], x: Tensor) -
     return exact, linearization.polynomial(z) * factor
 
 
-def _on_data(linearization: Linearization, W: Any, X: Tensor, level: float, seed: int) -> Error:
+def _on_data(linearization: Linearization, W: Any, X: Tensor, seed: int) -> Error:
     """The error on all pairs of rows of W and X."""
     parts = [W] if isinstance(W, Tensor) else list(W)
     if X.ndim != 2 or any(p.ndim != 2 for p in parts) or not len(X) or not len(parts[0]):
@@ -221,10 +203,10 @@ def _on_data(linearization: Linearization, W: Any, X: Tensor, level: float, seed
             least = float((energies[m:].sum() / table.numel()).sqrt())
     pieces = X.split(max(1, PART // n))
     tables = ((linearization.exact(W, piece), linearization.product(W, piece)) for piece in pieces)
-    return _error(tables, seed, level, m=m, d=d, floor=least)
+    return _error(tables, seed, m=m, d=d, floor=least)
 
 
-def _bootstrap(rmse: float, squares: np.ndarray, level: float, seed: int) -> Interval:
+def _bootstrap(rmse: float, squares: np.ndarray, seed: int) -> Interval:
     """A studentized bootstrap interval of the RMSE over groups of neighbors.
 
     Squared errors are skewed: of percentile intervals 12 % lie below the true error (2048 pairs, d = 2), of these 6 %.
@@ -233,46 +215,7 @@ def _bootstrap(rmse: float, squares: np.ndarray, level: float, seed: int) -> Int
     rows = resampled(len(groups), DRAWS, np.random.default_rng(check_seed(seed)))
     means, spreads = groups[rows].mean(1), groups[rows].std(1)
     if not (spreads > 0).all():  # few or equal groups
-        return percentile_interval(rmse, np.sqrt(means), level)
-    far, near = np.quantile((means - groups.mean()) / spreads, [(1 - level) / 2, (1 + level) / 2]) * groups.std()
+        return percentile_interval(rmse, np.sqrt(means))
+    far, near = np.quantile((means - groups.mean()) / spreads, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]) * groups.std()
     low, high = np.sqrt(np.maximum(groups.mean() - [near, far], 0.0))
-    return Interval(rmse, float(low), float(high), level)
-
-
-def monte_carlo(z: Tensor, samples: int, generator: torch.Generator) -> Tensor:
-    """An unbiased estimate of GELU at every z from one set of normal samples; values at different z are dependent.
-
-    Args:
-        z: the arguments, of any shape.
-        samples: the number of samples.
-        generator: the random generator.
-
-    Returns:
-        A tensor of the shape of z.
-
-    >>> z = torch.linspace(-4, 4, 9, dtype=torch.float64)
-    >>> error = (monte_carlo(z, 10**6, torch.Generator().manual_seed(0)) - torch.nn.functional.gelu(z)).abs().max()
-    >>> float(error) < 5 * float(monte_carlo_variance(z, 10**6).max()) ** 0.5
-    True
-    """
-    N = whole_number("samples", samples, 1)
-    points = torch.randn(N, generator=generator, dtype=torch.float64, device=generator.device).to(z.device)
-    below = torch.searchsorted(points.sort().values, z.detach().double().contiguous(), right=True)
-    return z * (below.double() / N).to(z.dtype)
-
-
-def monte_carlo_variance(z: Tensor, samples: int) -> Tensor:
-    """The variance of the estimate at z.
-
-    Args:
-        z: the arguments, of any shape.
-        samples: the number of samples.
-
-    Returns:
-        A tensor of the shape of z.
-
-    >>> z = torch.linspace(-4, 4, 8001, dtype=torch.float64)
-    >>> round(float(monte_carlo_variance(z, 100).max() * 100), 4)
-    0.1478
-    """
-    return z.square() * torch.special.ndtr(z) * torch.special.ndtr(-z) / whole_number("samples", samples, 1)
+    return Interval(rmse, float(low), float(high))

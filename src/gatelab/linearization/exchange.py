@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import asdict, dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +27,12 @@ from gatelab.errors import GatelabError, unknown_name
 from gatelab.feedforward.gates import Activation
 from gatelab.files import write_whole
 from gatelab.linearization.builders.taylor_series import power_series
-from gatelab.linearization.circuits import Cost, cost
+from gatelab.linearization.circuits import CircuitForm, Cost
 from gatelab.linearization.polynomials import Polynomial, from_unit, gate_and_factors, values
 from gatelab.linearization.proofs import bound
 from gatelab.plain import from_plain
 
 FORMAT = "gatelab polynomial 1"
-_LARGEST = math.log(1.7e308)
 OUTSIDE = (1.1, 1.25, 1.5, 2.0)  # distances from the center, in half-widths
 
 
@@ -45,7 +45,6 @@ class Export(Compact):
         cost: the cost of an evaluation under encryption.
         measured: the largest error on a grid over the interval.
         bound: a proved bound on the error; None if there is none for the activation.
-        rounding: the rounding error of an evaluation in powers of z in float64.
         outside: pairs of a distance from the center in half-widths, and the largest error there.
     """
 
@@ -53,7 +52,6 @@ class Export(Compact):
     cost: Cost
     measured: float
     bound: float | None
-    rounding: float
     outside: tuple[tuple[float, float], ...]
 
     def document(self) -> dict[str, Any]:
@@ -65,16 +63,15 @@ class Export(Compact):
             "method": p.method,
             "degree": p.degree,
             "interval": list(p.interval),
-            "margin": p.margin,
             "powers": list(p.coefficients),
             "chebyshev": list(p.chebyshev),
-            "error": {"measured": self.measured, "bound": self.bound, "rounding_of_powers": self.rounding},
+            "error": {"measured": self.measured, "bound": self.bound},
             "cost": asdict(self.cost),
             "outside": [{"half_widths": k, "error": e} for k, e in self.outside],
         }
 
     def save(self, path: str | Path) -> Path:
-        """Write a JSON file for `read_polynomial`."""
+        """Write a JSON file for `gatelab.load`."""
         return write_whole(path, json.dumps(self.document(), indent=2, allow_nan=False) + "\n")
 
 
@@ -96,7 +93,6 @@ def export(polynomial: Polynomial, activation: Activation | None = None) -> Expo
     '2.0: 9.9e+02'
     """
     gate = activation or gate_and_factors(polynomial.activation)[0]
-    low, high = polynomial.interval
     try:
         proved = bound(polynomial, gate)
         measured, value = max(proved.measured, polynomial.error(gate)), proved.value
@@ -106,50 +102,24 @@ def export(polynomial: Polynomial, activation: Activation | None = None) -> Expo
     for k in OUTSIDE:
         ends = from_unit(np.array([-k, k]), polynomial.interval)
         outside.append((k, float(np.abs(values(gate, ends).numpy() - polynomial(ends)).max())))
-    reach = max(abs(low), abs(high))
-    # By logarithms: reach^k may overflow where its product with the coefficient does not.
-    logs = [math.log(abs(a)) + k * math.log(reach) for k, a in enumerate(polynomial.coefficients) if a]
-    sizes = sum(math.exp(log) if log < _LARGEST else math.inf for log in logs)
-    rounding = 2 * (polynomial.degree + 1) * math.ulp(1.0) * sizes
-    return Export(polynomial, cost(polynomial), measured, value, rounding, tuple(outside))
+    return Export(polynomial, CircuitForm.of(polynomial).cost, measured, value, tuple(outside))
 
 
-def read_polynomial(path: str | Path) -> Polynomial:
-    """Read a polynomial that `Export.save` wrote; its two bases must agree.
-
-    Args:
-        path: the file.
-
-    Returns:
-        The polynomial, bit for bit.
-    """
-    document = read_document(path, FORMAT)
+def read_polynomial(document: dict[str, Any], path: Path) -> Polynomial:
+    """The polynomial of a file that `Export.save` wrote, bit for bit; its two bases must agree."""
     parts = {**document, "coefficients": document.get("powers")}
     polynomial = from_plain(Polynomial, parts, f"the polynomial in {path}")
     powers = polynomial.coefficients
     other = Polynomial.from_chebyshev(polynomial.chebyshev, polynomial.interval).coefficients
     reach = max(map(abs, polynomial.interval))
-    gap = sum(abs(a - b) * reach**k for k, (a, b) in enumerate(zip(powers, other, strict=True)))
+    gap = sum(abs(a - b) * reach**k for k, (a, b) in enumerate(zip_longest(powers, other, fillvalue=math.nan)))
     size = sum(abs(a) * reach**k for k, a in enumerate(powers))
-    if gap > 1e-9 * max(size, 1e-300):
+    if not gap <= 1e-9 * max(size, 1e-300):
         raise GatelabError(
             f"{path} is damaged: its coefficients in powers and in Chebyshev polynomials disagree by {gap:.2g}; export "
             "the polynomial again"
         )
     return polynomial
-
-
-def read_document(path: str | Path, form: str) -> dict[str, Any]:
-    """The content of a JSON file with this format."""
-    try:
-        document = json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise GatelabError(f"{path} cannot be read ({error.strerror or error}); give a file of gatelab's") from error
-    except ValueError as error:
-        raise GatelabError(f"{path} is not JSON ({error}); give a file that gatelab saved") from None
-    if not isinstance(document, dict) or document.get("format") != form:
-        raise GatelabError(f"{path} is not a {form!r} document; give a file that gatelab saved")
-    return document
 
 
 @dataclass(frozen=True)
@@ -223,7 +193,7 @@ def _even(coefficients: tuple[float, ...]) -> tuple[float, ...]:
     return tuple(powers)
 
 
-_PUBLISHED = (
+_ALL = (
     Published(
         "puma",
         "Dong et al., PUMA, arXiv 2307.12533",
@@ -244,16 +214,7 @@ _PUBLISHED = (
 )
 
 
-def published() -> tuple[Published, ...]:
-    """The published approximations of GELU.
-
-    Returns:
-        All of them, as `Published`.
-
-    >>> [p.name for p in published()]
-    ['puma', 'bolt', 'nexus', 'mpcformer', 'taylor']
-    """
-    return _PUBLISHED
+PUBLISHED = {approximation.name: approximation for approximation in _ALL}  # of GELU
 
 
 def find_published(name: str) -> Published:
@@ -265,7 +226,6 @@ def find_published(name: str) -> Published:
     Returns:
         A `Published`.
     """
-    known = {p.name: p for p in _PUBLISHED}
-    if name.lower() not in known:
-        raise unknown_name("published approximation", name, known)
-    return known[name.lower()]
+    if name.lower() not in PUBLISHED:
+        raise unknown_name("published approximation", name, PUBLISHED)
+    return PUBLISHED[name.lower()]

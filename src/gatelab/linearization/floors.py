@@ -226,13 +226,10 @@ def floor(
 ) -> float:
     """The smallest possible RMSE of maps of m features, w ~ N(0, w_scale^2 I), x ~ N(0, x_scale^2 I).
 
+    `activation`, `d`, `w_scale`, `x_scale` and the distributions are as in `spectrum`.
+
     Args:
-        activation: a name, an `Activation` or a function of one tensor.
-        d: the number of inputs.
         m: the number of features.
-        w_scale: the standard deviation of the entries of w.
-        x_scale: the standard deviation of the entries of x.
-        **distributions: w_distribution and x_distribution, see `spectrum`.
 
     Returns:
         The RMSE.
@@ -253,13 +250,10 @@ def floor_curve(
 ) -> Array:
     """The floor at several numbers of features, from one spectrum.
 
+    `activation`, `d`, `w_scale`, `x_scale` and the distributions are as in `spectrum`.
+
     Args:
-        activation: a name, an `Activation` or a function of one tensor.
-        d: the number of inputs.
         ms: the numbers of features.
-        w_scale: the standard deviation of the entries of w.
-        x_scale: the standard deviation of the entries of x.
-        **distributions: w_distribution and x_distribution, see `spectrum`.
 
     Returns:
         An array with the RMSE at each.

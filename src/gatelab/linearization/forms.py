@@ -13,7 +13,6 @@ single polynomial of degree 2^L in the chosen norm; other forms can only save pr
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +27,7 @@ from gatelab.arrays import Array
 from gatelab.display import Compact
 from gatelab.feedforward.gates import Activation
 from gatelab.linearization.builders.least_error import minimax
-from gatelab.linearization.circuits import CircuitForm, FormTerm, Series, levels_of, trim
+from gatelab.linearization.circuits import CircuitForm, FormTerm, Series, trim
 from gatelab.linearization.exchange import Published
 from gatelab.linearization.polynomials import Interval, Polynomial, calibrate, from_unit, numbers, to_unit, values
 
@@ -40,13 +39,7 @@ _SHARPNESS = (1e-2, 1e-3, 1e-5, 1e-8, 1e-12)  # approximate errors of a step's i
 
 @dataclass(frozen=True, eq=False)
 class PreActivations(Compact):
-    """A fine histogram of the pre-activations of a layer.
-
-    Attributes:
-        z: the mean of each nonempty cell.
-        counts: the number of pre-activations in each.
-        interval: their range, with a margin.
-    """
+    """A histogram of a layer's pre-activations: means and counts of nonempty cells, and the range with a margin."""
 
     z: Array
     counts: Array
@@ -148,13 +141,6 @@ def published_form(published: Published, gate: Activation, data: PreActivations,
     return min(forms, key=lambda form: data.error(form, gate))
 
 
-def candidates(
-    gate: Activation, data: PreActivations, levels: int, published: Sequence[Published] = ()
-) -> list[CircuitForm]:
-    """All available forms for a layer with this number of levels."""
-    forms = [minimax_form(gate, data, levels), *(fitted_form(gate, data, levels, guard) for guard in GUARDS)]
-    if gate.name in ("gelu", "gelu-tanh"):
-        for other in published:
-            if other.breaks and levels > levels_of(other.degree) and data.interval[0] < other.breaks[0]:
-                forms.append(published_form(other, gate, data, levels))
-    return forms
+def candidates(gate: Activation, data: PreActivations, levels: int) -> list[CircuitForm]:
+    """The polynomials for a layer with this number of levels."""
+    return [minimax_form(gate, data, levels), *(fitted_form(gate, data, levels, guard) for guard in GUARDS)]

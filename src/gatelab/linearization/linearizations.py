@@ -21,7 +21,7 @@ from gatelab.display import one_line
 from gatelab.errors import GatelabError, whole_number
 from gatelab.feedforward.gates import Activation
 from gatelab.linearization.encryption import Encrypted, encrypt_polynomial
-from gatelab.linearization.error import Error, measure, random_pairs
+from gatelab.linearization.error import Error, measure
 from gatelab.linearization.monomials import KINDS, Maps, gate_product, gated_maps, polynomial_maps
 from gatelab.linearization.polynomials import ActivationLike, Polynomial, from_unit, gate_and_factors, values
 from gatelab.linearization.proofs import Bound, bound
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CHUNK = 2**24  # numbers in a part: 128 MiB in float64
-_GLANCE = 2**15  # the most features for which a notebook shows a figure
 Weights = Tensor | Sequence[Tensor]
 
 
@@ -147,24 +146,19 @@ class Linearization:
         return text
 
     def plot(self, path: str | Path | None = None, *, ax: Any = None) -> Figure:
-        """A polynomial with its activation and their difference; for other maps, values at random pairs of w and x.
+        """A polynomial with its activation, and their difference.
 
-        The pairs are standard normal. The figure is written to `path` (.png, .svg or .pdf) if given, and drawn into
-        `ax` if given: two axes for a polynomial, otherwise one.
+        The figure is written to `path` (.png, .svg or .pdf) if given, and drawn into `ax`, two axes, if given.
         """
         from gatelab.plotting import saved
-        from gatelab.plotting.functions import agreement_figure, approximation_figure
+        from gatelab.plotting.functions import approximation_figure
 
-        if self.polynomial is not None:
-            z = from_unit(np.linspace(-1.3, 1.3, 601), self.polynomial.interval)
-            exact = values(self.activation, z).numpy()
-            curves = [(f"{self.method}, degree {self.polynomial.degree}", self.polynomial(z))]
-            figure = approximation_figure(z, exact, curves, self.polynomial.interval, str(self), ax=ax)
-            return saved(figure, path)
-        if self.d is None:
-            raise GatelabError("the number of inputs is not known; give d=... to linearize")
-        pairs = random_pairs(self, self.d, min(400, max(1, CHUNK // (4 * self.m))))
-        return saved(agreement_figure(*pairs, ("exact", "by features"), str(self), ax=ax), path)
+        if self.polynomial is None:
+            raise GatelabError(f"{self.method} does not give a polynomial, which alone has a plot; use error()")
+        z = from_unit(np.linspace(-1.3, 1.3, 601), self.polynomial.interval)
+        exact = values(self.activation, z).numpy()
+        curves = [(f"{self.method}, degree {self.polynomial.degree}", self.polynomial(z))]
+        return saved(approximation_figure(z, exact, curves, self.polynomial.interval, str(self), ax=ax), path)
 
     def _repr_html_(self) -> str:
         from gatelab.plotting.theme import html
@@ -174,8 +168,8 @@ class Linearization:
             rows += [("inputs d", str(self.d)), ("features m", str(self.m))]
         if (p := self.polynomial) is not None:
             rows += [("degree", str(p.degree)), ("interval", f"[{p.interval[0]:g}, {p.interval[1]:g}]")]
-        shown = self.polynomial is not None or (self.d is not None and self.m <= _GLANCE)
-        return html(str(self), rows, figure=self.plot() if shown else None)
+            return html(str(self), rows, figure=self.plot())
+        return html(str(self), rows)
 
     def features(self, d: int) -> Maps:
         """The two maps for inputs of d entries."""
@@ -220,10 +214,7 @@ class Linearization:
         return gate_product(self.activation, self._parts(W), X)
 
     def product(self, W: Weights, X: Tensor) -> Tensor:
-        """psi(X) phi(W)^T, (..., N, d) and (n, d) -> (..., N, n), in parts of at most `CHUNK` numbers.
-
-        A polynomial is evaluated at X W^T without features.
-        """
+        """psi(X) phi(W)^T, (..., N, d) and (n, d) -> (..., N, n), in parts; polynomials of X W^T need no features."""
         parts = self._parts(W)
         if any(p.dtype != X.dtype or p.device != X.device or p.shape[1:] != X.shape[-1:] for p in parts):
             raise GatelabError(

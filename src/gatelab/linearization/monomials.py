@@ -1,16 +1,12 @@
 """Maps, and the features of powers: (w.x)^k = phi(w) . psi(x), by distinct monomials or by Kronecker powers.
 
-Every method makes `Maps`: a map of weights and a map of inputs whose product approximates the activation. The maps of a
-polynomial of w.x are the features of all its powers.
-
 Symmetric features are the C(d+k-1, k) monomials of degree k, each times the root of its multinomial coefficient. They
 are built from those of degree k - 1 in the order of their largest index: the monomials in the first i + 1 variables are
 then a prefix, and x_i times that prefix is the block of index i. Kronecker features are the paper's: all d^k products,
 with repeated monomials.
 
 A product with linear factors, (g.x)^k (u.x), has the same psi of degree k + 1. Its phi is the derivative of
-((g + e u).x)^(k+1) in e at 0, divided by k + 1, and the recursion follows the product rule. Other maps of a gate become
-maps of a gated unit by act(g.x) (u.x) = (Phi(g) (x) u) . (Psi(x) (x) x).
+((g + e u).x)^(k+1) in e at 0, divided by k + 1, and the recursion follows the product rule.
 """
 
 from __future__ import annotations

@@ -33,13 +33,12 @@ from gatelab.errors import GatelabError, real_number
 from gatelab.feedforward.gates import Activation, activation
 from gatelab.files import write_whole
 from gatelab.linearization.circuits import CircuitForm
-from gatelab.linearization.exchange import find_published, read_document
 from gatelab.linearization.forms import PreActivations, TabulatedForm, candidates
 from gatelab.linearization.polynomials import GELU_TANH
 from gatelab.models.hooks import captured, replaced
 from gatelab.models.layouts import Pointwise, blocks
 from gatelab.models.replace import replace_activation
-from gatelab.plain import from_plain, to_plain
+from gatelab.plain import to_plain
 from gatelab.statistics import Interval, bootstrap
 
 FORMAT = "gatelab plan 1"
@@ -220,28 +219,8 @@ class EncryptedPlan(Compact):
         return {"format": FORMAT, **to_plain(self)}
 
     def save(self, path: str | Path) -> Path:
-        """Write a file for `read_plan`."""
+        """Write a file for `gatelab.load`."""
         return write_whole(path, json.dumps(self.document(), indent=1, allow_nan=False) + "\n")
-
-
-def read_plan(path: str | Path) -> EncryptedPlan:
-    """Read a plan that `EncryptedPlan.save` wrote; levels are counted again and must agree.
-
-    Args:
-        path: the file.
-
-    Returns:
-        The `EncryptedPlan`, bit for bit.
-    """
-    document = read_document(path, FORMAT)
-    plan = from_plain(EncryptedPlan, document, f"the plan in {path}")
-    for i, (layer, row) in enumerate(zip(plan.layers, document["layers"], strict=True)):
-        if (layer.levels, layer.products) != (row.get("levels"), row.get("products")):
-            raise GatelabError(
-                f"{path} is damaged: layer {i} has {row.get('levels')} levels and {row.get('products')} products, its "
-                f"form needs {layer.levels} and {layer.products}; make the plan again"
-            )
-    return plan
 
 
 # ---- the search
@@ -267,15 +246,9 @@ def assignments(
 
 @dataclass(frozen=True, eq=False)
 class Curves(Compact):
-    """The best form of every layer for each number of levels, and its loss.
+    """The best form of every layer for each number of levels, with its loss, and the texts for selection and test.
 
-    Attributes:
-        subject: the model.
-        data: the pre-activations of every layer.
-        forms: the best form, by layer and number of levels.
-        losses: 1 minus the quality with only this layer replaced (lower end of the interval), likewise.
-        choosing: the selection text.
-        stating: the test text.
+    A loss is 1 minus the quality with only this layer replaced (lower end of the interval).
     """
 
     subject: Subject
@@ -292,14 +265,10 @@ def measure_curves(
     *,
     margin: float = 0.1,
     most: int = MOST,
-    forms_of: Callable[[Activation, PreActivations, int], Sequence[CircuitForm]] | None = None,
+    forms_of: Callable[[Activation, PreActivations, int], Sequence[CircuitForm]] = candidates,
     progress: Listener | None = None,
 ) -> Curves:
-    """Calibrate forms on half of the rows of token ids, and measure the losses of each layer on a quarter of them.
-
-    `margin` is added to the calibrated range, in half-widths; `most` is the most levels of a layer; `forms_of` makes
-    the forms for an activation, its data and a number of levels, by default all `candidates`.
-    """
+    """Calibrate forms on half of the rows of token ids, and measure the losses of each layer on a quarter of them."""
     rows = [torch.as_tensor(row).long().cpu() for row in text]
     if len(rows) < LEAST_ROWS:
         raise GatelabError(f"the text has {counted(len(rows), 'row')}; give {LEAST_ROWS} or more, to split it in three")
@@ -307,8 +276,6 @@ def measure_curves(
     subject = Subject(model)
     data = tuple(PreActivations.of(z.numpy(), margin) for z in subject.pre_activations(calibrating))
     plain = subject.outputs(choosing)
-    if forms_of is None:
-        forms_of = partial(candidates, published=[find_published(name) for name in ("puma", "bolt", "nexus")])
     forms: list[dict[int, CircuitForm]] = []
     losses: list[dict[int, float]] = []
     steps = most - FEWEST + 1
@@ -376,7 +343,7 @@ def plan_encrypted(
     most: int = MOST,
     progress: ProgressLike = None,
 ) -> EncryptedPlan:
-    """Choose a polynomial or other form for every layer that preserves the quality with the fewest levels in total.
+    """Choose a polynomial for every layer that preserves the quality with the fewest levels in total.
 
     Args:
         model: a Transformers model like BERT, GPT-2 or Llama, or gatelab's GPT2; it is not modified.

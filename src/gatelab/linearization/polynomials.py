@@ -6,7 +6,6 @@ arithmetic, since floats would lose a factor (1 + sqrt 2)^degree of accuracy.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -22,7 +21,7 @@ from torch.nn import functional
 
 from gatelab import arrays
 from gatelab.arrays import Array, finite_array
-from gatelab.display import one_line
+from gatelab.display import Compact
 from gatelab.errors import GatelabError, real_number, unknown_name, whole_number
 from gatelab.feedforward.definition import FunctionUnit, ModuleUnit, Unit
 from gatelab.feedforward.gates import Activation, activation, activations
@@ -42,7 +41,7 @@ GELU_TANH = Activation("gelu-tanh", _gelu_tanh, growth=1)
 
 
 @dataclass(frozen=True)
-class Polynomial:
+class Polynomial(Compact):
     """p(z) = sum_k coefficients[k] z^k = sum_k chebyshev[k] T_k(t), t in [-1, 1] over the interval.
 
     Attributes:
@@ -51,7 +50,6 @@ class Polynomial:
         interval: (low, high), the range of its inputs.
         activation: the name of the activation.
         method: the name of the method.
-        margin: the margin of the calibrated interval, in half-widths of the data.
 
     >>> p = Polynomial.from_powers([0, 0.5, 0.25], (-2, 2))
     >>> p.chebyshev, p.degree, float(p(3.0))
@@ -63,24 +61,6 @@ class Polynomial:
     interval: Interval
     activation: str = ""
     method: str = ""
-    margin: float = 0.0
-
-    def __repr__(self) -> str:
-        return one_line(
-            self,
-            f"{self.method or 'given'} of {self.activation or 'a function'}, degree {self.degree}, on "
-            f"[{self.interval[0]:g}, {self.interval[1]:g}]",
-        )
-
-    def __post_init__(self) -> None:
-        if not self.coefficients or len(self.coefficients) != len(self.chebyshev):
-            raise GatelabError(
-                f"{len(self.coefficients)} coefficients in powers and {len(self.chebyshev)} in Chebyshev polynomials; "
-                "give one of each for every degree"
-            )
-        if not all(map(math.isfinite, (*self.coefficients, *self.chebyshev))):
-            raise GatelabError("a coefficient of the polynomial is not finite; lower the degree or the interval")
-        check_interval(self.interval)
 
     @classmethod
     def from_powers(cls, coefficients: Iterable[Any], interval: Interval, **about: Any) -> Polynomial:

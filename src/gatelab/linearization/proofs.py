@@ -153,7 +153,7 @@ def extrema(grid: Array, error: Array, exact: Callable[[Array], Array]) -> tuple
     with np.errstate(divide="ignore", invalid="ignore"):
         move = np.where(curve != 0, -slope / (2 * curve), 0.0)
     moved = grid[inner] + np.clip(np.nan_to_num(move), a, b)
-    refined = exact(moved) if len(moved) else mid
+    refined = exact(moved)
     better = np.abs(refined) > np.abs(mid)
     x = np.concatenate([grid[:1], np.where(better, moved, grid[inner]), grid[-1:]])
     e = np.concatenate([error[:1], np.where(better, refined, mid), error[-1:]])

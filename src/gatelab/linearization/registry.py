@@ -35,8 +35,7 @@ METHODS: dict[str, Callable[..., Any]] = {
 NO_METHODS = {
     "monte-carlo": (
         "monte-carlo estimates the scalar GELU(z) and does not factor into Phi(w) and Psi(x): the indicator {Z <= w.x} "
-        "needs w and x together. For scalars use gatelab.linearization.monte_carlo(torch.tensor([0.5]), 1000, "
-        "torch.Generator().manual_seed(0)); unbiased methods that do factor are 'maclaurin' and 'tensorsketch'"
+        "needs w and x together. Unbiased methods that do factor are 'maclaurin' and 'tensorsketch'"
     )
 }
 

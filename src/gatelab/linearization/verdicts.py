@@ -9,13 +9,11 @@ necessary for every method. They may not be enough for new inputs, since a finit
 number that is `enough` is measured on held-out inputs: with U the leading left singular vectors of the other half,
 Phi(W) = U and Psi(x) = U^T act(W x) are maps of m features.
 
-For comparison, the floor of isotropic inputs with the same size of pre-activations is given. Inputs of low effective
-rank, (sum lambda)^2 / sum lambda^2 of their covariance, need fewer features than that.
+Inputs of low effective rank, (sum lambda)^2 / sum lambda^2 of their covariance, need few features.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -29,7 +27,6 @@ from gatelab.errors import GatelabError, check_seed, real_number, whole_number
 from gatelab.feedforward import Activation
 from gatelab.feedforward import activation as gate_of
 from gatelab.interrupts import apart
-from gatelab.linearization.floors import floor_curve
 from gatelab.memory import check_memory
 
 
@@ -46,8 +43,6 @@ class Verdict(Compact):
         enough: some maps with this number reach it on held-out inputs; None if there are too few rows to decide.
         curve: the floor at m = 0, 1, 2, ... features.
         held_out: the error on held-out inputs at the same m.
-        isotropic_m: some numbers of features.
-        isotropic: the floor at `isotropic_m` for isotropic rows with the same spread.
         rank_w: the effective rank of the weights.
         rank_x: the effective rank of the inputs.
         spread: the root mean square of the pre-activations.
@@ -62,8 +57,6 @@ class Verdict(Compact):
     enough: int | None
     curve: Array
     held_out: Array
-    isotropic_m: tuple[int, ...]
-    isotropic: Array
     rank_w: float
     rank_x: float
     spread: float
@@ -77,11 +70,6 @@ class Verdict(Compact):
         if self.needed is not None and self.needed >= self.width:
             return "impossible"
         return "open"
-
-    @property
-    def possible(self) -> bool:
-        """Whether the answer is "possible"."""
-        return self.answer == "possible"
 
     def floor(self, m: int) -> float:
         """The smallest possible RMSE of maps of m features on these rows and inputs."""
@@ -100,14 +88,11 @@ class Verdict(Compact):
             "open": f"Open: any maps need m >= {at_least} features, and up to {len(self.held_out) - 1} from half of "
             f"these inputs leave {self.held_out.min():.3g} on the other half.",
         }
-        pairs = ", ".join(f"{v:.3g} at m = {m}" for m, v in zip(self.isotropic_m, self.isotropic, strict=True))
         return (
             f"{self.activation}(Wx) with {self.width} neurons on {self.d} inputs{part}; wanted RMSE {self.error:.3g}.\n"
             f"{answers[self.answer]}\n"
             f"Effective rank: inputs {self.rank_x:.1f} of {self.d}, weights {self.rank_w:.1f} of {self.d}; "
             f"pre-activations have a spread of {self.spread:.3g}.\n"
-            f"Isotropic inputs of that spread would leave at least {pairs}; between these numbers of features "
-            "the square of the floor lies on or below a straight line in m.\n"
             f"{self.advice}"
         )
 
@@ -153,23 +138,13 @@ def verdict(
     >>> draw = torch.Generator().manual_seed(0)
     >>> W, X = torch.randn(2, 300, 64, generator=draw, dtype=torch.float64) / 8
     >>> thin = X @ torch.diag(torch.tensor([8.0] * 3 + [0.0] * 61, dtype=torch.float64))
-    >>> verdict("gelu", W, thin, 1e-3).possible, verdict("gelu", 8 * W, 8 * X, 1e-3).possible
-    (True, False)
+    >>> verdict("gelu", W, thin, 1e-3).answer, verdict("gelu", 8 * W, 8 * X, 1e-3).answer
+    ('possible', 'open')
     """
     gate = gate_of(activation)
-    W, X = _rows("W", W), _rows("X", X)
-    if W.shape[1] != X.shape[1]:
-        raise GatelabError(
-            f"W is {tuple(W.shape)} and X is {tuple(X.shape)}; both need d columns: neurons x d and inputs x d"
-        )
+    W, X, b = _layer(W, X, bias)
     error = real_number("error, the wanted RMSE,", error, above=0)
-    if len(X) < 2:
-        raise GatelabError("X has one row; give hundreds or more, some of which are held out")
     most = whole_number("most", most, 2, of="rows")
-    width, d = W.shape
-    b = torch.zeros(width).to(W) if bias is None else bias.detach().to(W)
-    if b.shape != (width,):
-        raise GatelabError(f"the bias has shape {tuple(b.shape)}; give one number for each of the {width} rows of W")
     generator = torch.Generator().manual_seed(check_seed(seed))
     # The values, their halves, singular vectors, and LAPACK's workspace.
     check_memory(
@@ -180,31 +155,37 @@ def verdict(
     rows, inputs = (_pick(len(matrix), most, generator) for matrix in (W, X))
     z = W[rows] @ X[inputs].T + b[rows][:, None]
     Y = gate(z)
-    # Sum from the smallest up, to avoid the difference of two large sums.
-    squares = apart(torch.linalg.svdvals, Y).square().cpu().numpy()
-    curve = np.sqrt(np.concatenate([np.cumsum(squares[::-1])[::-1], [0.0]]) / Y.numel())
-    held_out = _held_out(Y, generator)
-    ms = sorted({m for m in (1, d + 1, (d + 1) * (d + 2) // 2 - 1) if m <= 200_000})
-    # For isotropic rows z has the variance w_scale^2 x_scale^2 d; choose the same spread.
-    spread = float(z.square().mean().sqrt())
-    scale = math.sqrt(max(spread, 1e-12) / math.sqrt(d))
+    curve, held_out = _floor(Y), _held_out(Y, generator)
     return Verdict(
         activation=gate.name,
         error=error,
-        width=width,
-        d=d,
+        width=len(W),
+        d=W.shape[1],
         # With fewer values than neurons, the last point of the curve, which is 0, proves nothing.
-        needed=_first(curve[:-1] if min(Y.shape) < width else curve, error),
+        needed=_first(curve[:-1] if min(Y.shape) < len(W) else curve, error),
         enough=_first(held_out, error),
         curve=curve,
         held_out=held_out,
-        isotropic_m=tuple(ms),
-        isotropic=floor_curve(gate, d, ms, w_scale=scale, x_scale=scale),
         rank_w=_effective_rank(W),
         rank_x=_effective_rank(X),
-        spread=spread,
+        spread=float(z.square().mean().sqrt()),
         sampled=max(len(W), len(X)) > most,
     )
+
+
+def _layer(W: Tensor, X: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """The weights, inputs and biases of a layer in float64, if they fit together."""
+    W, X = _rows("W", W), _rows("X", X)
+    if W.shape[1] != X.shape[1]:
+        raise GatelabError(
+            f"W is {tuple(W.shape)} and X is {tuple(X.shape)}; both need d columns: neurons x d and inputs x d"
+        )
+    if len(X) < 2:
+        raise GatelabError("X has one row; give hundreds or more, some of which are held out")
+    b = W.new_zeros(len(W)) if bias is None else bias.detach().to(W)
+    if b.shape != W.shape[:1]:
+        raise GatelabError(f"the bias has shape {tuple(b.shape)}; give one number for each of the {len(W)} rows of W")
+    return W, X, b
 
 
 def _rows(name: str, matrix: Tensor) -> Tensor:
@@ -221,6 +202,13 @@ def _pick(n: int, most: int, generator: torch.Generator) -> Tensor:
     if n <= most:
         return torch.arange(n)
     return torch.randperm(n, generator=generator)[:most].sort().values
+
+
+def _floor(Y: Tensor) -> Array:
+    """The smallest RMSE of any m = 0, 1, ... features."""
+    # Sum from the smallest up, to avoid the difference of two large sums.
+    squares = apart(torch.linalg.svdvals, Y).square().cpu().numpy()
+    return np.sqrt(np.concatenate([np.cumsum(squares[::-1])[::-1], [0.0]]) / Y.numel())
 
 
 def _held_out(Y: Tensor, generator: torch.Generator) -> Array:

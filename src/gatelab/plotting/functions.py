@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from gatelab.arrays import Array
-from gatelab.plotting.theme import GRAY, NEURON_COLORS, canvas, look, style
+from gatelab.plotting.theme import NEURON_COLORS, canvas, look, style
 
 MOST_POINTS = 2000  # per part
 MOST_PANELS = 3
@@ -41,20 +41,6 @@ def rows_figure(
             axes.set_xlabel(inputs[i])
         place.axes[0].set_ylabel(target)
         place.legend(ncols=len(parts))
-        place.title(title)
-    return place.figure
-
-
-def agreement_figure(exact: Array, computed: Array, labels: tuple[str, str], title: str, *, ax: Any = None) -> Figure:
-    """Computed against exact values, with the line of equality."""
-    rows = thinned(len(exact))
-    with style():
-        place = canvas(3.9, 3.6, 1, ax)
-        (axes,) = place.axes
-        ends = [min(exact.min(), computed.min()), max(exact.max(), computed.max())]
-        axes.plot(ends, ends, color=GRAY, linewidth=0.8, zorder=1)
-        axes.plot(exact[rows], computed[rows], "o", color=look("glu").color, markersize=2.5, alpha=0.7)
-        axes.set(xlabel=labels[0], ylabel=labels[1])
         place.title(title)
     return place.figure
 

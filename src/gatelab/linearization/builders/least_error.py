@@ -110,7 +110,7 @@ def _exchange(f: Callable[[Array], Array], degrees: list[int], start: float, kin
 
     def spaced(count: int, last: float) -> Array:
         """cos(pi i / last), i < count, in increasing order; with half the angle on [0, 1]."""
-        angle = np.pi if start else np.pi / 2
+        angle = np.pi / 2 * (1 - start)
         return np.sort(np.cos(angle * np.arange(count) / last))
 
     x = spaced(n + 1, max(n, 1))
@@ -162,7 +162,9 @@ def hermite(
         raise GatelabError(f"scale is {scale!r} and data are given, which determine the scale; leave one out")
     if data is not None:
         scale = float(np.sqrt(np.mean(numbers(data) ** 2)))
-    scale = check_scale(1.0 if scale is None else scale)
+    elif scale is None:
+        scale = 1.0
+    scale = check_scale(scale)
     h, _ = hermite_series(gate, degree, scale)
     h = np.where(np.abs(h) < 1e-15 * np.abs(h).max(initial=1e-300), 0.0, h)
     plain = h / np.sqrt([float(math.factorial(k)) for k in range(degree + 1)])

@@ -53,11 +53,7 @@ def power_terms(
 def random_maps(
     activation: Activation, d: int, m: int, seed: int, radius: float, degree: int, draw: Draw, least: int | None = None
 ) -> Maps:
-    """Exact features of the constant and the linear term, unless these are zero, followed by random features.
-
-    `draw` makes a number of random features of the other terms, which is at least `least` or that of the terms. Every
-    feature has its factor in phi.
-    """
+    """Exact features of the constant and the linear term, then those that `draw` makes of the others, with factors."""
     constant, linear, terms = power_terms(activation, radius, degree)
     features: list[tuple[float, Feature]] = []
     if constant is not None:

@@ -158,7 +158,9 @@ def harmonics(x: Tensor, wanted: Mapping[int, int]) -> dict[int, Tensor]:
     values = {l: _products(x, l, min(n, math.comb(d, l))) for l, n in wanted.items() if l not in many}
     if 2 in values:
         values[2] = torch.cat([values[2], _contrasts(x)[:, : wanted[2] - values[2].shape[1]]], 1)
-    return values | by_coordinates(x, many) if many else values
+    if many:
+        values |= by_coordinates(x, many)
+    return values
 
 
 def by_coordinates(x: Tensor, wanted: Mapping[int, int]) -> dict[int, Tensor]:

@@ -1,11 +1,10 @@
 """Phi and Psi as two trained networks (paper 003, section 4.2).
 
-The recipe "fresh" gets close to the floor, the recipe of the paper stays far above it. "fresh" differs in four ways:
-every step draws new rows w and new inputs x and uses the loss over all pairs; the networks also get lengths and
-directions and their products, as in the best maps; the learning rate has a cosine schedule; and at the end the last
-layers are solved for, with both bodies A(w), B(x) fixed. The best Phi = A(w) P, Psi = B(x) Q with m columns are given
-by the truncated singular value decomposition of Ca^(-1/2) E[A act(w.x) B^T] Cb^(-1/2), Ca = E[A A^T], Cb = E[B B^T].
-This last step gives most of the improvement.
+The recipe "fresh" gets close to the floor, that of the paper stays far above it. In "fresh" every step draws new rows
+and inputs and uses the loss over all pairs; the networks also get lengths, directions and their products; and at the
+end, which gives most of the improvement, the last layers are solved for with both bodies A(w), B(x) fixed: the best
+Phi = A(w) P, Psi = B(x) Q are given by the truncated singular value decomposition of
+Ca^(-1/2) E[A act(w.x) B^T] Cb^(-1/2), Ca = E[A A^T], Cb = E[B B^T].
 
 The recipe "paper" has 1024 fixed matrices W with one x each, one hidden layer of 64 relu, and Adam at 1e-3 in batches
 of 64.
@@ -51,19 +50,17 @@ def learned_maps(
     w_scale: float = 1.0,
     x_scale: float = 1.0,
     steps: int = 300,
-    width: int | None = None,
     epochs: int = 30,
     progress: ProgressLike = None,
 ) -> Maps:
     """Maps trained for w ~ N(0, w_scale^2 I), x ~ N(0, x_scale^2 I).
 
-    `steps` and `width`, by default max(192, m), are for the recipe "fresh", `epochs` for "paper".
+    `steps` are for the recipe "fresh", `epochs` for "paper".
     """
     m = whole_number("m", m, 1)
-    if width is None:
-        width = max(192, m)
-    for name, value in {"steps": steps, "width": width, "epochs": epochs}.items():
+    for name, value in {"steps": steps, "epochs": epochs}.items():
         whole_number(name, value, 1)
+    width = max(192, m)
     layers = 2 if d < 8 else 1  # for large d the best maps are nearly quadratic
     if recipe not in RECIPES:
         raise unknown_name("recipe", recipe, RECIPES)
@@ -73,7 +70,7 @@ def learned_maps(
     check_memory(
         2 * 16 * weights + 8 * (6 * _REFIT_ROWS * out + 6 * out**2),
         f"learning maps of {m} features with {width} neurons in {layers} layers",
-        "give a smaller m or width",
+        "give a smaller m",
     )
     data = TrainingPairs(activation, d, check_spread(w_scale, "w_scale"), check_spread(x_scale, "x_scale"))
     generator = torch.Generator().manual_seed(check_seed(seed))
@@ -99,11 +96,7 @@ def _function(network: nn.Module) -> Callable[[Tensor], Tensor]:
 
 
 class Body(nn.Module):
-    """Rows -> features: one, the row, its length, products of two projections, and neurons.
-
-    The products |x| (g.x/|x|)(u.x/|x|) span degree two of the best maps, for which neurons of the row would have to be
-    thousands.
-    """
+    """Rows -> features: one, the row, its length, neurons, and products, which span degree two of the best maps."""
 
     def __init__(self, d: int, width: int, layers: int) -> None:
         super().__init__()

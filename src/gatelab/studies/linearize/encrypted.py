@@ -1,4 +1,4 @@
-"""Encrypted inference measured: values in ciphertexts, whole blocks, plans for two models next to published pieces."""
+"""Encrypted inference measured: values in ciphertexts, and plans for two models next to published pieces."""
 
 from __future__ import annotations
 
@@ -15,12 +15,9 @@ from torch import Tensor
 from gatelab.data.text import text_data
 from gatelab.linearization import Published, find_published, linearize
 from gatelab.linearization.circuits import CircuitForm, levels_of
-from gatelab.linearization.encrypted_blocks import encrypt_block
 from gatelab.linearization.encryption import Encrypted
 from gatelab.linearization.forms import GUARDS, TabulatedForm, fitted_form, minimax_form, published_form
 from gatelab.linearization.plans import MOST, Curves, EncryptedPlan, measure_curves, quality_of, search
-from gatelab.models.hooks import captured
-from gatelab.models.layouts import layers_of
 from gatelab.models.pretrained import import_transformers, read_pretrained
 from gatelab.plotting.facets import Facets
 from gatelab.studies.claims import Claim
@@ -84,11 +81,11 @@ def numbers_of(result: Encrypted) -> dict[str, Any]:
 
 @STUDY.tables
 def tables(request: Request) -> Tables:
-    """Plans for both models, our plan by layer, and the last block of each under encryption."""
-    models, most, most_pieces, degree = (sentence_model, stories), MOST, 12, 15
+    """Plans for both models, and our plan by layer."""
+    models, most, most_pieces = (sentence_model, stories), MOST, 12
     if request.quick:
-        models, most, most_pieces, degree = (random_bert, random_llama), 5, 5, 3
-    rows: dict[str, list[dict[str, Any]]] = {"blocks": [], "plans": [], "layers": []}
+        models, most, most_pieces = (random_bert, random_llama), 5, 5
+    rows: dict[str, list[dict[str, Any]]] = {"plans": [], "layers": []}
     for done, read in enumerate(models, 1):
         name, model, text = read()
         curves = measure_curves(model, text, most=most)
@@ -98,7 +95,6 @@ def tables(request: Request) -> Tables:
         own = {
             "layers": layer_rows(curves, plan, mixed),
             "plans": plan_rows(curves, plan, mixed, most, most_pieces),
-            "blocks": [block_row(model, curves, degree)],
         }
         for table, part in own.items():
             rows[table] += [{"model": name, **row} for row in part]
@@ -214,19 +210,6 @@ def pieces_for(published: Published, gate: str) -> Published:
     return Published(published.name, published.source, tuple(s * b for b in published.breaks), pieces)
 
 
-def block_row(model: Any, curves: Curves, degree: int) -> dict[str, Any]:
-    """The last block of a model for one token of the last quarter of the text, under encryption."""
-    layer, gate = layers_of(model)[-1], curves.subject.gates[-1]
-    with torch.no_grad(), captured({0: layer.entrance}) as inputs:
-        model(curves.stating[0][None])
-    polynomial = linearize(gate, "minimax", degree=degree, interval=curves.data[-1].interval).polynomial
-    assert polynomial is not None
-    result = encrypt_block(layer.read(), polynomial, gate, inputs[0][0][0, -1].double().numpy())
-    row = {"block": repr(layer.read()), "degree": degree, "rotations": result.rotations, "largest output": result.size}
-    row |= {"approximation": result.measured, "seconds of keys": result.seconds["keys"]}
-    return row | numbers_of(result)
-
-
 def cheapest(rows: Table, way: str) -> Table | None:
     """The row with the fewest levels among those of a way whose interval lies above the quality, if any."""
     enough = rows[(rows["way"] == way) & (rows["quality low"] >= QUALITY)]
@@ -237,7 +220,7 @@ def cheapest(rows: Table, way: str) -> Table | None:
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """Values and blocks in ciphertexts, and the levels of plans."""
+    """Values in ciphertexts, and the levels of plans."""
     names = ("proved", "total", "encryption", "levels")
     support: dict[str, Any] = {
         f"{row['function']} of degree {row['degree']}": [row[name] for name in names]
@@ -246,12 +229,6 @@ def claims(tables: Tables) -> Iterator[Claim]:
     title = "largest excess of an error under encryption over the proved bound and the noise of other inputs"
     note = "Numbers of a function are the proved bound, the error, the noise and the levels."
     yield Claim(title, float(tables["values"]["excess"].max()), support=support, note=note)
-    names = ("degree", "largest output", "proved", "approximation", "encryption", "levels", "rotations", "seconds")
-    note = "Proved is a bound on the error of the polynomial, approximation that error, encryption the rest."
-    for row in tables["blocks"].to_dict("records"):
-        support = {name: row[name] for name in (*names, "seconds of keys")}
-        title = f"error of the last block of {row['model']} for one token under encryption"
-        yield Claim(title, row["total"], support=support, note=note)
     for model, rows in tables["plans"].groupby("model", sort=False):
         yield plan_claim(str(model), rows)
 

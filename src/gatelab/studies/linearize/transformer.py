@@ -26,7 +26,6 @@ LEVELS = (0.999, 0.99)  # cosines that a way keeps
 COLLAPSED = 0.5  # unrelated sentences have cosines near 0 to 0.2
 OPEN = "left open (section 5.1)"
 EXPECTED = "expected ('benefits include faster model convergence'), not measured"
-GPT_WAYS = ("taylor 10", "minimax 4", "minimax 8", "fit 4", "fit 8", "hermite 4", "mpcformer", "puma", "linear fit")
 TRAINED = ("minimax 4", "minimax 8", "hermite 4", "mpcformer", "taylor 10", "identity")
 QUICK_WAYS = ("taylor 10", "minimax 8", "fit 4", "hermite 4", "mpcformer", "puma", "tangent", "linear fit")
 
@@ -74,23 +73,23 @@ STUDY = Study(
 
 @STUDY.tables
 def tables(request: Request) -> Tables:
-    """Every way in a model of sentences, GPTs trained without GELU, and the trained GPT with its blocks replaced."""
+    """Every way in a model of sentences, and GPTs trained without GELU."""
     if request.quick:
-        ways, functions, after_training = QUICK_WAYS, ("minimax 4", "taylor 10"), ("minimax 4", "linear fit")
+        ways, functions = QUICK_WAYS, ("minimax 4", "taylor 10")
         embedder, text, most, size = parts.small_bert(), parts.quick_texts(40, 20), 400, parts.QUICK
     else:
-        ways, functions, after_training = parts.WAYS, TRAINED, GPT_WAYS
+        ways, functions = parts.WAYS, TRAINED
         embedder, text, most, size = parts.minilm(), parts.texts(192, 96), 3500, parts.FULL
     layers = parts.traced_layers(embedder.model, embedder.trace(text.calibration, embedder.model).inputs)
     traced = partial(embedder.trace, text.measured)
     before, errors, cosines = traced(embedder.model), [], []
     for done, way in enumerate(ways, 1):
-        rows, _, after = parts.measure(way, embedder.model, layers, before, traced, embedder.finish)
+        rows, after = parts.measure(way, embedder.model, layers, before, traced, embedder.finish)
         errors += rows
         cosines.append({"way": way, **parts.cosines(parts.embeddings(before), parts.embeddings(after))})
         if request.progress:
             request.progress(done, len(ways))
-    runs, gpts = training(size, text.letters, functions)
+    runs = training(size, text.letters, functions)
     curves = [
         pd.DataFrame({"activation": name, "seed": h.recipe.seed, "step": h.steps, "train": h.train, "test": h.test})
         for name, histories in runs.items()
@@ -103,7 +102,6 @@ def tables(request: Request) -> Tables:
         "verdicts": [{"layer": i, **parts.judge(layer, most)} for i, layer in enumerate(layers, 1)],
         "training": parts.training_rows(runs),
         "curves": pd.concat(curves, ignore_index=True),
-        "gpt": [row for way in after_training for row in parts.measure_gpt(way, gpts, text.letters, size["test"])],
         "setup": [{"model": embedder.name, "text": text.about, **counts, **size}],
     }
     made = {name: pd.DataFrame(part) for name, part in rows.items()}
@@ -112,8 +110,8 @@ def tables(request: Request) -> Tables:
     return made
 
 
-def training(size: parts.Size, data: Any, names: Sequence[str]) -> tuple[dict[str, Any], Sequence[Any]]:
-    """Histories with GELU and with each other function, and the models with GELU.
+def training(size: parts.Size, data: Any, names: Sequence[str]) -> dict[str, Any]:
+    """Histories with GELU and with each other function.
 
     Polynomials serve the pre-activations that GELU's models end with: the range before training is narrower.
     """
@@ -126,7 +124,7 @@ def training(size: parts.Size, data: Any, names: Sequence[str]) -> tuple[dict[st
     for name in names:
         function = Activation(name, parts.trained_function(name, z), growth=None)
         runs[name] = parts.train(size, data, Unit(activation=function, name=name))
-    return runs, gpts
+    return runs
 
 
 # ---- claims
@@ -168,11 +166,6 @@ def claims(tables: Tables) -> Iterator[Claim]:
         support = {"diverged seeds": row["diverged"], "steps to the loss that GELU has half-way, over that half": steps}
         title = f"test loss of a small GPT minus that with GELU, {row['activation']}"
         yield Claim.of(title, interval_at(row, "less_gelu"), EXPECTED, support=support)
-    first = tables["gpt"][tables["gpt"]["layer"] == 1]
-    change = (first["loss"] - first["plain loss"]).groupby(first["way"], sort=False).mean()
-    support = {"test loss with GELU": float(first["plain loss"].mean()), **change.to_dict()}
-    title = "largest increase of the trained GPT's test loss with its blocks replaced afterwards"
-    yield Claim(title, float(change.max()), paper=OPEN, support=support)
 
 
 def level_claims(cosines: Table) -> Iterator[Claim]:
@@ -197,9 +190,7 @@ def feature_claim(judged: Table) -> Claim:
         known = judged[column].dropna().astype(int)
         if len(known):
             support[f"{column}, {len(known)} of {len(judged)} layers"] = ends(known)
-    for column in ("floor at m = d + 1", "isotropic floor at degree 2"):
-        support[f"{column}, relative"] = ends(judged[column])
-    support["features of degree 2"] = int(judged["m of degree 2"].iloc[0])
+    support["floor at m = d + 1, relative"] = ends(judged["floor at m = d + 1"])
     width = int(judged["width"].iloc[0])
     what = f"features that GELU(W1 x + b1) of {width} neurons needs to 1 % of its size, share of the neurons"
     return Claim(what, 100 * float(judged["m needed for 1%"].min()) / width, paper=OPEN, unit="%", support=support)

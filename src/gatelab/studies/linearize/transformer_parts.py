@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -273,15 +273,14 @@ def share_outside(function: Function, z: Tensor) -> float | None:
 def measure(
     way: str, model: nn.Module, layers: Sequence[TracedLayer], before: Traced, traced: Callable[[nn.Module], Traced],
     finish: Callable[[int, Tensor, Tensor], Tensor],
-) -> tuple[list[dict[str, Any]], nn.Module, Traced]:  # fmt: skip
-    """A row per layer, and the model with all blocks replaced with its trace; `before` is that of the plain model.
+) -> tuple[list[dict[str, Any]], Traced]:  # fmt: skip
+    """A row per layer, and the trace of the model with all blocks replaced; `before` is that of the plain model.
 
     A row has the error of the layer alone and with all blocks replaced, and the shares of pre-activations beyond the
     interval. `finish` gives the output of a layer from its block's input and output.
     """
     functions = [make(way, layer) for layer in layers]
-    changed = replace_blocks(model, dict(enumerate(functions)))
-    after, rows = traced(changed), []
+    after, rows = traced(replace_blocks(model, dict(enumerate(functions)))), []
     for i, (layer, function) in enumerate(zip(layers, functions, strict=True)):
         x = before.inputs[i]
         z, features = layer.block.before(x), None
@@ -295,33 +294,7 @@ def measure(
         row["outside"] = share_outside(function, z)
         row["outside, accumulated"] = share_outside(function, layer.block.before(after.inputs[i]))
         rows.append(row | {"features": features})
-    return rows, changed, after
-
-
-@torch.no_grad()
-def measure_gpt(way: str, models: Sequence[Any], data: TextData, windows: int) -> Iterator[dict[str, Any]]:
-    """The same for trained GPTs, a row per seed and layer, with the test loss before and after."""
-    context = models[0].config.context
-    known, _ = data.batch(0, windows, context)
-    x, y = next(data.batches("test", windows, context))
-
-    def traced(model: nn.Module, tokens: Tensor = x) -> Traced:
-        flow = trace(model, lambda m: m(tokens))
-        inputs, outputs = ([part.flatten(0, 1) for part in parts] for parts in (flow.inputs, flow.outputs))
-        return Traced(inputs, outputs, torch.arange(tokens.numel()) // context)
-
-    for seed, model in enumerate(models):
-        layers, before = traced_layers(model, traced(model, known).inputs), traced(model)
-
-        def finish(i: int, x: Tensor, output: Tensor, layers: Any = layers, before: Traced = before) -> Tensor:
-            # The output of the block is added to the residual stream.
-            return before.outputs[i] - layers[i].block(x) + output
-
-        rows, changed, _ = measure(way, model, layers, before, traced, finish)
-        losses = {"plain loss": float(model.loss(x, y)), "loss": float(cast(Any, changed).loss(x, y))}
-        for row in rows:
-            errors = {name: row[name] for name in ("layer", "alone", "accumulated", "outside")}
-            yield {"way": way, "seed": seed, **errors, **losses}
+    return rows, after
 
 
 def ratio(outputs: Tensor, exact: Tensor, of: Tensor) -> Interval:
@@ -372,9 +345,6 @@ def judge(layer: TracedLayer, most: int) -> dict[str, Any]:
         "m needed for 10%": next(iter(np.flatnonzero(judged.curve <= 0.1 * size)), None),
         "m enough for 10%": next(iter(np.flatnonzero(judged.held_out <= 0.1 * size)), None),
         "floor at m = d + 1": judged.floor(judged.d + 1) / size,
-        "isotropic floor at m = d + 1": float(judged.isotropic[judged.isotropic_m.index(judged.d + 1)]) / size,
-        "m of degree 2": judged.isotropic_m[-1] + 1,
-        "isotropic floor at degree 2": float(judged.isotropic[-1]) / size,
     }
 
 
