@@ -117,7 +117,7 @@ def _ladder() -> dict[str, Any]:
         "ladder": ladder,
         "run of a ladder": LadderRun(recipe("decoder", "gelu", LONG), (1e-3,), (0, 1)),
         "rule of rates": RateRule({LONG: 1e-3}, Interval(0.5, 0.4, 0.6)),
-        "decay": decay(sizes, 1e3 / sizes),
+        "decay": decay(np.arange(4, 12), 1.0 / np.arange(4, 12) ** 2),
         "token laws": fit_token_laws(token_table(), draws=20, progress=False),
         "law of a ladder": law,
         "losses of a ladder": law.losses,
@@ -126,7 +126,7 @@ def _ladder() -> dict[str, Any]:
 
 def token_table() -> pd.DataFrame:
     """Losses on a grid of parameters and tokens."""
-    grid = itertools.product(("gelu", "glu"), (1e6, 2e6, 4e6, 8e6), (1e7, 2e7, 4e7), range(2))
+    grid = itertools.product(("gelu", "glu"), (1e6, 2e6, 4e6), (1e7, 2e7, 4e7), range(2))
     rows = [(*key, 1 + 5 * key[1] ** -0.2 + 9 * key[2] ** -0.2) for key in grid]
     table = pd.DataFrame(rows, columns=["unit", "parameters", "tokens", "seed", "loss"])
     return table.assign(loss=table["loss"] + np.random.default_rng(0).normal(0, 0.01, len(table)))
