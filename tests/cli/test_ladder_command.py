@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 
 from gatelab.cli.application import app
 from gatelab.train import Ladder
-from gatelab.train.ladder_plans import H200_RATES, LADDER_SIZES
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 
@@ -106,13 +105,7 @@ def test_a_figure_that_cannot_be_written_is_refused_before_anything_is_trained(
 def test_a_dry_run_says_what_it_would_take(text: Path) -> None:
     how = ["ladder", "gelu", "--text", str(text), "--sizes", "tiny", "--steps", "4", "--seeds", "2", "--dry-run"]
     facts = json.loads(CliRunner().invoke(app, [*how, "--json"]).output)
-    assert facts["runs"] == 2 and facts["trainings"] == 4 + 2 and facts["h200_hours"] > 0
+    assert facts["runs"] == 2 and facts["trainings"] == 4 + 2 and facts["flops"] > 0
     told = CliRunner().invoke(app, how).output
-    assert "hours on an H200" in told and "sweeps of learning rates" in told
+    assert "operations" in told and "sweeps of learning rates" in told
     assert "sweeps" not in CliRunner().invoke(app, [*how, "--lr", "0.001"]).output
-
-
-def test_the_rates_of_the_dry_run_are_those_of_the_record() -> None:
-    rows = [r for r in json.loads((RESULTS / "ladder/speed.json").read_text())["rows"] if r["unit"] == "swiglu"]
-    three = {row["size"]: row["flops_per_second"] for row in rows if row["models"] == 3}
-    assert [three[size] for size in LADDER_SIZES] == pytest.approx(list(H200_RATES.values()), rel=5e-3)

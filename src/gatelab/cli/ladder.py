@@ -178,7 +178,7 @@ def training_rows(ladder: Ladder) -> list[dict[str, Any]]:
 
 def emit_plan(values: dict[str, Any], lrs: dict[str, float] | None) -> None:
     """The size of the trainings, with --dry-run."""
-    from gatelab.train.ladder_plans import gpu_hours, plan_ladder
+    from gatelab.train.ladder_plans import plan_ladder
 
     parts = ("units", "data", "sizes", "seeds", "repeats")
     options = {name: value for name, value in values.items() if name not in parts}
@@ -188,12 +188,11 @@ def emit_plan(values: dict[str, Any], lrs: dict[str, float] | None) -> None:
         "runs": len(runs),
         "trainings": sum(len(run.members) for run in runs),
         "operations": sum(run.flops for run in runs),
-        "hours on an H200": gpu_hours(runs),
     }
     shown: list[output.Part] = [output.pairs(rows.items())]
     if lrs is None:
         shown += ["", "sweeps of learning rates that continue beyond their ends are not included"]
-    output.emit(dict(zip(("runs", "trainings", "flops", "h200_hours"), rows.values(), strict=True)), *shown)
+    output.emit(dict(zip(("runs", "trainings", "flops"), rows.values(), strict=True)), *shown)
 
 
 def parts_of(ladder: Ladder, law: LadderLaw | str) -> Iterator[output.Part]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -226,43 +226,9 @@ class Ladder:
             message = f"{path} is not a record of a ladder ({error}); give a file that Ladder.save wrote"
             raise GatelabError(message) from error
 
-    @staticmethod
-    def from_store(store: Store | str | Path, facts: Mapping[str, Any] | None = None) -> Ladder:
-        """All finished runs of a store or its file, from any number of calls; `facts` are device, date and so on."""
-        with opened(store) as database:
-            assert database is not None
-            records = tuple(database.records(task=TASK, status="done"))
-        asked = [(record.arguments["recipe"]["data"], record.arguments) for record in records]
-        texts = sorted({(name, arguments["text"]) for name, arguments in asked})
-        tuned = sorted({(name, arguments["valid"]) for name, arguments in asked if "valid" in arguments})
-        several = tuned if len(texts) == 1 and len(tuned) > 1 else texts
-        if len(several) != 1:
-            named = ", ".join(f"{name} ({key})" for name, key in several) or "none"
-            raise GatelabError(
-                f"the store has ladders of {len(several)} texts: {named}; give a store with runs of one text; a file "
-                "that was edited or tokenized differently counts as another text"
-            )
-        check_alike(records)
-        return Ladder(Path(texts[0][0]).name, records, dict(facts or {}))
-
     def fill(self, store: Store | str | Path) -> int:
         """Copy all runs to a store or its file, from which `ladder` can continue; the number of new runs in it."""
         self.plain()  # raises if a unit cannot be imported
         with opened(store) as database:
             assert database is not None
             return database.put_all(self.records)
-
-
-def check_alike(records: Iterable[Record]) -> None:
-    """Raise if runs of one size differ in a setting other than unit, learning rate and seed."""
-    found: dict[tuple[str, str], set[str]] = {}
-    for record in records:
-        recipe = run_of(record.arguments).recipe
-        for field in fields(recipe):
-            if field.name not in ("unit", "size", "lr", "seed", "data"):
-                found.setdefault((recipe.size, field.name), set()).add(str(getattr(recipe, field.name)))
-    for (size, name), values in found.items():
-        if len(values) > 1:
-            raise GatelabError(
-                f"the store has runs of {size} with {name} {' and '.join(sorted(values))}; give each a separate store"
-            )
