@@ -106,7 +106,7 @@ def linear_part(cells: Cells, targets: Array, exponents: Array) -> Constants:
     Q, R = np.linalg.qr(cells.root @ design)
     along = (targets[:, None] @ Q)[:, 0]
     along[:, -1] *= along[:, -1] * R[:, -1, -1] > 0
-    theta = np.linalg.solve(R, along[..., None])[..., 0]
+    theta = np.asarray(np.linalg.solve(R, along[..., None])[..., 0], np.float64)
     rest = targets - (Q @ along[..., None])[..., 0]
     return Constants(theta[:, -1], theta[:, :-1], exponents, np.square(rest).sum(axis=1))
 
