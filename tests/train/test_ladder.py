@@ -241,25 +241,6 @@ def test_keys_of_the_record_are_what_they_were_and_settings_are_no_part_of_them(
     assert record.fill(tmp_path / "filled.db") == len(record.records)
 
 
-def test_another_validation_part_is_swept_again_and_what_was_tested_is_not(
-    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Rates are chosen on that part alone; test losses hang on the others, which are the same."""
-    path, store = tmp_path / "text.txt", tmp_path / "runs.db"
-    content = bytearray(text.read_bytes())
-    path.write_bytes(content)
-    how: dict[str, Any] = {"store": store, "device": "cpu", "progress": False, **SMALL}
-    first = ladder(["glu"], path, ["tiny"], 1, **how)
-    start = len(read_text(str(path), "bytes").train)
-    content[start : start + 200] = bytes(200)
-    path.write_bytes(content)
-    second = ladder(["glu"], path, ["tiny"], 1, **how)
-    assert not set(losses_of(first, "valid")) & set(losses_of(second, "valid"))
-    monkeypatch.setattr("gatelab.train.ladder_runs.train_many", None)
-    rates = {"lrs": {"glu": first.table()["lr"][0]}}
-    assert losses_of(ladder(["glu"], path, ["tiny"], 1, **rates, **how)) == losses_of(first)
-
-
 def test_a_call_that_is_refused_loses_nothing(kept: tuple[Ladder, Path], text: Path) -> None:
     result, store = kept
     for bad in ({"lrs": {"gelu": math.inf}}, {"sizes": ["mini", "tiny"]}, {"device": "cuda:99"}):

@@ -20,7 +20,7 @@ from gatelab.statistics import LEVEL, Interval, holm, percentile_interval, t_rea
 ORDERS = 50_000  # the largest number of permutations of the units for a rank correlation
 
 
-def compare_ladder(ladder: LadderLosses, *, level: float = LEVEL) -> pd.DataFrame:
+def compare_ladder(ladder: LadderLosses) -> pd.DataFrame:
     """The differences of all pairs of units, paired by seed, with t-intervals and Holm's correction.
 
     Seeds are few: three leave a pair two degrees of freedom, and an interval of 4.3 standard errors. The variance of a
@@ -31,7 +31,6 @@ def compare_ladder(ladder: LadderLosses, *, level: float = LEVEL) -> pd.DataFram
 
     Args:
         ladder: the losses.
-        level: of each interval.
 
     Returns:
         A data frame with one row per pair over all sizes, where `parameters` is NaN, then one row per pair and size:
@@ -46,18 +45,16 @@ def compare_ladder(ladder: LadderLosses, *, level: float = LEVEL) -> pd.DataFram
             continue
         asked = [(math.nan, both), *((float(ladder.parameters[r]), both[both == r]) for r in both)]
         for where, sizes in asked:
-            interval, p = _mean_difference(apart[sizes], sizes, noise, level)
-            ends = (interval.value, interval.low, interval.high, level)
-            rows.append((ladder.units[u], ladder.units[v], where, *ends, p))
-    columns = ("first", "second", "parameters", "difference", "low", "high", "level", "p")
+            rows.append((ladder.units[u], ladder.units[v], where, *_mean_difference(apart[sizes], sizes, noise)))
+    columns = ("first", "second", "parameters", "difference", "low", "high", "p")
     table = pd.DataFrame(rows, columns=columns)
     table = table.sort_values("parameters", key=pd.Series.notna, kind="stable", ignore_index=True)
     table["p_holm"] = table.groupby(table["parameters"].notna())["p"].transform(holm)
     return table.assign(decided=table["p_holm"] <= SIGNIFICANT)
 
 
-def _mean_difference(apart: Array, sizes: NDArray[np.intp], noise: SeedNoise, level: float) -> tuple[Interval, float]:
-    """The mean over sizes of a pair's differences, weighted by the inverse pooled variance, and its p.
+def _mean_difference(apart: Array, sizes: NDArray[np.intp], noise: SeedNoise) -> tuple[float, float, float, float]:
+    """The mean over sizes of a pair's differences, weighted by the inverse pooled variance, with its interval and p.
 
     Since the weights are estimates, the variance of the mean has the factor 1 + 4 sum w (1 - w) / f, w being the
     normalized weights, and 1 / sum(w^2 / f) degrees of freedom (Meier 1953, "Variance of a weighted mean").
@@ -68,9 +65,8 @@ def _mean_difference(apart: Array, sizes: NDArray[np.intp], noise: SeedNoise, le
     mean = float(share @ np.nanmean(apart, axis=1))
     error = math.sqrt((1 + 4 * float(np.sum(share * (1 - share) / freedom))) / float(np.sum(1 / squares)))
     total = 1 / float(np.sum(share**2 / freedom))
-    reach = t_reach(level, total) * error
-    p = float(2 * stats.t.sf(abs(mean / error), total))
-    return Interval(mean, mean - reach, mean + reach, level), p
+    reach = t_reach(LEVEL, total) * error
+    return mean, mean - reach, mean + reach, float(2 * stats.t.sf(abs(mean / error), total))
 
 
 class RankAgreement(NamedTuple):
@@ -85,9 +81,7 @@ class RankAgreement(NamedTuple):
     p: float
 
 
-def rank_agreement(
-    losses: Mapping[str, float], drawn: Array, scores: Mapping[str, float], level: float = LEVEL
-) -> RankAgreement:
+def rank_agreement(losses: Mapping[str, float], drawn: Array, scores: Mapping[str, float]) -> RankAgreement:
     """Spearman's correlation of scores and losses, with its intervals and the permutation p-value."""
     values, means = np.array([scores[unit] for unit in losses], float), np.array(list(losses.values()))
     if len(values) < 3 or np.ptp(values) == 0:
@@ -103,20 +97,20 @@ def rank_agreement(
     tested = stats.permutation_test((means,), spearman, **how)  # pyright: ignore[reportArgumentType, reportCallIssue]
     by_chance = np.abs(tested.null_distribution).round(9)
     return RankAgreement(
-        correlation=percentile_interval(value, spearman(drawn), level),
-        over_units=rank_interval(value, len(values), level),
+        correlation=percentile_interval(value, spearman(drawn)),
+        over_units=rank_interval(value, len(values)),
         p=max(float(np.mean(by_chance >= round(abs(value), 9))), 1 / len(by_chance)),
     )
 
 
-def rank_interval(correlation: float, count: int, level: float = LEVEL) -> Interval:
+def rank_interval(correlation: float, count: int) -> Interval:
     """A rank correlation of `count` pairs with its interval by Fisher's z, scaled as by Bonett and Wright (2000).
 
     >>> print(f"{rank_interval(0.6, 6):.2f}")
     0.60 [-0.49, 0.96]
     """
     if count < 4 or abs(correlation) > 1 - 1e-9:
-        return Interval(correlation, math.nan, math.nan, level)
-    reach = t_reach(level, 1e9) * math.sqrt((1 + correlation**2 / 2) / (count - 3))
+        return Interval(correlation, math.nan, math.nan)
+    reach = t_reach(LEVEL, 1e9) * math.sqrt((1 + correlation**2 / 2) / (count - 3))
     middle = math.atanh(correlation)
-    return Interval(correlation, math.tanh(middle - reach), math.tanh(middle + reach), level)
+    return Interval(correlation, math.tanh(middle - reach), math.tanh(middle + reach))

@@ -35,7 +35,7 @@ from gatelab.scaling_laws.ladder_losses import (
     redrawn_deviations,
     seed_noise,
 )
-from gatelab.statistics import LEVEL, Interval, check_level, percentile_interval
+from gatelab.statistics import Interval, percentile_interval
 
 LOGS = np.linspace(math.log(0.02), math.log(4.0), 48)  # of exponents, where fits start
 GOLDEN, SECTIONS = (math.sqrt(5) - 1) / 2, 24
@@ -206,7 +206,7 @@ class LadderLaw(Compact):
         left = np.log(np.maximum(self.drawn.excess, 1e-12))
         logs = (left[:, self.losses.index(reference)] - left[:, self.losses.index(unit)]) / self.drawn.exponent
         factors = np.clip(np.exp(logs), 1 / MOST_FACTOR, MOST_FACTOR)
-        return percentile_interval(float(factors[0]), factors[1:], self.E.level)
+        return percentile_interval(float(factors[0]), factors[1:])
 
     def table(self) -> pd.DataFrame:
         """One row per unit: every constant with its interval, and the factor of the first unit that equals it."""
@@ -225,7 +225,6 @@ def fit_ladder(
     table: LadderLosses | pd.DataFrame | Mapping[str, Any],
     *,
     draws: int = DRAWS,
-    level: float = LEVEL,
     seed: int = 0,
     progress: ProgressLike = None,
 ) -> LadderLaw:
@@ -235,7 +234,6 @@ def fit_ladder(
         table: the losses, or a table or mapping of columns for `read_ladder`: unit, parameters, seed, loss, and
             optionally diverged and size.
         draws: the number of bootstrap samples.
-        level: of the intervals.
         seed: of the draws.
         progress: False for no progress bar, or a function of (done, total) draws.
 
@@ -256,7 +254,6 @@ def fit_ladder(
         ladder = read_ladder(ladder)
     whole_number("draws", draws, 20)
     check_seed(seed)
-    check_level(level)
     cells = loosened(Cells.of(ladder, seed_noise(ladder)))
     law = own_law(cells)
     for unit, excess in zip(ladder.units, law.excess[0], strict=True):
@@ -265,7 +262,7 @@ def fit_ladder(
     u, r, s = np.nonzero(ladder.present)
     parts, done = [law], 0
     with reporting(progress, "law of the ladder") as report:
-        for off in redrawn_deviations(ladder, draws=draws, level=level, seed=seed):
+        for off in redrawn_deviations(ladder, draws=draws, seed=seed):
             means = cells.means + off[:, r, s, u] @ cells.weights.T
             parts.append(fitted(cells, means @ cells.root.T))
             done += len(off)
@@ -274,9 +271,9 @@ def fit_ladder(
     drawn = Constants(*map(np.concatenate, zip(*parts, strict=True)))
     return LadderLaw(
         losses=ladder,
-        E=percentile_interval(float(drawn.E[0]), drawn.E[1:], level),
-        exponent=percentile_interval(float(drawn.exponent[0]), drawn.exponent[1:], level),
-        excess=tuple(percentile_interval(float(own[0]), own[1:], level) for own in drawn.excess.T),
+        E=percentile_interval(float(drawn.E[0]), drawn.E[1:]),
+        exponent=percentile_interval(float(drawn.exponent[0]), drawn.exponent[1:]),
+        excess=tuple(percentile_interval(float(own[0]), own[1:]) for own in drawn.excess.T),
         center=cells.center,
         misfit=float(law.misfit[0]),
         freedom=len(cells.unit) - cells.constants,

@@ -248,7 +248,7 @@ def _without_seeds(off: Array, there: NDArray[np.bool_]) -> float:
     return float(rest @ rest)
 
 
-def redrawn_deviations(ladder: LadderLosses, *, draws: int, level: float = LEVEL, seed: int = 0) -> Iterator[Array]:
+def redrawn_deviations(ladder: LadderLosses, *, draws: int, seed: int = 0) -> Iterator[Array]:
     """Bootstrap deviations of the losses, (draws, sizes, seeds, units), in batches of draws.
 
     The deviations of all units are resampled jointly, from all sizes and seeds, standardized by size. A missing loss of
@@ -263,7 +263,7 @@ def redrawn_deviations(ladder: LadderLosses, *, draws: int, level: float = LEVEL
     pool /= math.sqrt(np.mean(pool**2))
     # Student's t over normal quantiles, with (seeds - 1) degrees of freedom per size.
     vectors = int(np.maximum(chosen.sum(axis=1) - 1, 0).sum())
-    reach = t_reach(level, max(vectors, 1)) / t_reach(level, 1e9)
+    reach = t_reach(LEVEL, max(vectors, 1)) / t_reach(LEVEL, 1e9)
     scale = reach * np.sqrt(noise.variance)[:, None, None]
     generator = np.random.default_rng((seed, 1))
     for first in range(0, draws, AT_ONCE):
