@@ -41,7 +41,7 @@ test-all: $(VENV)/.dev ## the same with the long tests: proofs at full size, Ray
 	$(MAKE) --no-print-directory -j 2 lint unit-all
 
 # Of the long tests those that guard what cannot be seen: stores and trainings that are killed, Ray, commands, studies.
-LONG = tests/test_readme.py tests/test_docs.py tests/sweep tests/train tests/cli tests/anatomy tests/linearization tests/models tests/studies/test_studies.py tests/studies/test_ladder_study.py
+LONG = tests/test_readme.py tests/test_docs.py tests/sweep tests/train tests/cli tests/anatomy tests/linearization tests/models tests/studies/test_studies.py
 test-ci: $(VENV)/.dev ## make test and the long tests of sweeps, trainings, commands and studies: what .ci/run takes
 	$(MAKE) --no-print-directory test
 	$(PYTEST) -o addopts=--strict-markers -q -m slow $(LONG)

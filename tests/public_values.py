@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from matplotlib.figure import Figure
 
@@ -23,7 +25,7 @@ from gatelab.dynamics import (
 )
 from gatelab.feedforward import FunctionUnit, ModuleUnit, activation
 from gatelab.plotting.facets import Facets
-from gatelab.scaling_laws import fit_ladder
+from gatelab.scaling_laws import decay, fit_ladder, fit_token_laws
 from gatelab.solve.solvers.knots import solve as solve_knots
 from gatelab.statistics import Interval
 from gatelab.studies import Claim, Demo, Finding, Reproduction, Request, all_studies
@@ -109,18 +111,25 @@ def _ladder() -> dict[str, Any]:
     noise = np.random.default_rng(0).normal(0, 0.01, len(rows))
     losses = [0.8 + 29 * (0.9 if r[0] == "glu" else 1) * r[1] ** -0.28 + e for r, e in zip(rows, noise, strict=True)]
     columns = dict(zip(("unit", "parameters", "seed"), zip(*rows, strict=True), strict=True))
-    laws = fit_ladder(columns | {"loss": losses}, draws=20)
+    law = fit_ladder(columns | {"loss": losses}, draws=20)
     ladder = made_up_ladder()
     return {
         "ladder": ladder,
         "run of a ladder": LadderRun(recipe("decoder", "gelu", LONG), (1e-3,), (0, 1)),
         "rule of rates": RateRule({LONG: 1e-3}, Interval(0.5, 0.4, 0.6)),
-        "laws of a ladder": laws,
-        "losses of a ladder": laws.losses,
-        "law of a ladder": laws.laws["exponent"],
-        "nested test": laws.units_differ,
-        "worth": laws.worth("glu", LONG),
+        "decay": decay(np.arange(4, 12), 1.0 / np.arange(4, 12) ** 2),
+        "token laws": fit_token_laws(token_table(), draws=20, progress=False),
+        "law of a ladder": law,
+        "losses of a ladder": law.losses,
     }
+
+
+def token_table() -> pd.DataFrame:
+    """Losses on a grid of parameters and tokens."""
+    grid = itertools.product(("gelu", "glu"), (1e6, 2e6, 4e6), (1e7, 2e7, 4e7), range(2))
+    rows = [(*key, 1 + 5 * key[1] ** -0.2 + 9 * key[2] ** -0.2) for key in grid]
+    table = pd.DataFrame(rows, columns=["unit", "parameters", "tokens", "seed", "loss"])
+    return table.assign(loss=table["loss"] + np.random.default_rng(0).normal(0, 0.01, len(table)))
 
 
 def made_up_ladder() -> gl.Ladder:

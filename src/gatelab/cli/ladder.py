@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from gatelab.cli import output, reading
 from gatelab.cli.options import Device, DryRun, Jobs, Plot, UnitsAlone, option, out_option, resuming, unit_option
 from gatelab.errors import GatelabError
+from gatelab.plain import to_plain
 
 if TYPE_CHECKING:
-    from gatelab.scaling_laws import LadderLaws
+    from gatelab.scaling_laws import LadderLaw
     from gatelab.train import Ladder
 
 Frame = Any  # a data frame
@@ -81,7 +82,7 @@ def ladder_command(
     run: RunOptions,
     dry_run: DryRun = False,
     record: Annotated[Path | None, option("Read a record that --out wrote; train nothing.", metavar="FILE")] = None,
-    power: Annotated[bool, option("Power of tests with --sizes and --seeds, by --record.", "--power")] = False,
+    power: Annotated[bool, option("Power of a design of --sizes and --seeds, by --record.", "--power")] = False,
     plot: Plot = None,
     out: Annotated[
         list[Path] | None,
@@ -112,37 +113,34 @@ def ladder_command(
         with resuming(run.store), output.progress("trainings") as report:
             result = ladder(lrs=lrs, progress=report, **values, **run.keywords())
     output.write(result, *(out or ()))
-    laws = laws_of(result)
+    law = law_of(result)
     tested: Frame = result.table()
     ended = tested.dropna(subset=["loss"])["repeats"]
     if plot and ended.empty:
         output.note(f"{plot} was not written: no training has a loss")
         plot = None
     document = {"text": result.text, "facts": dict(result.facts), "points": training_rows(result)}
-    if isinstance(laws, str):
-        document["no_law"] = laws
-        if plot:
-            result.plot(plot, repeats=int(ended.min()))
+    if isinstance(law, str):
+        document["no_law"] = law
     else:
-        document["law"] = laws.plain()
-        if plot:
-            laws.plot(plot)
-    output.emit(document, *parts_of(result, laws), files=(plot, *(out or ())))
+        document["law"] = to_plain(law)
+    if plot:
+        result.plot(plot, repeats=int(ended.min()))
+    output.emit(document, *parts_of(result, law), files=(plot, *(out or ())))
 
 
 def emit_power(record: Path | None, training: LadderOptions) -> None:
-    """The power of the tests of a design, if the laws of a record are true."""
+    """The power of a design to find that units differ, if the law of a record is true."""
     from gatelab.scaling_laws import ladder_power
     from gatelab.train import Ladder
 
     if record is None:
-        raise GatelabError("--power takes laws and seed noise from a record; give --record FILE, which --out wrote")
+        raise GatelabError("--power takes law and seed noise from a record; give --record FILE, which --out wrote")
     try:
         sizes = [1e6 * float(size.strip().removesuffix("M")) for size in (training.sizes or "").split(",") if size]
     except ValueError:
         raise GatelabError(f"--sizes is {training.sizes!r}; give sizes with commas, such as 0.4M,3.2M") from None
-    with output.progress("simulated tests") as report:
-        table = ladder_power(Ladder.read(record).regime(1), sizes=sizes or None, seeds=training.seeds, progress=report)
+    table = ladder_power(Ladder.read(record).regime(1), sizes=sizes or None, seeds=training.seeds)
     output.emit({"power": table.to_dict("records")}, output.table(table, {"power": ".2f", "power_f": ".2f"}))
 
 
@@ -156,14 +154,14 @@ def refuse_training_options(names: Sequence[str], training: LadderOptions, run: 
         raise GatelabError(f"--record reads finished trainings; leave out {', '.join(given)}")
 
 
-def laws_of(ladder: Ladder) -> LadderLaws | str:
-    """The laws in parameters of the first regime, or the reason if there are none."""
+def law_of(ladder: Ladder) -> LadderLaw | str:
+    """The law of the first regime, or the reason if there is none."""
     table: Frame = ladder.trainings
     repeats = table[table["part"] == "test"]["repeats"]
     if repeats.empty:
         return "only sweeps of learning rates have been trained"
     try:
-        with output.progress("laws of the ladder") as report:
+        with output.progress("law of the ladder") as report:
             return ladder.law(repeats=int(repeats.min()), progress=report)
     except GatelabError as error:
         return str(error)
@@ -180,7 +178,7 @@ def training_rows(ladder: Ladder) -> list[dict[str, Any]]:
 
 def emit_plan(values: dict[str, Any], lrs: dict[str, float] | None) -> None:
     """The size of the trainings, with --dry-run."""
-    from gatelab.train.ladder_plans import gpu_hours, plan_ladder
+    from gatelab.train.ladder_plans import plan_ladder
 
     parts = ("units", "data", "sizes", "seeds", "repeats")
     options = {name: value for name, value in values.items() if name not in parts}
@@ -190,16 +188,15 @@ def emit_plan(values: dict[str, Any], lrs: dict[str, float] | None) -> None:
         "runs": len(runs),
         "trainings": sum(len(run.members) for run in runs),
         "operations": sum(run.flops for run in runs),
-        "hours on an H200": gpu_hours(runs),
     }
     shown: list[output.Part] = [output.pairs(rows.items())]
     if lrs is None:
         shown += ["", "sweeps of learning rates that continue beyond their ends are not included"]
-    output.emit(dict(zip(("runs", "trainings", "flops", "h200_hours"), rows.values(), strict=True)), *shown)
+    output.emit(dict(zip(("runs", "trainings", "flops"), rows.values(), strict=True)), *shown)
 
 
-def parts_of(ladder: Ladder, laws: LadderLaws | str) -> Iterator[output.Part]:
-    """The mean loss of every unit and size, and the laws."""
+def parts_of(ladder: Ladder, law: LadderLaw | str) -> Iterator[output.Part]:
+    """The mean loss of every unit and size, the law, and factors of parameters."""
     table: Frame = ladder.table()
     grouped = table.groupby(["repeats", "size", "unit"], sort=False)
     means = grouped.agg(  # NaN of diverged trainings is skipped
@@ -208,9 +205,10 @@ def parts_of(ladder: Ladder, laws: LadderLaws | str) -> Iterator[output.Part]:
     means.insert(2, "bits", means["loss"] / math.log(2))
     yield output.table(means.reset_index(), {"lr": ".3g", "loss": ".4f", "bits": ".4f"})
     yield ""
-    if isinstance(laws, str):
-        yield f"no law: {laws}"
+    if isinstance(law, str):
+        yield f"no law: {law}"
         return
-    yield laws.sentence
-    reference = laws.losses.units[0]
-    yield from (laws.worth(unit, reference).sentence for unit in laws.losses.units[1:])
+    yield f"L = E + A P^-a with E {law.E:.3f} and a {law.exponent:.3f}"
+    reference, *others = law.losses.units
+    for unit in others:
+        yield f"{unit} is worth {law.factor(unit, reference):.2f} times the parameters of {reference}"

@@ -180,7 +180,6 @@ Band = Callable[[Any, Any], tuple[Any, Any]]
 AXES = {"P": "parameters P", "D": "data D"}
 MANY = 10  # the largest number of values with one line each
 SOME = 5  # lines if there are more values
-MOST_PERCENT = 900.0  # the upper end of the axis of equivalent sizes
 MARKERS = "os^Dv<>PXh"
 
 
@@ -273,83 +272,43 @@ def _losses(axes: Any, L: Array, least: float) -> None:
     log_ticks(axes.yaxis)
 
 
-@dataclass(frozen=True, eq=False)
-class LadderCurve:
-    """One unit of a ladder.
-
-    `losses` has three rows, values with their low and high ends, at `sizes`; `law` is the loss as a function of size.
-    `percent` has the same rows for the equivalent size of the reference, and `extrapolated` marks those outside the
-    measured range; both are None for the reference itself.
-    """
-
-    label: str
-    sizes: Array
-    losses: Array
-    law: Callable[[Any], Any]
-    percent: Array | None = None
-    extrapolated: NDArray[np.bool_] | None = None
-
-
 def ladder_figure(
-    curves: Sequence[LadderCurve],
+    means: Mapping[str, tuple[Array, Array]],
+    law: Callable[[str, Array], Array] | None,
     *,
-    against: str,
     loss_label: str,
-    floor: float,
-    reference: str,
     title: str,
     ax: Any = None,
 ) -> Figure:
-    """Losses of a ladder against size with their laws, and the equivalent sizes of the reference.
+    """Losses of a ladder against parameters, with their law.
 
-    Points of one size are shifted horizontally to separate their intervals. Hollow points are extrapolated.
+    Args:
+        means: The sizes of each unit, and its losses there in three rows: values with their low and high ends.
+        law: The loss of a unit as a function of size.
+        loss_label: The label of the y axis.
+        title: The title of the figure.
+        ax: Axes to draw into.
+
+    Returns:
+        The figure that holds the panel.
     """
-    appearance = looks([curve.label for curve in curves])
-    sizes = np.concatenate([curve.sizes for curve in curves])
+    appearance = looks(list(means))
+    sizes = np.concatenate([own for own, _ in means.values()])
     along = np.geomspace(sizes.min() / 1.15, sizes.max() * 1.15, 200)
     with style():
-        place = canvas(8.4, 4.2, 2, ax)
-        left, right = place.axes
-        left.set(xscale="log", yscale="log", xlabel=against, ylabel=loss_label)
-        right.set(xscale="log", xlabel=against, ylabel=f"worth: {against} of {shorten(reference)}, % more")
-        right.axhline(0.0, color=appearance[reference].color, linewidth=1.0, zorder=1)
-        for order, curve in enumerate(curves):
-            look, beside = appearance[curve.label], 1.05 ** (order - (len(curves) - 1) / 2)
-            left.plot(along, curve.law(along), color=look.color, linewidth=1.0)
-            _with_intervals(left, curve.sizes, curve.losses, look)
-            if curve.percent is None or curve.extrapolated is None:
-                continue
-            x, far = curve.sizes * beside, curve.extrapolated
-            right.plot(x, curve.percent[0], color=look.color, linewidth=0.8, alpha=0.6)
-            _with_intervals(right, x, curve.percent, look)
-            right.plot(x[far], curve.percent[0][far], look.marker, color=look.color, zorder=4, **HOLLOW)
-        losses = np.concatenate([curve.losses.ravel() for curve in curves])
-        entries = [handle(shorten(label), look.color, marker=look.marker) for label, look in appearance.items()]
-        entries.append(handle(f"the law, E = {abs(floor):.3g}", GRAY, linewidth=1.0))
-        if any(curve.extrapolated is not None and curve.extrapolated.any() for curve in curves):
-            entries.append(handle(f"beyond the sizes of {shorten(reference)}", GRAY, "", marker="o", **HOLLOW))
-        _losses(left, losses, losses.min())
-        _worth_range(right, curves)
-        for axes in place.axes:
-            log_ticks(axes.xaxis)
+        place = canvas(5.4, 4.2, 1, ax)
+        (axes,) = place.axes
+        axes.set(xscale="log", yscale="log", xlabel="parameters", ylabel=loss_label)
+        for unit, (own, values) in means.items():
+            look = appearance[unit]
+            if law is not None:
+                axes.plot(along, law(unit, along), color=look.color, linewidth=1.0)
+            axes.vlines(own, values[1], values[2], color=look.color, linewidth=1.2)
+            axes.plot(own, values[0], look.marker, color=look.color, markeredgewidth=0.9, zorder=3)
+        entries = [handle(shorten(unit), look.color, marker=look.marker) for unit, look in appearance.items()]
+        losses = np.concatenate([values[0] for _, values in means.values()])
+        _losses(axes, losses, losses.min())
+        log_ticks(axes.xaxis)
         place.legend(entries, ncols=min(len(entries), 5))
         place.title(title)
     return place.figure
-
-
-def _with_intervals(axes: Any, x: Array, values: Array, look: Look) -> None:
-    axes.vlines(x, values[1], values[2], color=look.color, linewidth=1.2)
-    axes.plot(x, values[0], look.marker, color=look.color, markeredgewidth=0.9, zorder=3)
-
-
-def _worth_range(axes: Any, curves: Sequence[LadderCurve]) -> None:
-    """Set the y range to that of the values with a margin, which long intervals may exceed, up to `MOST_PERCENT`."""
-    rows = [curve.percent for curve in curves if curve.percent is not None]
-    if not rows:
-        return
-    values = np.concatenate([part[0] for part in rows] + [np.zeros(1)])
-    ends = np.concatenate([part[1:].ravel() for part in rows])
-    values, ends = (np.minimum(own[np.isfinite(own)], MOST_PERCENT) for own in (values, ends))
-    reach = max(np.ptp(values), 5.0)
-    low, high = max(ends.min(), values.min() - reach), min(ends.max(), values.max() + reach)
-    axes.set(ylim=(min(low, values.min()) - 0.05 * reach, max(high, values.max()) + 0.05 * reach))

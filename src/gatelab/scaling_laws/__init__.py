@@ -3,16 +3,14 @@
 `scaling` fits units at many widths and seeds, `slope` and related functions measure how fast the errors fall, `decay`
 tests whether they do as a power or exponentially, `limit` is the theoretical limit, `predicted_rate` the rate of smooth
 gates, and `spline_baseline` the error of splines. `fit_law` fits a law in the numbers of parameters
-and data. `fit_ladder` tests whether units differ by an offset or in their exponents, from losses at several sizes and
-seeds, and computes equivalent sizes; `compare_ladder` tests all pairs of units.
-`ladder_power` is the power of these tests for a design. `fit_token_laws` and `token_differences` separate a gain in
-parameters from a gain in data.
+and data. `compare_ladder` tests all pairs of units by their losses at several sizes and seeds, `fit_ladder` fits a law
+to these and computes equivalent sizes, and `ladder_power` is the power of a design to find that units differ.
+`fit_token_laws` and `token_differences` separate a gain in parameters from a gain in data.
 """
 
 from gatelab.scaling_laws.curves import scaling, scaling_runs
-from gatelab.scaling_laws.ladder_comparisons import Worth, compare_ladder
-from gatelab.scaling_laws.ladder_fits import NestedTest
-from gatelab.scaling_laws.ladder_laws import LadderLaw, LadderLaws, fit_ladder
+from gatelab.scaling_laws.ladder_comparisons import compare_ladder
+from gatelab.scaling_laws.ladder_laws import LadderLaw, fit_ladder
 from gatelab.scaling_laws.ladder_losses import LadderLosses, read_ladder
 from gatelab.scaling_laws.laws import Law, fit_law
 from gatelab.scaling_laws.power import ladder_power
@@ -33,15 +31,12 @@ from gatelab.scaling_laws.token_laws import TokenLaws, fit_token_laws, token_dif
 __all__ = [
     "Decay",
     "LadderLaw",
-    "LadderLaws",
     "LadderLosses",
     "Law",
-    "NestedTest",
     "Point",
     "Scaling",
     "Slope",
     "TokenLaws",
-    "Worth",
     "compare_ladder",
     "corrected_slope",
     "decay",

@@ -1,7 +1,12 @@
-"""Scaling laws of a ladder: whether a gate's gain is an offset or an exponent, and its equivalent in parameters.
+"""The law of a ladder, L = E + A P^-a, with one E and one exponent for all units and an amplitude A for each.
 
-The nested laws and the conditions of each verdict are in docs/methods.md. E is a constant of the fit, not of the text;
-more data or longer training can go below it.
+At one number of tokens E contains the data term, so that a ladder cannot tell an exponent per unit from an E per unit.
+`token_laws` does, from losses on a grid of parameters and tokens.
+
+**Fit.** For a given exponent the law is linear in E >= 0 and the amplitudes, which are eliminated (variable
+projection). Residuals are weighted by the measured seed noise (`ladder_losses.seed_noise`): its variance at each size,
+pooled over units, and the correlation of losses with the same seed. The aspect ratio of a size, or a learning rate from
+a rule, moves all units of a size together; the variance of this common deviation enters the weights (`loosened`).
 
 **Intervals.** The bootstrap resamples the seeds of each size jointly for all units. Three seeds allow only ten samples,
 so the deviations of all sizes, standardized by size, are pooled, corrected, and scaled by Student's t.
@@ -9,420 +14,269 @@ so the deviations of all sizes, standardized by size, are pooled, corrected, and
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from gatelab.arrays import Array
-from gatelab.display import Compact, Listener, ProgressLike, one_line, part_of, reporting
+from gatelab.display import Compact, ProgressLike, one_line, reporting
 from gatelab.errors import GatelabError, check_seed, whole_number
-from gatelab.plain import to_plain
-from gatelab.scaling_laws.ladder_comparisons import (
-    ALIKE,
-    NOUNS,
-    Worth,
-    factor_interval,
-    log_factors,
-)
-from gatelab.scaling_laws.ladder_fits import (
-    ENOUGH,
-    EXPONENT,
-    FORMS,
-    OFFSET,
-    TESTED,
-    Cells,
-    Constants,
-    Form,
-    NestedTest,
-    fit_form,
-    loosened,
-    nested_test,
-)
 from gatelab.scaling_laws.ladder_losses import (
     DRAWS,
-    LadderAxis,
+    LEAST_SIZES,
     LadderLosses,
+    SeedNoise,
     read_ladder,
     redrawn_deviations,
     seed_noise,
 )
-from gatelab.statistics import LEVEL, Interval, check_level, percentile_interval
+from gatelab.statistics import Interval, percentile_interval
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-LadderVerdict = Literal["exponent", "offset", "undecided"]
-TITLE_WIDTH = 88  # characters per line of the figure's title
+LOGS = np.linspace(math.log(0.02), math.log(4.0), 48)  # of exponents, where fits start
+GOLDEN, SECTIONS = (math.sqrt(5) - 1) / 2, 24
+MOST_FACTOR = 1e6  # larger factors come from flat laws
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """The data of the fits: one mean per unit and size. Cells with the same `unit` have a common amplitude."""
+
+    unit: NDArray[np.intp]  # the index of each cell's unit
+    size: NDArray[np.intp]  # and of its size
+    log_size: Array  # the logarithm of the size over the geometric mean of all, `center`
+    means: Array  # generalized least-squares means over seeds; plain means where no seed is missing
+    root: Array  # a square root of the inverse covariance of the means
+    weights: Array  # (cells, available losses), which give the means
+    center: float
+    common: float = 0.0  # the standard deviation of the units' common deviation at a size (`loosened`)
+
+    @classmethod
+    def of(cls, ladder: LadderLosses, noise: SeedNoise) -> Cells:
+        rows = np.argwhere(ladder.present)
+        u, r, s = rows.T
+        paired = (r[:, None] == r) & (s[:, None] == s)
+        covariance = noise.variance[r] * np.where(u[:, None] == u, 1.0, noise.correlation) * paired
+        cells, cell = np.unique(rows[:, :2], axis=0, return_inverse=True)
+        each = np.eye(len(cells))[cell.ravel()]
+        weighed = np.linalg.solve(covariance, each)
+        precision = each.T @ weighed
+        weights = np.asarray(np.linalg.solve(precision, weighed.T), np.float64)
+        unit, size = cells.T
+        logs = np.log(ladder.sizes[unit, size])
+        root = np.asarray(np.linalg.cholesky((precision + precision.T) / 2).T, np.float64)
+        means = weights @ ladder.losses[ladder.present]
+        return cls(unit, size, logs - logs.mean(), means, root, weights, float(np.exp(logs.mean())))
+
+    @property
+    def constants(self) -> int:
+        """The number of constants of the law: E, the exponent and the amplitudes."""
+        return int(self.unit.max()) + 3
+
+    def alike(self) -> Cells:
+        """The same cells for a law with one amplitude."""
+        return replace(self, unit=np.zeros_like(self.unit))
+
+
+class Constants(NamedTuple):
+    """Rows of laws: E (rows,), the excess L - E at the cells' center (rows, units), exponents and misfits (rows,)."""
+
+    E: Array
+    excess: Array
+    exponent: Array
+    misfit: Array
+
+    def losses(self, cells: Cells) -> Array:
+        """The losses of the first law at the cells."""
+        return self.E[0] + self.excess[0, cells.unit] * np.exp(-self.exponent[0] * cells.log_size)
+
+
+def linear_part(cells: Cells, targets: Array, exponents: Array) -> Constants:
+    """The best E >= 0 and amplitudes for rows of whitened targets, with an exponent for each row or one for all.
+
+    E is the last column, so setting it to 0 leaves the other factors of QR unchanged.
+    """
+    power = np.exp(-exponents[:, None] * cells.log_size)
+    design = np.zeros((*power.shape, cells.constants - 1))
+    design[:, np.arange(len(cells.unit)), cells.unit], design[..., -1] = power, 1.0
+    Q, R = np.linalg.qr(cells.root @ design)
+    along = (targets[:, None] @ Q)[:, 0]
+    along[:, -1] *= along[:, -1] * R[:, -1, -1] > 0
+    theta = np.asarray(np.linalg.solve(R, along[..., None])[..., 0], np.float64)
+    rest = targets - (Q @ along[..., None])[..., 0]
+    return Constants(theta[:, -1], theta[:, :-1], exponents, np.square(rest).sum(axis=1))
+
+
+def fitted(cells: Cells, targets: Array) -> Constants:
+    """The least-squares law for each row of whitened targets: the best exponent of a grid, refined by golden sections.
+
+    The misfit has a kink where E becomes 0, so that methods with derivatives are not faster.
+    """
+
+    def misfit(logs: Array) -> Array:
+        return linear_part(cells, targets, np.exp(logs)).misfit
+
+    best = np.array([misfit(LOGS[i : i + 1]) for i in range(len(LOGS))]).argmin(axis=0)
+    low, high = LOGS[np.maximum(best - 1, 0)], LOGS[np.minimum(best + 1, len(LOGS) - 1)]
+    left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
+    at_left, at_right = misfit(left), misfit(right)
+    for _ in range(SECTIONS):
+        lower = at_left < at_right  # then the minimum is below `right`
+        low, high = np.where(lower, low, left), np.where(lower, right, high)
+        inner = np.where(lower, high - GOLDEN * (high - low), low + GOLDEN * (high - low))
+        at_inner = misfit(inner)
+        left, right = np.where(lower, inner, right), np.where(lower, left, inner)
+        at_left, at_right = np.where(lower, at_inner, at_right), np.where(lower, at_left, at_inner)
+    return linear_part(cells, targets, np.exp((low + high) / 2))
+
+
+def own_law(cells: Cells) -> Constants:
+    """The law of the cells' means."""
+    return fitted(cells, (cells.root @ cells.means)[None])
+
+
+def loosened(cells: Cells) -> Cells:
+    """The cells with weights that include the common deviation of the units at a size.
+
+    Its variance is that of the sizes' mean residuals from the law, with three degrees of freedom used by E, A and a,
+    minus the variance due to seeds. Three sizes leave no degree of freedom, and the weights stay unchanged.
+    """
+    off, precision = cells.means - own_law(cells).losses(cells), cells.root.T @ cells.root
+    size = (np.unique(cells.size)[:, None] == cells.size).astype(float)
+    weight = np.einsum("ri,ij,rj->r", size, precision, size)
+    freedom = len(size) - LEAST_SIZES
+    if freedom < 1:
+        return cells
+    variance = np.square(size @ (precision @ off) / weight).sum() / freedom - (1 / weight).mean()
+    if variance <= 0:
+        return cells
+    covariance = np.linalg.inv(precision) + variance * (size.T @ size)
+    return replace(cells, root=np.linalg.cholesky(np.linalg.inv(covariance)).T, common=math.sqrt(variance))
+
+
+@dataclass(frozen=True, eq=False)
 class LadderLaw(Compact):
-    """L = E + A P^-a of one form, fitted to a ladder.
+    """L = E + A P^-a of a ladder, with an A for each unit, and its intervals over seeds.
 
     Attributes:
-        form: "alike", "offset" or "exponent".
-        units: Their names.
-        E: The loss at infinite size, with its interval over seeds.
-        exponent: Of each unit.
-        amplitude: A of each unit, which is L - E at size 1, far from the data.
+        losses: The measured losses.
+        E: The loss at infinite size, with this number of tokens.
+        exponent: a.
         excess: L - E of each unit at the size `center`.
         center: The geometric mean of all sizes.
         misfit: The sum of squared residuals of the means, weighted by seed noise and common deviations; its expected
             value is `freedom`.
         freedom: The number of means minus the number of constants.
+        common_misfit: The standard deviation of the units' common deviation from the law at a size.
+        drawn: The constants of the law and of the bootstrap, the law's own first.
     """
 
-    form: str
-    units: tuple[str, ...]
+    losses: LadderLosses
     E: Interval
-    exponent: tuple[Interval, ...]
-    amplitude: tuple[Interval, ...]
+    exponent: Interval
     excess: tuple[Interval, ...]
     center: float
     misfit: float
     freedom: int
+    common_misfit: float
+    drawn: Constants = field(repr=False)
+
+    def __repr__(self) -> str:
+        return one_line(self, f"L = {self.E.value:.3g} + A P^-{self.exponent.value:.3g}, {len(self.excess)} units")
 
     def predict(self, unit: str, size: Any) -> Any:
         """The law's loss of a unit at a size or an array of them."""
-        u = self.units.index(unit)
-        return self.E.value + self.excess[u].value * (np.asarray(size) / self.center) ** -self.exponent[u].value
+        excess = self.excess[self.losses.index(unit)].value
+        return self.E.value + excess * (np.asarray(size) / self.center) ** -self.exponent.value
+
+    def factor(self, unit: str, reference: str) -> Interval:
+        """The factor by which the reference must be larger to have the unit's loss, (A_reference / A_unit)^(1/a).
+
+        Args:
+            unit: with the loss to reach.
+            reference: the unit that would be enlarged.
+
+        Returns:
+            The factor with its interval over seeds; above 1 if the unit is better.
+        """
+        left = np.log(np.maximum(self.drawn.excess, 1e-12))
+        logs = (left[:, self.losses.index(reference)] - left[:, self.losses.index(unit)]) / self.drawn.exponent
+        factors = np.clip(np.exp(logs), 1 / MOST_FACTOR, MOST_FACTOR)
+        return percentile_interval(float(factors[0]), factors[1:])
 
     def table(self) -> pd.DataFrame:
-        """One row per unit: every constant with its interval."""
-        import pandas as pd
-
+        """One row per unit: every constant with its interval, and the factor of the first unit that equals it."""
         rows = []
-        for u, unit in enumerate(self.units):
-            row: dict[str, Any] = {"form": self.form, "unit": unit}
-            for name in ("exponent", "amplitude", "excess", "E"):
-                interval = self.E if name == "E" else getattr(self, name)[u]
-                row |= {name: interval.value, f"{name}_low": interval.low, f"{name}_high": interval.high}
+        for unit, excess in zip(self.losses.units, self.excess, strict=True):
+            values = {"exponent": self.exponent, "excess": excess, "E": self.E}
+            values["factor"] = self.factor(unit, self.losses.units[0])
+            row: dict[str, Any] = {"unit": unit}
+            for name, one in values.items():
+                row |= {name: one.value, f"{name}_low": one.low, f"{name}_high": one.high}
             rows.append(row)
         return pd.DataFrame(rows)
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class LadderLaws:
-    """The three laws of a ladder, their tests, and the verdict.
-
-    Attributes:
-        losses: The measured losses.
-        laws: The laws by form: alike, offset, exponent.
-        units_differ: The test of one law for all against one amplitude per unit.
-        exponents_differ: The test of one exponent against one per unit.
-        beyond_shifts: The same with one E per unit and a common amplitude.
-        limits_differ: The test of one E against one per unit, with one amplitude per unit.
-        ratio: Of each unit's exponent to the geometric mean of all, with intervals over seeds. These ratios depend
-            little on E.
-        common_misfit: The standard deviation of the units' common deviation from the laws at a size.
-        level: Of all intervals.
-        cells: The means to which the laws were fitted.
-        constants: The laws as rows of arrays.
-        drawn_means: (draws, cells), the means of the bootstrap.
-        drawn: The laws of the bootstrap.
-    """
-
-    PROPERTIES: ClassVar[tuple[str, ...]] = ("verdict", "sentence")
-
-    losses: LadderLosses
-    laws: Mapping[str, LadderLaw]
-    units_differ: NestedTest
-    exponents_differ: NestedTest
-    beyond_shifts: NestedTest
-    limits_differ: NestedTest
-    ratio: tuple[Interval, ...]
-    common_misfit: float
-    level: float
-    cells: Cells = field(repr=False, compare=False)
-    constants: Mapping[str, Constants] = field(repr=False, compare=False)
-    drawn_means: Array = field(repr=False, compare=False)
-    drawn: Mapping[str, Constants] = field(repr=False, compare=False)
-
-    plain = to_plain
-
-    def __repr__(self) -> str:
-        return one_line(self, self.sentence)
-
-    @property
-    def verdict(self) -> LadderVerdict:
-        """The law that the tests select; both answers are tested next to an E per unit.
-
-        "exponent" if one exponent is rejected both with an amplitude per unit and with an E per unit. "offset" if units
-        differ, neither an exponent nor an E per unit is significantly better than amplitudes, and the intervals of all
-        exponents are within a tenth of their mean. Otherwise "undecided". `beyond_shifts` is not evidence against an
-        offset, since its smaller law has a common amplitude.
-        """
-        if self.exponents_differ.decided:
-            return "exponent" if self.beyond_shifts.decided else "undecided"
-        alike = all(r.low >= 1 / (1 + ALIKE) and r.high <= 1 + ALIKE for r in self.ratio)
-        enough = self.units_differ.decided and not self.limits_differ.decided
-        return "offset" if alike and enough else "undecided"
-
-    @property
-    def sentence(self) -> str:
-        """The result in words."""
-        spread = f"ratios of exponents {min(r.low for r in self.ratio):.2f} to {max(r.high for r in self.ratio):.2f}"
-        p, shifts = f"p {self.exponents_differ.p:.2g}", f"next to an E per unit p {self.beyond_shifts.p:.2g}"
-        limits = f"an E per unit p {self.limits_differ.p:.2g}"
-        if self.verdict == "exponent":
-            return f"units differ in their exponents ({p}, {shifts}; {spread})"
-        if self.exponents_differ.decided:
-            return (
-                f"units differ by more than a factor of {NOUNS[self.losses.against]} ({p}): in their exponents or by "
-                f"an E per unit, which is undecided ({shifts}; {spread})"
-            )
-        if self.verdict == "offset":
-            return f"units differ by an offset: one exponent is enough ({p}, {limits}; {spread})"
-        if self.limits_differ.decided:
-            return (
-                f"units differ by more than an offset: an E per unit is better (p {self.limits_differ.p:.2g}; {spread})"
-            )
-        if not self.units_differ.decided:
-            return f"no difference of the units is significant (p {self.units_differ.p:.2g}; {spread})"
-        return f"units differ; whether in their exponents is undecided ({p}, {limits}; {spread})"
-
-    def table(self) -> pd.DataFrame:
-        """One row per form and unit with all constants; for the form "exponent" also the ratios of exponents."""
-        import pandas as pd
-
-        frame = pd.concat([law.table() for law in self.laws.values()], ignore_index=True)
-        own = frame["form"] == EXPONENT.name
-        frame.loc[own, ["ratio", "ratio_low", "ratio_high"]] = _columns(self.ratio).T
-        return frame
-
-    def mean(self, unit: str) -> tuple[Array, tuple[Interval, ...]]:
-        """The sizes of a unit and its mean losses, with intervals over seeds."""
-        mine = self._cells_of(unit)
-        drawn = self.drawn_means[:, mine]
-        losses = [percentile_interval(float(self.cells.means[c]), drawn[:, i], self.level) for i, c in enumerate(mine)]
-        return np.exp(self.cells.log_size[mine]) * self.cells.center, tuple(losses)
-
-    def _cells_of(self, unit: str) -> NDArray[np.intp]:
-        """The cells of a unit, smallest size first."""
-        mine = np.flatnonzero(self.cells.unit == self.losses.index(unit))
-        return mine[np.argsort(self.cells.log_size[mine], kind="stable")]
-
-    def worth(self, unit: str, reference: str) -> Worth:
-        """The factor by which the reference must be larger to have the unit's losses, by size and overall.
-
-        Args:
-            unit: with the losses to reach.
-            reference: the unit that would be enlarged; its curve is interpolated by `log_factors`, with E and exponent
-                of the law with one exponent per unit.
-
-        Returns:
-            The factors, their trend and a sentence.
-        """
-        mine, other = self._cells_of(unit), self._cells_of(reference)
-        u, v, x = self.losses.index(unit), self.losses.index(reference), self.cells.log_size
-
-        def factors(means: Array, laws: Constants) -> Array:
-            return log_factors(x[mine], means[:, mine], (x[other], means[:, other]), laws.E, laws.exponent[:, v])
-
-        value = factors(self.cells.means[None], self.constants[EXPONENT.name])[0]
-        drawn = factors(self.drawn_means, self.drawn[EXPONENT.name])
-        weights = 1 / np.maximum(drawn.var(axis=0), 1e-12)
-        dx = x[mine] - float(weights @ x[mine] / weights.sum())
-        slopes = np.concatenate((value[None], drawn)) @ (weights * dx) / (weights @ dx**2)
-        reached = value + x[mine]
-        far = (reached < x[other].min() - 1e-9) | (reached > x[other].max() + 1e-9)
-
-        def overall(laws: Constants) -> Array:
-            """Logarithms of the factor; NaN if a law has the unit or the reference below its limit."""
-            mine_left, other_left = laws.excess[:, u], laws.excess[:, v]
-            valid = (mine_left > 0) & (other_left > 0)
-            ratio = np.where(valid, other_left, 1.0) / np.where(valid, mine_left, 1.0)
-            return np.where(valid, np.log(ratio) / laws.exponent[:, u], np.nan)
-
-        factor = float(overall(self.constants[OFFSET.name])[0])
-        return Worth(
-            unit=unit,
-            reference=reference,
-            against=self.losses.against,
-            sizes=tuple((np.exp(x[mine]) * self.cells.center).tolist()),
-            factor=tuple(factor_interval(float(value[i]), drawn[:, i], self.level) for i in range(len(mine))),
-            extrapolated=tuple(far.tolist()),
-            overall=factor_interval(factor, overall(self.drawn[OFFSET.name]), self.level),
-            slope=percentile_interval(float(slopes[0]), slopes[1:], self.level),
-        )
-
-    def plot(
-        self, path: str | Path | None = None, *, reference: str | None = None, loss: str = "nats", ax: Any = None
-    ) -> Figure:
-        """Losses against size with the laws, and the equivalent size of the reference.
-
-        Args:
-            path: of the file (.png, .svg or .pdf), if the figure is to be saved.
-            reference: the unit with which the others are compared; the first by default.
-            loss: the unit of the loss.
-            ax: two of matplotlib's axes to draw into.
-
-        Returns:
-            The figure.
-        """
-        from gatelab.plotting import saved
-        from gatelab.plotting.curves import LadderCurve, ladder_figure
-
-        base = reference or self.losses.units[0]
-        self.losses.index(base)
-        law = self.laws[EXPONENT.name if self.exponents_differ.decided else OFFSET.name]
-        curves = []
-        for unit in self.losses.units:
-            sizes, losses = self.mean(unit)
-            worth = None if unit == base else self.worth(unit, base)
-            curves.append(
-                LadderCurve(
-                    label=unit,
-                    sizes=sizes,
-                    losses=_columns(losses),
-                    law=lambda x, unit=unit: law.predict(unit, x),
-                    percent=None if worth is None else 100 * (_columns(worth.factor) - 1),
-                    extrapolated=None if worth is None else np.array(worth.extrapolated),
-                )
-            )
-        figure = ladder_figure(
-            curves,
-            against=NOUNS[self.losses.against],
-            loss_label=f"test loss, {loss}",
-            floor=law.E.value,
-            reference=base,
-            title=textwrap.fill(self.sentence, TITLE_WIDTH),
-            ax=ax,
-        )
-        return saved(figure, path)
-
-
-def _columns(intervals: Sequence[Interval]) -> Array:
-    """Values, low and high ends as rows."""
-    return np.array([(i.value, i.low, i.high) for i in intervals]).T
 
 
 def fit_ladder(
     table: LadderLosses | pd.DataFrame | Mapping[str, Any],
     *,
-    against: LadderAxis = "parameters",
     draws: int = DRAWS,
-    level: float = LEVEL,
     seed: int = 0,
     progress: ProgressLike = None,
-) -> LadderLaws:
-    """Fit the three laws of a ladder and test which of them its losses support.
+) -> LadderLaw:
+    """Fit the law of a ladder.
 
     Args:
         table: the losses, or a table or mapping of columns for `read_ladder`: unit, parameters, seed, loss, and
-            optionally flops, seconds, diverged, size.
-        against: the measure of size; ignored if `table` is a `LadderLosses`.
-        draws: the number of simulated ladders per test and of bootstrap samples; the smallest p is 1 / (1 + draws).
-        level: of the intervals.
+            optionally diverged and size.
+        draws: the number of bootstrap samples.
         seed: of the draws.
         progress: False for no progress bar, or a function of (done, total) draws.
 
     Returns:
-        The laws with intervals, the tests and the verdict, with `worth` and `plot`.
+        The law with intervals and with the factors between units.
 
     >>> P, truth = np.geomspace(4e5, 2.5e7, 5), {"gelu": 1.0, "swiglu": 0.9}
     >>> grid = [(u, p, s) for u in truth for p in P for s in range(3)]
     >>> noise = 0.002 * np.random.default_rng(1).standard_normal(len(grid))
     >>> loss = [0.8 + 29 * truth[u] * p**-0.28 + e for (u, p, s), e in zip(grid, noise)]
     >>> columns = dict(zip(("unit", "parameters", "seed"), zip(*grid))) | {"loss": loss}
-    >>> laws = fit_ladder(columns, draws=200)
-    >>> laws.verdict, laws.worth("swiglu", "gelu").trend
-    ('offset', 'constant')
+    >>> law = fit_ladder(columns, draws=200)
+    >>> 0.9 ** (-1 / 0.28) in law.factor("swiglu", "gelu")
+    True
     """
     ladder = table
     if not isinstance(ladder, LadderLosses):
-        ladder = read_ladder(ladder, against=against)
+        ladder = read_ladder(ladder)
     whole_number("draws", draws, 20)
     check_seed(seed)
-    check_level(level)
-    if len(ladder.units) < 2:
-        raise GatelabError(f"the ladder has one unit, {', '.join(ladder.units)}; give two units or more")
     cells = loosened(Cells.of(ladder, seed_noise(ladder)))
-    fitted = {form.name: fit_form(cells, (cells.root @ cells.means)[None], form) for form in FORMS}
-    for unit, excess in zip(ladder.units, fitted[EXPONENT.name].excess[0], strict=True):
+    law = own_law(cells)
+    for unit, excess in zip(ladder.units, law.excess[0], strict=True):
         if excess <= 0:
             raise GatelabError(f"the loss of {unit} does not fall with size, so it has no law; leave it out")
-    with reporting(progress, "laws of the ladder") as report:
-        parts = [part_of(report, i, 1 + len(TESTED)) for i in range(1 + len(TESTED))]
-        means, drawn = redrawn_laws(ladder, cells, draws=draws, level=level, seed=seed, report=parts[0])
-        tests = [
-            nested_test(cells, *forms, draws=draws, seed=seed, report=part)
-            for forms, part in zip(TESTED, parts[1:], strict=True)
-        ]
-    ratio = _intervals(_ratios(fitted[EXPONENT.name]), _ratios(drawn[EXPONENT.name]), level)
-    laws = {form.name: _law(ladder, cells, form, fitted[form.name], drawn[form.name], level) for form in FORMS}
-    names = ("units_differ", "exponents_differ", "beyond_shifts", "limits_differ")
-    return LadderLaws(
-        losses=ladder,
-        laws=laws,
-        **dict(zip(names, tests, strict=True)),
-        ratio=ratio,
-        common_misfit=cells.common,
-        level=level,
-        cells=cells,
-        constants=fitted,
-        drawn_means=means,
-        drawn=drawn,
-    )
-
-
-def redrawn_laws(
-    ladder: LadderLosses,
-    cells: Cells,
-    *,
-    draws: int,
-    level: float = LEVEL,
-    seed: int = 0,
-    report: Listener | None = None,
-) -> tuple[Array, dict[str, Constants]]:
-    """Bootstrap over seeds, jointly for all units: the means (draws, cells), and every form fitted to them."""
     u, r, s = np.nonzero(ladder.present)
-    means, rows, done = [], [], 0
-    for off in redrawn_deviations(ladder, draws=draws, level=level, seed=seed):
-        done += len(off)
-        means.append(cells.means + off[:, r, s, u] @ cells.weights.T)
-        targets = means[-1] @ cells.root.T
-        alike, offset = (fit_form(cells, targets, form, tolerance=ENOUGH) for form in FORMS[:2])
-        rows.append((alike, offset, fit_form(cells, targets, EXPONENT, common=offset, tolerance=ENOUGH)))
-        if report:
-            report(done, draws)
-    laws = {
-        form.name: Constants(*map(np.concatenate, zip(*parts, strict=True)))
-        for form, parts in zip(FORMS, zip(*rows, strict=True), strict=True)
-    }
-    return np.concatenate(means), laws
-
-
-def _ratios(laws: Constants) -> Array:
-    """The exponents over their geometric mean."""
-    logs = np.log(laws.exponent)
-    return np.exp(logs - logs.mean(axis=1, keepdims=True))
-
-
-def _intervals(values: Array, drawn: Array, level: float) -> tuple[Interval, ...]:
-    """The values of a row with percentile intervals of their draws."""
-    return tuple(percentile_interval(float(v), drawn[:, i], level) for i, v in enumerate(values[0]))
-
-
-def _law(
-    ladder: LadderLosses, cells: Cells, form: Form, constants: Constants, drawn: Constants, level: float
-) -> LadderLaw:
-    """A law with bootstrap intervals of its constants."""
-    amplitudes = [c.excess * cells.center**c.exponent for c in (constants, drawn)]
+    parts, done = [law], 0
+    with reporting(progress, "law of the ladder") as report:
+        for off in redrawn_deviations(ladder, draws=draws, seed=seed):
+            means = cells.means + off[:, r, s, u] @ cells.weights.T
+            parts.append(fitted(cells, means @ cells.root.T))
+            done += len(off)
+            if report:
+                report(done, draws)
+    drawn = Constants(*map(np.concatenate, zip(*parts, strict=True)))
     return LadderLaw(
-        form=form.name,
-        units=ladder.units,
-        E=percentile_interval(float(constants.E[0]), drawn.E, level),
-        exponent=_intervals(constants.exponent, drawn.exponent, level),
-        amplitude=_intervals(amplitudes[0], amplitudes[1], level),
-        excess=_intervals(constants.excess, drawn.excess, level),
+        losses=ladder,
+        E=percentile_interval(float(drawn.E[0]), drawn.E[1:]),
+        exponent=percentile_interval(float(drawn.exponent[0]), drawn.exponent[1:]),
+        excess=tuple(percentile_interval(float(own[0]), own[1:]) for own in drawn.excess.T),
         center=cells.center,
-        misfit=float(constants.misfit[0]),
-        freedom=len(cells.unit) - form.constants(cells.units),
+        misfit=float(law.misfit[0]),
+        freedom=len(cells.unit) - cells.constants,
+        common_misfit=cells.common,
+        drawn=drawn,
     )

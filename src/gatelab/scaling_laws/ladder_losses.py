@@ -1,7 +1,7 @@
 """The losses of a ladder by unit, size and seed, and their seed noise.
 
 A seed has the same batches for every unit, so the losses of one seed are correlated, and units are compared seed by
-seed (`ladder_comparisons`). `ladder_laws` fits laws to the same losses.
+seed (`ladder_comparisons`). `ladder_laws` fits a law to the same losses.
 
 **Diverged runs**, which are marked or have a loss that is not finite, are excluded. A unit's size with fewer than two
 remaining seeds is left out and reported, and so is a unit with fewer than three remaining sizes.
@@ -13,22 +13,20 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
+from scipy.special import digamma, polygamma
 
 from gatelab.arrays import Array
 from gatelab.display import Compact, counted
 from gatelab.errors import GatelabError, unknown_name
 from gatelab.statistics import LEVEL, t_reach
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-LadderAxis = Literal["parameters", "flops", "seconds"]
 SIGNIFICANT = 0.05
-DRAWS = 500  # of bootstraps and tests
+DRAWS = 500  # of the bootstrap
 LEAST_SEEDS, LEAST_SIZES = 2, 3
 NEIGHBORS = 1.2  # without a column size, numbers of parameters within this factor are one size
 MOST_SHARED = 0.95  # the upper bound for the correlation of paired seeds
@@ -42,10 +40,9 @@ class LadderLosses(Compact):
     Attributes:
         units: Their names, in the order of the table.
         parameters: The number of parameters of each size, the geometric mean over the units.
-        sizes: (units, sizes), in parameters, FLOPs or seconds.
+        sizes: (units, sizes), the parameters of each unit.
         losses: (units, sizes, seeds).
         seeds: Their names.
-        against: The measure of size.
         left_out: One sentence for each unit or size that is left out.
     """
 
@@ -54,7 +51,6 @@ class LadderLosses(Compact):
     sizes: Array
     losses: Array
     seeds: tuple[Any, ...]
-    against: LadderAxis = "parameters"
     left_out: tuple[str, ...] = ()
 
     @property
@@ -70,28 +66,23 @@ class LadderLosses(Compact):
 
     def table(self) -> pd.DataFrame:
         """One row per training that is not left out."""
-        import pandas as pd
-
         u, r, s = np.nonzero(self.present)
         columns = {
             "unit": np.array(self.units)[u],
-            "parameters": self.parameters[r],
+            "parameters": self.sizes[u, r],
             "seed": [self.seeds[i] for i in s],
             "loss": self.losses[u, r, s],
         }
-        return pd.DataFrame(columns | {self.against: self.sizes[u, r]})
+        return pd.DataFrame(columns)
 
 
-def read_ladder(
-    table: pd.DataFrame | Mapping[str, Any], *, against: LadderAxis = "parameters", least_sizes: int = LEAST_SIZES
-) -> LadderLosses:
+def read_ladder(table: pd.DataFrame | Mapping[str, Any], *, least_sizes: int = LEAST_SIZES) -> LadderLosses:
     """The losses of a table by unit, size and seed, without diverged trainings.
 
     Args:
-        table: columns unit, parameters (without embeddings), seed and loss; flops or seconds for laws in these;
-            diverged, true for trainings to leave out; size, a name that the units' numbers of parameters at one size
-            share. Without it, parameters within a factor of 1.2 of the next are one size.
-        against: the measure of size. If it differs by seed, such as seconds, the geometric mean is used.
+        table: columns unit, parameters (without embeddings), seed and loss; diverged, true for trainings to leave out;
+            size, a name that the units' numbers of parameters at one size share. Without it, parameters within a factor
+            of 1.2 of the next are one size.
         least_sizes: the smallest number of sizes per unit: three for a law, one to compare units at a size.
 
     Returns:
@@ -101,20 +92,16 @@ def read_ladder(
     >>> read_ladder(columns | {"loss": [3.0, 3.1, 2.0, 2.1, 1.5, 1.6]}).losses.shape
     (1, 3, 2)
     """
-    import pandas as pd
-
     frame = pd.DataFrame(dict(table)).reset_index(drop=True)
-    needed = list(dict.fromkeys(("unit", "parameters", "seed", "loss", against)))
+    needed = ("unit", "parameters", "seed", "loss")
     missing = [name for name in needed if name not in frame]
     if missing or frame.empty:
         lacks = f"no column {', '.join(missing)}" if missing else "no rows"
         raise GatelabError(f"the table has {lacks}; it needs {', '.join(needed)}, with one row per training")
-    for name in dict.fromkeys(("parameters", against)):
-        column = numbers_of(frame, name)
-        wrong = [value for value, x in zip(frame[name].tolist(), column, strict=True) if not (0 < x < math.inf)]
-        if wrong:
-            raise GatelabError(f"column {name} holds {wrong[0]!r}; give positive numbers")
-    loss, size, count = (numbers_of(frame, name) for name in ("loss", against, "parameters"))
+    loss, count = (numbers_of(frame, name) for name in ("loss", "parameters"))
+    wrong = frame["parameters"][~((count > 0) & (count < math.inf))].tolist()
+    if wrong:
+        raise GatelabError(f"column parameters holds {wrong[0]!r}; give positive numbers")
     if "diverged" in frame:
         loss = np.where(frame["diverged"].to_numpy(bool), np.nan, loss)
     place, names = size_places(frame), frame["unit"].astype(str)
@@ -128,16 +115,14 @@ def read_ladder(
                 f"{unit} with seed {seed} appears twice at about {count[i]:g} parameters; give each training "
                 "once, and a column size if sizes are closer than a factor of 1.2"
             )
-        logs[cell], losses[cell] = math.log(size[i]), loss[i]
+        logs[cell], losses[cell] = math.log(count[i]), loss[i]
     parameters = [np.log(count[place == r]).mean() for r in range(losses.shape[1])]
-    whole = LadderLosses(tuple(units), np.exp(parameters), np.empty(0), losses, tuple(seeds), against)
+    whole = LadderLosses(tuple(units), np.exp(parameters), np.empty(0), losses, tuple(seeds))
     return sifted(whole, logs, least_sizes)
 
 
 def numbers_of(frame: pd.DataFrame, name: str) -> Array:
     """A column as numbers, NaN for other values."""
-    import pandas as pd
-
     return np.array(pd.to_numeric(frame[name], errors="coerce"), np.float64)
 
 
@@ -182,7 +167,6 @@ def sifted(ladder: LadderLosses, log_sizes: Array, least_sizes: int) -> LadderLo
         sizes=np.where(asked > 0, np.exp(sums), ladder.parameters)[chosen],
         losses=np.where(count[..., None] < LEAST_SEEDS, np.nan, ladder.losses)[chosen],
         seeds=ladder.seeds,
-        against=ladder.against,
         left_out=tuple(left_out),
     )
 
@@ -233,8 +217,6 @@ def shrunk_variances(squares: Array, freedom: Array) -> Array:
     >>> shrunk_variances(np.array([1e4, 1e-4, 1.0]), np.full(3, 10)).round(6).tolist()
     [1082.382212, 1.1e-05, 0.110885]
     """
-    from scipy.special import digamma, polygamma
-
     pooled = np.full(len(squares), squares.sum() / freedom.sum())
     scattered = (freedom > 0) & (squares > 0)
     half = freedom[scattered] / 2
@@ -266,7 +248,7 @@ def _without_seeds(off: Array, there: NDArray[np.bool_]) -> float:
     return float(rest @ rest)
 
 
-def redrawn_deviations(ladder: LadderLosses, *, draws: int, level: float = LEVEL, seed: int = 0) -> Iterator[Array]:
+def redrawn_deviations(ladder: LadderLosses, *, draws: int, seed: int = 0) -> Iterator[Array]:
     """Bootstrap deviations of the losses, (draws, sizes, seeds, units), in batches of draws.
 
     The deviations of all units are resampled jointly, from all sizes and seeds, standardized by size. A missing loss of
@@ -281,7 +263,7 @@ def redrawn_deviations(ladder: LadderLosses, *, draws: int, level: float = LEVEL
     pool /= math.sqrt(np.mean(pool**2))
     # Student's t over normal quantiles, with (seeds - 1) degrees of freedom per size.
     vectors = int(np.maximum(chosen.sum(axis=1) - 1, 0).sum())
-    reach = t_reach(level, max(vectors, 1)) / t_reach(level, 1e9)
+    reach = t_reach(LEVEL, max(vectors, 1)) / t_reach(LEVEL, 1e9)
     scale = reach * np.sqrt(noise.variance)[:, None, None]
     generator = np.random.default_rng((seed, 1))
     for first in range(0, draws, AT_ONCE):

@@ -195,16 +195,13 @@ class Matched(Interval):
         return f"{self:+.3f} nats ({self.relative:+.0%}), p = {self.p:.3g}"
 
 
-def matched_gap(
-    a: Sequence[ArrayLike], b: Sequence[ArrayLike], *, draws: int = 4000, level: float = LEVEL, seed: int = 0
-) -> Matched:
+def matched_gap(a: Sequence[ArrayLike], b: Sequence[ArrayLike], *, draws: int = 4000, seed: int = 0) -> Matched:
     """Compare runs of points (training loss, gap) at equal training loss.
 
     Args:
         a: the runs of the first group, one or more, (points, 2) each.
         b: those of the second.
         draws: of the bootstrap.
-        level: of the interval.
         seed: of the draws.
 
     Returns:
@@ -229,7 +226,7 @@ def matched_gap(
         )
     levels = np.linspace(low, high, LEVELS)
     first, second = (np.array([np.interp(levels, c[:, 0], c[:, 1]).mean() for c in group]) for group in curves)
-    interval = widened_bootstrap(first, second, draws, level, seed)
+    interval = widened_bootstrap(first, second, draws, seed)
     p, least = exchanged_means(first, second)
     squares = first.var() * len(first) + second.var() * len(second)
     deviation = math.sqrt(squares / ((len(first) + len(second) - 2) or math.nan))  # within groups
@@ -249,7 +246,7 @@ def falling_curve(points: ArrayLike) -> Array:
     return run[run[:, 0] < before][::-1]
 
 
-def widened_bootstrap(first: Array, second: Array, draws: int, level: float, seed: int) -> Interval:
+def widened_bootstrap(first: Array, second: Array, draws: int, seed: int) -> Interval:
     """The difference of two means with a percentile interval over resampled runs, corrected for few runs.
 
     The percentile interval of n values is too short; its percentiles are moved outwards as if t quantiles replaced
@@ -258,13 +255,13 @@ def widened_bootstrap(first: Array, second: Array, draws: int, level: float, see
     difference = float(second.mean() - first.mean())
     n = min(len(first), len(second))
     if n < 2:
-        return Interval(difference, np.nan, np.nan, level)
+        return Interval(difference, np.nan, np.nan)
     generator = np.random.default_rng(check_seed(seed))
     drawn = [group[resampled(len(group), draws, generator)].mean(1) for group in (first, second)]
-    reach = t_reach(level, n - 1) * (n / (n - 1)) ** 0.5
+    reach = t_reach(LEVEL, n - 1) * (n / (n - 1)) ** 0.5
     tail = float(norm.cdf(-reach))
     low, high = np.quantile(drawn[1] - drawn[0], [tail, 1 - tail])
-    return Interval(difference, float(low), float(high), level)
+    return Interval(difference, float(low), float(high))
 
 
 def exchanged_means(first: Array, second: Array) -> tuple[float, float]:

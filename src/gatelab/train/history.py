@@ -94,13 +94,13 @@ class History:
         accuracy = f"accuracy {self.accuracy[-1]:.1%} after {self.steps[-1]} steps"
         return f"{name}: {losses}, {accuracy}; {self.throughput:.0f} {self.counted}/s"
 
-    def plain(self, digits: int = 6) -> dict[str, Any]:
-        """The history in JSON's types, with numbers rounded to `digits`; NaN becomes null."""
+    def plain(self) -> dict[str, Any]:
+        """The history in JSON's types, with numbers rounded to six digits; NaN becomes null."""
 
         def short(value: float) -> float | None:
             if not np.isfinite(value):
                 return None
-            return float(f"{value:.{digits}g}")
+            return float(f"{value:.6g}")
 
         return {
             "recipe": self.recipe.plain(),

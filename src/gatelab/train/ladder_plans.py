@@ -17,7 +17,6 @@ from numbers import Real
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from gatelab.data.text import TextData
@@ -40,14 +39,12 @@ TUNED = 2  # sizes at which learning rates are swept, the smallest
 PARTS = 10_000  # the total of the progress
 ROUNDS = 3  # the largest number of extensions of a sweep whose best rate is at an end
 SHARED = ("model", "optimizer", "tokenizer", "batch", "steps", "schedule", "weight_decay", "beta2", "clip", "warmup")
-# Parameters, and operations per second of three swiglus trained together on an H200: results/ladder/speed.json.
-H200_RATES = {396288: 6.797e13, 1327104: 1.043e14, 3211264: 1.523e14, 10616832: 2.174e14, 25690112: 2.756e14}
 # All stages in minutes on two cores, on a text that comes with Python.
 QUICK: Mapping[str, Any] = {
     "units": ("gelu", "swiglu"), "sizes": ("tiny", "mini", "small"), "seeds": 3, "batch": 8, "steps": 120,
     "test_size": 200,
 }  # fmt: skip
-Rates = Mapping[str, float] | RateRule | Callable[[str, int], float]
+Rates = Mapping[str, float] | RateRule
 
 
 @dataclass(frozen=True)
@@ -59,11 +56,15 @@ class LadderPlan:
     recipes: Mapping[tuple[str, str], Recipe]  # of each unit and size, smallest first, without learning rate and seed
     seeds: int
     repeats: tuple[int, ...]  # the number of passes over the text, for each regime
-    checked: tuple[str, ...]  # the sizes at which learning rates are swept around those of the rule
 
     @property
     def sizes(self) -> list[str]:
         return list(dict.fromkeys(size for _, size in self.recipes))
+
+    @property
+    def checked(self) -> list[str]:
+        """The size at which learning rates are swept around those of the rule."""
+        return self.sizes[TUNED : TUNED + 1]
 
     def facts(self) -> dict[str, Any]:
         first = next(iter(self.recipes.values()))
@@ -124,8 +125,6 @@ class LadderPlan:
 
     def given_rates(self, lrs: Rates) -> Callable[[str, int], float]:
         """Given learning rates as a function of unit and d_model."""
-        if callable(lrs):
-            return lrs
         units = dict.fromkeys(unit for unit, _ in self.recipes)
         if not isinstance(lrs, RateRule):
             lrs = RateRule(rates_by_name(lrs, units), Interval(0.0, math.nan, math.nan))
@@ -193,8 +192,26 @@ def ladder(
         All trainings, with tables, laws and figures.
     """
     plan = plan_ladder(units, data, sizes, seeds, repeats, options)
+    check_hours(max_hours)
+    if store is not None or backend != "serial":
+        for own in plan.recipes.values():
+            own.plain()  # raises if a unit cannot be imported by other processes
+    if device is not None:
+        check_device(device, torch.float32)
     how: dict[str, Any] = {"store": store, "backend": backend, "jobs": jobs, "device": device, "max_hours": max_hours}
-    return train_plan(plan, lrs, progress=progress, **how)
+    total, done, began = sum(run.flops for run in plan.expected(lrs)), 0.0, time.monotonic()
+    result = Ladder(plan.text, (), plan.facts())
+    with reporting(progress, "training the ladder") as report:
+        for stage in plan.stages(lrs):
+            records = []
+            for record in completed(stage(result), plan.fingerprint, began, **how):
+                records.append(record)
+                run = run_of(record.arguments)
+                done += run.flops
+                if report:
+                    report(int(PARTS * done / max(total, done)), PARTS, repr(run))
+            result = replace(result, records=(*result.records, *records))
+    return result
 
 
 def plan_ladder(
@@ -235,8 +252,7 @@ def plan_ladder(
             counts[size] = config.body_count("mlp")
     if list(counts.values()) != sorted(counts.values()):
         raise GatelabError(f"the sizes are {', '.join(sizes)}; give them smallest first")
-    fingerprint, third = text_fingerprint(str(data), content), tuple(sizes[TUNED : TUNED + 1])
-    return LadderPlan(Path(str(data)).name, fingerprint, recipes, seeds, tuple(repeats), third)
+    return LadderPlan(Path(str(data)).name, text_fingerprint(str(data), content), recipes, seeds, tuple(repeats))
 
 
 def check_windows(text: TextData, context: int, repeats: Sequence[int]) -> None:
@@ -249,29 +265,6 @@ def check_windows(text: TextData, context: int, repeats: Sequence[int]) -> None:
             f"tokens of {text.name}, too few for a window of {context} and the token after it; give a longer text, "
             "fewer repeats or options={'context': ...}"
         )
-
-
-def train_plan(plan: LadderPlan, lrs: Rates | None, *, progress: ProgressLike, **how: Any) -> Ladder:
-    """Run all stages of a plan; the other arguments are those of `ladder`."""
-    check_hours(how["max_hours"])
-    if how["store"] is not None or how["backend"] != "serial":
-        for own in plan.recipes.values():
-            own.plain()  # raises if a unit cannot be imported by other processes
-    if how["device"] is not None:
-        check_device(how["device"], torch.float32)
-    total, done, began = sum(run.flops for run in plan.expected(lrs)), 0.0, time.monotonic()
-    result = Ladder(plan.text, (), plan.facts())
-    with reporting(progress, "training the ladder") as report:
-        for stage in plan.stages(lrs):
-            records = []
-            for record in completed(stage(result), plan.fingerprint, began, **how):
-                records.append(record)
-                run = run_of(record.arguments)
-                done += run.flops
-                if report:
-                    report(int(PARTS * done / max(total, done)), PARTS, repr(run))
-            result = replace(result, records=(*result.records, *records))
-    return result
 
 
 def completed(
@@ -302,18 +295,6 @@ def completed(
         raise GatelabError(
             f"stopped after {max_hours:g} hours with {ended} of {len(asked)} runs of this stage done; {remedy}"
         )
-
-
-def gpu_hours(runs: Sequence[LadderRun]) -> float:
-    """Estimated hours of runs on an H200, interpolated between the measured sizes on logarithmic scales.
-
-    >>> plan = plan_ladder(["glu"], quick_text(), ["0.4M"], 3, (1,), {"steps": 1000})
-    >>> round(3600 * gpu_hours(plan.expected({"glu": 1e-3})), 2)
-    1.22
-    """
-    counts = [run.config.body_count(run.recipe.unit, run.recipe.match_mlp) for run in runs]
-    rates = np.exp(np.interp(np.log(counts), np.log(list(H200_RATES)), np.log(list(H200_RATES.values()))))
-    return float(np.sum(np.array([run.flops for run in runs]) / rates)) / 3600
 
 
 def quick_text() -> Path:

@@ -85,17 +85,14 @@ class LadderRun:
 
     def run(self, text: str, settings: Mapping[str, Any] | None = None) -> Run:
         """The run of the sweep; `text` is a `text_fingerprint`, and the settings are those of `train_run`."""
-        joined, _, valid = text.partition("-")
         arguments: dict[str, Any] = {
             "recipe": plain_here(self.recipe),
             "lrs": list(self.lrs),
             "seeds": list(self.seeds),
             "repeats": self.repeats,
             "purpose": STORED_PARTS[self.part],
-            "text": joined,
+            "text": text,
         }
-        if valid and self.part == "valid":
-            arguments["valid"] = valid
         return Run(TASK, arguments, settings)
 
 
@@ -151,32 +148,27 @@ def part_of(data: TextData, repeats: int, part: str) -> TextData:
 
 
 def text_fingerprint(source: str, text: TextData) -> str:
-    """The hash of a text's training and test tokens, then "-" and the hash of its validation tokens.
-
-    Losses on the test part depend on the first hash alone, sweeps on both. A text with a known hash, such as enwik8,
-    has only the first one, for compatibility with stored keys.
-    """
-    joined = token_fingerprint(text.train, text.test)
-    if text.valid is None or is_checked(source):
-        return joined
-    return f"{joined}-{token_fingerprint(text.valid)}"
+    """The hash of a text's tokens; of training and test tokens for enwik8, for compatibility with stored keys."""
+    parts = [text.train, text.test]
+    if text.valid is not None and not is_checked(source):
+        parts.append(text.valid)
+    return token_fingerprint(*parts)
 
 
-def train_run(*, valid: str = "", folder: str | None = None, device: str | None = None, **arguments: Any) -> RunOutcome:
+def train_run(*, folder: str | None = None, device: str | None = None, **arguments: Any) -> RunOutcome:
     """Train all members of a run; the metrics are lists over members, by learning rate and then by seed.
 
-    The arguments are those of `LadderRun.run`; `text` and `valid` are the fingerprints that the text must have here.
-    The settings are the `folder` of checkpoints and the `device`, None for a GPU if there is one.
+    The arguments are those of `LadderRun.run`; `text` is the fingerprint that the text must have here. The settings are
+    the `folder` of checkpoints and the `device`, None for a GPU if there is one.
     """
     check_source(arguments["recipe"]["unit"])
     asked, text = run_of(arguments), arguments["text"]
     whole = read_text(asked.recipe.data, asked.recipe.tokenizer)
-    joined, _, others = text_fingerprint(asked.recipe.data, whole).partition("-")
-    if joined != text or (valid and others != valid):
+    if text_fingerprint(asked.recipe.data, whole) != text:
         raise GatelabError(
             f"{asked.recipe.data} is not the text of the earlier runs of this ladder; give the same text"
         )
-    place = None if folder is None else Path(folder) / asked.run(f"{text}-{valid}").key
+    place = None if folder is None else Path(folder) / asked.run(text).key
     histories = train_many(
         asked.members,
         data=part_of(whole, asked.repeats, asked.part),

@@ -1,22 +1,25 @@
-"""`Ladder`: a table of trainings of one language model over units, sizes and seeds, with rates, laws and figures."""
+"""`Ladder`: a table of trainings of one language model over units, sizes and seeds, with rates, law and figure."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from gatelab.display import ProgressLike, one_line
 from gatelab.errors import GatelabError, unknown_name
 from gatelab.files import write_whole
-from gatelab.scaling_laws import LadderLaws, compare_ladder, fit_ladder, read_ladder
-from gatelab.scaling_laws.ladder_losses import DRAWS, LadderAxis
+from gatelab.scaling_laws import LadderLaw, compare_ladder, fit_ladder, read_ladder
+from gatelab.scaling_laws.ladder_losses import DRAWS
+from gatelab.statistics import t_interval
 from gatelab.sweep import Record, Run, Store
 from gatelab.sweep.backends import opened
 from gatelab.train.ladder_runs import STORED_PARTS, TASK, run_of, training_rows
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 
 Frame = Any  # a data frame; the stubs of pandas do not know its columns
 BITS = math.log(2)
+FEW = 20  # draws for the law of a figure, which shows no intervals of it
 COLUMNS = (
     "unit", "size", "d_model", "parameters", "lr", "seed", "repeats", "part", "loss", "train", "lowest", "diverged",
     "tokens", "flops", "seconds", "throughput", "together", "device",
@@ -142,54 +146,51 @@ class Ladder:
         own = table[table["repeats"] == repeats]
         return own.assign(diverged=own["diverged"].notna())
 
-    def law(
-        self, against: LadderAxis = "parameters", *, repeats: int = 1, draws: int = DRAWS, progress: ProgressLike = None
-    ) -> LadderLaws:
-        """Scaling laws of the units: whether they differ by an offset or by an exponent, and equivalent sizes.
+    def law(self, *, repeats: int = 1, draws: int = DRAWS, progress: ProgressLike = None) -> LadderLaw:
+        """The law L = E + A P^-a with an A for each unit, and the sizes at which units have equal losses.
 
         Args:
-            against: "parameters", "flops" or "seconds" of one training.
             repeats: the number of epochs.
-            draws: of the bootstrap and tests.
+            draws: of the bootstrap.
             progress: as in `fit_ladder`.
 
         Returns:
-            The laws, with tests, intervals, `worth` and a figure.
+            The law, with intervals and `factor`.
         """
-        return fit_ladder(self.regime(repeats), against=against, draws=draws, progress=progress)
+        return fit_ladder(self.regime(repeats), draws=draws, progress=progress)
 
     def comparisons(self, *, repeats: int = 1) -> Frame:
         """All pairs of units at each size and over all sizes, paired by seed, with Holm's correction."""
         return compare_ladder(read_ladder(self.regime(repeats), least_sizes=1))
 
-    def plot(
-        self, path: str | Path | None = None, *, repeats: int = 1, reference: str | None = None, ax: Any = None
-    ) -> Figure:
-        """Losses against parameters with the laws, and the size of the reference that equals each unit.
+    def plot(self, path: str | Path | None = None, *, repeats: int = 1, ax: Any = None) -> Figure:
+        """Mean losses against parameters with t-intervals over seeds, and the law if three sizes or more allow one.
 
         Args:
             path: of the file (.png, .svg or .pdf), if the figure is to be saved.
             repeats: the number of epochs.
-            reference: the unit with which the others are compared; by default the first.
-            ax: two of matplotlib's axes to draw into.
+            ax: matplotlib's axes to draw into.
 
         Returns:
-            The figure; with fewer than three sizes, which allow no law, it shows the mean losses alone.
+            The figure.
         """
-        try:
-            laws = self.law(repeats=repeats)
-        except GatelabError:
-            own: Frame = self.regime(repeats).dropna(subset=["loss"])
-            if ax is not None or own.empty:
-                raise
-            from gatelab.plotting import saved
-            from gatelab.plotting.facets import Facets, draw_figure
+        from gatelab.plotting import saved
+        from gatelab.plotting.curves import ladder_figure
 
-            means = own.groupby(["unit", "parameters"], sort=False, as_index=False)["loss"].mean()
-            axes = {"xlog": True, "ylog": True, "ylabel": "test loss, nats per token"}
-            facets = Facets("parameters", "loss", "unit", **axes, title="mean losses, without a law")
-            return saved(draw_figure(facets, {"means": means}), path)
-        return laws.plot(path, reference=reference, loss="nats per token", ax=ax)
+        own: Frame = self.regime(repeats).dropna(subset=["loss"])
+        if own.empty:
+            raise GatelabError(f"no training with repeats {repeats} has a loss, so there is nothing to draw")
+        means, law, title = {}, None, "Mean losses, without a law"
+        for unit, rows in own.groupby("unit", sort=False):
+            intervals = rows.groupby("parameters")["loss"].apply(lambda losses: t_interval(losses.to_numpy()))
+            columns = np.array([(one.value, one.low, one.high) for one in intervals]).T
+            means[unit] = intervals.index.to_numpy(float), columns
+        with suppress(GatelabError):
+            fitted = self.law(repeats=repeats, draws=FEW, progress=False)
+            means = {unit: means[unit] for unit in fitted.losses.units}
+            law, title = fitted.predict, f"L = {fitted.E.value:.3g} + A P^-{fitted.exponent.value:.3g}, A by unit"
+        how = {"loss_label": "test loss, nats per token", "title": title, "ax": ax}
+        return saved(ladder_figure(means, law, **how), path)
 
     def plain(self) -> dict[str, Any]:
         """The ladder in JSON's types; raises if a unit cannot be imported."""
@@ -225,43 +226,9 @@ class Ladder:
             message = f"{path} is not a record of a ladder ({error}); give a file that Ladder.save wrote"
             raise GatelabError(message) from error
 
-    @staticmethod
-    def from_store(store: Store | str | Path, facts: Mapping[str, Any] | None = None) -> Ladder:
-        """All finished runs of a store or its file, from any number of calls; `facts` are device, date and so on."""
-        with opened(store) as database:
-            assert database is not None
-            records = tuple(database.records(task=TASK, status="done"))
-        asked = [(record.arguments["recipe"]["data"], record.arguments) for record in records]
-        texts = sorted({(name, arguments["text"]) for name, arguments in asked})
-        tuned = sorted({(name, arguments["valid"]) for name, arguments in asked if "valid" in arguments})
-        several = tuned if len(texts) == 1 and len(tuned) > 1 else texts
-        if len(several) != 1:
-            named = ", ".join(f"{name} ({key})" for name, key in several) or "none"
-            raise GatelabError(
-                f"the store has ladders of {len(several)} texts: {named}; give a store with runs of one text; a file "
-                "that was edited or tokenized differently counts as another text"
-            )
-        check_alike(records)
-        return Ladder(Path(texts[0][0]).name, records, dict(facts or {}))
-
     def fill(self, store: Store | str | Path) -> int:
         """Copy all runs to a store or its file, from which `ladder` can continue; the number of new runs in it."""
         self.plain()  # raises if a unit cannot be imported
         with opened(store) as database:
             assert database is not None
             return database.put_all(self.records)
-
-
-def check_alike(records: Iterable[Record]) -> None:
-    """Raise if runs of one size differ in a setting other than unit, learning rate and seed."""
-    found: dict[tuple[str, str], set[str]] = {}
-    for record in records:
-        recipe = run_of(record.arguments).recipe
-        for field in fields(recipe):
-            if field.name not in ("unit", "size", "lr", "seed", "data"):
-                found.setdefault((recipe.size, field.name), set()).add(str(getattr(recipe, field.name)))
-    for (size, name), values in found.items():
-        if len(values) > 1:
-            raise GatelabError(
-                f"the store has runs of {size} with {name} {' and '.join(sorted(values))}; give each a separate store"
-            )
