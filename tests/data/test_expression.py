@@ -131,7 +131,7 @@ REFUSED = [
     ("", "empty"),
     ("sin(x", "never closed at character 4"),
     ("x +", "at character"),
-    ("(" * 300 + "x" + ")" * 300, "levels deep"),
+    ("(" * 300 + "x" + ")" * 300, "too many nested parentheses at character"),
     ("-" * 900 + "x", "levels deep"),
     ("+".join("x" * 400), "levels deep"),
     ("sin(" * 120 + "x" + ")" * 120, "levels deep"),
