@@ -191,6 +191,11 @@ class Scale(Compact):
     mean: Array
     deviation: Array
 
+    def __post_init__(self) -> None:
+        mean, deviation = self.mean, self.deviation
+        if mean.ndim != 1 or mean.shape != deviation.shape or not (np.isfinite(mean) & (deviation > 0)).all():
+            raise ValueError(f"the means {mean} and deviations {deviation} are not a valid scale")
+
     @classmethod
     def of(cls, rows: Array) -> Scale:
         with np.errstate(all="ignore"):
