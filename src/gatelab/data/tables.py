@@ -89,7 +89,7 @@ class Columns:
         column, label = self.frame.iloc[:, i], self.label(i)
         if self.lines:
             cells = zip(column, self.lines, strict=True)
-            return np.array([number(cell, f"{self.path} line {line}", label) for cell, line in cells], dtype=np.float64)
+            return np.array([number(cell, self.path, line, label) for cell, line in cells], dtype=np.float64)
         if column.dtype.kind not in "biuf":
             raise GatelabError(f"{self.path}: the column {label} holds {column.dtype}, not numbers; {WAY_OUT}")
         values = column.to_numpy(np.float64)
@@ -249,7 +249,7 @@ def text_rows(path: Path, raw: IO[bytes], delimiter: str) -> Iterator[tuple[int,
         raise GatelabError(f"{path} line {reader.line_num}: {error}; give a plain CSV file") from None
 
 
-def number(cell: str, where: str, label: str) -> float:
+def number(cell: str, path: Path, line: int, label: str) -> float:
     try:
         value = float(cell)
     except ValueError:
@@ -257,7 +257,7 @@ def number(cell: str, where: str, label: str) -> float:
     # Python reads 1_000 as a number; in a file it is a mistake.
     if math.isfinite(value) and "_" not in cell:
         return value
-    cell = cell.strip()
+    cell, where = cell.strip(), f"{path} line {line}"
     if cell.lower() in MISSING:
         raise GatelabError(f"{where}: the value in {label} is missing ({cell!r}); {WAY_OUT}")
     if math.isinf(value):
