@@ -186,7 +186,7 @@ def labeled(
         parts.append(Images(torch.from_numpy(writable), torch.from_numpy(labels)))
     description = f"{name}: {', '.join(described)}, {len(classes)} classes"
     mean, std = channel_statistics(train[0])
-    return ImageData(name, parts[0], parts[1], classes, mean, std, change, description)
+    return ImageData(name, parts[0], parts[1], classes, mean, std, change, description=description)
 
 
 def channel_statistics(images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -156,7 +156,8 @@ def sampled_problem(spec: Any, options: dict[str, Any]) -> tuple[Problem, dict[s
     elif isinstance(spec, str):
         label, task = spec.strip(), Problem.from_function(formula(spec), **options)
     else:
-        label, task = None, Problem.from_function(spec, **options)
+        f: Any = spec
+        label, task = None, Problem.from_function(f, **options)
     ends = task.interval or tuple(float(end) for end in interval)
     draws = {name: options[name] for name in (*DRAWS, "seed")}
     return task, {"spec": label, "interval": list(ends)} | plain_options(**draws)
