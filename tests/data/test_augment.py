@@ -9,6 +9,7 @@ import torch
 from torch.nn import functional
 
 from gatelab.data import batches
+from gatelab.errors import GatelabError
 
 BYTES = torch.randint(0, 256, (50, 3, 12, 10), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
 IMAGES = BYTES.double() / 255
@@ -36,19 +37,55 @@ def test_flips():
     assert 10 < draws.sum() < 40
     for image, flip, result in zip(IMAGES, draws, batches.random_flip(IMAGES, generator(2)), strict=True):
         assert torch.equal(result, image.flip(-1) if flip else image)
+    assert torch.equal(batches.random_flip(IMAGES, generator(), p=0.0), IMAGES)
+    assert torch.equal(batches.random_flip(IMAGES, generator(), p=1.0), IMAGES.flip(-1))
 
 
 def test_erasing():
     g = generator(3)
-    boxes = batches.boxes(50, 12, 10, g)
+    boxes = batches.boxes(50, 12, 10, g, (0.02, 0.33), (0.3, 3.3), strict=True)
     chosen = torch.rand(50, generator=g) < 0.5
     assert 10 < chosen.sum() < 40
-    erased = batches.random_erasing(IMAGES + 7, generator(3))
+    erased = batches.random_erasing(IMAGES, generator(3), value=-7.0)
     for image, (top, left, h, w), hit, result in zip(IMAGES, boxes.tolist(), chosen, erased, strict=True):
-        expected = image + 7
+        expected = image.clone()
         if hit:
-            expected[:, top : top + h, left : left + w] = 0.0
+            expected[:, top : top + h, left : left + w] = -7.0
         assert torch.equal(result, expected)
+
+
+def test_resized_crops():
+    boxes = batches.boxes(50, 12, 10, generator(4), (0.08, 1.0), (3 / 4, 4 / 3), strict=False)
+    assert len(boxes.unique(dim=0)) > 30
+    cropped = batches.resized_crop(IMAGES, generator(4))
+    for image, (top, left, h, w), result in zip(IMAGES, boxes.tolist(), cropped, strict=True):
+        window = image[None, :, top : top + h, left : left + w] if h else image[None]
+        expected = functional.interpolate(window, (12, 10), mode="bilinear", align_corners=False)[0]
+        assert torch.allclose(result, expected, atol=1e-12)
+    too_large = batches.resized_crop(IMAGES, generator(), scale=(1.5, 2.0))
+    assert torch.allclose(too_large, IMAGES, atol=1e-14)
+
+
+def _jittered(image, weights, order):
+    """One image, one step after the other."""
+    for kind in order:
+        grey = 0.299 * image[0] + 0.587 * image[1] + 0.114 * image[2]
+        other = [torch.zeros_like(grey), torch.full_like(grey, float(grey.mean())), grey][kind]
+        image = (weights[kind] * image + (1 - weights[kind]) * other).clamp(0, 1)
+    return image
+
+
+def test_colours():
+    g = generator(5)
+    weights = 1 + 0.4 * (2 * torch.rand(50, 3, generator=g) - 1)
+    order = torch.rand(50, 3, generator=g).argsort(1)
+    assert len(order.unique(dim=0)) == 6
+    jittered = batches.color_jitter(IMAGES, generator(5))
+    for image, w, o, result in zip(IMAGES, weights.double(), order.tolist(), jittered, strict=True):
+        assert torch.allclose(result, _jittered(image, w, o), atol=1e-6)
+    assert torch.allclose(batches.color_jitter(IMAGES, generator(), (0, 0, 0)), IMAGES, atol=1e-6)
+    with pytest.raises(GatelabError, match="have 1 channels; colors need 3"):
+        batches.color_jitter(IMAGES[:, :1], generator())
 
 
 def test_normalized():
@@ -58,14 +95,23 @@ def test_normalized():
             assert torch.allclose(result[:, c], ((IMAGES[:, c] - mean[c]) / std[c]).float(), atol=1e-6)
 
 
-def test_the_whole_augmentation_is_its_parts_in_order():
+@pytest.mark.parametrize("name", list(batches.AUGMENTATIONS))
+def test_whole_augmentations_are_their_parts_in_order(name):
     mean, std = (0.5, 0.4, 0.3), (0.2, 0.3, 0.25)
-    result = batches.crop_flip_erase(BYTES, mean, std, generator(6))
+    result = batches.augmentation(name)(BYTES, mean, std, generator(6))
     g = generator(6)
-    expected = batches.normalized(batches.random_flip(batches.random_crop(BYTES, g), g), mean, std)
-    expected = batches.random_erasing(expected, g)
+    if name == "none":
+        expected = batches.normalized(BYTES, mean, std)
+    elif name == "crop-flip-erase":
+        expected = batches.normalized(batches.random_flip(batches.random_crop(BYTES, g), g), mean, std)
+        expected = batches.random_erasing(expected, g)
+    else:
+        expected = batches.color_jitter(batches.resized_crop(BYTES.float() / 255, g), g)
+        expected = batches.random_erasing(batches.normalized(batches.random_flip(expected, g), mean, std), g)
     assert result.dtype == torch.float32 and torch.equal(result, expected)
-    assert not torch.equal(result, batches.crop_flip_erase(BYTES, mean, std, generator(7)))
+    assert torch.equal(result, batches.augmentation(name)(BYTES, mean, std, generator(6)))
+    if name != "none":
+        assert not torch.equal(result, batches.augmentation(name)(BYTES, mean, std, generator(7)))
 
 
 def test_rectangles_keep_what_they_promise():
@@ -75,7 +121,7 @@ def test_rectangles_keep_what_they_promise():
     and of refusing those that do not fit, both below 0.01 here.
     """
     n, scale, ratio = 20_000, (0.1, 0.3), (0.5, 2.0)
-    top, left, h, w = batches.boxes(n, 64, 64, generator(8), scale, ratio).double().unbind(1)
+    top, left, h, w = batches.boxes(n, 64, 64, generator(8), scale, ratio, strict=True).double().unbind(1)
     assert (h > 0).all() and (top >= 0).all() and (top + h <= 64).all() and (left + w <= 64).all()
     area, shape = h * w / 4096, torch.log(h / w)
     assert scale[0] - 0.02 < area.min() < scale[0] + 0.02 and scale[1] - 0.02 < area.max() < scale[1] + 0.02
@@ -89,8 +135,9 @@ def test_rectangles_keep_what_they_promise():
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_the_same_on_a_gpu():
+@pytest.mark.parametrize("name", list(batches.AUGMENTATIONS))
+def test_the_same_on_a_gpu(name):
     mean, std = (0.5, 0.4, 0.3), (0.2, 0.3, 0.25)
-    here = batches.crop_flip_erase(BYTES, mean, std, generator(9))
-    there = batches.crop_flip_erase(BYTES.cuda(), mean, std, generator(9))
+    here = batches.augmentation(name)(BYTES, mean, std, generator(9))
+    there = batches.augmentation(name)(BYTES.cuda(), mean, std, generator(9))
     assert there.is_cuda and torch.allclose(here, there.cpu(), atol=1e-4)

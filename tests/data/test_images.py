@@ -7,15 +7,17 @@ import hashlib
 import io
 import struct
 import tarfile
+import zipfile
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from gatelab.data import images
-from gatelab.data.batches import batch_rows, crop_flip_erase, stream
-from gatelab.data.images import CIFAR10, MNIST, ImageData, Images, image_data
+from gatelab.data.batches import batch_rows, stream
+from gatelab.data.images import CIFAR10, MNIST, TINY_IMAGENET, ImageData, Images, image_data
 from gatelab.errors import GatelabError
 
 RNG = np.random.default_rng(0)
@@ -183,38 +185,129 @@ def test_cifar10_takes_what_there_is_and_says_so(folder, small_files):
     [
         ("data_batch_2.bin", BATCHES["data_batch_2.bin"][:29].tobytes(), "89117 bytes are not 30 records"),
         ("test_batch_x.bin", BATCHES["test_batch.bin"].tobytes()[:5000], "5000 bytes are not whole records of 3073"),
-        ("test_batch_x.bin", bytes([77]) + bytes(3072), "a label 77, but 10 classes"),
+        ("test_batch_x.bin", bytes([77]) + bytes(3072), "a label is 77"),
         (CIFAR10.file, ARCHIVE[:50000], "cifar-10-binary.tar.gz cannot be read"),
         (CIFAR10.file, _cifar_archive({}), "cannot be read.*data_batch_1.*copy it again"),
+        (TINY_IMAGENET.file, b"PK cut short", r"tiny-imagenet-200\.zip cannot be read.*copy it again from http"),
     ],
-    ids=["short", "cut", "label", "archive cut", "archive empty"],
+    ids=["short", "cut", "label", "archive cut", "archive empty", "zip cut"],
 )
 def test_spoilt_files_are_refused(folder, small_files, name, content, says):
     (folder / "data_batch_1.bin").write_bytes(BATCHES["data_batch_1.bin"].tobytes())
     (folder / name).write_bytes(content)
     with pytest.raises(GatelabError, match=says):
-        image_data("cifar10")
+        image_data("tiny-imagenet" if name == TINY_IMAGENET.file else "cifar10")
+
+
+# ---- Tiny ImageNet in small
+
+
+def _jpeg(value, mode="RGB", size=(64, 64)):
+    out = io.BytesIO()
+    Image.new(mode, size, value).save(out, format="JPEG", quality=95)
+    return out.getvalue()
+
+
+def _tiny_files():
+    """Three classes of plain colours, one image grey; validation images in an order of their own."""
+    colours = {"n03": (200, 30, 30), "n01": (30, 200, 30), "n02": (30, 30, 200)}
+    files = {"wnids.txt": b"n03\nn01\nn02\n", "test/images/test_0.JPEG": _jpeg((0, 0, 0))}
+    for wnid, colour in colours.items():
+        for i in range(4):
+            files[f"train/{wnid}/images/{wnid}_{i}.JPEG"] = _jpeg(tuple(c + i for c in colour))
+        files[f"train/{wnid}/{wnid}_boxes.txt"] = b""
+    files["train/n02/images/n02_9.JPEG"] = _jpeg(90, "L")
+    val = ["n02", "n03", "n01"]
+    for i, wnid in enumerate(val):
+        files[f"val/images/val_{i}.JPEG"] = _jpeg(colours[wnid])
+    lines = [f"val_{i}.JPEG\t{wnid}\t0\t0\t62\t62\n" for i, wnid in enumerate(val)]
+    files["val/val_annotations.txt"] = "".join(reversed(lines)).encode()
+    return files
+
+
+def _write(root, files):
+    for name, content in files.items():
+        path = root / "tiny-imagenet-200" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+
+def _zipped(files):
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(f"tiny-imagenet-200/{name}", content)
+    return out.getvalue()
+
+
+def _is_tiny(data):
+    assert data.classes == ("n01", "n02", "n03")
+    assert data.train.images.shape == (13, 3, 64, 64) and data.test.images.shape == (3, 3, 64, 64)
+    assert data.train.labels.tolist() == [0] * 4 + [1] * 5 + [2] * 4
+    assert data.test.labels.tolist() == [1, 2, 0]
+    # The strongest colour is that of the class: red of n03, green of n01, blue of n02.
+    for part in (data.train, data.test):
+        strongest = part.images.double().mean((2, 3)).argmax(1)
+        for label, channel, image in zip(part.labels, strongest, part.images, strict=True):
+            grey = bool((image == image[0]).all())
+            assert grey or [1, 2, 0][label] == channel
+    assert (data.train.images[8] == 90).all()
+    assert data.augmentation == "resized-crop-jitter-flip-erase"
+    assert data.description == "tiny-imagenet: 13 of 100000 training images, 3 of 10000 test images, 3 classes"
+
+
+@pytest.mark.parametrize("inner", ["tiny-imagenet", "."])
+def test_tiny_imagenet_from_its_folder(folder, no_network, inner):
+    _write(folder / inner, _tiny_files())
+    data = image_data("tiny-imagenet")
+    _is_tiny(data)
+    x, y = data.batch(0, 5, augment=True)
+    assert x.shape == (5, 3, 64, 64) and torch.isfinite(x).all() and y.max() < 3
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("train/n01/images/n01_2.JPEG", _jpeg((1, 2, 3))[:300], r"n01_2\.JPEG cannot be read.*copy it again"),
+        ("train/n01/images/n01_2.JPEG", _jpeg(0, "L", (32, 64)), r"n01_2.*shape \(3, 64, 32\), others"),
+        ("val/val_annotations.txt", b"val_0.JPEG\tn02\n", r"does not name val_1\.JPEG"),
+        ("val/val_annotations.txt", b"val_0.JPEG\tn99\n", "'val_0.JPEG.tn99', whose class is not in train"),
+        ("val/val_annotations.txt", None, r"lacks .*val/val_annotations\.txt"),
+    ],
+)
+@pytest.mark.parametrize("packed", [True, False])
+def test_spoilt_tiny_imagenet_is_refused(folder, packed, name, content, says):
+    files = _tiny_files() | {name: content}
+    files = {n: c for n, c in files.items() if c is not None}
+    if packed:
+        (folder / TINY_IMAGENET.file).write_bytes(_zipped(files))
+    else:
+        _write(folder, files)
+    with pytest.raises(GatelabError, match=says):
+        image_data("tiny-imagenet")
 
 
 # ---- where they are looked for
 
 
-@pytest.mark.parametrize("name", ["mnist", "cifar10"])
+@pytest.mark.parametrize("name", ["mnist", "cifar10", "tiny-imagenet"])
 def test_a_folder_without_them_is_an_error_and_no_download(folder, no_network, name):
     with pytest.raises(GatelabError, match=f"{name} is not in GATELAB_DATA, .*unset GATELAB_DATA"):
         image_data(name)
 
 
 def _served(server, monkeypatch):
-    """MNIST's four files and the archive of CIFAR-10 on a server of our own."""
+    """MNIST's four files and the two archives on a server of our own."""
     small = []
     for archive, array in zip(MNIST, DIGITS, strict=True):
         content = gzip.compress(_idx(array))
         url, digest = server.url(archive.file, content), hashlib.sha256(content).hexdigest()
         small.append(replace(archive, url=url, sha256=digest))
     monkeypatch.setattr(images, "MNIST", tuple(small))
-    url, digest = server.url(CIFAR10.file, ARCHIVE), hashlib.sha256(ARCHIVE).hexdigest()
-    monkeypatch.setattr(images, "CIFAR10", replace(CIFAR10, url=url, sha256=digest))
+    for name, content in (("CIFAR10", ARCHIVE), ("TINY_IMAGENET", _zipped(_tiny_files()))):
+        archive = getattr(images, name)
+        url, digest = server.url(archive.file, content), hashlib.sha256(content).hexdigest()
+        monkeypatch.setattr(images, name, replace(archive, url=url, sha256=digest))
 
 
 def test_downloaded_once_and_kept_and_a_spoilt_cache_again(tmp_path, small_files, server, monkeypatch):
@@ -226,7 +319,8 @@ def test_downloaded_once_and_kept_and_a_spoilt_cache_again(tmp_path, small_files
     for _ in range(2):
         assert len(image_data("mnist", lambda done, size: seen.append((done, size))).train) == 9
         _are_the_batches(image_data("cifar10"))
-    assert len(server.asked) == 5
+        _is_tiny(image_data("tiny-imagenet"))
+    assert len(server.asked) == 6
     assert len({size for _, size in seen}) == 4 and all(done == size for done, size in seen)
     assert (tmp_path / "cache" / "cifar10" / CIFAR10.file).read_bytes() == ARCHIVE
 
@@ -243,7 +337,7 @@ def test_downloaded_once_and_kept_and_a_spoilt_cache_again(tmp_path, small_files
 def test_a_bad_download_is_refused_and_not_kept(tmp_path, server, monkeypatch, spoil, says):
     _served(server, monkeypatch)
     spoil(server)
-    for name in ("mnist", "cifar10"):
+    for name in ("mnist", "tiny-imagenet"):
         with pytest.raises(GatelabError, match=says) as caught:
             image_data(name)
         assert "set GATELAB_DATA" in str(caught.value)
@@ -256,7 +350,7 @@ def test_a_bad_download_is_refused_and_not_kept(tmp_path, server, monkeypatch, s
 def _data(n=23):
     x = torch.arange(n, dtype=torch.uint8).reshape(n, 1, 1, 1).expand(n, 3, 8, 8).contiguous()
     rows = Images(x, torch.arange(n) % 10)
-    return ImageData("small", rows, rows, tuple("0123456789"), (0.1, 0.2, 0.3), (0.5, 0.5, 0.5), crop_flip_erase)
+    return ImageData("small", rows, rows, tuple("0123456789"), (0.1, 0.2, 0.3), (0.5, 0.5, 0.5), "crop-flip-erase")
 
 
 def test_an_epoch_has_every_row_at_most_once_and_batches_are_functions_of_the_step():

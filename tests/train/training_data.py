@@ -11,7 +11,6 @@ import time
 import numpy as np
 import torch
 
-from gatelab.data.batches import crop_flip_erase
 from gatelab.data.images import ImageData, Images
 from gatelab.data.text import TextData
 from gatelab.train import Recipe, recipe, train_many
@@ -29,7 +28,7 @@ def images(n: int = 120, side: int = 8) -> ImageData:
         noise = 55 * torch.randn(count, 3, side, side, generator=generator)
         return Images((wave + noise).clamp(0, 255).to(torch.uint8), labels)
 
-    return ImageData("stripes", part(n), part(60), ("a", "b", "c"), (0.5,) * 3, (0.3,) * 3, crop_flip_erase)
+    return ImageData("stripes", part(n), part(60), ("a", "b", "c"), (0.5,) * 3, (0.3,) * 3, "crop-flip-erase")
 
 
 def text() -> TextData:

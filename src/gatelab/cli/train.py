@@ -50,7 +50,7 @@ def complete_model(incomplete: str) -> list[str]:
 class TrainingOptions:
     """The recipe of a training, its device, and the folder with its state."""
 
-    data: Annotated[str | None, option("cifar10 or mnist.", metavar="NAME", default="cifar10")] = None
+    data: Annotated[str | None, option("cifar10, mnist or tiny-imagenet.", metavar="NAME", default="cifar10")] = None
     text: Annotated[
         str | None,
         option(

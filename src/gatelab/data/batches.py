@@ -2,8 +2,9 @@
 
 A resumed training gets the same batches. Each image is augmented independently, on the device of the images; random
 numbers come from a generator and are moved there, so that a generator on the CPU gives the same augmentation on every
-device. The ranges are the usual ones: crops after padding by 4, and erased rectangles of 2 to 33 % of the area in half
-of the images (Zhong et al. 2020).
+device. The default ranges are the usual ones: crops after padding by 4; erased rectangles of 2 to 33 % of the area in
+half of the images (Zhong et al. 2020); resized crops of 8 to 100 % of the area (Szegedy et al. 2015); brightness,
+contrast and saturation changed by up to 40 %, in random order. Hues are not changed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from gatelab.errors import whole_number
+from gatelab.errors import GatelabError, unknown_name, whole_number
 
 ORDER, AUGMENTATION, OFFSETS = 0, 1, 2
 
@@ -70,29 +71,68 @@ def random_crop(images: Tensor, generator: Generator, padding: int = 4) -> Tenso
     """Pad each image with zeros, then crop a random window of its old size."""
     n, _, height, width = images.shape
     corners = torch.randint(2 * padding + 1, (n, 2), generator=generator, device=generator.device).to(images.device)
-    rows = corners[:, 0, None] + torch.arange(height, device=images.device)
-    columns = corners[:, 1, None] + torch.arange(width, device=images.device)
+    corners = corners - padding
+    rows, r = window(corners[:, 0], height)
+    columns, c = window(corners[:, 1], width)
     everyone = torch.arange(n, device=images.device)[:, None, None]
-    padded = torch.nn.functional.pad(images, [padding] * 4).permute(0, 2, 3, 1)
-    return padded[everyone, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2).contiguous()
+    moved = images.permute(0, 2, 3, 1)[everyone, rows[:, :, None], columns[:, None, :]]
+    inside = r[:, :, None, None] & c[:, None, :, None]
+    return torch.where(inside, moved, moved.new_zeros(())).permute(0, 3, 1, 2).contiguous()
 
 
-def random_flip(images: Tensor, generator: Generator) -> Tensor:
-    """Exchange left and right in half of the images."""
-    flipped = half(generator, images)
+def random_flip(images: Tensor, generator: Generator, p: float = 0.5) -> Tensor:
+    """Exchange left and right with probability p."""
+    flipped = uniform(generator, len(images), images.device) < p
     return torch.where(flipped[:, None, None, None], images.flip(-1), images)
 
 
-def random_erasing(images: Tensor, generator: Generator) -> Tensor:
-    """Fill a random rectangle with zeros, the mean color of normalized images, in half of the images."""
+def random_erasing(images: Tensor, generator: Generator, p: float = 0.5, value: float = 0.0) -> Tensor:
+    """Fill a random rectangle with `value`, the mean color of normalized images, with probability p."""
     n, _, height, width = images.shape
-    top, left, h, w = boxes(n, height, width, generator).to(images.device).unbind(1)
-    chosen = half(generator, images)
+    top, left, h, w = (
+        boxes(n, height, width, generator, (0.02, 0.33), (0.3, 3.3), strict=True).to(images.device).unbind(1)
+    )
+    chosen = uniform(generator, n, images.device) < p
     rows, columns = torch.arange(height, device=images.device), torch.arange(width, device=images.device)
     in_rows = (rows >= top[:, None]) & (rows < (top + h)[:, None])
     in_columns = (columns >= left[:, None]) & (columns < (left + w)[:, None])
     erased = (in_rows[:, :, None] & in_columns[:, None, :] & chosen[:, None, None])[:, None]
-    return torch.where(erased, torch.zeros_like(images), images)
+    return torch.where(erased, images.new_full((), value), images)
+
+
+def resized_crop(images: Tensor, generator: Generator, scale: tuple[float, float] = (0.08, 1.0)) -> Tensor:
+    """A random rectangle of each image, resized to the old size by bilinear interpolation.
+
+    If none of ten draws fits, the image is unchanged.
+    """
+    n, _, height, width = images.shape
+    box = boxes(n, height, width, generator, scale, (3 / 4, 4 / 3), strict=False).to(images.device)
+    top, left, h, w = box.unbind(1)
+    whole = h == 0
+    h, w = torch.where(whole, height, h), torch.where(whole, width, w)
+    rows, columns = bilinear(top, h, height, images), bilinear(left, w, width, images)
+    return torch.einsum("nyi,ncij,nxj->ncyx", rows, images, columns)
+
+
+def color_jitter(images: Tensor, generator: Generator, spans: Sequence[float] = (0.4, 0.4, 0.4)) -> Tensor:
+    """Blend each image, from 0 to 1, with black, with its mean gray and with its gray image, in random order.
+
+    The weights are drawn within the spans around 1; after each step values are clamped to [0, 1].
+    """
+    if images.shape[1] != 3:
+        raise GatelabError(f"the images have {images.shape[1]} channels; colors need 3: red, green and blue")
+    n = len(images)
+    weights = 1 + torch.tensor(spans) * (2 * torch.rand(n, 3, generator=generator, device=generator.device).cpu() - 1)
+    order = torch.rand(n, 3, generator=generator, device=generator.device).argsort(1).to(images.device)
+    weights = weights.to(images)
+    for k in range(3):
+        kind = order[:, k, None, None, None]
+        weight = weights.gather(1, order[:, k, None])[:, :, None, None]
+        # The luminance of Rec. 601.
+        gray = (images * per_channel((0.299, 0.587, 0.114), images)).sum(1, keepdim=True)
+        other = torch.where(kind == 0, torch.zeros_like(gray), torch.where(kind == 1, gray.mean((2, 3), True), gray))
+        images = (weight * images + (1 - weight) * other).clamp(0, 1)
+    return images
 
 
 def crop_flip_erase(images: Tensor, mean: Statistics, std: Statistics, generator: Generator) -> Tensor:
@@ -101,27 +141,62 @@ def crop_flip_erase(images: Tensor, mean: Statistics, std: Statistics, generator
     return random_erasing(normalized(moved, mean, std), generator)
 
 
+def crop_jitter_flip_erase(images: Tensor, mean: Statistics, std: Statistics, generator: Generator) -> Tensor:
+    """The paper's augmentation of Tiny ImageNet."""
+    colored = color_jitter(resized_crop(images.float() / 255, generator), generator)
+    return random_erasing(normalized(random_flip(colored, generator), mean, std), generator)
+
+
+AUGMENTATIONS: dict[str, Augmentation] = {
+    "none": lambda images, mean, std, generator: normalized(images, mean, std),
+    "crop-flip-erase": crop_flip_erase,
+    "resized-crop-jitter-flip-erase": crop_jitter_flip_erase,
+}
+
+
+def augmentation(name: str) -> Augmentation:
+    """The function (bytes, mean, deviation, generator) -> images of one of the paper's augmentations."""
+    if name not in AUGMENTATIONS:
+        raise unknown_name("augmentation", name, AUGMENTATIONS)
+    return AUGMENTATIONS[name]
+
+
 def boxes(
     n: int,
     height: int,
     width: int,
     generator: Generator,
-    scale: tuple[float, float] = (0.02, 0.33),
-    ratio: tuple[float, float] = (0.3, 3.3),
+    scale: tuple[float, float],
+    ratio: tuple[float, float],
+    *,
+    strict: bool,
 ) -> Tensor:
     """n rectangles (top, left, h, w) in an image: area uniform in `scale`, log h/w uniform in log `ratio`.
 
-    Each is the first of ten draws that is smaller than the image in both directions; zeros if none is.
+    Each is the first of ten draws that fits, smaller than the image in both directions if `strict`; zeros if none does.
     """
     area, shape, y, x = torch.rand(4, n, TRIES, generator=generator, device=generator.device, dtype=torch.float64).cpu()
     area = height * width * (scale[0] + area * (scale[1] - scale[0]))
     shape = torch.exp(math.log(ratio[0]) + shape * math.log(ratio[1] / ratio[0]))
     h, w = torch.round(torch.sqrt(area * shape)), torch.round(torch.sqrt(area / shape))
-    fits = (h >= 1) & (w >= 1) & (h < height) & (w < width)
+    most_h, most_w = height - strict, width - strict
+    fits = (h >= 1) & (w >= 1) & (h <= most_h) & (w <= most_w)
     drawn = torch.stack([torch.floor(y * (height - h + 1)), torch.floor(x * (width - w + 1)), h, w], -1)
     first = fits.to(torch.uint8).argmax(1)
     chosen = drawn[torch.arange(n), first]
     return torch.where(fits.any(1)[:, None], chosen, torch.zeros_like(chosen)).long()
+
+
+def bilinear(start: Tensor, length: Tensor, size: int, like: Tensor) -> Tensor:
+    """(n, size, size): the weights of old pixels in new ones, when `length` pixels from `start` on become `size`.
+
+    The centers of pixels are at halves; values are constant beyond the outermost centers of the window.
+    """
+    centers = (torch.arange(size, device=like.device, dtype=like.dtype) + 0.5) * (length.to(like.dtype) / size)[:, None]
+    last = (length - 1).to(like.dtype)[:, None]
+    places = torch.minimum((centers - 0.5).clamp(min=0), last) + start.to(like.dtype)[:, None]
+    pixels = torch.arange(size, device=like.device, dtype=like.dtype)
+    return (1 - (places[:, :, None] - pixels).abs()).clamp(min=0)
 
 
 def per_channel(values: Statistics, like: Tensor) -> Tensor:
@@ -129,6 +204,12 @@ def per_channel(values: Statistics, like: Tensor) -> Tensor:
     return torch.tensor(values, dtype=like.dtype, device=like.device)[:, None, None]
 
 
-def half(generator: Generator, images: Tensor) -> Tensor:
-    """A random half of the images (N,), drawn on the generator's device and moved."""
-    return (torch.rand(len(images), generator=generator, device=generator.device) < 0.5).to(images.device)
+def window(start: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """The rows of a window, clamped to the image, and whether they were inside."""
+    rows = start[:, None] + torch.arange(size, device=start.device)
+    return rows.clamp(0, size - 1), (rows >= 0) & (rows < size)
+
+
+def uniform(generator: Generator, n: int, device: torch.device) -> Tensor:
+    """Uniform random numbers, drawn on the generator's device and moved."""
+    return torch.rand(n, generator=generator, device=generator.device).to(device)

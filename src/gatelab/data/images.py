@@ -1,4 +1,4 @@
-"""Images with labels: MNIST and CIFAR-10, from a folder, the cache or a download.
+"""Images with labels: MNIST, CIFAR-10 and Tiny ImageNet, from a folder, the cache or a download.
 
 They are kept as bytes, (N, channels, height, width); `normalized` gives each channel mean 0 and variance 1 over the
 training images. Batches are functions of the step (`batch`), optionally augmented as in the paper.
@@ -6,11 +6,16 @@ training images. Batches are functions of the step (`batch`), optionally augment
 
 from __future__ import annotations
 
+import io
+import os
+import re
 import struct
 import tarfile
+import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,11 +24,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gatelab.arrays import Bytes
+from gatelab.data import batches as augmentations
 from gatelab.data.archives import Progress, content, damage_error, download, first_file, locate, missing, places
-from gatelab.data.batches import AUGMENTATION, Augmentation, batch_rows, crop_flip_erase, normalized, stream
+from gatelab.data.batches import AUGMENTATION, batch_rows, stream
 from gatelab.data.specification import Archive
 from gatelab.display import Compact, one_line
 from gatelab.errors import GatelabError, unknown_name
+from gatelab.interrupts import on_threads
 
 Rows = tuple[Bytes, NDArray[np.int64]]
 _MNIST_URL = "https://storage.googleapis.com/cvdf-datasets/mnist/"
@@ -42,10 +49,18 @@ CIFAR10 = Archive(
     "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
     "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
 )
+TINY_IMAGENET = Archive(
+    "tiny-imagenet",
+    "tiny-imagenet-200.zip",
+    "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
+    "6198c8ae015e2b3e007c7841da39ec069199b9aa3bfa943a462022fe5e43c821",
+)
 CIFAR10_ROWS = 10000  # in each of its six files
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 CIFAR10_FILES = [f"data_batch_{i}.bin" for i in range(1, 6)], ["test_batch.bin"]
 RECORD = 1 + 3 * 32 * 32
+TRAIN_IMAGE = re.compile(r"(?:.*/)?train/([^/]+)/images/[^/]+\.JPEG", re.IGNORECASE)
+VAL_IMAGE = re.compile(r"(?:.*/)?val/images/([^/]+\.JPEG)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +85,7 @@ class ImageData:
         classes: the names of the classes.
         mean: the mean of each channel of the training images, from 0 to 1.
         std: the standard deviation of each channel.
-        augmentation: a function (bytes, mean, deviation, generator) -> images of the training images, or None.
+        augmentation: the paper's augmentation of the training images, a name of `batches.AUGMENTATIONS`.
         description: the numbers of images and classes.
     """
 
@@ -80,7 +95,7 @@ class ImageData:
     classes: tuple[str, ...]
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    augmentation: Augmentation | None = None
+    augmentation: str = "none"
     description: str = ""
 
     def __repr__(self) -> str:
@@ -96,15 +111,16 @@ class ImageData:
 
     def normalized(self, images: Tensor) -> Tensor:
         """Bytes as float32 of mean 0 and variance 1 in each channel."""
-        return normalized(images, self.mean, self.std)
+        return augmentations.normalized(images, self.mean, self.std)
 
     def batch(self, step: int, size: int, *, seed: int = 0, augment: bool = False) -> tuple[Tensor, Tensor]:
         """The training batch of that step: normalized images and labels."""
         rows = batch_rows(len(self.train), size, step, seed).to(self.train.images.device)
         images, labels = self.train.images[rows], self.train.labels[rows]
-        if not augment or self.augmentation is None:
+        if not augment:
             return self.normalized(images), labels
-        return self.augmentation(images, self.mean, self.std, stream(seed, AUGMENTATION, step)), labels
+        change = augmentations.augmentation(self.augmentation)
+        return change(images, self.mean, self.std, stream(seed, AUGMENTATION, step)), labels
 
     def batches(self, part: str, size: int) -> Iterator[tuple[Tensor, Tensor]]:
         """All images of "train" or "test" in order, without augmentation; the last batch may be smaller."""
@@ -119,7 +135,7 @@ def image_data(name: str, progress: Progress | None = None) -> ImageData:
     """Images with labels, from `GATELAB_DATA`, from the cache or downloaded.
 
     Args:
-        name: "mnist" or "cifar10".
+        name: "mnist", "cifar10" or "tiny-imagenet".
         progress: called with the received and total bytes during a download.
 
     Returns:
@@ -134,7 +150,7 @@ def load_mnist(progress: Progress | None) -> ImageData:
     paths = [locate(archive, "mnist", progress) for archive in MNIST]
     x, y, x_test, y_test = (read_idx(p, d, a.url) for p, d, a in zip(paths, (3, 1, 3, 1), MNIST, strict=True))
     train, test = (x[:, None], y.astype(np.int64)), (x_test[:, None], y_test.astype(np.int64))
-    return labeled("mnist", train, test, tuple("0123456789"), (60000, 10000), None)
+    return labeled("mnist", train, test, tuple("0123456789"), "none", counts=(60000, 10000))
 
 
 def load_cifar10(progress: Progress | None) -> ImageData:
@@ -147,7 +163,7 @@ def load_cifar10(progress: Progress | None) -> ImageData:
     else:
         parts = cifar_parts([inner for outer in folders for inner in (outer, outer / "cifar-10-batches-bin")])
     train, test = ((np.concatenate([x for x, _ in p]), np.concatenate([y for _, y in p])) for p in parts)
-    return labeled("cifar10", train, test, CIFAR10_CLASSES, (50000, 10000), crop_flip_erase)
+    return labeled("cifar10", train, test, CIFAR10_CLASSES, "crop-flip-erase", counts=(50000, 10000))
 
 
 def cifar_parts(folders: Sequence[Path]) -> list[list[Rows]]:
@@ -164,11 +180,25 @@ def cifar_parts(folders: Sequence[Path]) -> list[list[Rows]]:
     return parts
 
 
-LOADERS = {"mnist": load_mnist, "cifar10": load_cifar10}
+def load_tiny_imagenet(progress: Progress | None) -> ImageData:
+    """Tiny ImageNet from the official zip or its unpacked folder; its validation images are the test images."""
+    folders = places("tiny-imagenet")
+    if folders:
+        inside = [base / name for base in folders for name in ("tiny-imagenet-200", TINY_IMAGENET.file)]
+        path = next((p for p in (*inside, folders[0]) if p.is_file() or (p / "train").is_dir()), None)
+        if path is None:
+            raise missing("tiny-imagenet", inside, TINY_IMAGENET.url)
+    else:
+        path = download(TINY_IMAGENET, "tiny-imagenet", progress)
+    train, test, classes = read_tiny_imagenet(path)
+    return labeled("tiny-imagenet", train, test, classes, "resized-crop-jitter-flip-erase", counts=(100000, 10000))
+
+
+LOADERS = {"mnist": load_mnist, "cifar10": load_cifar10, "tiny-imagenet": load_tiny_imagenet}
 
 
 def labeled(
-    name: str, train: Rows, test: Rows, classes: tuple[str, ...], counts: tuple[int, int], change: Augmentation | None
+    name: str, train: Rows, test: Rows, classes: tuple[str, ...], augmentation: str, *, counts: tuple[int, int]
 ) -> ImageData:
     """The data of images and labels; `counts` are the numbers of images in the complete data set."""
     described, parts = [], []
@@ -186,7 +216,7 @@ def labeled(
         parts.append(Images(torch.from_numpy(writable), torch.from_numpy(labels)))
     description = f"{name}: {', '.join(described)}, {len(classes)} classes"
     mean, std = channel_statistics(train[0])
-    return ImageData(name, parts[0], parts[1], classes, mean, std, change, description=description)
+    return ImageData(name, parts[0], parts[1], classes, mean, std, augmentation, description=description)
 
 
 def channel_statistics(images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -222,9 +252,13 @@ def read_idx(path: Path, dimensions: int, url: str) -> Bytes:
 def cifar_rows(raw: bytes, path: Path, rows: int | None) -> Rows:
     """Rows in CIFAR-10's binary layout: a byte for the label, then the red, green and blue planes of 32 x 32."""
     if not raw or len(raw) % RECORD or (rows and len(raw) != rows * RECORD):
-        raise damage_error(path, f"{len(raw)} bytes are not {rows or 'whole'} records of {RECORD}", CIFAR10.url)
+        expected = f"{rows or 'whole'} records"
+        raise damage_error(path, f"{len(raw)} bytes are not {expected} of {RECORD}", CIFAR10.url)
     records = np.frombuffer(raw, np.uint8).reshape(-1, RECORD)
-    return records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0].astype(np.int64)
+    labels = records[:, 0].astype(np.int64)
+    if labels.max() > 9:
+        raise damage_error(path, f"a label is {labels.max()}, they are 0 to 9", CIFAR10.url)
+    return records[:, 1:].reshape(-1, 3, 32, 32), labels
 
 
 def tar_members(path: Path, names: Sequence[str], url: str) -> dict[str, bytes]:
@@ -234,3 +268,68 @@ def tar_members(path: Path, names: Sequence[str], url: str) -> dict[str, bytes]:
             return {name: file.read() for name in names if (file := archive.extractfile(members[name])) is not None}
     except (OSError, EOFError, zlib.error, tarfile.TarError, KeyError) as error:
         raise damage_error(path, error, url) from error
+
+
+def read_tiny_imagenet(path: Path) -> tuple[Rows, Rows, tuple[str, ...]]:
+    """Training and validation images of Tiny ImageNet, from its folder or its zip, and the names of its classes."""
+    try:
+        if path.is_dir():
+            tree = {f.relative_to(path).as_posix(): f.read_bytes for f in path.rglob("*") if f.is_file()}
+            return read_image_tree(tree, path)
+        archive = zipfile.ZipFile(path)
+        return read_image_tree({name: partial(archive.read, name) for name in archive.namelist()}, path)
+    except (OSError, EOFError, zlib.error, zipfile.BadZipFile, UnicodeDecodeError) as error:
+        raise damage_error(path, error, TINY_IMAGENET.url) from error
+
+
+def read_image_tree(tree: Mapping[str, Callable[[], bytes]], path: Path) -> tuple[Rows, Rows, tuple[str, ...]]:
+    """The same from functions that read the files, by their paths below the root of the data set."""
+    train = {name: match[1] for name in sorted(tree) if (match := TRAIN_IMAGE.fullmatch(name))}
+    val = {match[1]: name for name in sorted(tree) if (match := VAL_IMAGE.fullmatch(name))}
+    notes = next((name for name in tree if name.endswith("val/val_annotations.txt")), None)
+    url = TINY_IMAGENET.url
+    if not train or not val or notes is None:
+        raise damage_error(
+            path, "it lacks train/<class>/images/*.JPEG, val/images/*.JPEG or val/val_annotations.txt", url
+        )
+    classes = tuple(sorted(set(train.values())))
+    number = {name: i for i, name in enumerate(classes)}
+    labels = {}
+    for line in tree[notes]().decode().splitlines():
+        file, wnid, *_ = [*line.split("\t"), ""]
+        if wnid not in number:
+            raise damage_error(path, f"val_annotations.txt has the line {line!r}, whose class is not in train", url)
+        labels[file] = number[wnid]
+    unlabeled = sorted(set(val) - set(labels))
+    if unlabeled:
+        raise damage_error(path, f"val_annotations.txt does not name {unlabeled[0]}", url)
+    images = decoded_images([*train, *val.values()], tree, path)
+    y_train = np.array([number[wnid] for wnid in train.values()])
+    return (images[: len(train)], y_train), (images[len(train) :], np.array([labels[f] for f in val])), classes
+
+
+def decoded_images(names: Sequence[str], tree: Mapping[str, Callable[[], bytes]], path: Path) -> Bytes:
+    """The images of these names as (N, 3, H, W), decoded on threads."""
+    from PIL import Image  # installed with matplotlib, and needed here only
+
+    def decoded(name: str) -> Bytes:
+        try:
+            with Image.open(io.BytesIO(tree[name]())) as image:
+                return np.asarray(image.convert("RGB")).transpose(2, 0, 1)  # some are gray
+        except (OSError, SyntaxError, zlib.error, zipfile.BadZipFile) as error:
+            raise damage_error(path / name, error, TINY_IMAGENET.url) from error
+
+    first = decoded(names[0])
+    images = np.empty((len(names), *first.shape), np.uint8)
+
+    def place_many(start: int) -> None:
+        for i in range(start, min(start + 64, len(names))):
+            image = decoded(names[i])
+            if image.shape != first.shape:
+                why = f"it has the shape {image.shape}, others {first.shape}"
+                raise damage_error(path / names[i], why, TINY_IMAGENET.url)
+            images[i] = image
+
+    for _ in on_threads(place_many, range(0, len(names), 64), threads=os.cpu_count() or 1):
+        pass
+    return images

@@ -70,7 +70,7 @@ VIT_SIZES = {
 class ViT(ImageModel):
     """Images (N, channels, S, S) to logits (N, classes).
 
-    `size` is a name of `VIT_SIZES` or a `ViTConfig`; options replace single values of it, as in
+    `size` is a name of `VIT_SIZES` or a `ViTConfig`; options replace single values of it: Tiny ImageNet takes
     `ViT("small", image_size=64, patch=8, classes=200)`. Weights are LeCun's, positions N(0, 0.02^2).
 
     >>> ViT("tiny", "swiglu")(torch.zeros(5, 3, 8, 8)).shape
@@ -144,7 +144,7 @@ class MixerBlock(nn.Module):
 class Mixer(ImageModel):
     """Images (N, channels, S, S) to logits (N, classes).
 
-    `size` is a name of `MIXER_SIZES` or a `MixerConfig`; options replace single values of it, as in
+    `size` is a name of `MIXER_SIZES` or a `MixerConfig`; options replace single values of it: Tiny ImageNet takes
     `Mixer("small", image_size=64, patch=8, classes=200)`. Weights are LeCun's.
 
     >>> import torch
