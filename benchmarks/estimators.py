@@ -50,21 +50,17 @@ class Method:
 
     Attributes:
         name: for the command line and the record.
-        label: for tables.
         package: "gatelab" for ours.
         settings: a description; entries with other settings are computed again.
         make: builds the estimator.
         most_rows: longer sets are left out.
-        variant: another setting of a method in the list, which is not ranked.
     """
 
     name: str
-    label: str
     package: str
     settings: str
     make: Callable[[], Any]
     most_rows: float = np.inf
-    variant: bool = False
 
     @property
     def ours(self) -> bool:
@@ -96,9 +92,8 @@ def estimator_code() -> str:
 
 def methods(task: Task) -> list[Method]:
     """All methods of a task, those whose packages are not installed among them."""
-    ending, trees = ENDINGS[task], TREES[task]
-    ours, learn = f"Gated{ending}", "scikit-learn"
-    gated = getattr(gl, ours)
+    ending, trees, learn = ENDINGS[task], TREES[task], "scikit-learn"
+    gated = getattr(gl, f"Gated{ending}")
     numbers: Any = {"scaled_target": task == "regression"}
 
     def forest(kind: str) -> Any:
@@ -116,65 +111,42 @@ def methods(task: Task) -> list[Method]:
         kind = getattr(neural_network, f"MLP{ending}")
         return as_numbers(kind(hidden_layer_sizes=(64, 64), max_iter=500, random_state=0), **numbers)
 
+    def logistic() -> Any:
+        return as_numbers(searched(LogisticRegression(max_iter=2000), task, {"C": [0.01, 0.1, 1.0, 10.0]}))
+
     def real_mlp() -> Any:
         kind = getattr(import_module("pytabkit"), f"RealMLP_TD_{ending}")
         return as_numbers(kind(device="cpu", random_state=0, n_threads=1, verbosity=0))
 
     leaves = f"rate 0.05; {trees[0]} or {trees[1]} trees, 7 or 31 leaves by 3 folds"
     common = [
-        Method("gated", ours, "gatelab", "defaults", lambda: as_table(gated(random_state=0))),
-        Method(
-            "gated-1",
-            f"{ours}, 1 member",
-            "gatelab",
-            "members=1",
-            lambda: as_table(gated(random_state=0, members=1)),
-            variant=True,
-        ),
-        Method("boosting", "HistGradientBoosting", learn, "defaults", boosting),
-        Method("lightgbm", "LightGBM", "lightgbm", leaves, lightgbm),
-        Method("forest", "random forest", learn, "300 trees", lambda: forest("RandomForest")),
-        Method("extra", "extra trees", learn, "300 trees", lambda: forest("ExtraTrees")),
-        Method("mlp", f"MLP{ending}", learn, "(64, 64), 500 epochs", layers),
+        Method("gated", "gatelab", "defaults", lambda: gated(random_state=0)),
+        Method("gated-1", "gatelab", "members=1", lambda: gated(random_state=0, members=1)),
+        Method("boosting", learn, "defaults", boosting),
+        Method("lightgbm", "lightgbm", leaves, lightgbm),
+        Method("forest", learn, "300 trees", lambda: forest("RandomForest")),
+        Method("extra", learn, "300 trees", lambda: forest("ExtraTrees")),
+        Method("mlp", learn, "(64, 64), 500 epochs", layers),
     ]
-    real = Method("realmlp", "RealMLP", "pytabkit", "tuned defaults", real_mlp, PROCESS_ROWS)
+    real = Method("realmlp", "pytabkit", "tuned defaults", real_mlp, PROCESS_ROWS)
     if task == "classes":
         support = "calibrated; C 0.1, 1, 10, gamma scale or 0.02 by 3 folds; 2500 rows at most"
-        logistic = {"C": [0.01, 0.1, 1.0, 10.0]}
         return [
             *common,
-            Method("svc", "SVC", learn, support, support_classifier),
-            Method(
-                "logistic",
-                "logistic regression",
-                learn,
-                "C 0.01, 0.1, 1, 10 by 3 folds",
-                lambda: as_numbers(searched(LogisticRegression(max_iter=2000), task, logistic)),
-            ),
-            Method("process", "Gaussian process", learn, "RBF, one length", process_classifier, PROCESS_ROWS),
+            Method("svc", learn, support, support_classifier),
+            Method("logistic", learn, "C 0.01, 0.1, 1, 10 by 3 folds", logistic),
+            Method("process", learn, "RBF, one length", process_classifier, PROCESS_ROWS),
             real,
         ]
-    support, penalties = "C 1, 10, 100, gamma scale or 0.02 by 3 folds; 2500 rows at most", np.logspace(-3, 3, 13)
+    support, ridges = "C 1, 10, 100, gamma scale or 0.02 by 3 folds; 2500 rows at most", np.logspace(-3, 3, 13)
     lengths, grids = "RBF with noise, a length each up to 20 columns", "LBFGS, grids 3, 5, 10 with 25 steps each"
+    kan = f"widths inputs, 5, 1; {grids}"
     return [
         *common,
-        Method("svr", "SVR", learn, support, support_regressor),
-        Method(
-            "ridge",
-            "ridge",
-            learn,
-            "13 penalties from 1e-3 to 1e3, leave one out",
-            lambda: as_numbers(RidgeCV(penalties)),
-        ),
-        Method("process", "Gaussian process", learn, lengths, lambda: as_numbers(Process(), **numbers), PROCESS_ROWS),
-        Method(
-            "pykan",
-            "pykan",
-            "pykan",
-            f"widths inputs, 5, 1; {grids}",
-            lambda: as_numbers(Kan(), **numbers),
-            PROCESS_ROWS,
-        ),
+        Method("svr", learn, support, support_regressor),
+        Method("ridge", learn, "13 penalties from 1e-3 to 1e3, leave one out", lambda: as_numbers(RidgeCV(ridges))),
+        Method("process", learn, lengths, lambda: as_numbers(Process(), **numbers), PROCESS_ROWS),
+        Method("pykan", "pykan", kan, lambda: as_numbers(Kan(), **numbers), PROCESS_ROWS),
         real,
     ]
 
@@ -228,14 +200,6 @@ class FilledNames(BaseEstimator):
 
     def transform(self, X: pd.DataFrame) -> np.ndarray:
         return X.astype(object).where(X.notna(), "(missing)").to_numpy(dtype=object)
-
-
-def as_table(estimator: Any) -> Any:
-    """One of ours as it is if its tags say that it takes tables, else in a pipeline that makes numbers of them."""
-    tags = get_tags(estimator).input_tags
-    if tags.allow_nan or tags.categorical:
-        return estimator
-    return as_numbers(estimator)
 
 
 class Fewer(BaseEstimator):

@@ -1,8 +1,8 @@
-"""Estimators compared on tables: splits, fits, the record that grows as fits end, and its summary.
+"""Estimators compared on tables: splits, fits, and the record that grows as fits end.
 
 `estimators.py` lists the methods, `datasets.csv` the sets. `regressors` may be `classifiers`:
 
-    python -m benchmarks.tables regressors --methods gated --sets boston,mpg --jobs 2  missing fits, then the summary
+    python -m benchmarks.tables regressors --methods gated --sets boston,mpg --jobs 2  missing fits, then errors
     python -m benchmarks.tables regressors --export FOLDER                the sets as CSV, for another machine
     python -m benchmarks.tables regressors --data FOLDER --record other.json   there; then here: --merge other.json
     python -m benchmarks.tables large                                     ours and boosting on a million rows
@@ -49,7 +49,6 @@ Frame = Any  # a data frame; the stubs of pandas do not know its columns
 SPLIT_SEED = 771_203
 SPLITS = 3
 LEAST_PROBABILITY = 1e-6  # of a class, for the log loss: a forest predicts zero and may be wrong
-CLOSE = 1.02  # times the best: as good as the best
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "tables"
 FIELD: dict[Task, str] = {"regression": "rmse", "classes": "log_loss"}
 # Of each record the task, and the set that `make bench` fits.
@@ -200,69 +199,24 @@ def complete(
     return len(missing)
 
 
-def latest(record: Record, compared: Sequence[Method]) -> Frame:
-    """Means over the parts by set and method, where all parts are there; of ours the fits of the latest code."""
-    frame: Frame = pd.DataFrame([entry for entry in record.entries.values() if "failed" not in entry])
-    if frame.empty:
-        return frame
-    parts = []
-    for method in compared:
-        own = frame[frame["method"] == method.name].sort_values("ended")
-        if method.ours and len(own):
-            own = own[own["version"] == own["version"].iloc[-1]]
-        parts.append(own)
-    groups: Any = pd.concat(parts).groupby(["set", "method"])
-    numbers = groups[[c for c in ("rmse", "log_loss", "cpu_s", "peak_mib") if c in frame]].mean()
-    return numbers[groups.size() == SPLITS]
-
-
-def tables(record: Record, task: Task, compared: Sequence[Method]) -> Iterator[Table]:
-    """Errors set by set, and a summary of the methods on tuned sets and on the others."""
-    ranked = [m for m in compared if not m.variant]
-    fits = latest(record, ranked)
-    if fits.empty:
-        yield "an empty record", [{"method": "none"}], f"{record.path} has no complete fit"
-        return
-    errors = fits[FIELD[task]].unstack()
-    errors = errors[[m.name for m in ranked if m.name in errors]]
-    ratios = errors.div(errors.min(axis=1), axis=0)
-    tuned = ratios.index.isin([s.name for s in chosen(task) if s.development])
-    listed = ratios.set_axis(ratios.index + np.where(tuned, " *", "")).rename_axis("set").reset_index()
-    note = f"{FIELD[task]}, mean of {SPLITS} parts, over the least of the set. * used for tuning defaults."
-    yield "set by set", listed.to_dict("records"), note
-    everywhere = [m.name for m in ranked if m.most_rows == np.inf and m.name in errors]
-    for title, own in (("sets not used for tuning defaults", ~tuned), ("sets used for tuning defaults", tuned)):
-        common = ratios.loc[own, everywhere].dropna()
-        if len(common) > 1:
-            yield title, summary(common, fits), f"{len(common)} sets that all methods have; CPU seconds of one thread"
-
-
-def summary(ratios: Frame, fits: Frame) -> list[dict[str, Any]]:
-    """Mean rank, ratios to the least error, seconds and memory of each method."""
-    columns = {
-        "mean rank": ratios.rank(axis=1).mean(),
-        "first": (ratios == 1).mean(),
-        "within 2 %": (ratios <= CLOSE).mean(),
-        "median / best": ratios.median(),
-        "worst / best": ratios.max(),
-    }
-    for name in (c for c in ("cpu_s", "peak_mib") if c in fits):
-        columns[f"median {name}"] = fits[name].unstack().loc[ratios.index].median()
-    frame: Frame = pd.DataFrame(columns).loc[ratios.columns].sort_values("mean rank", kind="stable")
-    return frame.rename_axis("method").reset_index().to_dict("records")
+def errors(record: Record, task: Task) -> Table:
+    """Mean errors of the parts over the least of the set, by set and method; of ours the fits that ended last."""
+    fits: Frame = pd.DataFrame([entry for entry in record.entries.values() if "failed" not in entry])
+    fits = fits.sort_values("ended").drop_duplicates(["set", "method", "split"], keep="last")
+    means: Frame = fits.pivot_table(FIELD[task], "set", "method")
+    rows: Any = means.div(means.min(axis=1), axis=0).reset_index().to_dict("records")
+    return f"{task} on tables", rows, f"{FIELD[task]}, mean of the parts, over the least of the set"
 
 
 def run() -> Iterator[Table]:
-    """The present code and boosting on quick sets, not recorded; the tables of the records; large tables."""
+    """The present code and boosting on quick sets, not recorded; large tables."""
     warnings.filterwarnings("ignore")
-    for name, (task, quick) in TASKS.items():
+    for task, quick in TASKS.values():
         both = [m for m in methods(task) if m.name in ("gated", "boosting")]
         with tempfile.TemporaryDirectory() as folder:
             record = Record(Path(folder) / "record.json")
             complete(record, chosen(task, [quick]), both)
-            _, rows, note = next(tables(record, task, both))
-            yield f"{name}, the present code", rows, note
-        yield from tables(Record(RESULTS / f"{name}.json"), task, methods(task))
+            yield errors(record, task)
     noted = "noise 1; MiB: how far memory rises; the regressor has a time_budget of 150 s on a million rows"
     yield "GatedRegressor on large tables", list(large_tables()), noted
 
@@ -290,9 +244,9 @@ def main(
     data: Annotated[str | None, typer.Option(help="The folder of an export, instead of the packages.")] = None,
     export_to: Annotated[str | None, typer.Option("--export", help="Write the sets as CSV and end.")] = None,
     merge: Annotated[Path | None, typer.Option(help="Add the entries of this record.")] = None,
-    only_show: Annotated[bool, typer.Option("--show", help="Print the tables without fits.")] = False,
+    only_show: Annotated[bool, typer.Option("--show", help="Print the errors without fits.")] = False,
 ) -> None:
-    """Compute the fits that a record lacks, and show its tables."""
+    """Compute the fits that a record lacks, and show its errors."""
     record = record or RESULTS / f"{what}.json"
     if what == "large":
         torch.set_num_threads(1)
@@ -310,7 +264,7 @@ def main(
         elif not only_show:
             short = [s for s in chosen(task, [n for n in sets.split(",") if n]) if s.rows <= rows]
             complete(entries, readable(short, data), named_methods(task, names), jobs=jobs, folder=data)
-        show(tables(entries, task, methods(task)))
+        show([errors(entries, task)])
     except GatelabError as error:
         sys.exit(str(error))
 
@@ -324,7 +278,7 @@ def named_methods(task: Task, names: str) -> list[Method]:
     wanted = [known[name] for name in filter(None, names.split(","))] or list(known.values())
     for method in wanted:
         if not method.version:
-            print(f"{method.label} is left out: {method.package} is not installed", file=sys.stderr)
+            print(f"{method.name} is left out: {method.package} is not installed", file=sys.stderr)
     return wanted
 
 

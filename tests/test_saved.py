@@ -340,7 +340,7 @@ def test_a_gap_in_an_array_is_one_for_an_estimator(fit: gl.Fit) -> None:
 
 
 @pytest.mark.parametrize("ending", ["csv", "npy", "parquet"])
-def test_files_are_read_in_parts(fit: gl.Fit, monkeypatch: pytest.MonkeyPatch, ending: str) -> None:
+def test_files_are_predicted_in_parts(fit: gl.Fit, monkeypatch: pytest.MonkeyPatch, ending: str) -> None:
     monkeypatch.setattr(tables, "PART", 7)
     rows = table()
     writers = {
@@ -354,7 +354,7 @@ def test_files_are_read_in_parts(fit: gl.Fit, monkeypatch: pytest.MonkeyPatch, e
     document = json.loads(ok("model.safetensors", "--data", f"in.{ending}", "--json"))
     np.testing.assert_allclose(document["predictions"], fit.predict(X), rtol=1e-13)  # products of other sizes
     assert document["rmse"] == pytest.approx(float(np.sqrt(np.mean((fit.predict(X)[:, 0] - Y) ** 2))))
-    assert sum(sizes) == 90 and max(sizes) <= 4
+    assert sum(sizes) == 90 and max(sizes) <= 7
 
 
 def spied(read, sizes: list[int]):

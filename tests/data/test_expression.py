@@ -131,7 +131,7 @@ REFUSED = [
     ("", "empty"),
     ("sin(x", "never closed at character 4"),
     ("x +", "at character"),
-    ("(" * 300 + "x" + ")" * 300, "levels deep"),
+    ("(" * 300 + "x" + ")" * 300, "too many nested parentheses at character"),
     ("-" * 900 + "x", "levels deep"),
     ("+".join("x" * 400), "levels deep"),
     ("sin(" * 120 + "x" + ")" * 120, "levels deep"),
@@ -197,23 +197,3 @@ def test_fuzz_raises_nothing_but_gatelab_errors():
         assert f(points).shape == X.shape
         assert parse(f.text) == f
     assert read > 10
-
-
-def test_random_formulas_agree_with_python():
-    """The twin is Python itself, on formulas that we composed and so may evaluate."""
-    rng = random.Random(0)
-    numpy_names = {name: getattr(np, name) for name in ("sin", "cos", "tanh", "exp", "abs", "maximum")}
-
-    def formula(depth):
-        if depth == 0:
-            return rng.choice(["x", "pi", "1.5", "0.25", "2.0"])
-        a, b = formula(depth - 1), formula(depth - 1)
-        shapes = [f"({a}+{b})", f"{a}*{b}", f"({a}-{b})", f"-{a}", f"{a}/(2.0+abs({b}))", f"abs({a})**1.5"]
-        return rng.choice([*shapes, f"sin({a})", f"cos({a})", f"tanh({a})", f"maximum({a}, {b})"])
-
-    for _ in range(100):
-        text = formula(rng.randint(1, 4))
-        if len(text) > 1000:
-            continue
-        twin = eval(text, {"__builtins__": {}}, {"x": X, "pi": np.pi, **numpy_names})
-        np.testing.assert_allclose(parse(text)(X), np.broadcast_to(twin, X.shape), rtol=1e-12)

@@ -126,7 +126,7 @@ def test_text_and_gaps_in_columns_that_nobody_asked_for_do_no_harm(tmp_path):
         read_table(path)
     other = parquet(tmp_path / "d.parquet", {"town": ["Rome", "Bonn"], "x": [1, 3], "n": [None, 1.0], "y": [2.0, 4.0]})
     assert read_table(other, inputs="x").x.tolist() == [[1], [3]]
-    with pytest.raises(GatelabError, match=r"column 'town' holds (large_)?string, not numbers"):
+    with pytest.raises(GatelabError, match=r"the column 'town' holds \w+, not numbers"):
         read_table(other)
     with pytest.raises(GatelabError, match=r"row 0 \(counted from 0\): the value in 'n' is missing"):
         read_table(other, inputs=["x", "n"])

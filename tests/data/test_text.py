@@ -410,9 +410,8 @@ def test_wikitext2_in_a_folder_and_another_text_in_its_place(tmp_path, monkeypat
     if name != WIKI_ZIP:  # as a file of the user it may be anything; that its tokens are then kept changes nothing
         assert bytes(_whole(text_data(path, "bytes"))) == ALTERED
     refused = rf"{path.name} is not wiki\.test\.raw: it holds {len(ALTERED)} bytes.*instead of.*copy"
-    for tokenizer in ("bytes", "trained:300"):
-        with pytest.raises(GatelabError, match=refused):
-            text_data("wikitext-2", tokenizer)
+    with pytest.raises(GatelabError, match=refused):
+        text_data("wikitext-2", "bytes")
 
 
 def test_wikitext2_is_downloaded_once_and_its_test_text_kept(tmp_path, server, monkeypatch):

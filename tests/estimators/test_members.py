@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from gatelab import GatedRegressor, GatelabError, unit
-from gatelab.estimators import trees
 from gatelab.estimators.frames import Bend, Frame, TableRows
 from gatelab.estimators.search import deviation_scale, pick_counts
 from gatelab.estimators.squares import bent_frame
@@ -48,11 +47,10 @@ def test_gates_are_those_that_a_loop_over_all_thresholds_finds():
     assert np.array_equal(leaf, cell)
 
 
-def test_values_of_step_gates_are_sums_over_trees_and_agree_with_what_growth_saw(monkeypatch):
+def test_values_of_step_gates_are_sums_over_trees_and_agree_with_what_growth_saw():
     x, y = stairs(200)
     held = np.arange(200) < 50
     ((network, values),) = boosted_trees(BinnedRows.of(x, y[:, None], np.ones(200)), Squares(), [held], [1], 2)
-    monkeypatch.setattr(trees, "_ROW_BLOCK", 64)
     assert np.allclose(network.values(x)[held], values, rtol=0, atol=1e-12)
     total = np.full(200, network.offset[0])
     for columns, thresholds, table in zip(network.columns, network.thresholds, network.tables, strict=True):

@@ -228,15 +228,13 @@ def test_recipes_have_defaults_for_every_model_and_refuse_what_is_wrong() -> Non
         ({"size": "huge"}, "no size of the mixer"),
         ({"optimizer": "adam"}, "did you mean 'adamw'"),
         ({"color": 1}, "no value of a recipe"),
-        ({"tokenizer": "words"}, "no tokenizer is called 'words'. Known: bytes, gpt2, trained:4096"),
-        ({"tokenizer": "trained:12"}, "tokenizer is 'trained:12'; give trained:4096"),
+        ({"tokenizer": "words"}, "no tokenizer is called 'words'. Known: bytes, gpt2"),
         ({"options": {"dropout": 0.1}}, "dropout"),
     ):
         with pytest.raises(GatelabError, match=says):
             small(**changed)
     with pytest.raises(GatelabError, match="no model"):
         recipe("resnet", "glu")
-    assert recipe("gpt2", "glu", tokenizer="trained:512").tokenizer == "trained:512"
     plain = recipe("gpt2", "glu", lr=0.5, clip=2.0, steps=20, options={"context": 16})
     numpy = {"lr": np.float32(0.5), "clip": np.float16(2), "steps": np.int16(20), "options": {"context": np.int8(16)}}
     assert recipe("gpt2", "glu", **numpy) == plain and recipe("gpt2", "glu", **numpy).key() == plain.key()

@@ -37,7 +37,7 @@ class LadderOptions:
     repeats: Annotated[str, option("Epochs of the text.", metavar="N[,N]")] = "1"
     lr: Annotated[float | None, option("One learning rate for all.", default="tuned by unit")] = None
     model: Annotated[str, option("decoder or gpt2.")] = "decoder"
-    tokenizer: Annotated[str, option("bytes, gpt2 or trained:N.")] = "bytes"
+    tokenizer: Annotated[str, option("bytes or gpt2.")] = "bytes"
     optimizer: Annotated[str, option("adamw, muon or sgd.")] = "adamw"
     steps: Annotated[int | None, option("Updates.", min=1, default="one pass of the text")] = None
     batch: Annotated[int | None, option("Windows of text.", min=1, default="16")] = None

@@ -336,7 +336,7 @@ class SampleOptions(TableOptions):
 class ProblemOptions(SampleOptions):
     """All options of a problem: those of `SampleOptions`, the sampling and the test protocol."""
 
-    sampling: Annotated[str, option("random, grid or gauss.")] = "random"
+    sampling: Annotated[str, option("random or grid.")] = "random"
     protocol: Annotated[str, option("split, or paper: test on the training data, as the paper's code does.")] = "split"
 
     def problem(self, name: str | None, **settings: Any) -> Problem:

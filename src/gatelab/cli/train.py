@@ -69,7 +69,7 @@ class TrainingOptions:
     augment: Annotated[bool, option("Random crops and flips of images, as in the paper.", "--augment/--no-augment")] = (
         True
     )
-    tokenizer: Annotated[str, option("gpt2, bytes, or trained:4096 for 4096 tokens learned from the text.")] = "gpt2"
+    tokenizer: Annotated[str, option("gpt2 or bytes.")] = "gpt2"
     evaluations: Annotated[int, option("Number of measurements of the losses.", min=1)] = 40
     precision: Annotated[str, option("auto, float32 or bf16; auto is bf16 on a GPU.")] = "auto"
     device: Device = "auto"

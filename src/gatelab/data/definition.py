@@ -314,11 +314,9 @@ class Problem:
     ) -> Problem:
         """A problem from a function.
 
-        Sampling "random" draws training points uniformly, "grid" spaces them equally including both ends, and "gauss"
-        takes Gauss-Legendre nodes: a single rule up to 64 points, otherwise equal panels with about 8 nodes each. The
-        RMSE is the unweighted mean over these points, whose density is nearly uniform with panels and higher near the
-        ends with a single rule. With several inputs a grid is a product of equal sides with about n points in total,
-        and "gauss" is not available. Test points are an independent uniform draw without noise.
+        Sampling "random" draws training points uniformly, "grid" spaces them equally including both ends; with several
+        inputs a grid is a product of equal sides with about n points in total. Test points are an independent uniform
+        draw without noise.
 
         Args:
             f: a function that maps an (N,) array to an (N,) array or, of several variables, an (N, d_in) array to (N,)
@@ -327,7 +325,7 @@ class Problem:
             interval: the interval of every input.
             n: the number of training points.
             n_test: the number of test points, by default n.
-            sampling: "random", "grid" or "gauss".
+            sampling: "random" or "grid".
             noise: the standard deviation of Gaussian noise on the training targets.
             seed: the seed of every draw.
             name: the problem's name in tables and files, by default that of the function.

@@ -32,6 +32,12 @@ from gatelab.plain import from_plain, to_plain
 
 POINTS, FRIEDMAN_POINTS = 10_000, 2000
 DRAWS = ("n", "n_test", "sampling", "noise")
+USUAL = {"sampling": "random", "noise": 0.0, "seed": 0, "protocol": "split"}
+# The options that a kind of problem does not have, and why.
+REFUSED = {
+    "friedman": (("interval", "sampling"), "its inputs are drawn as scikit-learn draws them"),
+    "data": (("interval", "n_test", "sampling", "noise"), "its rows are measured"),
+}
 AnyProblem = str | Callable[..., Any] | Problem | tuple[Any, Any]
 # Matches names with hyphens such as paper-1d, but also "x-pi": texts are read as formulas first.
 LIKE_A_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
@@ -53,8 +59,7 @@ def problem(
     """Make a problem of a name, a formula, a function or a pair of arrays.
 
     A formula in x and y has two inputs, one in x1 to x5 has five (see `parse`); a function has one input, or several
-    with `Problem.from_function`. Friedman's problems have neither interval nor sampling. A fifth of the rows of
-    measured data (airfoil, california), chosen by the seed, is for testing.
+    with `Problem.from_function`. A fifth of the rows of measured data (airfoil, california) is for testing.
 
     Args:
         spec: a registered name, a formula, a function of arrays, a pair of arrays (x, y) for `Problem.from_arrays`, or
@@ -62,7 +67,7 @@ def problem(
         interval: the interval of every input; by default the registered one, [-1, 1] for formulas and functions.
         n: the number of training points, by default 10 000, 2000 for Friedman's problems and all for measured data.
         n_test: the number of test points, by default n.
-        sampling: the placement of training points: "random", "grid" or "gauss"; see `Problem.from_function`.
+        sampling: the placement of training points: "random" or "grid"; see `Problem.from_function`.
         noise: the standard deviation of noise on the training targets.
         seed: the seed of every draw and of the choice of test rows.
         standardize: give inputs and targets mean 0 and deviation 1 on the training part; the default for Friedman's and
@@ -75,8 +80,6 @@ def problem(
 
     >>> problem("paper-1d", n=100).interval
     (-1.0, 1.0)
-    >>> problem("exp(sin(3*x))", interval=(0, 3), n=100).name
-    'exp(sin(3*x))'
     >>> problem("sin(4*x)*sin(4*y)", n=100).train.x.shape
     (100, 2)
     >>> problem("friedman1", protocol="paper").name
@@ -87,13 +90,9 @@ def problem(
     gatelab.errors.GatelabError: no problem is called 'rungee9'; did you mean 'runge9' or 'runge1' or 'runge9-2d'? ...
     """
     options: Any = {"interval": interval, "n": n, "n_test": n_test, "sampling": sampling, "noise": noise, "seed": seed}
-    usual = {"sampling": "random", "noise": 0.0, "seed": 0}
-    given = [name for name, v in options.items() if (v != usual[name] if name in usual else v is not None)]
+    every = options | {"standardize": standardize, "protocol": protocol}
+    given = [k for k, v in every.items() if v is not None and (k not in USUAL or v != USUAL[k])]
     if isinstance(spec, Problem):
-        if standardize is not None:
-            given.append("standardize")
-        if protocol != "split":
-            given.append("protocol")
         if given:
             raise GatelabError(
                 f"the problem {spec.name!r} holds its data already and takes no options; leave out"
@@ -109,14 +108,11 @@ def problem(
         )
     paper = checked_protocol(protocol)
     known = CATALOGUE.get(spec.strip().lower()) if isinstance(spec, str) else None
-    if known is not None and known.kind == "friedman":
-        refuse(known.name, given, ("interval", "sampling"), "its inputs are drawn as scikit-learn draws them")
-        task, recipe = friedman_problem(known, n=n, n_test=n_test, noise=noise, seed=seed, protocol=protocol)
-    elif known is not None and known.kind == "data":
-        refuse(known.name, given, ("interval", "n_test", "sampling", "noise"), "its rows are measured")
-        task, recipe = measured_problem(known, n, seed, protocol)
-    else:
-        task, recipe = sampled_problem(spec, known, options | {"protocol": protocol})
+    make: Any = sampled_problem
+    if known is not None and known.kind in REFUSED:
+        refuse(known.name, given, *REFUSED[known.kind])
+        make = {"friedman": friedman_problem, "data": measured_problem}[known.kind]
+    task, recipe = make(known or spec, options | {"protocol": protocol})
     by_default = known is not None and known.standardize
     wanted = by_default if standardize is None else bool(standardize)
     if wanted:
@@ -142,21 +138,21 @@ def plain_options(**options: Any) -> dict[str, Any]:
     return {name: None if v is None else kinds.get(name, int)(v) for name, v in options.items()}
 
 
-def sampled_problem(spec: Any, known: ProblemSpec | None, options: dict[str, Any]) -> tuple[Problem, dict[str, Any]]:
+def sampled_problem(spec: Any, options: dict[str, Any]) -> tuple[Problem, dict[str, Any]]:
     """The problem of a registered formula, a formula or a function, and its recipe."""
-    if known is None and not isinstance(spec, str) and not callable(spec):
+    if not isinstance(spec, ProblemSpec | str) and not callable(spec):
         raise GatelabError(
             f"a problem cannot be made from {type(spec).__name__}; give a registered name, a formula in x or a"
             " function, for arrays the pair (x, y) and for files Problem.from_file(path)"
         )
     interval, n = options["interval"], POINTS if options["n"] is None else options["n"]
     if interval is None:
-        interval = (known.interval if known is not None else None) or (-1.0, 1.0)
+        interval = (spec.interval if isinstance(spec, ProblemSpec) else None) or (-1.0, 1.0)
     options = options | {"interval": interval, "n": n}
-    if known is not None:
-        label, task = known.name, Problem.from_function(parse(known.expression), name=known.name, **options)
-        where = f",{task.description.removeprefix(known.name)}" if known.inputs > 1 else ""
-        task = replace(task, description=f"{known.expression}: {known.description}{where}")
+    if isinstance(spec, ProblemSpec):
+        label, task = spec.name, Problem.from_function(parse(spec.expression), name=spec.name, **options)
+        where = f",{task.description.removeprefix(spec.name)}" if spec.inputs > 1 else ""
+        task = replace(task, description=f"{spec.expression}: {spec.description}{where}")
     elif isinstance(spec, str):
         label, task = spec.strip(), Problem.from_function(formula(spec), **options)
     else:
@@ -167,9 +163,7 @@ def sampled_problem(spec: Any, known: ProblemSpec | None, options: dict[str, Any
     return task, {"spec": label, "interval": list(ends)} | plain_options(**draws)
 
 
-def friedman_problem(
-    known: ProblemSpec, *, n: int | None, n_test: int | None, noise: float, seed: int, protocol: str
-) -> tuple[Problem, dict[str, Any]]:
+def friedman_problem(known: ProblemSpec, options: dict[str, Any]) -> tuple[Problem, dict[str, Any]]:
     """One of Friedman's problems, and its recipe.
 
     The training rows are those of scikit-learn with `random_state=seed`; test rows are drawn independently, without
@@ -177,32 +171,33 @@ def friedman_problem(
     """
     from sklearn import datasets  # slow to import
 
-    paper = checked_protocol(protocol, n_test=n_test)
+    n, n_test = options["n"], options["n_test"]
+    paper = checked_protocol(options["protocol"], n_test=n_test)
     n = whole_number("n", FRIEDMAN_POINTS if n is None else n, 2, MAX_POINTS)
+    noise = real_number("noise", options["noise"], least=0)
+    seed = whole_number("seed", options["seed"], 0, 2**32 - 1)
     recipe = {"spec": known.name} | plain_options(n=n, n_test=n_test, noise=noise, seed=seed)
-    n_test = n if n_test is None else whole_number("n_test", n_test, 2, MAX_POINTS)
-    noise = real_number("noise", noise, least=0)
-    seed = whole_number("seed", seed, 0, 2**32 - 1)
     make: Any = getattr(datasets, f"make_{known.name}")
     shape = {"n_features": known.inputs} if known.name == "friedman1" else {}
     train = test = Data(*make(n, noise=noise, random_state=seed, **shape))
-    name = PAPER.format(known.name) if paper else known.name
     if not paper:
+        n_test = n if n_test is None else whole_number("n_test", n_test, 2, MAX_POINTS)
         apart = np.random.RandomState(np.random.MT19937(seeds(seed).spawn(1)[0]))
         test = Data(*make(n_test, noise=0.0, random_state=apart, **shape))
-    f = parse(known.expression)
-    description = f"{known.expression}: {known.description}"
+    name = PAPER.format(known.name) if paper else known.name
+    f, description = parse(known.expression), f"{known.expression}: {known.description}"
     return Problem(name, train, test, f=f, description=description, columns=f.inputs, noise=noise), recipe
 
 
-def measured_problem(known: ProblemSpec, n: int | None, seed: int, protocol: str) -> tuple[Problem, dict[str, Any]]:
-    table = load_measured(DATASETS[known.name])
-    task = Problem.from_arrays(table.x, table.y, seed=seed, name=known.name, columns=table.columns, protocol=protocol)
-    recipe = {"spec": known.name, "content": table_fingerprint(table), "seed": int(seed)}
+def measured_problem(known: ProblemSpec, options: dict[str, Any]) -> tuple[Problem, dict[str, Any]]:
+    """Measured data, some of its training rows if n is given, and the recipe."""
+    table, n, split = load_measured(DATASETS[known.name]), options["n"], {k: options[k] for k in ("seed", "protocol")}
+    task = Problem.from_arrays(table.x, table.y, name=known.name, columns=table.columns, **split)
+    recipe = {"spec": known.name, "content": table_fingerprint(table), "seed": int(options["seed"])}
     if n is not None:
         n = whole_number("n", n, 2, task.train.n)
         # The first rows of a fixed permutation, so that smaller selections are subsets of larger ones.
-        rows = np.random.default_rng(seeds(seed).spawn(1)[0]).permutation(task.train.n)[:n]
+        rows = np.random.default_rng(seeds(options["seed"]).spawn(1)[0]).permutation(task.train.n)[:n]
         train = Data(task.train.x[rows], task.train.y[rows])
         test = train if task.test is task.train else task.test  # the paper's protocol
         task = replace(task, train=train, test=test, description=f"{n} of {task.description}")

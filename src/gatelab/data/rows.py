@@ -30,7 +30,7 @@ LEAST, MOST = 1e-60, 1e60
 # The header of row labels in CSV files of pandas and R, and pandas' name for it.
 UNNAMED = re.compile(r"(Unnamed: \d+(\.\d+)?)?")
 EPS = float(np.finfo(np.float64).eps)
-SAMPLINGS = ("random", "grid", "gauss")
+SAMPLINGS = ("random", "grid")
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,10 +126,6 @@ def sample(sampling: str, interval: tuple[float, float], n: int, d_in: int, rng:
         raise unknown_name("sampling", str(sampling), SAMPLINGS)
     if sampling == "random":
         return rng.uniform(*interval, n if d_in == 1 else (n, d_in))
-    if sampling == "gauss" and d_in > 1:
-        raise GatelabError(f"sampling 'gauss' is for one input, the function has {d_in}; take 'random' or 'grid'")
-    if sampling == "gauss":
-        return gauss_nodes(interval, n)
     if d_in == 1:
         return np.linspace(*interval, n)
     if grid_side(n, d_in) ** d_in > MAX_POINTS:
@@ -141,20 +137,6 @@ def sample(sampling: str, interval: tuple[float, float], n: int, d_in: int, rng:
 def grid_side(n: int, d_in: int) -> int:
     """The points per side of a product grid of about n points, at least 2."""
     return max(2, round(n ** (1 / d_in)))
-
-
-def gauss_nodes(interval: tuple[float, float], n: int) -> Array:
-    """n Gauss-Legendre nodes: a single rule up to 64, otherwise equal panels with about 8 nodes each."""
-    a, b = interval
-    panels = n // 8 if n > 64 else 1
-    h = (b - a) / panels
-    # Two numbers of nodes per panel, spread evenly, so that the total is n.
-    counts = np.diff(np.arange(panels + 1) * n // panels)
-    nodes = []
-    for count in np.unique(counts):
-        local = (np.polynomial.legendre.leggauss(int(count))[0] + 1) / 2
-        nodes.append((a + h * (np.flatnonzero(counts == count)[:, None] + local)).ravel())
-    return np.clip(np.sort(np.concatenate(nodes)), a, b)
 
 
 def values(f: Function, x: Array) -> Array:

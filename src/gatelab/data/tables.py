@@ -1,7 +1,6 @@
 """Inputs and targets from CSV, Parquet and numpy files, without unpickling.
 
-A file is first opened for the names and the number of its columns; then the selected columns are read in parts, so that
-other columns may hold text and a file may be larger than the memory. Parquet is read by pyarrow, .npy and .npz files by
+Only selected columns become numbers, so that others may hold text. Parquet is read by pyarrow, .npy and .npz files by
 numpy. CSV is read row by row by Python's `csv`, since pandas reports neither the line nor the column of a value that
 is not a number, and pads short lines.
 """
@@ -16,14 +15,14 @@ import re
 import tarfile
 import zipfile
 import zlib
-from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+import pandas as pd
 
 from gatelab.arrays import Array, fingerprint
 from gatelab.data.archives import import_pyarrow, locate
@@ -33,15 +32,13 @@ from gatelab.display import counted
 from gatelab.errors import GatelabError, unknown_name
 from gatelab.files import as_path
 
-PART = 2**20  # numbers per part
+PART = 2**16  # rows per part
 MISSING = ("", "na", "n/a", "nan", "null", "none", "?")
 FILES = "give a CSV, Parquet, .npy or .npz file"
 WAY_OUT = "remove or replace it, or leave the column out by naming the inputs"
 Selector = str | int
 # The texts that pandas reads as missing values.
 _GAP = re.compile(r"|#N/A( N/A)?|#NA|-?1\.#(IND|QNAN)|<NA>|N/A|NA|NULL|-?NaN|-?nan|None|n/a|null")
-Parts = Iterator[tuple[Any, float]]
-"""Parts of the rows of a file, each with the fraction of the file read so far."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,33 +53,56 @@ class Table:
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """The columns of an open file.
+    """The columns of a file.
 
     Attributes:
-        count: the number of columns.
-        parts: reads all rows of some columns, part by part, as numbers; if `tabular`, as arrays or data frames with
-            text, dates and missing values.
+        path: the file.
+        frame: the values: text of a CSV file, numbers of a numpy file, values of any type of a Parquet file.
         names: the names of the columns, if the file has names.
         targets: the number of targets, which are the last columns.
         labels: columns that label the rows, such as the index of a data frame; not inputs by default.
+        lines: the line of each row of a CSV file.
     """
 
-    count: int
-    parts: Callable[..., Parts]
+    path: Path
+    frame: pd.DataFrame
     names: tuple[str, ...] = ()
     targets: int = 1
     labels: tuple[int, ...] = ()
+    lines: Sequence[int] = ()
+
+    @property
+    def count(self) -> int:
+        return self.frame.shape[1]
+
+    def parts(self, wanted: Sequence[int], tabular: bool = False) -> Iterator[tuple[Any, float]]:
+        """Some columns, part by part of the rows, as numbers or as they are, and the fraction of the rows so far."""
+        rows: Any = self.frame.iloc[:, list(wanted)] if tabular else self.take(wanted)
+        for start in range(0, len(rows), PART):
+            yield rows[start : start + PART], min(1.0, (start + PART) / len(rows))
 
     def take(self, wanted: Sequence[int]) -> Array:
-        return np.concatenate([np.empty((0, len(wanted))), *(values for values, _ in self.parts(wanted))])
+        """Some columns as finite numbers."""
+        return np.column_stack([np.empty((len(self.frame), 0)), *map(self.numbers, wanted)])
+
+    def numbers(self, i: int) -> Array:
+        column, label = self.frame.iloc[:, i], self.label(i)
+        if self.lines:
+            cells = zip(column, self.lines, strict=True)
+            return np.array([number(cell, self.path, line, label) for cell, line in cells], dtype=np.float64)
+        if column.dtype.kind not in "biuf":
+            raise GatelabError(f"{self.path}: the column {label} holds {column.dtype}, not numbers; {WAY_OUT}")
+        values = column.to_numpy(np.float64)
+        bad = ~np.isfinite(values)
+        if bad.any():
+            row = int(np.argmax(bad))
+            fault = "missing (nan)" if np.isnan(values[row]) else "infinite"
+            raise GatelabError(f"{self.path} row {row} (counted from 0): the value in {label} is {fault}; {WAY_OUT}")
+        return values
 
     def label(self, i: int) -> str:
-        return label_of(self.names, i)
-
-
-def label_of(names: Sequence[str], i: int) -> str:
-    """A column's name in messages: the quoted name, or its number in a file without names."""
-    return repr(names[i]) if names else f"column {i}"
+        """A column's name in messages: the quoted name, or its number in a file without names."""
+        return repr(self.names[i]) if self.names else f"column {i}"
 
 
 def read_table(path: str | Path, *, target: Any = None, inputs: Any = None) -> Table:
@@ -186,41 +206,24 @@ def open_text(path: Path) -> Columns:
     # Semicolons before commas, which may be decimal commas.
     delimiter = next((d for d in "\t;" if beginning and all(d in line for line in beginning)), ",")
     with path.open("rb") as raw:
-        rows = list(islice(text_rows(path, raw, delimiter), 1000))
+        rows = list(text_rows(path, raw, delimiter))
     if not rows:
         raise GatelabError(f"{path} has no rows; give a CSV file with one example per line")
     line, first = rows[0]
+    for last, row in rows:
+        if len(row) != len(first):
+            raise GatelabError(
+                f"{path} line {last} has {counted(len(row), 'column')}; line {line} has {len(first)}: give the"
+                " same number in every line"
+            )
     names: tuple[str, ...] = ()
-    labels: list[int] = []
-    if is_header(first, [row for _, row in rows[1:] if len(row) == len(first)], f"{path} line {line}"):
-        names = tuple(cell.strip() or f"column {i}" for i, cell in enumerate(first))
-        for i in unnamed(first):
-            with path.open("rb") as raw:
-                body = islice(text_rows(path, raw, delimiter), 1, None)
-                if are_row_labels([row[i] for _, row in body if len(row) == len(first)]):
-                    labels.append(i)
-
-    def parts(wanted: Sequence[int], tabular: bool = False) -> Parts:
-        size, last = path.stat().st_size, 0
-        values: Any = [] if tabular else array("d")
-        kind = np.object_ if tabular else np.float64
-        with path.open("rb") as raw:
-            for last, row in islice(text_rows(path, raw, delimiter), bool(names), None):
-                if len(row) != len(first):
-                    raise GatelabError(
-                        f"{path} line {last} has {counted(len(row), 'column')}; line {line} has {len(first)}: give the"
-                        " same number in every line"
-                    )
-                values.extend(row[k] if tabular else number(row[k], path, last, names, k) for k in wanted)
-                if len(values) >= PART:
-                    yield np.asarray(values, dtype=kind).reshape(-1, len(wanted)), raw.tell() / size
-                    values = values[:0]
-        if not last:
-            raise GatelabError(f"{path} has a header and no rows; give a CSV file with one example per line")
-        if values:
-            yield np.asarray(values, dtype=kind).reshape(-1, len(wanted)), 1.0
-
-    return Columns(len(first), parts, names, labels=tuple(labels))
+    if is_header(first, [row for _, row in rows[1:1000]], f"{path} line {line}"):
+        names, rows = tuple(cell.strip() or f"column {i}" for i, cell in enumerate(first)), rows[1:]
+    if not rows:
+        raise GatelabError(f"{path} has a header and no rows; give a CSV file with one example per line")
+    labels = [i for i in unnamed(first) if are_row_labels([row[i] for _, row in rows])] if names else []
+    frame = pd.DataFrame([row for _, row in rows], dtype=object)
+    return Columns(path, frame, names, labels=tuple(labels), lines=[line for line, _ in rows])
 
 
 def text_lines(path: Path, raw: IO[bytes]) -> Iterator[str]:
@@ -246,7 +249,7 @@ def text_rows(path: Path, raw: IO[bytes], delimiter: str) -> Iterator[tuple[int,
         raise GatelabError(f"{path} line {reader.line_num}: {error}; give a plain CSV file") from None
 
 
-def number(cell: str, path: Path, line: int, names: Sequence[str], column: int) -> float:
+def number(cell: str, path: Path, line: int, label: str) -> float:
     try:
         value = float(cell)
     except ValueError:
@@ -254,7 +257,7 @@ def number(cell: str, path: Path, line: int, names: Sequence[str], column: int) 
     # Python reads 1_000 as a number; in a file it is a mistake.
     if math.isfinite(value) and "_" not in cell:
         return value
-    cell, where, label = cell.strip(), f"{path} line {line}", label_of(names, column)
+    cell, where = cell.strip(), f"{path} line {line}"
     if cell.lower() in MISSING:
         raise GatelabError(f"{where}: the value in {label} is missing ({cell!r}); {WAY_OUT}")
     if math.isinf(value):
@@ -313,10 +316,8 @@ def is_number(cell: str) -> bool:
 
 
 def open_npy(path: Path) -> Columns:
-    """The columns of an .npy file; the rows of a large one are read from the disk on demand."""
-    mode = "r" if path.stat().st_size > 8 * PART else None
     try:
-        return array_columns(np.load(path, mmap_mode=mode, allow_pickle=False), path)
+        return array_columns(np.load(path, allow_pickle=False), path)
     except GatelabError:
         raise
     except (ValueError, EOFError) as error:
@@ -348,8 +349,6 @@ def open_npz(path: Path) -> Columns:
             f"{path} holds x of shape {by_axis['x'].shape} and y of shape {by_axis['y'].shape}; give one row per"
             " example in both"
         )
-    require_real(x, path)
-    require_real(y, path)
     return array_columns(np.hstack([x, y]), path, y.shape[1])
 
 
@@ -358,29 +357,9 @@ def array_columns(values: np.ndarray, path: Path, targets: int = 1) -> Columns:
         raise GatelabError(
             f"{path} holds an array of shape {values.shape}; give N x k numbers, one row per example, the target last"
         )
-    require_real(values, path)
-
-    def parts(wanted: Sequence[int], tabular: bool = False) -> Parts:
-        step = max(1, PART // values.shape[1])
-        for start in range(0, len(values), step):
-            rows = np.array(values[start : start + step, list(wanted)], dtype=np.float64)
-            bad = ~np.isfinite(rows)
-            if bad.any() and not tabular:
-                row, k = np.argwhere(bad)[0]
-                raise GatelabError(not_finite(path, start + row, f"column {wanted[k]}", float(rows[row, k])))
-            yield rows, min(1.0, (start + step) / len(values))
-
-    return Columns(values.shape[1], parts, (), targets)
-
-
-def not_finite(path: Path, row: int, label: str, value: float) -> str:
-    fault = "missing (nan)" if math.isnan(value) else "infinite"
-    return f"{path} row {row} (counted from 0): the value in {label} is {fault}; {WAY_OUT}"
-
-
-def require_real(values: np.ndarray, path: Path) -> None:
     if values.dtype.kind not in "biuf":
         raise GatelabError(f"{path} holds {values.dtype}, not real numbers; give an array of N x k numbers")
+    return Columns(path, pd.DataFrame(values), targets=targets)
 
 
 # ---- Parquet
@@ -389,50 +368,20 @@ def require_real(values: np.ndarray, path: Path) -> None:
 def open_parquet(path: Path) -> Columns:
     pa, pq = import_pyarrow(path, "a CSV file")
     try:
-        file = pq.ParquetFile(path)
+        table = pq.read_table(path)
     except pa.ArrowException as error:
         raise GatelabError(f"{path} is not a Parquet file ({error}); give a whole one, or a CSV file") from None
     # The index of a pandas table is not an input; an index without a name is hidden.
-    indexed = (file.schema_arrow.pandas_metadata or {}).get("index_columns", ())
-    names = tuple(n for n in file.schema_arrow.names if not re.fullmatch(r"__index_level_\d+__", n))
+    indexed = (table.schema.pandas_metadata or {}).get("index_columns", ())
+    names = tuple(n for n in table.column_names if not re.fullmatch(r"__index_level_\d+__", n))
     if not names:
         raise GatelabError(f"{path} has no columns; give inputs and a target")
     if len(set(names)) < len(names):
         raise GatelabError(f"{path} has two columns of one name ({', '.join(names)}); give distinct names")
-
-    def parts(wanted: Sequence[int], tabular: bool = False) -> Parts:
-        chosen = [names[i] for i in wanted]
-        start = 0
-        try:
-            for batch in file.iter_batches(max(1, PART // len(chosen)), columns=chosen):
-                table = pa.Table.from_batches([batch]).select(chosen).replace_schema_metadata()
-                if tabular:
-                    rows: Any = table.to_pandas()
-                else:
-                    rows = np.column_stack([numeric_column(table.column(name), name, path, start) for name in chosen])
-                start += len(rows)
-                yield rows, start / file.metadata.num_rows
-        except pa.ArrowException as error:
-            raise GatelabError(f"{path} cannot be read ({error}); write it again") from None
-
-    bare = [i for i in unnamed(names) if are_row_labels(file.read(columns=[names[i]]).column(0).to_pylist())]
+    frame = table.select(list(names)).replace_schema_metadata().to_pandas()
+    bare = [i for i in unnamed(names) if are_row_labels(frame.iloc[:, i])]
     labels = tuple(i for i, name in enumerate(names) if name in indexed or i in bare)
-    return Columns(len(names), parts, names, labels=labels)
-
-
-def numeric_column(column: Any, name: str, path: Path, start: int) -> Array:
-    """A column of a part that begins in row `start`, as finite numbers."""
-    import pyarrow as pa
-
-    kind = column.type
-    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
-        raise GatelabError(f"{path}: the column {name!r} holds {kind}, not numbers; {WAY_OUT}")
-    values = np.asarray(column.to_numpy(), dtype=np.float64)  # null becomes nan
-    bad = ~np.isfinite(values)
-    if bad.any():
-        row = int(np.argmax(bad))
-        raise GatelabError(not_finite(path, start + row, repr(name), values[row]))
-    return values
+    return Columns(path, frame, names, labels=labels)
 
 
 # ---- measured data

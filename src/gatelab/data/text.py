@@ -1,7 +1,7 @@
 """Tokenized texts: registered ones, such as enwik8, or any file, by the tokenizers of `gatelab.data.tokens`.
 
-Tokens are uint16 in memory, bytes uint8; batches are functions of the step. Encoded texts and trained tokenizers are
-cached under the hash of the text and of the tokenizer, and memory-mapped.
+Tokens are uint16 in memory, bytes uint8; batches are functions of the step. Encoded texts are cached under the hash of
+the text and of the tokenizer, and memory-mapped.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gatelab.arrays import Tokens, fingerprint
 from gatelab.data.archives import Progress, RangeFile, cache_folder, checked_content, content, import_pyarrow, locate
 from gatelab.data.batches import OFFSETS, consecutive_rows, stream
 from gatelab.data.specification import Archive
-from gatelab.data.tokens import BPE, ByteTokenizer, check_tokenizer, find_tokenizer, trained_size, trained_tokenizer
+from gatelab.data.tokens import BPE, ByteTokenizer, find_tokenizer
 from gatelab.display import one_line, shorten
 from gatelab.errors import GatelabError, real_number, unknown_name, whole_number
 from gatelab.files import write_whole
@@ -199,30 +199,22 @@ def text_data(
             followed by the tokenizer's end of text. enwik8 has 90, 5 and 5 million bytes for training, validation and
             testing, as in the literature, which are encoded separately. "wikitext-2" is the test text of WikiText-2,
             split like a file.
-        tokenizer: "gpt2", "bytes" (256 tokens), a `BPE`, or "trained:4096" for a tokenizer with that number of tokens,
-            257 to 65536, that is trained on the training part of this text; the text is then split by bytes, and its
-            parts are encoded separately.
+        tokenizer: "gpt2", "bytes" (256 tokens), or a `BPE`.
         test_fraction: the share of the tokens for testing, by default a tenth.
         valid_fraction: the share of the tokens for validation, by default none.
-        progress: called with the received and total bytes of a download, and with those of the training of a tokenizer.
+        progress: called with the received and total bytes of a download.
 
     Returns:
         A `TextData` with training and test tokens, and validation tokens if requested or standard in the literature.
     """
     shares = checked_shares(source, test_fraction, valid_fraction)
-    size = None
-    if not isinstance(tokenizer, BPE):
-        check_tokenizer(tokenizer)
-        size = trained_size(tokenizer)
     path = text_file(source, progress)
     name = str(source) if source in TEXTS else path.name
-    # Split before encoding if parts are counted in bytes, or if the tokenizer is trained on the training part.
-    if source in SPLITS or size is not None:
-        pieces = byte_parts(path, name, shares)
-        encoder = trained_tokenizer(pieces[0], size, progress) if size else find_tokenizer(tokenizer, progress)
-        train, valid, test = (text_tokens(piece, encoder) for piece in pieces)
+    encoder = find_tokenizer(tokenizer, progress)
+    if source in SPLITS:
+        raw, cuts = text_content(path, name), np.cumsum(SPLITS[name])
+        train, valid, test = (text_tokens(raw[a:b], encoder) for a, b in zip((0, *cuts[:2]), cuts, strict=True))
     else:
-        encoder = find_tokenizer(tokenizer, progress)
         if is_parquet(path):
             tokens = parquet_tokens(path, encoder)
         else:
@@ -258,31 +250,6 @@ def checked_shares(
             " give shares whose sum is below 1"
         )
     return shares
-
-
-def byte_parts(path: Path, name: str, shares: tuple[float, float]) -> tuple[bytes, bytes, bytes]:
-    """The training, validation and test bytes of a text, by its standard split or by the shares of the last two.
-
-    Shares do not split a character.
-    """
-    if is_parquet(path):
-        raise GatelabError(
-            f"{path} is Parquet, and tokenizers are trained on text; write its documents into a text file, or take the"
-            " tokenizer 'gpt2' or 'bytes'"
-        )
-    raw = text_content(path, name)
-    if name in SPLITS:
-        first, second = SPLITS[name][0], SPLITS[name][0] + SPLITS[name][1]
-        return raw[:first], raw[first:second], raw[second:]
-    if not decoded(raw, path):
-        raise empty(path)
-    n_valid, n_test = (round(share * len(raw)) for share in shares)
-    cuts = []
-    for cut in (len(raw) - n_test - n_valid, len(raw) - n_test):
-        while cut < len(raw) and raw[cut] & 0xC0 == 0x80:  # inside a character
-            cut += 1
-        cuts.append(cut)
-    return raw[: cuts[0]], raw[cuts[0] : cuts[1]], raw[cuts[1] :]
 
 
 # ---- files

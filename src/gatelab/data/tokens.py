@@ -1,28 +1,21 @@
-"""Tokenizers: bytes, GPT-2's byte-pair encoding, and encodings that are trained on a text.
-
-The library `tokenizers` encodes, with files such as GPT-2's encoder.json and vocab.bpe.
-"""
+"""Tokenizers: bytes, and byte-pair encodings of the library `tokenizers`, with files such as GPT-2's."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from gatelab.arrays import Tokens, fingerprint
-from gatelab.data.archives import Progress, cache_folder, locate
+from gatelab.data.archives import Progress, locate
 from gatelab.data.specification import Archive
 from gatelab.display import Compact
 from gatelab.errors import GatelabError, unknown_name
-from gatelab.files import write_whole
-from gatelab.interrupts import apart
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -38,30 +31,8 @@ GPT2_FILES = tuple(
     )
 )
 TOKENIZERS = ("gpt2", "bytes")
-TRAINED, FEWEST, MOST = "trained:", 257, 2**16  # at least all bytes and one pair, at most 16 bits
+MOST = 2**16  # tokens are 16 bits
 COPY = "copy GPT-2's encoder.json and vocab.bpe again, both from one place"
-
-
-def trained_size(tokenizer: str) -> int | None:
-    """The number of tokens of "trained:4096"; None for the names of other tokenizers.
-
-    >>> trained_size("trained:4096"), trained_size("gpt2")
-    (4096, None)
-    """
-    if not str(tokenizer).startswith(TRAINED.rstrip(":")):
-        return None
-    number = tokenizer.removeprefix(TRAINED)
-    if not (number.isascii() and number.isdigit() and len(number) < 6 and FEWEST <= int(number) <= MOST):
-        raise GatelabError(
-            f"tokenizer is {tokenizer!r}; give {TRAINED}4096, or another number of tokens from {FEWEST} to {MOST}"
-        )
-    return int(number)
-
-
-def check_tokenizer(tokenizer: str) -> None:
-    """Refuse names of tokenizers other than "gpt2", "bytes", and "trained:" with a number of tokens."""
-    if tokenizer not in TOKENIZERS and trained_size(tokenizer) is None:
-        raise unknown_name("tokenizer", str(tokenizer), (*TOKENIZERS, f"{TRAINED}4096"))
 
 
 class ByteTokenizer:
@@ -152,7 +123,7 @@ def import_tokenizers() -> Any:
     return tokenizers
 
 
-def read_bpe(encoder: str | Path, vocab: str | Path, way_out: str = COPY) -> BPE:
+def read_bpe(encoder: str | Path, vocab: str | Path) -> BPE:
     """The tokenizer of GPT-2's two files: encoder.json (token -> number) and vocab.bpe (the merges in order)."""
     encoder, vocab = Path(encoder), Path(vocab)
     try:
@@ -160,9 +131,9 @@ def read_bpe(encoder: str | Path, vocab: str | Path, way_out: str = COPY) -> BPE
         table = json.loads(raw)
         pairs = [line.split(" ") for line in lines.decode().split("\n")[1:] if line]
     except (OSError, ValueError) as error:
-        raise GatelabError(f"{encoder} and {vocab} cannot be read as a tokenizer ({error}); {way_out}") from error
+        raise GatelabError(f"{encoder} and {vocab} cannot be read as a tokenizer ({error}); {COPY}") from error
     if not isinstance(table, dict) or sorted(table.values()) != list(range(len(table))) or len(table) > MOST:
-        raise GatelabError(f"{encoder} does not number its tokens 0, 1, 2, ... up to 65535; {way_out}")
+        raise GatelabError(f"{encoder} does not number its tokens 0, 1, 2, ... up to 65535; {COPY}")
     end = table.pop(END, None)
     alphabet = import_tokenizers().pre_tokenizers.ByteLevel.alphabet()
     # The library would neither name the missing token of a merge nor report missing bytes.
@@ -172,7 +143,7 @@ def read_bpe(encoder: str | Path, vocab: str | Path, way_out: str = COPY) -> BPE
         for token in (*needed, *alphabet):
             table[token]
     except (KeyError, ValueError) as error:
-        raise GatelabError(f"{encoder} and {vocab} do not belong together ({error!r}); {way_out}") from error
+        raise GatelabError(f"{encoder} and {vocab} do not belong together ({error!r}); {COPY}") from error
     return BPE(table, merges, end, fingerprint([raw, lines], 12))
 
 
@@ -185,49 +156,6 @@ def gpt2_tokenizer(progress: Progress | None = None) -> BPE:
 def find_tokenizer(tokenizer: str | BPE, progress: Progress | None) -> BPE | ByteTokenizer:
     if isinstance(tokenizer, BPE):
         return tokenizer
+    if tokenizer not in TOKENIZERS:
+        raise unknown_name("tokenizer", str(tokenizer), TOKENIZERS)
     return ByteTokenizer() if tokenizer == "bytes" else gpt2_tokenizer(progress)
-
-
-def trained_tokenizer(raw: bytes, size: int, progress: Progress | None = None) -> BPE:
-    """A byte-level byte-pair encoding trained on a text, cached.
-
-    The most frequent pair of neighbors within words becomes a token, until there are `size` tokens, the 256 bytes
-    included; among equally frequent pairs it is that of the lowest numbers, so that the tokenizer is unique. `progress`
-    is called with the read and total bytes.
-    """
-    key = fingerprint([f"trained {size} {hashlib.sha256(raw).hexdigest()}"], 24)
-    encoder, vocab = (cache_folder() / "tokenizers" / f"{key}.{file}" for file in ("encoder.json", "vocab.bpe"))
-    if not (encoder.is_file() and vocab.is_file()):
-        tokenizer = train_bpe(raw, size, progress)
-        with TemporaryDirectory() as folder:
-            for file, saved in zip((encoder, vocab), tokenizer.model.save(folder), strict=True):
-                write_whole(file, Path(saved).read_bytes())
-    return read_bpe(encoder, vocab, "delete both to train the tokenizer again")
-
-
-def train_bpe(raw: bytes, size: int, progress: Progress | None) -> Tokenizer:
-    """The trained tokenizer of the library; an error if the text has fewer pairs than required."""
-    tokenizers = import_tokenizers()
-    words = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
-    tokenizer.pre_tokenizer = words
-    trainer = tokenizers.trainers.BpeTrainer(
-        vocab_size=size, min_frequency=2, initial_alphabet=words.alphabet(), show_progress=False
-    )
-
-    def parts() -> Iterator[str]:
-        read = 0
-        for part in text_parts(raw.decode(), PART // 64):  # the library reads 256 of them at once
-            yield part
-            read += len(part.encode())
-            if progress:
-                progress(read, len(raw))
-
-    apart(tokenizer.train_from_iterator, parts(), trainer)  # takes minutes for 100 MB, and ignores Ctrl-C
-    count = tokenizer.get_vocab_size()
-    if count < size:
-        raise GatelabError(
-            f"tokenizer is {TRAINED}{size}, but the training part of the text, {len(raw)} bytes, has pairs that occur"
-            f" twice for {count} tokens only; give a longer text, fewer tokens, or the tokenizer 'bytes'"
-        )
-    return tokenizer

@@ -1,12 +1,8 @@
 """Estimators for scikit-learn: the only package whose calls take arrays first.
 
-- `GatedRegressor`: networks of any unit with scikit-learn's conventions; unit, width, ridge and the weights of several
-  networks are chosen by validation.
-- `GatedClassifier`: calibrated class probabilities by such networks, with the same conventions.
-
-Modules: `reading` and `columns` encode a table as numbers, `frames` sorts and scales the rows; `search` is the base of
-the regressor's search in `squares` and of the classifier's in `classes`, with `likelihood` for its networks; `trees`
-grows step gates, `estimator` checks, saves and loads.
+`reading` and `columns` encode a table as numbers, `frames` sorts and scales the rows; `search` is the base of the
+regressor's search in `squares` and of the classifier's in `classes`, with `likelihood` for its networks; `trees` grows
+step gates, `estimator` checks, saves and loads.
 """
 
 from gatelab.estimators.classifier import GatedClassifier

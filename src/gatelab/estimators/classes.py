@@ -2,9 +2,8 @@
 
 The cheapest candidates come first: the linear part alone, one width with every ridge, other widths and units with the
 best ridge, and finally inputs scaled by the sensitivity of the best network to each, so that the ridge penalizes
-irrelevant inputs more. The search uses enough folds for some hundred held-out rows; the networks of the other folds are
-fitted for the chosen candidates only. On few rows a validation loss cannot exclude a kind of candidate, so that the
-best of each kind is averaged, which also limits overconfidence.
+irrelevant inputs more. On few rows a validation loss cannot exclude a kind of candidate, so that the best of each kind
+is averaged, which also limits overconfidence.
 """
 
 from __future__ import annotations

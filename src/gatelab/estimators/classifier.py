@@ -46,20 +46,17 @@ class GatedClassifier(ClassifierMixin, GatedEstimator):
 
         log p(x) = log softmax( A x + a + D [ act(Gx + g) * (Ux + u) * ... ] )
 
-    Small data are fitted by damped Gauss-Newton steps, larger data by Adam in single precision. Every candidate is
-    fitted once per fold of the rows, with early stopping on the held-out fold; unit, width, ridge and the scaling of
-    inputs are chosen by the log loss there. Boosted and averaged trees of step gates are included if they lower it. The
-    prediction is the mean over the folds' networks of the best candidates; on at most 500 rows, of the best of each
-    kind: gated, linear, and both kinds of trees. A temperature calibrates the mean.
+    Every candidate is fitted once per fold of the rows, with early stopping on the held-out fold; unit, width, ridge
+    and the scaling of inputs are chosen by the log loss there. The prediction is the mean over the folds' networks of
+    the best candidates, and of trees if they lower the loss; a temperature calibrates it.
 
-    Inputs are scaled internally, and clipped to half their range beyond the training inputs. A data frame may have
-    missing values and categories. Equal rows count as one row with the sum of their weights, and the order of rows does
-    not matter. For several outputs, fit one classifier each.
+    A data frame may have missing values and categories. Inputs are clipped to half their range beyond the training
+    inputs. Equal rows count as one row with the sum of their weights.
 
     Parameters
     ----------
     unit : a unit's name, a `gl.Unit`, a function of tensors, "steps" for trees of step gates, or a list or tuple of
-        these, from which validation chooses. With units in the list, steps are tried only if no width is given.
+        these, from which validation chooses. With a width, steps are left out if there are units.
     width : the number of neurons; None lets validation choose, including the linear part alone.
     ridge : the penalty on all weights, for inputs of unit variance and the mean log loss; None lets validation choose.
     members : the largest number of averaged gated networks, each trained without one fold of the rows; trees and linear

@@ -50,19 +50,14 @@ class GatedRegressor(RegressorMixin, GatedEstimator):
 
         y(x) = d + D [ act(Gx + g) * (Ux + u) * ... ]
 
-    Networks are trained by variable projection to high precision. Inputs and targets are scaled internally, and
-    transformed by asinh if heavy tails make that better. Unit, width and ridge are chosen on held-out rows. For smooth
-    targets without noise, one network is then fitted to all rows, the best of several starts. For targets with noise or
-    steps, the prediction is a weighted mean: of the networks of the search, of trees of step gates, and of trees on top
-    of networks, with weights from the held-out rows.
+    Networks are trained by variable projection to high precision; unit, width and ridge are chosen on held-out rows.
+    For smooth targets without noise, one network is then fitted to all rows, the best of several starts. For targets
+    with noise or steps, the prediction is a weighted mean: of the networks of the search, of trees of step gates, and
+    of trees on top of networks, with weights from the held-out rows.
 
-    X may be a data frame with text, categories, booleans and missing values, or an array with NaN. Missing values are
-    imputed by the median, with an indicator column. A category of at most 12 levels is one-hot encoded. One with more
-    levels is target encoded, out of fold for training rows, with a line per level if the slopes in a number differ.
-    Text that represents numbers is read as numbers; dates and durations, also as text, are days.
-
-    Equal rows count as one row with the sum of their weights, and the order of rows does not matter. Predictions exceed
-    the training targets by at most half their range, since outside the data a gated network is a polynomial.
+    X may be a data frame with text, categories, dates and missing values, or an array with NaN. Equal rows count as one
+    row with the sum of their weights. Predictions exceed the training targets by at most half their range, since
+    outside the data a gated network is a polynomial.
 
     Parameters
     ----------
@@ -74,10 +69,9 @@ class GatedRegressor(RegressorMixin, GatedEstimator):
     time_budget : seconds after which validation adds no more candidates, or None. One small network is always tried,
         and a running fit is finished, so that the total time is longer.
     starts, rounds, steps : the effort of the fit of one network to all rows: the number of starts, of rounds that
-        exchange the cheapest neurons, and the maximum number of Levenberg-Marquardt steps of a network. With steps=None
-        the solver ends after growth, rounds and a hundred steps, without a warning: further steps hardly lower the
-        error on new rows. If given steps run out while the error still falls, there is a `ConvergenceWarning`. Quick
-        fits are used for validation and for several members.
+        exchange the cheapest neurons, and the maximum number of Levenberg-Marquardt steps of a network, by default a
+        hundred after growth and rounds. If given steps run out while the error still falls, there is a
+        `ConvergenceWarning`. Validation and several members have quick fits.
     random_state : an int for reproducible results (without a `time_budget`), a `RandomState`, or None.
     device : the device of torch, "cpu" or "cuda".
     verbose : 1 prints the candidates of validation and shows the progress of the last fit.

@@ -39,8 +39,8 @@ _AVERAGED, _PRIOR = 50, 0.2
 _MOST_ROWS, _LEAVES = 25_000, 1000
 # The smallest curvature.
 _FLAT = 1e-6
-# Rows times trees whose values are computed at a time, and rows if trees are evaluated one after the other.
-_BLOCK, _ROW_BLOCK = 2**20, 65_536
+# Rows times trees whose values are computed at a time.
+_BLOCK = 2**20
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,8 +105,6 @@ class StepNetwork:
 
     def values(self, x: Array) -> Array:
         """The outputs at raw inputs, (rows, outputs)."""
-        if len(x) > _ROW_BLOCK:
-            return np.concatenate([self.values(x[i : i + _ROW_BLOCK]) for i in range(0, len(x), _ROW_BLOCK)])
         by_column = np.ascontiguousarray(x.T)
         total = np.tile(self.offset, (len(x), 1))
         for columns, thresholds, table in zip(self.columns, self.thresholds, self.tables, strict=True):

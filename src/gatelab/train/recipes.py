@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from gatelab.arrays import fingerprint
-from gatelab.data.text import check_tokenizer
+from gatelab.data.tokens import TOKENIZERS
 from gatelab.display import one_line, shorten
 from gatelab.errors import GatelabError, real_number, unknown_name, whole_number
 from gatelab.feedforward import AnyUnit
@@ -209,10 +209,10 @@ def check_recipe(r: Recipe) -> None:
         ("schedule", r.schedule, SCHEDULES),
         ("sampling", r.sampling, SAMPLINGS),
         ("precision", r.precision, PRECISIONS),
+        ("tokenizer", r.tokenizer, TOKENIZERS),
     ):
         if name not in known:
             raise unknown_name(kind, str(name), known)
-    check_tokenizer(r.tokenizer)
     if r.size not in SIZES[r.model]:
         raise unknown_name(f"size of the {r.model}", str(r.size), SIZES[r.model])
     for name, least in (("steps", 1), ("batch", 1), ("seed", 0), ("warmup", 0), ("evaluations", 1), ("test_size", 1)):
