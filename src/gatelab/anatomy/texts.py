@@ -101,19 +101,19 @@ def window_length(model: Any, text: Any, length: int | None, usual: int) -> int:
     return min(usual, longest) if isinstance(longest, int) and longest > 1 else usual
 
 
-def given_numbers(text: Any, name: str = "the text") -> Tensor:
-    """Token numbers or images as a tensor; `name` is for error messages."""
+def given_numbers(text: Any) -> Tensor:
+    """Token numbers or images as a tensor."""
     try:
         numbers = torch.as_tensor(np.asarray(text) if isinstance(text, Sequence | range) else text)
     except (TypeError, ValueError, RuntimeError):
         raise GatelabError(
-            f"{name} is a {type(text).__name__}; give a string, a path, token numbers or images (N, C, H, W)"
+            f"the text is a {type(text).__name__}; give a string, a path, token numbers or images (N, C, H, W)"
         ) from None
     if numbers.is_floating_point() and numbers.ndim == 4:
         return numbers.float()
     if numbers.is_floating_point() or numbers.is_complex() or numbers.dtype == torch.bool or numbers.ndim not in (1, 2):
         raise GatelabError(
-            f"{name} has the shape {tuple(numbers.shape)} and {numbers.dtype}; give whole token numbers in one"
+            f"the text has the shape {tuple(numbers.shape)} and {numbers.dtype}; give whole token numbers in one"
             " dimension, windows in two, or images (N, C, H, W)"
         )
     numbers = numbers.long()  # torch has no minimum of uint16

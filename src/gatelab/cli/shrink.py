@@ -48,7 +48,6 @@ def shrink_command(
     keep: Annotated[float, option("Share of the neurons to keep.")] = 0.8,
     method: Annotated[str, option("ours, magnitude, wanda, flap or surgeon.")] = "ours",
     refit: RefitOptions,
-    unit: Annotated[str | None, option("Another unit, such as relu2; not with --out.")] = None,
     rows: WindowOptions,
     store: Annotated[Path | None, option("Keep finished layers here; the same command resumes.", metavar="DIR")] = None,
     device: Device = "auto",
@@ -64,8 +63,6 @@ def shrink_command(
     check_method(method)
     if out is not None:
         check_out(out)
-    if out is not None and unit is not None:
-        raise GatelabError("--unit and --out are given; the usual format has no place for another unit, leave one out")
     loaded, own = load_model(model)
     if out is not None:
         check_saved(loaded)
@@ -79,7 +76,7 @@ def shrink_command(
     with resuming(store), output.progress("layers") as report:
         small = shrink(
             loaded, keep, text, method=method, tokenizer=reader, length=rows.length, most=rows.windows, distill=terms,
-            unit=unit, store=store, device=device_name(device), progress=report,
+            store=store, device=device_name(device), progress=report,
         )  # fmt: skip
     if out is not None:
         small.save(out)
@@ -88,7 +85,7 @@ def shrink_command(
 
 def emit_task(model: Any, keep: float, text: str, tokenizer: Any, length: int | None, windows: int | None) -> None:
     """The size of the work, with --dry-run."""
-    from gatelab.anatomy.shrinking import loaded_task, widths_of
+    from gatelab.anatomy.shrinking import loaded_task, width_after
     from gatelab.models.layouts import layers_of
 
     model, _, rows = loaded_task(model, text, tokenizer, length, windows, None)
@@ -96,7 +93,7 @@ def emit_task(model: Any, keep: float, text: str, tokenizer: Any, length: int | 
     facts = {
         "layers": len(layers),
         "neurons": sum(layer.read().width for layer in layers),
-        "neurons_kept": sum(widths_of(keep, layers)),
+        "neurons_kept": len(layers) * width_after(keep, layers[0]),
         "parameters": sum(weights.numel() for weights in model.parameters()),
         "calibration_windows": len(rows.calibration),
         "test_windows": len(rows.test),
