@@ -123,15 +123,9 @@ def now() -> str:
 
 
 @functools.cache
-def _installed(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
-
-
-def versions() -> dict[str, str]:
-    return {"gatelab": __version__, "torch": _installed("torch"), "python": platform.python_version()}
+def versions() -> Mapping[str, str]:
+    torch = importlib.metadata.version("torch")
+    return {"gatelab": __version__, "torch": torch, "python": platform.python_version()}
 
 
 @contextmanager
