@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -110,8 +110,8 @@ class Replaced(nn.Module):
 
 
 def is_replacement(module: Any) -> bool:
-    """Whether a module replaced a block: another map, or a transplanted unit, which has the attribute `plain`."""
-    return isinstance(module, Replaced) or hasattr(module, "plain")
+    """Whether a module replaced a block: another map, or a transplanted unit."""
+    return hasattr(module, "replaces_block")
 
 
 @dataclass(frozen=True)
@@ -269,6 +269,7 @@ class Layer(Compact):
             if name and not name.startswith(self.layout.entrance):
                 put(self.module, name, nn.Identity())
             put(self.module, self.layout.exit, last)
+        cast(Any, first).replaces_block = True
         put(self.module, self.layout.entrance, first)
 
 

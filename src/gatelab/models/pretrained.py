@@ -219,11 +219,9 @@ class Llama2c(NamedTuple):
             "self_attn.v_proj": (kv, dim), "self_attn.o_proj": (dim, dim), "post_attention_layernorm": (dim,),
             "mlp.gate_proj": (self.hidden, dim), "mlp.down_proj": (dim, self.hidden), "mlp.up_proj": (self.hidden, dim),
         }  # fmt: skip
-        whole = [("model.embed_tokens", (abs(self.vocabulary), dim))]
+        whole = [("model.embed_tokens", (self.vocabulary, dim))]
         whole += [(name, (self.layers, *shape)) for name, shape in by_layer.items()]
         whole += [("model.norm", (dim,)), ("rotations", (self.length, dim // self.heads))]
-        if self.vocabulary < 0:
-            whole.append(("lm_head", (-self.vocabulary, dim)))
         return whole
 
     def size(self) -> int:
@@ -236,12 +234,9 @@ def llama2c_head(path: Path) -> Llama2c | None:
         return None
     with path.open("rb") as file:
         head = Llama2c(*struct.unpack("<7i", file.read(28)))
-    sizes = (*head[:5], abs(head.vocabulary), head.length)
-    if min(sizes) < 1 or max(sizes) > 2**20 or head.dim % head.heads or head.heads % head.kv_heads:
+    if min(head) < 1 or max(head) > 2**20 or head.dim % head.heads or head.heads % head.kv_heads:
         return None
-    if head.size() != path.stat().st_size:
-        return None
-    return head
+    return head if head.size() == path.stat().st_size else None
 
 
 def load_llama2c(path: Path, head: Llama2c) -> Loaded:
@@ -252,16 +247,16 @@ def load_llama2c(path: Path, head: Llama2c) -> Loaded:
         arrays[name] = torch.from_numpy(numbers[start : start + count].reshape(shape).copy())
         start += count
     config = transformers.LlamaConfig(
-        vocab_size=abs(head.vocabulary), hidden_size=head.dim, intermediate_size=head.hidden,
+        vocab_size=head.vocabulary, hidden_size=head.dim, intermediate_size=head.hidden,
         num_hidden_layers=head.layers, num_attention_heads=head.heads, num_key_value_heads=head.kv_heads,
-        max_position_embeddings=head.length, rms_norm_eps=1e-5, tie_word_embeddings=head.vocabulary > 0,
+        max_position_embeddings=head.length, rms_norm_eps=1e-5, tie_word_embeddings=True,
         bos_token_id=1, eos_token_id=2,
     )  # fmt: skip
     model = transformers.LlamaForCausalLM(config)
     del arrays["rotations"]
     values = {"lm_head.weight": arrays["model.embed_tokens"]}
     for name, array in arrays.items():
-        if name.startswith(("model.", "lm_head")):
+        if name.startswith("model."):
             values[f"{name}.weight"] = array
             continue
         if name.endswith(("q_proj", "k_proj")):
@@ -271,7 +266,7 @@ def load_llama2c(path: Path, head: Llama2c) -> Loaded:
         values |= {f"model.layers.{i}.{name}.weight": part for i, part in enumerate(array)}
     model.load_state_dict(values)
     files = sorted(path.parent.glob("tok*.bin"))
-    tokenizer = llama2c_tokenizer(files[0], abs(head.vocabulary)) if len(files) == 1 else None
+    tokenizer = llama2c_tokenizer(files[0], head.vocabulary) if len(files) == 1 else None
     return Loaded(model.eval(), tokenizer)
 
 
