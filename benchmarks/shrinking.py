@@ -132,8 +132,7 @@ def prepared(name: str, options: argparse.Namespace) -> tuple[Any, Any, Parts]:
         sizes = (options.calibration // options.length, options.test // options.length)
         first = model.config.bos_token_id
         written = (
-            continued(model, torch.full((size, 1), first), options.length, seed=seed, at_once=size)
-            for seed, size in enumerate(sizes)
+            continued(model, torch.full((size, 1), first), options.length, seed=seed) for seed, size in enumerate(sizes)
         )
         return model, tokenizer, Parts(*written)
     length = min(options.length, 128) if name == "minilm" else options.length

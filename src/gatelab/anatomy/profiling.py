@@ -1,8 +1,8 @@
 """`profile`: measure the blocks of a model; and inputs and outputs of single blocks for other fits.
 
 The text is cut into windows for training, validation and, at the end, test. One pass over each part collects counters,
-Gram matrices and as many rows as memory allows. Every block is then compared with the best linear map, a bilinear unit
-in addition to it, and units of the same kind with growing width, all on test rows. Finally the model is run on the
+Gram matrices and as many rows as memory allows. Every block is then compared with the best linear map
+and with units of the same kind with growing width, on test rows. Finally the model is run on the
 test windows with one block at a time skipped or made linear.
 """
 
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from gatelab.anatomy.fits import Affine, BlockRows, best_affine, fit_block
 from gatelab.anatomy.flows import Flow, Moments, Tap, tapped, taps_of, without_head
-from gatelab.anatomy.profiles import BILINEAR, BlockProfile, Profile
+from gatelab.anatomy.profiles import BlockProfile, Profile
 from gatelab.anatomy.texts import (
     check_reads,
     check_tokens,
@@ -239,15 +239,13 @@ def block_profile(
     if tap.block is not None:
         unit, width = unit_of(tap.block), tap.block.width
         name = unit.name
-    bilinear, line = math.nan, None
+    line = None
     fits = [fit_block(rows, unit or "swiglu", w, start=tap.block, steps=steps) for w in widths]
-    if fits:
-        bilinear = fit_block(rows, "bilinear", BILINEAR, linear=affine, steps=steps).error
     if len(fits) > 2:
         line = slope(np.array([fit.parameters for fit in fits]), np.sqrt([fit.error for fit in fits]))
     return BlockProfile(
         number=tap.number, name=tap.name, unit=name, width=width, d_in=x.shape[1], d_out=y.shape[1],
-        statistics=moments.statistics(), linear=linear, typical=typical, bilinear=bilinear,
+        statistics=moments.statistics(), linear=linear, typical=typical,
         curve=tuple((fit.width, fit.parameters, fit.error) for fit in fits), slope=line, skipped=None, linearised=None,
     )  # fmt: skip
 

@@ -284,7 +284,6 @@ def continued(
     *,
     temperature: float | Tensor = 1.0,
     seed: int = 0,
-    at_once: int | None = None,
     progress: ProgressLike = False,
 ) -> Tensor:
     """Generate windows from prompts by sampling from the model's predictions.
@@ -295,7 +294,6 @@ def continued(
         length: tokens per window, including the prompt.
         temperature: the divisor of the logits, one number or one per window.
         seed: seed of the samples.
-        at_once: windows per batch; None for as many as memory allows.
         progress: see `gatelab.display`.
 
     Returns:
@@ -308,8 +306,7 @@ def continued(
         raise GatelabError(f"temperature is {temperature!r}; give a positive number, or one per window")
     device = next(model.parameters()).device
     generator = torch.Generator(device).manual_seed(seed)
-    if at_once is None:
-        at_once = max(1, min(MOST_WRITTEN, most_that_fits(2 * length * state_bytes(model), device)))
+    at_once = max(1, min(MOST_WRITTEN, most_that_fits(2 * length * state_bytes(model), device)))
     parts = []
     steps, done = -(-len(beginnings) // at_once) * (length - beginnings.shape[1]), 0
     with reporting(progress, "writing") as report:
