@@ -189,10 +189,8 @@ def joint_refit(
 # ---- smaller blocks
 
 
-def smaller_block(
-    block: Block, fitted: BlockTargets, others: BlockTargets, width: int, method: str
-) -> tuple[Block, float]:
-    """A block with fewer neurons, and the relative error of its output without any refit.
+def smaller_block(block: Block, fitted: BlockTargets, others: BlockTargets, width: int, method: str) -> Block:
+    """A block with fewer neurons.
 
     magnitude and wanda: the kept weights are not changed. flap: a bias replaces the means of the removed neurons.
     surgeon: our combination of the order of ZipLM and the refit of the last map in FASP. ours: see `our_block`.
@@ -202,31 +200,30 @@ def smaller_block(
     sums = fitted.moments(block)
     chosen = kept_neurons(method, block, sums, width)
     small = narrowed(block, chosen)
-    dropped = others.error(small) / others.size()
     if method == "surgeon":
         small = replace(small, W2=last_map(small, sums.take(chosen), DAMPING))
     if method == "flap":
         gone = torch.ones(block.width, dtype=torch.bool, device=chosen.device)
         gone[chosen] = False
         small = replace(small, b2=block.b2 + (block.W2[:, gone].double() @ sums.mean[gone]).to(block.b2))
-    return small, dropped
+    return small
 
 
-def our_block(block: Block, fitted: BlockTargets, others: BlockTargets, width: int) -> tuple[Block, float]:
+def our_block(block: Block, fitted: BlockTargets, others: BlockTargets, width: int) -> Block:
     """Select neurons by their exact cost after refitting, then refit all weights together.
 
     The exact cost overfits small calibration sets, so the order of wanda is tried as well; held-out windows choose
     between the two after the refit of the last map.
     """
     sums, decisive = fitted.moments(block), others.moments(block)
-    candidates: list[tuple[float, Block, float]] = []
+    candidates: list[tuple[float, Block]] = []
     for order in ("surgeon", "wanda"):
         chosen = kept_neurons(order, block, sums, width)
         small, its_decisive = narrowed(block, chosen), decisive.take(chosen)
         D = last_map_by_held_out(small, sums.take(chosen), its_decisive)
-        candidates.append((its_decisive.error(D), replace(small, W2=D), its_decisive.error(small.W2)))
-    _, start, dropped = min(candidates, key=lambda candidate: candidate[0])
-    return joint_refit(start, fitted, others), dropped / others.size()
+        candidates.append((its_decisive.error(D), replace(small, W2=D)))
+    _, start = min(candidates, key=lambda candidate: candidate[0])
+    return joint_refit(start, fitted, others)
 
 
 def narrowed(block: Block, neurons: Tensor) -> Block:

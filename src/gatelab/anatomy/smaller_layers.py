@@ -48,7 +48,6 @@ class ShrunkLayer(Compact):
         before: the old number of neurons.
         error: the relative error |t - y|^2 / |t|^2 of the block's output on every eighth calibration window. These
             are held out, except for published methods without distillation.
-        dropped: the same error without any refit.
         seconds: the time of this layer.
     """
 
@@ -56,7 +55,6 @@ class ShrunkLayer(Compact):
     width: int
     before: int
     error: float
-    dropped: float
     seconds: float
 
 
@@ -97,8 +95,8 @@ def shrink_layers(
             else:
                 began = time.monotonic()
                 rows = block_rows(stream, ideal, old, new, held_out, decided)
-                smaller, error, dropped = shrink_block(block, *rows, width, method, None if felt is None else felt[i])
-                layer = ShrunkLayer(old.name, smaller.width, block.width, error, dropped, time.monotonic() - began)
+                smaller, error = shrink_block(block, *rows, width, method, None if felt is None else felt[i])
+                layer = ShrunkLayer(old.name, smaller.width, block.width, error, time.monotonic() - began)
                 if file is not None:
                     write_layer(file, smaller, layer)
             new.write(smaller)
@@ -113,20 +111,20 @@ def shrink_layers(
 
 def shrink_block(
     block: Block, fitted: BlockTargets, others: BlockTargets, width: int, method: str, felt: Tensor | None
-) -> tuple[Block, float, float]:
-    """A smaller block, its relative error, and the relative error without any refit.
+) -> tuple[Block, float]:
+    """A smaller block and its relative error.
 
     With `felt`, the fit weights errors by their effect on the loss.
     """
     if felt is None:
-        smaller, dropped = smaller_block(block, fitted, others, width, method)
+        smaller = smaller_block(block, fitted, others, width, method)
     else:
         R, inverse = felt_frame(felt, block)
         to_fit, to_decide = (BlockTargets(rows.inputs, rows.targets @ R) for rows in (fitted, others))
-        smaller, dropped = smaller_block(replace(block, W2=R @ block.W2), to_fit, to_decide, width, method)
+        smaller = smaller_block(replace(block, W2=R @ block.W2), to_fit, to_decide, width, method)
         smaller = replace(smaller, W2=inverse @ smaller.W2)
     moved = BlockTargets(others.inputs, others.targets - (smaller.b2 - block.b2))  # FLAP's bias
-    return smaller, finite(f"the error of {block.layer}", moved.error(smaller) / others.size()), dropped
+    return smaller, finite(f"the error of {block.layer}", moved.error(smaller) / others.size())
 
 
 def finite(name: str, value: float) -> float:

@@ -111,8 +111,7 @@ def check_out(out: Path) -> None:
 
 def shrunk_parts(small: Shrunk) -> list[output.Part]:
     """The table by layer, and the model before and after."""
-    names = {"layer": "layer", "width": "neurons", "before": "before", "dropped": "error if dropped"}
-    names |= {"error": "error", "seconds": "seconds"}
+    names = {"layer": "layer", "width": "neurons", "before": "before", "error": "error", "seconds": "seconds"}
     layers = [{heading: getattr(layer, name) for name, heading in names.items()} for layer in small.layers]
     rows = {"method": small.method, "weights": f"{size_text(small.bytes_before)} -> {size_text(small.bytes_after)}"}
     if small.measure == "log perplexity":
@@ -125,5 +124,4 @@ def shrunk_parts(small: Shrunk) -> list[output.Part]:
         way = f"after {run.best} of {counted(run.epochs, 'epoch')}, rate {run.rate:g}"
         rows["distilled"] = f"{losses} {way}, own text {counted(run.own_text, 'token')}"
     rows["time"] = duration(small.seconds)
-    formats = {"error if dropped": ".4f", "error": ".4f", "seconds": ".1f"}
-    return [output.table(layers, formats), "", output.pairs(rows.items())]
+    return [output.table(layers, {"error": ".4f", "seconds": ".1f"}), "", output.pairs(rows.items())]
