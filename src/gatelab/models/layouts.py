@@ -306,12 +306,7 @@ def layout_of(layer: nn.Module) -> Layout | None:
 
 
 def layers_of(model: nn.Module) -> list[Layer]:
-    """The layers of a model that hold a feed-forward block, in order.
-
-    >>> from gatelab.models import GPT2
-    >>> [layer.name for layer in layers_of(GPT2("tiny", "swiglu"))]
-    ['blocks.0', 'blocks.1']
-    """
+    """The layers of a model that hold a feed-forward block, in order."""
     check_module(model)
     layouts = ((name, module, layout_of(module)) for name, module in model.named_modules())
     layers = [Layer(name, module, layout) for name, module, layout in layouts if layout is not None]
@@ -368,12 +363,7 @@ def blocks(model: nn.Module) -> tuple[Block, ...]:
 
 @torch.no_grad()
 def unit_of(block: Block) -> Unit:
-    """The unit of a block: the first known one with the same number of factors and the same gate between -6 and 6.
-
-    >>> W = torch.eye(2)
-    >>> unit_of(Block("", W, W[0], W, W[0], nn.SiLU(), ((W, W[0]),))).name
-    'swiglu'
-    """
+    """The unit of a block: the first known one with the same number of factors and the same gate between -6 and 6."""
     factors = len(block.factors)
     z = torch.linspace(-6, 6, 601)
     values = block.activation(z.to(block.W1)).to(z)

@@ -31,12 +31,7 @@ class Trace(Compact):
 
 
 class LinearMap(nn.Module):
-    """x (..., d) -> real(Psi([x, 1]) A^T) + b2: a block as the product of a matrix and features of x.
-
-    >>> block = LinearMap(lambda rows: rows, torch.tensor([[2.0, 1.0, 5.0]]), torch.zeros(1))
-    >>> block(torch.tensor([1.0, 1.0]))
-    tensor([8.])
-    """
+    """x (..., d) -> real(Psi([x, 1]) A^T) + b2: a block as the product of a matrix and features of x."""
 
     A: Tensor
     b2: Tensor
