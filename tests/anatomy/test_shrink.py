@@ -461,18 +461,6 @@ def test_a_rate_that_tears_a_model_apart_is_tried_and_left() -> None:
     assert len(course.losses) == 3
 
 
-@pytest.mark.parametrize(("epochs", "tried"), [(21, 20), (3, 3)])
-def test_rates_are_tried_until_they_are_what_they_are_to_be(epochs: int, tried: int) -> None:
-    """Ten steps warm up, so twenty are tried at least; but never more than all, here one an epoch."""
-    dense, rows = tiny("llama"), rows_for("llama")
-    counts: set[int] = set()
-    terms = Distillation(epochs, rates=(0.01, 0.003))
-    distil_blocks(
-        dense, tiny("llama"), rows[:1, :8], rows[1:2, :8], terms, causal=True, report=lambda _, every: counts.add(every)
-    )
-    assert counts == {2 * tried + epochs}
-
-
 @pytest.mark.parametrize("temperature", [1.0, torch.tensor([[0.5], [1.0], [2.0]])])
 def test_a_model_writes_what_it_predicts(temperature: float | torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every token is drawn as the plain loop draws it, whose passes see the whole window again each time."""
@@ -595,12 +583,8 @@ def test_a_pair_of_texts_is_checked_as_any_text() -> None:
     assert few.after == same_few.after != small.after and few.before == same_few.before != small.before
     for wrong, words in (
         ((calibration, calibration[:2]), "2 of 2 test windows are in the calibration part too"),
-        ((calibration.float(), test), "give whole token numbers"),
-        ((calibration > 3, test), "give whole token numbers"),
-        ((calibration - 9, test), "token numbers begin at 0"),
         ((calibration, test + 9), "the model knows 40"),
         ((calibration[:0], test), "give one window or more"),
-        ((calibration, test[:, :1]), "length is 1"),
     ):
         with pytest.raises(GatelabError, match=words):
             shrink(model, 0.5, wrong, method="wanda", length=32)
