@@ -15,8 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from joblib import cpu_count
-
 from gatelab.display import Compact
 from gatelab.errors import GatelabError, real_number, unknown_name
 from gatelab.interrupts import held_back
@@ -144,6 +142,8 @@ def map_runs(
     elif backend == "serial":
         pool = SerialPool
     else:
+        from joblib import cpu_count
+
         pool = partial(ProcessPool, jobs or cpu_count())
     if max_seconds is None:
         max_seconds = math.inf
