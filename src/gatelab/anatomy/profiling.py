@@ -1,7 +1,7 @@
 """`profile`: measure the blocks of a model; and inputs and outputs of single blocks for other fits.
 
 The text is cut into windows for training, validation and, at the end, test. One pass over each part collects counters,
-Gram matrices and as many rows as memory allows. Every block is then compared with the best linear map
+Gram matrices and rows. Every block is then compared with the best linear map
 and with units of the same kind with growing width, on test rows. Finally the model is run on the
 test windows with one block at a time skipped or made linear.
 """
@@ -46,7 +46,6 @@ TOKENS, TEST, LENGTH = 6144, 512, 128
 VALIDATION = 0.125  # share of the windows that are not for the test
 WIDTHS = (16, 32, 64, 128)
 STEPS = 20
-MEMORY = 2 * 2**30
 DRAWS = 1000
 
 Parts = tuple[Tensor, Tensor, Tensor]
@@ -65,7 +64,6 @@ def profile(
     widths: Sequence[int] = WIDTHS,
     steps: int = STEPS,
     losses: bool = True,
-    memory: float = MEMORY,
     progress: ProgressLike = None,
 ) -> Profile:
     """Measure every feed-forward block of a model, and how well smaller maps can replace it.
@@ -82,7 +80,6 @@ def profile(
         widths: widths of the units that are fitted to every block; if empty, no units are fitted.
         steps: steps of Adam for every such unit.
         losses: whether to run the model with blocks skipped and made linear.
-        memory: bytes for Gram matrices and rows; rows are subsampled if they need more.
         progress: shown on a terminal and in a notebook unless it is False, or a function of (done, total).
 
     Returns:
@@ -96,7 +93,7 @@ def profile(
     fit_work = 1 + 10 * len(widths)  # relative to one window in one layer
     with ready(model, parts), reporting(progress, "profiling") as report:
         step = step_counter(report, len(taps) * (sum(map(len, parts)) + fit_work + 2 * len(parts[2]) * losses))
-        moments, rows, counts = collect(model, taps, parts, memory, step)
+        moments, rows, counts = collect(model, taps, parts, step)
         blocks, maps = [], []
         for tap, sums, its_rows in zip(taps, moments, rows, strict=True):
             grams = sums.centered("x", "x"), sums.centered("x", "y")
@@ -155,22 +152,20 @@ def batches(rows: Tensor) -> Iterator[Tensor]:
 
 
 def collect(
-    model: nn.Module, taps: Sequence[Tap], parts: Parts, memory: float, step: Step
+    model: nn.Module, taps: Sequence[Tap], parts: Parts, step: Step
 ) -> tuple[list[Moments], list[BlockRows], tuple[int, int, int]]:
     """Counters and Gram matrices of the training part; rows of all parts; and the number of tokens of each part."""
-    model, moments, keep, each = prepared(model, taps, parts, memory)
-    generator = torch.Generator().manual_seed(0)
-    fit = part_rows(model, taps, parts[0], keep, generator, step, moments)
-    chosen, test = (part_rows(model, taps, rows, keep, generator, step) for rows in parts[1:])
+    model, moments, each = prepared(model, taps, parts)
+    fit = part_rows(model, taps, parts[0], step, moments)
+    chosen, test = (part_rows(model, taps, rows, step) for rows in parts[1:])
     kept = [BlockRows(*fit[i][:2], chosen[i][:2], test[i][:2], test[i][2]) for i in range(len(taps))]
     return moments, kept, (each * len(parts[0]), each * len(parts[1]), each * len(parts[2]))
 
 
 def part_rows(
-    model: nn.Module, taps: Sequence[Tap], rows: Tensor, keep: int, generator: torch.Generator, step: Step,
-    moments: Sequence[Moments] = (),
-) -> list[tuple[Tensor, Tensor, Tensor]]:  # fmt: skip
-    """Inputs, outputs and window numbers of every block on some windows, one of every `keep` rows."""
+    model: nn.Module, taps: Sequence[Tap], rows: Tensor, step: Step, moments: Sequence[Moments] = ()
+) -> list[tuple[Tensor, Tensor, Tensor]]:
+    """Inputs, outputs and window numbers of every block on some windows."""
     stored: list[list[tuple[Tensor, Tensor, Tensor]]] = [[] for _ in taps]
     first = count = 0  # the first window of a batch, and the number of windows in it
 
@@ -178,11 +173,7 @@ def part_rows(
         if moments:
             moments[i].add(flow)
         size = len(flow.x)
-        chosen = torch.arange(size)
-        if keep > 1:  # at random, since regular steps would select the same positions of all windows
-            chosen = torch.randperm(size, generator=generator)[: math.ceil(size / keep)].sort().values
-        here = chosen.to(flow.x.device)
-        stored[i].append((flow.x[here], flow.y[here], first + chosen * count // size))
+        stored[i].append((flow.x, flow.y, first + torch.arange(size) * count // size))
 
     place = next(model.parameters()).device
     with tapped(taps, listen):
@@ -194,34 +185,26 @@ def part_rows(
     return [(torch.cat(x), torch.cat(y), torch.cat(which)) for x, y, which in (zip(*s, strict=True) for s in stored)]
 
 
-def prepared(
-    model: nn.Module, taps: Sequence[Tap], parts: Parts, memory: float
-) -> tuple[nn.Module, list[Moments], int, int]:
-    """The model without head, empty counters, the subsampling of rows by memory, and the rows per window."""
-    bare = without_head(model)
+def prepared(model: nn.Module, taps: Sequence[Tap], parts: Parts) -> tuple[nn.Module, list[Moments], int]:
+    """The model without head, empty counters, and the rows per window."""
+    bare, device = without_head(model), next(model.parameters()).device
     shapes: dict[int, tuple[int, int, int]] = {}
 
     def listen(i: int, flow: Flow) -> None:
         shapes[i] = (len(flow.x), flow.x.shape[1], flow.y.shape[1])
 
     with tapped(taps, listen):
-        bare(parts[0][:1].to(next(model.parameters()).device))
-    grams = rows = 0
+        bare(parts[0][:1].to(device))
+    needed = 0
     for i, tap in enumerate(taps):
         if i not in shapes:
             raise GatelabError(f"the model does not call {tap.name}; give other modules")
         count, d_in, d_out = shapes[i]
         width = 0 if tap.block is None else tap.block.width
-        grams += 8 * (d_in**2 + d_in * d_out + d_out**2 + width**2)
-        rows += 4 * sum(map(len, parts)) * count * (d_in + d_out)
-    if grams > memory:
-        raise GatelabError(
-            f"Gram matrices of {counted(len(taps), 'block')} need {grams / 2**30:.2g} GiB and memory is"
-            f" {memory / 2**30:.2g} GiB; give more memory, or fewer blocks by modules=[...]"
-        )
-    keep = max(1, math.ceil(rows / max(memory - grams, rows / 64)))
-    check_memory(grams + rows / keep, "a profile", "give fewer tokens, or fewer blocks by modules=[...]")
-    return bare, [Moments(tap, len(parts[0]) * shapes[i][0]) for i, tap in enumerate(taps)], keep, shapes[0][0]
+        needed += 8 * (d_in**2 + d_in * d_out + d_out**2 + width**2)
+        needed += 4 * sum(map(len, parts)) * count * (d_in + d_out)
+    check_memory(needed, "a profile", "give fewer tokens, or fewer blocks by modules=[...]", device)
+    return bare, [Moments(tap, len(parts[0]) * shapes[i][0]) for i, tap in enumerate(taps)], shapes[0][0]
 
 
 def block_profile(
@@ -255,7 +238,7 @@ def share_interval(wrong: Tensor, whole: Tensor, groups: Tensor | None) -> Inter
     value = float(wrong.sum() / whole.sum())
     if groups is None:
         groups = torch.arange(len(wrong))
-    known, which = groups.unique(return_inverse=True)  # after subsampling, some windows may have no rows
+    known, which = groups.unique(return_inverse=True)
     count = len(known)
     sums = [torch.zeros(count, dtype=torch.float64).index_add_(0, which, part.cpu()).numpy() for part in (wrong, whole)]
     drawn = resampled(count, DRAWS, np.random.default_rng(0))
@@ -273,11 +256,10 @@ def layer_rows(
     tokens: int = TOKENS,
     test: int = TEST,
     length: int | None = None,
-    memory: float = MEMORY,
 ) -> list[BlockRows]:
     """Inputs and outputs of some blocks of a model for training, validation and test.
 
-    `model`, `text`, `tokenizer`, `tokens`, `test`, `length` and `memory` are as in `profile`.
+    `model`, `text`, `tokenizer`, `tokens`, `test` and `length` are as in `profile`.
 
     Args:
         layers: indices of layers with a block, or names of modules.
@@ -288,7 +270,7 @@ def layer_rows(
     taps = taps_of(model, [layer_name(model, layer) for layer in layers])
     parts = parts_of(model, text, tokenizer, tokens, test, length)
     with ready(model, parts):
-        return collect(model, taps, parts, memory, step_counter(None, 0))[1]
+        return collect(model, taps, parts, step_counter(None, 0))[1]
 
 
 def layer_name(model: nn.Module, layer: str | int) -> str:
