@@ -166,11 +166,6 @@ def test_a_layer_that_is_called_twice_is_never_recalled():
                 assert skipped.value == pytest.approx(log_perplexity(model, parts[2]) - clean, abs=1e-5)
 
 
-def test_rows_know_their_windows():
-    (rows,) = layer_rows(tiny("llama"), [1], TOKENS, tokens=960, test=240, length=16)
-    assert [int(i) for i in rows.windows] == [i // 16 for i in range(240)]
-
-
 def test_windows_are_no_longer_than_the_model_reads():
     assert small(tiny("llama"), length=None, widths=(), losses=False).tokens[2] == 192  # three windows of 64
     assert small(GPT2("tiny", "swiglu"), length=None, widths=(), losses=False).tokens[2] == 224  # seven of 32

@@ -38,20 +38,18 @@ class BlockRows(Compact):
         y: training outputs (N, d_out).
         validation: inputs and outputs that choose ridges and steps.
         test: inputs and outputs that are used for the final errors only.
-        windows: the window number of every test row, for intervals that resample windows; None to resample rows.
     """
 
     x: Tensor
     y: Tensor
     validation: tuple[Tensor, Tensor]
     test: tuple[Tensor, Tensor]
-    windows: Tensor | None = None
 
     def to(self, device: str | torch.device) -> BlockRows:
         """The same rows on a device."""
         pairs = ((self.x, self.y), self.validation, self.test)
         (x, y), validation, test = ((a.to(device), b.to(device)) for a, b in pairs)
-        return BlockRows(x, y, validation, test, self.windows)
+        return BlockRows(x, y, validation, test)
 
 
 @dataclass(frozen=True, eq=False)

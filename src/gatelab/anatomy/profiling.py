@@ -1,9 +1,9 @@
 """`profile`: measure the blocks of a model; and inputs and outputs of single blocks for other fits.
 
 The text is cut into windows for training, validation and, at the end, test. One pass over each part collects counters,
-Gram matrices and rows. Every block is then compared with the best linear map
-and with units of the same kind with growing width, on test rows. Finally the model is run on the
-test windows with one block at a time skipped or made linear.
+Gram matrices and rows. Every block is then compared with the best linear map and with units of the same kind with
+growing width, on test rows. Finally the model is run on the test windows with one block at a time skipped or made
+linear.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def profile(
         for tap, sums, its_rows in zip(taps, moments, rows, strict=True):
             grams = sums.centered("x", "x"), sums.centered("x", "y")
             maps.append(best_affine(grams, (sums.mean("x"), sums.mean("y")), its_rows.validation))
-            blocks.append(block_profile(tap, sums, its_rows, maps[-1], widths, steps))
+            blocks.append(block_profile(tap, sums, its_rows, maps[-1], widths, steps, len(parts[2])))
             step(fit_work)
         loss = math.nan
         if losses:
@@ -158,31 +158,27 @@ def collect(
     model, moments, each = prepared(model, taps, parts)
     fit = part_rows(model, taps, parts[0], step, moments)
     chosen, test = (part_rows(model, taps, rows, step) for rows in parts[1:])
-    kept = [BlockRows(*fit[i][:2], chosen[i][:2], test[i][:2], test[i][2]) for i in range(len(taps))]
+    kept = [BlockRows(*fit[i], chosen[i], test[i]) for i in range(len(taps))]
     return moments, kept, (each * len(parts[0]), each * len(parts[1]), each * len(parts[2]))
 
 
 def part_rows(
     model: nn.Module, taps: Sequence[Tap], rows: Tensor, step: Step, moments: Sequence[Moments] = ()
-) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """Inputs, outputs and window numbers of every block on some windows."""
-    stored: list[list[tuple[Tensor, Tensor, Tensor]]] = [[] for _ in taps]
-    first = count = 0  # the first window of a batch, and the number of windows in it
+) -> list[tuple[Tensor, Tensor]]:
+    """Inputs and outputs of every block on some windows."""
+    stored: list[list[tuple[Tensor, Tensor]]] = [[] for _ in taps]
 
     def listen(i: int, flow: Flow) -> None:
         if moments:
             moments[i].add(flow)
-        size = len(flow.x)
-        stored[i].append((flow.x, flow.y, first + torch.arange(size) * count // size))
+        stored[i].append((flow.x, flow.y))
 
     place = next(model.parameters()).device
     with tapped(taps, listen):
         for batch in batches(rows):
-            count = len(batch)
             model(batch.to(place))
-            first += count
-            step(len(taps) * count)
-    return [(torch.cat(x), torch.cat(y), torch.cat(which)) for x, y, which in (zip(*s, strict=True) for s in stored)]
+            step(len(taps) * len(batch))
+    return [(torch.cat(x), torch.cat(y)) for x, y in (zip(*pairs, strict=True) for pairs in stored)]
 
 
 def prepared(model: nn.Module, taps: Sequence[Tap], parts: Parts) -> tuple[nn.Module, list[Moments], int]:
@@ -208,15 +204,15 @@ def prepared(model: nn.Module, taps: Sequence[Tap], parts: Parts) -> tuple[nn.Mo
 
 
 def block_profile(
-    tap: Tap, moments: Moments, rows: BlockRows, affine: Affine, widths: Sequence[int], steps: int
+    tap: Tap, moments: Moments, rows: BlockRows, affine: Affine, widths: Sequence[int], steps: int, windows: int
 ) -> BlockProfile:
-    """The profile of one block without the losses of the model."""
+    """The profile of one block without the losses of the model; `windows` is their number in the test."""
     x, y = rows.test
     center = moments.mean("y").to(y.dtype)
     wrong, whole = (affine(x) - y).double().square().sum(1), (y - center).double().square().sum(1)
     if not bool(whole.any()):
         raise GatelabError(f"{tap.name} has the same output for every token; leave it out: modules=[...] names others")
-    linear = share_interval(wrong, whole, rows.windows)
+    linear = share_interval(*(part.view(windows, -1).sum(1).cpu().numpy() for part in (wrong, whole)))
     typical = float((wrong / whole.clamp_min(1e-300)).median())
     unit, name, width = None, "", 0
     if tap.block is not None:
@@ -233,18 +229,13 @@ def block_profile(
     )  # fmt: skip
 
 
-def share_interval(wrong: Tensor, whole: Tensor, groups: Tensor | None) -> Interval:
-    """The ratio of two sums, with a bootstrap interval over windows."""
-    value = float(wrong.sum() / whole.sum())
-    if groups is None:
-        groups = torch.arange(len(wrong))
-    known, which = groups.unique(return_inverse=True)
-    count = len(known)
-    sums = [torch.zeros(count, dtype=torch.float64).index_add_(0, which, part.cpu()).numpy() for part in (wrong, whole)]
-    drawn = resampled(count, DRAWS, np.random.default_rng(0))
+def share_interval(wrong: np.ndarray, whole: np.ndarray) -> Interval:
+    """The ratio of two sums over windows, with a bootstrap interval."""
+    value, count = float(wrong.sum() / whole.sum()), len(wrong)
     if count < 3:
         return Interval(value, math.nan, math.nan)
-    return percentile_interval(value, sums[0][drawn].sum(1) / sums[1][drawn].sum(1))
+    drawn = resampled(count, DRAWS, np.random.default_rng(0))
+    return percentile_interval(value, wrong[drawn].sum(1) / whole[drawn].sum(1))
 
 
 def layer_rows(
