@@ -61,16 +61,17 @@ def main() -> None:
             continue
         if name not in models:
             models[name] = prepared(name, options)
-        cell = computed(name, keep, method, *models[name], options)
+        cell = computed(name, keep, method, models[name], options)
         record["cells"][key] = cell | facts(options.device) | {"threads": torch.get_num_threads()}
         write_record(options.record, record)
         print(key, f"{cell['before']:.4f} -> {cell['after']:.4f}", f"{cell['seconds']:.0f} s", flush=True)
 
 
 def computed(
-    name: str, keep: float, method: str, model: Any, tokenizer: Any, parts: Parts, options: argparse.Namespace
+    name: str, keep: float, method: str, loaded: tuple[Any, Any, Parts], options: argparse.Namespace
 ) -> dict[str, Any]:
     """The cell of a model, a share of neurons and a method."""
+    model, tokenizer, parts = loaded
     base, _, more = method.partition(" + ")
     terms: int | Distillation = EPOCHS if more else 0
     if more.endswith("own text"):
