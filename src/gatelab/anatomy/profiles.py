@@ -201,12 +201,14 @@ def sentences_of(result: Profile) -> Iterator[str]:
             f"In {counted(len(few), 'layer')} a few tokens hold most of the variance ({numbers}): at the median token"
             f" the linear map leaves {span([block.typical for block in few])} % unexplained."
         )
-    unit = "nats per token" if math.isfinite(result.loss) else "of the variance of the model's output"
+    unit, bound = "nats per token", "1 % of perplexity"
+    if not math.isfinite(result.loss):
+        unit = "of the variance of the model's output"
+        bound = f"1 % {unit}"
     linearised = [(block, block.linearised) for block in result.blocks if block.linearised is not None]
     if linearised:
         cheap = [lost for _, lost in linearised if lost.value < SMALL]
         sure = [lost for _, lost in linearised if lost.high < SMALL]
-        bound = "1 % of perplexity" if math.isfinite(result.loss) else "1 % of the variance of the model's output"
         yield (
             f"{len(cheap)} of {counted(len(linearised), 'block')} cost less than {bound} when made linear, one at a"
             f" time; for {len(sure)} of them this is significant."

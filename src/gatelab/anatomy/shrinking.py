@@ -151,8 +151,9 @@ def shrink(
     check_share(keep)
     terms = distill
     if not isinstance(terms, Distillation):
-        epochs = whole_number("distill", distill, 0, of="epochs")
-        terms = Distillation(epochs) if epochs else None
+        epochs, terms = whole_number("distill", distill, 0, of="epochs"), None
+        if epochs:
+            terms = Distillation(epochs)
     dense, tokenizer, rows = loaded_task(model, text, tokenizer, length, most, device)
     layer = layers_of(dense)[0]
     check_biases(dense, layer, method)

@@ -83,9 +83,9 @@ def shrink_layers(
     stored = sum(file is not None and file.exists() for file in files)
     stream = Stream.begin(small, calibration)
     ideal = Stream.begin(dense, calibration) if method == "ours" else None
-    felt = None
+    felt: list[Tensor | None] = [None] * len(old_layers)
     if method == "ours" and causal and stored < len(old_layers):
-        felt = felt_directions(dense, calibration[~held_out][: felt_windows(calibration)])
+        felt[:] = felt_directions(dense, calibration[~held_out][: felt_windows(calibration)])
     results: list[ShrunkLayer] = []
     with reporting(progress, "shrinking", stored=stored) as report:
         for i, (old, new, file) in enumerate(zip(old_layers, new_layers, files, strict=True)):
@@ -95,7 +95,7 @@ def shrink_layers(
             else:
                 began = time.monotonic()
                 rows = block_rows(stream, ideal, old, new, held_out, decided)
-                smaller, error = shrink_block(block, *rows, width, method, None if felt is None else felt[i])
+                smaller, error = shrink_block(block, *rows, width, method, felt[i])
                 layer = ShrunkLayer(old.name, smaller.width, block.width, error, time.monotonic() - began)
                 if file is not None:
                     write_layer(file, smaller, layer)

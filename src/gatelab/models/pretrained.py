@@ -234,7 +234,9 @@ def llama2c_head(path: Path) -> Llama2c | None:
         head = Llama2c(*struct.unpack("<7i", file.read(28)))
     if min(head) < 1 or max(head) > 2**20 or head.dim % head.heads or head.heads % head.kv_heads:
         return None
-    return head if head.size() == path.stat().st_size else None
+    if head.size() != path.stat().st_size:
+        return None
+    return head
 
 
 def load_llama2c(path: Path, head: Llama2c) -> Loaded:
