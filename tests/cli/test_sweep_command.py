@@ -233,6 +233,8 @@ def test_interrupt_outside_of_the_sweep_ends_it_too(monkeypatch: pytest.MonkeyPa
     assert result.exit_code == 130 and result.stdout == ""
     # On a slow machine there are lines of progress before it.
     assert result.stderr.endswith("gatelab: interrupted; 2 of 4 fits are in runs.db; the same command resumes\n")
+    with sqlite3.connect("runs.db") as db:
+        assert db.execute("SELECT count(*) FROM claims").fetchone() == (0,)
 
 
 def test_interrupted_reproduce_says_what_the_store_has(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,6 +50,7 @@ def test_each_run_once_whatever_is_asked_for_twice(backend: Any, tmp_path: Path)
     assert "compute.py" not in bad.error
     with Store(tmp_path / "runs.db") as store:
         assert content(store.records()) == content(got)
+        assert store._read("SELECT * FROM claims") == []
     # Again, with ten more: only those are computed, and the stored ones come first.
     more = runs("work", 40, log=str(log), fail_each=7)
     again = list(map_runs(more, store=tmp_path / "runs.db", backend=backend, jobs=2))
@@ -149,19 +150,20 @@ def test_no_new_runs_after_max_seconds(backend: Any, tmp_path: Path) -> None:
     got = list(map_runs(wanted, store=tmp_path / "runs.db", backend=backend, jobs=1, max_seconds=8.0))
     assert 1 <= len(got) <= 18  # workers take a while to start on a busy machine
     with Store(tmp_path / "runs.db") as store:
-        assert store.count() == len(got)
+        assert store.count() == len(got) and store._read("SELECT * FROM claims") == []
     assert list(map_runs(wanted[-1:], backend=backend, max_seconds=0)) == []
 
 
 @BOTH
-def test_leaving_the_loop_stops_the_workers(backend: Any, tmp_path: Path) -> None:
+def test_leaving_the_loop_stops_the_workers_and_gives_leases_back(backend: Any, tmp_path: Path) -> None:
     wanted = [*runs("work", 1), *runs("work", 9, seconds=60.0)]
     sweep: Any = map_runs(wanted, store=tmp_path / "runs.db", backend=backend, jobs=2)
     with Store(tmp_path / "runs.db") as store, closing(sweep):
         assert next(sweep).arguments == {"n": 0}
-        assert len(_workers()) == (0 if backend == "serial" else 2)
+        in_work = len(store._read("SELECT * FROM claims"))
+        assert in_work == (0 if backend == "serial" else 1) and len(_workers()) == 2 * in_work
         sweep.close()
-        assert store.count() == 1
+        assert store._read("SELECT * FROM claims") == [] and store.count() == 1
     assert _workers() == []
 
 
@@ -173,7 +175,7 @@ def _workers() -> list[str]:
 
 @BOTH
 def test_ctrl_c(backend: str, tmp_path: Path, light: dict[str, str]) -> None:
-    """As a terminal sends it: to the whole group. What was done is on file, workers are gone."""
+    """As a terminal sends it: to the whole group. What was done is on file, leases are free, workers are gone."""
     drive, log = Path(__file__).with_name("sweep_drive.py"), tmp_path / "log"
     command = [sys.executable, str(drive), str(tmp_path / "runs.db"), backend, "500", "0.02", str(log)]
     sweep = subprocess.Popen(
@@ -189,6 +191,7 @@ def test_ctrl_c(backend: str, tmp_path: Path, light: dict[str, str]) -> None:
     with Store(tmp_path / "runs.db") as store:
         kept = store.count()
         assert told <= kept < 400
+        assert store._read("SELECT * FROM claims") == []
     finished = len(sweep_tasks.computed(log))
     assert kept <= finished <= kept + 2  # at most the runs that ended while the workers were being stopped
     time.sleep(0.1)
@@ -206,7 +209,7 @@ def test_interrupted_in_the_middle_of_a_run(monkeypatch: pytest.MonkeyPatch, tmp
     with Store(tmp_path / "runs.db") as store:
         with pytest.raises(KeyboardInterrupt):
             got.extend(map_runs(runs("work", 5), store=store))
-        assert store.count() == 2
+        assert store.count() == 2 and store._read("SELECT * FROM claims") == []
 
 
 def test_plan(tmp_path: Path) -> None:

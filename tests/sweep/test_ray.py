@@ -57,7 +57,7 @@ def test_ray_computes_what_serial_computes_and_only_once(cluster: str, tmp_path:
     assert Counter(n for n, _, _ in sweep_tasks.computed(log)) == dict.fromkeys(range(300), 1)
     assert content(got) == uninterrupted(wanted)
     with Store(path) as store:
-        assert content(store.records()) == content(got)
+        assert content(store.records()) == content(got) and store._read("SELECT * FROM claims") == []
     assert len({pid for _, pid, _ in sweep_tasks.computed(log)[:300]}) >= 2
     import ray
 
@@ -121,7 +121,7 @@ def test_leaving_the_loop_stops_what_ray_computes(cluster: str, tmp_path: Path) 
         sweep = map_runs(runs("work", 100, seconds=0.3, log=str(log)), store=store, backend="ray", jobs=2)
         next(sweep)
         sweep.close()  # pyright: ignore[reportAttributeAccessIssue]
-        assert 1 <= store.count() <= 4
+        assert 1 <= store.count() <= 4 and store._read("SELECT * FROM claims") == []
     finished = len(sweep_tasks.computed(log))
     time.sleep(1.0)
     assert len(sweep_tasks.computed(log)) == finished

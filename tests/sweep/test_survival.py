@@ -1,4 +1,4 @@
-"""Sweeps that are killed, again and again: the table is the same as if nothing had happened."""
+"""Sweeps that are killed, again and again, and sweeps that meet: the table is the same as if nothing had happened."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from sweep_drive import runs
 from test_backends import content
 
 from gatelab.sweep import Run, Store, map_runs
+from gatelab.sweep.leases import start_time
 
 KILLS = int(os.environ.get("GATELAB_KILLS", "12"))
 DRIVE = Path(__file__).with_name("sweep_drive.py")
@@ -74,6 +75,7 @@ def test_killed_at_random_moments(backend: str, tmp_path: Path, light: dict[str,
     assert before.items() <= after.items() and set(after) == {run.key for run in wanted}
     with Store(database) as store:
         survived = content(store.records())
+        assert store._read("SELECT count(*) FROM claims") == [(0,)]
     computed = Counter(n for n, _, _ in sweep_tasks.computed(log))
     expected = uninterrupted(wanted)
     assert len(computed) == len(wanted)
@@ -81,6 +83,42 @@ def test_killed_at_random_moments(backend: str, tmp_path: Path, light: dict[str,
     ahead = 1 if backend == "serial" else 2 * 10
     assert sum(computed.values()) - len(wanted) <= KILLS * ahead
     assert survived == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backends", [("serial", "serial"), ("serial", "processes"), ("processes", "processes")])
+def test_two_sweeps_share_one_store(backends: tuple[str, str], tmp_path: Path, light: dict[str, str]) -> None:
+    database, log = tmp_path / "runs.db", tmp_path / "log"
+    wanted = runs(400, SECONDS, str(log))
+    sweeps = [start(database, backend, len(wanted), log, {**light, "SWEEP_WAITS": "1"}) for backend in backends]
+    while not all(Path(f"{log}.{sweep.pid}").exists() for sweep in sweeps):
+        assert not any(sweep.poll() for sweep in sweeps)
+        time.sleep(0.02)
+    Path(f"{log}.go").touch()
+    assert [sweep.wait(timeout=300) for sweep in sweeps] == [0, 0]
+    log_lines = sweep_tasks.computed(log)
+    assert Counter(n for n, _, _ in log_lines) == dict.fromkeys(range(400), 1)  # not one of them twice
+    for sweep in sweeps:
+        assert any(sweep.pid in line[1:] for line in log_lines)  # and both took part
+    with Store(database) as store:
+        survived = content(store.records())
+    assert survived == uninterrupted(wanted)
+
+
+@pytest.mark.slow
+def test_one_of_two_sweeps_is_killed_and_the_other_takes_over(tmp_path: Path, light: dict[str, str]) -> None:
+    database, log = tmp_path / "runs.db", tmp_path / "log"
+    wanted = runs(300, SECONDS, str(log))
+    first, second = (start(database, "processes", len(wanted), log, light) for _ in range(2))
+    while len(rows(database)) < 60:
+        time.sleep(0.02)
+    first.kill()
+    first.wait()
+    assert second.wait(timeout=300) == 0  # and does not wait for what the dead one had leased
+    with Store(database) as store:
+        assert store._read("SELECT count(*) FROM claims") == [(0,)]
+        survived = content(store.records())
+    assert survived == uninterrupted(wanted)
 
 
 def test_workers_end_when_their_sweep_is_killed(tmp_path: Path, light: dict[str, str]) -> None:
@@ -94,7 +132,7 @@ def test_workers_end_when_their_sweep_is_killed(tmp_path: Path, light: dict[str,
     sweep.kill()
     sweep.wait()
     deadline = time.monotonic() + LIMIT
-    while any(map(_lives, workers)):
+    while any(start_time(pid) for pid in workers):
         assert time.monotonic() < deadline, "a worker outlived its sweep"
         time.sleep(0.05)
 
@@ -102,8 +140,3 @@ def test_workers_end_when_their_sweep_is_killed(tmp_path: Path, light: dict[str,
 def _children(parent: int) -> list[int]:
     found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(parent)], capture_output=True, text=True)
     return [int(pid) for pid in found.stdout.split()]
-
-
-def _lives(pid: int) -> bool:
-    found = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True)
-    return bool(found.stdout) and "Z" not in found.stdout

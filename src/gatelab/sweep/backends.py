@@ -1,6 +1,6 @@
 """`map_runs` computes the runs that have no record yet; `plan` reports how many there are and how long they take.
 
-A sweep submits the runs without a record to a pool of workers and stores the results.
+A sweep leases runs from its store, submits them to a pool of workers and stores the results.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -18,6 +18,7 @@ from typing import Literal
 from gatelab.display import Compact
 from gatelab.errors import GatelabError, real_number, unknown_name
 from gatelab.interrupts import held_back
+from gatelab.sweep.leases import Leaseholder, Leases, beating, leaseholder
 from gatelab.sweep.processes import Pool, ProcessPool, SerialPool
 from gatelab.sweep.run import Record, Run
 from gatelab.sweep.store import Store
@@ -26,7 +27,7 @@ from gatelab.sweep.worker import Computed, resolve
 Backend = Literal["serial", "processes", "ray"]
 Source = Literal["stored", "computed"]
 BACKENDS: tuple[Backend, ...] = ("serial", "processes", "ray")
-_WAIT = 0.2  # seconds between checks of the clock and of Ctrl-C
+_WAIT = 0.2  # seconds between checks of the clock, of Ctrl-C and of the runs that other sweeps compute
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ def map_runs(
     """Yield the records of all runs: first those in the store, then the others as they are computed, in any order.
 
     A run that raises yields a failed record. Leaving the loop or pressing Ctrl-C stores the
-    finished runs and stops the others; the same call resumes.
+    finished runs and stops the others; the same call resumes. Several sweeps can share one store and its work.
 
     Args:
         runs: The runs; equal runs are computed once.
@@ -160,18 +161,17 @@ def _records(
 ) -> Iterator[Record]:
     began = time.monotonic()
     counts = Counter[str]()
-    with (
-        opened(store) as database,
-        closing(_sweep(runs, database, pool, retry_failed, began + max_seconds)) as records,
-    ):
-        for record, source in records:
-            counts[source] += 1
-            counts["failed"] += not record.ok
-            if progress:
-                elapsed = time.monotonic() - began
-                state = (len(runs), counts["stored"], counts["computed"], counts["failed"])
-                progress(Progress(record, *state, elapsed))
-            yield record
+    with opened(store) as database:
+        sweep = Sweep(runs, database, pool, retry_failed)
+        with closing(sweep.records(began + max_seconds)) as records:
+            for record, source in records:
+                counts[source] += 1
+                counts["failed"] += not record.ok
+                if progress:
+                    elapsed = time.monotonic() - began
+                    state = (len(runs), counts["stored"], counts["computed"], counts["failed"])
+                    progress(Progress(record, *state, elapsed))
+                yield record
 
 
 def check_backend(backend: str, address: str | None = None) -> None:
@@ -187,57 +187,102 @@ def check_hours(max_hours: float | None) -> None:
         real_number("max_hours", max_hours, least=0)
 
 
-def _sweep(
-    runs: dict[str, Run], store: Store | None, pool: Callable[[], Pool], retry_failed: bool, deadline: float
-) -> Generator[tuple[Record, Source], None, None]:
-    """Each record with its source, stored or computed; no run starts after the deadline."""
-    todo = dict(runs)
-    if store is not None:
-        for record in store.get_all(runs):
-            if record.ok or not retry_failed:
-                del todo[record.key]
-                yield record, "stored"
-    for task in sorted({run.task for run in todo.values()}):
-        resolve(task)  # a mistyped name is the caller's error and must not fail a hundred thousand runs
-    if not todo:
-        return
-    waiting = deque(todo.values())
-    with _open_pool(pool, store) as workers:
-        while waiting or workers.busy():
-            if time.monotonic() >= deadline:
-                waiting.clear()
-            free = min(workers.free_slots(), len(waiting))
-            if free:
-                workers.submit([waiting.popleft() for _ in range(free)])
-            if workers.busy():
-                # Ctrl-C must not strike between the end of a run and its record.
-                guard = nullcontext() if workers.computes_here else held_back()
-                with guard:
-                    records = _keep(workers.collect(_WAIT), store)
-                for record in records:
-                    yield record, "computed"
+@dataclass(frozen=True, eq=False)
+class Sweep:
+    """One call of `map_runs` with its store open; without a store, every run is leased and no record is kept.
 
+    `redo` maps the keys of failed runs that will be retried to the times of their records.
+    """
 
-@contextmanager
-def _open_pool(pool: Callable[[], Pool], store: Store | None) -> Iterator[Pool]:
-    """The pool, which is closed at the end; the results that are ready by then are stored."""
-    workers = pool()
-    try:
-        yield workers
-    finally:
-        with held_back(), suppress(GatelabError):
-            _keep(workers.close(), store)
+    runs: dict[str, Run]
+    store: Store | None
+    pool: Callable[[], Pool]
+    retry_failed: bool
+    redo: dict[str, str] = field(default_factory=dict)
+    me: Leaseholder = field(default_factory=leaseholder)
 
+    def records(self, deadline: float) -> Generator[tuple[Record, Source], None, None]:
+        """Each record with its source, stored or computed; no run starts after the deadline."""
+        todo = dict(self.runs)
+        if self.store is not None:
+            for record in self.store.get_all(self.runs):
+                if not record.ok and self.retry_failed:
+                    self.redo[record.key] = record.time
+                else:
+                    del todo[record.key]
+                    yield record, "stored"
+        for task in sorted({run.task for run in todo.values()}):
+            resolve(task)  # a mistyped name is the caller's error and must not fail a hundred thousand runs
+        if todo:
+            yield from self.compute(deque(todo.values()), deadline)
 
-def _keep(results: list[Computed], store: Store | None) -> list[Record]:
-    """Store results, each record with its network; return the records as they are in the store."""
-    records = [result.record for result in results]
-    if store is None or not results:
-        return records
-    networks = {record.key: arrays for record, arrays in results if arrays is not None}
-    if store.put_all(records, networks) == len(records):
-        return records
-    return list(store.get_all(record.key for record in records))  # another sweep stored its record first
+    def compute(self, todo: deque[Run], deadline: float) -> Iterator[tuple[Record, Source]]:
+        """Lease runs, submit them and store their results, until none is left here or in another sweep."""
+        elsewhere: deque[Run] = deque()
+        next_look = 0.0
+        with self.open_pool() as pool:
+            while todo or elsewhere or pool.busy():
+                now = time.monotonic()
+                if now >= deadline:
+                    todo.clear()
+                    elsewhere.clear()
+                if not todo and now >= next_look:
+                    # Another sweep has finished them by now, or was killed: asking for a lease shows which.
+                    todo, elsewhere, next_look = elsewhere, deque(), now + _WAIT
+                free = pool.free_slots()
+                if todo and free:
+                    chunk = [todo.popleft() for _ in range(min(free, len(todo)))]
+                    leases = self.lease(chunk)
+                    elsewhere.extend(run for run in chunk if run.key in leases.busy)
+                    pool.submit([run for run in chunk if run.key in leases.mine])
+                    if self.store is not None:
+                        for record in self.store.get_all(sorted(leases.settled)):
+                            yield record, "stored"
+                if pool.busy():
+                    # Ctrl-C must not strike between the end of a run and its record.
+                    guard = nullcontext() if pool.computes_here else held_back()
+                    with guard:
+                        records = self.keep(pool.collect(_WAIT))
+                    for record in records:
+                        yield record, "computed"
+                elif elsewhere and not todo:
+                    time.sleep(_WAIT)
+
+    @contextmanager
+    def open_pool(self) -> Iterator[Pool]:
+        """The pool; at the end it is closed, and leases without a record are released."""
+        store = self.store
+        heart: AbstractContextManager[None] = nullcontext()
+        if store is not None:
+            heart = beating(lambda now: store.heartbeat(self.me, now))
+        try:
+            with heart:
+                pool = self.pool()
+                try:
+                    yield pool
+                finally:
+                    with held_back(), suppress(GatelabError):
+                        self.keep(pool.close())
+        finally:
+            if store is not None:
+                with suppress(GatelabError):  # on a full disk, say: the next sweep sees that this one has ended
+                    store.release(self.me)
+
+    def lease(self, runs: list[Run]) -> Leases:
+        keys = [run.key for run in runs]
+        if self.store is None:
+            return Leases(mine=frozenset(keys))
+        return self.store.lease(keys, self.me, self.redo)
+
+    def keep(self, results: list[Computed]) -> list[Record]:
+        """Store results, each record with its network; return the records as they are in the store."""
+        records = [result.record for result in results]
+        if self.store is None or not results:
+            return records
+        networks = {record.key: arrays for record, arrays in results if arrays is not None}
+        if self.store.put_all(records, networks) == len(records):
+            return records
+        return list(self.store.get_all(record.key for record in records))  # another sweep stored its record first
 
 
 def _distinct(runs: Iterable[Run]) -> dict[str, Run]:

@@ -29,6 +29,10 @@ SCHEMA = (
         time TEXT NOT NULL, device TEXT NOT NULL DEFAULT 'cpu', network INTEGER)""",
     # With the seconds in it, the index alone gives the mean time of a task's runs.
     "CREATE INDEX records_by_task ON records (task, status, seconds)",
+    """CREATE TABLE claims (
+        key TEXT PRIMARY KEY, owner TEXT NOT NULL, host TEXT NOT NULL, pid INTEGER NOT NULL, started TEXT NOT NULL,
+        heartbeat REAL NOT NULL) WITHOUT ROWID""",
+    "CREATE INDEX claims_by_owner ON claims (owner)",
     "CREATE TABLE networks (key TEXT PRIMARY KEY, content BLOB NOT NULL)",
     f"PRAGMA application_id = {APPLICATION}",
 )

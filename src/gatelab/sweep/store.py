@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -26,6 +27,7 @@ from gatelab.sweep.database import (
     to_row,
     transaction,
 )
+from gatelab.sweep.leases import Leaseholder, Leases
 from gatelab.sweep.run import Plain, Record, RunStatus
 from gatelab.tensors import unpack
 
@@ -82,7 +84,7 @@ class Store:
     # records
 
     def put(self, record: Record, arrays: Mapping[str, np.ndarray] | bytes | None = None) -> bool:
-        """Store a record, with its network if it has one.
+        """Store a record, with its network if it has one, and end the lease on its run.
 
         Returns False if the store already has a done record, which stays.
         """
@@ -106,6 +108,7 @@ class Store:
                 if changed and content is not None:
                     db.execute("INSERT OR REPLACE INTO networks VALUES (?, ?)", [row[0], content])
                 written += changed
+                db.execute("DELETE FROM claims WHERE key = ?", row[:1])
         return written
 
     def get(self, key: str) -> Record | None:
@@ -182,6 +185,38 @@ class Store:
     def _network(self, key: str) -> bytes | None:
         rows = self._read("SELECT content FROM networks WHERE key = ?", [key])
         return rows[0][0] if rows else None
+
+    # leases
+
+    def lease(self, keys: Iterable[str], me: Leaseholder, redo: Mapping[str, str] | None = None) -> Leases:
+        """Request leases on runs. A failed run is tried again if `redo` has its key and the time of its record."""
+        mine, settled, busy = set[str](), set[str](), set[str]()
+        now = time.time()
+        with self._writing() as db:
+            for key in keys:
+                record = db.execute("SELECT status, time FROM records WHERE key = ?", [key]).fetchone()
+                if record and not (record[0] == "failed" and redo and redo.get(key) == record[1]):
+                    settled.add(key)
+                    continue
+                sql = "SELECT owner, host, pid, started, heartbeat FROM claims WHERE key = ?"
+                other = db.execute(sql, [key]).fetchone()
+                if other and other[0] != me.owner and Leaseholder(*other).alive(now, me):
+                    busy.add(key)
+                    continue
+                row = (key, me.owner, me.host, me.pid, me.started, now)
+                db.execute("INSERT OR REPLACE INTO claims VALUES (?, ?, ?, ?, ?, ?)", row)
+                mine.add(key)
+        return Leases(frozenset(mine), frozenset(settled), frozenset(busy))
+
+    def heartbeat(self, me: Leaseholder, now: float) -> None:
+        """Renew all leases of a sweep."""
+        with self._writing() as db:
+            db.execute("UPDATE claims SET heartbeat = ? WHERE owner = ?", [now, me.owner])
+
+    def release(self, me: Leaseholder) -> None:
+        """End all leases of a sweep."""
+        with self._writing() as db:
+            db.execute("DELETE FROM claims WHERE owner = ?", [me.owner])
 
 
 def _chunks(values: Iterable[str | int]) -> Iterator[str]:
