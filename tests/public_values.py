@@ -248,7 +248,7 @@ def _anatomy() -> dict[str, Any]:
     (rows,) = anatomy.layer_rows(model, [0], tokens, tokens=240, test=80, length=16)
     fit = anatomy.fit_block(rows, "glu", 4, steps=2)
     affine = anatomy.Affine(torch.eye(3), torch.zeros(3), 0.1)
-    layer = anatomy.ShrunkLayer(LONG, 8, 10, 0.1, 0.2, 1.5)
+    layer = anatomy.ShrunkLayer(LONG, 8, 10, 0.1, 1.5)
     small = anatomy.Shrunk(
         model=model, tokenizer=None, method="ours", keep=0.8, layers=(layer,) * 99, measure="cosine", before=1.0,
         after=0.9, bytes_before=100, bytes_after=80, seconds=1.0,

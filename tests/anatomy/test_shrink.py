@@ -7,11 +7,9 @@ import importlib
 import json
 import math
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch.nn import functional
@@ -30,15 +28,13 @@ from gatelab.anatomy.profiling import profile
 from gatelab.anatomy.refits import (
     METHODS,
     BlockTargets,
-    another_unit,
     joint_refit,
     kept_neurons,
     last_map,
     narrowed,
     smaller_block,
-    surgeon_costs,
 )
-from gatelab.anatomy.shrinking import FEWEST, balanced_widths, check_saved, shrink
+from gatelab.anatomy.shrinking import check_saved, shrink
 from gatelab.anatomy.smaller_layers import block_rows, felt_frame
 from gatelab.anatomy.streams import Stream, check_order, felt_directions, last_states
 from gatelab.anatomy.texts import continued, log_perplexity, state_bytes
@@ -139,7 +135,6 @@ def test_surgeon_order_is_the_greedy_one(monkeypatch: pytest.MonkeyPatch) -> Non
     sums = BlockTargets(x, targets).moments(block)
     left = list(range(block.width))
     h = block.hidden(x)
-    lost = [0.0]
     while len(left) > 5:
         costs = []
         for i in left:
@@ -147,11 +142,7 @@ def test_surgeon_order_is_the_greedy_one(monkeypatch: pytest.MonkeyPatch) -> Non
             solution = torch.linalg.lstsq(h[:, others], targets).solution
             costs.append(float((targets - h[:, others] @ solution).square().sum()))
         left.pop(min(range(len(costs)), key=costs.__getitem__))
-        lost.append(min(costs) / len(x))
     assert kept_neurons("surgeon", block, sums, 5).tolist() == left
-    # The costs are the increases of the mean of |t - D h|^2.
-    _, costs = surgeon_costs(block, sums, block.width - 5)
-    assert costs == pytest.approx([after - before for before, after in pairwise(lost)], rel=1e-6)
 
 
 def test_moments_and_last_map_against_rows() -> None:
@@ -330,7 +321,7 @@ def test_a_distillation_fits_no_window_that_decides(monkeypatch: pytest.MonkeyPa
         seen.update(fitted=fitted, held_out=held_out)
         return distil_blocks(dense, small, fitted, held_out, *rest, **more)
 
-    monkeypatch.setattr("gatelab.anatomy.shrinking.distil_blocks", watched)
+    monkeypatch.setattr("gatelab.anatomy.distillation.distil_blocks", watched)
     rows = rows_for("llama")
     shrink(tiny("llama"), 0.5, (rows[:16], rows[16:]), method="wanda", length=32, distill=1)
     assert torch.equal(seen["held_out"], rows[[7, 15]]) and len(seen["fitted"]) == 14
@@ -388,7 +379,6 @@ def test_errors_of_flap_have_its_bias(kind: str) -> None:
             (old(passage.inputs) - old.b2).square().sum()
         )
     assert small.layers[0].error == pytest.approx(float(expected), rel=1e-4)
-    assert small.layers[0].error < small.layers[0].dropped
 
 
 def test_a_model_is_saved_where_its_configuration_holds_the_width(tmp_path: Path) -> None:
@@ -409,8 +399,8 @@ def test_a_model_is_saved_where_its_configuration_holds_the_width(tmp_path: Path
 
 
 def test_weights_that_are_no_numbers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    def ruined(block: Block, *_: Any) -> tuple[Block, float]:
-        return replace(block, W2=block.W2 * math.nan), 0.0
+    def ruined(block: Block, *_: Any) -> Block:
+        return replace(block, W2=block.W2 * math.nan)
 
     with monkeypatch.context() as patch, pytest.raises(GatelabError, match=r"the error of model.layers.0 is nan"):
         patch.setattr("gatelab.anatomy.smaller_layers.smaller_block", ruined)
@@ -471,20 +461,8 @@ def test_a_rate_that_tears_a_model_apart_is_tried_and_left() -> None:
     assert len(course.losses) == 3
 
 
-@pytest.mark.parametrize(("epochs", "tried"), [(21, 20), (3, 3)])
-def test_rates_are_tried_until_they_are_what_they_are_to_be(epochs: int, tried: int) -> None:
-    """Ten steps warm up, so twenty are tried at least; but never more than all, here one an epoch."""
-    dense, rows = tiny("llama"), rows_for("llama")
-    counts: set[int] = set()
-    terms = Distillation(epochs, rates=(0.01, 0.003))
-    distil_blocks(
-        dense, tiny("llama"), rows[:1, :8], rows[1:2, :8], terms, causal=True, report=lambda _, every: counts.add(every)
-    )
-    assert counts == {2 * tried + epochs}
-
-
 @pytest.mark.parametrize("temperature", [1.0, torch.tensor([[0.5], [1.0], [2.0]])])
-def test_a_model_writes_what_it_predicts(temperature: float | torch.Tensor) -> None:
+def test_a_model_writes_what_it_predicts(temperature: float | torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every token is drawn as the plain loop draws it, whose passes see the whole window again each time."""
     model, rows = tiny("llama"), rows_for("llama")
     written = continued(model, rows[:3, :4], 12, temperature=torch.as_tensor(temperature).squeeze(), seed=5)
@@ -494,7 +472,8 @@ def test_a_model_writes_what_it_predicts(temperature: float | torch.Tensor) -> N
             p = (model(plain).logits[:, -1] / temperature).softmax(-1)
             plain = torch.cat([plain, torch.multinomial(p, 1, generator=generator)], 1)
     assert torch.equal(written, plain)
-    in_parts = continued(model, rows[:3, :4], 12, seed=5, at_once=2)
+    monkeypatch.setattr("gatelab.anatomy.texts.MOST_WRITTEN", 2)
+    in_parts = continued(model, rows[:3, :4], 12, seed=5)
     assert torch.equal(in_parts[:, :4], rows[:3, :4])
     assert in_parts.shape == (3, 12)
     cold = continued(model, rows[:3, :4], 12, temperature=1e-4)
@@ -527,12 +506,12 @@ def test_layers_are_fitted_to_the_given_text_alone() -> None:
     model, rows = tiny("llama"), rows_for("llama")
     parts = (rows[:12], rows[-4:])
     alone = shrink(model, 0.5, parts, method="surgeon", length=32, distill=1)
-    terms = Distillation(own_text=rows[12:16], rates=(0.01,))
+    terms = Distillation(own_text=128, rates=(0.01,))
     with_own = shrink(model, 0.5, parts, method="surgeon", length=32, distill=terms)
     assert list(with_own.table()["error"]) == list(alone.table()["error"])
     assert with_own.distillation is not None and len(with_own.distillation.losses) == 2
     # The distillation reads it: on other windows another course is taken.
-    other = Distillation(own_text=rows[4:8], rates=(0.01,))
+    other = replace(terms, seed=1)
     course = shrink(model, 0.5, parts, method="surgeon", length=32, distill=other).distillation
     assert course is not None and course.losses[0] == with_own.distillation.losses[0]
     assert course.losses[1] != with_own.distillation.losses[1]
@@ -552,7 +531,7 @@ def test_published_methods_are_fitted_to_all_windows_that_decide_nothing(distill
         passages = list(Stream.begin(model, fitted).through(first))
     x, t = torch.cat([p.inputs for p in passages]), torch.cat([p.outputs for p in passages])
     assert len(x) == fitted.numel()
-    alone, _ = smaller_block(first.read(), BlockTargets(x, t), BlockTargets(x, t), DENSE // 2, "surgeon")
+    alone = smaller_block(first.read(), BlockTargets(x, t), BlockTargets(x, t), DENSE // 2, "surgeon")
     assert torch.allclose(layers_of(small.model)[0].read().W2, alone.W2, atol=1e-6)
 
 
@@ -579,17 +558,10 @@ def test_own_text_begins_in_the_calibration_text() -> None:
     assert own.shape == (-(-100 // rows.shape[1]), rows.shape[1])
     pieces = {tuple(row[i : i + 8].tolist()) for row in rows[:4] for i in range(rows.shape[1] - 7)}
     assert all(tuple(window[:8].tolist()) in pieces for window in own)
-    given = Distillation(own_text=own)
-    assert torch.equal(own_windows(model, rows[:4], given), own)
-    with pytest.raises(GatelabError, match="windows of one length"):
-        own_windows(model, rows[:4, :16], given)
-    for wrong in (own[0], own[:0], own.double()):
-        with pytest.raises(GatelabError, match="own_text has the shape"):
-            Distillation(own_text=wrong)
 
 
 def test_settings_of_a_distillation_are_checked() -> None:
-    wrong = {"epochs": [0], "own_text": [-1, 1.5, torch.ones(2, 3, dtype=torch.bool)]}
+    wrong = {"epochs": [0], "own_text": [-1, 1.5, torch.ones(2, 3)]}
     wrong["rates"] = [(), (0.01, math.inf), 0.003, "fast"]
     for name, values in wrong.items():
         for value in values:
@@ -611,27 +583,11 @@ def test_a_pair_of_texts_is_checked_as_any_text() -> None:
     assert few.after == same_few.after != small.after and few.before == same_few.before != small.before
     for wrong, words in (
         ((calibration, calibration[:2]), "2 of 2 test windows are in the calibration part too"),
-        ((calibration.float(), test), "give whole token numbers"),
-        ((calibration > 3, test), "give whole token numbers"),
-        ((calibration - 9, test), "token numbers begin at 0"),
         ((calibration, test + 9), "the model knows 40"),
         ((calibration[:0], test), "give one window or more"),
-        ((calibration, test[:, :1]), "length is 1"),
     ):
         with pytest.raises(GatelabError, match=words):
             shrink(model, 0.5, wrong, method="wanda", length=32)
-
-
-def test_own_text_is_checked_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, rows = tiny("llama"), rows_for("llama")
-    monkeypatch.setattr("gatelab.anatomy.shrinking.shrink_layers", None)
-    for own, words in (
-        (rows[-2:], "2 of 4 test windows are in own_text too"),
-        (rows[:2] + 9, "the model knows 40"),
-        (rows[:2, :16].numpy(), "windows of one length"),
-    ):
-        with pytest.raises(GatelabError, match=words):
-            shrink(model, 0.5, (rows[:16], rows[16:]), length=32, distill=Distillation(own_text=own))
 
 
 def test_a_disk_that_fills_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -651,39 +607,6 @@ def test_a_disk_that_fills_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
         small.save(tmp_path / "there")
 
 
-@pytest.mark.parametrize("kind", ["llama", "bert"])
-def test_balanced_widths_spare_the_block_that_needs_its_neurons(kind: str) -> None:
-    model, rows = tiny(kind), rows_for(kind)
-    whole = layers_of(model)[1].read()
-    # A quarter of the second block's neurons say nothing; they all go before any of the first block's.
-    layers_of(model)[1].write(replace(whole, W2=whole.W2.index_fill(1, torch.arange(DENSE // 4), 0.0)))
-    assert balanced_widths(model, 1 - 1 / 8, rows, length=32) == (DENSE, 3 * DENSE // 4)
-    for keep in (0.3, 0.6, 1.0):
-        widths = balanced_widths(model, keep, rows, length=32)
-        assert sum(widths) == 2 * round(keep * DENSE)
-        assert min(widths) >= round(FEWEST * keep * DENSE)
-
-
-def test_widths_of_each_block(tmp_path: Path) -> None:
-    model, rows = tiny("llama"), rows_for("llama")
-    small = shrink(model, (20, 8), rows, method="surgeon", length=32)
-    assert [layer.read().width for layer in layers_of(small.model)] == list(small.table().width) == [20, 8]
-    assert small.keep == 28 / 48
-    with pytest.raises(GatelabError, match="8 to 20 neurons, and the configuration"):
-        small.save(tmp_path / "small")
-    # Equal widths are a share, and numbers of numpy are numbers.
-    same = shrink(model, np.array([12, 12]), rows, method="surgeon", length=32)
-    assert shrink(model, np.float32(0.5), rows, method="surgeon", length=32).after == same.after
-    assert shrink(model, torch.tensor([12, 12]), rows, method="surgeon", length=32).after == same.after
-    assert same.after == shrink(model, 0.5, rows, method="surgeon", length=32).after
-    same.save(tmp_path / "same")
-    for wrong, words in (([12], "1 widths and the model 2 blocks"), ([0, 25], "from 1 to 24"), ([3.5, 12], "is 3.5")):
-        with pytest.raises(GatelabError, match=words):
-            shrink(model, wrong, rows, length=32)  # type: ignore[arg-type]
-    with pytest.raises(GatelabError, match="above 0 and at most 1"):
-        balanced_widths(model, (20, 8), rows, length=32)  # type: ignore[arg-type]
-
-
 def test_bad_input(tmp_path: Path) -> None:
     model = tiny("llama")
     for method in ("wnda", None, 3, ["wanda"]):
@@ -692,7 +615,7 @@ def test_bad_input(tmp_path: Path) -> None:
     for none in (None, 3.5, [model]):
         with pytest.raises(GatelabError, match=r"the model is .*; give a module of torch"):
             shrink(none, 0.5, rows_for("llama"))
-    for keep in (0, -0.5, 1.5, True, "half", float("nan")):
+    for keep in (0, -0.5, 1.5, True, "half", (20, 8), float("nan")):
         with pytest.raises(GatelabError, match="above 0 and at most 1"):
             shrink(model, keep, rows_for("llama"))  # type: ignore[arg-type]
     with pytest.raises(GatelabError, match="longer text"):
@@ -701,8 +624,6 @@ def test_bad_input(tmp_path: Path) -> None:
         shrink(model, 0.5)
     with pytest.raises(GatelabError, match="cannot be called with these windows alone"):
         shrink(model, 0.5, torch.rand(12, 3, 8, 8))
-    with pytest.raises(GatelabError, match="only drops neurons"):
-        shrink(model, 0.5, rows_for("llama"), unit="relu2", method="wanda", length=32)
     with pytest.raises(GatelabError, match="own_text is given and BertModel does not predict"):
         shrink(tiny("bert"), 0.5, rows_for("bert"), length=32, distill=Distillation(own_text=64))
     small = shrink(model, 0.5, rows_for("llama"), method="wanda", length=32)
@@ -716,32 +637,6 @@ def test_bad_input(tmp_path: Path) -> None:
     torch.save({}, tmp_path / "pytorch_model.bin")
     with pytest.raises(GatelabError, match="pickled"):
         shrink(tmp_path, 0.5, range(200))
-
-
-@pytest.mark.parametrize(("kind", "unit"), [("llama", "relu2"), ("llama", "gqu"), ("bert", "swiglu")])
-def test_another_unit(kind: str, unit: str, tmp_path: Path) -> None:
-    model, rows = tiny(kind), rows_for(kind)
-    small = shrink(model, 0.75, rows, unit=unit, length=32, distill=1, store=tmp_path / "store")
-    assert small.bytes_after < small.bytes_before
-    assert all(0 < layer.error < 1 for layer in small.layers)
-    with pytest.raises(GatelabError, match="no usual format"):
-        small.save(tmp_path / "small")
-    again = shrink(model, 0.75, rows, unit=unit, length=32, distill=1, store=tmp_path / "store")
-    assert again.after == pytest.approx(small.after, abs=1e-6)
-
-
-def test_relu2_holds_a_product_of_lines() -> None:
-    """g u = ((g + u)^2 - (g - u)^2) / 4: with four directions a neuron, an exact start."""
-    block = replace(random_block(n=5), activation=lambda z: z)
-    x = torch.randn(400, 6, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
-    start = another_unit(block, torch.square, 0, 10, torch.arange(5))
-    rows = BlockTargets(x, block.hidden(x) @ block.W2.T)
-    # Of three directions a neuron, the first ten are those of three neurons and one more: 15 hold all five.
-    whole = another_unit(block, torch.square, 0, 15, torch.arange(5))
-    for wanted, candidate in ((False, start), (True, whole)):
-        sums = rows.moments(candidate)
-        error = sums.error(last_map(candidate, sums, 1e-14)) / rows.size()
-        assert (error < 1e-8) is wanted
 
 
 def test_the_command(tmp_path: Path) -> None:
@@ -769,7 +664,6 @@ def test_the_command(tmp_path: Path) -> None:
         (["--method", "wnda"], "did you mean 'wanda'"),
         (["--out", str(tmp_path / "small")], "is there already"),
         (["--length", "500"], "longer text"),
-        (["--unit", "relu2", "--out", str(tmp_path / "new")], "leave one out"),
     ):
         result = CliRunner().invoke(app, [*words, *wrong])
         assert result.exit_code == 2

@@ -8,8 +8,6 @@ import json
 import math
 import pickle
 import random
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -36,24 +34,6 @@ PINNED: list[tuple[str, dict[str, Any], str]] = [
 @pytest.mark.parametrize(("task", "arguments", "key"), PINNED)
 def test_key_is_what_it_always_was(task: str, arguments: dict[str, Any], key: str) -> None:
     assert Run(task, arguments).key == key
-
-
-def test_keys_agree_in_another_process_with_other_hashes(light: dict[str, str]) -> None:
-    code = (
-        "import json, sys\nfrom gatelab.sweep import Run\n"
-        "print(json.dumps([Run(t, a).key for t, a in json.loads(sys.stdin.read())]))"
-    )
-    for seed in ("1", "2"):
-        # Sets of strings iterate differently there: an order that leaked into the key would show.
-        done = subprocess.run(
-            [sys.executable, "-c", code],
-            input=json.dumps([(t, a) for t, a, _ in PINNED]),
-            env={**light, "PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert json.loads(done.stdout) == [k for _, _, k in PINNED]
 
 
 def test_what_is_the_same_run_and_what_is_not() -> None:
@@ -101,21 +81,12 @@ class Color(enum.StrEnum):
         ({"c": Color.RED}, r"arguments\.c .*Color"),
         ({"a": {1: 2}}, r"arguments\.a has the key 1 \(int\)"),
         ({"a": {"$float": "1"}}, r"arguments\.a has the key '\$float'"),
-        ({"\u00e9": 1, "e\u0301": 2}, "twice"),
-        ({"n": 2**2000}, r"arguments\.n is an integer of 2001 bits"),
         ([1], "the arguments are a list"),
     ],
 )
 def test_what_is_not_plain_is_refused_by_its_path(arguments: Any, path: str) -> None:
     with pytest.raises(GatelabError, match=path):
         Run("lab:fit", arguments)
-
-
-def test_what_contains_itself_is_refused() -> None:
-    loop: list[object] = []
-    loop.append(loop)
-    with pytest.raises(GatelabError, match="contains itself"):
-        Run("lab:fit", {"loop": loop})
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from gatelab.anatomy.distillation import Distillation
 from gatelab.anatomy.fits import Affine, BlockFit, BlockRows, fit_block
 from gatelab.anatomy.profiles import BlockProfile, Profile
 from gatelab.anatomy.profiling import layer_problem, layer_rows, profile
-from gatelab.anatomy.shrinking import Shrunk, ShrunkLayer, balanced_widths, shrink
+from gatelab.anatomy.shrinking import Shrunk, ShrunkLayer, shrink
 from gatelab.anatomy.texts import continued, log_perplexity, split, windows
 from gatelab.models.pretrained import load_model
 
@@ -24,7 +24,6 @@ __all__ = [
     "Profile",
     "Shrunk",
     "ShrunkLayer",
-    "balanced_widths",
     "continued",
     "fit_block",
     "layer_problem",

@@ -29,10 +29,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gatelab.anatomy.streams import last_states
-from gatelab.anatomy.texts import continued, given_numbers, logits_of, token_losses
-from gatelab.display import Listener, ProgressLike
+from gatelab.anatomy.texts import continued, logits_of, token_losses
+from gatelab.display import Listener, ProgressLike, reporting
 from gatelab.errors import GatelabError, real_number, whole_number
-from gatelab.models.layouts import Layer, Replaced, layers_of
+from gatelab.models.layouts import layers_of
 
 TOKENS, STEPS = 1024, 3000  # tokens per step, more if there would be more than 3000 steps
 WARM = 10  # warm-up steps
@@ -49,34 +49,19 @@ class Distillation:
 
     Attributes:
         epochs: passes over the windows.
-        own_text: number of tokens that the given model generates in addition to the calibration text; or windows of
-            tokens that were generated before, as `own_windows` returns them.
+        own_text: number of tokens that the given model generates in addition to the calibration text.
         rates: learning rates to try for a part of the steps; a single one is used without a trial.
         seed: seed of the generated text and of the order of the windows.
     """
 
     epochs: int = 1
-    own_text: int | Tensor = 0
+    own_text: int = 0
     rates: Sequence[float] = RATES
     seed: int = 0
 
-    @property
-    def writes(self) -> bool:
-        """Whether generated text is used."""
-        return isinstance(self.own_text, Tensor) or self.own_text > 0
-
     def __post_init__(self) -> None:
         whole_number("epochs", self.epochs, 1, of="passes over the windows")
-        if isinstance(self.own_text, Tensor | np.ndarray | list):
-            windows = given_numbers(self.own_text, "own_text")
-            if windows.ndim != 2 or not windows.numel():
-                raise GatelabError(
-                    f"own_text has the shape {tuple(windows.shape)}; give a number of tokens, or windows of tokens"
-                    " (windows, length)"
-                )
-            object.__setattr__(self, "own_text", windows)
-        else:
-            whole_number("own_text", self.own_text, 0, of="tokens")
+        whole_number("own_text", self.own_text, 0, of="tokens")
         if isinstance(self.rates, str) or not isinstance(self.rates, Sequence) or not self.rates:
             raise GatelabError(f"rates is {self.rates!r}; give one or more positive numbers, such as (0.003, 0.001)")
         for rate in self.rates:
@@ -94,6 +79,23 @@ class Distilled:
     own_text: int  # number of generated tokens
 
 
+def distil(
+    dense: Any,
+    small: Any,
+    fitted: Tensor,
+    held_out: Tensor,
+    terms: Distillation,
+    *,
+    causal: bool,
+    progress: ProgressLike,
+) -> Distilled:
+    """`distil_blocks` with text of the model's own, if the settings ask for it."""
+    if terms.own_text:
+        fitted = torch.cat([fitted, own_windows(dense, fitted, terms, progress)])
+    with reporting(progress, "distilling") as report:
+        return distil_blocks(dense, small, fitted, held_out, terms, causal=causal, report=report)
+
+
 def distil_blocks(
     dense: Any,
     small: Any,
@@ -108,7 +110,8 @@ def distil_blocks(
 
     Held-out windows choose the rate and the epoch. `report` counts the steps of the trials and of the epochs.
     """
-    weights = block_weights(layers_of(small))
+    modules = [layer.module.get_submodule(name) for layer in layers_of(small) for name in layer.linear_names()]
+    weights = [p for module in modules for p in module.parameters()]
     epochs, rates, size = terms.epochs, terms.rates, 8
     if not fitted.is_floating_point():
         size = max(1, max(TOKENS, epochs * fitted.numel() // STEPS) // fitted.shape[1])
@@ -160,8 +163,7 @@ def distil_blocks(
                         best, saved = len(losses) - 1, [W.detach().clone() for W in weights]
     finally:
         put(weights, saved)
-    own_text = terms.own_text.numel() if isinstance(terms.own_text, Tensor) else terms.own_text
-    return Distilled(tuple(losses), best, rate, epochs, own_text)
+    return Distilled(tuple(losses), best, rate, epochs, terms.own_text)
 
 
 def shuffled(rows: Tensor, size: int, seed: int) -> Iterator[Tensor]:
@@ -190,16 +192,9 @@ def trained_alone(model: nn.Module, weights: Sequence[nn.Parameter]) -> Iterator
 def own_windows(dense: Any, fitted: Tensor, terms: Distillation, progress: ProgressLike = False) -> Tensor:
     """Windows that the model generates from prompts in the given ones, with the same length and about the same loss.
 
-    On a GPU a copy in bfloat16 generates them. Windows in `terms` are returned unchanged.
+    On a GPU a copy in bfloat16 generates them.
     """
     length = fitted.shape[1]
-    if isinstance(terms.own_text, Tensor):
-        if terms.own_text.shape[1] != length:
-            raise GatelabError(
-                f"the windows of own_text have {terms.own_text.shape[1]} tokens and those of the text {length}; give"
-                " windows of one length"
-            )
-        return terms.own_text.cpu()
     beginnings = beginnings_in(fitted, -(-terms.own_text // length), terms.seed)
     writer = dense
     if next(dense.parameters()).is_cuda:
@@ -251,16 +246,6 @@ def with_half_weights(model: Any) -> Any:
 def put(weights: Sequence[Tensor], values: Sequence[Tensor]) -> None:
     for W, value in zip(weights, values, strict=True):
         W.copy_(value)
-
-
-def block_weights(layers: list[Layer]) -> list[nn.Parameter]:
-    modules: list[nn.Module] = []
-    for layer in layers:
-        if isinstance(layer.entrance, Replaced):
-            modules.append(layer.entrance)
-        else:
-            modules += [layer.module.get_submodule(name) for name in layer.linear_names()]
-    return [p for module in modules for p in module.parameters()]
 
 
 def difference(dense: Any, small: Any, batch: Tensor, causal: bool) -> Tensor:

@@ -38,20 +38,18 @@ class BlockRows(Compact):
         y: training outputs (N, d_out).
         validation: inputs and outputs that choose ridges and steps.
         test: inputs and outputs that are used for the final errors only.
-        windows: the window number of every test row, for intervals that resample windows; None to resample rows.
     """
 
     x: Tensor
     y: Tensor
     validation: tuple[Tensor, Tensor]
     test: tuple[Tensor, Tensor]
-    windows: Tensor | None = None
 
     def to(self, device: str | torch.device) -> BlockRows:
         """The same rows on a device."""
         pairs = ((self.x, self.y), self.validation, self.test)
         (x, y), validation, test = ((a.to(device), b.to(device)) for a, b in pairs)
-        return BlockRows(x, y, validation, test, self.windows)
+        return BlockRows(x, y, validation, test)
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,14 +71,13 @@ class Affine(Compact):
 
 @dataclass(frozen=True, eq=False)
 class BlockFit(Compact):
-    """A unit fitted to the rows of a block, optionally in addition to a fixed affine map.
+    """A unit fitted to the rows of a block.
 
     Attributes:
         unit: the unit's name.
         width: the number of neurons.
-        parameters: the number of parameters, including those of the affine map.
+        parameters: the number of parameters.
         block: the fitted weights.
-        linear: the affine map that is added, or None.
         error: the unexplained share of the variance on the test rows.
         validation: the unexplained share on the validation rows.
         seconds: the time of the fit.
@@ -90,22 +87,13 @@ class BlockFit(Compact):
     width: int
     parameters: int
     block: Block
-    linear: Affine | None
     error: float
     validation: float
     seconds: float
 
-    def __call__(self, x: Tensor) -> Tensor:
-        return self.block(x) if self.linear is None else self.block(x) + self.linear(x)
-
 
 def left_over(predicted: Tensor, y: Tensor, center: Tensor) -> float:
-    """The unexplained share of the variance: squared errors over squared deviations from the training mean.
-
-    >>> y = torch.tensor([[1.0], [3.0]])
-    >>> left_over(y + 0.5, y, torch.tensor([2.0]))
-    0.25
-    """
+    """The unexplained share of the variance: squared errors over squared deviations from the training mean."""
     return float((predicted - y).double().square().sum() / (y - center).double().square().sum())
 
 
@@ -155,7 +143,6 @@ def fit_block(
     width: int,
     *,
     start: Block | None = None,
-    linear: Affine | None = None,
     steps: int = 200,
     batch: int = 512,
     seed: int = 0,
@@ -167,7 +154,6 @@ def fit_block(
         unit: a product unit or its name.
         width: the number of neurons.
         start: a block whose neurons with the largest contributions initialize the gates; None for random gates.
-        linear: a fixed affine map that is added to the unit.
         steps: steps of Adam; with 0 only the last map is fitted.
         batch: rows per step.
         seed: seed of random gates and batches.
@@ -180,12 +166,9 @@ def fit_block(
     began, generator = time.perf_counter(), torch.Generator().manual_seed(check_seed(seed))
     x, y, (x_chosen, y_chosen), (x_test, y_test) = rows.x, rows.y, rows.validation, rows.test
     center = y.double().mean(0).to(y.dtype)
-    if linear is not None:
-        y, y_chosen = y - linear(x), y_chosen - linear(x_chosen)
 
     def share_left(block: Block, x: Tensor, y: Tensor) -> float:
-        predicted = block(x) if linear is None else block(x) + linear(x)
-        error = left_over(predicted, y, center)
+        error = left_over(block(x), y, center)
         return error if math.isfinite(error) else math.inf
 
     gates = starting_maps(unit, width, rows, start, generator)
@@ -202,9 +185,8 @@ def fit_block(
             least, best = error, block
         if error == math.inf:
             break
-    count = sum(W.numel() + b.numel() for W, b in best.maps) + (0 if linear is None else linear.parameters)
     return BlockFit(
-        unit=unit.name, width=width, parameters=count, block=best, linear=linear,
+        unit=unit.name, width=width, parameters=sum(W.numel() + b.numel() for W, b in best.maps), block=best,
         error=share_left(best, x_test, y_test), validation=least, seconds=time.perf_counter() - began,
     )  # fmt: skip
 

@@ -167,8 +167,8 @@ class Moments:
         self.sum("open", (flow.z > 0).sum(0))
         sizes = flow.h.abs().flatten()
         most = math.ceil(TAIL * self.rows * flow.h.shape[1])
-        if len(self.largest):
-            sizes = sizes[sizes > self.largest[-1]] if len(self.largest) >= most else sizes
+        if len(self.largest) >= most:
+            sizes = sizes[sizes > self.largest[-1]]
         top = torch.cat([self.largest, sizes.topk(min(most, len(sizes))).values.cpu()])
         self.largest = top.sort(descending=True).values[:most]
         share = flow.y.norm(dim=1) / flow.stream.norm(dim=1).clamp_min(torch.finfo(torch.float32).tiny)

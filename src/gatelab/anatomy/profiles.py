@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-BILINEAR = 64  # width of the bilinear unit in addition to the linear map
 MOSTLY, HALF = 0.8, 0.5  # explained shares of the variance that separate groups of layers
 SMALL = 0.01  # nats: 1 % of perplexity
 APART = 0.2  # larger differences between the mean and the median token are reported
@@ -43,7 +42,6 @@ class BlockProfile:
         statistics: open gates, dead neurons, ranks, tails, alignment, and the size relative to the hidden states.
         linear: the share of the output's variance that the best linear map does not explain, on test windows.
         typical: the same share for the median token.
-        bilinear: the same share with a bilinear unit in addition to the linear map; NaN if not fitted.
         curve: (width, parameters, unexplained share) of units of the same kind, by width.
         slope: the slope of the root of the unexplained share against parameters; None with fewer than three widths.
         skipped: the increase of the model's loss without the block in nats per token, or, for a model without logits,
@@ -60,7 +58,6 @@ class BlockProfile:
     statistics: dict[str, float]
     linear: Interval
     typical: float
-    bilinear: float
     curve: tuple[tuple[int, int, float], ...]
     slope: Slope | None
     skipped: Interval | None
@@ -88,7 +85,7 @@ class BlockProfile:
         row: dict[str, Any] = {"layer": self.number, "name": self.name, "unit": self.unit, "width": self.width}
         row |= {"d_in": self.d_in, "d_out": self.d_out, **self.statistics}
         row |= {"left by linear": self.linear.value, "low": self.linear.low, "high": self.linear.high}
-        row |= {"typical": self.typical, "left by bilinear": self.bilinear}
+        row["typical"] = self.typical
         row |= {f"left by width {width}": error for width, _, error in self.curve}
         for name, value in (("slope", self.slope), ("skipped", self.skipped), ("linearised", self.linearised)):
             if value is not None:
@@ -204,12 +201,14 @@ def sentences_of(result: Profile) -> Iterator[str]:
             f"In {counted(len(few), 'layer')} a few tokens hold most of the variance ({numbers}): at the median token"
             f" the linear map leaves {span([block.typical for block in few])} % unexplained."
         )
-    unit = "nats per token" if math.isfinite(result.loss) else "of the variance of the model's output"
+    unit, bound = "nats per token", "1 % of perplexity"
+    if not math.isfinite(result.loss):
+        unit = "of the variance of the model's output"
+        bound = f"1 % {unit}"
     linearised = [(block, block.linearised) for block in result.blocks if block.linearised is not None]
     if linearised:
         cheap = [lost for _, lost in linearised if lost.value < SMALL]
         sure = [lost for _, lost in linearised if lost.high < SMALL]
-        bound = "1 % of perplexity" if math.isfinite(result.loss) else "1 % of the variance of the model's output"
         yield (
             f"{len(cheap)} of {counted(len(linearised), 'block')} cost less than {bound} when made linear, one at a"
             f" time; for {len(sure)} of them this is significant."
@@ -274,8 +273,6 @@ def figure_of(result: Profile, ax: Any = None) -> Figure:
         return [place for place, _ in chosen], [value for _, value in chosen]
 
     left = [("linear map", "mlp", {b.name: b.linear.value for b in blocks})]
-    if any(math.isfinite(b.bilinear) for b in blocks):
-        left.append((f"and bilinear, width {BILINEAR}", "relu3", {b.name: b.bilinear for b in blocks}))
     if all(b.curve for b in blocks):
         left.append((f"own unit, width {blocks[0].curve[-1][0]}", "glu", {b.name: b.curve[-1][2] for b in blocks}))
     middle = [

@@ -1,9 +1,9 @@
 """`profile`: measure the blocks of a model; and inputs and outputs of single blocks for other fits.
 
 The text is cut into windows for training, validation and, at the end, test. One pass over each part collects counters,
-Gram matrices and as many rows as memory allows. Every block is then compared with the best linear map, a bilinear unit
-in addition to it, and units of the same kind with growing width, all on test rows. Finally the model is run on the
-test windows with one block at a time skipped or made linear.
+Gram matrices and rows. Every block is then compared with the best linear map and with units of the same kind with
+growing width, on test rows. Finally the model is run on the test windows with one block at a time skipped or made
+linear.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from gatelab.anatomy.fits import Affine, BlockRows, best_affine, fit_block
 from gatelab.anatomy.flows import Flow, Moments, Tap, tapped, taps_of, without_head
-from gatelab.anatomy.profiles import BILINEAR, BlockProfile, Profile
+from gatelab.anatomy.profiles import BlockProfile, Profile
 from gatelab.anatomy.texts import (
     check_reads,
     check_tokens,
@@ -46,7 +46,6 @@ TOKENS, TEST, LENGTH = 6144, 512, 128
 VALIDATION = 0.125  # share of the windows that are not for the test
 WIDTHS = (16, 32, 64, 128)
 STEPS = 20
-MEMORY = 2 * 2**30
 DRAWS = 1000
 
 Parts = tuple[Tensor, Tensor, Tensor]
@@ -65,7 +64,6 @@ def profile(
     widths: Sequence[int] = WIDTHS,
     steps: int = STEPS,
     losses: bool = True,
-    memory: float = MEMORY,
     progress: ProgressLike = None,
 ) -> Profile:
     """Measure every feed-forward block of a model, and how well smaller maps can replace it.
@@ -82,7 +80,6 @@ def profile(
         widths: widths of the units that are fitted to every block; if empty, no units are fitted.
         steps: steps of Adam for every such unit.
         losses: whether to run the model with blocks skipped and made linear.
-        memory: bytes for Gram matrices and rows; rows are subsampled if they need more.
         progress: shown on a terminal and in a notebook unless it is False, or a function of (done, total).
 
     Returns:
@@ -96,12 +93,12 @@ def profile(
     fit_work = 1 + 10 * len(widths)  # relative to one window in one layer
     with ready(model, parts), reporting(progress, "profiling") as report:
         step = step_counter(report, len(taps) * (sum(map(len, parts)) + fit_work + 2 * len(parts[2]) * losses))
-        moments, rows, counts = collect(model, taps, parts, memory, step)
+        moments, rows, counts = collect(model, taps, parts, step)
         blocks, maps = [], []
         for tap, sums, its_rows in zip(taps, moments, rows, strict=True):
             grams = sums.centered("x", "x"), sums.centered("x", "y")
             maps.append(best_affine(grams, (sums.mean("x"), sums.mean("y")), its_rows.validation))
-            blocks.append(block_profile(tap, sums, its_rows, maps[-1], widths, steps))
+            blocks.append(block_profile(tap, sums, its_rows, maps[-1], widths, steps, len(parts[2])))
             step(fit_work)
         loss = math.nan
         if losses:
@@ -155,115 +152,90 @@ def batches(rows: Tensor) -> Iterator[Tensor]:
 
 
 def collect(
-    model: nn.Module, taps: Sequence[Tap], parts: Parts, memory: float, step: Step
+    model: nn.Module, taps: Sequence[Tap], parts: Parts, step: Step
 ) -> tuple[list[Moments], list[BlockRows], tuple[int, int, int]]:
     """Counters and Gram matrices of the training part; rows of all parts; and the number of tokens of each part."""
-    model, moments, keep, each = prepared(model, taps, parts, memory)
-    generator = torch.Generator().manual_seed(0)
-    fit = part_rows(model, taps, parts[0], keep, generator, step, moments)
-    chosen, test = (part_rows(model, taps, rows, keep, generator, step) for rows in parts[1:])
-    kept = [BlockRows(*fit[i][:2], chosen[i][:2], test[i][:2], test[i][2]) for i in range(len(taps))]
+    model, moments, each = prepared(model, taps, parts)
+    fit = part_rows(model, taps, parts[0], step, moments)
+    chosen, test = (part_rows(model, taps, rows, step) for rows in parts[1:])
+    kept = [BlockRows(*fit[i], chosen[i], test[i]) for i in range(len(taps))]
     return moments, kept, (each * len(parts[0]), each * len(parts[1]), each * len(parts[2]))
 
 
 def part_rows(
-    model: nn.Module, taps: Sequence[Tap], rows: Tensor, keep: int, generator: torch.Generator, step: Step,
-    moments: Sequence[Moments] = (),
-) -> list[tuple[Tensor, Tensor, Tensor]]:  # fmt: skip
-    """Inputs, outputs and window numbers of every block on some windows, one of every `keep` rows."""
-    stored: list[list[tuple[Tensor, Tensor, Tensor]]] = [[] for _ in taps]
-    first = count = 0  # the first window of a batch, and the number of windows in it
+    model: nn.Module, taps: Sequence[Tap], rows: Tensor, step: Step, moments: Sequence[Moments] = ()
+) -> list[tuple[Tensor, Tensor]]:
+    """Inputs and outputs of every block on some windows."""
+    stored: list[list[tuple[Tensor, Tensor]]] = [[] for _ in taps]
 
     def listen(i: int, flow: Flow) -> None:
         if moments:
             moments[i].add(flow)
-        size = len(flow.x)
-        chosen = torch.arange(size)
-        if keep > 1:  # at random, since regular steps would select the same positions of all windows
-            chosen = torch.randperm(size, generator=generator)[: math.ceil(size / keep)].sort().values
-        here = chosen.to(flow.x.device)
-        stored[i].append((flow.x[here], flow.y[here], first + chosen * count // size))
+        stored[i].append((flow.x, flow.y))
 
     place = next(model.parameters()).device
     with tapped(taps, listen):
         for batch in batches(rows):
-            count = len(batch)
             model(batch.to(place))
-            first += count
-            step(len(taps) * count)
-    return [(torch.cat(x), torch.cat(y), torch.cat(which)) for x, y, which in (zip(*s, strict=True) for s in stored)]
+            step(len(taps) * len(batch))
+    return [(torch.cat(x), torch.cat(y)) for x, y in (zip(*pairs, strict=True) for pairs in stored)]
 
 
-def prepared(
-    model: nn.Module, taps: Sequence[Tap], parts: Parts, memory: float
-) -> tuple[nn.Module, list[Moments], int, int]:
-    """The model without head, empty counters, the subsampling of rows by memory, and the rows per window."""
-    bare = without_head(model)
+def prepared(model: nn.Module, taps: Sequence[Tap], parts: Parts) -> tuple[nn.Module, list[Moments], int]:
+    """The model without head, empty counters, and the rows per window."""
+    bare, device = without_head(model), next(model.parameters()).device
     shapes: dict[int, tuple[int, int, int]] = {}
 
     def listen(i: int, flow: Flow) -> None:
         shapes[i] = (len(flow.x), flow.x.shape[1], flow.y.shape[1])
 
     with tapped(taps, listen):
-        bare(parts[0][:1].to(next(model.parameters()).device))
-    grams = rows = 0
+        bare(parts[0][:1].to(device))
+    needed = 0
     for i, tap in enumerate(taps):
         if i not in shapes:
             raise GatelabError(f"the model does not call {tap.name}; give other modules")
         count, d_in, d_out = shapes[i]
         width = 0 if tap.block is None else tap.block.width
-        grams += 8 * (d_in**2 + d_in * d_out + d_out**2 + width**2)
-        rows += 4 * sum(map(len, parts)) * count * (d_in + d_out)
-    if grams > memory:
-        raise GatelabError(
-            f"Gram matrices of {counted(len(taps), 'block')} need {grams / 2**30:.2g} GiB and memory is"
-            f" {memory / 2**30:.2g} GiB; give more memory, or fewer blocks by modules=[...]"
-        )
-    keep = max(1, math.ceil(rows / max(memory - grams, rows / 64)))
-    check_memory(grams + rows / keep, "a profile", "give fewer tokens, or fewer blocks by modules=[...]")
-    return bare, [Moments(tap, len(parts[0]) * shapes[i][0]) for i, tap in enumerate(taps)], keep, shapes[0][0]
+        needed += 8 * (d_in**2 + d_in * d_out + d_out**2 + width**2)
+        needed += 4 * sum(map(len, parts)) * count * (d_in + d_out)
+    check_memory(needed, "a profile", "give fewer tokens, or fewer blocks by modules=[...]", device)
+    return bare, [Moments(tap, len(parts[0]) * shapes[i][0]) for i, tap in enumerate(taps)], shapes[0][0]
 
 
 def block_profile(
-    tap: Tap, moments: Moments, rows: BlockRows, affine: Affine, widths: Sequence[int], steps: int
+    tap: Tap, moments: Moments, rows: BlockRows, affine: Affine, widths: Sequence[int], steps: int, windows: int
 ) -> BlockProfile:
-    """The profile of one block without the losses of the model."""
+    """The profile of one block without the losses of the model; `windows` is their number in the test."""
     x, y = rows.test
     center = moments.mean("y").to(y.dtype)
     wrong, whole = (affine(x) - y).double().square().sum(1), (y - center).double().square().sum(1)
     if not bool(whole.any()):
         raise GatelabError(f"{tap.name} has the same output for every token; leave it out: modules=[...] names others")
-    linear = share_interval(wrong, whole, rows.windows)
+    linear = share_interval(*(part.view(windows, -1).sum(1).cpu().numpy() for part in (wrong, whole)))
     typical = float((wrong / whole.clamp_min(1e-300)).median())
     unit, name, width = None, "", 0
     if tap.block is not None:
         unit, width = unit_of(tap.block), tap.block.width
         name = unit.name
-    bilinear, line = math.nan, None
+    line = None
     fits = [fit_block(rows, unit or "swiglu", w, start=tap.block, steps=steps) for w in widths]
-    if fits:
-        bilinear = fit_block(rows, "bilinear", BILINEAR, linear=affine, steps=steps).error
     if len(fits) > 2:
         line = slope(np.array([fit.parameters for fit in fits]), np.sqrt([fit.error for fit in fits]))
     return BlockProfile(
         number=tap.number, name=tap.name, unit=name, width=width, d_in=x.shape[1], d_out=y.shape[1],
-        statistics=moments.statistics(), linear=linear, typical=typical, bilinear=bilinear,
+        statistics=moments.statistics(), linear=linear, typical=typical,
         curve=tuple((fit.width, fit.parameters, fit.error) for fit in fits), slope=line, skipped=None, linearised=None,
     )  # fmt: skip
 
 
-def share_interval(wrong: Tensor, whole: Tensor, groups: Tensor | None) -> Interval:
-    """The ratio of two sums, with a bootstrap interval over windows."""
-    value = float(wrong.sum() / whole.sum())
-    if groups is None:
-        groups = torch.arange(len(wrong))
-    known, which = groups.unique(return_inverse=True)  # after subsampling, some windows may have no rows
-    count = len(known)
-    sums = [torch.zeros(count, dtype=torch.float64).index_add_(0, which, part.cpu()).numpy() for part in (wrong, whole)]
-    drawn = resampled(count, DRAWS, np.random.default_rng(0))
+def share_interval(wrong: np.ndarray, whole: np.ndarray) -> Interval:
+    """The ratio of two sums over windows, with a bootstrap interval."""
+    value, count = float(wrong.sum() / whole.sum()), len(wrong)
     if count < 3:
         return Interval(value, math.nan, math.nan)
-    return percentile_interval(value, sums[0][drawn].sum(1) / sums[1][drawn].sum(1))
+    drawn = resampled(count, DRAWS, np.random.default_rng(0))
+    return percentile_interval(value, wrong[drawn].sum(1) / whole[drawn].sum(1))
 
 
 def layer_rows(
@@ -275,11 +247,10 @@ def layer_rows(
     tokens: int = TOKENS,
     test: int = TEST,
     length: int | None = None,
-    memory: float = MEMORY,
 ) -> list[BlockRows]:
     """Inputs and outputs of some blocks of a model for training, validation and test.
 
-    `model`, `text`, `tokenizer`, `tokens`, `test`, `length` and `memory` are as in `profile`.
+    `model`, `text`, `tokenizer`, `tokens`, `test` and `length` are as in `profile`.
 
     Args:
         layers: indices of layers with a block, or names of modules.
@@ -290,7 +261,7 @@ def layer_rows(
     taps = taps_of(model, [layer_name(model, layer) for layer in layers])
     parts = parts_of(model, text, tokenizer, tokens, test, length)
     with ready(model, parts):
-        return collect(model, taps, parts, memory, step_counter(None, 0))[1]
+        return collect(model, taps, parts, step_counter(None, 0))[1]
 
 
 def layer_name(model: nn.Module, layer: str | int) -> str:

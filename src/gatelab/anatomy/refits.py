@@ -1,4 +1,4 @@
-"""Blocks with fewer neurons or another unit: which neurons to keep, and how to refit the remaining weights.
+"""Blocks with fewer neurons: which neurons to keep, and how to refit the remaining weights.
 
     magnitude       |G_i| |U_i| |D_i|: from the weights only
     wanda           rms(h_i) |D_i|: the contribution of a neuron on the calibration rows (Wanda, by whole neurons)
@@ -19,13 +19,10 @@ import math
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import Tensor
 
 from gatelab.anatomy.fits import BlockAdam, damped, detached, ridge_map, root_mean_square
-from gatelab.errors import GatelabError
-from gatelab.feedforward import Unit
-from gatelab.models.layouts import Block, Elementwise
+from gatelab.models.layouts import Block
 
 CHUNK = 4096  # rows whose hidden values are held at once
 RIDGES = (1e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0, 3.0)
@@ -79,38 +76,32 @@ METHODS = ("ours", *SCORES, "surgeon")
 
 def kept_neurons(method: str, block: Block, sums: HiddenSums, width: int) -> Tensor:
     """The `width` neurons with the largest scores of a method, or those that surgeon keeps, in ascending order."""
-    if method != "surgeon":
-        return SCORES[method](block, sums).argsort(descending=True, stable=True)[:width].sort().values
-    kept = torch.ones(block.width, dtype=torch.bool)
-    kept[surgeon_costs(block, sums, block.width - width)[0]] = False
-    return kept.nonzero()[:, 0].to(sums.gram.device)
+    if method == "surgeon":
+        return kept_by_surgeon(block, sums, width)
+    return SCORES[method](block, sums).argsort(descending=True, stable=True)[:width].sort().values
 
 
-def surgeon_costs(block: Block, sums: HiddenSums, count: int) -> tuple[list[int], list[float]]:
-    """The neurons to remove, in order, and the increase of the mean of |t - D h|^2 by each removal.
+def kept_by_surgeon(block: Block, sums: HiddenSums, width: int) -> Tensor:
+    """The neurons that are left after removing one by one, always the cheapest after refitting the last map.
 
-    Neurons are removed one by one, always the cheapest after refitting the last map. With A = E[h h^T] + ridge and the
-    optimal D for all neurons, removing neuron i costs |D_i|^2 / (A^-1)_ii; D and A^-1 then change by rank one.
+    With A = E[h h^T] + ridge and the optimal D for all neurons, removing neuron i increases the mean of |t - D h|^2 by
+    |D_i|^2 / (A^-1)_ii; D and A^-1 then change by rank one.
     """
     A = damped(sums.gram, RIDGE)
     inverse = torch.cholesky_inverse(torch.linalg.cholesky(A))
     start = block.W2.to(A)
     D = start + torch.linalg.solve(A, sums.cross - sums.gram @ start.T).T
     gone = torch.zeros(len(inverse), dtype=torch.bool, device=inverse.device)
-    order: list[int] = []
-    costs: list[Tensor] = []
-    for _ in range(count):
+    for _ in range(block.width - width):
         cost = (D.square().sum(0) / inverse.diagonal()).masked_fill(gone, torch.inf)
         i = int(cost.argmin())
-        order.append(i)
-        costs.append(cost[i])
         gone[i] = True
         column = inverse[:, i] / inverse[i, i]
         row = inverse[i].clone()
         D.addr_(D[:, i].clone(), column, alpha=-1)
         inverse.addr_(column, row, alpha=-1)
         inverse[i, i], D[:, i] = 1.0, 0.0  # so that later divisions stay finite
-    return order, [float(cost) for cost in costs]
+    return (~gone).nonzero()[:, 0]
 
 
 # ---- refits of weights
@@ -198,10 +189,8 @@ def joint_refit(
 # ---- smaller blocks
 
 
-def smaller_block(
-    block: Block, fitted: BlockTargets, others: BlockTargets, width: int, method: str
-) -> tuple[Block, float]:
-    """A block with fewer neurons, and the relative error of its output without any refit.
+def smaller_block(block: Block, fitted: BlockTargets, others: BlockTargets, width: int, method: str) -> Block:
+    """A block with fewer neurons.
 
     magnitude and wanda: the kept weights are not changed. flap: a bias replaces the means of the removed neurons.
     surgeon: our combination of the order of ZipLM and the refit of the last map in FASP. ours: see `our_block`.
@@ -211,84 +200,32 @@ def smaller_block(
     sums = fitted.moments(block)
     chosen = kept_neurons(method, block, sums, width)
     small = narrowed(block, chosen)
-    dropped = others.error(small) / others.size()
     if method == "surgeon":
         small = replace(small, W2=last_map(small, sums.take(chosen), DAMPING))
     if method == "flap":
         gone = torch.ones(block.width, dtype=torch.bool, device=chosen.device)
         gone[chosen] = False
         small = replace(small, b2=block.b2 + (block.W2[:, gone].double() @ sums.mean[gone]).to(block.b2))
-    return small, dropped
+    return small
 
 
-def our_block(block: Block, fitted: BlockTargets, others: BlockTargets, width: int) -> tuple[Block, float]:
+def our_block(block: Block, fitted: BlockTargets, others: BlockTargets, width: int) -> Block:
     """Select neurons by their exact cost after refitting, then refit all weights together.
 
     The exact cost overfits small calibration sets, so the order of wanda is tried as well; held-out windows choose
     between the two after the refit of the last map.
     """
     sums, decisive = fitted.moments(block), others.moments(block)
-    candidates: list[tuple[float, Block, float]] = []
+    candidates: list[tuple[float, Block]] = []
     for order in ("surgeon", "wanda"):
         chosen = kept_neurons(order, block, sums, width)
         small, its_decisive = narrowed(block, chosen), decisive.take(chosen)
         D = last_map_by_held_out(small, sums.take(chosen), its_decisive)
-        candidates.append((its_decisive.error(D), replace(small, W2=D), its_decisive.error(small.W2)))
-    _, start, dropped = min(candidates, key=lambda candidate: candidate[0])
-    return joint_refit(start, fitted, others), dropped / others.size()
-
-
-def other_block(block: Block, fitted: BlockTargets, others: BlockTargets, width: int, unit: Unit) -> Block:
-    """A block of another unit fitted to the outputs of the given block."""
-    order = wanda(block, fitted.moments(block)).argsort(descending=True)
-    start = another_unit(block, unit.gate, unit.factors, width, order)
-    D = last_map_by_held_out(start, fitted.moments(start), others.moments(start))
-    return joint_refit(replace(start, W2=D), fitted, others)
+        candidates.append((its_decisive.error(D), replace(small, W2=D)))
+    _, start = min(candidates, key=lambda candidate: candidate[0])
+    return joint_refit(start, fitted, others)
 
 
 def narrowed(block: Block, neurons: Tensor) -> Block:
     *affine, (W2, b2) = block.maps
     return block.with_maps([*((W[neurons], b[neurons]) for W, b in affine), (W2[:, neurons], b2)])
-
-
-def another_unit(block: Block, gate: Elementwise, factors: int, width: int, neurons: Tensor) -> Block:
-    """A block of another unit as the start of a refit, with directions of the old block and a last map of zeros.
-
-    Its gates are the old gates and, if there are fewer factors, sums and differences of gates and factors: a product of
-    two affine maps is a difference of two squares, g u = ((g + u)^2 - (g - u)^2) / 4. Its factors are the old ones,
-    then constants 1. `neurons` are the old neurons in descending order of contribution.
-    """
-    W, b = block.W1[neurons], block.b1[neurons]
-    lines = [(U[neurons], u[neurons]) for U, u in block.factors]
-    gates = [(W, b)]
-    if factors < len(lines):
-        gates = [(W + U, b + u) for U, u in lines] + [(W - U, b - u) for U, u in lines] + gates
-    elif len(neurons) < width:
-        gates += [(-W, -b)]
-    # Neuron by neuron, all directions of one neuron together.
-    W1, b1 = (torch.stack(parts, 1).flatten(0, 1) for parts in zip(*gates, strict=True))
-    if len(W1) < width:
-        raise GatelabError(
-            f"the new block has {width} neurons and the old one only {len(W1)} directions; give a smaller keep"
-        )
-    old = torch.arange(len(W1), device=W1.device)[:width] // len(gates)
-    ones = (torch.zeros_like(W1[:width]), torch.ones_like(b1[:width]))
-    new_factors = [(lines[l][0][old], lines[l][1][old]) if l < len(lines) else ones for l in range(factors)]
-    last = (block.W2.new_zeros(len(block.W2), width), block.b2)
-    gates_and_factors = [(W1[:width].clone(), b1[:width].clone()), *new_factors]
-    return replace(block, activation=gate).with_maps([*gates_and_factors, last])
-
-
-class BlockModule(nn.Module):
-    """A block as a module with trainable weights: D [act(Gx + g) * (Ux + u) * ...] + d."""
-
-    def __init__(self, block: Block) -> None:
-        super().__init__()
-        self.weights = nn.ParameterList(nn.Parameter(W.clone()) for W, _ in block.maps)
-        self.biases = nn.ParameterList(nn.Parameter(b.clone()) for _, b in block.maps)
-        self.activation = block.activation
-
-    def forward(self, x: Tensor) -> Tensor:
-        values = [functional.linear(x, W, b) for W, b in zip(self.weights[:-1], self.biases[:-1], strict=True)]
-        hidden = math.prod(values[1:], start=self.activation(values[0]))
-        return functional.linear(hidden, self.weights[-1], self.biases[-1])

@@ -12,21 +12,19 @@ import copy
 import json
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gatelab.anatomy.distillation import Distillation, Distilled, distil_blocks, own_windows
+from gatelab.anatomy.distillation import Distillation, Distilled, distil
 from gatelab.anatomy.refits import METHODS
-from gatelab.anatomy.smaller_layers import ShrunkLayer, finite, held_out_windows, neuron_costs, shrink_layers
+from gatelab.anatomy.smaller_layers import ShrunkLayer, finite, held_out_windows, shrink_layers
 from gatelab.anatomy.streams import check_order, last_states
 from gatelab.anatomy.texts import (
     Parts,
@@ -40,10 +38,8 @@ from gatelab.anatomy.texts import (
     window_length,
     windows,
 )
-from gatelab.display import ProgressLike, one_line, reporting
+from gatelab.display import ProgressLike, one_line
 from gatelab.errors import GatelabError, real_number, unknown_name, whole_number
-from gatelab.feedforward import Unit
-from gatelab.feedforward.registry import product_unit
 from gatelab.files import write_whole
 from gatelab.memory import check_device
 from gatelab.models.layouts import OWN, Layer, layers_of
@@ -54,7 +50,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LENGTH = 256  # default tokens per window
-FEWEST = 0.5  # balanced widths are at least this share of the uniform width
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +111,7 @@ class Shrunk:
 @torch.no_grad()
 def shrink(
     model: Any,
-    keep: float | Sequence[int] = 0.8,
+    keep: float = 0.8,
     text: Any = None,
     *,
     method: str = "ours",
@@ -124,7 +119,6 @@ def shrink(
     length: int | None = None,
     most: int | None = None,
     distill: int | Distillation = 0,
-    unit: Any = None,
     store: str | Path | None = None,
     device: str | torch.device | None = None,
     progress: ProgressLike = None,
@@ -134,8 +128,7 @@ def shrink(
     Args:
         model: a model of Transformers in a layout of `gatelab.models.layouts`, or an argument of `load_model`: a folder
             with safetensors, a GGUF file, a name. It is not changed.
-        keep: the share of the neurons to keep in every block, above 0 and up to 1; or the width of each block, as
-            `balanced_widths` returns them. A model with different widths cannot be saved, as configurations have one.
+        keep: the share of the neurons to keep in every block, above 0 and up to 1.
         text: text for calibration and test: an argument of `windows`, a quarter of whose windows are for the test; or
             a pair of such texts (calibration, test) that share no window. Images for a ViT.
         method: "ours"; the published methods "magnitude", "wanda" and "flap"; or "surgeon", our combination of the
@@ -146,8 +139,6 @@ def shrink(
         distill: epochs of a distillation after the layers, in which all blocks are refitted together to the outputs of
             the given model; or a `Distillation`, such as `Distillation(own_text=2_000_000)`: one pass over the text and
             over 2 million tokens that the given model generates.
-        unit: another unit for all blocks, such as "relu2" or "gqu", with the same number of weights, for method "ours".
-            Such a model cannot be saved in the usual format.
         store: a folder for finished layers, from which the same call resumes.
         device: the device, such as "cuda"; None for that of the model.
         progress: see `gatelab.display`.
@@ -157,92 +148,40 @@ def shrink(
     """
     began = time.monotonic()
     check_method(method)
-    if unit is not None and method != "ours":
-        raise GatelabError(f"unit= is given and method is {method!r}, which only drops neurons; give method='ours'")
-    other = None if unit is None else product_unit(unit)
+    check_share(keep)
     terms = distill
     if not isinstance(terms, Distillation):
-        epochs = whole_number("distill", distill, 0, of="epochs")
-        terms = Distillation(epochs) if epochs else None
+        epochs, terms = whole_number("distill", distill, 0, of="epochs"), None
+        if epochs:
+            terms = Distillation(epochs)
     dense, tokenizer, rows = loaded_task(model, text, tokenizer, length, most, device)
-    layers = layers_of(dense)
-    check_biases(dense, layers, method)
-    widths = widths_of(keep, layers)
-    if terms is not None and isinstance(terms.own_text, Tensor):
-        own = own_windows(dense, rows.calibration, terms)
-        check_tokens(dense, own)
-        check_apart("own_text", own, rows.test)
+    layer = layers_of(dense)[0]
+    check_biases(dense, layer, method)
     small = copy.deepcopy(dense).eval()
     with evaluating(dense):
         causal = check_model(dense, rows.calibration)
-        if terms is not None and terms.writes and not causal:
+        if terms is not None and terms.own_text and not causal:
             raise GatelabError(
                 f"own_text is given and {type(dense).__name__} does not predict next tokens; leave own_text out"
             )
         held_out = held_out_windows(len(rows.calibration))
         done = shrink_layers(
-            dense, small, rows.calibration, held_out, widths, method=method, other=other, causal=causal,
+            dense, small, rows.calibration, held_out, width_after(keep, layer), method=method, causal=causal,
             decided=method == "ours" or terms is not None, store=store, progress=progress,
         )  # fmt: skip
         distillation = None
         if terms is not None:
             fitted, others = rows.calibration[~held_out], rows.calibration[held_out]
-            if terms.writes:
-                fitted = torch.cat([fitted, own_windows(dense, fitted, terms, progress)])
-            with reporting(progress, "distilling") as report:
-                distillation = distil_blocks(dense, small, fitted, others, terms, causal=causal, report=report)
+            distillation = distil(dense, small, fitted, others, terms, causal=causal, progress=progress)
         measure, before, after = measured(dense, small, rows.test, causal)
-    reason = unsaved(dense, layers[0], widths, other)
+    reason = unsaved(dense, layer)
     if not reason:
         write_width(small, layers_of(small))
     return Shrunk(
-        model=small, tokenizer=tokenizer, method=method,
-        keep=float(keep) if isinstance(keep, Real) else sum(widths) / sum(layer.before for layer in done),
-        layers=tuple(done), measure=measure, before=before, after=after, bytes_before=bytes_of(dense),
-        bytes_after=bytes_of(small), seconds=time.monotonic() - began, distillation=distillation, reason=reason,
+        model=small, tokenizer=tokenizer, method=method, keep=float(keep), layers=tuple(done), measure=measure,
+        before=before, after=after, bytes_before=bytes_of(dense), bytes_after=bytes_of(small),
+        seconds=time.monotonic() - began, distillation=distillation, reason=reason,
     )  # fmt: skip
-
-
-@torch.no_grad()
-def balanced_widths(
-    model: Any,
-    keep: float = 0.8,
-    text: Any = None,
-    *,
-    tokenizer: Any = None,
-    length: int | None = None,
-    most: int | None = None,
-    device: str | torch.device | None = None,
-    progress: ProgressLike = None,
-) -> tuple[int, ...]:
-    """Widths of the blocks that keep a share of all neurons, for `shrink(keep=...)`.
-
-    Neurons are removed in the order of the optimal brain surgeon, whose costs are comparable between blocks: nats per
-    token to second order (`felt_directions`), or shares of the state after the layer for models that predict no next
-    token. The cheapest neurons of all blocks are removed, but no block loses more than half of its uniform width.
-    `model`, `text`, `tokenizer`, `length`, `most`, `device` and `progress` are as in `shrink`; of the text only the
-    calibration part is used.
-
-    Args:
-        keep: the share of all neurons to keep.
-
-    Returns:
-        The width of each block.
-    """
-    share = check_share(keep)
-    model, _, rows = loaded_task(model, text, tokenizer, length, most, device)
-    with evaluating(model):
-        causal = check_model(model, rows.calibration)
-        costs = list(neuron_costs(model, rows.calibration, causal, share * FEWEST, progress))
-    layers = layers_of(model)
-    widths = [layer.read().width for layer in layers]
-    count = sum(widths) - sum(widths_of(share, layers))
-    # Costs that never fall within a block keep its order.
-    rising = [torch.tensor(part, dtype=torch.float64).cummax(0).values for part in costs]
-    block = torch.cat([torch.full((len(part),), i) for i, part in enumerate(rising)])
-    cheapest = block[torch.cat(rising).argsort(stable=True)[:count]]
-    gone = torch.bincount(cheapest, minlength=len(widths)).tolist()
-    return tuple(width - less for width, less in zip(widths, gone, strict=True))
 
 
 # ---- checks of arguments
@@ -299,46 +238,32 @@ def check_method(method: str) -> None:
         raise unknown_name("method", method, METHODS)
 
 
-def check_share(keep: Any) -> float:
-    return real_number("keep, the share of neurons to keep,", keep, above=0, most=1)
+def check_share(keep: float) -> None:
+    real_number("keep, the share of neurons to keep,", keep, above=0, most=1)
 
 
-def widths_of(keep: float | Sequence[int], layers: Sequence[Layer]) -> tuple[int, ...]:
-    """The new width of every block, from a share or from given widths."""
-    before = [layer.read().width for layer in layers]
-    if isinstance(keep, np.ndarray | np.generic | Tensor):
-        keep = keep.tolist()
-    if isinstance(keep, str) or not isinstance(keep, Sequence):
-        share = check_share(keep)
-        return tuple(max(1, round(share * width)) for width in before)
-    if len(keep) != len(before):
-        raise GatelabError(f"keep has {len(keep)} widths and the model {len(before)} blocks; give one for each")
-    widths = zip(layers, keep, before, strict=True)
-    return tuple(whole_number(f"keep for {layer.name}", width, 1, most, of="neurons") for layer, width, most in widths)
+def width_after(keep: float, layer: Layer) -> int:
+    """The new width of every block."""
+    return max(1, round(keep * layer.read().width))
 
 
-def unsaved(model: Any, layer: Layer, widths: Sequence[int], other: Unit | None) -> str:
+def unsaved(model: Any, layer: Layer) -> str:
     """Why a smaller model cannot be saved in the usual format; empty if it can."""
-    place = f"the configuration of {type(model).__name__}"
-    if other is not None:
-        return f"its blocks are {other.name}, which {place} cannot express"
     if layer.layout.width(getattr(model, "config", None)) is None:
-        return f"{place} has no {' or '.join(layer.layout.widths)}"
-    if len(set(widths)) > 1:
-        return f"its blocks have {min(widths)} to {max(widths)} neurons, and {place} has one width"
+        return f"the configuration of {type(model).__name__} has no {' or '.join(layer.layout.widths)}"
     return ""
 
 
 def check_saved(model: Any) -> None:
     """Raise if the shrunken model could not be saved in the usual format."""
-    reason = unsaved(model, layers_of(model)[0], (1,), None)
+    reason = unsaved(model, layers_of(model)[0])
     if reason:
         raise GatelabError(f"a smaller model would have no usual format: {reason}; leave the folder out")
 
 
-def check_biases(model: Any, layers: Sequence[Layer], method: str) -> None:
+def check_biases(model: Any, layer: Layer, method: str) -> None:
     """Raise for FLAP, which adds a bias to every block, if the configuration does not allow biases."""
-    last = layers[0].module.get_submodule(layers[0].layout.last)
+    last = layer.module.get_submodule(layer.layout.last)
     if method == "flap" and last.bias is None and not hasattr(getattr(model, "config", None), "mlp_bias"):
         others = ", ".join(repr(name) for name in METHODS if name != "flap")
         raise GatelabError(
@@ -370,7 +295,7 @@ def bytes_of(model: nn.Module) -> int:
     return sum(p.numel() * p.element_size() for p in model.parameters())
 
 
-def write_width(model: Any, layers: Sequence[Layer]) -> None:
+def write_width(model: Any, layers: list[Layer]) -> None:
     """Write the width of the blocks into the configuration."""
     setattr(model.config, layers[0].layout.width(model.config) or "", layers[0].read().width)
     for layer in layers:

@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,16 +23,12 @@ from gatelab.anatomy.refits import (
     DAMPING,
     EPOCHS,
     RATE,
-    BlockModule,
     BlockTargets,
-    other_block,
     smaller_block,
-    surgeon_costs,
 )
 from gatelab.anatomy.streams import Stream, felt_directions
 from gatelab.display import Compact, ProgressLike, reporting
 from gatelab.errors import GatelabError
-from gatelab.feedforward import Unit
 from gatelab.files import write_whole
 from gatelab.models.layouts import Block, Layer, layers_of
 from gatelab.tensors import pack, write_packed
@@ -52,7 +48,6 @@ class ShrunkLayer(Compact):
         before: the old number of neurons.
         error: the relative error |t - y|^2 / |t|^2 of the block's output on every eighth calibration window. These
             are held out, except for published methods without distillation.
-        dropped: the same error without any refit; NaN for another unit.
         seconds: the time of this layer.
     """
 
@@ -60,7 +55,6 @@ class ShrunkLayer(Compact):
     width: int
     before: int
     error: float
-    dropped: float
     seconds: float
 
 
@@ -69,10 +63,9 @@ def shrink_layers(
     small: Any,
     calibration: Tensor,
     held_out: Tensor,
-    widths: Sequence[int],
+    width: int,
     *,
     method: str,
-    other: Unit | None,
     causal: bool,
     decided: bool,
     store: str | Path | None,
@@ -85,33 +78,28 @@ def shrink_layers(
     old_layers, new_layers = layers_of(dense), layers_of(small)
     if method == "flap":
         give_biases(small, new_layers)
-    settings = (tuple(widths), f"{method} {other} {causal} {decided}", EPOCHS, RATE, HELD_OUT, DAMPING, FELT_TOKENS)
+    settings = (width, method, causal, decided, EPOCHS, RATE, HELD_OUT, DAMPING, FELT_TOKENS)
     files = layer_files(store, old_layers, plan_of(dense, calibration, (*settings, FELT_DAMPING)))
     stored = sum(file is not None and file.exists() for file in files)
     stream = Stream.begin(small, calibration)
     ideal = Stream.begin(dense, calibration) if method == "ours" else None
-    felt = None
+    felt: list[Tensor | None] = [None] * len(old_layers)
     if method == "ours" and causal and stored < len(old_layers):
-        felt = felt_directions(dense, calibration[~held_out][: felt_windows(calibration)])
+        felt[:] = felt_directions(dense, calibration[~held_out][: felt_windows(calibration)])
     results: list[ShrunkLayer] = []
     with reporting(progress, "shrinking", stored=stored) as report:
-        for i, (old, new, width, file) in enumerate(zip(old_layers, new_layers, widths, files, strict=True)):
+        for i, (old, new, file) in enumerate(zip(old_layers, new_layers, files, strict=True)):
             block = old.read()
             if file is not None and file.exists():
-                smaller, layer = read_layer(file, block, other)
+                smaller, layer = read_layer(file, block)
             else:
                 began = time.monotonic()
                 rows = block_rows(stream, ideal, old, new, held_out, decided)
-                smaller, error, dropped = shrink_block(
-                    block, *rows, width, method, other, None if felt is None else felt[i]
-                )
-                layer = ShrunkLayer(old.name, smaller.width, block.width, error, dropped, time.monotonic() - began)
+                smaller, error = shrink_block(block, *rows, width, method, felt[i])
+                layer = ShrunkLayer(old.name, smaller.width, block.width, error, time.monotonic() - began)
                 if file is not None:
                     write_layer(file, smaller, layer)
-            if other is None:
-                new.write(smaller)
-            else:
-                new.put_map(BlockModule(smaller))
+            new.write(smaller)
             stream.advance(new)
             if ideal is not None:
                 ideal.advance(old)
@@ -122,28 +110,21 @@ def shrink_layers(
 
 
 def shrink_block(
-    block: Block, fitted: BlockTargets, others: BlockTargets, width: int, method: str, other: Unit | None,
-    felt: Tensor | None,
-) -> tuple[Block, float, float]:  # fmt: skip
-    """A smaller block, its relative error, and the relative error without any refit.
+    block: Block, fitted: BlockTargets, others: BlockTargets, width: int, method: str, felt: Tensor | None
+) -> tuple[Block, float]:
+    """A smaller block and its relative error.
 
     With `felt`, the fit weights errors by their effect on the loss.
     """
-    frame = None if felt is None else felt_frame(felt, block)
-    inside, to_fit, to_decide = block, fitted, others
-    if frame is not None:
-        inside = replace(block, W2=frame[0] @ block.W2)
-        to_fit, to_decide = (BlockTargets(rows.inputs, rows.targets @ frame[0]) for rows in (fitted, others))
-    if other is None:
-        smaller, dropped = smaller_block(inside, to_fit, to_decide, width, method)
+    if felt is None:
+        smaller = smaller_block(block, fitted, others, width, method)
     else:
-        # The same number of weights as `width` neurons of the old unit.
-        width = max(1, round(width * (len(block.factors) + 2) / (other.factors + 2)))
-        smaller, dropped = other_block(inside, to_fit, to_decide, width, other), math.nan
-    if frame is not None:
-        smaller = replace(smaller, W2=frame[1] @ smaller.W2)
+        R, inverse = felt_frame(felt, block)
+        to_fit, to_decide = (BlockTargets(rows.inputs, rows.targets @ R) for rows in (fitted, others))
+        smaller = smaller_block(replace(block, W2=R @ block.W2), to_fit, to_decide, width, method)
+        smaller = replace(smaller, W2=inverse @ smaller.W2)
     moved = BlockTargets(others.inputs, others.targets - (smaller.b2 - block.b2))  # FLAP's bias
-    return smaller, finite(f"the error of {block.layer}", moved.error(smaller) / others.size()), dropped
+    return smaller, finite(f"the error of {block.layer}", moved.error(smaller) / others.size())
 
 
 def finite(name: str, value: float) -> float:
@@ -203,34 +184,6 @@ def felt_frame(felt: Tensor, block: Block) -> tuple[Tensor, Tensor]:
     return root.to(block.W2), inverse.to(block.W2)
 
 
-def neuron_costs(
-    model: Any, calibration: Tensor, causal: bool, fewest: float, progress: ProgressLike
-) -> Iterator[list[float]]:
-    """For every block, the costs of removing neurons one by one until the share `fewest` remains."""
-    layers = layers_of(model)
-    felt = felt_directions(model, calibration[: felt_windows(calibration)]) if causal else None
-    stream = Stream.begin(model, calibration)
-    with reporting(progress, "balancing") as report:
-        for i, layer in enumerate(layers):
-            block = layer.read()
-            passages = list(stream.through(layer))
-            inputs, outputs = torch.cat([p.inputs for p in passages]), torch.cat([p.outputs for p in passages])
-            rows = BlockTargets(inputs, outputs - block.b2)
-            if felt is not None:
-                R, _ = felt_frame(felt[i], block)
-                rows, inside = BlockTargets(inputs, rows.targets @ R), replace(block, W2=R @ block.W2)
-                scale = float(felt[i].diagonal().mean()) / 2
-            else:
-                states, inside = outputs + torch.cat([p.residual for p in passages]), block
-                scale = 1 / float(states.double().square().sum(1).mean())
-            count = block.width - max(1, round(fewest * block.width))
-            _, costs = surgeon_costs(inside, rows.moments(block), count)
-            yield [scale * cost for cost in costs]
-            stream.advance(layer)
-            if report:
-                report(i + 1, len(layers))
-
-
 def give_biases(model: Any, layers: Sequence[Layer]) -> None:
     """Add zero biases to the blocks of a Llama if its configuration allows it."""
     if getattr(model.config, "mlp_bias", None) is not False:
@@ -282,15 +235,12 @@ def map_names(factors: int) -> list[tuple[str, str]]:
     return [("W1", "b1"), *((f"U{i}", f"u{i}") for i in range(factors)), ("W2", "b2")]
 
 
-def read_layer(path: Path, block: Block, other: Unit | None) -> tuple[Block, ShrunkLayer]:
+def read_layer(path: Path, block: Block) -> tuple[Block, ShrunkLayer]:
     """The smaller block that replaces a given one, and its result."""
     content = read_packed(path, "remove it, and the layer is computed again", "pt")
     arrays = {name: value.to(block.W1) for name, value in content.arrays.items()}
-    count, activation = len(block.factors), block.activation
-    if other is not None:
-        count, activation = other.factors, other.gate
-    maps = [(arrays[W], arrays[b]) for W, b in map_names(count)]
-    return replace(block, activation=activation).with_maps(maps), ShrunkLayer(**content.facts)
+    maps = [(arrays[W], arrays[b]) for W, b in map_names(len(block.factors))]
+    return block.with_maps(maps), ShrunkLayer(**content.facts)
 
 
 def write_layer(path: Path, block: Block, layer: ShrunkLayer) -> None:

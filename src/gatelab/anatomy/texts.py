@@ -101,19 +101,19 @@ def window_length(model: Any, text: Any, length: int | None, usual: int) -> int:
     return min(usual, longest) if isinstance(longest, int) and longest > 1 else usual
 
 
-def given_numbers(text: Any, name: str = "the text") -> Tensor:
-    """Token numbers or images as a tensor; `name` is for error messages."""
+def given_numbers(text: Any) -> Tensor:
+    """Token numbers or images as a tensor."""
     try:
         numbers = torch.as_tensor(np.asarray(text) if isinstance(text, Sequence | range) else text)
     except (TypeError, ValueError, RuntimeError):
         raise GatelabError(
-            f"{name} is a {type(text).__name__}; give a string, a path, token numbers or images (N, C, H, W)"
+            f"the text is a {type(text).__name__}; give a string, a path, token numbers or images (N, C, H, W)"
         ) from None
     if numbers.is_floating_point() and numbers.ndim == 4:
         return numbers.float()
     if numbers.is_floating_point() or numbers.is_complex() or numbers.dtype == torch.bool or numbers.ndim not in (1, 2):
         raise GatelabError(
-            f"{name} has the shape {tuple(numbers.shape)} and {numbers.dtype}; give whole token numbers in one"
+            f"the text has the shape {tuple(numbers.shape)} and {numbers.dtype}; give whole token numbers in one"
             " dimension, windows in two, or images (N, C, H, W)"
         )
     numbers = numbers.long()  # torch has no minimum of uint16
@@ -284,7 +284,6 @@ def continued(
     *,
     temperature: float | Tensor = 1.0,
     seed: int = 0,
-    at_once: int | None = None,
     progress: ProgressLike = False,
 ) -> Tensor:
     """Generate windows from prompts by sampling from the model's predictions.
@@ -295,7 +294,6 @@ def continued(
         length: tokens per window, including the prompt.
         temperature: the divisor of the logits, one number or one per window.
         seed: seed of the samples.
-        at_once: windows per batch; None for as many as memory allows.
         progress: see `gatelab.display`.
 
     Returns:
@@ -308,8 +306,7 @@ def continued(
         raise GatelabError(f"temperature is {temperature!r}; give a positive number, or one per window")
     device = next(model.parameters()).device
     generator = torch.Generator(device).manual_seed(seed)
-    if at_once is None:
-        at_once = max(1, min(MOST_WRITTEN, most_that_fits(2 * length * state_bytes(model), device)))
+    at_once = max(1, min(MOST_WRITTEN, most_that_fits(2 * length * state_bytes(model), device)))
     parts = []
     steps, done = -(-len(beginnings) // at_once) * (length - beginnings.shape[1]), 0
     with reporting(progress, "writing") as report:

@@ -287,12 +287,13 @@ def plan_command(
     """Plan encrypted inference: a polynomial for every layer, with the fewest levels in total."""
     reading.check_exists(text, "give text with one sentence per line")
     from gatelab.linearization import plan_encrypted
-    from gatelab.models.pretrained import read_pretrained
+    from gatelab.models.pretrained import load_model, token_rows
 
-    model = read_pretrained(path, reading.read_tokenizer(tokenizer))
-    tokens = model.rows(text.read_text(encoding="utf-8", errors="replace"))
+    model, own = load_model(path)
+    given = reading.read_tokenizer(tokenizer) or own
+    tokens = token_rows(model, given, text.read_text(encoding="utf-8", errors="replace"))
     with output.progress("measurements") as report:
-        plan = plan_encrypted(model.model, tokens[:rows], quality=quality, margin=margin, progress=report)
+        plan = plan_encrypted(model, tokens[:rows], quality=quality, margin=margin, progress=report)
     output.write(plan, out)
     layers = []
     for i, (layer, share) in enumerate(zip(plan.layers, plan.outside, strict=True)):
@@ -301,7 +302,7 @@ def plan_command(
         layers.append({**row, "levels": layer.levels, "products": layer.products, "outside": share})
     output.emit(
         plan.document(),
-        f"{model.name}: {plan.levels} levels in total, {plan.measure} kept {plan.quality:.6f}",
+        f"{path.name}: {plan.levels} levels in total, {plan.measure} kept {plan.quality:.6f}",
         "",
         output.table(layers, {"outside": ".2%"}),
         "",

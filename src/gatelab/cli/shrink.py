@@ -42,7 +42,6 @@ def shrink_command(
     keep: Annotated[float, option("Share of the neurons to keep.")] = 0.8,
     method: Annotated[str, option("ours, magnitude, wanda, flap or surgeon.")] = "ours",
     fitting: FittingOptions,
-    unit: Annotated[str | None, option("Another unit, such as relu2; not with --out.")] = None,
     store: Annotated[Path | None, option("Keep finished layers here; the same command resumes.", metavar="DIR")] = None,
     device: Device = "auto",
     dry_run: DryRun = False,
@@ -59,8 +58,6 @@ def shrink_command(
         raise GatelabError(f"{out} is there already; give a folder that does not exist, or an empty one")
     if out is not None:
         output.check_folder(out)
-    if out is not None and unit is not None:
-        raise GatelabError("--unit and --out are given; the usual format has no place for another unit, leave one out")
     loaded, own = load_model(model)
     if out is not None:
         check_saved(loaded)
@@ -74,7 +71,7 @@ def shrink_command(
     with resuming(store), output.progress("layers") as report:
         small = shrink(
             loaded, keep, text, method=method, tokenizer=reader, length=fitting.length, most=fitting.windows,
-            distill=terms, unit=unit, store=store, device=device_name(device), progress=report,
+            distill=terms, store=store, device=device_name(device), progress=report,
         )  # fmt: skip
     if out is not None:
         small.save(out)
@@ -82,7 +79,7 @@ def shrink_command(
 
 
 def emit_task(model: Any, keep: float, text: str, tokenizer: Any, length: int | None, windows: int | None) -> None:
-    from gatelab.anatomy.shrinking import loaded_task, widths_of
+    from gatelab.anatomy.shrinking import loaded_task, width_after
     from gatelab.models.layouts import layers_of
 
     model, _, rows = loaded_task(model, text, tokenizer, length, windows, None)
@@ -90,7 +87,7 @@ def emit_task(model: Any, keep: float, text: str, tokenizer: Any, length: int | 
     facts = {
         "layers": len(layers),
         "neurons": sum(layer.read().width for layer in layers),
-        "neurons_kept": sum(widths_of(keep, layers)),
+        "neurons_kept": len(layers) * width_after(keep, layers[0]),
         "parameters": sum(weights.numel() for weights in model.parameters()),
         "calibration_windows": len(rows.calibration),
         "test_windows": len(rows.test),
@@ -101,8 +98,7 @@ def emit_task(model: Any, keep: float, text: str, tokenizer: Any, length: int | 
 
 def shrunk_parts(small: Shrunk) -> list[output.Part]:
     """The table by layer, and the model before and after."""
-    names = {"layer": "layer", "width": "neurons", "before": "before", "dropped": "error if dropped"}
-    names |= {"error": "error", "seconds": "seconds"}
+    names = {"layer": "layer", "width": "neurons", "before": "before", "error": "error", "seconds": "seconds"}
     layers = [{heading: getattr(layer, name) for name, heading in names.items()} for layer in small.layers]
     rows = {"method": small.method, "weights": f"{size_text(small.bytes_before)} -> {size_text(small.bytes_after)}"}
     if small.measure == "log perplexity":
@@ -115,5 +111,4 @@ def shrunk_parts(small: Shrunk) -> list[output.Part]:
         way = f"after {run.best} of {counted(run.epochs, 'epoch')}, rate {run.rate:g}"
         rows["distilled"] = f"{losses} {way}, own text {counted(run.own_text, 'token')}"
     rows["time"] = duration(small.seconds)
-    formats = {"error if dropped": ".4f", "error": ".4f", "seconds": ".1f"}
-    return [output.table(layers, formats), "", output.pairs(rows.items())]
+    return [output.table(layers, {"error": ".4f", "seconds": ".1f"}), "", output.pairs(rows.items())]

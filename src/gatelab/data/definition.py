@@ -284,7 +284,7 @@ class Problem:
             model: a model of Transformers or of gatelab; see `gatelab.anatomy.load_model`.
             layer: the number of a layer with a block, or the name of any module that maps rows to rows.
             text: a string, a file, the name of a text, or token numbers.
-            **options: `tokenizer`, `tokens` to train on, `test` tokens, `length` of a window, `memory` in bytes.
+            **options: `tokenizer`, `tokens` to train on, `test` tokens, `length` of a window.
 
         Returns:
             A `Problem` with the inputs and outputs of the block; its test rows come from other windows.

@@ -42,11 +42,7 @@ class UserBlock(nn.Module):
 def feed_forward(
     d_model: int, width: int, unit: UnitLike, *, match_mlp: bool, seed: int, dtype: torch.dtype
 ) -> FeedForward | UserBlock:
-    """The feed-forward part of a model: a product unit without biases, or a user's class.
-
-    >>> feed_forward(64, 384, "swiglu", match_mlp=True, seed=0, dtype=torch.float32).width
-    256
-    """
+    """The feed-forward part of a model: a product unit without biases, or a user's class."""
     chosen = as_unit(unit)
     if not isinstance(chosen, ModuleUnit):
         return FeedForward(d_model, width, chosen, match_mlp=match_mlp, seed=seed, dtype=dtype)

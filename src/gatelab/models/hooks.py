@@ -49,13 +49,6 @@ def captured(
 
     Returns:
         The tensors by key, one per call. They are copies, since Falcon changes the output of its blocks in place.
-
-    >>> import torch
-    >>> model = nn.Sequential(nn.Linear(3, 4), nn.ReLU())
-    >>> with captured({"before": model[1]}, {"after": model[1]}) as values:
-    ...     y = model(torch.ones(2, 3))
-    >>> len(values["before"]), bool((values["after"][0] == y).all())
-    (1, True)
     """
     values: dict[K, list[Tensor]] = {key: [] for key in (*inputs, *outputs)}
 
@@ -85,14 +78,7 @@ def captured(
 
 @contextmanager
 def replaced(functions: Mapping[nn.Module, Callable[..., Any]]) -> Iterator[None]:
-    """Let modules compute other functions within the block.
-
-    >>> import torch
-    >>> model = nn.Sequential(nn.Linear(3, 4), nn.ReLU())
-    >>> with replaced({model[0]: torch.neg, model[1]: changed_output(model[1], lambda y: y + 1)}):
-    ...     model(torch.tensor([-2.0, 0.0, 2.0]))
-    tensor([3., 1., 1.])
-    """
+    """Let modules compute other functions within the block."""
     own = {module: vars(module).get("forward") for module in functions}  # only where set on the instance
     try:
         for module, function in functions.items():

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -110,8 +110,8 @@ class Replaced(nn.Module):
 
 
 def is_replacement(module: Any) -> bool:
-    """Whether a module replaced a block: another map, or a transplanted unit, which has the attribute `plain`."""
-    return isinstance(module, Replaced) or hasattr(module, "plain")
+    """Whether a module replaced a block: another map, or a transplanted unit."""
+    return hasattr(module, "replaces_block")
 
 
 @dataclass(frozen=True)
@@ -269,6 +269,7 @@ class Layer(Compact):
             if name and not name.startswith(self.layout.entrance):
                 put(self.module, name, nn.Identity())
             put(self.module, self.layout.exit, last)
+        cast(Any, first).replaces_block = True
         put(self.module, self.layout.entrance, first)
 
 
@@ -305,12 +306,7 @@ def layout_of(layer: nn.Module) -> Layout | None:
 
 
 def layers_of(model: nn.Module) -> list[Layer]:
-    """The layers of a model that hold a feed-forward block, in order.
-
-    >>> from gatelab.models import GPT2
-    >>> [layer.name for layer in layers_of(GPT2("tiny", "swiglu"))]
-    ['blocks.0', 'blocks.1']
-    """
+    """The layers of a model that hold a feed-forward block, in order."""
     check_module(model)
     layouts = ((name, module, layout_of(module)) for name, module in model.named_modules())
     layers = [Layer(name, module, layout) for name, module, layout in layouts if layout is not None]
@@ -367,12 +363,7 @@ def blocks(model: nn.Module) -> tuple[Block, ...]:
 
 @torch.no_grad()
 def unit_of(block: Block) -> Unit:
-    """The unit of a block: the first known one with the same number of factors and the same gate between -6 and 6.
-
-    >>> W = torch.eye(2)
-    >>> unit_of(Block("", W, W[0], W, W[0], nn.SiLU(), ((W, W[0]),))).name
-    'swiglu'
-    """
+    """The unit of a block: the first known one with the same number of factors and the same gate between -6 and 6."""
     factors = len(block.factors)
     z = torch.linspace(-6, 6, 601)
     values = block.activation(z.to(block.W1)).to(z)

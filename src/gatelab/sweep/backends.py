@@ -11,6 +11,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -131,24 +132,20 @@ def map_runs(
     check_backend(backend, address)
     if jobs is not None and not jobs > 0:
         raise GatelabError(f"jobs is {jobs}; give a positive number, or None for the default")
+    pool: Callable[[], Pool]
     if backend == "ray":
         from gatelab.sweep.ray_backend import RayPool, require_ray
 
         require_ray()
-
-        def pool() -> Pool:
-            return RayPool(jobs, address, gpus_per_run)
+        pool = partial(RayPool, jobs, address, gpus_per_run)
     elif gpus_per_run:
         raise GatelabError(f"gpus_per_run is for Ray, but backend is {backend!r}; give backend='ray'")
     elif backend == "serial":
         pool = SerialPool
     else:
+        from joblib import cpu_count
 
-        def pool() -> Pool:
-            from joblib import cpu_count
-
-            return ProcessPool(jobs or cpu_count())
-
+        pool = partial(ProcessPool, jobs or cpu_count())
     if max_seconds is None:
         max_seconds = math.inf
     return _records(_distinct(runs), store, pool, retry_failed, max_seconds, progress)

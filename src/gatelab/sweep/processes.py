@@ -179,11 +179,7 @@ class ProcessPool(RetryingPool):
 
 
 def exit_cause(code: int) -> str:
-    """The meaning of an exit code.
-
-    >>> exit_cause(-9), exit_cause(3)
-    ('killed by SIGKILL, as the system does when memory runs out', 'exit code 3')
-    """
+    """The meaning of an exit code."""
     if code >= 0:
         return f"exit code {code}"
     if code == -signal.SIGKILL:

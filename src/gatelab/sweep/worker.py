@@ -41,16 +41,7 @@ class Computed(NamedTuple):
 
 
 def resolve(task: str) -> Callable[..., Any]:
-    """The function behind a dotted name.
-
-    >>> resolve("math:hypot")(3, 4)
-    5.0
-    >>> resolve("math:hippo")
-    Traceback (most recent call last):
-        ...
-    gatelab.errors.GatelabError: the task 'math:hippo' cannot be found (module 'math' has no attribute 'hippo'); give
-    the name of a function at the top of an installed module, as 'package.module:function'
-    """
+    """The function behind a dotted name."""
     module, _, name = task.partition(":")
     try:
         function = functools.reduce(getattr, name.split("."), importlib.import_module(module))
@@ -65,13 +56,7 @@ def resolve(task: str) -> Callable[..., Any]:
 
 
 def compute(run: Run) -> Computed:
-    """Call the task. Any exception becomes a failed record, except Ctrl-C, which is meant for the sweep.
-
-    >>> compute(Run("builtins:dict", {"rmse": 0.5})).record.metrics
-    {'rmse': 0.5}
-    >>> compute(Run("builtins:dict.fromkeys", {"rmse": 0.5})).record.error
-    'TypeError: dict.fromkeys() takes no keyword arguments'
-    """
+    """Call the task. Any exception becomes a failed record, except Ctrl-C, which is meant for the sweep."""
     began = time.perf_counter()
     arrays = None
     try:
@@ -123,15 +108,9 @@ def now() -> str:
 
 
 @functools.cache
-def _installed(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
-
-
-def versions() -> dict[str, str]:
-    return {"gatelab": __version__, "torch": _installed("torch"), "python": platform.python_version()}
+def versions() -> Mapping[str, str]:
+    torch = importlib.metadata.version("torch")
+    return {"gatelab": __version__, "torch": torch, "python": platform.python_version()}
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from gatelab.linearization.circuits import CircuitForm, levels_of
 from gatelab.linearization.encryption import Encrypted
 from gatelab.linearization.forms import GUARDS, TabulatedForm, fitted_form, minimax_form, published_form
 from gatelab.linearization.plans import MOST, Curves, EncryptedPlan, measure_curves, quality_of, search
-from gatelab.models.pretrained import import_transformers, read_pretrained
+from gatelab.models.pretrained import import_transformers, load_model
 from gatelab.plotting.facets import Facets
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
@@ -113,7 +113,7 @@ def sentence_model() -> tuple[str, Any, list[Tensor]]:
 @torch.no_grad()
 def stories() -> tuple[str, Any, list[Tensor]]:
     """stories260K on stories that it generates: tokens drawn from its own predictions."""
-    model: Any = read_pretrained("stories260k").model
+    model, _ = load_model("stories260k")
     draw = torch.Generator().manual_seed(0)
     ids, cache = torch.ones(STORIES, 1, dtype=torch.long), None
     for _ in range(TOKENS - 1):

@@ -19,7 +19,7 @@ from gatelab.feedforward import Unit
 from gatelab.linearization import Polynomial, calibrate, find_published, linearize, verdict
 from gatelab.linearization.forms import PreActivations
 from gatelab.models.layouts import Block, blocks
-from gatelab.models.pretrained import import_transformers, read_pretrained
+from gatelab.models.pretrained import import_transformers, load_model
 from gatelab.models.replace import LinearMap, folded, replace_activation, replace_map, trace
 from gatelab.statistics import LEVEL, Interval, bootstrap, t_interval
 from gatelab.studies.engine import interval_columns
@@ -139,8 +139,8 @@ def embeddings(traced: Traced) -> Tensor:
 
 def minilm() -> Embedder:
     """all-MiniLM-L6-v2 from its package."""
-    model = read_pretrained("minilm")
-    return Embedder(MINILM, model.model, lambda sentence: model.encode(sentence)[:256])
+    model, tokenizer = load_model("minilm")
+    return Embedder(MINILM, model, lambda sentence: torch.tensor(tokenizer(sentence)["input_ids"][:256]))
 
 
 def with_fixed_seed(make: Callable[[], Any]) -> Any:
