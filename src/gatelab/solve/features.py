@@ -384,12 +384,7 @@ class ModuleModel:
 
 @torch.no_grad()
 def linear_parameters(net: nn.Module, x: Tensor) -> tuple[str, ...]:
-    """The names of parameters in which the output is jointly affine, found from the last to the first.
-
-    >>> net = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1)).double()
-    >>> linear_parameters(net, torch.randn(20, 2).double())
-    ('2.weight', '2.bias')
-    """
+    """The names of parameters in which the output is jointly affine, found from the last to the first."""
     generator = torch.Generator().manual_seed(0)
     rows = x[: min(len(x), 256)]
     named = [(n, p) for n, p in net.named_parameters() if p.requires_grad]

@@ -333,11 +333,7 @@ class Neurons:
 
 
 def relu_power(power: int) -> Unit:
-    """The unit relu(Gx + g)^power.
-
-    >>> relu_power(2).name, relu_power(5).degree
-    ('relu2', 5)
-    """
+    """The unit relu(Gx + g)^power."""
     name = "relu" if power == 1 else f"relu{power}"
     if power in POWERS.values():
         return Unit(name)
@@ -417,11 +413,7 @@ def from_network(network: Network) -> Neurons:
 
 
 def group_means(values: Array, groups: int) -> list[float]:
-    """The means of sorted values in groups, which are separated at the largest gaps.
-
-    >>> group_means(np.array([0.0, 1.0, 10.0, 12.0]), 2)
-    [0.5, 11.0]
-    """
+    """The means of sorted values in groups, which are separated at the largest gaps."""
     if not groups:
         return []
     cuts = np.sort(np.argsort(np.diff(values))[len(values) - groups :]) + 1

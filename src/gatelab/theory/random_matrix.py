@@ -101,30 +101,18 @@ _HEIGHT = 1e-6
 
 
 def mp_edges(gamma: float) -> tuple[float, float]:
-    """The ends of the bulk, for entries of variance 1.
-
-    >>> mp_edges(0.25), mp_edges(4)
-    ((0.25, 2.25), (1.0, 9.0))
-    """
+    """The ends of the bulk, for entries of variance 1."""
     root = math.sqrt(real_number("gamma, n / d,", gamma, above=0))
     return (1 - root) ** 2, (1 + root) ** 2
 
 
 def mp_mass_at_zero(gamma: float) -> float:
-    """The share of zero eigenvalues, for more rows than columns.
-
-    >>> mp_mass_at_zero(0.5), mp_mass_at_zero(4)
-    (0.0, 0.75)
-    """
+    """The share of zero eigenvalues, for more rows than columns."""
     return max(0.0, 1 - 1 / real_number("gamma, n / d,", gamma, above=0))
 
 
 def mp_density(x: ArrayLike, gamma: float) -> Array:
-    """The density of the bulk at x; it integrates to one minus the mass at zero.
-
-    >>> mp_density([1.0, 5.0], 1.0).round(4)
-    array([0.2757, 0.    ])
-    """
+    """The density of the bulk at x; it integrates to one minus the mass at zero."""
     low, high = mp_edges(gamma)
     x = np.asarray(x, float)
     inside = (x > low) & (x < high)
@@ -133,11 +121,7 @@ def mp_density(x: ArrayLike, gamma: float) -> Array:
 
 
 def spiked_edge(theta: float, gamma: float) -> float:
-    """The largest eigenvalue of X X^T / d + theta u u^T, u of length one: a spike, or the end of the bulk.
-
-    >>> spiked_edge(6.0, 4.0), spiked_edge(12.0, 4.0)
-    (9.0, 13.5)
-    """
+    """The largest eigenvalue of X X^T / d + theta u u^T, u of length one: a spike, or the end of the bulk."""
     if theta <= real_number("gamma, n / d,", gamma, above=0) + math.sqrt(gamma):
         return mp_edges(gamma)[1]
     return theta + theta / (theta - gamma)
@@ -264,24 +248,13 @@ class LimitSpectrum(Compact):
 
 
 def limit_spectrum(h: Callable[[Array], Array], power: float, n: int, d: int) -> LimitSpectrum:
-    """The law of the kernel (|x_i| |x_j| / d)^power h(cos of x_i and x_j) on n Gaussian rows in d dimensions.
-
-    >>> limit = limit_spectrum(lambda t: t, power=1, n=100, d=400)  # X X^T / d
-    >>> round(limit.smallest(), 2), round(limit.largest(), 2)  # Marchenko and Pastur: 0.25, 2.25 in the limit
-    (0.26, 2.2)
-    """
+    """The law of the kernel (|x_i| |x_j| / d)^power h(cos of x_i and x_j) on n Gaussian rows in d dimensions."""
     squares, masses = gaussian_lengths(d)
     return LimitSpectrum(n, d, power, harmonics(h, d, n), squares**power, n * masses)
 
 
 def paper_extremes(order: int, n: int, d: int, width: int | None) -> tuple[float, float]:
-    """The paper's estimates of (lambda_max, lambda_min), for order 0 or 1.
-
-    >>> [round(x / 1000, 3) for x in paper_extremes(0, 400, 100, 1000)]
-    [64.058, 0.116]
-    >>> [round(x / 1000, 3) for x in paper_extremes(1, 400, 100, 1000)]
-    [1.63, 0.282]
-    """
+    """The paper's estimates of (lambda_max, lambda_min), for order 0 or 1."""
     if order not in (0, 1):
         raise ValueError(f"order is {order}; give 0 or 1")
     gamma = n / d
@@ -302,10 +275,6 @@ def paper_extremes(order: int, n: int, d: int, width: int | None) -> tuple[float
 
 
 def paper_rates(order: int) -> dict[str, str]:
-    """Theorem 3.1: the growth of the extremes and the condition number, with n proportional to d.
-
-    >>> paper_rates(0)["condition"], paper_rates(1)["condition"]
-    ('n', 'n/d')
-    """
+    """Theorem 3.1: the growth of the extremes and the condition number, with n proportional to d."""
     growth = "n" if order == 0 else "n/d"
     return {"lambda_max": f"m {growth}", "lambda_min": "m", "condition": growth}

@@ -84,13 +84,7 @@ def solve(
     steps: int | None = None,
     start: object = None,
 ) -> Solution:
-    """Fit a relu-gated network to data with one input and one output.
-
-    >>> from gatelab.data import problem
-    >>> from gatelab.feedforward import unit
-    >>> solve(unit("glu"), problem("x2", n=200), 3).status
-    <Status.FLOOR: 'floor'>
-    """
+    """Fit a relu-gated network to data with one input and one output."""
     if gates not in ("trained", "frozen"):
         raise unknown_name("way to treat gates", str(gates), ("trained", "frozen"))
     if not isinstance(unit, Unit) or unit.gate_power is None:

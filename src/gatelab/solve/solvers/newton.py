@@ -78,14 +78,7 @@ def solve(
     tolerance: float = 1e-12,
     hessian: Literal["structured", "autodiff"] = "structured",
 ) -> Solution:
-    """Minimize the training MSE L from one start.
-
-    >>> from gatelab.data import Problem
-    >>> wave = Problem.from_function(lambda x: np.sin(3 * x), n=200)
-    >>> fit = solve("glu", wave, 4, steps=30)
-    >>> fit.steps, fit.history[-1] < 0.01
-    (30, True)
-    """
+    """Minimize the training MSE L from one start."""
     if schedule not in tuple(Schedule):
         raise unknown_name("schedule", str(schedule), [s.value for s in Schedule])
     if hessian not in ("structured", "autodiff"):
@@ -118,11 +111,7 @@ def solve(
 
 
 def layers_of(net: nn.Module) -> tuple[Names, ...]:
-    """The parameters by layer, output first; those of a user's class by submodule.
-
-    >>> layers_of(as_unit("gqu").network(2))
-    (('D', 'd'), ('U', 'u'), ('Q', 'q'), ('G', 'g'))
-    """
+    """The parameters by layer, output first; those of a user's class by submodule."""
     if isinstance(net, Network):
         return tuple((n, n.lower()) for n in ("D", *factor_names(net.unit.factors), "G"))
     owners: dict[str, list[str]] = {}
@@ -187,11 +176,6 @@ def direction(gradient: Array, hessian: Array) -> tuple[Array, float]:
 
     Rows of H that are zero (dead neurons, typically) are left out and do not move. Where s does not descend,
     H being indefinite, the direction is steepest descent in the scaled parameters.
-
-    >>> direction(np.array([2.0, 8.0, 0.0]), np.diag([2.0, 4.0, 0.0]))[0]
-    array([-1., -2.,  0.])
-    >>> direction(np.array([2.0, 8.0]), np.diag([2.0, -4.0]))[0]
-    array([-1., -2.])
     """
     rows = np.abs(hessian).max(axis=1)
     live = rows > _EPS**2 * rows.max()
@@ -247,13 +231,7 @@ class Curvature(NamedTuple):
 
 
 def is_elementwise(net: Network, x: Tensor) -> bool:
-    """Whether each neuron depends only on its own pre-activations, which a user's function may violate.
-
-    >>> from gatelab.feedforward import unit
-    >>> x = torch.ones(3, 1, dtype=torch.float64)
-    >>> is_elementwise(unit("glu").network(4), x), is_elementwise(unit(lambda z: z.softmax(1)).network(4), x)
-    (True, False)
-    """
+    """Whether each neuron depends only on its own pre-activations, which a user's function may violate."""
     with torch.no_grad():
         z = net.affine(x[:4])
         neurons = zip(*(v.flatten() for v in z), strict=True)

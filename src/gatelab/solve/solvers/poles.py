@@ -84,12 +84,7 @@ def solve(
     steps: int | None = None,
     start: object = None,
 ) -> Solution:
-    """The best network of a race from poles of the target and random ones.
-
-    >>> from gatelab.data import problem
-    >>> solve("swiglu", problem("paper-1d"), 6).history[-1] < 1e-7
-    True
-    """
+    """The best network of a race from poles of the target and random ones."""
     chosen, width, most = as_unit(unit), check_width(width), check_steps(steps)
     if not applies(chosen, problem):
         raise GatelabError(

@@ -91,15 +91,7 @@ def solve(
     start: object = None,
     progress: Listener | None = None,
 ) -> Solution:
-    """The best of several networks, each grown, changed in rounds and settled.
-
-    >>> import numpy as np
-    >>> from gatelab.data import Problem
-    >>> x = np.random.default_rng(0).uniform(-1, 1, (500, 2))
-    >>> bowl = Problem.from_arrays(x, (x**2).sum(1))
-    >>> solve("bilinear", bowl, 2).history[-1] < 1e-9
-    True
-    """
+    """The best of several networks, each grown, changed in rounds and settled."""
     chosen, x, y = as_unit(unit), problem.train.x, problem.train.y
     if isinstance(chosen, ModuleUnit):
         if start is not None:
@@ -148,11 +140,6 @@ def varpro_many(
     """One solution per member (width, seed) of a batch, each equal to that of `solve`.
 
     On a CPU the batch is distributed over torch's threads.
-
-    >>> x = np.linspace(-1, 1, 200)[:, None]
-    >>> small, large = varpro_many("silu", x, np.sin(3 * x), [(2, 0), (4, 0)], starts=1, rounds=1)
-    >>> large.history[-1] < small.history[-1] < 0.1
-    True
     """
     chosen, sizes = as_unit(unit), (x.shape[1], y.shape[1])
     if not isinstance(chosen, Unit):
@@ -214,9 +201,6 @@ def parts(widths: Sequence[int], bytes_per_neuron: int, device: torch.device) ->
 
     A part is padded to its first width. On a GPU one large part is faster in spite of padding. On a CPU each part has
     one width, so that results equal those of single fits to rounding.
-
-    >>> parts([8, 2, 8, 2], 1000, torch.device("cuda"))
-    [[0, 2, 1, 3]]
     """
     cpu = device.type == "cpu"
     threads, most = (torch.get_num_threads(), _CPU_BYTES) if cpu else (1, _CUDA_BYTES)
@@ -414,20 +398,12 @@ def _solve_module(name: str, nets: list, data: tuple[Tensor, Tensor], steps: int
 
 
 def growing_steps(width: int) -> int:
-    """The maximum number of steps while a network grows to `width`.
-
-    >>> growing_steps(1), growing_steps(20)
-    (10, 100)
-    """
+    """The maximum number of steps while a network grows to `width`."""
     return _GROWING_STEPS * len(list(growing_widths(width)))
 
 
 def growing_widths(width: int) -> Iterator[int]:
-    """Widths up to `width`, each a third larger than the last.
-
-    >>> list(growing_widths(20))
-    [2, 3, 4, 5, 6, 8, 10, 13, 17, 20]
-    """
+    """Widths up to `width`, each a third larger than the last."""
     n = min(2, width)
     while n < width:
         yield n
