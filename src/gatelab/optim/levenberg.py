@@ -42,10 +42,8 @@ class LevenbergMarquardt:
         linear: the name of a submodule, or names of parameters, in which the residuals are affine. They are always at
             their least-squares optimum, and steps are those of the other parameters (variable projection).
         weights: of the blocks, if the closure returns several tensors: the loss is the sum of weight times mean square.
-        acceleration: whether steps follow the curvature along them (geodesic acceleration), for one more evaluation.
         damping: the first damping, relative to the mean squared norm of the columns of J.
         tolerance: three steps in a row that gain less than this share of the loss are convergence.
-        longest: the largest Euclidean norm of a step, without linear parameters; longer steps are shortened.
         memory: bytes for the Jacobian and its factorization.
 
     >>> torch.manual_seed(0)  # doctest: +ELLIPSIS
@@ -66,19 +64,14 @@ class LevenbergMarquardt:
         loss: RowLoss | None = None,
         linear: str | Sequence[str] | None = None,
         weights: Sequence[float] | None = None,
-        acceleration: bool = True,
         damping: float = 1e-2,
         tolerance: float = 1e-9,
-        longest: float = math.inf,
         memory: float = 2**31,
     ) -> None:
-        self.model, self.acceleration, self._row_loss = model, acceleration, loss
+        self.model, self._row_loss = model, loss
         if loss is not None and (linear is not None or weights is not None):
             raise GatelabError("loss is given with linear or weights, which are for squares; give loss alone")
         self.memory = real_number("memory", memory, above=0)
-        self.longest = longest
-        if longest != math.inf:
-            self.longest = real_number("longest", longest, above=0)
         self.tolerance = real_number("tolerance", tolerance, least=0, below=1)
         self.weights = None
         if weights is not None:
@@ -245,32 +238,22 @@ class LevenbergMarquardt:
         """The loss after a step with the current damping, infinite where the step fails, and the predicted decrease."""
         step, along = system.step(self._search.damping)
         parameters, values = self._parameters, start[: len(self._parameters)]
-        short = self._shortened(step)
-        if short is not step:
-            step, along = short, system.times(short)
         promised = -float((2 * system.r + along) @ along)
         if not (bool(torch.isfinite(step).all()) and math.isfinite(promised)):
             return math.inf, 0.0
         if self._row_loss is not None:
             promised = promised / 2
-        elif self.acceleration:
+        else:  # the step follows the curvature along it (geodesic acceleration)
             self._move(parameters, values, _DIFFERENCE * step)
             change = (blocks(residuals, self.weights).flat.detach() - system.r) / _DIFFERENCE
             self._restore(start)
             bend = system.second(2 / _DIFFERENCE * (change - along))
             if float((system.size * bend).norm()) <= _CURVED / 2 * float((system.size * step).norm()):
-                step = self._shortened(step + bend / 2)
+                step = step + bend / 2
         self._move(parameters, values, step)
         if self._head:
             return self._project(residuals), promised
         return self._value(residuals), promised
-
-    def _shortened(self, step: Tensor) -> Tensor:
-        """The step, not longer than the longest in the parameters that are not linear."""
-        length = float(step[sum(p.numel() for p in self._head) :].norm())
-        if length <= self.longest:
-            return step
-        return step * (self.longest / length)
 
     def _value(self, residuals: Residuals) -> float:
         """The loss at the current parameters."""

@@ -70,10 +70,6 @@ class DenseSystem:
             return -Q @ torch.cholesky_solve((core.mT @ r)[:, None], self._upper, upper=True)[:, 0] / self.size
         return self._minimizer(r, False)
 
-    def times(self, s: Tensor) -> Tensor:
-        """J s."""
-        return self.jacobian.times(s)
-
     def _minimizer(self, r: Tensor, refined: bool) -> Tensor:
         """The step by the damped normal equations, refined once where rounding could be seen."""
         J, size = self.jacobian, self.size
@@ -195,10 +191,6 @@ class FreeSystem:
     def second(self, r: Tensor) -> Tensor:
         """The step for other residuals and the last damping."""
         return self._least_squares(r)[0]
-
-    def times(self, s: Tensor) -> Tensor:
-        """J s."""
-        return self.graph.times(s)
 
     def _least_squares(self, r: Tensor) -> tuple[Tensor, Tensor]:
         """The minimizer of |J s + r|^2 + damping |D s|^2, and J s + r."""

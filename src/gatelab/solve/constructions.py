@@ -38,7 +38,8 @@ from gatelab.feedforward import unit as as_unit
 from gatelab.feedforward.definition import check_width
 from gatelab.memory import check_memory
 from gatelab.solve.free_knots import Neurons, to_network
-from gatelab.theory import construction_constant, green, interpolate, singularities
+from gatelab.theory import green, interpolate, singularities
+from gatelab.theory.limits import CONSTRUCTION_CONSTANTS
 
 # Of a constructed smooth network: the nodes of its least squares, and the largest height of its other poles.
 _NODES, _HEIGHT = 400, 2.0
@@ -102,7 +103,7 @@ def construct(
         smooth = interpolate(target.f, (a, b))
     neurons = (_mlp, _glu, _gqu)[chosen.factors](nodes, h, np.asarray(target.f(nodes), float), smooth)
     rms = np.nan if kinked else smooth.norm(order, 2.0) / (b - a) ** 0.5
-    return Construction(to_network(neurons, chosen), construction_constant(order) * h**order * rms, order)
+    return Construction(to_network(neurons, chosen), CONSTRUCTION_CONSTANTS[order] * h**order * rms, order)
 
 
 def _mlp(nodes: Array, h: float, f: Array, smooth: Any) -> Neurons:

@@ -30,7 +30,6 @@ from gatelab.studies.definition import Request, only
 from gatelab.studies.engine import Study, Table, Tables, interval_at, interval_columns
 from gatelab.studies.scaling.error_curves import fit_curves
 from gatelab.studies.scaling.table1 import unflagged
-from gatelab.theory import estimation_rmse
 
 NEAR_D = 0.25  # parameters over data from which on a network counts as near to interpolation
 BINS = (0.0, 1 / 64, 1 / 16, 1 / 4, 1 / 2, np.inf)
@@ -112,7 +111,7 @@ def fitted_widths(units: Sequence[str], widths: Sequence[int], data: int, inputs
 
 def noise_parts(law: Mapping[str, Any], P: Any, D: Any, noise: float) -> tuple[Array, Array]:
     """The approximation error and the estimation error of P parameters on D data, by the noise law."""
-    return law["noise_A"] * P ** -law["noise_a"], law["noise_c"] * np.asarray(estimation_rmse(noise, P, D))
+    return law["noise_A"] * P ** -law["noise_a"], law["noise_c"] * (noise * np.sqrt(P / D))
 
 
 def fit_noise_law(P: Array, D: Array, L: Array, noise: float) -> dict[str, float]:

@@ -34,7 +34,7 @@ from gatelab.studies.engine import Study, Table, Tables, interval_at
 from gatelab.studies.inventory import printed
 from gatelab.studies.scaling.constructions import ridge_table
 from gatelab.studies.scaling.error_curves import NEWTON, UNITS, fit_curves
-from gatelab.theory import ridge_rate, worst_case_rate
+from gatelab.theory import worst_case_rate
 
 SPLIT, ALL = "training part", "all rows"  # the rows that a fit was trained on
 PROTOCOLS = {"split": "true split", "paper": "paper's protocol"}  # of fits at the optimum
@@ -194,7 +194,7 @@ def slope_cell(row: ProblemRow, unit: str, protocol: str, ours: Slope, widths: S
     degree = as_unit(unit).degree
     assert degree is not None
     names = {"problem": row.name, "inputs": row.inputs, "unit": unit, "protocol": protocol, "paper": row.paper(unit)}
-    attainable = -ridge_rate(degree) if row.ridge or row.inputs == 1 else np.nan
+    attainable = -(degree + 1) if row.ridge or row.inputs == 1 else np.nan
     rates = {"worst_case": -worst_case_rate(degree, row.inputs), "attainable": attainable}
     ends = {"slope": ours.value, "low": ours.low, "high": ours.high}
     return {**names, **ends, **rates, "widths": f"{widths[0]}..{widths[-1]}"}
