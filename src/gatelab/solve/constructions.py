@@ -33,7 +33,7 @@ from gatelab.data import Problem
 from gatelab.data import problem as as_problem
 from gatelab.display import Compact
 from gatelab.errors import GatelabError
-from gatelab.feedforward import AnyUnit, FunctionUnit, ModuleUnit, Network, Unit, factor_names
+from gatelab.feedforward import AnyUnit, FunctionUnit, ModuleUnit, Network, Unit
 from gatelab.feedforward import unit as as_unit
 from gatelab.feedforward.definition import check_width
 from gatelab.memory import check_memory
@@ -166,12 +166,8 @@ def _swiglu(unit: Unit, f: Callable, width: int, interval: tuple[float, float]) 
     columns = np.concatenate([far, far * ((x - middle) / half)[:, None], np.ones((len(x), 1))], axis=1)
     c = np.linalg.lstsq(columns, left, rcond=1e-14)[0]
     lines[k:] = np.stack([c[:rest] - c[rest:-1] * middle / half, c[rest:-1] / half], axis=1)
-    net = Network(unit, width, 1, 1)
-    values = {"G": G, "g": -G * t, "U": lines[:, 1], "u": lines[:, 0], "D": np.ones(width), "d": c[-1:]}
-    with torch.no_grad():
-        for name, value in values.items():
-            parameter = getattr(net, name)
-            parameter.copy_(torch.from_numpy(np.ascontiguousarray(value)).view_as(parameter))
+    net = Network(unit, width)
+    net.fill(G=G, g=-G * t, U=lines[:, 1], u=lines[:, 0], D=np.ones(width), d=c[-1:])
     return Construction(net, float(np.abs(left - left.mean()).max() * np.exp(-exponents[k])), 0)
 
 
@@ -213,13 +209,13 @@ def embedded(network: Network, unit: Unit, width: int) -> Network:
     wider, rows = Network(unit, width, network.d_in, network.d_out), torch.arange(width)
     rows[network.width :] = 0
     following = _following(unit, network.unit) or 0
-    sources = ["G", *["G"] * following, *factor_names(network.unit.factors)]
-    for name, source in zip_longest(("G", *factor_names(unit.factors)), sources):
+    gate, *factors = network.maps
+    for (weight, bias), source in zip_longest(wider.maps, [gate, *[gate] * following, *factors]):
         if source is None:
-            getattr(wider, name.lower()).fill_(1.0)
-            continue
-        getattr(wider, name).copy_(getattr(network, source)[rows])
-        getattr(wider, name.lower()).copy_(getattr(network, source.lower())[rows])
+            bias.fill_(1.0)
+        else:
+            weight.copy_(source[0][rows])
+            bias.copy_(source[1][rows])
     wider.D[:, : network.width] = network.D
     wider.d.copy_(network.d)
     return wider

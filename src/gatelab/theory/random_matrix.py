@@ -19,7 +19,7 @@ diagonal matrix phi(e) W^2, where (Paul and Silverstein 2009)
 (L is log det(K - z), stationary in e.) Lengths are unbounded, so the bulk has no sharp ends. The extreme eigenvalues
 are estimated as the points beyond which half an eigenvalue is expected.
 
-Paper 002's estimates for Gaussian data are Propositions B.6 and B.9, and the rates of Theorem 3.1. With r_i^2 replaced
+Paper 002's estimates for Gaussian data are Propositions B.6 and B.9. With r_i^2 replaced
 by its mean d and two terms of the Taylor series of the kernel,
 
     ReLU    K_0 ~ c1 G + c2 r r^T + c3 diag(r^2)              c1 = (m+d)/4d, c2 = m/(2 pi d), c3 = c1 - c2
@@ -43,7 +43,6 @@ from scipy.special import gammainccinv, gammaincinv, ndtr
 
 from gatelab.arrays import Array, Complex
 from gatelab.display import Compact
-from gatelab.errors import real_number
 from gatelab.linalg.quadrature import gegenbauer_polynomials, gegenbauer_rule
 
 _NODES = 300
@@ -102,13 +101,8 @@ _HEIGHT = 1e-6
 
 def mp_edges(gamma: float) -> tuple[float, float]:
     """The ends of the bulk, for entries of variance 1."""
-    root = math.sqrt(real_number("gamma, n / d,", gamma, above=0))
+    root = math.sqrt(gamma)
     return (1 - root) ** 2, (1 + root) ** 2
-
-
-def mp_mass_at_zero(gamma: float) -> float:
-    """The share of zero eigenvalues, for more rows than columns."""
-    return max(0.0, 1 - 1 / real_number("gamma, n / d,", gamma, above=0))
 
 
 def mp_density(x: ArrayLike, gamma: float) -> Array:
@@ -122,7 +116,7 @@ def mp_density(x: ArrayLike, gamma: float) -> Array:
 
 def spiked_edge(theta: float, gamma: float) -> float:
     """The largest eigenvalue of X X^T / d + theta u u^T, u of length one: a spike, or the end of the bulk."""
-    if theta <= real_number("gamma, n / d,", gamma, above=0) + math.sqrt(gamma):
+    if theta <= gamma + math.sqrt(gamma):
         return mp_edges(gamma)[1]
     return theta + theta / (theta - gamma)
 
@@ -255,8 +249,6 @@ def limit_spectrum(h: Callable[[Array], Array], power: float, n: int, d: int) ->
 
 def paper_extremes(order: int, n: int, d: int, width: int | None) -> tuple[float, float]:
     """The paper's estimates of (lambda_max, lambda_min), for order 0 or 1."""
-    if order not in (0, 1):
-        raise ValueError(f"order is {order}; give 0 or 1")
     gamma = n / d
     # The width m, and d, as in the coefficients; divided by m in the limit of large width.
     m, dm = (1.0, 0.0) if width is None else (float(width), float(d))
@@ -272,9 +264,3 @@ def paper_extremes(order: int, n: int, d: int, width: int | None) -> tuple[float
     squares = max(0.0, 1 - math.sqrt(2 * n) / d) ** 2
     # For lambda_max the lower bound, as in the paper's figure.
     return a2 * d * d * (1 + (n + 1) / d) + diagonal, diagonal + a2 * d * d * squares + a1 * d * d * low
-
-
-def paper_rates(order: int) -> dict[str, str]:
-    """Theorem 3.1: the growth of the extremes and the condition number, with n proportional to d."""
-    growth = "n" if order == 0 else "n/d"
-    return {"lambda_max": f"m {growth}", "lambda_min": "m", "condition": growth}

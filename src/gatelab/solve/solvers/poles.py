@@ -303,23 +303,17 @@ class PoleBatch:
         c = np.abs(self.here.coefficients[member])
         return float(c[-1] + sum(c[k * n : (k + 1) * n] @ gate for k in range(len(self.powers))))
 
-    @torch.no_grad()
     def network(self, member: int) -> Network:
         """A member in the coordinate of the problem, its neurons with factors of length 1."""
         half, middle = (self.nodes.high - self.nodes.low) / 2, (self.nodes.high + self.nodes.low) / 2
         (G, g), c = self.theta[member].T, self.here.coefficients[member]
         n = len(G)
-        net = Network(self.unit, n, 1, 1)
         values: dict[str, Any] = {"G": G / half, "g": g - G * middle / half, "D": c[:n]}
         if self.unit.factors:
             u, U = c[:n] - c[n : 2 * n] * middle / half, c[n : 2 * n] / half
             D = np.maximum(np.hypot(U, u), np.finfo(float).tiny)
             values |= {"U": U / D, "u": u / D, "D": D}
-        for name, value in values.items():
-            parameter = getattr(net, name)
-            parameter.copy_(torch.from_numpy(np.ascontiguousarray(value)).view_as(parameter))
-        net.d.fill_(float(c[-1]))
-        return net
+        return Network(self.unit, n).fill(**values, d=c[-1:])
 
 
 class Projected(NamedTuple):
