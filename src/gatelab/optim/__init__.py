@@ -1,8 +1,7 @@
 """Optimizers for any module: `LevenbergMarquardt`, for residuals to high precision.
 
 - `levenberg`: the optimizer; its damping and acceptance are those of `solve.marquardt`.
-- `jacobians`: residuals and their derivatives. `systems`: the damped least-squares problems, and
-  cross entropy, Poisson's or Huber's loss as such problems.
+- `jacobians`: residuals and their derivatives. `systems`: the damped least-squares problems.
 """
 
 from typing import TYPE_CHECKING

@@ -24,7 +24,7 @@ from scipy.interpolate import BSpline
 from scipy.linalg import cholesky, solve_triangular
 
 from gatelab.arrays import Array, check_interval
-from gatelab.errors import GatelabError, real_number, whole_number
+from gatelab.errors import GatelabError, real_number
 
 _NODES = 32
 # Panels are halved if their last coefficients exceed this share of the largest, up to a number of panels and down to a
@@ -166,7 +166,6 @@ def interpolate(
     (0.8, True)
     """
     a, b = check_interval(interval)
-    panels, degree = whole_number("panels", panels, 1), whole_number("degree", degree, 1)
     points = chebyshev.chebpts1(degree + 1)[:, None]
     # The Chebyshev polynomials are orthogonal over these points.
     project = chebyshev.chebvander(points[:, 0], degree).T * (2 / (degree + 1))
