@@ -90,7 +90,9 @@ def describe(chosen: AnyUnit) -> dict[str, Any]:
 
 def source_of(own: Any) -> dict[str, str]:
     """The hash of the source of a user-defined unit; compiled functions have none."""
-    return {} if inspect.isbuiltin(own) else {"source": source_key(own)}
+    if inspect.isbuiltin(own):
+        return {}
+    return {"source": source_key(own)}
 
 
 def check_source(description: Mapping[str, Any]) -> None:

@@ -274,7 +274,7 @@ class SignedMatrix:
 
     def cholesky(self, shift: float) -> Tensor | None:
         """The factor of sign K + shift, or None if the algorithm breaks down."""
-        A = self.K.clone() if self.sign > 0 else self.K.neg()
+        A = self.sign * self.K
         A.diagonal().add_(shift)
         # The transpose is the same matrix in the memory order of LAPACK, which can then work in place.
         A = A.mT

@@ -143,7 +143,9 @@ class MemberSearch:
         at_rest = self.damping > self.rule.most and self.promised <= self.tolerance * self.loss
         if self.idle >= _IDLE or at_rest:
             return Status.CONVERGED
-        return Status.STALLED if self.ended else Status.BUDGET
+        if self.ended:
+            return Status.STALLED
+        return Status.BUDGET
 
     def takes(self, after: float, promised: float) -> bool:
         """Whether a trial is accepted, which it is if the loss falls; updates the damping in either case."""

@@ -193,8 +193,10 @@ class LimitSpectrum(Compact):
 
     def largest(self) -> float:
         """The spike if it is outside the bulk, otherwise the end of the bulk."""
-        strength, place = self.spike()
-        return max(place, self.end_of_bulk()) if strength > 1 else self.end_of_bulk()
+        (strength, place), end = self.spike(), self.end_of_bulk()
+        if strength > 1:
+            return max(place, end)
+        return end
 
     def _bulk(self) -> tuple[Array, Array]:
         """b_k and N_k of all degrees but 0."""

@@ -94,7 +94,9 @@ def solve(
     assert isinstance(chosen, Unit)
     rows = tensors(problem)
     random = np.random.default_rng(check_seed(seed))
-    first = None if start is None else start_network(start, chosen, width, (1, 1))
+    first = None
+    if start is not None:
+        first = start_network(start, chosen, width, (1, 1))
     best: Solution | None = None
     for count in _NODES:
         coarse, nodes = (Nodes.of(problem.train.x[:, 0], problem.train.y[:, 0], k) for k in (count // 2, count))

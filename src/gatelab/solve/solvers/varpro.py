@@ -96,7 +96,9 @@ def solve(
         if start is not None:
             raise GatelabError(f"{chosen.name!r} is a class that initializes itself; leave start out")
         starts, rounds = whole_number("starts", starts, 1), whole_number("rounds", rounds, 0)
-        most = check_steps(steps) if steps is not None else _SETTLING_STEPS + rounds * _ROUND_STEPS
+        most = _SETTLING_STEPS + rounds * _ROUND_STEPS
+        if steps is not None:
+            most = check_steps(steps)
         width = check_width(width)
         nets = [
             chosen.network(width, problem.d_in, problem.d_out, seed=start_seed(seed, s) % 2**31) for s in range(starts)
