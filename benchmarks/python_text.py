@@ -2,7 +2,7 @@
 
     python benchmarks/python_text.py carry/text/python.gz
 
-Source distributions are read from the package registry. Files are taken
+Source distributions are read from the package registry, each with the SHA-256 that its index states. Files are taken
 once per content, in UTF-8 without carriage returns, and sorted by the SHA-256 of their content: packages are mixed, so
 that training, tuning and test text are of one kind. The same packages make the same bytes, whose sum is `SHA256`.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
-import json
+import re
 import tarfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +21,7 @@ from urllib.request import urlopen
 
 import typer
 
-INDEX = "https://pypi.org/pypi"
+INDEX = "https://pypi.org/simple"
 PACKAGES = (
     "aiohttp==3.10.10",
     "celery==5.4.0",
@@ -42,11 +42,19 @@ SHA256 = "5813d57a7eb8120d4b945e9497b019e539cadcee4d2594d8c5f3a09dcdf0eb65"
 
 
 def archive(package: str) -> bytes:
-    """The source distribution of a package."""
-    with urlopen("{}/{}/{}/json".format(INDEX, *package.split("==")), timeout=180) as page:
-        (link,) = (file["url"] for file in json.load(page)["urls"] if file["packagetype"] == "sdist")
-    with urlopen(link, timeout=600) as response:
-        return response.read()
+    """The source distribution of a package, with the sum that the index has for it."""
+    name, version = package.split("==")
+    with urlopen(f"{INDEX}/{name.lower()}/", timeout=180) as page:
+        links = re.findall(r'href="([^"#]+)#sha256=([0-9a-f]{64})"', page.read().decode())
+    wanted = re.compile(rf"{re.escape(name)}-{re.escape(version)}\.tar\.gz".replace(r"\-", "[-_]"), re.IGNORECASE)
+    for link, expected in links:
+        if wanted.fullmatch(link.rpartition("/")[2]):
+            with urlopen(link, timeout=600) as response:
+                content = response.read()
+            if hashlib.sha256(content).hexdigest() != expected:
+                raise SystemExit(f"{link} has another SHA-256 than the index says; run this again")
+            return content
+    raise SystemExit(f"{INDEX} has no source distribution of {package}; name another version")
 
 
 def sources(content: bytes) -> Iterator[bytes]:

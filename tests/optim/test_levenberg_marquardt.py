@@ -179,7 +179,7 @@ def test_small_dampings_keep_the_digits_that_normal_equations_lose() -> None:
     assert float((step + 1).norm()) < 1e-4
 
 
-@pytest.mark.parametrize("options", [{}, {"linear": "2"}, {"memory": 1e4}])
+@pytest.mark.parametrize("options", [{}, {"acceleration": False}, {"linear": "2"}, {"memory": 1e4}])
 def test_fits_a_curve(options: dict) -> None:
     model, (x, y) = network(1, 8, 1), curve()
     optimizer = LevenbergMarquardt(model, **options)
@@ -260,7 +260,7 @@ def test_trials_that_are_not_finite_are_rejected() -> None:
     assert all(bool(torch.isfinite(p).all()) for p in model.parameters())
 
 
-@pytest.mark.parametrize("options", [{}, {"linear": "2"}, {"memory": 1e3}])
+@pytest.mark.parametrize("options", [{}, {"linear": "2"}, {"memory": 1e3}, {"longest": 0.1}])
 def test_a_saved_state_continues_to_the_bit(options: dict) -> None:
     model, (x, y) = network(1, 6, 1), curve()
     optimizer = LevenbergMarquardt(model, **options)
@@ -273,6 +273,24 @@ def test_a_saved_state_continues_to_the_bit(options: dict) -> None:
     for _ in range(3):
         assert optimizer.step(lambda: model(x) - y) == resumed.step(lambda: other(x) - y)
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True))
+
+
+@pytest.mark.parametrize(("bound", "options"), [(0.05, {}), (1e-5, {"linear": "2"}), (0.05, {"memory": 1e3})])
+def test_steps_are_not_longer_than_the_longest(bound: float, options: dict) -> None:
+    x, y = curve()
+
+    def lengths(**bounds: float) -> list[float]:
+        model, result = network(1, 6, 1), []
+        optimizer = LevenbergMarquardt(model, **options, **bounds)
+        losses = [np.inf]
+        for _ in range(4):
+            before = nn.utils.parameters_to_vector(model[0].parameters()).detach()
+            losses.append(optimizer.step(lambda: model(x) - y))
+            result.append((nn.utils.parameters_to_vector(model[0].parameters()) - before).norm().item())
+        assert all(b < a for a, b in pairwise(losses))
+        return result
+
+    assert max(lengths()) > bound >= max(lengths(longest=bound)) * (1 - 1e-9)
 
 
 class Coefficient(nn.Module):
@@ -337,3 +355,5 @@ def test_wrong_models_are_refused() -> None:
         LevenbergMarquardt(nn.Tanh())
     with pytest.raises(GatelabError, match="damping is 0"):
         LevenbergMarquardt(network(1, 4, 1), damping=0)
+    with pytest.raises(GatelabError, match="longest is -1"):
+        LevenbergMarquardt(network(1, 4, 1), longest=-1)

@@ -13,7 +13,7 @@ from gatelab.display import one_line
 from gatelab.errors import GatelabError, real_number, unknown_name
 from gatelab.memory import size_text
 from gatelab.optim.jacobians import Graph, Jacobian, Residuals, blocks, row_jacobian
-from gatelab.optim.systems import DenseSystem, FreeSystem
+from gatelab.optim.systems import DenseSystem, FreeSystem, RowLoss, quadratic_model, row_losses
 from gatelab.solve.marquardt import Damping, MemberSearch
 from gatelab.solve.solution import Status
 
@@ -37,11 +37,15 @@ class LevenbergMarquardt:
 
     Args:
         model: the module; parameters that do not require gradients are left alone.
+        loss: a function of what the closure returns, then the outputs (N, C), with one convex and twice differentiable
+            loss per row, such as `lambda z: cross_entropy(z, y, reduction="none")`; its mean is minimized instead.
         linear: the name of a submodule, or names of parameters, in which the residuals are affine. They are always at
             their least-squares optimum, and steps are those of the other parameters (variable projection).
         weights: of the blocks, if the closure returns several tensors: the loss is the sum of weight times mean square.
+        acceleration: whether steps follow the curvature along them (geodesic acceleration), for one more evaluation.
         damping: the first damping, relative to the mean squared norm of the columns of J.
         tolerance: three steps in a row that gain less than this share of the loss are convergence.
+        longest: the largest Euclidean norm of a step, without linear parameters; longer steps are shortened.
         memory: bytes for the Jacobian and its factorization.
 
     >>> torch.manual_seed(0)  # doctest: +ELLIPSIS
@@ -59,14 +63,22 @@ class LevenbergMarquardt:
         self,
         model: nn.Module,
         *,
+        loss: RowLoss | None = None,
         linear: str | Sequence[str] | None = None,
         weights: Sequence[float] | None = None,
+        acceleration: bool = True,
         damping: float = 1e-2,
         tolerance: float = 1e-9,
+        longest: float = math.inf,
         memory: float = 2**31,
     ) -> None:
-        self.model = model
+        self.model, self.acceleration, self._row_loss = model, acceleration, loss
+        if loss is not None and (linear is not None or weights is not None):
+            raise GatelabError("loss is given with linear or weights, which are for squares; give loss alone")
         self.memory = real_number("memory", memory, above=0)
+        self.longest = longest
+        if longest != math.inf:
+            self.longest = real_number("longest", longest, above=0)
         self.tolerance = real_number("tolerance", tolerance, least=0, below=1)
         self.weights = None
         if weights is not None:
@@ -135,6 +147,8 @@ class LevenbergMarquardt:
             self._project(residuals, check=not self.steps)
         system, start = self._system(residuals, flat), self._saved()
         search.loss = float(system.r.square().sum())
+        if self._row_loss is not None:
+            search.loss = self._value(residuals)
         while search.damping <= self._rule.most:
             after, promised = self._trial(residuals, system, start)
             if search.takes(after, promised):
@@ -163,15 +177,22 @@ class LevenbergMarquardt:
         parameters = self._parameters
         m, p = len(flat), sum(q.numel() for q in parameters)
         need = _ARRAYS * m * p * flat.element_size()
-        if need > self.memory and not self._head:
+        if need > self.memory and not self._head and self._row_loss is None:
             return FreeSystem(Graph(flat, parameters), self._generator)
         if need > self.memory:
             raise GatelabError(
                 f"a Jacobian of {m} by {p} needs {size_text(need)} and memory is {size_text(self.memory)};"
-                " give more memory, or linear=None"
+                " give more memory, or squares without linear"
             )
         J = self._jacobian(residuals, parameters)
-        system = DenseSystem(J, J.r, sum(q.numel() for q in self._head), _EASE)
+        r = J.r
+        if self._row_loss is not None:
+            r, root = quadratic_model(self._row_loss, blocks(residuals, None).tensors[0])
+            # The Jacobian is that of residuals divided by the root of their number.
+            matrix = (root.mT @ (r.numel() ** 0.5 * J.matrix).view(*r.shape, p)).reshape(m, p) / len(r) ** 0.5
+            r = r.flatten() / len(r) ** 0.5
+            J = Jacobian(r, p, matrix=matrix)
+        system = DenseSystem(J, r, sum(q.numel() for q in self._head), _EASE)
         if not system.finite:
             raise GatelabError("the derivatives of residuals() are not finite; start elsewhere")
         return system
@@ -224,20 +245,39 @@ class LevenbergMarquardt:
         """The loss after a step with the current damping, infinite where the step fails, and the predicted decrease."""
         step, along = system.step(self._search.damping)
         parameters, values = self._parameters, start[: len(self._parameters)]
+        short = self._shortened(step)
+        if short is not step:
+            step, along = short, system.times(short)
         promised = -float((2 * system.r + along) @ along)
         if not (bool(torch.isfinite(step).all()) and math.isfinite(promised)):
             return math.inf, 0.0
-        # The step follows the curvature along it (geodesic acceleration).
-        self._move(parameters, values, _DIFFERENCE * step)
-        change = (blocks(residuals, self.weights).flat.detach() - system.r) / _DIFFERENCE
-        self._restore(start)
-        bend = system.second(2 / _DIFFERENCE * (change - along))
-        if float((system.size * bend).norm()) <= _CURVED / 2 * float((system.size * step).norm()):
-            step = step + bend / 2
+        if self._row_loss is not None:
+            promised = promised / 2
+        elif self.acceleration:
+            self._move(parameters, values, _DIFFERENCE * step)
+            change = (blocks(residuals, self.weights).flat.detach() - system.r) / _DIFFERENCE
+            self._restore(start)
+            bend = system.second(2 / _DIFFERENCE * (change - along))
+            if float((system.size * bend).norm()) <= _CURVED / 2 * float((system.size * step).norm()):
+                step = self._shortened(step + bend / 2)
         self._move(parameters, values, step)
         if self._head:
             return self._project(residuals), promised
-        return float(blocks(residuals, self.weights).flat.detach().square().sum()), promised
+        return self._value(residuals), promised
+
+    def _shortened(self, step: Tensor) -> Tensor:
+        """The step, not longer than the longest in the parameters that are not linear."""
+        length = float(step[sum(p.numel() for p in self._head) :].norm())
+        if length <= self.longest:
+            return step
+        return step * (self.longest / length)
+
+    def _value(self, residuals: Residuals) -> float:
+        """The loss at the current parameters."""
+        values = blocks(residuals, self.weights)
+        if self._row_loss is not None:
+            return float(row_losses(self._row_loss, values.tensors[0].detach()).mean())
+        return float(values.flat.detach().square().sum())
 
     def _saved(self) -> list[Tensor]:
         """Copies of the parameters and of the buffers."""

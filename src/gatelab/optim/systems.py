@@ -9,22 +9,31 @@ let parameters of little influence move far, and networks with two hidden layers
   ones J, or its transpose, is factored by QR once, and its triangle on top of the damping again. Linear parameters have
   almost no damping: they are eliminated from the normal equations by the SVD of their columns.
 - `FreeSystem` has products with J alone: conjugate gradients for least squares (CGLS); random products estimate D.
+
+**Losses other than squares** enter by their second-order model in the outputs (generalized Gauss-Newton). A loss has
+one value per row of outputs z (N, C). With its gradient g and Hessian H = V diag(e) V^T by the outputs of a row,
+g d + d H d / 2 is, up to a constant, half of |root^T d + r|^2, root = V diag(sqrt e), r = V^T g / sqrt e. An e is
+raised where the model would promise more than the loss of the row, g^2 / (2 e) > loss, if no loss is negative: for
+Huber's loss this gives the weights of iteratively reweighted least squares, where H is zero and g is not.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from gatelab.errors import GatelabError
 from gatelab.interrupts import stop_if_asked
 from gatelab.linalg.least_squares import gram
 from gatelab.optim.jacobians import Graph, Jacobian
 
 # The least damping for Cholesky, over the number of parameters and the rounding of the Gram matrix.
 _MARGIN = {torch.float32: 10.0, torch.float64: 1e3}
+RowLoss = Callable[[Tensor], Tensor]
 # Random products for D; the most iterations of CGLS, and the share of the gradient that ends them.
 _PROBES, _ITERATIONS, _ACCURACY = 4, 200, 1e-3
 
@@ -60,6 +69,10 @@ class DenseSystem:
             assert Q is not None
             return -Q @ torch.cholesky_solve((core.mT @ r)[:, None], self._upper, upper=True)[:, 0] / self.size
         return self._minimizer(r, False)
+
+    def times(self, s: Tensor) -> Tensor:
+        """J s."""
+        return self.jacobian.times(s)
 
     def _minimizer(self, r: Tensor, refined: bool) -> Tensor:
         """The step by the damped normal equations, refined once where rounding could be seen."""
@@ -183,6 +196,10 @@ class FreeSystem:
         """The step for other residuals and the last damping."""
         return self._least_squares(r)[0]
 
+    def times(self, s: Tensor) -> Tensor:
+        """J s."""
+        return self.graph.times(s)
+
     def _least_squares(self, r: Tensor) -> tuple[Tensor, Tensor]:
         """The minimizer of |J s + r|^2 + damping |D s|^2, and J s + r."""
         x, left = torch.zeros_like(self.size), r.clone()
@@ -200,3 +217,33 @@ class FreeSystem:
             gamma, before = float(g.square().sum()), gamma
             p = g + gamma / before * p
         return x / self.size, left
+
+
+def row_losses(loss: RowLoss, outputs: Tensor) -> Tensor:
+    """The loss of each row (N,)."""
+    values = loss(outputs)
+    if values.shape[:1] != outputs.shape[:1]:
+        shape = tuple(values.shape)
+        raise GatelabError(
+            f"the loss of outputs {tuple(outputs.shape)} has shape {shape}; give one per row, reduction='none'"
+        )
+    return values.reshape(len(values), -1).sum(1)
+
+
+def quadratic_model(loss: RowLoss, outputs: Tensor) -> tuple[Tensor, Tensor]:
+    """r (N, C) and root (N, C, C) at these outputs."""
+    z = outputs.detach().reshape(len(outputs), -1).requires_grad_()
+    values = row_losses(loss, z.view_as(outputs))
+    (g,) = torch.autograd.grad(values.sum(), z, create_graph=True)
+    columns = [torch.zeros_like(z)] * z.shape[1]
+    if g.requires_grad:
+        columns = [torch.autograd.grad(g[:, k].sum(), z, retain_graph=True)[0] for k in range(z.shape[1])]
+    e, V = torch.linalg.eigh(torch.stack(columns, 1))
+    along = (V.mT @ g.detach()[..., None])[..., 0]
+    tiny = torch.finfo(z.dtype).tiny ** 0.5
+    # A loss with negative values has no bound of zero; one with this bound is not steeper than its largest curvature.
+    if float(values.detach().min()) >= 0:
+        least = (along.square() / (2 * values.detach()[:, None])).nan_to_num(0.0)
+        e = torch.maximum(e, least.clamp_max(float(e.max()) or torch.inf))
+    e = e.clamp_min(tiny)
+    return torch.where(e > tiny, along / e.sqrt(), 0.0), V * e.sqrt()[:, None, :]
