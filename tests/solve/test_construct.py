@@ -65,7 +65,7 @@ def test_bad_arguments():
         gl.construct("gqu", "x**2", 1)
     with pytest.raises(gl.GatelabError, match="1 or more"):
         gl.construct("mlp", "x**2", 0)
-    with pytest.raises(gl.GatelabError, match="mlp, glu and gqu"):
+    with pytest.raises(gl.GatelabError, match="mlp, glu, gqu and swiglu"):
         gl.construct("geglu", "x**2", 5)
     with pytest.raises(gl.GatelabError, match="no function"):
         gl.construct("mlp", gl.Problem.from_arrays(np.arange(9.0), np.arange(9.0) ** 2), 3)
@@ -75,3 +75,26 @@ def test_bad_arguments():
 def test_nothing_is_predicted_beside_a_kink_or_a_pole(formula: str):
     assert np.isnan(gl.construct("glu", formula, 20, (-1, 1)).predicted_rmse)
     assert gl.construct("glu", "exp(x)", 20, (-1, 1)).predicted_rmse < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("formula", "most"), [("1/(1+25*x**2)", 1e-7), ("1/(1+cos(pi*x)**2)", 2e-7), ("exp(x)", 1e-10)]
+)
+def test_constructed_smooth_gates_fall_exponentially(formula: str, most: float):
+    """Twelve neurons; each four more gain a factor of ten or more, and the prediction has the order of magnitude."""
+    target = gl.problem(formula, interval=(-1, 1), n=2000)
+    made = {n: gl.construct("swiglu", target, n) for n in (4, 8, 12)}
+    errors = {n: rmse(c.network, target.train.x, target.train.y) for n, c in made.items()}
+    assert errors[12] < most and errors[8] < errors[4] / 10
+    assert errors[8] < 3 * made[8].predicted_rmse
+
+
+def test_constructed_neurons_have_the_poles_and_residues_of_the_target():
+    """The twin integrates around the pole 0.2i of 1 / (1 + 25 x^2), where the residue is 1 / (10 i)."""
+    net = gl.construct("swiglu", "1/(1+25*x**2)", 8, (-1, 1)).network
+    G, g, U, u, D = (getattr(net, name).detach().numpy().ravel() for name in ("G", "g", "U", "u", "D"))
+    first = np.argmin(np.abs((1j * np.pi - g) / G - 0.2j))
+    x = 0.2j + 0.05 * np.exp(2j * np.pi * np.arange(64) / 64)
+    z = G[first] * x + g[first]
+    values = D[first] * z / (1 + np.exp(-z)) * (U[first] * x + u[first])
+    assert np.mean(values * (x - 0.2j)) == pytest.approx(1 / 10j, rel=1e-6)

@@ -79,7 +79,8 @@ class Projection:
 class SpreadColumns:
     """The columns h_i x_k of a batch, h (B, N, n) and x (N, d), and one more, (B or 1, N, 1).
 
-    On a GPU products with vectors are bound by memory, and the matrix has d times the entries of h.
+    Products with vectors use h and x alone: the matrix has d times the entries of h, and on a GPU such products are
+    bound by memory.
     """
 
     h: Tensor

@@ -9,7 +9,12 @@ recurrences here are those of a function that interpolates at the knots.
   roots, and the network is the C1 cubic Hermite interpolant; one neuron supplies the slope at the left end, so n
   neurons make n - 1 cells. RMSE ~ h^4 rms(f'''') / (24 sqrt 630).
 
-`embedded` writes a network of one unit as a network of another that contains it, so that a solver can start from it.
+Smooth gates: SwiGLU puts a neuron on each of the target's nearest poles, with the factor that its residue asks for,
+and the others interpolate what is left, with gates whose poles are far away. What is left is analytic up to the next
+pole of the target or of the neurons' ladders, so that errors fall exponentially.
+
+Some units contain others (`contains`): `embedded` writes a network of one unit as a network of the other, so that a
+solver can start from it.
 """
 
 from __future__ import annotations
@@ -33,15 +38,19 @@ from gatelab.feedforward import unit as as_unit
 from gatelab.feedforward.definition import check_width
 from gatelab.memory import check_memory
 from gatelab.solve.free_knots import Neurons, to_network
-from gatelab.theory import interpolate
+from gatelab.theory import green, interpolate, singularities
 from gatelab.theory.limits import CONSTRUCTION_CONSTANTS
+
+# Of a constructed smooth network: the nodes of its least squares, and the largest height of its other poles.
+_NODES, _HEIGHT = 400, 2.0
 
 
 @dataclass(frozen=True)
 class Construction(Compact):
     """A constructed `network`, its `predicted_rmse`, and the `order` in which that falls with the width.
 
-    The predicted error is NaN for functions with a kink, a jump or a pole.
+    The predicted error is NaN for functions with a kink, a jump or a pole, and the order 0 for a smooth gate, whose
+    predicted error falls exponentially.
     """
 
     network: Network
@@ -58,7 +67,7 @@ def construct(
     """The constructed network for a function.
 
     Args:
-        unit: mlp, glu or gqu.
+        unit: mlp, glu, gqu or swiglu.
         f: a function, an expression in x, or a problem that has one.
         width: the number of neurons.
         interval: where f is approximated; None takes that of the problem, or -1 to 1.
@@ -71,8 +80,10 @@ def construct(
     (3, '7.6e-05')
     """
     chosen = as_unit(unit)
-    if not isinstance(chosen, Unit) or chosen.gate_power != 1 or chosen.factors not in (0, 1, 2):
-        raise GatelabError(f"there are constructions for mlp, glu and gqu, not for {chosen.name!r}")
+    swiglu = chosen == as_unit("swiglu")
+    if not swiglu and (not isinstance(chosen, Unit) or chosen.gate_power != 1 or chosen.factors not in (0, 1, 2)):
+        raise GatelabError(f"there are constructions for mlp, glu, gqu and swiglu, not for {chosen.name!r}")
+    assert isinstance(chosen, Unit)
     least, width, order = max(chosen.factors, 1), check_width(width), chosen.factors + 2
     if width < least:
         raise GatelabError(f"width is {width}; the {chosen.name} construction needs at least {least}")
@@ -82,6 +93,8 @@ def construct(
     if target.f is None or target.interval is None:
         raise GatelabError(f"problem {target.name!r} has data but no function; a construction evaluates f at its knots")
     a, b = check_interval(target.interval if interval is None else interval)
+    if swiglu:
+        return _swiglu(chosen, target.f, width, (a, b))
     nodes = np.linspace(a, b, width + (order < 4))
     h = (b - a) / (len(nodes) - 1)
     smooth = interpolate(target.f, (a, b), halvings=10)
@@ -122,11 +135,47 @@ def _gqu(nodes: Array, h: float, f: Array, smooth: Any) -> Neurons:
     return Neurons(knots, np.ones_like(knots), lines, float(f[0]))
 
 
+def _swiglu(unit: Unit, f: Callable, width: int, interval: tuple[float, float]) -> Construction:
+    """Neurons on the nearest poles, as many as give the least predicted error, and a least-squares solution for others.
+
+    silu has the residue iπ at iπ, so D silu(Gx + g)(Ux + u) has iπ (U p + u) D / G at its pole p.
+    """
+    low, high = interval
+    half, middle = (high - low) / 2, (high + low) / 2
+    found = singularities(f, interval)
+    pairs = [(p, r) for p, r in zip(found.poles, found.residues, strict=True) if p.imag > 0]
+    outer = [float(green(p, interval)) for p, _ in pairs] + [float(green(middle + _HEIGHT * half * 1j, interval))]
+    ladders = [float(green(complex(p.real, 3 * p.imag), interval)) for p, _ in pairs]
+    gammas = [min([outer[k], *ladders[:k]]) for k in range(min(len(pairs), width) + 1)]
+    exponents = [gamma * (2 * (width - k) + 1) for k, gamma in enumerate(gammas)]
+    k = int(np.argmax(exponents))
+    x = middle + half * np.cos((np.arange(_NODES) + 0.5) * np.pi / _NODES)
+    rest = width - k
+    # As high as what limits the error: gates that are nearly straight would be too similar to be told apart.
+    G = np.full(width, np.pi / (min(_HEIGHT, np.sinh(gammas[k])) * half))
+    t = middle + half * np.cos((np.arange(width) + 0.5 - k) * np.pi / max(rest, 1))
+    lines = np.zeros((width, 2))  # u and U
+    for i, (pole, residue) in enumerate(pairs[:k]):
+        t[i], G[i] = pole.real, np.pi / pole.imag
+        factor = 2 * residue * G[i] / (2j * np.pi)
+        U = factor.imag / pole.imag
+        lines[i] = factor.real - U * pole.real, U
+    gate = unit.gate(torch.from_numpy(G * (x[:, None] - t))).numpy()
+    left = np.asarray(f(x), float) - (gate[:, :k] * (lines[:k, 0] + x[:, None] * lines[:k, 1])).sum(axis=1)
+    far = gate[:, k:]
+    columns = np.concatenate([far, far * ((x - middle) / half)[:, None], np.ones((len(x), 1))], axis=1)
+    c = np.linalg.lstsq(columns, left, rcond=1e-14)[0]
+    lines[k:] = np.stack([c[:rest] - c[rest:-1] * middle / half, c[rest:-1] / half], axis=1)
+    net = Network(unit, width)
+    net.fill(G=G, g=-G * t, U=lines[:, 1], u=lines[:, 0], D=np.ones(width), d=c[-1:])
+    return Construction(net, float(np.abs(left - left.mean()).max() * np.exp(-exponents[k])), 0)
+
+
 def contains(unit: AnyUnit, other: AnyUnit) -> bool:
     """Whether every network of `other` is also a network of `unit` of the same width.
 
-    Factors may be one, and may follow a relu gate: relu(z)^2 = relu(z) z, so that the GQU contains the GLU and relu3.
-    Functions and classes of the user contain only themselves.
+    Factors may be one, and may follow a relu gate: relu(z)^2 = relu(z) z. So the GQU contains the GLU and relu3, and
+    the GLU contains the MLP and relu2. Functions and classes of the user contain only themselves.
     """
     if unit == other:
         return not isinstance(unit, ModuleUnit)

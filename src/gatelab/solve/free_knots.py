@@ -78,10 +78,10 @@ def project(
 def optimize(
     start: Spline, *, steps: int, tolerance: float = 1e-6, constrain: Constrain | None = None
 ) -> tuple[Spline, tuple[float, ...], bool]:
-    """Optimize the knots: the best spline, its RMSE after each step, and whether it has settled.
+    """Optimize the knots: returns the best spline, its RMSE after each step, and whether it has settled.
 
-    `start` must satisfy the constraints. A spline has settled if three steps in a row, rejected ones included, gained
-    less than `tolerance` of the error, or no step improves it.
+    The RMSE is that of the best spline so far; rejected steps count as steps. `start` must satisfy the constraints. A
+    spline has settled if three steps in a row gained less than `tolerance` of the error, or no step improves it.
     """
     if not len(start.knots):
         return start, (), True
@@ -259,7 +259,7 @@ def choose_directions(
 ) -> list[Directions]:
     """Up to `count` choices of the gates' directions, the one with the smallest error of the spline first.
 
-    From several starts, gates and pairs are reversed while the estimated growth of the squared error,
+    From several starts, single gates and pairs are reversed while the estimated growth of the squared error,
     v^T (C H^-1 C^T)^-1 v, falls (v the violation, C the constraints, H the Gram matrix).
     """
     n = len(spline.knots)

@@ -84,10 +84,10 @@ def descend(
     together: bool = False,
     stopped: Callable[[], Collection[int]] = tuple,
 ) -> Descent:
-    """At most steps[b] steps for member b of a batch, which is changed in place.
+    """At most steps[b] steps for member b.
 
     Args:
-        batch: the members.
+        batch: the members, changed in place.
         steps: the maximum number of steps of each member.
         tolerance: three steps in a row that gain less than this share of the loss end a member.
         floor: a loss at or below it is rounding and ends a member.

@@ -1,8 +1,9 @@
 """Levenberg-Marquardt in the networks' own parameters, many small networks at once.
 
-For a handful of neurons the constraints of directions matter, and the roots of the jump polynomials, which the spline
-search ignores; and there are many local optima. Truncated powers are still well enough conditioned for the plain
-method: knots, lines and offset move together, and a batch (a leading dimension of `Neurons`) shares all operations.
+For a handful of neurons the constraints of directions matter, and for two or more factors the roots of the jump
+polynomials, which the spline search ignores; and there are many local optima. But truncated powers are still well
+enough conditioned for the plain method: knots, lines and offset move together, the Jacobian is in closed form, and a
+batch of networks (a leading dimension of `Neurons`) shares every array operation.
 """
 
 from __future__ import annotations
@@ -139,7 +140,8 @@ def grow(
 ) -> Polished:
     """Networks grown neuron by neuron: at each width, several random neurons are tried with each of the best networks.
 
-    So the error does not rise with the width, which random starts alone do not ensure.
+    A wider network contains the narrower one, so that its error should never be larger, which random starts alone do
+    not ensure. No network takes more than `most` steps in total.
     """
 
     def polished(batch: Neurons, paths: Sequence[History] | None = None) -> Polished:
@@ -157,8 +159,9 @@ def grow(
 def refined_network(spline: Spline, directions: Directions) -> Neurons:
     """The spline's network, refined until its own output agrees with the spline to rounding.
 
-    Jumps of high derivatives lose digits (n^3 eps for a cubic). The difference is a spline of the same space, and its
-    projection a correction with full relative precision.
+    Jumps of high derivatives lose digits (n^3 eps for a cubic), and truncated powers carry the loss across the
+    interval. The difference is itself a spline of the same space, so that one projection of it gives a correction
+    with full relative precision: iterative refinement, as for linear systems.
     """
     x, target = splines.sample(spline.breaks, spline.z)
     neurons = from_spline(spline, directions)

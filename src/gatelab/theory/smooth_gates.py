@@ -42,13 +42,14 @@ _PIECES, _HIGH = 80, 1e4
 
 @dataclass(frozen=True)
 class Singularities:
-    """Poles of a function in the upper half plane, the nearest first, and the decline that they imply.
+    """Poles of a function in the upper half plane, the nearest first, their residues, and the decline that they imply.
 
     `decline` is "exponential" with poles, "root-exponential" with a kink or branch point on the interval, and "faster"
     than exponential for a function that has no singularity nearby.
     """
 
     poles: tuple[complex, ...]
+    residues: tuple[complex, ...]
     decline: Decline
 
 
@@ -89,27 +90,28 @@ def singularities(f: Callable[[Array], Array], interval: tuple[float, float]) ->
     low, high = check_interval(interval)
     x = (low + high) / 2 - (high - low) / 2 * np.cos((np.arange(_POINTS) + 0.5) * np.pi / _POINTS)
     y = np.asarray(f(x), float)
-    rough, poles = (_poles(x, y, tolerance) for tolerance in _TOLERANCES)
+    (rough, _), (poles, residues) = (_poles(x, y, tolerance) for tolerance in _TOLERANCES)
     distance = np.abs(poles[:, None] - rough)
     room = _SAME * np.minimum(np.abs(poles.imag) + np.maximum(np.abs(poles.real) - 1, 0), 1.0)
     same, near = distance < room[:, None], green(rough, interval)
     if (near < _TOUCHING).any() and not same[:, np.argmin(near)].any():
-        return Singularities((), "root-exponential")
+        return Singularities((), (), "root-exponential")
     gamma = green(poles, interval)
     chosen = np.flatnonzero(same.any(axis=1) & (poles.imag >= 0) & (gamma < _FAR))
     if not len(chosen):
-        return Singularities((), "faster")
+        return Singularities((), (), "faster")
     order = chosen[np.argsort(gamma[chosen])]
-    return Singularities(tuple(poles[order].tolist()), "exponential")
+    return Singularities(tuple(poles[order].tolist()), tuple(residues[order].tolist()), "exponential")
 
 
-def _poles(x: Array, y: Array, tolerance: float) -> NDArray[np.complex128]:
-    """Poles of the rational approximation whose residues are more than rounding."""
+def _poles(x: Array, y: Array, tolerance: float) -> tuple[NDArray[np.complex128], NDArray[np.complex128]]:
+    """Poles of the rational approximation with their residues, if these are more than rounding."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         rational = AAA(x, y, rtol=tolerance, max_terms=_TERMS)
         poles, residues = rational.poles(), rational.residues()
-    return poles[np.abs(residues) > _ROUNDING * np.abs(y).max()]
+    real = np.abs(residues) > _ROUNDING * np.abs(y).max()
+    return poles[real], residues[real]
 
 
 def smooth_error(poles: tuple[complex, ...], interval: tuple[float, float], factors: int, widths: Array) -> Array:

@@ -2,10 +2,10 @@
 
 Given the knots, the network is a least-squares spline (`gatelab.linalg.splines`). The knots move by banded variable
 projection, and the directions of the gates are chosen such that the spline is exactly a network (both in `free_knots`).
-Small networks are finished in their own parameters (`polish`).
+Small networks, where these constraints matter, are finished in their own parameters (`polish`).
 
-The search starts with splines that are smoother than the unit requires, whose knots are better placed: at a C1 optimum
-the slope jumps of a GLU vanish, and with them the gradient of its knots.
+The search starts with splines that are smoother than the unit requires. They are networks of the unit too, and their
+knots are better placed: at a C1 optimum the slope jumps of a GLU vanish, and with them the gradient of its knots.
 """
 
 from __future__ import annotations
@@ -119,9 +119,10 @@ _blas_libraries = cache(ThreadpoolController)
 
 @contextmanager
 def _one_blas_thread() -> Iterator[None]:
-    """Limit numpy's and scipy's matrix products to one thread, which is faster for many small ones.
+    """Limit numpy's and scipy's matrix products to one thread.
 
-    The setting is global to the process, so that fits in threads take turns.
+    Products of many small matrices do not parallelize: a network of ten neurons took five times as long on two cores as
+    on one. The setting is global to the process, so that fits in threads take turns.
     """
     with _TURN, _blas_libraries().limit(limits=1, user_api="blas"):
         yield
@@ -144,8 +145,8 @@ Races = dict[tuple[int, int, int, int], tuple[list[tuple[Spline, History]], Any]
 class KnotTask:
     """The unit, the sorted data, the number of starts and the maximum number of steps of a network.
 
-    `races` caches the smooth splines, the best first, and the generator's state afterwards, by rows, knots, starts and
-    the state before; tasks on the same data for units of one degree share it.
+    `races` caches the smooth splines that were found, the best first, and the state of the generator afterwards, by
+    rows, knots, starts and the state before; tasks on the same data for units of one degree share it.
     """
 
     unit: Unit
@@ -284,7 +285,8 @@ class KnotTask:
     def contained_networks(self, width: int, steps: int) -> list[_Candidate]:
         """The best network of the power of relu that this unit contains, and a fit of this unit from its knots.
 
-        The first makes the unit never worse than that power with the same seed.
+        The first equals the fit of that power with the same seed, so that a unit is never worse than the power that it
+        contains. For a power of relu itself the list is empty.
         """
         if not self.unit.factors:
             return []
@@ -445,9 +447,10 @@ class KnotTask:
         return self.best_polished(polish_networks(batch, self.unit, self.x, self.y, steps=steps, paths=[best.history]))
 
     def simplest_network(self, width: int, best: _Candidate) -> _Candidate:
-        """The exact network with the fewest knots, at most those of `best`; the other neurons get weight zero.
+        """The exact network with the fewest knots, at most those of `best`.
 
-        Superfluous knots can lie anywhere between two rows, where the data do not determine the network.
+        Superfluous knots can lie anywhere between two rows, where the data do not determine the network. So neighboring
+        knots are merged, and the remaining neurons get weight zero.
         """
         opened, ends = always_open(self.unit), self.interval
         least = min(self.degree + 2, (len(self.x) - 1) // 2)

@@ -158,8 +158,8 @@ def _step(
 def direction(gradient: Array, hessian: Array) -> tuple[Array, float]:
     """The Newton direction P s with (P H P) s = -P grad, P = diag |H_ii|^-1/2, and |P grad|^2.
 
-    Rows of H that are zero (dead neurons, typically) do not move. Where s does not descend, H being indefinite, the
-    direction is steepest descent in the scaled parameters.
+    Rows of H that are zero (dead neurons, typically) are left out and do not move. Where s does not descend,
+    H being indefinite, the direction is steepest descent in the scaled parameters.
     """
     rows = np.abs(hessian).max(axis=1)
     live = rows > _EPS**2 * rows.max()
@@ -175,9 +175,10 @@ def direction(gradient: Array, hessian: Array) -> tuple[Array, float]:
 
 
 def _solve(A: Array, b: Array) -> Array:
-    """A^-1 b for a symmetric indefinite A, the least-norm solution where LAPACK calls A singular.
+    """A^-1 b for a symmetric indefinite A (LAPACK sysv), the least-norm solution where LAPACK calls A singular.
 
-    The Hessian of all parameters is: scaling one factor of a neuron up and another down leaves the output unchanged.
+    Scaling one factor of a neuron up and another down leaves the output unchanged, so the Hessian of all parameters is
+    singular at every minimum.
     """
     try:
         with warnings.catch_warnings():
@@ -190,7 +191,8 @@ def _solve(A: Array, b: Array) -> Array:
 def _search(loss_at: Callable[[float], float], loss: float, slope: float) -> float:
     """Armijo backtracking from the full step, then further while the loss falls; 0 where no step helps.
 
-    Not strong Wolfe: its condition on the slope is for quasi-Newton updates, and the slope jumps where a relu opens.
+    Not strong Wolfe: its condition on the slope is for quasi-Newton updates, which an exact Hessian does not
+    need, and the slope jumps where a relu opens. Losses are cheap compared with Hessians.
     """
     t, best = 1.0, loss_at(1.0)
     while not (best < loss and best <= loss + _ARMIJO * t * slope):  # NaN compares false: rejected

@@ -232,7 +232,8 @@ def distinct(losses: Array, count: int) -> list[int]:
 class PoleBatch:
     """Networks with their gates (B, n, 2), the output weights at their best, and the steps from there.
 
-    Steps solve the damped augmented system by QR: the normal equations would lose half the digits.
+    The features of a neuron are its gate times 1 and, with a factor, t. Steps solve the damped augmented system by QR:
+    the normal equations would lose half the digits.
     """
 
     def __init__(self, unit: Unit, nodes: Nodes, theta: Array) -> None:

@@ -1,12 +1,13 @@
 """Variable projection: any unit in any dimension, many networks in one batch, on CPU and CUDA.
 
-Linear parameters are eliminated (`features`), the others move by Levenberg-Marquardt (`marquardt`), and neurons are
-inserted and removed (`insertion`). A network grows by a third at a time, each new neuron the best of many candidates
-for the current residual; exchanges in rounds the neurons that matter least, if the error falls; and settles. Every
-member of a batch has its own generator and its own steps: the result equals that of a single fit.
+Linear parameters are eliminated (`features`, with `linalg.least_squares`), the others move by Levenberg-Marquardt
+(`marquardt`), and neurons are inserted and removed (`insertion`). A network grows by a third at a time, each new neuron
+the best of many candidates for the current residual. It then goes through rounds that exchange the neurons that matter
+least for new ones if the error falls, and finally settles. Every member of a batch has its own generator and its own
+steps: the result equals that of a single fit.
 
-`steps` bounds the sum of the steps of growth, of the rounds that were kept and of settling. If it is too small for the
-growth, neurons are inserted without steps in between.
+`steps` bounds the sum of the steps of a network's growth, of the rounds whose change it kept and of its settling. If it
+is too small for the growth, neurons are inserted without steps in between, and all steps go into the settling.
 """
 
 from __future__ import annotations
@@ -217,10 +218,10 @@ class _Search(NamedTuple):
 
 
 def parts(widths: Sequence[int], bytes_per_neuron: int, device: torch.device) -> list[list[int]]:
-    """The indices of `widths` in parts, the widest first, to which a part is padded.
+    """The indices of `widths` in parts, the widest first.
 
-    On a GPU one large part is faster in spite of padding. On a CPU each part has one width, so that results equal those
-    of single fits to rounding.
+    A part is padded to its first width. On a GPU one large part is faster in spite of padding. On a CPU each part has
+    one width, so that results equal those of single fits to rounding.
     """
     cpu = device.type == "cpu"
     threads, most = (torch.get_num_threads(), _CPU_BYTES) if cpu else (1, _CUDA_BYTES)
@@ -241,8 +242,8 @@ def parts(widths: Sequence[int], bytes_per_neuron: int, device: torch.device) ->
 def on_threads(work: Callable[[_Part], _Result], pieces: Sequence[_Part], device: torch.device) -> Iterator[_Result]:
     """The results in order; on a CPU the pieces are distributed over the number of threads that torch has.
 
-    Each thread computes with one thread of torch: small matrix products do not parallelize. The main thread stays free
-    to handle Ctrl-C, so that a single piece has a thread too.
+    Each thread computes with one thread of torch, which keeps all cores busy: small matrix products do not parallelize.
+    The main thread stays free to handle Ctrl-C, so that a single piece has a thread too.
     """
     if device.type != "cpu":
         return map(work, pieces)
@@ -252,7 +253,8 @@ def on_threads(work: Callable[[_Part], _Result], pieces: Sequence[_Part], device
 def open_maps(model: ProductModel, width: int, generator: torch.Generator) -> Tensor:
     """Maps (1, maps, width, d_in + 1) in random directions whose gates are open at every row.
 
-    Products of such gates with lines are polynomials, which candidates for insertion, closed at some rows, do not find.
+    Products of such gates with lines are polynomials, for example two neurons that are x^2 + y^2. Candidates for
+    insertion have their hyperplanes between the rows and would not find them.
     """
     theta = draw(model, width, generator).to(model.x.device)
     values = model.x[:, :-1] @ theta[0, :, :-1].mT
@@ -264,7 +266,8 @@ def open_maps(model: ProductModel, width: int, generator: torch.Generator) -> Te
 def polynomial_losses(unit: Unit, data: Standard, members: int) -> list[float]:
     """The loss of the best polynomial for each member: a lower bound for networks whose gates are all open.
 
-    Infinite if the gate is not a power of relu or there are too many monomials.
+    It is infinite, so that such networks are not tried, if the gate is not a power of relu or there are too many
+    monomials.
     """
     x, degree = data.x[:, :-1], unit.degree
     monomials = math.inf if degree is None else math.comb(x.shape[1] + degree, degree)
@@ -336,7 +339,8 @@ class _Batch:
     def change(self) -> None:
         """One round: exchange some of the cheapest neurons for new ones, in the members where the loss falls.
 
-        A gain that needs more than the remaining steps ends the rounds: a fit with more steps continues one with fewer.
+        A gain that needs more than the remaining steps ends the rounds of a member, so that a fit with more steps
+        continues a fit with fewer.
         """
         takes_part = self.grown & (self.left > 0)
         if not takes_part.any():
@@ -362,7 +366,7 @@ class _Batch:
     def settle(self) -> None:
         """Descend to the end, and again if the loss has fallen so far that the prior, which depends on it, is outdated.
 
-        If steps were given, the descent continues until it converges or they run out.
+        If steps were given, the descent also continues until it converges or the steps run out.
         """
         steps = np.minimum(_SETTLING_STEPS, self.left)
         for settling in count(1):
@@ -383,8 +387,9 @@ class _Batch:
     def weigh(self) -> None:
         """Update the prior on coefficients, N(0, 1000^2) for data of unit variance.
 
-        Without it the fit has spikes where few rows determine a line, or the difference of neighboring steep gates.
-        With the mean squared error as the variance of the noise, it is this ridge, which vanishes with the error.
+        The line of a gate that is open at few rows is hardly determined between them, and neither is the difference of
+        neighboring steep gates: without a prior the fit has spikes there. With the mean squared error as the variance
+        of the noise, the prior is this ridge, which vanishes with the error.
         """
         model, error = self.at.model, self.at.projection.loss / len(self.at.model.x)
         self.at = ProjectedBatch(replace(model, ridge=self.ridge + error / _LARGEST**2), self.at.theta)
