@@ -10,8 +10,8 @@ import torch
 from benchmarks.harness import machine, show, timed
 
 # Each is a module of this folder with a run(): imported when asked for, so that a missing peer stops only its own.
-ALL = ("solvers", "kernels", "features", "two_layer", "smooth_gates", "tables", "sweep")
-LONG = ("levenberg_marquardt", "smooth_rates")  # by name only: 20 and 10 minutes, the first with other peers
+ALL = ("solvers", "smooth_gates", "tables", "sweep")
+LONG = ("levenberg_marquardt",)  # by name only: 20 minutes, with other peers
 
 
 def main() -> None:

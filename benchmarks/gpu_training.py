@@ -4,7 +4,7 @@ Mixer and ViT on CIFAR-10 with SGD and AdamW, GPT-2 on the sample of FineWeb-Edu
 several such passes beside each other on one device. GATELAB_DATA names the folder with cifar10/, text/ and gpt2_bpe/.
 All units of a model get the same number of steps. Passes that OUT holds already are not run again. The file is written
 anew after every pass, and what the paper compares comes first: whatever ends the script, what was done is there.
-`--asked` leaves the other units out, `--tiny` is the same in small, for a CPU.
+`--tiny` is the same in small, for a CPU.
 
 `--whole` asks another question: all 50 000 images of CIFAR-10, tested on 5000 others, ReLU, GELU and SiLU each with and
 without a gate, for Mixer and ViT; `--schedule constant` the same without the fall of the learning rate, so that runs at
@@ -16,20 +16,17 @@ from __future__ import annotations
 
 import time
 import traceback
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated, Any
 
+import joblib
 import torch
 import typer
 
 from benchmarks.harness import facts
 from gatelab.train import Gap, History, Recipe, gap_recipes, train_many
-from gatelab.train.members import Data
-from gatelab.train.members import data_of as load
+from gatelab.train.members import Data, data_of
 
 UNITS = {"mixer": ("mlp", "glu", "gqu", "relu2"), "vit": ("mlp", "glu", "gqu", "relu2")}
 TEXT_UNITS = ("silu", "swiglu", "gqu", "relu2")
@@ -89,25 +86,16 @@ def passes(seeds: int, tiny: bool) -> list[Pass]:
     return sorted(made, key=lambda p: not p.asked)
 
 
-@lru_cache(maxsize=2)
-def data_of(name: str, model: str, tokenizer: str) -> Data:
-    """Read once a process."""
-    return load(replace(passes(1, True)[0].recipes[0], model=model, data=name, tokenizer=tokenizer), None)
-
-
-def work(recipes: tuple[Recipe, ...], device: str, compile: bool, folder: Path | None) -> list[dict[str, Any]]:
+def work(one: Pass, device: str, compile: bool, deadline: float) -> tuple[Pass, list[dict[str, Any]], str]:
+    """Train a pass in a process of its own, unless the time is up; its histories, or what failed."""
+    if time.time() > deadline:
+        return one, [], "left out: the time was up"
     torch.set_num_threads(1)  # a dozen processes with several threads each wait for each other
-    first = recipes[0]
-    data = data_of(first.data, first.model, first.tokenizer)
-    histories = train_many(
-        recipes,
-        data=data,
-        device=device,
-        compile=compile,
-        folder=None if folder is None else folder / first.key(),
-        save_seconds=60,
-    )
-    return [h.plain() for h in histories]
+    try:
+        histories = train_many(one.recipes, data=data_of(one.recipes[0], None), device=device, compile=compile)
+    except Exception:  # whatever it is, the other passes are trained
+        return one, [], traceback.format_exc()
+    return one, [h.plain() for h in histories], ""
 
 
 def main(
@@ -118,64 +106,39 @@ def main(
     device: Annotated[str | None, typer.Option(show_default="cuda if there is one")] = None,
     compile: Annotated[bool, typer.Option("--compile")] = False,
     steps: Annotated[str, typer.Option(help="Of each model; models without them are left out.")] = STEPS,
-    asked: Annotated[bool, typer.Option("--asked", help="Only what the paper compares.")] = False,
     tiny: Annotated[bool, typer.Option("--tiny", help="Small models, few steps, bytes for tokens.")] = False,
     whole: Annotated[bool, typer.Option("--whole", help="All of CIFAR-10, three activations, gated and not.")] = False,
     schedule: Annotated[str, typer.Option(help="cosine or constant, with --whole.")] = "cosine",
     optimizer: Annotated[str, typer.Option(help="sgd or adamw alone.", show_default="both")] = "",
-    folder: Annotated[
-        Path | None, typer.Option(help="Keeps passes that are under way, which go on from there.")
-    ] = None,
 ) -> None:
-    began = time.monotonic()
+    began = time.time()
     where = device or ("cuda" if torch.cuda.is_available() else "cpu")
     lengths = {model: int(n) for model, n in (part.split("=") for part in steps.split(","))}
     if tiny:
         lengths = dict.fromkeys(MODELS, 12)
     todo = whole_passes(seeds, schedule) if whole else passes(seeds, tiny)
-    todo = [p for p in todo if p.model in lengths and (p.asked or not asked)]
-    todo = [p.lasting(lengths[p.model]) for p in todo if optimizer in ("", p.recipes[0].optimizer)]
+    todo = [p.lasting(lengths[p.model]) for p in todo if p.model in lengths]
+    todo = [p for p in todo if optimizer in ("", p.recipes[0].optimizer)]
     # Before the processes start: what is encoded once is read by all.
     for model in dict.fromkeys(p.model for p in todo):
-        data = load(next(p for p in todo if p.model == model).recipes[0], None)
+        data = data_of(next(p for p in todo if p.model == model).recipes[0], None)
         if whole:
             require_whole(data)
     what = f"{seeds} seeds a unit and optimizer, trained together; {jobs} such passes at a time on one device"
     origin: dict[str, Any] = {"what": what, **facts(where), "steps": lengths, "failures": []}
-    histories: list[History] = []
-    if out.is_file():
-        before = Gap.load(out)
-        histories += before.histories
-        earlier = ("date", "command", "device", "seconds", "earlier")
-        origin["earlier"] = {k: v for k, v in before.origin.items() if k in earlier}
+    histories = list(Gap.load(out).histories) if out.is_file() else []
     known = {h.recipe.key() for h in histories}
-
-    def train(one: Pass) -> list[dict[str, Any]]:
-        """Train a pass in a process of the pool, unless the time is up."""
-        if time.monotonic() - began > 60 * minutes:
-            origin.setdefault("left_out", []).append(name_of(one))
-            return []
-        return pool.submit(work, one.recipes, where, compile, folder).result()
-
-    with (
-        ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool,
-        ThreadPoolExecutor(jobs) as waiting,
-    ):
-        tasks = {waiting.submit(train, p): p for p in todo if not all(r.key() in known for r in p.recipes)}
-        for task in as_completed(tasks):
-            try:
-                histories += [History.from_plain(h) for h in task.result()]
-            except Exception:
-                origin["failures"].append({"pass": name_of(tasks[task]), "error": traceback.format_exc()})
-                print(origin["failures"][-1]["error"], flush=True)
-            print(f"{time.monotonic() - began:6.1f} s  {name_of(tasks[task])}", flush=True)
-            Gap(tuple(histories), {**origin, "seconds": round(time.monotonic() - began, 1)}).save(out)
+    missing = [p for p in todo if not all(r.key() in known for r in p.recipes)]
+    pool = joblib.Parallel(jobs, return_as="generator_unordered")
+    for one, found, failure in pool(joblib.delayed(work)(p, where, compile, began + 60 * minutes) for p in missing):
+        histories += [History.from_plain(h) for h in found]
+        recipe = one.recipes[0]
+        name = f"{recipe.model}, {recipe.data}, {recipe.unit.name}, {recipe.optimizer}"
+        if failure:
+            origin["failures"].append({"pass": name, "error": failure})
+        print(f"{time.time() - began:6.1f} s  {name} {failure}", flush=True)
+        Gap(tuple(histories), {**origin, "seconds": round(time.time() - began, 1)}).save(out)
     print(Gap(tuple(histories)).table().to_string(), flush=True)
-
-
-def name_of(one: Pass) -> str:
-    r = one.recipes[0]
-    return f"{r.model}, {r.data}, {r.unit.name}, {r.optimizer}"
 
 
 if __name__ == "__main__":

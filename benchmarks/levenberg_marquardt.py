@@ -1,24 +1,19 @@
 """Ten fits by Levenberg-Marquardt, ours and others', and by first-order methods: test RMSE within equal CPU seconds.
 
-    python -m benchmarks levenberg_marquardt        SECONDS_PER_FIT=4, SEEDS=3, METHODS=all, by the environment
-
 Every method starts with the same network (tanh, torch's own initial parameters) in float64. Seeds are those of the
 network and of the rows. Errors are medians over seeds. Peers, besides torch and scipy:
 `pip install torch-levenberg-marquardt==1.2.3 pytorch-minimize==0.1.0`. Seconds are CPU seconds on one thread without
-the evaluation of errors. "to peer" is the time of the faster of our two methods to the median error at which the best
-peer ends, over that peer's own time. Each run is added to the record, and runs that are there are not repeated.
+the evaluation of errors. Each run is added to the record, and runs that are there are not repeated.
 """
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import pairwise, product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -29,8 +24,7 @@ from torch import Tensor, nn
 import gatelab as gl
 from benchmarks.harness import Row, Table, facts
 
-SECONDS = float(os.environ.get("SECONDS_PER_FIT", "4"))
-SEEDS = int(os.environ.get("SEEDS", "3"))
+SECONDS, SEEDS = 4.0, 3
 # Errors are recorded after these seconds.
 GRID = [SECONDS * 2 ** (-k / 4) for k in reversed(range(21))]
 RECORD = Path(__file__).parents[1] / "results" / "optim" / "levenberg-marquardt.csv"
@@ -135,57 +129,45 @@ def torch_levenberg_marquardt(model: nn.Module, x: Tensor, y: Tensor, clock: Clo
             return
 
 
-def _flat(
-    model: nn.Module, x: Tensor, y: Tensor
-) -> tuple[Callable[[Tensor], Tensor], Tensor, Callable[[Tensor], None]]:
-    """Residuals as a function of flat parameters, the start, and a way to put parameters into the model."""
-    named = dict(model.named_parameters())
-    sizes = [p.numel() for p in named.values()]
-    start = torch.cat([p.detach().reshape(-1) for p in named.values()])
+def residuals_of(model: nn.Module, x: Tensor, y: Tensor, clock: Clock) -> Function:
+    """Residuals as a function of flat parameters, which are put into the model."""
+    shapes = {name: p.shape for name, p in model.named_parameters()}
 
     def residuals(theta: Tensor) -> Tensor:
-        values = {k: part.view_as(p) for (k, p), part in zip(named.items(), theta.split(sizes), strict=True)}
-        return (torch.func.functional_call(model, values, (x,)) - y).flatten()
-
-    def put(theta: Tensor) -> None:
+        parts = theta.split([shape.numel() for shape in shapes.values()])
+        values = {name: part.view(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
+        r = (torch.func.functional_call(model, values, (x,)) - y).flatten()
         nn.utils.vector_to_parameters(theta.detach(), model.parameters())
+        clock.look(model, float(r.detach().square().mean()))
+        return r
 
-    return residuals, start, put
+    return residuals
 
 
 def scipy_least_squares(model: nn.Module, x: Tensor, y: Tensor, clock: Clock) -> None:
-    _, start, put = _flat(model, x, y)
-    named = dict(model.named_parameters())
+    residuals = residuals_of(model, x, y, clock)
 
-    def residuals(theta: np.ndarray) -> np.ndarray:
-        put(torch.from_numpy(theta))
-        with torch.no_grad():
-            r = (model(x) - y).flatten()
-        clock.look(model, float(r.square().mean()))
-        return r.numpy()
+    @torch.no_grad()
+    def values(theta: np.ndarray) -> np.ndarray:
+        return residuals(torch.from_numpy(theta)).numpy()
 
     def jacobian(theta: np.ndarray) -> np.ndarray:
-        put(torch.from_numpy(theta))
-        values = {k: p.detach() for k, p in named.items()}
+        nn.utils.vector_to_parameters(torch.from_numpy(theta), model.parameters())
+        named = {k: p.detach() for k, p in model.named_parameters()}
         single = torch.func.grad(lambda values, row: torch.func.functional_call(model, values, (row,)).sum())
-        rows = torch.vmap(single, (None, 0))(values, x)
+        rows = torch.vmap(single, (None, 0))(named, x)
         return torch.cat([rows[k].flatten(1) for k in named], 1).numpy()
 
-    least_squares(residuals, start.numpy(), jacobian, xtol=1e-15, ftol=1e-15, gtol=1e-15, max_nfev=10**6)
+    start = nn.utils.parameters_to_vector(model.parameters()).detach().numpy()
+    least_squares(values, start, jacobian, xtol=1e-15, ftol=1e-15, gtol=1e-15, max_nfev=10**6)
 
 
 def pytorch_minimize(model: nn.Module, x: Tensor, y: Tensor, clock: Clock) -> None:
     import torchmin
 
-    residuals, start, put = _flat(model, x, y)
-
-    def seen(theta: Tensor) -> Tensor:
-        r = residuals(theta)
-        put(theta)
-        clock.look(model, float(r.detach().square().mean()))
-        return r
-
-    torchmin.least_squares(seen, start, xtol=1e-15, ftol=1e-15, gtol=1e-15, max_nfev=10**6)
+    start = nn.utils.parameters_to_vector(model.parameters()).detach()
+    residuals = residuals_of(model, x, y, clock)
+    torchmin.least_squares(residuals, start, xtol=1e-15, ftol=1e-15, gtol=1e-15, max_nfev=10**6)
 
 
 def lbfgs(model: nn.Module, x: Tensor, y: Tensor, clock: Clock) -> None:
@@ -226,11 +208,7 @@ METHODS = {
     "torch LBFGS": lbfgs,
     "torch Adam": adam,
 }
-
-
 PEERS = {"torch-levenberg-marquardt": "torch_levenberg_marquardt.training", "pytorch-minimize": "torchmin"}
-OURS = ("gl.optim", "gl.optim, linear")
-CHOSEN = [name for name in METHODS if name in os.environ.get("METHODS", name)]
 
 
 def measured(fit: str, seed: int, method: str) -> Row:
@@ -257,36 +235,17 @@ def measured(fit: str, seed: int, method: str) -> Row:
     return {"fit": fit, "seed": seed, "method": method, **columns, **known}
 
 
-def summary(runs: pd.DataFrame) -> Iterator[Row]:
-    """By fit: the median error of every method, the best peer, and the time to its error."""
-    times = [name for name in runs.columns if name.startswith("rmse after")]
-    for fit, (_, layers, rows) in FITS.items():
-        medians = runs[runs.fit == fit].groupby("method")[times].median()
-        curves: dict[Any, list[float]] = dict(zip(medians.index.tolist(), medians.to_numpy().tolist(), strict=True))
-        peer = min((m for m in curves if m not in OURS), key=lambda m: curves[m][-1])
-        goal = curves[peer][-1]
-        seconds = {
-            m: next((t for t, e in zip(GRID, curve, strict=True) if e <= goal), float("inf"))
-            for m, curve in curves.items()
-        }
-        own = min(seconds[m] for m in OURS)
-        size = sum(p.numel() for p in network(layers).parameters())
-        row: Row = {"fit": fit, "inputs": layers[0], "parameters": size, "rows": rows}
-        row |= {method: curves[method][-1] for method in METHODS}
-        yield row | {"best peer": peer, "its seconds": seconds[peer], "ours": own, "to peer": own / seconds[peer]}
-
-
 def run() -> Iterator[Table]:
     torch.set_default_dtype(torch.float64)
     runs = pd.DataFrame()
     if RECORD.exists():
         runs = pd.read_csv(RECORD)
     done = {tuple(row) for row in runs.reindex(columns=["fit", "seed", "method"]).itertuples(index=False)}
-    for seed, fit, method in product(range(SEEDS), FITS, CHOSEN):
+    for seed, fit, method in product(range(SEEDS), FITS, METHODS):
         if (fit, seed, method) not in done:
             runs = pd.concat([runs, pd.DataFrame([measured(fit, seed, method)])], ignore_index=True)
             RECORD.parent.mkdir(exist_ok=True)
             runs.to_csv(RECORD, index=False)
-    if set(METHODS) <= set(runs.method):
-        title = f"Ten fits, median test RMSE of {SEEDS} seeds within {SECONDS:g} CPU seconds"
-        yield title, list(summary(pd.read_csv(RECORD))), (__doc__ or "").partition("\n\n")[2]
+    medians = pd.read_csv(RECORD).groupby(["fit", "method"], sort=False)[f"rmse after {SECONDS:.3g} s"].median()
+    rows = [{"fit": fit, **errors} for fit, errors in medians.unstack(sort=False).iterrows()]
+    yield f"Ten fits, median test RMSE of {SEEDS} seeds within {SECONDS:g} CPU seconds", rows, ""

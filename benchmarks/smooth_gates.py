@@ -1,8 +1,7 @@
 """Smooth gates on the paper's target: errors and CPU seconds for 1 to 12 neurons, beside rationals and polynomials.
 
-Every fit but the first starts from the one with a neuron less, so that errors never rise. AAA has (P + 1) / 2 support
-points, a quotient of polynomials with P numbers; the polynomial of degree P - 1 is the least-squares one.
-`python -m benchmarks.smooth_gates FILE [UNIT ...]` writes the single fits as a table, or those of some units anew.
+AAA has (P + 1) / 2 support points, a quotient of polynomials with P numbers; the polynomial of degree P - 1 is the
+least-squares one. `python -m benchmarks.smooth_gates FILE` writes the single fits as a table.
 """
 
 from __future__ import annotations
@@ -10,9 +9,10 @@ from __future__ import annotations
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,6 +25,15 @@ UNITS, WIDTHS, SEEDS = ("swiglu", "silu", "geglu", "gelu", "sigmoid-glu"), range
 PROBLEM = "paper-1d"
 
 
+def chain(unit: str, problem: Any, widths: Iterable[int], seed: int) -> Iterator[gl.Fit]:
+    """Fits of which every one but the first starts from the one with a neuron less, so that errors never rise."""
+    options: dict[str, Any] = {}
+    for width in widths:
+        fit = gl.fit(unit, problem, width, seed=seed, progress=False, **options)
+        options = {"start": fit}
+        yield fit
+
+
 def run() -> Iterator[tuple[str, list[dict], str]]:
     for unit in UNITS:
         fits = table(unit)
@@ -35,21 +44,18 @@ def run() -> Iterator[tuple[str, list[dict], str]]:
         yield f"{unit} on {PROBLEM}, five seeds", found, "AAA and Chebyshev have as many numbers as the unit."
 
 
-@cache
 def table(unit: str) -> pd.DataFrame:
     """A row per width and seed."""
     target, rows = gl.problem(PROBLEM), []
     gl.fit(unit, target, 1, progress=False)  # what is loaded on first use is not counted
     for seed in SEEDS:
-        fit = None
-        for width in WIDTHS:
-            options = {} if fit is None else {"start": fit}
-            began = time.process_time()
-            fit = gl.fit(unit, target, width, seed=seed, progress=False, **options)
-            cpu = time.process_time() - began
-            row = {"unit": unit, "width": width, "parameters": fit.parameters, "seed": seed, "cpu": round(cpu, 3)}
+        began = time.process_time()
+        for fit in chain(unit, target, WIDTHS, seed):
+            cpu = round(time.process_time() - began, 3)
+            row = {"unit": unit, "width": fit.width, "parameters": fit.parameters, "seed": seed, "cpu": cpu}
             row |= {"train_rmse": fit.train_rmse, "test_rmse": fit.test_rmse, "status": str(fit.status)}
             rows.append(row | peers(fit.parameters))
+            began = time.process_time()
     return pd.DataFrame(rows)
 
 
@@ -68,12 +74,7 @@ def peers(parameters: int) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    path, units = Path(sys.argv[1]), sys.argv[2:] or list(UNITS)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    kept = pd.DataFrame()
-    if path.exists():
-        kept = pd.read_csv(path, comment="#").query("unit not in @units")
-    fits = pd.concat([kept, *map(table, units)]).sort_values("unit", key=lambda u: u.map(UNITS.index), kind="stable")
+    path = Path(sys.argv[1])
     with path.open("w") as file:
         file.write(f"# {time.strftime('%Y-%m-%d')}, python -m benchmarks.smooth_gates {path}, one thread\n")
-        fits.to_csv(file, index=False, float_format="%.4g")
+        pd.concat(map(table, UNITS)).to_csv(file, index=False, float_format="%.4g")

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -24,6 +24,7 @@ import torch
 from flint import arb, arb_mat, ctx
 
 import gatelab as gl
+from benchmarks.smooth_gates import chain
 from gatelab.theory import singularities
 
 ctx.prec = 384
@@ -167,10 +168,8 @@ def best(unit: str, target: str, search: int) -> list[dict[str, float | str]]:
     assert problem.f is not None
     poles = singularities(problem.f, (-1.0, 1.0)).poles
     found, last = [], []
-    chains: list[dict[str, Any]] = [{} for _ in SEEDS]
-    for width in UNITS[unit]:
-        fits = [gl.fit(unit, problem, width, seed=s, progress=False, **chains[s]) for s in SEEDS]
-        chains = [{"start": fit} for fit in fits]
+    chains = [chain(unit, problem, UNITS[unit], seed) for seed in SEEDS]
+    for width, *fits in zip(UNITS[unit], *chains, strict=True):
         fit = min(fits, key=lambda fit: fit.train_rmse)
         tried = [rows.train(gates_of(one.network), SCREENED) for one in fits]
         for gates in starts(poles, width, last, random):

@@ -8,15 +8,14 @@ precise.csv has fits in 115 digits (benchmarks/smooth_precise.py), their rates a
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import pandas as pd
 
 import gatelab as gl
+from benchmarks.smooth_gates import chain
 from gatelab.scaling_laws import decay, predicted_rate
 from gatelab.theory import singularities, smooth_error
 
@@ -44,11 +43,8 @@ def fits(path: Path) -> pd.DataFrame:
     done = {(row["target"], row["unit"], row["seed"]) for row in rows}
     chains = [(t, u, s) for u in UNITS for s in SEEDS for t in TARGETS if (t, u, s) not in done]
     for target, unit, seed in chains:
-        problem, options = gl.problem(target, n=ROWS), {}
-        for width in UNITS[unit]:
-            fit = gl.fit(unit, problem, width, seed=seed, progress=False, **options)
-            options = {"start": fit}
-            row = {"target": target, "unit": unit, "seed": seed, "width": width, "parameters": fit.parameters}
+        for fit in chain(unit, gl.problem(target, n=ROWS), UNITS[unit], seed):
+            row = {"target": target, "unit": unit, "seed": seed, "width": fit.width, "parameters": fit.parameters}
             rows.append(row | {"test_rmse": fit.test_rmse, "status": str(fit.status)})
         pd.DataFrame(rows).to_csv(path, index=False, float_format="%.4g")
     return pd.DataFrame(rows)
@@ -86,14 +82,6 @@ def rates(found: pd.DataFrame, precise: pd.DataFrame) -> pd.DataFrame:
                 row["precise_ratio"] = row["precise"] / row["precise_predicted"]
         rows.append(row)
     return pd.DataFrame(rows)
-
-
-def run() -> Iterator[tuple[str, list[dict], str]]:
-    with TemporaryDirectory() as folder:
-        found = rates(fits(Path(folder, "fits.csv")), pd.read_csv(PRECISE))
-    names = ["target", "measured", "low", "high", "predicted", "ratio", "accepted", "over"]
-    for unit, rows in found.groupby("unit", sort=False):
-        yield f"{unit}: rates per parameter, five seeds", rows[names].to_dict("records"), "Natural logarithms."
 
 
 if __name__ == "__main__":

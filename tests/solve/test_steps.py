@@ -1,15 +1,12 @@
 """`steps` means one thing in every solver, the most iterations of the network that is returned; the status agrees."""
 
 import itertools
-from typing import Any
 
 import pytest
 from own_module import TwoLayers
-from threadpoolctl import threadpool_info, threadpool_limits
 
 import gatelab as gl
 from gatelab.solve import SOLVERS
-from gatelab.solve.polish import polish_networks
 from gatelab.solve.solvers.varpro import growing_steps, varpro_many
 
 LINE = gl.problem("paper-1d", n=500)
@@ -100,22 +97,3 @@ def test_a_kinked_target_is_met_between_the_rows_too(unit: str, width: int, targ
 def test_steps_are_whole_numbers(solver: str, steps: object) -> None:
     with pytest.raises(gl.GatelabError, match=r"steps is .*; give a whole number, 1 or more"):
         gl.fit("glu", LINE, 2, solver=solver, steps=steps)
-
-
-def test_small_products_use_one_thread_and_leave_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shared out among two cores, the polishing of a GQU of ten neurons took five times as long as on one."""
-    seen: list[list[int]] = []
-
-    def threads() -> list[int]:
-        return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
-
-    def spy(*args: Any, **keywords: Any) -> Any:
-        seen.append(threads())
-        return polish_networks(*args, **keywords)
-
-    monkeypatch.setattr("gatelab.solve.solvers.knots.polish_networks", spy)
-    with threadpool_limits(2, user_api="blas"):
-        before = threads()
-        gl.fit("glu", LINE, 2)
-        assert threads() == before
-    assert seen and all(set(one) == {1} for one in seen)

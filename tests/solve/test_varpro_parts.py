@@ -12,7 +12,7 @@ from gatelab.feedforward import activation, activations, unit
 from gatelab.linalg import least_squares
 from gatelab.solve import features
 from gatelab.solve.features import ProductModel
-from gatelab.solve.insertion import costs, draw, draw_batch, gains, insert, remove
+from gatelab.solve.insertion import costs, draw, gains, insert, remove
 from gatelab.solve.marquardt import ProjectedBatch, descend
 from gatelab.solve.solution import Status
 
@@ -156,38 +156,6 @@ def test_neurons_go_and_come_where_they_should() -> None:
     assert more.present.sum(1).tolist() == [4, 5, 4]
     assert torch.equal(moved[0, :, :4], theta[0])
     assert bool((more.project(moved).loss <= fewer.project(theta).loss + 1e-12).all())
-
-
-def drawn_alone(model: ProductModel, count: int, generator: torch.Generator, near: Tensor) -> Tensor:
-    """The result of `draw_batch`, one member at a time."""
-    d = model.x.shape[1] - 1
-    theta = torch.randn(model.maps, count, d + 1, generator=generator, dtype=torch.float64)
-    if near.shape[1]:
-        half = count // 2
-        source = near[:, torch.randint(near.shape[1], (half,), generator=generator)]
-        length = source[..., :-1].norm(dim=-1, keepdim=True)
-        turn = 0.3 * torch.rand(half, 1, generator=generator, dtype=torch.float64) ** 4
-        sign = torch.where(torch.rand(half, 1, generator=generator) < 0.5, 1.0, -1.0)
-        theta[:, :half, :-1] = sign * source[..., :-1] / length + turn * theta[:, :half, :-1]
-        theta[1:, :half, -1] = (sign * source[1:] / length[1:])[..., -1]
-    through = model.x[torch.randint(len(model.x), (count,), generator=generator), :-1]
-    theta[0, :, -1] = -(theta[0, :, :-1] * through).sum(-1)
-    if not model.homogeneous[0]:
-        steep = 6.0 ** torch.rand(count, 1, generator=generator, dtype=torch.float64)
-        theta[0] *= steep / theta[0, :, :-1].norm(dim=-1, keepdim=True)
-    return theta
-
-
-@pytest.mark.parametrize("spec", ["glu", "swiglu", "gqu", "gelu"])
-def test_what_is_drawn_for_a_batch_is_drawn_for_each(spec: str) -> None:
-    model, theta = model_of(spec, batch=4)
-    present = torch.tensor([[1, 0, 1, 1], [0, 0, 0, 0], [0, 1, 1, 0], [1, 1, 1, 1]], dtype=torch.bool)
-    counts = [12, 9, 0, 5]
-    together = draw_batch(model, counts, [torch.Generator().manual_seed(b) for b in range(4)], theta, present)
-    for b, count in enumerate(counts):
-        alone = drawn_alone(model, count, torch.Generator().manual_seed(b), theta[b][:, present[b]])
-        assert torch.equal(together[b, :, :count], alone)
-        assert bool((together[b, :, count:] == 0).all())
 
 
 def test_neurons_go_and_come_in_a_batch_as_they_would_alone() -> None:

@@ -102,7 +102,6 @@ def test_halved_panels_follow_what_is_steep_and_nothing_else():
     ("make", "says"),
     [
         (lambda: interpolate(np.sin, (1, 0)), "give two finite numbers"),
-        (lambda: interpolate(np.sin, (0, 1), panels=0), "panels is 0"),
         (lambda: interpolate(lambda x: 1.0, (0, 1)), r"the shape \(\)"),
         (lambda: interpolate(lambda x: np.where(x < 0.5, np.nan, x), (0, 1)), "not finite at 352 of 704 .* x = 7.9"),
         (lambda: interpolate(np.sin, (0, 1)).derivative(10), "order is 10; give 0 to 9"),

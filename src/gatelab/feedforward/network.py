@@ -14,7 +14,9 @@ Further factors are called U3, U4, ... with biases u3, u4, ... The initializers 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -70,10 +72,23 @@ class Network(nn.Module):
         self.D = nn.Parameter(torch.zeros(d_out, width, dtype=dtype))
         self.d = nn.Parameter(torch.zeros(d_out, dtype=dtype))
 
+    @property
+    def maps(self) -> list[tuple[Tensor, Tensor]]:
+        """The weights and biases (G, g), (U, u), (Q, q), ..."""
+        names = ("G", *factor_names(self.unit.factors))
+        return [(getattr(self, name), getattr(self, name.lower())) for name in names]
+
+    @torch.no_grad()
+    def fill(self, **values: Any) -> Network:
+        """This network with arrays as the parameters of these names."""
+        for name, value in values.items():
+            parameter = self.get_parameter(name)
+            parameter.copy_(torch.from_numpy(np.ascontiguousarray(value)).view_as(parameter))
+        return self
+
     def affine(self, x: Tensor) -> list[Tensor]:
         """[Gx + g, Ux + u, Qx + q, ...], each (N, width)."""
-        names = ("G", *factor_names(self.unit.factors))
-        return [nn.functional.linear(x, getattr(self, name), getattr(self, name.lower())) for name in names]
+        return [nn.functional.linear(x, weight, bias) for weight, bias in self.maps]
 
     def neurons(self, x: Tensor) -> Tensor:
         """The hidden values before D, (N, width)."""
@@ -108,25 +123,23 @@ class Network(nn.Module):
         def draw(p: Tensor, fan_in: int) -> None:
             p.copy_(torch.randn(p.shape, generator=generator, dtype=p.dtype) / fan_in**0.5)
 
-        for name in ("G", *factor_names(self.unit.factors)):
-            draw(getattr(self, name), self.d_in)
-            getattr(self, name.lower()).zero_()
+        for weight, bias in self.maps:
+            draw(weight, self.d_in)
+            bias.zero_()
         draw(self.D, self.width)
         self.d.zero_()
         if self.d_in == 1:
             a, b = interval
             knots = a + (b - a) * torch.rand(self.width, generator=generator, dtype=self.G.dtype)
             self.g.copy_(-self.G[:, 0] * knots)
-            for name in factor_names(self.unit.factors):
-                bias = getattr(self, name.lower())
+            for _, bias in self.maps[1:]:
                 bias.copy_(torch.randn(bias.shape, generator=generator, dtype=bias.dtype))
 
     def draw_uniform(self, generator: torch.Generator) -> None:
         """Draw weights and biases within 1 / sqrt(fan-in) of 0, as `torch.nn.Linear` does."""
-        fans = dict.fromkeys(("G", *factor_names(self.unit.factors)), self.d_in) | {"D": self.width}
-        for name, fan_in in fans.items():
-            for p in (getattr(self, name), getattr(self, name.lower())):
-                p.copy_((2 * torch.rand(p.shape, generator=generator, dtype=p.dtype) - 1) / fan_in**0.5)
+        for pair in [*self.maps, (self.D, self.d)]:
+            for p in pair:
+                p.copy_((2 * torch.rand(p.shape, generator=generator, dtype=p.dtype) - 1) / pair[0].shape[1] ** 0.5)
 
 
 def initialize(net: Network, init: str, *, seed: int, interval: tuple[float, float] = (-1.0, 1.0)) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
-import json
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Mapping
@@ -25,8 +24,6 @@ from gatelab.errors import GatelabError
 from gatelab.feedforward.definition import AnyUnit, FunctionUnit, ModuleUnit, Unit
 from gatelab.feedforward.gates import GATES
 from gatelab.feedforward.named import CATALOGUE, unit_name
-
-WHOLE = "*"  # all names of a module
 
 
 def unit(spec: str | AnyUnit | Callable[..., object] | type[nn.Module]) -> AnyUnit:
@@ -71,13 +68,6 @@ def describe(chosen: AnyUnit) -> dict[str, Any]:
     """The unit in plain values, which `restore` reads.
 
     A user-defined unit is described by its import path and the hash of its source, so that a store detects changes.
-
-    >>> describe(unit("glu"))
-    {'name': 'glu', 'gate': 'relu', 'factors': 1}
-    >>> describe(unit(lambda z: z))
-    Traceback (most recent call last):
-        ...
-    gatelab.errors.GatelabError: the unit '<lambda>' cannot be found by name from another process; ...
     """
     if isinstance(chosen, FunctionUnit | ModuleUnit):
         own: Any = getattr(chosen, "module", None)
@@ -100,7 +90,9 @@ def describe(chosen: AnyUnit) -> dict[str, Any]:
 
 def source_of(own: Any) -> dict[str, str]:
     """The hash of the source of a user-defined unit; compiled functions have none."""
-    return {} if inspect.isbuiltin(own) else {"source": source_key(own)}
+    if inspect.isbuiltin(own):
+        return {}
+    return {"source": source_key(own)}
 
 
 def check_source(description: Mapping[str, Any]) -> None:
@@ -114,11 +106,7 @@ def check_source(description: Mapping[str, Any]) -> None:
 
 
 def restore(description: Mapping[str, Any]) -> AnyUnit:
-    """The unit of a description, refused if its source has changed.
-
-    >>> restore(describe(unit("gqu"))) == unit("gqu")
-    True
-    """
+    """The unit of a description, refused if its source has changed."""
     check_source(description)
     if "import" in description:
         return unit(imported(description["import"]))
@@ -140,43 +128,29 @@ def imported(dotted: str) -> Any:
 # ---- the source of a user-defined unit as a key, so that a store does not return results of an older version
 
 
-def source_key(own: Any) -> str:
-    """A hash of a function or class with all user code that it uses.
-
-    That is the definitions whose names it mentions, in its module and in imported modules that are not installed
-    packages, and the present values of numbers and texts. Comments and layout do not count.
-    """
-    return fingerprint([f"{place} {text}{settings(*place)}" for place, text in source_texts(own).items()], 16)
-
-
 @lru_cache(maxsize=64)  # the source at the time of the import, also if the file changes later
-def source_texts(own: Any) -> dict[tuple[str, str], str]:
-    """The statements that define a function or class and what it uses, by module and name."""
-    root = (own.__module__, own.__qualname__.partition(".")[0])
-    texts: dict[tuple[str, str], str] = {}
-    todo = [root]
+def source_key(own: Any) -> str:
+    """A hash of the file that defines a function or class and of the user's files that it imports.
+
+    Comments and layout do not count.
+    """
+    texts: dict[str, str] = {}
+    todo = [own.__module__]
     while todo:
-        module, name = place = todo.pop()
-        if place not in texts:
-            chosen = [s for s in statements(module) if name == WHOLE or bound(s) & {name, WHOLE}]
-            texts[place] = "\n".join(map(ast.unparse, chosen))
-            todo += [used for statement in chosen for used in mentioned(statement, module)]
-    if not texts[root]:
+        module = todo.pop()
+        if module not in texts:
+            tree = syntax(module)
+            texts[module] = ast.unparse(tree)
+            todo += imports(tree, module)
+    if not texts[own.__module__]:
         raise GatelabError(
             f"the source of the unit {own.__qualname__!r} cannot be read, so that a store could not detect changes; "
             "define it by def or class in a file, at the top level"
         )
-    for module in {module for (module, _), text in texts.items() if text}:
+    found = {module: text for module, text in sorted(texts.items()) if text}
+    for module in found:
         check_loaded(module)
-    return {place: text for place, text in sorted(texts.items()) if text}
-
-
-def settings(module: str, name: str) -> str:
-    """The present values of a module's numbers and texts, which may have been set after the import."""
-    names = vars(sys.modules[module])
-    chosen = sorted(n for n in names if n == name or (name == WHOLE and not n.startswith("__")))
-    plain = {n: names[n] for n in chosen if isinstance(names[n], int | float | str | tuple)}
-    return f" {json.dumps(plain, default=str)}" if plain else ""
+    return fingerprint([f"{module} {text}" for module, text in found.items()], 16)
 
 
 def check_loaded(module: str) -> None:
@@ -195,40 +169,25 @@ def check_loaded(module: str) -> None:
             raise GatelabError(f"{code.co_filename} has changed since it was imported; start Python anew")
 
 
-def statements(module: str) -> list[ast.stmt]:
+def syntax(module: str) -> ast.Module:
+    """The statements of a module, none if they cannot be read."""
     try:
-        return ast.parse(inspect.getsource(importlib.import_module(module))).body
+        return ast.parse(inspect.getsource(importlib.import_module(module)))
     except (OSError, TypeError, ImportError, SyntaxError):
-        return []
+        return ast.Module([], [])
 
 
-def bound(statement: ast.stmt) -> set[str]:
-    """The names of the module that a statement defines, assigns, imports or changes; "*" for any."""
-    nodes = [statement] if isinstance(statement, ast.FunctionDef | ast.ClassDef) else list(ast.walk(statement))
-    names = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    targets: list[Any] = [n for n in nodes if isinstance(n, ast.Expr) or isinstance(getattr(n, "ctx", None), ast.Store)]
-    for node in targets:  # of T["a"].b = 1 and T.update(a=1) the name T
-        while not isinstance(node, ast.Name) and (inner := getattr(node, "value", getattr(node, "func", None))):
-            node = inner
-        names.add(getattr(node, "id", ""))
-    return names | {node.asname or node.name.partition(".")[0] for node in nodes if isinstance(node, ast.alias)}
-
-
-def mentioned(statement: ast.stmt, module: str) -> Iterator[tuple[str, str]]:
-    """The modules, and names in modules, that a statement uses."""
-    for node in ast.walk(statement):
-        if isinstance(node, ast.Name):
-            yield module, node.id
-        elif isinstance(node, ast.Import):
-            yield from ((alias.name, WHOLE) for alias in node.names if is_own(alias.name))
+def imports(tree: ast.Module, module: str) -> Iterator[str]:
+    """The user's modules that a module imports."""
+    for node in ast.walk(tree):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             package = getattr(sys.modules[module], "__package__", None)
             base = resolve_name("." * node.level + (node.module or ""), package)
-            for name in (alias.name for alias in node.names):
-                if is_own(f"{base}.{name}"):
-                    yield f"{base}.{name}", WHOLE
-                elif is_own(base):
-                    yield base, name
+            names = [base, *(f"{base}.{alias.name}" for alias in node.names)]
+        yield from filter(is_own, names)
 
 
 def is_own(module: str) -> bool:

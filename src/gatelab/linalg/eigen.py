@@ -80,12 +80,7 @@ def start_vector(n: int, seed: int, device: torch.device | str = "cpu") -> Tenso
 
 
 def krylov(apply: Apply, start: Tensor, steps: int, settled: Callable[[Array, Array], bool] | None = None) -> Krylov:
-    """At most `steps` steps from `start` (of norm one); every five steps `settled(alpha, beta)` may end them.
-
-    >>> A = torch.diag(torch.tensor([1.0, 2.0, 5.0], dtype=torch.float64))
-    >>> krylov(lambda v: A @ v, start_vector(3, 0), 3).ritz()[0].round(9)
-    array([1., 2., 5.])
-    """
+    """At most `steps` steps from `start` (of norm one); every five steps `settled(alpha, beta)` may end them."""
     n = len(start)
     steps = min(steps, n)
     basis = torch.empty(min(steps, 32), n, dtype=start.dtype, device=start.device)
@@ -115,11 +110,6 @@ def both_ends(
     """The largest and the smallest eigenvalue.
 
     The smallest is accurate if the ratio of the Ritz values is below `flat`; otherwise it is that after `least` steps.
-
-    >>> A = torch.diag(torch.linspace(1, 9, 50, dtype=torch.float64))
-    >>> top, bottom = both_ends(lambda v: A @ v, start_vector(50, 0), flat=100)
-    >>> round(top.value, 9), round(bottom.value, 9)
-    (9.0, 1.0)
     """
 
     def error(values: Array, vectors: Array, beta: float, which: int) -> float:
@@ -160,11 +150,6 @@ def quadrature(
     """Nodes and weights (sum 1) whose sums approximate the means of functions over the spectrum.
 
     Stochastic Lanczos quadrature: exact for polynomials of degree 2 steps - 1 along each of the random directions.
-
-    >>> A = torch.diag(torch.arange(1.0, 5.0, dtype=torch.float64))
-    >>> nodes, weights = quadrature(lambda v: A @ v, 4, 500, 4, 0, "cpu")
-    >>> bool(abs(weights @ nodes - 2.5) < 0.15)  # five standard errors
-    True
     """
     nodes, weights = [], []
     first = check_seed(seed)
@@ -204,12 +189,6 @@ def extremes(K: Tensor, *, entry_error: float = 0.0) -> Extremes:
 
     `entry_error` bounds the error of K_ij relative to sqrt(K_ii K_jj); the norm of the error is at most that times the
     trace.
-
-    >>> ends = extremes(torch.diag(torch.tensor([1.0, 3.0, 4.0], dtype=torch.float64)))
-    >>> round(ends.lambda_max.value, 12), round(ends.lambda_min.value, 12)
-    (4.0, 1.0)
-    >>> ends.lambda_min.lower < 1.0 < ends.lambda_min.upper, ends.lambda_min.upper - ends.lambda_min.lower < 1e-8
-    (True, True)
     """
     n = len(K)
     if not bool(K.any()):
@@ -295,7 +274,7 @@ class SignedMatrix:
 
     def cholesky(self, shift: float) -> Tensor | None:
         """The factor of sign K + shift, or None if the algorithm breaks down."""
-        A = self.K.clone() if self.sign > 0 else self.K.neg()
+        A = self.sign * self.K
         A.diagonal().add_(shift)
         # The transpose is the same matrix in the memory order of LAPACK, which can then work in place.
         A = A.mT

@@ -107,12 +107,7 @@ class SpreadColumns:
 
 
 def crossed(A: Tensor, B: Tensor) -> Tensor:
-    """A^T B for batches (b, N, k) and (b, N, m), on a CPU in pieces if it is large.
-
-    >>> A, B = torch.randn(2, 30, 4), torch.randn(2, 30, 3)
-    >>> torch.equal(crossed(A, B), A.mT @ B)
-    True
-    """
+    """A^T B for batches (b, N, k) and (b, N, m), on a CPU in pieces if it is large."""
     stop_if_asked()
     return _in_pieces(lambda b, a: a.mT @ b, B, A, -1, 64)
 
@@ -149,12 +144,7 @@ def _right_solved(R: Tensor, A: Tensor) -> Tensor:
 
 
 def gram(A: Tensor) -> Tensor:
-    """A^T A, with each block off the diagonal computed once.
-
-    >>> A = torch.randn(2, 300, 150, dtype=torch.float64)
-    >>> bool((gram(A) - A.mT @ A).abs().max() < 1e-10)
-    True
-    """
+    """A^T A, with each block off the diagonal computed once."""
     k, (block, tile) = A.shape[-1], (_GPU_BLOCK, _GPU_TILE) if on_gpu(A) else (_BLOCK, 1)
     if k <= block:
         return crossed(A, A)
@@ -171,11 +161,6 @@ def project(
 
     Singular values of the scaled columns below `rank` may be treated as zero: from 1e-6 on QR is used only if the
     residual shows a loss of accuracy. `spread` is the factored form of F, if it has one and o is one.
-
-    >>> F, y = torch.randn(3, 50, 4, dtype=torch.float64), torch.randn(3, 50, 1, dtype=torch.float64)
-    >>> solution = project(F, y, torch.zeros(3, 4, dtype=torch.float64))
-    >>> bool((solution.coefficients - torch.linalg.lstsq(F, y).solution).abs().max() < 1e-12)
-    True
     """
     columns = spread or _Dense(F)
     G = columns.gram(F)
@@ -245,13 +230,7 @@ def _by_qr(F: Tensor, y: Tensor, penalty: Tensor, scale: Tensor) -> tuple[Tensor
 
 
 def cholesky_qr(A: Tensor) -> tuple[Tensor, Tensor]:
-    """Q (B, N, m) with orthonormal columns and R upper triangular, A = Q R, for columns of about unit length.
-
-    >>> A = torch.randn(2, 40, 3, dtype=torch.float64)
-    >>> Q, R = cholesky_qr(A)
-    >>> bool((Q @ R - A).abs().max() < 1e-12), bool((gram(Q) - torch.eye(3)).abs().max() < 1e-12)
-    (True, True)
-    """
+    """Q (B, N, m) with orthonormal columns and R upper triangular, A = Q R, for columns of about unit length."""
     R = _shifted_cholesky(gram(A)).mT
     Q = _right_solved(R, A)
     for _ in range(2):

@@ -26,7 +26,7 @@ from gatelab.feedforward.definition import AnyUnit, Unit, check_width
 from gatelab.feedforward.gates import activation
 from gatelab.feedforward.registry import unit as find_unit
 from gatelab.ntk.duals import identity, powers_of_relu
-from gatelab.theory.random_matrix import LimitSpectrum, limit_spectrum, paper_extremes, paper_rates
+from gatelab.theory.random_matrix import LimitSpectrum, limit_spectrum, paper_extremes
 
 
 @dataclass(frozen=True)
@@ -146,5 +146,7 @@ def estimate(unit: str | AnyUnit, n: int, d: int, width: int | None = None) -> E
 
     paper, rates = None, None
     if known.gate_power == 1 and q <= 1:
-        paper, rates = ExtremeEstimate(*paper_extremes(q, n, d, width)), paper_rates(q)
+        paper, growth = ExtremeEstimate(*paper_extremes(q, n, d, width)), ("n", "n/d")[q]
+        # Theorem 3.1: the growth of the extremes and the condition number, with n proportional to d.
+        rates = {"lambda_max": f"m {growth}", "lambda_min": "m", "condition": growth}
     return Estimate(known.name, n, d, width, paper, rates, limit_spectrum(h, degree + q, n, d))

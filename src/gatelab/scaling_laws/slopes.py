@@ -26,8 +26,7 @@ from gatelab.feedforward import unit as as_unit
 from gatelab.feedforward.definition import check_width
 from gatelab.feedforward.specification import check_widths
 from gatelab.statistics import LEVEL, Interval, check_level, t_reach
-from gatelab.theory import estimation_rmse, free_knot_rmse, noise_of_data, norm_of_data, norm_of_function
-from gatelab.theory.limits import sigma
+from gatelab.theory.limits import free_knot_rmse, noise_of_data, norm_of_data, norm_of_function, sigma
 from gatelab.theory.smooth_gates import singularities, smooth_error
 
 Aggregate = Literal["best", "median"]
@@ -340,7 +339,7 @@ def noise_rmse(problem: Problem, noise: float, parameters: int) -> float:
     >>> round(noise_rmse(as_problem("sin4x", n=400, noise=0.1), 0.1, 16), 6)
     0.02
     """
-    estimation = float(estimation_rmse(noise, parameters, problem.train.n * problem.d_out))
+    estimation = noise * float(np.sqrt(parameters / (problem.train.n * problem.d_out)))
     if problem.test is problem.train:
         return float(np.sqrt(max(noise**2 - estimation**2, 0.0)))
     if problem.f is not None:

@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, jacrev, vmap
 
 from gatelab.errors import GatelabError
-from gatelab.feedforward import FunctionUnit, Network, Unit, factor_names
+from gatelab.feedforward import FunctionUnit, Network, Unit
 from gatelab.linalg.least_squares import Projection, SpreadColumns, crossed, on_gpu, project
 
 # Whether neurons and their columns are contiguous on a GPU; on a CPU rows are.
@@ -67,25 +67,19 @@ class Standard:
     def maps_of(self, net: Network) -> Tensor:
         """The affine maps (1, maps, n, d_in + 1) of a network as functions of the scaled data, on their device."""
         maps = [
-            torch.cat([weight * self.x_scale, (bias + weight @ self.x_mean)[:, None]], 1)
-            for weight, bias in affine_parameters(net)
+            torch.cat([weight * self.x_scale, (bias + weight @ self.x_mean)[:, None]], 1) for weight, bias in net.maps
         ]
         return torch.stack(maps)[None].to(self.x.device)
 
     @torch.no_grad()
     def undo(self, net: Network) -> Network:
         """The same network as a function of the unscaled data."""
-        for weight, bias in affine_parameters(net):
+        for weight, bias in net.maps:
             weight /= self.x_scale
             bias -= weight @ self.x_mean
         net.D.mul_(self.y_scale)
         net.d.mul_(self.y_scale).add_(self.y_mean)
         return net
-
-
-def affine_parameters(net: Network) -> list[tuple[Tensor, Tensor]]:
-    """The weight and the bias of the gate and of each factor."""
-    return [(getattr(net, name), getattr(net, name.lower())) for name in ("G", *factor_names(net.unit.factors))]
 
 
 def _spread(a: Tensor) -> Tensor:
@@ -292,7 +286,7 @@ class ProductModel:
             maps = torch.cat([maps, torch.where(D.T > 0, lines / D.T, lines)[None]])
         else:
             D = c[:-1][here.cpu()].T
-        for (weight, bias), value in zip(affine_parameters(net), maps, strict=True):
+        for (weight, bias), value in zip(net.maps, maps, strict=True):
             weight[: len(here)], bias[: len(here)] = value[:, :-1], value[:, -1]
         net.D[:, : len(here)] = D
         net.d.copy_(c[-1])
@@ -384,12 +378,7 @@ class ModuleModel:
 
 @torch.no_grad()
 def linear_parameters(net: nn.Module, x: Tensor) -> tuple[str, ...]:
-    """The names of parameters in which the output is jointly affine, found from the last to the first.
-
-    >>> net = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1)).double()
-    >>> linear_parameters(net, torch.randn(20, 2).double())
-    ('2.weight', '2.bias')
-    """
+    """The names of parameters in which the output is jointly affine, found from the last to the first."""
     generator = torch.Generator().manual_seed(0)
     rows = x[: min(len(x), 256)]
     named = [(n, p) for n, p in net.named_parameters() if p.requires_grad]

@@ -131,7 +131,9 @@ class Fit:
 
     def scaled(self, rows: np.ndarray) -> np.ndarray:
         """Raw rows scaled for the network."""
-        return rows if self.scales is None else self.scales.x.shrink(rows)
+        if self.scales is None:
+            return rows
+        return self.scales.x.shrink(rows)
 
     def save(self, path: str | Path) -> Path:
         """Write the fit as safetensors, numbers and text only; `gl.load(path)` restores it bit by bit.
@@ -222,7 +224,9 @@ def fit(
     solutions: list[tuple[float, int, Solution]] = []
     with reporting(progress, f"fitting {chosen.name}") as report:
         for s in numbers:
-            more = {"progress": part_of(report, len(solutions), len(numbers))} if inner else {}
+            more = {}
+            if inner:
+                more = {"progress": part_of(report, len(solutions), len(numbers))}
             solution = run(chosen, target, width, seed=s, **options, **more)
             solutions.append((rmse(solution.network, target.train.x, target.train.y), s, solution))
             if report and not inner:

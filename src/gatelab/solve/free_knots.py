@@ -333,11 +333,7 @@ class Neurons:
 
 
 def relu_power(power: int) -> Unit:
-    """The unit relu(Gx + g)^power.
-
-    >>> relu_power(2).name, relu_power(5).degree
-    ('relu2', 5)
-    """
+    """The unit relu(Gx + g)^power."""
     name = "relu" if power == 1 else f"relu{power}"
     if power in POWERS.values():
         return Unit(name)
@@ -382,7 +378,6 @@ def from_spline(spline: Spline, directions: Directions) -> Neurons:
     return Neurons(knots, np.concatenate((np.ones(directions.open), sign)), lines, float(offset))
 
 
-@torch.no_grad()
 def to_network(neurons: Neurons, unit: Unit) -> Network:
     """The same neurons in the paper's parameters: |G| = 1, D = +-1 (or the weight itself if q = 0)."""
     assert unit.gate_power is not None
@@ -391,12 +386,7 @@ def to_network(neurons: Neurons, unit: Unit) -> Network:
     values = {"G": sign, "g": -sign * t, "D": outer * lines[:, 0, 0] if unit.factors == 0 else outer}
     for i, name in enumerate(factor_names(unit.factors)):
         values |= {name: lines[:, i, 1], name.lower(): lines[:, i, 0] - lines[:, i, 1] * t}
-    net = Network(unit, len(t))
-    for name, value in values.items():
-        p = getattr(net, name)
-        p.copy_(torch.from_numpy(np.ascontiguousarray(value)).reshape(p.shape))
-    net.d.fill_(float(neurons.offset))
-    return net
+    return Network(unit, len(t)).fill(**values, d=np.array([neurons.offset], float))
 
 
 def from_network(network: Network) -> Neurons:
@@ -409,19 +399,15 @@ def from_network(network: Network) -> Neurons:
     t, sign = network.knots().numpy(), np.sign(slope)
     lines = np.zeros((len(t), max(unit.factors, 1), 2))
     lines[:, -1, 0] = 1.0
-    for i, name in enumerate(factor_names(unit.factors)):
-        weight, bias = getattr(network, name)[:, 0].detach().numpy(), getattr(network, name.lower()).detach().numpy()
+    for i, pair in enumerate(network.maps[1:]):
+        weight, bias = (p.detach().numpy().ravel() for p in pair)
         lines[:, i, 0], lines[:, i, 1] = bias + weight * t, weight
     lines[:, -1] *= (slope**k * network.D[0].detach().numpy())[:, None]
     return Neurons(t, sign, lines, float(network.d.item()))
 
 
 def group_means(values: Array, groups: int) -> list[float]:
-    """The means of sorted values in groups, which are separated at the largest gaps.
-
-    >>> group_means(np.array([0.0, 1.0, 10.0, 12.0]), 2)
-    [0.5, 11.0]
-    """
+    """The means of sorted values in groups, which are separated at the largest gaps."""
     if not groups:
         return []
     cuts = np.sort(np.argsort(np.diff(values))[len(values) - groups :]) + 1

@@ -94,18 +94,6 @@ def descend(
         damping: the start, the bounds and the updates of the damping.
         together: whether members that have ended continue as long as others do.
         stopped: returns the members that end for other reasons; called before each step.
-
-    >>> class Line:
-    ...     x = np.array([1.0])
-    ...     losses = lambda self: self.x**2
-    ...     linearize = lambda self, members: None
-    ...     def trial(self, members, damping):
-    ...         self.there = self.x - self.x / (1 + damping)
-    ...         return self.there**2, None
-    ...     def accept(self, members, rows):
-    ...         self.x = self.there
-    >>> descend(Line(), [9], tolerance=1e-6, floor=1e-9).status
-    (<Status.FLOOR: 'floor'>,)
     """
     floors = np.broadcast_to(floor, len(steps)).tolist()
     losses = batch.losses().tolist()
@@ -155,7 +143,9 @@ class MemberSearch:
         at_rest = self.damping > self.rule.most and self.promised <= self.tolerance * self.loss
         if self.idle >= _IDLE or at_rest:
             return Status.CONVERGED
-        return Status.STALLED if self.ended else Status.BUDGET
+        if self.ended:
+            return Status.STALLED
+        return Status.BUDGET
 
     def takes(self, after: float, promised: float) -> bool:
         """Whether a trial is accepted, which it is if the loss falls; updates the damping in either case."""

@@ -96,8 +96,10 @@ def start(unit: AnyUnit, problem: Problem, width: int, *, seed: int, init: str |
     own = isinstance(unit, ModuleUnit)
     if own and init not in (None, "own"):
         raise GatelabError(f"init is {init!r}, but {unit.name!r} is a class that initializes itself; leave init out")
-    if init is None:
-        init = "own" if own else ("spline-alternating" if x.shape[1] == 1 else "lecun")
+    if init is None and own:
+        init = "own"
+    elif init is None:
+        init = ("lecun", "spline-alternating")[x.shape[1] == 1]
     interval = problem.interval or (float(x.min()), float(x.max()))
     net = unit.network(width, x.shape[1], y.shape[1], seed=check_seed(seed), init=init, interval=interval)
     loss = mean_square(net, x, y)

@@ -32,7 +32,8 @@ from gatelab.theory.derivatives import interpolate, pilot
 
 _PANELS = (64, 49)  # both must give the same norm
 _HALVINGS = 36  # of panels next to a kink
-_CONSTRUCTIONS = {2: 120**-0.5, 3: (945 / 2) ** -0.5, 4: 1 / (24 * 630**0.5)}
+# RMSE ~ constant * h^m * rms(f^(m)) of the interpolating constructions (equations 9 and 14), by the order m.
+CONSTRUCTION_CONSTANTS = {2: 120**-0.5, 3: (945 / 2) ** -0.5, 4: 1 / (24 * 630**0.5)}
 
 
 def constant(order: int) -> float:
@@ -50,35 +51,8 @@ def constant(order: int) -> float:
     return math.sqrt(abs(bernoulli(2 * order)[-1]) / math.factorial(2 * order))
 
 
-def construction_constant(order: int) -> float:
-    """The constant of the interpolating constructions, RMSE ~ constant * h^m * rms(f^(m)) (equations 9 and 14).
-
-    Args:
-        order: m, from 2 to 4.
-
-    Returns:
-        The constant.
-
-    >>> round(construction_constant(3), 4)
-    0.046
-    """
-    return _CONSTRUCTIONS[order]
-
-
 def norm_of_function(f: Callable, interval: tuple[float, float], order: int, sigma: float) -> float:
-    """||f^(order)||_{L_sigma} of a function that can be evaluated anywhere in the interval.
-
-    Kinks and jumps do not contribute, since each takes one free knot.
-
-    Args:
-        f: a function from an (N,) array to an (N,) array.
-        interval: (a, b).
-        order: the order of the derivative.
-        sigma: the exponent of the norm, any positive number.
-
-    Returns:
-        The norm.
-    """
+    """||f^(order)||_{L_sigma} of a function on (N,) arrays; kinks and jumps, which take one knot each, do not count."""
     smooth, other = (interpolate(f, interval, panels, halvings=_HALVINGS) for panels in _PANELS)
     norm, again = (p.norm(order, sigma) for p in (smooth, other))
     # Norms far below this size, in units of f, are rounding or the remainder of a jump.
@@ -93,23 +67,9 @@ def norm_of_function(f: Callable, interval: tuple[float, float], order: int, sig
 
 
 def norm_of_data(x: np.ndarray, y: np.ndarray, interval: tuple[float, float], order: int, sigma: float) -> float:
-    """The norm of a derivative estimated from data, by a penalized spline that separates noise from function.
+    """The norm of a derivative estimated from rows (N,), by a penalized spline that separates noise from function.
 
     Raises if the rows do not determine it: they are noisy or too few, or the target has a kink or a jump.
-
-    Args:
-        x: the inputs, (N,).
-        y: the targets, (N,).
-        interval: (a, b), which contains the inputs.
-        order: the order of the derivative.
-        sigma: the exponent of the norm, any positive number.
-
-    Returns:
-        The norm.
-
-    >>> x = np.linspace(0, 3, 500)
-    >>> round(norm_of_data(x, np.sin(x), (0.0, 3.0), 2, 2.0) / norm_of_function(np.sin, (0.0, 3.0), 2, 2.0), 3)
-    1.0
     """
     try:
         fitted = pilot(x, y, interval, order)
@@ -132,21 +92,7 @@ def norm_of_data(x: np.ndarray, y: np.ndarray, interval: tuple[float, float], or
 
 
 def noise_of_data(x: np.ndarray, y: np.ndarray, interval: tuple[float, float]) -> float | None:
-    """An estimate of the standard deviation of the noise on targets of one input.
-
-    Args:
-        x: the inputs, (N,).
-        y: the targets, (N,).
-        interval: (a, b), which contains the inputs.
-
-    Returns:
-        The standard deviation, or None if there are too few rows.
-
-    >>> generator = np.random.default_rng(0)
-    >>> x = generator.uniform(-1, 1, 1000)
-    >>> round(noise_of_data(x, np.sin(4 * x) + 0.1 * generator.standard_normal(1000), (-1.0, 1.0)), 2)
-    0.1
-    """
+    """The estimated standard deviation of the noise on targets of one input; None if there are too few rows."""
     try:
         return pilot(x, y, interval, 2).noise
     except np.linalg.LinAlgError:
@@ -159,20 +105,7 @@ def sigma(order: int) -> float:
 
 
 def free_knot_rmse(norm: float, cells: float | np.ndarray, order: int, length: float) -> float | np.ndarray:
-    """The free-knot limit for a norm with the exponent `sigma(order)`.
-
-    Args:
-        norm: the norm of f^(order).
-        cells: the number of cells, or an array of numbers.
-        order: m.
-        length: the length of the interval.
-
-    Returns:
-        The RMSE, of the shape of `cells`.
-
-    >>> float(round(free_knot_rmse(34.909, 100, 2, 2.0), 7))
-    9.2e-05
-    """
+    """The free-knot limit for a norm of f^(order) with the exponent `sigma(order)`, on an interval of this length."""
     return constant(order) * np.asarray(cells, float) ** -order * norm / math.sqrt(length)
 
 
@@ -190,37 +123,3 @@ def worst_case_rate(degree: int, d_in: int) -> float:
     ([1.25, 1.75, 2.25], 2.0)
     """
     return 0.5 + (2 * whole_number("degree", degree, 1) + 1) / (2 * whole_number("d_in", d_in, 1))
-
-
-def ridge_rate(degree: int) -> int:
-    """The exponent of n for a finite sum of ridge functions, in any dimension.
-
-    Args:
-        degree: the degree of an open neuron.
-
-    Returns:
-        The exponent.
-
-    >>> ridge_rate(1), ridge_rate(2), ridge_rate(3)
-    (2, 3, 4)
-    """
-    return whole_number("degree", degree, 1) + 1
-
-
-def estimation_rmse(noise: float, parameters: float | np.ndarray, data: float | np.ndarray) -> float | np.ndarray:
-    """The error on clean test data due to noise, for P parameters estimated from D values.
-
-    Least squares turns a share P / D of the noise variance into error; valid for P much smaller than D.
-
-    Args:
-        noise: the standard deviation of the noise.
-        parameters: P.
-        data: D.
-
-    Returns:
-        The RMSE due to noise.
-
-    >>> float(estimation_rmse(0.5, 100, 10_000))
-    0.05
-    """
-    return noise * np.sqrt(np.asarray(parameters, float) / data)

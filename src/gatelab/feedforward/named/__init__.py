@@ -26,11 +26,7 @@ def units() -> tuple[Unit, ...]:
 
 
 def unit_name(name: str) -> str:
-    """The name under which a unit is registered.
-
-    >>> unit_name("ReGLU")
-    'glu'
-    """
+    """The name under which a unit is registered."""
     own = ALIASES.get(name.lower(), name.lower())
     if own not in CATALOGUE:
         raise unknown_name("unit", name, (*CATALOGUE, *ALIASES))

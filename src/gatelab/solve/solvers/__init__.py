@@ -24,11 +24,7 @@ Solver = Callable[..., "Solution"]
 
 
 class Solvers(Mapping[str, Solver]):
-    """The solvers by name, in alphabetical order.
-
-    >>> SOLVERS["frozen"].keywords, SOLVERS["frozen"].func is SOLVERS["knots"]
-    ({'gates': 'frozen'}, True)
-    """
+    """The solvers by name, in alphabetical order."""
 
     def __repr__(self) -> str:
         return f"Solvers({', '.join(self)})"

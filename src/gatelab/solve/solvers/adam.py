@@ -88,15 +88,7 @@ def solve(
     lr: float = 1e-2,
     init: str | None = None,
 ) -> Solution:
-    """Adam with the learning rate lr(t) = lr (1 + cos(pi t / steps)) / 2.
-
-    >>> import numpy as np
-    >>> from gatelab.data import Problem
-    >>> wave = Problem.from_function(lambda x: np.sin(3 * x), n=200)
-    >>> fit = solve("glu", wave, 4, steps=100)
-    >>> fit.steps, fit.history[-1] < fit.history[0]
-    (100, True)
-    """
+    """Adam with the learning rate lr(t) = lr (1 + cos(pi t / steps)) / 2."""
     lr, steps = real_number("lr", lr, above=0), whole_number("steps", steps, 1)
     net = start(as_unit(unit), problem, width, seed=seed, init=init)
     optimizer = torch.optim.Adam(net.parameters(), lr=lr)

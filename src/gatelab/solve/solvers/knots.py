@@ -84,13 +84,7 @@ def solve(
     steps: int | None = None,
     start: object = None,
 ) -> Solution:
-    """Fit a relu-gated network to data with one input and one output.
-
-    >>> from gatelab.data import problem
-    >>> from gatelab.feedforward import unit
-    >>> solve(unit("glu"), problem("x2", n=200), 3).status
-    <Status.FLOOR: 'floor'>
-    """
+    """Fit a relu-gated network to data with one input and one output."""
     if gates not in ("trained", "frozen"):
         raise unknown_name("way to treat gates", str(gates), ("trained", "frozen"))
     if not isinstance(unit, Unit) or unit.gate_power is None:
@@ -223,8 +217,11 @@ class KnotTask:
         knot_density = free_knots.density(self.x, self.y, self.interval, self.degree)
         tiny, small = width <= TINY, width <= SMALL
         # Tiny networks are finished on all data, so that their splines need fewer rows.
-        search = self.with_rows(_SEARCH_ROWS) if tiny else self
-        steps = _TINY_STEPS if tiny else _SMALL_STEPS if small else _STEPS
+        search, steps = self, _STEPS
+        if tiny:
+            search, steps = self.with_rows(_SEARCH_ROWS), _TINY_STEPS
+        elif small:
+            steps = _SMALL_STEPS
         candidates, free = self.contained_networks(width, steps), True
         if small or not _smooth_is_best(candidates):
             first, free = search.spline_networks(knot_density, width, steps)
@@ -278,7 +275,7 @@ class KnotTask:
         except np.linalg.LinAlgError:
             pass  # knots coincide or have no data between them: only polishing is possible
         if width <= SMALL and error > self.floor:
-            narrower = [contained._replace(neurons=first)] if len(first.knots) == width - 1 else []
+            narrower = [contained._replace(neurons=first)] * (len(first.knots) == width - 1)
             candidates.append(self.polished_network(width, candidates, narrower))
         best = min(candidates, key=lambda c: c.rmse)
         if best.rmse > self.floor and width <= SMALL:
@@ -438,7 +435,9 @@ class KnotTask:
 
     def finished_network(self, best: _Candidate, own: int) -> _Candidate:
         """The best candidate on all data, until it settles or its steps run out: `own` unless steps were given."""
-        steps = own if self.steps == UNLIMITED else self.steps - len(best.history)
+        steps = self.steps - len(best.history)
+        if self.steps == UNLIMITED:
+            steps = own
         if best.settled or steps <= 0:
             return best
         if best.spline is not None:

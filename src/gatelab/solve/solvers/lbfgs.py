@@ -22,14 +22,7 @@ memory = partial(gradient_memory, 2 * _PAIRS)
 def solve(
     unit: UnitLike, problem: Problem, width: int, *, seed: int = 0, steps: int = 500, init: str | None = None
 ) -> Solution:
-    """L-BFGS with a strong Wolfe search and 50 pairs of history.
-
-    >>> import numpy as np
-    >>> from gatelab.data import Problem
-    >>> wave = Problem.from_function(lambda x: np.sin(3 * x), n=200)
-    >>> solve("glu", wave, 4, steps=60).history[-1] < 0.03
-    True
-    """
+    """L-BFGS with a strong Wolfe search and 50 pairs of history."""
     steps = whole_number("steps", steps, 1)
     net = start(as_unit(unit), problem, width, seed=seed, init=init)
     # torch's own tolerances are absolute and would end a fit whose loss is small: `follow_gradient` decides.

@@ -84,12 +84,7 @@ def solve(
     steps: int | None = None,
     start: object = None,
 ) -> Solution:
-    """The best network of a race from poles of the target and random ones.
-
-    >>> from gatelab.data import problem
-    >>> solve("swiglu", problem("paper-1d"), 6).history[-1] < 1e-7
-    True
-    """
+    """The best network of a race from poles of the target and random ones."""
     chosen, width, most = as_unit(unit), check_width(width), check_steps(steps)
     if not applies(chosen, problem):
         raise GatelabError(
@@ -99,7 +94,9 @@ def solve(
     assert isinstance(chosen, Unit)
     rows = tensors(problem)
     random = np.random.default_rng(check_seed(seed))
-    first = None if start is None else start_network(start, chosen, width, (1, 1))
+    first = None
+    if start is not None:
+        first = start_network(start, chosen, width, (1, 1))
     best: Solution | None = None
     for count in _NODES:
         coarse, nodes = (Nodes.of(problem.train.x[:, 0], problem.train.y[:, 0], k) for k in (count // 2, count))
@@ -308,23 +305,17 @@ class PoleBatch:
         c = np.abs(self.here.coefficients[member])
         return float(c[-1] + sum(c[k * n : (k + 1) * n] @ gate for k in range(len(self.powers))))
 
-    @torch.no_grad()
     def network(self, member: int) -> Network:
         """A member in the coordinate of the problem, its neurons with factors of length 1."""
         half, middle = (self.nodes.high - self.nodes.low) / 2, (self.nodes.high + self.nodes.low) / 2
         (G, g), c = self.theta[member].T, self.here.coefficients[member]
         n = len(G)
-        net = Network(self.unit, n, 1, 1)
         values: dict[str, Any] = {"G": G / half, "g": g - G * middle / half, "D": c[:n]}
         if self.unit.factors:
             u, U = c[:n] - c[n : 2 * n] * middle / half, c[n : 2 * n] / half
             D = np.maximum(np.hypot(U, u), np.finfo(float).tiny)
             values |= {"U": U / D, "u": u / D, "D": D}
-        for name, value in values.items():
-            parameter = getattr(net, name)
-            parameter.copy_(torch.from_numpy(np.ascontiguousarray(value)).view_as(parameter))
-        net.d.fill_(float(c[-1]))
-        return net
+        return Network(self.unit, n).fill(**values, d=c[-1:])
 
 
 class Projected(NamedTuple):

@@ -26,7 +26,7 @@ from gatelab.arrays import AnyArray as Array
 from gatelab.arrays import finite_array
 from gatelab.display import Listener
 from gatelab.errors import GatelabError, check_seed, whole_number
-from gatelab.feedforward import AnyUnit, FunctionUnit, ModuleUnit, Unit
+from gatelab.feedforward import AnyUnit, FunctionUnit, ModuleUnit, Network, Unit
 from gatelab.feedforward import unit as as_unit
 from gatelab.feedforward.definition import check_width
 from gatelab.interrupts import on_threads as shared_out
@@ -91,21 +91,15 @@ def solve(
     start: object = None,
     progress: Listener | None = None,
 ) -> Solution:
-    """The best of several networks, each grown, changed in rounds and settled.
-
-    >>> import numpy as np
-    >>> from gatelab.data import Problem
-    >>> x = np.random.default_rng(0).uniform(-1, 1, (500, 2))
-    >>> bowl = Problem.from_arrays(x, (x**2).sum(1))
-    >>> solve("bilinear", bowl, 2).history[-1] < 1e-9
-    True
-    """
+    """The best of several networks, each grown, changed in rounds and settled."""
     chosen, x, y = as_unit(unit), problem.train.x, problem.train.y
     if isinstance(chosen, ModuleUnit):
         if start is not None:
             raise GatelabError(f"{chosen.name!r} is a class that initializes itself; leave start out")
         starts, rounds = whole_number("starts", starts, 1), whole_number("rounds", rounds, 0)
-        most = check_steps(steps) if steps is not None else _SETTLING_STEPS + rounds * _ROUND_STEPS
+        most = _SETTLING_STEPS + rounds * _ROUND_STEPS
+        if steps is not None:
+            most = check_steps(steps)
         width = check_width(width)
         nets = [
             chosen.network(width, problem.d_in, problem.d_out, seed=start_seed(seed, s) % 2**31) for s in range(starts)
@@ -148,11 +142,6 @@ def varpro_many(
     """One solution per member (width, seed) of a batch, each equal to that of `solve`.
 
     On a CPU the batch is distributed over torch's threads.
-
-    >>> x = np.linspace(-1, 1, 200)[:, None]
-    >>> small, large = varpro_many("silu", x, np.sin(3 * x), [(2, 0), (4, 0)], starts=1, rounds=1)
-    >>> large.history[-1] < small.history[-1] < 0.1
-    True
     """
     chosen, sizes = as_unit(unit), (x.shape[1], y.shape[1])
     if not isinstance(chosen, Unit):
@@ -163,50 +152,69 @@ def varpro_many(
         starts, first = 1, start_network(start, chosen, min(widths), sizes)
     check_fit_memory("varpro", chosen, max(widths), len(x), sizes, where)
     data = Standard.of(x, y, _weights(weights, len(members), len(x)), where)
-    ridges = _ridges(ridge, len(members))
+    search = _Search(chosen, data, most, members, _ridges(ridge, len(members)), {})
+    search.run(starts, rounds, first, progress)
+    if first is None:
+        search.try_open(starts)
+    return tuple(search.best[m][1] for m in range(len(members)))
 
-    def begun(member: int, s: int) -> _Start:
-        generator = torch.Generator().manual_seed(start_seed(members[member][1], s))
-        return _Start(member, widths[member], generator, float(ridges[member]))
 
-    tried = [begun(m, s) for m in range(len(members)) for s in range(starts)]
-    bytes_per_neuron = 16 * len(x) * 2 * (chosen.factors + 1) * data.x.shape[1]  # F, J and copies of them
-    pieces = [[tried[i] for i in part] for part in parts([s.width for s in tried], bytes_per_neuron, where)]
-    phases, total = count(1), len(pieces) * (rounds + 2)
+class _Search(NamedTuple):
+    """The members (width, seed) of a batch with their ridges, and the loss and solution of the best start of each."""
 
-    def tick() -> None:
-        phase = next(phases)
-        if progress:
-            progress(phase, total)
+    unit: Unit
+    data: Standard
+    steps: int
+    members: Sequence[tuple[int, int]]
+    ridges: Array
+    best: dict[int, tuple[float, Solution]]
 
-    def solved(piece: list[_Start]) -> list[tuple[float, Solution]]:
-        batch = _Batch(chosen, data, piece, most)
-        if first is not None:
-            batch.begin(data.maps_of(first)[:, : batch.at.model.maps])
-        batch.run(rounds, tick)
-        return batch.solutions(data)
+    def start(self, member: int, s: int) -> _Start:
+        width, seed = self.members[member]
+        return _Start(member, width, torch.Generator().manual_seed(start_seed(seed, s)), float(self.ridges[member]))
 
-    best: dict[int, tuple[float, Solution]] = {}
-    for piece, solutions in zip(pieces, on_threads(solved, pieces, where), strict=True):
-        for one, (loss, solution) in zip(piece, solutions, strict=True):
-            if one.member not in best or loss < best[one.member][0]:
-                best[one.member] = (loss, solution)
-    if first is not None:
-        return tuple(best[m][1] for m in range(len(members)))
+    def run(self, starts: int, rounds: int, first: Network | None, progress: Listener | None) -> None:
+        """Solve all starts, or one that begins with the network `first`."""
+        data, device = self.data, self.data.x.device
+        tried = [self.start(m, s) for m in range(len(self.members)) for s in range(starts)]
+        # F, J and copies of them.
+        bytes_per_neuron = 16 * len(data.x) * 2 * (self.unit.factors + 1) * data.x.shape[1]
+        pieces = [[tried[i] for i in part] for part in parts([s.width for s in tried], bytes_per_neuron, device)]
+        phases, total = count(1), len(pieces) * (rounds + 2)
 
-    def solved_open(one: _Start) -> tuple[float, Solution]:
-        batch = _Batch(chosen, data, [one], most)
-        batch.begin(open_maps(batch.at.model, one.width, one.generator))
-        batch.run(0, lambda: None)
-        return batch.solutions(data)[0]
+        def tick() -> None:
+            phase = next(phases)
+            if progress:
+                progress(phase, total)
 
-    bounds, rounding = polynomial_losses(chosen, data, len(members)), _ROUNDING * data.y.numel()
-    opened = [begun(m, starts) for m in range(len(members)) if bounds[m] <= max(best[m][0], rounding)]
-    for one, (loss, solution) in zip(opened, on_threads(solved_open, opened, where), strict=True):
-        # Of networks that are exact at the rows to rounding, the one without gates between them generalizes.
-        if loss <= rounding or loss < best[one.member][0]:
-            best[one.member] = (loss, solution)
-    return tuple(best[m][1] for m in range(len(members)))
+        def solved(piece: list[_Start]) -> list[tuple[float, Solution]]:
+            batch = _Batch(self.unit, data, piece, self.steps)
+            if first is not None:
+                batch.begin(data.maps_of(first)[:, : batch.at.model.maps])
+            batch.run(rounds, tick)
+            return batch.solutions(data)
+
+        for piece, solutions in zip(pieces, on_threads(solved, pieces, device), strict=True):
+            for one, found in zip(piece, solutions, strict=True):
+                if one.member not in self.best or found[0] < self.best[one.member][0]:
+                    self.best[one.member] = found
+
+    def try_open(self, s: int) -> None:
+        """Try networks of open gates where a polynomial is as good as the best network."""
+
+        def solved(one: _Start) -> tuple[float, Solution]:
+            batch = _Batch(self.unit, self.data, [one], self.steps)
+            batch.begin(open_maps(batch.at.model, one.width, one.generator))
+            batch.run(0, lambda: None)
+            return batch.solutions(self.data)[0]
+
+        bounds = polynomial_losses(self.unit, self.data, len(self.members))
+        rounding = _ROUNDING * self.data.y.numel()
+        opened = [self.start(m, s) for m, bound in enumerate(bounds) if bound <= max(self.best[m][0], rounding)]
+        for one, found in zip(opened, on_threads(solved, opened, self.data.x.device), strict=True):
+            # Of networks that are exact at the rows to rounding, the one without gates between them generalizes.
+            if found[0] <= rounding or found[0] < self.best[one.member][0]:
+                self.best[one.member] = found
 
 
 def parts(widths: Sequence[int], bytes_per_neuron: int, device: torch.device) -> list[list[int]]:
@@ -214,9 +222,6 @@ def parts(widths: Sequence[int], bytes_per_neuron: int, device: torch.device) ->
 
     A part is padded to its first width. On a GPU one large part is faster in spite of padding. On a CPU each part has
     one width, so that results equal those of single fits to rounding.
-
-    >>> parts([8, 2, 8, 2], 1000, torch.device("cuda"))
-    [[0, 2, 1, 3]]
     """
     cpu = device.type == "cpu"
     threads, most = (torch.get_num_threads(), _CPU_BYTES) if cpu else (1, _CUDA_BYTES)
@@ -414,20 +419,12 @@ def _solve_module(name: str, nets: list, data: tuple[Tensor, Tensor], steps: int
 
 
 def growing_steps(width: int) -> int:
-    """The maximum number of steps while a network grows to `width`.
-
-    >>> growing_steps(1), growing_steps(20)
-    (10, 100)
-    """
+    """The maximum number of steps while a network grows to `width`."""
     return _GROWING_STEPS * len(list(growing_widths(width)))
 
 
 def growing_widths(width: int) -> Iterator[int]:
-    """Widths up to `width`, each a third larger than the last.
-
-    >>> list(growing_widths(20))
-    [2, 3, 4, 5, 6, 8, 10, 13, 17, 20]
-    """
+    """Widths up to `width`, each a third larger than the last."""
     n = min(2, width)
     while n < width:
         yield n

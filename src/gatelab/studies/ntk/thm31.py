@@ -31,7 +31,7 @@ from gatelab.statistics import Interval, t_interval
 from gatelab.studies.claims import Claim
 from gatelab.studies.engine import Study, Table, Tables, interval_at, interval_columns
 from gatelab.studies.ntk.gaussian import NAMES, UNITS, extremes, farthest_from_1, limits, samples, shortest
-from gatelab.theory.random_matrix import mp_density, mp_edges, mp_mass_at_zero
+from gatelab.theory.random_matrix import mp_density, mp_edges
 
 MATRICES = ("Wishart matrix G/d", "square of G/d by elements", "matrix of rank one r r^T/d")
 WHAT = {"lambda_max": "λ_max", "lambda_min": "λ_min", "condition": "κ"}
@@ -276,7 +276,7 @@ def mp_share_below(x: Array, gamma: float) -> Array:
     # Points that crowd at both ends, where the density has roots.
     at = (low + high) / 2 - (high - low) / 2 * np.cos(np.linspace(0, np.pi, 4001))
     below = cumulative_trapezoid(mp_density(at, gamma), at, initial=0)
-    return mp_mass_at_zero(gamma) * (x >= 0) + np.interp(x, at, below)
+    return max(0.0, 1 - 1 / gamma) * (x >= 0) + np.interp(x, at, below)
 
 
 def largest_difference(values: Array, gamma: float) -> float:

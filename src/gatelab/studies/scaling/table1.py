@@ -29,7 +29,7 @@ from gatelab.studies.definition import Request, only
 from gatelab.studies.engine import Study, Table, Tables, interval_at
 from gatelab.studies.inventory import printed
 from gatelab.studies.scaling.error_curves import UNITS, fit_curves
-from gatelab.theory import ridge_rate, worst_case_rate
+from gatelab.theory import worst_case_rate
 
 SPLIT, ALL = "training part", "all rows"  # the rows that a fit was trained on
 PROTOCOLS = {"split": "true split", "paper": "paper's protocol"}
@@ -157,7 +157,7 @@ def slopes_table(errors: Table, rows: Sequence[ProblemRow]) -> Table:
         assert degree is not None
         attainable = np.nan
         if row.ridge or row.inputs == 1:
-            attainable = -ridge_rate(degree)
+            attainable = -(degree + 1.0)  # of sums of ridge functions, in any dimension
         rates = {"worst_case": -worst_case_rate(degree, row.inputs), "attainable": attainable}
         for protocol, (trained_on, error) in row.readings.items():
             fits = only(errors, problem=row.name, unit=unit, trained_on=trained_on)
