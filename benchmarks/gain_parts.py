@@ -153,15 +153,15 @@ def unit_cells(records: Records, rule: RateRule) -> Iterator[Cell]:
 
 
 def further_cells(records: Records, rule: RateRule) -> list[Cell]:
-    """All cells after the grid that are missing, in the order of the design."""
+    """All cells after the grid that are missing; 26M and 60M come last, since they alone take a lease of the machine."""
     predicted = list(prediction_cells(records, rule))
     if not predictions_are_made() or Plan(GRID).grid_cells(records["grid"]):
         predicted = [cell for cell in predicted if cell.kind == "sweep"]
     return [
-        *predicted,
         *cells_at_rule("early", STEPS[2], "enwik8", records, rule),
         *mechanism_cells(records, rule, ("adamw",)),
         *mechanism_cells(records, rule, ("sgd", "muon")),
         *cells_at_rule("text", STEPS[3], "python", records, rule),
         *unit_cells(records, rule),
+        *predicted,
     ]
