@@ -34,6 +34,9 @@ def calls() -> dict[str, Callable[[], object]]:
     rows = torch.from_numpy(draw.standard_normal((600, 100)))
     text = Path(tempfile.mkdtemp(), "text.txt")
     text.write_text("A gate that opens lets the line pass; one that closes does not. " * 500)
+    model = gl.models.GPT2("tiny", "swiglu", vocabulary=2000, context=64, d_model=128, width=384)
+    tokens = torch.from_numpy(draw.integers(2000, size=(64, 64)))
+    ladder = {"steps": 40, "batch": 8, "lrs": {"swiglu": 2e-3}, "options": {"context": 128}}
     recipe = gl.train.recipe("gpt2", "swiglu", text, size="tiny", tokenizer="bytes", steps=60, batch=8, evaluations=4)
 
     def fits(unit: str, widths: tuple[int, ...]) -> Callable[[], object]:
@@ -49,6 +52,8 @@ def calls() -> dict[str, Callable[[], object]]:
         "kernel and spectrum, 600 rows": lambda: gl.ntk.spectrum(gl.ntk.analytic("glu", rows, width=512)),
         "a minimax polynomial, degree 12": lambda: gl.linearize("gelu", "minimax", degree=12, interval=5.0),
         "60 steps of a small GPT-2, batches of 8": lambda: gl.train.train(recipe),
+        "kernel of a GPT-2, 64 samples": lambda: gl.ntk.empirical(model, tokens, (-1, 11), progress=False),
+        "ladder, 3 decoders of 0.4M together": lambda: gl.ladder(["swiglu"], text, ["0.4M"], 3, device="cpu", **ladder),
         "a regressor, 10 000 x 20": lambda: gl.GatedRegressor(random_state=0).fit(X, y),
     }
 
