@@ -19,15 +19,15 @@ $(BIN)/python:
 
 # Two stamps: the package alone for the demo, the tools as well for the tests.
 $(VENV)/.installed: pyproject.toml $(CONSTRAINTS) | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e .
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c $(CONSTRAINTS) -e .
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c $(CONSTRAINTS) -e '.[dev]'
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.dev
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e '.[bench]'
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c $(CONSTRAINTS) -e '.[bench]'
 	@touch $@
 
 demo: $(VENV)/.installed ## seven units, slopes next to the paper's and the limit, rates of smooth gates
@@ -72,7 +72,7 @@ notebooks: $(VENV)/.dev ## execute the notebooks of examples/ again, in place
 	$(BIN)/jupyter execute --inplace --timeout=600 --NotebookClient.record_timing=False examples/*.ipynb
 
 browser: $(VENV)/.dev ## what the tests of the page need beside a Chromium of the system's (apt install chromium)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e '.[browser]'
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c $(CONSTRAINTS) -e '.[browser]'
 
 docs: $(VENV)/.dev ## the documentation as a site in site/, without the network; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
@@ -83,7 +83,7 @@ release: $(VENV)/.dev ## source archive and wheel in dist/, the wheel made from 
 	$(BIN)/twine check --strict dist/*
 
 wheel: release ## run the demo from the wheel of the release, away from the sources
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target build/wheel dist/*.whl
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --no-deps --target build/wheel dist/*.whl
 	cd build && PYTHONPATH=$(CURDIR)/build/wheel $(abspath $(BIN))/python -c "import gatelab; assert 'build/wheel' in gatelab.__file__"
 	cd build && PYTHONPATH=$(CURDIR)/build/wheel $(abspath $(BIN))/python -m gatelab demo --out demo
 
