@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from gatelab.anatomy.distillation import (
     Distillation,
     beginnings_in,
-    distil_blocks,
+    distil,
     fair_temperature,
     own_windows,
     with_half_weights,
@@ -319,9 +319,9 @@ def test_a_distillation_fits_no_window_that_decides(monkeypatch: pytest.MonkeyPa
 
     def watched(dense: Any, small: Any, fitted: torch.Tensor, held_out: torch.Tensor, *rest: Any, **more: Any) -> Any:
         seen.update(fitted=fitted, held_out=held_out)
-        return distil_blocks(dense, small, fitted, held_out, *rest, **more)
+        return distil(dense, small, fitted, held_out, *rest, **more)
 
-    monkeypatch.setattr("gatelab.anatomy.distillation.distil_blocks", watched)
+    monkeypatch.setattr("gatelab.anatomy.shrinking.distil", watched)
     rows = rows_for("llama")
     shrink(tiny("llama"), 0.5, (rows[:16], rows[16:]), method="wanda", length=32, distill=1)
     assert torch.equal(seen["held_out"], rows[[7, 15]]) and len(seen["fitted"]) == 14
@@ -452,10 +452,10 @@ def test_a_rate_that_tears_a_model_apart_is_tried_and_left() -> None:
     dense, rows = tiny("llama"), rows_for("llama")
     small = shrink(dense, 0.5, rows, method="wanda", length=32).model
     before = log_perplexity(small, rows[-4:])
-    ruined = distil_blocks(dense, small, rows[:16], rows[16:24], Distillation(2, rates=(1e6,)), causal=True)
+    ruined = distil(dense, small, rows[:16], rows[16:24], Distillation(2, rates=(1e6,)), causal=True)
     assert (ruined.best, ruined.rate) == (0, 1e6)
     assert log_perplexity(small, rows[-4:]) == before
-    course = distil_blocks(dense, small, rows[:16], rows[16:24], Distillation(2, rates=(1e6, 0.003)), causal=True)
+    course = distil(dense, small, rows[:16], rows[16:24], Distillation(2, rates=(1e6, 0.003)), causal=True)
     assert course.rate == 0.003
     assert course.best > 0
     assert len(course.losses) == 3

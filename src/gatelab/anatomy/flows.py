@@ -1,8 +1,4 @@
-"""Counters and Gram matrices of the blocks of a model, collected batch by batch.
-
-Hooks capture the input of a block, its pre-activations, its neurons and its output; a listener gets the rows of one
-batch of one block at a time.
-"""
+"""Inputs, pre-activations, neurons and outputs of the blocks of a model, and their counters and Gram matrices."""
 
 from __future__ import annotations
 
@@ -82,7 +78,6 @@ def as_rows(value: Any) -> Tensor:
 
 
 def not_called_once(name: str) -> GatelabError:
-    """The error for a layer that calls its block several times per batch, or not at all."""
     return GatelabError(
         f"{name} does not call its block exactly once per batch; set chunk_size_feed_forward=0 in the configuration, if"
         " it is set"
@@ -139,7 +134,6 @@ def flow_of(tap: Tap, values: Mapping[str, Tensor], result: Any) -> Flow:
 
 
 def without_head(model: nn.Module) -> nn.Module:
-    """The model without its head, if it has one."""
     return getattr(model, "base_model", model)
 
 

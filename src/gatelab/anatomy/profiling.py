@@ -1,9 +1,7 @@
 """`profile`: measure the blocks of a model; and inputs and outputs of single blocks for other fits.
 
-The text is cut into windows for training, validation and, at the end, test. One pass over each part collects counters,
-Gram matrices and rows. Every block is then compared with the best linear map and with units of the same kind with
-growing width, on test rows. Finally the model is run on the test windows with one block at a time skipped or made
-linear.
+The text is cut into windows for training, validation and test. Every block is compared with the best linear map and with
+units of the same kind and growing width; then the model is run with one block at a time skipped or made linear.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ from gatelab.memory import check_memory
 from gatelab.models.hooks import captured, changed_output, first_tensor, replaced
 from gatelab.models.layouts import layers_of, unit_of
 from gatelab.scaling_laws import slope
-from gatelab.statistics import Interval, percentile_interval, resampled, t_interval
+from gatelab.statistics import Interval, bootstrap, t_interval
 
 TOKENS, TEST, LENGTH = 6144, 512, 128
 VALIDATION = 0.125  # share of the windows that are not for the test
@@ -158,8 +156,8 @@ def collect(
     model, moments, each = prepared(model, taps, parts)
     fit = part_rows(model, taps, parts[0], step, moments)
     chosen, test = (part_rows(model, taps, rows, step) for rows in parts[1:])
-    kept = [BlockRows(*fit[i], chosen[i], test[i]) for i in range(len(taps))]
-    return moments, kept, (each * len(parts[0]), each * len(parts[1]), each * len(parts[2]))
+    rows = [BlockRows(*known, *others) for known, *others in zip(fit, chosen, test, strict=True)]
+    return moments, rows, (each * len(parts[0]), each * len(parts[1]), each * len(parts[2]))
 
 
 def part_rows(
@@ -212,13 +210,13 @@ def block_profile(
     wrong, whole = (affine(x) - y).double().square().sum(1), (y - center).double().square().sum(1)
     if not bool(whole.any()):
         raise GatelabError(f"{tap.name} has the same output for every token; leave it out: modules=[...] names others")
-    linear = share_interval(*(part.view(windows, -1).sum(1).cpu().numpy() for part in (wrong, whole)))
+    sums = [part.view(windows, -1).sum(1).cpu().numpy() for part in (wrong, whole)]
+    linear = bootstrap(sums, lambda a, b: a.sum(-1) / b.sum(-1), paired=True, draws=DRAWS)
     typical = float((wrong / whole.clamp_min(1e-300)).median())
-    unit, name, width = None, "", 0
+    unit, name, width, line = None, "", 0, None
     if tap.block is not None:
         unit, width = unit_of(tap.block), tap.block.width
         name = unit.name
-    line = None
     fits = [fit_block(rows, unit or "swiglu", w, start=tap.block, steps=steps) for w in widths]
     if len(fits) > 2:
         line = slope(np.array([fit.parameters for fit in fits]), np.sqrt([fit.error for fit in fits]))
@@ -227,15 +225,6 @@ def block_profile(
         statistics=moments.statistics(), linear=linear, typical=typical,
         curve=tuple((fit.width, fit.parameters, fit.error) for fit in fits), slope=line, skipped=None, linearised=None,
     )  # fmt: skip
-
-
-def share_interval(wrong: np.ndarray, whole: np.ndarray) -> Interval:
-    """The ratio of two sums over windows, with a bootstrap interval."""
-    value, count = float(wrong.sum() / whole.sum()), len(wrong)
-    if count < 3:
-        return Interval(value, math.nan, math.nan)
-    drawn = resampled(count, DRAWS, np.random.default_rng(0))
-    return percentile_interval(value, wrong[drawn].sum(1) / whole[drawn].sum(1))
 
 
 def layer_rows(
@@ -293,9 +282,6 @@ def layer_problem(model: nn.Module, layer: str | int, text: Any, **options: Any)
     fresh = np.array([row.tobytes() not in known for row in x_test])
     name = f"{type(model).__name__} {layer_name(model, layer)}"
     return Problem.from_arrays(x, y, test=(x_test[fresh], y_test[fresh]), name=name)
-
-
-# ---- losses of the model
 
 
 def model_losses(

@@ -28,10 +28,10 @@ from gatelab.anatomy.smaller_layers import ShrunkLayer, finite, held_out_windows
 from gatelab.anatomy.streams import check_order, last_states
 from gatelab.anatomy.texts import (
     Parts,
-    check_apart,
     check_reads,
     check_tokens,
     evaluating,
+    found_in,
     is_language_model,
     log_perplexity,
     split,
@@ -159,7 +159,9 @@ def shrink(
     check_biases(dense, layer, method)
     small = copy.deepcopy(dense).eval()
     with evaluating(dense):
-        causal = check_model(dense, rows.calibration)
+        check_reads(dense, rows.calibration)
+        check_order(dense, rows.calibration[:1])
+        causal = is_language_model(dense, rows.calibration)
         if terms is not None and terms.own_text and not causal:
             raise GatelabError(
                 f"own_text is given and {type(dense).__name__} does not predict next tokens; leave own_text out"
@@ -182,9 +184,6 @@ def shrink(
         before=before, after=after, bytes_before=bytes_of(dense), bytes_after=bytes_of(small),
         seconds=time.monotonic() - began, distillation=distillation, reason=reason,
     )  # fmt: skip
-
-
-# ---- checks of arguments
 
 
 def loaded_task(
@@ -221,16 +220,13 @@ def calibration_and_test(model: Any, text: Any, tokenizer: Any, length: int | No
         # Windows of tokens keep their lengths, which may differ.
         lengths = (window_length(model, p, None if getattr(p, "ndim", 1) == 2 else length, LENGTH) for p in text)
         parts = Parts(*(windows(p, tokenizer, n, most=most) for p, n in zip(text, lengths, strict=True)))
-        check_apart("the calibration part", *parts)
+        if count := int(found_in(*parts).sum()):
+            raise GatelabError(
+                f"{count} of {len(parts.test)} test windows are in the calibration part too; give other windows for "
+                "the test"
+            )
         return parts
     return split(windows(text, tokenizer, window_length(model, text, length, LENGTH), most=most))
-
-
-def check_model(model: nn.Module, calibration: Tensor) -> bool:
-    """Check that the model can be shrunken on these windows; return whether it predicts the next token."""
-    check_reads(model, calibration)
-    check_order(model, calibration[:1])
-    return is_language_model(model, calibration)
 
 
 def check_method(method: str) -> None:
@@ -256,8 +252,7 @@ def unsaved(model: Any, layer: Layer) -> str:
 
 def check_saved(model: Any) -> None:
     """Raise if the shrunken model could not be saved in the usual format."""
-    reason = unsaved(model, layers_of(model)[0])
-    if reason:
+    if reason := unsaved(model, layers_of(model)[0]):
         raise GatelabError(f"a smaller model would have no usual format: {reason}; leave the folder out")
 
 
@@ -270,9 +265,6 @@ def check_biases(model: Any, layer: Layer, method: str) -> None:
             f"flap adds a bias to every block, which the configuration of {type(model).__name__} does not allow; give"
             f" method= one of {others}"
         )
-
-
-# ---- results
 
 
 def measured(dense: Any, small: Any, rows: Tensor, causal: bool) -> tuple[str, float, float]:

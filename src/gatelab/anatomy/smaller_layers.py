@@ -19,13 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gatelab.anatomy.refits import (
-    DAMPING,
-    EPOCHS,
-    RATE,
-    BlockTargets,
-    smaller_block,
-)
+from gatelab.anatomy.refits import DAMPING, EPOCHS, RATE, BlockTargets, smaller_block
 from gatelab.anatomy.streams import Stream, felt_directions
 from gatelab.display import Compact, ProgressLike, reporting
 from gatelab.errors import GatelabError
@@ -85,7 +79,7 @@ def shrink_layers(
     ideal = Stream.begin(dense, calibration) if method == "ours" else None
     felt: list[Tensor | None] = [None] * len(old_layers)
     if method == "ours" and causal and stored < len(old_layers):
-        felt[:] = felt_directions(dense, calibration[~held_out][: felt_windows(calibration)])
+        felt[:] = felt_directions(dense, calibration[~held_out][: max(1, FELT_TOKENS // calibration.shape[1])])
     results: list[ShrunkLayer] = []
     with reporting(progress, "shrinking", stored=stored) as report:
         for i, (old, new, file) in enumerate(zip(old_layers, new_layers, files, strict=True)):
@@ -112,10 +106,7 @@ def shrink_layers(
 def shrink_block(
     block: Block, fitted: BlockTargets, others: BlockTargets, width: int, method: str, felt: Tensor | None
 ) -> tuple[Block, float]:
-    """A smaller block and its relative error.
-
-    With `felt`, the fit weights errors by their effect on the loss.
-    """
+    """A smaller block and its relative error; with `felt`, the fit weights errors by their effect on the loss."""
     if felt is None:
         smaller = smaller_block(block, fitted, others, width, method)
     else:
@@ -145,14 +136,12 @@ def held_out_windows(count: int) -> Tensor:
 def block_rows(
     stream: Stream, ideal: Stream | None, old: Layer, new: Layer, held_out: Tensor, decided: bool
 ) -> tuple[BlockTargets, BlockTargets]:
-    """Training and held-out rows: inputs of a block in the smaller model, and targets.
+    """Training and held-out rows of a block in the smaller model; unless `decided`, all rows are for training.
 
-    With the stream of the given model, `ideal`, targets lead to its hidden state after the layer. Otherwise they are
-    the outputs of the old block on the same inputs. Unless `decided`, all rows are for training.
+    Targets lead to the given model's hidden state after the layer, or, without `ideal`, are the old block's outputs.
     """
     bias = old.read().b2
-    inputs: list[Tensor] = []
-    targets: list[Tensor] = []
+    inputs, targets = [], []
     wanted = None if ideal is None else ideal.through(old)
     for passage in stream.through(new):
         target = passage.outputs
@@ -165,10 +154,6 @@ def block_rows(
     mask = held_out.repeat_interleave(len(x) // len(held_out)).to(x.device)
     fitted = BlockTargets(x[~mask], t[~mask]) if decided else BlockTargets(x, t)
     return fitted, BlockTargets(x[mask], t[mask])
-
-
-def felt_windows(calibration: Tensor) -> int:
-    return max(1, FELT_TOKENS // calibration.shape[1])
 
 
 def felt_frame(felt: Tensor, block: Block) -> tuple[Tensor, Tensor]:
@@ -193,9 +178,6 @@ def give_biases(model: Any, layers: Sequence[Layer]) -> None:
             linear = layer.module.get_submodule(name)
             linear.bias = nn.Parameter(linear.weight.new_zeros(linear.weight.shape[0]))
     model.config.mlp_bias = True
-
-
-# ---- the store of finished layers
 
 
 def plan_of(model: nn.Module, calibration: Tensor, settings: Sequence[Any]) -> str:

@@ -4,10 +4,8 @@
     stream.through(layer)                       inputs, outputs and residual of its block, batch by batch
     stream.advance(layer)                       the same rows after this layer
 
-The model runs up to its first layer for all rows, and to the end for one batch; then every layer is called directly
-with the further arguments, such as masks and positions, that the model passed to it. `check_order` verifies on one
-window that the result is that of the model. If a layer adds the output of its block unscaled, which is measured, it is
-not called again after a change of the block.
+The model runs up to its first layer; then every layer is called directly with the further arguments, such as masks and
+positions, that the model passed to it on one batch. `check_order` compares the result with the model on one window.
 """
 
 from __future__ import annotations
@@ -198,8 +196,8 @@ def check_order(model: nn.Module, window: Tensor) -> None:
 def felt_directions(model: Any, rows: Tensor, seed: int = 0) -> list[Tensor]:
     """The Fisher matrix E[g g^T] of every block's output, where g is the gradient of the loss.
 
-    The next token is drawn from the model's own prediction: to second order an error e of the output increases the loss
-    by e^T E[g g^T] e / 2 nats per token, if errors and gradients are independent. A few thousand tokens are enough.
+    The next token is drawn from the model's own prediction. To second order an error e of the output increases the loss
+    by e^T E[g g^T] e / 2 nats per token, if errors and gradients are independent.
     """
     layers = layers_of(model)
     device = next(model.parameters()).device

@@ -37,9 +37,6 @@ class Parts(NamedTuple):
     test: Tensor
 
 
-# ---- texts
-
-
 def windows(text: Any, tokenizer: Any = None, length: int = 256, *, most: int | None = None) -> Tensor:
     """A text as consecutive windows of tokens; an incomplete last window is dropped.
 
@@ -181,13 +178,6 @@ def found_in(rows: Tensor, others: Tensor) -> Tensor:
     """A mask of the other windows that are among the rows."""
     known = {row.numpy().tobytes() for row in rows.cpu()}
     return torch.tensor([row.numpy().tobytes() in known for row in others.cpu()])
-
-
-def check_apart(name: str, rows: Tensor, test: Tensor) -> None:
-    """Raise if test windows are among the windows for fits."""
-    count = int(found_in(rows, test).sum())
-    if count:
-        raise GatelabError(f"{count} of {len(test)} test windows are in {name} too; give other windows for the test")
 
 
 def check_tokens(model: nn.Module, rows: Tensor) -> None:
