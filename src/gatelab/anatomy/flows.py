@@ -79,8 +79,7 @@ def as_rows(value: Any) -> Tensor:
 
 def not_called_once(name: str) -> GatelabError:
     return GatelabError(
-        f"{name} does not call its block exactly once per batch; set chunk_size_feed_forward=0 in the configuration, if"
-        " it is set"
+        f"{name} does not call its block exactly once per batch; set chunk_size_feed_forward=0 in its configuration"
     )
 
 
@@ -121,9 +120,7 @@ def flow_of(tap: Tap, values: Mapping[str, Tensor], result: Any) -> Flow:
         raise GatelabError(f"{tap.name} is called without a tensor as its first argument; give another module")
     x, after = values["x"], as_rows(result)
     if len(after) != len(x):
-        raise GatelabError(
-            f"{tap.name} maps {len(x)} rows to {len(after)}; give modules=[...] that return one row per input row"
-        )
+        raise GatelabError(f"{tap.name} maps {len(x)} rows to {len(after)}; name modules with one row per input row")
     if tap.block is None or tap.layer is None:
         return Flow(x, after)
     if tap.layer.layout is OWN:

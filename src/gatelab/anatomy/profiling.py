@@ -1,7 +1,7 @@
 """`profile`: measure the blocks of a model; and inputs and outputs of single blocks for other fits.
 
-The text is cut into windows for training, validation and test. Every block is compared with the best linear map and with
-units of the same kind and growing width; then the model is run with one block at a time skipped or made linear.
+The text is cut into windows for training, validation and test. Every block is compared with the best linear map and
+with units of the same kind and growing width; then the model is run with one block at a time skipped or made linear.
 """
 
 from __future__ import annotations
@@ -125,8 +125,7 @@ def parts_of(model: nn.Module, text: Any, tokenizer: Any, tokens: int, test: int
     rows = windows(text, tokenizer, length, most=to_fit + to_test)
     if len(rows) < 3:
         raise GatelabError(
-            f"the text has {counted(len(rows), 'window')} of {length} tokens, and three are needed, for training,"
-            " validation and test; give a longer text or a smaller length"
+            f"the text has {counted(len(rows), 'window')} and three are needed; give a longer text or a smaller length"
         )
     share = to_test / (to_fit + to_test)
     calibration, measured = split(rows, min(max(share, 1 / len(rows)), 1 - 2 / len(rows)))

@@ -199,10 +199,7 @@ def loaded_task(
         raise GatelabError("the model is one of gatelab's own; shrink takes models of Transformers")
     widths = {layer.read().width for layer in layers}
     if len(widths) > 1:
-        raise GatelabError(
-            f"the blocks of this model have different widths ({min(widths)} to {max(widths)}); give a model whose"
-            " blocks have one width"
-        )
+        raise GatelabError(f"the blocks are {min(widths)} to {max(widths)} neurons wide; give a model with one width")
     rows = calibration_and_test(model, text, tokenizer, length, most)
     for part in rows:
         check_tokens(model, part)
@@ -213,17 +210,14 @@ def loaded_task(
 
 def calibration_and_test(model: Any, text: Any, tokenizer: Any, length: int | None, most: int | None) -> Parts:
     if text is None:
-        raise GatelabError(
-            "no text is given; give text= a string, a file, token numbers or (calibration, test) windows"
-        )
+        raise GatelabError("no text is given; give text= a string, a file, token numbers or a pair of them")
     if isinstance(text, tuple) and len(text) == 2 and not any(isinstance(part, int | float) for part in text):
         # Windows of tokens keep their lengths, which may differ.
         lengths = (window_length(model, p, None if getattr(p, "ndim", 1) == 2 else length, LENGTH) for p in text)
         parts = Parts(*(windows(p, tokenizer, n, most=most) for p, n in zip(text, lengths, strict=True)))
         if count := int(found_in(*parts).sum()):
             raise GatelabError(
-                f"{count} of {len(parts.test)} test windows are in the calibration part too; give other windows for "
-                "the test"
+                f"{count} of {len(parts.test)} test windows are in the calibration part too; give others"
             )
         return parts
     return split(windows(text, tokenizer, window_length(model, text, length, LENGTH), most=most))
@@ -262,8 +256,7 @@ def check_biases(model: Any, layer: Layer, method: str) -> None:
     if method == "flap" and last.bias is None and not hasattr(getattr(model, "config", None), "mlp_bias"):
         others = ", ".join(repr(name) for name in METHODS if name != "flap")
         raise GatelabError(
-            f"flap adds a bias to every block, which the configuration of {type(model).__name__} does not allow; give"
-            f" method= one of {others}"
+            f"flap adds biases, which the configuration of {type(model).__name__} lacks; give method= one of {others}"
         )
 
 

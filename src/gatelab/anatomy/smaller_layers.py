@@ -206,9 +206,7 @@ def layer_files(folder: str | Path | None, layers: Sequence[Layer], plan: str) -
     except (ValueError, KeyError, TypeError):
         known = None
     if known != plan:
-        raise GatelabError(
-            f"{folder} holds layers of another model, text, keep or method; give another folder, or remove it"
-        )
+        raise GatelabError(f"{folder} holds layers of another model, text, keep or method; give another folder")
     return [place / f"{layer.name}.safetensors" for layer in layers]
 
 

@@ -69,8 +69,7 @@ class Stream:
             hidden, its_calls = entry(model, layers[:1] if known else layers, batch.to(device))
             if len(hidden) != len(batch):
                 raise GatelabError(
-                    f"the first layer of {type(model).__name__} is called with states of the shape"
-                    f" {tuple(hidden.shape)} for {len(batch)} windows; such models can be profiled, but not shrunken"
+                    f"{type(model).__name__} calls its first layer with {tuple(hidden.shape)}; it cannot be shrunken"
                 )
             states.append(hidden.cpu())
             if not known:
@@ -179,8 +178,7 @@ def check_order(model: nn.Module, window: Tensor) -> None:
         gap = float((layer.read()(passage.inputs) - passage.outputs).norm() / passage.outputs.norm().clamp_min(1e-30))
         if not gap < max(TOLERANCE, 8 * torch.finfo(passage.outputs.dtype).eps):
             raise GatelabError(
-                f"the block of {layer.name} differs by {gap:.1e} from its weights: it has further operations, such as a"
-                " norm; such models can be profiled, but not shrunken"
+                f"the block of {layer.name} differs by {gap:.1e} from its weights; it can be profiled, not shrunken"
             )
         stream.passages = []  # so that the whole layer is called
         stream.advance(layer)
@@ -188,8 +186,7 @@ def check_order(model: nn.Module, window: Tensor) -> None:
     gap = float((stream.states - expected).norm() / expected.norm())
     if not gap < TOLERANCE:
         raise GatelabError(
-            f"the layers of {type(model).__name__} are not called one after the other, each with the output of the"
-            f" previous one (a window differs by {gap:.1e} at the end); such models can be profiled, but not shrunken"
+            f"the layers of {type(model).__name__} are not called one after the other; it can be profiled, not shrunken"
         )
 
 

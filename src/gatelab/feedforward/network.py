@@ -107,8 +107,7 @@ class Network(nn.Module):
         """Put equally spaced knots on the interval, with G = 1 or alternating signs."""
         if self.d_in != 1:
             raise GatelabError(
-                f"the spline initializers place knots on a line, but the input has {self.d_in} dimensions; "
-                "use init='normal', 'lecun' or 'uniform'"
+                f"spline initializers need one input, not {self.d_in}; use 'normal', 'lecun' or 'uniform'"
             )
         sign = torch.ones(self.width, dtype=self.G.dtype)
         if alternating:

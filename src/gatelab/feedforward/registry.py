@@ -76,14 +76,12 @@ def describe(chosen: AnyUnit) -> dict[str, Any]:
         dotted = f"{getattr(own, '__module__', '?')}:{getattr(own, '__qualname__', '?')}"
         if dotted.startswith("__main__:") or imported(dotted) is not own:
             raise GatelabError(
-                f"the unit {chosen.name!r} cannot be found by name from another process; to keep its runs in a file, "
-                "or to compute them elsewhere, move it into a module and import it from there"
+                f"the unit {chosen.name!r} cannot be found by name from another process; move it into a module"
             )
         return {"name": chosen.name, "import": dotted, **source_of(own)}
     if GATES.get(chosen.gate.name) != chosen.gate:
         raise GatelabError(
-            f"the gate of unit {chosen.name!r} is not registered; to keep its runs in a store, give the whole unit as "
-            "a function in a module"
+            f"the gate of unit {chosen.name!r} is not registered; give the whole unit as a function in a module"
         )
     return {"name": chosen.name, "gate": chosen.gate.name, "factors": chosen.factors}
 
@@ -100,8 +98,7 @@ def check_source(description: Mapping[str, Any]) -> None:
     own = imported(description["import"]) if description.get("source") else None
     if own is not None and source_of(own) != {"source": description["source"]}:
         raise GatelabError(
-            f"the source of the unit {description['name']!r} has changed since this run was planned; start Python "
-            "anew, and give every machine the same file"
+            f"the source of the unit {description['name']!r} has changed since this run was planned; start Python anew"
         )
 
 
@@ -144,8 +141,7 @@ def source_key(own: Any) -> str:
             todo += imports(tree, module)
     if not texts[own.__module__]:
         raise GatelabError(
-            f"the source of the unit {own.__qualname__!r} cannot be read, so that a store could not detect changes; "
-            "define it by def or class in a file, at the top level"
+            f"the source of the unit {own.__qualname__!r} cannot be read; define it by def or class in a file"
         )
     found = {module: text for module, text in sorted(texts.items()) if text}
     for module in found:

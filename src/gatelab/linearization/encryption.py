@@ -86,11 +86,8 @@ def parameters_for(levels: int, *, largest: float = 1.0) -> Parameters:
             return Parameters(n, (END_BITS, *[bits] * levels, END_BITS), bits)
     needed = levels * LEAST_BITS + 2 * END_BITS
     raise GatelabError(
-        f"{counted(levels, 'level')} of {LEAST_BITS} bits or more and numbers up to {largest:.3g} are needed: a "
-        f"modulus of {needed} bits. At {SECURITY} bits of security "
-        + ", ".join(f"N = {n} has {most} ({(most - 2 * END_BITS) // LEAST_BITS} levels)" for n, most in LARGEST.items())
-        + "; lower the degree or the interval, or refresh ciphertexts in between (bootstrapping, which TenSEAL does "
-        "not have)"
+        f"{counted(levels, 'level')} of {LEAST_BITS} bits or more and numbers up to {largest:.3g} need a modulus of "
+        f"{needed} bits; {SECURITY} bits of security allow {max(LARGEST.values())}: lower the degree or the interval"
     )
 
 
@@ -99,9 +96,7 @@ def seal() -> Any:
     try:
         return import_module("tenseal.sealapi")
     except ImportError:
-        raise GatelabError(
-            "encryption needs TenSEAL, which is not installed: pip install 'gatelab[encrypted]'"
-        ) from None
+        raise GatelabError("encryption needs TenSEAL: pip install 'gatelab[encrypted]'") from None
 
 
 # ---- ciphertexts
@@ -279,9 +274,8 @@ def check_range(z: Array, interval: Interval) -> None:
     if outside.any():
         far = z[np.argmax(np.abs(z - (low + high) / 2))]
         raise GatelabError(
-            f"{int(outside.sum())} of {len(z)} numbers ({outside.mean():.2%}) lie outside [{low:g}, {high:g}], where "
-            f"the polynomial holds, the farthest at {far:.4g}; nothing was encrypted. Make the polynomial for a wider "
-            "interval, such as calibrate(data, margin=0.1)"
+            f"{int(outside.sum())} of {len(z)} numbers ({outside.mean():.2%}) lie outside [{low:g}, {high:g}], the "
+            f"farthest at {far:.4g}; make the polynomial for a wider interval, such as calibrate(data, margin=0.1)"
         )
 
 

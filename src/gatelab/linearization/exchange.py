@@ -115,10 +115,7 @@ def read_polynomial(document: dict[str, Any], path: Path) -> Polynomial:
     gap = sum(abs(a - b) * reach**k for k, (a, b) in enumerate(zip_longest(powers, other, fillvalue=math.nan)))
     size = sum(abs(a) * reach**k for k, a in enumerate(powers))
     if not gap <= 1e-9 * max(size, 1e-300):
-        raise GatelabError(
-            f"{path} is damaged: its coefficients in powers and in Chebyshev polynomials disagree by {gap:.2g}; export "
-            "the polynomial again"
-        )
+        raise GatelabError(f"{path} is damaged: its two lists of coefficients disagree by {gap:.2g}; export it again")
     return polynomial
 
 

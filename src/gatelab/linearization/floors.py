@@ -94,10 +94,7 @@ def angular(activation: Activation, d: int, rho: Array) -> tuple[Array, Iterator
     with torch.no_grad():
         right, left = activation(z).numpy(), activation(-z).numpy()
     if not (np.isfinite(right).all() and np.isfinite(left).all()):
-        raise GatelabError(
-            f"{activation.name} is not finite for some |z| <= {float(z.max()):.3g}; "
-            "give a gate that is, or a smaller scale"
-        )
+        raise GatelabError(f"{activation.name} is not finite for |z| <= {float(z.max()):.3g}; give a smaller scale")
     square = ((right**2 + left**2) @ masses).reshape(rho.shape)
     parts = cycle((right + left, right - left))  # for even and odd degrees
     degrees = gegenbauer_polynomials(t, d)
@@ -184,8 +181,7 @@ def spectrum(
             return finer
         coarse = finer
     raise GatelabError(
-        f"the floor of {gate.name} in d = {d} still changes by {change:.2g} at {_NODES[-1]} radii: "
-        "the gate is too rough, or has jumps away from 0; give a smoother one, or a smaller m"
+        f"the floor of {gate.name} in d = {d} changes by {change:.2g} at {_NODES[-1]} radii; give a smoother gate"
     )
 
 

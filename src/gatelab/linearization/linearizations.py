@@ -75,9 +75,7 @@ def linearize(
     if d is not None:
         d = whole_number("d", d, 1, of="inputs")
     if features not in KINDS:
-        raise GatelabError(
-            f"features is {features!r}; give 'symmetric', each monomial once, or 'kronecker', the paper's"
-        )
+        raise GatelabError(f"features is {features!r}; give 'symmetric', or 'kronecker' as in the paper")
     if degree is not None:
         options["degree"] = degree
     if way.polynomial:

@@ -209,9 +209,7 @@ class EncryptedPlan(Compact):
         """A copy of the model with the forms in place of its activations."""
         count = len(blocks(model))
         if count != len(self.layers):
-            raise GatelabError(
-                f"the plan has {counted(len(self.layers), 'layer')}, the model {count}; give the model of the plan"
-            )
+            raise GatelabError(f"the plan has {len(self.layers)} layers, the model {count}; give the model of the plan")
         return replace_activation(model, {i: TabulatedForm(layer.form) for i, layer in enumerate(self.layers)})
 
     def document(self) -> dict[str, Any]:
@@ -312,8 +310,7 @@ def search(curves: Curves, quality: float) -> EncryptedPlan:
                 alone = [1 - curves.losses[i][levels] for i, levels in enumerate(way)]
                 return _plan(curves, tables, alone, quality, chosen)
     raise GatelabError(
-        f"no plan of up to {max(totals)} levels has a quality of {quality:g}, the best has {best:.6f}; give a lower "
-        "quality, or raise the most levels of a layer"
+        f"no plan of up to {max(totals)} levels has a quality of {quality:g}, the best has {best:.6f}; give a lower one"
     )
 
 

@@ -99,8 +99,7 @@ def bound(polynomial: Polynomial, gate: Activation) -> Bound:
         return Bound(max(b.value for b in parts), max(b.measured for b in parts))
     if gate.name not in _SIZES:
         raise GatelabError(
-            f"no bound can be proved for {gate.name!r} from its values alone; bounds are for "
-            f"{', '.join(sorted((*_SIZES, 'identity', 'relu', 'relu2', 'relu3')))}; measure with polynomial.error"
+            f"no bound can be proved for {gate.name!r}, only for {', '.join(_SIZES)} and relu^k; use polynomial.error"
         )
     n = max(polynomial.degree, 32)
     while True:

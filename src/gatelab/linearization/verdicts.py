@@ -177,9 +177,7 @@ def _layer(W: Tensor, X: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, T
     """The weights, inputs and biases of a layer in float64, if they fit together."""
     W, X = _rows("W", W), _rows("X", X)
     if W.shape[1] != X.shape[1]:
-        raise GatelabError(
-            f"W is {tuple(W.shape)} and X is {tuple(X.shape)}; both need d columns: neurons x d and inputs x d"
-        )
+        raise GatelabError(f"W is {tuple(W.shape)} and X is {tuple(X.shape)}; give both d columns")
     if len(X) < 2:
         raise GatelabError("X has one row; give hundreds or more, some of which are held out")
     b = W.new_zeros(len(W)) if bias is None else bias.detach().to(W)

@@ -65,10 +65,7 @@ class DecoderConfig:
     def __post_init__(self) -> None:
         check_config(self)
         if self.d_model // self.heads % 2:
-            raise GatelabError(
-                f"d_model {self.d_model} over {self.heads} heads is odd, and rotary positions turn pairs of numbers; "
-                "give another number of heads"
-            )
+            raise GatelabError(f"d_model {self.d_model} over {self.heads} heads is odd; give another number of heads")
 
     @property
     def attention_scale(self) -> float:

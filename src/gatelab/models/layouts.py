@@ -202,9 +202,7 @@ class Layer(Compact):
     def require_weights(self) -> None:
         """Raise if the whole block was replaced."""
         if is_replacement(self.entrance):
-            raise GatelabError(
-                f"the map of {self.name} was replaced before and has no weights left; give the model as it was"
-            )
+            raise GatelabError(f"the map of {self.name} was replaced before; give the model as it was")
 
     def read(self) -> Block:
         """The block, with weights that are detached but not copied."""
@@ -235,9 +233,7 @@ class Layer(Compact):
             raise GatelabError(f"{self.name} is of gatelab's own models; give a model of Transformers")
         names = self.linear_names()
         if len(block.maps) != len(names):
-            raise GatelabError(
-                f"{self.name} takes {len(names)} linear maps ({', '.join(names)}), the block has {len(block.maps)}"
-            )
+            raise GatelabError(f"{self.name} takes {len(names)} linear maps, the block has {len(block.maps)}")
         for name, (weight, bias) in zip(names, block.maps, strict=True):
             put(self.module, name, linear_like(part(self.module, name), weight, bias, f"{self.name}.{name}"))
 

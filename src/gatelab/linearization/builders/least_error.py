@@ -120,13 +120,11 @@ def _exchange(f: Callable[[Array], Array], degrees: list[int], start: float, kin
     grid = np.union1d(spaced(_GRID * (n + 2) + 1, _GRID * (n + 2)), kinks)
     grid_columns, grid_values = columns(grid), f(grid)
     rounding = _ROUNDING * max(np.abs(grid_values).max(), 1e-300)
-    least = np.inf
     for _ in range(ROUNDS):
         system = np.hstack([columns(x), ((-1.0) ** np.arange(n + 1))[:, None]])
         c = np.linalg.solve(system, f(x))[:n]
         error = grid_values - grid_columns @ c
         worst = np.abs(error).max()
-        least = min(least, worst)
         # Below rounding the signs are random: the polynomial is as good as float64 allows.
         if worst < rounding:
             return np.asarray(c, dtype=np.float64)
@@ -144,10 +142,7 @@ def _exchange(f: Callable[[Array], Array], degrees: list[int], start: float, kin
                 return np.asarray(c, dtype=np.float64)
             grid = np.union1d(grid, near.reshape(801, n + 1)[missed.argmax(axis=0), np.arange(n + 1)])
             grid_columns, grid_values = columns(grid), f(grid)
-    raise GatelabError(
-        f"the exchange did not converge in {ROUNDS} rounds (degree {degrees[-1]}, error {least:.3g}); "
-        "use method 'chebyshev', or a lower degree"
-    )
+    raise GatelabError(f"the exchange did not converge in {ROUNDS} rounds; use method 'chebyshev' or a lower degree")
 
 
 def hermite(
@@ -180,10 +175,7 @@ def fit(gate: Activation, degree: int = 8, *, data: Any, interval: Interval | No
     degree = check_degree(degree, 100)
     z = numbers(data)
     if len(np.unique(z)) <= degree:
-        raise GatelabError(
-            f"{len(np.unique(z))} different pre-activations do not determine a polynomial of degree {degree}; "
-            "give more of them or a lower degree"
-        )
+        raise GatelabError(f"{len(np.unique(z))} numbers do not determine degree {degree}; give more of them")
     interval = check_interval(calibrate(z, margin=0.0) if interval is None else interval)
     columns = torch.from_numpy(basis.chebvander(to_unit(z, interval), degree))
     coefficients = torch.linalg.lstsq(columns, values(gate, z)[:, None], driver="gelsd").solution[:, 0]

@@ -43,10 +43,7 @@ def power_terms(
     terms = {n: float(value) for n, value in enumerate(a) if value}
     constant, linear = terms.pop(0, None), float(np.round(terms.pop(1, 0.0), 15)) or None
     if not terms:
-        raise GatelabError(
-            f"{activation.name} is linear to degree {degree}: there is nothing to draw; "
-            "use method 'taylor', which is exact"
-        )
+        raise GatelabError(f"{activation.name} is linear, with nothing to draw; use method 'taylor', which is exact")
     return constant, linear, terms
 
 

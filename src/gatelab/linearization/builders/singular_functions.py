@@ -54,9 +54,7 @@ def optimal_maps(
     pieces = leading_pieces(values, m)
     count = sum(piece.harmonics for piece in pieces)
     if count < m:
-        raise GatelabError(
-            f"act(w.x) in d = {d} has only {count} singular functions above rounding, m is {m}; give {count} or fewer"
-        )
+        raise GatelabError(f"act(w.x) in d = {d} has only {count} singular functions, m is {m}; give {count} or fewer")
     phi, psi = (SideFeatures(activation, values, pieces, side) for side in ("w", "x"))
     return Maps(phi, psi, m, d)
 
@@ -108,9 +106,7 @@ class SideFeatures:
     def __call__(self, rows: Tensor) -> Tensor:
         """(..., d) -> (..., m)."""
         if rows.shape[-1] != self.d:
-            raise GatelabError(
-                f"rows have {rows.shape[-1]} entries, the maps were made for d = {self.d}; give (..., {self.d})"
-            )
+            raise GatelabError(f"rows have {rows.shape[-1]} entries, the maps {self.d}; give (..., {self.d})")
         flat = rows.reshape(-1, self.d)
         length = torch.linalg.vector_norm(flat, dim=1)
         tiny = torch.finfo(flat.dtype).tiny
