@@ -14,7 +14,7 @@ import copy
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import count, islice
 from typing import Any
 
 import numpy as np
@@ -112,7 +112,10 @@ def distil(
         schedule = torch.optim.lr_scheduler.LambdaLR(
             optimizer, lambda step: min(1.0, (step + 1) / WARM) * (1 - 0.95 * step / steps)
         )
-        for step, batch in enumerate(islice(shuffled(fitted, size, terms.seed), steps), 1):
+        generator = torch.Generator().manual_seed(terms.seed)
+        orders = (torch.randperm(len(fitted), generator=generator) for _ in count())
+        batches = (fitted[chosen] for order in orders for chosen in order.split(size))
+        for step, batch in enumerate(islice(batches, steps), 1):
             with torch.enable_grad():
                 difference(dense, small, batch, causal).backward()
             optimizer.step()
@@ -150,14 +153,6 @@ def distil(
             p.requires_grad_(flag)
             p.grad = None
     return Distilled(tuple(losses), best, rate, epochs, terms.own_text)
-
-
-def shuffled(rows: Tensor, size: int, seed: int) -> Iterator[Tensor]:
-    """Batches of shuffled windows, epoch after epoch."""
-    generator = torch.Generator().manual_seed(seed)
-    while True:
-        for chosen in torch.randperm(len(rows), generator=generator).split(size):
-            yield rows[chosen]
 
 
 def own_windows(dense: Any, fitted: Tensor, terms: Distillation, progress: ProgressLike = False) -> Tensor:
@@ -213,10 +208,7 @@ def put(weights: Sequence[Tensor], values: Sequence[Tensor]) -> None:
 
 
 def difference(dense: Any, small: Any, batch: Tensor, causal: bool) -> Tensor:
-    """The mean divergence of the smaller model from the given one on some windows.
-
-    On a GPU products, including the logits, are in bfloat16 by autocast; weights and hidden states stay float32.
-    """
+    """The mean divergence of the smaller model from the given one; on a GPU, products are in bfloat16."""
     device = next(small.parameters()).device
     batch = batch.to(device)
     with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,12 +53,10 @@ def taps_of(model: nn.Module, modules: Sequence[str] | None = None) -> list[Tap]
     if isinstance(modules, str) or not modules or not all(isinstance(name, str) for name in modules):
         raise GatelabError(f"modules is {modules!r}; give a list of names, such as ['model.layers.0.mlp']")
     known = dict(model.named_modules())
-    try:
+    taps, layers = [], {}
+    with suppress(GatelabError):  # any module can be named
         layers = {layer.name: (layer, i) for i, layer in enumerate(layers_of(model))}
         layers |= {f"{name}.{pair[0].layout.exit}": pair for name, pair in layers.items() if pair[0].is_whole}
-    except GatelabError:
-        layers = {}  # any module can be named
-    taps = []
     for name in modules:
         if name in layers:
             taps.append(tap_of(*layers[name]))

@@ -136,9 +136,7 @@ def joint_refit(
 ) -> Block:
     """Refit gates, factors and the last map together by Adam, then the last map by least squares.
 
-    Held-out rows choose the best epoch, the ridge of the last map, and whether the given block is better. The rate is
-    the change of a weight per step, relative to the root mean square of its matrix and biases; biases that are all zero
-    stay zero.
+    Held-out rows choose the epoch, which may be none, and the ridge. Biases that are all zero stay zero.
     """
     best, least = block, held_out.error(block)
     generator = torch.Generator().manual_seed(0)
@@ -165,11 +163,7 @@ def joint_refit(
 
 
 def smaller_block(block: Block, fitted: BlockTargets, others: BlockTargets, width: int, method: str) -> Block:
-    """A block with fewer neurons.
-
-    magnitude and wanda: the kept weights are not changed. flap: a bias replaces the means of the removed neurons.
-    surgeon: our combination of the order of ZipLM and the refit of the last map in FASP. ours: see `our_block`.
-    """
+    """A block with fewer neurons; flap replaces removed means by a bias, surgeon refits the last map as FASP does."""
     if method == "ours":
         return our_block(block, fitted, others, width)
     sums = fitted.moments(block)
@@ -185,11 +179,7 @@ def smaller_block(block: Block, fitted: BlockTargets, others: BlockTargets, widt
 
 
 def our_block(block: Block, fitted: BlockTargets, others: BlockTargets, width: int) -> Block:
-    """Select neurons by their exact cost after refitting, then refit all weights together.
-
-    The exact cost overfits small calibration sets, so the order of wanda is tried as well; held-out windows choose
-    between the two after the refit of the last map.
-    """
+    """Select neurons by surgeon or wanda, as held-out windows choose, then refit all weights together."""
     sums, decisive = fitted.moments(block), others.moments(block)
     candidates: list[tuple[float, Block]] = []
     for order in ("surgeon", "wanda"):

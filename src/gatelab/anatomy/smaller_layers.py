@@ -65,10 +65,7 @@ def shrink_layers(
     store: str | Path | None,
     progress: ProgressLike,
 ) -> list[ShrunkLayer]:
-    """Shrink the blocks of `small` in place.
-
-    `held_out` marks the held-out windows; they are fitted too unless `decided`.
-    """
+    """Shrink the blocks of `small` in place; windows marked as held out are fitted too unless `decided`."""
     old_layers, new_layers = layers_of(dense), layers_of(small)
     if method == "flap":
         give_biases(small, new_layers)
@@ -157,10 +154,7 @@ def block_rows(
 
 
 def felt_frame(felt: Tensor, block: Block) -> tuple[Tensor, Tensor]:
-    """R and its inverse, such that errors |R e| of one size have the same effect on the loss.
-
-    R is the root of the matrix of `felt_directions`, scaled to mean one and damped.
-    """
+    """The root R of the matrix of `felt_directions`, scaled to mean one and damped, and its inverse."""
     metric = felt / felt.diagonal().mean()
     metric.diagonal().add_(FELT_DAMPING)
     values, vectors = torch.linalg.eigh(metric)

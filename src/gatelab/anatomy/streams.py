@@ -52,7 +52,6 @@ class Stream:
 
     def __init__(self, states: Tensor, calls: Mapping[int, Mapping[str, Call]], size: int) -> None:
         self.states, self.calls, self.size = states, calls, size  # calls by windows per batch and names of layers
-        self.passages: list[Passage] = []  # of the next layer
         self.adds = True  # whether layers add the outputs of their blocks unscaled
 
     @classmethod
@@ -90,10 +89,7 @@ class Stream:
         return first_tensor(layer.module(states.to(device), *arguments, **options))
 
     def adds_output(self, layer: Layer) -> bool:
-        """Whether a layer adds its block's output unscaled, by comparison with half of the output.
-
-        It does not if a norm follows the block, as in Gemma 2 and OLMo 2, or a factor, as in Granite.
-        """
+        """Whether a layer adds its block's output without a norm (Gemma 2) or factor (Granite), by halving it."""
         states = self.states[: self.size]
         after = self.call(layer, states)
         with (
@@ -109,7 +105,6 @@ class Stream:
 
     def through(self, layer: Layer) -> Iterator[Passage]:
         """Inputs, outputs and residuals of the block of a layer, batch by batch."""
-        self.passages = []
         for _, states in self.batches():
             with captured({"x": layer.entrance}, {"y": layer.exit}) as values:
                 after = self.call(layer, states)
@@ -119,22 +114,14 @@ class Stream:
             residual = torch.zeros_like(outputs)
             if self.adds:
                 residual = after.reshape(outputs.shape) - outputs
-                if layer.is_whole:
-                    self.passages.append(Passage(inputs, outputs, residual))
             elif layer.layout.post_norm:
                 residual = inputs
             yield Passage(inputs, outputs, residual)
 
     def advance(self, layer: Layer) -> None:
-        """Apply a layer with its current block to the states; attention is not computed twice."""
-        passages, self.passages = self.passages, []
-        if not passages:
-            for place, states in self.batches():
-                self.states[place] = self.call(layer, states).cpu()
-            return
-        for (place, states), passage in zip(self.batches(), passages, strict=True):
-            after = passage.residual + first_tensor(layer.entrance(passage.inputs))
-            self.states[place] = after.reshape(states.shape).cpu()
+        """Apply a layer with its current block to the states."""
+        for place, states in self.batches():
+            self.states[place] = self.call(layer, states).cpu()
 
 
 def entry(model: Any, layers: Sequence[Layer], batch: Tensor) -> tuple[Tensor, dict[str, Call]]:
@@ -180,7 +167,6 @@ def check_order(model: nn.Module, window: Tensor) -> None:
             raise GatelabError(
                 f"the block of {layer.name} differs by {gap:.1e} from its weights; it can be profiled, not shrunken"
             )
-        stream.passages = []  # so that the whole layer is called
         stream.advance(layer)
     expected = last_states(model, window).cpu()
     gap = float((stream.states - expected).norm() / expected.norm())

@@ -128,7 +128,7 @@ def check_rows(unit: AnyUnit, width: int, d_in: int, d_out: int) -> None:
         except (TypeError, ValueError, AttributeError, RuntimeError, AssertionError) as error:
             raise GatelabError(
                 f"a network of {unit.name!r} does not map rows (6, {d_in}) to (6, {d_out}) ({type(error).__name__}: "
-                f"{error}); give a function of tensors with a gradient, or a class that maps (N, d_in) to (N, d_out)"
+                f"{error}); give a function of tensors, without numpy, with their shape and a gradient, or a class"
             ) from error
     moved = (y - parts).abs().max().item()
     if not moved <= 1e-9 * (1 + y.abs().max().item()):

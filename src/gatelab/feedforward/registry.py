@@ -1,7 +1,6 @@
 """`unit` makes a unit of a name, a function or a class.
 
-`describe` and `restore` convert units to plain values and back, for runs that are hashed, stored and computed in other
-processes.
+`describe` and `restore` convert units to plain values and back, for runs that are stored or computed elsewhere.
 """
 
 from __future__ import annotations
@@ -65,10 +64,7 @@ def product_unit(spec: Any, instead: str = "give a name such as 'swiglu', a gl.U
 
 
 def describe(chosen: AnyUnit) -> dict[str, Any]:
-    """The unit in plain values, which `restore` reads.
-
-    A user-defined unit is described by its import path and the hash of its source, so that a store detects changes.
-    """
+    """The unit in plain values, which `restore` reads; a user-defined one by its import path and hash of its source."""
     if isinstance(chosen, FunctionUnit | ModuleUnit):
         own: Any = getattr(chosen, "module", None)
         if isinstance(chosen, FunctionUnit):
@@ -122,15 +118,9 @@ def imported(dotted: str) -> Any:
         return None
 
 
-# ---- the source of a user-defined unit as a key, so that a store does not return results of an older version
-
-
 @lru_cache(maxsize=64)  # the source at the time of the import, also if the file changes later
 def source_key(own: Any) -> str:
-    """A hash of the file that defines a function or class and of the user's files that it imports.
-
-    Comments and layout do not count.
-    """
+    """A hash of the code of the file that defines a function or class and of the user's files that it imports."""
     texts: dict[str, str] = {}
     todo = [own.__module__]
     while todo:

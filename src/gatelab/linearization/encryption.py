@@ -1,8 +1,7 @@
 """Polynomials evaluated under encryption (CKKS, by TenSEAL), with the parts of the error.
 
-The circuits are those of `gatelab.linearization.circuits`. The size N of the modulus limits the number of primes, and
-so the number of levels. All parameters have 128 bits of security by SEAL's table (homomorphicencryption.org, ternary
-secrets).
+The size N of the modulus limits the number of primes, and so the number of levels. All parameters have 128 bits of
+security by SEAL's table (homomorphicencryption.org, ternary secrets).
 """
 
 from __future__ import annotations
@@ -21,16 +20,13 @@ from gatelab.display import Compact, counted, one_line
 from gatelab.errors import GatelabError
 from gatelab.feedforward.gates import Activation
 from gatelab.linearization.circuits import CircuitForm, Number, PlainMachine
-from gatelab.linearization.polynomials import Interval, Polynomial, numbers, to_unit, values
+from gatelab.linearization.polynomials import Polynomial, numbers, to_unit, values
 from gatelab.linearization.proofs import bound
 
 SECURITY = 128
 LARGEST = {4096: 109, 8192: 218, 16384: 438, 32768: 881}  # bits of the whole modulus for that security, by N
 END_BITS = 60  # of the first prime, which holds the result, and of the last, for switching keys
 LEAST_BITS, MOST_BITS = 36, 50  # of a scale: with fewer, noise exceeds the approximation error; more gain nothing
-
-
-# ---- parameters
 
 
 @dataclass(frozen=True)
@@ -91,23 +87,15 @@ def parameters_for(levels: int, *, largest: float = 1.0) -> Parameters:
     )
 
 
-def seal() -> Any:
-    """The SEAL module of TenSEAL, which is an optional dependency."""
-    try:
-        return import_module("tenseal.sealapi")
-    except ImportError:
-        raise GatelabError("encryption needs TenSEAL: pip install 'gatelab[encrypted]'") from None
-
-
-# ---- ciphertexts
-
-
 class SealMachine(PlainMachine):
     """Ciphertexts and their keys."""
 
     def __init__(self, parameters: Parameters) -> None:
         super().__init__()
-        self.seal = api = seal()
+        try:
+            self.seal = api = import_module("tenseal.sealapi")
+        except ImportError:
+            raise GatelabError("encryption needs TenSEAL: pip install 'gatelab[encrypted]'") from None
         n = parameters.poly_modulus_degree
         settings = api.EncryptionParameters(api.SCHEME_TYPE.CKKS)
         settings.set_poly_modulus_degree(n)
@@ -219,9 +207,6 @@ class SealMachine(PlainMachine):
         return (scale or self.scale) * self.primes[level - 1] / a.scale
 
 
-# ---- values under encryption
-
-
 @dataclass(frozen=True, eq=False)
 class Encrypted(Compact):
     """Decrypted values of a polynomial that was evaluated under encryption, and the parts of their error.
@@ -267,9 +252,9 @@ class Encrypted(Compact):
         }
 
 
-def check_range(z: Array, interval: Interval) -> None:
-    """Raise if numbers lie outside the interval."""
-    low, high = interval
+def encrypt_polynomial(polynomial: Polynomial, activation: Activation, x: Any) -> Encrypted:
+    """p at the numbers x under encryption; see `Linearization.encrypted`."""
+    z, (low, high) = numbers(x), polynomial.interval
     outside = (z < low) | (z > high)
     if outside.any():
         far = z[np.argmax(np.abs(z - (low + high) / 2))]
@@ -277,12 +262,6 @@ def check_range(z: Array, interval: Interval) -> None:
             f"{int(outside.sum())} of {len(z)} numbers ({outside.mean():.2%}) lie outside [{low:g}, {high:g}], the "
             f"farthest at {far:.4g}; make the polynomial for a wider interval, such as calibrate(data, margin=0.1)"
         )
-
-
-def encrypt_polynomial(polynomial: Polynomial, activation: Activation, x: Any) -> Encrypted:
-    """p at the numbers x under encryption; see `Linearization.encrypted`."""
-    z = numbers(x)
-    check_range(z, polynomial.interval)
     if polynomial.degree == 0:
         raise GatelabError("a polynomial of degree 0 is a plain number; give one of degree 1 or more")
     form = CircuitForm.of(polynomial)

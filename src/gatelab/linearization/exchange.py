@@ -1,12 +1,8 @@
-"""Export and import of polynomials: files for encrypted inference, and published approximations of GELU.
+"""Export and import of polynomials as JSON for encrypted inference, and published approximations of GELU.
 
-A file is JSON with the interval, the cost, the proved error and the error outside the interval; coefficients are
-decimal numbers that restore the same floats.
-
-Published approximations have their authors' coefficients. PUMA (Dong et al., arXiv 2307.12533) and BOLT (Pang et al.,
-IEEE S&P 2024) are for secret sharing, where comparisons are cheap: pieces with clamps. NEXUS (Zhang et al., NDSS 2025)
-has one polynomial between two clamps. MPCFormer (Li et al., ICLR 2023) uses one quadratic and retrains the network.
-"taylor" is the five terms of paper 003.
+PUMA (arXiv 2307.12533) and BOLT (IEEE S&P 2024) are for secret sharing, where comparisons are cheap: pieces with
+clamps. NEXUS (NDSS 2025) has one polynomial between two clamps. MPCFormer (ICLR 2023) uses one quadratic and retrains
+the network. "taylor" is the five terms of paper 003.
 """
 
 from __future__ import annotations
@@ -177,9 +173,7 @@ _NEXUS = (
 
 def _bolt(side: int) -> tuple[float, ...]:
     """A polynomial of |z|, plus z / 2, on one side of 0."""
-    coefficients = [c * side**k for k, c in enumerate(_BOLT)]
-    coefficients[1] += 0.5
-    return tuple(coefficients)
+    return tuple(c * side**k + 0.5 * (k == 1) for k, c in enumerate(_BOLT))
 
 
 def _even(coefficients: tuple[float, ...]) -> tuple[float, ...]:
@@ -190,7 +184,7 @@ def _even(coefficients: tuple[float, ...]) -> tuple[float, ...]:
     return tuple(powers)
 
 
-_ALL = (
+_APPROXIMATIONS = (
     Published(
         "puma",
         "Dong et al., PUMA, arXiv 2307.12533",
@@ -211,7 +205,7 @@ _ALL = (
 )
 
 
-PUBLISHED = {approximation.name: approximation for approximation in _ALL}  # of GELU
+PUBLISHED = {approximation.name: approximation for approximation in _APPROXIMATIONS}  # of GELU
 
 
 def find_published(name: str) -> Published:

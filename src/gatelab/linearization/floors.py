@@ -2,12 +2,8 @@
 
     min over Phi, Psi of  E[(act(w.x) - Phi(w).Psi(x))^2]  =  E[act^2] - (sum of the m largest sigma^2)
 
-by Schmidt's theorem. If w and x have no preferred direction, the singular values are computed degree by degree
-(docs/derivations/floor.md): every singular value of the radial operator g_l(r s) = E_t[act(r s t) P_l(t)] is N_l of
-them. The expansion stops when the remaining energy bounds all remaining singular values.
-
-Radial functions are smooth in r but not in r^2 (g_l of relu is a multiple of rho), so the Gauss rule is that of the chi
-distribution, not Laguerre's.
+by Schmidt's theorem. Singular values are computed degree by degree (docs/derivations/floor.md): each one of the radial
+operator g_l(r s) = E_t[act(r s t) P_l(t)] is N_l of them. The Gauss rule for lengths is that of the chi distribution.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from numbers import Real
 from typing import Any
 
@@ -33,11 +34,7 @@ NEAR, FAR = 1e-6, 1e6  # the shortest interval and its largest distance from 0 f
 ActivationLike = str | Activation | Unit | Callable[[Tensor], Tensor]
 
 
-def _gelu_tanh(z: Tensor) -> Tensor:
-    return functional.gelu(z, approximate="tanh")
-
-
-GELU_TANH = Activation("gelu-tanh", _gelu_tanh, growth=1)
+GELU_TANH = Activation("gelu-tanh", partial(functional.gelu, approximate="tanh"), growth=1)
 
 
 @dataclass(frozen=True)
@@ -82,7 +79,7 @@ class Polynomial(Compact):
     @property
     def degree(self) -> int:
         """The highest power whose coefficient is not zero."""
-        return max((k for k, a in enumerate(self.coefficients) if a), default=0)
+        return self.degrees[-1]
 
     @property
     def degrees(self) -> tuple[int, ...]:

@@ -35,9 +35,6 @@ class Loaded(NamedTuple):
     tokenizer: Any
 
 
-# ---- models
-
-
 def load_model(path: str | Path) -> Loaded:
     """Load a model from disk, without downloads and without unpickling.
 
@@ -189,9 +186,6 @@ def import_transformers() -> Any:
         raise GatelabError("reading models needs Transformers: pip install 'gatelab[models]'") from None
 
 
-# ---- llama2.c
-
-
 class Llama2c(NamedTuple):
     """The header of a llama2.c file: seven integers."""
 
@@ -294,9 +288,6 @@ def llama2c_tokenizer(path: Path, vocabulary: int) -> Any:
     return transformers.PreTrainedTokenizerFast(
         tokenizer_object=bpe, unk_token="<unk>", bos_token="<s>", eos_token="</s>", clean_up_tokenization_spaces=False
     )
-
-
-# ---- texts
 
 
 def token_rows(model: Any, tokenizer: Any, text: str, most: int = 256) -> list[Tensor]:

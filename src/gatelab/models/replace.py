@@ -1,8 +1,5 @@
 """Replace the activation or the whole map of feed-forward blocks, and trace their inputs and outputs.
 
-    x  ->  W2 [act(W1 x + b1) * (U x + u)] + b2      replace_activation: another act
-                                                     replace_map: another function of x, such as W2 Phi(W1) Psi(x) + b2
-
 Models must have a layout of `gatelab.models.layouts`. Every function returns a changed copy of the model.
 """
 

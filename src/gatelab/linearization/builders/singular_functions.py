@@ -1,15 +1,9 @@
 """The best maps of m features: the singular functions of act(w.x), degree by degree.
 
 A feature is a radial function times a harmonic: sqrt(sigma) u(|w|) Y(w/|w|) for w, sqrt(sigma) v(|x|) Y(x/|x|) for x.
-u and v have opposite signs for a negative eigenvalue of the radial operator. On their distribution of w and x no other
-maps of m features have a smaller RMSE. All harmonics of a degree contribute equally, so m may end within a degree.
-Radial functions are extended from the nodes to all radii by Nystrom's formula, u(r) = sum_j g_l(r s_j) v(s_j) / sigma.
-
-Real spherical harmonics, orthonormal for a random direction, are built by adding one coordinate at a time: one of
-degree l in k dimensions is one of degree l' <= l in the first k - 1, times p_(l-l')(x_k, r_k), r_k^2 = x_1^2 + ... +
-x_k^2, where p_n(t, 1) are orthonormal under (1 - t^2)^(l' + (k-3)/2). No step divides by a partial length, so no
-direction is singular. The recursion starts with Re and Im of (x_1 + i x_2)^l. Degrees up to two have closed forms;
-higher degrees use products of l different coordinates while these are enough.
+All harmonics of a degree contribute equally, so m may end within a degree. Radial functions are extended from the nodes
+to all radii by Nystrom's formula, u(r) = sum_j g_l(r s_j) v(s_j) / sigma. Harmonics are orthonormal for a random
+direction and built by adding one coordinate at a time, from Re and Im of (x_1 + i x_2)^l.
 """
 
 from __future__ import annotations

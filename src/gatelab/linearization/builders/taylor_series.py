@@ -1,13 +1,8 @@
-"""Taylor series at 0, by power series arithmetic.
-
-    GELU(z) = z/2 + (1/sqrt(2 pi)) sum_n (-1)^n z^(2n+2) / (2^n n! (2n+1))       (paper 003, eq. 2)
+"""Taylor series at 0 by power series arithmetic, and the tangent of each neuron at a reference input (paper 003).
 
 tanh, sigmoid and SiLU follow from the differential equation y' = 1 - y^2, the tanh form of GELU from y' = (1 - y^2) g'.
-Other smooth functions use automatic differentiation.
-
-The tangent of each neuron at a reference input is its Taylor series of first order (section 3.3.1):
-
-    act(w.x) ~ act(w.r) + act'(w.r) w.(x - r),    Phi(w) = [act'(w.r) w, act(w.r)],    Psi(x) = [x - r, 1]
+Other smooth functions use automatic differentiation. The tangent is the series of first order of act(w.x) at r:
+Phi(w) = [act'(w.r) w, act(w.r)], Psi(x) = [x - r, 1].
 """
 
 from __future__ import annotations
