@@ -77,11 +77,6 @@ class Stream:
         stream.adds = stream.adds_output(layers[0])
         return stream
 
-    def batches(self) -> Iterator[tuple[slice, Tensor]]:
-        for start in range(0, len(self.states), self.size):
-            place = slice(start, min(start + self.size, len(self.states)))
-            yield place, self.states[place]
-
     def call(self, layer: Layer, states: Tensor) -> Tensor:
         """The output of a layer for a batch of states."""
         arguments, options = self.calls[len(states)][layer.name]
@@ -105,7 +100,7 @@ class Stream:
 
     def through(self, layer: Layer) -> Iterator[Passage]:
         """Inputs, outputs and residuals of the block of a layer, batch by batch."""
-        for _, states in self.batches():
+        for states in self.states.split(self.size):
             with captured({"x": layer.entrance}, {"y": layer.exit}) as values:
                 after = self.call(layer, states)
             if any(len(calls) != 1 for calls in values.values()):
@@ -120,8 +115,7 @@ class Stream:
 
     def advance(self, layer: Layer) -> None:
         """Apply a layer with its current block to the states."""
-        for place, states in self.batches():
-            self.states[place] = self.call(layer, states).cpu()
+        self.states = torch.cat([self.call(layer, states).cpu() for states in self.states.split(self.size)])
 
 
 def entry(model: Any, layers: Sequence[Layer], batch: Tensor) -> tuple[Tensor, dict[str, Call]]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from gatelab.feedforward.gates import Activation
 from gatelab.linearization.circuits import CircuitForm, Number, PlainMachine
 from gatelab.linearization.polynomials import Polynomial, numbers, to_unit, values
 from gatelab.linearization.proofs import bound
+from gatelab.plain import to_plain
 
 SECURITY = 128
 LARGEST = {4096: 109, 8192: 218, 16384: 438, 32768: 881}  # bits of the whole modulus for that security, by N
@@ -232,6 +233,7 @@ class Encrypted(Compact):
     seconds: Mapping[str, float]
     bytes: tuple[int, int]
     parameters: Parameters
+    PROPERTIES: ClassVar = ("excess",)  # also in documents
 
     @property
     def excess(self) -> float | None:
@@ -242,14 +244,8 @@ class Encrypted(Compact):
 
     def document(self) -> dict[str, Any]:
         """A dict for JSON, without the values."""
-        names = ("approximation", "encryption", "total", "excess", "levels", "products")
-        return {
-            "numbers": len(self.values),
-            **{name: getattr(self, name) for name in names},
-            "seconds": dict(self.seconds),
-            "bytes": dict(zip(("sent", "returned"), self.bytes, strict=True)),
-            "parameters": asdict(self.parameters),
-        }
+        sizes = dict(zip(("sent", "returned"), self.bytes, strict=True))
+        return {"numbers": len(self.values), **to_plain(self), "bytes": sizes}
 
 
 def encrypt_polynomial(polynomial: Polynomial, activation: Activation, x: Any) -> Encrypted:
