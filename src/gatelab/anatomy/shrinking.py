@@ -182,8 +182,6 @@ def loaded_task(
     if isinstance(model, str | Path):
         model, tokenizer = load_model(model)
     layers = layers_of(model)
-    for layer in layers:
-        layer.require_weights()
     if layers[0].layout is OWN:
         raise GatelabError("the model is one of gatelab's own; shrink takes models of Transformers")
     widths = {layer.read().width for layer in layers}
