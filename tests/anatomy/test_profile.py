@@ -240,7 +240,6 @@ def test_modules_by_name_are_called_in_many_ways():
         (None, {}, "the model is a NoneType; give a module of torch"),
         ("llama", {"steps": -1, "widths": ()}, "steps is -1; give a whole number, 0 or more"),
         ("llama", {"widths": None}, "widths is None; give a whole number of neurons, 1 or more"),
-        ("llama", {"length": "16"}, "length is '16'; give a whole number of tokens"),
         ("llama", {"modules": [1]}, r"modules is \[1\]; give a list of names"),
         ("llama", {"text": TOKENS[:32]}, "three are needed"),
         ("nan", {}, r"the weights model.layers.1.mlp.up_proj.weight contain NaN or infinity"),

@@ -50,7 +50,6 @@ def test_errors_are_one_line(folder: Path, tmp_path: Path):
         (tmp_path, "--text", tokens): "holds no weights",
         (folder, "--text", short): "10 tokens and a window 64",
         (folder, "--text", tokens, "--length", 16, "--module", "mlp"): "has no module 'mlp'; did you mean",
-        (folder, "--text", tokens, "--out", tmp_path / "page.docx"): "give a name that ends in",
         (folder, "--text", tokens, "--length", 16, "--device", "cuda:99"): "cuda:99",
     }
     for words, message in wrong.items():
