@@ -213,13 +213,7 @@ class Layer(Compact):
 
     def write(self, block: Block) -> None:
         """Set the weights of the layer to those of a block of any width, without biases if the layer has none."""
-        self.require_weights()
-        if self.layout is OWN:
-            raise GatelabError(f"{self.name} is of gatelab's own models; give a model of Transformers")
-        names = self.linear_names()
-        if len(block.maps) != len(names):
-            raise GatelabError(f"{self.name} takes {len(names)} linear maps, the block has {len(block.maps)}")
-        for name, (weight, bias) in zip(names, block.maps, strict=True):
+        for name, (weight, bias) in zip(self.linear_names(), block.maps, strict=True):
             put(self.module, name, linear_like(part(self.module, name), weight, bias, f"{self.name}.{name}"))
 
     def put_activation(self, activation: Elementwise) -> None:

