@@ -108,7 +108,9 @@ def measure(
     m = features = linearization.features(d).m
     if linearization.polynomial is not None:
         features = 1
-    samples = whole_number("samples", samples or max(GROUPS, min(PAIRS, FEATURES // features)), GROUPS, of="pairs")
+    if samples is None:
+        samples = max(GROUPS, min(PAIRS, FEATURES // features))
+    samples = whole_number("samples", samples, GROUPS, of="pairs")
     part = samples if features == 1 else max(1, min(samples, PART // features))
     needed = 8 * 4 * part * (linearization.factors + 2) * d + 8 * 8 * samples
     check_memory(needed, f"the error on {samples} pairs of {d} inputs", "give fewer samples, or a smaller d")
