@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor, nn
 
 CLASSES = {
     "llama": "LlamaForCausalLM", "gpt2": "GPT2LMHeadModel", "bert": "BertModel", "vit": "ViTModel",
@@ -35,3 +36,15 @@ def tiny(kind: str, vocabulary: int = 40, hidden: int = 16, width: int = 24, std
     config = getattr(transformers, f"{kind}TextConfig", model.config_class)
     torch.manual_seed(0)
     return model(config(**(sizes | options))).eval()
+
+
+class OwnUnit(nn.Module):
+    """A user's own block, biases and all."""
+
+    def __init__(self, width: int, d_in: int, d_out: int) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(d_in, width), nn.Linear(width, d_out)
+
+    def forward(self, x: Tensor) -> Tensor:
+        assert x.ndim == 2
+        return self.b(torch.tanh(self.a(x)))

@@ -28,9 +28,6 @@ class Letters:
         return {"input_ids": [ord(letter) % 64 for letter in text]}
 
 
-# ---- models
-
-
 def test_a_folder_of_transformers_gives_the_model_that_was_saved(tmp_path: Path):
     model = tiny_llama()
     model.save_pretrained(tmp_path)
@@ -52,11 +49,10 @@ def test_stories260k_tells_the_story_that_it_is_known_to_tell():
     assert log_perplexity(model, windows(story, tokenizer, 16)) < 3
 
 
-@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "model.pth"])
-def test_pickled_weights_are_refused(tmp_path: Path, name: str):
+def test_pickled_weights_are_refused(tmp_path: Path):
     (tmp_path / "config.json").write_text("{}")
-    torch.save({"weight": torch.zeros(3)}, tmp_path / name)
-    for path in (tmp_path, tmp_path / name):
+    torch.save({"weight": torch.zeros(3)}, tmp_path / "model.pt")
+    for path in (tmp_path, tmp_path / "model.pt"):
         with pytest.raises(GatelabError, match=r"pickled.*give safetensors"):
             load_model(path)
 
@@ -87,9 +83,6 @@ def test_a_damaged_gguf_file_is_refused(tmp_path: Path):
         load_model(tmp_path)
 
 
-# ---- texts
-
-
 def test_windows_of_strings_files_and_numbers_are_the_same(tmp_path: Path):
     text = "It is a truth universally acknowledged."
     (tmp_path / "book.txt").write_text(text)
@@ -105,9 +98,8 @@ def test_windows_of_strings_files_and_numbers_are_the_same(tmp_path: Path):
         windows(str(tmp_path / "broken.npy"), None, 6)
     images = torch.rand(3, 1, 4, 4)
     assert torch.equal(windows(images), images)
-    for kind in (np.uint8, np.uint16, np.uint32, np.uint64, np.int32):
-        np.save(tmp_path / "tokens.npy", np.arange(8, dtype=kind))
-        assert windows(tmp_path / "tokens.npy", length=4).tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    np.save(tmp_path / "tokens.npy", np.arange(8, dtype=np.uint16))
+    assert windows(tmp_path / "tokens.npy", length=4).tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
 @pytest.mark.parametrize(
@@ -123,12 +115,6 @@ def test_windows_of_strings_files_and_numbers_are_the_same(tmp_path: Path):
 def test_texts_that_cannot_be_windows_are_refused(text, length: int, message: str):
     with pytest.raises(GatelabError, match=message):
         windows(text, Letters(), length)
-
-
-def test_strings_need_a_tokenizer():
-    for text in ("a text", "tok.npy"):
-        with pytest.raises(GatelabError, match="no tokenizer; give token numbers"):
-            windows(text, None, 2)
 
 
 def test_calibration_and_test_windows_never_overlap():

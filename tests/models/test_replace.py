@@ -13,7 +13,7 @@ from gatelab.errors import GatelabError
 from gatelab.linearization import linearize
 from gatelab.models import GPT2
 from gatelab.models.layouts import Pointwise, blocks, layers_of
-from gatelab.models.replace import LinearMap, Trace, folded, replace_activation, replace_map, trace
+from gatelab.models.replace import LinearMap, folded, replace_activation, replace_map, trace
 from tiny_models import tiny
 
 TOKENS = torch.arange(20).reshape(2, 10)
@@ -149,8 +149,6 @@ def test_a_block_of_fewer_neurons_is_written_and_computes_what_it_is(make):
     assert not torch.allclose(after.outputs[1], before.outputs[1])
     assert layer.read().width == 17
     assert torch.allclose(inner(layer.module)(after.inputs[1]), fewer(after.inputs[1]), atol=1e-5)
-    with pytest.raises(GatelabError, match=r"takes \d linear maps"):
-        layer.write(replace(fewer, factors=(*fewer.factors, (fewer.W1, fewer.b1))))
 
 
 def test_biases_are_not_lost_in_silence():
@@ -158,15 +156,10 @@ def test_biases_are_not_lost_in_silence():
     block = layer.read()
     with pytest.raises(GatelabError, match="has no bias in this model"):
         layer.write(replace(block, b1=torch.ones_like(block.b1)))
-    with pytest.raises(GatelabError, match="own models"):
-        layers_of(own())[0].write(block)
 
 
 def test_trace_leaves_no_hooks_behind():
     model = own()
-    found = trace(model, run)
-    assert isinstance(found, Trace)
-    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
     with pytest.raises(RuntimeError, match="stop"):
         trace(model, lambda _: (_ for _ in ()).throw(RuntimeError("stop")))
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
@@ -176,11 +169,6 @@ def test_trace_leaves_no_hooks_behind():
 
 def test_what_cannot_be_replaced_is_refused():
     model = own()
-    with pytest.raises(GatelabError, match="Sequential has no feed-forward block"):
-        blocks(nn.Sequential(nn.Linear(2, 2)))
-    strange = nn.ModuleDict({"inner": nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 2))})
-    with pytest.raises(GatelabError, match="look like a block: 'inner', for profile"):
-        blocks(strange)
     with pytest.raises(GatelabError, match="is gated, and Phi"):
         folded(blocks(gated())[0], linearize("gelu", "taylor", degree=2))
     with pytest.raises(GatelabError, match="layer 2 does not exist; the model has 2"):
@@ -194,5 +182,3 @@ def test_what_cannot_be_replaced_is_refused():
     gone = replace_map(model, {0: nn.Identity()})
     with pytest.raises(GatelabError, match=r"blocks\.0 was replaced before"):
         blocks(gone)
-    with pytest.raises(GatelabError, match=r"blocks\.0 was replaced before"):
-        replace_activation(gone, torch.tanh)

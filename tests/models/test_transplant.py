@@ -11,7 +11,7 @@ from torch import nn
 
 from gatelab.errors import GatelabError
 from gatelab.models import GPT2, replace_map, transplant
-from tiny_models import tiny
+from tiny_models import OwnUnit, tiny
 
 
 def made(kind, **options):
@@ -101,31 +101,15 @@ def test_precision_mode_dropout_and_size_stay():
     assert block.neurons.G.out_features == 48
 
 
-class Own(nn.Module):
-    """A user's unit."""
-
-    def __init__(self, width, d_in, d_out):
-        super().__init__()
-        self.a, self.b = nn.Linear(d_in, width), nn.Linear(width, d_out)
-
-    def forward(self, x):
-        assert x.ndim == 2
-        return self.b(torch.tanh(self.a(x)))
-
-
 @pytest.mark.parametrize("make", [gpt2, vit])
-@pytest.mark.parametrize("unit", [lambda z, v: torch.sin(z) * v, Own])
+@pytest.mark.parametrize("unit", [lambda z, v: torch.sin(z) * v, OwnUnit])
 def test_a_users_function_and_class(make, unit):
     assert torch.isfinite(run(transplant(make(), unit))).all()
 
 
 def test_other_models_are_refused():
-    with pytest.raises(GatelabError, match=r"Sequential has no feed-forward block"):
-        transplant(nn.Sequential(nn.Linear(2, 2)), "glu")
     with pytest.raises(GatelabError, match=r"GPT2 is not a model of Transformers.*build gatelab's own"):
         transplant(GPT2("tiny"), "glu")
-    with pytest.raises(GatelabError, match="gllu"):
-        transplant(gpt2(), "gllu")
 
 
 @pytest.mark.parametrize("make", [gpt2, vit, bert])

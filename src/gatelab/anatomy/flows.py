@@ -1,14 +1,10 @@
-"""Counters and Gram matrices of the blocks of a model, collected batch by batch.
-
-Hooks capture the input of a block, its pre-activations, its neurons and its output; a listener gets the rows of one
-batch of one block at a time.
-"""
+"""Inputs, pre-activations, neurons and outputs of the blocks of a model, and their counters and Gram matrices."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,12 +53,10 @@ def taps_of(model: nn.Module, modules: Sequence[str] | None = None) -> list[Tap]
     if isinstance(modules, str) or not modules or not all(isinstance(name, str) for name in modules):
         raise GatelabError(f"modules is {modules!r}; give a list of names, such as ['model.layers.0.mlp']")
     known = dict(model.named_modules())
-    try:
+    taps, layers = [], {}
+    with suppress(GatelabError):  # any module can be named
         layers = {layer.name: (layer, i) for i, layer in enumerate(layers_of(model))}
         layers |= {f"{name}.{pair[0].layout.exit}": pair for name, pair in layers.items() if pair[0].is_whole}
-    except GatelabError:
-        layers = {}  # any module can be named
-    taps = []
     for name in modules:
         if name in layers:
             taps.append(tap_of(*layers[name]))
@@ -82,10 +76,8 @@ def as_rows(value: Any) -> Tensor:
 
 
 def not_called_once(name: str) -> GatelabError:
-    """The error for a layer that calls its block several times per batch, or not at all."""
     return GatelabError(
-        f"{name} does not call its block exactly once per batch; set chunk_size_feed_forward=0 in the configuration, if"
-        " it is set"
+        f"{name} does not call its block exactly once per batch; set chunk_size_feed_forward=0 in its configuration"
     )
 
 
@@ -126,9 +118,7 @@ def flow_of(tap: Tap, values: Mapping[str, Tensor], result: Any) -> Flow:
         raise GatelabError(f"{tap.name} is called without a tensor as its first argument; give another module")
     x, after = values["x"], as_rows(result)
     if len(after) != len(x):
-        raise GatelabError(
-            f"{tap.name} maps {len(x)} rows to {len(after)}; give modules=[...] that return one row per input row"
-        )
+        raise GatelabError(f"{tap.name} maps {len(x)} rows to {len(after)}; name modules with one row per input row")
     if tap.block is None or tap.layer is None:
         return Flow(x, after)
     if tap.layer.layout is OWN:
@@ -139,7 +129,6 @@ def flow_of(tap: Tap, values: Mapping[str, Tensor], result: Any) -> Flow:
 
 
 def without_head(model: nn.Module) -> nn.Module:
-    """The model without its head, if it has one."""
     return getattr(model, "base_model", model)
 
 

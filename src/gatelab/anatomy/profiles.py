@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 MOSTLY, HALF = 0.8, 0.5  # explained shares of the variance that separate groups of layers
 SMALL = 0.01  # nats: 1 % of perplexity
 APART = 0.2  # larger differences between the mean and the median token are reported
-FOOT = 1e-3  # the smallest loss in the figure
+FOOT = 1e-3  # the smallest number on a logarithmic axis of the figure
 
 
 @dataclass(frozen=True)
@@ -161,24 +162,17 @@ class Profile:
         return html(f"Blocks of {self.model}", rows, figure=self.plot())
 
 
-# ---- words
-
-
-def runs(blocks: Sequence[BlockProfile]) -> Iterator[list[BlockProfile]]:
+def runs(blocks: Sequence[BlockProfile]) -> list[list[BlockProfile]]:
     """Groups of consecutive layers in the same range of linearity; other modules one by one."""
 
-    def band(block: BlockProfile) -> int:
-        return (block.explained >= MOSTLY) + (block.explained >= HALF)
+    def key(place: tuple[int, BlockProfile]) -> tuple[object, ...]:
+        i, block = place
+        if block.number is None:
+            return (i,)
+        return block.number - i, block.explained >= MOSTLY, block.explained >= HALF
 
-    run: list[BlockProfile] = []
-    for block in sorted(blocks, key=lambda block: math.inf if block.number is None else block.number):
-        follows = run and block.number is not None and block.number - 1 == run[-1].number
-        if run and not (follows and band(block) == band(run[0])):
-            yield run
-            run = []
-        run.append(block)
-    if run:
-        yield run
+    ordered = sorted(blocks, key=lambda block: math.inf if block.number is None else block.number)
+    return [[block for _, block in run] for _, run in groupby(enumerate(ordered), key)]
 
 
 def span(values: Sequence[float]) -> str:
@@ -253,36 +247,21 @@ def statistics_sentences(result: Profile) -> Iterator[str]:
         yield f"Gate and up rows are {how}: their mean absolute cosine is {mean:.2g}, for random rows {chance:.2g}."
 
 
-# ---- the figure
-
-
 def figure_of(result: Profile, ax: Any = None) -> Figure:
     """Three panels by layer: unexplained variance, losses of the model, sizes of activations."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     from gatelab.plotting.theme import canvas, legend_below, look, style
 
-    # Modules without a layer number are drawn by their row in the table.
-    numbered = all(block.number is not None for block in result.blocks)
-    blocks = sorted(result.blocks, key=lambda block: block.number or 0) if numbered else result.blocks
-    known = [b for b in blocks if "largest" in b.statistics]
-
-    def points(values: Mapping[str, float]) -> tuple[list[Any], list[float]]:
-        """Places and values of the blocks that have one."""
-        chosen = [(b.number if numbered else i, values[b.name]) for i, b in enumerate(blocks) if b.name in values]
-        return [place for place, _ in chosen], [value for _, value in chosen]
-
-    left = [("linear map", "mlp", {b.name: b.linear.value for b in blocks})]
-    if all(b.curve for b in blocks):
-        left.append((f"own unit, width {blocks[0].curve[-1][0]}", "glu", {b.name: b.curve[-1][2] for b in blocks}))
-    middle = [
-        ("skipped", "gqu", {b.name: max(b.skipped.value, FOOT) for b in blocks if b.skipped}),
-        ("made linear", "mlp", {b.name: max(b.linearised.value, FOOT) for b in blocks if b.linearised}),
-    ]
-    right = [
-        (label, key, {b.name: max(b.statistics[name], 1e-3) for b in known})
-        for label, key, name in (("largest", "glu", "largest"), ("one in 10 000 beyond", "relu2", "tail"))
-    ]
+    table, xlabel = result.table(), "row of the table"
+    x = table.index.to_series()
+    if not table["layer"].hasnans:
+        table, xlabel = table.sort_values("layer"), "layer"
+        x = table["layer"].astype(float)
+    left = [("linear map", "mlp", "left by linear")]
+    left += [(f"own unit, width {w}", "glu", f"left by width {w}") for w, _, _ in result.blocks[0].curve[-1:]]
+    middle = [("skipped", "gqu", "skipped"), ("made linear", "mlp", "linearised")]
+    right = [("largest", "glu", "largest"), ("one in 10 000 beyond", "relu2", "tail")]
     unit = "nats per token" if math.isfinite(result.loss) else "share of the output's variance"
     panels = (
         ("Variance left by smaller maps", "unexplained share of the variance", left, ""),
@@ -292,18 +271,20 @@ def figure_of(result: Profile, ax: Any = None) -> Figure:
     with style():
         place = canvas(11.0, 4.0, 3, ax)
         for axes, (title, ylabel, series, empty) in zip(place.axes, panels, strict=True):
-            axes.set(xlabel="layer" if numbered else "row of the table", ylabel=ylabel, title=title)
-            if not series[0][2]:
+            axes.set(xlabel=xlabel, ylabel=ylabel, title=title)
+            if series[0][2] not in table:
                 axes.text(0.5, 0.5, empty)
                 continue
-            for label, key, values in series:
-                axes.plot(*points(values), color=look(key).color, marker=look(key).marker, label=label)
-            if empty:
-                axes.set_yscale("log")
-            else:
+            for label, key, column in series:
+                values = table[column].dropna()
+                if empty:
+                    axes.set_yscale("log")
+                    values = values.clip(lower=FOOT)
+                axes.plot(x[values.index], values, color=look(key).color, marker=look(key).marker, label=label)
+            if not empty:
                 axes.set_ylim(0, None)
             legend_below(axes, distance=0.18)
-        if known:
+        if "largest" in table:
             axis = place.axes[2].yaxis
             axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
             axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

@@ -1,9 +1,7 @@
 """`profile`: measure the blocks of a model; and inputs and outputs of single blocks for other fits.
 
-The text is cut into windows for training, validation and, at the end, test. One pass over each part collects counters,
-Gram matrices and rows. Every block is then compared with the best linear map and with units of the same kind with
-growing width, on test rows. Finally the model is run on the test windows with one block at a time skipped or made
-linear.
+The text is cut into windows for training, validation and test. Every block is compared with the best linear map and
+with units of the same kind and growing width; then the model is run with one block at a time skipped or made linear.
 """
 
 from __future__ import annotations
@@ -19,20 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from gatelab.anatomy import texts
 from gatelab.anatomy.fits import Affine, BlockRows, best_affine, fit_block
 from gatelab.anatomy.flows import Flow, Moments, Tap, tapped, taps_of, without_head
 from gatelab.anatomy.profiles import BlockProfile, Profile
-from gatelab.anatomy.texts import (
-    check_reads,
-    check_tokens,
-    evaluating,
-    is_language_model,
-    split,
-    token_losses,
-    window_length,
-    windows,
-    without_cache,
-)
 from gatelab.data import Problem
 from gatelab.display import ProgressLike, counted, reporting
 from gatelab.errors import GatelabError, whole_number
@@ -40,7 +28,7 @@ from gatelab.memory import check_memory
 from gatelab.models.hooks import captured, changed_output, first_tensor, replaced
 from gatelab.models.layouts import layers_of, unit_of
 from gatelab.scaling_laws import slope
-from gatelab.statistics import Interval, percentile_interval, resampled, t_interval
+from gatelab.statistics import Interval, bootstrap, t_interval
 
 TOKENS, TEST, LENGTH = 6144, 512, 128
 VALIDATION = 0.125  # share of the windows that are not for the test
@@ -92,7 +80,14 @@ def profile(
     parts = parts_of(model, text, tokenizer, tokens, test, length)
     fit_work = 1 + 10 * len(widths)  # relative to one window in one layer
     with ready(model, parts), reporting(progress, "profiling") as report:
-        step = step_counter(report, len(taps) * (sum(map(len, parts)) + fit_work + 2 * len(parts[2]) * losses))
+        total, done = len(taps) * (sum(map(len, parts)) + fit_work + 2 * len(parts[2]) * losses), 0
+
+        def step(amount: int) -> None:
+            nonlocal done
+            done = min(done + amount, total)
+            if report:
+                report(done, total)
+
         moments, rows, counts = collect(model, taps, parts, step)
         blocks, maps = [], []
         for tap, sums, its_rows in zip(taps, moments, rows, strict=True):
@@ -107,42 +102,28 @@ def profile(
     return Profile(type(model).__name__, tuple(blocks), counts, loss, time.perf_counter() - began)
 
 
-def step_counter(report: Callable[[int, int], object] | None, total: int) -> Step:
-    """A function that adds to the work done and reports the total."""
-    done = 0
-
-    def step(amount: int) -> None:
-        nonlocal done
-        done = min(done + amount, total)
-        if report:
-            report(done, total)
-
-    return step
-
-
 def parts_of(model: nn.Module, text: Any, tokenizer: Any, tokens: int, test: int, length: int | None) -> Parts:
-    length = window_length(model, text, length, LENGTH)
+    length = texts.window_length(model, text, length, LENGTH)
     to_fit = max(1, whole_number("tokens", tokens, 2) // length)
     to_test = max(1, whole_number("test", test, 1) // length)
-    rows = windows(text, tokenizer, length, most=to_fit + to_test)
+    rows = texts.windows(text, tokenizer, length, most=to_fit + to_test)
     if len(rows) < 3:
         raise GatelabError(
-            f"the text has {counted(len(rows), 'window')} of {length} tokens, and three are needed, for training,"
-            " validation and test; give a longer text or a smaller length"
+            f"the text has {counted(len(rows), 'window')} and three are needed; give a longer text or a smaller length"
         )
     share = to_test / (to_fit + to_test)
-    calibration, measured = split(rows, min(max(share, 1 / len(rows)), 1 - 2 / len(rows)))
-    fitted, chosen = split(calibration, max(VALIDATION, 1 / len(calibration)))
+    calibration, measured = texts.split(rows, min(max(share, 1 / len(rows)), 1 - 2 / len(rows)))
+    fitted, chosen = texts.split(calibration, max(VALIDATION, 1 / len(calibration)))
     for part in (fitted, chosen, measured):
-        check_tokens(model, part)
+        texts.check_tokens(model, part)
     return fitted, chosen, measured
 
 
 @contextmanager
 def ready(model: nn.Module, parts: Parts) -> Iterator[None]:
     """Run the model in evaluation mode, without gradients and without a cache of keys."""
-    with evaluating(model), without_cache(model), torch.no_grad():
-        check_reads(model, parts[0])
+    with texts.evaluating(model), texts.without_cache(model), torch.no_grad():
+        texts.check_reads(model, parts[0])
         yield
 
 
@@ -155,11 +136,28 @@ def collect(
     model: nn.Module, taps: Sequence[Tap], parts: Parts, step: Step
 ) -> tuple[list[Moments], list[BlockRows], tuple[int, int, int]]:
     """Counters and Gram matrices of the training part; rows of all parts; and the number of tokens of each part."""
-    model, moments, each = prepared(model, taps, parts)
+    model, device = without_head(model), next(model.parameters()).device
+    shapes: dict[int, tuple[int, int, int]] = {}
+
+    def listen(i: int, flow: Flow) -> None:
+        shapes[i] = (len(flow.x), flow.x.shape[1], flow.y.shape[1])
+
+    with tapped(taps, listen):
+        model(parts[0][:1].to(device))
+    needed = 0
+    for i, tap in enumerate(taps):
+        if i not in shapes:
+            raise GatelabError(f"the model does not call {tap.name}; give other modules")
+        count, d_in, d_out = shapes[i]
+        width = 0 if tap.block is None else tap.block.width
+        needed += 8 * (d_in**2 + d_in * d_out + d_out**2 + width**2)
+        needed += 4 * sum(map(len, parts)) * count * (d_in + d_out)
+    check_memory(needed, "a profile", "give fewer tokens, or fewer blocks by modules=[...]", device)
+    moments, each = [Moments(tap, len(parts[0]) * shapes[i][0]) for i, tap in enumerate(taps)], shapes[0][0]
     fit = part_rows(model, taps, parts[0], step, moments)
     chosen, test = (part_rows(model, taps, rows, step) for rows in parts[1:])
-    kept = [BlockRows(*fit[i], chosen[i], test[i]) for i in range(len(taps))]
-    return moments, kept, (each * len(parts[0]), each * len(parts[1]), each * len(parts[2]))
+    rows = [BlockRows(*known, *others) for known, *others in zip(fit, chosen, test, strict=True)]
+    return moments, rows, (each * len(parts[0]), each * len(parts[1]), each * len(parts[2]))
 
 
 def part_rows(
@@ -181,28 +179,6 @@ def part_rows(
     return [(torch.cat(x), torch.cat(y)) for x, y in (zip(*pairs, strict=True) for pairs in stored)]
 
 
-def prepared(model: nn.Module, taps: Sequence[Tap], parts: Parts) -> tuple[nn.Module, list[Moments], int]:
-    """The model without head, empty counters, and the rows per window."""
-    bare, device = without_head(model), next(model.parameters()).device
-    shapes: dict[int, tuple[int, int, int]] = {}
-
-    def listen(i: int, flow: Flow) -> None:
-        shapes[i] = (len(flow.x), flow.x.shape[1], flow.y.shape[1])
-
-    with tapped(taps, listen):
-        bare(parts[0][:1].to(device))
-    needed = 0
-    for i, tap in enumerate(taps):
-        if i not in shapes:
-            raise GatelabError(f"the model does not call {tap.name}; give other modules")
-        count, d_in, d_out = shapes[i]
-        width = 0 if tap.block is None else tap.block.width
-        needed += 8 * (d_in**2 + d_in * d_out + d_out**2 + width**2)
-        needed += 4 * sum(map(len, parts)) * count * (d_in + d_out)
-    check_memory(needed, "a profile", "give fewer tokens, or fewer blocks by modules=[...]", device)
-    return bare, [Moments(tap, len(parts[0]) * shapes[i][0]) for i, tap in enumerate(taps)], shapes[0][0]
-
-
 def block_profile(
     tap: Tap, moments: Moments, rows: BlockRows, affine: Affine, widths: Sequence[int], steps: int, windows: int
 ) -> BlockProfile:
@@ -212,13 +188,13 @@ def block_profile(
     wrong, whole = (affine(x) - y).double().square().sum(1), (y - center).double().square().sum(1)
     if not bool(whole.any()):
         raise GatelabError(f"{tap.name} has the same output for every token; leave it out: modules=[...] names others")
-    linear = share_interval(*(part.view(windows, -1).sum(1).cpu().numpy() for part in (wrong, whole)))
+    sums = [part.view(windows, -1).sum(1).cpu().numpy() for part in (wrong, whole)]
+    linear = bootstrap(sums, lambda a, b: a.sum(-1) / b.sum(-1), paired=True, draws=DRAWS)
     typical = float((wrong / whole.clamp_min(1e-300)).median())
-    unit, name, width = None, "", 0
+    unit, name, width, line = None, "", 0, None
     if tap.block is not None:
         unit, width = unit_of(tap.block), tap.block.width
         name = unit.name
-    line = None
     fits = [fit_block(rows, unit or "swiglu", w, start=tap.block, steps=steps) for w in widths]
     if len(fits) > 2:
         line = slope(np.array([fit.parameters for fit in fits]), np.sqrt([fit.error for fit in fits]))
@@ -227,15 +203,6 @@ def block_profile(
         statistics=moments.statistics(), linear=linear, typical=typical,
         curve=tuple((fit.width, fit.parameters, fit.error) for fit in fits), slope=line, skipped=None, linearised=None,
     )  # fmt: skip
-
-
-def share_interval(wrong: np.ndarray, whole: np.ndarray) -> Interval:
-    """The ratio of two sums over windows, with a bootstrap interval."""
-    value, count = float(wrong.sum() / whole.sum()), len(wrong)
-    if count < 3:
-        return Interval(value, math.nan, math.nan)
-    drawn = resampled(count, DRAWS, np.random.default_rng(0))
-    return percentile_interval(value, wrong[drawn].sum(1) / whole[drawn].sum(1))
 
 
 def layer_rows(
@@ -261,7 +228,7 @@ def layer_rows(
     taps = taps_of(model, [layer_name(model, layer) for layer in layers])
     parts = parts_of(model, text, tokenizer, tokens, test, length)
     with ready(model, parts):
-        return collect(model, taps, parts, step_counter(None, 0))[1]
+        return collect(model, taps, parts, lambda _: None)[1]
 
 
 def layer_name(model: nn.Module, layer: str | int) -> str:
@@ -295,14 +262,11 @@ def layer_problem(model: nn.Module, layer: str | int, text: Any, **options: Any)
     return Problem.from_arrays(x, y, test=(x_test[fresh], y_test[fresh]), name=name)
 
 
-# ---- losses of the model
-
-
 def model_losses(
     model: nn.Module, taps: Sequence[Tap], rows: Tensor, maps: Sequence[Affine | None], step: Step
 ) -> tuple[list[tuple[Interval, Interval]], float]:
     """For each block, the increase of the model's loss without it and with a linear map instead; and the loss."""
-    speaks = is_language_model(model, rows)
+    speaks = texts.is_language_model(model, rows)
     lost: list[tuple[list[Tensor], list[Tensor]]] = [([], []) for _ in taps]
     losses, device = [], next(model.parameters()).device
     for batch in batches(rows):
@@ -324,7 +288,7 @@ def model_losses(
 def outcome(model: nn.Module, batch: Tensor, speaks: bool) -> Tensor:
     """The loss of each window, or the outputs of a model without logits."""
     if speaks:
-        return token_losses(model, batch).mean(1).double().cpu()
+        return texts.token_losses(model, batch).mean(1).double().cpu()
     return first_tensor(without_head(model)(batch)).double().cpu()
 
 
@@ -351,10 +315,7 @@ def block_function(tap: Tap, function: Callable[[Tensor], Tensor] | None) -> Ite
 
 @contextmanager
 def earlier_outputs(taps: Sequence[Tap]) -> Iterator[list[dict[nn.Module, Any]]]:
-    """For every block, the outputs of the layers that the model finishes before it calls the block.
-
-    Layers that are called more than once are left out, since their later outputs may depend on the block.
-    """
+    """For every block, the outputs of the layers that the model finishes before it calls the block, and calls once."""
     outputs: dict[nn.Module, Any] = {}
     earlier: list[dict[nn.Module, Any] | None] = [None] * len(taps)
     again = set[nn.Module]()

@@ -9,8 +9,7 @@
     joint_refit     the same over the gates and the factors too            Adam, then D eliminated once more
     smaller_block   a smaller block by one of these methods, from rows of inputs and targets
 
-Small calibration sets are easily overfitted. Therefore all refits are regularized towards the original weights, with a
-strength chosen on held-out windows.
+All refits are regularized towards the original weights, with a strength chosen on held-out windows.
 """
 
 from __future__ import annotations
@@ -31,9 +30,7 @@ BETAS = (0.9, 0.95)
 EPOCHS, RATE = 3, 0.02  # of the joint refit of a block
 DAMPING = 1e-2  # of surgeon's refit, as in SparseGPT, ZipLM and FASP
 RIDGE = 1e-3  # of surgeon's costs
-
-
-# ---- selection of neurons
+METHODS = ("ours", "magnitude", "wanda", "flap", "surgeon")
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,35 +51,22 @@ class HiddenSums:
         return float(self.size - 2 * (D.T * self.cross).sum() + ((D @ self.gram) * D).sum())
 
 
-def magnitude(block: Block, sums: HiddenSums) -> Tensor:
-    """The product of the norms of a neuron's weights."""
-    return math.prod((U.norm(dim=1) for U, _ in block.factors), start=block.W1.norm(dim=1) * block.W2.norm(dim=0))
-
-
-def wanda(block: Block, sums: HiddenSums) -> Tensor:
-    """The root mean square of a neuron's value times the norm of its column in the last map."""
-    return sums.gram.diagonal().sqrt() * block.W2.double().norm(dim=0)
-
-
-def flap(block: Block, sums: HiddenSums) -> Tensor:
-    """The variance of a neuron's value times the squared norm of its column in the last map."""
-    variance = (sums.gram.diagonal() - sums.mean.square()).clamp(min=0)
-    return variance * block.W2.double().square().sum(0)
-
-
-SCORES = {"magnitude": magnitude, "wanda": wanda, "flap": flap}
-METHODS = ("ours", *SCORES, "surgeon")
-
-
 def kept_neurons(method: str, block: Block, sums: HiddenSums, width: int) -> Tensor:
-    """The `width` neurons with the largest scores of a method, or those that surgeon keeps, in ascending order."""
+    """The `width` neurons that a method keeps, in ascending order; see the module."""
     if method == "surgeon":
         return kept_by_surgeon(block, sums, width)
-    return SCORES[method](block, sums).argsort(descending=True, stable=True)[:width].sort().values
+    if method == "magnitude":
+        scores = math.prod((U.norm(dim=1) for U, _ in block.factors), start=block.W1.norm(dim=1) * block.W2.norm(dim=0))
+    elif method == "wanda":
+        scores = sums.gram.diagonal().sqrt() * block.W2.double().norm(dim=0)
+    else:
+        variance = (sums.gram.diagonal() - sums.mean.square()).clamp(min=0)
+        scores = variance * block.W2.double().square().sum(0)
+    return scores.argsort(descending=True, stable=True)[:width].sort().values
 
 
 def kept_by_surgeon(block: Block, sums: HiddenSums, width: int) -> Tensor:
-    """The neurons that are left after removing one by one, always the cheapest after refitting the last map.
+    """The neurons left after removing one by one, always the cheapest after refitting the last map.
 
     With A = E[h h^T] + ridge and the optimal D for all neurons, removing neuron i increases the mean of |t - D h|^2 by
     |D_i|^2 / (A^-1)_ii; D and A^-1 then change by rank one.
@@ -102,9 +86,6 @@ def kept_by_surgeon(block: Block, sums: HiddenSums, width: int) -> Tensor:
         inverse.addr_(column, row, alpha=-1)
         inverse[i, i], D[:, i] = 1.0, 0.0  # so that later divisions stay finite
     return (~gone).nonzero()[:, 0]
-
-
-# ---- refits of weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,10 +121,7 @@ class BlockTargets:
 
 
 def last_map(block: Block, sums: HiddenSums, ridge: float) -> Tensor:
-    """The least-squares last map D (d, n) for the given neurons, in the block's precision.
-
-    The ridge, relative to the mean of h_i^2, is towards the block's own last map.
-    """
+    """The least-squares last map D (d, n), with a ridge towards the block's own, relative to the mean of h_i^2."""
     start = block.W2.to(sums.gram)
     return (start + ridge_map(sums.gram, sums.cross - sums.gram @ start.T, ridge)).to(block.W2)
 
@@ -158,9 +136,7 @@ def joint_refit(
 ) -> Block:
     """Refit gates, factors and the last map together by Adam, then the last map by least squares.
 
-    Held-out rows choose the best epoch, the ridge of the last map, and whether the given block is better. The rate is
-    the change of a weight per step, relative to the root mean square of its matrix and biases; biases that are all zero
-    stay zero.
+    Held-out rows choose the epoch, which may be none, and the ridge. Biases that are all zero stay zero.
     """
     best, least = block, held_out.error(block)
     generator = torch.Generator().manual_seed(0)
@@ -186,15 +162,8 @@ def joint_refit(
     return replace(best, W2=last_map_by_held_out(best, fitted.moments(best), held_out.moments(best)))
 
 
-# ---- smaller blocks
-
-
 def smaller_block(block: Block, fitted: BlockTargets, others: BlockTargets, width: int, method: str) -> Block:
-    """A block with fewer neurons.
-
-    magnitude and wanda: the kept weights are not changed. flap: a bias replaces the means of the removed neurons.
-    surgeon: our combination of the order of ZipLM and the refit of the last map in FASP. ours: see `our_block`.
-    """
+    """A block with fewer neurons; flap replaces removed means by a bias, surgeon refits the last map as FASP does."""
     if method == "ours":
         return our_block(block, fitted, others, width)
     sums = fitted.moments(block)
@@ -210,11 +179,7 @@ def smaller_block(block: Block, fitted: BlockTargets, others: BlockTargets, widt
 
 
 def our_block(block: Block, fitted: BlockTargets, others: BlockTargets, width: int) -> Block:
-    """Select neurons by their exact cost after refitting, then refit all weights together.
-
-    The exact cost overfits small calibration sets, so the order of wanda is tried as well; held-out windows choose
-    between the two after the refit of the last map.
-    """
+    """Select neurons by surgeon or wanda, as held-out windows choose, then refit all weights together."""
     sums, decisive = fitted.moments(block), others.moments(block)
     candidates: list[tuple[float, Block]] = []
     for order in ("surgeon", "wanda"):

@@ -22,22 +22,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from gatelab.anatomy import texts
 from gatelab.anatomy.distillation import Distillation, Distilled, distil
 from gatelab.anatomy.refits import METHODS
 from gatelab.anatomy.smaller_layers import ShrunkLayer, finite, held_out_windows, shrink_layers
 from gatelab.anatomy.streams import check_order, last_states
-from gatelab.anatomy.texts import (
-    Parts,
-    check_apart,
-    check_reads,
-    check_tokens,
-    evaluating,
-    is_language_model,
-    log_perplexity,
-    split,
-    window_length,
-    windows,
-)
 from gatelab.display import ProgressLike, one_line
 from gatelab.errors import GatelabError, real_number, unknown_name, whole_number
 from gatelab.files import write_whole
@@ -158,8 +147,10 @@ def shrink(
     layer = layers_of(dense)[0]
     check_biases(dense, layer, method)
     small = copy.deepcopy(dense).eval()
-    with evaluating(dense):
-        causal = check_model(dense, rows.calibration)
+    with texts.evaluating(dense):
+        texts.check_reads(dense, rows.calibration)
+        check_order(dense, rows.calibration[:1])
+        causal = texts.is_language_model(dense, rows.calibration)
         if terms is not None and terms.own_text and not causal:
             raise GatelabError(
                 f"own_text is given and {type(dense).__name__} does not predict next tokens; leave own_text out"
@@ -184,53 +175,39 @@ def shrink(
     )  # fmt: skip
 
 
-# ---- checks of arguments
-
-
 def loaded_task(
     model: Any, text: Any, tokenizer: Any, length: int | None, most: int | None, device: str | torch.device | None
-) -> tuple[Any, Any, Parts]:
+) -> tuple[Any, Any, texts.Parts]:
     """The model on its device, its tokenizer, and windows for calibration and test."""
     if isinstance(model, str | Path):
         model, tokenizer = load_model(model)
     layers = layers_of(model)
-    for layer in layers:
-        layer.require_weights()
     if layers[0].layout is OWN:
         raise GatelabError("the model is one of gatelab's own; shrink takes models of Transformers")
     widths = {layer.read().width for layer in layers}
     if len(widths) > 1:
-        raise GatelabError(
-            f"the blocks of this model have different widths ({min(widths)} to {max(widths)}); give a model whose"
-            " blocks have one width"
-        )
+        raise GatelabError(f"the blocks are {min(widths)} to {max(widths)} neurons wide; give a model with one width")
     rows = calibration_and_test(model, text, tokenizer, length, most)
     for part in rows:
-        check_tokens(model, part)
+        texts.check_tokens(model, part)
     if device is not None:
         model = copy.deepcopy(model).to(check_device(device))
     return model, tokenizer, rows
 
 
-def calibration_and_test(model: Any, text: Any, tokenizer: Any, length: int | None, most: int | None) -> Parts:
+def calibration_and_test(model: Any, text: Any, tokenizer: Any, length: int | None, most: int | None) -> texts.Parts:
     if text is None:
-        raise GatelabError(
-            "no text is given; give text= a string, a file, token numbers or (calibration, test) windows"
-        )
+        raise GatelabError("no text is given; give text= a string, a file, token numbers or a pair of them")
     if isinstance(text, tuple) and len(text) == 2 and not any(isinstance(part, int | float) for part in text):
         # Windows of tokens keep their lengths, which may differ.
-        lengths = (window_length(model, p, None if getattr(p, "ndim", 1) == 2 else length, LENGTH) for p in text)
-        parts = Parts(*(windows(p, tokenizer, n, most=most) for p, n in zip(text, lengths, strict=True)))
-        check_apart("the calibration part", *parts)
+        lengths = (texts.window_length(model, p, None if getattr(p, "ndim", 1) == 2 else length, LENGTH) for p in text)
+        parts = texts.Parts(*(texts.windows(p, tokenizer, n, most=most) for p, n in zip(text, lengths, strict=True)))
+        if count := int(texts.found_in(*parts).sum()):
+            raise GatelabError(
+                f"{count} of {len(parts.test)} test windows are in the calibration part too; give others"
+            )
         return parts
-    return split(windows(text, tokenizer, window_length(model, text, length, LENGTH), most=most))
-
-
-def check_model(model: nn.Module, calibration: Tensor) -> bool:
-    """Check that the model can be shrunken on these windows; return whether it predicts the next token."""
-    check_reads(model, calibration)
-    check_order(model, calibration[:1])
-    return is_language_model(model, calibration)
+    return texts.split(texts.windows(text, tokenizer, texts.window_length(model, text, length, LENGTH), most=most))
 
 
 def check_method(method: str) -> None:
@@ -243,7 +220,6 @@ def check_share(keep: float) -> None:
 
 
 def width_after(keep: float, layer: Layer) -> int:
-    """The new width of every block."""
     return max(1, round(keep * layer.read().width))
 
 
@@ -255,9 +231,7 @@ def unsaved(model: Any, layer: Layer) -> str:
 
 
 def check_saved(model: Any) -> None:
-    """Raise if the shrunken model could not be saved in the usual format."""
-    reason = unsaved(model, layers_of(model)[0])
-    if reason:
+    if reason := unsaved(model, layers_of(model)[0]):
         raise GatelabError(f"a smaller model would have no usual format: {reason}; leave the folder out")
 
 
@@ -267,12 +241,8 @@ def check_biases(model: Any, layer: Layer, method: str) -> None:
     if method == "flap" and last.bias is None and not hasattr(getattr(model, "config", None), "mlp_bias"):
         others = ", ".join(repr(name) for name in METHODS if name != "flap")
         raise GatelabError(
-            f"flap adds a bias to every block, which the configuration of {type(model).__name__} does not allow; give"
-            f" method= one of {others}"
+            f"flap adds biases, which the configuration of {type(model).__name__} lacks; give method= one of {others}"
         )
-
-
-# ---- results
 
 
 def measured(dense: Any, small: Any, rows: Tensor, causal: bool) -> tuple[str, float, float]:
@@ -285,7 +255,7 @@ def measured(dense: Any, small: Any, rows: Tensor, causal: bool) -> tuple[str, f
         cosine = float(torch.cat(cosines).double().mean())
         return "cosine", 1.0, finite("the cosine of the smaller model", cosine)
     before, after = (
-        finite(f"the log perplexity of the {which} model", log_perplexity(model, rows))
+        finite(f"the log perplexity of the {which} model", texts.log_perplexity(model, rows))
         for which, model in (("given", dense), ("smaller", small))
     )
     return "log perplexity", before, after
@@ -296,7 +266,6 @@ def bytes_of(model: nn.Module) -> int:
 
 
 def write_width(model: Any, layers: list[Layer]) -> None:
-    """Write the width of the blocks into the configuration."""
     setattr(model.config, layers[0].layout.width(model.config) or "", layers[0].read().width)
     for layer in layers:
         # Modules of Llama and BERT store the width as well.

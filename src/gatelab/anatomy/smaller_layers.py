@@ -19,13 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gatelab.anatomy.refits import (
-    DAMPING,
-    EPOCHS,
-    RATE,
-    BlockTargets,
-    smaller_block,
-)
+from gatelab.anatomy.refits import DAMPING, EPOCHS, RATE, BlockTargets, smaller_block
 from gatelab.anatomy.streams import Stream, felt_directions
 from gatelab.display import Compact, ProgressLike, reporting
 from gatelab.errors import GatelabError
@@ -71,10 +65,7 @@ def shrink_layers(
     store: str | Path | None,
     progress: ProgressLike,
 ) -> list[ShrunkLayer]:
-    """Shrink the blocks of `small` in place.
-
-    `held_out` marks the held-out windows; they are fitted too unless `decided`.
-    """
+    """Shrink the blocks of `small` in place; windows marked as held out are fitted too unless `decided`."""
     old_layers, new_layers = layers_of(dense), layers_of(small)
     if method == "flap":
         give_biases(small, new_layers)
@@ -85,7 +76,7 @@ def shrink_layers(
     ideal = Stream.begin(dense, calibration) if method == "ours" else None
     felt: list[Tensor | None] = [None] * len(old_layers)
     if method == "ours" and causal and stored < len(old_layers):
-        felt[:] = felt_directions(dense, calibration[~held_out][: felt_windows(calibration)])
+        felt[:] = felt_directions(dense, calibration[~held_out][: max(1, FELT_TOKENS // calibration.shape[1])])
     results: list[ShrunkLayer] = []
     with reporting(progress, "shrinking", stored=stored) as report:
         for i, (old, new, file) in enumerate(zip(old_layers, new_layers, files, strict=True)):
@@ -112,10 +103,7 @@ def shrink_layers(
 def shrink_block(
     block: Block, fitted: BlockTargets, others: BlockTargets, width: int, method: str, felt: Tensor | None
 ) -> tuple[Block, float]:
-    """A smaller block and its relative error.
-
-    With `felt`, the fit weights errors by their effect on the loss.
-    """
+    """A smaller block and its relative error; with `felt`, the fit weights errors by their effect on the loss."""
     if felt is None:
         smaller = smaller_block(block, fitted, others, width, method)
     else:
@@ -145,14 +133,12 @@ def held_out_windows(count: int) -> Tensor:
 def block_rows(
     stream: Stream, ideal: Stream | None, old: Layer, new: Layer, held_out: Tensor, decided: bool
 ) -> tuple[BlockTargets, BlockTargets]:
-    """Training and held-out rows: inputs of a block in the smaller model, and targets.
+    """Training and held-out rows of a block in the smaller model; unless `decided`, all rows are for training.
 
-    With the stream of the given model, `ideal`, targets lead to its hidden state after the layer. Otherwise they are
-    the outputs of the old block on the same inputs. Unless `decided`, all rows are for training.
+    Targets lead to the given model's hidden state after the layer, or, without `ideal`, are the old block's outputs.
     """
     bias = old.read().b2
-    inputs: list[Tensor] = []
-    targets: list[Tensor] = []
+    inputs, targets = [], []
     wanted = None if ideal is None else ideal.through(old)
     for passage in stream.through(new):
         target = passage.outputs
@@ -167,15 +153,8 @@ def block_rows(
     return fitted, BlockTargets(x[mask], t[mask])
 
 
-def felt_windows(calibration: Tensor) -> int:
-    return max(1, FELT_TOKENS // calibration.shape[1])
-
-
 def felt_frame(felt: Tensor, block: Block) -> tuple[Tensor, Tensor]:
-    """R and its inverse, such that errors |R e| of one size have the same effect on the loss.
-
-    R is the root of the matrix of `felt_directions`, scaled to mean one and damped.
-    """
+    """The root R of the matrix of `felt_directions`, scaled to mean one and damped, and its inverse."""
     metric = felt / felt.diagonal().mean()
     metric.diagonal().add_(FELT_DAMPING)
     values, vectors = torch.linalg.eigh(metric)
@@ -193,9 +172,6 @@ def give_biases(model: Any, layers: Sequence[Layer]) -> None:
             linear = layer.module.get_submodule(name)
             linear.bias = nn.Parameter(linear.weight.new_zeros(linear.weight.shape[0]))
     model.config.mlp_bias = True
-
-
-# ---- the store of finished layers
 
 
 def plan_of(model: nn.Module, calibration: Tensor, settings: Sequence[Any]) -> str:
@@ -224,9 +200,7 @@ def layer_files(folder: str | Path | None, layers: Sequence[Layer], plan: str) -
     except (ValueError, KeyError, TypeError):
         known = None
     if known != plan:
-        raise GatelabError(
-            f"{folder} holds layers of another model, text, keep or method; give another folder, or remove it"
-        )
+        raise GatelabError(f"{folder} holds layers of another model, text, keep or method; give another folder")
     return [place / f"{layer.name}.safetensors" for layer in layers]
 
 

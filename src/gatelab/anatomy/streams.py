@@ -4,10 +4,8 @@
     stream.through(layer)                       inputs, outputs and residual of its block, batch by batch
     stream.advance(layer)                       the same rows after this layer
 
-The model runs up to its first layer for all rows, and to the end for one batch; then every layer is called directly
-with the further arguments, such as masks and positions, that the model passed to it. `check_order` verifies on one
-window that the result is that of the model. If a layer adds the output of its block unscaled, which is measured, it is
-not called again after a change of the block.
+The model runs up to its first layer; then every layer is called directly with the further arguments, such as masks and
+positions, that the model passed to it on one batch. `check_order` compares the result with the model on one window.
 """
 
 from __future__ import annotations
@@ -54,7 +52,6 @@ class Stream:
 
     def __init__(self, states: Tensor, calls: Mapping[int, Mapping[str, Call]], size: int) -> None:
         self.states, self.calls, self.size = states, calls, size  # calls by windows per batch and names of layers
-        self.passages: list[Passage] = []  # of the next layer
         self.adds = True  # whether layers add the outputs of their blocks unscaled
 
     @classmethod
@@ -71,8 +68,7 @@ class Stream:
             hidden, its_calls = entry(model, layers[:1] if known else layers, batch.to(device))
             if len(hidden) != len(batch):
                 raise GatelabError(
-                    f"the first layer of {type(model).__name__} is called with states of the shape"
-                    f" {tuple(hidden.shape)} for {len(batch)} windows; such models can be profiled, but not shrunken"
+                    f"{type(model).__name__} calls its first layer with {tuple(hidden.shape)}; it cannot be shrunken"
                 )
             states.append(hidden.cpu())
             if not known:
@@ -81,11 +77,6 @@ class Stream:
         stream.adds = stream.adds_output(layers[0])
         return stream
 
-    def batches(self) -> Iterator[tuple[slice, Tensor]]:
-        for start in range(0, len(self.states), self.size):
-            place = slice(start, min(start + self.size, len(self.states)))
-            yield place, self.states[place]
-
     def call(self, layer: Layer, states: Tensor) -> Tensor:
         """The output of a layer for a batch of states."""
         arguments, options = self.calls[len(states)][layer.name]
@@ -93,10 +84,7 @@ class Stream:
         return first_tensor(layer.module(states.to(device), *arguments, **options))
 
     def adds_output(self, layer: Layer) -> bool:
-        """Whether a layer adds its block's output unscaled, by comparison with half of the output.
-
-        It does not if a norm follows the block, as in Gemma 2 and OLMo 2, or a factor, as in Granite.
-        """
+        """Whether a layer adds its block's output without a norm (Gemma 2) or factor (Granite), by halving it."""
         states = self.states[: self.size]
         after = self.call(layer, states)
         with (
@@ -112,8 +100,7 @@ class Stream:
 
     def through(self, layer: Layer) -> Iterator[Passage]:
         """Inputs, outputs and residuals of the block of a layer, batch by batch."""
-        self.passages = []
-        for _, states in self.batches():
+        for states in self.states.split(self.size):
             with captured({"x": layer.entrance}, {"y": layer.exit}) as values:
                 after = self.call(layer, states)
             if any(len(calls) != 1 for calls in values.values()):
@@ -122,22 +109,13 @@ class Stream:
             residual = torch.zeros_like(outputs)
             if self.adds:
                 residual = after.reshape(outputs.shape) - outputs
-                if layer.is_whole:
-                    self.passages.append(Passage(inputs, outputs, residual))
             elif layer.layout.post_norm:
                 residual = inputs
             yield Passage(inputs, outputs, residual)
 
     def advance(self, layer: Layer) -> None:
-        """Apply a layer with its current block to the states; attention is not computed twice."""
-        passages, self.passages = self.passages, []
-        if not passages:
-            for place, states in self.batches():
-                self.states[place] = self.call(layer, states).cpu()
-            return
-        for (place, states), passage in zip(self.batches(), passages, strict=True):
-            after = passage.residual + first_tensor(layer.entrance(passage.inputs))
-            self.states[place] = after.reshape(states.shape).cpu()
+        """Apply a layer with its current block to the states."""
+        self.states = torch.cat([self.call(layer, states).cpu() for states in self.states.split(self.size)])
 
 
 def entry(model: Any, layers: Sequence[Layer], batch: Tensor) -> tuple[Tensor, dict[str, Call]]:
@@ -181,25 +159,22 @@ def check_order(model: nn.Module, window: Tensor) -> None:
         gap = float((layer.read()(passage.inputs) - passage.outputs).norm() / passage.outputs.norm().clamp_min(1e-30))
         if not gap < max(TOLERANCE, 8 * torch.finfo(passage.outputs.dtype).eps):
             raise GatelabError(
-                f"the block of {layer.name} differs by {gap:.1e} from its weights: it has further operations, such as a"
-                " norm; such models can be profiled, but not shrunken"
+                f"the block of {layer.name} differs by {gap:.1e} from its weights; it can be profiled, not shrunken"
             )
-        stream.passages = []  # so that the whole layer is called
         stream.advance(layer)
     expected = last_states(model, window).cpu()
     gap = float((stream.states - expected).norm() / expected.norm())
     if not gap < TOLERANCE:
         raise GatelabError(
-            f"the layers of {type(model).__name__} are not called one after the other, each with the output of the"
-            f" previous one (a window differs by {gap:.1e} at the end); such models can be profiled, but not shrunken"
+            f"the layers of {type(model).__name__} are not called one after the other; it can be profiled, not shrunken"
         )
 
 
 def felt_directions(model: Any, rows: Tensor, seed: int = 0) -> list[Tensor]:
     """The Fisher matrix E[g g^T] of every block's output, where g is the gradient of the loss.
 
-    The next token is drawn from the model's own prediction: to second order an error e of the output increases the loss
-    by e^T E[g g^T] e / 2 nats per token, if errors and gradients are independent. A few thousand tokens are enough.
+    The next token is drawn from the model's own prediction. To second order an error e of the output increases the loss
+    by e^T E[g g^T] e / 2 nats per token, if errors and gradients are independent.
     """
     layers = layers_of(model)
     device = next(model.parameters()).device

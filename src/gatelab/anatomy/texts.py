@@ -37,9 +37,6 @@ class Parts(NamedTuple):
     test: Tensor
 
 
-# ---- texts
-
-
 def windows(text: Any, tokenizer: Any = None, length: int = 256, *, most: int | None = None) -> Tensor:
     """A text as consecutive windows of tokens; an incomplete last window is dropped.
 
@@ -78,14 +75,12 @@ def windows(text: Any, tokenizer: Any = None, length: int = 256, *, most: int | 
     if numbers.ndim == 2:
         if numbers.shape[1] != length:
             raise GatelabError(
-                f"the windows have {numbers.shape[1]} tokens and length is {length}; give length={numbers.shape[1]}, or"
-                " tokens in one dimension"
+                f"the windows have {numbers.shape[1]} tokens, length is {length}; give length={numbers.shape[1]}"
             )
         return numbers[:most]
     if len(numbers) < length:
         raise GatelabError(
-            f"the text has {len(numbers)} tokens and a window {length}; give a longer text or a smaller length, or"
-            " check the path of a file"
+            f"the text has {len(numbers)} tokens and a window {length}; give a longer text, or check the path of a file"
         )
     return numbers[: len(numbers) // length * length].view(-1, length)[:most]
 
@@ -106,15 +101,12 @@ def given_numbers(text: Any) -> Tensor:
     try:
         numbers = torch.as_tensor(np.asarray(text) if isinstance(text, Sequence | range) else text)
     except (TypeError, ValueError, RuntimeError):
-        raise GatelabError(
-            f"the text is a {type(text).__name__}; give a string, a path, token numbers or images (N, C, H, W)"
-        ) from None
+        raise GatelabError(f"the text is a {type(text).__name__}; give a string, a path, tokens or images") from None
     if numbers.is_floating_point() and numbers.ndim == 4:
         return numbers.float()
     if numbers.is_floating_point() or numbers.is_complex() or numbers.dtype == torch.bool or numbers.ndim not in (1, 2):
         raise GatelabError(
-            f"the text has the shape {tuple(numbers.shape)} and {numbers.dtype}; give whole token numbers in one"
-            " dimension, windows in two, or images (N, C, H, W)"
+            f"the text is {tuple(numbers.shape)} of {numbers.dtype}; give token numbers, windows or images (N, C, H, W)"
         )
     numbers = numbers.long()  # torch has no minimum of uint16
     if numbers.numel() and int(numbers.min()) < 0:
@@ -125,9 +117,7 @@ def given_numbers(text: Any) -> Tensor:
 def tokens_of_text(text: str | Path, tokenizer: Any, most: int | None = None) -> Tensor:
     """The tokens of a string, a file or a named text, up to about `most`."""
     if tokenizer is None:
-        raise GatelabError(
-            "the text is a string and the model has no tokenizer; give token numbers, or tokenizer= one of Transformers"
-        )
+        raise GatelabError("the text is a string and the model has no tokenizer; give token numbers or tokenizer=")
     characters = str(text)
     if isinstance(text, Path) or characters in TEXTS or is_file(characters):
         path = text_file(text, None)
@@ -166,10 +156,7 @@ def split(rows: Tensor, share: float = 0.25) -> Parts:
         raise GatelabError(f"share is {share!r}; give the share of the windows for the test, between 0 and 1")
     count = max(1, round(share * len(rows)))
     if len(rows) - count < 1:
-        raise GatelabError(
-            f"the text has {len(rows)} window and two are needed, one for the test; give a longer text or a smaller"
-            " length"
-        )
+        raise GatelabError(f"the text has {len(rows)} window, two are needed; give a longer text or a smaller length")
     calibration, test = rows[:-count], rows[-count:]
     fresh = ~found_in(calibration, test)
     if not bool(fresh.any()):
@@ -183,13 +170,6 @@ def found_in(rows: Tensor, others: Tensor) -> Tensor:
     return torch.tensor([row.numpy().tobytes() in known for row in others.cpu()])
 
 
-def check_apart(name: str, rows: Tensor, test: Tensor) -> None:
-    """Raise if test windows are among the windows for fits."""
-    count = int(found_in(rows, test).sum())
-    if count:
-        raise GatelabError(f"{count} of {len(test)} test windows are in {name} too; give other windows for the test")
-
-
 def check_tokens(model: nn.Module, rows: Tensor) -> None:
     """Raise for tokens outside of the vocabulary and for windows longer than the context."""
     config = getattr(model, "config", None)
@@ -198,9 +178,7 @@ def check_tokens(model: nn.Module, rows: Tensor) -> None:
     if rows.is_floating_point():
         return
     if vocabulary is not None and int(rows.max()) >= vocabulary:
-        raise GatelabError(
-            f"a token is {int(rows.max())} and the model knows {vocabulary}; give tokens of the model's tokenizer"
-        )
+        raise GatelabError(f"a token is {int(rows.max())}, the model knows {vocabulary}; give tokens of its tokenizer")
     if longest is not None and rows.shape[1] > longest:
         raise GatelabError(f"a window has {rows.shape[1]} tokens and the model reads {longest}; give a smaller length")
 
@@ -358,8 +336,5 @@ def logits_of(result: Any, model: nn.Module) -> Tensor:
     vocabulary = getattr(getattr(model, "config", None), "vocab_size", None)
     is_vector = isinstance(logits, Tensor) and logits.ndim == 3
     if not is_vector or (vocabulary is not None and logits.shape[-1] != vocabulary):
-        raise GatelabError(
-            f"{type(model).__name__} has no logits of next tokens; give a language model, such as one of"
-            " AutoModelForCausalLM"
-        )
+        raise GatelabError(f"{type(model).__name__} has no logits of next tokens; give a language model")
     return logits

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -44,21 +43,19 @@ def check_unit(spec: object, *, raise_on_failure: bool = True) -> tuple[Check, .
     False
     """
     chosen = as_unit(spec)  # pyright: ignore[reportArgumentType]
-    report = tuple(result_of(check, chosen) for check in SUITE)
+    report = []
+    for check in SUITE:
+        passed, message = True, ""
+        try:
+            check(chosen)
+        except Exception as error:  # a user's unit may raise anything
+            passed, message = False, f"{type(error).__name__}: {error}"
+        report.append(Check(check.__name__.replace("_", " "), passed, message))
     failed = [c for c in report if not c.passed]
     if failed and raise_on_failure:
         lines = "\n".join(f"  {c.name}: {c.message}" for c in failed)
         raise AssertionError(f"unit {chosen.name!r} fails {len(failed)} of {len(report)} checks:\n{lines}")
-    return report
-
-
-def result_of(check: Callable[[AnyUnit], None], unit: AnyUnit) -> Check:
-    name = check.__name__.replace("_", " ")
-    try:
-        check(unit)
-    except Exception as error:  # a user's unit may raise anything
-        return Check(name, False, f"{type(error).__name__}: {error}")
-    return Check(name, True)
+    return tuple(report)
 
 
 def inputs(rows: int, d_in: int) -> torch.Tensor:

@@ -37,8 +37,7 @@ class FunctionUnit(Unit):
             raise GatelabError("a unit given as a function takes at least one tensor, the gate's Gx + g")
         if isinstance(function, nn.Module) and any(True for _ in function.parameters()):
             raise GatelabError(
-                f"{type(function).__name__} has parameters, which would not be trained; give a function or "
-                "module without, or a class that is built as cls(width, d_in, d_out)"
+                f"{type(function).__name__} has parameters, which would not be trained; give a function or a class"
             )
         kind = type(function).__name__.lower() if isinstance(function, nn.Module) else "custom"
         name = name or getattr(function, "__name__", kind)
@@ -129,8 +128,7 @@ def check_rows(unit: AnyUnit, width: int, d_in: int, d_out: int) -> None:
         except (TypeError, ValueError, AttributeError, RuntimeError, AssertionError) as error:
             raise GatelabError(
                 f"a network of {unit.name!r} does not map rows (6, {d_in}) to (6, {d_out}) ({type(error).__name__}: "
-                f"{error}); give a function of torch tensors, without numpy, that has their shape and a gradient, or a "
-                "class whose modules map (N, d_in) to (N, d_out)"
+                f"{error}); give a function of tensors, without numpy, with their shape and a gradient, or a class"
             ) from error
     moved = (y - parts).abs().max().item()
     if not moved <= 1e-9 * (1 + y.abs().max().item()):

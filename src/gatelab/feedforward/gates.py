@@ -91,25 +91,18 @@ def silu_slope(z: Tensor) -> Tensor:
     return s * (1 + z * (1 - s))
 
 
-def sigmoid_slope(z: Tensor) -> Tensor:
-    s = torch.sigmoid(z)
-    return s * (1 - s)
-
-
-def leaky_relu2_slope(z: Tensor) -> Tensor:
-    return torch.where(z > 0, 2 * z, 2 * LEAK**2 * z)
-
-
 GATES = {
     gate.name: gate
     for gate in (
         Activation("relu", torch.relu, growth=1, power=1, derivative=lambda z: (z > 0).to(z.dtype)),
         Activation("relu2", relu2, growth=2, power=2, derivative=lambda z: 2 * torch.relu(z)),
         Activation("relu3", relu3, growth=3, power=3, derivative=lambda z: 3 * torch.relu(z).square()),
-        Activation("leaky-relu2", leaky_relu2, growth=2, derivative=leaky_relu2_slope, degree=2),
+        Activation(
+            "leaky-relu2", leaky_relu2, 2, derivative=lambda z: torch.where(z > 0, 2 * z, 2 * LEAK**2 * z), degree=2
+        ),
         Activation("gelu", functional.gelu, growth=1, derivative=gelu_slope),
         Activation("silu", functional.silu, growth=1, derivative=silu_slope),
-        Activation("sigmoid", torch.sigmoid, growth=0, derivative=sigmoid_slope),
+        Activation("sigmoid", torch.sigmoid, growth=0, derivative=lambda z: torch.sigmoid(z) * (1 - torch.sigmoid(z))),
         Activation("tanh", torch.tanh, growth=0, derivative=lambda z: 1 - torch.tanh(z).square()),
         Activation("identity", identity, growth=1, derivative=torch.ones_like),
         # A registered unit may define its own gate.

@@ -2,12 +2,9 @@
 
     y = d + D [ act(Gx + g) * (Ux + u) * (Qx + q) * ... ]          eq. 1 (GLU) and eq. 17 (GQU)
 
-Further factors are called U3, U4, ... with biases u3, u4, ... The initializers are:
-
 - `spline` and `spline-alternating`: G = 1 or +-1 and knots on linspace(a, b, n) (fig. 3), all others from N(0, 1).
 - `normal`: all parameters from N(0, 1).
-- `lecun`: weights from N(0, 1/fan-in), biases zero, as in the tangent-kernel paper. In 1-D, where zero biases would put
-  every knot at x = 0, the biases of the gate are drawn such that the knots cover the interval.
+- `lecun`: weights from N(0, 1/fan-in), biases zero; in 1-D the knots are drawn in the interval.
 - `uniform`: weights and biases as in `torch.nn.Linear`.
 """
 
@@ -107,8 +104,7 @@ class Network(nn.Module):
         """Put equally spaced knots on the interval, with G = 1 or alternating signs."""
         if self.d_in != 1:
             raise GatelabError(
-                f"the spline initializers place knots on a line, but the input has {self.d_in} dimensions; "
-                "use init='normal', 'lecun' or 'uniform'"
+                f"spline initializers need one input, not {self.d_in}; use 'normal', 'lecun' or 'uniform'"
             )
         sign = torch.ones(self.width, dtype=self.G.dtype)
         if alternating:
@@ -165,9 +161,6 @@ def initialize(net: Network, init: str, *, seed: int, interval: tuple[float, flo
             p.copy_(torch.randn(p.shape, generator=generator, dtype=p.dtype))
         if init != "normal":
             net.space_knots(interval, alternating=init == "spline-alternating")
-
-
-# ---- the transformer's form: d_model in and out, without biases unless they are wanted
 
 
 def two_thirds(width: int, factors: int) -> int:

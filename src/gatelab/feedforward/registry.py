@@ -1,7 +1,6 @@
 """`unit` makes a unit of a name, a function or a class.
 
-`describe` and `restore` convert units to plain values and back, for runs that are hashed, stored and computed in other
-processes.
+`describe` and `restore` convert units to plain values and back, for runs that are stored or computed elsewhere.
 """
 
 from __future__ import annotations
@@ -65,10 +64,7 @@ def product_unit(spec: Any, instead: str = "give a name such as 'swiglu', a gl.U
 
 
 def describe(chosen: AnyUnit) -> dict[str, Any]:
-    """The unit in plain values, which `restore` reads.
-
-    A user-defined unit is described by its import path and the hash of its source, so that a store detects changes.
-    """
+    """The unit in plain values, which `restore` reads; a user-defined one by its import path and hash of its source."""
     if isinstance(chosen, FunctionUnit | ModuleUnit):
         own: Any = getattr(chosen, "module", None)
         if isinstance(chosen, FunctionUnit):
@@ -76,14 +72,12 @@ def describe(chosen: AnyUnit) -> dict[str, Any]:
         dotted = f"{getattr(own, '__module__', '?')}:{getattr(own, '__qualname__', '?')}"
         if dotted.startswith("__main__:") or imported(dotted) is not own:
             raise GatelabError(
-                f"the unit {chosen.name!r} cannot be found by name from another process; to keep its runs in a file, "
-                "or to compute them elsewhere, move it into a module and import it from there"
+                f"the unit {chosen.name!r} cannot be found by name from another process; move it into a module"
             )
         return {"name": chosen.name, "import": dotted, **source_of(own)}
     if GATES.get(chosen.gate.name) != chosen.gate:
         raise GatelabError(
-            f"the gate of unit {chosen.name!r} is not registered; to keep its runs in a store, give the whole unit as "
-            "a function in a module"
+            f"the gate of unit {chosen.name!r} is not registered; give the whole unit as a function in a module"
         )
     return {"name": chosen.name, "gate": chosen.gate.name, "factors": chosen.factors}
 
@@ -100,8 +94,7 @@ def check_source(description: Mapping[str, Any]) -> None:
     own = imported(description["import"]) if description.get("source") else None
     if own is not None and source_of(own) != {"source": description["source"]}:
         raise GatelabError(
-            f"the source of the unit {description['name']!r} has changed since this run was planned; start Python "
-            "anew, and give every machine the same file"
+            f"the source of the unit {description['name']!r} has changed since this run was planned; start Python anew"
         )
 
 
@@ -125,15 +118,9 @@ def imported(dotted: str) -> Any:
         return None
 
 
-# ---- the source of a user-defined unit as a key, so that a store does not return results of an older version
-
-
 @lru_cache(maxsize=64)  # the source at the time of the import, also if the file changes later
 def source_key(own: Any) -> str:
-    """A hash of the file that defines a function or class and of the user's files that it imports.
-
-    Comments and layout do not count.
-    """
+    """A hash of the code of the file that defines a function or class and of the user's files that it imports."""
     texts: dict[str, str] = {}
     todo = [own.__module__]
     while todo:
@@ -144,8 +131,7 @@ def source_key(own: Any) -> str:
             todo += imports(tree, module)
     if not texts[own.__module__]:
         raise GatelabError(
-            f"the source of the unit {own.__qualname__!r} cannot be read, so that a store could not detect changes; "
-            "define it by def or class in a file, at the top level"
+            f"the source of the unit {own.__qualname__!r} cannot be read; define it by def or class in a file"
         )
     found = {module: text for module, text in sorted(texts.items()) if text}
     for module in found:

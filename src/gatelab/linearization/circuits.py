@@ -1,14 +1,8 @@
 """Circuits of minimal depth for polynomials and pieces: one evaluation, and one count of its cost.
 
-A product uses one level, whether it multiplies two ciphertexts or a ciphertext and a plain number; sums use none. A
-polynomial of degree n then needs ceil(log2(n + 1)) levels (Bossuat et al., EUROCRYPT 2021): with T_1, T_2, T_4, ... of
-the input, p = q T_g + r by division, q one level above its product, and coefficients multiply where a level is free.
-The input is t in [-1, 1] over the interval. Scaling it costs no level: the client does it before encryption, or it is
-part of the preceding matrix.
-
-The same circuit runs on two machines: `PlainMachine` computes with floats and counts levels and products, the source
-of every count in gatelab; `SealMachine` computes with ciphertexts. Scales are exact: a plain number is encoded at the
-scale at which the sum keeps the scale of its other terms.
+A product uses one level, sums use none. A polynomial of degree n needs ceil(log2(n + 1)) levels (Bossuat et al.,
+EUROCRYPT 2021): with T_1, T_2, T_4, ... of the input t in [-1, 1], p = q T_g + r by division. Scaling to t costs no
+level. `PlainMachine` computes with floats and counts; `SealMachine` computes with ciphertexts of exact scales.
 """
 
 from __future__ import annotations

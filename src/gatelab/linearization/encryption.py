@@ -1,8 +1,7 @@
 """Polynomials evaluated under encryption (CKKS, by TenSEAL), with the parts of the error.
 
-The circuits are those of `gatelab.linearization.circuits`. The size N of the modulus limits the number of primes, and
-so the number of levels. All parameters have 128 bits of security by SEAL's table (homomorphicencryption.org, ternary
-secrets).
+The size N of the modulus limits the number of primes, and so the number of levels. All parameters have 128 bits of
+security by SEAL's table (homomorphicencryption.org, ternary secrets).
 """
 
 from __future__ import annotations
@@ -10,9 +9,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -21,16 +20,14 @@ from gatelab.display import Compact, counted, one_line
 from gatelab.errors import GatelabError
 from gatelab.feedforward.gates import Activation
 from gatelab.linearization.circuits import CircuitForm, Number, PlainMachine
-from gatelab.linearization.polynomials import Interval, Polynomial, numbers, to_unit, values
+from gatelab.linearization.polynomials import Polynomial, numbers, to_unit, values
 from gatelab.linearization.proofs import bound
+from gatelab.plain import to_plain
 
 SECURITY = 128
 LARGEST = {4096: 109, 8192: 218, 16384: 438, 32768: 881}  # bits of the whole modulus for that security, by N
 END_BITS = 60  # of the first prime, which holds the result, and of the last, for switching keys
 LEAST_BITS, MOST_BITS = 36, 50  # of a scale: with fewer, noise exceeds the approximation error; more gain nothing
-
-
-# ---- parameters
 
 
 @dataclass(frozen=True)
@@ -86,25 +83,9 @@ def parameters_for(levels: int, *, largest: float = 1.0) -> Parameters:
             return Parameters(n, (END_BITS, *[bits] * levels, END_BITS), bits)
     needed = levels * LEAST_BITS + 2 * END_BITS
     raise GatelabError(
-        f"{counted(levels, 'level')} of {LEAST_BITS} bits or more and numbers up to {largest:.3g} are needed: a "
-        f"modulus of {needed} bits. At {SECURITY} bits of security "
-        + ", ".join(f"N = {n} has {most} ({(most - 2 * END_BITS) // LEAST_BITS} levels)" for n, most in LARGEST.items())
-        + "; lower the degree or the interval, or refresh ciphertexts in between (bootstrapping, which TenSEAL does "
-        "not have)"
+        f"{counted(levels, 'level')} of {LEAST_BITS} bits or more and numbers up to {largest:.3g} need a modulus of "
+        f"{needed} bits; {SECURITY} bits of security allow {max(LARGEST.values())}: lower the degree or the interval"
     )
-
-
-def seal() -> Any:
-    """The SEAL module of TenSEAL, which is an optional dependency."""
-    try:
-        return import_module("tenseal.sealapi")
-    except ImportError:
-        raise GatelabError(
-            "encryption needs TenSEAL, which is not installed: pip install 'gatelab[encrypted]'"
-        ) from None
-
-
-# ---- ciphertexts
 
 
 class SealMachine(PlainMachine):
@@ -112,7 +93,10 @@ class SealMachine(PlainMachine):
 
     def __init__(self, parameters: Parameters) -> None:
         super().__init__()
-        self.seal = api = seal()
+        try:
+            self.seal = api = import_module("tenseal.sealapi")
+        except ImportError:
+            raise GatelabError("encryption needs TenSEAL: pip install 'gatelab[encrypted]'") from None
         n = parameters.poly_modulus_degree
         settings = api.EncryptionParameters(api.SCHEME_TYPE.CKKS)
         settings.set_poly_modulus_degree(n)
@@ -224,9 +208,6 @@ class SealMachine(PlainMachine):
         return (scale or self.scale) * self.primes[level - 1] / a.scale
 
 
-# ---- values under encryption
-
-
 @dataclass(frozen=True, eq=False)
 class Encrypted(Compact):
     """Decrypted values of a polynomial that was evaluated under encryption, and the parts of their error.
@@ -252,6 +233,7 @@ class Encrypted(Compact):
     seconds: Mapping[str, float]
     bytes: tuple[int, int]
     parameters: Parameters
+    PROPERTIES: ClassVar = ("excess",)  # also in documents
 
     @property
     def excess(self) -> float | None:
@@ -262,33 +244,20 @@ class Encrypted(Compact):
 
     def document(self) -> dict[str, Any]:
         """A dict for JSON, without the values."""
-        names = ("approximation", "encryption", "total", "excess", "levels", "products")
-        return {
-            "numbers": len(self.values),
-            **{name: getattr(self, name) for name in names},
-            "seconds": dict(self.seconds),
-            "bytes": dict(zip(("sent", "returned"), self.bytes, strict=True)),
-            "parameters": asdict(self.parameters),
-        }
-
-
-def check_range(z: Array, interval: Interval) -> None:
-    """Raise if numbers lie outside the interval."""
-    low, high = interval
-    outside = (z < low) | (z > high)
-    if outside.any():
-        far = z[np.argmax(np.abs(z - (low + high) / 2))]
-        raise GatelabError(
-            f"{int(outside.sum())} of {len(z)} numbers ({outside.mean():.2%}) lie outside [{low:g}, {high:g}], where "
-            f"the polynomial holds, the farthest at {far:.4g}; nothing was encrypted. Make the polynomial for a wider "
-            "interval, such as calibrate(data, margin=0.1)"
-        )
+        sizes = dict(zip(("sent", "returned"), self.bytes, strict=True))
+        return {"numbers": len(self.values), **to_plain(self), "bytes": sizes}
 
 
 def encrypt_polynomial(polynomial: Polynomial, activation: Activation, x: Any) -> Encrypted:
     """p at the numbers x under encryption; see `Linearization.encrypted`."""
-    z = numbers(x)
-    check_range(z, polynomial.interval)
+    z, (low, high) = numbers(x), polynomial.interval
+    outside = (z < low) | (z > high)
+    if outside.any():
+        far = z[np.argmax(np.abs(z - (low + high) / 2))]
+        raise GatelabError(
+            f"{int(outside.sum())} of {len(z)} numbers ({outside.mean():.2%}) lie outside [{low:g}, {high:g}], the "
+            f"farthest at {far:.4g}; make the polynomial for a wider interval, such as calibrate(data, margin=0.1)"
+        )
     if polynomial.degree == 0:
         raise GatelabError("a polynomial of degree 0 is a plain number; give one of degree 1 or more")
     form = CircuitForm.of(polynomial)

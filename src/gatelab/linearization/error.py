@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -73,12 +74,9 @@ class Error:
     def remark(self) -> str:
         """An explanation of an RMSE above the size of the activation or below the floor; empty for others."""
         if self.relative > 1:
-            return (
-                f"{self.relative:.2g} times the size of the activation itself, so 0 would be a better approximation: "
-                "w.x leaves the range of the maps; give a wider interval or smaller scales, or use hermite or optimal"
-            )
+            return f"{self.relative:.2g} times the size of the activation itself: give a wider interval, or use hermite"
         if self.floor is not None and self.rmse < self.floor:
-            return "below the floor by chance in the sampled pairs; the expected error of maps is never below it"
+            return "below the floor by chance in the sampled pairs"
         return ""
 
 
@@ -107,18 +105,15 @@ def measure(
     if d is None:
         raise GatelabError("the number of inputs is not known; give d=..., here or to linearize")
     scales = check_spread(w_scale, "w_scale"), check_spread(x_scale, "x_scale")
-    m, features = linearization.features(d).m, 1
-    if linearization.polynomial is None:
-        features = m
+    m = features = linearization.features(d).m
+    if linearization.polynomial is not None:
+        features = 1
     if samples is None:
         samples = max(GROUPS, min(PAIRS, FEATURES // features))
     samples = whole_number("samples", samples, GROUPS, of="pairs")
     part = samples if features == 1 else max(1, min(samples, PART // features))
-    check_memory(
-        8 * 4 * part * (linearization.factors + 2) * d + 8 * 8 * samples,
-        f"the error on {samples} pairs of {d} inputs",
-        "give fewer samples, or a smaller d",
-    )
+    needed = 8 * 4 * part * (linearization.factors + 2) * d + 8 * 8 * samples
+    check_memory(needed, f"the error on {samples} pairs of {d} inputs", "give fewer samples, or a smaller d")
     generator = torch.Generator().manual_seed(check_seed(seed))
 
     def rows(n: int, scale: float) -> Tensor:
@@ -131,27 +126,24 @@ def measure(
         for start in range(0, samples, part):
             n = min(part, samples - start)
             weights = [rows(n, scales[0]) for _ in range(linearization.factors + 1)]
-            yield both_sides(linearization, weights, rows(n, scales[1]))
+            x = rows(n, scales[1])
+            z, *others = ((w * x).sum(1) for w in weights)
+            exact = linearization.activation(z) * math.prod(others)
+            if linearization.polynomial is None:
+                yield exact, (linearization.phi(weights) * linearization.psi(x)).sum(1)
+            else:
+                yield exact, linearization.polynomial(z) * math.prod(others)
             if progress:
                 progress(start + n, samples)
 
-    least = floor_of(linearization, d, m, DISTRIBUTIONS[distribution], scales)
+    least = None
+    if not linearization.factors:
+        kinds = dict.fromkeys(("w_distribution", "x_distribution"), DISTRIBUTIONS[distribution])
+        with suppress(GatelabError):  # rounding may hide it
+            least = floor(linearization.activation, d, m, *scales, **kinds)
     error = _error(pairs(), seed, m=m, d=d, floor=least)
     # True errors are at least the floor, so the coverage stays the same.
     return replace(error, high=max(error.high, least or 0.0))
-
-
-def floor_of(
-    linearization: Linearization, d: int, m: int, distribution: str, scales: tuple[float, float]
-) -> float | None:
-    """The floor of m features; None for gated units, and if rounding hides it."""
-    if linearization.factors:
-        return None
-    rows = {"w_distribution": distribution, "x_distribution": distribution}
-    try:
-        return floor(linearization.activation, d, m, *scales, **rows)
-    except GatelabError:
-        return None
 
 
 def _error(parts: Iterable[tuple[Tensor, Tensor]], seed: int, **about: Any) -> Error:
@@ -177,16 +169,6 @@ def _error(parts: Iterable[tuple[Tensor, Tensor]], seed: int, **about: Any) -> E
     )
 
 
-def both_sides(linearization: Linearization, weights: list[Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
-    """act(w_i.x_i) and phi(w_i) . psi(x_i); polynomials are evaluated without features."""
-    z, *others = ((w * x).sum(1) for w in weights)
-    factor = math.prod(others)
-    exact = linearization.activation(z) * factor
-    if linearization.polynomial is None:
-        return exact, (linearization.phi(weights) * linearization.psi(x)).sum(1)
-    return exact, linearization.polynomial(z) * factor
-
-
 def _on_data(linearization: Linearization, W: Any, X: Tensor, seed: int) -> Error:
     """The error on all pairs of rows of W and X."""
     parts = [W] if isinstance(W, Tensor) else list(W)
@@ -207,10 +189,7 @@ def _on_data(linearization: Linearization, W: Any, X: Tensor, seed: int) -> Erro
 
 
 def _bootstrap(rmse: float, squares: np.ndarray, seed: int) -> Interval:
-    """A studentized bootstrap interval of the RMSE over groups of neighbors.
-
-    Squared errors are skewed: of percentile intervals 12 % lie below the true error (2048 pairs, d = 2), of these 6 %.
-    """
+    """A studentized bootstrap interval of the RMSE over groups of neighbors, since squared errors are skewed."""
     groups = np.array([g.mean() for g in np.array_split(squares, min(GROUPS, len(squares)))])
     rows = resampled(len(groups), DRAWS, np.random.default_rng(check_seed(seed)))
     means, spreads = groups[rows].mean(1), groups[rows].std(1)

@@ -1,12 +1,8 @@
-"""Export and import of polynomials: files for encrypted inference, and published approximations of GELU.
+"""Export and import of polynomials as JSON for encrypted inference, and published approximations of GELU.
 
-A file is JSON with the interval, the cost, the proved error and the error outside the interval; coefficients are
-decimal numbers that restore the same floats.
-
-Published approximations have their authors' coefficients. PUMA (Dong et al., arXiv 2307.12533) and BOLT (Pang et al.,
-IEEE S&P 2024) are for secret sharing, where comparisons are cheap: pieces with clamps. NEXUS (Zhang et al., NDSS 2025)
-has one polynomial between two clamps. MPCFormer (Li et al., ICLR 2023) uses one quadratic and retrains the network.
-"taylor" is the five terms of paper 003.
+PUMA (arXiv 2307.12533) and BOLT (IEEE S&P 2024) are for secret sharing, where comparisons are cheap: pieces with
+clamps. NEXUS (NDSS 2025) has one polynomial between two clamps. MPCFormer (ICLR 2023) uses one quadratic and retrains
+the network. "taylor" is the five terms of paper 003.
 """
 
 from __future__ import annotations
@@ -115,10 +111,7 @@ def read_polynomial(document: dict[str, Any], path: Path) -> Polynomial:
     gap = sum(abs(a - b) * reach**k for k, (a, b) in enumerate(zip_longest(powers, other, fillvalue=math.nan)))
     size = sum(abs(a) * reach**k for k, a in enumerate(powers))
     if not gap <= 1e-9 * max(size, 1e-300):
-        raise GatelabError(
-            f"{path} is damaged: its coefficients in powers and in Chebyshev polynomials disagree by {gap:.2g}; export "
-            "the polynomial again"
-        )
+        raise GatelabError(f"{path} is damaged: its two lists of coefficients disagree by {gap:.2g}; export it again")
     return polynomial
 
 
@@ -180,9 +173,7 @@ _NEXUS = (
 
 def _bolt(side: int) -> tuple[float, ...]:
     """A polynomial of |z|, plus z / 2, on one side of 0."""
-    coefficients = [c * side**k for k, c in enumerate(_BOLT)]
-    coefficients[1] += 0.5
-    return tuple(coefficients)
+    return tuple(c * side**k + 0.5 * (k == 1) for k, c in enumerate(_BOLT))
 
 
 def _even(coefficients: tuple[float, ...]) -> tuple[float, ...]:
@@ -193,7 +184,7 @@ def _even(coefficients: tuple[float, ...]) -> tuple[float, ...]:
     return tuple(powers)
 
 
-_ALL = (
+_APPROXIMATIONS = (
     Published(
         "puma",
         "Dong et al., PUMA, arXiv 2307.12533",
@@ -214,7 +205,7 @@ _ALL = (
 )
 
 
-PUBLISHED = {approximation.name: approximation for approximation in _ALL}  # of GELU
+PUBLISHED = {approximation.name: approximation for approximation in _APPROXIMATIONS}  # of GELU
 
 
 def find_published(name: str) -> Published:

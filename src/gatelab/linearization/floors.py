@@ -2,12 +2,8 @@
 
     min over Phi, Psi of  E[(act(w.x) - Phi(w).Psi(x))^2]  =  E[act^2] - (sum of the m largest sigma^2)
 
-by Schmidt's theorem. If w and x have no preferred direction, the singular values are computed degree by degree
-(docs/derivations/floor.md): every singular value of the radial operator g_l(r s) = E_t[act(r s t) P_l(t)] is N_l of
-them. The expansion stops when the remaining energy bounds all remaining singular values.
-
-Radial functions are smooth in r but not in r^2 (g_l of relu is a multiple of rho), so the Gauss rule is that of the chi
-distribution, not Laguerre's.
+by Schmidt's theorem. Singular values are computed degree by degree (docs/derivations/floor.md): each one of the radial
+operator g_l(r s) = E_t[act(r s t) P_l(t)] is N_l of them. The Gauss rule for lengths is that of the chi distribution.
 """
 
 from __future__ import annotations
@@ -94,10 +90,7 @@ def angular(activation: Activation, d: int, rho: Array) -> tuple[Array, Iterator
     with torch.no_grad():
         right, left = activation(z).numpy(), activation(-z).numpy()
     if not (np.isfinite(right).all() and np.isfinite(left).all()):
-        raise GatelabError(
-            f"{activation.name} is not finite for some |z| <= {float(z.max()):.3g}; "
-            "give a gate that is, or a smaller scale"
-        )
+        raise GatelabError(f"{activation.name} is not finite for |z| <= {float(z.max()):.3g}; give a smaller scale")
     square = ((right**2 + left**2) @ masses).reshape(rho.shape)
     parts = cycle((right + left, right - left))  # for even and odd degrees
     degrees = gegenbauer_polynomials(t, d)
@@ -184,8 +177,7 @@ def spectrum(
             return finer
         coarse = finer
     raise GatelabError(
-        f"the floor of {gate.name} in d = {d} still changes by {change:.2g} at {_NODES[-1]} radii: "
-        "the gate is too rough, or has jumps away from 0; give a smoother one, or a smaller m"
+        f"the floor of {gate.name} in d = {d} changes by {change:.2g} at {_NODES[-1]} radii; give a smoother gate"
     )
 
 

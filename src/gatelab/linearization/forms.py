@@ -1,13 +1,9 @@
 """Approximations of an activation for encryption, each a `CircuitForm` fitted to a layer's pre-activations.
 
-A form is base(t) + sum of products left(t) right(t) of Chebyshev series of the interval. A single polynomial is a base
-alone. Pieces between breaks, as published for GELU, are p_0 + sum step_i (p_{i+1} - p_i). CKKS cannot compare encrypted
-numbers, so the step is a polynomial too, the interpolant of (1 + erf) / 2. Its sharpness is chosen for the data, which
-needs fewer levels than the composed signs of the papers (Cheon et al., ASIACRYPT 2020): NEXUS composes six of degree 9.
-PUMA and BOLT compare by secret sharing, where a comparison costs rounds but no level.
-
-A circuit of L levels computes a polynomial of degree at most 2^L, also with pieces. So no form is better than the best
-single polynomial of degree 2^L in the chosen norm; other forms can only save products.
+Pieces between breaks, as published for GELU, are p_0 + sum step_i (p_{i+1} - p_i). CKKS cannot compare encrypted
+numbers, so the step is a polynomial too, the interpolant of (1 + erf) / 2 with a sharpness chosen for the data. A
+circuit of L levels computes a polynomial of degree below 2^L, so no form is better than the best single polynomial of
+that degree in the chosen norm; other forms can only save products.
 """
 
 from __future__ import annotations
@@ -61,10 +57,7 @@ class PreActivations(Compact):
 
 
 class TabulatedForm:
-    """A form as a function of tensors: interpolated in a table inside its interval, exact outside.
-
-    The table has equal steps of arccos t, where a cosine transform evaluates a series of any degree.
-    """
+    """A form as a function of tensors: interpolated in a table of equal steps of arccos t, exact outside."""
 
     def __init__(self, form: CircuitForm) -> None:
         self.form = form
@@ -117,10 +110,7 @@ def fitted_form(gate: Activation, data: PreActivations, levels: int, guard: floa
 
 
 def published_form(published: Published, gate: Activation, data: PreActivations, levels: int) -> CircuitForm:
-    """A published approximation under CKKS, with steps whose sharpness minimizes the error on the data.
-
-    Steps, 0 left of a break and 1 right of it, use one level less than the form. Breaks outside the interval need none.
-    """
+    """A published approximation under CKKS, with steps at breaks whose sharpness minimizes the error on the data."""
     (low, high), degree = data.interval, 2 ** (levels - 1) - 1
     longest = max(map(len, published.pieces))
     powers = [np.pad(np.asarray(p, dtype=float), (0, longest - len(p))) for p in published.pieces]

@@ -1,7 +1,6 @@
 """`linearize` and its result: the two maps, their product in bounded memory, and their error.
 
-The features of a polynomial of w.x exist for every number of inputs. Other methods make maps for d inputs. Biases are
-the weights of an additional input that is always one.
+Biases are the weights of an additional input that is always one.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from gatelab.linearization.error import Error, measure
 from gatelab.linearization.monomials import KINDS, Maps, gate_product, gated_maps, polynomial_maps
 from gatelab.linearization.polynomials import ActivationLike, Polynomial, from_unit, gate_and_factors, values
 from gatelab.linearization.proofs import Bound, bound
-from gatelab.linearization.registry import Method, find_method
+from gatelab.linearization.registry import find_method
 from gatelab.memory import check_memory
 
 if TYPE_CHECKING:
@@ -75,40 +74,26 @@ def linearize(
     if d is not None:
         d = whole_number("d", d, 1, of="inputs")
     if features not in KINDS:
-        raise GatelabError(
-            f"features is {features!r}; give 'symmetric', each monomial once, or 'kronecker', the paper's"
-        )
+        raise GatelabError(f"features is {features!r}; give 'symmetric', or 'kronecker' as in the paper")
     if degree is not None:
         options["degree"] = degree
+    if features != "symmetric" and not way.polynomial:
+        raise GatelabError(f"features={features!r} is for polynomials; {way.name} does not take it, leave it out")
+    way.check(options)
     if way.polynomial:
-        way.check(options)
         polynomial = way.build(gate, **options)
         maps_for = partial(polynomial_maps, polynomial, features=features, factors=factors)
         return Linearization(way.name, gate, maps_for, factors, d, polynomial)
-    if features != "symmetric":
-        raise GatelabError(f"features={features!r} is for polynomials; {way.name} does not take it, leave it out")
     if "seed" in way.options:
         options["seed"] = seed
-    way.check(options)
-    return Linearization(way.name, gate, _maps_for(way, gate, factors, d, options), factors, d)
-
-
-def _maps_for(
-    way: Method, gate: Activation, factors: int, d: int | None, options: dict[str, Any]
-) -> Callable[[int], Maps]:
-    """The maps of a method as a function of the number of inputs; if d is given they are built now, to fail early."""
     if isinstance(m := options.get("m"), int):
         check_memory([(2, m)], f"a row of {m} features", "give a smaller m")
-
-    @lru_cache(maxsize=4)
-    def build(inputs: int) -> Maps:
-        return gated_maps(way.build(gate, inputs, **options), factors)
-
+    maps_for = lru_cache(maxsize=4)(lambda inputs: gated_maps(way.build(gate, inputs, **options), factors))
     if d is not None:
-        build(d)
+        maps_for(d)  # to fail early
     elif "m" in way.options:
         raise GatelabError(f"{way.name} makes its maps for a number of inputs; give d=..., plus one for a bias")
-    return build
+    return Linearization(way.name, gate, maps_for, factors, d)
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,14 +184,9 @@ class Linearization:
     def _checked(self, d: int, rows: Tensor) -> Maps:
         """The maps, if memory suffices for the features of the rows; maps of polynomials check this themselves."""
         maps, count = self.features(d), rows.shape[:-1].numel()
-        if self.polynomial is not None:
-            return maps
-        check_memory(
-            2 * rows.element_size() * maps.m * count,
-            f"a table of {count} rows of {maps.m} features",
-            "give fewer rows or features, or use product(W, X), which works in parts",
-            rows.device,
-        )
+        if self.polynomial is None:
+            what, instead = f"a table of {count} rows of {maps.m} features", "use product(W, X), which works in parts"
+            check_memory(2 * rows.element_size() * maps.m * count, what, instead, rows.device)
         return maps
 
     def exact(self, W: Weights, X: Tensor) -> Tensor:

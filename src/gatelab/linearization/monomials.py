@@ -1,12 +1,9 @@
 """Maps, and the features of powers: (w.x)^k = phi(w) . psi(x), by distinct monomials or by Kronecker powers.
 
-Symmetric features are the C(d+k-1, k) monomials of degree k, each times the root of its multinomial coefficient. They
-are built from those of degree k - 1 in the order of their largest index: the monomials in the first i + 1 variables are
-then a prefix, and x_i times that prefix is the block of index i. Kronecker features are the paper's: all d^k products,
-with repeated monomials.
-
-A product with linear factors, (g.x)^k (u.x), has the same psi of degree k + 1. Its phi is the derivative of
-((g + e u).x)^(k+1) in e at 0, divided by k + 1, and the recursion follows the product rule.
+Symmetric features are the C(d+k-1, k) monomials of degree k, each times the root of its multinomial coefficient, in the
+order of their largest index: x_i times a prefix of those of degree k - 1 is the block of index i. Kronecker features
+are all d^k products. With linear factors, (g.x)^k (u.x) has the psi of degree k + 1, and its phi is the derivative of
+((g + e u).x)^(k+1) in e at 0, divided by k + 1.
 """
 
 from __future__ import annotations
@@ -69,13 +66,6 @@ def powers(vectors: Sequence[Tensor], degrees: Sequence[int], kind: str = "symme
     return features
 
 
-def short(number: int) -> str:
-    """A whole number of any size as text."""
-    if number < 10**9:
-        return str(number)
-    return f"about 10^{int(math.log10(number))}"
-
-
 def _monomials(vectors: Sequence[Tensor], top: int) -> Iterator[dict[frozenset[int], Tensor]]:
     """The monomials of g of degree 0 to top and, for every subset of factors, their derivatives along each of them."""
     g = vectors[0]
@@ -85,20 +75,18 @@ def _monomials(vectors: Sequence[Tensor], top: int) -> Iterator[dict[frozenset[i
     level[frozenset()] = g.new_ones((*g.shape[:-1], 1))
     yield level
     for k in range(1, top + 1):
-        level = {s: _raise(vectors, level, s, k) for s in subsets}
+        below, level = level, {}
+        for s in subsets:
+            # Index by index: x_i times the monomials of degree k - 1 in x_0 .. x_i.
+            blocks = []
+            for i in range(g.shape[-1]):
+                n = math.comb(i + k - 1, k - 1)
+                block = g[..., i : i + 1] * below[s][..., :n]
+                for j in s:
+                    block = block + vectors[j][..., i : i + 1] * below[s - {j}][..., :n]
+                blocks.append(block)
+            level[s] = torch.cat(blocks, dim=-1)
         yield level
-
-
-def _raise(vectors: Sequence[Tensor], below: dict[frozenset[int], Tensor], s: frozenset[int], k: int) -> Tensor:
-    """Degree k from degree k - 1, index by index: x_i times the monomials in x_0 .. x_i."""
-    blocks = []
-    for i in range(vectors[0].shape[-1]):
-        n = math.comb(i + k - 1, k - 1)
-        block = vectors[0][..., i : i + 1] * below[s][..., :n]
-        for j in s:
-            block = block + vectors[j][..., i : i + 1] * below[s - {j}][..., :n]
-        blocks.append(block)
-    return torch.cat(blocks, dim=-1)
 
 
 @lru_cache(maxsize=64)
@@ -128,21 +116,15 @@ def products(features: Tensor, vectors: Sequence[Tensor]) -> Tensor:
 
 
 def polynomial_maps(polynomial: Polynomial, d: int, features: str = "symmetric", factors: int = 0) -> Maps:
-    """The maps of a polynomial: phi includes the coefficients, as in the paper; psi is the powers of x.
-
-    With factors, phi takes (..., 1 + factors, d), the gate's row first, and degrees increase by their number.
-    """
+    """The maps of a polynomial; with factors, phi takes (..., 1 + factors, d), and degrees increase by their number."""
     degrees = [k + factors for k in polynomial.degrees]
     number = sum(count(d, k, features) for k in degrees)
-    fewer = f"features='symmetric' has {short(count(d, degrees[-1]))}, " if features == "kronecker" else ""
 
     def raised(vectors: Sequence[Tensor]) -> list[Tensor]:
         # Checked here, since m and the product need no features: all of them, those of a lower degree, and their sum.
-        check_memory(
-            8 * 3 * number * max(1, vectors[0].numel() // max(1, d)),
-            f"degree {degrees[-1]} of {d} inputs has {short(number)} {features} features per row, which",
-            f"{fewer}lower the degree, or use product(W, X), which needs no features of a polynomial",
-        )
+        rows = max(1, vectors[0].numel() // max(1, d))
+        what = f"degree {degrees[-1]} of {d} inputs by {features} features"
+        check_memory(8 * 3 * number * rows, what, "lower the degree, or use product(W, X), which needs no features")
         return powers(vectors, degrees, features)
 
     def phi(rows: Tensor) -> Tensor:
@@ -156,10 +138,7 @@ def polynomial_maps(polynomial: Polynomial, d: int, features: str = "symmetric",
 
 
 def gated_maps(maps: Maps, factors: int) -> Maps:
-    """Maps of the gate times linear factors; phi takes (..., 1 + factors, d), and each factor multiplies m by d.
-
-    Polynomials need fewer features: the monomials of one degree more per factor (`polynomial_maps`).
-    """
+    """Maps of the gate times linear factors; phi takes (..., 1 + factors, d), and each factor multiplies m by d."""
     if not factors:
         return maps
 

@@ -1,15 +1,9 @@
 """Plans for encrypted inference: a form per layer that preserves a model's quality with the fewest levels in total.
 
-The text is split into three parts. The first is for calibration: pre-activations are recorded, and forms with each
-number of levels are made for each layer. The second is for selection: the loss of quality with one layer replaced is
-measured for each layer and number of levels. A dynamic program finds the assignments with the smallest sum of losses
-for each total number of levels. Losses need not add up, so the best few assignments of each total are measured in the
-whole model, from the fewest levels up; the plan is the first one for which the lower end of the confidence interval
-reaches the wanted quality. The third part is a test set for the quality of the plan.
-
-For sentence models, quality is the mean cosine between the embeddings (means over tokens) before and after. For
-language models it is the ratio of the two perplexities, the smaller divided by the larger, so that a lower perplexity
-by chance does not count as an improvement. A quality of 1 means no change.
+Half of the text calibrates forms of each number of levels for each layer; a quarter measures the loss of quality with
+one layer replaced. A dynamic program finds the assignments with the smallest sum of losses for each total, the best few
+are measured in the whole model, and the first whose interval reaches the quality is the plan. The last quarter is the
+test. Quality is the mean cosine of embeddings, or the ratio of the two perplexities, the smaller over the larger.
 """
 
 from __future__ import annotations
@@ -51,9 +45,6 @@ LEAST_ROWS = 8
 _KNOWN = ("gelu", "silu", "tanh", "sigmoid", "relu")
 Forms = Mapping[int, Callable[[Tensor], Tensor]]  # new activations, by layer
 _OWN: Forms = MappingProxyType({})
-
-
-# ---- models
 
 
 def gate_of(function: Callable[[Tensor], Tensor]) -> Activation:
@@ -140,19 +131,9 @@ def quality_of(plain: Array, changed: Array) -> Interval:
     return bootstrap([(plain * changed).sum(1)], lambda p: p.mean(-1))
 
 
-# ---- plans
-
-
 @dataclass(frozen=True)
 class LayerPlan(Compact):
-    """The form of a layer.
-
-    Attributes:
-        activation: the name of the activation that it replaces.
-        form: the form.
-        alone: the quality with only this layer replaced, on the selection text (lower end of the interval).
-        outside: the share of its pre-activations outside the interval, on the test text.
-    """
+    """The form of a layer, its quality alone (lower end), and the share of pre-activations outside its interval."""
 
     activation: str
     form: CircuitForm
@@ -209,9 +190,7 @@ class EncryptedPlan(Compact):
         """A copy of the model with the forms in place of its activations."""
         count = len(blocks(model))
         if count != len(self.layers):
-            raise GatelabError(
-                f"the plan has {counted(len(self.layers), 'layer')}, the model {count}; give the model of the plan"
-            )
+            raise GatelabError(f"the plan has {len(self.layers)} layers, the model {count}; give the model of the plan")
         return replace_activation(model, {i: TabulatedForm(layer.form) for i, layer in enumerate(self.layers)})
 
     def document(self) -> dict[str, Any]:
@@ -223,16 +202,10 @@ class EncryptedPlan(Compact):
         return write_whole(path, json.dumps(self.document(), indent=1, allow_nan=False) + "\n")
 
 
-# ---- the search
-
-
 def assignments(
     curves: Sequence[Mapping[int, float]], most: int = TRIED
 ) -> dict[int, list[tuple[float, tuple[int, ...]]]]:
-    """The `most` assignments of levels to layers with the smallest sum of losses, for each total number of levels.
-
-    `curves` has the loss of each layer at each number of levels. An assignment is (sum of losses, levels by layer).
-    """
+    """The `most` assignments (sum of losses, levels by layer) with the least loss, for each total number of levels."""
     table: dict[int, list[tuple[float, tuple[int, ...]]]] = {0: [(0.0, ())]}
     for curve in curves:
         longer: dict[int, list[tuple[float, tuple[int, ...]]]] = {}
@@ -246,10 +219,7 @@ def assignments(
 
 @dataclass(frozen=True, eq=False)
 class Curves(Compact):
-    """The best form of every layer for each number of levels, with its loss, and the texts for selection and test.
-
-    A loss is 1 minus the quality with only this layer replaced (lower end of the interval).
-    """
+    """The best form of every layer for each number of levels, its loss alone, and the texts for selection and test."""
 
     subject: Subject
     data: tuple[PreActivations, ...]
@@ -312,8 +282,7 @@ def search(curves: Curves, quality: float) -> EncryptedPlan:
                 alone = [1 - curves.losses[i][levels] for i, levels in enumerate(way)]
                 return _plan(curves, tables, alone, quality, chosen)
     raise GatelabError(
-        f"no plan of up to {max(totals)} levels has a quality of {quality:g}, the best has {best:.6f}; give a lower "
-        "quality, or raise the most levels of a layer"
+        f"no plan of up to {max(totals)} levels has a quality of {quality:g}, the best has {best:.6f}; give a lower one"
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from numbers import Real
 from typing import Any
 
@@ -33,11 +34,7 @@ NEAR, FAR = 1e-6, 1e6  # the shortest interval and its largest distance from 0 f
 ActivationLike = str | Activation | Unit | Callable[[Tensor], Tensor]
 
 
-def _gelu_tanh(z: Tensor) -> Tensor:
-    return functional.gelu(z, approximate="tanh")
-
-
-GELU_TANH = Activation("gelu-tanh", _gelu_tanh, growth=1)
+GELU_TANH = Activation("gelu-tanh", partial(functional.gelu, approximate="tanh"), growth=1)
 
 
 @dataclass(frozen=True)
@@ -82,7 +79,7 @@ class Polynomial(Compact):
     @property
     def degree(self) -> int:
         """The highest power whose coefficient is not zero."""
-        return max((k for k, a in enumerate(self.coefficients) if a), default=0)
+        return self.degrees[-1]
 
     @property
     def degrees(self) -> tuple[int, ...]:
@@ -129,8 +126,7 @@ def _rounded(exact: Any, count: int, interval: Interval) -> tuple[float, ...]:
         return tuple(float(exact[k]) if k < len(exact) else 0.0 for k in range(count))
     except OverflowError:
         raise GatelabError(
-            f"the coefficients of degree {count - 1} on ({interval[0]:g}, {interval[1]:g}) leave float64; lower "
-            "the degree or change the interval"
+            f"the coefficients of degree {count - 1} on {interval} leave float64; lower the degree"
         ) from None
 
 
@@ -160,9 +156,7 @@ def values(gate: Callable[[Tensor], Tensor], z: object) -> Tensor:
         outputs = gate(points)
     if not isinstance(outputs, Tensor) or outputs.shape != points.shape or not bool(torch.isfinite(outputs).all()):
         raise GatelabError(
-            f"the activation {getattr(gate, 'name', gate)!r} does not return one finite number per input in "
-            f"[{points.min().item():.4g}, {points.max().item():.4g}]; give a function of one tensor that acts on each "
-            "entry"
+            f"{getattr(gate, 'name', gate)!r} does not return one finite number per input; give another function"
         )
     return outputs
 
@@ -174,8 +168,7 @@ def check_interval(interval: Any) -> Interval:
     low, high = arrays.check_interval(interval)
     if max(-low, high) > FAR or high - low < NEAR:
         raise GatelabError(
-            f"the interval is ({low:g}, {high:g}); its ends must lie within -{FAR:g} and {FAR:g} and be {NEAR:g} apart "
-            "or more: scale the pre-activations"
+            f"the interval is ({low:g}, {high:g}); give one of {NEAR:g} or more between -{FAR:g} and {FAR:g}"
         )
     return low, high
 

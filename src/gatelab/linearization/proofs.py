@@ -1,18 +1,9 @@
 """Proofs for polynomials: a bound on the error, and that no other polynomial of the same degree is better.
 
-Let q be a polynomial of degree N with |act - q| <= delta on the interval. Then q - p is a polynomial, and its largest
-value on M > N Chebyshev points bounds it everywhere (Ehlich and Zeller, Math. Z. 86, 1964):
-
-    |act - p| <= (max_grid |act - p| + delta) / cos(pi N / (2 M)) + delta
-
-q exists by Bernstein's theorem and is not computed: an activation that is analytic and at most V in the ellipse whose
-half-axes add up to rho half-intervals has delta <= 2 V rho^-N / (rho - 1). V has closed forms: GELU is entire with
-|Phi(x + iy)| <= 1 + |y| exp(y^2/2) / sqrt(2 pi); |tanh(x + iy)| <= max(1, tan|y|) for |y| < pi/2 gives sigmoid, SiLU
-and the tanh form of GELU. Powers of relu are polynomials on each side of 0. The rounding of the values and of p is
-added.
-
-A polynomial of degree n is the best one if and only if its error has n + 2 extrema of alternating signs and equal sizes
-(Chebyshev's equioscillation).
+With q of degree N and |act - q| <= delta, the largest value of q - p on M > N Chebyshev points bounds it everywhere
+(Ehlich and Zeller 1964): |act - p| <= (max_grid |act - p| + delta) / cos(pi N / (2 M)) + delta. By Bernstein's theorem
+delta <= 2 V rho^-N / (rho - 1) for an activation that is at most V in the ellipse of rho. The rounding is added.
+A polynomial of degree n is best if and only if its error has n + 2 extrema of alternating signs and equal sizes.
 """
 
 from __future__ import annotations
@@ -99,8 +90,7 @@ def bound(polynomial: Polynomial, gate: Activation) -> Bound:
         return Bound(max(b.value for b in parts), max(b.measured for b in parts))
     if gate.name not in _SIZES:
         raise GatelabError(
-            f"no bound can be proved for {gate.name!r} from its values alone; bounds are for "
-            f"{', '.join(sorted((*_SIZES, 'identity', 'relu', 'relu2', 'relu3')))}; measure with polynomial.error"
+            f"no bound can be proved for {gate.name!r}, only for {', '.join(_SIZES)} and relu^k; use polynomial.error"
         )
     n = max(polynomial.degree, 32)
     while True:
@@ -210,10 +200,6 @@ def _tanh_size(y: Array) -> Array:
     return np.where(y < np.pi / 2, np.maximum(1.0, np.tan(np.minimum(y, np.pi / 2))), np.inf)
 
 
-def _gelu_size(x: Array, y: Array) -> Array:
-    return np.hypot(x, y) * (1 + y * np.exp(np.minimum(y * y / 2, 700)) / math.sqrt(2 * math.pi))
-
-
 def _gelu_tanh_size(x: Array, y: Array) -> Array:
     # Im(z + a z^3) = y (1 + a (3 x^2 - y^2)), at most y (1 + 3 a x^2) in size while a y^2 <= 1.
     a = 0.044715
@@ -223,7 +209,7 @@ def _gelu_tanh_size(x: Array, y: Array) -> Array:
 
 # Bounds on |act| in |Re z| <= x, |Im z| <= y, which contains the ellipse.
 _SIZES: dict[str, Callable[[Array, Array], Array]] = {
-    "gelu": _gelu_size,
+    "gelu": lambda x, y: np.hypot(x, y) * (1 + y * np.exp(np.minimum(y * y / 2, 700)) / math.sqrt(2 * math.pi)),
     "gelu-tanh": _gelu_tanh_size,
     "tanh": lambda x, y: _tanh_size(y),
     "sigmoid": lambda x, y: (1 + _tanh_size(y / 2)) / 2,

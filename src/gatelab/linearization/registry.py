@@ -1,7 +1,7 @@
 """The methods by name: functions of a gate that return a `Polynomial`, or of a gate and d that return `Maps`.
 
 A new method is a function in a module of `gatelab.linearization.builders` and an entry here; its other arguments are
-its options. Methods with an option m, the number of features, need d; the others infer it from the rows.
+its options.
 """
 
 from __future__ import annotations
@@ -30,13 +30,6 @@ METHODS: dict[str, Callable[..., Any]] = {
     "tensorsketch": tensorsketch_maps,
     "optimal": optimal_maps,
     "learned": learned_maps,
-}
-# Why a name that users try is not a method.
-NO_METHODS = {
-    "monte-carlo": (
-        "monte-carlo estimates the scalar GELU(z) and does not factor into Phi(w) and Psi(x): the indicator {Z <= w.x} "
-        "needs w and x together. Unbiased methods that do factor are 'maclaurin' and 'tensorsketch'"
-    )
 }
 
 
@@ -70,8 +63,8 @@ class Method:
 def find_method(name: str) -> Method:
     """The method of this name; upper case and underscores are allowed."""
     key = str(name).lower().replace("_", "-")
-    if key in NO_METHODS:
-        raise GatelabError(NO_METHODS[key])
+    if key == "monte-carlo":  # a name that users try
+        raise GatelabError("monte-carlo does not factor into Phi(w) and Psi(x); use 'maclaurin' or 'tensorsketch'")
     if key not in METHODS:
         raise unknown_name("method", name, METHODS)
     return Method(key, METHODS[key])

@@ -1,15 +1,9 @@
 """The verdict: can fewer features than neurons reach a wanted error on these inputs?
 
-For given rows W and inputs X, Phi(W) Psi(X)^T has rank at most m, so by Eckart and Young
-
-    RMSE of any maps of m features  >=  sqrt( sum_(k>m) sigma_k^2 / (n N) )      sigma_k of act(W X^T), n rows, N inputs
-
-and a truncated singular value decomposition attains this bound on these rows and inputs. So `needed` features are
-necessary for every method. They may not be enough for new inputs, since a finite set of inputs can be memorized. The
-number that is `enough` is measured on held-out inputs: with U the leading left singular vectors of the other half,
-Phi(W) = U and Psi(x) = U^T act(W x) are maps of m features.
-
-Inputs of low effective rank, (sum lambda)^2 / sum lambda^2 of their covariance, need few features.
+By Eckart and Young no maps of m features have a smaller RMSE on given rows and inputs than the truncated singular value
+decomposition of act(W X^T), so `needed` features are necessary for every method. The number that is `enough` is
+measured on held-out inputs: with U the leading left singular vectors of the other half, Phi(W) = U and
+Psi(x) = U^T act(W x) are maps of m features.
 """
 
 from __future__ import annotations
@@ -76,15 +70,11 @@ class Verdict(Compact):
         return float(self.curve[min(whole_number("m", m, 0, of="features"), len(self.curve) - 1)])
 
     def __str__(self) -> str:
-        part = ""
-        if self.sampled:
-            part = " (from part of it: a bound for that part, an estimate from below for all)"
+        part = " (a part of it)" * self.sampled
         at_least = f"{len(self.curve) - 1} or more" if self.needed is None else str(self.needed)
         answers = {
-            "possible": f"Possible: m = {self.enough} features, {(self.enough or 0) / self.width:.0%} of the width, "
-            f"reach it on held-out inputs; any maps need {at_least}.",
-            "impossible": f"Not possible below the layer's width: any maps need m >= {at_least} features on these "
-            f"inputs, the layer has {self.width}.",
+            "possible": f"Possible: m = {self.enough} features reach it on held-out inputs; any maps need {at_least}.",
+            "impossible": f"Not possible below the layer's width: any maps need m >= {at_least} features.",
             "open": f"Open: any maps need m >= {at_least} features, and up to {len(self.held_out) - 1} from half of "
             f"these inputs leave {self.held_out.min():.3g} on the other half.",
         }
@@ -92,8 +82,7 @@ class Verdict(Compact):
             f"{self.activation}(Wx) with {self.width} neurons on {self.d} inputs{part}; wanted RMSE {self.error:.3g}.\n"
             f"{answers[self.answer]}\n"
             f"Effective rank: inputs {self.rank_x:.1f} of {self.d}, weights {self.rank_w:.1f} of {self.d}; "
-            f"pre-activations have a spread of {self.spread:.3g}.\n"
-            f"{self.advice}"
+            f"pre-activations have a spread of {self.spread:.3g}.\nNext: {self.advice}"
         )
 
     @property
@@ -101,14 +90,13 @@ class Verdict(Compact):
         """The next step."""
         if self.answer == "possible":
             return (
-                "Next: fit maps to these inputs ('hermite' fitted to data, or 'learned'), or project the inputs onto "
-                f"their leading directions first; compare the error with the floor, {self.floor(self.enough or 0):.3g}."
+                f"fit maps to these inputs, and compare the error with the floor, {self.floor(self.enough or 0):.3g}."
             )
         if self.answer == "open":
-            return "Next: give more inputs, or a larger error."
+            return "give more inputs, or a larger error."
         if self.rank_x < self.d / 4:
-            return "Next: the inputs have a low effective rank; use a low-rank W to save time, and keep the activation."
-        return "Next: keep the activation as it is, or give a larger error; no choice of maps changes this."
+            return "the inputs have a low effective rank; use a low-rank W to save time, and keep the activation."
+        return "keep the activation as it is, or give a larger error."
 
 
 def verdict(
@@ -147,11 +135,7 @@ def verdict(
     most = whole_number("most", most, 2, of="rows")
     generator = torch.Generator().manual_seed(check_seed(seed))
     # The values, their halves, singular vectors, and LAPACK's workspace.
-    check_memory(
-        [(min(len(W), most), min(len(X), most))] * 6,
-        f"a verdict on {min(len(W), most)} rows and {min(len(X), most)} inputs",
-        "give a smaller `most`",
-    )
+    check_memory([(min(len(W), most), min(len(X), most))] * 6, "the verdict", "give a smaller `most`")
     rows, inputs = (_pick(len(matrix), most, generator) for matrix in (W, X))
     z = W[rows] @ X[inputs].T + b[rows][:, None]
     Y = gate(z)
@@ -177,9 +161,7 @@ def _layer(W: Tensor, X: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, T
     """The weights, inputs and biases of a layer in float64, if they fit together."""
     W, X = _rows("W", W), _rows("X", X)
     if W.shape[1] != X.shape[1]:
-        raise GatelabError(
-            f"W is {tuple(W.shape)} and X is {tuple(X.shape)}; both need d columns: neurons x d and inputs x d"
-        )
+        raise GatelabError(f"W is {tuple(W.shape)} and X is {tuple(X.shape)}; give both d columns")
     if len(X) < 2:
         raise GatelabError("X has one row; give hundreds or more, some of which are held out")
     b = W.new_zeros(len(W)) if bias is None else bias.detach().to(W)

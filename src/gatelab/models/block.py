@@ -1,8 +1,7 @@
 """Shared parts of the models: the feed-forward part with any unit, attention, patches of images, initial weights.
 
-Feed-forward parts have no biases, so that a gated block and a plain one differ only in the gate. A plain part of
-`width` n has 2 d n weights; with `match_mlp` a unit of q factors has the width 2 n / (q + 2), so that every unit has
-the same number of weights. In the named sizes these widths are whole numbers.
+Feed-forward parts have no biases. A plain part of `width` n has 2 d n weights; with `match_mlp` a unit of q factors has
+the width 2 n / (q + 2), a whole number in the named sizes, so that every unit has the same number of weights.
 """
 
 from __future__ import annotations
@@ -72,11 +71,7 @@ def feed_forward_count(d_model: int, width: int, unit: UnitLike, match_mlp: bool
 
 
 class Attention(nn.Module):
-    """Multi-head self-attention, causal or not.
-
-    `fused` uses torch's kernels. The explicit formula agrees to rounding and works under `torch.func.vmap`, which the
-    fused kernels' backward passes do not support on some devices and in some precisions.
-    """
+    """Multi-head self-attention by torch's kernels, or, if not `fused`, by a formula that works under vmap."""
 
     def __init__(self, d_model: int, heads: int, *, causal: bool, dropout: float) -> None:
         super().__init__()
@@ -180,10 +175,9 @@ def layer_seeds(seed: int, layers: int) -> list[int]:
 
 
 def initialize(model: nn.Module, seed: int, std: float | None = None) -> None:
-    """Draw the weights from N(0, std^2), where None means LeCun's 1 / sqrt(fan-in); biases are zero.
+    """Draw the weights from N(0, std^2), None for LeCun's 1 / sqrt(fan-in), in float32; biases are zero.
 
-    The draws are float32 in every precision, so that equal seeds give equal models. Layer norms and a user's own
-    modules keep their initial values.
+    Layer norms and a user's own modules keep their initial values.
     """
     generator = torch.Generator().manual_seed(check_seed(seed))
 
@@ -208,10 +202,7 @@ def initialize(model: nn.Module, seed: int, std: float | None = None) -> None:
 
 
 class UnitModel(nn.Module):
-    """A model with one unit in all of its feed-forward parts.
-
-    `sizes` are its configurations by name, `std` is the standard deviation of initial weights, see `initialize`.
-    """
+    """A model with one unit in all of its feed-forward parts; `std` is that of `initialize`."""
 
     kind: ClassVar[str]
     sizes: ClassVar[dict[str, Any]]
@@ -241,7 +232,6 @@ class UnitModel(nn.Module):
             self._scale(self.config, seed)
 
     def _build(self, c: Any, feed: Feed, seed: int) -> None:
-        """Build the layers of a configuration; `feed` builds feed-forward parts."""
         raise NotImplementedError
 
     def _scale(self, c: Any, seed: int) -> None:

@@ -1,13 +1,8 @@
-"""A modern language model: RMS norms, rotary positions, normalized queries and keys, no biases.
+"""A modern language model: RMS norms without parameters, rotary positions, normalized queries and keys, no biases.
 
-Token embedding and head are separate matrices, and norms have no parameters. With L layers, d = d_model, and a unit of
-q factors and width n, the number of parameters without those of the vocabulary is
-
-    P = L (4 d^2 + (q + 2) d n)
-
-Every product is written for parameters (..., out, in) and tokens (..., N, T): `torch.func.functional_call` with the
-stacked parameters of many models runs all of them by a few batched products, forward and backward: many seeds and
-learning rates of a small model can train together on one GPU.
+With L layers, d = d_model, and a unit of q factors and width n, there are P = L (4 d^2 + (q + 2) d n) parameters
+besides those of the vocabulary. Every product is written for parameters (..., out, in) and tokens (..., N, T), so that
+`torch.func.functional_call` runs the stacked parameters of many models by a few batched products.
 """
 
 from __future__ import annotations
@@ -25,9 +20,7 @@ from gatelab.feedforward import FeedForward
 from gatelab.feedforward.network import factor_names
 from gatelab.models.block import Feed, UnitLike, UnitModel, check_config, feed_forward_count, layer_seeds
 
-# Vocabularies up to this size are embedded by a product with one-hot rows. Its gradient is a product too, while that
-# of a look-up adds hundreds of thousands of rows to a few hundred places sequentially.
-FEW_TOKENS = 1024
+FEW_TOKENS = 1024  # vocabularies up to this size are embedded by a product with one-hot rows, with a fast gradient
 EPSILON = 1e-6
 REMEMBERED = 100.0  # passes in the running mean of a centered unit
 
@@ -65,10 +58,7 @@ class DecoderConfig:
     def __post_init__(self) -> None:
         check_config(self)
         if self.d_model // self.heads % 2:
-            raise GatelabError(
-                f"d_model {self.d_model} over {self.heads} heads is odd, and rotary positions turn pairs of numbers; "
-                "give another number of heads"
-            )
+            raise GatelabError(f"d_model {self.d_model} over {self.heads} heads is odd; give another number of heads")
 
     @property
     def attention_scale(self) -> float:
@@ -87,17 +77,12 @@ class DecoderConfig:
         return 2 * self.vocabulary * self.d_model + self.body_count(unit, match_mlp)
 
     def token_flops(self, unit: UnitLike = "gelu", match_mlp: bool = True) -> int:
-        """Operations per token in a training step: 6 per parameter in a product, and the products of attention.
-
-        The embedding, a look-up, is not counted. Attention has 2 T d products per layer in a forward pass, of which
-        the half above the diagonal is not needed.
-        """
+        """Operations per token in a training step: 6 per parameter in a product, and half the products of attention."""
         head = self.vocabulary * self.d_model
         return 6 * (self.body_count(unit, match_mlp) + head) + 6 * self.layers * self.context * self.d_model
 
 
-# All widths are multiples of 48: units of one and of two factors have exactly as many parameters as a plain unit, and
-# their widths suit the tensor cores of GPUs.
+# All widths are multiples of 48: units of one and of two factors have exactly as many parameters as a plain unit.
 DECODER_SIZES = {
     "tiny": DecoderConfig(context=32, layers=2, heads=2, d_model=32, width=96),
     "mini": DecoderConfig(context=32, layers=2, heads=2, d_model=48, width=192),
@@ -123,10 +108,7 @@ def rms(x: Tensor) -> Tensor:
 
 
 def turns(length: int, k: int, base: float, device: torch.device) -> Tensor:
-    """Cosines and sines (2, length, 2, k/2) of the positions times the frequencies of k/2 pairs of numbers.
-
-    The sine of the first number of a pair is negative, as in a rotation matrix.
-    """
+    """Cosines and sines (2, length, 2, k/2) of the positions times the frequencies of k/2 pairs of numbers."""
     frequencies = base ** (-torch.arange(0, k, 2, device=device, dtype=torch.float32) / k)
     angles = torch.arange(length, device=device, dtype=torch.float32)[:, None] * frequencies
     cos, sin = angles.cos(), angles.sin()
@@ -209,11 +191,7 @@ class DecoderBlock(nn.Module):
         return vmap(lambda params, rows: functional_call(feed, params, (rows,)))(dict(feed.named_parameters()), x)
 
     def minus_mean(self, hidden: Tensor) -> Tensor:
-        """Hidden activations minus their running mean, which training passes update for the next ones.
-
-        The mean is over about `REMEMBERED` passes, all of them at first, and has no gradient. In evaluation mode it is
-        constant, and equals an output bias of -D mean.
-        """
+        """Hidden activations minus their running mean, which training passes update for the next ones."""
         if self.mean is None:
             return hidden
         centered = (hidden - self.mean.unsqueeze(-2)).to(hidden.dtype)
@@ -270,7 +248,7 @@ class Decoder(UnitModel):
                 f"row; cut the text, or build it with context={length}"
             )
         x = self.embedded(tokens)
-        # Once for all layers: cosines are expensive, and a compiled block would recompute them for every number.
+        # Once for all layers: a compiled block would recompute cosines for every number.
         by = turns(length, self.config.d_model // self.config.heads, self.config.base, x.device)
         for block in self.blocks:
             x = block(x, by)

@@ -1,14 +1,8 @@
-"""GPT-2 (Radford et al. 2019) with any unit as its feed-forward part.
+"""GPT-2 (Radford et al. 2019) with any unit as its feed-forward part; the token embedding E is used at both ends.
 
-    h = token + position;   h = h + attention(norm h);   h = h + unit(norm h);   logits = E norm h
+With vocabulary V, context T, L layers, d = d_model, and a unit of q factors and width n the number of parameters is
 
-E is the token embedding, used at both ends. With vocabulary V, context T, L layers, d = d_model, and a unit of q
-factors and width n the number of parameters is
-
-    P = V d + T d + L (4 d^2 + 8 d + (q + 2) d n) + 2 d
-
-since the feed-forward parts have no biases (see `block`). The original has L (n + d) more: 124 439 808 instead of the
-124 393 728 of "gpt2" with a plain unit.
+    P = V d + T d + L (4 d^2 + 8 d + (q + 2) d n) + 2 d        (the original has L (n + d) more: biases)
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -52,27 +53,24 @@ def captured(
     """
     values: dict[K, list[Tensor]] = {key: [] for key in (*inputs, *outputs)}
 
-    def keep(key: K, value: Any) -> None:
+    def hear(key: K, value: Any) -> None:
         if listen is None:
             values[key].append(first_tensor(value).clone())
         else:
             listen(key, value)
 
-    def enter(key: K) -> Callable[..., None]:
-        def hook(_: nn.Module, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
-            for value in (*arguments, *options.values())[:1]:
-                keep(key, value)
+    def enter(key: K, _: nn.Module, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+        for value in (*arguments, *options.values())[:1]:
+            hear(key, value)
 
-        return hook
-
-    def leave(key: K) -> Callable[..., None]:
-        return lambda _, __, result: keep(key, result)
+    def leave(key: K, _: nn.Module, __: Any, result: Any) -> None:
+        hear(key, result)
 
     with ExitStack() as stack:
         for key, module in inputs.items():
-            stack.callback(module.register_forward_pre_hook(enter(key), with_kwargs=True).remove)
+            stack.callback(module.register_forward_pre_hook(partial(enter, key), with_kwargs=True).remove)
         for key, module in outputs.items():
-            stack.callback(module.register_forward_hook(leave(key)).remove)
+            stack.callback(module.register_forward_hook(partial(leave, key)).remove)
         yield values
 
 

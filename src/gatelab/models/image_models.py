@@ -1,23 +1,10 @@
-"""Models of images with any unit as their feed-forward part.
+"""Models of images with any unit: ViT (Dosovitskiy et al. 2021) and the MLP-Mixer (Tolstikhin et al. 2021).
 
-**ViT.** The vision transformer (Dosovitskiy et al. 2021) with any unit as its feed-forward part.
+The Mixer's first unit of a block runs over the patches, one channel at a time, the second over the channels of a patch.
+With N patches of C p^2 numbers, K classes, L layers, d = d_model, and a unit of q factors and width n (over tokens s):
 
-    h = [class, patches W] + position;   h = h + attention(norm h);   h = h + unit(norm h);   logits = head norm h_class
-
-Images of S x S pixels in C channels, cut into squares of p pixels, make N = (S / p)^2 patches of C p^2 numbers. With
-K classes, L layers, d = d_model, and a unit of q factors and width n the number of parameters is
-
-    P = (C p^2 + 1) d + (N + 2) d + L (4 d^2 + 8 d + (q + 2) d n) + 2 d + (d + 1) K
-
-**Mixer.** The MLP-Mixer (Tolstikhin et al. 2021) with any unit in place of both of its MLPs.
-
-    h = patches W;   h = h + unit_t((norm h)^T)^T;   h = h + unit_c(norm h);   logits = head mean(norm h)
-
-The token-mixing unit runs over the N patches, one channel at a time with the same weights; the channel-mixing unit
-over the d = d_model channels of each patch. With patches of C p^2 numbers,
-K classes, L layers, and a unit of q factors and widths s (tokens) and n (channels) the number of parameters is
-
-    P = (C p^2 + 1) d + L (4 d + (q + 2) (N s + d n)) + 2 d + (d + 1) K
+    ViT     P = (C p^2 + 1) d + (N + 2) d + L (4 d^2 + 8 d + (q + 2) d n) + 2 d + (d + 1) K
+    Mixer   P = (C p^2 + 1) d + L (4 d + (q + 2) (N s + d n)) + 2 d + (d + 1) K
 """
 
 from __future__ import annotations

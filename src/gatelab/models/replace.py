@@ -1,8 +1,5 @@
 """Replace the activation or the whole map of feed-forward blocks, and trace their inputs and outputs.
 
-    x  ->  W2 [act(W1 x + b1) * (U x + u)] + b2      replace_activation: another act
-                                                     replace_map: another function of x, such as W2 Phi(W1) Psi(x) + b2
-
 Models must have a layout of `gatelab.models.layouts`. Every function returns a changed copy of the model.
 """
 
@@ -71,9 +68,7 @@ def folded(block: Block, maps: Any) -> LinearMap:
     True
     """
     if block.factors:
-        raise GatelabError(
-            f"{block.layer} is gated, and Phi(W) Psi(x) stands for act(Wx) alone; give a block without factors"
-        )
+        raise GatelabError(f"{block.layer} is gated, and Phi(W) Psi(x) is act(Wx) alone; give a block without factors")
     phi = maps.phi(torch.cat([block.W1, block.b1[:, None]], dim=1).double())
     A, dtype = block.W2.to(phi.dtype) @ phi, block.W2.dtype
     if A.is_complex():
@@ -167,7 +162,5 @@ def changed(model: nn.Module, by_layer: Mapping[int, Any], put: Callable[[Layer,
 def pointwise(function: Any) -> Any:
     """The polynomial of a linearization; other functions unchanged."""
     if hasattr(function, "polynomial") and function.polynomial is None:
-        raise GatelabError(
-            f"{function} is not a polynomial of w.x; replace whole maps: replace_map(model, {{i: folded(...)}})"
-        )
+        raise GatelabError(f"{function} is not a polynomial of w.x; replace whole maps by replace_map and folded")
     return getattr(function, "polynomial", function)

@@ -1,8 +1,4 @@
-"""Replace the unit of every feed-forward block in a model of Transformers.
-
-    GPT-2   mlp: c_fc, act, c_proj, dropout          ->  D [ act(Gx + g) * (Ux + u) * ... ] + d, dropout
-    Llama   mlp: gate_proj, up_proj, down_proj, act  ->  the same without biases: also Qwen, Mistral, SmolLM2
-    BERT    intermediate, output.dense               ->  the same in two parts; and every other layout of `layouts`
+"""Replace the unit of every feed-forward block in a model of Transformers by D [ act(Gx + g) * (Ux + u) * ... ] + d.
 
 The biases, the distribution of initial weights (GPT-2 divides D by sqrt(2 layers)) and, by the two-thirds rule, the
 number of weights stay those of the model, so that gated and plain blocks differ only in the gate.
@@ -69,9 +65,7 @@ def transplant(model: nn.Module, unit: UnitLike, *, match_mlp: bool = True, seed
     """
     chosen = as_unit(unit)
     if layers_of(model)[0].layout is OWN or not hasattr(model, "config"):
-        raise GatelabError(
-            f"{type(model).__name__} is not a model of Transformers; build gatelab's own models with the unit instead"
-        )
+        raise GatelabError(f"{type(model).__name__} is not a model of Transformers; build gatelab's own with the unit")
     copied = copy.deepcopy(model)
     layers = layers_of(copied)
     for layer, own in zip(layers, layer_seeds(seed, len(layers)), strict=True):

@@ -1,13 +1,9 @@
 """Polynomials of least error: in the maximum over an interval, and in the mean square.
 
-Chebyshev interpolants are near the least maximum, Remez's exchange finds it. The exchange solves, on a reference of
-points z_i, sum_k c_k T_k(z_i) + (-1)^i E = act(z_i), and moves the reference to the extrema of the error until all are
-equal to |E|: then, and only then, no polynomial of this degree is better (Chebyshev's equioscillation). On an interval
-symmetric about 0, GELU, SiLU and ReLU are z/2 + even(z), tanh is odd and sigmoid is 1/2 + odd: the exchange runs on
-half of the interval with half of the basis.
-
-For z ~ N(0, s^2) the polynomial of degree n with the least mean square error is sum_k h_k He_k(z/s) / sqrt(k!) with
-h_k = E[act(s t) He_k(t)] / sqrt(k!), and its squared error is E[act^2] - sum h_k^2.
+Remez's exchange solves sum_k c_k T_k(z_i) + (-1)^i E = act(z_i) on a reference of points z_i and moves the reference to
+the extrema of the error until all are equal to |E|. On an interval symmetric about 0, GELU, SiLU and ReLU are z/2 plus
+an even function, tanh is odd and sigmoid is 1/2 plus an odd one: the exchange runs on half of the interval and basis.
+For z ~ N(0, s^2) the mean square is least for sum_k h_k He_k(z/s) / sqrt(k!), h_k = E[act(s t) He_k(t)] / sqrt(k!).
 """
 
 from __future__ import annotations
@@ -68,18 +64,14 @@ def minimax(gate: Activation, degree: int = 8, interval: Interval | float = (-3.
         return values(gate, c + h * t).numpy()
 
     parity, known = None, np.zeros(2)
-    if c == 0:
+    if c == 0 and degree:  # a constant cannot have the linear part
         parity, known = _parity(f, h)
-    if degree == 0 and parity == 0:
-        # A constant cannot have the linear part.
-        parity, known = None, np.zeros(2)
     degrees = [k for k in range(degree + 1) if parity is None or k % 2 == parity]
     coefficients = np.zeros(degree + 1)
     coefficients[:2] = known[: degree + 1]
-    if degrees:
-        start = -1.0 if parity is None else 0.0
-        kinks = np.array([-c / h] if low < 0 < high else [])
-        coefficients[degrees] += _exchange(lambda t: f(t) - known[0] - known[1] * t, degrees, start, kinks)
+    start = -1.0 if parity is None else 0.0
+    kinks = np.array([-c / h] if low < 0 < high else [])
+    coefficients[degrees] += _exchange(lambda t: f(t) - known[0] - known[1] * t, degrees, start, kinks)
     return Polynomial.from_chebyshev(coefficients, (low, high), activation=gate.name, method="minimax")
 
 
@@ -120,13 +112,11 @@ def _exchange(f: Callable[[Array], Array], degrees: list[int], start: float, kin
     grid = np.union1d(spaced(_GRID * (n + 2) + 1, _GRID * (n + 2)), kinks)
     grid_columns, grid_values = columns(grid), f(grid)
     rounding = _ROUNDING * max(np.abs(grid_values).max(), 1e-300)
-    least = np.inf
     for _ in range(ROUNDS):
         system = np.hstack([columns(x), ((-1.0) ** np.arange(n + 1))[:, None]])
         c = np.linalg.solve(system, f(x))[:n]
         error = grid_values - grid_columns @ c
         worst = np.abs(error).max()
-        least = min(least, worst)
         # Below rounding the signs are random: the polynomial is as good as float64 allows.
         if worst < rounding:
             return np.asarray(c, dtype=np.float64)
@@ -144,19 +134,13 @@ def _exchange(f: Callable[[Array], Array], degrees: list[int], start: float, kin
                 return np.asarray(c, dtype=np.float64)
             grid = np.union1d(grid, near.reshape(801, n + 1)[missed.argmax(axis=0), np.arange(n + 1)])
             grid_columns, grid_values = columns(grid), f(grid)
-    raise GatelabError(
-        f"the exchange did not converge in {ROUNDS} rounds (degree {degrees[-1]}, error {least:.3g}); "
-        "use method 'chebyshev', or a lower degree"
-    )
+    raise GatelabError(f"the exchange did not converge in {ROUNDS} rounds; use method 'chebyshev' or a lower degree")
 
 
 def hermite(
     gate: Activation, degree: int = 8, scale: float | None = None, interval: Interval | None = None, data: Any = None
 ) -> Polynomial:
-    """The polynomial of least mean square error for N(0, scale^2); the scale is 1 by default, or the RMS of `data`.
-
-    The interval, five standard deviations by default, does not change the polynomial.
-    """
+    """The polynomial of least mean square error for N(0, scale^2); the scale is 1 by default, or the RMS of `data`."""
     degree = check_degree(degree, 100)
     if data is not None and scale is not None:
         raise GatelabError(f"scale is {scale!r} and data are given, which determine the scale; leave one out")
@@ -164,7 +148,7 @@ def hermite(
         scale = float(np.sqrt(np.mean(numbers(data) ** 2)))
     elif scale is None:
         scale = 1.0
-    scale = check_scale(scale)
+    scale = real_number("the scale, a standard deviation of pre-activations,", scale, least=NEAR, most=FAR / USED)
     h, _ = hermite_series(gate, degree, scale)
     h = np.where(np.abs(h) < 1e-15 * np.abs(h).max(initial=1e-300), 0.0, h)
     plain = h / np.sqrt([float(math.factorial(k)) for k in range(degree + 1)])
@@ -180,10 +164,7 @@ def fit(gate: Activation, degree: int = 8, *, data: Any, interval: Interval | No
     degree = check_degree(degree, 100)
     z = numbers(data)
     if len(np.unique(z)) <= degree:
-        raise GatelabError(
-            f"{len(np.unique(z))} different pre-activations do not determine a polynomial of degree {degree}; "
-            "give more of them or a lower degree"
-        )
+        raise GatelabError(f"{len(np.unique(z))} numbers do not determine degree {degree}; give more of them")
     interval = check_interval(calibrate(z, margin=0.0) if interval is None else interval)
     columns = torch.from_numpy(basis.chebvander(to_unit(z, interval), degree))
     coefficients = torch.linalg.lstsq(columns, values(gate, z)[:, None], driver="gelsd").solution[:, 0]
@@ -191,18 +172,9 @@ def fit(gate: Activation, degree: int = 8, *, data: Any, interval: Interval | No
 
 
 def hermite_series(gate: Activation, degree: int, scale: float = 1.0) -> tuple[Array, float]:
-    """h_0 .. h_degree of act(scale t), and E[act(scale t)^2].
-
-    Panels of 1/8 standard deviation end at 0, so that a kink there costs no accuracy.
-    """
-    scale = check_scale(scale)
+    """h_0 .. h_degree of act(scale t), and E[act(scale t)^2]; panels end at 0, where a kink costs no accuracy."""
     t, lengths = panel_rule(np.linspace(-REACH, REACH, 2 * PANELS + 1), POINTS)
     w = lengths * np.exp(-t * t / 2) / math.sqrt(2 * math.pi)
     f = values(gate, scale * t).numpy()
     h = [np.dot(w, f * he) for he in hermite_functions(t, np.ones_like(t), degree + 1)]
     return np.array(h), float(np.dot(w, f * f))
-
-
-def check_scale(scale: Any) -> float:
-    """The standard deviation of the pre-activations."""
-    return real_number("the scale, a standard deviation of pre-activations,", scale, least=NEAR, most=FAR / USED)

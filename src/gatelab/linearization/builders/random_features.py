@@ -1,13 +1,8 @@
-"""Unbiased random features of the series of an activation: Maclaurin features and TensorSketch.
+"""Unbiased random features: E[Phi(w).Psi(x)] = p(w.x), p a polynomial close to act on |w.x| <= radius.
 
-Both methods draw maps of m features with E[Phi(w).Psi(x)] = p(w.x), p a polynomial close to act on |z| <= radius. The
-constant and the linear term are exact and use 1 and d of the m features.
-
-- Random Maclaurin features (Kar and Karnick 2012) make a power of w.x a product of projections on random signs. A
-  feature has degree n with probability p_n ~ |a_n| radius^n, which minimizes the variance where |w| |x| = radius.
-- TensorSketch (Pham and Pagh 2013) makes a power of w.x from count sketches: the circular convolution of n independent
-  ones, by FFT, is a count sketch of the n-fold tensor product. Each degree has a sketch of a size proportional to
-  |a_n| radius^n.
+Maclaurin features (Kar and Karnick 2012) make a power of w.x a product of projections on random signs; degree n has
+probability p_n ~ |a_n| radius^n. TensorSketch (Pham and Pagh 2013) makes it from n count sketches, whose circular
+convolution by FFT is a count sketch of the n-fold tensor product. The constant and the linear term are exact.
 """
 
 from __future__ import annotations
@@ -43,10 +38,7 @@ def power_terms(
     terms = {n: float(value) for n, value in enumerate(a) if value}
     constant, linear = terms.pop(0, None), float(np.round(terms.pop(1, 0.0), 15)) or None
     if not terms:
-        raise GatelabError(
-            f"{activation.name} is linear to degree {degree}: there is nothing to draw; "
-            "use method 'taylor', which is exact"
-        )
+        raise GatelabError(f"{activation.name} is linear, with nothing to draw; use method 'taylor', which is exact")
     return constant, linear, terms
 
 

@@ -1,22 +1,15 @@
 """The best maps of m features: the singular functions of act(w.x), degree by degree.
 
 A feature is a radial function times a harmonic: sqrt(sigma) u(|w|) Y(w/|w|) for w, sqrt(sigma) v(|x|) Y(x/|x|) for x.
-u and v have opposite signs for a negative eigenvalue of the radial operator. On their distribution of w and x no other
-maps of m features have a smaller RMSE. All harmonics of a degree contribute equally, so m may end within a degree.
-Radial functions are extended from the nodes to all radii by Nystrom's formula, u(r) = sum_j g_l(r s_j) v(s_j) / sigma.
-
-Real spherical harmonics, orthonormal for a random direction, are built by adding one coordinate at a time: one of
-degree l in k dimensions is one of degree l' <= l in the first k - 1, times p_(l-l')(x_k, r_k), r_k^2 = x_1^2 + ... +
-x_k^2, where p_n(t, 1) are orthonormal under (1 - t^2)^(l' + (k-3)/2). No step divides by a partial length, so no
-direction is singular. The recursion starts with Re and Im of (x_1 + i x_2)^l. Degrees up to two have closed forms;
-higher degrees use products of l different coordinates while these are enough.
+All harmonics of a degree contribute equally, so m may end within a degree. Radial functions are extended from the nodes
+to all radii by Nystrom's formula, u(r) = sum_j g_l(r s_j) v(s_j) / sigma. Harmonics are orthonormal for a random
+direction and built by adding one coordinate at a time, from Re and Im of (x_1 + i x_2)^l.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, combinations, islice
 
@@ -52,47 +45,39 @@ def optimal_maps(
     distributions = {"w_distribution": w_distribution, "x_distribution": x_distribution}
     values = spectrum(activation, d, m, w_scale=w_scale, x_scale=x_scale, **distributions)
     pieces = leading_pieces(values, m)
-    count = sum(piece.harmonics for piece in pieces)
+    count = sum(harmonics for _, _, harmonics in pieces)
     if count < m:
-        raise GatelabError(
-            f"act(w.x) in d = {d} has only {count} singular functions above rounding, m is {m}; give {count} or fewer"
-        )
+        raise GatelabError(f"act(w.x) in d = {d} has only {count} singular functions, m is {m}; give {count} or fewer")
     phi, psi = (SideFeatures(activation, values, pieces, side) for side in ("w", "x"))
     return Maps(phi, psi, m, d)
 
 
-@dataclass(frozen=True)
-class RadialPiece:
-    """A radial function, by its block and its index there, and the number of harmonics that it multiplies."""
-
-    block: DegreeBlock
-    place: int
-    harmonics: int
-
-
-def leading_pieces(spectrum: FloorSpectrum, m: int) -> list[RadialPiece]:
-    """The radial functions of the m largest singular values, the last with a part of its harmonics."""
+def leading_pieces(spectrum: FloorSpectrum, m: int) -> list[tuple[DegreeBlock, int, int]]:
+    """Block, index and number of harmonics of the radial functions of the m largest singular values."""
     sigma, many, of, place = by_size(spectrum.blocks)
     pieces, left = [], m
     for s, n, b, k in zip(sigma, many, of, place, strict=True):
         if left == 0 or s <= 1e-12 * sigma[0]:
             break
-        pieces.append(RadialPiece(spectrum.blocks[b], int(k), int(min(n, left))))
-        left -= pieces[-1].harmonics
+        pieces.append((spectrum.blocks[b], int(k), int(min(n, left))))
+        left -= pieces[-1][2]
     return pieces
 
 
 class SideFeatures:
     """The features of rows w or of inputs x: harmonics times sqrt(sigma) u(r)."""
 
-    def __init__(self, activation: Activation, spectrum: FloorSpectrum, pieces: list[RadialPiece], side: str) -> None:
+    def __init__(
+        self, activation: Activation, spectrum: FloorSpectrum, pieces: list[tuple[DegreeBlock, int, int]], side: str
+    ) -> None:
         other, functions = {"w": ("x", "right"), "x": ("w", "left")}[side]
-        self.activation, self.d, self.pieces = activation, spectrum.scene.d, pieces
-        self.degrees = [piece.block.degree for piece in pieces]
-        self.wanted = {l: max(p.harmonics for p in pieces if p.block.degree == l) for l in dict.fromkeys(self.degrees)}
+        self.activation, self.d = activation, spectrum.scene.d
+        self.degrees, self.counts = [block.degree for block, _, _ in pieces], [n for _, _, n in pieces]
+        each = list(zip(self.degrees, self.counts, strict=True))
+        self.wanted = {l: max(n for degree, n in each if degree == l) for l in dict.fromkeys(self.degrees)}
         own, _ = radii(spectrum.scene, side, spectrum.nodes)
         self.nodes, masses = radii(spectrum.scene, other, spectrum.nodes)
-        sides = [(getattr(p.block, functions)[:, p.place], p.block.sigma[p.place]) for p in pieces]
+        sides = [(getattr(block, functions)[:, k], block.sigma[k]) for block, k, _ in pieces]
         self.weights = np.array([masses * v / np.sqrt(sigma) for v, sigma in sides])
         self.end = 1.25 * float(own.max())
         knots = np.linspace(0.0, self.end, _KNOTS + 1)
@@ -108,15 +93,13 @@ class SideFeatures:
     def __call__(self, rows: Tensor) -> Tensor:
         """(..., d) -> (..., m)."""
         if rows.shape[-1] != self.d:
-            raise GatelabError(
-                f"rows have {rows.shape[-1]} entries, the maps were made for d = {self.d}; give (..., {self.d})"
-            )
+            raise GatelabError(f"rows have {rows.shape[-1]} entries, the maps {self.d}; give (..., {self.d})")
         flat = rows.reshape(-1, self.d)
         length = torch.linalg.vector_norm(flat, dim=1)
         tiny = torch.finfo(flat.dtype).tiny
         Y, R = harmonics(flat / length.clamp_min(tiny)[:, None], self.wanted), self.radial(length)
-        each = enumerate(zip(self.pieces, self.degrees, strict=True))
-        parts = [R[:, i, None] * Y[l][:, : piece.harmonics] for i, (piece, l) in each]
+        each = enumerate(zip(self.degrees, self.counts, strict=True))
+        parts = [R[:, i, None] * Y[l][:, :n] for i, (l, n) in each]
         return torch.cat(parts, 1).reshape(*rows.shape[:-1], -1)
 
     def direct(self, r: Array) -> Array:

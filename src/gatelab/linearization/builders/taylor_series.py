@@ -1,13 +1,8 @@
-"""Taylor series at 0, by power series arithmetic.
-
-    GELU(z) = z/2 + (1/sqrt(2 pi)) sum_n (-1)^n z^(2n+2) / (2^n n! (2n+1))       (paper 003, eq. 2)
+"""Taylor series at 0 by power series arithmetic, and the tangent of each neuron at a reference input (paper 003).
 
 tanh, sigmoid and SiLU follow from the differential equation y' = 1 - y^2, the tanh form of GELU from y' = (1 - y^2) g'.
-Other smooth functions use automatic differentiation.
-
-The tangent of each neuron at a reference input is its Taylor series of first order (section 3.3.1):
-
-    act(w.x) ~ act(w.r) + act'(w.r) w.(x - r),    Phi(w) = [act'(w.r) w, act(w.r)],    Psi(x) = [x - r, 1]
+Other smooth functions use automatic differentiation. The tangent is the series of first order of act(w.x) at r:
+Phi(w) = [act'(w.r) w, act(w.r)], Psi(x) = [x - r, 1].
 """
 
 from __future__ import annotations
@@ -40,9 +35,7 @@ def taylor(gate: Activation, degree: int = 10, interval: Interval = (-3.0, 3.0))
 def power_series(gate: Activation, degree: int) -> Array:
     """The coefficients of 1, z, ..., z^degree."""
     if gate.power is not None:
-        raise GatelabError(
-            f"{gate.name} has a kink at 0 and no Taylor series there; use method 'minimax', 'chebyshev' or 'hermite'"
-        )
+        raise GatelabError(f"{gate.name} has a kink at 0 and no Taylor series; use 'minimax', 'chebyshev' or 'hermite'")
     coefficients = _KNOWN.get(gate.name, partial(_automatic, gate))(degree)
     # Functions without a series, such as |z|, may have automatic derivatives: compare values near 0. The error of a
     # smooth function's series is about its next term, plus rounding.
@@ -50,10 +43,7 @@ def power_series(gate: Activation, degree: int) -> Array:
     gap = np.abs(values(gate, ends).numpy() - np.polynomial.polynomial.polyval(ends, coefficients)).max()
     allowed = 100 * max(1.0, np.abs(coefficients).max()) * _NEAR ** len(coefficients) + 1e-12
     if not np.isfinite(coefficients).all() or gap > allowed:
-        raise GatelabError(
-            f"{gate.name!r} has no Taylor series at 0 (at ±{_NEAR} its error is {gap:.2g}); use method 'minimax', "
-            "'chebyshev' or 'hermite', which need no derivatives"
-        )
+        raise GatelabError(f"{gate.name!r} has no Taylor series at 0; use 'minimax', 'chebyshev' or 'hermite'")
     return coefficients
 
 
@@ -107,10 +97,7 @@ _KNOWN: dict[str, Callable[[int], Array]] = {
 
 def _automatic(gate: Activation, degree: int) -> Array:
     if degree > MOST_AUTOMATIC:
-        raise GatelabError(
-            f"degree {degree} of {gate.name!r}: derivatives beyond {MOST_AUTOMATIC} are not taken automatically; "
-            f"give a degree of at most {MOST_AUTOMATIC}, or use method 'chebyshev' or 'minimax'"
-        )
+        raise GatelabError(f"degree {degree} of {gate.name!r}: give at most {MOST_AUTOMATIC}, or use method 'minimax'")
     with torch.enable_grad():
         z = torch.zeros((), dtype=torch.float64, requires_grad=True)
         y: Tensor = gate(z)
@@ -130,10 +117,7 @@ def tangent_maps(activation: Activation, d: int, *, reference: Any) -> Maps:
     """Maps of d + 1 features at the reference; with d - 1 entries, it is extended by the 1 of the bias."""
     point = torch.from_numpy(finite_array("the reference", reference, 1, "give finite numbers"))
     if len(point) not in (d, d - 1):
-        raise GatelabError(
-            f"the reference has shape {tuple(point.shape)} for {d} inputs; give one input x of {d} finite numbers, "
-            "such as the mean of your inputs"
-        )
+        raise GatelabError(f"the reference has {len(point)} entries; give one input x of {d} finite numbers")
     if len(point) == d - 1:
         point = torch.cat([point, point.new_ones(1)])
 

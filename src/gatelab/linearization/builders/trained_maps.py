@@ -1,13 +1,8 @@
 """Phi and Psi as two trained networks (paper 003, section 4.2).
 
-The recipe "fresh" gets close to the floor, that of the paper stays far above it. In "fresh" every step draws new rows
-and inputs and uses the loss over all pairs; the networks also get lengths, directions and their products; and at the
-end, which gives most of the improvement, the last layers are solved for with both bodies A(w), B(x) fixed: the best
-Phi = A(w) P, Psi = B(x) Q are given by the truncated singular value decomposition of
-Ca^(-1/2) E[A act(w.x) B^T] Cb^(-1/2), Ca = E[A A^T], Cb = E[B B^T].
-
-The recipe "paper" has 1024 fixed matrices W with one x each, one hidden layer of 64 relu, and Adam at 1e-3 in batches
-of 64.
+In the recipe "fresh" every step draws new rows and inputs, and at the end the last layers are solved for with both
+bodies A(w), B(x) fixed, by the singular value decomposition of Ca^(-1/2) E[A act(w.x) B^T] Cb^(-1/2), Ca = E[A A^T],
+Cb = E[B B^T]; it gets close to the floor. The recipe "paper" has 1024 fixed matrices W with one x each.
 """
 
 from __future__ import annotations
@@ -18,7 +13,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -33,7 +28,7 @@ from gatelab.linearization.monomials import Maps
 from gatelab.memory import check_memory
 
 Recipe = Literal["fresh", "paper"]
-RECIPES = ("fresh", "paper")
+RECIPES = get_args(Recipe)
 _REFIT_ROWS = 4096
 _RIDGE = 1e-10
 _WIDER = 1.5
@@ -53,10 +48,7 @@ def learned_maps(
     epochs: int = 30,
     progress: ProgressLike = None,
 ) -> Maps:
-    """Maps trained for w ~ N(0, w_scale^2 I), x ~ N(0, x_scale^2 I).
-
-    `steps` are for the recipe "fresh", `epochs` for "paper".
-    """
+    """Maps for w ~ N(0, w_scale^2 I), x ~ N(0, x_scale^2 I); `steps` are for recipe "fresh", `epochs` for "paper"."""
     m = whole_number("m", m, 1)
     for name, value in {"steps": steps, "epochs": epochs}.items():
         whole_number(name, value, 1)
@@ -67,11 +59,8 @@ def learned_maps(
     # Weights, gradients and two momenta in float32; then features and targets of the last step in float64.
     out = d + 2 + min(width, d * (d + 1)) + width
     weights = 2 * d * min(width, d * (d + 1)) + (2 * d + 1) * width + (layers - 1) * width**2 + out * m
-    check_memory(
-        2 * 16 * weights + 8 * (6 * _REFIT_ROWS * out + 6 * out**2),
-        f"learning maps of {m} features with {width} neurons in {layers} layers",
-        "give a smaller m",
-    )
+    needed = 2 * 16 * weights + 8 * (6 * _REFIT_ROWS * out + 6 * out**2)
+    check_memory(needed, f"learning maps of {m} features", "give a smaller m")
     data = TrainingPairs(activation, d, check_spread(w_scale, "w_scale"), check_spread(x_scale, "x_scale"))
     generator = torch.Generator().manual_seed(check_seed(seed))
     with torch.random.fork_rng(devices=[]), torch.enable_grad(), reporting(progress, "training the maps") as report:
@@ -132,11 +121,7 @@ class TrainingPairs:
         return W, X, self.activation(W @ X.T)
 
     def tails(self, n: int, scale: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """n rows, every second one from a wider distribution, and the square roots of their importance weights.
-
-        Long rows are rare and contribute much of the error. A weight is the density divided by that of the mixture,
-        and at most two, also in many dimensions where the two distributions hardly overlap.
-        """
+        """n rows, every second one from a wider distribution, and the square roots of their importance weights."""
         rows = torch.randn(n, self.d, generator=generator, dtype=torch.float64)
         rows[::2] *= _WIDER
         log = rows.square().sum(1, keepdim=True) / 2 * (1 - _WIDER**-2) - self.d * math.log(_WIDER)
