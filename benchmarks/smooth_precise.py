@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 import torch
 from flint import arb, arb_mat, ctx
 
 import gatelab as gl
+from benchmarks.harness import continued
 from benchmarks.smooth_gates import chain
 from gatelab.theory import singularities
 
@@ -161,13 +161,13 @@ def square(r: arb_mat) -> arb:
     return (r.transpose() * r)[0, 0].mid()
 
 
-def best(unit: str, target: str, search: int) -> list[dict[str, float | str]]:
+def best(unit: str, target: str, search: int) -> Iterator[dict[str, float | str]]:
     """A row per width: the least error of the pole solver, and the least one of all starts in 115 digits."""
     rows, random = Rows(EXACT[target], gl.unit(unit).factors), np.random.default_rng(search)
     problem = gl.problem(target, n=ROWS)
     assert problem.f is not None
     poles = singularities(problem.f, (-1.0, 1.0)).poles
-    found, last = [], []
+    last: Gates = []
     chains = [chain(unit, problem, UNITS[unit], seed) for seed in SEEDS]
     for width, *fits in zip(UNITS[unit], *chains, strict=True):
         fit = min(fits, key=lambda fit: fit.train_rmse)
@@ -180,17 +180,10 @@ def best(unit: str, target: str, search: int) -> list[dict[str, float | str]]:
         last = end.gates
         places = " ".join(f"{float(-g / G):.3g}+{float(PI / abs(G)):.3g}i" for G, g in last)
         row = {"unit": unit, "target": target, "search": search, "width": width, "parameters": fit.parameters}
-        found.append(row | {"float64": fit.test_rmse, "rmse": end.rmse, "poles": places})
-    return found
+        yield row | {"float64": fit.test_rmse, "rmse": end.rmse, "poles": places}
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    path, found = Path(sys.argv[1]), pd.DataFrame(columns=["unit", "target", "search"])
-    if path.exists():
-        found = pd.read_csv(path)
-    done = {*found[["unit", "target", "search"]].itertuples(index=False, name=None)}
-    for search, unit, target in product(SEARCHES, UNITS, EXACT):
-        if (unit, target, search) not in done:
-            found = pd.concat([found, pd.DataFrame(best(unit, target, search))])
-            found.to_csv(path, index=False, float_format="%.4g")
+    cells = [(unit, target, search) for search, unit, target in product(SEARCHES, UNITS, EXACT)]
+    continued(Path(sys.argv[1]), ["unit", "target", "search"], cells, best, float_format="%.4g")

@@ -4,7 +4,7 @@
 
     python -m benchmarks.tables regressors --methods gated --sets boston,mpg --jobs 2  missing fits, then errors
     python -m benchmarks.tables regressors --export FOLDER                the sets as CSV, for another machine
-    python -m benchmarks.tables regressors --data FOLDER --record other.json   there; then here: --merge other.json
+    python -m benchmarks.tables regressors --data FOLDER                  there
     python -m benchmarks.tables large                                     ours and boosting on a million rows
 
 Rows are divided into three parts by a seed that was never tuned on; each part is tested once, and a method chooses its
@@ -22,6 +22,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from inspect import signature
 from pathlib import Path
@@ -76,12 +77,9 @@ def measured(dataset: DataSet, method: Method, split: int, folder: str | None = 
     entry: Entry = {"set": dataset.name, "method": method.name, "split": split, "version": method.version}
     entry |= {"settings": method.settings, "seed": SPLIT_SEED, "train": len(train), "test": len(test)}
     model = method.make()
-    watch = MemoryWatch()
-    began, clock = time.process_time(), time.perf_counter()
     try:
-        model.fit(table.X.iloc[train], table.y[train])
-        entry |= {"cpu_s": round(time.process_time() - began, 3), "wall_s": round(time.perf_counter() - clock, 3)}
-        entry["peak_mib"] = watch.risen()
+        cpu, wall, mib = fit_costs(model, table.X.iloc[train], table.y[train])
+        entry |= {"cpu_s": round(cpu, 3), "wall_s": round(wall, 3), "peak_mib": mib}
         entry |= scores(model, dataset.task, table.X.iloc[test], table.y[test])
     except Exception as error:  # a peer that fails on one set must not end the run; it is tried again next time
         entry["failed"] = f"{type(error).__name__}: {error}"[:300]
@@ -105,24 +103,18 @@ def scores(model: Any, task: Task, X: pd.DataFrame, y: np.ndarray) -> Entry:
     return {"rmse": float(np.sqrt(np.mean(np.square(prediction - y))))} | deviations
 
 
-class MemoryWatch:
-    """The rise of this process's memory, on Linux."""
-
-    def __init__(self) -> None:
-        self.before: float | None = None
-        try:
-            # Memory that earlier fits have freed would else be used again without being counted.
-            ctypes.CDLL(None).malloc_trim(0)
-            Path("/proc/self/clear_refs").write_text("5")
-            self.before = process_memory("VmRSS:")
-        except (OSError, AttributeError):
-            self.before = None
-
-    def risen(self) -> float | None:
-        """MiB between the start and the highest value since."""
-        if self.before is None:
-            return None
-        return round(process_memory("VmHWM:") - self.before, 1)
+def fit_costs(model: Any, X: Any, y: Any) -> tuple[float, float, float | None]:
+    """Fit a model: CPU seconds, seconds, and how far the memory of the process rises, in MiB, on Linux."""
+    before = None
+    with suppress(OSError, AttributeError):
+        # Memory that earlier fits have freed would else be used again without being counted.
+        ctypes.CDLL(None).malloc_trim(0)
+        Path("/proc/self/clear_refs").write_text("5")
+        before = process_memory("VmRSS:")
+    began, clock = time.process_time(), time.perf_counter()
+    model.fit(X, y)
+    cpu, wall = time.process_time() - began, time.perf_counter() - clock
+    return cpu, wall, before and round(process_memory("VmHWM:") - before, 1)
 
 
 def process_memory(line: str) -> float:
@@ -228,9 +220,7 @@ def large_tables() -> Iterator[Entry]:
         models = (GatedRegressor(random_state=0, **settings), HistGradientBoostingRegressor(random_state=0))
         for model in models:
             entry = {"rows": rows, "columns": columns, "method": type(model).__name__}
-            watch, began, clock = MemoryWatch(), time.process_time(), time.perf_counter()
-            model.fit(X[:rows], y[:rows])
-            entry |= {"cpu_s": time.process_time() - began, "wall_s": time.perf_counter() - clock, "mib": watch.risen()}
+            entry |= dict(zip(("cpu_s", "wall_s", "mib"), fit_costs(model, X[:rows], y[:rows]), strict=True))
             yield entry | {"rmse": float(np.sqrt(np.mean(np.square(model.predict(X[rows:]) - y[rows:]))))}
 
 
@@ -243,7 +233,6 @@ def main(
     record: Annotated[Path | None, typer.Option(help="The file of the fits.", show_default="results/tables")] = None,
     data: Annotated[str | None, typer.Option(help="The folder of an export, instead of the packages.")] = None,
     export_to: Annotated[str | None, typer.Option("--export", help="Write the sets as CSV and end.")] = None,
-    merge: Annotated[Path | None, typer.Option(help="Add the entries of this record.")] = None,
     only_show: Annotated[bool, typer.Option("--show", help="Print the errors without fits.")] = False,
 ) -> None:
     """Compute the fits that a record lacks, and show its errors."""
@@ -259,9 +248,7 @@ def main(
             print(*export(export_to, readable([*REGRESSION, *CLASSES], None)), sep="\n")
             return
         task, entries = TASKS[what][0], Record(record)
-        if merge:
-            entries.add(Record(merge).entries.values())
-        elif not only_show:
+        if not only_show:
             short = [s for s in chosen(task, [n for n in sets.split(",") if n]) if s.rows <= rows]
             complete(entries, readable(short, data), named_methods(task, names), jobs=jobs, folder=data)
         show([errors(entries, task)])
@@ -272,10 +259,10 @@ def main(
 def named_methods(task: Task, names: str) -> list[Method]:
     """The methods with these names, all without names; a line on stderr for each that is not installed."""
     known = {m.name: m for m in methods(task)}
-    unknown = set(filter(None, names.split(","))) - set(known)
-    if unknown:
+    asked = [name for name in names.split(",") if name] or list(known)
+    if unknown := set(asked) - set(known):
         raise GatelabError(f"no method is called {', '.join(sorted(unknown))}; there are {', '.join(known)}")
-    wanted = [known[name] for name in filter(None, names.split(","))] or list(known.values())
+    wanted = [known[name] for name in asked]
     for method in wanted:
         if not method.version:
             print(f"{method.name} is left out: {method.package} is not installed", file=sys.stderr)

@@ -77,7 +77,7 @@ def mixed(monkeypatch: pytest.MonkeyPatch) -> DataSet:
     frame.loc[5:8, "name"] = None
     frame.loc[10, "y"] = np.nan
     monkeypatch.setitem(datasets.READERS, "made", lambda _: frame)
-    columns: dict[str, Any] = {"dropped": (("row", "a number of the row"),), "categories": ("code",), "most": 40}
+    columns: dict[str, Any] = {"dropped": ("row",), "categories": ("code",), "most": 40}
     blank = DataSet("mixed", "regression", "made", "made", "y", Facts(0, 0, 0, 0, 0.0), **columns)
     dataset = replace(blank, facts=facts_of(blank, source(blank)))
     assert (dataset.facts.rows, dataset.facts.columns, dataset.facts.categories, dataset.facts.missing) == (59, 4, 2, 7)
