@@ -235,11 +235,8 @@ class Study(Compact):
         """The findings: the sections of the template, each with its small figure."""
         if not self.cards:
             return ()
-        paragraphs, findings = self._sections(tables, tuple(self._functions["claims"](tables))), []
-        for topic, facets in self.cards.items():
-            sentence, sizes = paragraphs[topic]
-            findings.append(Finding(topic, sentence, sizes, facets, tables))
-        return tuple(findings)
+        paragraphs = self._sections(tables, tuple(self._functions["claims"](tables)))
+        return tuple(Finding(topic, *paragraphs[topic], facets, tables) for topic, facets in self.cards.items())
 
     def _sections(self, tables: Tables, claims: tuple[Claim, ...]) -> dict[str, tuple[str, ...]]:
         module = sys.modules[self._functions["claims"].__module__]

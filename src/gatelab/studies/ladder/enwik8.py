@@ -49,7 +49,6 @@ def tables(_: Request) -> Tables:
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """Gated units minus relu2, the number of pairs that differ, and the lowest loss."""
     for (unit, text), own in tables["leads"].groupby(["unit", "text"], sort=False):
         overall, title = own.iloc[0], f"{unit} minus relu2 over all sizes, {text}"
         by_size = {row["size"]: interval_at(row, "difference") for _, row in own.iloc[1:].iterrows()}

@@ -82,7 +82,6 @@ def tables(request: Request) -> Tables:
 
 
 def record_rows(name: str) -> Table:
-    """The trainings of a record."""
     lines = record_path(f"ladder/{name}.jsonl", COMMAND).read_text(encoding="utf-8").splitlines()
     rows: Table = pd.DataFrame([row for row in map(json.loads, lines) if "kind" in row and "error" not in row])
     return rows.assign(variant=rows["variant"].fillna(""))
@@ -268,7 +267,6 @@ def share_table(rows: Table) -> Table:
 
 
 def recovered_share(plain: Array, other: Array, gated: Array) -> Array:
-    """The mean of plain - other over the mean of plain - gated, over the last axis."""
     return (plain - other).mean(-1) / (plain - gated).mean(-1)
 
 
@@ -284,7 +282,6 @@ def fieller_columns(part: Array, whole: Array) -> dict[str, float]:
 
 
 def kernel_table(rows: Table) -> Table:
-    """Condition numbers of kernels before and after training, with all eigenvalues and without the largest."""
     own = rows[rows["kind"] == "kernel"]
     made = own[["optimizer", "unit", "variant", "when", "seed", "rows"]]
     return made.assign(condition=own["largest"] / own["smallest"], bulk=own["second"] / own["smallest"])
@@ -314,7 +311,6 @@ def rank_table(rows: Table, scores: Mapping[str, Mapping[str, float]]) -> Table:
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """How differences change with tokens and parameters, which constants differ, and the equivalent data."""
     for (first, second), own in tables["trends"].groupby(["first", "second"], sort=False):
         for name in (TOKENS, PARAMETERS):
             rows = own[own["coefficient"] == name]
@@ -352,16 +348,11 @@ def later_claims(tables: Mapping[str, Table]) -> Iterator[Claim]:
     for pair, own in tables.get("early", pd.DataFrame(columns=["pair"])).groupby("pair", sort=False):
         lower, upper = ((own["p_holm"] < SIGNIFICANT) & (own["difference"] * sign > 0) for sign in (-1, 1))
         verdict = own["verdict"].iloc[0]
-        yield Claim(
-            f"{pair}: the ungated unit leads early and is overtaken",
-            None if verdict == NEITHER else float(verdict == CROSSING),
-            paper="the ungated unit first, the gated one later",
-            rule="holds",
-            support={
-                "steps with the ungated unit significantly lower": own["step"][lower].tolist(),
-                "steps with the gated unit significantly lower": own["step"][upper].tolist(),
-            },
-        )
+        support = {"steps with the ungated unit significantly lower": own["step"][lower].tolist()}
+        support["steps with the gated unit significantly lower"] = own["step"][upper].tolist()
+        what, paper = "the ungated unit leads early and is overtaken", "the ungated unit first, the gated one later"
+        value = None if verdict == NEITHER else float(verdict == CROSSING)
+        yield Claim(f"{pair}: {what}", value, paper=paper, rule="holds", support=support)
     for _, row in tables.get("shares", pd.DataFrame()).iterrows():
         title = f"share of the gate's gain over {row['unit']}, {row['variant']}, {row['optimizer']}"
         ends = row[["share_low", "fieller_low", "share_high", "fieller_high"]].astype(float)

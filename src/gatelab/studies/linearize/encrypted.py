@@ -92,10 +92,7 @@ def tables(request: Request) -> Tables:
         # Minimax alone: its only gain is levels by layer.
         alone = measure_curves(model, text, most=most, forms_of=lambda *layer: [minimax_form(*layer)])
         plan, mixed = search(curves, QUALITY), search(alone, QUALITY)
-        own = {
-            "layers": layer_rows(curves, plan, mixed),
-            "plans": plan_rows(curves, plan, mixed, most, most_pieces),
-        }
+        own = {"layers": layer_rows(curves, plan, mixed), "plans": plan_rows(curves, plan, mixed, most, most_pieces)}
         for table, part in own.items():
             rows[table] += [{"model": name, **row} for row in part]
         if request.progress:
@@ -104,7 +101,6 @@ def tables(request: Request) -> Tables:
 
 
 def sentence_model() -> tuple[str, Any, list[Tensor]]:
-    """all-MiniLM-L6-v2 on sentences of FineWeb-Edu."""
     text = parts.sentences_of(text_data("fineweb-edu", "bytes").train, SENTENCES)
     name, model, encode = parts.minilm()
     return name, model, [encode(sentence) for sentence in text]
@@ -220,7 +216,6 @@ def cheapest(rows: Table, way: str) -> Table | None:
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """Values in ciphertexts, and the levels of plans."""
     names = ("proved", "total", "encryption", "levels")
     support: dict[str, Any] = {
         f"{row['function']} of degree {row['degree']}": [row[name] for name in names]

@@ -121,7 +121,6 @@ def columns(tables: Tables, rows: Tables) -> Tables:
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """The paper's recipe after its epochs, the effect of more epochs and more data, and the bias of both sections."""
     errors, by_run = tables["errors"], tables["runs"].groupby(["recipe", "count"])["rmse"]
     found = {key: sample(values.to_numpy(float)) for key, values in by_run}
     of_recipe = {name: rows.set_index("count") for name, rows in errors.groupby("recipe")}
@@ -258,19 +257,16 @@ def examples(epochs: int, example: Sequence[int]) -> Iterator[dict[str, float]]:
 
 @SIXTEEN.tables
 def floors(request: Request) -> Tables:
-    """The least error of maps by their number of features."""
     return {"floors": pd.DataFrame({"m": range(300), "floor": floor_curve("gelu", 16, list(range(300)))})}
 
 
 @SIXTEEN.columns
 def columns_16(tables: Tables, rows: Tables) -> Tables:
-    """The floor next to the errors."""
     return {**tables, "errors": tables["errors"].merge(tables["floors"], on="m", how="left")}
 
 
 @SIXTEEN.claims
 def claims_16(tables: Tables) -> Iterator[Claim]:
-    """The least m of the paper's loss, the losses with the m of its code, and its examples."""
     floor = tables["floors"].set_index("m")["floor"]
     yield Claim(
         f"features from which on a loss of {PAPER_LOSS} is possible", float((floor**2 <= PAPER_LOSS).idxmax()),

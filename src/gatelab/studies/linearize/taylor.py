@@ -57,7 +57,6 @@ TABLE1 = Study(
 
 
 def polynomial(method: str, degree: int, reach: float) -> Polynomial:
-    """The polynomial of GELU by a method on [-reach, reach]."""
     made = linearize("gelu", method, degree=degree, interval=(-reach, reach)).polynomial
     assert made is not None
     return made
@@ -80,7 +79,6 @@ def errors(R: int) -> dict[str, object]:
 
 @TABLE1.measure("degrees", grid={"degree": [2, 4, 6, 8, 10, 12, 16, 20, 24], "R": [3, 5, 7]}, quick={"degree": [4, 10]})
 def by_degree(degree: int, R: int) -> dict[str, float]:
-    """The largest errors of both kinds of polynomials."""
     return {name: polynomial(name.lower(), degree, float(R)).error(GELU) for name in ("Taylor", "minimax")}
 
 
@@ -94,7 +92,6 @@ def series(request: Request) -> Tables:
 
 @TABLE1.claims
 def table1_claims(tables: Tables) -> Iterator[Claim]:
-    """The numbers of table 1 to their digits, the series, and the best polynomial of the same degree."""
     table = tables["table1"].set_index("range")
     for where, row in table.iterrows():
         yield Claim(
@@ -154,7 +151,6 @@ def gelu(z: Array, form: str = "gelu") -> Array:
 
 
 def five_terms(z: Array) -> Array:
-    """Five terms of the series."""
     return polynomial("taylor", DEGREE, max(3.0, float(np.abs(z).max())))(z)
 
 
@@ -172,7 +168,6 @@ def taylor_maps(features: str, d: int = 3) -> Linearization:
 
 
 def product(maps: Linearization, W: Tensor, x: Tensor) -> Array:
-    """Phi(W) Psi(x)."""
     return (maps.phi(W) @ maps.psi(x)).numpy()
 
 
@@ -185,7 +180,6 @@ def inverse_tanh_gelu(near: float, printed: float) -> float:
 
 @TABLE2.measure("features", grid={"d": [3, 16, 64]})
 def features(d: int) -> dict[str, float]:
-    """The number of features of either kind that d inputs have."""
     kronecker, symmetric = (taylor_maps(kind, d).m for kind in ("kronecker", "symmetric"))
     return {"kronecker": kronecker, "symmetric": symmetric, "ratio": kronecker / symmetric}
 
@@ -209,7 +203,6 @@ def table2_tables(request: Request) -> Tables:
 
 @TABLE2.claims
 def table2_claims(tables: Tables) -> Iterator[Claim]:
-    """The rows of table 2 to their digits, and the numbers of features."""
     table, counts = tables["table2"], tables["features"].set_index("d")
     for what, column in ROWS.items():
         first, *others = table[column]
@@ -337,7 +330,6 @@ def table3_tables(request: Request) -> Tables:
 
 @TABLE3.claims
 def table3_claims(tables: Tables) -> Iterator[Claim]:
-    """The two numbers of table 3 to their digits, and section 3.3.1."""
     rmse, forms = tables["table3"].set_index("metric")["RMSE"], tables["reference"].set_index("form")
     rounding, least, erf = rmse["Kronecker product vs. Taylor"], rmse[BEST], rmse["Taylor vs. erf-GELU"]
     yield Claim(

@@ -17,7 +17,7 @@ from gatelab.models.layouts import blocks
 from gatelab.models.replace import trace
 from gatelab.plotting.facets import Facets, Overlay, draw_figure
 from gatelab.studies.claims import Claim
-from gatelab.studies.definition import Request
+from gatelab.studies.definition import Request, limits
 from gatelab.studies.engine import Study, Table, Tables, averaged, interval_at
 from gatelab.studies.linearize import transformer_parts as parts
 from gatelab.train import load_models
@@ -132,7 +132,6 @@ def training(size: parts.Size, data: Any, names: Sequence[str]) -> dict[str, Any
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """Cosines, ranges and features of the model of sentences; losses of the GPT."""
     judged, cosines = tables["verdicts"], tables["cosines"].set_index("way")
     layers = tables["layers"].groupby("way", sort=False)
     alone, outside = (layers[column].agg(["min", "max"]) for column in ("alone", "outside"))
@@ -189,12 +188,8 @@ def feature_claim(judged: Table) -> Claim:
     for column in ("m needed for 1%", "m enough for 1%", "m needed for 10%", "m enough for 10%"):
         known = judged[column].dropna().astype(int)
         if len(known):
-            support[f"{column}, {len(known)} of {len(judged)} layers"] = ends(known)
-    support["floor at m = d + 1, relative"] = ends(judged["floor at m = d + 1"])
+            support[f"{column}, {len(known)} of {len(judged)} layers"] = limits(known)
+    support["floor at m = d + 1, relative"] = limits(judged["floor at m = d + 1"])
     width = int(judged["width"].iloc[0])
     what = f"features that GELU(W1 x + b1) of {width} neurons needs to 1 % of its size, share of the neurons"
     return Claim(what, 100 * float(judged["m needed for 1%"].min()) / width, paper=OPEN, unit="%", support=support)
-
-
-def ends(values: Table) -> list[float]:
-    return [values.min().item(), values.max().item()]

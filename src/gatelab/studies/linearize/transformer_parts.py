@@ -138,7 +138,6 @@ def embeddings(traced: Traced) -> Tensor:
 
 
 def minilm() -> Embedder:
-    """all-MiniLM-L6-v2 from its package."""
     model, tokenizer = load_model("minilm")
     return Embedder(MINILM, model, lambda sentence: torch.tensor(tokenizer(sentence)["input_ids"][:256]))
 
@@ -183,7 +182,6 @@ class TracedLayer(NamedTuple):
 
 
 def traced_layers(model: nn.Module, inputs: Sequence[Tensor]) -> list[TracedLayer]:
-    """The blocks of a model with their inputs."""
     pairs = zip(blocks(model), inputs, strict=True)
     return [TracedLayer(block, x, PreActivations.of(block.before(x))) for block, x in pairs]
 

@@ -181,7 +181,6 @@ def comparison(last: Table) -> Iterator[Cell]:
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """For each model the variance left by a linear map, and by units other than the block's own."""
     last, cells = tables["widest"], tables["cells"]
     for model, of_model in last.groupby("model", sort=False):
         left = only(of_model, unit="linear").set_index("layer")["left"]

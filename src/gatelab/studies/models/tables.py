@@ -75,7 +75,6 @@ def ratios(request: Request) -> Tables:
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """Errors relative to boosting and extra trees on the sets that defaults were not tuned on, and the cost."""
     for name in ERRORS:
         table = tables[name][~tables[name]["tuned"]].set_index("set")
         boosting = table["gated"] / table[["boosting", "lightgbm"]].min(axis=1)

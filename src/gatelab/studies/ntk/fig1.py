@@ -120,7 +120,6 @@ def densities(spectra: dict[str, Array], expected: dict[str, Estimate]) -> Table
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """The largest eigenvalue, the smallest and the condition number of a gated unit next to the plain one."""
     by_unit = tables["extremes"].set_index("unit")
     for row in tables["contractions"].to_dict("records"):
         pair = row["plain"], row["gated"]

@@ -12,8 +12,9 @@ from gatelab.arrays import Array
 from gatelab.ntk import analytic, estimate
 from gatelab.plotting.facets import Facets, Overlay
 from gatelab.studies.claims import CLOSE, Claim
+from gatelab.studies.definition import limits
 from gatelab.studies.engine import Study, Table, Tables
-from gatelab.studies.ntk.gaussian import NAMES, UNITS, WIDTH, extremes, farthest_from_1, limits, samples
+from gatelab.studies.ntk.gaussian import NAMES, UNITS, WIDTH, extremes, farthest_from_1, samples
 
 WHO = {"paper": "the paper's estimate", "ours": "our estimate"}
 
@@ -114,7 +115,6 @@ def columns(tables: Tables, rows: Tables) -> Tables:
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """How close the estimates are, across d at a fixed n and with n in proportion to d."""
     table = tables["conditions"]
     for chosen, where, place in (("fixed", "across d", ""), ("scaled", "n in proportion to d", ", n in proportion")):
         for (who, words), unit in product(WHO.items(), UNITS):

@@ -192,7 +192,6 @@ def columns(tables: Tables, rows: Tables) -> Tables:
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """Whether the gate suppresses the off-diagonal entries, and how far eq. 5 and 8 are off."""
     for data, of_data in tables["dominance"].groupby("data", sort=False):
         of_unit = of_data.set_index("unit").loc[list(UNITS)]
         support: dict[Any, Any] = dict(of_unit["off_diagonal"].rename(NAMES))
@@ -298,7 +297,6 @@ def measured_over_law(rows: Table, predicted: int) -> tuple[Interval, Interval]:
 
 @WIDTHS.claims
 def width_claims(tables: Tables) -> Iterator[Claim]:
-    """Powers and coefficients in drawn networks, next to those that follow from the paper's lost eq. 3 and 4."""
     for row in tables["powers"].to_dict("records"):
         yield Claim.of(
             f"power of d/m by which {EQUATIONS[row['equation']][1]} is off, drawn networks", interval_at(row, "power"),

@@ -125,7 +125,6 @@ def tables(request: Request) -> Tables:
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """The eigenvalues, who is ahead, and how direct the paths are."""
     units, meeting = tables["units"].set_index("unit").loc[list(UNITS)], tables["crossing"].iloc[0]
     both = units.assign(condition=units["lambda_max"] / units["lambda_min"]).to_dict("list")
     (larger, smaller), (least, most) = both["lambda_max"], both["lambda_min"]

@@ -212,7 +212,6 @@ def closed_form(unit: str, n: int, d: int, width: int, seeds: int, step: Sequenc
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """Whether pairs cross, how long and how far ReLU leads by learning rate, and the closed forms."""
     table = tables["crossings"]
     for _, rows in table.groupby(["data", "first", "second"], sort=False):
         yield pair_claim(rows)

@@ -17,16 +17,8 @@ from gatelab.statistics import Interval
 from gatelab.studies.engine import Table, geometric_mean
 
 # The names of the units as the paper writes them, and of two that it did not try.
-NAMES = {
-    "mlp": "ReLU",
-    "glu": "ReGLU",
-    "gelu": "GELU",
-    "geglu": "GEGLU",
-    "silu": "SiLU",
-    "swiglu": "SwiGLU",
-    "relu2": "ReLU²",
-    "gqu": "GQU",
-}
+NAMES = {"mlp": "ReLU", "glu": "ReGLU", "gelu": "GELU", "geglu": "GEGLU", "silu": "SiLU", "swiglu": "SwiGLU"}
+NAMES |= {"relu2": "ReLU²", "gqu": "GQU"}
 UNITS = ("mlp", "glu")
 PAIRS = (UNITS, ("gelu", "geglu"), ("silu", "swiglu"))
 # Our choice: the captions of the paper's figures are lost in our copy.
@@ -65,11 +57,6 @@ def unit_ratio(rows: Table, first: str, second: str, column: str) -> Interval:
     """A number of one unit over that of another, seed by seed."""
     by_unit = [rows[rows["unit"] == unit].set_index("seed")[column] for unit in (first, second)]
     return geometric_mean((by_unit[0] / by_unit[1]).to_numpy(float))
-
-
-def limits(values: Table) -> list[float]:
-    """The smallest and the largest value."""
-    return [float(values.min()), float(values.max())]
 
 
 def farthest_from_1(ratios: Table) -> Any:

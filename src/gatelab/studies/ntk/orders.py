@@ -83,7 +83,6 @@ def columns(tables: Tables, rows: Tables) -> Tables:
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """The best order on Gaussian samples; on samples of one length, how near to 1 the condition number comes."""
     for (gate, data, size), curve in tables["orders"].groupby(["gate", "data", "size"], sort=False):
         of_order = curve.set_index("order")
         kappa, cosine, last = of_order["condition"], of_order["off_diagonal"], int(curve["order"].max())

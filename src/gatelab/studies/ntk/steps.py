@@ -24,8 +24,9 @@ from gatelab.ntk import analytic
 from gatelab.plotting.facets import Facets, Overlay, draw_figure
 from gatelab.statistics import Interval, bootstrap
 from gatelab.studies.claims import Claim
+from gatelab.studies.definition import limits
 from gatelab.studies.engine import Study, Table, Tables, geometric_mean, interval_at, interval_columns
-from gatelab.studies.ntk.gaussian import NAMES, PAIRS, limits, rows_and_targets
+from gatelab.studies.ntk.gaussian import NAMES, PAIRS, rows_and_targets
 
 TARGETS = ("random", "smooth")
 SHARES = (1e-1, 1e-2, 1e-4, 1e-6)  # of the loss at the start: ε
@@ -43,11 +44,7 @@ SIZES = [
 LOST = "The formula is lost in our copy and was restored: κ log(1/ε) steps."
 TARGET_NAMES = {target: f"{target} targets" for target in TARGETS}
 # Further numbers that gating divides, by their columns.
-GAINS = {
-    "removed": "without the top direction",
-    "condition": "κ is divided by",
-    "bulk": "bulk κ is divided by",
-}
+GAINS = {"removed": "without the top direction", "condition": "κ is divided by", "bulk": "bulk κ is divided by"}
 FIGURE = (
     *(
         Facets(
@@ -291,7 +288,6 @@ def exponents_table(steps: Array) -> Table:
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """The premise in κ and in ε, the best predictor, the cost of the one eigenvalue, and trained networks."""
     rows = tables["prediction"].set_index(["rate", "predictor"]).sort_index()
     for target in TARGETS:
         yield premise_claim(target, rows.loc[(RATES[PLAIN], "κ")].query("target == @target"))

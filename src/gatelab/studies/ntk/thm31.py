@@ -29,8 +29,9 @@ from gatelab.plotting.facets import Facets, Overlay
 from gatelab.scaling_laws import local_slopes, slope
 from gatelab.statistics import Interval, t_interval
 from gatelab.studies.claims import Claim
+from gatelab.studies.definition import limits
 from gatelab.studies.engine import Study, Table, Tables, interval_at, interval_columns
-from gatelab.studies.ntk.gaussian import NAMES, UNITS, extremes, farthest_from_1, limits, samples, shortest
+from gatelab.studies.ntk.gaussian import NAMES, UNITS, extremes, farthest_from_1, samples, shortest
 from gatelab.theory.random_matrix import mp_density, mp_edges
 
 MATRICES = ("Wishart matrix G/d", "square of G/d by elements", "matrix of rank one r r^T/d")
@@ -83,7 +84,6 @@ STUDY = Study(
     },
 )
 def measure(walk: str, n: int, d: int, unit: str, seed: int, quantity: Sequence[str]) -> Iterator[dict[str, float]]:
-    """The extreme eigenvalues over the width, and their ratio."""
     largest, smallest = extremes(analytic(unit, samples(n, d, seed), None))
     values = {"lambda_max": largest, "lambda_min": smallest, "condition": largest / smallest}
     for name in quantity:
@@ -147,7 +147,6 @@ def columns(tables: Tables, rows: Tables) -> Tables:
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """Exponents, constants and estimates next to the theorem and its propositions; the cells of table 1."""
     extremes = tables["extremes"].reset_index(drop=True)
     curves = dict(iter(extremes.groupby(["walk", "unit", "quantity"])))
     for row in tables["exponents"].to_dict("records"):
@@ -257,7 +256,6 @@ LEMMA = Study(
 
 @LEMMA.measure("distances")
 def distances(shape: float, n: int, d: int, seed: int) -> dict[str, float]:
-    """The distance of a spectrum from the lemma's law."""
     return {"distance": largest_difference(square_spectrum(n, d, seed), shape)}
 
 
@@ -313,7 +311,6 @@ def limit(by_seed: Table) -> Array:
 
 @LEMMA.claims
 def lemma_claims(tables: Tables) -> Iterator[Claim]:
-    """Whether the spectrum converges to the law."""
     for row in tables["limits"].to_dict("records"):
         own = tables["distances"][tables["distances"]["shape"] == row["shape"]]
         first, last = own.iloc[0], own.iloc[-1]

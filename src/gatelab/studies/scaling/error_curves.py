@@ -109,7 +109,6 @@ def curves_of(table: Table) -> Scaling:
 
 
 def best_errors(study: Scaling, unit: str) -> dict[int, float]:
-    """The least test RMSE at each width."""
     return {int(n): float(e) for n, e in zip(*study.best(unit), strict=True)}
 
 
@@ -183,11 +182,8 @@ def code_claim(slopes: Table, unit: str, against: str, figure: str) -> Claim:
     code = slopes[slopes["training"] == CODE]
     chosen = pd.concat([code[code["within_5_percent"]], code.tail(1)]).iloc[0]
     return Claim.of(
-        f"slope of the {unit} against {against}, by the paper's code",
-        interval_at(chosen, "slope"),
-        chosen["paper"],
-        "slope",
-        place=f"{figure}, {unit.upper()} against {against}",
+        f"slope of the {unit} against {against}, by the paper's code", interval_at(chosen, "slope"), chosen["paper"],
+        "slope", place=f"{figure}, {unit.upper()} against {against}",
         outside=f"the paper's slope is over n = 1 to 50, that of its code here over {chosen['widths']}",
         support={f"{row.training}, n = {row.widths}": row.slope for row in slopes.itertuples()},
-    )
+    )  # fmt: skip

@@ -90,7 +90,6 @@ def training_curves(optimum: Scaling) -> Table:
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """Slopes by both trainings, against n and P, the number of neurons for equal errors, and section 3."""
     study = error_curves.curves_of(tables["errors"])
     for unit in UNITS:
         yield from error_curves.training_claims(tables, unit, "figure 2")
@@ -107,16 +106,12 @@ def shift_claim(unit: str, study: Scaling) -> Claim:
         [study.slope(unit, against=against, widths=widths, flagged=True).value for widths in (None, (low, high))]
         for against in ("n", "P")
     )
-    printed_ratio = PAPER_SLOPES[unit, "P"] / PAPER_SLOPES[unit, "n"]
+    support = {"by the paper's slopes": PAPER_SLOPES[unit, "P"] / PAPER_SLOPES[unit, "n"]}
     return Claim(
-        f"slope of the {unit} against P over that against n",
-        by_p[0] / by_n[0],
-        paper=1.0,
-        rule="number",
-        place=f"figure 2, {unit.upper()}, caption",
-        support={"by the paper's slopes": printed_ratio, f"n = {low} to {high}": by_p[1] / by_n[1]},
+        f"slope of the {unit} against P over that against n", by_p[0] / by_n[0], paper=1.0, rule="number",
+        place=f"figure 2, {unit.upper()}, caption", support=support | {f"n = {low} to {high}": by_p[1] / by_n[1]},
         note="The caption has equal slopes. P is not a power of n where n is small.",
-    )
+    )  # fmt: skip
 
 
 def neurons_claim(study: Scaling) -> Claim:
@@ -130,11 +125,6 @@ def neurons_claim(study: Scaling) -> Claim:
     if needed:
         support[f"RMSE of the glu of {needed}"] = glu[needed]
     return Claim(
-        f"GLU neurons that match {mlp_width} of the MLP",
-        needed,
-        paper=paper,
-        rule="at most",
-        place=place,
-        outside=f"the widest MLP here has {compared} neurons" * (compared != mlp_width),
-        support=support,
-    )
+        f"GLU neurons that match {mlp_width} of the MLP", needed, paper=paper, rule="at most", place=place,
+        outside=f"the widest MLP here has {compared} neurons" * (compared != mlp_width), support=support,
+    )  # fmt: skip

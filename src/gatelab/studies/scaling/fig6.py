@@ -107,7 +107,6 @@ def curves_table(study: Scaling, built: Table) -> Table:
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """The GQU by two trainings, orders of wide networks, constructions, and powers."""
     first = tables["slopes"]["range"].iloc[0]
     widest = int(first.partition("..")[2])
     main = tables["errors"][tables["errors"]["width"] <= widest]
@@ -117,35 +116,27 @@ def claims(tables: Tables) -> Iterator[Claim]:
     tail, widest = tables["construction"].tail(3), tables["construction"].iloc[-1]
     yield Claim.of(
         f"slope of the constructed gqu, n = {tail['width'].iloc[0]} to {tail['width'].iloc[-1]}",
-        slope(tail["width"], tail["test_rmse"]),
-        PAPER_SLOPES["gqu", "n"],
-        "slope",
+        slope(tail["width"], tail["test_rmse"]), PAPER_SLOPES["gqu", "n"], "slope",
         place="appendix C, steeper than observed",
         support={"RMSE of the widest": widest["test_rmse"], "predicted": widest["predicted_rmse"]},
         note="One factor equal to the gate makes the network the C1 cubic Hermite interpolant.",
-    )
+    )  # fmt: skip
     lines = only(tables["slopes"], range=first, against="P", aggregate="best").set_index("unit")
     slopes = {unit: interval_at(lines.loc[unit], "slope") for unit in ("gqu", "glu", "mlp")}
+    ordered = float(slopes["gqu"].value < slopes["glu"].value < slopes["mlp"].value)
     yield Claim(
-        "slopes of gqu, glu and mlp against P",
-        float(slopes["gqu"].value < slopes["glu"].value < slopes["mlp"].value),
+        "slopes of gqu, glu and mlp against P", ordered, rule="holds", support=slopes,
         paper="the GQU's is steeper than the GLU's, and that than the MLP's",
-        rule="holds",
         place="abstract, GQU steeper than GLU and MLP",
-        support=slopes,
-    )
+    )  # fmt: skip
     study = curves_of(tables["errors"])
     for unit, factor in (("mlp", 4.0), ("glu", 8.0)):
         errors = best_errors(study, unit)
         n = max(w for w in errors if w % 2 == 0 and w // 2 in errors)
-        yield Claim(
-            f"factor by which twice the neurons divide the {unit}'s error",
-            errors[n // 2] / errors[n],
-            paper=factor,
-            rule="number",
-            place=f"section 1, {unit.upper()}, twice the neurons",
-            support={"from n": n // 2, "to n": n, "error over the limit there": study.ratio(unit, n)},
-        )
+        support = {"from n": n // 2, "to n": n, "error over the limit there": study.ratio(unit, n)}
+        what, place = "factor by which twice the neurons divide the {}'s error", "section 1, {}, twice the neurons"
+        more = {"rule": "number", "place": place.format(unit.upper()), "support": support}
+        yield Claim(what.format(unit), errors[n // 2] / errors[n], paper=factor, **more)
     for power, gated in (("relu2", "glu"), ("relu3", "gqu")):
         curves = [only(tables["errors"], unit=unit).sort_values("parameters") for unit in (power, gated)]
         P = min(curve["parameters"].max() for curve in curves)  # the most that both reach

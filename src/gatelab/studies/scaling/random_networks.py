@@ -42,7 +42,6 @@ POINTS = {1: np.linspace(-1, 1, 401)[:, None], 2: SQUARE}  # by the number of in
 
 
 def neuron_rows(net: Network) -> Iterator[dict[str, float]]:
-    """The parameters of each neuron."""
     inputs = range(net.d_in)
     given = {name: values.detach().numpy() for name, values in net.named_parameters()}
     U, u = given.get("U", np.zeros((net.width, net.d_in))), given.get("u", np.ones(net.width))
@@ -63,7 +62,6 @@ def contributions(neurons: Table, x: Array) -> Array:
 
 
 def output(neurons: Table, x: Array) -> Array:
-    """The network of these neurons at each row of x."""
     return contributions(neurons, x).sum(axis=1) + float(neurons["d"].iloc[0])
 
 
@@ -198,7 +196,6 @@ def with_pieces(tables: Tables, rows: Tables) -> Tables:
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """The degree of the pieces of networks and of neurons."""
     for row in tables["pieces"].itertuples():
         if place := PLACES.get((row.unit, row.inputs, row.part)):
             what = f"{row.part.replace('network', 'pieces')} of the random {row.unit}"
