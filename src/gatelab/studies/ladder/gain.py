@@ -137,15 +137,9 @@ def analysis(grid: Table, rates: Table, *, quick: bool) -> dict[str, Table]:
         for reference, unit in PAIRS:
             P, D = (interval_columns(of, laws.factor(unit, reference, of)) for of in ("parameters", "tokens"))
             factors.append({"losses": name, "unit": unit, "reference": reference, **P, **D})
-    return {
-        "differences": difference_table(grid),
-        "cells": cells,
-        "deviations": deviations,
-        "trends": pd.concat(trends, ignore_index=True),
-        "tests": pd.concat(tests, ignore_index=True),
-        "factors": pd.DataFrame(factors),
-        "predictions": predicted,
-    }
+    means = {"differences": difference_table(grid), "cells": cells, "deviations": deviations}
+    both = {name: pd.concat(parts, ignore_index=True) for name, parts in (("trends", trends), ("tests", tests))}
+    return {**means, **both, "factors": pd.DataFrame(factors), "predictions": predicted}
 
 
 def analyses(grid: Table, rates: Table, deviations: Table) -> dict[str, Table]:
@@ -206,10 +200,7 @@ def prediction_table(predicted: Table, rows: Table) -> Table:
 
 
 def early_table(rows: Table) -> Table:
-    """Differences of ungated and gated units by step, with t-intervals, Holm's p over steps, and a verdict per pair.
-
-    There is a crossing if the ungated unit is significantly lower at a step and the gated one at a later step.
-    """
+    """Differences of ungated and gated units by step, with t-intervals, Holm's p over steps, and a verdict per pair."""
     curves: dict[Any, Any] = dict(rows.set_index(["unit", "seed"])[["measured", "losses"]].iterrows())
     made: list[dict[str, Any]] = []
     for first, second in PAIRS:
@@ -271,10 +262,7 @@ def recovered_share(plain: Array, other: Array, gated: Array) -> Array:
 
 
 def fieller_columns(part: Array, whole: Array) -> dict[str, float]:
-    """The ends of Fieller's interval for the ratio of the means of paired values.
-
-    The mean of the second must be significantly different from 0.
-    """
+    """Fieller's interval for the ratio of the means of paired values, of which the second must differ from 0."""
     (pp, pw), (_, ww) = np.cov(part, whole) / len(part) * t_reach(LEVEL, len(part) - 1) ** 2
     p, w = part.mean(), whole.mean()
     root = np.sqrt(max((p * w - pw) ** 2 - (w * w - ww) * (p * p - pp), 0.0))

@@ -124,12 +124,8 @@ def table1_claims(tables: Tables) -> Iterator[Claim]:
 
 FEATURES = 66_432
 # The rows of the paper's table, and our columns for them.
-ROWS = {
-    "x' = Wx": "recovered",
-    "GELU_Taylor,5(x')": "Taylor",
-    "Linearized y' = Phi(W) Psi(x)": "Kronecker",
-    "GELU_tanh(x')": "tanh-GELU",
-}
+ROWS = {"x' = Wx": "recovered", "GELU_Taylor,5(x')": "Taylor", "Linearized y' = Phi(W) Psi(x)": "Kronecker"}
+ROWS |= {"GELU_tanh(x')": "tanh-GELU"}
 PRINTED = {row: printed("linearize", f"table 2, {row}") for row in ROWS}
 Z, _, _, TANH = ([float(v) for v in text.split(", ")] for text in PRINTED.values())
 TABLE2 = Study(
@@ -231,12 +227,8 @@ DISTANCES = np.geomspace(1e-4, 1e-2, 5)
 REFERENCES, POINTS, SPREAD = 20, 4000, 0.5
 BEST = f"minimax of degree {DEGREE} on [-3, 3] vs. erf-GELU"
 LEAST_DRAWN = 1e-10  # smaller differences are drawn there
-DRAWN = {
-    "Taylor vs. tanh-GELU": "Taylor - tanh",
-    "Taylor vs. erf-GELU": "Taylor - erf",
-    "tanh-GELU vs. erf-GELU": "tanh - erf",
-    BEST: "best - erf",
-}
+DRAWN = {"Taylor vs. tanh-GELU": "Taylor - tanh", "Taylor vs. erf-GELU": "Taylor - erf"}
+DRAWN |= {"tanh-GELU vs. erf-GELU": "tanh - erf", BEST: "best - erf"}
 TABLE3 = Study(
     "linearize/table3",
     "The error of the series, and of the product",
@@ -295,12 +287,8 @@ def reference_biases() -> list[Interval]:
 def comparisons(z: Array) -> dict[str, tuple[Array, Array]]:
     """The pairs of functions of z that are compared, by name."""
     series, tanh, erf = five_terms(z), gelu(z, "gelu-tanh"), gelu(z)
-    return {
-        "Taylor vs. tanh-GELU": (series, tanh),
-        "Taylor vs. erf-GELU": (series, erf),
-        "tanh-GELU vs. erf-GELU": (tanh, erf),
-        BEST: (polynomial("minimax", DEGREE, 3.0)(z), erf),
-    }
+    best = polynomial("minimax", DEGREE, 3.0)(z)
+    return dict(zip(DRAWN, ((series, tanh), (series, erf), (tanh, erf), (best, erf)), strict=True))
 
 
 @TABLE3.tables
@@ -320,12 +308,9 @@ def table3_tables(request: Request) -> Tables:
         {"form": form, "derivative_error": derivative_error(form), **interval_columns("power", reference_power(form))}
         for form in ("gelu-tanh", "gelu")
     ]
-    return {
-        "table3": pd.DataFrame(errors),
-        "curves": pd.concat(curves).assign(printed=lambda rows: rows["z"].isin(Z)),
-        "reference": pd.DataFrame(maps),
-        "bias": pd.DataFrame([interval_columns("bias", bias) for bias in reference_biases()]),
-    }
+    drawn = pd.concat(curves).assign(printed=lambda rows: rows["z"].isin(Z))
+    bias = pd.DataFrame([interval_columns("bias", bias) for bias in reference_biases()])
+    return {"table3": pd.DataFrame(errors), "curves": drawn, "reference": pd.DataFrame(maps), "bias": bias}
 
 
 @TABLE3.claims

@@ -28,8 +28,6 @@ OPEN = "left open (section 5.1)"
 EXPECTED = "expected ('benefits include faster model convergence'), not measured"
 TRAINED = ("minimax 4", "minimax 8", "hermite 4", "mpcformer", "taylor 10", "identity")
 QUICK_WAYS = ("taylor 10", "minimax 8", "fit 4", "hermite 4", "mpcformer", "puma", "tangent", "linear fit")
-
-
 WAYS_DRAWN: dict[str, Any] = {"col": "family", "wrap": 2, "ylog": True}
 FIGURE = (
     Facets(
@@ -111,10 +109,7 @@ def tables(request: Request) -> Tables:
 
 
 def training(size: parts.Size, data: Any, names: Sequence[str]) -> dict[str, Any]:
-    """Histories with GELU and with each other function.
-
-    Polynomials serve the pre-activations that GELU's models end with: the range before training is narrower.
-    """
+    """Histories with GELU and with each other function, made for the pre-activations that GELU's models end with."""
     with tempfile.TemporaryDirectory() as folder:
         runs = {"gelu": parts.train(size, data, "gelu", folder)}
         gpts = load_models(folder, data)

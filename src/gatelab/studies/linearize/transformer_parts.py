@@ -72,11 +72,7 @@ def quick_texts(calibration: int, measured: int) -> Texts:
 
 
 def made_up(count: int, seed: int) -> list[str]:
-    """Sentences of random words, 40 to 110 characters.
-
-    >>> made_up(1, 0) == made_up(1, 0) != made_up(1, 1)
-    True
-    """
+    """Sentences of random words, 40 to 110 characters."""
     draw = np.random.default_rng(seed)
     return [" ".join(draw.choice(WORDS, draw.integers(9, 14))).capitalize() + "." for _ in range(count)]
 
@@ -94,14 +90,11 @@ def sentences_of(tokens: Any, count: int) -> list[str]:
 
 
 class Traced(NamedTuple):
-    """The inputs of each block and the outputs of each layer, for the tokens of all sentences in sequence.
-
-    `of` is the sentence of each token.
-    """
+    """The inputs of each block and the outputs of each layer, for the tokens of all sentences in sequence."""
 
     inputs: list[Tensor]
     outputs: list[Tensor]
-    of: Tensor
+    of: Tensor  # the sentence of each token
 
 
 class Embedder(NamedTuple):
@@ -274,8 +267,7 @@ def measure(
 ) -> tuple[list[dict[str, Any]], Traced]:  # fmt: skip
     """A row per layer, and the trace of the model with all blocks replaced; `before` is that of the plain model.
 
-    A row has the error of the layer alone and with all blocks replaced, and the shares of pre-activations beyond the
-    interval. `finish` gives the output of a layer from its block's input and output.
+    `finish` gives the output of a layer from its block's input and output.
     """
     functions = [make(way, layer) for layer in layers]
     after, rows = traced(replace_blocks(model, dict(enumerate(functions)))), []
@@ -306,7 +298,7 @@ def ratio(outputs: Tensor, exact: Tensor, of: Tensor) -> Interval:
 
 
 def cosines(exact: Tensor, changed: Tensor) -> dict[str, float]:
-    """Cosines of embeddings before and after: their mean, the least, and the share that keeps its nearest neighbor.
+    """Cosines of embeddings before and after, and the share that keeps its nearest neighbor.
 
     An embedding that is no longer finite has the cosine 0.
     """
@@ -361,10 +353,9 @@ def train(size: Size, data: TextData, unit: Unit | str, folder: str | None = Non
 
 
 def training_rows(runs: Mapping[str, Sequence[History]]) -> list[dict[str, Any]]:
-    """Test loss at the end, its difference to GELU of the same seed with an interval, and the steps needed.
+    """Test loss at the end, its difference to GELU of the same seed (Bonferroni's intervals), and the steps needed.
 
-    The intervals hold together with 95 % (Bonferroni). `steps` is the number of steps to the loss that GELU of the same
-    seed has half-way, over that half.
+    `steps` are those to the loss that GELU of the same seed has half-way, over that half.
     """
     level = 1 - (1 - LEVEL) / (len(runs) - 1)
     plain, rows = runs["gelu"], []

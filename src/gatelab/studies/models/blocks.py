@@ -60,10 +60,8 @@ class BlocksPlan:
     length: int = 128  # tokens per window
 
     def __str__(self) -> str:
-        return (
-            f"{self.model}: layers {', '.join(map(str, self.layers))}, {self.steps} steps of Adam per fit, "
-            f"{self.tokens} tokens to fit on and to choose by, {self.test} to measure on."
-        )
+        budget = f"{self.steps} steps of Adam per fit, {self.tokens} tokens to fit on and to choose by"
+        return f"{self.model}: layers {', '.join(map(str, self.layers))}, {budget}, {self.test} to measure on."
 
 
 QUICK = BlocksPlan("tiny GPT-2", (0, 1), widths=(3, 6, 12), steps=6, tokens=640, test=160, length=16)

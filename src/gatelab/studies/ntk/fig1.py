@@ -73,10 +73,7 @@ def columns(tables: Tables, rows: Tables) -> Tables:
 
 
 def theory_row(values: Array, expected: Estimate) -> dict[str, float]:
-    """The paper's and our estimates over the width, and the distance of our law of the bulk from a measured spectrum.
-
-    The distance is the greatest difference between the shares of eigenvalues below x.
-    """
+    """Estimates over the width, and Kolmogorov's distance of our law of the bulk from a measured spectrum."""
     scales = zip(QUANTITIES, (WIDTH, WIDTH, 1), strict=True)
     row = {f"{q}_{who}": getattr(getattr(expected, who), q) / scale for q, scale in scales for who in ("paper", "ours")}
     x = np.quantile(values, np.linspace(0.01, 0.99, 99))

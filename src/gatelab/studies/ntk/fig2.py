@@ -22,9 +22,7 @@ WHO = {"paper": "the paper's estimate", "ours": "our estimate"}
 def sizes(
     rows: int, inputs: Sequence[int], multiples: Sequence[float], sides: Sequence[int], seeds: tuple[int, int]
 ) -> list[tuple[int, int, bool, bool, int]]:
-    """n, d, whether n is fixed, whether n is in proportion to d, and the seed.
-
-    Condition numbers of few rows vary most and cost least: below 400 rows there are more seeds.
+    """n, d, whether n is fixed, whether it is in proportion to d, and the seed; below 400 rows there are more seeds.
 
     >>> sizes(60, [20, 60], [2], [20, 30], (1, 1))[:2]
     [(60, 20, True, False, 0), (60, 60, True, False, 0)]
@@ -88,8 +86,7 @@ def conditions(n: int, d: int, fixed: bool, scaled: bool, seed: int, unit: Seque
 
 def taylor_forms(x: Array, width: int) -> dict[str, Array]:
     """Prop. B.1: c1 G + c2 r r^T + c3 diag(r^2), and a1 (r r^T)*G + a2 G*G + a3 diag(r^4)."""
-    d = x.shape[1]
-    G = x @ x.T
+    d, G = x.shape[1], x @ x.T
     r = np.sqrt(np.diag(G))
     c1, c2 = (width + d) / (4 * d), width / (2 * np.pi * d)
     a1, a2 = (width + d) / (2 * np.pi * d * d), (width + 2 * d) / (4 * d * d)

@@ -1,12 +1,9 @@
 """Figure 4: diagonal dominance, angles between gradients, and how far eq. 5 and 8 are off, as laws in d/m.
 
-Eq. 5 has K~ = (G/d) * K by elements for m >> d, K of a ReLU network with m neurons and K~ of a ReGLU. Eq. 8 has
-cos(phi~) = cos(phi) cos(theta): phi is the angle between the gradients of two samples in a ReLU network, phi~ in a
-ReGLU network, theta the angle between the samples.
-
-By the paper's own eq. 3 and 4, K = m k1 + G k0 and K~ = (G/d) * [(m + d) k1 + G k0]: eq. 5 is exact for a ReLU network
-of m + d neurons, and off by (d/m) times K~ to first order. Every eigenvalue is off alike, so that the condition number
-and the angles of eq. 8 are off to second order alone.
+Eq. 5 has K~ = (G/d) * K by elements for m >> d, of networks of m neurons. Eq. 8 has cos(phi~) = cos(phi) cos(theta)
+for the angles between the gradients of two samples, phi~ with the gate, and theta between the samples. By the paper's
+own eq. 3 and 4, K = m k1 + G k0 and K~ = (G/d) * [(m + d) k1 + G k0]: eq. 5 is exact for a ReLU network of m + d
+neurons, and off by d/m to first order. Every eigenvalue is off alike: eq. 8 is off to second order alone.
 """
 
 from __future__ import annotations
@@ -72,10 +69,7 @@ def expected_kernels(x: Array, width: int) -> list[Array]:
 
 
 def digits(seed: int) -> Array:
-    """Ten images of each digit of scikit-learn's set, sorted by class, of mean square 1.
-
-    Pixels are not centered: all images lie in one orthant.
-    """
+    """Ten images of each digit of scikit-learn's set, sorted by class, of mean square 1; pixels are not centered."""
     from sklearn.datasets import load_digits
 
     images, labels = (np.asarray(a) for a in load_digits(return_X_y=True))
@@ -92,14 +86,13 @@ def normalized_kernels(data: str, seed: int) -> dict[str, Array]:
 
 
 def off_diagonal(C: Array) -> Array:
-    """The entries of a square matrix outside its diagonal."""
     return C[~np.eye(len(C), dtype=bool)]
 
 
 def drawn_kernels(x: Array, width: int, seed: int, *, networks: int = 1) -> tuple[Array, Array]:
-    """The kernels of a ReLU and a ReGLU network with the same gates: products of gradients, no expectation.
+    """Products of gradients of ReLU and ReGLU networks with the same gates, means over the networks.
 
-    W, P ~ N(0, 1/d), V ~ N(0, 1/m), no biases, one output. The kernels are means over the networks.
+    W, P ~ N(0, 1/d), V ~ N(0, 1/m), no biases, one output.
     """
     generator = np.random.default_rng([seed, width])
     (n, d), G, total = x.shape, x @ x.T, width * networks
@@ -279,17 +272,17 @@ def width_columns(tables: Tables, rows: Tables) -> Tables:
     """Powers and coefficients of the errors, fitted seed by seed."""
     fits = []
     for name, own in rows["drawn"].groupby("equation", sort=False):
-        power, coefficient = measured_over_law(own, EQUATIONS[str(name)][0])
+        predicted = EQUATIONS[str(name)][0]
+        power, coefficient = measured_over_law(own, predicted)
         row = interval_columns("power", power) | interval_columns("coefficient", coefficient)
-        fits.append({"equation": name, "predicted": EQUATIONS[str(name)][0], **row})
+        fits.append({"equation": name, "predicted": predicted, **row})
     return {**tables, "powers": pd.DataFrame(fits)}
 
 
 def measured_over_law(rows: Table, predicted: int) -> tuple[Interval, Interval]:
     """The power and coefficient of drawn networks: the predicted power plus that of measured over predicted."""
-    slopes = []
-    for _, own in rows[rows["over_law"] > 0].groupby("seed"):  # without those that are negative by chance
-        slopes.append(np.polyfit(np.log(own["d_over_m"]), np.log(own["over_law"]), 1)[0])
+    positive = rows[rows["over_law"] > 0].groupby("seed")  # some are negative by chance
+    slopes = [np.polyfit(np.log(own["d_over_m"]), np.log(own["over_law"]), 1)[0] for _, own in positive]
     by_seed = rows.assign(square=rows["law"] ** 2, product=rows["error"] * rows["law"]).groupby("seed")
     coefficients = by_seed["product"].sum() / by_seed["square"].sum()
     return t_interval(predicted + np.array(slopes)), t_interval(coefficients.to_numpy())
@@ -298,8 +291,7 @@ def measured_over_law(rows: Table, predicted: int) -> tuple[Interval, Interval]:
 @WIDTHS.claims
 def width_claims(tables: Tables) -> Iterator[Claim]:
     for row in tables["powers"].to_dict("records"):
-        yield Claim.of(
-            f"power of d/m by which {EQUATIONS[row['equation']][1]} is off, drawn networks", interval_at(row, "power"),
-            float(row["predicted"]), "number", place=f"{row['equation']}, against d/m", reconstructed=True,
-            support={"coefficient": interval_at(row, "coefficient"), "predicted power": row["predicted"]},
-        )  # fmt: skip
+        support = {"coefficient": interval_at(row, "coefficient"), "predicted power": row["predicted"]}
+        what = f"power of d/m by which {EQUATIONS[row['equation']][1]} is off, drawn networks"
+        more = {"place": f"{row['equation']}, against d/m", "reconstructed": True, "support": support}
+        yield Claim.of(what, interval_at(row, "power"), float(row["predicted"]), "number", **more)

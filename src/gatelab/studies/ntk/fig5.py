@@ -73,10 +73,7 @@ def stops(step: float) -> list[int]:
 
 
 def draw_plane(axes: Axes, paths: Table, stop: int) -> None:
-    """The plane of both outputs: the targets, and the paths up to a step.
-
-    An ellipse has the outputs that parameters within a given distance can reach: its semi-axes are sqrt(lambda).
-    """
+    """The plane of both outputs, and the paths up to a step; ellipses have the semi-axes sqrt(lambda)."""
     spectra = {unit: np.linalg.eigh(kernel.numpy()) for unit, kernel in kernels().items()}
     top = max(values[-1] for values, _ in spectra.values())
     turn = np.linspace(0, 2 * np.pi, 181)[:-1]

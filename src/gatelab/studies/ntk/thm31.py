@@ -1,14 +1,11 @@
 """Theorem 3.1: how the extreme eigenvalues and the condition number grow with n and with d, as measured exponents.
 
-The theorem is for n and d in proportion. It is read three ways here: n grows at fixed d, d grows at fixed n, and both
-grow in proportion, which alone is its own case. Kernels are those of the limit of great width, K/m.
-
-Table 1 has the extreme eigenvalues of the three matrices that the paper's kernels consist of. Its cells are lost in the
-copy that was used. They are restored from the proof: Marchenko and Pastur's ends for the Wishart matrix, El Karoui's
-approximation 11^T/d + I for its square by elements, and a matrix of rank one.
-
-The formula of lemma B.8 is lost as well. Restored: for Gaussian rows and 2n/d^2 -> gamma, the eigenvalues of
-(G/d) * (G/d) fill the law of Marchenko and Pastur with the shape gamma, for the products x_i x_j are d(d+1)/2 features.
+The theorem is for n and d in proportion. It is read three ways: n grows at fixed d, d grows at fixed n, and both grow
+in proportion. Kernels are those of the limit of great width, K/m. The cells of table 1, extreme eigenvalues of three
+matrices, are lost in the copy that was used and are restored from the proof: Marchenko and Pastur's ends for the
+Wishart matrix, El Karoui's approximation 11^T/d + I for its square by elements, and a matrix of rank one. So is lemma
+B.8: for Gaussian rows and 2n/d^2 -> gamma, the eigenvalues of (G/d) * (G/d) fill the law of Marchenko and Pastur with
+the shape gamma, for the products x_i x_j are d(d+1)/2 features.
 """
 
 from __future__ import annotations
@@ -92,10 +89,8 @@ def measure(walk: str, n: int, d: int, unit: str, seed: int, quantity: Sequence[
 
 def matrices(x: Array) -> tuple[Array, Array, Array]:
     """G/d, (G/d)*(G/d) and r r^T/d of the rows of x."""
-    d = x.shape[1]
-    W = x @ x.T / d
-    r = np.linalg.norm(x, axis=1)
-    return W, W * W, np.outer(r, r) / d
+    W, r = x @ x.T / x.shape[1], np.linalg.norm(x, axis=1)
+    return W, W * W, np.outer(r, r) / x.shape[1]
 
 
 def restored_limits(n: int, d: int) -> tuple[tuple[float, float], ...]:
@@ -179,11 +174,11 @@ def constants_claim(plain: Table, gated: Table) -> Claim:
     """n/(2 pi) and n/(4 d) next to the largest eigenvalues at the largest size in proportion."""
     leading = pd.Series({"ReLU": plain["n"] / (2 * np.pi), "ReGLU": gated["n"] / (4 * gated["d"])})
     ratios: Table = pd.Series({"ReLU": plain["value"], "ReGLU": gated["value"]}) / leading
-    title = "λ_max/m over n/(2π) (ReLU) or n/(4d) (ReGLU), n and d in proportion, whichever is farther from 1"
-    farthest = float(ratios[farthest_from_1(ratios)])
-    place = "theorem 3.1, constants of λ_max"
-    support = {**ratios, "n": int(plain["n"]), "d": int(plain["d"])}
-    return Claim(title, farthest, paper=1.0, rule="number", place=place, reconstructed=True, support=support)
+    return Claim(
+        "λ_max/m over n/(2π) (ReLU) or n/(4d) (ReGLU), n and d in proportion, whichever is farther from 1",
+        float(ratios[farthest_from_1(ratios)]), paper=1.0, rule="number", place="theorem 3.1, constants of λ_max",
+        reconstructed=True, support={**ratios, "n": int(plain["n"]), "d": int(plain["d"])},
+    )  # fmt: skip
 
 
 def estimate_claim(unit: str, quantity: str, rows: Table) -> Claim:
@@ -278,16 +273,13 @@ def mp_share_below(x: Array, gamma: float) -> Array:
 
 
 def largest_difference(values: Array, gamma: float) -> float:
-    """Kolmogorov's distance of eigenvalues from the law: between 0 and 1."""
+    """Kolmogorov's distance of eigenvalues from the law."""
     return float(kstest(values, lambda x: mp_share_below(x, gamma), method="asymp").statistic)
 
 
 @LEMMA.columns
 def lemma_columns(tables: Tables, rows: Tables) -> Tables:
-    """The limits of the distances, and the spectrum of the first seed at the largest d next to the law.
-
-    `laws_apart` is the distance of the law from that of half the shape.
-    """
+    """The limits of the distances, that of the law from the one of half the shape, and the spectrum of one seed."""
     limit_rows, densities = [], []
     for shape, own in rows["distances"].groupby("shape"):
         inside = np.linspace(*mp_edges(shape), 4001)

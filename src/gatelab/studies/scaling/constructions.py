@@ -148,10 +148,7 @@ def whole_over_cell(t: Smooth, h: float) -> float:
 
 
 def recurrence(f: Array, h: float, *, printed: bool) -> Array:
-    """The weights D_i from values f at the knots 0, h, 2h, ...: by eq. 6 as printed, or divided by h throughout.
-
-    D_0 and D_1, which the paper works out before it states eq. 6, are those of the second form.
-    """
+    """The weights D_i from values f at the knots 0, h, 2h, ...: by eq. 6 as printed, or divided by h throughout."""
     weights = np.zeros(len(f) - 1)
     for i in range(len(weights)):
         so_far = float(np.sum(weights[:i] * h * (i + 1 - np.arange(i))))  # y_{i-1} minus d at the next knot

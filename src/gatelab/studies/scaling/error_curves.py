@@ -1,10 +1,7 @@
 """The target, the fits and the claims that the studies of error curves share: two trainings of the same networks.
 
-Both are on 1/(1 + cos^2(pi x)) with 10 000 points:
-
-- **the paper's code** at its commit "Paper version", up to five seeds per width: a log of runs in
-  results/scaling/reference.jsonl; reference.md next to it documents how they were made;
-- **the optimum**, as near as our solvers come to it.
+Both are on 1/(1 + cos^2(pi x)) with 10 000 points: the paper's code at its commit "Paper version", up to five seeds per
+width (results/scaling/reference.jsonl and .md), and the optimum, as near as our solvers come to it.
 """
 
 from __future__ import annotations
@@ -151,10 +148,7 @@ def range_slopes(optimum: Scaling, units: Sequence[str]) -> Table:
 
 
 def training_claims(tables: Tables, unit: str, figure: str) -> Iterator[Claim]:
-    """The slopes of a unit by both trainings next to the paper's, and our errors next to those of its code.
-
-    The table `errors` has the optimum over the paper's widths, `ranges` the slopes.
-    """
+    """The slopes of a unit by both trainings next to the paper's, and our errors next to those of its code."""
     optimum = curves_of(only(tables["errors"], unit=unit))
     ours, code = best_errors(optimum, unit), code_medians()[unit]
     for against in ("n", "P"):

@@ -1,7 +1,6 @@
 """Figure 2: the errors of MLP and GLU against neurons and parameters, by two trainings; and the GQU's.
 
-The paper's code and the optimum, both defined in `error_curves`, have different slopes, and each has different slopes
-over different widths: a table and a column of panels show all of them.
+The paper's code and the optimum (see `error_curves`) have different slopes, and each over different widths.
 """
 
 from __future__ import annotations
@@ -68,10 +67,7 @@ def tables(request: Request) -> Tables:
 
 
 def training_curves(optimum: Scaling) -> Table:
-    """Medians of the seeds by unit, training and width; of the paper's code with their range.
-
-    The line of the paper's slope goes through the middle of the errors of its code for n = 5 to 14.
-    """
+    """Medians of the seeds by unit, training and width; of the paper's code with a line of the paper's slope."""
     parts, (low, high) = {}, error_curves.RANGES["5 to 14"]
     for unit in error_curves.UNITS:
         for training, study in ((CODE, error_curves.code_curves()), (OPTIMUM, optimum)):

@@ -103,10 +103,7 @@ def degree_claim(what: str, degree: int, exact: float, lower: float, **more: Any
 def draw_maps(
     figure: SubFigure, panels: Sequence[Axes], parts: Sequence[Table], values: Array, titles: Sequence[str]
 ) -> None:
-    """Filled maps of the columns of values, symmetric about zero, with the hinges of each part and one color bar.
-
-    Level lines are straight where the function is linear.
-    """
+    """Filled maps of the columns of values, symmetric about zero, with the hinges of each part and one color bar."""
     scale = float(np.abs(values).max())
     levels = np.linspace(-scale, scale, 24)
     filled: Any = None

@@ -1,12 +1,10 @@
 """Table 1, and figures 7 and 8 of it: slopes on seven problems, under the true split and under the paper's protocol.
 
 **True split**: errors on data that were not trained on. **Paper's protocol**: for Friedman's problems and for measured
-data, errors on the training data, which the paper's code reports as test errors. Both protocols read the same fits of
-Friedman's problems; for measured data the paper's protocol trains on every row, which takes separate fits. The targets
-of one and two inputs are tested on a separate grid: there the paper's protocol is a true split, the only reading.
+data, errors on the training data, which the paper's code reports as test errors; measured data are then trained on
+every row. The targets of one and two inputs are tested on a separate grid: there the paper's protocol is a true split.
 
-All networks are trained as near to their optimum as our solvers come. A median is that of the logarithms over seeds. A
-slope is fitted to the medians of unflagged fits; with one input no fit is left out, as in figure 2.
+A slope is fitted to the medians, over seeds, of unflagged fits; with one input no fit is left out, as in figure 2.
 """
 
 from __future__ import annotations
