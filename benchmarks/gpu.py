@@ -31,13 +31,13 @@ from gatelab.solve.solvers.varpro import varpro_many
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is computed: fits on the device and on the CPU, their width and points, rows of the table."""
+    """How much is computed."""
 
-    fits: int = 256
+    fits: int = 256  # on the device
     on_cpu: int = 2
     width: int = 32
     points: int = 10_000
-    rows: int = 10_000
+    rows: int = 10_000  # of the table
     square: int = 8192
     rounds: int = 24
     members: int = 8

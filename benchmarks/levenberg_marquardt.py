@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import pairwise, product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -28,6 +29,7 @@ SECONDS, SEEDS = 4.0, 3
 GRID = [SECONDS * 2 ** (-k / 4) for k in reversed(range(21))]
 RECORD = Path(__file__).parents[1] / "results" / "optim" / "levenberg-marquardt.csv"
 Function = Callable[[Tensor], Tensor]
+EXACT: dict[str, Any] = {"xtol": 1e-15, "ftol": 1e-15, "gtol": 1e-15, "max_nfev": 10**6}  # ends by the clock
 
 
 def _friedman1(x: Tensor) -> Tensor:
@@ -112,9 +114,7 @@ def ours(model: nn.Sequential, x: Tensor, y: Tensor, clock: Clock, linear: str |
 
 
 def torch_levenberg_marquardt(model: nn.Module, x: Tensor, y: Tensor, clock: Clock) -> None:
-    from torch_levenberg_marquardt.training import LevenbergMarquardtModule
-
-    module = LevenbergMarquardtModule(model)
+    module = import_module("torch_levenberg_marquardt.training").LevenbergMarquardtModule(model)
     while True:
         _, _, stop, _ = module.training_step(x, y)
         with torch.no_grad():
@@ -153,15 +153,13 @@ def scipy_least_squares(model: nn.Module, x: Tensor, y: Tensor, clock: Clock) ->
         return torch.cat([rows[k].flatten(1) for k in named], 1).numpy()
 
     start = nn.utils.parameters_to_vector(model.parameters()).detach().numpy()
-    least_squares(values, start, jacobian, xtol=1e-15, ftol=1e-15, gtol=1e-15, max_nfev=10**6)
+    least_squares(values, start, jacobian, **EXACT)
 
 
 def pytorch_minimize(model: nn.Module, x: Tensor, y: Tensor, clock: Clock) -> None:
-    import torchmin
-
     start = nn.utils.parameters_to_vector(model.parameters()).detach()
     residuals = residuals_of(model, x, y, clock)
-    torchmin.least_squares(residuals, start, xtol=1e-15, ftol=1e-15, gtol=1e-15, max_nfev=10**6)
+    import_module("torchmin").least_squares(residuals, start, **EXACT)
 
 
 def lbfgs(model: nn.Module, x: Tensor, y: Tensor, clock: Clock) -> None:

@@ -93,14 +93,12 @@ def scores(model: Any, task: Task, X: pd.DataFrame, y: np.ndarray) -> Entry:
         p /= p.sum(axis=1, keepdims=True)
         loss = log_loss(y, p, labels=model.classes_)
         return {"log_loss": float(loss), "accuracy": float(np.mean(model.classes_[p.argmax(axis=1)] == y))}
-    deviations = {}
+    off = model.predict(X) - y
+    errors = {"rmse": float(np.sqrt(np.mean(np.square(off))))}
     if "return_std" in signature(model.predict).parameters:
-        prediction, std = model.predict(X, return_std=True)
-        inside = np.abs(prediction - y) <= 1.96 * std
-        deviations = {"coverage": float(np.mean(inside)), "mean_std": float(np.mean(std))}
-    else:
-        prediction = model.predict(X)
-    return {"rmse": float(np.sqrt(np.mean(np.square(prediction - y))))} | deviations
+        std = model.predict(X, return_std=True)[1]
+        errors |= {"coverage": float(np.mean(np.abs(off) <= 1.96 * std)), "mean_std": float(np.mean(std))}
+    return errors
 
 
 def fit_costs(model: Any, X: Any, y: Any) -> tuple[float, float, float | None]:
@@ -221,7 +219,7 @@ def large_tables() -> Iterator[Entry]:
         for model in models:
             entry = {"rows": rows, "columns": columns, "method": type(model).__name__}
             entry |= dict(zip(("cpu_s", "wall_s", "mib"), fit_costs(model, X[:rows], y[:rows]), strict=True))
-            yield entry | {"rmse": float(np.sqrt(np.mean(np.square(model.predict(X[rows:]) - y[rows:]))))}
+            yield entry | {"rmse": scores(model, "regression", X[rows:], y[rows:])["rmse"]}
 
 
 def main(

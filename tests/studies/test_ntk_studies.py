@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from quick_runs import Quick, each_study
+from quick_runs import Quick
 from scipy.integrate import quad
 
 from gatelab.errors import GatelabError
@@ -34,35 +34,6 @@ from gatelab.studies.ntk.fig6 import NEW_PAIRS, SETS, closed_form_claim, readabl
 from gatelab.studies.ntk.gaussian import PAIRS, eigenvalues, extremes, samples, shortest
 from gatelab.studies.ntk.thm31 import cell_claims, matrices, restored_limits
 from gatelab.theory.random_matrix import mp_density, mp_edges
-
-PANELS = {"fig1": 3, "fig2": 4, "fig4": 7, "width": 1, "fig5": 6, "early": 1, "thm31": 9, "lemma-b8": 3, "orders": 4}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("stem", PANELS)
-def test_a_quick_study_writes_its_files(stem: str, quick: Quick) -> None:
-    done = quick(f"ntk/{stem}")
-    folder = done.files[0].parent
-    assert folder.name == "ntk"
-    assert sorted(p.name for p in folder.iterdir()) == sorted(p.name for p in done.files)
-    for key, table in done.outcome.tables.items():
-        assert len(pd.read_csv(folder / f"{stem}-{key}.csv")) == len(table) > 0
-    claims = json.loads((folder / f"{stem}.json").read_text())["claims"]
-    assert claims and not any("nan" in c[part] for c in claims for part in ("because", "ours"))
-    # Claims and figure are made of the tables alone, as they are read from a record.
-    tables = {key: pd.read_csv(folder / f"{stem}-{key}.csv") for key in done.outcome.tables}
-    again = done.study.report(tables)
-    assert [c.verdict for c in again.claims] == [c.verdict for c in done.outcome.claims]
-
-
-@each_study(f"ntk/{stem}" for stem in PANELS)
-def test_the_figure_has_its_panels_with_labels_and_data(name: str, quick: Quick) -> None:
-    figure = quick(name).outcome.figure
-    assert len(figure.axes) == PANELS[name.removeprefix("ntk/")]
-    for panel in figure.axes:
-        assert panel.get_lines() or panel.collections or panel.patches or panel.images
-    assert any(panel.get_xlabel() for panel in figure.axes)
-
 
 # ---- what they share
 

@@ -1,7 +1,7 @@
 """Six units in a language model on enwik8, 0.4 to 26 million parameters: the first ladder, superseded by `gain`.
 
-Its tables are committed as they were computed from the record (`results/ladder/enwik8.json`); here they are read. At
-one number of tokens E contains the data term, so that its laws could not tell an offset of the units from an exponent.
+Its tables are committed; here they are read. At one number of tokens E contains the data term, so that its laws could
+not tell an offset of the units from an exponent.
 """
 
 from __future__ import annotations
@@ -43,7 +43,6 @@ STUDY = Study(
 
 @STUDY.tables
 def tables(_: Request) -> Tables:
-    """The committed tables."""
     return {name: pd.read_csv(record_path(f"ladder/enwik8-{name}.csv", COMMAND)) for name in TABLES}
 
 

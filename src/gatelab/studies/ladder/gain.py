@@ -249,16 +249,12 @@ def share_table(rows: Table) -> Table:
             gain, own = t_interval(plain - gated), t_interval(plain - other)
             row = {"optimizer": optimizer, "unit": unit, "variant": variant, "seeds": len(plain)}
             row |= {**interval_columns("gain", gain), **interval_columns("recovered", own)}
-            share = bootstrap([plain, other, gated], recovered_share, paired=True)
+            share = bootstrap([plain - other, plain - gated], lambda a, b: a.mean(-1) / b.mean(-1), paired=True)
             names = {**interval_columns("share", share), **fieller_columns(plain - other, plain - gated)}
             if not gain.excludes(0.0):
                 names = dict.fromkeys(names, np.nan)
             made.append(row | names)
     return pd.DataFrame(made)
-
-
-def recovered_share(plain: Array, other: Array, gated: Array) -> Array:
-    return (plain - other).mean(-1) / (plain - gated).mean(-1)
 
 
 def fieller_columns(part: Array, whole: Array) -> dict[str, float]:

@@ -115,7 +115,6 @@ def random_bert() -> tuple[str, Any, list[Tensor]]:
 
 
 def random_llama() -> tuple[str, Any, list[Tensor]]:
-    """A Llama of one layer on the same bytes."""
     transformers = import_transformers()
     config = transformers.LlamaConfig(
         vocab_size=256, hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,

@@ -1,7 +1,4 @@
-"""Sections 4.1 to 4.3: GELU by Monte Carlo, and networks trained as Phi and Psi in two and in sixteen dimensions.
-
-In sixteen dimensions they are compared with the best maps and with a polynomial, and with the least possible error.
-"""
+"""Sections 4.1 to 4.3: GELU by Monte Carlo, and networks trained as Phi and Psi in two and in sixteen dimensions."""
 
 from __future__ import annotations
 
@@ -240,7 +237,6 @@ def errors(recipe: str, m: int, steps: int, epochs: int, rows: int) -> dict[str,
 
 @SIXTEEN.measure("steps", grid={"epochs": [8, 31, 62, 94, 125]}, quick={"epochs": [2, 5]})
 def losses(epochs: int) -> dict[str, float]:
-    """Both losses of the recipe of section 4.2, up to the paper's 2000 steps."""
     maps = trained_maps(16, DEFAULT_M, "paper", epochs)
     new = population_rmse(maps, GELU, seed=9000, rows=2000) ** 2
     return {"m": DEFAULT_M, "steps": EPOCH * epochs, "training": training_loss(maps), "new_data": new}

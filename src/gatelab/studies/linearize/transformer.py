@@ -47,7 +47,6 @@ FIGURE = (
 
 
 def figure(tables: Tables) -> Figure:
-    """Errors and cosines of every way, by family, and the test losses of the GPT with each function."""
     curves = tables["curves"]
     gelu = curves[curves["activation"] == "gelu"].set_index(["seed", "step"])["test"].rename("gelu")
     late = curves[(curves["step"] >= curves["step"].max() / 5) & (curves["activation"] != "gelu")]

@@ -363,13 +363,11 @@ def training_rows(runs: Mapping[str, Sequence[History]]) -> list[dict[str, Any]]
     for name, histories in runs.items():
         ends = np.array([h.test[-1] if h.diverged is None else np.nan for h in histories])
         away = t_interval(ends - [h.test[-1] for h in plain], level)
-        times = [first_step(h, float(np.interp(half, p.steps, p.test))) for h, p in zip(histories, plain, strict=True)]
+        reached = []
+        for h, p in zip(histories, plain, strict=True):
+            level_of_gelu = float(np.interp(half, p.steps, p.test))
+            reached.append(np.interp(-level_of_gelu, -np.minimum.accumulate(h.test), h.steps, right=np.inf))
         counts = {"seeds": len(ends), "diverged": sum(h.diverged is not None for h in histories)}
         losses = {"test loss": float(ends.mean()), **interval_columns("less_gelu", away)}
-        rows.append({"activation": name, **counts, **losses, "steps": float(np.mean(times)) / half})
+        rows.append({"activation": name, **counts, **losses, "steps": float(np.mean(reached)) / half})
     return rows
-
-
-def first_step(run: History, level: float) -> float:
-    """The step at which the test loss first reaches the level, interpolated linearly; infinite if never."""
-    return float(np.interp(-level, -np.minimum.accumulate(run.test), run.steps, right=np.inf))

@@ -1,9 +1,8 @@
 """Blocks of real models as targets: does a SwiGLU block need a SwiGLU?
 
-Inputs and outputs of blocks of a pretrained model are fitted by the best linear map and by units of growing width, all
-units at equal numbers of parameters, and measured on held-out windows of text. Gates start from the block's own
-strongest neurons and from random ones; the start with the smaller validation error is used. `benchmarks/blocks.py`
-makes the record.
+Inputs and outputs of blocks of a pretrained model are fitted by the best linear map and by units at equal numbers of
+parameters, and measured on held-out windows of text. Gates start from the block's own strongest neurons and from random
+ones; the start with the smaller validation error is used.
 """
 
 from __future__ import annotations
@@ -121,7 +120,6 @@ def fit_cell(rows: BlockRows, unit: str, plain: int, block: Any, steps: int) -> 
 
 @STUDY.tables
 def tables(request: Request) -> Tables:
-    """The cells of the record, or of a small model in a quick run, and comparisons with the block's own unit."""
     if request.quick:
         tokens = torch.randint(64, (900,), generator=torch.Generator().manual_seed(0))
         total = len(QUICK.layers) * (1 + len(QUICK.units) * len(QUICK.widths))

@@ -93,7 +93,6 @@ def pairs(rows: Table) -> Iterator[dict[str, Any]]:
 
 @STUDY.columns
 def columns(tables: Tables, rows: Tables) -> Tables:
-    """The means with the errors of all seeds, and the comparisons."""
     return {**tables, "pairs": pd.DataFrame(pairs(rows["pde"])), "seeds": rows["pde"]}
 
 

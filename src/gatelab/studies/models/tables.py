@@ -24,7 +24,6 @@ LARGEST = 5  # ratio in the figure
 
 
 def figure(tables: Tables) -> Figure:
-    """Errors over the least of the set; a point per method, the sets one below the other."""
     shapes = looks(METHODS.values())
     with style():
         drawing = Figure(figsize=(10, 6.6), layout="constrained")

@@ -28,13 +28,11 @@ LOSSES = Facets(table="paths", x="step", y="loss", hue="unit", ylog=True, names=
 
 
 def two_samples() -> Array:
-    """Two samples of length sqrt(d) at ANGLE to each other."""
     angle = np.deg2rad(ANGLE)
     return INPUTS**0.5 * np.array([[1.0, 0.0], [np.cos(angle), np.sin(angle)]])
 
 
 def kernels() -> dict[str, Kernel]:
-    """The kernels of both units on the two samples."""
     return dict(zip(UNITS, analytic(list(UNITS), two_samples(), WIDTH), strict=True))
 
 
@@ -47,7 +45,6 @@ def path(K: Array, lr: float, steps: int, start: Array) -> Array:
 
 
 def figure(tables: Tables) -> Figure:
-    """Four panels of the plane, each up to a later step, and two of the losses."""
     meeting = tables["crossing"].iloc[0]
     by_step = tables["paths"].pivot(index="step", columns="unit", values="loss")
     near = {"paths": tables["paths"][tables["paths"]["step"] < 3 * meeting["step"]]}

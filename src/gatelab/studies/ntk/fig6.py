@@ -1,8 +1,7 @@
 """Figure 6: loss crossing of gated and plain units, predicted and measured, on Gaussian data and on MNIST.
 
 Both units of a pair take the same step, a share of 1 / λ_max of the one whose λ_max is larger. Targets have ten
-columns: the loss is then a sum of ten, and varies less between seeds than the loss of one would. The closed form of the
-loss is compared with trained networks in five degrees of exactness.
+columns: their loss varies less between seeds. The closed form is compared with trained networks as well.
 """
 
 from __future__ import annotations
@@ -56,7 +55,6 @@ FIGURE = (
 
 
 def draw(tables: Tables) -> Figure:
-    """Curves of every pair on each data set, with the predicted crossing, and all crossings by learning rate."""
     crossings, keys = tables["crossings"], ["data", "pair", "lr_times_lambda_max"]
     steps = crossings.assign(pair=crossings["first"] + "/" + crossings["second"]).set_index(keys)["predicted"].round()
     curves = tables["curves"].join(steps.rename("crossing"), on=keys)
@@ -173,9 +171,8 @@ def crossing_at(
 def closed_form(unit: str, n: int, d: int, width: int, seeds: int, step: Sequence[int]) -> Iterator[dict[str, float]]:
     """Mean losses of networks on Gaussian data, the expected loss, and the expected noise of the mean.
 
-    In ascending exactness: "paper" takes K/m for the NNGP kernel as the paper does, "exact" the NNGP kernel itself,
-    "finite" the kernels of drawn networks of that width, "given" the initial outputs of the networks, "own" the outputs
-    and the kernel of each network.
+    In ascending exactness: "paper" takes K/m for the NNGP kernel, "exact" the NNGP kernel itself, "finite" the kernels
+    of drawn networks, "given" the initial outputs of the networks, "own" the outputs and the kernel of each network.
     """
     X, y, steps = samples(n, d, 0), np.random.default_rng([7, n]).standard_normal(n), step[-1]
     relu, kernel = analytic(["mlp", unit], X, width)

@@ -133,8 +133,7 @@ def loss_claims(row: Row, runs: Table) -> Iterator[Claim]:
 
 def loss_difference(plain: Row, gated: Row, name: str) -> Interval:
     """The mean of a loss with a gate minus that without, over the runs that did not diverge."""
-    first, second = ((r[name], r[f"{name}_std"], int(r["seeds"] - r["diverged"])) for r in (plain, gated))
-    return welch_difference(first, second)
+    return welch_difference(*((r[name], r[f"{name}_std"], int(r["seeds"] - r["diverged"])) for r in (plain, gated)))
 
 
 def optimizer_claim(where: str, optimizers: Table, gates: Table) -> Claim:
@@ -204,19 +203,21 @@ WHOLE = Study(
 
 @WHOLE.tables
 def whole_tables(request: Request) -> Tables:
-    """All comparisons from the two records; p are corrected over all."""
+    """All comparisons from the two records; p are corrected over all, by Holm."""
     records = {schedule: Gap.load(record_path(*record)) for schedule, record in RECORDS.items()}
     rows = [row for schedule, gap in records.items() for row in comparison_rows(schedule, gap)]
-    table = with_decisions(pd.DataFrame(rows).sort_values("model", kind="stable", ignore_index=True))
+    table = pd.DataFrame(rows).sort_values("model", kind="stable", ignore_index=True)
+    p_holm, alone = holm(table["p"]), (table["difference_low"] > 0) | (table["difference_high"] < 0)
+    significant = alone & (p_holm <= SIGNIFICANT)
+    words = np.where(table["difference"] > 0, "higher", "lower")
+    words = np.select([significant, alone], [words, "undecided after correction"], "undecided")
+    table = table.assign(p_holm=p_holm, decided=significant, decision=words)
     runs = [gaps.runs_table(gap).assign(schedule=schedule) for schedule, gap in records.items()]
     return {"comparisons": table, "runs": pd.concat(runs, ignore_index=True)}
 
 
 def comparison_rows(schedule: str, gap: Gap) -> Iterator[dict[str, Any]]:
-    """A row per model, optimizer, pair and measure, without the gap where runs have no training loss in common.
-
-    `relative` is the share of the larger mean: gaps on all images are near zero.
-    """
+    """A row per model, optimizer, pair and measure, without the gap where runs have no training loss in common."""
     runs = dict(iter(gaps.run_rows(gap).groupby(RUN)))
     places = [(*s, o, *pair) for s in gap.settings() for o in gap.optimizers(*s) for pair in UNIT_PAIRS]
     for model, data, optimizer, plain, gated in sorted(places, key=lambda place: list(OPTIMIZERS).index(place[2])):
@@ -246,15 +247,6 @@ def comparison_rows(schedule: str, gap: Gap) -> Iterator[dict[str, Any]]:
                 "short": f"{name_of(model)}, {name_of(optimizer)}",
                 "place": f"{name_of(model)}\n{name_of(optimizer)}\n{schedule}",
             }
-
-
-def with_decisions(table: Table) -> Table:
-    """The table with Holm's p over all its rows, and the decision by that p and the interval."""
-    p_holm, alone = holm(table["p"]), (table["difference_low"] > 0) | (table["difference_high"] < 0)
-    significant = alone & (p_holm <= SIGNIFICANT)
-    words = np.where(table["difference"] > 0, "higher", "lower")
-    words = np.select([significant, alone], [words, "undecided after correction"], "undecided")
-    return table.assign(p_holm=p_holm, decided=significant, decision=words)
 
 
 @WHOLE.claims

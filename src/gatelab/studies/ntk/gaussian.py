@@ -1,7 +1,4 @@
-"""Shared by the studies of kernels: Gaussian samples, eigenvalues of kernels, and intervals over seeds.
-
-Units of one seed see the same samples, so that ratios between units are ratios on equal data.
-"""
+"""Shared by the studies of kernels: samples, the same for all units of a seed, eigenvalues, intervals over seeds."""
 
 from __future__ import annotations
 
@@ -67,8 +64,8 @@ def farthest_from_1(ratios: Table) -> Any:
 def rows_and_targets(data: str, n: int, d: int, seed: int) -> tuple[Array, Array]:
     """Rows of mean square 1, and a column per target, of mean 0 and mean square 1.
 
-    Clusters are ten Gaussian ones, whose centers have three quarters of the variance; digits are scikit-learn's, minus
-    their mean image. The smooth target is sin(2 u.x) + (v.x)² for random directions u and v.
+    Clusters are ten Gaussian ones, whose centers have three quarters of the variance. The smooth target is
+    sin(2 u.x) + (v.x)² for random directions u and v.
     """
     generator = np.random.default_rng([seed, n, d])
     if data == "digits":

@@ -1,9 +1,8 @@
 """How many steps training takes: the paper's premise that they grow like κ log(1/ε), and κ without one eigenvalue.
 
 With a constant kernel the loss falls by (1 - η λ)² per step along each eigenvector, and the steps to a share ε of the
-loss follow from eigenvalues and the target's weights along them. They are counted in continuous time, t real: where a
-unit needs six steps and a part, whole ones would decide its gain. Networks start at 0: their first outputs are
-subtracted.
+loss follow from eigenvalues and the target's weights along them. They are counted in continuous time. Networks start
+at 0: their first outputs are subtracted.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """Theorem 3.1: how the extreme eigenvalues and the condition number grow with n and with d, as measured exponents.
 
-The theorem is for n and d in proportion. It is read three ways: n grows at fixed d, d grows at fixed n, and both grow
-in proportion. Kernels are those of the limit of great width, K/m. The cells of table 1, extreme eigenvalues of three
-matrices, are lost in the copy that was used and are restored from the proof: Marchenko and Pastur's ends for the
-Wishart matrix, El Karoui's approximation 11^T/d + I for its square by elements, and a matrix of rank one. So is lemma
-B.8: for Gaussian rows and 2n/d^2 -> gamma, the eigenvalues of (G/d) * (G/d) fill the law of Marchenko and Pastur with
-the shape gamma, for the products x_i x_j are d(d+1)/2 features.
+The theorem is for n and d in proportion. It is read three ways: n grows at fixed d, d grows at fixed n, and both grow.
+Kernels are those of the limit of great width. The cells of table 1, extreme eigenvalues of three matrices, are lost in
+the copy that was used and are restored from the proof, and so is lemma B.8: for Gaussian rows and 2n/d^2 -> gamma, the
+eigenvalues of (G/d) * (G/d) fill the law of Marchenko and Pastur with the shape gamma, for the products x_i x_j are
+d(d+1)/2 features.
 """
 
 from __future__ import annotations
@@ -218,11 +217,7 @@ SHAPE_NAMES = {shape: f"2n/d² = {shape:g}" for shape in SHAPES}
 
 
 def sizes(inputs: Sequence[int]) -> list[tuple[float, int, int]]:
-    """The shape gamma, n = gamma d^2 / 2, and d.
-
-    >>> sizes([20])
-    [(0.25, 50, 20), (0.5, 100, 20)]
-    """
+    """The shape gamma, n = gamma d^2 / 2, and d."""
     return [(shape, round(shape * d**2 / 2), d) for shape in SHAPES for d in inputs]
 
 
@@ -255,7 +250,6 @@ def distances(shape: float, n: int, d: int, seed: int) -> dict[str, float]:
 
 
 def square_spectrum(n: int, d: int, seed: int) -> Array:
-    """The eigenvalues of (G/d) * (G/d), in ascending order."""
     return np.asarray(np.linalg.eigvalsh(matrices(samples(n, d, seed))[1]), np.float64)
 
 
@@ -284,7 +278,9 @@ def lemma_columns(tables: Tables, rows: Tables) -> Tables:
     for shape, own in rows["distances"].groupby("shape"):
         inside = np.linspace(*mp_edges(shape), 4001)
         apart = np.abs(mp_share_below(inside, shape) - mp_share_below(inside, shape / 2)).max()
-        distance = t_interval(limit(own.pivot(index="d", columns="seed", values="distance")))
+        by_seed = own.pivot(index="d", columns="seed", values="distance")  # a + b/d + c/d^2 of each seed
+        fits = np.polynomial.polynomial.polyfit(1 / by_seed.index.to_numpy(float), by_seed.to_numpy(float), 2)
+        distance = t_interval(fits[0])
         limit_rows.append({"shape": shape, "laws_apart": float(apart), **interval_columns("distance", distance)})
         n, d = (int(size) for size in own.iloc[-1][["n", "d"]])
         counts, _ = np.histogram(square_spectrum(n, d, 0), np.linspace(0, 4, 41))
@@ -294,11 +290,6 @@ def lemma_columns(tables: Tables, rows: Tables) -> Tables:
         columns = {"eigenvalue": x, "density": density, "law": mp_density(x, shape)}
         densities.append(pd.DataFrame({"shape": shape, "n": n, "d": d, **columns}))
     return {"distances": tables["distances"], "limits": pd.DataFrame(limit_rows), "densities": pd.concat(densities)}
-
-
-def limit(by_seed: Table) -> Array:
-    """a of a + b/d + c/d^2, an entry per seed, of distances with a row per d and a column per seed."""
-    return np.polynomial.polynomial.polyfit(1 / by_seed.index.to_numpy(float), by_seed.to_numpy(float), 2)[0]
 
 
 @LEMMA.claims

@@ -168,7 +168,6 @@ def eq6_error(target: Problem, *, printed: bool, cells: int = 50) -> float:
 
 
 def equations_table(target: Problem) -> Table:
-    """The numbers of each equation of section 3: powers of h, errors, and counts."""
     powers = {name: cell_order(remainder) for name, remainder in REMAINDERS.items()}
     powers["eq. 8"] = mean_power(whole_over_cell)
     exact = {f"eq. 8, ratio for {name}": whole_over_cell(t, CELLS[-1]) for name, t in TARGETS.items()}
@@ -184,7 +183,6 @@ def equations_table(target: Problem) -> Table:
 
 
 def equation_claims(equations: Table) -> Iterator[Claim]:
-    """Eq. 6 to 8 and 10 to 13, and the numbers of parameters."""
     rows = {row["quantity"]: interval_at(row, "value") for row in equations.to_dict("records")}
     numbers = {name: row.value for name, row in rows.items()}
     printed, divided = numbers["eq. 6"], numbers["eq. 6 over h"]

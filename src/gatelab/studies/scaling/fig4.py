@@ -33,7 +33,6 @@ CURVES = Facets(
 
 
 def figure(tables: Tables) -> Figure:
-    """A row for each unit: its frozen fit, its trained fit, and the neurons of the latter."""
     target: Any = problem("paper-1d").f
     parts = []
     for unit, letters in PANELS.items():

@@ -1,7 +1,7 @@
 """Figures 1, 9, 10 and 11: random networks before any training, an MLP and a GLU with the same four gates.
 
-A table holds the parameters of each neuron, D relu(G.x + g) (U.x + u), where an MLP has U = 0 and u = 1. Values, hinges
-and pieces follow from it: between its hinges a network, or one of its neurons, is a polynomial.
+A table holds the parameters of each neuron, D relu(G.x + g) (U.x + u), where an MLP has U = 0 and u = 1. Between its
+hinges a network, or one of its neurons, is a polynomial.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from gatelab.studies.definition import only
 from gatelab.studies.engine import Study, Table, Tables
 
 NEURONS = range(1, 5)
-# A seed whose four hinges cross the square well inside and at different angles, with no neuron far larger than another.
-# Equal seeds give equal gates to both units, so that the MLP and the GLU are seen on the same pieces.
+# A seed whose four hinges cross the square at different angles. Equal seeds give equal gates to both units.
 MLP, GLU = ("mlp", 2, 597), ("glu", 2, 597)
 LINE = ("glu", 1, 654)  # four knots well apart inside [-1, 1], gates facing both ways, contributions of similar size
 DEGREES = ("constant", "linear", "quadratic")
@@ -129,7 +128,6 @@ def hinges(neurons: Table) -> Iterator[Array]:
 
 
 def figure(tables: Tables) -> Figure:
-    """Both networks of two inputs as maps, the neurons of the GLU of one input; below, each neuron of two inputs."""
     plane, line = (only(tables["gates"], inputs=inputs) for inputs in (2, 1))
     with style():
         drawing = Figure(figsize=(10.2, 9.8), layout="constrained")

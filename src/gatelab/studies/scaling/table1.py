@@ -200,7 +200,6 @@ def slopes_figure(tables: Tables) -> Figure:
 
 
 def curves(errors: Table, trained_on: str) -> Table:
-    """Medians over seeds with the labels of the figures."""
     flagged = errors.assign(marked=~errors.index.isin(unflagged(errors).index))
     flags = flagged.groupby(["problem", "trained_on", "unit", "width"])["marked"].any().reset_index()
     labels = {name: f"{row.label}, {row.inputs} inputs" for name, row in ROWS.items()}
@@ -209,7 +208,6 @@ def curves(errors: Table, trained_on: str) -> Table:
 
 
 def measured_figure(tables: Tables) -> Figure:
-    """Test and training errors of the true split; errors of the paper's protocol next to them."""
     split = curves(tables["errors"], SPLIT).assign(protocol="true split")
     cap = CAP * split.groupby("problem")["training"].transform("max")
     split = split.assign(rmse=np.minimum(split["rmse"], cap), marked=split["rmse"] > cap)
