@@ -231,7 +231,8 @@ class Study(Compact):
         if not self.cards:
             return ()
         paragraphs = self._sections(tables, tuple(self._functions["claims"](tables)))
-        return tuple(Finding(topic, *paragraphs[topic], facets, tables) for topic, facets in self.cards.items())
+        sentences, sizes = ({topic: paragraphs[topic][i] for topic in self.cards} for i in range(2))
+        return tuple(Finding(t, sentences[t], sizes[t], facets, tables) for t, facets in self.cards.items())
 
     def _sections(self, tables: Tables, claims: tuple[Claim, ...]) -> dict[str, tuple[str, ...]]:
         module = sys.modules[self._functions["claims"].__module__]

@@ -121,9 +121,6 @@ def training(size: parts.Size, data: Any, names: Sequence[str]) -> dict[str, Any
     return runs
 
 
-# ---- claims
-
-
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
     judged, cosines = tables["verdicts"], tables["cosines"].set_index("way")

@@ -193,9 +193,6 @@ def closed_form(unit: str, n: int, d: int, width: int, seeds: int, step: Sequenc
         yield {name: float(column[i]) for name, column in columns.items()}
 
 
-# ---- claims
-
-
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
     table = tables["crossings"]

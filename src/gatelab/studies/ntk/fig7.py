@@ -133,7 +133,8 @@ def loss_claims(row: Row, runs: Table) -> Iterator[Claim]:
 
 def loss_difference(plain: Row, gated: Row, name: str) -> Interval:
     """The mean of a loss with a gate minus that without, over the runs that did not diverge."""
-    return welch_difference(*((r[name], r[f"{name}_std"], int(r["seeds"] - r["diverged"])) for r in (plain, gated)))
+    first, second = ((r[name], r[f"{name}_std"], int(r["seeds"] - r["diverged"])) for r in (plain, gated))
+    return welch_difference(first, second)
 
 
 def optimizer_claim(where: str, optimizers: Table, gates: Table) -> Claim:
@@ -229,8 +230,8 @@ def comparison_rows(schedule: str, gap: Gap) -> Iterator[dict[str, Any]]:
         if matched is not None:
             groups["gap"] = matched, matched.first, matched.second
         for measure, loss in (("last", "test"), ("best", "least_test")):
-            pair = [run[loss].dropna().to_numpy(float) for run in own]
-            groups[measure] = welch_difference(*map(sample, pair)), *pair
+            first, second = (run[loss].dropna().to_numpy(float) for run in own)
+            groups[measure] = welch_difference(sample(first), sample(second)), first, second
         for measure, (change, first, second) in groups.items():
             yield {
                 "schedule": schedule,

@@ -276,9 +276,6 @@ def exponents_table(steps: Array) -> Table:
     )
 
 
-# ---- claims
-
-
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
     rows = tables["prediction"].set_index(["rate", "predictor"]).sort_index()

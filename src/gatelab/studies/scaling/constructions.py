@@ -54,7 +54,7 @@ def construction_claims(unit: str, built: Table, trained: Mapping[int, float]) -
         note="RMSE over h^m rms(f^(m)). The paper's C is a bound on the derivative; its root mean square enters.",
     )  # fmt: skip
     errors = by_width.loc[list(WIDTHS), "rmse"]
-    built_slope, support = slope(WIDTHS, errors), {f"RMSE at n = {n}": errors[n] for n in (least, most)}
+    built_slope, support = slope(errors.index, errors), {f"RMSE at n = {n}": errors[n] for n in (least, most)}
     what, place = f"order of the {unit}'s construction", f"{equation}, order"
     yield Claim.of(what, built_slope, float(-order), "slope", place=place, support=support)
     ratios, widest = pd.Series(trained) / by_width["rmse"].loc[list(trained)], max(trained)

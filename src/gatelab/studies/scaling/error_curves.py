@@ -144,9 +144,6 @@ def range_slopes(optimum: Scaling, units: Sequence[str]) -> Table:
     return pd.DataFrame(rows)
 
 
-# ---- claims
-
-
 def training_claims(tables: Tables, unit: str, figure: str) -> Iterator[Claim]:
     """The slopes of a unit by both trainings next to the paper's, and our errors next to those of its code."""
     optimum = curves_of(only(tables["errors"], unit=unit))

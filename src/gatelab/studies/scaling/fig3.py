@@ -60,7 +60,8 @@ def claims(tables: Tables) -> Iterator[Claim]:
         note="A gate whose knot is at the end that it faces never opens inside. Alternating turns it where the number "
         "of neurons is even. Where it is odd the first and the last face the same way, and one faces outward.",
     )  # fmt: skip
-    sizes = np.diff(np.sort(by_way.get_group(("spline", NEURONS))["knot"])) / 2  # shares of [-1, 1]
+    knots = np.sort(by_way.get_group(("spline", NEURONS))["knot"].to_numpy(float))
+    sizes = np.diff(knots / 2)  # shares of [-1, 1]
     yield Claim(
         f"size of the cells that {NEURONS} gates make, over the interval", float(sizes.mean()), paper=1 / NEURONS,
         rule="number", place="section 3, partitions",

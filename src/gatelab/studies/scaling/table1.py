@@ -278,9 +278,6 @@ def printed_table(slopes: Table) -> Table:
     return pd.DataFrame(lines)
 
 
-# ---- claims
-
-
 @TABLE1.claims
 def all_claims(tables: Tables) -> Iterator[Claim]:
     yield from slope_claims(tables, "table 1")
