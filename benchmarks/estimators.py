@@ -55,13 +55,9 @@ class Method:
     most_rows: float = np.inf  # longer sets are left out
 
     @property
-    def ours(self) -> bool:
-        return self.package == "gatelab"
-
-    @property
     def version(self) -> str:
         """The version of the package, empty where it is not installed; of ours, a hash of the code."""
-        if self.ours:
+        if self.package == "gatelab":
             return estimator_code()
         try:
             return version(self.package)

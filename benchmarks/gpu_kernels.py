@@ -5,9 +5,8 @@
 2. The condition numbers of figure 3: ViT and GPT-2 with plain and gated units, three seeds, float64, with the weights
    of their configurations (deviation 0.02) and with LeCun's in all linear layers, which is what theory assumes.
 
-Images are an array (N, 3, 32, 32) or (N, 32, 32, 3), bytes or numbers; without a file, Gaussian pixels. Text is an
-array of token numbers; without a file, uniform tokens. The record is written after each step. `--tiny` is the same in
-small, on a CPU.
+Images are an array (N, 3, 32, 32) or (N, 32, 32, 3), without a file Gaussian pixels; text is an array of token numbers,
+without a file uniform ones. The record is written after each step. `--tiny` is the same in small, on a CPU.
 """
 
 from __future__ import annotations
@@ -116,7 +115,7 @@ def apart(a: Tensor, b: Tensor) -> float:
 
 def tokens(text: Path | None, vocabulary: int, tiny: bool) -> tuple[Tensor, str]:
     """Windows of a text, evenly spread over it, and what they are."""
-    n, length = (SAMPLES[tiny], (128, 16)[tiny])
+    n, length = SAMPLES[tiny], (128, 16)[tiny]
     if text is None:
         return torch.randint(0, vocabulary, (n, length), generator=torch.Generator().manual_seed(0)), "uniform tokens"
     stream = np.load(text).astype(np.int64).ravel()

@@ -1,15 +1,12 @@
 """The record of the generalization gap: `python -m benchmarks.gpu_training results/ntk/gap.json`, on a GPU.
 
 Mixer and ViT on CIFAR-10 with SGD and AdamW, GPT-2 on the sample of FineWeb-Edu, five seeds of each unit in one pass,
-several such passes beside each other on one device. GATELAB_DATA names the folder with cifar10/, text/ and gpt2_bpe/.
-All units of a model get the same number of steps. Passes that OUT holds already are not run again. The file is written
-anew after every pass, and what the paper compares comes first: whatever ends the script, what was done is there.
-`--tiny` is the same in small, for a CPU.
+several such passes beside each other. GATELAB_DATA names the folder with cifar10/, text/ and gpt2_bpe/. The file is
+written after every pass; passes that it has are not run again. `--tiny` is the same in small, for a CPU.
 
-`--whole` asks another question: all 50 000 images of CIFAR-10, tested on 5000 others, ReLU, GELU and SiLU each with and
-without a gate, for Mixer and ViT; `--schedule constant` the same without the fall of the learning rate, so that runs at
-equal loss also have equal rates. These go into records of their own. The passes wait for Python more than for the GPU:
-NVIDIA's multi-process service (`nvidia-cuda-mps-control -d`) lets six of them run beside each other.
+`--whole`: all 50 000 images of CIFAR-10, tested on 5000 others, ReLU, GELU and SiLU each with and without a gate;
+`--schedule constant` the same without the fall of the learning rate, so that runs at equal loss also have equal rates.
+These go into records of their own. NVIDIA's multi-process service (`nvidia-cuda-mps-control -d`) lets passes overlap.
 """
 
 from __future__ import annotations

@@ -5,14 +5,10 @@
     python -m benchmarks.shrinking --cells stories260k --calibration 24576 --test 8192 --length 256 \\
         --record results/anatomy/shrink-stories.json                a model of 260 thousand weights, on any machine
 
-The models are SmolLM2-135M-Instruct (`smollm2`, a GGUF file with 4-bit weights), all-MiniLM-L6-v2 (`minilm`) and
-stories260K. The first two read the FineWeb-Edu sample, calibration from its beginning and test from its end. The last
-reads what it wrote itself, calibration and test from different seeds, so that its excess is the divergence of the two
-models. magnitude, wanda and flap are published; surgeon is our combination of the order of ZipLM and the refit of FASP.
-
-A cell has the excess of every test window under `windows`, so that two cells are compared by paired differences.
-Cells are written to results/anatomy/shrink.json as they end, so that a call goes on where the last one ended. A record
-of other settings is not mixed with: it is refused.
+The models are SmolLM2-135M-Instruct (`smollm2`, 4-bit weights), all-MiniLM-L6-v2 (`minilm`) and stories260K. The first
+two read the FineWeb-Edu sample, the last what it wrote itself. magnitude, wanda and flap are published; surgeon is our
+combination of the order of ZipLM and the refit of FASP. A cell has the excess of every test window under `windows`, so
+that two cells are compared by paired differences. Cells are written as they end; a call goes on where the last ended.
 """
 
 from __future__ import annotations

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -48,13 +47,6 @@ EXACT: dict[str, Callable[[arb], arb]] = {
     "tanh(10*x)": lambda x: (10 * x).tanh(),
 }
 Gates = list[tuple[arb, arb]]  # G and g of each neuron
-
-
-class Trained(NamedTuple):
-    """Gates and error of a network whose output weights are the best ones."""
-
-    gates: Gates
-    rmse: float
 
 
 def gates_of(network: gl.feedforward.Network) -> Gates:
@@ -97,8 +89,8 @@ class Rows:
         J = arb_mat(rows)
         return midpoints(J - F * solve(F.transpose() * F, F.transpose() * J))
 
-    def train(self, gates: Gates, steps: int) -> Trained:
-        """Levenberg-Marquardt steps, until `PATIENCE` of them lower the error by less than a thousandth."""
+    def train(self, gates: Gates, steps: int) -> tuple[float, Gates]:
+        """Error and gates after Levenberg-Marquardt steps, until `PATIENCE` of them lower it by less than 0.001."""
         F, c, r = self.project(gates)
         loss, damping, history = square(r), arb("1e-6"), []
         while len(history) < steps:
@@ -123,7 +115,7 @@ class Rows:
             history.append(float(loss))
             if len(history) > PATIENCE and history[-1] > 0.998 * history[-1 - PATIENCE]:
                 break
-        return Trained(gates, float(loss) ** 0.5)
+        return float(loss) ** 0.5, gates
 
 
 def neuron(pole: complex) -> tuple[arb, arb]:
@@ -175,12 +167,11 @@ def best(unit: str, target: str, search: int) -> Iterator[dict[str, float | str]
         for gates in starts(poles, width, last, random):
             with suppress(ZeroDivisionError):  # two neurons are one
                 tried.append(rows.train(gates, SCREENED))
-        ends = [rows.train(t.gates, STEPS) for t in sorted(tried, key=lambda t: t.rmse)[:TRAINED]]
-        end = min(ends, key=lambda trained: trained.rmse)
-        last = end.gates
+        ends = [rows.train(gates, STEPS) for _, gates in sorted(tried, key=lambda t: t[0])[:TRAINED]]
+        rmse, last = min(ends, key=lambda t: t[0])
         places = " ".join(f"{float(-g / G):.3g}+{float(PI / abs(G)):.3g}i" for G, g in last)
         row = {"unit": unit, "target": target, "search": search, "width": width, "parameters": fit.parameters}
-        yield row | {"float64": fit.test_rmse, "rmse": end.rmse, "poles": places}
+        yield row | {"float64": fit.test_rmse, "rmse": rmse, "poles": places}
 
 
 if __name__ == "__main__":

@@ -8,9 +8,8 @@
     python -m benchmarks.tables large                                     ours and boosting on a million rows
 
 Rows are divided into three parts by a seed that was never tuned on; each part is tested once, and a method chooses its
-settings on the other two. Each (set, method, part) is written to the record as it ends, so that an interrupted call
-can be repeated. Entries of ours carry a hash of the code of the estimators and solvers. Figures and comparisons with
-intervals are in the study models/tables.
+settings on the other two. Each (set, method, part) is written to the record as it ends. Entries of ours carry a hash of
+the code. Figures and comparisons are in the study models/tables.
 """
 
 from __future__ import annotations
@@ -66,10 +65,7 @@ def splits(table: LoadedTable) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 def measured(dataset: DataSet, method: Method, split: int, folder: str | None = None) -> Entry:
-    """Fit a method to one part of a set and test it on the other: an entry of the record.
-
-    It has errors, CPU seconds and peak memory of the fit; `failed` holds the error of a fit that failed.
-    """
+    """Fit a method to one part of a set and test it on the other; `failed` holds the error of a fit that failed."""
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
     table = load(dataset, folder)
@@ -156,11 +152,7 @@ class Record:
 
 
 def key_of(entry: Entry) -> str:
-    """Set, method, part and seed; of ours the code as well.
-
-    >>> key_of({"set": "boston", "method": "svr", "split": 0, "seed": 7, "version": "1.9"})
-    'boston/svr/0/7'
-    """
+    """Set, method, part and seed, as "boston/svr/0/7"; of ours the code as well."""
     parts = [entry["set"], entry["method"], str(entry["split"]), str(entry["seed"])]
     if entry["method"].startswith("gated"):
         parts.append(entry["version"])
