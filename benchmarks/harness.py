@@ -8,7 +8,7 @@ import platform
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -90,18 +90,12 @@ def write_record(path: Path, record: Row, lines: str = "") -> None:
     write_whole(path, f'{head}, "{lines}": [\n{entries}\n]}}\n')
 
 
-def continued(
-    path: Path,
-    keys: Sequence[str],
-    cells: Iterable[tuple[Any, ...]],
-    rows_of: Callable[..., Iterable[Row]],
-    **form: Any,
-) -> pd.DataFrame:
+def continued(path: Path, keys: list[str], cells: Iterable[Any], rows_of: Callable[..., Any], **form: Any) -> Any:
     """The rows of a CSV file, after those of its missing cells were computed and written, cell by cell."""
-    rows = pd.DataFrame(columns=list(keys))
+    rows = pd.DataFrame(columns=keys)
     if path.exists():
         rows = pd.read_csv(path)
-    done = {*rows[list(keys)].itertuples(index=False, name=None)}
+    done = {*rows[keys].itertuples(index=False, name=None)}
     for cell in cells:
         if cell not in done:
             rows = pd.concat([rows, pd.DataFrame(rows_of(*cell))], ignore_index=True)
