@@ -38,12 +38,6 @@ from gatelab.theory.random_matrix import mp_density, mp_edges
 # ---- what they share
 
 
-def test_normalized_samples_have_length_root_d() -> None:
-    x, plain = samples(30, 7, 2, normalized=True), samples(30, 7, 2)
-    np.testing.assert_allclose(np.linalg.norm(x, axis=1), 7**0.5)
-    np.testing.assert_allclose(cosines(x @ x.T), cosines(plain @ plain.T), atol=1e-14)
-
-
 def test_extremes_are_those_of_all_eigenvalues() -> None:
     kernel = analytic("glu", samples(40, 12, 0), 64)
     values = eigenvalues(kernel)

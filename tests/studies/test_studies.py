@@ -19,7 +19,7 @@ from gatelab.feedforward import unit
 from gatelab.studies import Outcome, Request, Study, reproduce
 from gatelab.studies import engine as catalogue
 from gatelab.studies.claims import Claim
-from gatelab.studies.scaling.random_networks import STUDY, contributions, hinges, misfit
+from gatelab.studies.scaling.random_networks import STUDY, contributions, hinges
 
 # Panels with data: maps have collections, curves have lines. Color bars are axes too.
 FIGURES = {"fig1": 15, "fig2": 6, "fig3": 2, "fig4": 6, "fig5": 1, "fig6": 3, "units": 2}
@@ -123,9 +123,3 @@ def test_the_random_networks_are_what_torch_computes_and_every_hinge_is_seen() -
         for i, path in enumerate(paths):
             np.testing.assert_allclose(contributions(neurons, path)[:, i], 0, atol=1e-12)
         assert neurons["share_open"].between(0.2, 0.8).all()
-
-
-def test_a_wrong_hinge_is_noticed() -> None:
-    x = np.linspace(-1, 1, 201)[:, None]
-    bent = np.maximum(x[:, 0] - 0.3, 0)
-    assert misfit(x, bent, x > 0.3, 1) < 1e-12 < 1e-3 < misfit(x, bent, x > 0.1, 1)
