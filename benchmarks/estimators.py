@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import io
-import tempfile
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from io import StringIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from sklearn import ensemble, neural_network
 from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.compose import ColumnTransformer, TransformedTargetRegressor, make_column_selector
+from sklearn.compose import TransformedTargetRegressor, make_column_selector, make_column_transformer
 from sklearn.gaussian_process import GaussianProcessClassifier, GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.impute import SimpleImputer
@@ -42,34 +41,23 @@ CODE = Path(gl.__file__).parent
 SCORES: dict[Task, str] = {"regression": "neg_root_mean_squared_error", "classes": "neg_log_loss"}
 ENDINGS: dict[Task, str] = {"regression": "Regressor", "classes": "Classifier"}
 TREES: dict[Task, tuple[int, int]] = {"regression": (100, 400), "classes": (50, 200)}
+GAMMAS = ["scale", 0.02]
 
 
 @dataclass(frozen=True)
 class Method:
-    """An estimator and how it is given a table.
+    """An estimator and how it is given a table."""
 
-    Attributes:
-        name: for the command line and the record.
-        package: "gatelab" for ours.
-        settings: a description; entries with other settings are computed again.
-        make: builds the estimator.
-        most_rows: longer sets are left out.
-    """
-
-    name: str
-    package: str
-    settings: str
+    name: str  # for the command line and the record
+    package: str  # "gatelab" for ours
+    settings: str  # a description; entries with other settings are computed again
     make: Callable[[], Any]
-    most_rows: float = np.inf
-
-    @property
-    def ours(self) -> bool:
-        return self.package == "gatelab"
+    most_rows: float = np.inf  # longer sets are left out
 
     @property
     def version(self) -> str:
         """The version of the package, empty where it is not installed; of ours, a hash of the code."""
-        if self.ours:
+        if self.package == "gatelab":
             return estimator_code()
         try:
             return version(self.package)
@@ -93,61 +81,67 @@ def estimator_code() -> str:
 def methods(task: Task) -> list[Method]:
     """All methods of a task, those whose packages are not installed among them."""
     ending, trees, learn = ENDINGS[task], TREES[task], "scikit-learn"
-    gated = getattr(gl, f"Gated{ending}")
+    gated, layers = getattr(gl, f"Gated{ending}"), getattr(neural_network, f"MLP{ending}")
     numbers: Any = {"scaled_target": task == "regression"}
 
-    def forest(kind: str) -> Any:
-        return as_numbers(getattr(ensemble, f"{kind}{ending}")(n_estimators=300, random_state=0))
-
-    def boosting() -> Any:
-        return getattr(ensemble, f"HistGradientBoosting{ending}")(random_state=0)
+    def ensemble_of(kind: str, **options: Any) -> Any:
+        return getattr(ensemble, f"{kind}{ending}")(random_state=0, **options)
 
     def lightgbm() -> Any:
         kind = getattr(import_module("lightgbm"), f"LGBM{ending}")
         model = kind(learning_rate=0.05, random_state=0, n_jobs=1, verbosity=-1)
         return searched(model, task, {"n_estimators": [*trees], "num_leaves": [7, 31]})
 
-    def layers() -> Any:
-        kind = getattr(neural_network, f"MLP{ending}")
-        return as_numbers(kind(hidden_layer_sizes=(64, 64), max_iter=500, random_state=0), **numbers)
+    def forest(kind: str) -> Any:
+        return as_numbers(ensemble_of(kind, n_estimators=300))
+
+    def two_layers() -> Any:
+        return as_numbers(layers(hidden_layer_sizes=(64, 64), max_iter=500, random_state=0), **numbers)
+
+    def support() -> Any:
+        """Support vectors; distances become probabilities on rows held out."""
+        if task == "regression":
+            return as_numbers(
+                Fewer(searched(SVR(cache_size=500), task, {"C": [1.0, 10.0, 100.0], "gamma": GAMMAS})), **numbers
+            )
+        model = CalibratedClassifierCV(SVC(cache_size=500), ensemble=False, cv=3)
+        return as_numbers(Fewer(searched(model, task, {"estimator__C": [0.1, 1.0, 10.0], "estimator__gamma": GAMMAS})))
 
     def logistic() -> Any:
         return as_numbers(searched(LogisticRegression(max_iter=2000), task, {"C": [0.01, 0.1, 1.0, 10.0]}))
 
-    def real_mlp() -> Any:
-        kind = getattr(import_module("pytabkit"), f"RealMLP_TD_{ending}")
-        return as_numbers(kind(device="cpu", random_state=0, n_threads=1, verbosity=0))
+    def process() -> Any:
+        """A Gaussian process, its lengths by likelihood; of classes by Laplace's approximation."""
+        if task == "regression":
+            return as_numbers(Process(), **numbers)
+        return as_numbers(GaussianProcessClassifier(ConstantKernel() * RBF(3.0, (1e-2, 1e3)), random_state=0))
 
     leaves = f"rate 0.05; {trees[0]} or {trees[1]} trees, 7 or 31 leaves by 3 folds"
     common = [
         Method("gated", "gatelab", "defaults", lambda: gated(random_state=0)),
         Method("gated-1", "gatelab", "members=1", lambda: gated(random_state=0, members=1)),
-        Method("boosting", learn, "defaults", boosting),
+        Method("boosting", learn, "defaults", lambda: ensemble_of("HistGradientBoosting")),
         Method("lightgbm", "lightgbm", leaves, lightgbm),
         Method("forest", learn, "300 trees", lambda: forest("RandomForest")),
         Method("extra", learn, "300 trees", lambda: forest("ExtraTrees")),
-        Method("mlp", learn, "(64, 64), 500 epochs", layers),
+        Method("mlp", learn, "(64, 64), 500 epochs", two_layers),
     ]
-    real = Method("realmlp", "pytabkit", "tuned defaults", real_mlp, PROCESS_ROWS)
+    folds = "gamma scale or 0.02 by 3 folds; 2500 rows at most"
     if task == "classes":
-        support = "calibrated; C 0.1, 1, 10, gamma scale or 0.02 by 3 folds; 2500 rows at most"
         return [
             *common,
-            Method("svc", learn, support, support_classifier),
+            Method("svc", learn, f"calibrated; C 0.1, 1, 10, {folds}", support),
             Method("logistic", learn, "C 0.01, 0.1, 1, 10 by 3 folds", logistic),
-            Method("process", learn, "RBF, one length", process_classifier, PROCESS_ROWS),
-            real,
+            Method("process", learn, "RBF, one length", process, PROCESS_ROWS),
         ]
-    support, ridges = "C 1, 10, 100, gamma scale or 0.02 by 3 folds; 2500 rows at most", np.logspace(-3, 3, 13)
-    lengths, grids = "RBF with noise, a length each up to 20 columns", "LBFGS, grids 3, 5, 10 with 25 steps each"
-    kan = f"widths inputs, 5, 1; {grids}"
+    lengths, ridges = "RBF with noise, a length each up to 20 columns", np.logspace(-3, 3, 13)
+    kan = "widths inputs, 5, 1; LBFGS, grids 3, 5, 10 with 25 steps each"
     return [
         *common,
-        Method("svr", learn, support, support_regressor),
+        Method("svr", learn, f"C 1, 10, 100, {folds}", support),
         Method("ridge", learn, "13 penalties from 1e-3 to 1e3, leave one out", lambda: as_numbers(RidgeCV(ridges))),
-        Method("process", learn, lengths, lambda: as_numbers(Process(), **numbers), PROCESS_ROWS),
+        Method("process", learn, lengths, process, PROCESS_ROWS),
         Method("pykan", "pykan", kan, lambda: as_numbers(Kan(), **numbers), PROCESS_ROWS),
-        real,
     ]
 
 
@@ -156,50 +150,20 @@ def searched(model: Any, task: Task, grid: dict[str, list[Any]]) -> GridSearchCV
     return GridSearchCV(model, grid, cv=3, scoring=SCORES[task])
 
 
-def support_regressor() -> Any:
-    """Support vectors on scaled targets."""
-    grid: dict[str, list[Any]] = {"C": [1.0, 10.0, 100.0], "gamma": ["scale", 0.02]}
-    return as_numbers(Fewer(searched(SVR(cache_size=500), "regression", grid)), scaled_target=True)
-
-
-def support_classifier() -> Any:
-    """Support vectors whose distances become probabilities on rows held out."""
-    model = CalibratedClassifierCV(SVC(cache_size=500), ensemble=False, cv=3)
-    grid: dict[str, list[Any]] = {"estimator__C": [0.1, 1.0, 10.0], "estimator__gamma": ["scale", 0.02]}
-    return as_numbers(Fewer(searched(model, "classes", grid)))
-
-
-def process_classifier() -> Any:
-    """A Gaussian process by Laplace's approximation, its length by likelihood."""
-    return as_numbers(GaussianProcessClassifier(ConstantKernel() * RBF(3.0, (1e-2, 1e3)), random_state=0))
-
-
 def as_numbers(estimator: Any, *, scaled_target: bool = False) -> Any:
     """A pipeline for an estimator that takes only numbers: medians for gaps, one-hot columns, standardized columns."""
     levels = OneHotEncoder(
         handle_unknown="infrequent_if_exist", max_categories=MOST_LEVELS, sparse_output=False, drop="if_binary"
     )
-    columns = ColumnTransformer(
-        [
-            ("numbers", SimpleImputer(strategy="median"), make_column_selector(dtype_include="number")),
-            ("names", make_pipeline(FilledNames(), levels), make_column_selector(dtype_include="category")),
-        ]
+    names = make_pipeline(SimpleImputer(strategy="constant", fill_value="(missing)"), levels)
+    columns = make_column_transformer(
+        (SimpleImputer(strategy="median"), make_column_selector(dtype_include="number")),
+        (names, make_column_selector(dtype_include="category")),
     )
     pipeline = make_pipeline(columns, StandardScaler(), estimator)
     if scaled_target:
         return TransformedTargetRegressor(pipeline, transformer=StandardScaler())
     return pipeline
-
-
-class FilledNames(BaseEstimator):
-    """Categories as text, with a level for missing values."""
-
-    def fit(self, X: pd.DataFrame, y: Any = None) -> FilledNames:
-        self.columns_ = list(X.columns)
-        return self
-
-    def transform(self, X: pd.DataFrame) -> np.ndarray:
-        return X.astype(object).where(X.notna(), "(missing)").to_numpy(dtype=object)
 
 
 class Fewer(BaseEstimator):
@@ -212,11 +176,10 @@ class Fewer(BaseEstimator):
         return get_tags(self.model)
 
     def fit(self, X: np.ndarray, y: np.ndarray) -> Fewer:
-        order = np.arange(len(X))
         if len(X) > KERNEL_ROWS:
             order = np.random.default_rng(0).permutation(len(X))[:KERNEL_ROWS]
-        model: Any = clone(self.model)
-        self.model_ = model.fit(X[order], y[order])
+            X, y = X[order], y[order]
+        self.model_: Any = clone(self.model).fit(X, y)
         self.classes_ = getattr(self.model_, "classes_", None)
         return self
 
@@ -251,11 +214,7 @@ class Kan(RegressorMixin, BaseEstimator):
         try:
             x, t = torch.tensor(X), torch.tensor(y)[:, None]
             data = {"train_input": x, "train_label": t, "test_input": x[:1], "test_label": t[:1]}
-            with (
-                tempfile.TemporaryDirectory() as folder,
-                contextlib.redirect_stdout(io.StringIO()),
-                contextlib.redirect_stderr(io.StringIO()),
-            ):
+            with TemporaryDirectory() as folder, redirect_stdout(StringIO()), redirect_stderr(StringIO()):
                 options = {"k": 3, "seed": 0, "auto_save": False, "ckpt_path": folder}
                 self.model_ = KAN(width=[X.shape[1], 5, 1], grid=3, **options)
                 for grid in (3, 5, 10):

@@ -1,11 +1,8 @@
 """Many networks at once on a GPU: `python -m benchmarks.gpu results/gpu.json`, on a machine that has one.
 
 256 GLU fits (width 32, 5 inputs, 10 000 points) with `device="cuda"` and the share of the chip's float64 matrix rate
-that the solver reaches; a few of the fits on two cores of the same machine; and both estimators on a table, on the GPU
-and on the CPU. The record is written after every part, a part that fails leaves the others, and after `--seconds` no
-further part begins. `--tiny` is the same in small, for a CPU.
-
-Operations are those of torch's counter: products of matrices, in the blocks in which they are computed.
+that the solver reaches, by torch's count of operations; a few of the fits on two cores; and both estimators on a table,
+on the GPU and on the CPU. The record is written after every part. `--tiny` is the same in small, for a CPU.
 """
 
 from __future__ import annotations
@@ -31,13 +28,13 @@ from gatelab.solve.solvers.varpro import varpro_many
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is computed: fits on the device and on the CPU, their width and points, rows of the table."""
+    """How much is computed."""
 
-    fits: int = 256
+    fits: int = 256  # on the device
     on_cpu: int = 2
     width: int = 32
     points: int = 10_000
-    rows: int = 10_000
+    rows: int = 10_000  # of the table
     square: int = 8192
     rounds: int = 24
     members: int = 8
@@ -67,17 +64,10 @@ def fits_on_device(device: str, sizes: Sizes) -> dict[str, Any]:
     operations = counter.get_total_flops()
     a = torch.randn(sizes.square, sizes.square, dtype=torch.float64, device=device)
     rate = 2 * sizes.square**3 / best_times(lambda: a @ a, repeats=10)[0]
-    return {
-        "cuda_seconds": seconds,
-        "cuda_memory_gib": memory,
-        "cuda_rmse": rmse[: sizes.on_cpu],
-        "rmse_best": min(rmse),
-        "rmse_median": float(np.median(rmse)),
-        "matrix_tflop_in_blocks": operations / 1e12,
-        "tflops": operations / seconds / 1e12,
-        "matrix_tflops_of_the_chip": rate / 1e12,
-        "share_in_blocks": operations / seconds / rate,
-    }
+    costs = {"cuda_seconds": seconds, "cuda_memory_gib": memory, "cuda_rmse": rmse[: sizes.on_cpu]}
+    costs |= {"rmse_best": min(rmse), "rmse_median": float(np.median(rmse))}
+    costs |= {"matrix_tflop_in_blocks": operations / 1e12, "tflops": operations / seconds / 1e12}
+    return costs | {"matrix_tflops_of_the_chip": rate / 1e12, "share_in_blocks": operations / seconds / rate}
 
 
 def fits_on_two_cores(values: dict[str, Any], sizes: Sizes) -> dict[str, Any]:

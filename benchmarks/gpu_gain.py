@@ -3,11 +3,10 @@
     PYTHONPATH=src:. python -m benchmarks.gpu_gain results/ladder --seconds 540
 
 It needs enwik8 below GATELAB_DATA (text/enwik8.gz), and text/python.gz of benchmarks/python_text.py. The folder's
-records are continued: rows that they have are not computed again. The order is: the last round of the pilot
-(pilot4.jsonl), sweeps of learning rates and trainings of the grid (grid.jsonl), and the parts of
-benchmarks/gain_parts.py. After `--seconds` running trainings are saved below gatelab-out, and the next call on the
-same machine goes on with them. NVIDIA's multi-process service lets processes overlap. `--tiny` is the same in small,
-for a CPU.
+records are continued: rows that they have are not computed again. The order is: sweeps of learning rates and trainings
+of the grid (grid.jsonl), and the parts of benchmarks/gain_parts.py. After `--seconds` running trainings are saved below
+gatelab-out, and the next call on the same machine goes on with them. NVIDIA's multi-process service lets processes
+overlap. `--tiny` is the same in small, for a CPU.
 """
 
 from __future__ import annotations
@@ -20,20 +19,16 @@ from typing import Annotated
 import torch
 import typer
 
-from benchmarks.gain_grid import GRID, SIZES, Plan, pilot_cells
+from benchmarks.gain_grid import GRID, Plan
 from benchmarks.gain_parts import further_cells
 from benchmarks.gain_runs import Cell, Records, compute, overlapping
 from gatelab.train.loop import device_name
 
-RECORDS = ("pilot4", "grid", "prediction", "early", "mechanism", "text", "units")
+RECORDS = ("grid", "prediction", "early", "mechanism", "text", "units")
 
 
 def all_cells(records: Records) -> list[Cell]:
     """What the records miss, in the order of the design; a part is planned as soon as what it depends on is there."""
-    before = Plan(dict.fromkeys(SIZES, ""))  # the pilot's rates are those of the sweeps before it
-    pilot = pilot_cells(records["pilot4"], before.rule(records["grid"]))
-    if pilot:
-        return pilot
     plan, grid = Plan(GRID), records["grid"]
     sweeps = plan.sweep_cells(grid)
     if sweeps:

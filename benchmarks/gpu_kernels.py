@@ -5,9 +5,8 @@
 2. The condition numbers of figure 3: ViT and GPT-2 with plain and gated units, three seeds, float64, with the weights
    of their configurations (deviation 0.02) and with LeCun's in all linear layers, which is what theory assumes.
 
-Images are an array (N, 3, 32, 32) or (N, 32, 32, 3), bytes or numbers; without a file, Gaussian pixels. Text is an
-array of token numbers; without a file, uniform tokens. The record is written after each step. `--tiny` is the same in
-small, on a CPU.
+Images are an array (N, 3, 32, 32) or (N, 32, 32, 3), without a file Gaussian pixels; text is an array of token numbers,
+without a file uniform ones. The record is written after each step. `--tiny` is the same in small, on a CPU.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from __future__ import annotations
 import gc
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -33,6 +32,7 @@ from gatelab.ntk import empirical
 
 UNITS = ("mlp", "glu", "gelu", "geglu", "silu", "swiglu", "relu2", "gqu")
 SEEDS, LOGIT = 3, 11
+SAMPLES = (256, 12)  # whole and tiny
 GPT2_TINY = {"n_layer": 2, "n_head": 2, "n_embd": 32, "vocab_size": 300}
 VIT = {"hidden_size": 384, "num_hidden_layers": 12, "num_attention_heads": 6, "intermediate_size": 1536}
 VIT_TINY = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
@@ -113,48 +113,36 @@ def apart(a: Tensor, b: Tensor) -> float:
     return float(((a - b).abs() / (scale[:, None] * scale)).max())
 
 
-@dataclass(frozen=True)
-class Options:
-    """Where to compute, in small or whole, and the files of images and text."""
-
-    tiny: bool
-    device: str
-    images: Path | None
-    text: Path | None
-
-    @property
-    def samples(self) -> int:
-        return (256, 12)[self.tiny]
-
-    def tokens(self, vocabulary: int) -> tuple[Tensor, str]:
-        """Windows of a text, evenly spread over it, and what they are."""
-        n, length = self.samples, (128, 16)[self.tiny]
-        if self.text is None:
-            ids = torch.randint(0, vocabulary, (n, length), generator=torch.Generator().manual_seed(0))
-            return ids, "uniform tokens"
-        stream = np.load(self.text).astype(np.int64).ravel()
-        starts = np.linspace(0, len(stream) - length, n).astype(int)
-        windows = np.stack([stream[s : s + length] for s in starts]) % vocabulary
-        return torch.from_numpy(windows), f"token numbers of {self.text.name}"
-
-    def pixels(self) -> tuple[Tensor, str]:
-        """Images and what they are."""
-        if self.images is None:
-            return torch.randn(self.samples, 3, 32, 32, generator=torch.Generator().manual_seed(0)), "Gaussian pixels"
-        raw = np.load(self.images)[: self.samples].astype(np.float64)
-        if raw.shape[-1] == 3:
-            raw = raw.transpose(0, 3, 1, 2)
-        mean, spread = raw.mean((0, 2, 3), keepdims=True), raw.std((0, 2, 3), keepdims=True)
-        return torch.from_numpy((raw - mean) / spread).float(), f"{self.images.name}, channels of unit variance"
+def tokens(text: Path | None, vocabulary: int, tiny: bool) -> tuple[Tensor, str]:
+    """Windows of a text, evenly spread over it, and what they are."""
+    n, length = SAMPLES[tiny], (128, 16)[tiny]
+    if text is None:
+        return torch.randint(0, vocabulary, (n, length), generator=torch.Generator().manual_seed(0)), "uniform tokens"
+    stream = np.load(text).astype(np.int64).ravel()
+    starts = np.linspace(0, len(stream) - length, n).astype(int)
+    windows = np.stack([stream[s : s + length] for s in starts]) % vocabulary
+    return torch.from_numpy(windows), f"token numbers of {text.name}"
 
 
-def race(record: dict[str, Any], options: Options, save: Callable[[], None]) -> None:
+def pixels(images: Path | None, tiny: bool) -> tuple[Tensor, str]:
+    """Images and what they are."""
+    if images is None:
+        draw = torch.Generator().manual_seed(0)
+        return torch.randn(SAMPLES[tiny], 3, 32, 32, generator=draw), "Gaussian pixels"
+    raw = np.load(images)[: SAMPLES[tiny]].astype(np.float64)
+    if raw.shape[-1] == 3:
+        raw = raw.transpose(0, 3, 1, 2)
+    mean, spread = raw.mean((0, 2, 3), keepdims=True), raw.std((0, 2, 3), keepdims=True)
+    return torch.from_numpy((raw - mean) / spread).float(), f"{images.name}, channels of unit variance"
+
+
+def race(record: dict[str, Any], device: str, tiny: bool, text: Path | None, save: Callable[[], None]) -> None:
     """Part 1."""
-    model = gpt2(options.tiny, 0, "eager").to(options.device)
-    ids = options.tokens(model.config.vocab_size)[0].to(options.device)
+    model = gpt2(tiny, 0, "eager").to(device)
+    ids = tokens(text, model.config.vocab_size, tiny)[0].to(device)
     size = sum(p.numel() for p in model.parameters())
     record["model"] = f"GPT-2, {size} parameters, {len(ids)} samples of {ids.shape[1]} tokens"
-    budget = (24 * 2**30, 2**30)[options.tiny]
+    budget = (24 * 2**30, 2**30)[tiny]
 
     def ours(rows: Tensor = ids) -> Tensor:
         return empirical(model, {"input_ids": rows}, (-1, LOGIT), budget=budget).matrix
@@ -173,26 +161,26 @@ def race(record: dict[str, Any], options: Options, save: Callable[[], None]) -> 
     record["times_faster"] = cost["seconds"] / best["seconds"]
 
 
-def figure3(record: dict[str, Any], options: Options, save: Callable[[], None]) -> None:
+def figure3(
+    record: dict[str, Any], device: str, tiny: bool, text: Path | None, images: Path | None, save: Callable[[], None]
+) -> None:
     """Part 2."""
     rows = record["figure3"] = []
     for seed, kind in product(range(SEEDS), ("vit", "gpt2")):
         if kind == "vit":
-            base, outputs = vit(options.tiny, seed), 0
-            pixels, what = options.pixels()
-            X = {"pixel_values": pixels}
+            base, outputs, name = vit(tiny, seed), 0, "pixel_values"
+            data, what = pixels(images, tiny)
         else:
-            base, outputs = gpt2(options.tiny, seed, "sdpa"), (-1, LOGIT)
-            ids, what = options.tokens(base.config.vocab_size)
-            X = {"input_ids": ids}
-        base = base.to(options.device)
+            base, outputs, name = gpt2(tiny, seed, "sdpa"), (-1, LOGIT), "input_ids"
+            data, what = tokens(text, base.config.vocab_size, tiny)
+        base, X = base.to(device), {name: data}
         for unit, start in product(UNITS, ("configuration", "lecun")):
             model = transplant(base, unit, seed=seed)
             if start == "lecun":
                 lecun(model, seed)
             model = model.double()
             K, cost = measured(lambda m=model, x=X, o=outputs: empirical(m, x, o).matrix)
-            row = {"model": kind, "unit": unit, "start": start, "seed": seed, "n": options.samples, "data": what}
+            row = {"model": kind, "unit": unit, "start": start, "seed": seed, "n": SAMPLES[tiny], "data": what}
             rows.append(row | {"parameters": sum(p.numel() for p in model.parameters())} | eigenvalues(K) | cost)
             del model
             save()
@@ -210,11 +198,10 @@ def main(
     device = ("cpu", "cuda")[torch.cuda.is_available()]
     what = "empirical kernels: time and memory for GPT-2 small, condition numbers of ViT and GPT-2"
     record: dict[str, Any] = {"what": what, **facts(device), "transformers": transformers.__version__}
-    for part in (race, figure3):
-        if only in ("both", part.__name__):
-            options = Options(tiny, device, images, text)
-            _, seconds = timed(lambda part=part, o=options: part(record, o, lambda: write_record(out, record)))
-            record[f"{part.__name__}_seconds"] = seconds
+    given = {"device": device, "tiny": tiny, "text": text, "save": lambda: write_record(out, record)}
+    for part in (partial(race, record, **given), partial(figure3, record, images=images, **given)):
+        if only in ("both", part.func.__name__):
+            record[f"{part.func.__name__}_seconds"] = timed(part)[1]
             write_record(out, record)
 
 

@@ -49,15 +49,9 @@ def large(device: str, tiny: bool) -> dict[str, Any]:
     first = step()
     with FlopCounterMode(display=False) as counter:  # its own time is small beside products of this size
         loss, seconds = timed(step)
-    values = {
-        "parameters": sum(p.numel() for p in model.parameters()),
-        "residuals": rows,
-        "losses": [first, loss],
-        "seconds_per_step": seconds,
-        "most_iterations": systems._ITERATIONS,
-        "tflops": counter.get_total_flops() / seconds / 1e12,
-        "peak_gib": peak(device),
-    }
+    values = {"parameters": sum(p.numel() for p in model.parameters()), "residuals": rows, "losses": [first, loss]}
+    values |= {"seconds_per_step": seconds, "most_iterations": systems._ITERATIONS}
+    values |= {"tflops": counter.get_total_flops() / seconds / 1e12, "peak_gib": peak(device)}
     return {"large": values}
 
 

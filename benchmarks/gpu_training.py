@@ -1,22 +1,19 @@
 """The record of the generalization gap: `python -m benchmarks.gpu_training results/ntk/gap.json`, on a GPU.
 
 Mixer and ViT on CIFAR-10 with SGD and AdamW, GPT-2 on the sample of FineWeb-Edu, five seeds of each unit in one pass,
-several such passes beside each other on one device. GATELAB_DATA names the folder with cifar10/, text/ and gpt2_bpe/.
-All units of a model get the same number of steps. Passes that OUT holds already are not run again. The file is written
-anew after every pass, and what the paper compares comes first: whatever ends the script, what was done is there.
-`--tiny` is the same in small, for a CPU.
+several such passes beside each other. GATELAB_DATA names the folder with cifar10/, text/ and gpt2_bpe/. The file is
+written after every pass; passes that it has are not run again. `--tiny` is the same in small, for a CPU.
 
-`--whole` asks another question: all 50 000 images of CIFAR-10, tested on 5000 others, ReLU, GELU and SiLU each with and
-without a gate, for Mixer and ViT; `--schedule constant` the same without the fall of the learning rate, so that runs at
-equal loss also have equal rates. These go into records of their own. The passes wait for Python more than for the GPU:
-NVIDIA's multi-process service (`nvidia-cuda-mps-control -d`) lets six of them run beside each other.
+`--whole`: all 50 000 images of CIFAR-10, tested on 5000 others, ReLU, GELU and SiLU each with and without a gate;
+`--schedule constant` the same without the fall of the learning rate, so that runs at equal loss also have equal rates.
+These go into records of their own. NVIDIA's multi-process service (`nvidia-cuda-mps-control -d`) lets passes overlap.
 """
 
 from __future__ import annotations
 
 import time
 import traceback
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,7 +23,7 @@ import typer
 
 from benchmarks.harness import facts
 from gatelab.train import Gap, History, Recipe, gap_recipes, train_many
-from gatelab.train.members import Data, data_of
+from gatelab.train.members import data_of
 
 UNITS = {"mixer": ("mlp", "glu", "gqu", "relu2"), "vit": ("mlp", "glu", "gqu", "relu2")}
 TEXT_UNITS = ("silu", "swiglu", "gqu", "relu2")
@@ -42,48 +39,32 @@ STEPS = "mixer=7600,vit=3000,gpt2=1500"
 TINY: dict[str, Any] = {"size": "tiny", "batch": 8, "evaluations": 4, "test_size": 64, "options": {}}
 
 
-@dataclass(frozen=True)
-class Pass:
-    """Seeds of one unit and optimizer, trained together; `asked` where the paper compares them."""
+Pass = tuple[Recipe, ...]  # seeds of one unit and optimizer, trained together
 
-    recipes: tuple[Recipe, ...]
-    asked: bool
 
-    @property
-    def model(self) -> str:
-        return self.recipes[0].model
-
-    def lasting(self, steps: int) -> Pass:
-        warmup = min(100, steps // 10)
-        return replace(self, recipes=tuple(replace(r, steps=steps, warmup=warmup) for r in self.recipes))
+def lasting(one: Pass, steps: int) -> Pass:
+    return tuple(replace(recipe, steps=steps, warmup=min(100, steps // 10)) for recipe in one)
 
 
 def whole_passes(seeds: int, schedule: str) -> list[Pass]:
-    """ReLU, GELU and SiLU with and without a gate on the whole of CIFAR-10, every one of them asked for."""
+    """ReLU, GELU and SiLU with and without a gate on the whole of CIFAR-10."""
     groups = []
     for model in ("mixer", "vit"):
         values = {**MODELS[model], "steps": 100, "schedule": schedule, "test_size": 5000, "evaluations": 30}
         groups += gap_recipes(WHOLE_UNITS, model=model, optimizers=("sgd", "adamw"), seeds=seeds, **values)
-    return [Pass(tuple(group), asked=True) for group in groups]
-
-
-def require_whole(data: Data) -> None:
-    if len(data.train) != WHOLE_IMAGES:
-        raise typer.BadParameter(
-            f"--whole needs the {WHOLE_IMAGES} images of CIFAR-10, GATELAB_DATA has {len(data.train)}"
-        )
+    return [tuple(group) for group in groups]
 
 
 def passes(seeds: int, tiny: bool) -> list[Pass]:
     """All of them: first the pairs of the paper, then the units that it did not try."""
-    made = []
+    made: dict[bool, list[Pass]] = {True: [], False: []}
     for model, values in MODELS.items():
         text = model == "gpt2"
         units, optimizers = (TEXT_UNITS, ("adamw",)) if text else (UNITS[model], ("sgd", "adamw"))
         more = {**TINY, "tokenizer": "bytes"} if tiny and text else TINY if tiny else values
         for group in gap_recipes(units, model=model, optimizers=optimizers, seeds=seeds, steps=100, **more):
-            made.append(Pass(tuple(group), asked=group[0].unit.name in units[:2]))
-    return sorted(made, key=lambda p: not p.asked)
+            made[group[0].unit.name in units[:2]].append(tuple(group))
+    return made[True] + made[False]
 
 
 def work(one: Pass, device: str, compile: bool, deadline: float) -> tuple[Pass, list[dict[str, Any]], str]:
@@ -92,7 +73,7 @@ def work(one: Pass, device: str, compile: bool, deadline: float) -> tuple[Pass, 
         return one, [], "left out: the time was up"
     torch.set_num_threads(1)  # a dozen processes with several threads each wait for each other
     try:
-        histories = train_many(one.recipes, data=data_of(one.recipes[0], None), device=device, compile=compile)
+        histories = train_many(one, data=data_of(one[0], None), device=device, compile=compile)
     except Exception:  # whatever it is, the other passes are trained
         return one, [], traceback.format_exc()
     return one, [h.plain() for h in histories], ""
@@ -117,22 +98,22 @@ def main(
     if tiny:
         lengths = dict.fromkeys(MODELS, 12)
     todo = whole_passes(seeds, schedule) if whole else passes(seeds, tiny)
-    todo = [p.lasting(lengths[p.model]) for p in todo if p.model in lengths]
-    todo = [p for p in todo if optimizer in ("", p.recipes[0].optimizer)]
+    todo = [p for p in todo if p[0].model in lengths and optimizer in ("", p[0].optimizer)]
+    todo = [lasting(p, lengths[p[0].model]) for p in todo]
     # Before the processes start: what is encoded once is read by all.
-    for model in dict.fromkeys(p.model for p in todo):
-        data = data_of(next(p for p in todo if p.model == model).recipes[0], None)
-        if whole:
-            require_whole(data)
+    for first in {p[0].model: p[0] for p in reversed(todo)}.values():
+        images = len(data_of(first, None).train)
+        if whole and images != WHOLE_IMAGES:
+            raise typer.BadParameter(f"--whole needs the {WHOLE_IMAGES} images of CIFAR-10, GATELAB_DATA has {images}")
     what = f"{seeds} seeds a unit and optimizer, trained together; {jobs} such passes at a time on one device"
     origin: dict[str, Any] = {"what": what, **facts(where), "steps": lengths, "failures": []}
     histories = list(Gap.load(out).histories) if out.is_file() else []
     known = {h.recipe.key() for h in histories}
-    missing = [p for p in todo if not all(r.key() in known for r in p.recipes)]
+    missing = [p for p in todo if not all(r.key() in known for r in p)]
     pool = joblib.Parallel(jobs, return_as="generator_unordered")
     for one, found, failure in pool(joblib.delayed(work)(p, where, compile, began + 60 * minutes) for p in missing):
         histories += [History.from_plain(h) for h in found]
-        recipe = one.recipes[0]
+        recipe = one[0]
         name = f"{recipe.model}, {recipe.data}, {recipe.unit.name}, {recipe.optimizer}"
         if failure:
             origin["failures"].append({"pass": name, "error": failure})

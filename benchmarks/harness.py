@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import torch
 from rich.console import Console
 from rich.table import Table as Grid
@@ -87,6 +88,19 @@ def write_record(path: Path, record: Row, lines: str = "") -> None:
     head = json.dumps({name: value for name, value in record.items() if name != lines})[:-1]
     entries = ",\n".join(json.dumps(entry) for entry in record[lines])
     write_whole(path, f'{head}, "{lines}": [\n{entries}\n]}}\n')
+
+
+def continued(path: Path, keys: list[str], cells: Iterable[Any], rows_of: Callable[..., Any], **form: Any) -> Any:
+    """The rows of a CSV file, after those of its missing cells were computed and written, cell by cell."""
+    rows = pd.DataFrame(columns=keys)
+    if path.exists():
+        rows = pd.read_csv(path)
+    done = {*rows[keys].itertuples(index=False, name=None)}
+    for cell in cells:
+        if cell not in done:
+            rows = pd.concat([rows, pd.DataFrame(rows_of(*cell))], ignore_index=True)
+            rows.to_csv(path, index=False, **form)
+    return rows
 
 
 @dataclass

@@ -1,9 +1,8 @@
 """Ten fits by Levenberg-Marquardt, ours and others', and by first-order methods: test RMSE within equal CPU seconds.
 
-Every method starts with the same network (tanh, torch's own initial parameters) in float64. Seeds are those of the
-network and of the rows. Errors are medians over seeds. Peers, besides torch and scipy:
-`pip install torch-levenberg-marquardt==1.2.3 pytorch-minimize==0.1.0`. Seconds are CPU seconds on one thread without
-the evaluation of errors. Each run is added to the record, and runs that are there are not repeated.
+Every method starts with the same network (tanh, torch's own initial parameters) in float64; a seed is of the network
+and of the rows. Peers: `pip install torch-levenberg-marquardt==1.2.3 pytorch-minimize==0.1.0`. CPU seconds are of one
+thread without the evaluation of errors. Runs that the record has are not repeated.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import pairwise, product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,13 +22,14 @@ from scipy.optimize import least_squares
 from torch import Tensor, nn
 
 import gatelab as gl
-from benchmarks.harness import Row, Table, facts
+from benchmarks.harness import Row, Table, continued, facts
 
 SECONDS, SEEDS = 4.0, 3
 # Errors are recorded after these seconds.
 GRID = [SECONDS * 2 ** (-k / 4) for k in reversed(range(21))]
 RECORD = Path(__file__).parents[1] / "results" / "optim" / "levenberg-marquardt.csv"
 Function = Callable[[Tensor], Tensor]
+EXACT: dict[str, Any] = {"xtol": 1e-15, "ftol": 1e-15, "gtol": 1e-15, "max_nfev": 10**6}  # ends by the clock
 
 
 def _friedman1(x: Tensor) -> Tensor:
@@ -104,7 +105,7 @@ def network(layers: tuple[int, ...], seed: int = 0) -> nn.Sequential:
     return nn.Sequential(*parts[:-1])
 
 
-def ours(model: nn.Module, x: Tensor, y: Tensor, clock: Clock, linear: str | None = None) -> None:
+def ours(model: nn.Sequential, x: Tensor, y: Tensor, clock: Clock, linear: str | None = None) -> None:
     optimizer = gl.optim.LevenbergMarquardt(model, linear=linear)
     while True:
         clock.look(model, optimizer.step(lambda: model(x) - y))
@@ -112,15 +113,8 @@ def ours(model: nn.Module, x: Tensor, y: Tensor, clock: Clock, linear: str | Non
             return
 
 
-def ours_projected(model: nn.Module, x: Tensor, y: Tensor, clock: Clock) -> None:
-    """With the last layer eliminated."""
-    ours(model, x, y, clock, [name for name, _ in model.named_children()][-1])
-
-
 def torch_levenberg_marquardt(model: nn.Module, x: Tensor, y: Tensor, clock: Clock) -> None:
-    from torch_levenberg_marquardt.training import LevenbergMarquardtModule
-
-    module = LevenbergMarquardtModule(model)
+    module = import_module("torch_levenberg_marquardt.training").LevenbergMarquardtModule(model)
     while True:
         _, _, stop, _ = module.training_step(x, y)
         with torch.no_grad():
@@ -159,15 +153,13 @@ def scipy_least_squares(model: nn.Module, x: Tensor, y: Tensor, clock: Clock) ->
         return torch.cat([rows[k].flatten(1) for k in named], 1).numpy()
 
     start = nn.utils.parameters_to_vector(model.parameters()).detach().numpy()
-    least_squares(values, start, jacobian, xtol=1e-15, ftol=1e-15, gtol=1e-15, max_nfev=10**6)
+    least_squares(values, start, jacobian, **EXACT)
 
 
 def pytorch_minimize(model: nn.Module, x: Tensor, y: Tensor, clock: Clock) -> None:
-    import torchmin
-
     start = nn.utils.parameters_to_vector(model.parameters()).detach()
     residuals = residuals_of(model, x, y, clock)
-    torchmin.least_squares(residuals, start, xtol=1e-15, ftol=1e-15, gtol=1e-15, max_nfev=10**6)
+    import_module("torchmin").least_squares(residuals, start, **EXACT)
 
 
 def lbfgs(model: nn.Module, x: Tensor, y: Tensor, clock: Clock) -> None:
@@ -201,7 +193,7 @@ def adam(model: nn.Module, x: Tensor, y: Tensor, clock: Clock) -> None:
 
 METHODS = {
     "gl.optim": ours,
-    "gl.optim, linear": ours_projected,
+    "gl.optim, linear": lambda model, x, y, clock: ours(model, x, y, clock, str(len(model) - 1)),  # the last layer
     "torch-levenberg-marquardt": torch_levenberg_marquardt,
     "scipy least_squares": scipy_least_squares,
     "pytorch-minimize": pytorch_minimize,
@@ -211,7 +203,7 @@ METHODS = {
 PEERS = {"torch-levenberg-marquardt": "torch_levenberg_marquardt.training", "pytorch-minimize": "torchmin"}
 
 
-def measured(fit: str, seed: int, method: str) -> Row:
+def measured(fit: str, seed: int, method: str) -> Iterator[Row]:
     """The smallest test RMSE of one run after each time of the grid."""
     function, layers, rows = FITS[fit]
     x, other = torch.rand(2 * rows, layers[0], generator=torch.Generator().manual_seed(1 + seed)).split(rows)
@@ -226,26 +218,19 @@ def measured(fit: str, seed: int, method: str) -> Row:
     model, clock = network(layers, seed), Clock(error)
     try:
         METHODS[method](model, x, y, clock)
-    except (OutOfTime, RuntimeError, ValueError) as problem:
-        if not isinstance(problem, OutOfTime):
-            print(f"{fit}, seed {seed}, {method}: {problem}")
+    except OutOfTime:
+        pass
+    except (RuntimeError, ValueError) as problem:
+        print(f"{fit}, seed {seed}, {method}: {problem}")
     after = {t: min((e for s, e in clock.curve if s <= t and np.isfinite(e)), default=float("inf")) for t in GRID}
-    known = facts("cpu")
     columns = {f"rmse after {t:.3g} s": f"{e:.3e}" for t, e in after.items()}
-    return {"fit": fit, "seed": seed, "method": method, **columns, **known}
+    yield {"fit": fit, "seed": seed, "method": method, **columns, **facts("cpu")}
 
 
 def run() -> Iterator[Table]:
     torch.set_default_dtype(torch.float64)
-    runs = pd.DataFrame()
-    if RECORD.exists():
-        runs = pd.read_csv(RECORD)
-    done = {tuple(row) for row in runs.reindex(columns=["fit", "seed", "method"]).itertuples(index=False)}
-    for seed, fit, method in product(range(SEEDS), FITS, METHODS):
-        if (fit, seed, method) not in done:
-            runs = pd.concat([runs, pd.DataFrame([measured(fit, seed, method)])], ignore_index=True)
-            RECORD.parent.mkdir(exist_ok=True)
-            runs.to_csv(RECORD, index=False)
+    cells = [(fit, seed, method) for seed, fit, method in product(range(SEEDS), FITS, METHODS)]
+    continued(RECORD, ["fit", "seed", "method"], cells, measured)
     medians = pd.read_csv(RECORD).groupby(["fit", "method"], sort=False)[f"rmse after {SECONDS:.3g} s"].median()
     rows = [{"fit": fit, **errors} for fit, errors in medians.unstack(sort=False).iterrows()]
     yield f"Ten fits, median test RMSE of {SEEDS} seeds within {SECONDS:g} CPU seconds", rows, ""

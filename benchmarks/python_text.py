@@ -2,9 +2,8 @@
 
     python benchmarks/python_text.py carry/text/python.gz
 
-Source distributions are read from the package registry, each with the SHA-256 that its index states. Files are taken
-once per content, in UTF-8 without carriage returns, and sorted by the SHA-256 of their content: packages are mixed, so
-that training, tuning and test text are of one kind. The same packages make the same bytes, whose sum is `SHA256`.
+Source distributions are read from the package registry. Files are taken once per content and sorted by the SHA-256 of
+it: packages are mixed, so that training, tuning and test text are of one kind.
 """
 
 from __future__ import annotations
@@ -23,19 +22,9 @@ import typer
 
 INDEX = "https://pypi.org/simple"
 PACKAGES = (
-    "aiohttp==3.10.10",
-    "celery==5.4.0",
-    "dask==2024.10.0",
-    "Django==5.1.2",
-    "matplotlib==3.9.2",
-    "networkx==3.4.1",
-    "numpy==2.1.2",
-    "pandas==2.2.3",
-    "scikit-learn==1.5.2",
-    "Sphinx==8.1.3",
-    "SQLAlchemy==2.0.36",
-    "Twisted==24.10.0",
-)
+    "aiohttp==3.10.10", "celery==5.4.0", "dask==2024.10.0", "Django==5.1.2", "matplotlib==3.9.2", "networkx==3.4.1",
+    "numpy==2.1.2", "pandas==2.2.3", "scikit-learn==1.5.2", "Sphinx==8.1.3", "SQLAlchemy==2.0.36", "Twisted==24.10.0",
+)  # fmt: skip
 BYTES = 50_000_000
 LARGEST = 200_000  # bytes of a file: longer ones are mostly tables
 SHA256 = "5813d57a7eb8120d4b945e9497b019e539cadcee4d2594d8c5f3a09dcdf0eb65"

@@ -5,25 +5,21 @@
     python -m benchmarks.shrinking --cells stories260k --calibration 24576 --test 8192 --length 256 \\
         --record results/anatomy/shrink-stories.json                a model of 260 thousand weights, on any machine
 
-The models are SmolLM2-135M-Instruct (`smollm2`, a GGUF file with 4-bit weights), all-MiniLM-L6-v2 (`minilm`) and
-stories260K. The first two read the FineWeb-Edu sample, calibration from its beginning and test from its end. The last
-reads what it wrote itself, calibration and test from different seeds, so that its excess is the divergence of the two
-models. magnitude, wanda and flap are published; surgeon is our combination of the order of ZipLM and the refit of FASP.
-
-A cell has the excess of every test window under `windows`, so that two cells are compared by paired differences.
-Cells are written to results/anatomy/shrink.json as they end, so that a call goes on where the last one ended. A record
-of other settings is not mixed with: it is refused.
+The models are SmolLM2-135M-Instruct (`smollm2`, 4-bit weights), all-MiniLM-L6-v2 (`minilm`) and stories260K. The first
+two read the FineWeb-Edu sample, the last what it wrote itself. magnitude, wanda and flap are published; surgeon is our
+combination of the order of ZipLM and the refit of FASP. A cell has the excess of every test window under `windows`, so
+that two cells are compared by paired differences. Cells are written as they end; a call goes on where the last ended.
 """
 
 from __future__ import annotations
 
-import argparse
 import copy
 import json
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+import typer
 from torch import Tensor
 from torch.nn import functional
 
@@ -42,44 +38,46 @@ SENTENCES = 256  # of MiniLM's test
 WIDE = 51_200  # tokens between calibration and test that say what one test text leaves undecided
 
 
-def main() -> None:
+def main(
+    asked: Annotated[str, typer.Option("--cells", help="model:keep or model:keep:method with commas.")] = "",
+    calibration: Annotated[int, typer.Option(help="Tokens.")] = 12_288,
+    test: Annotated[int, typer.Option(help="Tokens.")] = 4096,
+    length: Annotated[int, typer.Option(help="Tokens a window.")] = 512,
+    own_text: Annotated[int, typer.Option(help="Tokens that the given model writes itself.")] = 2_000_000,
+    rate: Annotated[float, typer.Option(help="Of the distillation on it; 0 tries several.")] = 0,
+    device: str = "cpu",
+    out: Annotated[Path, typer.Option("--record")] = RECORD,
+) -> None:
     """Compute the cells that the record does not have."""
-    options = arguments()
-    settings = {
-        "calibration_tokens": options.calibration, "test_tokens": options.test, "length": options.length,
-        "epochs": EPOCHS,
-    }  # fmt: skip
+    settings = {"calibration_tokens": calibration, "test_tokens": test, "length": length, "epochs": EPOCHS}
     record = {"settings": settings, "cells": {}}
-    if options.record.exists():
-        record = json.loads(options.record.read_text())
+    if out.exists():
+        record = json.loads(out.read_text())
     if record["settings"] != settings:
-        raise SystemExit(f"{options.record} is of {record['settings']}, these are {settings}; give another --record")
+        raise SystemExit(f"{out} is of {record['settings']}, these are {settings}; give another --record")
     models: dict[str, Any] = {}
-    for name, keep, method in cells(options.cells, options.own_text):
+    for name, keep, method in cells(asked, own_text):
         key = f"{name}:{keep}:{method}"
         if key in record["cells"]:
             continue
         if name not in models:
-            models[name] = prepared(name, options)
-        cell = computed(name, keep, method, models[name], options)
-        record["cells"][key] = cell | facts(options.device) | {"threads": torch.get_num_threads()}
-        write_record(options.record, record)
+            models[name] = prepared(name, calibration, test, length)
+        terms: int | Distillation = EPOCHS * ("+" in method)
+        if method.endswith("own text"):
+            terms = Distillation(own_text=own_text, rates=(rate,) * (rate > 0) or RATES)
+        cell = computed(name, keep, method, terms, models[name], device)
+        record["cells"][key] = cell | facts(device) | {"threads": torch.get_num_threads()}
+        write_record(out, record)
         print(key, f"{cell['before']:.4f} -> {cell['after']:.4f}", f"{cell['seconds']:.0f} s", flush=True)
 
 
 def computed(
-    name: str, keep: float, method: str, loaded: tuple[Any, Any, Parts], options: argparse.Namespace
+    name: str, keep: float, method: str, terms: int | Distillation, loaded: tuple[Any, Any, Parts], device: str
 ) -> dict[str, Any]:
     """The cell of a model, a share of neurons and a method."""
     model, tokenizer, parts = loaded
-    base, _, more = method.partition(" + ")
-    terms: int | Distillation = EPOCHS if more else 0
-    if more.endswith("own text"):
-        terms = Distillation(own_text=options.own_text, rates=(options.rate,) if options.rate else RATES)
-    small = shrink(
-        model, keep, parts, method=base, length=parts.calibration.shape[1], distill=terms, device=options.device,
-        progress=True,
-    )  # fmt: skip
+    base, length = method.partition(" + ")[0], parts.calibration.shape[1]
+    small = shrink(model, keep, parts, method=base, length=length, distill=terms, device=device, progress=True)
     cell = {key: value for key, value in small.plain().items() if key not in ("layers", "distillation")}
     cell |= {"method": method, "errors": [round(layer.error, 5) for layer in small.layers]}
     if (course := small.distillation) is not None:
@@ -87,24 +85,10 @@ def computed(
     if small.measure == "log perplexity":
         cell["windows"] = rounded(window_excess(model, small.model, parts.test))
     if name == "smollm2":
-        cell["wide"] = wide_excess(model, small.model, tokenizer, options)
+        cell["wide"] = wide_excess(model, small.model, tokenizer, parts)
     if name == "minilm":
         cell["sentences"] = sentence_cosine(model, small.model, tokenizer)
     return cell
-
-
-def arguments() -> argparse.Namespace:
-    """The options."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cells", default="", help="model:keep or model:keep:method with commas; empty for all")
-    parser.add_argument("--calibration", type=int, default=12_288, help="tokens")
-    parser.add_argument("--test", type=int, default=4096, help="tokens")
-    parser.add_argument("--length", type=int, default=512, help="tokens a window")
-    parser.add_argument("--own-text", type=int, default=2_000_000, help="tokens that the given model writes itself")
-    parser.add_argument("--rate", type=float, default=0, help="of the distillation on it; 0 tries several")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--record", type=Path, default=RECORD)
-    return parser.parse_args()
 
 
 def cells(asked: str, own_text: int) -> list[tuple[str, float, str]]:
@@ -126,19 +110,17 @@ def cells(asked: str, own_text: int) -> list[tuple[str, float, str]]:
     return chosen
 
 
-def prepared(name: str, options: argparse.Namespace) -> tuple[Any, Any, Parts]:
+def prepared(name: str, calibration: int, test: int, length: int) -> tuple[Any, Any, Parts]:
     """A model, its tokenizer, and windows: calibration from the beginning of the text, test from its end."""
     model, tokenizer = load_model(name)
     if name == "stories260k":
-        sizes = (options.calibration // options.length, options.test // options.length)
-        first = model.config.bos_token_id
-        written = (
-            continued(model, torch.full((size, 1), first), options.length, seed=seed) for seed, size in enumerate(sizes)
-        )
+        starts = [torch.full((size // length, 1), model.config.bos_token_id) for size in (calibration, test)]
+        written = [continued(model, start, length, seed=seed) for seed, start in enumerate(starts)]
         return model, tokenizer, Parts(*written)
-    length = min(options.length, 128) if name == "minilm" else options.length
+    if name == "minilm":
+        length = min(length, 128)
     rows = windows("fineweb-edu", tokenizer, length)
-    first, last = options.calibration // length, options.test // length
+    first, last = calibration // length, test // length
     if first + last > len(rows):
         raise SystemExit(f"the text has {len(rows)} windows, {first + last} are asked for")
     return model, tokenizer, Parts(rows[:first], rows[-last:])
@@ -156,10 +138,11 @@ def rounded(values: Tensor) -> list[float]:
     return [round(float(value), 6) for value in values]
 
 
-def wide_excess(dense: Any, small: Any, tokenizer: Any, options: argparse.Namespace) -> dict[str, Any]:
+def wide_excess(dense: Any, small: Any, tokenizer: Any, parts: Parts) -> dict[str, Any]:
     """The excess on the windows before the test part, which are more, with its interval over them, and each."""
-    rows = windows("fineweb-edu", tokenizer, options.length)[: -(options.test // options.length)]
-    rows = rows[-min(WIDE // options.length, len(rows) - options.calibration // options.length) :]
+    length = parts.test.shape[1]
+    rows = windows("fineweb-edu", tokenizer, length)[: -len(parts.test)]
+    rows = rows[-min(WIDE // length, len(rows) - len(parts.calibration)) :]
     each = window_excess(dense, small, rows)
     excess = t_interval(each.numpy())
     facts = {"tokens": rows.numel(), "value": excess.value, "low": excess.low, "high": excess.high}
@@ -187,4 +170,4 @@ def sentence_cosine(dense: Any, small: Any, tokenizer: Any) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

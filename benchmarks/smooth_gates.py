@@ -68,9 +68,8 @@ def peers(parameters: int) -> dict[str, float]:
         warnings.simplefilter("ignore")
         rational = AAA(x, y, rtol=0, max_terms=(parameters + 1) // 2)
     polynomial = Chebyshev.fit(x, y, parameters - 1)
-    return {
-        name: float(np.sqrt(np.mean((g(t) - f) ** 2))) for name, g in (("aaa", rational), ("chebyshev", polynomial))
-    }
+    made = {"aaa": rational, "chebyshev": polynomial}
+    return {name: float(np.sqrt(np.mean((g(t) - f) ** 2))) for name, g in made.items()}
 
 
 if __name__ == "__main__":

@@ -16,14 +16,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 import torch
 from flint import arb, arb_mat, ctx
 
 import gatelab as gl
+from benchmarks.harness import continued
 from benchmarks.smooth_gates import chain
 from gatelab.theory import singularities
 
@@ -48,13 +47,6 @@ EXACT: dict[str, Callable[[arb], arb]] = {
     "tanh(10*x)": lambda x: (10 * x).tanh(),
 }
 Gates = list[tuple[arb, arb]]  # G and g of each neuron
-
-
-class Trained(NamedTuple):
-    """Gates and error of a network whose output weights are the best ones."""
-
-    gates: Gates
-    rmse: float
 
 
 def gates_of(network: gl.feedforward.Network) -> Gates:
@@ -97,8 +89,8 @@ class Rows:
         J = arb_mat(rows)
         return midpoints(J - F * solve(F.transpose() * F, F.transpose() * J))
 
-    def train(self, gates: Gates, steps: int) -> Trained:
-        """Levenberg-Marquardt steps, until `PATIENCE` of them lower the error by less than a thousandth."""
+    def train(self, gates: Gates, steps: int) -> tuple[float, Gates]:
+        """Error and gates after Levenberg-Marquardt steps, until `PATIENCE` of them lower it by less than 0.001."""
         F, c, r = self.project(gates)
         loss, damping, history = square(r), arb("1e-6"), []
         while len(history) < steps:
@@ -123,7 +115,7 @@ class Rows:
             history.append(float(loss))
             if len(history) > PATIENCE and history[-1] > 0.998 * history[-1 - PATIENCE]:
                 break
-        return Trained(gates, float(loss) ** 0.5)
+        return float(loss) ** 0.5, gates
 
 
 def neuron(pole: complex) -> tuple[arb, arb]:
@@ -161,13 +153,13 @@ def square(r: arb_mat) -> arb:
     return (r.transpose() * r)[0, 0].mid()
 
 
-def best(unit: str, target: str, search: int) -> list[dict[str, float | str]]:
+def best(unit: str, target: str, search: int) -> Iterator[dict[str, float | str]]:
     """A row per width: the least error of the pole solver, and the least one of all starts in 115 digits."""
     rows, random = Rows(EXACT[target], gl.unit(unit).factors), np.random.default_rng(search)
     problem = gl.problem(target, n=ROWS)
     assert problem.f is not None
     poles = singularities(problem.f, (-1.0, 1.0)).poles
-    found, last = [], []
+    last: Gates = []
     chains = [chain(unit, problem, UNITS[unit], seed) for seed in SEEDS]
     for width, *fits in zip(UNITS[unit], *chains, strict=True):
         fit = min(fits, key=lambda fit: fit.train_rmse)
@@ -175,22 +167,14 @@ def best(unit: str, target: str, search: int) -> list[dict[str, float | str]]:
         for gates in starts(poles, width, last, random):
             with suppress(ZeroDivisionError):  # two neurons are one
                 tried.append(rows.train(gates, SCREENED))
-        ends = [rows.train(t.gates, STEPS) for t in sorted(tried, key=lambda t: t.rmse)[:TRAINED]]
-        end = min(ends, key=lambda trained: trained.rmse)
-        last = end.gates
+        ends = [rows.train(gates, STEPS) for _, gates in sorted(tried, key=lambda t: t[0])[:TRAINED]]
+        rmse, last = min(ends, key=lambda t: t[0])
         places = " ".join(f"{float(-g / G):.3g}+{float(PI / abs(G)):.3g}i" for G, g in last)
         row = {"unit": unit, "target": target, "search": search, "width": width, "parameters": fit.parameters}
-        found.append(row | {"float64": fit.test_rmse, "rmse": end.rmse, "poles": places})
-    return found
+        yield row | {"float64": fit.test_rmse, "rmse": rmse, "poles": places}
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    path, found = Path(sys.argv[1]), pd.DataFrame(columns=["unit", "target", "search"])
-    if path.exists():
-        found = pd.read_csv(path)
-    done = {*found[["unit", "target", "search"]].itertuples(index=False, name=None)}
-    for search, unit, target in product(SEARCHES, UNITS, EXACT):
-        if (unit, target, search) not in done:
-            found = pd.concat([found, pd.DataFrame(best(unit, target, search))])
-            found.to_csv(path, index=False, float_format="%.4g")
+    cells = [(unit, target, search) for search, unit, target in product(SEARCHES, UNITS, EXACT)]
+    continued(Path(sys.argv[1]), ["unit", "target", "search"], cells, best, float_format="%.4g")

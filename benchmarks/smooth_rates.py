@@ -8,6 +8,7 @@ precise.csv has fits in 115 digits (benchmarks/smooth_precise.py), their rates a
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 import gatelab as gl
+from benchmarks.harness import Row, continued
 from benchmarks.smooth_gates import chain
 from gatelab.scaling_laws import decay, predicted_rate
 from gatelab.theory import singularities, smooth_error
@@ -35,19 +37,11 @@ ROWS, SEEDS, ROUNDING = 2000, range(5), 1e-11
 PRECISE = Path("results/smooth/precise.csv")
 
 
-def fits(path: Path) -> pd.DataFrame:
-    """A row per target, unit, seed and width; what the file has is not computed again."""
-    rows = []
-    if path.exists():
-        rows = pd.read_csv(path).to_dict("records")
-    done = {(row["target"], row["unit"], row["seed"]) for row in rows}
-    chains = [(t, u, s) for u in UNITS for s in SEEDS for t in TARGETS if (t, u, s) not in done]
-    for target, unit, seed in chains:
-        for fit in chain(unit, gl.problem(target, n=ROWS), UNITS[unit], seed):
-            row = {"target": target, "unit": unit, "seed": seed, "width": fit.width, "parameters": fit.parameters}
-            rows.append(row | {"test_rmse": fit.test_rmse, "status": str(fit.status)})
-        pd.DataFrame(rows).to_csv(path, index=False, float_format="%.4g")
-    return pd.DataFrame(rows)
+def fits(target: str, unit: str, seed: int) -> Iterator[Row]:
+    """A row per width."""
+    for fit in chain(unit, gl.problem(target, n=ROWS), UNITS[unit], seed):
+        row = {"target": target, "unit": unit, "seed": seed, "width": fit.width, "parameters": fit.parameters}
+        yield row | {"test_rmse": fit.test_rmse, "status": str(fit.status)}
 
 
 def rates(found: pd.DataFrame, precise: pd.DataFrame) -> pd.DataFrame:
@@ -86,5 +80,6 @@ def rates(found: pd.DataFrame, precise: pd.DataFrame) -> pd.DataFrame:
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
-    found = rates(fits(folder / "rates-fits.csv"), pd.read_csv(PRECISE))
-    found.to_csv(folder / "rates.csv", index=False, float_format="%.4g")
+    cells = [(target, unit, seed) for unit in UNITS for seed in SEEDS for target in TARGETS]
+    fitted = continued(folder / "rates-fits.csv", ["target", "unit", "seed"], cells, fits, float_format="%.4g")
+    rates(fitted, pd.read_csv(PRECISE)).to_csv(folder / "rates.csv", index=False, float_format="%.4g")

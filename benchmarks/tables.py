@@ -4,13 +4,12 @@
 
     python -m benchmarks.tables regressors --methods gated --sets boston,mpg --jobs 2  missing fits, then errors
     python -m benchmarks.tables regressors --export FOLDER                the sets as CSV, for another machine
-    python -m benchmarks.tables regressors --data FOLDER --record other.json   there; then here: --merge other.json
+    python -m benchmarks.tables regressors --data FOLDER                  there
     python -m benchmarks.tables large                                     ours and boosting on a million rows
 
 Rows are divided into three parts by a seed that was never tuned on; each part is tested once, and a method chooses its
-settings on the other two. Each (set, method, part) is written to the record as it ends, so that an interrupted call
-can be repeated. Entries of ours carry a hash of the code of the estimators and solvers. Figures and comparisons with
-intervals are in the study models/tables.
+settings on the other two. Each (set, method, part) is written to the record as it ends. Entries of ours carry a hash of
+the code. Figures and comparisons are in the study models/tables.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from inspect import signature
 from pathlib import Path
@@ -65,10 +65,7 @@ def splits(table: LoadedTable) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 def measured(dataset: DataSet, method: Method, split: int, folder: str | None = None) -> Entry:
-    """Fit a method to one part of a set and test it on the other: an entry of the record.
-
-    It has errors, CPU seconds and peak memory of the fit; `failed` holds the error of a fit that failed.
-    """
+    """Fit a method to one part of a set and test it on the other; `failed` holds the error of a fit that failed."""
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
     table = load(dataset, folder)
@@ -76,12 +73,9 @@ def measured(dataset: DataSet, method: Method, split: int, folder: str | None = 
     entry: Entry = {"set": dataset.name, "method": method.name, "split": split, "version": method.version}
     entry |= {"settings": method.settings, "seed": SPLIT_SEED, "train": len(train), "test": len(test)}
     model = method.make()
-    watch = MemoryWatch()
-    began, clock = time.process_time(), time.perf_counter()
     try:
-        model.fit(table.X.iloc[train], table.y[train])
-        entry |= {"cpu_s": round(time.process_time() - began, 3), "wall_s": round(time.perf_counter() - clock, 3)}
-        entry["peak_mib"] = watch.risen()
+        cpu, wall, mib = fit_costs(model, table.X.iloc[train], table.y[train])
+        entry |= {"cpu_s": round(cpu, 3), "wall_s": round(wall, 3), "peak_mib": mib}
         entry |= scores(model, dataset.task, table.X.iloc[test], table.y[test])
     except Exception as error:  # a peer that fails on one set must not end the run; it is tried again next time
         entry["failed"] = f"{type(error).__name__}: {error}"[:300]
@@ -95,34 +89,26 @@ def scores(model: Any, task: Task, X: pd.DataFrame, y: np.ndarray) -> Entry:
         p /= p.sum(axis=1, keepdims=True)
         loss = log_loss(y, p, labels=model.classes_)
         return {"log_loss": float(loss), "accuracy": float(np.mean(model.classes_[p.argmax(axis=1)] == y))}
-    deviations = {}
+    off = model.predict(X) - y
+    errors = {"rmse": float(np.sqrt(np.mean(np.square(off))))}
     if "return_std" in signature(model.predict).parameters:
-        prediction, std = model.predict(X, return_std=True)
-        inside = np.abs(prediction - y) <= 1.96 * std
-        deviations = {"coverage": float(np.mean(inside)), "mean_std": float(np.mean(std))}
-    else:
-        prediction = model.predict(X)
-    return {"rmse": float(np.sqrt(np.mean(np.square(prediction - y))))} | deviations
+        std = model.predict(X, return_std=True)[1]
+        errors |= {"coverage": float(np.mean(np.abs(off) <= 1.96 * std)), "mean_std": float(np.mean(std))}
+    return errors
 
 
-class MemoryWatch:
-    """The rise of this process's memory, on Linux."""
-
-    def __init__(self) -> None:
-        self.before: float | None = None
-        try:
-            # Memory that earlier fits have freed would else be used again without being counted.
-            ctypes.CDLL(None).malloc_trim(0)
-            Path("/proc/self/clear_refs").write_text("5")
-            self.before = process_memory("VmRSS:")
-        except (OSError, AttributeError):
-            self.before = None
-
-    def risen(self) -> float | None:
-        """MiB between the start and the highest value since."""
-        if self.before is None:
-            return None
-        return round(process_memory("VmHWM:") - self.before, 1)
+def fit_costs(model: Any, X: Any, y: Any) -> tuple[float, float, float | None]:
+    """Fit a model: CPU seconds, seconds, and how far the memory of the process rises, in MiB, on Linux."""
+    before = None
+    with suppress(OSError, AttributeError):
+        # Memory that earlier fits have freed would else be used again without being counted.
+        ctypes.CDLL(None).malloc_trim(0)
+        Path("/proc/self/clear_refs").write_text("5")
+        before = process_memory("VmRSS:")
+    began, clock = time.process_time(), time.perf_counter()
+    model.fit(X, y)
+    cpu, wall = time.process_time() - began, time.perf_counter() - clock
+    return cpu, wall, before and round(process_memory("VmHWM:") - before, 1)
 
 
 def process_memory(line: str) -> float:
@@ -166,11 +152,7 @@ class Record:
 
 
 def key_of(entry: Entry) -> str:
-    """Set, method, part and seed; of ours the code as well.
-
-    >>> key_of({"set": "boston", "method": "svr", "split": 0, "seed": 7, "version": "1.9"})
-    'boston/svr/0/7'
-    """
+    """Set, method, part and seed, as "boston/svr/0/7"; of ours the code as well."""
     parts = [entry["set"], entry["method"], str(entry["split"]), str(entry["seed"])]
     if entry["method"].startswith("gated"):
         parts.append(entry["version"])
@@ -228,10 +210,8 @@ def large_tables() -> Iterator[Entry]:
         models = (GatedRegressor(random_state=0, **settings), HistGradientBoostingRegressor(random_state=0))
         for model in models:
             entry = {"rows": rows, "columns": columns, "method": type(model).__name__}
-            watch, began, clock = MemoryWatch(), time.process_time(), time.perf_counter()
-            model.fit(X[:rows], y[:rows])
-            entry |= {"cpu_s": time.process_time() - began, "wall_s": time.perf_counter() - clock, "mib": watch.risen()}
-            yield entry | {"rmse": float(np.sqrt(np.mean(np.square(model.predict(X[rows:]) - y[rows:]))))}
+            entry |= dict(zip(("cpu_s", "wall_s", "mib"), fit_costs(model, X[:rows], y[:rows]), strict=True))
+            yield entry | {"rmse": scores(model, "regression", X[rows:], y[rows:])["rmse"]}
 
 
 def main(
@@ -243,7 +223,6 @@ def main(
     record: Annotated[Path | None, typer.Option(help="The file of the fits.", show_default="results/tables")] = None,
     data: Annotated[str | None, typer.Option(help="The folder of an export, instead of the packages.")] = None,
     export_to: Annotated[str | None, typer.Option("--export", help="Write the sets as CSV and end.")] = None,
-    merge: Annotated[Path | None, typer.Option(help="Add the entries of this record.")] = None,
     only_show: Annotated[bool, typer.Option("--show", help="Print the errors without fits.")] = False,
 ) -> None:
     """Compute the fits that a record lacks, and show its errors."""
@@ -259,9 +238,7 @@ def main(
             print(*export(export_to, readable([*REGRESSION, *CLASSES], None)), sep="\n")
             return
         task, entries = TASKS[what][0], Record(record)
-        if merge:
-            entries.add(Record(merge).entries.values())
-        elif not only_show:
+        if not only_show:
             short = [s for s in chosen(task, [n for n in sets.split(",") if n]) if s.rows <= rows]
             complete(entries, readable(short, data), named_methods(task, names), jobs=jobs, folder=data)
         show([errors(entries, task)])
@@ -272,10 +249,10 @@ def main(
 def named_methods(task: Task, names: str) -> list[Method]:
     """The methods with these names, all without names; a line on stderr for each that is not installed."""
     known = {m.name: m for m in methods(task)}
-    unknown = set(filter(None, names.split(","))) - set(known)
-    if unknown:
+    asked = [name for name in names.split(",") if name] or list(known)
+    if unknown := set(asked) - set(known):
         raise GatelabError(f"no method is called {', '.join(sorted(unknown))}; there are {', '.join(known)}")
-    wanted = [known[name] for name in filter(None, names.split(","))] or list(known.values())
+    wanted = [known[name] for name in asked]
     for method in wanted:
         if not method.version:
             print(f"{method.name} is left out: {method.package} is not installed", file=sys.stderr)

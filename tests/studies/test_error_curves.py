@@ -6,14 +6,7 @@ import numpy as np
 import pytest
 
 from gatelab.studies.definition import only
-from gatelab.studies.scaling.error_curves import (
-    CODE,
-    OPTIMUM,
-    code_claim,
-    code_curves,
-    code_medians,
-    range_slopes,
-)
+from gatelab.studies.scaling.error_curves import CODE, OPTIMUM, code_claim, code_curves, code_medians, range_slopes
 
 
 def test_the_papers_code_has_the_papers_slopes_for_five_to_fourteen_neurons() -> None:

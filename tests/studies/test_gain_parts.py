@@ -15,7 +15,6 @@ from gatelab.studies.ladder.gain import (
     PAIRS,
     UNGATED_LOWER,
     early_table,
-    kernel_table,
     later_claims,
     prediction_table,
     rank_table,
@@ -114,12 +113,6 @@ def test_claims_of_crossings_and_shares_take_the_wider_interval() -> None:
     )  # fmt: skip
     noise = later_claims({"early": early_table(early_rows({}, deviation=0.1))})
     assert {claim.verdict for claim in noise} == {"undecided"}
-
-
-def test_condition_numbers_have_two_kinds() -> None:
-    row = {"kind": "kernel", "optimizer": "sgd", "unit": "gelu", "variant": "", "when": "start", "seed": 0, "rows": 8}
-    made = kernel_table(pd.DataFrame([row | {"largest": 100.0, "second": 6.0, "smallest": 2.0}, {"kind": "sweep"}]))
-    assert made[["condition", "bulk"]].to_numpy().tolist() == [[50.0, 3.0]]
 
 
 def test_a_prediction_holds_if_the_mean_of_the_seeds_lies_inside() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -253,15 +252,6 @@ def test_reconstructed_formulas_and_claims_outside_the_conditions_never_differ()
     assert len(outside) == 28 and "differs" not in {claim.verdict for claim in outside}
     # Eq. 5 is for m much larger than d: at m = d and at m = 10 d it is not.
     assert {claim.verdict for claim in outside if claim.place.startswith("eq. 5, m =")} <= {"new", "outside"}
-
-
-@pytest.mark.parametrize("name", ["scaling/fig7", "ntk/fig6"])
-def test_a_claim_that_loses_its_place_is_missed(name: str) -> None:
-    own_claims = committed(name)[name]
-    first_claim = next(claim for claim in own_claims if claim.place)
-    own = {name: tuple(replace(claim, place=claim.place * (claim is not first_claim)) for claim in own_claims)}
-    places = [f"{name.partition('/')[0]}, {place}" for place in first_claim.places]
-    assert places and sorted(left_open(own, full=True)) == sorted(places)
 
 
 def test_the_committed_records_answer_for_their_places() -> None:

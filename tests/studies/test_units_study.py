@@ -95,9 +95,3 @@ def test_the_record_follows_its_design() -> None:
     assert set(tables["cells"]["seeds"]) == {5}
     decided = tables["pairs"][tables["pairs"]["less"] != OPEN]
     assert (decided["corrected"] <= ALPHA).all() and (decided["corrected"] >= decided["p"]).all()
-
-
-def test_smooth_gates_lead_on_one_input() -> None:
-    """The exponential law of docs/derivations/smooth-gates.md: by far below every power of relu."""
-    winner = study("scaling/units").measured(Request())["winners"].set_index("label").loc["1/(1+cos²πx)"]
-    assert winner["winner"] in ("swiglu", "silu", "geglu", "gelu") and winner["error_high"] < 1e-6

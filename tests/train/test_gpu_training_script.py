@@ -17,17 +17,17 @@ from gatelab.train import Gap
 
 def test_what_the_paper_compares_comes_first_and_seeds_are_shared_by_none() -> None:
     todo = script.passes(5, False)
-    names = [(p.model, p.recipes[0].unit.name, p.recipes[0].optimizer) for p in todo]
+    names = [(p[0].model, p[0].unit.name, p[0].optimizer) for p in todo]
     assert len(names) == len(set(names)) == 2 * 4 * 2 + 4
     asked = {*((m, u, o) for m in ("mixer", "vit") for u in ("mlp", "glu") for o in ("sgd", "adamw"))}
     assert set(names[:10]) == asked | {("gpt2", "silu", "adamw"), ("gpt2", "swiglu", "adamw")}
-    assert all(len(p.recipes) == 5 for p in todo)
+    assert all(len(p) == 5 for p in todo)
     for model in ("mixer", "vit", "gpt2"):
-        seeds = [r.seed for p in todo if p.model == model for r in p.recipes]
+        seeds = [r.seed for p in todo if p[0].model == model for r in p]
         assert len(set(seeds)) == len(seeds)
         counts = {script.MODELS[model]["options"]["width"] * 2 % (q + 2) for q in (0, 1, 2)}
         assert counts == {0}  # widths of all units are whole: equal parameters
-    assert {p.lasting(700).recipes[0].warmup for p in todo} == {70}
+    assert {script.lasting(p, 700)[0].warmup for p in todo} == {70}
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """Claims: a number that we measured, the paper's number, and the verdict that a named rule computes from both.
 
-A claim holds numbers. One formatter makes its texts, so that tables, pages and sentences print the same. The rules,
-each a function of the claim:
+A claim holds numbers, and one formatter makes its texts. The rules:
 
     number      our interval contains the paper's number, or ours is within 5 % of it; an interval that also contains
                 the `opposite` of the claim is undecided
@@ -17,9 +16,8 @@ each a function of the claim:
     holds       ours is the truth of a statement, without an interval
     new         the paper has no number to compare with
 
-Two conditions override the rule. A claim that was measured where a condition of the paper does not hold is `outside`.
-A formula that our copy of the paper lost, and that we reconstructed, can be reproduced or undecided, but not
-contradicted.
+A claim that was measured where a condition of the paper does not hold is `outside`. A formula that our copy lost, and
+that we reconstructed, can be reproduced or undecided, but not contradicted.
 """
 
 from __future__ import annotations

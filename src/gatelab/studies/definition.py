@@ -96,6 +96,11 @@ class Item:
         return f"{self.heading}, {self.row}"
 
 
+def limits(values: Any) -> list[float]:
+    """The smallest and the largest value."""
+    return [values.min().item(), values.max().item()]
+
+
 def only(table: Table, **wanted: object) -> Table:
     """The rows in which every column has the wanted value.
 

@@ -108,7 +108,6 @@ def demo(
 
 
 def draw(study: Scaling) -> Figure:
-    """The figure: errors against n and P, limits, the paper's slopes and the errors of its code."""
     title = "Seven units on 1/(1+cos²πx)"
     return study.plot(title=title, paper=PAPER_SLOPES, reference=code_medians(), flagged=True)
 

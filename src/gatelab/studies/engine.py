@@ -8,15 +8,13 @@
     @STUDY.claims
     def claims(tables): ...                          # yields Claim objects
 
-Cells are runs of a sweep: parallel, resumed from a store if there is one, with progress. Numbers are averaged over the
-column `over`, with an interval as `name_low` and `name_high`. A study whose tables are not those of a grid, such as a
-record made on a GPU, returns them itself (`tables`). Claims, figure and sentences depend on the tables alone, so that a
-committed record consists of tables (`report`).
+Cells are runs of a sweep. Numbers are averaged over the column `over`, with an interval as `name_low`, `name_high`. A
+study whose tables are not those of a grid returns them itself (`tables`). Claims, figure and sentences depend on the
+tables alone, so that a committed record consists of tables (`report`).
 
-A Markdown template next to the module, with its name, holds the sentences of a study: numbers enter by name, and an
-undefined name raises. Its paragraphs are notes. A section with a heading is a finding, which the report shows first:
-the heading is its topic, the first paragraph the result, the second the sizes and data that it holds for; the figure of
-that topic is in `cards`.
+A Markdown template next to the module, with its name, holds the sentences of a study. Its paragraphs are notes. A
+section with a heading is a finding: the heading is its topic, the first paragraph the result, the second the sizes and
+data that it holds for; the figure of that topic is in `cards`.
 """
 
 from __future__ import annotations
@@ -194,10 +192,7 @@ class Study(Compact):
         return function
 
     def columns(self, function: Function) -> Function:
-        """Declare a function from the averaged tables and their single rows to the tables of the outcome.
-
-        It adds, for example, predictions of theory, and fits that need the single rows.
-        """
+        """Declare a function from the averaged tables and their single rows to the tables of the outcome."""
         self._functions["columns"] = function
         return function
 
@@ -235,11 +230,9 @@ class Study(Compact):
         """The findings: the sections of the template, each with its small figure."""
         if not self.cards:
             return ()
-        paragraphs, findings = self._sections(tables, tuple(self._functions["claims"](tables))), []
-        for topic, facets in self.cards.items():
-            sentence, sizes = paragraphs[topic]
-            findings.append(Finding(topic, sentence, sizes, facets, tables))
-        return tuple(findings)
+        paragraphs = self._sections(tables, tuple(self._functions["claims"](tables)))
+        sentences, sizes = ({topic: paragraphs[topic][i] for topic in self.cards} for i in range(2))
+        return tuple(Finding(t, sentences[t], sizes[t], facets, tables) for t, facets in self.cards.items())
 
     def _sections(self, tables: Tables, claims: tuple[Claim, ...]) -> dict[str, tuple[str, ...]]:
         module = sys.modules[self._functions["claims"].__module__]

@@ -1,8 +1,7 @@
 """Every place of the three papers, and the claims that answer them.
 
 The file `printed.csv` in the folder of a paper lists its figures, rows of tables and numbers, one place per row; a
-claim names the place that it answers. The tests compare this inventory with copies of the printed tables, with the
-studies when they are run, and with the committed records.
+claim names the place that it answers.
 """
 
 from __future__ import annotations
@@ -48,11 +47,7 @@ class Answer(NamedTuple):
 
 
 def answers(claims: Mapping[str, Iterable[Claim]], items: Sequence[Item] = ITEMS) -> dict[Item, Answer]:
-    """Join the places of the papers with the claims of studies.
-
-    A claim at a place that its paper does not have raises, and so does one at a place that is answered already or
-    listed as not measured.
-    """
+    """Join the places of the papers with the claims of studies; a place that cannot be answered raises."""
     by_place = {(item.paper, item.place): item for item in items}
     joined: dict[Item, Answer] = {}
     for study, own in claims.items():

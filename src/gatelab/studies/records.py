@@ -1,8 +1,7 @@
 """Records: results that take a GPU or hours are computed once, committed to results/, and read from there.
 
-There are two kinds. A record of plain values is the input of a study (`read_record`). The outcome of a whole study has
-the study's name, as `reproduce` wrote it, with the device and the date. It is not computed again if the same code has
-written it (`done_before`) or if its tables are committed (`reproduction.take_record`).
+A record of plain values is the input of a study (`read_record`). The outcome of a whole study, as `reproduce` wrote it,
+is not computed again if the same code has written it (`done_before`) or its tables are committed (`take_record`).
 """
 
 from __future__ import annotations

@@ -124,17 +124,15 @@ def take_record(name: str, out: str | Path) -> dict[str, Any] | None:
         The document of `read_outcome`, or None if no record is committed.
     """
     study = find(name)
-    for folder in record_folders():
-        source = folder / f"{name}.json"
-        if not source.is_file():
-            continue
-        record = read_outcome(source)
-        outcome = study.report(read_tables(source, record["files"]))
-        facts = {key: record[key] for key in ("command", "gatelab", "seconds", "date", "device")}
-        with staging_folder((Path(out) / name).parent) as stage:
-            write_outcome(study, outcome, stage, quick=False, **facts, recorded=True)
-        return read_outcome(Path(out) / f"{name}.json")
-    return None
+    source = next((file for folder in record_folders() if (file := folder / f"{name}.json").is_file()), None)
+    if source is None:
+        return None
+    record = read_outcome(source)
+    outcome = study.report(read_tables(source, record["files"]))
+    facts = {key: record[key] for key in ("command", "gatelab", "seconds", "date", "device")}
+    with staging_folder((Path(out) / name).parent) as stage:
+        write_outcome(study, outcome, stage, quick=False, **facts, recorded=True)
+    return read_outcome(Path(out) / f"{name}.json")
 
 
 def read_tables(record: Path, files: Iterable[str]) -> dict[str, pd.DataFrame]:

@@ -1,7 +1,7 @@
 """Six units in a language model on enwik8, 0.4 to 26 million parameters: the first ladder, superseded by `gain`.
 
-Its tables are committed as they were computed from the record (`results/ladder/enwik8.json`); here they are read. At
-one number of tokens E contains the data term, so that its laws could not tell an offset of the units from an exponent.
+Its tables are committed; here they are read. At one number of tokens E contains the data term, so that its laws could
+not tell an offset of the units from an exponent.
 """
 
 from __future__ import annotations
@@ -43,13 +43,11 @@ STUDY = Study(
 
 @STUDY.tables
 def tables(_: Request) -> Tables:
-    """The committed tables."""
     return {name: pd.read_csv(record_path(f"ladder/enwik8-{name}.csv", COMMAND)) for name in TABLES}
 
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """Gated units minus relu2, the number of pairs that differ, and the lowest loss."""
     for (unit, text), own in tables["leads"].groupby(["unit", "text"], sort=False):
         overall, title = own.iloc[0], f"{unit} minus relu2 over all sizes, {text}"
         by_size = {row["size"]: interval_at(row, "difference") for _, row in own.iloc[1:].iterrows()}

@@ -82,7 +82,6 @@ def tables(request: Request) -> Tables:
 
 
 def record_rows(name: str) -> Table:
-    """The trainings of a record."""
     lines = record_path(f"ladder/{name}.jsonl", COMMAND).read_text(encoding="utf-8").splitlines()
     rows: Table = pd.DataFrame([row for row in map(json.loads, lines) if "kind" in row and "error" not in row])
     return rows.assign(variant=rows["variant"].fillna(""))
@@ -138,15 +137,9 @@ def analysis(grid: Table, rates: Table, *, quick: bool) -> dict[str, Table]:
         for reference, unit in PAIRS:
             P, D = (interval_columns(of, laws.factor(unit, reference, of)) for of in ("parameters", "tokens"))
             factors.append({"losses": name, "unit": unit, "reference": reference, **P, **D})
-    return {
-        "differences": difference_table(grid),
-        "cells": cells,
-        "deviations": deviations,
-        "trends": pd.concat(trends, ignore_index=True),
-        "tests": pd.concat(tests, ignore_index=True),
-        "factors": pd.DataFrame(factors),
-        "predictions": predicted,
-    }
+    means = {"differences": difference_table(grid), "cells": cells, "deviations": deviations}
+    both = {name: pd.concat(parts, ignore_index=True) for name, parts in (("trends", trends), ("tests", tests))}
+    return {**means, **both, "factors": pd.DataFrame(factors), "predictions": predicted}
 
 
 def analyses(grid: Table, rates: Table, deviations: Table) -> dict[str, Table]:
@@ -207,10 +200,7 @@ def prediction_table(predicted: Table, rows: Table) -> Table:
 
 
 def early_table(rows: Table) -> Table:
-    """Differences of ungated and gated units by step, with t-intervals, Holm's p over steps, and a verdict per pair.
-
-    There is a crossing if the ungated unit is significantly lower at a step and the gated one at a later step.
-    """
+    """Differences of ungated and gated units by step, with t-intervals, Holm's p over steps, and a verdict per pair."""
     curves: dict[Any, Any] = dict(rows.set_index(["unit", "seed"])[["measured", "losses"]].iterrows())
     made: list[dict[str, Any]] = []
     for first, second in PAIRS:
@@ -259,7 +249,7 @@ def share_table(rows: Table) -> Table:
             gain, own = t_interval(plain - gated), t_interval(plain - other)
             row = {"optimizer": optimizer, "unit": unit, "variant": variant, "seeds": len(plain)}
             row |= {**interval_columns("gain", gain), **interval_columns("recovered", own)}
-            share = bootstrap([plain, other, gated], recovered_share, paired=True)
+            share = bootstrap([plain - other, plain - gated], lambda a, b: a.mean(-1) / b.mean(-1), paired=True)
             names = {**interval_columns("share", share), **fieller_columns(plain - other, plain - gated)}
             if not gain.excludes(0.0):
                 names = dict.fromkeys(names, np.nan)
@@ -267,16 +257,8 @@ def share_table(rows: Table) -> Table:
     return pd.DataFrame(made)
 
 
-def recovered_share(plain: Array, other: Array, gated: Array) -> Array:
-    """The mean of plain - other over the mean of plain - gated, over the last axis."""
-    return (plain - other).mean(-1) / (plain - gated).mean(-1)
-
-
 def fieller_columns(part: Array, whole: Array) -> dict[str, float]:
-    """The ends of Fieller's interval for the ratio of the means of paired values.
-
-    The mean of the second must be significantly different from 0.
-    """
+    """Fieller's interval for the ratio of the means of paired values, of which the second must differ from 0."""
     (pp, pw), (_, ww) = np.cov(part, whole) / len(part) * t_reach(LEVEL, len(part) - 1) ** 2
     p, w = part.mean(), whole.mean()
     root = np.sqrt(max((p * w - pw) ** 2 - (w * w - ww) * (p * p - pp), 0.0))
@@ -284,7 +266,6 @@ def fieller_columns(part: Array, whole: Array) -> dict[str, float]:
 
 
 def kernel_table(rows: Table) -> Table:
-    """Condition numbers of kernels before and after training, with all eigenvalues and without the largest."""
     own = rows[rows["kind"] == "kernel"]
     made = own[["optimizer", "unit", "variant", "when", "seed", "rows"]]
     return made.assign(condition=own["largest"] / own["smallest"], bulk=own["second"] / own["smallest"])
@@ -314,7 +295,6 @@ def rank_table(rows: Table, scores: Mapping[str, Mapping[str, float]]) -> Table:
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """How differences change with tokens and parameters, which constants differ, and the equivalent data."""
     for (first, second), own in tables["trends"].groupby(["first", "second"], sort=False):
         for name in (TOKENS, PARAMETERS):
             rows = own[own["coefficient"] == name]
@@ -352,16 +332,11 @@ def later_claims(tables: Mapping[str, Table]) -> Iterator[Claim]:
     for pair, own in tables.get("early", pd.DataFrame(columns=["pair"])).groupby("pair", sort=False):
         lower, upper = ((own["p_holm"] < SIGNIFICANT) & (own["difference"] * sign > 0) for sign in (-1, 1))
         verdict = own["verdict"].iloc[0]
-        yield Claim(
-            f"{pair}: the ungated unit leads early and is overtaken",
-            None if verdict == NEITHER else float(verdict == CROSSING),
-            paper="the ungated unit first, the gated one later",
-            rule="holds",
-            support={
-                "steps with the ungated unit significantly lower": own["step"][lower].tolist(),
-                "steps with the gated unit significantly lower": own["step"][upper].tolist(),
-            },
-        )
+        support = {"steps with the ungated unit significantly lower": own["step"][lower].tolist()}
+        support["steps with the gated unit significantly lower"] = own["step"][upper].tolist()
+        what, paper = "the ungated unit leads early and is overtaken", "the ungated unit first, the gated one later"
+        value = None if verdict == NEITHER else float(verdict == CROSSING)
+        yield Claim(f"{pair}: {what}", value, paper=paper, rule="holds", support=support)
     for _, row in tables.get("shares", pd.DataFrame()).iterrows():
         title = f"share of the gate's gain over {row['unit']}, {row['variant']}, {row['optimizer']}"
         ends = row[["share_low", "fieller_low", "share_high", "fieller_high"]].astype(float)

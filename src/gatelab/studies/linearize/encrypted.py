@@ -15,7 +15,6 @@ from torch import Tensor
 from gatelab.data.text import text_data
 from gatelab.linearization import Published, find_published, linearize
 from gatelab.linearization.circuits import CircuitForm, levels_of
-from gatelab.linearization.encryption import Encrypted
 from gatelab.linearization.forms import GUARDS, TabulatedForm, fitted_form, minimax_form, published_form
 from gatelab.linearization.plans import MOST, Curves, EncryptedPlan, measure_curves, quality_of, search
 from gatelab.models.pretrained import import_transformers, load_model
@@ -61,22 +60,12 @@ def encrypted_values(function: str, degree: int, reach: float) -> dict[str, Any]
     first, second = (maps.encrypted(draw.uniform(-reach, reach, INPUTS)) for _ in range(2))
     assert second.approximation is not None
     excess = second.total - second.approximation - first.encryption
-    row = {"inputs": INPUTS, "noise of others": first.encryption, "excess": excess, "products": second.products}
-    return row | numbers_of(second)
-
-
-def numbers_of(result: Encrypted) -> dict[str, Any]:
-    """Errors, levels, parameters and costs of a result under encryption."""
     return {
-        "proved": result.approximation,
-        "encryption": result.encryption,
-        "total": result.total,
-        "levels": result.levels,
-        "N": result.parameters.poly_modulus_degree,
-        "security": result.parameters.security,
-        "seconds": result.seconds["evaluation"],
-        "bytes": result.bytes[0],
-    }
+        "inputs": INPUTS, "noise of others": first.encryption, "excess": excess, "products": second.products,
+        "proved": second.approximation, "encryption": second.encryption, "total": second.total,
+        "levels": second.levels, "N": second.parameters.poly_modulus_degree, "security": second.parameters.security,
+        "seconds": second.seconds["evaluation"], "bytes": second.bytes[0],
+    }  # fmt: skip
 
 
 @STUDY.tables
@@ -92,19 +81,14 @@ def tables(request: Request) -> Tables:
         # Minimax alone: its only gain is levels by layer.
         alone = measure_curves(model, text, most=most, forms_of=lambda *layer: [minimax_form(*layer)])
         plan, mixed = search(curves, QUALITY), search(alone, QUALITY)
-        own = {
-            "layers": layer_rows(curves, plan, mixed),
-            "plans": plan_rows(curves, plan, mixed, most, most_pieces),
-        }
-        for table, part in own.items():
-            rows[table] += [{"model": name, **row} for row in part]
+        rows["layers"] += [{"model": name, **row} for row in layer_rows(curves, plan, mixed)]
+        rows["plans"] += [{"model": name, **row} for row in plan_rows(curves, plan, mixed, most, most_pieces)]
         if request.progress:
             request.progress(done, len(models))
     return {table: pd.DataFrame(part) for table, part in rows.items()}
 
 
 def sentence_model() -> tuple[str, Any, list[Tensor]]:
-    """all-MiniLM-L6-v2 on sentences of FineWeb-Edu."""
     text = parts.sentences_of(text_data("fineweb-edu", "bytes").train, SENTENCES)
     name, model, encode = parts.minilm()
     return name, model, [encode(sentence) for sentence in text]
@@ -131,7 +115,6 @@ def random_bert() -> tuple[str, Any, list[Tensor]]:
 
 
 def random_llama() -> tuple[str, Any, list[Tensor]]:
-    """A Llama of one layer on the same bytes."""
     transformers = import_transformers()
     config = transformers.LlamaConfig(
         vocab_size=256, hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
@@ -144,43 +127,29 @@ def random_llama() -> tuple[str, Any, list[Tensor]]:
 def layer_rows(curves: Curves, plan: EncryptedPlan, mixed: EncryptedPlan) -> Iterator[dict[str, Any]]:
     """Our plan by layer, with the loss of that layer alone at every number of levels, and the levels of minimax."""
     for i, layer in enumerate(plan.layers):
-        yield {
-            "layer": i + 1,
-            "low": layer.form.interval[0],
-            "high": layer.form.interval[1],
-            "form": layer.form.method,
-            "degree": layer.form.degree,
-            "levels": layer.levels,
-            "levels of mixed minimax": mixed.layers[i].levels,
-            "products": layer.products,
-            "outside": layer.outside,
-            **{f"loss at {n}": curves.losses[i].get(n) for n in range(2, MOST + 1)},
-        }
+        low, high = layer.form.interval
+        row = {"layer": i + 1, "low": low, "high": high, "form": layer.form.method, "degree": layer.form.degree}
+        row |= {"levels": layer.levels, "levels of mixed minimax": mixed.layers[i].levels}
+        row |= {"products": layer.products, "outside": layer.outside}
+        yield row | {f"loss at {n}": curves.losses[i].get(n) for n in range(2, MOST + 1)}
 
 
 def plan_rows(
     curves: Curves, plan: EncryptedPlan, mixed: EncryptedPlan, most: int, most_pieces: int
 ) -> Iterator[dict[str, Any]]:
-    """Our plan, minimax and the published pieces: levels in total, and quality on the last quarter of the text.
-
-    Forms (fitted to data, minimax) and levels (by layer, one for all) are crossed to separate their gains.
-    """
+    """Levels and quality of our plan, and of other forms (minimax, published) and levels (one for all layers)."""
     subject, text = curves.subject, curves.stating
     plain = subject.outputs(text)
 
     def row(way: str, forms: Sequence[CircuitForm]) -> dict[str, Any]:
         quality = quality_of(plain, subject.outputs(text, {i: TabulatedForm(form) for i, form in enumerate(forms)}))
         ends = {"loss": quality.value, "loss_low": quality.high, "loss_high": quality.low}
+        levels, products = ([getattr(form.cost, name) for form in forms] for name in ("levels", "products"))
         return {
-            "way": way,
-            "levels": sum(form.cost.levels for form in forms),
-            "products": sum(form.cost.products for form in forms),
-            "most of a layer": max(form.cost.levels for form in forms),
-            "quality": quality.value,
-            "quality low": quality.low,
-            "quality high": quality.high,
+            "way": way, "levels": sum(levels), "products": sum(products), "most of a layer": max(levels),
+            "quality": quality.value, "quality low": quality.low, "quality high": quality.high,
             **{name: float(np.clip(1 - value, 1e-7, 1)) for name, value in ends.items()},  # for a logarithmic axis
-        }
+        }  # fmt: skip
 
     layers = list(zip(subject.gates, curves.data, strict=True))
     ways: dict[str, tuple[range, Callable[..., CircuitForm]]] = {
@@ -220,7 +189,6 @@ def cheapest(rows: Table, way: str) -> Table | None:
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """Values in ciphertexts, and the levels of plans."""
     names = ("proved", "total", "encryption", "levels")
     support: dict[str, Any] = {
         f"{row['function']} of degree {row['degree']}": [row[name] for name in names]

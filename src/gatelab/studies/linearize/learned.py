@@ -1,7 +1,4 @@
-"""Sections 4.1 to 4.3: GELU by Monte Carlo, and networks trained as Phi and Psi in two and in sixteen dimensions.
-
-In sixteen dimensions they are compared with the best maps and with a polynomial, and with the least possible error.
-"""
+"""Sections 4.1 to 4.3: GELU by Monte Carlo, and networks trained as Phi and Psi in two and in sixteen dimensions."""
 
 from __future__ import annotations
 
@@ -121,7 +118,6 @@ def columns(tables: Tables, rows: Tables) -> Tables:
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """The paper's recipe after its epochs, the effect of more epochs and more data, and the bias of both sections."""
     errors, by_run = tables["errors"], tables["runs"].groupby(["recipe", "count"])["rmse"]
     found = {key: sample(values.to_numpy(float)) for key, values in by_run}
     of_recipe = {name: rows.set_index("count") for name, rows in errors.groupby("recipe")}
@@ -241,7 +237,6 @@ def errors(recipe: str, m: int, steps: int, epochs: int, rows: int) -> dict[str,
 
 @SIXTEEN.measure("steps", grid={"epochs": [8, 31, 62, 94, 125]}, quick={"epochs": [2, 5]})
 def losses(epochs: int) -> dict[str, float]:
-    """Both losses of the recipe of section 4.2, up to the paper's 2000 steps."""
     maps = trained_maps(16, DEFAULT_M, "paper", epochs)
     new = population_rmse(maps, GELU, seed=9000, rows=2000) ** 2
     return {"m": DEFAULT_M, "steps": EPOCH * epochs, "training": training_loss(maps), "new_data": new}
@@ -258,19 +253,16 @@ def examples(epochs: int, example: Sequence[int]) -> Iterator[dict[str, float]]:
 
 @SIXTEEN.tables
 def floors(request: Request) -> Tables:
-    """The least error of maps by their number of features."""
     return {"floors": pd.DataFrame({"m": range(300), "floor": floor_curve("gelu", 16, list(range(300)))})}
 
 
 @SIXTEEN.columns
 def columns_16(tables: Tables, rows: Tables) -> Tables:
-    """The floor next to the errors."""
     return {**tables, "errors": tables["errors"].merge(tables["floors"], on="m", how="left")}
 
 
 @SIXTEEN.claims
 def claims_16(tables: Tables) -> Iterator[Claim]:
-    """The least m of the paper's loss, the losses with the m of its code, and its examples."""
     floor = tables["floors"].set_index("m")["floor"]
     yield Claim(
         f"features from which on a loss of {PAPER_LOSS} is possible", float((floor**2 <= PAPER_LOSS).idxmax()),

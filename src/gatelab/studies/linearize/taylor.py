@@ -1,8 +1,4 @@
-"""Tables 1 to 3 and section 3.3.1: GELU's Taylor series, the best polynomials, and the series as a product of maps.
-
-Table 1 has the largest error of five terms, table 2 the series as a product of lifted weights and inputs for one W and
-x, and table 3 its error on three numbers, and that of the product against the series.
-"""
+"""Tables 1 to 3 and section 3.3.1: GELU's Taylor series, the best polynomials, and the series as a product of maps."""
 
 from __future__ import annotations
 
@@ -57,7 +53,6 @@ TABLE1 = Study(
 
 
 def polynomial(method: str, degree: int, reach: float) -> Polynomial:
-    """The polynomial of GELU by a method on [-reach, reach]."""
     made = linearize("gelu", method, degree=degree, interval=(-reach, reach)).polynomial
     assert made is not None
     return made
@@ -65,7 +60,6 @@ def polynomial(method: str, degree: int, reach: float) -> Polynomial:
 
 @TABLE1.measure("table1", grid={"R": [1, 3, 5, 7]})
 def errors(R: int) -> dict[str, object]:
-    """The largest errors on [-R, R], found and proved."""
     taylor, minimax = (polynomial(method, DEGREE, float(R)) for method in ("taylor", "minimax"))
     return {
         "range": f"[-{R}, {R}]",
@@ -80,7 +74,6 @@ def errors(R: int) -> dict[str, object]:
 
 @TABLE1.measure("degrees", grid={"degree": [2, 4, 6, 8, 10, 12, 16, 20, 24], "R": [3, 5, 7]}, quick={"degree": [4, 10]})
 def by_degree(degree: int, R: int) -> dict[str, float]:
-    """The largest errors of both kinds of polynomials."""
     return {name: polynomial(name.lower(), degree, float(R)).error(GELU) for name in ("Taylor", "minimax")}
 
 
@@ -94,7 +87,6 @@ def series(request: Request) -> Tables:
 
 @TABLE1.claims
 def table1_claims(tables: Tables) -> Iterator[Claim]:
-    """The numbers of table 1 to their digits, the series, and the best polynomial of the same degree."""
     table = tables["table1"].set_index("range")
     for where, row in table.iterrows():
         yield Claim(
@@ -125,14 +117,10 @@ def table1_claims(tables: Tables) -> Iterator[Claim]:
 
 # ---- table 2: the series as a product of lifted weights and inputs
 
-FEATURES = 66_432
+FEATURES, MINIMUM = 66_432, -0.7523  # of the paper; where tanh-GELU is least
 # The rows of the paper's table, and our columns for them.
-ROWS = {
-    "x' = Wx": "recovered",
-    "GELU_Taylor,5(x')": "Taylor",
-    "Linearized y' = Phi(W) Psi(x)": "Kronecker",
-    "GELU_tanh(x')": "tanh-GELU",
-}
+ROWS = {"x' = Wx": "recovered", "GELU_Taylor,5(x')": "Taylor", "Linearized y' = Phi(W) Psi(x)": "Kronecker"}
+ROWS |= {"GELU_tanh(x')": "tanh-GELU"}
 PRINTED = {row: printed("linearize", f"table 2, {row}") for row in ROWS}
 Z, _, _, TANH = ([float(v) for v in text.split(", ")] for text in PRINTED.values())
 TABLE2 = Study(
@@ -149,12 +137,10 @@ TABLE2 = Study(
 
 
 def gelu(z: Array, form: str = "gelu") -> Array:
-    """GELU of numbers in one of its forms, "gelu" or "gelu-tanh"."""
     return values(gate_and_factors(form)[0], z).numpy()
 
 
 def five_terms(z: Array) -> Array:
-    """Five terms of the series."""
     return polynomial("taylor", DEGREE, max(3.0, float(np.abs(z).max())))(z)
 
 
@@ -172,32 +158,25 @@ def taylor_maps(features: str, d: int = 3) -> Linearization:
 
 
 def product(maps: Linearization, W: Tensor, x: Tensor) -> Array:
-    """Phi(W) Psi(x)."""
     return (maps.phi(W) @ maps.psi(x)).numpy()
-
-
-def inverse_tanh_gelu(near: float, printed: float) -> float:
-    """z from a printed tanh-GELU(z), on the side of the minimum where `near` lies."""
-    minimum = -0.7523
-    ends = (-6.0, minimum) if near < minimum else (minimum, 6.0)
-    return float(brentq(lambda z: float(gelu(np.array([z]), "gelu-tanh")[0]) - printed, *ends))  # type: ignore[arg-type]
 
 
 @TABLE2.measure("features", grid={"d": [3, 16, 64]})
 def features(d: int) -> dict[str, float]:
-    """The number of features of either kind that d inputs have."""
     kronecker, symmetric = (taylor_maps(kind, d).m for kind in ("kronecker", "symmetric"))
     return {"kronecker": kronecker, "symmetric": symmetric, "ratio": kronecker / symmetric}
 
 
 @TABLE2.tables
 def table2_tables(request: Request) -> Tables:
-    """Table 2 in columns, and the functions over z."""
     W, x = layer()
     z = (W @ x).numpy()
     products = {kind: product(taylor_maps(kind.lower()), W, x) for kind in ("Kronecker", "symmetric")}
     forms = {"tanh-GELU": gelu(z, "gelu-tanh"), "erf-GELU": gelu(z)}
-    recovered = [inverse_tanh_gelu(near, value) for near, value in zip(Z, TANH, strict=True)]
+    recovered = []  # z from the printed tanh-GELU(z), on its side of the minimum
+    for near, value in zip(Z, TANH, strict=True):
+        ends = np.sort([np.copysign(6.0, near - MINIMUM), MINIMUM])
+        recovered.append(brentq(lambda z, value=value: float(gelu(np.array([z]), "gelu-tanh")[0]) - value, *ends))
     columns = {"z = Wx": z, "Taylor": five_terms(z), **products, **forms, "recovered": recovered}
     grid = np.union1d(np.linspace(-3, 3, 121), Z)
     curves = []
@@ -209,7 +188,6 @@ def table2_tables(request: Request) -> Tables:
 
 @TABLE2.claims
 def table2_claims(tables: Tables) -> Iterator[Claim]:
-    """The rows of table 2 to their digits, and the numbers of features."""
     table, counts = tables["table2"], tables["features"].set_index("d")
     for what, column in ROWS.items():
         first, *others = table[column]
@@ -238,12 +216,8 @@ DISTANCES = np.geomspace(1e-4, 1e-2, 5)
 REFERENCES, POINTS, SPREAD = 20, 4000, 0.5
 BEST = f"minimax of degree {DEGREE} on [-3, 3] vs. erf-GELU"
 LEAST_DRAWN = 1e-10  # smaller differences are drawn there
-DRAWN = {
-    "Taylor vs. tanh-GELU": "Taylor - tanh",
-    "Taylor vs. erf-GELU": "Taylor - erf",
-    "tanh-GELU vs. erf-GELU": "tanh - erf",
-    BEST: "best - erf",
-}
+DRAWN = {"Taylor vs. tanh-GELU": "Taylor - tanh", "Taylor vs. erf-GELU": "Taylor - erf"}
+DRAWN |= {"tanh-GELU vs. erf-GELU": "tanh - erf", BEST: "best - erf"}
 TABLE3 = Study(
     "linearize/table3",
     "The error of the series, and of the product",
@@ -291,28 +265,15 @@ def reference_power(form: str) -> Interval:
     return t_interval(np.array(powers))
 
 
-def reference_biases() -> list[Interval]:
-    """The mean error of the maps over a cloud about one reference point, of each of three outputs."""
-    generator = np.random.default_rng(331)
-    W, center = generator.standard_normal((3, 3)) / 3**0.5, generator.standard_normal(3)
-    x = center + SPREAD * generator.standard_normal((POINTS, 3))
-    return [t_interval(column) for column in (reference_maps(W, center, x) - gelu(x @ W.T, "gelu-tanh")).T]
-
-
 def comparisons(z: Array) -> dict[str, tuple[Array, Array]]:
     """The pairs of functions of z that are compared, by name."""
     series, tanh, erf = five_terms(z), gelu(z, "gelu-tanh"), gelu(z)
-    return {
-        "Taylor vs. tanh-GELU": (series, tanh),
-        "Taylor vs. erf-GELU": (series, erf),
-        "tanh-GELU vs. erf-GELU": (tanh, erf),
-        BEST: (polynomial("minimax", DEGREE, 3.0)(z), erf),
-    }
+    best = polynomial("minimax", DEGREE, 3.0)(z)
+    return dict(zip(DRAWN, ((series, tanh), (series, erf), (tanh, erf), (best, erf)), strict=True))
 
 
 @TABLE3.tables
 def table3_tables(request: Request) -> Tables:
-    """Table 3, the compared functions over z, and the maps at a reference point."""
     z, (W, x) = np.array(Z), layer()
     pairs = comparisons(z)
     for kind in ("Kronecker", "symmetric"):
@@ -327,17 +288,18 @@ def table3_tables(request: Request) -> Tables:
         {"form": form, "derivative_error": derivative_error(form), **interval_columns("power", reference_power(form))}
         for form in ("gelu-tanh", "gelu")
     ]
-    return {
-        "table3": pd.DataFrame(errors),
-        "curves": pd.concat(curves).assign(printed=lambda rows: rows["z"].isin(Z)),
-        "reference": pd.DataFrame(maps),
-        "bias": pd.DataFrame([interval_columns("bias", bias) for bias in reference_biases()]),
-    }
+    drawn = pd.concat(curves).assign(printed=lambda rows: rows["z"].isin(Z))
+    # The mean error over a cloud about one reference point, of each of three outputs.
+    generator = np.random.default_rng(331)
+    W, center = generator.standard_normal((3, 3)) / 3**0.5, generator.standard_normal(3)
+    x = center + SPREAD * generator.standard_normal((POINTS, 3))
+    off = (reference_maps(W, center, x) - gelu(x @ W.T, "gelu-tanh")).T
+    bias = pd.DataFrame([interval_columns("bias", t_interval(column)) for column in off])
+    return {"table3": pd.DataFrame(errors), "curves": drawn, "reference": pd.DataFrame(maps), "bias": bias}
 
 
 @TABLE3.claims
 def table3_claims(tables: Tables) -> Iterator[Claim]:
-    """The two numbers of table 3 to their digits, and section 3.3.1."""
     rmse, forms = tables["table3"].set_index("metric")["RMSE"], tables["reference"].set_index("form")
     rounding, least, erf = rmse["Kronecker product vs. Taylor"], rmse[BEST], rmse["Taylor vs. erf-GELU"]
     yield Claim(

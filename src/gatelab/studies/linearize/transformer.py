@@ -17,7 +17,7 @@ from gatelab.models.layouts import blocks
 from gatelab.models.replace import trace
 from gatelab.plotting.facets import Facets, Overlay, draw_figure
 from gatelab.studies.claims import Claim
-from gatelab.studies.definition import Request
+from gatelab.studies.definition import Request, limits
 from gatelab.studies.engine import Study, Table, Tables, averaged, interval_at
 from gatelab.studies.linearize import transformer_parts as parts
 from gatelab.train import load_models
@@ -28,8 +28,6 @@ OPEN = "left open (section 5.1)"
 EXPECTED = "expected ('benefits include faster model convergence'), not measured"
 TRAINED = ("minimax 4", "minimax 8", "hermite 4", "mpcformer", "taylor 10", "identity")
 QUICK_WAYS = ("taylor 10", "minimax 8", "fit 4", "hermite 4", "mpcformer", "puma", "tangent", "linear fit")
-
-
 WAYS_DRAWN: dict[str, Any] = {"col": "family", "wrap": 2, "ylog": True}
 FIGURE = (
     Facets(
@@ -49,7 +47,6 @@ FIGURE = (
 
 
 def figure(tables: Tables) -> Figure:
-    """Errors and cosines of every way, by family, and the test losses of the GPT with each function."""
     curves = tables["curves"]
     gelu = curves[curves["activation"] == "gelu"].set_index(["seed", "step"])["test"].rename("gelu")
     late = curves[(curves["step"] >= curves["step"].max() / 5) & (curves["activation"] != "gelu")]
@@ -111,10 +108,7 @@ def tables(request: Request) -> Tables:
 
 
 def training(size: parts.Size, data: Any, names: Sequence[str]) -> dict[str, Any]:
-    """Histories with GELU and with each other function.
-
-    Polynomials serve the pre-activations that GELU's models end with: the range before training is narrower.
-    """
+    """Histories with GELU and with each other function, made for the pre-activations that GELU's models end with."""
     with tempfile.TemporaryDirectory() as folder:
         runs = {"gelu": parts.train(size, data, "gelu", folder)}
         gpts = load_models(folder, data)
@@ -127,12 +121,8 @@ def training(size: parts.Size, data: Any, names: Sequence[str]) -> dict[str, Any
     return runs
 
 
-# ---- claims
-
-
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """Cosines, ranges and features of the model of sentences; losses of the GPT."""
     judged, cosines = tables["verdicts"], tables["cosines"].set_index("way")
     layers = tables["layers"].groupby("way", sort=False)
     alone, outside = (layers[column].agg(["min", "max"]) for column in ("alone", "outside"))
@@ -189,12 +179,8 @@ def feature_claim(judged: Table) -> Claim:
     for column in ("m needed for 1%", "m enough for 1%", "m needed for 10%", "m enough for 10%"):
         known = judged[column].dropna().astype(int)
         if len(known):
-            support[f"{column}, {len(known)} of {len(judged)} layers"] = ends(known)
-    support["floor at m = d + 1, relative"] = ends(judged["floor at m = d + 1"])
+            support[f"{column}, {len(known)} of {len(judged)} layers"] = limits(known)
+    support["floor at m = d + 1, relative"] = limits(judged["floor at m = d + 1"])
     width = int(judged["width"].iloc[0])
     what = f"features that GELU(W1 x + b1) of {width} neurons needs to 1 % of its size, share of the neurons"
     return Claim(what, 100 * float(judged["m needed for 1%"].min()) / width, paper=OPEN, unit="%", support=support)
-
-
-def ends(values: Table) -> list[float]:
-    return [values.min().item(), values.max().item()]

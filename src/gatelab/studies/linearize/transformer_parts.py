@@ -72,11 +72,7 @@ def quick_texts(calibration: int, measured: int) -> Texts:
 
 
 def made_up(count: int, seed: int) -> list[str]:
-    """Sentences of random words, 40 to 110 characters.
-
-    >>> made_up(1, 0) == made_up(1, 0) != made_up(1, 1)
-    True
-    """
+    """Sentences of random words, 40 to 110 characters."""
     draw = np.random.default_rng(seed)
     return [" ".join(draw.choice(WORDS, draw.integers(9, 14))).capitalize() + "." for _ in range(count)]
 
@@ -94,14 +90,11 @@ def sentences_of(tokens: Any, count: int) -> list[str]:
 
 
 class Traced(NamedTuple):
-    """The inputs of each block and the outputs of each layer, for the tokens of all sentences in sequence.
-
-    `of` is the sentence of each token.
-    """
+    """The inputs of each block and the outputs of each layer, for the tokens of all sentences in sequence."""
 
     inputs: list[Tensor]
     outputs: list[Tensor]
-    of: Tensor
+    of: Tensor  # the sentence of each token
 
 
 class Embedder(NamedTuple):
@@ -138,7 +131,6 @@ def embeddings(traced: Traced) -> Tensor:
 
 
 def minilm() -> Embedder:
-    """all-MiniLM-L6-v2 from its package."""
     model, tokenizer = load_model("minilm")
     return Embedder(MINILM, model, lambda sentence: torch.tensor(tokenizer(sentence)["input_ids"][:256]))
 
@@ -183,7 +175,6 @@ class TracedLayer(NamedTuple):
 
 
 def traced_layers(model: nn.Module, inputs: Sequence[Tensor]) -> list[TracedLayer]:
-    """The blocks of a model with their inputs."""
     pairs = zip(blocks(model), inputs, strict=True)
     return [TracedLayer(block, x, PreActivations.of(block.before(x))) for block, x in pairs]
 
@@ -276,8 +267,7 @@ def measure(
 ) -> tuple[list[dict[str, Any]], Traced]:  # fmt: skip
     """A row per layer, and the trace of the model with all blocks replaced; `before` is that of the plain model.
 
-    A row has the error of the layer alone and with all blocks replaced, and the shares of pre-activations beyond the
-    interval. `finish` gives the output of a layer from its block's input and output.
+    `finish` gives the output of a layer from its block's input and output.
     """
     functions = [make(way, layer) for layer in layers]
     after, rows = traced(replace_blocks(model, dict(enumerate(functions)))), []
@@ -308,7 +298,7 @@ def ratio(outputs: Tensor, exact: Tensor, of: Tensor) -> Interval:
 
 
 def cosines(exact: Tensor, changed: Tensor) -> dict[str, float]:
-    """Cosines of embeddings before and after: their mean, the least, and the share that keeps its nearest neighbor.
+    """Cosines of embeddings before and after, and the share that keeps its nearest neighbor.
 
     An embedding that is no longer finite has the cosine 0.
     """
@@ -363,10 +353,9 @@ def train(size: Size, data: TextData, unit: Unit | str, folder: str | None = Non
 
 
 def training_rows(runs: Mapping[str, Sequence[History]]) -> list[dict[str, Any]]:
-    """Test loss at the end, its difference to GELU of the same seed with an interval, and the steps needed.
+    """Test loss at the end, its difference to GELU of the same seed (Bonferroni's intervals), and the steps needed.
 
-    The intervals hold together with 95 % (Bonferroni). `steps` is the number of steps to the loss that GELU of the same
-    seed has half-way, over that half.
+    `steps` are those to the loss that GELU of the same seed has half-way, over that half.
     """
     level = 1 - (1 - LEVEL) / (len(runs) - 1)
     plain, rows = runs["gelu"], []
@@ -374,13 +363,11 @@ def training_rows(runs: Mapping[str, Sequence[History]]) -> list[dict[str, Any]]
     for name, histories in runs.items():
         ends = np.array([h.test[-1] if h.diverged is None else np.nan for h in histories])
         away = t_interval(ends - [h.test[-1] for h in plain], level)
-        times = [first_step(h, float(np.interp(half, p.steps, p.test))) for h, p in zip(histories, plain, strict=True)]
+        reached = []
+        for h, p in zip(histories, plain, strict=True):
+            level_of_gelu = float(np.interp(half, p.steps, p.test))
+            reached.append(np.interp(-level_of_gelu, -np.minimum.accumulate(h.test), h.steps, right=np.inf))
         counts = {"seeds": len(ends), "diverged": sum(h.diverged is not None for h in histories)}
         losses = {"test loss": float(ends.mean()), **interval_columns("less_gelu", away)}
-        rows.append({"activation": name, **counts, **losses, "steps": float(np.mean(times)) / half})
+        rows.append({"activation": name, **counts, **losses, "steps": float(np.mean(reached)) / half})
     return rows
-
-
-def first_step(run: History, level: float) -> float:
-    """The step at which the test loss first reaches the level, interpolated linearly; infinite if never."""
-    return float(np.interp(-level, -np.minimum.accumulate(run.test), run.steps, right=np.inf))

@@ -1,9 +1,8 @@
 """Blocks of real models as targets: does a SwiGLU block need a SwiGLU?
 
-Inputs and outputs of blocks of a pretrained model are fitted by the best linear map and by units of growing width, all
-units at equal numbers of parameters, and measured on held-out windows of text. Gates start from the block's own
-strongest neurons and from random ones; the start with the smaller validation error is used. `benchmarks/blocks.py`
-makes the record.
+Inputs and outputs of blocks of a pretrained model are fitted by the best linear map and by units at equal numbers of
+parameters, and measured on held-out windows of text. Gates start from the block's own strongest neurons and from random
+ones; the start with the smaller validation error is used.
 """
 
 from __future__ import annotations
@@ -60,10 +59,8 @@ class BlocksPlan:
     length: int = 128  # tokens per window
 
     def __str__(self) -> str:
-        return (
-            f"{self.model}: layers {', '.join(map(str, self.layers))}, {self.steps} steps of Adam per fit, "
-            f"{self.tokens} tokens to fit on and to choose by, {self.test} to measure on."
-        )
+        budget = f"{self.steps} steps of Adam per fit, {self.tokens} tokens to fit on and to choose by"
+        return f"{self.model}: layers {', '.join(map(str, self.layers))}, {budget}, {self.test} to measure on."
 
 
 QUICK = BlocksPlan("tiny GPT-2", (0, 1), widths=(3, 6, 12), steps=6, tokens=640, test=160, length=16)
@@ -123,7 +120,6 @@ def fit_cell(rows: BlockRows, unit: str, plain: int, block: Any, steps: int) -> 
 
 @STUDY.tables
 def tables(request: Request) -> Tables:
-    """The cells of the record, or of a small model in a quick run, and comparisons with the block's own unit."""
     if request.quick:
         tokens = torch.randint(64, (900,), generator=torch.Generator().manual_seed(0))
         total = len(QUICK.layers) * (1 + len(QUICK.units) * len(QUICK.widths))
@@ -181,7 +177,6 @@ def comparison(last: Table) -> Iterator[Cell]:
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """For each model the variance left by a linear map, and by units other than the block's own."""
     last, cells = tables["widest"], tables["cells"]
     for model, of_model in last.groupby("model", sort=False):
         left = only(of_model, unit="linear").set_index("layer")["left"]

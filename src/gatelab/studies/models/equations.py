@@ -5,13 +5,11 @@ residuals of the equation are left to train. Its `features`, the inputs of the n
 solution, and half of the points lie there.
 
 - Poisson: -u_xx - u_yy = f on the unit square, u = 0 on its boundary; u = sin(pi x) sin(pi y) exp(x).
-- Burgers: u_t + u u_x = nu u_xx on (-1, 1), u = 0 at the ends and -sin(pi x) at t = 0. The solution is odd in x,
-  and x is from 0 to 1. The reference is the integral of Cole and Hopf by the trapezoidal rule, whose error falls
-  exponentially with the number of nodes.
-- Allen-Cahn: u_t = nu u_xx + 5 u - 5 u^3 on (-1, 1), periodic, u = x^2 cos(pi x) at t = 0. The solution is even in
-  x, and x is from 0 to 1. The start has a kink at the ends. Its smoothing by the heat equation is known in closed form
-  and is added to the network. The reference is a cosine series with time steps of order four (ETDRK4, A. Kassam and
-  L. Trefethen, 2005).
+- Burgers: u_t + u u_x = nu u_xx on (-1, 1), u = 0 at the ends and -sin(pi x) at t = 0; odd in x, which is from 0 to 1.
+  The reference is the integral of Cole and Hopf by the trapezoidal rule.
+- Allen-Cahn: u_t = nu u_xx + 5 u - 5 u^3 on (-1, 1), periodic, u = x^2 cos(pi x) at t = 0; even in x, which is from 0
+  to 1. The start has a kink at the ends, whose smoothing by the heat equation is added to the network. The reference
+  is a cosine series with time steps of order four (ETDRK4, A. Kassam and L. Trefethen, 2005).
 
 The usual settings are nu = 0.01/pi for Burgers and 0.0001 for Allen-Cahn; fronts are about as wide as `steep`.
 """

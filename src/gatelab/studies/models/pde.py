@@ -1,18 +1,14 @@
 """Units for differential equations, at equal parameters: designed before it was run.
 
-Question: which unit in one hidden layer solves Poisson's, Burgers' and the Allen-Cahn equation to the least error, by
-Levenberg-Marquardt in a fixed number of steps? Hypotheses: smooth gates without factors (tanh, sin, SiLU, GELU) differ
-by less than smooth gates differ from relu^3; factors help (SwiGLU before SiLU); the GQU of the papers, with the gate
-relu instead of SiLU (SiLU-GQU), fails, since automatic differentiation does not see the jumps of its slope at knots.
+Hypotheses: smooth gates without factors (tanh, sin, SiLU, GELU) differ by less than smooth gates differ from relu^3;
+factors help (SwiGLU before SiLU); the GQU of the papers, with the gate relu instead of SiLU (SiLU-GQU), fails, since
+automatic differentiation does not see the jumps of its slope at knots.
 
-Design: the viscosity of Burgers' equation is 0.1/pi and the diffusion of Allen-Cahn 0.001, ten times the usual ones,
-since one hidden layer of this size does not resolve steeper fronts. All networks have the number of parameters below,
-to the nearest neuron, weights as in `torch.nn.Linear`, and the features and conditions of `equations`. New points are
-drawn (Sobol sequence) every `RENEW` steps, the same ones for all units of a seed. The error is the relative L2 error at
-the points of the reference, after the last step. No run is excluded; a training that fails counts with error 1, that of
-the solution 0. Five seeds per cell; errors are averaged as logarithms. All pairs of units are compared by Welch's test
-of logarithms, with Holm's correction over the pairs of an equation: with a deviation of 0.5 between seeds, a factor of
-about 5 is significant.
+Viscosity and diffusion are ten times the usual ones: one hidden layer of this size does not resolve steeper fronts.
+Networks have `PARAMETERS`, to the nearest neuron, and the features and conditions of `equations`. Every `RENEW` steps
+new points are drawn, the same ones for all units of a seed. The error is the relative L2 error after the last step; a
+training that fails counts with 1, that of the solution 0. All pairs of units are compared by Welch's test of
+logarithms, with Holm's correction over the pairs of an equation.
 """
 
 from __future__ import annotations
@@ -97,13 +93,11 @@ def pairs(rows: Table) -> Iterator[dict[str, Any]]:
 
 @STUDY.columns
 def columns(tables: Tables, rows: Tables) -> Tables:
-    """The means with the errors of all seeds, and the comparisons."""
     return {**tables, "pairs": pd.DataFrame(pairs(rows["pde"])), "seeds": rows["pde"]}
 
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """For each equation the unit of least error, and those that are not significantly worse."""
     for equation, table in tables["pde"].groupby("equation", sort=False):
         ranked = table.sort_values("error").set_index("unit")
         best = str(ranked.index[0])

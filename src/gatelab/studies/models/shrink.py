@@ -78,7 +78,6 @@ def loss(table: Table, keep: float, method: str) -> Interval:
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """The losses of SmolLM2 before and after distillation, and the difference between ours and surgeon."""
     table = tables["losses"]
     for keep in (0.8, 0.6):
         best = min(PUBLISHED[1:], key=lambda method: loss(table, keep, method).value)

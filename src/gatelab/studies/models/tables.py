@@ -24,7 +24,6 @@ LARGEST = 5  # ratio in the figure
 
 
 def figure(tables: Tables) -> Figure:
-    """Errors over the least of the set; a point per method, the sets one below the other."""
     shapes = looks(METHODS.values())
     with style():
         drawing = Figure(figsize=(10, 6.6), layout="constrained")
@@ -75,7 +74,6 @@ def ratios(request: Request) -> Tables:
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """Errors relative to boosting and extra trees on the sets that defaults were not tuned on, and the cost."""
     for name in ERRORS:
         table = tables[name][~tables[name]["tuned"]].set_index("set")
         boosting = table["gated"] / table[["boosting", "lightgbm"]].min(axis=1)

@@ -1,9 +1,8 @@
 """Corollary 4.2, early stage: for which n and d the ReLU network falls faster at first.
 
-By proposition 4.1 the expected loss falls at the rate m (y^T A y + tr A^2) times the learning rate, A = K/m. The
-corollary says that ReLU falls faster than ReGLU for n and d above bounds, which are lost in the copy that was used, as
-is its assumption on the targets; its proof needs y^T K y and tr K^2 to be larger. Kernels are those of the limit of
-great width, as in the corollary.
+By proposition 4.1 the expected loss falls at the rate m (y^T A y + tr A^2) times the learning rate, A = K/m. The bounds
+of the corollary on n and d are lost in the copy that was used, as is its assumption on the targets; its proof needs
+y^T K y and tr K^2 to be larger for ReLU. Kernels are those of the limit of great width, as in the corollary.
 """
 
 from __future__ import annotations
@@ -40,10 +39,7 @@ STUDY = Study(
 
 @STUDY.measure("terms")
 def terms(d: int, n: int, draws: int) -> dict[str, float]:
-    """tr A^2 of ReLU over that of ReGLU, means over draws of the samples, which the bootstrap resamples.
-
-    `signal` is the share of standard normal targets whose y^T A y is larger for ReLU.
-    """
+    """tr A^2 of ReLU over that of ReGLU, and the share of normal targets whose y^T A y is larger for ReLU."""
     spread, signal = np.empty((2, draws)), np.empty(draws)
     for seed in range(draws):
         A = np.stack([kernel.numpy() for kernel in analytic(list(UNITS), samples(n, d, seed), None)])
@@ -57,9 +53,7 @@ def terms(d: int, n: int, draws: int) -> dict[str, float]:
 def expected_bound(d: int) -> float:
     """The least n at which the expected tr K^2 is larger for ReLU, from the moments of lengths and angles.
 
-    On the diagonals are r^2/2d and r^4/2d^2, of which the second has the larger mean square. The n - 1 times as many
-    other entries are k1 and (G/d) k1, of which the first is larger. In few dimensions both are larger for ReGLU, at any
-    n.
+    On the diagonals are r^2/2d and r^4/2d^2, elsewhere k1 and (G/d) k1. In few dimensions both are larger for ReGLU.
 
     >>> round(expected_bound(20), 1), round(expected_bound(80), 1), expected_bound(2)
     (6.6, 2.3, inf)
@@ -77,10 +71,7 @@ def expected_bound(d: int) -> float:
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """Whether the loss of ReLU falls faster at every size well above the bound.
-
-    The corollary assumes y^T K y to be larger for ReLU; the claim is therefore on tr K^2.
-    """
+    """The corollary assumes y^T K y to be larger for ReLU; the claim is therefore on tr K^2."""
     table = tables["terms"]
     bounds = {d: expected_bound(d) for d in table["d"].unique().tolist()}
     over = table["n"] / table["d"].map(bounds)

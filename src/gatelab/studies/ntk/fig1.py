@@ -63,7 +63,14 @@ def columns(tables: Tables, rows: Tables) -> Tables:
     expected = {unit: estimate(unit, n, d, width) for unit in THEORY}
     theory = pd.DataFrame([{"unit": unit, **theory_row(spectra[unit], expected[unit])} for unit in THEORY])
     ranked = [pd.DataFrame({"unit": u, "rank": np.arange(n) + 1, "eigenvalue": spectra[u][::-1]}) for u in UNITS]
-    contractions = [contraction_row(pair, rows["extremes"]) for pair in PAIRS]
+    contractions: list[
+        dict[str, object]
+    ] = []  # the factors by which a gate lowers λ_max, κ and κ of the bulk, and raises λ_min
+    for pair in PAIRS:
+        row: dict[str, object] = {"plain": pair[0], "gated": pair[1], "n": n, "d": d, "width": width}
+        for name in (*QUANTITIES, "bulk"):
+            row |= interval_columns(name, unit_ratio(rows["extremes"], *larger_first(name, pair), name))
+        contractions.append(row)
     return {
         "extremes": tables["extremes"].merge(theory, on="unit", how="left"),
         "contractions": pd.DataFrame(contractions).assign(seeds=tables["extremes"]["seeds"].iloc[0]),
@@ -73,10 +80,7 @@ def columns(tables: Tables, rows: Tables) -> Tables:
 
 
 def theory_row(values: Array, expected: Estimate) -> dict[str, float]:
-    """The paper's and our estimates over the width, and the distance of our law of the bulk from a measured spectrum.
-
-    The distance is the greatest difference between the shares of eigenvalues below x.
-    """
+    """Estimates over the width, and Kolmogorov's distance of our law of the bulk from a measured spectrum."""
     scales = zip(QUANTITIES, (WIDTH, WIDTH, 1), strict=True)
     row = {f"{q}_{who}": getattr(getattr(expected, who), q) / scale for q, scale in scales for who in ("paper", "ours")}
     x = np.quantile(values, np.linspace(0.01, 0.99, 99))
@@ -90,14 +94,6 @@ def larger_first(quantity: str, pair: tuple[str, str]) -> tuple[str, str]:
     if quantity == "lambda_min":
         return gated, plain
     return pair
-
-
-def contraction_row(pair: tuple[str, str], rows: Table) -> dict[str, object]:
-    """The factors by which gating lowers λ_max and both condition numbers and raises λ_min."""
-    row: dict[str, object] = {"plain": pair[0], "gated": pair[1], **rows.iloc[0][["n", "d", "width"]]}
-    for name in (*QUANTITIES, "bulk"):
-        row |= interval_columns(name, unit_ratio(rows, *larger_first(name, pair), name))
-    return row
 
 
 def densities(spectra: dict[str, Array], expected: dict[str, Estimate]) -> Table:
@@ -120,7 +116,6 @@ def densities(spectra: dict[str, Array], expected: dict[str, Estimate]) -> Table
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """The largest eigenvalue, the smallest and the condition number of a gated unit next to the plain one."""
     by_unit = tables["extremes"].set_index("unit")
     for row in tables["contractions"].to_dict("records"):
         pair = row["plain"], row["gated"]

@@ -12,8 +12,9 @@ from gatelab.arrays import Array
 from gatelab.ntk import analytic, estimate
 from gatelab.plotting.facets import Facets, Overlay
 from gatelab.studies.claims import CLOSE, Claim
+from gatelab.studies.definition import limits
 from gatelab.studies.engine import Study, Table, Tables
-from gatelab.studies.ntk.gaussian import NAMES, UNITS, WIDTH, extremes, farthest_from_1, limits, samples
+from gatelab.studies.ntk.gaussian import NAMES, UNITS, WIDTH, extremes, farthest_from_1, samples
 
 WHO = {"paper": "the paper's estimate", "ours": "our estimate"}
 
@@ -21,9 +22,7 @@ WHO = {"paper": "the paper's estimate", "ours": "our estimate"}
 def sizes(
     rows: int, inputs: Sequence[int], multiples: Sequence[float], sides: Sequence[int], seeds: tuple[int, int]
 ) -> list[tuple[int, int, bool, bool, int]]:
-    """n, d, whether n is fixed, whether n is in proportion to d, and the seed.
-
-    Condition numbers of few rows vary most and cost least: below 400 rows there are more seeds.
+    """n, d, whether n is fixed, whether it is in proportion to d, and the seed; below 400 rows there are more seeds.
 
     >>> sizes(60, [20, 60], [2], [20, 30], (1, 1))[:2]
     [(60, 20, True, False, 0), (60, 60, True, False, 0)]
@@ -87,8 +86,7 @@ def conditions(n: int, d: int, fixed: bool, scaled: bool, seed: int, unit: Seque
 
 def taylor_forms(x: Array, width: int) -> dict[str, Array]:
     """Prop. B.1: c1 G + c2 r r^T + c3 diag(r^2), and a1 (r r^T)*G + a2 G*G + a3 diag(r^4)."""
-    d = x.shape[1]
-    G = x @ x.T
+    d, G = x.shape[1], x @ x.T
     r = np.sqrt(np.diag(G))
     c1, c2 = (width + d) / (4 * d), width / (2 * np.pi * d)
     a1, a2 = (width + d) / (2 * np.pi * d * d), (width + 2 * d) / (4 * d * d)
@@ -114,7 +112,6 @@ def columns(tables: Tables, rows: Tables) -> Tables:
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """How close the estimates are, across d at a fixed n and with n in proportion to d."""
     table = tables["conditions"]
     for chosen, where, place in (("fixed", "across d", ""), ("scaled", "n in proportion to d", ", n in proportion")):
         for (who, words), unit in product(WHO.items(), UNITS):

@@ -56,7 +56,6 @@ def tables(request: Request) -> Tables:
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """Plain over gated, seed by seed; and the units that the paper did not try."""
     means = tables["means"].set_index(["model", "start", "unit"]).sort_index()
     by_start = dict(iter(tables["conditions"].groupby(["model", "start"])))
     for model, start, (plain, gated) in product(MODELS, STARTS, PAIRS):

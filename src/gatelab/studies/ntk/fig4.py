@@ -1,12 +1,9 @@
 """Figure 4: diagonal dominance, angles between gradients, and how far eq. 5 and 8 are off, as laws in d/m.
 
-Eq. 5 has K~ = (G/d) * K by elements for m >> d, K of a ReLU network with m neurons and K~ of a ReGLU. Eq. 8 has
-cos(phi~) = cos(phi) cos(theta): phi is the angle between the gradients of two samples in a ReLU network, phi~ in a
-ReGLU network, theta the angle between the samples.
-
-By the paper's own eq. 3 and 4, K = m k1 + G k0 and K~ = (G/d) * [(m + d) k1 + G k0]: eq. 5 is exact for a ReLU network
-of m + d neurons, and off by (d/m) times K~ to first order. Every eigenvalue is off alike, so that the condition number
-and the angles of eq. 8 are off to second order alone.
+Eq. 5 has K~ = (G/d) * K by elements for m >> d, of networks of m neurons. Eq. 8 has cos(phi~) = cos(phi) cos(theta)
+for the angles between the gradients of two samples, phi~ with the gate, and theta between the samples. By the paper's
+own eq. 3 and 4, K = m k1 + G k0 and K~ = (G/d) * [(m + d) k1 + G k0]: eq. 5 is exact for a ReLU network of m + d
+neurons, and off by d/m to first order. Every eigenvalue is off alike: eq. 8 is off to second order alone.
 """
 
 from __future__ import annotations
@@ -57,25 +54,12 @@ def pair_cosines(x: Array, kernels: Sequence[Array]) -> list[Array]:
     return [cosines(K)[upper] for K in (x @ x.T, *kernels)]
 
 
-def eq5_error(gram: Array, plain: Array, gated: Array) -> float:
-    """How far eq. 5 is off, relative to K~, in the Frobenius norm."""
-    return float(np.linalg.norm(gram * plain - gated) / np.linalg.norm(gated))
-
-
-def eq8_error(theta: Array, phi: Array, gated: Array) -> float:
-    """How far eq. 8 is off, relative to cos(phi~), in the root mean square over pairs."""
-    return float(np.sqrt(np.mean((phi * theta - gated) ** 2) / np.mean(gated**2)))
-
-
 def expected_kernels(x: Array, width: int) -> list[Array]:
     return [kernel.numpy() for kernel in analytic(list(UNITS), x, width)]
 
 
 def digits(seed: int) -> Array:
-    """Ten images of each digit of scikit-learn's set, sorted by class, of mean square 1.
-
-    Pixels are not centered: all images lie in one orthant.
-    """
+    """Ten images of each digit of scikit-learn's set, sorted by class, of mean square 1; pixels are not centered."""
     from sklearn.datasets import load_digits
 
     images, labels = (np.asarray(a) for a in load_digits(return_X_y=True))
@@ -92,14 +76,13 @@ def normalized_kernels(data: str, seed: int) -> dict[str, Array]:
 
 
 def off_diagonal(C: Array) -> Array:
-    """The entries of a square matrix outside its diagonal."""
     return C[~np.eye(len(C), dtype=bool)]
 
 
 def drawn_kernels(x: Array, width: int, seed: int, *, networks: int = 1) -> tuple[Array, Array]:
-    """The kernels of a ReLU and a ReGLU network with the same gates: products of gradients, no expectation.
+    """Products of gradients of ReLU and ReGLU networks with the same gates, means over the networks.
 
-    W, P ~ N(0, 1/d), V ~ N(0, 1/m), no biases, one output. The kernels are means over the networks.
+    W, P ~ N(0, 1/d), V ~ N(0, 1/m), no biases, one output.
     """
     generator = np.random.default_rng([seed, width])
     (n, d), G, total = x.shape, x @ x.T, width * networks
@@ -120,7 +103,6 @@ def drawn_kernels(x: Array, width: int, seed: int, *, networks: int = 1) -> tupl
 
 
 def figure(tables: Tables) -> Figure:
-    """Heat maps of both units on both kinds of data, and eq. 8 next to them."""
     maps = {(data, unit): C for data in DATA for unit, C in normalized_kernels(data, 0).items()}
     low = min(float(C.min()) for C in maps.values())
     with style():
@@ -177,10 +159,12 @@ def dominance(data: str, unit: Sequence[str], seed: int) -> Iterator[dict[str, f
 
 @STUDY.measure("angles", grid={"n, d": [(200, 100)], "width_over_d": [0.5, 1, 2, 5, 10, 20, 50], "seed": range(8)})
 def angles(n: int, d: int, width_over_d: float, seed: int) -> dict[str, float]:
-    """How far eq. 8, relative to cos(phi~), and eq. 5 are off for expected kernels."""
+    """How far eq. 8 (rms over pairs) and eq. 5 (Frobenius norm) are off for expected kernels, relative to ReGLU's."""
     x = samples(n, d, seed)
-    kernels = expected_kernels(x, round(width_over_d * d))
-    return {"expected": eq8_error(*pair_cosines(x, kernels)), "eq5": eq5_error(x @ x.T / d, *kernels)}
+    plain, gated = expected_kernels(x, round(width_over_d * d))
+    theta, phi, gated_phi = pair_cosines(x, [plain, gated])
+    eq8 = float(np.sqrt(np.mean((phi * theta - gated_phi) ** 2) / np.mean(gated_phi**2)))
+    return {"expected": eq8, "eq5": float(np.linalg.norm(x @ x.T / d * plain - gated) / np.linalg.norm(gated))}
 
 
 @STUDY.columns
@@ -192,7 +176,6 @@ def columns(tables: Tables, rows: Tables) -> Tables:
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """Whether the gate suppresses the off-diagonal entries, and how far eq. 5 and 8 are off."""
     for data, of_data in tables["dominance"].groupby("data", sort=False):
         of_unit = of_data.set_index("unit").loc[list(UNITS)]
         support: dict[Any, Any] = dict(of_unit["off_diagonal"].rename(NAMES))
@@ -280,17 +263,17 @@ def width_columns(tables: Tables, rows: Tables) -> Tables:
     """Powers and coefficients of the errors, fitted seed by seed."""
     fits = []
     for name, own in rows["drawn"].groupby("equation", sort=False):
-        power, coefficient = measured_over_law(own, EQUATIONS[str(name)][0])
+        predicted = EQUATIONS[str(name)][0]
+        power, coefficient = measured_over_law(own, predicted)
         row = interval_columns("power", power) | interval_columns("coefficient", coefficient)
-        fits.append({"equation": name, "predicted": EQUATIONS[str(name)][0], **row})
+        fits.append({"equation": name, "predicted": predicted, **row})
     return {**tables, "powers": pd.DataFrame(fits)}
 
 
 def measured_over_law(rows: Table, predicted: int) -> tuple[Interval, Interval]:
     """The power and coefficient of drawn networks: the predicted power plus that of measured over predicted."""
-    slopes = []
-    for _, own in rows[rows["over_law"] > 0].groupby("seed"):  # without those that are negative by chance
-        slopes.append(np.polyfit(np.log(own["d_over_m"]), np.log(own["over_law"]), 1)[0])
+    positive = rows[rows["over_law"] > 0].groupby("seed")  # some are negative by chance
+    slopes = [np.polyfit(np.log(own["d_over_m"]), np.log(own["over_law"]), 1)[0] for _, own in positive]
     by_seed = rows.assign(square=rows["law"] ** 2, product=rows["error"] * rows["law"]).groupby("seed")
     coefficients = by_seed["product"].sum() / by_seed["square"].sum()
     return t_interval(predicted + np.array(slopes)), t_interval(coefficients.to_numpy())
@@ -298,10 +281,8 @@ def measured_over_law(rows: Table, predicted: int) -> tuple[Interval, Interval]:
 
 @WIDTHS.claims
 def width_claims(tables: Tables) -> Iterator[Claim]:
-    """Powers and coefficients in drawn networks, next to those that follow from the paper's lost eq. 3 and 4."""
     for row in tables["powers"].to_dict("records"):
-        yield Claim.of(
-            f"power of d/m by which {EQUATIONS[row['equation']][1]} is off, drawn networks", interval_at(row, "power"),
-            float(row["predicted"]), "number", place=f"{row['equation']}, against d/m", reconstructed=True,
-            support={"coefficient": interval_at(row, "coefficient"), "predicted power": row["predicted"]},
-        )  # fmt: skip
+        support = {"coefficient": interval_at(row, "coefficient"), "predicted power": row["predicted"]}
+        what = f"power of d/m by which {EQUATIONS[row['equation']][1]} is off, drawn networks"
+        more = {"place": f"{row['equation']}, against d/m", "reconstructed": True, "support": support}
+        yield Claim.of(what, interval_at(row, "power"), float(row["predicted"]), "number", **more)

@@ -28,13 +28,11 @@ LOSSES = Facets(table="paths", x="step", y="loss", hue="unit", ylog=True, names=
 
 
 def two_samples() -> Array:
-    """Two samples of length sqrt(d) at ANGLE to each other."""
     angle = np.deg2rad(ANGLE)
     return INPUTS**0.5 * np.array([[1.0, 0.0], [np.cos(angle), np.sin(angle)]])
 
 
 def kernels() -> dict[str, Kernel]:
-    """The kernels of both units on the two samples."""
     return dict(zip(UNITS, analytic(list(UNITS), two_samples(), WIDTH), strict=True))
 
 
@@ -47,7 +45,6 @@ def path(K: Array, lr: float, steps: int, start: Array) -> Array:
 
 
 def figure(tables: Tables) -> Figure:
-    """Four panels of the plane, each up to a later step, and two of the losses."""
     meeting = tables["crossing"].iloc[0]
     by_step = tables["paths"].pivot(index="step", columns="unit", values="loss")
     near = {"paths": tables["paths"][tables["paths"]["step"] < 3 * meeting["step"]]}
@@ -73,10 +70,7 @@ def stops(step: float) -> list[int]:
 
 
 def draw_plane(axes: Axes, paths: Table, stop: int) -> None:
-    """The plane of both outputs: the targets, and the paths up to a step.
-
-    An ellipse has the outputs that parameters within a given distance can reach: its semi-axes are sqrt(lambda).
-    """
+    """The plane of both outputs, and the paths up to a step; ellipses have the semi-axes sqrt(lambda)."""
     spectra = {unit: np.linalg.eigh(kernel.numpy()) for unit, kernel in kernels().items()}
     top = max(values[-1] for values, _ in spectra.values())
     turn = np.linspace(0, 2 * np.pi, 181)[:-1]
@@ -125,7 +119,6 @@ def tables(request: Request) -> Tables:
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """The eigenvalues, who is ahead, and how direct the paths are."""
     units, meeting = tables["units"].set_index("unit").loc[list(UNITS)], tables["crossing"].iloc[0]
     both = units.assign(condition=units["lambda_max"] / units["lambda_min"]).to_dict("list")
     (larger, smaller), (least, most) = both["lambda_max"], both["lambda_min"]

@@ -1,8 +1,7 @@
 """Figure 6: loss crossing of gated and plain units, predicted and measured, on Gaussian data and on MNIST.
 
 Both units of a pair take the same step, a share of 1 / λ_max of the one whose λ_max is larger. Targets have ten
-columns: the loss is then a sum of ten, and varies less between seeds than the loss of one would. The closed form of the
-loss is compared with trained networks in five degrees of exactness.
+columns: their loss varies less between seeds. The closed form is compared with trained networks as well.
 """
 
 from __future__ import annotations
@@ -40,22 +39,12 @@ SURE = 3  # standard errors, at the worst step
 DRAWS = 24
 LEVELS = {"paper": "largest error", "exact": "with the exact NNGP kernel", "given": "given the initial outputs"}
 LEVELS |= {"own": "given the kernels too"}
-CURVES: dict[str, Any] = {
-    "table": "curves",
-    "x": "step",
-    "y": "measured",
-    "hue": "unit",
-    "ylog": True,
-    "names": NAMES,
-    "lines": (Overlay("predicted", "closed form"),),
-    "ylabel": "training loss",
-}
-
-
+CURVES: dict[str, Any] = {"table": "curves", "x": "step", "y": "measured", "hue": "unit", "ylog": True, "names": NAMES}
+CURVES |= {"lines": (Overlay("predicted", "closed form"),), "xlabel": "step", "ylabel": "training loss"}
 FIGURE = (
     Facets(
         **CURVES, where={"lr_times_lambda_max": DRAWN}, col="panel", wrap=3, marks=("crossing", "predicted crossing"),
-        title=f"Figure 6: loss crossing at {DRAWN:g} / λ_max", xlabel="step",
+        title=f"Figure 6: loss crossing at {DRAWN:g} / λ_max",
     ),
     Facets(
         table="crossings", x="lr_times_lambda_max", y="measured", hue="pair", col="data", wrap=1, xlog=True, ylog=True,
@@ -66,7 +55,6 @@ FIGURE = (
 
 
 def draw(tables: Tables) -> Figure:
-    """Curves of every pair on each data set, with the predicted crossing, and all crossings by learning rate."""
     crossings, keys = tables["crossings"], ["data", "pair", "lr_times_lambda_max"]
     steps = crossings.assign(pair=crossings["first"] + "/" + crossings["second"]).set_index(keys)["predicted"].round()
     curves = tables["curves"].join(steps.rename("crossing"), on=keys)
@@ -84,7 +72,7 @@ STUDY = Study(
     figure=draw,
     cards={
         "Crossings are predicted": Facets(
-            **CURVES, where={"data": "Gaussian", "pair": "mlp/glu", "lr_times_lambda_max": DRAWN}, xlabel="step"
+            **CURVES, where={"data": "Gaussian", "pair": "mlp/glu", "lr_times_lambda_max": DRAWN}
         )
     },
 )
@@ -96,8 +84,7 @@ STUDY = Study(
 def data_set(name: str, n: int, d: int) -> tuple[Array, Array]:
     """Samples, and centered targets with a column per output.
 
-    Gaussian samples and targets are standard normal. Images are the first ones for training minus the mean image,
-    scaled to |x|² = d on average; their labels are one-hot minus 1/10.
+    Images are the first ones for training minus the mean image, scaled to |x|² = d on average.
     """
     if name == "Gaussian":
         generator = np.random.default_rng([6, n, d])
@@ -139,7 +126,7 @@ def crossings(request: Request) -> Tables:
 def crossing_at(
     data: str, n: int, d: int, width: int, seeds: int, first: str, second: str, lr_times_lambda_max: float
 ) -> dict[str, Any]:
-    """One pair at one learning rate: its expected crossing, also given the initial outputs, and the measured one."""
+    """The expected crossing of a pair, also given the initial outputs, and the measured one."""
     X, Y = data_set(data, n, d)
     units = (first, second)
     K, K_gated = kernels = analytic(list(units), X, width)
@@ -162,14 +149,14 @@ def crossing_at(
         columns = {"step": run.steps.astype(int), "measured": run.mean, "measured_low": low, "measured_high": high}
         columns["predicted"] = curve.at(run.steps).loss
         curves.append({"unit": unit} | {name: column.tolist() for name, column in columns.items()})
-    found = {"lr": lr, "predicted": expected.step, "predicted_given_start": given[-1].step if given else np.nan}
-    found |= {"measured": step, "measured_low": measured.low, "measured_high": measured.high}
-    found |= {"crossing_draws": measured.share, "measured_over_predicted": step / expected.step}
-    found |= {"measured_over_given": step / found["predicted_given_start"]}
-    found |= {"lead_predicted": leads[0], "lead_measured": leads[1]}
-    found |= {"early_condition": expected.early.holds, "late_condition": expected.late.holds}
-    bound = expected.late.bound
-    return {**found, "paper_bound": np.nan if bound is None else bound, "curves": curves}
+    from_start, bound = given[-1].step if given else np.nan, expected.late.bound
+    return {
+        "lr": lr, "predicted": expected.step, "predicted_given_start": from_start, "measured": step,
+        "measured_low": measured.low, "measured_high": measured.high, "crossing_draws": measured.share,
+        "measured_over_predicted": step / expected.step, "measured_over_given": step / from_start,
+        "lead_predicted": leads[0], "lead_measured": leads[1], "early_condition": expected.early.holds,
+        "late_condition": expected.late.holds, "paper_bound": np.nan if bound is None else bound, "curves": curves,
+    }  # fmt: skip
 
 
 # ---- the closed form, step by step
@@ -184,9 +171,8 @@ def crossing_at(
 def closed_form(unit: str, n: int, d: int, width: int, seeds: int, step: Sequence[int]) -> Iterator[dict[str, float]]:
     """Mean losses of networks on Gaussian data, the expected loss, and the expected noise of the mean.
 
-    In ascending exactness: "paper" takes K/m for the NNGP kernel as the paper does, "exact" the NNGP kernel itself,
-    "finite" the kernels of drawn networks of that width, "given" the initial outputs of the networks, "own" the outputs
-    and the kernel of each network.
+    In ascending exactness: "paper" takes K/m for the NNGP kernel, "exact" the NNGP kernel itself, "finite" the kernels
+    of drawn networks, "given" the initial outputs of the networks, "own" the outputs and the kernel of each network.
     """
     X, y, steps = samples(n, d, 0), np.random.default_rng([7, n]).standard_normal(n), step[-1]
     relu, kernel = analytic(["mlp", unit], X, width)
@@ -207,12 +193,8 @@ def closed_form(unit: str, n: int, d: int, width: int, seeds: int, step: Sequenc
         yield {name: float(column[i]) for name, column in columns.items()}
 
 
-# ---- claims
-
-
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """Whether pairs cross, how long and how far ReLU leads by learning rate, and the closed forms."""
     table = tables["crossings"]
     for _, rows in table.groupby(["data", "first", "second"], sort=False):
         yield pair_claim(rows)

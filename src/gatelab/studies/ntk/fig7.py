@@ -1,15 +1,10 @@
 """Figure 7 and appendix D: the generalization gap against the training loss, with and without a gate.
 
-Two questions are asked of each pair of units. Are their points (training loss, gap) from one distribution? And is the
-gap the same at equal training loss? The first answer is "no" also where one unit is merely faster.
-
-On the whole of CIFAR-10 three pairs of units are compared by three measures, each a number of every run: the gap at
-equal training loss, the test loss at the last step, and the least test loss of all evaluations, that of the best
-checkpoint. That checkpoint is chosen on the test data themselves, which makes its loss too low for both units alike.
-The p-values of all comparisons there are corrected together (Holm). They are those of Welch's t-test, which assumes
-that runs are normal: exchanging five runs with five has no p below 2/252, and over more than six comparisons no
-correction could then find anything. A difference is decided where its corrected p is at most 0.05 and its 95 % interval
-excludes zero; all others are undecided.
+Are the points (training loss, gap) of two units from one distribution ("no" also where one is merely faster)? And is
+their gap the same at equal training loss? On the whole of CIFAR-10 also the test losses at the last step and of the
+best checkpoint are compared, which is chosen on the test data, for both units alike. There a difference is decided
+where Welch's p, corrected over all comparisons (Holm), is at most 0.05 and its 95 % interval excludes zero. Exchanging
+five runs with five has no p below 2/252, too large for a correction.
 """
 
 from __future__ import annotations
@@ -27,18 +22,8 @@ from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
 from gatelab.studies.engine import Study, Table, Tables, interval_at, interval_columns
 from gatelab.studies.inventory import read_items
-from gatelab.studies.ntk.gaps import (
-    OPTIMIZERS,
-    RUN,
-    SIGNIFICANT,
-    WORDS,
-    comparisons_table,
-    name_of,
-    points_table,
-    run_rows,
-    runs_table,
-    setting_name,
-)
+from gatelab.studies.ntk import gaps
+from gatelab.studies.ntk.gaps import OPTIMIZERS, RUN, SIGNIFICANT, WORDS, name_of, setting_name
 from gatelab.studies.ntk.gaussian import PAIRS as UNIT_PAIRS
 from gatelab.studies.records import record_path
 from gatelab.train import Gap
@@ -51,16 +36,9 @@ PANELS = {item.row.split(" ", 1)[1]: item.place for item in read_items("ntk") if
 NO_COMMON_LOSS = "The runs pass through no common training losses."
 Row = Mapping[Any, Any]
 RATIOS: dict[str, Any] = {
-    "table": "comparisons",
-    "x": "place",
-    "y": "ratio",
-    "points": True,
-    "levels": {"equal gaps": 1.0},
-    "xlabel": " ",
+    "table": "comparisons", "x": "place", "y": "ratio", "points": True, "levels": {"equal gaps": 1.0}, "xlabel": " ",
     "names": {f"{a}, {b}": f"{a}\n{b}" for a in WORDS.values() for b in WORDS.values()},
-}
-
-
+}  # fmt: skip
 STUDY = Study(
     "ntk/fig7",
     "The generalization gap",
@@ -94,13 +72,12 @@ def tables(request: Request) -> Tables:
         by_gate += [gap.compare_units(model, data, name, *PAIRS[model]) for name in optimizers]
         if set(OPTIMIZERS) <= set(optimizers):
             by_optimizer += [gap.compare_optimizers(model, data, unit, *OPTIMIZERS) for unit in PAIRS[model]]
-    tables = {"runs": runs_table(gap), "points": points_table(gap, PAIRS)}
-    return {"comparisons": comparisons_table(by_gate + by_optimizer), **tables}
+    tables = {"runs": gaps.runs_table(gap), "points": gaps.points_table(gap, PAIRS)}
+    return {"comparisons": gaps.comparisons_table(by_gate + by_optimizer), **tables}
 
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """Each pair: its points, its gap at equal loss, its losses at the end; each setting: the optimizer."""
     table = tables["comparisons"]
     gates, optimizers = (table[table["compared"] == kind] for kind in ("gate", "optimizer"))
     for row in gates.to_dict("records"):
@@ -205,15 +182,8 @@ OUTSIDE = {
     "adamw": "the paper has SGD for Mixer and ViT in appendix D, and here it is AdamW at one rate that was not tuned",
 }
 PLACE = ["model", "data", "optimizer", "first", "second"]
-DRAWN: dict[str, Any] = {
-    "table": "comparisons",
-    "y": "difference",
-    "hue": "pair",
-    "points": True,
-    "levels": {"no difference": 0.0},
-    "xlabel": " ",
-}
-
+DRAWN: dict[str, Any] = {"table": "comparisons", "y": "difference", "hue": "pair", "points": True}
+DRAWN |= {"levels": {"no difference": 0.0}, "xlabel": " "}
 WHOLE = Study(
     "ntk/appendix-d-whole",
     "The generalization gap on all of CIFAR-10",
@@ -234,20 +204,22 @@ WHOLE = Study(
 
 @WHOLE.tables
 def whole_tables(request: Request) -> Tables:
-    """All comparisons from the two records; p are corrected over all."""
-    gaps = {schedule: Gap.load(record_path(*record)) for schedule, record in RECORDS.items()}
-    rows = [row for schedule, gap in gaps.items() for row in comparison_rows(schedule, gap)]
-    table = with_decisions(pd.DataFrame(rows).sort_values("model", kind="stable", ignore_index=True))
-    runs = [runs_table(gap).assign(schedule=schedule) for schedule, gap in gaps.items()]
+    """All comparisons from the two records; p are corrected over all, by Holm."""
+    records = {schedule: Gap.load(record_path(*record)) for schedule, record in RECORDS.items()}
+    rows = [row for schedule, gap in records.items() for row in comparison_rows(schedule, gap)]
+    table = pd.DataFrame(rows).sort_values("model", kind="stable", ignore_index=True)
+    p_holm, alone = holm(table["p"]), (table["difference_low"] > 0) | (table["difference_high"] < 0)
+    significant = alone & (p_holm <= SIGNIFICANT)
+    words = np.where(table["difference"] > 0, "higher", "lower")
+    words = np.select([significant, alone], [words, "undecided after correction"], "undecided")
+    table = table.assign(p_holm=p_holm, decided=significant, decision=words)
+    runs = [gaps.runs_table(gap).assign(schedule=schedule) for schedule, gap in records.items()]
     return {"comparisons": table, "runs": pd.concat(runs, ignore_index=True)}
 
 
 def comparison_rows(schedule: str, gap: Gap) -> Iterator[dict[str, Any]]:
-    """A row per model, optimizer, pair and measure, without the gap where runs have no training loss in common.
-
-    `relative` is the share of the larger mean: gaps on all images are near zero.
-    """
-    runs = dict(iter(run_rows(gap).groupby(RUN)))
+    """A row per model, optimizer, pair and measure, without the gap where runs have no training loss in common."""
+    runs = dict(iter(gaps.run_rows(gap).groupby(RUN)))
     places = [(*s, o, *pair) for s in gap.settings() for o in gap.optimizers(*s) for pair in UNIT_PAIRS]
     for model, data, optimizer, plain, gated in sorted(places, key=lambda place: list(OPTIMIZERS).index(place[2])):
         comparison = gap.compare_units(model, data, optimizer, plain, gated)
@@ -256,13 +228,11 @@ def comparison_rows(schedule: str, gap: Gap) -> Iterator[dict[str, Any]]:
         own, matched = [runs[model, data, unit, optimizer] for unit in (plain, gated)], comparison.matched
         groups: dict[str, Any] = {}
         if matched is not None:
-            groups["gap"] = [matched.first, matched.second]
+            groups["gap"] = matched, matched.first, matched.second
         for measure, loss in (("last", "test"), ("best", "least_test")):
-            groups[measure] = [run[loss].dropna().to_numpy(float) for run in own]
-        for measure, (first, second) in groups.items():
-            change = welch_difference(sample(first), sample(second))
-            if measure == "gap" and matched is not None:
-                change = matched
+            first, second = (run[loss].dropna().to_numpy(float) for run in own)
+            groups[measure] = welch_difference(sample(first), sample(second)), first, second
+        for measure, (change, first, second) in groups.items():
             yield {
                 "schedule": schedule,
                 **dict(zip(PLACE, (model, data, optimizer, plain, gated), strict=True)),
@@ -280,36 +250,26 @@ def comparison_rows(schedule: str, gap: Gap) -> Iterator[dict[str, Any]]:
             }
 
 
-def with_decisions(table: Table) -> Table:
-    """The table with Holm's p over all its rows, and the decision by that p and the interval."""
-    p_holm, alone = holm(table["p"]), (table["difference_low"] > 0) | (table["difference_high"] < 0)
-    significant = alone & (p_holm <= SIGNIFICANT)
-    words = np.where(table["difference"] > 0, "higher", "lower")
-    words = np.select([significant, alone], [words, "undecided after correction"], "undecided")
-    return table.assign(p_holm=p_holm, decided=significant, decision=words)
-
-
 @WHOLE.claims
 def whole_claims(tables: Tables) -> Iterator[Claim]:
-    """A claim per pair, model and optimizer: the gap at equal loss; its other schedule and test losses support it."""
     for (model, data, optimizer, *units), rows in tables["comparisons"].groupby(PLACE, sort=False):
         setting, (plain, gated) = setting_name(model, data, optimizer), map(name_of, units)
-        gaps = rows[rows["measure"] == "gap"]
+        equal = rows[rows["measure"] == "gap"]
         words: dict[str, Any] = {
             "paper": "no significant shift (its p is lost)",
             "place": PAIR_PANELS.get((setting, plain, gated), ""),
             "outside": OUTSIDE[optimizer],
         }
         what = f"gap of {gated} minus that of {plain} at equal loss, {setting}"
-        if gaps.empty:
+        if equal.empty:
             yield Claim(what, None, note=NO_COMMON_LOSS, **words)
             continue
-        support: dict[str, Any] = {"mean gaps": [gaps["mean_first"].iloc[0], gaps["mean_second"].iloc[0]]}
+        support: dict[str, Any] = {"mean gaps": equal[["mean_first", "mean_second"]].iloc[0].tolist()}
         short = {"gap": "gap", "best": "best test loss"}
         for row in rows[rows["measure"] != "last"].to_dict("records"):
             name = f"{short[row['measure']]}, {row['schedule']}"
             support |= {name: interval_at(row, "difference"), f"corrected p, {name}": row["p_holm"]}
-        yield Claim.of(what, interval_at(gaps.iloc[0], "difference"), unit="nats", support=support, **words)
+        yield Claim.of(what, interval_at(equal.iloc[0], "difference"), unit="nats", support=support, **words)
     yield from counts(tables["comparisons"])
 
 

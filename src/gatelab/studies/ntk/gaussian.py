@@ -1,7 +1,4 @@
-"""Shared by the studies of kernels: Gaussian samples, eigenvalues of kernels, and intervals over seeds.
-
-Units of one seed see the same samples, so that ratios between units are ratios on equal data.
-"""
+"""Shared by the studies of kernels: samples, the same for all units of a seed, eigenvalues, intervals over seeds."""
 
 from __future__ import annotations
 
@@ -17,16 +14,8 @@ from gatelab.statistics import Interval
 from gatelab.studies.engine import Table, geometric_mean
 
 # The names of the units as the paper writes them, and of two that it did not try.
-NAMES = {
-    "mlp": "ReLU",
-    "glu": "ReGLU",
-    "gelu": "GELU",
-    "geglu": "GEGLU",
-    "silu": "SiLU",
-    "swiglu": "SwiGLU",
-    "relu2": "ReLU²",
-    "gqu": "GQU",
-}
+NAMES = {"mlp": "ReLU", "glu": "ReGLU", "gelu": "GELU", "geglu": "GEGLU", "silu": "SiLU", "swiglu": "SwiGLU"}
+NAMES |= {"relu2": "ReLU²", "gqu": "GQU"}
 UNITS = ("mlp", "glu")
 PAIRS = (UNITS, ("gelu", "geglu"), ("silu", "swiglu"))
 # Our choice: the captions of the paper's figures are lost in our copy.
@@ -67,11 +56,6 @@ def unit_ratio(rows: Table, first: str, second: str, column: str) -> Interval:
     return geometric_mean((by_unit[0] / by_unit[1]).to_numpy(float))
 
 
-def limits(values: Table) -> list[float]:
-    """The smallest and the largest value."""
-    return [float(values.min()), float(values.max())]
-
-
 def farthest_from_1(ratios: Table) -> Any:
     """The label of the ratio that is farthest from 1."""
     return np.log(ratios).abs().idxmax()
@@ -80,8 +64,8 @@ def farthest_from_1(ratios: Table) -> Any:
 def rows_and_targets(data: str, n: int, d: int, seed: int) -> tuple[Array, Array]:
     """Rows of mean square 1, and a column per target, of mean 0 and mean square 1.
 
-    Clusters are ten Gaussian ones, whose centers have three quarters of the variance; digits are scikit-learn's, minus
-    their mean image. The smooth target is sin(2 u.x) + (v.x)² for random directions u and v.
+    Clusters are ten Gaussian ones, whose centers have three quarters of the variance. The smooth target is
+    sin(2 u.x) + (v.x)² for random directions u and v.
     """
     generator = np.random.default_rng([seed, n, d])
     if data == "digits":

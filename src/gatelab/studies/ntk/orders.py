@@ -1,8 +1,7 @@
 """The condition number against the order q of the unit: a curve that the paper does not have.
 
-The kernel of order q is (G/d)^q times that of order 0, elementwise and up to the width. Each order shrinks what is off
-the diagonal by the cosine between samples, about d^-1/2, and spreads the diagonal, which goes with |x|^(2q+2). Samples
-of unequal length therefore have a best order; for equal lengths the condition number falls to 1.
+Each order shrinks what is off the diagonal by the cosine between samples, about d^-1/2, and spreads the diagonal, which
+goes with |x|^(2q+2). Samples of unequal length have a best order; for equal lengths the condition number falls to 1.
 """
 
 from __future__ import annotations
@@ -83,7 +82,6 @@ def columns(tables: Tables, rows: Tables) -> Tables:
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """The best order on Gaussian samples; on samples of one length, how near to 1 the condition number comes."""
     for (gate, data, size), curve in tables["orders"].groupby(["gate", "data", "size"], sort=False):
         of_order = curve.set_index("order")
         kappa, cosine, last = of_order["condition"], of_order["off_diagonal"], int(curve["order"].max())

@@ -1,14 +1,10 @@
 """Theorem 3.1: how the extreme eigenvalues and the condition number grow with n and with d, as measured exponents.
 
-The theorem is for n and d in proportion. It is read three ways here: n grows at fixed d, d grows at fixed n, and both
-grow in proportion, which alone is its own case. Kernels are those of the limit of great width, K/m.
-
-Table 1 has the extreme eigenvalues of the three matrices that the paper's kernels consist of. Its cells are lost in the
-copy that was used. They are restored from the proof: Marchenko and Pastur's ends for the Wishart matrix, El Karoui's
-approximation 11^T/d + I for its square by elements, and a matrix of rank one.
-
-The formula of lemma B.8 is lost as well. Restored: for Gaussian rows and 2n/d^2 -> gamma, the eigenvalues of
-(G/d) * (G/d) fill the law of Marchenko and Pastur with the shape gamma, for the products x_i x_j are d(d+1)/2 features.
+The theorem is for n and d in proportion. It is read three ways: n grows at fixed d, d grows at fixed n, and both grow.
+Kernels are those of the limit of great width. The cells of table 1, extreme eigenvalues of three matrices, are lost in
+the copy that was used and are restored from the proof, and so is lemma B.8: for Gaussian rows and 2n/d^2 -> gamma, the
+eigenvalues of (G/d) * (G/d) fill the law of Marchenko and Pastur with the shape gamma, for the products x_i x_j are
+d(d+1)/2 features.
 """
 
 from __future__ import annotations
@@ -29,8 +25,9 @@ from gatelab.plotting.facets import Facets, Overlay
 from gatelab.scaling_laws import local_slopes, slope
 from gatelab.statistics import Interval, t_interval
 from gatelab.studies.claims import Claim
+from gatelab.studies.definition import limits
 from gatelab.studies.engine import Study, Table, Tables, interval_at, interval_columns
-from gatelab.studies.ntk.gaussian import NAMES, UNITS, extremes, farthest_from_1, limits, samples, shortest
+from gatelab.studies.ntk.gaussian import NAMES, UNITS, extremes, farthest_from_1, samples, shortest
 from gatelab.theory.random_matrix import mp_density, mp_edges
 
 MATRICES = ("Wishart matrix G/d", "square of G/d by elements", "matrix of rank one r r^T/d")
@@ -83,7 +80,6 @@ STUDY = Study(
     },
 )
 def measure(walk: str, n: int, d: int, unit: str, seed: int, quantity: Sequence[str]) -> Iterator[dict[str, float]]:
-    """The extreme eigenvalues over the width, and their ratio."""
     largest, smallest = extremes(analytic(unit, samples(n, d, seed), None))
     values = {"lambda_max": largest, "lambda_min": smallest, "condition": largest / smallest}
     for name in quantity:
@@ -92,10 +88,8 @@ def measure(walk: str, n: int, d: int, unit: str, seed: int, quantity: Sequence[
 
 def matrices(x: Array) -> tuple[Array, Array, Array]:
     """G/d, (G/d)*(G/d) and r r^T/d of the rows of x."""
-    d = x.shape[1]
-    W = x @ x.T / d
-    r = np.linalg.norm(x, axis=1)
-    return W, W * W, np.outer(r, r) / d
+    W, r = x @ x.T / x.shape[1], np.linalg.norm(x, axis=1)
+    return W, W * W, np.outer(r, r) / x.shape[1]
 
 
 def restored_limits(n: int, d: int) -> tuple[tuple[float, float], ...]:
@@ -147,7 +141,6 @@ def columns(tables: Tables, rows: Tables) -> Tables:
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """Exponents, constants and estimates next to the theorem and its propositions; the cells of table 1."""
     extremes = tables["extremes"].reset_index(drop=True)
     curves = dict(iter(extremes.groupby(["walk", "unit", "quantity"])))
     for row in tables["exponents"].to_dict("records"):
@@ -180,11 +173,11 @@ def constants_claim(plain: Table, gated: Table) -> Claim:
     """n/(2 pi) and n/(4 d) next to the largest eigenvalues at the largest size in proportion."""
     leading = pd.Series({"ReLU": plain["n"] / (2 * np.pi), "ReGLU": gated["n"] / (4 * gated["d"])})
     ratios: Table = pd.Series({"ReLU": plain["value"], "ReGLU": gated["value"]}) / leading
-    title = "λ_max/m over n/(2π) (ReLU) or n/(4d) (ReGLU), n and d in proportion, whichever is farther from 1"
-    farthest = float(ratios[farthest_from_1(ratios)])
-    place = "theorem 3.1, constants of λ_max"
-    support = {**ratios, "n": int(plain["n"]), "d": int(plain["d"])}
-    return Claim(title, farthest, paper=1.0, rule="number", place=place, reconstructed=True, support=support)
+    return Claim(
+        "λ_max/m over n/(2π) (ReLU) or n/(4d) (ReGLU), n and d in proportion, whichever is farther from 1",
+        float(ratios[farthest_from_1(ratios)]), paper=1.0, rule="number", place="theorem 3.1, constants of λ_max",
+        reconstructed=True, support={**ratios, "n": int(plain["n"]), "d": int(plain["d"])},
+    )  # fmt: skip
 
 
 def estimate_claim(unit: str, quantity: str, rows: Table) -> Claim:
@@ -224,11 +217,7 @@ SHAPE_NAMES = {shape: f"2n/d² = {shape:g}" for shape in SHAPES}
 
 
 def sizes(inputs: Sequence[int]) -> list[tuple[float, int, int]]:
-    """The shape gamma, n = gamma d^2 / 2, and d.
-
-    >>> sizes([20])
-    [(0.25, 50, 20), (0.5, 100, 20)]
-    """
+    """The shape gamma, n = gamma d^2 / 2, and d."""
     return [(shape, round(shape * d**2 / 2), d) for shape in SHAPES for d in inputs]
 
 
@@ -257,12 +246,10 @@ LEMMA = Study(
 
 @LEMMA.measure("distances")
 def distances(shape: float, n: int, d: int, seed: int) -> dict[str, float]:
-    """The distance of a spectrum from the lemma's law."""
     return {"distance": largest_difference(square_spectrum(n, d, seed), shape)}
 
 
 def square_spectrum(n: int, d: int, seed: int) -> Array:
-    """The eigenvalues of (G/d) * (G/d), in ascending order."""
     return np.asarray(np.linalg.eigvalsh(matrices(samples(n, d, seed))[1]), np.float64)
 
 
@@ -280,21 +267,20 @@ def mp_share_below(x: Array, gamma: float) -> Array:
 
 
 def largest_difference(values: Array, gamma: float) -> float:
-    """Kolmogorov's distance of eigenvalues from the law: between 0 and 1."""
+    """Kolmogorov's distance of eigenvalues from the law."""
     return float(kstest(values, lambda x: mp_share_below(x, gamma), method="asymp").statistic)
 
 
 @LEMMA.columns
 def lemma_columns(tables: Tables, rows: Tables) -> Tables:
-    """The limits of the distances, and the spectrum of the first seed at the largest d next to the law.
-
-    `laws_apart` is the distance of the law from that of half the shape.
-    """
+    """The limits of the distances, that of the law from the one of half the shape, and the spectrum of one seed."""
     limit_rows, densities = [], []
     for shape, own in rows["distances"].groupby("shape"):
         inside = np.linspace(*mp_edges(shape), 4001)
         apart = np.abs(mp_share_below(inside, shape) - mp_share_below(inside, shape / 2)).max()
-        distance = t_interval(limit(own.pivot(index="d", columns="seed", values="distance")))
+        by_seed = own.pivot(index="d", columns="seed", values="distance")  # a + b/d + c/d^2 of each seed
+        fits = np.polynomial.polynomial.polyfit(1 / by_seed.index.to_numpy(float), by_seed.to_numpy(float), 2)
+        distance = t_interval(fits[0])
         limit_rows.append({"shape": shape, "laws_apart": float(apart), **interval_columns("distance", distance)})
         n, d = (int(size) for size in own.iloc[-1][["n", "d"]])
         counts, _ = np.histogram(square_spectrum(n, d, 0), np.linspace(0, 4, 41))
@@ -306,14 +292,8 @@ def lemma_columns(tables: Tables, rows: Tables) -> Tables:
     return {"distances": tables["distances"], "limits": pd.DataFrame(limit_rows), "densities": pd.concat(densities)}
 
 
-def limit(by_seed: Table) -> Array:
-    """a of a + b/d + c/d^2, an entry per seed, of distances with a row per d and a column per seed."""
-    return np.polynomial.polynomial.polyfit(1 / by_seed.index.to_numpy(float), by_seed.to_numpy(float), 2)[0]
-
-
 @LEMMA.claims
 def lemma_claims(tables: Tables) -> Iterator[Claim]:
-    """Whether the spectrum converges to the law."""
     for row in tables["limits"].to_dict("records"):
         own = tables["distances"][tables["distances"]["shape"] == row["shape"]]
         first, last = own.iloc[0], own.iloc[-1]

@@ -47,34 +47,23 @@ def construction_claims(unit: str, built: Table, trained: Mapping[int, float]) -
     equation, constant, order = EQUATIONS[unit]
     by_width = only(built, unit=unit).set_index("width")
     times = by_width["rmse"] / by_width["predicted_rmse"]
+    least, *_, most = WIDTHS
     yield Claim(
-        f"constant of the {unit}'s construction ({equation})",
-        constant * times[WIDTHS[-1]],
-        paper=constant,
-        rule="number",
-        place=f"{equation}, constant",
-        support={f"at n = {WIDTHS[0]}": constant * times[WIDTHS[0]]},
+        f"constant of the {unit}'s construction ({equation})", constant * times[most], paper=constant, rule="number",
+        place=f"{equation}, constant", support={f"at n = {least}": constant * times[least]},
         note="RMSE over h^m rms(f^(m)). The paper's C is a bound on the derivative; its root mean square enters.",
-    )
+    )  # fmt: skip
     errors = by_width.loc[list(WIDTHS), "rmse"]
-    yield Claim.of(
-        f"order of the {unit}'s construction",
-        slope(np.array(WIDTHS, float), errors.to_numpy()),
-        float(-order),
-        "slope",
-        place=f"{equation}, order",
-        support={f"RMSE at n = {width}": errors[width] for width in (WIDTHS[0], WIDTHS[-1])},
-    )
-    ratios = pd.Series(trained) / by_width["rmse"].loc[list(trained)]
+    built_slope, support = slope(errors.index, errors), {f"RMSE at n = {n}": errors[n] for n in (least, most)}
+    what, place = f"order of the {unit}'s construction", f"{equation}, order"
+    yield Claim.of(what, built_slope, float(-order), "slope", place=place, support=support)
+    ratios, widest = pd.Series(trained) / by_width["rmse"].loc[list(trained)], max(trained)
     yield Claim(
-        f"error of the trained {unit} over that of its construction, largest of all widths",
-        float(ratios.max()),
-        paper=1.0,
-        rule="below",
-        place=f"section 4, {unit.upper()} below the construction",
-        support={"smallest": float(ratios.min()), f"at n = {max(trained)}": float(ratios[max(trained)])},
+        f"error of the trained {unit} over that of its construction, largest of all widths", float(ratios.max()),
+        paper=1.0, rule="below", place=f"section 4, {unit.upper()} below the construction",
+        support={"smallest": float(ratios.min()), f"at n = {widest}": float(ratios[widest])},
         note="Free knots have the order of equally spaced ones and a smaller constant.",
-    )
+    )  # fmt: skip
 
 
 # ---- eq. 6 to 8 and 10 to 13
@@ -159,10 +148,7 @@ def whole_over_cell(t: Smooth, h: float) -> float:
 
 
 def recurrence(f: Array, h: float, *, printed: bool) -> Array:
-    """The weights D_i from values f at the knots 0, h, 2h, ...: by eq. 6 as printed, or divided by h throughout.
-
-    D_0 and D_1, which the paper works out before it states eq. 6, are those of the second form.
-    """
+    """The weights D_i from values f at the knots 0, h, 2h, ...: by eq. 6 as printed, or divided by h throughout."""
     weights = np.zeros(len(f) - 1)
     for i in range(len(weights)):
         so_far = float(np.sum(weights[:i] * h * (i + 1 - np.arange(i))))  # y_{i-1} minus d at the next knot
@@ -182,7 +168,6 @@ def eq6_error(target: Problem, *, printed: bool, cells: int = 50) -> float:
 
 
 def equations_table(target: Problem) -> Table:
-    """The numbers of each equation of section 3: powers of h, errors, and counts."""
     powers = {name: cell_order(remainder) for name, remainder in REMAINDERS.items()}
     powers["eq. 8"] = mean_power(whole_over_cell)
     exact = {f"eq. 8, ratio for {name}": whole_over_cell(t, CELLS[-1]) for name, t in TARGETS.items()}
@@ -198,18 +183,15 @@ def equations_table(target: Problem) -> Table:
 
 
 def equation_claims(equations: Table) -> Iterator[Claim]:
-    """Eq. 6 to 8 and 10 to 13, and the numbers of parameters."""
     rows = {row["quantity"]: interval_at(row, "value") for row in equations.to_dict("records")}
     numbers = {name: row.value for name, row in rows.items()}
+    printed, divided = numbers["eq. 6"], numbers["eq. 6 over h"]
     yield Claim(
-        "RMSE of the recurrence for D_i (eq. 6) over that with all of it divided by h",
-        numbers["eq. 6"] / numbers["eq. 6 over h"],
-        paper=1.0,
-        rule="close",
-        place="eq. 6, recurrence for D_i",
-        support={"RMSE as printed": numbers["eq. 6"], "with all of it over h": numbers["eq. 6 over h"]},
+        "RMSE of the recurrence for D_i (eq. 6) over that with all of it divided by h", printed / divided, paper=1.0,
+        rule="close", place="eq. 6, recurrence for D_i",
+        support={"RMSE as printed": printed, "with all of it over h": divided},
         note="50 cells on [0, 1]. As printed y is not divided by h, and a value is subtracted from a slope.",
-    )
+    )  # fmt: skip
     left_out = "power of h that the truncation error of the {} construction leaves out ({})"
     notes = {
         "eq. 11": "The sign is that of f - y, as stated there and not before eq. 7.",

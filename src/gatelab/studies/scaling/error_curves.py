@@ -1,10 +1,7 @@
 """The target, the fits and the claims that the studies of error curves share: two trainings of the same networks.
 
-Both are on 1/(1 + cos^2(pi x)) with 10 000 points:
-
-- **the paper's code** at its commit "Paper version", up to five seeds per width: a log of runs in
-  results/scaling/reference.jsonl; reference.md next to it documents how they were made;
-- **the optimum**, as near as our solvers come to it.
+Both are on 1/(1 + cos^2(pi x)) with 10 000 points: the paper's code at its commit "Paper version", up to five seeds per
+width (results/scaling/reference.jsonl and .md), and the optimum, as near as our solvers come to it.
 """
 
 from __future__ import annotations
@@ -109,7 +106,6 @@ def curves_of(table: Table) -> Scaling:
 
 
 def best_errors(study: Scaling, unit: str) -> dict[int, float]:
-    """The least test RMSE at each width."""
     return {int(n): float(e) for n, e in zip(*study.best(unit), strict=True)}
 
 
@@ -148,14 +144,8 @@ def range_slopes(optimum: Scaling, units: Sequence[str]) -> Table:
     return pd.DataFrame(rows)
 
 
-# ---- claims
-
-
 def training_claims(tables: Tables, unit: str, figure: str) -> Iterator[Claim]:
-    """The slopes of a unit by both trainings next to the paper's, and our errors next to those of its code.
-
-    The table `errors` has the optimum over the paper's widths, `ranges` the slopes.
-    """
+    """The slopes of a unit by both trainings next to the paper's, and our errors next to those of its code."""
     optimum = curves_of(only(tables["errors"], unit=unit))
     ours, code = best_errors(optimum, unit), code_medians()[unit]
     for against in ("n", "P"):
@@ -183,11 +173,8 @@ def code_claim(slopes: Table, unit: str, against: str, figure: str) -> Claim:
     code = slopes[slopes["training"] == CODE]
     chosen = pd.concat([code[code["within_5_percent"]], code.tail(1)]).iloc[0]
     return Claim.of(
-        f"slope of the {unit} against {against}, by the paper's code",
-        interval_at(chosen, "slope"),
-        chosen["paper"],
-        "slope",
-        place=f"{figure}, {unit.upper()} against {against}",
+        f"slope of the {unit} against {against}, by the paper's code", interval_at(chosen, "slope"), chosen["paper"],
+        "slope", place=f"{figure}, {unit.upper()} against {against}",
         outside=f"the paper's slope is over n = 1 to 50, that of its code here over {chosen['widths']}",
         support={f"{row.training}, n = {row.widths}": row.slope for row in slopes.itertuples()},
-    )
+    )  # fmt: skip

@@ -1,7 +1,6 @@
 """Figure 2: the errors of MLP and GLU against neurons and parameters, by two trainings; and the GQU's.
 
-The paper's code and the optimum, both defined in `error_curves`, have different slopes, and each has different slopes
-over different widths: a table and a column of panels show all of them.
+The paper's code and the optimum (see `error_curves`) have different slopes, and each over different widths.
 """
 
 from __future__ import annotations
@@ -68,10 +67,7 @@ def tables(request: Request) -> Tables:
 
 
 def training_curves(optimum: Scaling) -> Table:
-    """Medians of the seeds by unit, training and width; of the paper's code with their range.
-
-    The line of the paper's slope goes through the middle of the errors of its code for n = 5 to 14.
-    """
+    """Medians of the seeds by unit, training and width; of the paper's code with a line of the paper's slope."""
     parts, (low, high) = {}, error_curves.RANGES["5 to 14"]
     for unit in error_curves.UNITS:
         for training, study in ((CODE, error_curves.code_curves()), (OPTIMUM, optimum)):
@@ -90,7 +86,6 @@ def training_curves(optimum: Scaling) -> Table:
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """Slopes by both trainings, against n and P, the number of neurons for equal errors, and section 3."""
     study = error_curves.curves_of(tables["errors"])
     for unit in UNITS:
         yield from error_curves.training_claims(tables, unit, "figure 2")
@@ -107,16 +102,12 @@ def shift_claim(unit: str, study: Scaling) -> Claim:
         [study.slope(unit, against=against, widths=widths, flagged=True).value for widths in (None, (low, high))]
         for against in ("n", "P")
     )
-    printed_ratio = PAPER_SLOPES[unit, "P"] / PAPER_SLOPES[unit, "n"]
+    support = {"by the paper's slopes": PAPER_SLOPES[unit, "P"] / PAPER_SLOPES[unit, "n"]}
     return Claim(
-        f"slope of the {unit} against P over that against n",
-        by_p[0] / by_n[0],
-        paper=1.0,
-        rule="number",
-        place=f"figure 2, {unit.upper()}, caption",
-        support={"by the paper's slopes": printed_ratio, f"n = {low} to {high}": by_p[1] / by_n[1]},
+        f"slope of the {unit} against P over that against n", by_p[0] / by_n[0], paper=1.0, rule="number",
+        place=f"figure 2, {unit.upper()}, caption", support=support | {f"n = {low} to {high}": by_p[1] / by_n[1]},
         note="The caption has equal slopes. P is not a power of n where n is small.",
-    )
+    )  # fmt: skip
 
 
 def neurons_claim(study: Scaling) -> Claim:
@@ -130,11 +121,6 @@ def neurons_claim(study: Scaling) -> Claim:
     if needed:
         support[f"RMSE of the glu of {needed}"] = glu[needed]
     return Claim(
-        f"GLU neurons that match {mlp_width} of the MLP",
-        needed,
-        paper=paper,
-        rule="at most",
-        place=place,
-        outside=f"the widest MLP here has {compared} neurons" * (compared != mlp_width),
-        support=support,
-    )
+        f"GLU neurons that match {mlp_width} of the MLP", needed, paper=paper, rule="at most", place=place,
+        outside=f"the widest MLP here has {compared} neurons" * (compared != mlp_width), support=support,
+    )  # fmt: skip

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from gatelab.arrays import Array
 from gatelab.feedforward import Unit, unit
 from gatelab.plotting.facets import Facets
 from gatelab.studies.claims import Claim
-from gatelab.studies.definition import Request
+from gatelab.studies.definition import Request, limits
 from gatelab.studies.engine import Study, Tables
 
 NEURONS = 6
@@ -52,29 +51,21 @@ def tables(request: Request) -> Tables:
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """The number of gates that never open inside the interval, and the size of the cells."""
     by_way = tables["gates"].groupby(["initialisation", "neurons"])
     dead = by_way["dead_inside"].sum()
     counts = {f"of {n} {WAYS[init]}": int(count) for (init, n), count in dead.items()}
     yield Claim(
-        "dead neurons inside the interval",
-        float(dead["spline-alternating"].max()),
-        paper=0.0,
-        rule="number",
-        place="figure 3, left and right",
-        support=counts,
+        "dead neurons inside the interval", float(dead["spline-alternating"].max()), paper=0.0, rule="number",
+        place="figure 3, left and right", support=counts,
         note="A gate whose knot is at the end that it faces never opens inside. Alternating turns it where the number "
         "of neurons is even. Where it is odd the first and the last face the same way, and one faces outward.",
-    )
-    knots: Array = np.sort(by_way.get_group(("spline", NEURONS))["knot"].to_numpy(float))
-    sizes = (knots[1:] - knots[:-1]) / 2  # shares of [-1, 1]
+    )  # fmt: skip
+    knots = np.sort(by_way.get_group(("spline", NEURONS))["knot"].to_numpy(float))
+    sizes = np.diff(knots / 2)  # shares of [-1, 1]
     yield Claim(
-        f"size of the cells that {NEURONS} gates make, over the interval",
-        float(sizes.mean()),
-        paper=1 / NEURONS,
-        rule="number",
-        place="section 3, partitions",
-        support={"cells": len(sizes), "smallest and largest": [float(sizes.min()), float(sizes.max())]},
+        f"size of the cells that {NEURONS} gates make, over the interval", float(sizes.mean()), paper=1 / NEURONS,
+        rule="number", place="section 3, partitions",
+        support={"cells": len(sizes), "smallest and largest": limits(sizes)},
         note="linspace with both ends makes h = 1/(n - 1), and the last gate has no cell inside. n cells of size 1/n, "
         "as eq. 9 and 14 count them, take knots without the right end.",
-    )
+    )  # fmt: skip

@@ -33,7 +33,6 @@ CURVES = Facets(
 
 
 def figure(tables: Tables) -> Figure:
-    """A row for each unit: its frozen fit, its trained fit, and the neurons of the latter."""
     target: Any = problem("paper-1d").f
     parts = []
     for unit, letters in PANELS.items():
@@ -96,27 +95,22 @@ def _at_knots(network: Any, f: Any) -> dict[str, Any]:
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """The gain from training the gates, the construction at its knots, and the degree of each neuron."""
     for unit, letters in PANELS.items():
         frozen, trained, built = (only(tables["fits"], unit=unit, gates=g).iloc[0] for g in (*SOLVERS, "constructed"))
+        support = {"frozen": frozen["test_rmse"], "trained": trained["test_rmse"]}
         yield Claim(
             f"error of the {unit} with frozen gates over that with trained gates",
-            frozen["test_rmse"] / trained["test_rmse"],
-            paper=1.0,
-            rule="above",
-            place=f"figure 4, ({letters[0]}) and ({letters[1]})",
-            support={"frozen": frozen["test_rmse"], "trained": trained["test_rmse"]},
-        )
+            support["frozen"] / support["trained"], paper=1.0, rule="above",
+            place=f"figure 4, ({letters[0]}) and ({letters[1]})", support=support,
+        )  # fmt: skip
         off = {"constructed": built["off_at_knots"], "fitted": frozen["off_at_knots"]}
         yield Claim(
-            f"the {unit} at its knots, gates frozen",
-            float(off["constructed"] < 1e-9 < 1e-3 < off["fitted"]),
-            paper="on the target if constructed, not if fitted",
-            rule="holds",
+            f"the {unit} at its knots, gates frozen", float(off["constructed"] < 1e-9 < 1e-3 < off["fitted"]),
+            paper="on the target if constructed, not if fitted", rule="holds",
             place=f"appendix B, {unit.upper()} at its knots",
             support={f"largest distance at a knot, {way}": distance for way, distance in off.items()},
             note="Least squares spreads the error over the cell.",
-        )
+        )  # fmt: skip
         exact, lower = neuron_misfits(only(tables["neurons"], unit=unit, gates="trained"), X, DEGREE[unit])
         what = f"neurons of the trained {unit}, panel ({letters[2]})"
         yield degree_claim(what, DEGREE[unit], exact, lower, place=f"figure 4, ({letters[2]})")

@@ -9,7 +9,7 @@ import pandas as pd
 from gatelab.plotting.facets import Facets
 from gatelab.scaling_laws import slope, spline_baseline
 from gatelab.studies.claims import Claim
-from gatelab.studies.definition import Request
+from gatelab.studies.definition import Request, limits
 from gatelab.studies.engine import Study, Tables
 from gatelab.studies.scaling.error_curves import best_errors, fit_curves, paper_target, widths_of
 
@@ -46,42 +46,30 @@ def tables(request: Request) -> Tables:
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """Errors and orders of each unit over those of its spline, and the rate of frozen gates."""
     errors = tables["errors"].pivot(index="width", columns="curve", values="test_rmse")
     widest = int(errors.index.max())
     best, upper, later = errors.loc[widest], errors.loc[widest // 2 :], errors.loc[PLATEAU:]
-
-    rates = {curve: slope(upper.index, upper[curve]) for curve in errors}
+    rates, half = {curve: slope(upper.index, upper[curve]) for curve in errors}, f"n = {widest // 2} to {widest}"
     for unit, spline in COUNTERPART.items():
         trained, frozen = (f"{unit}{gates}" for gates in SOLVERS)
         moved, still = later[trained] / later[spline], later[frozen] / later[spline]
         yield Claim(
-            f"error of the {unit} over that of the {spline}, median over n >= {PLATEAU}",
-            float(moved.median()),
-            paper=1.0,
-            rule="below",
-            place=f"figure 5, {unit.upper()}, error",
-            support={"smallest and largest": [float(moved.min()), float(moved.max())], "frozen": float(still.median())},
+            f"error of the {unit} over that of the {spline}, median over n >= {PLATEAU}", float(moved.median()),
+            paper=1.0, rule="below", place=f"figure 5, {unit.upper()}, error",
+            support={"smallest and largest": limits(moved), "frozen": float(still.median())},
             note="The paper has comparable, slightly smaller errors.",
-        )
+        )  # fmt: skip
         order, panel = {"mlp": (-2.0, "a"), "glu": (-3.0, "d")}[unit]
-        yield Claim.of(
-            f"rate of the {unit} with frozen gates, n = {widest // 2} to {widest}",
-            rates[frozen],
-            order,
-            "slope",
-            place=f"figure 4, ({panel}), rate",
-            support={f"error over that of trained gates, n = {widest}": float(best[frozen] / best[trained])},
-        )
+        what, place = f"rate of the {unit} with frozen gates, {half}", f"figure 4, ({panel}), rate"
+        support = {f"error over that of trained gates, n = {widest}": float(best[frozen] / best[trained])}
+        yield Claim.of(what, rates[frozen], order, "slope", place=place, support=support)
         ratios = [rates[curve].value / rates[spline].value for curve in (frozen, trained)]
         yield Claim(
-            f"slope of the {unit} over that of the {spline}, n = {widest // 2} to {widest}, farther of two",
-            max(ratios, key=lambda ratio: abs(ratio - 1)),
-            paper=1.0,
-            rule="number",
+            f"slope of the {unit} over that of the {spline}, {half}, farther of two",
+            max(ratios, key=lambda ratio: abs(ratio - 1)), paper=1.0, rule="number",
             place=f"figure 5, {unit.upper()}, order",
             support={curve: rates[curve] for curve in (frozen, trained, spline)},
             note="The paper has similar orders. n nodes make n - 1 cells, which makes splines of few nodes steeper.",
-        )
+        )  # fmt: skip
     times, note = best["glu"] / best["cubic spline"], "The cubic spline is not in the paper's figure."
     yield Claim(f"error of the trained glu over that of the cubic spline, n = {widest}", float(times), note=note)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from gatelab.data import problem
+from gatelab.data import Problem, problem
 from gatelab.feedforward import unit as as_unit
 from gatelab.plotting.facets import Facets, Overlay
 from gatelab.scaling_laws import Scaling, corrected_slope, slope
@@ -24,19 +24,15 @@ from gatelab.studies.scaling.error_curves import PAPER_SLOPES, best_errors, curv
 UNITS = ("mlp", "relu2", "relu3", "glu", "gqu")
 BUILT = (17, 33, 65, 129, 257)  # one more than a power of two: cells of exactly halved size from one to the next
 # Widths and points. At width 200 the paper's 10 000 points would add a tenth to the test error. `equal` have the
-# number of parameters of 200 neurons of relu2, nearly that of relu3. A quick run takes widths above those that the
-# solver finishes in the network's parameters, which takes most of the time.
+# number of parameters of 200 neurons of relu2. Quick widths are above those that the solver takes longest for.
 FULL = {
     "points": 10_000, "widths": range(1, 51), "tail": (50, 70, 100, 140, 200), "tail_points": 100_000,
     "equal": {"glu": 120, "gqu": 84},
 }  # fmt: skip
 QUICK = {"points": 1000, "widths": (16, 24), "tail": (24, 32), "tail_points": 1000, "equal": {}}
 # Where the paper speaks of the order of a unit.
-ORDERS = {
-    "mlp": "abstract, L(P) of the MLP",
-    "glu": "abstract, L(P) of the GLU",
-    "gqu": "appendix C, the slope that was hoped for",
-}
+ORDERS = {"mlp": "abstract, L(P) of the MLP", "glu": "abstract, L(P) of the GLU"}
+ORDERS |= {"gqu": "appendix C, the slope that was hoped for"}
 CURVES = Facets(
     table="curves", x="width", y="rmse", hue="unit", xlog=True, ylog=True, paper="code", xlabel="neurons n",
     lines=(Overlay("limit", "free-knot limit"),), ylabel="test RMSE", title="Figure 6: the GQU, relu² and relu³",
@@ -71,16 +67,7 @@ def tables(request: Request) -> Tables:
     equal = [fit_curves(request, (unit,), fine, (width,)) for unit, width in sizes["equal"].items()]
     beyond = [p for part in (wide, *equal) for p in part.points if p.width > max(sizes["widths"])]
     study = Scaling(main.problem, (*main.points, *beyond))
-    networks = [construct("gqu", target, width) for width in BUILT]
-    built = pd.DataFrame(
-        {
-            "width": BUILT,
-            "parameters": [as_unit("gqu").parameter_count(width) for width in BUILT],
-            "test_rmse": [rmse(c.network, target.test.x, target.test.y) for c in networks],
-            "predicted_rmse": [c.predicted_rmse for c in networks],
-            "order": [c.order for c in networks],
-        }
-    )
+    built = pd.DataFrame(built_row(target, width) for width in BUILT)
     ranges = {"widths": main, "tail": wide}
     slopes = {f"{sizes[n][0]}..{sizes[n][-1]}": part.slopes(flagged=True) for n, part in ranges.items()}
     return {
@@ -91,6 +78,13 @@ def tables(request: Request) -> Tables:
         "ranges": error_curves.range_slopes(main, ("gqu",)),
         "curves": curves_table(study, built),
     }
+
+
+def built_row(target: Problem, width: int) -> dict[str, float]:
+    """The measured and the predicted error of the constructed GQU."""
+    made, size = construct("gqu", target, width), as_unit("gqu").parameter_count(width)
+    row = {"width": width, "parameters": size, "test_rmse": rmse(made.network, target.test.x, target.test.y)}
+    return row | {"predicted_rmse": made.predicted_rmse, "order": made.order}
 
 
 def curves_table(study: Scaling, built: Table) -> Table:
@@ -107,7 +101,6 @@ def curves_table(study: Scaling, built: Table) -> Table:
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """The GQU by two trainings, orders of wide networks, constructions, and powers."""
     first = tables["slopes"]["range"].iloc[0]
     widest = int(first.partition("..")[2])
     main = tables["errors"][tables["errors"]["width"] <= widest]
@@ -117,35 +110,27 @@ def claims(tables: Tables) -> Iterator[Claim]:
     tail, widest = tables["construction"].tail(3), tables["construction"].iloc[-1]
     yield Claim.of(
         f"slope of the constructed gqu, n = {tail['width'].iloc[0]} to {tail['width'].iloc[-1]}",
-        slope(tail["width"], tail["test_rmse"]),
-        PAPER_SLOPES["gqu", "n"],
-        "slope",
+        slope(tail["width"], tail["test_rmse"]), PAPER_SLOPES["gqu", "n"], "slope",
         place="appendix C, steeper than observed",
         support={"RMSE of the widest": widest["test_rmse"], "predicted": widest["predicted_rmse"]},
         note="One factor equal to the gate makes the network the C1 cubic Hermite interpolant.",
-    )
+    )  # fmt: skip
     lines = only(tables["slopes"], range=first, against="P", aggregate="best").set_index("unit")
     slopes = {unit: interval_at(lines.loc[unit], "slope") for unit in ("gqu", "glu", "mlp")}
+    ordered = float(slopes["gqu"].value < slopes["glu"].value < slopes["mlp"].value)
     yield Claim(
-        "slopes of gqu, glu and mlp against P",
-        float(slopes["gqu"].value < slopes["glu"].value < slopes["mlp"].value),
+        "slopes of gqu, glu and mlp against P", ordered, rule="holds", support=slopes,
         paper="the GQU's is steeper than the GLU's, and that than the MLP's",
-        rule="holds",
         place="abstract, GQU steeper than GLU and MLP",
-        support=slopes,
-    )
+    )  # fmt: skip
     study = curves_of(tables["errors"])
     for unit, factor in (("mlp", 4.0), ("glu", 8.0)):
         errors = best_errors(study, unit)
         n = max(w for w in errors if w % 2 == 0 and w // 2 in errors)
-        yield Claim(
-            f"factor by which twice the neurons divide the {unit}'s error",
-            errors[n // 2] / errors[n],
-            paper=factor,
-            rule="number",
-            place=f"section 1, {unit.upper()}, twice the neurons",
-            support={"from n": n // 2, "to n": n, "error over the limit there": study.ratio(unit, n)},
-        )
+        support = {"from n": n // 2, "to n": n, "error over the limit there": study.ratio(unit, n)}
+        what, place = "factor by which twice the neurons divide the {}'s error", "section 1, {}, twice the neurons"
+        more = {"rule": "number", "place": place.format(unit.upper()), "support": support}
+        yield Claim(what.format(unit), errors[n // 2] / errors[n], paper=factor, **more)
     for power, gated in (("relu2", "glu"), ("relu3", "gqu")):
         curves = [only(tables["errors"], unit=unit).sort_values("parameters") for unit in (power, gated)]
         P = min(curve["parameters"].max() for curve in curves)  # the most that both reach

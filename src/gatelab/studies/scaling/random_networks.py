@@ -1,7 +1,7 @@
 """Figures 1, 9, 10 and 11: random networks before any training, an MLP and a GLU with the same four gates.
 
-A table holds the parameters of each neuron, D relu(G.x + g) (U.x + u), where an MLP has U = 0 and u = 1. Values, hinges
-and pieces follow from it: between its hinges a network, or one of its neurons, is a polynomial.
+A table holds the parameters of each neuron, D relu(G.x + g) (U.x + u), where an MLP has U = 0 and u = 1. Between its
+hinges a network, or one of its neurons, is a polynomial.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from gatelab.studies.definition import only
 from gatelab.studies.engine import Study, Table, Tables
 
 NEURONS = range(1, 5)
-# A seed whose four hinges cross the square well inside and at different angles, with no neuron far larger than another.
-# Equal seeds give equal gates to both units, so that the MLP and the GLU are seen on the same pieces.
+# A seed whose four hinges cross the square at different angles. Equal seeds give equal gates to both units.
 MLP, GLU = ("mlp", 2, 597), ("glu", 2, 597)
 LINE = ("glu", 1, 654)  # four knots well apart inside [-1, 1], gates facing both ways, contributions of similar size
 DEGREES = ("constant", "linear", "quadratic")
@@ -42,7 +41,6 @@ POINTS = {1: np.linspace(-1, 1, 401)[:, None], 2: SQUARE}  # by the number of in
 
 
 def neuron_rows(net: Network) -> Iterator[dict[str, float]]:
-    """The parameters of each neuron."""
     inputs = range(net.d_in)
     given = {name: values.detach().numpy() for name, values in net.named_parameters()}
     U, u = given.get("U", np.zeros((net.width, net.d_in))), given.get("u", np.ones(net.width))
@@ -63,7 +61,6 @@ def contributions(neurons: Table, x: Array) -> Array:
 
 
 def output(neurons: Table, x: Array) -> Array:
-    """The network of these neurons at each row of x."""
     return contributions(neurons, x).sum(axis=1) + float(neurons["d"].iloc[0])
 
 
@@ -105,10 +102,7 @@ def degree_claim(what: str, degree: int, exact: float, lower: float, **more: Any
 def draw_maps(
     figure: SubFigure, panels: Sequence[Axes], parts: Sequence[Table], values: Array, titles: Sequence[str]
 ) -> None:
-    """Filled maps of the columns of values, symmetric about zero, with the hinges of each part and one color bar.
-
-    Level lines are straight where the function is linear.
-    """
+    """Filled maps of the columns of values, symmetric about zero, with the hinges of each part and one color bar."""
     scale = float(np.abs(values).max())
     levels = np.linspace(-scale, scale, 24)
     filled: Any = None
@@ -134,7 +128,6 @@ def hinges(neurons: Table) -> Iterator[Array]:
 
 
 def figure(tables: Tables) -> Figure:
-    """Both networks of two inputs as maps, the neurons of the GLU of one input; below, each neuron of two inputs."""
     plane, line = (only(tables["gates"], inputs=inputs) for inputs in (2, 1))
     with style():
         drawing = Figure(figsize=(10.2, 9.8), layout="constrained")
@@ -198,7 +191,6 @@ def with_pieces(tables: Tables, rows: Tables) -> Tables:
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """The degree of the pieces of networks and of neurons."""
     for row in tables["pieces"].itertuples():
         if place := PLACES.get((row.unit, row.inputs, row.part)):
             what = f"{row.part.replace('network', 'pieces')} of the random {row.unit}"

@@ -1,12 +1,10 @@
 """Table 1, and figures 7 and 8 of it: slopes on seven problems, under the true split and under the paper's protocol.
 
 **True split**: errors on data that were not trained on. **Paper's protocol**: for Friedman's problems and for measured
-data, errors on the training data, which the paper's code reports as test errors. Both protocols read the same fits of
-Friedman's problems; for measured data the paper's protocol trains on every row, which takes separate fits. The targets
-of one and two inputs are tested on a separate grid: there the paper's protocol is a true split, the only reading.
+data, errors on the training data, which the paper's code reports as test errors; measured data are then trained on
+every row. The targets of one and two inputs are tested on a separate grid: there the paper's protocol is a true split.
 
-All networks are trained as near to their optimum as our solvers come. A median is that of the logarithms over seeds. A
-slope is fitted to the medians of unflagged fits; with one input no fit is left out, as in figure 2.
+A slope is fitted to the medians, over seeds, of unflagged fits; with one input no fit is left out, as in figure 2.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from gatelab.feedforward import unit as as_unit
 from gatelab.plotting.facets import Facets, Overlay, draw_figure
 from gatelab.scaling_laws import Slope, slope
 from gatelab.studies.claims import CLOSE, Claim
-from gatelab.studies.definition import Request, only
+from gatelab.studies.definition import Request, limits, only
 from gatelab.studies.engine import Study, Table, Tables, interval_at
 from gatelab.studies.inventory import printed
 from gatelab.studies.scaling.error_curves import UNITS, fit_curves
@@ -191,7 +189,6 @@ BOTH_PROTOCOLS = replace(
 
 
 def slopes_figure(tables: Tables) -> Figure:
-    """Slopes with their intervals by problem and protocol, one panel per unit."""
     slopes = tables["slopes"].rename(columns={"low": "slope_low", "high": "slope_high"})
     ends = slopes[["slope", "slope_low", "slope_high"]].clip(upper=EDGE)
     names = slopes["problem"].map(lambda name: f"{ROWS[name].label} ({ROWS[name].inputs}D)")
@@ -203,7 +200,6 @@ def slopes_figure(tables: Tables) -> Figure:
 
 
 def curves(errors: Table, trained_on: str) -> Table:
-    """Medians over seeds with the labels of the figures."""
     flagged = errors.assign(marked=~errors.index.isin(unflagged(errors).index))
     flags = flagged.groupby(["problem", "trained_on", "unit", "width"])["marked"].any().reset_index()
     labels = {name: f"{row.label}, {row.inputs} inputs" for name, row in ROWS.items()}
@@ -212,7 +208,6 @@ def curves(errors: Table, trained_on: str) -> Table:
 
 
 def measured_figure(tables: Tables) -> Figure:
-    """Test and training errors of the true split; errors of the paper's protocol next to them."""
     split = curves(tables["errors"], SPLIT).assign(protocol="true split")
     cap = CAP * split.groupby("problem")["training"].transform("max")
     split = split.assign(rmse=np.minimum(split["rmse"], cap), marked=split["rmse"] > cap)
@@ -283,12 +278,8 @@ def printed_table(slopes: Table) -> Table:
     return pd.DataFrame(lines)
 
 
-# ---- claims
-
-
 @TABLE1.claims
 def all_claims(tables: Tables) -> Iterator[Claim]:
-    """Every cell of the table under each protocol, and the paper's statements on all of them."""
     yield from slope_claims(tables, "table 1")
     for protocol in PROTOCOLS:
         yield from problem_claims(tables["slopes"], protocol)
@@ -305,15 +296,11 @@ def slope_claims(tables: Tables, heading: str) -> Iterator[Claim]:
         theirs = SLOPE_RANGES.get((row.label, unit), (low, high))
         different = f"the paper's slope is over n = {theirs[0]} to {theirs[1]}, ours over {low} to {high}"
         yield Claim.of(
-            what,
-            interval_at(cell, "slope"),
-            paper or "-",
-            "slope" if paper else "new",
-            place=f"{heading}, {what}" * answers,
-            outside=different * (theirs != (low, high)),
+            what, interval_at(cell, "slope"), paper or "-", "slope" if paper else "new",
+            place=f"{heading}, {what}" * answers, outside=different * (theirs != (low, high)),
             held_out=row.readings[protocol][1] == "test_rmse",
             support=slope_support(tables, cell, only(curves, problem=row.name, unit=unit)),
-        )
+        )  # fmt: skip
 
 
 def slope_support(tables: Tables, cell: Mapping[str, Any], curve: Table) -> dict[str, Any]:
@@ -343,15 +330,11 @@ def problem_claims(slopes: Table, protocol: str) -> Iterator[Claim]:
     others = steeper.drop("california", errors="ignore")
     what = f"problems on which the GLU is steeper than the MLP, {PROTOCOLS[protocol]}"
     yield Claim(
-        what,
-        float(others.sum()),
-        paper=float(len(others)),
-        rule="number",
-        unit=f"of {len(others)}",
+        what, float(others.sum()), paper=float(len(others)), rule="number", unit=f"of {len(others)}",
         place=f"appendix D, {what}",
         support={"steeper on": [row.label for name, row in ROWS.items() if steeper.get(name)], "by more than": MARGIN},
         note="The paper excepts California housing, which is not counted.",
-    )
+    )  # fmt: skip
     inputs = chosen.groupby("problem")["inputs"].first()
     many = inputs[inputs > 1].index
     times, printed = (
@@ -360,18 +343,12 @@ def problem_claims(slopes: Table, protocol: str) -> Iterator[Claim]:
     )
     what = f"slope times dim_x over the slope in one dimension, mlp and glu, {PROTOCOLS[protocol]}"
     yield Claim(
-        what,
-        float(times[np.abs(times - 1).argmax()]),
-        paper=1.0,
-        rule="close",
-        place=f"appendix D, {what}",
+        what, float(times[np.abs(times - 1).argmax()]), paper=1.0, rule="close", place=f"appendix D, {what}",
         support={
-            "least and greatest of ours": [float(times.min()), float(times.max())],
-            "least and greatest of the paper's table": [float(printed.min()), float(printed.max())],
-            "cells": len(times),
-            "ours within a quarter of 1": int((np.abs(times - 1) <= CLOSE).sum()),
+            "least and greatest of ours": limits(times), "least and greatest of the paper's table": limits(printed),
+            "cells": len(times), "ours within a quarter of 1": int((np.abs(times - 1) <= CLOSE).sum()),
             "the paper's within a quarter of 1": int((np.abs(printed - 1) <= CLOSE).sum()),
         },
         note="The value is the cell that is farthest from 1. Slopes depend on the target: sums of ridge functions lose "
         "nothing with the number of inputs.",
-    )
+    )  # fmt: skip

@@ -1,19 +1,14 @@
 """Table 1 for nine units: held-out errors at equal parameters. The design, fixed before the grid was run:
 
-**Grid.** The seven problems of table 1, nine units, budgets of P = 20 to 160 parameters with one input and 40 to 320
-elsewhere, in factors of 2. A unit has the largest width with at most P parameters, never more. Five seeds: each draws
-training rows, test rows and the start, the same rows for all units. 1000 rows for training; 2000 further rows for
-testing, of measured data a fifth. One input: the exact solvers of `gl.fit`. Elsewhere variable projection with one
-start and two rounds, less than in `scaling/table1`, equal for all units.
+Seven problems, nine units, budgets of P = 20 to 160 parameters with one input and 40 to 320 elsewhere, in factors of 2;
+a unit has the largest width with at most P. Each of five seeds draws training rows, test rows and the start, the same
+rows for all units. One input: the exact solvers of `gl.fit`; elsewhere variable projection with one start and two
+rounds. A problem's budget counts if all units have all seeds; all fits count, converged or not.
 
-**Exclusion.** A problem's budget counts if all units have all seeds. All fits count, converged or not.
-
-**Comparison.** Logarithms of test errors at the largest budget of a problem, every pair of units, paired over seeds:
-t-intervals, and p values with Holm's correction for all pairs of all problems. The winner has the least geometric mean;
-since the same numbers choose it, all pairs count. A difference with a corrected p above 0.05 is inconclusive.
-
-**Measured data.** A few rows far outside can carry all the error. A second comparison, with its own correction, clips
-predictions to the range of the training targets. Seeds of airfoil share most rows: its intervals are too narrow.
+Logarithms of test errors at the largest budget are compared for every pair of units, paired over seeds: t-intervals,
+and p with Holm's correction for all pairs of all problems; above 0.05 a difference is inconclusive. A few rows far
+outside can carry all the error of measured data: a second comparison, with its own correction, clips predictions to
+the range of the training targets. Seeds of airfoil share most rows: its intervals are too narrow.
 """
 
 from __future__ import annotations
@@ -32,19 +27,10 @@ from gatelab.feedforward import unit as as_unit
 from gatelab.plotting.facets import Facets
 from gatelab.solve import fit, predict
 from gatelab.statistics import holm
+from gatelab.studies import engine
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request, only
-from gatelab.studies.engine import (
-    Study,
-    Table,
-    Tables,
-    averaged,
-    geometric_mean,
-    grid_cells,
-    interval_at,
-    interval_columns,
-    measured_rows,
-)
+from gatelab.studies.engine import Study, Table, Tables, averaged, geometric_mean, interval_at, interval_columns
 from gatelab.studies.records import record_path
 from gatelab.studies.scaling.table1 import QUICK, TABLED
 
@@ -99,7 +85,7 @@ def error_row(
 def tables(request: Request) -> Tables:
     """The tables of the record; a quick run makes a few fits of its own."""
     if request.quick:
-        rows = measured_rows(f"{__name__}:error_row", grid_cells(STUDY.quick), "", request)
+        rows = engine.measured_rows(f"{__name__}:error_row", engine.grid_cells(STUDY.quick), "", request)
         return analysis(rows.drop(columns=["rows", "options"]))
     return analysis(pd.read_csv(record_path("scaling/units.csv", COMMAND, "an hour of a core"), comment="#"))
 
@@ -155,7 +141,6 @@ def winner_table(rows: Table, pairs: Table, error: str) -> Table:
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    """The winner of each problem, the pairs that answer a question, and the cost."""
     for name, words in (("winners", "held-out error"), ("clipped", "held-out error of clipped predictions")):
         for row in tables.get(name, pd.DataFrame()).to_dict("records"):
             support = {"winner": row["winner"], "parameters at most": row["budget"]}
