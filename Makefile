@@ -59,7 +59,7 @@ unit: $(VENV)/.dev ## pytest with doctests, on all cores
 unit-all: $(VENV)/.dev
 	$(PYTEST)
 
-bench: $(VENV)/.bench ## smooth gates beside rationals, estimators beside boosting, as tables
+bench: $(VENV)/.bench ## ratios against peers and against the paper's solver, as tables
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks
 
 reproduce: $(VENV)/.installed ## every table and figure of the papers, the long ones from the committed records

@@ -10,7 +10,7 @@ import torch
 from benchmarks.harness import machine, show, timed
 
 # Each is a module of this folder with a run(): imported when asked for, so that a missing peer stops only its own.
-ALL = ("smooth_gates", "tables")
+ALL = ("smooth_gates", "solvers", "tables")
 LONG = ("levenberg_marquardt",)  # by name only: 20 minutes, with other peers
 
 
