@@ -63,9 +63,8 @@ def columns(tables: Tables, rows: Tables) -> Tables:
     expected = {unit: estimate(unit, n, d, width) for unit in THEORY}
     theory = pd.DataFrame([{"unit": unit, **theory_row(spectra[unit], expected[unit])} for unit in THEORY])
     ranked = [pd.DataFrame({"unit": u, "rank": np.arange(n) + 1, "eigenvalue": spectra[u][::-1]}) for u in UNITS]
-    contractions: list[
-        dict[str, object]
-    ] = []  # the factors by which a gate lowers λ_max, κ and κ of the bulk, and raises λ_min
+    # The factors by which a gate lowers λ_max, κ and κ of the bulk, and raises λ_min.
+    contractions: list[dict[str, object]] = []
     for pair in PAIRS:
         row: dict[str, object] = {"plain": pair[0], "gated": pair[1], "n": n, "d": d, "width": width}
         for name in (*QUANTITIES, "bulk"):
