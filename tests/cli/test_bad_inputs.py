@@ -49,7 +49,7 @@ scale glu x3 --problem x2 | leave one of them out
 scale glu --problem x3 --data good.csv | leave one of them out
 scale glu --widths 50 --points 200 --jobs 1 --out s.csv | a width of at most
 scale glu --plot folder.png | is a folder
-scale glu --max-hours 0 | --max-hours is 0.0
+scale glu --max-hours 0 | max_hours is 0
 scale glu --store foreign.db --dry-run | another program
 law | Missing argument
 law missing.csv | missing.csv
