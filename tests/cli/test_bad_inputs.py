@@ -49,7 +49,7 @@ scale glu x3 --problem x2 | leave one of them out
 scale glu --problem x3 --data good.csv | leave one of them out
 scale glu --widths 50 --points 200 --jobs 1 --out s.csv | a width of at most
 scale glu --plot folder.png | is a folder
-scale glu --max-hours 0 | max_hours is 0
+scale glu --max-hours 0 | --max-hours is 0.0
 scale glu --store foreign.db --dry-run | another program
 law | Missing argument
 law missing.csv | missing.csv
@@ -126,7 +126,7 @@ ladder glu --text long.txt --record long.json | leave out the units glu, --text
 ladder --record none.json | not a record of a ladder
 plan llm --text long.txt --out llm/config.json | config.json is read by this command
 profile llm --text long.json --out long.json | long.json is read by this command
-regress none.csv | there is no file
+regress none.csv | no such file
 regress three.csv --target a,b | give one column
 regress three.csv --target a --inputs a | both input and target
 regress three.csv --test 1 | test

@@ -1,11 +1,8 @@
 """Options that commands share, each declared once, in groups that belong together.
 
-Typer reads one option from each parameter of a function and has no groups. `Application` lets a command take a frozen
-dataclass as one parameter and shows typer one parameter for each of its fields. The methods of a group turn the user's
-text into values: a problem, the settings of a solver, the keywords of a sweep.
-
-Every command has --json and --quiet, refuses to overwrite a file that it reads, and accepts the option names of the
-last release with a warning (`RENAMED`).
+Typer reads one option from each parameter of a function. `Application` lets a command take a frozen dataclass as one
+parameter, with one option per field; its methods turn the user's text into values. Every command has --json and
+--quiet, refuses to overwrite a file that it reads, and accepts the option names of the last release (`RENAMED`).
 """
 
 from __future__ import annotations
@@ -14,7 +11,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -121,9 +118,9 @@ def current_names(args: Sequence[str], known: set[str]) -> Iterator[str]:
 
 def as_list(value: Any) -> list[Any]:
     """One or several values of an option as a list, empty for None."""
-    if value is None or isinstance(value, list | tuple):
-        return list(value or ())
-    return [value]
+    if isinstance(value, list | tuple):
+        return list(value)
+    return [value] * (value is not None)
 
 
 def is_part(target: Path, source: Path) -> bool:
@@ -153,15 +150,8 @@ def grouped(command: Command) -> Command:
     >>> build(name="glu", width=16)
     glu 16 1
     """
-    hints = get_type_hints(command, include_extras=True)
-    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
-    parameters: list[inspect.Parameter] = []
-    for name, parameter in inspect.signature(command).parameters.items():
-        if name in groups:
-            parameters += options_of(groups[name])
-        else:
-            parameters.append(parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY))
-    parameters += options_of(AnswerOptions)
+    groups = {name: hint for name, hint in get_type_hints(command).items() if is_dataclass(hint)}
+    parameters = [*options_of(command), *options_of(AnswerOptions)]
 
     @functools.wraps(command)
     def call(**values: Any) -> None:
@@ -177,13 +167,14 @@ def grouped(command: Command) -> Command:
     return call
 
 
-def options_of(group: Any) -> Iterator[inspect.Parameter]:
-    hints = get_type_hints(group, include_extras=True)
-    for field in fields(group):
-        default = inspect.Parameter.empty if field.default is MISSING else field.default
-        yield inspect.Parameter(
-            field.name, inspect.Parameter.KEYWORD_ONLY, annotation=hints[field.name], default=default
-        )
+def options_of(command: Any) -> Iterator[inspect.Parameter]:
+    """The parameters of a command, with those of each group in its place."""
+    hints = get_type_hints(command, include_extras=True)
+    for name, parameter in inspect.signature(command).parameters.items():
+        if is_dataclass(hints[name]):
+            yield from options_of(hints[name])
+        else:
+            yield parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
 
 
 # ---- units, problems and files
@@ -269,11 +260,11 @@ SOLVER_HELP = f"{either(('auto', *SOLVERS))}."
 
 def device_name(device: str) -> str:
     """The device that --device names; auto is cuda where there is one."""
-    if device != "auto":
-        return device
     import torch
 
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "auto":
+        return ("cpu", "cuda")[torch.cuda.is_available()]
+    return device
 
 
 # ---- data
@@ -313,10 +304,9 @@ class TableOptions:
                 f"--points, --sampling and --noise are for formulas; leave them out with --data {self.data}"
             )
         target, inputs = reading.column_names(self.target), reading.column_names(self.inputs)
+        columns = {"target": target, "inputs": inputs}
         with reading.shown_warnings():
-            return Problem.from_file(
-                self.data, target=target, inputs=inputs, standardize=bool(self.standardize), **settings
-            )
+            return Problem.from_file(self.data, **columns, standardize=bool(self.standardize), **settings)
 
 
 @dataclass(frozen=True)
@@ -378,16 +368,14 @@ class SweepOptions:
     max_hours: Annotated[float | None, option("Start no new fit after this time.", default="no limit")] = None
 
     def keywords(self) -> dict[str, Any]:
-        """The options except `jobs` as arguments of `gatelab.scaling_laws`, without those left out."""
+        """The options except `jobs` as arguments of `gatelab.scaling`, without those left out."""
         from gatelab.sweep.backends import check_backend
 
         check_backend(self.backend or "serial", self.address)
-        if self.retry_failed and self.store is None:
-            raise GatelabError("--retry-failed needs the record of failures; give --store FILE, which holds it")
-        if self.store is not None and self.store.is_dir():
-            raise GatelabError(f"{self.store} is a folder; give the path of a file in it")
         if self.max_hours is not None:
             real_number("--max-hours", self.max_hours, above=0)
+        if self.retry_failed and self.store is None:
+            raise GatelabError("--retry-failed needs the record of failures; give --store FILE, which holds it")
         return {name: value for name, value in vars(self).items() if value and name != "jobs"}
 
     def plan(self, runs: Sequence[Run]) -> Plan:
@@ -396,11 +384,11 @@ class SweepOptions:
 
         from gatelab.sweep import plan
 
-        jobs, store = self.jobs or cpu_count(), None
+        jobs, store = self.jobs or cpu_count(), self.store
         if self.backend == "serial":
             jobs = 1
-        if self.store and self.store.exists():
-            store = self.store
+        if store and not store.exists():
+            store = None
         return plan(runs, store, retry_failed=self.retry_failed, jobs=jobs)
 
 

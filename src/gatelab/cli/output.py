@@ -42,13 +42,9 @@ Part = str | Table
 
 
 def emit(document: Any, *parts: Part, files: Sequence[Path | None] = ()) -> None:
-    """The result of a command: one JSON document with --json, else paragraphs and tables, then the files written.
+    """The result of a command: one JSON document with --json, else paragraphs and tables, then the `files` written.
 
-    Args:
-        document: the result in values that `to_plain` takes.
-        parts: paragraphs, unwrapped lines, and the results of `table`, `pairs` and `points`.
-        files: files that were written; None stands for one that was not asked for. The document lists them under
-            "files".
+    A file is None if it was not asked for.
     """
     written = [file for file in files if file is not None]
     if not _answer["as_json"]:
@@ -65,10 +61,8 @@ def emit(document: Any, *parts: Part, files: Sequence[Path | None] = ()) -> None
     sys.stdout.write(f"{text}\n")
 
 
-def check_file(path: Path | None, suffixes: Sequence[str]) -> None:
+def check_file(path: Path, suffixes: Sequence[str]) -> None:
     """Refuse a file that could not be written in the end."""
-    if path is None:
-        return
     if path.suffix.lower() not in suffixes:
         raise GatelabError(f"{path} cannot be written; give a name that ends in {either(suffixes)}")
     if path.is_dir():
@@ -83,11 +77,11 @@ def check_file(path: Path | None, suffixes: Sequence[str]) -> None:
 
 def check_folder(path: Path) -> None:
     """Refuse a folder that does not exist and cannot be made, or that may not be written to."""
-    nearest = next(p for p in (path, *path.absolute().parents) if os.path.lexists(p))
-    if not nearest.is_dir():
-        raise GatelabError(f"{path} cannot be written, since {nearest} is not a folder; give another path")
-    if not os.access(nearest, os.W_OK):
-        raise GatelabError(f"{path} cannot be written, since {nearest} is read-only for you; give another path")
+    nearest, reason = next(p for p in (path, *path.absolute().parents) if os.path.lexists(p)), "not a folder"
+    if nearest.is_dir():
+        reason = "read-only for you" * (not os.access(nearest, os.W_OK))
+    if reason:
+        raise GatelabError(f"{path} cannot be written, since {nearest} is {reason}; give another path")
 
 
 def write(result: Any, *paths: Path | None, frame: Callable[[], Any] | None = None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,6 @@ from gatelab.feedforward.named import ALIASES, CATALOGUE, unit_name
 
 if TYPE_CHECKING:
     from gatelab.arrays import Array
-    from gatelab.data.tables import Columns
 
 MANY = 100_000
 _RANGE = re.compile(r"(0*[1-9][0-9]{0,8})(?::(0*[1-9][0-9]{0,8})(?::(0*[1-9][0-9]{0,8}))?)?")
@@ -155,7 +154,7 @@ def _near_unit(word: str) -> bool:
     name = word.strip().lower()
     if name in PROBLEMS or not _NAME.fullmatch(name):
         return False
-    return bool(get_close_matches(name, (*CATALOGUE, *ALIASES), cutoff=0.6))
+    return bool(get_close_matches(name, (*CATALOGUE, *ALIASES)))
 
 
 @contextmanager
@@ -175,21 +174,15 @@ def column_names(text: str | None) -> list[str] | None:
 
 
 def split_names(text: str) -> list[str]:
-    """Names separated by commas.
-
-    >>> split_names("glu, mlp")
-    ['glu', 'mlp']
-    """
+    """Names separated by commas."""
     return [name.strip() for name in text.split(",")]
 
 
 @dataclass(frozen=True, eq=False)
 class Predictor:
-    """A saved model: a fit, a regressor or a classifier.
+    """A saved model: `predict` maps raw rows to raw targets, or to probabilities in the order of `classes`.
 
-    `predict` maps raw rows (N, d_in) to raw targets (N, d_out), of a classifier to probabilities (N, classes), in the
-    order of `classes`; `scaled` maps raw rows to those that `network` takes. Rows of a `tabular` model may hold text,
-    dates and gaps.
+    Rows of a `tabular` model may hold text, dates and gaps.
     """
 
     name: str
@@ -208,15 +201,8 @@ def read_predictor(path: Path) -> Predictor:
 
     saved = load(path)
     if isinstance(saved, Fit):
-        return Predictor(
-            name=f"{saved.unit} of width {saved.width}",
-            d_in=saved.d_in,
-            d_out=len(saved.network.state_dict()["d"]),
-            columns=saved.columns,
-            predict=saved.predict,
-            targets=saved.targets,
-            tabular=False,
-        )
+        name, d_out = f"{saved.unit} of width {saved.width}", len(saved.network.state_dict()["d"])
+        return Predictor(name, saved.d_in, d_out, saved.columns, saved.predict, saved.targets, tabular=False)
     from gatelab.estimators import GatedClassifier, GatedRegressor
 
     if not isinstance(saved, GatedRegressor | GatedClassifier):
@@ -233,41 +219,12 @@ def read_predictor(path: Path) -> Predictor:
     return Predictor(name, inputs, len(saved.frame_.y_mean), names, predict)
 
 
-def check_exists(path: Path, remedy: str = "give a CSV, Parquet, .npy or .npz file") -> None:
-    if not path.is_file():
-        raise GatelabError(f"there is no file {path}; {remedy}")
-
-
-def columns_by_name(source: Columns, path: Path, names: Sequence[str]) -> list[int] | None:
-    """The places of a model's inputs in a file; None if either has no names and the order counts."""
-    if not names or not source.names:
-        return None
-    missing = [name for name in names if name not in source.names]
-    if missing:
-        raise GatelabError(
-            f"{path} has no column {', '.join(map(repr, missing))}, which the model was fitted with; it has "
-            f"{', '.join(map(repr, source.names))}: rename them, or give their order with --inputs"
-        )
-    if double := [name for name in names if source.names.count(name) > 1]:
-        raise GatelabError(f"{path} has several columns called {double[0]!r}; give the columns by number with --inputs")
-    return [source.names.index(name) for name in names]
-
-
-def check_inputs(path: Path, model: Predictor, inputs: int) -> None:
-    if inputs != model.d_in:
-        raise GatelabError(
-            f"the network in {path} has {model.d_in} inputs and the data have {inputs}; choose columns with --inputs"
-        )
-
-
 def read_tokenizer(path: Path | None) -> Any:
     """The tokenizer of Transformers in a folder; None without a folder."""
     if path is None:
         return None
     from gatelab.models.pretrained import import_transformers
 
-    if not path.is_dir():
-        raise GatelabError(f"{path} is not a folder; give one that holds a tokenizer of Transformers")
     try:
         tokenizer = import_transformers().AutoTokenizer.from_pretrained(str(path), local_files_only=True)
     except (OSError, ValueError) as error:

@@ -95,19 +95,17 @@ def list_command(
     """List records, the newest first."""
     store = options.store
     records = sorted(options.select(), key=lambda r: r.time, reverse=True)
-    first = records[:limit]
-    rows = []
-    for r in first:
-        times = {"s": r.seconds, "time (UTC)": r.time[:16].replace("T", " ")}
-        rows.append({"key": r.key[:SHORT], **run_row(r), **times})
-    total = f"{len(first)} of {counted(len(records), 'record')}"
+    rows, documents = [], []
+    for r in records[:limit]:
+        rows.append({"key": r.key[:SHORT], **run_row(r), "s": r.seconds, "time (UTC)": r.time[:16].replace("T", " ")})
+        last_line = [None, *(r.error or "").strip().splitlines()][-1]
+        documents.append(facts_of(r) | {"error": last_line})
+    total = f"{len(rows)} of {counted(len(records), 'record')}"
     if failed := sum(not r.ok for r in records):
         total += f", of which {failed} failed"
     parts = [output.table(rows, {"s": ".2f"}), "", total]
     if not records:
         parts = [f"no record in {store} fits"]
-    # Of a failure the last line.
-    documents = [facts_of(r) | {"error": ((r.error or "").strip().splitlines() or [None])[-1]} for r in first]
     output.emit({"store": store, "total": len(records), "records": documents}, *parts)
 
 
@@ -162,8 +160,7 @@ def prune_command(
         left = file.count()
     line = f"{counted(removed, 'record')} removed from {store}, {left} left"
     if dry_run:
-        count = counted(len(records), "record")
-        line = f"{count} would be removed from {store}, {left - len(records)} would be left"
+        line = f"{counted(len(records), 'record')} would be removed from {store}, {left - len(records)} would be left"
     output.emit({"store": store, "found": len(records), "removed": removed, "left": left}, line)
 
 
@@ -191,12 +188,11 @@ def export_command(
 
 
 def find(store: Store, key: str) -> Record:
+    """The record whose key has this beginning."""
     start = key.strip().lower()
-    if not start:
-        raise GatelabError("the key is empty; give one from 'gatelab results list', or its beginning")
-    if (exact := store.get(start)) is not None:
+    if start and (exact := store.get(start)) is not None:
         return exact
-    records = [record for record in store.records() if record.key.startswith(start)]
+    records = [record for record in store.records() if start and record.key.startswith(start)]
     if not records:
         raise GatelabError(
             f"no key in {store.path} begins with {key!r}; see 'gatelab results list --store {store.path}'"

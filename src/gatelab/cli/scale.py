@@ -96,17 +96,9 @@ def scale_command(
     if failed:
         parts += ["", f"{failed} of {len(study.points)} fits failed; --retry-failed repeats them. The reasons:"]
         parts.append(Line(FAILED.format(sweep.store)))
-    output.emit(
-        {
-            "problem": study.problem,
-            "slopes": study.slopes().to_dict("records"),
-            "left_out": {u: left_out(study, u) for u in study.units},
-            "failed": failed,
-            "points": study.points,
-        },
-        *parts,
-        files=(plot, out),
-    )
+    document = {"problem": study.problem, "slopes": study.slopes().to_dict("records")}
+    document |= {"left_out": {u: left_out(study, u) for u in study.units}, "failed": failed, "points": study.points}
+    output.emit(document, *parts, files=(plot, out))
 
 
 def emit_plan(plan: Plan, store: Path | None) -> None:
@@ -172,7 +164,6 @@ def law_command(
     plot: Plot = None,
 ) -> None:
     """Fit L = E + A/P^a + B/D^b to the losses of many runs."""
-    reading.check_exists(table)
     from gatelab.data.tables import indices, open_columns
     from gatelab.scaling_laws import fit_law
 
