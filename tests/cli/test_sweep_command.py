@@ -146,18 +146,6 @@ def test_reproduce_again_computes_nothing(here: Path) -> None:
     assert len(after) == 15 and {k: after[k] for k in before} == before
 
 
-@pytest.mark.slow
-def test_demo_again_computes_nothing_and_says_what_failed(here: Path) -> None:
-    args = ["demo", "--max-width", "2", "--jobs", "1", "--store", "runs.db", "--json"]
-    first = json.loads(ok(*args))
-    before = times(Path("runs.db"))
-    assert json.loads(ok(*args))["points"] == first["points"]
-    assert len(before) == 14 and times(Path("runs.db")) == before
-    fail(Path("runs.db"))
-    assert "1 of 14 fits failed" in error(*args)
-    assert json.loads(ok(*args, "--retry-failed"))["slopes"] == first["slopes"]
-
-
 # Ctrl-C
 
 MANY = ["scale", "glu", "--widths", "1:4", "--points", "100", "--seeds", "4"]

@@ -1,8 +1,7 @@
 """The application: its commands in panels, and how a command ends.
 
-A command ends with an exit code and one line on stderr: 0 done; 2 an error that the user can fix (a `GatelabError`, a
-wrong option, a file that cannot be written); 130 Ctrl-C; 141 closed pipe. Commands print at their end, so that stdout
-stays empty if they fail.
+It ends with one line on stderr and an exit code: 2 for an error that the user can fix, 130 Ctrl-C, 141 a closed pipe.
+Commands print at their end, so that stdout stays empty if they fail.
 """
 
 from __future__ import annotations

@@ -87,8 +87,8 @@ def dynamics_command(
 def unit_facts(name: str, stable: StableStep, expected: Trajectory, run: Training | None) -> dict[str, Any]:
     """The ends of a unit's kernel, its expected loss, and that of its networks where they were trained."""
     facts: dict[str, Any] = {"unit": name, "lambda_max": stable.lambda_max, "lambda_min": stable.lambda_min}
-    facts |= {"stable": expected.stable, "step": expected.steps, "loss": expected.loss}
-    facts |= {"bias": expected.bias, "variance": expected.variance}
+    facts |= {name: getattr(expected, name) for name in ("stable", "loss", "bias", "variance")}
+    facts["step"] = expected.steps
     if run is not None:
         low, high = run.interval()
         losses = {"step": run.steps, "mean": run.mean, "low": low, "high": high}

@@ -81,10 +81,7 @@ def ladder_command(
     record: Annotated[Path | None, option("Read a record that --out wrote; train nothing.", metavar="FILE")] = None,
     power: Annotated[bool, option("Power of a design of --sizes and --seeds, by --record.", "--power")] = False,
     plot: Plot = None,
-    out: Annotated[
-        list[Path] | None,
-        out_option("Write the record, .json, or every training, .csv; may be repeated.", ".json", ".csv"),
-    ] = None,
+    out: Annotated[list[Path] | None, out_option("Write the record, .json, or a table, .csv.", ".json", ".csv")] = None,
 ) -> None:
     """Train a language model with every unit at every size, and compare the units."""
     names = reading.units_alone(words, unit)

@@ -6,10 +6,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from gatelab.cli import output, reading
-from gatelab.cli.options import Plot, Tokenizer, complete_unit, option, out_option
+from gatelab.cli.options import Plot, Tokenizer, argument, complete_unit, option, out_option
 from gatelab.errors import GatelabError
 from gatelab.files import either
 
@@ -74,15 +72,7 @@ class MapOptions:
 
 def linearize_command(
     *,
-    word: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="ACTIVATION",
-            help="relu, gelu, gelu-tanh, silu, ..., or a gated unit.",
-            show_default="gelu",
-            autocompletion=complete_unit,
-        ),
-    ] = None,
+    word: Annotated[str | None, argument("ACTIVATION", "relu, silu, ... or a unit.", complete_unit, "gelu")] = None,
     unit: Annotated[str | None, option("The same.", default="gelu")] = None,
     options: MapOptions,
     compare: Annotated[bool, option("Compare with published approximations.", "--compare")] = False,
@@ -262,7 +252,7 @@ def draw_approximations(maps: Linearization, rows: list[dict[str, Any]], path: P
 
 
 def plan_command(
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="The folder of a model, of Transformers or llama2.c.")],
+    path: Annotated[Path, argument("PATH", "The folder of a model, of Transformers or llama2.c.")],
     text: Annotated[Path, option("Text with one sentence per line.", metavar="FILE")],
     tokenizer: Tokenizer = None,
     quality: Annotated[float, option("Cosine, or ratio of perplexities, to keep.")] = 0.999,

@@ -52,6 +52,10 @@ def option(help: str, *names: str, default: str | None = None, **settings: Any) 
     return typer.Option(*names, help=help, show_default=default or True, **settings)
 
 
+def argument(metavar: str, help: str, complete: Any = None, default: str | None = None) -> Any:
+    return typer.Argument(metavar=metavar, help=help, show_default=default or False, autocompletion=complete)
+
+
 def columns_option(help: str, default: str | None = None) -> Any:
     """Columns of a file, by name or number."""
     return option(help, metavar="NAME[,NAME]", default=default)
@@ -98,10 +102,8 @@ class Application(typer.Typer):
 def current_names(args: Sequence[str], known: set[str]) -> Iterator[str]:
     """The words of a command with the present names of its options; each old name is reported on stderr.
 
-    >>> list(current_names(["--csv=a.csv", "glu"], {"--out"}))
-    ['--out=a.csv', 'glu']
-    >>> list(current_names(["--out", "a.png"], {"--out", "--plot"}))
-    ['--plot', 'a.png']
+    >>> list(current_names(["--csv=a.csv", "--out", "a.png"], {"--out", "--plot"}))
+    ['--out=a.csv', '--plot', 'a.png']
     """
     for i, word in enumerate(args):
         name, equals, value = word.partition("=")
@@ -144,10 +146,7 @@ def grouped(command: Command) -> Command:
     ...     depth: int = 1
     >>> def build(*, name: str, size: Size) -> None:
     ...     print(name, size.width, size.depth)
-    >>> build = grouped(build)
-    >>> list(inspect.signature(build).parameters)
-    ['name', 'width', 'depth', 'as_json', 'quiet']
-    >>> build(name="glu", width=16)
+    >>> grouped(build)(name="glu", width=16)
     glu 16 1
     """
     groups = {name: hint for name, hint in get_type_hints(command).items() if is_dataclass(hint)}
@@ -197,13 +196,8 @@ def complete_word(incomplete: str) -> list[str]:
 
 def unit_option(default: str = "") -> Any:
     """Units by --unit, in commands that take several; `default` names those used where none is given."""
-    return typer.Option(
-        *("--unit", "--units"),
-        metavar="UNIT[,UNIT]",
-        help="Units, separated by commas.",
-        show_default=default or False,
-        autocompletion=complete_unit,
-    )
+    form: dict[str, Any] = {"metavar": "UNIT[,UNIT]", "default": default or None, "autocompletion": complete_unit}
+    return option("Units, separated by commas.", "--unit", "--units", **form)
 
 
 def checked(*endings: str) -> Any:
@@ -226,22 +220,10 @@ def out_option(help: str, *endings: str, **options: Any) -> Any:
 
 
 OneUnit = Annotated[str | None, option("The unit.", "--unit", metavar="UNIT", autocompletion=complete_unit)]
-Words = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="UNIT|PROBLEM",
-        help="Units, and a problem's name or a formula.",
-        show_default=False,
-        autocompletion=complete_word,
-    ),
-]
-UnitsAlone = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="UNIT", help="Units.", show_default=False, autocompletion=complete_unit),
-]
-ModelPath = Annotated[
-    str, typer.Argument(metavar="PATH", help="A folder of Transformers, a GGUF file, smollm2, minilm or stories260k.")
-]
+MaybeWords = list[str] | None
+Words = Annotated[MaybeWords, argument("UNIT|PROBLEM", "Units, and a problem's name or a formula.", complete_word)]
+UnitsAlone = Annotated[MaybeWords, argument("UNIT", "Units.", complete_unit)]
+ModelPath = Annotated[str, argument("PATH", "A folder of Transformers, a GGUF file, smollm2, minilm or stories260k.")]
 Seeds = Annotated[int, option("Number of seeds.", min=1)]
 Plot = Annotated[
     Path | None, option("Write the figure, .png, .svg or .pdf.", metavar="FILE", callback=checked(*PICTURES))
@@ -278,12 +260,7 @@ class TableOptions:
     target: Annotated[str | None, columns_option("Its columns to predict, by name or number.", "the last")] = None
     inputs: Annotated[str | None, columns_option("Its columns to predict from.", "all others")] = None
     standardize: Annotated[
-        bool | None,
-        option(
-            "Scale inputs and target to mean 0 and deviation 1, or leave them.",
-            "--standardize/--raw",
-            default="scaled for friedman, airfoil, california",
-        ),
+        bool | None, option("Scale to mean 0 and deviation 1, or do not.", "--standardize/--raw", default="by problem")
     ] = None
 
     def problem(self, name: str | None, **settings: Any) -> Problem:
@@ -324,7 +301,7 @@ class SampleOptions(TableOptions):
 
 @dataclass(frozen=True)
 class ProblemOptions(SampleOptions):
-    """All options of a problem: those of `SampleOptions`, the sampling and the test protocol."""
+    """All options of a problem."""
 
     sampling: Annotated[str, option("random or grid.")] = "random"
     protocol: Annotated[str, option("split, or paper: test on the training data, as the paper's code does.")] = "split"

@@ -1,7 +1,4 @@
-"""The output of commands: tables for people, one JSON document for programs, progress on stderr, files.
-
-Whether a file can be written is checked before the work; `gatelab.files` writes it.
-"""
+"""The output of commands: tables for people, one JSON document for programs, progress on stderr, files."""
 
 from __future__ import annotations
 
@@ -109,10 +106,7 @@ class _Out(Console):
 
 
 def table(rows: Any, formats: Mapping[str, str] | None = None) -> Table:
-    """A table of rows with the same names, or of a data frame; the names are its headings.
-
-    Columns of numbers are right-aligned, by their format or to four digits; texts may take several lines.
-    """
+    """A table of rows with the same names, or of a data frame; numbers are by their format or to four digits."""
     grid = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     if hasattr(rows, "to_dict"):
         rows = rows.to_dict("records")
@@ -165,7 +159,6 @@ def note(message: str) -> None:
 
 
 def shown() -> bool:
-    """Whether progress is shown: not with --quiet."""
     return not _answer["quiet"]
 
 
@@ -177,9 +170,5 @@ def progress(what: str, stored: int = 0) -> Iterator[Listener]:
 
 
 def counting(report: Listener, count: int) -> Listener:
-    """A report in things that a user knows, such as trainings, of work that counts smaller steps.
-
-    >>> counting(print, 5)(149, 1000, "40 windows/s")
-    0 5 40 windows/s
-    """
+    """A report in things that a user knows, such as trainings, of work that counts smaller steps."""
     return lambda done, total, *more: report(done * count // max(total, 1), count, *more)

@@ -9,10 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from gatelab.cli import output
-from gatelab.cli.options import FitDevice, columns_option, option, out_option, unit_option
+from gatelab.cli.options import FitDevice, argument, columns_option, option, out_option, unit_option
 from gatelab.cli.reading import Predictor, column_names, read_predictor, shown_warnings, split_names
 from gatelab.display import counted, duration
 from gatelab.errors import GatelabError, real_number
@@ -44,7 +42,7 @@ class EstimatorOptions:
 
 def regress_command(
     *,
-    table: Annotated[Path, typer.Argument(metavar="TABLE", help="CSV, Parquet, .npy or .npz file.")],
+    table: Annotated[Path, argument("TABLE", "CSV, Parquet, .npy or .npz file.")],
     target: Annotated[str | None, option("The column to predict.", metavar="NAME")] = None,
     inputs: Annotated[str | None, columns_option("Columns to predict from.", "all others")] = None,
     classify: Annotated[bool, option("Predict classes; the default for a target that is text.", "--classify")] = False,
@@ -53,9 +51,7 @@ def regress_command(
     test: Annotated[float, option("Share of the rows held out for the test; 0 for none.")] = 0.2,
     seed: Annotated[int, option("The seed of the fit and of the test rows.", min=0)] = 0,
     device: FitDevice = "auto",
-    out: Annotated[
-        Path | None, out_option("Write the estimator, .safetensors, for gatelab predict.", ".safetensors")
-    ] = None,
+    out: Annotated[Path | None, out_option("Write the model, .safetensors.", ".safetensors")] = None,
 ) -> None:
     """Fit a table by validated networks, with text columns and gaps; classes if the target is text."""
     real_number("test", test, least=0, below=1)
@@ -139,14 +135,12 @@ def scores_of(model: Any, X: Table, y: Any) -> dict[str, float]:
 
 
 def predict_command(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A file of gatelab fit --out or regress --out.")],
+    model: Annotated[Path, argument("MODEL", "A file of gatelab fit --out or regress --out.")],
     data: Annotated[Path, option("CSV, Parquet, .npy or .npz file with the rows.", metavar="FILE")],
     keep: Annotated[str | None, columns_option("Columns to write next to the predictions, such as ids.")] = None,
     inputs: Annotated[str | None, columns_option("Its columns to predict from.", "those of the model")] = None,
     target: Annotated[str | None, columns_option("Its columns to compare with.", "those of the model")] = None,
-    out: Annotated[
-        Path | None, out_option("Write them, .csv, .npy or .parquet, instead of printing.", *ENDINGS)
-    ] = None,
+    out: Annotated[Path | None, out_option("Write them, .csv, .npy or .parquet; else printed.", *ENDINGS)] = None,
 ) -> None:
     """Predict the rows of a file with a saved model, in the units of the data; classifiers add probabilities."""
     if out is not None and keep and out.suffix.lower() == ".npy":
@@ -216,18 +210,15 @@ def chosen_columns(
     """The columns to predict from and those to compare with: by name, else the first and the others, if any."""
     from gatelab.data.tables import indices
 
+    outs, named = [], column_names(inputs) or (network.columns if source.names else ())
     if target:
         outs = indices("target", column_names(target), source, data)
     elif network.columns and source.names:
         outs = [source.names.index(name) for name in network.targets if source.names.count(name) == 1]
     elif source.count - len(kept) == network.d_in + network.d_out:
         outs = [i for i in range(source.count) if i not in kept][network.d_in :]
-    else:
-        outs = []
-    if inputs:
-        ins = indices("inputs", column_names(inputs), source, data)
-    elif network.columns and source.names:
-        ins = indices("inputs", network.columns, source, data)
+    if named:
+        ins = indices("inputs", named, source, data)
     else:
         ins = [i for i in range(source.count) if i not in (*outs, *kept, *source.labels)]
     return ins, [i for i in outs if i not in ins]
@@ -236,9 +227,8 @@ def chosen_columns(
 def predictions_of(network: Predictor, source: Columns, ins: list[int]) -> Array:
     import numpy as np
 
-    parts: list[Array] = []
+    parts, done = [], 0
     with output.progress("rows") as report:
-        done = 0
         for rows, share in source.parts(ins, tabular=network.tabular):
             parts.append(network.predict(rows))
             done += len(rows)

@@ -33,9 +33,7 @@ def profile_command(
     *,
     context: typer.Context,
     model: ModelPath,
-    text: Annotated[
-        str, option("Text to read: a file, fineweb-edu, wikitext-2 ...; .npy for tokens.", metavar="FILE|NAME")
-    ],
+    text: Annotated[str, option("A file, fineweb-edu, wikitext-2 ...; .npy for tokens.", metavar="FILE|NAME")],
     tokenizer: Tokenizer = None,
     module: Annotated[list[str] | None, option("A module by name; may be repeated.", default="all blocks")] = None,
     sizes: SizeOptions,

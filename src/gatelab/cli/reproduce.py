@@ -10,10 +10,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from gatelab.cli import interrupts, output
-from gatelab.cli.options import DryRun, SweepOptions, option, out_option, resuming
+from gatelab.cli.options import DryRun, MaybeWords, SweepOptions, argument, option, out_option, resuming
 from gatelab.display import duration
 from gatelab.errors import GatelabError, unknown_name
 from gatelab.files import write_whole
@@ -63,10 +61,7 @@ def demo_command(
 
 def reproduce_command(
     *,
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[NAME...|all]", help="Names from --list, or patterns such as 'ntk/*'."),
-    ] = None,
+    names: Annotated[MaybeWords, argument("[NAME...|all]", "Names from --list, or patterns such as 'ntk/*'.")] = None,
     every: Annotated[bool, option("List the figures.", "--list")] = False,
     out: Out = FOLDER,
     quick: Annotated[bool, option("Few widths and points, as a check.", "--quick")] = False,
@@ -137,10 +132,7 @@ def emit_plan(studies: list[Study], out: Path, *, quick: bool, spare: bool) -> N
 def _run(
     studies: list[Study], out: Path, sweep: SweepOptions, *, quick: bool, spare: bool
 ) -> tuple[list[dict[str, Any]], dict[str, GatelabError]]:
-    """The outcome of each study; with `spare` finished and long ones are not computed again.
-
-    A study that fails, for lack of data for example, does not stop the others.
-    """
+    """The outcomes, and the studies that failed; with `spare` finished and long ones are not computed again."""
     from gatelab.studies import done_before, read_outcome, reproduce, take_record
 
     outcomes: list[dict[str, Any]] = []

@@ -16,6 +16,7 @@ from gatelab.cli import output
 from gatelab.cli.options import Application, option, out_option
 from gatelab.display import counted
 from gatelab.errors import GatelabError
+from gatelab.feedforward.named import unit_name
 from gatelab.files import write_whole
 
 if TYPE_CHECKING:
@@ -53,7 +54,10 @@ class RecordOptions:
 
     def select(self) -> list[Record]:
         """The records that meet every condition, in the order of the store."""
-        given = {"width": self.width, "unit.name": stored_unit(self.unit)}
+        unit = self.unit
+        with suppress(GatelabError):  # names of user units stay
+            unit = unit_name(unit or "")
+        given = {"width": self.width, "unit.name": unit}
         where: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         filters = [where]
         if self.problem is not None:
@@ -62,15 +66,6 @@ class RecordOptions:
         with opened(self.store) as store:
             found = [store.records(status=cast("Any", self.status), where=where) for where in filters]
             return [record for records in found for record in records]
-
-
-def stored_unit(name: str | None) -> str | None:
-    """The name under which a unit is stored; aliases are resolved, names of user units stay."""
-    from gatelab.feedforward.named import unit_name
-
-    with suppress(GatelabError):
-        return unit_name(name or "")
-    return name
 
 
 def opened(path: Path) -> Store:
@@ -121,9 +116,8 @@ def show_command(
         shapes = {name: list(a.shape) for name, a in (file.get_arrays(record.key) or {}).items()}
         if out:
             file.save_arrays(record.key, out)
-    row = record.row()
+    row = {name: value and str(value) for name, value in record.row().items()}  # numbers with all their digits
     error = row.pop("error")
-    row = {name: value and str(value) for name, value in row.items()}  # numbers with all their digits
     if record.history:
         row["history"] = f"{len(record.history)} values, {record.history[0]:.3e} to {record.history[-1]:.3e}"
     if shapes:

@@ -1,7 +1,4 @@
-"""`gatelab scale`, the error by width, and `gatelab law`, the loss by parameters and data.
-
-`scale` fits networks, as a sweep whose runs may be stored. `law` fits a formula to the losses in a table of runs.
-"""
+"""`gatelab scale`, the error by width, and `gatelab law`, the loss by parameters and data."""
 
 from __future__ import annotations
 
@@ -15,7 +12,6 @@ import typer
 
 from gatelab.cli import output, reading
 from gatelab.cli.options import (
-    PROBLEM,
     DryRun,
     Plot,
     ProblemOptions,
@@ -54,7 +50,7 @@ def scale_command(
     *,
     words: Words = None,
     unit: Annotated[list[str] | None, unit_option()] = None,
-    problem: Annotated[str | None, option("A name or a formula.", default=PROBLEM)] = None,
+    problem: Annotated[str | None, option("A name or a formula.", default="paper-1d")] = None,
     widths: Annotated[str, option("Both ends included.", metavar="1:50 | 50:200:10 | 4,8,16")] = "1:50",
     seeds: Seeds = 1,
     solver: SolverOptions,
@@ -103,12 +99,11 @@ def scale_command(
 
 def emit_plan(plan: Plan, store: Path | None) -> None:
     time = "not known yet" if plan.expected_seconds is None else duration(plan.expected_seconds)
-    facts = {"done": plan.done, "failed": plan.failed, "todo": plan.todo}
     rows = {"done": plan.done, "failed": plan.failed, "to do": plan.todo, "expected time": time}
     parts: list[output.Part] = [output.pairs(rows.items())]
     if plan.failed:
         parts += ["", "--retry-failed repeats the failed fits. The reasons:", Line(FAILED.format(store))]
-    output.emit({**facts, "expected_seconds": plan.expected_seconds, "store": store}, *parts)
+    output.emit({**vars(plan), "store": store}, *parts)
 
 
 def slope_parts(study: Scaling, seeds: int) -> Iterator[output.Part]:

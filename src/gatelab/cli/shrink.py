@@ -96,8 +96,8 @@ def emit_task(model: Any, keep: float, text: str, tokenizer: Any, length: int | 
 
 def shrunk_parts(small: Shrunk) -> list[output.Part]:
     """The table by layer, and the model before and after."""
-    names = {"layer": "layer", "width": "neurons", "before": "before", "error": "error", "seconds": "seconds"}
-    layers = [{heading: getattr(layer, name) for name, heading in names.items()} for layer in small.layers]
+    names = ("layer", "width", "before", "error", "seconds")
+    layers = [{name: getattr(layer, name) for name in names} for layer in small.layers]
     rows = {"method": small.method, "weights": f"{size_text(small.bytes_before)} -> {size_text(small.bytes_after)}"}
     if small.measure == "log perplexity":
         rows["perplexity"] = f"{math.exp(small.before):.2f} -> {math.exp(small.after):.2f} on test windows"

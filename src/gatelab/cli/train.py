@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from gatelab.cli import output, reading
 from gatelab.cli.options import (
     Device,
@@ -16,6 +14,7 @@ from gatelab.cli.options import (
     OneUnit,
     Plot,
     UnitsAlone,
+    argument,
     as_list,
     complete_unit,
     option,
@@ -90,10 +89,7 @@ class TrainingOptions:
 
 def train_command(
     *,
-    words: Annotated[
-        list[str],
-        typer.Argument(metavar="MODEL|UNIT", help="mixer, vit or gpt2, and a unit.", autocompletion=complete_model),
-    ],
+    words: Annotated[list[str], argument("MODEL|UNIT", "mixer, vit or gpt2, and a unit.", complete_model)],
     unit: OneUnit = None,
     optimizer: Annotated[str, option("sgd or adamw.")] = "adamw",
     training: TrainingOptions,
@@ -139,10 +135,7 @@ def gap_command(
     dry_run: DryRun = False,
     record: Annotated[Path | None, option("Read runs that --out wrote; train none.", metavar="FILE")] = None,
     plot: Plot = None,
-    out: Annotated[
-        list[Path] | None,
-        out_option("Write the runs, .json, or every measurement, .csv; may be repeated.", ".json", ".csv"),
-    ] = None,
+    out: Annotated[list[Path] | None, out_option("Write the runs, .json, or a table, .csv.", ".json", ".csv")] = None,
 ) -> None:
     """Train several units and compare the generalization gaps of the others with that of the first."""
     where = training.where()
