@@ -268,7 +268,7 @@ def test_show_tells_all_by_a_unique_beginning(runs_db: Path) -> None:
     row = document("results", "show", good, "--store", "runs.db")
     assert row["history"] and row["metrics"]["test_rmse"] > 0 and row["error"] is None
     assert "no key in runs.db begins with 'zz'" in error("results", "show", "zz", "--store", "runs.db")
-    assert "is empty" in error("results", "show", "", "--store", "runs.db")
+    assert "begins with ''" in error("results", "show", "", "--store", "runs.db")
 
 
 def test_a_network_of_a_store_is_written_as_a_file_that_loads(runs_db: Path, here: Path) -> None:

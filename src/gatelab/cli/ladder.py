@@ -169,8 +169,8 @@ def emit_plan(values: dict[str, Any], lrs: dict[str, float] | None) -> None:
     from gatelab.train.ladder_plans import plan_ladder
 
     options = dict(values)
-    parts = [options.pop(name) for name in ("units", "data", "sizes", "seeds", "repeats")]
-    runs = plan_ladder(*parts, options).expected(lrs)
+    units, data, sizes, seeds, repeats = (options.pop(n) for n in ("units", "data", "sizes", "seeds", "repeats"))
+    runs = plan_ladder(units, data, sizes, seeds, repeats, options).expected(lrs)
     facts = {"runs": len(runs), "trainings": sum(len(run.members) for run in runs)}
     facts["flops"] = sum(run.flops for run in runs)
     shown: list[output.Part] = [output.pairs(facts.items())]

@@ -230,8 +230,7 @@ def polynomial_parts(export: Export, lines: dict[str, str]) -> list[output.Part]
     }
     coefficients = enumerate(zip(p.coefficients, p.chebyshev, strict=True))
     cells = [{"k": k, "of z^k": a, "of T_k": c} for k, (a, c) in coefficients if a or c]
-    formats = dict.fromkeys(("of z^k", "of T_k"), ".10g")
-    return [output.pairs((rows | lines).items()), "", output.table(cells, formats)]
+    return [output.pairs((rows | lines).items()), "", output.table(cells, {"of z^k": ".10g", "of T_k": ".10g"})]
 
 
 def draw_approximations(maps: Linearization, rows: list[dict[str, Any]], path: Path) -> None:
