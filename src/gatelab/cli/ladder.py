@@ -171,8 +171,8 @@ def emit_plan(values: dict[str, Any], lrs: dict[str, float] | None) -> None:
     options = dict(values)
     units, data, sizes, seeds, repeats = (options.pop(n) for n in ("units", "data", "sizes", "seeds", "repeats"))
     runs = plan_ladder(units, data, sizes, seeds, repeats, options).expected(lrs)
-    facts = {"runs": len(runs), "trainings": sum(len(run.members) for run in runs)}
-    facts["flops"] = sum(run.flops for run in runs)
+    trainings, flops = sum(len(run.members) for run in runs), sum(run.flops for run in runs)
+    facts = {"runs": len(runs), "trainings": trainings, "flops": flops}
     shown: list[output.Part] = [output.pairs(facts.items())]
     if lrs is None:
         shown += ["", "sweeps of learning rates that continue beyond their ends are not included"]
