@@ -34,50 +34,45 @@ from gatelab.studies import Request, study
 from gatelab.studies.claims import Claim
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS, TEMPLATES = ROOT / "results", ROOT / "docs" / "templates"
+RESULTS = ROOT / "results"
 
 
 def take_claims(folder: Path) -> None:
     """Write results/claims.json from the full runs in a folder; studies that are not there stay as they are."""
-    path = RESULTS / "claims.json"
-    taken = json.loads(path.read_text(encoding="utf-8"))
+    taken = record("claims.json")
     for file in sorted(folder.glob("*/*.json")):
         outcome = json.loads(file.read_text(encoding="utf-8"))
         if isinstance(outcome, dict) and not outcome.get("quick", True):
             taken[outcome["study"]] = {name: outcome[name] for name in ("command", "date", "device", "claims", "notes")}
-    path.write_text(json.dumps(dict(sorted(taken.items())), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    text = json.dumps(dict(sorted(taken.items())), indent=1, ensure_ascii=False)
+    (RESULTS / "claims.json").write_text(f"{text}\n", encoding="utf-8")
 
 
 @cache
 def record(name: str) -> Any:
-    """A record of plain values."""
     return json.loads((RESULTS / name).read_text(encoding="utf-8"))
 
 
 @cache
 def table(name: str) -> pd.DataFrame:
-    """A table of a record."""
     return pd.read_csv(RESULTS / name, comment="#")
 
 
 @cache
 def tables(name: str) -> Any:
-    """The tables of a study that is made from a record."""
     return study(name).measured(Request())
 
 
 @cache
 def claims(name: str) -> dict[str, Claim]:
-    """The claims of a study's last full run, by what they measure."""
     return {c["what"]: from_plain(Claim, c) for c in record("claims.json")[name]["claims"]}
 
 
 def claim(name: str, what: str) -> Claim:
     """One claim; a title that the study does not have is an error that lists those it has."""
-    found = claims(name)
-    if what not in found:
-        raise KeyError(f"{name} has no claim {what!r}; it has\n" + "\n".join(found))
-    return found[what]
+    if what not in claims(name):
+        raise KeyError(f"{name} has no claim {what!r}; it has\n" + "\n".join(claims(name)))
+    return claims(name)[what]
 
 
 def formatted(value: Any, form: str = ".3g") -> str:
@@ -94,47 +89,26 @@ def formatted(value: Any, form: str = ".3g") -> str:
 
 def environment() -> jinja2.Environment:
     """Templates that know the records; an unknown name is an error."""
-    made = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
-        undefined=jinja2.StrictUndefined,
-        autoescape=False,
-        keep_trailing_newline=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    made.filters["f"] = formatted
-    made.globals |= {
-        "claim": claim,
-        "claims": claims,
-        "record": record,
-        "table": table,
-        "tables": tables,
-        "gl": gl,
-        "np": np,
-    }
-    made.globals |= {"min": min, "max": max, "abs": abs, "zip": zip, "Interval": Interval}
-    return made
+    loader = jinja2.FileSystemLoader(ROOT / "docs" / "templates")
+    style: dict[str, Any] = {"keep_trailing_newline": True, "trim_blocks": True, "lstrip_blocks": True}
+    templates = jinja2.Environment(loader=loader, undefined=jinja2.StrictUndefined, autoescape=False, **style)
+    templates.filters["f"] = formatted
+    records = {function.__name__: function for function in (claim, claims, record, table, tables)}
+    templates.globals |= {**records, "gl": gl, "np": np, "min": min, "max": max, "abs": abs, "zip": zip}
+    templates.globals["Interval"] = Interval
+    return templates
 
 
 def documents() -> dict[Path, str]:
-    """Every document that has a template: where it stands, and what it says."""
+    """The text of every document that has a template."""
     templates = environment()
-    made = {}
-    for path in sorted(TEMPLATES.rglob("*.md")):
-        name = path.relative_to(TEMPLATES).as_posix()
-        target = ROOT / name if name == "README.md" else ROOT / "docs" / name
-        made[target] = templates.get_template(name).render()
-    return made
+    places = {name: ROOT / ("docs" * (name != "README.md")) / name for name in templates.list_templates(["md"])}
+    return {place: templates.get_template(name).render() for name, place in places.items()}
 
 
-def main() -> None:
-    """Take claims from the folder that is named, if one is, and write the documents."""
+if __name__ == "__main__":
     if len(sys.argv) > 1:
         take_claims(Path(sys.argv[1]))
     for path, text in documents().items():
         path.write_text(text, encoding="utf-8")
         print(path.relative_to(ROOT))
-
-
-if __name__ == "__main__":
-    main()

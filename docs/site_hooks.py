@@ -1,8 +1,7 @@
 """Hooks for mkdocs: files that pages link to outside docs/, lists of units and problems, and formulas as MathML.
 
 Pages are also read in the repository, where links such as `../examples/own_unit.py` are right. In the site such a file
-keeps its path in the repository and the link is rewritten to it, independent of the address of the repository; a link
-to a missing file still ends a strict build. The lists come from the library. Browsers show MathML without scripts.
+keeps its path in the repository and the link is rewritten to it; a link to a missing file ends a strict build.
 """
 
 from __future__ import annotations
@@ -21,8 +20,6 @@ from gatelab.data.named import CATALOGUE as PROBLEMS
 from gatelab.feedforward.named import CATALOGUE as UNITS
 
 ROOT = Path(__file__).resolve().parents[1]
-# Pages that no page has to link to: the menu does.
-ALWAYS = ("CONTRIBUTING.md",)
 _LINK = re.compile(r"(?<=\]\()([^)#\s:]+)(?=[)#])")
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.S)
 
@@ -36,8 +33,8 @@ def outside(link: str, page: str) -> str | None:
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the files outside docs/ that pages link to."""
-    paths = set(ALWAYS)
+    """Add the files outside docs/ that pages, or the menu, link to."""
+    paths = {"CONTRIBUTING.md"}
     for file in files.documentation_pages():
         paths |= {path for link in _LINK.findall(file.content_string) if (path := outside(link, file.src_uri))}
     for path in sorted(paths):
@@ -47,36 +44,27 @@ def on_files(files: Any, config: Any) -> Any:
 
 def listed(markdown: str) -> str:
     """The page with a table of all units, or of all problems, where it asks for one."""
-    tables = {
-        "units": ("| unit | neuron |", [(u.name, u.description) for u in UNITS.values()]),
-        "problems": ("| problem | what it is |", [(p.name, p.description) for p in PROBLEMS.values()]),
-    }
-    for word, (head, rows) in tables.items():
-        lines = [head, "| --- | --- |", *(f"| {name} | {description} |" for name, description in rows)]
+    for word, head, entries in (("units", "| unit | neuron", UNITS), ("problems", "| problem | what it is", PROBLEMS)):
+        lines = [f"{head} |\n| --- | --- |", *(f"| {one.name} | {one.description} |" for one in entries.values())]
         markdown = markdown.replace(f"<!-- list of {word} -->", "\n".join(lines))
     return markdown
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Put in the lists, and let the links that leave docs/ lead to the same files in the site."""
-    markdown = listed(markdown)
     here = page.file.src_uri
 
     def rewritten(match: re.Match[str]) -> str:
         path = outside(match[0], here)
         return match[0] if path is None else os.path.relpath(path, PurePosixPath(here).parent)
 
-    return _LINK.sub(rewritten, markdown)
+    return _LINK.sub(rewritten, listed(markdown))
 
 
 def on_page_content(content: str, **_: Any) -> str:
-    """Formulas as MathML."""
-    return _FORMULA.sub(_mathml, content)
-
-
-def _mathml(match: re.Match[str]) -> str:
-    display = {"span": "inline", "div": "block"}[match[1]]
-    return convert(html.unescape(match[2]), display=display)
+    """Formulas as MathML, which browsers show without scripts."""
+    displays = {"span": "inline", "div": "block"}
+    return _FORMULA.sub(lambda match: convert(html.unescape(match[2]), display=displays[match[1]]), content)
 
 
 class FencedExamples(griffe.Extension):

@@ -77,12 +77,6 @@ def told() -> tuple[list[tuple[int, int]], Any]:
     return calls, lambda done, total, *_: calls.append((done, total))
 
 
-def test_nothing_is_shown_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
-    with reporting(None, "fitting") as report:
-        assert report is None
-    assert capsys.readouterr() == ("", "")
-
-
 def test_true_asks_for_lines_in_a_log(capsys: pytest.CaptureFixture[str]) -> None:
     with reporting(True, "fitting") as report:
         assert isinstance(report, Report)
@@ -110,13 +104,6 @@ def test_a_terminal_sees_a_bar_with_the_time_left() -> None:
     assert b"fitting" in seen and re.search(rb"\d+/60", seen) and b"left" in seen
     assert HIDDEN not in seen, "a process that is killed could not show the cursor again"
     assert seen.rstrip().endswith(b"done")
-
-
-def test_short_work_shows_nothing_on_a_terminal() -> None:
-    terminal = Terminal(WORK.format(patience=600, steps=5))
-    seen = terminal.read_until(b"done")
-    assert terminal.end() == 0
-    assert seen.split() == [b"ready", b"done"]
 
 
 def test_ctrl_c_ends_the_bar() -> None:

@@ -382,9 +382,9 @@ def test_the_command_line_saves_what_it_fitted() -> None:
 
 
 ERRORS = {
-    "no file": (["model.safetensors", "--data", "no.csv"], "there is no file no.csv"),
-    "missing": (["model.safetensors", "--data", "missing.csv"], "no column 'age', which the model was fitted with"),
-    "twice": (["model.safetensors", "--data", "twice.csv"], "several columns called 'age'"),
+    "no file": (["model.safetensors", "--data", "no.csv"], "no.csv cannot be read"),
+    "missing": (["model.safetensors", "--data", "missing.csv"], "no column of missing.csv is called 'age'"),
+    "twice": (["model.safetensors", "--data", "twice.csv"], "2 columns called 'age'"),
     "unknown": (["model.safetensors", "--data", "points.csv", "--inputs", "age,size"], "no column of points.csv"),
     "header alone": (["model.safetensors", "--data", "header.csv"], "has a header and no rows"),
     "no rows": (["model.safetensors", "--data", "none.npy"], "no rows"),

@@ -1,11 +1,7 @@
 """Short representations of values, and progress reports with the time left.
 
-Functions that may take long have an argument `progress`:
-
-    None        a bar on a terminal or a line in a notebook, after two seconds of work
-    False       no output
-    True        as None; without a terminal or notebook, a line on stderr every ten seconds
-    function    called with (done, total), without output
+The argument `progress` of long work is None for a bar on a terminal or a line in a notebook after two seconds, True for
+lines on stderr as well, every ten seconds, False for no output, or a function of (done, total).
 """
 
 from __future__ import annotations
@@ -37,10 +33,7 @@ def one_line(value: object, text: str) -> str:
     >>> one_line(1.5, "three\\nhalves"), len(one_line(1.5, "x" * 500))
     ('float(three halves)', 110)
     """
-    line = f"{type(value).__name__}({' '.join(text.split())})"
-    if len(line) <= LONGEST:
-        return line
-    return f"{line[: LONGEST - 4]}...)"
+    return f"{type(value).__name__}({shorten(' '.join(text.split()), LONGEST - len(type(value).__name__) - 2)})"
 
 
 class Compact:
@@ -84,22 +77,14 @@ def _compact(value: Any) -> str:
 
 
 def shorten(text: str, most: int = 32) -> str:
-    """A text cut to at most `most` characters.
-
-    >>> shorten("sin(x)"), shorten("sin(x) + " * 9)
-    ('sin(x)', 'sin(x) + sin(x) + sin(x) + si...')
-    """
+    """A text cut to at most `most` characters."""
     if len(text) <= most:
         return text
     return f"{text[: most - 3]}..."
 
 
 def counted(count: int, noun: str) -> str:
-    """A count with its noun.
-
-    >>> counted(1, "seed"), counted(3, "seed")
-    ('1 seed', '3 seeds')
-    """
+    """A count with its noun, such as "1 seed" or "3 seeds"."""
     return f"{count} {noun}{'s' * (count != 1)}"
 
 
@@ -119,11 +104,9 @@ def duration(seconds: float) -> str:
 
 
 class Report:
-    """A callback for (done, total) that moves a bar of rich, or writes a line with the time left at intervals.
+    """A callback for (done, total, *texts) that moves a bar of rich, or writes a line with the time left at intervals.
 
-    The time left is that of rich: neither the first `stored` steps, which were done before, nor the first step, which
-    includes imports, count for it. Further arguments that are texts, such as a speed, are shown next to the name of
-    the work.
+    Neither the first `stored` steps nor the next one, which includes imports, count for the time left.
     """
 
     def __init__(
@@ -204,10 +187,8 @@ def part_of(report: Listener | None, before: int, parts: int) -> Listener | None
 
 def in_notebook() -> bool:
     """Whether this process is the kernel of a notebook."""
-    module = sys.modules.get("IPython")
-    if module is None:
-        return False
-    return getattr(module.get_ipython(), "kernel", None) is not None
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return getattr(shell, "kernel", None) is not None
 
 
 _depth, _lock = 0, threading.Lock()
@@ -260,11 +241,10 @@ def _cell(what: str, stored: int) -> Iterator[Report]:
 
     def write(line: str) -> None:
         nonlocal handle
-        content = {"text/plain": line}
         if handle is None:
-            handle = display(content, raw=True, display_id=True)
+            handle = display({"text/plain": line}, raw=True, display_id=True)
         else:
-            handle.update(content, raw=True)
+            handle.update({"text/plain": line}, raw=True)
 
     report = Report(what, stored, write=write, first=PATIENCE, every=OFTEN)
     ended = "stopped after"

@@ -126,7 +126,7 @@ ladder glu --text long.txt --record long.json | leave out the units glu, --text
 ladder --record none.json | not a record of a ladder
 plan llm --text long.txt --out llm/config.json | config.json is read by this command
 profile llm --text long.json --out long.json | long.json is read by this command
-regress none.csv | there is no file
+regress none.csv | no such file
 regress three.csv --target a,b | give one column
 regress three.csv --target a --inputs a | both input and target
 regress three.csv --test 1 | test

@@ -116,13 +116,6 @@ def test_an_index_column_is_left_out_and_said_on_stderr(here: Path) -> None:
     )
 
 
-def test_fit_takes_the_best_of_seeds() -> None:
-    args = ("fit", "swiglu", "--width", "3", "--points", "100", "--steps", "5", "--json")
-    rows = [json.loads(ok(*args, "--seed", str(s))) for s in (3, 4, 5)]
-    best = json.loads(ok(*args, "--seed", "3", "--seeds", "3"))
-    assert best["train_rmse"] == min(r["train_rmse"] for r in rows)
-
-
 def surface(path: Path, header: str = "a;b;u;v") -> Path:
     a, b = np.random.default_rng(0).uniform(-1, 1, (2, 60))
     rows = np.c_[a, b, np.sin(a + b), 1000 * a * b]
@@ -140,14 +133,6 @@ def test_fit_reads_files_of_several_inputs(here: Path) -> None:
     assert row["train_rmse"] == row["test_rmse"] < 2
     one = json.loads(ok(*args, "--target", "u", "--inputs", "a"))
     assert one["parameters"] == gl.unit("glu").parameter_count(2, 1, 1)
-
-
-def test_fit_of_a_surface_and_of_friedman() -> None:
-    args = ("--width", "3", "--points", "200", "--steps", "9", "--json")
-    row = json.loads(ok("fit", "glu", "sin(4*x)*sin(4*y)", *args))
-    assert row["limit"] is None and row["parameters"] == gl.unit("glu").parameter_count(3, 2, 1)
-    assert json.loads(ok("fit", "mlp", "friedman1", *args))["train_rmse"] < 1.01
-    assert json.loads(ok("fit", "mlp", "friedman1", "--raw", *args))["train_rmse"] > 1.01
 
 
 # scale
@@ -170,12 +155,6 @@ def test_scale_says_where_a_slope_has_no_interval() -> None:
     text = ok("scale", "mlp", "--widths", "2,4,8", *SMALL)
     assert re.search(r"mlp +-\d\.\d\d +-\d\.\d\d", text)
     assert "mlp: no interval of the slope, which needs four widths or more" in " ".join(text.split())
-
-
-@pytest.mark.slow
-def test_scale_says_what_is_left_out_and_why() -> None:
-    text = ok("scale", "glu", "--widths", "1,2,12", "--points", "100", "--jobs", "1")
-    assert re.search(r"glu: 1 of 3 fits are left out of the slopes, .*\n?.*interpolation", text)
 
 
 @pytest.mark.slow
@@ -391,24 +370,6 @@ def test_units_are_words_or_options_in_every_command() -> None:
     assert [u["unit"] for u in dynamics["units"]] == ["glu", "mlp"]
 
 
-@pytest.mark.parametrize("words", [["x3", "glu"], ["--unit", "glu", "x3"]])
-def test_fit_and_linearize_take_their_unit_either_way(words: list[str]) -> None:
-    row = document("fit", *words, "--width", "2", "--points", "100", "--steps", "3")
-    assert (row["unit"], row["problem"]) == ("glu", "x3")
-    assert "silu" in ok("linearize", *(["--unit"] if "--unit" in words else []), "silu", "--degree", "2")
-
-
-def test_intervals_are_written_one_way() -> None:
-    fit = ("fit", "glu", "x**2", "--width", "2", "--points", "100", "--json")
-    rmse = [
-        json.loads(ok(*fit, *i))["train_rmse"]
-        for i in (["--interval", "-2,2"], ["--interval=-2:2"], ["--interval", "2"])
-    ]
-    assert rmse[0] == rmse[1] == rmse[2]
-    texts = [ok("linearize", "gelu", "--degree", "2", "--interval", i) for i in ("-2,2", "-2:2", "2")]
-    assert texts[0] == texts[1] == texts[2] and "[-2, 2]" in texts[0]
-
-
 # Completion
 
 
@@ -421,12 +382,6 @@ def completed(words: str) -> list[str]:
     done = CliRunner().invoke(app, [], env=question(words), prog_name="gatelab")
     assert done.stderr == ""
     return done.stdout.split()
-
-
-def test_the_shell_is_answered_by_a_process() -> None:
-    env = environment() | question("gatelab ntk --unit glu,gq")
-    done = subprocess.run(command(), capture_output=True, text=True, env=env, timeout=120)
-    assert (done.stdout.split(), done.stderr) == (["glu,gqu"], "")
 
 
 def test_the_shell_completes_commands_units_and_problems() -> None:

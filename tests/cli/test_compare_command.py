@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import importlib
 import json
 import re
 import shlex
@@ -76,13 +75,3 @@ def test_a_formula_is_compared_too_and_what_is_left_out_is_printed():
     assert "60 rows of 2 inputs were fitted" in text
     command = re.search(r"gatelab compare [^<]*", html.unescape(Path("card.html").read_text()))
     assert command and set(shlex.split(command[0])[2:]) == {"sin(2*x)*y", *options, "--out", "card.html"}
-
-
-def test_ctrl_c_leaves_nothing_half_written(here: Path, monkeypatch: pytest.MonkeyPatch):
-    def interrupted(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(importlib.import_module("gatelab.scorecard.comparison"), "fit_units", interrupted)
-    done = run("--data", "smooth.csv", "--out", "card.html")
-    assert done.exit_code == 130 and "nothing was written" in done.stderr
-    assert not (here / "card.html").exists()

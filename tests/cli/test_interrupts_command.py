@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import random
 import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -155,28 +153,6 @@ except BaseException as error:
     with started(script("sys.path.insert(0, '.')\nimport slow_to_import")) as process:
         wait_for_ready(process)
         assert press(process) == ("", LINE) and process.returncode == 130
-
-
-LONG = {
-    "fit": ("fit", "swiglu", "friedman1", "--width", "120", "--seeds", "40", "--steps", "100000"),
-    "scale": ("scale", "glu", "mlp", "--widths", "1:50", "--seeds", "50", "--jobs", "2", "--store", "runs.db"),
-    "train": ("train", "gpt2", "glu", "--text", "text.txt", "--tokenizer", "bytes", "--size", "tiny", "--store", "f"),
-    "compare": ("compare", "friedman1", "--seeds", "50", "--budget", "600"),
-    "linearize": ("linearize", "gelu", "--method", "optimal", "--d", "400", "--m", "100000"),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", LONG)
-def test_at_a_random_moment(name: str) -> None:
-    Path("text.txt").write_text("It was the best of times, it was the worst of times. " * 2000)
-    moment = random.Random(name).uniform(1, 8)  # while importing, most often, or early in the work
-    with started(command(*LONG[name])) as process:
-        time.sleep(moment)
-        out, err = press(process)
-    last = [line for line in err.splitlines() if not re.match(r"gatelab: [\w/, .]+: \d+ of \d+", line)]
-    assert process.returncode == 130 and out == "" and len(last) == 1, (moment, err)
-    assert last[0].startswith("gatelab: interrupted; ")
 
 
 @pytest.mark.slow

@@ -106,5 +106,5 @@ def test_a_dry_run_says_what_it_would_take(text: Path) -> None:
     facts = json.loads(CliRunner().invoke(app, [*how, "--json"]).output)
     assert facts["runs"] == 2 and facts["trainings"] == 4 + 2 and facts["flops"] > 0
     told = CliRunner().invoke(app, how).output
-    assert "operations" in told and "sweeps of learning rates" in told
+    assert "flops" in told and "sweeps of learning rates" in told
     assert "sweeps" not in CliRunner().invoke(app, [*how, "--lr", "0.001"]).output

@@ -61,12 +61,6 @@ def test_options_of_a_method_are_numbers_of_its_own() -> None:
     assert ok(*words, "--option", "radius=2") != ok(*words)
 
 
-def test_gated_units_and_scales() -> None:
-    assert "silu times 1 linear by hermite of degree 4, d = 3" in ok(
-        "swiglu", "--method", "hermite", "--degree", "4", "--scale", "0.5", "--d", "3", "--w-scale", "0.2"
-    )
-
-
 @pytest.mark.skipif(find_spec("tenseal") is None, reason="needs TenSEAL: pip install 'gatelab[encrypted]'")
 def test_encrypted_values_are_reported_in_parts() -> None:
     text = ok("silu", "--interval", "4", "--degree", "6", "--encrypted")

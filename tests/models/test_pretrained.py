@@ -97,6 +97,8 @@ def test_a_plan_is_made_on_the_command_line(folder: Path, tmp_path: Path) -> Non
     assert "levels in total, perplexity kept" in result.stdout and str(plan) in result.stdout
     document = json.loads(plan.read_text())
     assert len(document["layers"]) == LAYERS and gl.load(plan).document() == document
+    missing = CliRunner().invoke(app, ["plan", str(folder), "--text", str(tmp_path / "none.txt")])
+    assert missing.exit_code == 2 and "No such file" in missing.stderr
 
 
 def test_a_model_without_a_tokenizer_is_refused(folder: Path, tmp_path: Path) -> None:

@@ -30,23 +30,3 @@ def test_an_unknown_suffix_is_refused(tmp_path: Path) -> None:
     with pytest.raises(GatelabError, match=r"fig\.bmp.*\.png, \.svg or \.pdf"):
         save(small(), tmp_path / "fig.bmp")
     assert not list(tmp_path.iterdir())
-
-
-def test_a_failed_rendering_leaves_the_old_file_and_no_other(tmp_path: Path) -> None:
-    class Broken(Figure):
-        def savefig(self, *args: object, **kwargs: object) -> None:
-            Path(str(args[0])).write_bytes(b"half")
-            raise RuntimeError("no ink")
-
-    path = tmp_path / "fig.png"
-    path.write_bytes(b"old")
-    with pytest.raises(RuntimeError, match="no ink"):
-        save(Broken(), path)
-    assert path.read_bytes() == b"old"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_folder_that_is_a_file_is_a_clear_error(tmp_path: Path) -> None:
-    (tmp_path / "taken").write_text("")
-    with pytest.raises(GatelabError, match="cannot be written"):
-        save(small(), tmp_path / "taken" / "fig.png")

@@ -27,13 +27,6 @@ def test_panels_have_log_axes_labels_and_the_best_of_the_seeds() -> None:
     assert figure.get_suptitle() == "t"
 
 
-def test_a_band_spans_the_seeds_only_where_there_are_several() -> None:
-    one, several = (scaling_figure([("n", [curve(seeds=k)])]).axes[0] for k in (1, 3))
-    assert not one.collections
-    band = several.collections[0].get_paths()[0].vertices
-    assert np.isclose(np.asarray(band)[:, 1].max(), 3 * 2.0**-3)
-
-
 def test_points_left_out_are_hollow_and_named_and_missing_ones_not_drawn() -> None:
     kept, errors = np.array([[False], [True], [True], [True]]), np.array([[1.0], [0.1], [np.nan], [0.001]])
     panel = scaling_figure([("n", [Curve("mlp", N, errors, fitted=kept)])]).axes[0]
@@ -60,15 +53,6 @@ def test_local_slopes_get_a_panel_with_a_line_for_each_order() -> None:
     assert legend_of(panel)[:2] == ["glu: order 3", "mlp: order 2"]
     low, high = panel.get_ylim()
     assert low < -3 < -2 < high
-
-
-def test_legends_lie_below_their_panels_and_inside_the_figure() -> None:
-    figure = scaling_figure([("n", [curve(note="slope −3.00 [−3.10, −2.90]", paper="-3.08")])] * 2, title="t")
-    figure.draw_without_rendering()
-    for panel in figure.axes:
-        box = panel.get_legend().get_window_extent()  # pyright: ignore[reportOptionalMemberAccess]
-        assert box.y1 <= panel.get_window_extent().y0
-        assert box.x0 >= 0 and box.x1 <= figure.bbox.width and box.y0 >= 0
 
 
 def test_names_get_distinct_looks_and_drawing_leaves_matplotlibs_settings_alone() -> None:

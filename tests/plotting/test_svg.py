@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from gatelab.plotting import new_figure, style, svg
+from gatelab.plotting import new_figure, style
 from gatelab.plotting.facets import Facets, draw_figure
 from gatelab.plotting.svg import MOST_BYTES, svg_text, themed
 
@@ -69,13 +69,6 @@ def test_a_page_has_the_colors_of_its_theme_and_ids_of_its_own() -> None:
     assert set(re.findall(r"#(mine-[\w-]+)", text)) <= ids
 
 
-def test_a_page_holds_each_style_once() -> None:
-    text = themed(written(small(40)), "mine")
-    assert len(text) < 0.8 * len(written(small(40))) and " style=" not in text
-    rules = text.partition("</style>")[0]
-    assert set(re.findall(r'class="(s\w{8})', text)) <= set(re.findall(r"\.(s\w{8}){", rules))
-
-
 def test_nothing_of_a_file_can_run_or_ask() -> None:
     inside = '<script>b()</script><foreignObject/><g onclick="c()"/>'
     text = f'<svg xmlns="http://www.w3.org/2000/svg" onload="a()">{inside}</svg>'
@@ -98,15 +91,3 @@ def test_parts_side_by_side_keep_their_legends() -> None:
     parts = [Facets(size, "e", "unit", xlabel=label) for size, label in (("n", "neurons n"), ("P", "parameters P"))]
     views = json.loads(ElementTree.fromstring(written(draw_figure(parts, {"t": table}))).get("data-views", ""))
     assert [view[4] for view in views] == ["n", "n", "P", "P"]
-
-
-def test_a_large_figure_is_drawn_again_only_with_more_images(monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn: list[str] = []
-    honest = svg._slim
-    monkeypatch.setattr(svg, "_slim", lambda figure: drawn.append(honest(figure)) or drawn[-1])
-    monkeypatch.setattr(svg, "MOST_BYTES", 0)
-    figure = Figure()
-    figure.subplots().plot(np.arange(9.0))
-    assert svg_text(figure) == drawn[0] and len(drawn) == 1
-    figure.axes[0].plot(np.arange(100.0), "o")  # an image from the third try on, with more than 40 marks
-    assert svg_text(figure) == drawn[2] and len(drawn) == 3

@@ -12,11 +12,8 @@ import pytest
 from PIL import Image
 from report_records import EVIL, ITEMS, write_records
 
-import gatelab as gl
 from gatelab.report import build
-from gatelab.report.builders import demo_page, scorecard_page
-from gatelab.report.pages import Section, page, table
-from gatelab.studies import demo, take_record
+from gatelab.studies import take_record
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install 'gatelab[browser]'")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -254,58 +251,3 @@ def test_nothing_scrolls_sideways(visit: Any, width: int) -> None:
     assert min(page.evaluate(shares)) >= 0.79
     for figure in FIGURES if width == 1400 else ():
         assert page.evaluate(OVERLAPS, f"{figure} svg") == []
-
-
-@pytest.fixture(scope="module")
-def other_pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The pages of a small demonstration and of a small comparison."""
-    out = tmp_path_factory.mktemp("pages")
-    few = demo(out, widths=(1, 2, 4), jobs=1)
-    card = gl.compare(["mlp", "glu"], "sin4x", budget=30, seeds=1, rows=200)
-    pages = {"demo": demo_page(few), "scorecard": scorecard_page(card)}
-    for name, text in pages.items():
-        (out / f"{name}.html").write_text(text, encoding="utf-8")
-    return {name: (out / f"{name}.html").as_uri() for name in pages}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("width", "theme"), [(400, "dark"), (800, "light"), (1400, "dark")])
-@pytest.mark.parametrize("name", ["demo", "scorecard"])
-def test_the_other_pages_are_drawn_and_fit(
-    visit: Any, other_pages: dict[str, str], name: str, width: int, theme: str
-) -> None:
-    page = visit(width=width, theme=theme, where=other_pages[name])
-    figures = page.evaluate("[...document.querySelectorAll('.chart[id]')].map(f => '#' + f.id)")
-    assert figures
-    for figure in figures:
-        assert page.evaluate(OVERLAPS, f"{figure} svg:first-of-type") == []
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-
-
-def test_a_page_of_one_section_has_the_whole_width_and_long_labels_take_two_lines_on_a_phone(
-    visit: Any, tmp_path: Path
-) -> None:
-    body = table(("unit", "over the limit", "test RMSE"), [("glu", "0.35", "9.2e-04")], right=(1, 2))
-    lone = tmp_path / "lone.html"
-    lone.write_text(page("One", "Alone.", [Section("only", "Only", body=body)]))
-    width = "document.querySelector('.sections').offsetWidth"
-    assert visit(width=1300, where=lone.as_uri()).evaluate(width) > 1000
-    heights = "[...document.querySelectorAll('.cards td[data-label]')].map(cell => cell.offsetHeight)"
-    long, short = visit(width=390, where=lone.as_uri()).evaluate(heights)
-    assert long > 1.6 * short
-
-
-@pytest.mark.slow
-def test_on_paper_it_is_light_and_whole(visit: Any) -> None:
-    page = visit(theme="dark", width=400)
-    color = f"getComputedStyle(document.querySelector('{FIGURE} text')).fill"
-    dark = page.evaluate(color)
-    assert page.pdf()[:4] == b"%PDF"
-    page.emulate_media(media="print")
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-    assert page.locator("#theme").is_hidden()
-    page.emulate_media(media="screen")
-    page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert page.evaluate(color) != dark and page.locator(f"{FIGURE} .views svg").count() == 1
-    page.evaluate("dispatchEvent(new Event('afterprint'))")
-    assert page.evaluate(color) == dark

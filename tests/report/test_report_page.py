@@ -7,14 +7,12 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
-import pandas as pd
 import pytest
 from report_records import EVIL, ITEMS, claim, write_records
 
 from gatelab.cli import reproduce as command
 from gatelab.errors import GatelabError
-from gatelab.glossary import definitions
-from gatelab.report import Section, build, escape, page, prose, table
+from gatelab.report import build, escape, prose
 from gatelab.report.papers import distinct, read_records
 from gatelab.studies import all_studies
 from gatelab.studies.inventory import ITEMS as EVERY
@@ -182,23 +180,6 @@ def test_the_command_prints_the_path_and_refuses_an_empty_folder(
     assert not (tmp_path / "nothing").exists()
     command.report_command(out=write_records(tmp_path))
     assert capsys.readouterr().out.strip() == f"wrote {tmp_path / 'report.html'}"
-
-
-def test_every_page_says_what_the_words_mean() -> None:
-    made = page("One", "", [Section("slopes", "Slopes", tables={"t": pd.DataFrame({"a": [1]})})])
-    assert 'class="contents"' not in made and "1 row, 1 column" in made
-    shown = made.partition("<footer>")[2]
-    assert re.findall("<dt>(.*?)</dt>", shown) == list(definitions())
-    assert "<code>gatelab reproduce scaling/fig2</code>" in shown and "`" not in shown.partition("</dl>")[0]
-
-
-def test_tables_escape_and_name_their_cells() -> None:
-    made = table(("unit", "slope"), [("<glu>", "-2.5 [-2.7, -2.4]")], right=(1,), caption="a & b")
-    assert "&lt;glu&gt;" in made
-    assert 'class="number" data-label="slope"><span class="n">-2.5</span> <span class="n">[-2.7, -2.4]</span>' in made
-    assert "<caption>a &amp; b</caption>" in made
-    with pytest.raises(ValueError, match="zip"):
-        table(("unit",), [("a", "b")])
 
 
 def test_prose_cannot_make_elements() -> None:

@@ -146,20 +146,13 @@ def test_widths_that_do_not_say_leave_that_open():
     assert advise(replace(A, growth=Interval(0.7, 0.4, 1.2)), B).regime == "open"
 
 
-def test_the_advice_says_which_how_sure_why_and_at_what_cost():
+def test_the_advice_has_its_numbers():
     said = words(A, B)
     assert said.startswith("Take a at width 8 (80 parameters). ") and "nan" not in said
-    headings = [line for line in said.splitlines() if line.startswith("## ")]
-    assert [h.split()[1] for h in headings] == ["How", "Why", "What", "What", "How"]
     for number in ("from 40 to 80 parameters", "40 % [30 %, 50 %]", "2 times [1.5, 2.5]", "160 FLOPs per row", "1,000"):
         assert number in said
-    floor = words(*FLAT_SCORES, networks=FLOOR)
-    assert "4 of 5 networks are as good" in floor and "1.04 times as large [0.97, 1.1]" in floor
     never = replace(A, steps=float("inf"), condition=Interval(float("inf"), 1e12, float("inf")))
     assert "infinitely many steps" in words(never, B) and "above 1e12; b has the smallest, 100" in words(never, B)
-    assert "mean over 9 sampled networks" in words(A, replace(B, sampled=9))
-    assert "falls about as fast for b" in said
-    assert "about as fast" not in words(A, replace(B, slope=Interval(-1.1, -1.2, -1.0)))
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,8 @@
 """The command line: parse, call, print.
 
-`main` is the entry point and handles Ctrl-C (`interrupts`) before any other import; `application` has the commands and
-turns errors and closed pipes into exit codes. `options` declares shared options, `reading` turns texts and files into
-values, `rows` reads the rows of kernels, and `output` prints tables, JSON and progress. Every other module is named
-after its commands and imports the computing packages inside functions.
+`main` handles Ctrl-C (`interrupts`) before any other import; `application` turns errors into exit codes, `options`
+declares shared options, `reading` and `rows` turn texts and files into values, and `output` prints. Every other module
+is named after its commands and imports the computing packages inside functions.
 """
 
 import os

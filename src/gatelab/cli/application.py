@@ -1,8 +1,7 @@
 """The application: its commands in panels, and how a command ends.
 
-A command ends with an exit code and one line on stderr: 0 done; 2 an error that the user can fix (a `GatelabError`, a
-wrong option, a file that cannot be written); 130 Ctrl-C; 141 closed pipe. Commands print at their end, so that stdout
-stays empty if they fail.
+It ends with one line on stderr and an exit code: 2 for an error that the user can fix, 130 Ctrl-C, 141 a closed pipe.
+Commands print at their end, so that stdout stays empty if they fail.
 """
 
 from __future__ import annotations
@@ -12,29 +11,14 @@ import os
 import sys
 import traceback
 from contextlib import suppress
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from gatelab._version import __version__
-from gatelab.cli import (
-    compare,
-    dynamics,
-    fit,
-    interrupts,
-    ladder,
-    linearize,
-    lists,
-    ntk,
-    predict,
-    profile,
-    reproduce,
-    results,
-    scale,
-    shrink,
-    train,
-)
+from gatelab.cli import interrupts, results
 from gatelab.cli.options import Application, option
 from gatelab.errors import GatelabError, unknown_name
 from gatelab.memory import free_memory, ran_out, size_text
@@ -80,9 +64,8 @@ class Shell(TyperGroup):
             if error.errno == errno.EPIPE:
                 _drop_stdout()
                 raise typer.Exit(PIPE) from error
-            reason, remedy = str(error.strerror or error), "give another path"
-            if error.filename:
-                reason = f"{error.filename}: {error.strerror}"
+            reason = ": ".join(map(str, filter(None, (error.filename, error.strerror or error))))
+            remedy = "give another path"
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 _drop_stdout()
                 remedy = "free some space or give another path"
@@ -123,42 +106,19 @@ app = Application(
     pretty_exceptions_enable=False,  # any other error is a defect of gatelab and keeps its plain traceback
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-PANELS: dict[str, list[tuple[str, str, Any]]] = {
-    "Fit and scale": [
-        ("demo", reproduce.DEMO, reproduce.demo_command),
-        ("fit", fit.FIT, fit.fit_command),
-        ("predict", predict.PREDICT, predict.predict_command),
-        ("regress", predict.REGRESS, predict.regress_command),
-        ("compare", compare.COMPARE, compare.compare_command),
-        ("scale", scale.SCALE, scale.scale_command),
-        ("law", scale.LAW, scale.law_command),
-        ("units", lists.UNITS, lists.units),
-        ("problems", lists.PROBLEMS, lists.problems),
-    ],
-    "Conditioning and training": [
-        ("ntk", ntk.NTK, ntk.ntk_command),
-        ("dynamics", dynamics.DYNAMICS, dynamics.dynamics_command),
-        ("train", train.TRAIN, train.train_command),
-        ("gap", train.GAP, train.gap_command),
-        ("ladder", ladder.LADDER, ladder.ladder_command),
-    ],
-    "Linearize and encrypt": [
-        ("linearize", linearize.LINEARIZE, linearize.linearize_command),
-        ("plan", linearize.PLAN, linearize.plan_command),
-    ],
-    "Models": [
-        ("profile", profile.PROFILE, profile.profile_command),
-        ("shrink", shrink.SHRINK, shrink.shrink_command),
-    ],
-    "Papers": [
-        ("reproduce", reproduce.REPRODUCE, reproduce.reproduce_command),
-        ("report", reproduce.REPORT, reproduce.report_command),
-        ("glossary", lists.GLOSSARY, lists.glossary),
-    ],
+# Panels of the help. A command is NAME_command in the module of its name, or in the one after the =; NAME its examples.
+PANELS = {
+    "Fit and scale": "demo=reproduce fit predict regress=predict compare scale law=scale units=lists problems=lists",
+    "Conditioning and training": "ntk dynamics train gap=train ladder",
+    "Linearize and encrypt": "linearize plan=linearize",
+    "Models": "profile shrink",
+    "Papers": "reproduce report=reproduce glossary=lists",
 }
 for panel, commands in PANELS.items():
-    for name, examples, function in commands:
-        app.command(name, epilog=examples, rich_help_panel=panel)(function)
+    for name, _, place in (command.partition("=") for command in commands.split()):
+        module = import_module(f"gatelab.cli.{place or name}")
+        register = app.command(name, epilog=getattr(module, name.upper()), rich_help_panel=panel)
+        register(getattr(module, f"{name}_command"))
 app.add_typer(results.app, rich_help_panel="Stores")
 
 

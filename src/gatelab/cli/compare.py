@@ -47,9 +47,7 @@ def compare_command(
     words: Words = None,
     unit: Annotated[list[str] | None, unit_option("mlp,glu,gqu,relu2,swiglu")] = None,
     source: ComparedData,
-    widths: Annotated[
-        str | None, option("Widths of every unit.", metavar="1:8 | 2,4,8", default="by parameters")
-    ] = None,
+    widths: Annotated[str | None, option("Widths, such as 1:8 or 2,4,8.", default="by parameters")] = None,
     measured: MeasureOptions,
     plot: Plot = None,
     out: Annotated[Path | None, out_option("Write the page, .html.", ".html")] = None,
@@ -70,7 +68,7 @@ def compare_command(
     if out:
         from gatelab.report.builders import scorecard_page
 
-        write_whole(out, scorecard_page(card, output.command_line(context)).encode())
+        write_whole(out, scorecard_page(card, output.command_line(context)))
     output.write(card, plot)
     output.emit({**_numbers(card), "advice": card.sections}, *_parts(card), files=(out, plot))
 

@@ -76,7 +76,7 @@ def dynamics_command(
         {**about, "notes": notes},
         f"{rows.name}: n = {rows.n}, d = {rows.d}, width {width}, lr {rate:.3g}; loss (1/2)|f - y|^2",
         "",
-        loss_table(stable, expected, trained, steps),
+        loss_table(about["units"], steps),
         "",
         *verdicts,
         output.points(notes),
@@ -87,8 +87,8 @@ def dynamics_command(
 def unit_facts(name: str, stable: StableStep, expected: Trajectory, run: Training | None) -> dict[str, Any]:
     """The ends of a unit's kernel, its expected loss, and that of its networks where they were trained."""
     facts: dict[str, Any] = {"unit": name, "lambda_max": stable.lambda_max, "lambda_min": stable.lambda_min}
-    facts |= {"stable": expected.stable, "step": expected.steps, "loss": expected.loss}
-    facts |= {"bias": expected.bias, "variance": expected.variance}
+    facts |= {name: getattr(expected, name) for name in ("stable", "loss", "bias", "variance")}
+    facts["step"] = expected.steps
     if run is not None:
         low, high = run.interval()
         losses = {"step": run.steps, "mean": run.mean, "low": low, "high": high}
@@ -103,21 +103,18 @@ def crossing_facts(c: Crossing) -> dict[str, Any]:
     return {"units": c.labels, **{name: getattr(c, name) for name in names}, "early": early, "late": late}
 
 
-def loss_table(
-    stable: dict[str, StableStep], expected: dict[str, Trajectory], trained: dict[str, Training], last: int
-) -> output.Part:
+def loss_table(units: list[dict[str, Any]], last: int) -> output.Part:
     """One row of losses at some steps per unit, and below it one of its trained networks."""
     import numpy as np
 
-    steps = sorted({0, last // 4, last // 2, last})
-    headings, rows = [f"step {t}" for t in steps], []
-    for name, s in stable.items():
-        losses = dict(zip(headings, expected[name].loss[steps].tolist(), strict=True))
-        rows.append({"unit": name, "l_max": s.lambda_max, "l_min": s.lambda_min, **losses})
-        if run := trained.get(name):
-            means = run.mean[np.searchsorted(run.steps, steps)].tolist()
-            rows.append({"unit": "  trained", "l_max": "", "l_min": "", **dict(zip(headings, means, strict=True))})
-    return output.table(rows, dict.fromkeys(("l_max", "l_min", *headings), ".3g"))
+    rows, steps = [], sorted({0, last // 4, last // 2, last})
+    for unit in units:
+        ends = {"unit": unit["unit"], "l_max": unit["lambda_max"], "l_min": unit["lambda_min"]}
+        rows.append(ends | {f"step {t}": float(unit["loss"][t]) for t in steps})
+        if run := unit.get("measured"):
+            means = zip(steps, run["mean"][np.searchsorted(run["step"], steps)].tolist(), strict=True)
+            rows.append({"unit": "  trained", "l_max": "", "l_min": ""} | {f"step {t}": mean for t, mean in means})
+    return output.table(rows, dict.fromkeys(rows[0], ".3g"))
 
 
 def draw_losses(expected: dict[str, Trajectory], trained: dict[str, Training], title: str, path: Path) -> None:

@@ -28,9 +28,7 @@ def fit_command(
     solver: SolverOptions,
     source: ProblemOptions,
     plot: Plot = None,
-    out: Annotated[
-        Path | None, out_option("Write the model, .safetensors, for gatelab predict.", ".safetensors")
-    ] = None,
+    out: Annotated[Path | None, out_option("Write the model, .safetensors.", ".safetensors")] = None,
 ) -> None:
     """Train one network and compare its error with the limit."""
     names, word = reading.units(words, as_list(unit))

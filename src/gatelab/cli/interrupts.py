@@ -1,7 +1,6 @@
-"""Ctrl-C: one line reports the files and fits that are complete, and the process ends with the code 130.
+"""Ctrl-C: one line reports the files and fits that are complete, and the process ends without waiting for threads.
 
-Long work runs in threads (`gatelab.interrupts`), so that the main thread receives Ctrl-C; the process ends without
-waiting for them. The module imports little, since it is loaded first.
+The module imports little, since it is loaded first.
 """
 
 from __future__ import annotations
@@ -27,10 +26,7 @@ def listen() -> None:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """Interrupt the main thread as Python does; end the process at the second Ctrl-C, and during an import.
-
-    An exception inside the import of a C++ module ends the process without a message.
-    """
+    """Interrupt the main thread as Python does; end the process at the second Ctrl-C, and during an import of C++."""
     if _pressed or _imports(frame):
         end()
     _pressed.append(number)

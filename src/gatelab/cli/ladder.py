@@ -29,9 +29,7 @@ gatelab ladder --record results/ladder/enwik8.json --power --sizes 0.1M,0.4M,3.2
 class LadderOptions:
     """The trainings."""
 
-    text: Annotated[str | None, option("enwik8, tinyshakespeare or a file.", metavar="NAME|FILE", default="enwik8")] = (
-        None
-    )
+    text: Annotated[str | None, option("enwik8, tinyshakespeare or a file.", default="enwik8")] = None
     sizes: Annotated[str | None, option("Sizes separated by commas, smallest first.", default="0.4M to 26M")] = None
     seeds: Annotated[int, option("Trainings per unit and size.", min=1)] = 3
     repeats: Annotated[str, option("Epochs of the text.", metavar="N[,N]")] = "1"
@@ -50,10 +48,9 @@ class LadderOptions:
         values: dict[str, Any] = {"units": UNITS, "data": "enwik8", "sizes": LADDER_SIZES}
         if self.quick:
             values |= {**QUICK, "data": quick_text()}
-        given = {"units": list(names), "data": self.text, "steps": self.steps, "batch": self.batch}
-        given["sizes"] = reading.column_names(self.sizes)
+        given = {name: getattr(self, name) for name in ("steps", "batch", "seeds", "model", "tokenizer", "optimizer")}
+        given |= {"units": list(names), "data": self.text, "sizes": reading.column_names(self.sizes)}
         values |= {name: value for name, value in given.items() if value}
-        values |= {"seeds": self.seeds, "model": self.model, "tokenizer": self.tokenizer, "optimizer": self.optimizer}
         if not (repeats := reading.whole_numbers(self.repeats)):
             raise GatelabError(f"--repeats is {self.repeats!r}; give whole numbers with commas, such as 1,20")
         return {**values, "repeats": repeats}
@@ -84,10 +81,7 @@ def ladder_command(
     record: Annotated[Path | None, option("Read a record that --out wrote; train nothing.", metavar="FILE")] = None,
     power: Annotated[bool, option("Power of a design of --sizes and --seeds, by --record.", "--power")] = False,
     plot: Plot = None,
-    out: Annotated[
-        list[Path] | None,
-        out_option("Write the record, .json, or every training, .csv; may be repeated.", ".json", ".csv"),
-    ] = None,
+    out: Annotated[list[Path] | None, out_option("Write the record, .json, or a table, .csv.", ".json", ".csv")] = None,
 ) -> None:
     """Train a language model with every unit at every size, and compare the units."""
     names = reading.units_alone(words, unit)
@@ -102,8 +96,7 @@ def ladder_command(
         refuse_training_options(names, training, run, dry_run)
         result = Ladder.read(record)
     else:
-        values = training.keywords(names)
-        lrs = None
+        values, lrs = training.keywords(names), None
         if training.lr is not None:
             lrs = rates_by_name(dict.fromkeys(values["units"], training.lr), ())
         if dry_run:
@@ -120,10 +113,7 @@ def ladder_command(
         output.note(f"{plot} was not written: no training has a loss")
         plot = None
     document = {"text": result.text, "facts": dict(result.facts), "points": training_rows(result)}
-    if isinstance(law, str):
-        document["no_law"] = law
-    else:
-        document["law"] = to_plain(law)
+    document[("law", "no_law")[isinstance(law, str)]] = to_plain(law)
     if plot:
         result.plot(plot, repeats=int(ended.min()))
     output.emit(document, *parts_of(result, law), files=(plot, *(out or ())))
@@ -146,18 +136,16 @@ def emit_power(record: Path | None, training: LadderOptions) -> None:
 
 def refuse_training_options(names: Sequence[str], training: LadderOptions, run: RunOptions, dry_run: bool) -> None:
     """Refuse options of trainings with --record, which would ignore them."""
-    given = [f"the units {', '.join(names)}"] if names else []
+    given = [f"the units {', '.join(names)}"] * bool(names) + ["--dry-run"] * dry_run
     for options in (training, run):
         given += [f"--{f.name.replace('_', '-')}" for f in fields(options) if getattr(options, f.name) != f.default]
-    given += ["--dry-run"] if dry_run else []
     if given:
         raise GatelabError(f"--record reads finished trainings; leave out {', '.join(given)}")
 
 
 def law_of(ladder: Ladder) -> LadderLaw | str:
     """The law of the first regime, or the reason if there is none."""
-    table: Frame = ladder.trainings
-    repeats = table[table["part"] == "test"]["repeats"]
+    repeats: Frame = ladder.trainings.query("part == 'test'")["repeats"]
     if repeats.empty:
         return "only sweeps of learning rates have been trained"
     try:
@@ -180,19 +168,15 @@ def emit_plan(values: dict[str, Any], lrs: dict[str, float] | None) -> None:
     """The size of the trainings, with --dry-run."""
     from gatelab.train.ladder_plans import plan_ladder
 
-    parts = ("units", "data", "sizes", "seeds", "repeats")
-    options = {name: value for name, value in values.items() if name not in parts}
-    units, data, sizes, seeds, repeats = (values[name] for name in parts)
+    options = dict(values)
+    units, data, sizes, seeds, repeats = (options.pop(n) for n in ("units", "data", "sizes", "seeds", "repeats"))
     runs = plan_ladder(units, data, sizes, seeds, repeats, options).expected(lrs)
-    rows = {
-        "runs": len(runs),
-        "trainings": sum(len(run.members) for run in runs),
-        "operations": sum(run.flops for run in runs),
-    }
-    shown: list[output.Part] = [output.pairs(rows.items())]
+    trainings, flops = sum(len(run.members) for run in runs), sum(run.flops for run in runs)
+    facts = {"runs": len(runs), "trainings": trainings, "flops": flops}
+    shown: list[output.Part] = [output.pairs(facts.items())]
     if lrs is None:
         shown += ["", "sweeps of learning rates that continue beyond their ends are not included"]
-    output.emit(dict(zip(("runs", "trainings", "flops"), rows.values(), strict=True)), *shown)
+    output.emit(facts, *shown)
 
 
 def parts_of(ladder: Ladder, law: LadderLaw | str) -> Iterator[output.Part]:

@@ -6,10 +6,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from gatelab.cli import output, reading
-from gatelab.cli.options import Plot, Tokenizer, complete_unit, option, out_option
+from gatelab.cli.options import Plot, Tokenizer, argument, complete_unit, option, out_option
 from gatelab.errors import GatelabError
 from gatelab.files import either
 
@@ -74,15 +72,7 @@ class MapOptions:
 
 def linearize_command(
     *,
-    word: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="ACTIVATION",
-            help="relu, gelu, gelu-tanh, silu, ..., or a gated unit.",
-            show_default="gelu",
-            autocompletion=complete_unit,
-        ),
-    ] = None,
+    word: Annotated[str | None, argument("ACTIVATION", "relu, silu, ... or a unit.", complete_unit, "gelu")] = None,
     unit: Annotated[str | None, option("The same.", default="gelu")] = None,
     options: MapOptions,
     compare: Annotated[bool, option("Compare with published approximations.", "--compare")] = False,
@@ -96,71 +86,84 @@ def linearize_command(
     z = read_numbers(options.data)
     with output.progress("maps"):
         maps = options.build(word or unit or "gelu", z)
-    polynomial, rows = None, []
-    if maps.polynomial is not None:
-        from gatelab.linearization import export as export_of
-
-        polynomial = export_of(maps.polynomial, maps.activation)
-    elif out or plot or compare or encrypted or z is not None:
+    if maps.polynomial is None and (out or plot or compare or encrypted or z is not None):
         raise GatelabError(
             f"{maps.method} is not a polynomial of w.x; --data, --out, --encrypted, --plot and --compare need one, "
             "such as minimax"
         )
-    facts = facts_of(maps, z)
+    facts: dict[str, Any] = {}
+    parts: list[output.Part] = [str(maps), ""]
+    polynomial, rows = None, []
+    if maps.polynomial is not None:
+        from gatelab.linearization import export
+
+        polynomial = export(maps.polynomial, maps.activation)
+        facts, lines = measurements(maps, z, encrypted, options.seed)
+        parts += polynomial_parts(polynomial, lines)
     if options.d is not None:
         with output.progress("error on pairs") as report:
             scales = {"w_scale": options.w_scale, "x_scale": options.x_scale}
             error = maps.error("gaussian", **scales, seed=options.seed, progress=report)
         facts["error"] = {**asdict(error), "remark": error.remark}
-    if encrypted:
-        facts["encrypted"] = encrypted_facts(maps, z, options.seed)
-    if compare:
-        rows = published_rows(maps, z)
-    output.write(polynomial, out)
-    if plot:
-        draw_approximations(maps, rows, plot)
-    parts: list[output.Part] = [str(maps), ""]
-    if polynomial is not None:
-        parts += polynomial_parts(polynomial, facts)
-    if found := facts.get("error"):
         text = (
             "w, x Gaussian, d = {d}: RMSE {rmse:.4g} [{low:.4g}, {high:.4g}], maximum {maximum:.4g} of {pairs} pairs, "
             "m = {m}; the floor for that m is "
         )
-        parts += ["", text.format(**found) + output.cell(found["floor"])]
-        parts += [f"This RMSE is {found['remark']}."] * bool(found["remark"])
-    if rows:
+        parts += ["", text.format(**facts["error"]) + output.cell(error.floor)]
+        parts += [f"This RMSE is {error.remark}."] * bool(error.remark)
+    if compare:
+        rows = published_rows(maps, z)
         names = {"name": "published", "maximum": "largest error", "rmse_on_data": "RMSE on data"}
         table = [{names.get(key, key): value for key, value in row.items() if key != "source"} for row in rows]
         parts += ["", output.table(table, {"largest error": ".3g", "RMSE on data": ".3g"})]
-    document = {
-        "linearization": str(maps),
-        "polynomial": None if polynomial is None else polynomial.document(),
-        "d": options.d,
-        "m": options.d and maps.m,
-        **facts,
-        "published": rows,
-    }
+    output.write(polynomial, out)
+    if plot:
+        draw_approximations(maps, rows, plot)
+    document = {"linearization": str(maps), "polynomial": polynomial and polynomial.document(), "d": options.d}
+    document |= {"m": options.d and maps.m, **facts, "published": rows}
     output.emit(document, *parts, files=(out, plot))
 
 
 # ---- measuring
 
 
-def facts_of(maps: Linearization, z: Any) -> dict[str, Any]:
-    """The alternations of a minimax polynomial's error, and the error of any polynomial on the data."""
+def measurements(maps: Linearization, z: Any, encrypted: bool, seed: int) -> tuple[dict[str, Any], dict[str, str]]:
+    """A polynomial on the data and under encryption, there or at 1000 random numbers: as numbers and as lines."""
+    import numpy as np
+
     from gatelab.linearization import equioscillation
 
     facts: dict[str, Any] = {}
-    p = maps.polynomial
-    if p is not None and maps.method == "minimax":
-        turns = equioscillation(p, maps.activation)
+    lines: dict[str, str] = {}
+    assert maps.polynomial is not None
+    if maps.method == "minimax":
+        turns = equioscillation(maps.polynomial, maps.activation)
         facts["equioscillation"] = None
         if turns.points:
             facts["equioscillation"] = {"points": len(turns.points), "spread": turns.spread}
-    if p is not None and z is not None:
-        facts["data"] = {"numbers": len(z), **errors_at(p, maps, z)}
-    return facts
+            lines["alternations"] = f"{len(turns.points)}, equal to {turns.spread:.1g}"
+    if z is not None:
+        facts["data"] = {"numbers": len(z), **errors_at(maps.polynomial, maps, z)}
+        lines["on the data"] = "RMSE {rmse:.4g}, maximum {maximum:.4g}, {numbers} numbers".format(**facts["data"])
+    if encrypted:
+        if z is None:
+            z = np.random.default_rng(seed).uniform(*maps.polynomial.interval, 1000)
+        with output.progress("encrypted"):
+            secret = facts["encrypted"] = maps.encrypted(z).document()
+        parameters, seconds = secret["parameters"], secret["seconds"]
+        lines["under CKKS"] = (
+            f"{secret['numbers']} numbers: approximation {output.cell(secret['approximation'])} (proved), "
+            f"encryption {secret['encryption']:.2g} (measured), total {secret['total']:.4g}"
+        )
+        lines["used"] = (
+            f"{secret['levels']} levels, {secret['products']} products; {seconds['evaluation']:.2f} s and "
+            f"{seconds['keys']:.2f} s for keys; {secret['bytes']['sent'] / 2**20:.1f} MiB sent"
+        )
+        lines["parameters"] = (
+            f"N = {parameters['poly_modulus_degree']}, primes of "
+            f"{', '.join(map(str, parameters['coeff_mod_bit_sizes']))} bits, {parameters['security']} bits of security"
+        )
+    return facts, lines
 
 
 def errors_at(approximation: Any, maps: Linearization, z: Any) -> dict[str, float]:
@@ -171,16 +174,6 @@ def errors_at(approximation: Any, maps: Linearization, z: Any) -> dict[str, floa
 
     errors = approximation(z) - values(maps.activation, z).numpy()
     return {"rmse": float(np.sqrt(np.mean(errors**2))), "maximum": float(np.abs(errors).max())}
-
-
-def encrypted_facts(maps: Linearization, z: Any, seed: int) -> dict[str, Any]:
-    """The polynomial under encryption at the data, or at 1000 numbers drawn from its interval."""
-    import numpy as np
-
-    if z is None and maps.polynomial is not None:
-        z = np.random.default_rng(seed).uniform(*maps.polynomial.interval, 1000)
-    with output.progress("encrypted"):
-        return maps.encrypted(z).document()
 
 
 def published_rows(maps: Linearization, z: Any) -> list[dict[str, Any]]:
@@ -194,12 +187,13 @@ def published_rows(maps: Linearization, z: Any) -> list[dict[str, Any]]:
             f"the published approximations are of GELU, not of {maps.activation.name}; leave --compare out"
         )
     assert maps.polynomial is not None
-    grid = np.linspace(*maps.polynomial.interval, 20_001)
-    rows = []
+    grid, rows = np.linspace(*maps.polynomial.interval, 20_001), []
     for p in PUBLISHED.values():
-        row = {"name": p.name, "degree": p.degree, "comparisons": p.comparisons, "source": p.source}
-        rmse = None if z is None else errors_at(p, maps, z)["rmse"]
-        rows.append({**row, "maximum": errors_at(p, maps, grid)["maximum"], "rmse_on_data": rmse})
+        row = {name: getattr(p, name) for name in ("name", "degree", "comparisons", "source")}
+        row |= {"maximum": errors_at(p, maps, grid)["maximum"], "rmse_on_data": None}
+        if z is not None:
+            row["rmse_on_data"] = errors_at(p, maps, z)["rmse"]
+        rows.append(row)
     return rows
 
 
@@ -212,20 +206,19 @@ def read_numbers(path: Path | None) -> Any:
     from gatelab.data.tables import open_columns
     from gatelab.linearization.polynomials import numbers
 
-    reading.check_exists(path, "give pre-activations as .npy or CSV")
-    if path.suffix.lower() == ".npy":
-        try:
-            return numbers(np.load(path, allow_pickle=False))
-        except (ValueError, EOFError, OSError) as error:
-            raise GatelabError(f"{path} is not an array of numbers ({error}); write one with numpy.save") from None
-    columns = open_columns(path)
-    return numbers(columns.take([i for i in range(columns.count) if i not in columns.labels]))
+    if path.suffix.lower() != ".npy":
+        columns = open_columns(path)
+        return numbers(columns.take([i for i in range(columns.count) if i not in columns.labels]))
+    try:
+        return numbers(np.load(path, allow_pickle=False))
+    except (ValueError, EOFError) as error:
+        raise GatelabError(f"{path} is not an array of numbers ({error}); write one with numpy.save") from None
 
 
 # ---- showing
 
 
-def polynomial_parts(export: Export, facts: dict[str, Any]) -> list[output.Part]:
+def polynomial_parts(export: Export, lines: dict[str, str]) -> list[output.Part]:
     p, cost = export.polynomial, export.cost
     rows = {
         "interval": f"[{p.interval[0]:.6g}, {p.interval[1]:.6g}]",
@@ -235,27 +228,9 @@ def polynomial_parts(export: Export, facts: dict[str, Any]) -> list[output.Part]
         "encrypted": f"{cost.levels} levels, {cost.products} products of ciphertexts, for inputs scaled to [-1, 1]; "
         "one level more where they arrive unscaled",
     }
-    if turns := facts.get("equioscillation"):
-        rows["alternations"] = f"{turns['points']}, equal to {turns['spread']:.1g}"
-    if data := facts.get("data"):
-        rows["on the data"] = "RMSE {rmse:.4g}, maximum {maximum:.4g}, {numbers} numbers".format(**data)
-    if secret := facts.get("encrypted"):
-        parameters, seconds = secret["parameters"], secret["seconds"]
-        rows["under CKKS"] = (
-            f"{secret['numbers']} numbers: approximation {output.cell(secret['approximation'])} (proved), "
-            f"encryption {secret['encryption']:.2g} (measured), total {secret['total']:.4g}"
-        )
-        rows["used"] = (
-            f"{secret['levels']} levels, {secret['products']} products; {seconds['evaluation']:.2f} s and "
-            f"{seconds['keys']:.2f} s for keys; {secret['bytes']['sent'] / 2**20:.1f} MiB sent"
-        )
-        rows["parameters"] = (
-            f"N = {parameters['poly_modulus_degree']}, primes of "
-            f"{', '.join(map(str, parameters['coeff_mod_bit_sizes']))} bits, {parameters['security']} bits of security"
-        )
     coefficients = enumerate(zip(p.coefficients, p.chebyshev, strict=True))
     cells = [{"k": k, "of z^k": a, "of T_k": c} for k, (a, c) in coefficients if a or c]
-    return [output.pairs(rows.items()), "", output.table(cells, {"of z^k": ".10g", "of T_k": ".10g"})]
+    return [output.pairs((rows | lines).items()), "", output.table(cells, {"of z^k": ".10g", "of T_k": ".10g"})]
 
 
 def draw_approximations(maps: Linearization, rows: list[dict[str, Any]], path: Path) -> None:
@@ -276,7 +251,7 @@ def draw_approximations(maps: Linearization, rows: list[dict[str, Any]], path: P
 
 
 def plan_command(
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="The folder of a model, of Transformers or llama2.c.")],
+    path: Annotated[Path, argument("PATH", "The folder of a model, of Transformers or llama2.c.")],
     text: Annotated[Path, option("Text with one sentence per line.", metavar="FILE")],
     tokenizer: Tokenizer = None,
     quality: Annotated[float, option("Cosine, or ratio of perplexities, to keep.")] = 0.999,
@@ -285,13 +260,12 @@ def plan_command(
     out: Annotated[Path | None, out_option("Write the plan, .json.", ".json")] = None,
 ) -> None:
     """Plan encrypted inference: a polynomial for every layer, with the fewest levels in total."""
-    reading.check_exists(text, "give text with one sentence per line")
     from gatelab.linearization import plan_encrypted
     from gatelab.models.pretrained import load_model, token_rows
 
+    sentences = text.read_text(encoding="utf-8", errors="replace")
     model, own = load_model(path)
-    given = reading.read_tokenizer(tokenizer) or own
-    tokens = token_rows(model, given, text.read_text(encoding="utf-8", errors="replace"))
+    tokens = token_rows(model, reading.read_tokenizer(tokenizer) or own, sentences)
     with output.progress("measurements") as report:
         plan = plan_encrypted(model, tokens[:rows], quality=quality, margin=margin, progress=report)
     output.write(plan, out)

@@ -14,7 +14,7 @@ PROBLEMS = "Example: gatelab problems"
 GLOSSARY = "Example: gatelab glossary condition number"
 
 
-def units() -> None:
+def units_command() -> None:
     """List the units with their formulas, orders and parameters."""
     from gatelab.feedforward.named import CATALOGUE
 
@@ -28,7 +28,7 @@ def units() -> None:
     )
 
 
-def problems() -> None:
+def problems_command() -> None:
     """List the problems by name; formulas and files work too."""
     from gatelab.data import problems as all_problems
 
@@ -46,7 +46,7 @@ def problems() -> None:
     )
 
 
-def glossary(
+def glossary_command(
     word: Annotated[list[str] | None, typer.Argument(help="A word, such as knot; all words by default.")] = None,
 ) -> None:
     """Define the words used here: knot, order, limit, floor, kernel, direction, gap and more."""

@@ -1,11 +1,8 @@
 """Options that commands share, each declared once, in groups that belong together.
 
-Typer reads one option from each parameter of a function and has no groups. `Application` lets a command take a frozen
-dataclass as one parameter and shows typer one parameter for each of its fields. The methods of a group turn the user's
-text into values: a problem, the settings of a solver, the keywords of a sweep.
-
-Every command has --json and --quiet, refuses to overwrite a file that it reads, and accepts the option names of the
-last release with a warning (`RENAMED`).
+Typer reads one option from each parameter of a function. `Application` lets a command take a frozen dataclass as one
+parameter, with one option per field; its methods turn the user's text into values. Every command has --json and
+--quiet, refuses to overwrite a file that it reads, and accepts the option names of the last release (`RENAMED`).
 """
 
 from __future__ import annotations
@@ -14,7 +11,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -53,6 +50,10 @@ RENAMED = {
 def option(help: str, *names: str, default: str | None = None, **settings: Any) -> Any:
     """An option with its help; `default` describes in words its value if it is not given."""
     return typer.Option(*names, help=help, show_default=default or True, **settings)
+
+
+def argument(metavar: str, help: str, complete: Any = None, default: str | None = None) -> Any:
+    return typer.Argument(metavar=metavar, help=help, show_default=default or False, autocompletion=complete)
 
 
 def columns_option(help: str, default: str | None = None) -> Any:
@@ -101,10 +102,8 @@ class Application(typer.Typer):
 def current_names(args: Sequence[str], known: set[str]) -> Iterator[str]:
     """The words of a command with the present names of its options; each old name is reported on stderr.
 
-    >>> list(current_names(["--csv=a.csv", "glu"], {"--out"}))
-    ['--out=a.csv', 'glu']
-    >>> list(current_names(["--out", "a.png"], {"--out", "--plot"}))
-    ['--plot', 'a.png']
+    >>> list(current_names(["--csv=a.csv", "--out", "a.png"], {"--out", "--plot"}))
+    ['--out=a.csv', '--plot', 'a.png']
     """
     for i, word in enumerate(args):
         name, equals, value = word.partition("=")
@@ -121,9 +120,9 @@ def current_names(args: Sequence[str], known: set[str]) -> Iterator[str]:
 
 def as_list(value: Any) -> list[Any]:
     """One or several values of an option as a list, empty for None."""
-    if value is None or isinstance(value, list | tuple):
-        return list(value or ())
-    return [value]
+    if isinstance(value, list | tuple):
+        return list(value)
+    return [value] * (value is not None)
 
 
 def is_part(target: Path, source: Path) -> bool:
@@ -147,21 +146,11 @@ def grouped(command: Command) -> Command:
     ...     depth: int = 1
     >>> def build(*, name: str, size: Size) -> None:
     ...     print(name, size.width, size.depth)
-    >>> build = grouped(build)
-    >>> list(inspect.signature(build).parameters)
-    ['name', 'width', 'depth', 'as_json', 'quiet']
-    >>> build(name="glu", width=16)
+    >>> grouped(build)(name="glu", width=16)
     glu 16 1
     """
-    hints = get_type_hints(command, include_extras=True)
-    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
-    parameters: list[inspect.Parameter] = []
-    for name, parameter in inspect.signature(command).parameters.items():
-        if name in groups:
-            parameters += options_of(groups[name])
-        else:
-            parameters.append(parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY))
-    parameters += options_of(AnswerOptions)
+    groups = {name: hint for name, hint in get_type_hints(command).items() if is_dataclass(hint)}
+    parameters = [*options_of(command), *options_of(AnswerOptions)]
 
     @functools.wraps(command)
     def call(**values: Any) -> None:
@@ -177,13 +166,14 @@ def grouped(command: Command) -> Command:
     return call
 
 
-def options_of(group: Any) -> Iterator[inspect.Parameter]:
-    hints = get_type_hints(group, include_extras=True)
-    for field in fields(group):
-        default = inspect.Parameter.empty if field.default is MISSING else field.default
-        yield inspect.Parameter(
-            field.name, inspect.Parameter.KEYWORD_ONLY, annotation=hints[field.name], default=default
-        )
+def options_of(command: Any) -> Iterator[inspect.Parameter]:
+    """The parameters of a command, with those of each group in its place."""
+    hints = get_type_hints(command, include_extras=True)
+    for name, parameter in inspect.signature(command).parameters.items():
+        if is_dataclass(hints[name]):
+            yield from options_of(hints[name])
+        else:
+            yield parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
 
 
 # ---- units, problems and files
@@ -206,13 +196,8 @@ def complete_word(incomplete: str) -> list[str]:
 
 def unit_option(default: str = "") -> Any:
     """Units by --unit, in commands that take several; `default` names those used where none is given."""
-    return typer.Option(
-        *("--unit", "--units"),
-        metavar="UNIT[,UNIT]",
-        help="Units, separated by commas.",
-        show_default=default or False,
-        autocompletion=complete_unit,
-    )
+    form: dict[str, Any] = {"metavar": "UNIT[,UNIT]", "default": default or None, "autocompletion": complete_unit}
+    return option("Units, separated by commas.", "--unit", "--units", **form)
 
 
 def checked(*endings: str) -> Any:
@@ -235,22 +220,10 @@ def out_option(help: str, *endings: str, **options: Any) -> Any:
 
 
 OneUnit = Annotated[str | None, option("The unit.", "--unit", metavar="UNIT", autocompletion=complete_unit)]
-Words = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="UNIT|PROBLEM",
-        help="Units, and a problem's name or a formula.",
-        show_default=False,
-        autocompletion=complete_word,
-    ),
-]
-UnitsAlone = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="UNIT", help="Units.", show_default=False, autocompletion=complete_unit),
-]
-ModelPath = Annotated[
-    str, typer.Argument(metavar="PATH", help="A folder of Transformers, a GGUF file, smollm2, minilm or stories260k.")
-]
+MaybeWords = list[str] | None
+Words = Annotated[MaybeWords, argument("UNIT|PROBLEM", "Units, and a problem's name or a formula.", complete_word)]
+UnitsAlone = Annotated[MaybeWords, argument("UNIT", "Units.", complete_unit)]
+ModelPath = Annotated[str, argument("PATH", "A folder of Transformers, a GGUF file, smollm2, minilm or stories260k.")]
 Seeds = Annotated[int, option("Number of seeds.", min=1)]
 Plot = Annotated[
     Path | None, option("Write the figure, .png, .svg or .pdf.", metavar="FILE", callback=checked(*PICTURES))
@@ -269,11 +242,11 @@ SOLVER_HELP = f"{either(('auto', *SOLVERS))}."
 
 def device_name(device: str) -> str:
     """The device that --device names; auto is cuda where there is one."""
-    if device != "auto":
-        return device
     import torch
 
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "auto":
+        return ("cpu", "cuda")[torch.cuda.is_available()]
+    return device
 
 
 # ---- data
@@ -287,12 +260,7 @@ class TableOptions:
     target: Annotated[str | None, columns_option("Its columns to predict, by name or number.", "the last")] = None
     inputs: Annotated[str | None, columns_option("Its columns to predict from.", "all others")] = None
     standardize: Annotated[
-        bool | None,
-        option(
-            "Scale inputs and target to mean 0 and deviation 1, or leave them.",
-            "--standardize/--raw",
-            default="scaled for friedman, airfoil, california",
-        ),
+        bool | None, option("Scale to mean 0 and deviation 1, or do not.", "--standardize/--raw", default="by problem")
     ] = None
 
     def problem(self, name: str | None, **settings: Any) -> Problem:
@@ -313,10 +281,9 @@ class TableOptions:
                 f"--points, --sampling and --noise are for formulas; leave them out with --data {self.data}"
             )
         target, inputs = reading.column_names(self.target), reading.column_names(self.inputs)
+        columns = {"target": target, "inputs": inputs}
         with reading.shown_warnings():
-            return Problem.from_file(
-                self.data, target=target, inputs=inputs, standardize=bool(self.standardize), **settings
-            )
+            return Problem.from_file(self.data, **columns, standardize=bool(self.standardize), **settings)
 
 
 @dataclass(frozen=True)
@@ -334,7 +301,7 @@ class SampleOptions(TableOptions):
 
 @dataclass(frozen=True)
 class ProblemOptions(SampleOptions):
-    """All options of a problem: those of `SampleOptions`, the sampling and the test protocol."""
+    """All options of a problem."""
 
     sampling: Annotated[str, option("random or grid.")] = "random"
     protocol: Annotated[str, option("split, or paper: test on the training data, as the paper's code does.")] = "split"
@@ -378,16 +345,14 @@ class SweepOptions:
     max_hours: Annotated[float | None, option("Start no new fit after this time.", default="no limit")] = None
 
     def keywords(self) -> dict[str, Any]:
-        """The options except `jobs` as arguments of `gatelab.scaling_laws`, without those left out."""
+        """The options except `jobs` as arguments of `gatelab.scaling`, without those left out."""
         from gatelab.sweep.backends import check_backend
 
         check_backend(self.backend or "serial", self.address)
-        if self.retry_failed and self.store is None:
-            raise GatelabError("--retry-failed needs the record of failures; give --store FILE, which holds it")
-        if self.store is not None and self.store.is_dir():
-            raise GatelabError(f"{self.store} is a folder; give the path of a file in it")
         if self.max_hours is not None:
             real_number("--max-hours", self.max_hours, above=0)
+        if self.retry_failed and self.store is None:
+            raise GatelabError("--retry-failed needs the record of failures; give --store FILE, which holds it")
         return {name: value for name, value in vars(self).items() if value and name != "jobs"}
 
     def plan(self, runs: Sequence[Run]) -> Plan:
@@ -396,11 +361,11 @@ class SweepOptions:
 
         from gatelab.sweep import plan
 
-        jobs, store = self.jobs or cpu_count(), None
+        jobs, store = self.jobs or cpu_count(), self.store
         if self.backend == "serial":
             jobs = 1
-        if self.store and self.store.exists():
-            store = self.store
+        if store and not store.exists():
+            store = None
         return plan(runs, store, retry_failed=self.retry_failed, jobs=jobs)
 
 

@@ -1,7 +1,4 @@
-"""The output of commands: tables for people, one JSON document for programs, progress on stderr, files.
-
-Whether a file can be written is checked before the work; `gatelab.files` writes it.
-"""
+"""The output of commands: tables for people, one JSON document for programs, progress on stderr, files."""
 
 from __future__ import annotations
 
@@ -42,13 +39,9 @@ Part = str | Table
 
 
 def emit(document: Any, *parts: Part, files: Sequence[Path | None] = ()) -> None:
-    """The result of a command: one JSON document with --json, else paragraphs and tables, then the files written.
+    """The result of a command: one JSON document with --json, else paragraphs and tables, then the `files` written.
 
-    Args:
-        document: the result in values that `to_plain` takes.
-        parts: paragraphs, unwrapped lines, and the results of `table`, `pairs` and `points`.
-        files: files that were written; None stands for one that was not asked for. The document lists them under
-            "files".
+    A file is None if it was not asked for.
     """
     written = [file for file in files if file is not None]
     if not _answer["as_json"]:
@@ -65,10 +58,8 @@ def emit(document: Any, *parts: Part, files: Sequence[Path | None] = ()) -> None
     sys.stdout.write(f"{text}\n")
 
 
-def check_file(path: Path | None, suffixes: Sequence[str]) -> None:
+def check_file(path: Path, suffixes: Sequence[str]) -> None:
     """Refuse a file that could not be written in the end."""
-    if path is None:
-        return
     if path.suffix.lower() not in suffixes:
         raise GatelabError(f"{path} cannot be written; give a name that ends in {either(suffixes)}")
     if path.is_dir():
@@ -83,11 +74,11 @@ def check_file(path: Path | None, suffixes: Sequence[str]) -> None:
 
 def check_folder(path: Path) -> None:
     """Refuse a folder that does not exist and cannot be made, or that may not be written to."""
-    nearest = next(p for p in (path, *path.absolute().parents) if os.path.lexists(p))
-    if not nearest.is_dir():
-        raise GatelabError(f"{path} cannot be written, since {nearest} is not a folder; give another path")
-    if not os.access(nearest, os.W_OK):
-        raise GatelabError(f"{path} cannot be written, since {nearest} is read-only for you; give another path")
+    nearest, reason = next(p for p in (path, *path.absolute().parents) if os.path.lexists(p)), "not a folder"
+    if nearest.is_dir():
+        reason = "read-only for you" * (not os.access(nearest, os.W_OK))
+    if reason:
+        raise GatelabError(f"{path} cannot be written, since {nearest} is {reason}; give another path")
 
 
 def write(result: Any, *paths: Path | None, frame: Callable[[], Any] | None = None) -> None:
@@ -115,10 +106,7 @@ class _Out(Console):
 
 
 def table(rows: Any, formats: Mapping[str, str] | None = None) -> Table:
-    """A table of rows with the same names, or of a data frame; the names are its headings.
-
-    Columns of numbers are right-aligned, by their format or to four digits; texts may take several lines.
-    """
+    """A table of rows with the same names, or of a data frame; numbers are by their format or to four digits."""
     grid = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     if hasattr(rows, "to_dict"):
         rows = rows.to_dict("records")
@@ -171,7 +159,6 @@ def note(message: str) -> None:
 
 
 def shown() -> bool:
-    """Whether progress is shown: not with --quiet."""
     return not _answer["quiet"]
 
 
@@ -183,9 +170,5 @@ def progress(what: str, stored: int = 0) -> Iterator[Listener]:
 
 
 def counting(report: Listener, count: int) -> Listener:
-    """A report in things that a user knows, such as trainings, of work that counts smaller steps.
-
-    >>> counting(print, 5)(149, 1000, "40 windows/s")
-    0 5 40 windows/s
-    """
+    """A report in things that a user knows, such as trainings, of work that counts smaller steps."""
     return lambda done, total, *more: report(done * count // max(total, 1), count, *more)

@@ -9,20 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from gatelab.cli import output
-from gatelab.cli.options import FitDevice, columns_option, option, out_option, unit_option
-from gatelab.cli.reading import (
-    Predictor,
-    check_exists,
-    check_inputs,
-    column_names,
-    columns_by_name,
-    read_predictor,
-    shown_warnings,
-    split_names,
-)
+from gatelab.cli.options import FitDevice, argument, columns_option, option, out_option, unit_option
+from gatelab.cli.reading import Predictor, column_names, read_predictor, shown_warnings, split_names
 from gatelab.display import counted, duration
 from gatelab.errors import GatelabError, real_number
 from gatelab.files import write_whole
@@ -53,7 +42,7 @@ class EstimatorOptions:
 
 def regress_command(
     *,
-    table: Annotated[Path, typer.Argument(metavar="TABLE", help="CSV, Parquet, .npy or .npz file.")],
+    table: Annotated[Path, argument("TABLE", "CSV, Parquet, .npy or .npz file.")],
     target: Annotated[str | None, option("The column to predict.", metavar="NAME")] = None,
     inputs: Annotated[str | None, columns_option("Columns to predict from.", "all others")] = None,
     classify: Annotated[bool, option("Predict classes; the default for a target that is text.", "--classify")] = False,
@@ -62,9 +51,7 @@ def regress_command(
     test: Annotated[float, option("Share of the rows held out for the test; 0 for none.")] = 0.2,
     seed: Annotated[int, option("The seed of the fit and of the test rows.", min=0)] = 0,
     device: FitDevice = "auto",
-    out: Annotated[
-        Path | None, out_option("Write the estimator, .safetensors, for gatelab predict.", ".safetensors")
-    ] = None,
+    out: Annotated[Path | None, out_option("Write the model, .safetensors.", ".safetensors")] = None,
 ) -> None:
     """Fit a table by validated networks, with text columns and gaps; classes if the target is text."""
     real_number("test", test, least=0, below=1)
@@ -86,27 +73,24 @@ def regress_command(
     with output.progress("fitting"), shown_warnings():
         model.fit(X.iloc[fitted], y[fitted])
     seconds = time.monotonic() - began
-    scores = {}
-    if len(held_out):
-        scores = scores_of(model, X.iloc[held_out], y[held_out])
+    scores = scores_of(model, X.iloc[held_out], y[held_out])
     output.write(model, out)
     facts = {"estimator": kind.__name__, "unit": model.unit_, "width": model.width_, "ridge": model.ridge_}
     facts |= {"rows": len(fitted), "test_rows": len(held_out), "test": scores, "seconds": seconds}
-    rows = [
-        ("fitted on", f"{counted(len(fitted), 'row')} of {counted(model.n_features_in_, 'column')}"),
-        ("best network", f"{model.unit_} of width {model.width_}, ridge {model.ridge_:.3g}"),
-        *((name, f"{value:.4g} on {len(held_out)} test rows") for name, value in scores.items()),
-        ("time", duration(seconds)),
-    ]
+    rows = {
+        "fitted on": f"{counted(len(fitted), 'row')} of {counted(model.n_features_in_, 'column')}",
+        "best network": f"{model.unit_} of width {model.width_}, ridge {model.ridge_:.3g}",
+        **{name: f"{value:.4g} on {len(held_out)} test rows" for name, value in scores.items()},
+        "time": duration(seconds),
+    }
     title = f"{kind.__name__} for {target or 'the last column'} of {table.name}"
-    output.emit({**facts, "validation": model.validation_}, title, output.pairs(rows), files=(out,))
+    output.emit({**facts, "validation": model.validation_}, title, output.pairs(rows.items()), files=(out,))
 
 
 def read_rows(path: Path, target: str | None, inputs: str | None) -> tuple[Table, Series]:
     """The inputs and the target of a file; rows without a target are left out, with a note."""
     from gatelab.data.tables import indices, is_gap, open_columns, other_columns
 
-    check_exists(path)
     source = open_columns(path)
     if source.count < 2:
         raise GatelabError(f"{path} has one column; give a column for each input and one for the target")
@@ -130,33 +114,33 @@ def as_numbers(y: Any) -> Any:
     import pandas as pd
 
     numbers: Series = pd.to_numeric(pd.Series(y), errors="coerce")
-    return numbers.to_numpy(float) if y.dtype != bool and numbers.notna().all() else None
+    if y.dtype == bool or numbers.isna().any():
+        return None
+    return numbers.to_numpy(float)
 
 
 def scores_of(model: Any, X: Table, y: Any) -> dict[str, float]:
-    """R² and RMSE of a regressor, accuracy and log loss of a classifier, on rows that were held out."""
+    """R² and RMSE of a regressor, accuracy and log loss of a classifier, on rows that were held out, if any."""
     import numpy as np
+    from sklearn.metrics import log_loss, root_mean_squared_error
 
+    if not len(y):
+        return {}
     if not hasattr(model, "classes_"):
-        error = np.ravel(model.predict(X)) - y
-        return {"R²": model.score(X, y), "RMSE": math.sqrt(float(np.mean(error**2)))}
+        return {"R²": model.score(X, y), "RMSE": float(root_mean_squared_error(y, model.predict(X)))}
     scores = {"accuracy": model.score(X, y)}
-    places = {label: i for i, label in enumerate(model.classes_.tolist())}
-    if all(label in places for label in y.tolist()):  # other classes have no probability
-        chosen = [places[label] for label in y.tolist()]
-        scores["log loss"] = -float(np.mean(model.predict_log_proba(X)[np.arange(len(y)), chosen]))
+    if np.isin(y, model.classes_).all():  # other classes have no probability
+        scores["log loss"] = float(log_loss(y, model.predict_proba(X), labels=model.classes_))
     return scores
 
 
 def predict_command(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A file of gatelab fit --out or regress --out.")],
+    model: Annotated[Path, argument("MODEL", "A file of gatelab fit --out or regress --out.")],
     data: Annotated[Path, option("CSV, Parquet, .npy or .npz file with the rows.", metavar="FILE")],
     keep: Annotated[str | None, columns_option("Columns to write next to the predictions, such as ids.")] = None,
     inputs: Annotated[str | None, columns_option("Its columns to predict from.", "those of the model")] = None,
     target: Annotated[str | None, columns_option("Its columns to compare with.", "those of the model")] = None,
-    out: Annotated[
-        Path | None, out_option("Write them, .csv, .npy or .parquet, instead of printing.", *ENDINGS)
-    ] = None,
+    out: Annotated[Path | None, out_option("Write them, .csv, .npy or .parquet; else printed.", *ENDINGS)] = None,
 ) -> None:
     """Predict the rows of a file with a saved model, in the units of the data; classifiers add probabilities."""
     if out is not None and keep and out.suffix.lower() == ".npy":
@@ -164,7 +148,6 @@ def predict_command(
     network = read_predictor(model)
     if network.classes and target:
         raise GatelabError("--target compares numbers, and the model predicts classes; leave --target out")
-    check_exists(data)
     import numpy as np
     import pandas as pd
 
@@ -173,7 +156,10 @@ def predict_command(
     source = open_columns(data)
     kept = indices("keep", column_names(keep), source, data) if keep else []
     ins, outs = chosen_columns(network, source, data=data, inputs=inputs, target=target, kept=kept)
-    check_inputs(model, network, len(ins))
+    if len(ins) != network.d_in:
+        raise GatelabError(
+            f"the network in {model} has {network.d_in} inputs and the data have {len(ins)}; choose them with --inputs"
+        )
     values = predictions_of(network, source, ins)
     rmse, doubt, summary = None, None, f"{len(values)} rows by the {network.name}"
     frame = read_frame(source, kept) if kept else pd.DataFrame(index=range(len(values)))
@@ -194,7 +180,7 @@ def predict_command(
     frame[labels] = values
     predictions, lines = None, [output.Line(summary)]
     if out is None:
-        predictions = [list(row) for row in zip(*(frame[name].to_numpy().tolist() for name in frame), strict=True)]
+        predictions = frame.to_dict("split")["data"]
         lines = [output.Line(frame.to_csv(index=False).rstrip("\n"))]
         output.note(summary)  # another program may read the predictions on stdout
     elif out.suffix.lower() == ".npy":
@@ -224,18 +210,15 @@ def chosen_columns(
     """The columns to predict from and those to compare with: by name, else the first and the others, if any."""
     from gatelab.data.tables import indices
 
+    outs, named = [], column_names(inputs) or (network.columns if source.names else ())
     if target:
         outs = indices("target", column_names(target), source, data)
     elif network.columns and source.names:
         outs = [source.names.index(name) for name in network.targets if source.names.count(name) == 1]
     elif source.count - len(kept) == network.d_in + network.d_out:
         outs = [i for i in range(source.count) if i not in kept][network.d_in :]
-    else:
-        outs = []
-    if inputs:
-        ins = indices("inputs", column_names(inputs), source, data)
-    elif (by_name := columns_by_name(source, data, network.columns)) is not None:
-        ins = by_name
+    if named:
+        ins = indices("inputs", named, source, data)
     else:
         ins = [i for i in range(source.count) if i not in (*outs, *kept, *source.labels)]
     return ins, [i for i in outs if i not in ins]
@@ -244,9 +227,8 @@ def chosen_columns(
 def predictions_of(network: Predictor, source: Columns, ins: list[int]) -> Array:
     import numpy as np
 
-    parts: list[Array] = []
+    parts, done = [], 0
     with output.progress("rows") as report:
-        done = 0
         for rows, share in source.parts(ins, tabular=network.tabular):
             parts.append(network.predict(rows))
             done += len(rows)

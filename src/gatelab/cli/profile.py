@@ -25,9 +25,7 @@ gatelab profile smollm2 --text fineweb-edu --tokens 12288 --json"""
 class SizeOptions:
     tokens: Annotated[int | None, option("Tokens to fit on.", min=2, default="6144")] = None
     test: Annotated[int | None, option("Tokens to measure on.", min=2, default="512")] = None
-    length: Annotated[int | None, option("Tokens per window.", min=2, default="128, or the context of the model")] = (
-        None
-    )
+    length: Annotated[int | None, option("Tokens per window.", min=2, default="128, or the model's context")] = None
     steps: Annotated[int | None, option("Steps of every fitted unit.", min=0, default="20")] = None
 
 
@@ -35,9 +33,7 @@ def profile_command(
     *,
     context: typer.Context,
     model: ModelPath,
-    text: Annotated[
-        str, option("Text to read: a file, fineweb-edu, wikitext-2 ...; .npy for tokens.", metavar="FILE|NAME")
-    ],
+    text: Annotated[str, option("A file, fineweb-edu, wikitext-2 ...; .npy for tokens.", metavar="FILE|NAME")],
     tokenizer: Tokenizer = None,
     module: Annotated[list[str] | None, option("A module by name; may be repeated.", default="all blocks")] = None,
     sizes: SizeOptions,
@@ -57,13 +53,13 @@ def profile_command(
     options |= {"tokenizer": read_tokenizer(tokenizer) or own, "modules": module, "losses": losses}
     with output.progress("percent") as report:
         result = profile(loaded, text, progress=output.counting(report, 100), **options)
+    output.write(result, plot)
     if out is not None and out.suffix.lower() == ".html":
         from gatelab.report.builders import profile_page
 
-        write_whole(out, profile_page(result, output.command_line(context)).encode())
-        output.write(result, plot)
+        write_whole(out, profile_page(result, output.command_line(context)))
     else:
-        output.write(result, out, plot)
+        output.write(result, out)
     fitted, chosen, measured = result.tokens
     output.emit(
         result.plain(),

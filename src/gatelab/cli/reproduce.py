@@ -10,10 +10,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from gatelab.cli import interrupts, output
-from gatelab.cli.options import DryRun, SweepOptions, option, out_option, resuming
+from gatelab.cli.options import DryRun, MaybeWords, SweepOptions, argument, option, out_option, resuming
 from gatelab.display import duration
 from gatelab.errors import GatelabError, unknown_name
 from gatelab.files import write_whole
@@ -48,7 +46,7 @@ def demo_command(
         study = demo(out, widths=range(1, max_width + 1), jobs=sweep.jobs, progress=report, sweep=keywords)
     page = write_whole(out / "demo.html", demo_page(study, f"gatelab demo --max-width {max_width}"))
     slopes, rates = demo_tables(study)
-    facts = {"slopes": study.slopes.to_dict("records"), "rates": study.rates.to_dict("records")}
+    facts = {name: getattr(study, name).to_dict("records") for name in ("slopes", "rates")}
     output.emit(
         {**facts, "reason": study.reason, "seconds": study.seconds, "points": study.scaling.points},
         output.table(slopes),
@@ -63,10 +61,7 @@ def demo_command(
 
 def reproduce_command(
     *,
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[NAME...|all]", help="Names from --list, or patterns such as 'ntk/*'."),
-    ] = None,
+    names: Annotated[MaybeWords, argument("[NAME...|all]", "Names from --list, or patterns such as 'ntk/*'.")] = None,
     every: Annotated[bool, option("List the figures.", "--list")] = False,
     out: Out = FOLDER,
     quick: Annotated[bool, option("Few widths and points, as a check.", "--quick")] = False,
@@ -82,29 +77,27 @@ def reproduce_command(
 
     known = {s.name: s for s in all_studies()}
     if every:
-        names_of = [{name: getattr(s, name) for name in ("name", "title", "paper", "long")} for s in known.values()]
+        facts = [{name: getattr(s, name) for name in ("name", "title", "paper", "long")} for s in known.values()]
         described = [{"name": s.name, "description": f"{s.title}. {s.paper}"} for s in known.values()]
-        output.emit(names_of, output.table(described))
+        output.emit(facts, output.table(described))
         return
     if not names:
         raise GatelabError("no figure is named; give names from 'gatelab reproduce --list', or all")
-    whole = "all" in names
     wanted: dict[str, Study] = {}
     for name in names:
         if not (found := {one: known[one] for one in known if name == "all" or fnmatchcase(one, name)}):
             raise unknown_name("study", name, (*known, "all"))
         wanted |= found
     output.check_folder(out)
-    studies = list(wanted.values())
+    studies, spare = list(wanted.values()), "all" in names and not full
     if dry_run:
-        emit_plan(studies, out, quick=quick, spare=whole and not full)
+        emit_plan(studies, out, quick=quick, spare=spare)
         return
     with resuming(sweep.store):
-        outcomes, failures = _run(studies, out, sweep, quick=quick, spare=whole and not full)
-    if whole:
+        outcomes, failures = _run(studies, out, sweep, quick=quick, spare=spare)
+    parts = [part for outcome in outcomes for part in outcome_parts(outcome)]
+    if "all" in names:
         parts = overview_parts(outcomes, out)
-    else:
-        parts = [part for outcome in outcomes for part in outcome_parts(outcome)]
     output.emit(outcomes, *parts)
     if failures:
         reasons = "; ".join(f"{name}: {error}" for name, error in failures.items())
@@ -119,11 +112,9 @@ def emit_plan(studies: list[Study], out: Path, *, quick: bool, spare: bool) -> N
     rows = []
     for study in studies:
         records = [path for folder in record_folders() if (path := folder / f"{study.name}.json").is_file()]
-        seconds = None
-        if records:
-            with suppress(GatelabError):  # some records hold data instead of an outcome
-                seconds = read_outcome(records[0])["seconds"]
-        work = "compute"
+        seconds, work = None, "compute"
+        with suppress(GatelabError, IndexError):  # some records hold data instead of an outcome
+            seconds = read_outcome(records[0])["seconds"]
         if spare and done_before(study.name, out, quick=quick) is not None:
             work = "done"
         elif spare and study.long and not quick and records:
@@ -141,10 +132,7 @@ def emit_plan(studies: list[Study], out: Path, *, quick: bool, spare: bool) -> N
 def _run(
     studies: list[Study], out: Path, sweep: SweepOptions, *, quick: bool, spare: bool
 ) -> tuple[list[dict[str, Any]], dict[str, GatelabError]]:
-    """The outcome of each study; with `spare` finished and long ones are not computed again.
-
-    A study that fails, for lack of data for example, does not stop the others.
-    """
+    """The outcomes, and the studies that failed; with `spare` finished and long ones are not computed again."""
     from gatelab.studies import done_before, read_outcome, reproduce, take_record
 
     outcomes: list[dict[str, Any]] = []
@@ -191,13 +179,8 @@ def overview_parts(outcomes: list[dict[str, Any]], out: Path) -> list[output.Par
         counts = Counter(read_claim(claim).verdict for claim in outcome["claims"])
         results = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
         rows.append({"study": outcome["study"], "claims": results, "made": origin})
-    return [
-        output.table(rows),
-        "",
-        "The page with every figure and every claim:",
-        "",
-        output.Line(f"gatelab report --out {out}"),
-    ]
+    command = output.Line(f"gatelab report --out {out}")
+    return [output.table(rows), "", "The page with every figure and every claim:", "", command]
 
 
 def outcome_parts(outcome: dict[str, Any]) -> Iterator[output.Part]:

@@ -16,6 +16,7 @@ from gatelab.cli import output
 from gatelab.cli.options import Application, option, out_option
 from gatelab.display import counted
 from gatelab.errors import GatelabError
+from gatelab.feedforward.named import unit_name
 from gatelab.files import write_whole
 
 if TYPE_CHECKING:
@@ -53,7 +54,10 @@ class RecordOptions:
 
     def select(self) -> list[Record]:
         """The records that meet every condition, in the order of the store."""
-        given = {"width": self.width, "unit.name": stored_unit(self.unit)}
+        unit = self.unit
+        with suppress(GatelabError):  # names of user units stay
+            unit = unit_name(unit or "")
+        given = {"width": self.width, "unit.name": unit}
         where: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         filters = [where]
         if self.problem is not None:
@@ -62,15 +66,6 @@ class RecordOptions:
         with opened(self.store) as store:
             found = [store.records(status=cast("Any", self.status), where=where) for where in filters]
             return [record for records in found for record in records]
-
-
-def stored_unit(name: str | None) -> str | None:
-    """The name under which a unit is stored; aliases are resolved, names of user units stay."""
-    from gatelab.feedforward.named import unit_name
-
-    with suppress(GatelabError):
-        return unit_name(name or "")
-    return name
 
 
 def opened(path: Path) -> Store:
@@ -95,19 +90,17 @@ def list_command(
     """List records, the newest first."""
     store = options.store
     records = sorted(options.select(), key=lambda r: r.time, reverse=True)
-    first = records[:limit]
-    rows = []
-    for r in first:
-        times = {"s": r.seconds, "time (UTC)": r.time[:16].replace("T", " ")}
-        rows.append({"key": r.key[:SHORT], **run_row(r), **times})
-    total = f"{len(first)} of {counted(len(records), 'record')}"
+    rows, documents = [], []
+    for r in records[:limit]:
+        rows.append({"key": r.key[:SHORT], **run_row(r), "s": r.seconds, "time (UTC)": r.time[:16].replace("T", " ")})
+        last_line = [None, *(r.error or "").strip().splitlines()][-1]
+        documents.append(facts_of(r) | {"error": last_line})
+    total = f"{len(rows)} of {counted(len(records), 'record')}"
     if failed := sum(not r.ok for r in records):
         total += f", of which {failed} failed"
     parts = [output.table(rows, {"s": ".2f"}), "", total]
     if not records:
         parts = [f"no record in {store} fits"]
-    # Of a failure the last line.
-    documents = [facts_of(r) | {"error": ((r.error or "").strip().splitlines() or [None])[-1]} for r in first]
     output.emit({"store": store, "total": len(records), "records": documents}, *parts)
 
 
@@ -123,9 +116,8 @@ def show_command(
         shapes = {name: list(a.shape) for name, a in (file.get_arrays(record.key) or {}).items()}
         if out:
             file.save_arrays(record.key, out)
-    row = record.row()
+    row = {name: value and str(value) for name, value in record.row().items()}  # numbers with all their digits
     error = row.pop("error")
-    row = {name: value and str(value) for name, value in row.items()}  # numbers with all their digits
     if record.history:
         row["history"] = f"{len(record.history)} values, {record.history[0]:.3e} to {record.history[-1]:.3e}"
     if shapes:
@@ -162,8 +154,7 @@ def prune_command(
         left = file.count()
     line = f"{counted(removed, 'record')} removed from {store}, {left} left"
     if dry_run:
-        count = counted(len(records), "record")
-        line = f"{count} would be removed from {store}, {left - len(records)} would be left"
+        line = f"{counted(len(records), 'record')} would be removed from {store}, {left - len(records)} would be left"
     output.emit({"store": store, "found": len(records), "removed": removed, "left": left}, line)
 
 
@@ -191,12 +182,11 @@ def export_command(
 
 
 def find(store: Store, key: str) -> Record:
+    """The record whose key has this beginning."""
     start = key.strip().lower()
-    if not start:
-        raise GatelabError("the key is empty; give one from 'gatelab results list', or its beginning")
-    if (exact := store.get(start)) is not None:
+    if start and (exact := store.get(start)) is not None:
         return exact
-    records = [record for record in store.records() if record.key.startswith(start)]
+    records = [record for record in store.records() if start and record.key.startswith(start)]
     if not records:
         raise GatelabError(
             f"no key in {store.path} begins with {key!r}; see 'gatelab results list --store {store.path}'"

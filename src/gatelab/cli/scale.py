@@ -1,7 +1,4 @@
-"""`gatelab scale`, the error by width, and `gatelab law`, the loss by parameters and data.
-
-`scale` fits networks, as a sweep whose runs may be stored. `law` fits a formula to the losses in a table of runs.
-"""
+"""`gatelab scale`, the error by width, and `gatelab law`, the loss by parameters and data."""
 
 from __future__ import annotations
 
@@ -15,7 +12,6 @@ import typer
 
 from gatelab.cli import output, reading
 from gatelab.cli.options import (
-    PROBLEM,
     DryRun,
     Plot,
     ProblemOptions,
@@ -54,7 +50,7 @@ def scale_command(
     *,
     words: Words = None,
     unit: Annotated[list[str] | None, unit_option()] = None,
-    problem: Annotated[str | None, option("A name or a formula.", default=PROBLEM)] = None,
+    problem: Annotated[str | None, option("A name or a formula.", default="paper-1d")] = None,
     widths: Annotated[str, option("Both ends included.", metavar="1:50 | 50:200:10 | 4,8,16")] = "1:50",
     seeds: Seeds = 1,
     solver: SolverOptions,
@@ -96,27 +92,18 @@ def scale_command(
     if failed:
         parts += ["", f"{failed} of {len(study.points)} fits failed; --retry-failed repeats them. The reasons:"]
         parts.append(Line(FAILED.format(sweep.store)))
-    output.emit(
-        {
-            "problem": study.problem,
-            "slopes": study.slopes().to_dict("records"),
-            "left_out": {u: left_out(study, u) for u in study.units},
-            "failed": failed,
-            "points": study.points,
-        },
-        *parts,
-        files=(plot, out),
-    )
+    document = {"problem": study.problem, "slopes": study.slopes().to_dict("records")}
+    document |= {"left_out": {u: left_out(study, u) for u in study.units}, "failed": failed, "points": study.points}
+    output.emit(document, *parts, files=(plot, out))
 
 
 def emit_plan(plan: Plan, store: Path | None) -> None:
     time = "not known yet" if plan.expected_seconds is None else duration(plan.expected_seconds)
-    facts = {"done": plan.done, "failed": plan.failed, "todo": plan.todo}
     rows = {"done": plan.done, "failed": plan.failed, "to do": plan.todo, "expected time": time}
     parts: list[output.Part] = [output.pairs(rows.items())]
     if plan.failed:
         parts += ["", "--retry-failed repeats the failed fits. The reasons:", Line(FAILED.format(store))]
-    output.emit({**facts, "expected_seconds": plan.expected_seconds, "store": store}, *parts)
+    output.emit({**vars(plan), "store": store}, *parts)
 
 
 def slope_parts(study: Scaling, seeds: int) -> Iterator[output.Part]:
@@ -172,7 +159,6 @@ def law_command(
     plot: Plot = None,
 ) -> None:
     """Fit L = E + A/P^a + B/D^b to the losses of many runs."""
-    reading.check_exists(table)
     from gatelab.data.tables import indices, open_columns
     from gatelab.scaling_laws import fit_law
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from gatelab.cli import output, reading
 from gatelab.cli.options import (
     Device,
@@ -16,6 +14,7 @@ from gatelab.cli.options import (
     OneUnit,
     Plot,
     UnitsAlone,
+    argument,
     as_list,
     complete_unit,
     option,
@@ -51,12 +50,7 @@ class TrainingOptions:
     """The recipe of a training, its device, and the folder with its state."""
 
     data: Annotated[str | None, option("cifar10, mnist or tiny-imagenet.", metavar="NAME", default="cifar10")] = None
-    text: Annotated[
-        str | None,
-        option(
-            "Text for gpt2: fineweb-edu, tinyshakespeare, enwik8 or a file.", metavar="NAME|FILE", default="fineweb-edu"
-        ),
-    ] = None
+    text: Annotated[str | None, option("Text for gpt2: tinyshakespeare, ..., or a file.", default="fineweb-edu")] = None
     size: Annotated[str, option("tiny, small, base; of gpt2: tiny, small, gpt2.")] = "small"
     sizes: Annotated[list[str] | None, option("Replace a value of the size.", "--set", metavar="NAME=N")] = None
     lr: Annotated[float | None, option("Learning rate.", default="by model and optimizer")] = None
@@ -66,9 +60,7 @@ class TrainingOptions:
     schedule: Annotated[str, option("cosine or constant.")] = "cosine"
     weight_decay: Annotated[float | None, option("On matrices.", min=0, default="by model and optimizer")] = None
     clip: Annotated[float, option("Maximal norm of the gradient; 0 for no limit.", min=0)] = 1.0
-    augment: Annotated[bool, option("Random crops and flips of images, as in the paper.", "--augment/--no-augment")] = (
-        True
-    )
+    augment: Annotated[bool, option("Crop and flip images at random, as in the paper.")] = True
     tokenizer: Annotated[str, option("gpt2 or bytes.")] = "gpt2"
     evaluations: Annotated[int, option("Number of measurements of the losses.", min=1)] = 40
     precision: Annotated[str, option("auto, float32 or bf16; auto is bf16 on a GPU.")] = "auto"
@@ -97,10 +89,7 @@ class TrainingOptions:
 
 def train_command(
     *,
-    words: Annotated[
-        list[str],
-        typer.Argument(metavar="MODEL|UNIT", help="mixer, vit or gpt2, and a unit.", autocompletion=complete_model),
-    ],
+    words: Annotated[list[str], argument("MODEL|UNIT", "mixer, vit or gpt2, and a unit.", complete_model)],
     unit: OneUnit = None,
     optimizer: Annotated[str, option("sgd or adamw.")] = "adamw",
     training: TrainingOptions,
@@ -120,11 +109,9 @@ def train_command(
     with resuming(training.store), output.progress("steps") as report:
         history = train(plan, compile=compile, progress=report, **where)
     output.write(history, out)
-    count, seconds = len(history.steps), "less than 1 s"
-    if len(history.seconds):
-        seconds = duration(float(history.seconds[-1]))
-    # Ten of the measurements, from the first to the last.
-    places = sorted({round(i * (count - 1) / 9) for i in range(10)})[:count]
+    import numpy as np
+
+    places = np.unique(np.linspace(0, len(history.steps) - 1, 10).round().astype(int))  # ten of the measurements
     losses: Any = history.table()[["step", "train", "test", "gap", "accuracy", "lr"]].iloc[places]
     formats = dict.fromkeys(("train", "test", "gap"), ".4f") | {"accuracy": ".1%", "lr": ".2g"}
     output.emit(
@@ -132,7 +119,7 @@ def train_command(
         output.table(losses, formats),
         "",
         str(history),
-        f"{history.parameters} parameters, {history.device}, {seconds}",
+        f"{history.parameters} parameters, {history.device}, {duration(float(history.seconds[-1]))}",
         files=(out, training.store),
     )
 
@@ -148,10 +135,7 @@ def gap_command(
     dry_run: DryRun = False,
     record: Annotated[Path | None, option("Read runs that --out wrote; train none.", metavar="FILE")] = None,
     plot: Plot = None,
-    out: Annotated[
-        list[Path] | None,
-        out_option("Write the runs, .json, or every measurement, .csv; may be repeated.", ".json", ".csv"),
-    ] = None,
+    out: Annotated[list[Path] | None, out_option("Write the runs, .json, or a table, .csv.", ".json", ".csv")] = None,
 ) -> None:
     """Train several units and compare the generalization gaps of the others with that of the first."""
     where = training.where()

@@ -115,11 +115,7 @@ def two(low: float, high: float, *, log: bool) -> list[float]:
 
 
 def short(value: float) -> str:
-    """A short tick label.
-
-    >>> short(50.0), short(0.25), short(1e-6), short(-20.0)
-    ('50', '0.25', '10⁻⁶', '−20')
-    """
+    """A short tick label, such as 50, −20 or 10⁻⁶."""
     if value and not 1e-2 <= abs(value) < 1e5:
         power = int(np.floor(np.log10(abs(value)) + 1e-9))
         mantissa, ten = f"{value / 10.0**power:.1g}", f"10{str(power).translate(RAISED)}"

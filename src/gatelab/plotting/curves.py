@@ -25,8 +25,7 @@ class Curve:
     """One series of a log-log panel.
 
     `errors` and `fitted` are (sizes, seeds); NaN errors are not drawn, and points that are not `fitted` are hollow.
-    `note` and `paper`, the paper's value, are shown in the legend. `reference` holds sizes and errors of other code,
-    drawn as crosses.
+    `note` and the paper's value are in the legend. `reference` holds sizes and errors of other code.
     """
 
     label: str
@@ -57,7 +56,6 @@ def scaling_figure(
         title: A line above all panels.
         local: Name, sizes and slopes of each curve of local slopes.
         local_orders: The theoretical order of each name, drawn as a dashed line.
-
         ax: Axes to draw into, one per panel.
 
     Returns:
@@ -120,11 +118,7 @@ def _draw_curve(axes: Any, curve: Curve, look: Look, order: int) -> None:
 
 
 def _spaced(sizes: Array, of: NDArray[np.intp], order: int, marks: int = 12) -> list[int]:
-    """Which of the points get a marker: about `marks` of them, evenly along a logarithmic axis.
-
-    Fifty markers would hide the line. The markers of different curves are shifted, so that those of coinciding curves
-    remain visible.
-    """
+    """About `marks` of the points, evenly along a logarithmic axis, shifted from curve to curve."""
     if len(of) <= marks:
         return [int(i) for i in of]
     logs = np.log(sizes[of])
@@ -197,10 +191,9 @@ def law_figure(
 ) -> Figure:
     """L against P with a line for each D, and against D with a line for each P, on logarithmic axes.
 
-    `predict(P, D)` is the law and `band(P, D)` its interval. A panel whose size does not vary is left out. Up to ten
-    values have one line and marker each; for more values, five lines are drawn and points are colored by value. The
-    dotted line is the law at infinite other size, the dashed line the floor. `captions` are the titles of the panels
-    for P and D and the label of the floor.
+    `predict(P, D)` is the law and `band(P, D)` its interval. A panel whose size does not vary is left out. The dotted
+    line is the law at infinite other size, the dashed line the floor. `captions` are the titles of the panels for P and
+    D and the label of the floor.
     """
     columns = {"P": P, "D": D}
     names = [name for name in columns if np.ptp(columns[name]) > 0]

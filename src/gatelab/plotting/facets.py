@@ -1,9 +1,7 @@
 """Figures as data: the columns of a table for axes, series and panels, and their drawing with matplotlib.
 
-    Facets(x="q", y="condition", hue="size", row="gate", col="rows", ylog=True)
-
-A panel is a pair of values of `row` and `col`, a series a value of `hue`. Columns `condition_low` and `condition_high`
-are the interval of `condition`. Figures contain values of the table only.
+A panel is a pair of values of `row` and `col`, a series a value of `hue`. Columns `y_low` and `y_high` are the interval
+of a column `y`. Figures contain values of the table only.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from matplotlib.lines import Line2D
 
 from gatelab.display import Compact
 from gatelab.errors import GatelabError
-from gatelab.plotting.theme import GRAY, Look, log_ticks, looks, style
+from gatelab.plotting.theme import GRAY, Look, handle, log_ticks, looks, style
 
 Table = Any  # a data frame; the stubs of pandas do not know its columns
 Tables = Mapping[str, Table]
@@ -250,12 +248,10 @@ def _handles(facets: Facets, shapes: Mapping[str, Look]) -> list[Line2D]:
     handles: list[Line2D] = []
     if facets.hue:
         handles += [Line2D([], [], label=name, **facets.line(look)) for name, look in shapes.items()]
-    handles += [Line2D([], [], color=GRAY, linestyle=DASHES[line.dash], label=line.label) for line in facets.lines]
-    handles += [Line2D([], [], color=GRAY, linewidth=0.9, label=label) for label in facets.levels]
+    handles += [handle(line.label, GRAY, DASHES[line.dash]) for line in facets.lines]
+    handles += [handle(label, GRAY, linewidth=0.9) for label in facets.levels]
     if facets.marks:
-        ring = Line2D([], [], color="black", marker="o", linestyle="", markersize=9, markerfacecolor="none")
-        ring.set_label(facets.marks[1])
-        handles.append(ring)
+        handles.append(handle(facets.marks[1], "black", "", marker="o", markersize=9, markerfacecolor="none"))
     if facets.paper:
-        handles.append(Line2D([], [], color=GRAY, marker="x", linestyle="", label="the paper"))
+        handles.append(handle("the paper", GRAY, "", marker="x"))
     return handles

@@ -20,8 +20,7 @@ DASHED = (0, (4, 2))
 class PlotLine:
     """A curve of a panel.
 
-    `band` are the ends of its interval, `marks` places on the x axis, and `note` is shown in the legend. A prediction
-    is dashed. Without a color, the curve has that of its label.
+    `band` are the ends of its interval, `marks` places on the x axis, `note` is in the legend. A prediction is dashed.
     """
 
     label: str
@@ -85,7 +84,6 @@ class Cloud:
     hollow: bool = False
 
     def look(self) -> dict[str, Any]:
-        """The arguments of matplotlib for its points."""
         face = (self.color, "white")[self.hollow]
         return {"marker": self.marker, "markersize": 3.4, "markerfacecolor": face, "markeredgewidth": 0.7}
 

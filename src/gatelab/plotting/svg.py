@@ -1,7 +1,6 @@
 """Figures as SVG, with text as text, large sets of marks as images, and the boxes of panels for the switch of a page.
 
-`svg_text` is for files. `themed` adapts it to a page: white, grays and black become the colors of the page's theme,
-hues become variables that a dark theme sets (`dark_hues`), and ids are unique.
+`svg_text` is for files; `themed` adapts it to a page, with variables for its colors.
 """
 
 from __future__ import annotations
@@ -130,11 +129,7 @@ def described(figure: Figure) -> str:
 
 
 def plain(text: str) -> str:
-    """Text without mathtext markup.
-
-    >>> plain("$x_1$ and $1.4\\\\times10^{12}$")
-    'x_1 and 1.4×10^12'
-    """
+    """Text without mathtext markup."""
     return " ".join(re.sub(r"[${}\\]", "", text.replace("\\times", "×")).split())
 
 
@@ -162,11 +157,7 @@ def views(figure: Figure) -> list[list[Any]]:
 
 
 def against(label: str) -> str:
-    """The size on an x axis: neurons "n", parameters "P", or "".
-
-    >>> against("neurons n"), against("parameters P"), against("step")
-    ('n', 'P', '')
-    """
+    """The size on an x axis: neurons "n", parameters "P", or ""."""
     word = re.match(r"(?:neurons |width )?(n)\b|(?:parameters)? ?\b(P)\b|(parameters)\b", label)
     if word is None:
         return ""

@@ -19,6 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
+from gatelab.display import counted
 from gatelab.errors import GatelabError
 from gatelab.files import PICTURES, either, write_whole
 from gatelab.plotting.svg import png_address, svg_text
@@ -201,13 +202,11 @@ def canvas(
     parts: list[Any] = list(np.ravel(np.asarray(ax, dtype=object)))
     axes = [part for part in parts if isinstance(part, Axes)]
     if len(axes) != count or len(axes) < len(parts):
-        wanted = "1 of matplotlib's axes"
-        if count != 1:
-            wanted = f"an array or list of {count} of matplotlib's axes"
         content = f"holds {len(axes)} axes"
         if parts and not axes:
             content = f"is of type {type(ax).__name__}"
-        raise GatelabError(f"ax {content} and this plot has {count} panel{'s' * (count > 1)}; give {wanted}")
+        panels = counted(count, "panel")
+        raise GatelabError(f"ax {content} and this plot has {panels}; give {count} of matplotlib's axes")
     whole: Any = axes[0].figure
     return Canvas(whole.figure, axes, own=False)
 
@@ -309,16 +308,10 @@ def html(
 ) -> str:
     """The heading, the table and the figure as HTML, with all text escaped.
 
-    The table has the colors of the notebook, and the figure has a white background, so a dark theme works.
-
-    >>> html("a < b", [("glu", "1e-3")])[:60]
-    '<div style="display:flex;flex-wrap:wrap;gap:16px;align-items'
     >>> "a &lt; b" in html("a < b", [])
     True
     """
-    lines = [_row("td", row) for row in rows]
-    if columns:
-        lines.insert(0, _row("th", columns))
+    lines = [_row("th", columns)] * bool(columns) + [_row("td", row) for row in rows]
     picture = ""
     if figure is not None:
         picture = f'<img alt="{escape(heading)}" src="{png_address(_png(figure, NOTEBOOK_DPI), COLORS)}">'

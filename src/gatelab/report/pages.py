@@ -114,9 +114,8 @@ def drawn(figure: Figure, name: str) -> Markup:
 class Section:
     """A section of a page. `id` is its anchor; `body` is HTML, and all other text is plain and gets escaped.
 
-    `figure` is SVG from `drawn`. `tables` are the data by name, which can be viewed and downloaded. `part` is the
-    heading in the contents, `kicker` the small line above the title, and `origin` the device, date and time of the
-    computation.
+    `figure` is SVG from `drawn`, `tables` are the data by name, `part` is the heading in the contents, `kicker` the
+    small line above the title, and `origin` the device, date and time of the computation.
     """
 
     id: str

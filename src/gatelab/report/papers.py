@@ -28,10 +28,7 @@ from gatelab.studies.records import read_claim
 
 NAME = "report.html"
 TITLE = "Three papers, measured again"
-LEAD = (
-    "Tables and figures of three papers on feed-forward units: the paper's values next to gatelab's, a verdict in "
-    "words, and a list of values that were not measured."
-)
+LEAD = "Tables and figures of three papers on feed-forward units: their values, ours, verdicts, and what is missing."
 FOOT = "The commands in each section compute its numbers; the CSV files contain all of them."
 TABLE = "all-claims"
 PAPERS = {
@@ -48,10 +45,7 @@ PAPERS = {
 
 @dataclass(frozen=True, eq=False)
 class StudyRecord:
-    """The record of one study.
-
-    `figure` is its SVG for a page, and `origin` the device, date and time of the computation.
-    """
+    """The record of one study, with the SVG of its figure for a page."""
 
     study: str
     title: str
@@ -79,11 +73,7 @@ class StudyRecord:
 
 
 def address(study: str) -> str:
-    """The id of a study's section.
-
-    >>> address("ntk/lemma-b8")
-    'ntk-lemma-b8'
-    """
+    """The id of a study's section."""
     return study.replace("/", "-")
 
 
@@ -129,8 +119,6 @@ def _record(path: Path, content: dict[str, Any]) -> StudyRecord:
 def how_made(content: Mapping[str, Any]) -> str:
     """Device, date, time and version in one sentence.
 
-    >>> how_made({"recorded": True, "device": "one H200", "date": "2025-11-02T10:00:00+00:00", "seconds": 5.0})
-    'From the committed record: computed on one H200, 2 November 2025, in 5.0 s.'
     >>> how_made({"device": "2 cores", "seconds": 240, "gatelab": "0.8.0"})
     'Computed on 2 cores, in 4.0 min, with gatelab 0.8.0.'
     """
@@ -231,9 +219,7 @@ def _remarks(records: Sequence[StudyRecord], missing: Sequence[Study]) -> list[s
     quick = [r.study for r in records if r.quick]
     remarks = []
     if quick:
-        which = f"Of the studies {', '.join(quick)} were"
-        if len(quick) == len(records):
-            which = "All studies were"
+        which = ("All studies were", f"Of the studies {', '.join(quick)} were")[len(quick) < len(records)]
         remarks.append(f"{which} run quickly, with few sizes, so verdicts do not apply to the papers' ranges.")
     if missing:
         link = Markup('<a href="#not-run">{} of {} studies were not run</a>; they are listed with their commands.')

@@ -1,15 +1,9 @@
 """The cost of a unit, and the errors of its linearizations.
 
 The block that is timed is the transformer's: d_model inputs and outputs, no biases, and a width at which every unit has
-about the number of parameters of an MLP with 4 d_model neurons.
-
-Features: w ~ N(0, I / d) and x ~ N(0, I), with d the number of inputs plus one for the bias, which gives
-pre-activations with a standard deviation near 1. A plain unit gets the best maps of m features (`optimal`); a unit of q
-factors those of its gate times the factors, act(g.x) (u.x) = (Phi(g) (x) u) . (Psi(x) (x) x), with m // d^q features
-for the gate. Errors are relative to the standard deviation of the neuron, so the error of the mean alone is 1.
-
-Polynomial: the largest error of the minimax polynomial of the gate, over the symmetric interval, widened by a tenth, of
-pre-activations with LeCun's weights on the given rows; relative to the standard deviation of the gate there.
+about the parameters of an MLP with 4 d_model neurons. Features are for w ~ N(0, I / d) and x ~ N(0, I), with d the
+number of inputs plus one for the bias: of q factors, act(g.x) (u.x) = (Phi(g) (x) u) . (Psi(x) (x) x) has m // d^q
+features for the gate. Errors are relative to the standard deviation of the neuron, or of the gate.
 """
 
 from __future__ import annotations
@@ -41,14 +35,7 @@ UNKNOWN = Interval(np.nan, np.nan, np.nan)
 
 
 def flops(unit: AnyUnit, width: int, d_in: int, d_out: int) -> int:
-    """Operations per row: 2 per weight, 1 per gate and 1 per factor, without biases.
-
-    For a custom class, the operations of the matrix products in one pass are counted.
-
-    >>> from gatelab.feedforward import unit
-    >>> flops(unit("mlp"), 12, 3, 1), flops(unit("glu"), 7, 3, 1)
-    (108, 112)
-    """
+    """Operations per row: 2 per weight, 1 per gate and 1 per factor, without biases; of a class, those torch counts."""
     if isinstance(unit, Unit):
         return 2 * unit.parameter_count(width, d_in, d_out, bias=False) + width * (unit.factors + 1)
     counter = FlopCounterMode(display=False)
@@ -72,10 +59,7 @@ def block(unit: AnyUnit, d_model: int) -> tuple[nn.Module, int]:
 def block_costs(
     units: Sequence[AnyUnit], d_model: int, device: str | torch.device, *, batch: int = BATCH, repeats: int = REPEATS
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The cost of every unit's block as fields of a `Score`, and the settings of the measurement.
-
-    Units are timed in turns, so that other load on the machine affects all of them.
-    """
+    """The cost of every unit's block as fields of a `Score`, timed in turns, and the settings of the measurement."""
     where = torch.device(device)
     built = [block(u, d_model) for u in units]
     blocks = [module.to(where).eval() for module, _ in built]
@@ -152,7 +136,7 @@ def neuron_deviation(gate: Activation, factors: int, d: int) -> float:
 
 
 def minimax_error(gate: Activation, z: torch.Tensor) -> float:
-    """The largest error of the minimax polynomial of a gate on the range of z, relative to the gate's deviation."""
+    """The largest error of a gate's minimax polynomial on the widened range of z, relative to the gate's deviation."""
     maps = linearize(gate, "minimax", degree=DEGREE, interval=calibrate(z, symmetric=True))
     assert maps.polynomial is not None
     try:

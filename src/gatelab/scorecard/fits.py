@@ -36,7 +36,8 @@ AnyData = str | Path | Problem | Callable[..., Any] | tuple[Any, Any]
 def problem_of(data: AnyData, rows: int, *, target: Any = None, inputs: Any = None) -> Problem:
     """Data as a problem, with a random sample of at most `rows` training rows and 2000 held-out rows."""
     rows = whole_number("rows", rows, LEAST, of="training rows that may be used")
-    named = {name: value for name, value in (("target", target), ("inputs", inputs)) if value is not None}
+    columns = {"target": target, "inputs": inputs}
+    named = {name: value for name, value in columns.items() if value is not None}
     if isinstance(data, Path) or (isinstance(data, str) and Path(data).is_file()):
         problem = Problem.from_file(data, **named)
     elif named:
@@ -83,12 +84,7 @@ def budget_of(units: Sequence[AnyUnit], problem: Problem, budget: int | None, wi
 
 
 def widest(unit: AnyUnit, budget: int, d_in: int, d_out: int) -> int | None:
-    """The largest width within the budget; None if one neuron has more parameters.
-
-    >>> from gatelab.feedforward import unit
-    >>> widest(unit("glu"), 80, 3, 1), widest(unit("mlp"), 80, 3, 1), widest(unit("gqu"), 10, 3, 1)
-    (8, 15, None)
-    """
+    """The largest width within the budget; None if one neuron has more parameters."""
 
     def parameters(width: int) -> int:
         return unit.parameter_count(width, d_in, d_out)

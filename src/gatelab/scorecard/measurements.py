@@ -1,13 +1,9 @@
 """Bootstrap intervals of errors, and predictions of a unit's training on given rows.
 
-The errors of networks on the same rows are correlated, so the bootstrap resamples held-out rows jointly for all
-networks, and seeds separately for each. Intervals are percentiles of 2000 draws; with the usual three seeds they cover
-slightly less than 95 %.
-
-The kernel is that of LeCun's weights, expected over initializations, at the width of the budget. Rows are standardized
-and have a 1 appended: without a bias, rows with few inputs are multiples of each other, and their kernels are singular.
-Units without a formula get the mean kernel of sampled networks, whose smallest eigenvalue is biased downwards. Steps
-are those of full-batch gradient descent at 1 / lambda_max in the kernel regime (`gl.dynamics.expected_loss`).
+The bootstrap resamples held-out rows jointly for all networks, whose errors are correlated, and seeds separately for
+each; with the usual three seeds its percentiles cover slightly less than 95 %. The kernel is that of LeCun's weights,
+expected over initializations; units without a formula get the mean kernel of sampled networks, whose smallest
+eigenvalue is biased downwards. Rows have a 1 appended: without a bias, kernels of few inputs are singular.
 """
 
 from __future__ import annotations
@@ -41,11 +37,6 @@ class Draws:
     """The RMSE of networks by name, averaged over seeds, and its bootstrap draws, from squared errors (seeds, rows).
 
     RMSEs below `least` are rounding and count as `least`.
-
-    >>> hard = np.random.default_rng(0).exponential(size=200)                # the difficulty of each row
-    >>> errors = Draws({"a": hard[None], "b": 1.1 * hard[None]})
-    >>> print(errors.rmse("a"), "and", errors.ratio("b", "a"))
-    1.06 [0.996, 1.13] and 1.05 [1.05, 1.05]
     """
 
     def __init__(self, squares: Mapping[Any, Array], *, least: float = 0.0, draws: int = DRAWS) -> None:
@@ -90,10 +81,7 @@ def training(unit: AnyUnit, rows: Data, width: int, loss: float) -> dict[str, An
 
 
 def steps_to(kernel: Any, y: Array, loss: float, **start: Any) -> float:
-    """Steps at 1 / lambda_max until the loss is `loss` times the targets' mean square, or inf.
-
-    `start` are the arguments of `expected_loss` for the initial outputs.
-    """
+    """Steps at 1 / lambda_max until the loss is `loss` times the targets' mean square, or inf."""
     decay = expected_loss(kernel, y, steps=[0], loss="mean", **start).spectral
     goal = math.log(loss * 0.5 * decay.scale * float(np.sum(y**2)))
 

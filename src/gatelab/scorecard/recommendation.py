@@ -1,15 +1,11 @@
 """The recommendation: one rule over measured numbers.
 
-1. **Do more parameters help?** The best unit at the budget (or, among those as good, one also fitted at half the width)
-   is compared with itself at half the width or less, on the same held-out rows. More parameters help if the 95 %
-   interval of the ratio is below 1. They do not help if the ratio is above 1 / 1.1, or if a smaller network is better
-   than every unit at the budget by more than 10 % or significantly. Otherwise the question is open.
-2. If they help, or if the question is open, the rule selects **the smallest error at equal parameters**.
-3. If they do not, it selects **the cheapest network that is as good as the best**: the fewest FLOPs among those whose
-   error is not significantly larger than the smallest and within 10 % of it.
-
-Ties are broken by FLOPs, then by speed (if the quartiles of rows per second do not overlap), then by error. Condition
-numbers, steps and linearization do not enter the choice.
+The best unit at the budget (or, among those as good, one also fitted at half the width) is compared with itself at half
+the width or less, on the same held-out rows. More parameters help if the 95 % interval of the ratio is below 1. They do
+not help if the ratio is above 1 / 1.1, or if a smaller network is better than every unit at the budget by more than
+10 % or significantly. If they help, or if that is open, the rule selects the smallest error at equal parameters; if
+they do not, the fewest FLOPs among networks not significantly worse than the best and within 10 % of it. Ties are
+broken by FLOPs, then by speed (if the quartiles of rows per second do not overlap), then by error.
 """
 
 from __future__ import annotations

@@ -32,11 +32,9 @@ class Scorecard:
     """The measurements of `compare`, with a recommendation.
 
     Attributes:
-        facts: the settings by name: problem, inputs, outputs, train_rows, test_rows, budget, seeds, features, loss,
-            interval (of the polynomials), kernel_rows, d_model, batch, repeats, device, threads; and facts that affect
-            the reliability of errors: deviation (of the held-out targets), outside (the share of held-out rows beyond
-            the range of the training rows), heaviest (the largest share of one row in the best network's squared
-            error), fits, unfinished (fits that ran out of steps).
+        facts: the settings by name, and what affects the reliability of errors: deviation (of the held-out targets),
+            outside (the share of held-out rows beyond the range of the training rows), heaviest (the largest share of
+            one row in the best network's squared error), fits, unfinished (fits that ran out of steps).
         scores: a `Score` per unit, at the budget.
         networks: every network within the budget.
         scaling: all fits, by their parameters.
@@ -99,8 +97,7 @@ class Scorecard:
         template = environment.from_string((files("gatelab.scorecard") / "advice.md").read_text(encoding="utf-8"))
         names = {"card": self, "facts": self.facts, "advice": self.recommendation, "leader": leader_of(self.scores)}
         text = template.render(**names, left_out=self.left_out().to_dict("records"), draws=DRAWS)
-        sections: dict[str, list[str]] = {"": []}
-        items = sections[""]
+        sections: dict[str, list[str]] = {"": (items := [])}
         for line in map(str.strip, text.splitlines()):
             if line.startswith("## "):
                 items = sections.setdefault(line[3:], [])
@@ -113,9 +110,9 @@ class Scorecard:
     @property
     def advice(self) -> str:
         """The recommended unit with its certainty, reasons, cost and conditions, as Markdown."""
-        opening, *others = self.sections.items()
+        (_, opening), *others = self.sections.items()
         parts = ["\n".join([f"## {heading}\n", *(f"- {item}" for item in items)]) for heading, items in others]
-        return "\n\n".join([*opening[1], *parts])
+        return "\n\n".join([*opening, *parts])
 
     def texts(self) -> dict[str, pd.DataFrame]:
         """Rounded numbers: the errors of every unit, and its training, linearization and cost."""
@@ -128,22 +125,11 @@ class Scorecard:
             linear = [short_number(number) for number in (s.steps, s.linear.value, s.minimax)]
             speed, low, high = (short_number(number) for number in astuple(s.rows_per_second)[:3])
             costs.append((s.unit, bound_text(s.condition), *linear, f"{s.block_flops:,}", f"{speed} [{low}, {high}]"))
-        headings = ("unit", "width", "P", "RMSE", "of the least", "slope in P", "order", "limit")
-        more = (
-            "unit",
-            "condition",
-            "steps",
-            f"m = {self.facts['features']}",
-            "degree 8",
-            "FLOPs",
-            "rows/s",
-        )
-        return {
-            "Error at equal parameters, with 95 % intervals": pd.DataFrame(errors, columns=headings),
-            f"Training, linearization, and a block of d_model {self.facts['d_model']}": pd.DataFrame(
-                costs, columns=more
-            ),
-        }
+        title = f"Training, linearization, and a block of d_model {self.facts['d_model']}"
+        headings = ["unit", "width", "P", "RMSE", "of the least", "slope in P", "order", "limit"]
+        more = ["unit", "condition", "steps", f"m = {self.facts['features']}", "degree 8", "FLOPs", "rows/s"]
+        tables = {"Error at equal parameters, with 95 % intervals": pd.DataFrame(errors, columns=headings)}
+        return {**tables, title: pd.DataFrame(costs, columns=more)}
 
     def _repr_html_(self) -> str:
         errors, _ = self.texts().values()
@@ -250,9 +236,9 @@ def draw_dots(
     axes.grid(axis="y", visible=False)
     if log and ends and min(ends) > 0:
         # Space at both ends for the numbers above the marks, and at least a decade for readable ticks.
-        spread = max(math.log10(max(ends) / min(ends)), 1.0)
-        middle = math.log10(max(ends) * min(ends)) / 2
-        axes.set(xscale="log", xlim=(10 ** (middle - 0.68 * spread), 10 ** (middle + 0.68 * spread)))
+        margin = max(max(ends) / min(ends), 10.0) ** 0.68
+        middle = math.sqrt(max(ends)) * math.sqrt(min(ends))
+        axes.set(xscale="log", xlim=(middle / margin, middle * margin))
         log_ticks(axes.xaxis)
     elif ends:
         axes.set(xlim=(0, 1.18 * max(ends)))
