@@ -153,7 +153,7 @@ def unit_cells(records: Records, rule: RateRule) -> Iterator[Cell]:
 
 
 def further_cells(records: Records, rule: RateRule) -> list[Cell]:
-    """All cells after the grid that are missing, the trainings at 26M and 60M last, since they take most of the time."""
+    """All cells after the grid that are missing, 26M and 60M last, since their trainings take most of the time."""
     predicted = list(prediction_cells(records, rule))
     if not predictions_are_made() or Plan(GRID).grid_cells(records["grid"]):
         predicted = [cell for cell in predicted if cell.kind == "sweep"]
