@@ -19,7 +19,7 @@ from gatelab.ntk import analytic
 def test_the_kernel_of_a_network_is_its_jacobian_squared(name: str, outputs: int) -> None:
     unit = gl.unit(name)
     X = torch.randn(5, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    maps, V = draw(unit, 7, 4, outputs, 3, 4, torch.float64)
+    maps, V = draw(unit, 7, 4, outputs, 3, 4)
     K = own_kernel(*neuron_partials(unit, maps @ X.T), V, X)
     net = unit.network(7, 4, outputs, seed=3)
     learned = [p for n, p in net.named_parameters() if n[0].isupper()]

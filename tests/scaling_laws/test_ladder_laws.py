@@ -288,7 +288,7 @@ def columns(**changes):
 @pytest.mark.parametrize(
     ("table", "words"),
     [
-        ({"unit": ["gelu"], "loss": [1.0]}, "no column parameters, seed"),
+        ({"unit": ["gelu"], "loss": [1.0]}, "no parameters, seed"),
         ({"unit": [], "parameters": [], "seed": [], "loss": []}, "no rows"),
         (columns(parameters=[0.0] * 30), "column parameters holds 0.0; give positive numbers"),
         (columns(seed=[0] * 30), "appears twice"),

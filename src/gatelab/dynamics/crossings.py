@@ -171,11 +171,10 @@ def crossing(
     if names[0] == names[1]:
         names = f"{names[0]} (first)", f"{names[1]} (second)"
     horizon = slowest_steps(a, b) if steps is None else whole_number("steps", steps, 1)
-    reason = divergence_reason(curves, names)
-    order: tuple[Change, ...] = ()
-    first = last = where = height = None
+    reason, order, first, last = divergence_reason(curves, names), (), None, None
     if reason is None:
         order, first, last = order_changes(a, b, names, horizon)
+    where = height = None
     if order:
         where, height = order[0].step, order[0].loss
     return Crossing(
@@ -196,7 +195,7 @@ def pair(value: Any, what: str, *, common: bool = False) -> tuple[Any, Any]:
 
 
 def early_condition(a: Spectral, b: Spectral) -> Early:
-    start = float(np.exp(a.log_loss(np.zeros(1)))[0]), float(np.exp(b.log_loss(np.zeros(1)))[0])
+    start = a.loss(0.0), b.loss(0.0)
     signal = float(a.eigenvalues @ a.targets), float(b.eigenvalues @ b.targets)
     return Early(start, signal, (float(np.sum(a.eigenvalues**2)), float(np.sum(b.eigenvalues**2))))
 
@@ -241,7 +240,7 @@ def order_changes(
     order = []
     for i in np.flatnonzero(np.sign(lags[1:]) != np.sign(lags[:-1])):
         root: Any = brentq(lambda t: float(lag(np.array([t]))[0]), grid[i], grid[i + 1], xtol=1e-9)
-        order.append(Change(float(root), float(np.exp(a.log_loss(np.array([root]))[0])), ahead[i + 1]))
+        order.append(Change(float(root), a.loss(root), ahead[i + 1]))
     return tuple(order), ahead[0], ahead[-1]
 
 

@@ -247,7 +247,7 @@ def finite_width_loss(
     losses = []
     with reporting(progress, f"linearized networks of {known.name}") as report:
         for count, seed in enumerate(which, 1):
-            maps, V = draw(known, width, x.shape[1], Y.shape[1], seed, x.shape[1], torch.float64)
+            maps, V = draw(known, width, x.shape[1], Y.shape[1], seed, x.shape[1])
             H, S = neuron_partials(known, maps @ rows.T)
             values, vectors = eigen(own_kernel(H, S, V, rows).numpy(), "the kernel of a network")
             if given_start:

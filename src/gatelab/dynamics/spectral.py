@@ -195,6 +195,10 @@ class Spectral(Compact):
             exponents = np.where(steps[:, None] == 0, 0.0, 2 * steps[:, None] * self.log_rates)
         return np.asarray(logsumexp(exponents + weights, axis=1))
 
+    def loss(self, step: float) -> float:
+        """L_t at one step."""
+        return float(np.exp(self.log_loss(np.array([step]))[0]))
+
     def deviation(self, steps: Array) -> Array | None:
         """Of L = 1/2 (f_0 - y)^T M (f_0 - y): per output Var L = 1/2 tr((M N)^2) + y^T M N M y."""
         if self.covariance is None:

@@ -4,20 +4,15 @@ For a Gaussian pair (u, v) with standard deviations s and t and correlation rho,
 
     A = E[act(u) act(v)]        C = c E[act'(u) act'(v)]
 
-`dual(gate, s)` prepares rows of standard deviation s and returns A and C tile by tile. Powers of relu (arc-cosine
-kernels, Cho and Saul 2009), identity, erf and the exact gelu have closed forms; every other gate is a Hermite series in
-the correlation with an estimate of its error.
-
-With a_k(s) = E[act(s z) he_k(z)], he_k the Hermite polynomials of unit norm and z ~ N(0, 1) (Mehler's formula):
+`dual(gate, s)` returns both tile by tile, s the standard deviations of the rows. Powers of relu (arc-cosine kernels,
+Cho and Saul 2009), identity, erf and gelu have closed forms; other gates are Hermite series (Mehler's formula): with
+a_k(s) = E[act(s z) he_k(z)], he_k of unit norm,
 
     E[act(u) act(v)] = sum_k a_k(s) a_k(t) rho^k          E[act(u)^2] = sum_k a_k(s)^2
 
-By the Cauchy-Schwarz inequality the terms beyond K are at most the geometric mean of the two rows' tails, which sets
-the number of terms of each tile. Analytic gates need few terms (30 for silu at s = 1, growing like s^2); with a kink
-a_k decreases slowly, so that convergence relies on |rho| < 1. Parallel rows are integrated without the series.
-
-Jumps of a user's gate or of its slope are located first, and the panels that contain them are split there:
-Gauss-Legendre panels are exact to rounding on smooth pieces and inaccurate across a jump.
+The terms beyond K are at most the geometric mean of the two rows' tails. Analytic gates need few terms; with a kink a_k
+decreases slowly, so that convergence relies on |rho| < 1, and parallel rows are integrated without the series.
+Gauss-Legendre panels are cut at jumps of a user's gate or of its slope, which are located first.
 """
 
 from __future__ import annotations
@@ -25,7 +20,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 import torch
@@ -94,14 +88,10 @@ def finite_values(function: Function) -> Function:
     return values_at
 
 
-@lru_cache
-def legendre(device: torch.device) -> list[Tensor]:
-    return [torch.from_numpy(v).to(device) for v in np.polynomial.legendre.leggauss(NODES)]
-
-
 def nodes_on(start: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
     """Nodes and weights (without the density) of panels from start to end."""
-    nodes, lengths = on_intervals(start, end, *legendre(start.device))
+    rule = (torch.from_numpy(v).to(start.device) for v in np.polynomial.legendre.leggauss(NODES))
+    nodes, lengths = on_intervals(start, end, *rule)
     return nodes.flatten(-2), lengths.flatten(-2)
 
 
@@ -186,20 +176,14 @@ class Expansion:
 
     def sum(self, rho: Tensor, top: float, rows: slice, cols: slice) -> Tensor:
         """The series by Horner's rule, in place; missing powers are skipped in pairs."""
-        powers = np.flatnonzero(self.envelope[: self.terms(top)] > NEGLIGIBLE)
-        if not len(powers):
-            return torch.zeros_like(rho)
-        square = rho * rho
-        last = int(powers[-1])
-        total = torch.outer(self.a[last, rows], self.a[last, cols])
-        for k in (*map(int, powers[-2::-1]), 0):
-            for _ in range((last - k) // 2):
+        powers, square = np.flatnonzero(self.envelope[: self.terms(top)] > NEGLIGIBLE), rho * rho
+        total = torch.zeros_like(rho)
+        for k, below in zip(powers[::-1].tolist(), [*powers[-2::-1].tolist(), 0], strict=False):
+            total.addr_(self.a[k, rows], self.a[k, cols])
+            for _ in range((k - below) // 2):
                 total.mul_(square)
-            if (last - k) % 2:
+            if (k - below) % 2:
                 total.mul_(rho)
-            if k < last:
-                total.addr_(self.a[k, rows], self.a[k, cols])
-            last = k
         return total
 
     def parallel(self, s: Tensor, t: Tensor, sign: int) -> Tensor:

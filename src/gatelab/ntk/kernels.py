@@ -5,10 +5,8 @@ With S = X X^T / d, width m and the duals A = E[act act], C = S * E[act' act'] o
 
     NNGP = S^q * A           NTK = S^q * [ (m + q d) A + d C ]           all products elementwise
 
-where the terms come from the weights of the output, of the q factors and of the gate. For m >> d the kernel of order 1
-is (X X^T / d) times that of order 0: eq. 5 of the paper.
-
-Only tiles on and above the diagonal are computed; all kernels of a list use the same tile of X X^T.
+where the terms come from the weights of the output, of the q factors and of the gate (eq. 5 of the paper for m >> d).
+Only tiles on and above the diagonal are computed, for all kernels of a list at once.
 """
 
 from __future__ import annotations
@@ -60,6 +58,7 @@ class Kernel(Compact):
 
 
 Kind = Literal["ntk", "nngp"]
+Several = list[Any] | tuple[Any, ...]
 
 TILES = {"cpu": 512, "cuda": 4096}  # rows per tile
 PROMISED = 1e-10  # larger estimated errors cause a warning
@@ -70,29 +69,19 @@ ROUNDING = 8 * torch.finfo(torch.float64).eps
 
 @overload
 def analytic(
-    unit: list[Any] | tuple[Any, ...],
-    X: Any,
-    width: int | None = None,
-    *,
-    kind: Kind = "ntk",
-    progress: ProgressLike = None,
+    unit: Several, X: Any, width: int | None = ..., *, kind: Kind = ..., progress: ProgressLike = ...
 ) -> tuple[Kernel, ...]: ...
 @overload
 def analytic(
     unit: str | AnyUnit | Callable[..., object],
     X: Any,
-    width: int | None = None,
+    width: int | None = ...,
     *,
-    kind: Kind = "ntk",
-    progress: ProgressLike = None,
+    kind: Kind = ...,
+    progress: ProgressLike = ...,
 ) -> Kernel: ...
 def analytic(
-    unit: Any,
-    X: Any,
-    width: int | None = None,
-    *,
-    kind: Kind = "ntk",
-    progress: ProgressLike = None,
+    unit: Any, X: Any, width: int | None = None, *, kind: Kind = "ntk", progress: ProgressLike = None
 ) -> Kernel | tuple[Kernel, ...]:
     """The tangent kernel (or NNGP kernel) of a product unit on the rows of X, expected over LeCun initializations.
 
@@ -158,9 +147,8 @@ def analytic(
 class Tiling:
     """Kernels of several units on the same rows x, (n, d), from the same tiles of X X^T.
 
-    Rows are scaled by powers of two, which is exact, to avoid overflow and underflow of squares; `inverse` is one over
-    their lengths, and `s` is |x| / sqrt(d) of the unscaled rows. Without a `width` only A is computed: the limit, which
-    is the NNGP kernel.
+    Rows are scaled by powers of two, against overflow of squares; `inverse` is one over their lengths, and `s` is
+    |x| / sqrt(d) of the unscaled rows. Without a `width` only A is computed: the limit, which is the NNGP kernel.
     """
 
     def __init__(self, units: Sequence[Unit], x: Tensor, width: int | None) -> None:
@@ -178,8 +166,11 @@ class Tiling:
 
     def kernels(self, size: int, progress: Listener | None = None) -> list[tuple[Tensor, float]]:
         """The matrix of each unit and its error, from tiles of `size` rows."""
-        diagonals = self.diagonals()
-        n = len(self.x)
+        pairs, squares, n = [d.diagonal() for d in self.duals], self.s.square(), len(self.x)
+        diagonals = [self.combined(*pairs[g], squares, u.factors) for u, g in zip(self.units, self.gates, strict=True)]
+        if not all(torch.isfinite(diagonal).all() for diagonal in diagonals):
+            longest = float(self.s.max()) * self.d**0.5
+            raise GatelabError(f"samples as long as {longest:.1e} overflow float64; scale them down")
         K = [torch.empty(n, n, dtype=torch.float64, device=self.x.device) for _ in self.units]
         corners = [(i, j) for i in range(0, n, size) for j in range(i, n, size)]
         top = 0.0
@@ -190,14 +181,6 @@ class Tiling:
         for matrix, diagonal in zip(K, diagonals, strict=True):
             matrix.diagonal().copy_(diagonal)
         return [(matrix, self.duals[g].error(top)) for matrix, g in zip(K, self.gates, strict=True)]
-
-    def diagonals(self) -> list[Tensor]:
-        pairs, squares = [d.diagonal() for d in self.duals], self.s.square()
-        diagonals = [self.combined(*pairs[g], squares, u.factors) for u, g in zip(self.units, self.gates, strict=True)]
-        if not all(torch.isfinite(diagonal).all() for diagonal in diagonals):
-            longest = float(self.s.max()) * self.d**0.5
-            raise GatelabError(f"samples as long as {longest:.1e} overflow float64; scale them down")
-        return diagonals
 
     def correlations(self, rows: slice, cols: slice) -> tuple[Tensor, float]:
         """The cosines of every pair, 1 or -1 for parallel rows, and the largest other one; 0 for zero rows.
@@ -219,10 +202,7 @@ class Tiling:
         """Fill tile (I, J) of every kernel and its mirror image; return the largest |rho| of pairs not parallel."""
         rho, top = self.correlations(I, J)
         pairs = [d.tile(rho, top, I, J) for d in self.duals]
-        # The memory of rho is reused for S.
-        S = rho
-        if any(u.factors for u in self.units):
-            S = rho.mul_(self.s[I, None] * self.s[J])
+        S = rho.mul_(self.s[I, None] * self.s[J])  # in the memory of rho
         for matrix, u, g in zip(K, self.units, self.gates, strict=True):
             block = self.combined(*pairs[g], S, u.factors)
             if I == J:
@@ -235,10 +215,9 @@ class Tiling:
 
     def combined(self, A: Tensor, C: Tensor | None, S: Tensor, q: int) -> Tensor:
         """S^q * [(m + q d) A + d C], or S^q * A without a width."""
-        if self.width is None or C is None:
-            total = A.clone()
-        else:
-            total = (A * (self.width + q * self.d)).add_(C, alpha=self.d)
+        total = A.clone()
+        if self.width is not None and C is not None:
+            total.mul_(self.width + q * self.d).add_(C, alpha=self.d)
         for _ in range(q):
             total.mul_(S)
         return total

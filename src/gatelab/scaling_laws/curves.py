@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -74,7 +75,7 @@ def fit_one(
     options: Mapping[str, Any],
     start: Mapping[str, Any] | None = None,
 ) -> RunOutcome:
-    """Fit, and return errors, status and the network, in the form that `gl.load` reads."""
+    """Fit a unit that has a description."""
     target, how = restore_problem(problem), dict(options)
     if start is not None:
         begin = restore_unit(start["unit"])
@@ -82,28 +83,22 @@ def fit_one(
         state = {name: torch.tensor(value, dtype=torch.float64) for name, value in start["parameters"].items()}
         how["start"] = restored_network(begin, start["width"], target.d_in, target.d_out, state)
     result = fit(restore_unit(unit), target, width, solver=solver, seed=seed, progress=False, **how)
-    # A file cannot hold the code of a custom unit, so only its parameters are kept.
-    return RunOutcome(
-        metrics_of(result), result.history, arrays=state_of(result) if "import" in unit else packed(result)
-    )
+    return outcome_of(result, whole="import" not in unit)  # a file cannot hold the code of a custom unit
 
 
 def fit_unnamed(*, by_value: bytes, **_: Any) -> RunOutcome:
     """Fit a unit or solver that came as a pickle."""
     unit, problem, width, seed, solver, options = cloudpickle.loads(by_value)
     result = fit(unit, problem, width, solver=solver, seed=seed, progress=False, **options)
-    return RunOutcome(metrics_of(result), result.history, arrays=state_of(result))
+    return outcome_of(result)
 
 
-def metrics_of(result: Any) -> dict[str, Any]:
-    """The metrics in the record of a fit."""
+def outcome_of(result: Any, whole: bool = False) -> RunOutcome:
+    """Errors, status and the parameters of the network, or with `whole` all that `gl.load` reads."""
     names = ("parameters", "train_rmse", "test_rmse", "status", "solver", "steps")
-    return {name: getattr(result, name) for name in names} | {"status": str(result.status)}
-
-
-def state_of(result: Any) -> dict[str, np.ndarray]:
-    """The parameters of a fit's network."""
-    return {name: value.detach().numpy() for name, value in result.network.state_dict().items()}
+    metrics = {name: getattr(result, name) for name in names} | {"status": str(result.status)}
+    state = {name: value.detach().numpy() for name, value in result.network.state_dict().items()}
+    return RunOutcome(metrics, result.history, arrays=packed(result) if whole else state)
 
 
 AnySpec = str | AnyUnit | Callable[..., Any]
@@ -164,19 +159,18 @@ def scaling(
     with TemporaryDirectory() as folder, reporting(progress, "fitting") as report:
         networks = Path(folder, "networks.db") if store is None else store
         named = store is not None or how == "ray" or _describable(tasks, solver)
-        sizes, noise = sorted({n for _, n, _ in tasks}), noise_of(target) or 0.0
-        bounds = {u.name: limits_of(u, target, sizes) for u in dict.fromkeys(u for u, _, _ in tasks)}
-        how_kept = {"store": networks, "named": named, "keep_failures": store is not None}
-        fits = _Fits(target, solver, options, limits=bounds, noise=noise, **how_kept)
+        fits = _Fits(tasks, target, solver, options, networks, named)
+        runs = {fits.run(task): task for task in tasks}
         limits = {"retry_failed": retry_failed, "max_seconds": seconds, "address": address}
-        for point in fits.points({fits.run(task): task for task in tasks}, backend=how, jobs=workers, **limits):
+        for record in map_runs(runs, store=networks, backend=how, jobs=workers, **limits):
+            if not record.ok and store is None:
+                raise_error(record)
+            point = fits.point(runs[record.run], record)
             points[point.unit, point.width, point.seed] = point
             if report:
                 report(len(points), len(tasks), point)
         if len(points) < len(tasks):
-            remedy = (
-                "the same call resumes from the store" if store is not None else "give a store to keep finished fits"
-            )
+            remedy = ("the same call resumes from the store", "give a store to keep finished fits")[store is None]
             raise GatelabError(
                 f"stopped after {max_hours:g} hours with {len(points)} of {len(tasks)} fits done; {remedy}"
             )
@@ -238,27 +232,29 @@ def _tasks(
 
 def _describable(tasks: list[Task], solver: Any) -> bool:
     """Whether the runs have a description in plain values, which a lambda does not."""
-    try:
-        for u in dict.fromkeys(u for u, _, _ in tasks):
-            run_of((u, 1, 0), as_problem("x2", n=4), solver, {})
-    except GatelabError:
-        return False
-    return True
+    with suppress(GatelabError):
+        for u, _, _ in tasks:
+            describe_unit(u)
+        return isinstance(solver, str)
+    return False
 
 
 @dataclass(eq=False)
 class _Fits:
     """The fits of a call of `scaling`: their runs, the store of their networks, and limits of their errors."""
 
+    tasks: Sequence[Task]
     problem: Problem
     solver: Any
     options: dict[str, Any]
     store: Store | str | Path
     named: bool
-    keep_failures: bool
-    limits: dict[str, dict[int, float]]
-    noise: float
     refits: dict[Key, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        sizes = sorted({n for _, n, _ in self.tasks})
+        self.limits = {u.name: limits_of(u, self.problem, sizes) for u in dict.fromkeys(u for u, _, _ in self.tasks)}
+        self.noise = noise_of(self.problem) or 0.0
 
     def run(self, task: Task, start: Network | None = None) -> Run:
         """The run of a fit, which starts from a network if one is given."""
@@ -269,13 +265,6 @@ class _Fits:
         value = cloudpickle.dumps((unit, self.problem, width, seed, self.solver, options))
         arguments = {"unit": unit.name, "width": width, "seed": seed, "again": start is not None}
         return Run(UNNAMED_TASK, arguments, {"by_value": value})
-
-    def points(self, runs: Mapping[Run, Task], **how: Any) -> Iterator[Point]:
-        """The points of runs, as they end."""
-        for record in map_runs(runs, store=self.store, **how):
-            if not record.ok and not self.keep_failures:
-                raise_error(record)
-            yield self.point(runs[record.run], record)
 
     def point(self, task: Task, record: Record) -> Point:
         """The point of a fit, with its limit and its flag; that of one that did not end has no errors."""

@@ -1,15 +1,10 @@
 """The law of a ladder, L = E + A P^-a, with one E and one exponent for all units and an amplitude A for each.
 
-At one number of tokens E contains the data term, so that a ladder cannot tell an exponent per unit from an E per unit.
-`token_laws` does, from losses on a grid of parameters and tokens.
-
-**Fit.** For a given exponent the law is linear in E >= 0 and the amplitudes, which are eliminated (variable
-projection). Residuals are weighted by the measured seed noise (`ladder_losses.seed_noise`): its variance at each size,
-pooled over units, and the correlation of losses with the same seed. The aspect ratio of a size, or a learning rate from
-a rule, moves all units of a size together; the variance of this common deviation enters the weights (`loosened`).
-
-**Intervals.** The bootstrap resamples the seeds of each size jointly for all units. Three seeds allow only ten samples,
-so the deviations of all sizes, standardized by size, are pooled, corrected, and scaled by Student's t.
+At one number of tokens an exponent per unit cannot be told from an E per unit; `token_laws` does, from losses on a grid
+of parameters and tokens.
+For a given exponent the law is linear in E >= 0 and the amplitudes. Residuals are weighted by the measured seed noise
+(`ladder_losses.seed_noise`) and by a common deviation of all units at a size (`loosened`). The bootstrap resamples the
+seeds of each size jointly for all units; since seeds are few, the deviations of all sizes, standardized, are pooled.
 """
 
 from __future__ import annotations
@@ -249,9 +244,7 @@ def fit_ladder(
     >>> 0.9 ** (-1 / 0.28) in law.factor("swiglu", "gelu")
     True
     """
-    ladder = table
-    if not isinstance(ladder, LadderLosses):
-        ladder = read_ladder(ladder)
+    ladder = table if isinstance(table, LadderLosses) else read_ladder(table)
     whole_number("draws", draws, 20)
     check_seed(seed)
     cells = loosened(Cells.of(ladder, seed_noise(ladder)))

@@ -3,8 +3,8 @@
 A seed has the same batches for every unit, so the losses of one seed are correlated, and units are compared seed by
 seed (`ladder_comparisons`). `ladder_laws` fits a law to the same losses.
 
-**Diverged runs**, which are marked or have a loss that is not finite, are excluded. A unit's size with fewer than two
-remaining seeds is left out and reported, and so is a unit with fewer than three remaining sizes.
+Diverged runs, marked or with a loss that is not finite, are excluded; a unit's size with fewer than two remaining seeds
+is left out and reported, and so is a unit with fewer than three remaining sizes.
 """
 
 from __future__ import annotations
@@ -96,44 +96,36 @@ def read_ladder(table: pd.DataFrame | Mapping[str, Any], *, least_sizes: int = L
     needed = ("unit", "parameters", "seed", "loss")
     missing = [name for name in needed if name not in frame]
     if missing or frame.empty:
-        lacks = f"no column {', '.join(missing)}" if missing else "no rows"
-        raise GatelabError(f"the table has {lacks}; it needs {', '.join(needed)}, with one row per training")
-    loss, count = (numbers_of(frame, name) for name in ("loss", "parameters"))
+        lacks = ", ".join(missing) or "rows"
+        raise GatelabError(f"the table has no {lacks}; it needs rows of {', '.join(needed)}, one per training")
+    loss, count = (np.array(pd.to_numeric(frame[name], errors="coerce"), float) for name in ("loss", "parameters"))
     wrong = frame["parameters"][~((count > 0) & (count < math.inf))].tolist()
     if wrong:
         raise GatelabError(f"column parameters holds {wrong[0]!r}; give positive numbers")
     if "diverged" in frame:
         loss = np.where(frame["diverged"].to_numpy(bool), np.nan, loss)
-    place, names = size_places(frame), frame["unit"].astype(str)
-    units, seeds = list(dict.fromkeys(names)), list(dict.fromkeys(frame["seed"]))
-    losses = np.full((len(units), int(place.max()) + 1, len(seeds)), np.nan)
-    logs = np.full_like(losses, np.nan)
-    for i, (unit, seed) in enumerate(zip(names, frame["seed"], strict=True)):
-        cell = units.index(unit), place[i], seeds.index(seed)
-        if np.isfinite(logs[cell]):
-            raise GatelabError(
-                f"{unit} with seed {seed} appears twice at about {count[i]:g} parameters; give each training "
-                "once, and a column size if sizes are closer than a factor of 1.2"
-            )
-        logs[cell], losses[cell] = math.log(count[i]), loss[i]
+    place = size_places(frame, np.log(count))
+    (u, units), (s, seeds) = (pd.factorize(frame[name]) for name in ("unit", "seed"))
+    twice = pd.DataFrame({"unit": u, "place": place, "seed": s}).duplicated()
+    if twice.any():
+        unit, seed = frame.loc[twice.argmax(), ["unit", "seed"]]
+        raise GatelabError(
+            f"{unit} with seed {seed} appears twice at about {count[twice.argmax()]:g} parameters; give each training "
+            "once, and a column size if sizes are closer than a factor of 1.2"
+        )
+    losses, logs = np.full((2, len(units), int(place.max()) + 1, len(seeds)), np.nan)
+    losses[u, place, s], logs[u, place, s] = loss, np.log(count)
     parameters = [np.log(count[place == r]).mean() for r in range(losses.shape[1])]
-    whole = LadderLosses(tuple(units), np.exp(parameters), np.empty(0), losses, tuple(seeds))
+    whole = LadderLosses(tuple(map(str, units)), np.exp(parameters), np.empty(0), losses, tuple(seeds.tolist()))
     return sifted(whole, logs, least_sizes)
 
 
-def numbers_of(frame: pd.DataFrame, name: str) -> Array:
-    """A column as numbers, NaN for other values."""
-    return np.array(pd.to_numeric(frame[name], errors="coerce"), np.float64)
-
-
-def size_places(frame: pd.DataFrame) -> NDArray[np.intp]:
-    """The index of each row's size, in the order of the parameters."""
-    logs = np.log(numbers_of(frame, "parameters"))
+def size_places(frame: Any, logs: Array) -> NDArray[np.intp]:
+    """The index of each row's size, in the order of the logarithms of the parameters."""
     if "size" in frame:
-        names = frame["size"].to_numpy()
-        means = {name: logs[names == name].mean() for name in dict.fromkeys(names)}
-        order = sorted(means, key=lambda name: means[name])
-        return np.array([order.index(name) for name in names], dtype=np.intp)
+        name = pd.factorize(frame["size"])[0]
+        means = np.bincount(name, logs) / np.bincount(name)
+        return means.argsort(kind="stable").argsort()[name]
     distinct = np.unique(logs)
     starts = np.concatenate(([0], np.diff(distinct) > math.log(NEIGHBORS)))
     return np.cumsum(starts).astype(np.intp)[np.searchsorted(distinct, logs)]

@@ -185,8 +185,8 @@ class Scaling:
     def plot(self, path: str | Path | None = None, *, ax: Any = None, **options: Any) -> Figure:
         """Error against n and against P with limits and slopes, and the local slopes.
 
-        Written to `path` (.png, .svg or .pdf) if given, and drawn into your three axes `ax` if given. Further options
-        are those of `gatelab.scaling_laws.result.draw`: a title, the paper's slopes, errors of other code.
+        Written to `path` (.png, .svg or .pdf) if given, and drawn into your three axes `ax` if given; `options` are
+        those of `gatelab.scaling_laws.result.draw`: a title, the paper's slopes, errors of other code.
         """
         from gatelab.plotting import saved
 
@@ -266,19 +266,23 @@ def curves(
         published = (paper or {}).get((name, against))
         if published is not None:
             published = f"{published:.2f}"
-        fitted, limit = _in_slope(study, name, widths, flagged and found is None), _limits(study, name)
-        crosses = _crosses(study, name, against, (reference or {}).get(name, {}))
-        shown = {"fitted": fitted, "limit": limit, "note": note, "paper": published, "reference": crosses}
+        inside, left = study.curve(name, flagged=flagged and found is None)
+        low, high = widths or (inside[0], inside[-1])
+        fitted = np.isfinite(left) & ((inside >= low) & (inside <= high))[:, None]
+        own = {p.width: p for p in sorted(study.points, key=lambda p: p.width) if p.unit == name}
+        limit = np.array([p.limit for p in own.values()])
+        other = {own[n].size(against): error for n, error in (reference or {}).get(name, {}).items() if n in own}
+        shown = {"fitted": fitted, "note": note, "paper": published}
+        if np.isfinite(limit).any():
+            shown["limit"] = limit
+        if other:
+            shown["reference"] = np.array(sorted(other.items()), float).T
         all_curves.append(Curve(label=name, sizes=sizes, errors=errors, **shown))
     return all_curves
 
 
 def local_curves(study: Scaling, reach: float = 1.5) -> list[tuple[str, np.ndarray, np.ndarray]]:
-    """For each unit its name, the centers of neighboring widths, and their slopes.
-
-    Neighbors are defined by ratio: five consecutive widths span a factor of 5 at n = 1 but 1.1 at n = 50, where the
-    slope would be dominated by scatter.
-    """
+    """For each unit its name, the centers of widths within a factor `reach`, and the slopes there."""
     all_curves = []
     for name in study.units:
         sizes, errors = study.best(name)
@@ -311,27 +315,3 @@ def _not_a_power(study: Scaling, name: str, **options: Any) -> Decay | None:
             if "power" not in found.accepted:
                 return found
     return None
-
-
-def _in_slope(study: Scaling, name: str, widths: tuple[int, int] | None, flagged: bool) -> np.ndarray:
-    """Whether each point (widths, seeds) is part of the slope."""
-    sizes, errors = study.curve(name, flagged=flagged)
-    low, high = widths or (sizes[0], sizes[-1])
-    return np.isfinite(errors) & ((sizes >= low) & (sizes <= high))[:, None]
-
-
-def _limits(study: Scaling, name: str) -> np.ndarray | None:
-    by_width = {p.width: p.limit for p in study.points if p.unit == name}
-    values = np.array([by_width[w] for w in sorted(by_width)])
-    return values if np.isfinite(values).any() else None
-
-
-def _crosses(
-    study: Scaling, name: str, against: Against, errors: Mapping[int, float]
-) -> tuple[np.ndarray, np.ndarray] | None:
-    """Errors of other code at widths of the study."""
-    sizes = {p.width: p.size(against) for p in study.points if p.unit == name}
-    common = [w for w in sorted(errors) if w in sizes]
-    if not common:
-        return None
-    return np.array([sizes[w] for w in common], float), np.array([errors[w] for w in common])

@@ -34,11 +34,10 @@ _FORMAT = 1
 
 @dataclass(frozen=True, eq=False)
 class Comparison(Compact):
-    """Two groups of runs: `first` and `second` name the groups, `where` names their common setting.
+    """Two groups of runs, `first` and `second`, with a common setting `where`.
 
-    `joint` tests whether the points (training loss, gap) have the same distribution, by permutations of whole runs;
-    `pointwise` permutes points, which are not independent. `matched` is the difference of the gaps at equal training
-    loss, None if the runs have no training losses in common.
+    `joint` tests the points (training loss, gap) by permutations of whole runs, `pointwise` by permutations of points,
+    which are not independent. `matched` compares the gaps at equal training loss, None if there is none in common.
     """
 
     where: str
@@ -74,10 +73,7 @@ def compare(where: str, first: str, second: str, a: Sequence[Array], b: Sequence
 
 @dataclass(frozen=True, eq=False)
 class Gap:
-    """Runs of several units, optimizers and seeds.
-
-    `histories` are the runs; `origin` is the recorded device, date and command, if any.
-    """
+    """Runs of several units, optimizers and seeds: `histories`, and in `origin` the recorded device and date."""
 
     histories: tuple[History, ...]
     origin: Mapping[str, Any] = field(default_factory=dict)
@@ -143,10 +139,7 @@ class Gap:
         return pd.concat([h.table() for h in self.histories], ignore_index=True)
 
     def plot(self, path: str | Path | None = None, *, ax: Any = None) -> Figure:
-        """The gap against the training loss, one panel per model and data set.
-
-        Written to `path` (.png, .svg or .pdf) if given, and drawn into your axes `ax`, one per panel, if given.
-        """
+        """The gap against the training loss, one panel per setting, written to `path` or drawn into axes `ax`."""
         from gatelab.plotting import saved
         from gatelab.plotting.kernels import clouds_figure
 
@@ -196,8 +189,8 @@ def gap_recipes(
 ) -> list[list[Recipe]]:
     """The recipes of each unit and optimizer.
 
-    No two runs share a seed, hence neither batches nor augmentations: under the null hypothesis that the unit has no
-    effect, all runs of an optimizer are exchangeable, as the permutation test requires.
+    No two runs share a seed: if the unit has no effect, all runs of an optimizer are exchangeable, as the permutation
+    test requires.
 
     Args:
         units: names or other arguments of `gl.unit`, each once.

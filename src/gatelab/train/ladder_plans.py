@@ -1,9 +1,8 @@
 """`ladder`: the runs and learning rates of a ladder, stage by stage.
 
-At the two smallest sizes every unit is trained at several learning rates, and a parabola in log lr gives the best. A
-rule, lr = a_unit d_model^-s with one s for all units, extrapolates these rates to the larger sizes. Further sweeps at
-the third size, around the rule's rates, refine it. Then every unit is trained at all sizes with all seeds at the rule's
-rates. Learning rates are tuned on the validation part of the text; the reported losses are on its test part.
+Learning rates are swept at the two smallest sizes, a rule lr = a_unit d_model^-s extrapolates the best of them, and
+sweeps around its rates at the third size refine it. Then every unit is trained at all sizes with all seeds. Rates are
+tuned on the validation part of the text; the reported losses are on its test part.
 """
 
 from __future__ import annotations
@@ -27,8 +26,9 @@ from gatelab.memory import check_device
 from gatelab.statistics import Interval
 from gatelab.sweep import Backend, Record, Store, map_runs
 from gatelab.sweep.backends import check_hours
-from gatelab.train.ladder_runs import LadderRun, config_of, read_text, run_of, text_fingerprint
+from gatelab.train.ladder_runs import LadderRun, read_text, run_of, text_fingerprint
 from gatelab.train.ladders import Ladder
+from gatelab.train.members import config_of
 from gatelab.train.rates import FACTOR, RateRule, further_rates, rounded_rate
 from gatelab.train.recipes import TEXT_MODELS, Recipe, recipe
 
@@ -68,8 +68,7 @@ class LadderPlan:
 
     def facts(self) -> dict[str, Any]:
         first = next(iter(self.recipes.values()))
-        context = config_of(first, dict(first.options)).context
-        return {**{name: getattr(first, name) for name in SHARED}, "context": context}
+        return {**{name: getattr(first, name) for name in SHARED}, "context": config_of(first).context}
 
     def sweep(self, unit: str, size: str, lrs: Iterable[float]) -> LadderRun:
         return LadderRun(self.recipes[unit, size], tuple(lrs), (0,), 1, "valid")
@@ -90,7 +89,9 @@ class LadderPlan:
     def checks(self, rule: RateRule) -> list[LadderRun]:
         """Sweeps around the rates of the rule, at sizes that are not yet part of it."""
         return [
-            self.sweep(unit, size, [rounded_rate(rule.rate(unit, d_model(own)) * FACTOR**k) for k in (-1, 0, 1)])
+            self.sweep(
+                unit, size, [rounded_rate(rule.rate(unit, config_of(own).d_model) * FACTOR**k) for k in (-1, 0, 1)]
+            )
             for (unit, size), own in self.recipes.items()
             if size in self.checked
         ]
@@ -98,7 +99,7 @@ class LadderPlan:
     def tests(self, rate: Callable[[str, int], float]) -> list[LadderRun]:
         """All units, sizes and seeds, at the rates `rate(unit, d_model)`."""
         return [
-            LadderRun(own, (rate(unit, d_model(own)),), tuple(range(self.seeds)), repeats)
+            LadderRun(own, (rate(unit, config_of(own).d_model),), tuple(range(self.seeds)), repeats)
             for (unit, _), own in self.recipes.items()
             for repeats in self.repeats
         ]
@@ -132,10 +133,6 @@ class LadderPlan:
         if missing:
             raise GatelabError(f"lrs has no learning rate of {', '.join(missing)}; give one for each")
         return lrs.rate
-
-
-def d_model(recipe: Recipe) -> int:
-    return config_of(recipe, dict(recipe.options)).d_model
 
 
 def rates_by_name(lrs: Mapping[Any, float], units: Container[str]) -> dict[str, float]:
@@ -238,7 +235,7 @@ def plan_ladder(
     for size in sizes:
         for unit in units:
             own = recipe(model, unit, str(data), size=size, sampling="epochs", lr=1.0, **{"steps": 1, **values})
-            config = config_of(own, dict(own.options))
+            config = config_of(own)
             if "steps" not in values:
                 steps = len(content.train) // (config.context * own.batch)
                 if steps < 1:

@@ -1,9 +1,7 @@
 """The training loop, for one model or for many seeds and learning rates at once, with checkpoints.
 
-A step takes the batches of (seed, step), computes the losses of all members and the gradient of their sum, clips it per
-member, and updates. All random numbers are functions of the seed and the step, so a checkpoint consists of parameters,
-optimizer states, the step and the measurements. On a CPU, a resumed training ends with the same bits as an
-uninterrupted one.
+All random numbers are functions of the seed and the step, so a checkpoint consists of parameters, optimizer states, the
+step and the measurements. On a CPU, a resumed training ends with the same bits as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -31,6 +29,7 @@ from gatelab.train.optimizers import Optimizers, clip_members
 from gatelab.train.recipes import Recipe, evaluation_steps, learning_rate
 
 _MEASURES = ("train", "test", "running", "accuracy", "averaged")
+_ROW = ("step", "seconds", "speed", *_MEASURES)
 # Steps between two checks for divergence on a GPU, each of which synchronizes.
 _ASKED = 25
 
@@ -141,18 +140,13 @@ class State:
     def speeds(self) -> list[float]:
         return [row["speed"] for row in self.rows if not math.isnan(row["speed"])]
 
-    # ---- files
-
     def tensors(self) -> dict[str, Tensor]:
         """Parameters, optimizer states and measurements by their names in a checkpoint."""
         tensors = {f"model.{name}": p for name, p in {**self.members.params, **self.members.buffers}.items()}
         tensors |= {f"average.{name}": p for name, p in self.averages.items()}
         tensors |= optimizer_tensors(self.optimizers.parts)
         tensors |= {"diverged": self.diverged, "running": self.running}
-        tensors |= {f"rows.{name}": torch.tensor(np.array([row[name] for row in self.rows])) for name in _MEASURES}
-        plain = ("step", "seconds", "speed")
-        tensors |= {f"rows.{n}": torch.tensor([row[n] for row in self.rows], dtype=torch.float64) for n in plain}
-        return tensors
+        return tensors | {f"rows.{n}": torch.tensor(np.array([row[n] for row in self.rows], float)) for n in _ROW}
 
     def facts(self) -> dict[str, Any]:
         return {"step": self.step, "since": self.since, "finished": self.finished, "seconds": self.clock()}
@@ -169,18 +163,12 @@ class State:
         self.running.copy_(tensors["running"])
         absent = torch.full_like(tensors["rows.test"], torch.nan)  # in older checkpoints
         tensors = {"rows.averaged": absent, **tensors}
-        names = ("step", "seconds", "speed", *_MEASURES)
-        columns = [tensors[f"rows.{name}"].numpy() for name in names]
-        self.rows = [
-            {n: v if n in _MEASURES else float(v) for n, v in zip(names, values, strict=True)}
-            for values in zip(*columns, strict=True)
-        ]
+        columns = [tensors[f"rows.{name}"].numpy() for name in _ROW]
+        self.rows = [dict(zip(_ROW, values, strict=True)) for values in zip(*columns, strict=True)]
         self.step, self.since, self.finished = facts["step"], facts["since"], facts["finished"]
         self.count.fill_(self.step)
         self._before, self._began = facts["seconds"], time.perf_counter()
         self._mark = self._began
-
-    # ---- results
 
     def histories(self) -> tuple[History, ...]:
         return tuple(self._history(i, r) for i, r in enumerate(self.recipes))
@@ -210,11 +198,10 @@ class State:
 
 
 class Replay:
-    """Updates on a GPU as a CUDA graph.
+    """Updates on a GPU as a CUDA graph, since launching the kernels of a small model takes longer than computing them.
 
-    For small models, launching the hundreds of kernels of an update takes longer than computing them. The first updates
-    run eagerly, which compiles the model and creates the optimizer's state. Then one update is recorded, and replayed
-    with new positions in the text and new learning rates, which are copied to fixed buffers.
+    The first updates run eagerly, which compiles the model and creates the optimizer's state. Then one is recorded, and
+    replayed with positions in the text and learning rates that are copied to fixed buffers.
     """
 
     eager = 3  # updates before the recording
@@ -316,7 +303,7 @@ def train_many(
         place = check_device(device, torch.float32)
     check_members(first, content, len(recipes), place)
     models = [build(r, content) for r in recipes]
-    source = Source.of(first, content, place, getattr(models[0].config, "context", 0))
+    source = Source(first, content, place, getattr(models[0].config, "context", 0))
     bf16 = first.precision == "bf16" or (first.precision == "auto" and place.type == "cuda")
     state = State(recipes, models, source, bf16=bf16, compile=compile)
     file, identity = None, {}
@@ -394,8 +381,6 @@ def load_models(folder: str | Path, data: Data | None = None) -> tuple[nn.Module
     return tuple(models)
 
 
-# ---- checkpoints: safetensors files, written atomically
-
 CHECKPOINT = "checkpoint.safetensors"
 _KIND, _FORMAT = "train", 2
 
@@ -415,13 +400,11 @@ def check_same(path: Path, facts: Mapping[str, Any], wanted: Mapping[str, Any]) 
         pairs = zip(facts["recipes"], wanted["recipes"], strict=False)
         odd = sorted({k for a, b in pairs for k in a if a[k] != b.get(k)}) or ["seeds"]
         raise GatelabError(
-            f"{path} holds a training of another recipe (it differs in {', '.join(odd)}); give another folder, or its"
-            " recipe"
+            f"{path} holds a training of another recipe (it differs in {', '.join(odd)}); give another folder"
         )
     if facts["data"] != wanted["data"]:
         raise GatelabError(
-            f"{path} is from other data, another split of them, or an older gatelab, which did not record the split; "
-            "give the same data, give another folder, or delete it"
+            f"{path} is from other data or another split of them; give the same data, give another folder, or delete it"
         )
 
 

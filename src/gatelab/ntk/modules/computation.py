@@ -1,15 +1,11 @@
 """Kernels of modules: `empirical` computes the matrix within a memory budget, `operator` only its products.
 
-`empirical` surveys the model, divides its parameters into groups, and collects and contracts their factors group by
-group. The factors of one group are kept for all n samples:
+K is a sum over parameters, which are divided into groups that fit the budget; the factors of a group are collected for
+all n samples, by a forward and backward pass over all of them, and contracted:
 
     peak = factors of the largest group + max(batch x memory of a pass per sample, workspace)
 
-K is a sum over parameters, so a smaller budget means more groups, each with a forward and backward pass over all
-samples. For parameters without factors, or whose factors do not fit, rows of the Jacobian are computed sample by
-sample, which is slower. If the Jacobian of all samples is too large, pairs of blocks are computed and multiplied.
-
-`operator` computes K v = J (J^T v) by backward passes, without K.
+For parameters without factors, or whose factors do not fit, rows of the Jacobian are computed sample by sample.
 """
 
 from __future__ import annotations
@@ -31,7 +27,7 @@ from gatelab.errors import GatelabError, real_number, whole_number
 from gatelab.interrupts import apart
 from gatelab.memory import check_memory, free_memory, most_that_fits, ran_out
 from gatelab.ntk.kernels import Kernel
-from gatelab.ntk.modules.contraction import Factors, Outer, Rows, Sum, Tied, add_gram, add_tile, cuts, product
+from gatelab.ntk.modules.contraction import Factors, Outer, Rows, Sum, add_gram, add_tied, add_tile, cuts, product
 from gatelab.ntk.modules.samples import Outputs, Samples, check_finite, trainable
 from gatelab.ntk.modules.surveys import (
     AHEAD,
@@ -239,11 +235,11 @@ def add_contribution(K: Tensor, memory: Memory, share: Share, workspace: int) ->
     if isinstance(rows, Rows):
         if not isinstance(outer, Outer):
             outer = Outer(*(rows.values.new_zeros(len(K), 0, size) for size in share.shape))
-        Tied(outer, rows).add_to(K, workspace)
-    else:
-        for part in memory.values():
-            if not isinstance(part, Rows):
-                part.add_to(K, workspace)
+        add_tied(K, outer, rows, workspace)
+        return
+    for part in memory.values():
+        if not isinstance(part, Rows):
+            part.add_to(K, workspace)
 
 
 def jacobian(samples: Samples, free: list[nn.Parameter], column: int, which: slice) -> Tensor:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from gatelab.arrays import refuse_masked
 from gatelab.errors import GatelabError
@@ -68,12 +67,10 @@ class Samples:
         inputs = {name: v.to(self.dtype) if v.is_floating_point() else v for name, v in inputs.items()}
         return inputs, torch.arange(self.n)[which].to(self.device)
 
-    def run(self, inputs: dict[str, Tensor], index: Tensor, parameters: dict[str, Tensor] | None = None) -> Tensor:
-        """The selected outputs (N, k) of these samples; `parameters` replace the model's."""
-        args, named = ((), inputs) if self.named else ((inputs["X"],), {})
-        if parameters is None:
-            return read(self.model(*args, **named), self.outputs, index)
-        return read(functional_call(self.model, parameters, args, named), self.outputs, index)
+    def run(self, inputs: dict[str, Tensor], index: Tensor) -> Tensor:
+        """The selected outputs (N, k) of these samples."""
+        result = self.model(**inputs) if self.named else self.model(inputs["X"])
+        return read(result, self.outputs, index)
 
 
 def input_tensor(name: Any, value: Any) -> Tensor:

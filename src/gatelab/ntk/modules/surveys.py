@@ -1,13 +1,9 @@
 """Record every use of a parameter in a forward pass, and find the parameters with factors on three samples.
 
-The gradients by a call's output are per sample for two reasons: samples are independent, so one backward pass from the
-sum of all outputs serves all of them; and if a call has one result for all samples (positions, for example), this
-result is expanded over the samples, so that their gradients are separate.
-
-Passes with two and with three samples distinguish results of samples from results that all samples share. Then the
-factors are verified: for random weights v, sum_i v_i (gradient of sample i) must agree with automatic differentiation
-of sum_i v_i f_i. A parameter that fails (a use without a rule, samples that are not the first dimension, tokens routed
-between samples) is handled by automatic Jacobians.
+Samples are independent, so one backward pass from the sum of all outputs gives the gradients of each. A result that all
+samples share (of positions, for example), which passes with two and with three samples reveal, is expanded over them.
+Then the factors are verified: for random weights v, sum_i v_i (gradient of sample i) must agree with the gradient of
+sum_i v_i f_i. A parameter that fails is handled by automatic Jacobians.
 """
 
 from __future__ import annotations
