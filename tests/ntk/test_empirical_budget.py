@@ -111,7 +111,7 @@ def test_memory_of_jacobians_stays_within_the_budget():
 
 def test_a_budget_that_holds_nothing_is_refused():
     model, X, outputs = text()
-    with pytest.raises(GatelabError, match=r"the budget is 0.0 MiB, which does not hold three samples.*MiB or more"):
+    with pytest.raises(GatelabError, match=r"three samples .* the budget is 0.0 MiB"):
         empirical(model, X, outputs, budget=1000)
 
 

@@ -2,9 +2,8 @@
 
     f(x) = V [ act(W x) * (P1 x) * ... * (Pq x) ]          W, P ~ N(0, 1/d), V ~ N(0, 1/m), no biases
 
-as in the theory of kernels. The maps of all networks are one tall matrix, so that their values are one product X -> Z.
-With one output the gradient of row i of a map is V_i sum_n S_in r_n x_n, with S the neuron's partial derivative and r
-the residual: the products S (r * X) need no other array of the size of Z. Large arrays are allocated once.
+The maps of all networks are one tall matrix, so that their values are one product X -> Z. With one output the gradient
+of row i of a map is V_i sum_n S_in r_n x_n, S the neuron's partial derivative and r the residual.
 """
 
 from __future__ import annotations

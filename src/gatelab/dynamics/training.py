@@ -38,12 +38,10 @@ BLOCK = 32  # steps between checks for divergence
 
 @dataclass(frozen=True, eq=False)
 class Training(Compact):
-    """Losses of networks of one unit.
+    """The `losses` of networks of one unit, (seeds, recorded steps), at `steps`.
 
-    `losses` is (seeds, recorded steps). `unit` is the name of the unit, `lr` the learning rate, `steps` the recorded
-    steps, and `seconds` the duration. `diverged` is the step at which a network's loss was not finite or a million
-    times the initial loss, or -1; from there on its losses are infinite. `start` are the initial outputs, (seeds, n,
-    outputs).
+    `diverged` is the step at which a network's loss was not finite or a million times the initial loss, or -1; from
+    there on its losses are infinite. `start` are the initial outputs, (seeds, n, outputs).
     """
 
     unit: str
@@ -125,12 +123,9 @@ def train(
     networks, maps = len(order), known.factors + 1
     # The maps, neurons and derivatives of one network; the initial outputs, records and weights of all.
     one = width * (3 * maps * d + (maps + 2) * n) + 4 * n * d
-    check_memory(
-        8 * (one + 2 * networks * n * Y.shape[1]) + 200 * networks + count * (100 + 16 * networks),
-        f"training {networks} networks of {known.name}, width {width}, on {n} samples, {count} steps recorded,",
-        "give a smaller width, fewer samples, fewer seeds or a shorter record",
-        device,
-    )
+    need = 8 * (one + 2 * networks * n * Y.shape[1]) + 200 * networks + count * (100 + 16 * networks)
+    what = f"training {networks} networks of {known.name}, width {width}, on {n} samples, {count} steps recorded,"
+    check_memory(need, what, "give a smaller width, fewer samples, fewer seeds or a shorter record", device)
     if not networks or len(set(order)) < len(order):
         raise GatelabError(f"seeds is {seeds!r}; give at least one, none twice")
     rows, columns = torch.from_numpy(x).to(device), torch.from_numpy(np.ascontiguousarray(Y.T)).to(device)
@@ -147,33 +142,26 @@ def train(
                     report(next(blocks), -(-steps // BLOCK) * len(pieces))
 
         def work(seeds: Sequence[int]) -> tuple[np.ndarray, ...]:
-            nets = Stack(known, width, d, len(columns), seeds, lr, fan_in, device)
+            nets = Stack(known, width, d, len(columns), seeds, lr, fan_in, device=device)
             return train_part(nets, rows, columns, scale, steps, recorded, tick)
 
-        if device.type == "cpu":
-            # One torch thread per part, even for a single part, so that results are equal bit for bit.
-            parts = list(on_threads(work, pieces, min(torch.get_num_threads(), len(pieces))))
-        else:
-            parts = [work(piece) for piece in pieces]
+        # One torch thread per part, even for a single part, so that results are equal bit for bit.
+        threads = {"cpu": min(torch.get_num_threads(), len(pieces))}.get(device.type, 1)
+        parts = list(on_threads(work, pieces, threads))
     losses, diverged, start = (np.concatenate(part) for part in zip(*parts, strict=True))
     wild = diverged[diverged >= 0]
     if wild.size:
-        warnings.warn(
-            f"{wild.size} of {networks} networks of {known.name!r} diverged, the first at step {wild.min()} (lr "
-            f"{lr:.3g}); their losses are infinite from there on. gl.dynamics.stable_step(K) has the largest stable "
-            "learning rate",
-            UserWarning,
-            stacklevel=2,
-        )
-    seconds = time.perf_counter() - began
-    return Training(known.name, width, lr, tuple(order), np.array(recorded, float), losses, diverged, start, seconds)
+        which = f"{wild.size} of {networks} networks of {known.name!r} diverged, the first at step {wild.min()}"
+        remedy = "give at most that of gl.dynamics.stable_step(K)"
+        warnings.warn(f"{which} (lr {lr:.3g}), with infinite losses from there; {remedy}", UserWarning, stacklevel=2)
+    steps_at, seconds = np.array(recorded, float), time.perf_counter() - began
+    return Training(known.name, width, lr, tuple(order), steps_at, losses, diverged, start=start, seconds=seconds)
 
 
 def in_span(X: Any) -> np.ndarray:
     """The samples in a basis of their span: (n, min(n, d)) with the same products X X^T.
 
-    Gradient descent changes weights only within that span, and Gaussian weights have the same distribution in any
-    basis: networks on `in_span(X)` with fan_in=d have the same distribution as on X, at n / d of the cost.
+    Networks on `in_span(X)` with fan_in=d have the same distribution as on X, at n / d of the cost.
 
     Args:
         X: the samples, (n, d).

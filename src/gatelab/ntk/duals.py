@@ -47,8 +47,6 @@ Function = Callable[[Tensor], Tensor]
 def find_breaks(function: Function, reach: float, device: torch.device) -> Tensor:
     """The points of (-reach, reach) other than 0 where the function jumps, at most one in each of 8192 cells.
 
-    Every cell is halved forty times, always towards the half with the larger change.
-
     >>> find_breaks(lambda y: (y > 0.3).double() - (y < -2).double(), 5.0, torch.device("cpu"))
     tensor([-2.0000,  0.3000], dtype=torch.float64)
     """
@@ -73,16 +71,10 @@ def finite_values(function: Function) -> Function:
     def values_at(points: Tensor) -> Tensor:
         values = function(points).detach()
         if values.shape != points.shape:
-            raise GatelabError(
-                f"the gate gave shape {tuple(values.shape)} for points of shape {tuple(points.shape)}; "
-                "it must act on each element by itself"
-            )
+            raise GatelabError(f"the gate gave shape {tuple(values.shape)}; it must act on each element")
         bad = ~torch.isfinite(values)
         if bad.any():
-            raise GatelabError(
-                f"the gate or its derivative is {float(values[bad][0])} at {float(points[bad][0]):.4g}; kernels need a "
-                f"gate that is finite wherever N(0, s^2) has weight, here up to {float(points.abs().max()):.3g}"
-            )
+            raise GatelabError(f"the gate or its slope is {values[bad][0]} at {points[bad][0]:.4g}; give a finite one")
         return values.to(points.dtype)
 
     return values_at
@@ -102,10 +94,7 @@ def panel_edges(level: int, device: torch.device) -> Tensor:
 
 
 def cut_panels(edges: Tensor, breaks: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """For every row a mask of the panels without breaks, (rows, panels), and the ends of the pieces of the others.
-
-    `breaks` are (rows, breaks) in ascending order; breaks beyond the last edge have no effect.
-    """
+    """For breaks (rows, breaks), ascending: a mask of the panels without any, and the ends of pieces of the others."""
     panel = torch.bucketize(breaks, edges).clamp_(1, len(edges) - 1)
     low, high = edges[panel - 1], edges[panel]
     cuts = torch.minimum(torch.maximum(breaks, low), high)
@@ -134,8 +123,8 @@ def hermite(z: Tensor, terms: int) -> Iterator[Tensor]:
 class Expansion:
     """The coefficients a_k of every row (terms, rows), the rows' squared norms, and estimates of the errors.
 
-    `envelope` is the largest a_k^2 / E[f^2] of any row; `tail` bounds the omitted terms at |rho| = 1; `delta` is the
-    relative change of the coefficients between two resolutions.
+    `envelope` is the largest a_k^2 / E[f^2] of any row, `tail` bounds the omitted terms at |rho| = 1, and `delta` is
+    the relative change of the coefficients between two resolutions.
     """
 
     function: Function
@@ -207,10 +196,7 @@ class HermiteSeries:
     slopes: Expansion | None
 
     def tile(self, rho: Tensor, top: float, rows: slice, cols: slice) -> tuple[Tensor, Tensor | None]:
-        """A and C of every pair of `rows` with `cols`.
-
-        `rho` holds their correlations, exactly 1 or -1 where two rows are parallel; `top` is the largest other |rho|.
-        """
+        """A and C of every pair: `rho` is exactly 1 or -1 for parallel rows, and `top` is the largest other |rho|."""
         A = self.values.tile(rho, top, rows, cols)
         if self.slopes is None:
             return A, None
@@ -234,10 +220,7 @@ def series(gate: Activation, s: Tensor, *, slopes: bool) -> HermiteSeries:
         point = torch.ones(1, dtype=torch.float64, requires_grad=True)
         smooth = gate.derivative is not None or gate(point).requires_grad
     if slopes and not smooth:
-        raise GatelabError(
-            f"the gate {gate.name!r} has no derivative that torch could find; give gl.feedforward.Activation(...,"
-            " derivative=...), or take width=None or kind='nngp', which need none"
-        )
+        raise GatelabError(f"the gate {gate.name!r} has no derivative; give one to Activation, or kind='nngp'")
     functions = [finite_values(f) for f in (gate.function, gate.slope)[: 1 + smooth]]
     breaks = s.new_empty(0)
     if reach > 0:
@@ -256,10 +239,7 @@ def chunks(rows: int, each: int) -> Iterator[slice]:
 
 
 def expand(function: Function, breaks: Tensor, s: Tensor) -> Expansion:
-    """Double the nodes until coefficients converge, and the terms until the tail is small, on a sample of rows.
-
-    The sample contains the extremes and quantiles of s, which determines convergence.
-    """
+    """Double the nodes until coefficients converge, and the terms until the tail is small, on quantiles of s."""
     spread = torch.sort(s).values[torch.linspace(0, len(s) - 1, min(len(s), SAMPLE), device=s.device).round().long()]
     level, terms = 1, 32
     coarse = coefficients(function, breaks, spread, panel_edges(0, s.device), terms)

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from gatelab.arrays import finite_array
-from gatelab.display import Compact, Listener, ProgressLike, reporting
+from gatelab.display import Compact, Listener, ProgressLike, counted, reporting
 from gatelab.errors import GatelabError
 from gatelab.feedforward import AnyUnit, Unit
 from gatelab.feedforward.definition import check_width
@@ -34,9 +34,8 @@ from gatelab.ntk.duals import dual
 class Kernel(Compact):
     """A kernel matrix of n samples in float64, on the device where it was computed.
 
-    `label` is the name of the unit or model, `width` the width of the networks, None for the limit. `error` is the
-    estimated largest error of an entry, relative to the geometric mean of the two diagonal entries; 0 for closed forms.
-    `np.asarray(kernel)` is the matrix.
+    `width` is that of the networks, None for the limit. `error` is the estimated largest error of an entry, relative to
+    the geometric mean of the two diagonal entries; 0 for closed forms. `np.asarray(kernel)` is the matrix.
     """
 
     matrix: Tensor
@@ -62,8 +61,7 @@ Several = list[Any] | tuple[Any, ...]
 
 TILES = {"cpu": 512, "cuda": 4096}  # rows per tile
 PROMISED = 1e-10  # larger estimated errors cause a warning
-# The product of two unit vectors has a rounding error: cosines this close to 1 are set to 1. Angles below 6e-8 are
-# lost in any case, and duplicates stay duplicates.
+# Cosines this close to 1 are set to 1, so that duplicates stay duplicates; angles below 6e-8 are lost in any case.
 ROUNDING = 8 * torch.finfo(torch.float64).eps
 
 
@@ -92,12 +90,10 @@ def analytic(
         unit: an argument of `gl.unit` that is a gate times affine factors; the kernels of a list are computed in one
             pass over X X^T.
         X: (n, d), one row per sample, converted to float64; the kernel is computed on the device of a tensor.
-        width: None is the limit of NTK / width for wide networks, to which only the output's weights contribute: it
-            equals the NNGP kernel. (`width=d` is d times the kernel in NTK parametrization, where the layers learn at
-            equal rates.)
+        width: None is the limit of NTK / width for wide networks, which equals the NNGP kernel. (`width=d` is d times
+            the kernel in NTK parametrization.)
         kind: "ntk", or "nngp" for the covariance of the outputs at initialization, at any width.
-        progress: shown on a terminal and in a notebook unless it is False, or a function of (done, total) that is
-            called after every tile.
+        progress: False for none, or a function of (done, total) that is called after every tile.
 
     Returns:
         The `Kernel`, n by n in float64; for a list of units, a tuple of kernels.
@@ -121,12 +117,8 @@ def analytic(
         width = check_width(width)
     x = checked_samples(X)
     n, count = len(x), len(units)
-    check_memory(
-        count * 8 * n * n,  # tiles need only a few megabytes
-        f"the kernel of {n} rows" if count == 1 else f"a list of {count} kernels of {n} rows",
-        f"give {int(most_that_fits(8 * count, x.device) ** 0.5)} rows or fewer",
-        x.device,
-    )
+    remedy = f"give {int(most_that_fits(8 * count, x.device) ** 0.5)} rows or fewer"
+    check_memory(8 * count * n * n, f"a kernel of {n} rows for {counted(count, 'unit')}", remedy, x.device)
     with reporting(progress, f"kernel of {', '.join(u.name for u in units)}") as report:
         tiling = Tiling(units, x, width if kind == "ntk" else None)
         matrices = tiling.kernels(TILES.get(x.device.type, 4096), report)
@@ -134,13 +126,9 @@ def analytic(
     for u, (matrix, error) in zip(units, matrices, strict=True):
         kernels.append(Kernel(matrix, u.name + suffix, width, error))
         if error > PROMISED:
-            warnings.warn(
-                f"the kernel of {u.name!r} is off by up to {error:.1e} of the diagonal's scale: the gate "
-                f"{u.gate.name!r} has no closed form here, and its series did not reach {PROMISED:.0e} for these "
-                "samples (kinks, steep gates and large inputs do that); scale the samples down, or use a smooth gate",
-                UserWarning,
-                stacklevel=2,
-            )
+            off = f"the kernel of {u.name!r} is off by up to {error:.1e} of the diagonal's scale"
+            why = f"the series of the gate {u.gate.name!r} did not converge for these samples"
+            warnings.warn(f"{off}: {why}; scale them down, or use a smooth gate", UserWarning, stacklevel=2)
     return tuple(kernels) if several else kernels[0]
 
 
@@ -183,10 +171,7 @@ class Tiling:
         return [(matrix, self.duals[g].error(top)) for matrix, g in zip(K, self.gates, strict=True)]
 
     def correlations(self, rows: slice, cols: slice) -> tuple[Tensor, float]:
-        """The cosines of every pair, 1 or -1 for parallel rows, and the largest other one; 0 for zero rows.
-
-        The diagonal of the matrix is set to zero, since it is computed separately.
-        """
+        """The cosines of every pair, 1 or -1 for parallel rows, and the largest other one; 0 on the diagonal."""
         rho = (self.x[rows] @ self.x[cols].T).mul_(self.inverse[rows, None]).mul_(self.inverse[cols])
         if rows == cols:
             rho.fill_diagonal_(0.0)
@@ -227,10 +212,7 @@ def formula_unit(spec: Any) -> Unit:
     """The unit, which must be a gate times factors."""
     u = product_unit(spec, "use gl.ntk.empirical on its network")
     if u.factors and type(u).neuron is not Unit.neuron:
-        raise GatelabError(
-            f"the unit {u.name!r} is a function of {u.factors + 1} affine maps, not a gate times factors: its kernel "
-            "has no formula here; use gl.ntk.empirical on its network, or gl.Unit(activation=..., factors=...)"
-        )
+        raise GatelabError(f"{u.name!r} is a function of {u.factors + 1} affine maps; use gl.ntk.empirical")
     return u
 
 
@@ -243,10 +225,7 @@ def checked_samples(X: Any) -> Tensor:
     else:
         x = torch.from_numpy(finite_array("X", X))
     if x.ndim != 2 or not x.numel():
-        raise GatelabError(
-            f"X has the shape {tuple(x.shape)}; give (n, d), one row per sample: one sample of d values is"
-            " X.reshape(1, -1), n samples of one value are X.reshape(-1, 1)"
-        )
+        raise GatelabError(f"X has the shape {tuple(x.shape)}; give (n, d), as by X.reshape(1, -1)")
     x = x.to(device=check_device(x.device), dtype=torch.float64)
     bad = ~torch.isfinite(x).all(1)
     if bad.any():

@@ -1,7 +1,4 @@
-"""`scaling`: fits of units at several widths and seeds, with the theoretical limit of each.
-
-A fit is a run of a sweep. Units without a description in plain values, such as lambdas, are sent to workers as pickles.
-"""
+"""`scaling`: fits of units at several widths and seeds; lambdas are sent to workers as pickles."""
 
 from __future__ import annotations
 
@@ -52,14 +49,8 @@ def run_of(task: Task, problem: Problem, solver: str, options: Mapping[str, Any]
     unit, width, seed = task
     if not isinstance(solver, str):
         raise GatelabError("a custom solver cannot be stored by name; leave out store and backend='ray'")
-    arguments: dict[str, Any] = {
-        "unit": describe_unit(unit),
-        "problem": describe_problem(problem),
-        "width": width,
-        "seed": seed,
-        "solver": solver,
-        "options": dict(options),
-    }
+    arguments: dict[str, Any] = {"unit": describe_unit(unit), "problem": describe_problem(problem)}
+    arguments |= {"width": width, "seed": seed, "solver": solver, "options": dict(options)}
     if start is not None:
         parameters = {name: value.tolist() for name, value in start.state_dict().items()}
         arguments["start"] = {"unit": describe_unit(start.unit), "width": start.width, "parameters": parameters}
@@ -122,8 +113,7 @@ def scaling(
 ) -> Scaling:
     """Fit every unit at every width and seed. Equal arguments give bitwise equal errors with every backend.
 
-    A network contains narrower ones and those of simpler units. A fit with a larger training error than one of these is
-    repeated, starting from that network; see `Point`.
+    A fit with a larger training error than a network that it contains is repeated from that network; see `Point`.
 
     Args:
         units: one or more units, names, functions or classes.
@@ -133,8 +123,8 @@ def scaling(
         solver: as in `fit`.
         jobs: the number of processes with one thread each; all cores by default.
         backend: "serial", "processes" or "ray".
-        store: a file that keeps every finished fit with its network; the same call computes only missing fits. Failed
-            fits are kept and flagged; without a store, the first failure is raised.
+        store: a file that keeps every finished fit with its network; the same call computes only missing fits. Without
+            one, the first failure is raised.
         retry_failed: repeat fits that failed.
         max_hours: after which no new fit starts.
         address: of a ray cluster; a local one by default.
@@ -154,7 +144,7 @@ def scaling(
     check_backend(how, address)
     check_hours(max_hours)
     seconds = None if max_hours is None else 3600 * max_hours
-    end = math.inf if seconds is None else time.monotonic() + seconds
+    end = time.monotonic() + (seconds or math.inf)
     points: dict[Key, Point] = {}
     with TemporaryDirectory() as folder, reporting(progress, "fitting") as report:
         networks = Path(folder, "networks.db") if store is None else store
@@ -171,9 +161,7 @@ def scaling(
                 report(len(points), len(tasks), point)
         if len(points) < len(tasks):
             remedy = ("the same call resumes from the store", "give a store to keep finished fits")[store is None]
-            raise GatelabError(
-                f"stopped after {max_hours:g} hours with {len(points)} of {len(tasks)} fits done; {remedy}"
-            )
+            raise GatelabError(f"stopped after {max_hours:g} hours with {len(points)} of {len(tasks)} fits; {remedy}")
         if not options.get("ridge"):
             points = nested(tasks, points, lambda task, source: fits.refit(task, source, end))
     rank = {name: i for i, name in enumerate(names)}
@@ -327,14 +315,12 @@ def raise_error(record: Record) -> None:
     raise RuntimeError(f"a fit failed\n\n{text}")
 
 
-Refit = Callable[[Task, Task], Point | None]
-
-
-def nested(tasks: Sequence[Task], points: Mapping[Key, Point], refit: Refit) -> dict[Key, Point]:
+def nested(
+    tasks: Sequence[Task], points: Mapping[Key, Point], refit: Callable[[Task, Task], Point | None]
+) -> dict[Key, Point]:
     """The points of a study, with fits repeated whose training error exceeds that of a network that they contain.
 
-    `refit(task, source)` repeats a fit from the network of another, or returns None. The `start` of a point names the
-    network of a repeated fit, and `breaks` the network whose error is still smaller. Seeds are treated separately.
+    `refit(task, source)` repeats a fit from the network of another, or returns None. Seeds are treated separately.
     """
     points, chosen = dict(points), list(dict.fromkeys(u for u, _, _ in tasks))
     seeds = sorted({s for _, _, s in tasks})

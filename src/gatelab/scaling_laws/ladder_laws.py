@@ -107,10 +107,7 @@ def linear_part(cells: Cells, targets: Array, exponents: Array) -> Constants:
 
 
 def fitted(cells: Cells, targets: Array) -> Constants:
-    """The least-squares law for each row of whitened targets: the best exponent of a grid, refined by golden sections.
-
-    The misfit has a kink where E becomes 0, so that methods with derivatives are not faster.
-    """
+    """The least-squares law for each row of whitened targets: the best of a grid, refined by golden sections."""
 
     def misfit(logs: Array) -> Array:
         return linear_part(cells, targets, np.exp(logs)).misfit
@@ -137,8 +134,8 @@ def own_law(cells: Cells) -> Constants:
 def loosened(cells: Cells) -> Cells:
     """The cells with weights that include the common deviation of the units at a size.
 
-    Its variance is that of the sizes' mean residuals from the law, with three degrees of freedom used by E, A and a,
-    minus the variance due to seeds. Three sizes leave no degree of freedom, and the weights stay unchanged.
+    Its variance is that of the sizes' mean residuals from the law, of whose degrees of freedom E, A and a take three,
+    minus the variance due to seeds.
     """
     off, precision = cells.means - own_law(cells).losses(cells), cells.root.T @ cells.root
     size = (np.unique(cells.size)[:, None] == cells.size).astype(float)
@@ -163,8 +160,7 @@ class LadderLaw(Compact):
         exponent: a.
         excess: L - E of each unit at the size `center`.
         center: The geometric mean of all sizes.
-        misfit: The sum of squared residuals of the means, weighted by seed noise and common deviations; its expected
-            value is `freedom`.
+        misfit: The weighted sum of squared residuals of the means; its expected value is `freedom`.
         freedom: The number of means minus the number of constants.
         common_misfit: The standard deviation of the units' common deviation from the law at a size.
         drawn: The constants of the law and of the bootstrap, the law's own first.
@@ -262,14 +258,8 @@ def fit_ladder(
             if report:
                 report(done, draws)
     drawn = Constants(*map(np.concatenate, zip(*parts, strict=True)))
-    return LadderLaw(
-        losses=ladder,
-        E=percentile_interval(float(drawn.E[0]), drawn.E[1:]),
-        exponent=percentile_interval(float(drawn.exponent[0]), drawn.exponent[1:]),
-        excess=tuple(percentile_interval(float(own[0]), own[1:]) for own in drawn.excess.T),
-        center=cells.center,
-        misfit=float(law.misfit[0]),
-        freedom=len(cells.unit) - cells.constants,
-        common_misfit=cells.common,
-        drawn=drawn,
+    E, exponent, *excess = (
+        percentile_interval(float(own[0]), own[1:]) for own in (drawn.E, drawn.exponent, *drawn.excess.T)
     )
+    facts = {"freedom": len(cells.unit) - cells.constants, "common_misfit": cells.common, "drawn": drawn}
+    return LadderLaw(ladder, E, exponent, tuple(excess), cells.center, float(law.misfit[0]), **facts)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
@@ -35,15 +35,10 @@ AT_ONCE = 250  # draws per batch
 
 @dataclass(frozen=True, eq=False)
 class LadderLosses(Compact):
-    """The losses of a ladder by unit, size and seed; NaN for trainings that diverged or do not exist.
+    """The losses of a ladder, (units, sizes, seeds); NaN for trainings that diverged or do not exist.
 
-    Attributes:
-        units: Their names, in the order of the table.
-        parameters: The number of parameters of each size, the geometric mean over the units.
-        sizes: (units, sizes), the parameters of each unit.
-        losses: (units, sizes, seeds).
-        seeds: Their names.
-        left_out: One sentence for each unit or size that is left out.
+    `parameters` are the numbers of parameters of each size, the geometric mean over the units, `sizes` those of each
+    unit, (units, sizes), and `left_out` one sentence for each unit or size that is left out.
     """
 
     units: tuple[str, ...]
@@ -67,13 +62,10 @@ class LadderLosses(Compact):
     def table(self) -> pd.DataFrame:
         """One row per training that is not left out."""
         u, r, s = np.nonzero(self.present)
-        columns = {
-            "unit": np.array(self.units)[u],
-            "parameters": self.sizes[u, r],
-            "seed": [self.seeds[i] for i in s],
-            "loss": self.losses[u, r, s],
-        }
-        return pd.DataFrame(columns)
+        units, seeds = np.array(self.units)[u], [self.seeds[i] for i in s]
+        return pd.DataFrame(
+            {"unit": units, "parameters": self.sizes[u, r], "seed": seeds, "loss": self.losses[u, r, s]}
+        )
 
 
 def read_ladder(table: pd.DataFrame | Mapping[str, Any], *, least_sizes: int = LEAST_SIZES) -> LadderLosses:
@@ -148,19 +140,14 @@ def sifted(ladder: LadderLosses, log_sizes: Array, least_sizes: int) -> LadderLo
     chosen = np.flatnonzero(enough >= least_sizes)
     if not len(chosen):
         raise GatelabError(
-            f"no unit has the required {counted(least_sizes, 'size')} with {LEAST_SEEDS} seeds each: "
-            f"{'; '.join(left_out)}"
+            f"no unit has the required {counted(least_sizes, 'size')} with {LEAST_SEEDS} seeds: {'; '.join(left_out)}"
         )
     # A size without trainings gets the mean over units, as a placeholder.
     sums = np.where(there, log_sizes, 0.0).sum(axis=2) / np.maximum(asked, 1)
-    return LadderLosses(
-        units=tuple(ladder.units[u] for u in chosen),
-        parameters=ladder.parameters,
-        sizes=np.where(asked > 0, np.exp(sums), ladder.parameters)[chosen],
-        losses=np.where(count[..., None] < LEAST_SEEDS, np.nan, ladder.losses)[chosen],
-        seeds=ladder.seeds,
-        left_out=tuple(left_out),
-    )
+    sizes = np.where(asked > 0, np.exp(sums), ladder.parameters)[chosen]
+    losses = np.where(count[..., None] < LEAST_SEEDS, np.nan, ladder.losses)[chosen]
+    units = tuple(ladder.units[u] for u in chosen)
+    return replace(ladder, units=units, sizes=sizes, losses=losses, left_out=tuple(left_out))
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,26 +172,19 @@ def seed_noise(ladder: LadderLosses) -> SeedNoise:
         expected += float((both * (1 - 1 / first - 1 / second + both / (first * second))).sum())
     total = float(squares.sum() / freedom.sum())
     if not total > 1e-20 * float(np.nanmean(ladder.losses)) ** 2:
-        raise GatelabError(
-            "the losses of different seeds are equal, so differences cannot be tested; give several seeds"
-        )
+        raise GatelabError("the losses of different seeds are equal, which allows no test; give several seeds")
     shared = products / max(expected, 1e-300) / total
     own = np.array([_without_seeds(off[:, r], there[:, r]) for r in range(len(squares))])
     own_freedom = np.maximum(freedom - np.maximum(there.any(axis=0).sum(axis=1) - 1, 0), 0)
-    return SeedNoise(
-        variance=shrunk_variances(squares, freedom),
-        own_variance=own / np.maximum(own_freedom, 1),
-        freedom=own_freedom,
-        correlation=float(np.clip(shared, 0.0, MOST_SHARED)),
-    )
+    correlation = float(np.clip(shared, 0.0, MOST_SHARED))
+    return SeedNoise(shrunk_variances(squares, freedom), own / np.maximum(own_freedom, 1), own_freedom, correlation)
 
 
 def shrunk_variances(squares: Array, freedom: Array) -> Array:
     """Variances of groups from their sums of squares, shrunk towards a common one; equal if they do not clearly differ.
 
-    The log of an estimated variance with f degrees of freedom has the variance trigamma(f / 2). The variance of the
-    groups' logs beyond that, minus twice its standard error, is the true variance between groups; its share of the
-    total is the weight of a group's own variance.
+    The log of an estimated variance with f degrees of freedom has the variance trigamma(f / 2); what the groups' logs
+    vary beyond that, minus twice its standard error, is the weight of a group's own variance.
 
     >>> shrunk_variances(np.array([1e4, 1e-4, 1.0]), np.full(3, 10)).round(6).tolist()
     [1082.382212, 1.1e-05, 0.110885]
@@ -243,8 +223,8 @@ def _without_seeds(off: Array, there: NDArray[np.bool_]) -> float:
 def redrawn_deviations(ladder: LadderLosses, *, draws: int, seed: int = 0) -> Iterator[Array]:
     """Bootstrap deviations of the losses, (draws, sizes, seeds, units), in batches of draws.
 
-    The deviations of all units are resampled jointly, from all sizes and seeds, standardized by size. A missing loss of
-    a unit gets a random one of all available deviations.
+    The deviations of all units are resampled jointly, from all sizes and seeds, standardized by size; missing ones are
+    random.
     """
     noise, there = seed_noise(ladder), ladder.present
     n = there.sum(axis=2, keepdims=True)

@@ -38,8 +38,7 @@ def grid(
 ) -> list[tuple[Array, Array]]:
     """Least squares of the relative error on a grid of exponents: misfits (a, b) and rows (a, b, 5) per set of terms.
 
-    The misfit of a set is infinite if its least-squares terms are not all positive. The smallest misfit of all sets is
-    that of nonnegative least squares.
+    The misfit of a set is infinite unless its terms are all positive, so the least of all is that of nonnegative ones.
     """
     k, inverse = len(exponents), np.exp(logs.y.min() - logs.y)
     # Powers are relative to the smallest size, to avoid overflow.
@@ -157,10 +156,9 @@ def derivatives(logs: Logs, weights: Array, x: Array, delta: float) -> Around:
 
 
 def descend(logs: Logs, weights: Array, x: Array, delta: float, *, steps: int, tolerance: float) -> Array:
-    """Rows after at most `steps` damped Newton steps, which never increase the loss.
+    """Rows after damped Newton steps, which never increase the loss, until the gain is below `tolerance` of it.
 
-    Negative curvature is replaced by its absolute value. A row stops when the predicted gain is below `tolerance` of
-    its loss. Exponents stay in [0, STEEPEST].
+    Negative curvature is replaced by its absolute value. Exponents stay in [0, STEEPEST].
     """
     x, live = x.copy(), np.arange(len(x))
     damping = np.full(len(x), 1e-2)

@@ -1,7 +1,7 @@
 """The power of a ladder to find that units differ, by simulation: which sizes and how many seeds it takes.
 
-The law of a record is taken as true, and its seed variances are interpolated in log P to the sizes of the design. The
-critical value of the test comes from ladders about the nearest law with one amplitude for all units.
+The law of a record is taken as true, and its seed variances are interpolated in log P. The critical value of the test
+comes from ladders about the nearest law with one amplitude for all units.
 """
 
 from __future__ import annotations
@@ -52,9 +52,7 @@ def ladder_power(
     count = whole_number("seeds", seeds or len(ladder.seeds), 2)
     parameters = np.sort(np.asarray(ladder.parameters if sizes is None else sizes, float))
     if len(parameters) < LEAST_SIZES or not parameters[0] > 0:
-        raise GatelabError(
-            f"sizes are {parameters.tolist()}; give {LEAST_SIZES} or more positive numbers of parameters"
-        )
+        raise GatelabError(f"sizes are {parameters.tolist()}; give {LEAST_SIZES} or more positive numbers")
     record = loosened(Cells.of(ladder, seed_noise(ladder)))
 
     def power(seeds: int) -> tuple[float, float]:

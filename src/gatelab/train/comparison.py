@@ -203,10 +203,7 @@ def matched_gap(a: Sequence[ArrayLike], b: Sequence[ArrayLike], *, draws: int = 
     everyone = [*curves[0], *curves[1]]
     low, high = max(c[0, 0] for c in everyone), min(c[-1, 0] for c in everyone)
     if not low < high:
-        raise GatelabError(
-            f"the runs have no training losses in common (one ends at {low:.3g}, one begins at {high:.3g});"
-            " train for more steps"
-        )
+        raise GatelabError(f"the runs have no training losses in common ({low:.3g} to {high:.3g}); train longer")
     levels = np.linspace(low, high, LEVELS)
     first, second = (np.array([np.interp(levels, c[:, 0], c[:, 1]).mean() for c in group]) for group in curves)
     interval = widened_bootstrap(first, second, draws, seed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -63,10 +64,9 @@ def compare(where: str, first: str, second: str, a: Sequence[Array], b: Sequence
     """Compare two groups of runs of points (training loss, gap); None if a group is empty."""
     if not a or not b:
         return None
-    try:
+    matched = None
+    with suppress(GatelabError):
         matched = matched_gap(a, b)
-    except GatelabError:
-        matched = None
     joint, pointwise = permutation_test(a, b), permutation_test(a, b, exchange="points", permutations=1999)
     return Comparison(where, first, second, (len(a), len(b)), joint, pointwise, matched)
 
@@ -114,10 +114,10 @@ class Gap:
         of_units, of_optimizers = [], []
         for setting in self.settings():
             units, optimizers = self.units(*setting), self.optimizers(*setting)
-            for optimizer, other in product(optimizers, units[1:]):
-                of_units.append(self.compare_units(*setting, optimizer, units[0], other))
-            for unit, other in product(units, optimizers[1:]):
-                of_optimizers.append(self.compare_optimizers(*setting, unit, optimizers[0], other))
+            of_units += [self.compare_units(*setting, o, units[0], u) for o, u in product(optimizers, units[1:])]
+            of_optimizers += [
+                self.compare_optimizers(*setting, u, optimizers[0], o) for u, o in product(units, optimizers[1:])
+            ]
         return [comparison for comparison in (*of_units, *of_optimizers) if comparison is not None]
 
     def compare_units(self, model: str, data: str, optimizer: str, first: str, second: str) -> Comparison | None:

@@ -78,8 +78,7 @@ class History:
         steps, r = self.steps.astype(np.float64), self.recipe
         parts = (("training", self.train, "mlp"), ("test", self.test, "glu"))
         curves = [PlotLine(name, steps, losses, color=look(unit).color) for name, losses, unit in parts]
-        title = f"{r.model} with {r.unit.name} on {r.data}"
-        return saved(lines_figure(curves, title, y="loss (nats)", ax=ax), path)
+        return saved(lines_figure(curves, f"{r.model} with {r.unit.name} on {r.data}", y="loss (nats)", ax=ax), path)
 
     def __str__(self) -> str:
         r = self.recipe

@@ -64,7 +64,6 @@ class LadderRun:
 
     @property
     def config(self) -> DecoderConfig | GPT2Config:
-        """The sizes of its model, with the default vocabulary."""
         return config_of(self.recipe)
 
     @property
@@ -73,20 +72,13 @@ class LadderRun:
 
     @property
     def flops(self) -> float:
-        """The number of operations of all members."""
         r, config = self.recipe, self.config
         return float(len(self.members) * r.steps * r.batch * config.context * config.token_flops(r.unit, r.match_mlp))
 
     def run(self, text: str, settings: Mapping[str, Any] | None = None) -> Run:
         """The run of the sweep; `text` is a `text_fingerprint`, and the settings are those of `train_run`."""
-        arguments: dict[str, Any] = {
-            "recipe": plain_here(self.recipe),
-            "lrs": list(self.lrs),
-            "seeds": list(self.seeds),
-            "repeats": self.repeats,
-            "purpose": STORED_PARTS[self.part],
-            "text": text,
-        }
+        arguments: dict[str, Any] = {"recipe": plain_here(self.recipe), "lrs": list(self.lrs), "text": text}
+        arguments |= {"seeds": list(self.seeds), "repeats": self.repeats, "purpose": STORED_PARTS[self.part]}
         return Run(TASK, arguments, settings)
 
 
@@ -154,19 +146,11 @@ def train_run(*, folder: str | None = None, device: str | None = None, **argumen
     asked, text = run_of(arguments), arguments["text"]
     whole = read_text(asked.recipe.data, asked.recipe.tokenizer)
     if text_fingerprint(asked.recipe.data, whole) != text:
-        raise GatelabError(
-            f"{asked.recipe.data} is not the text of the earlier runs of this ladder; give the same text"
-        )
+        raise GatelabError(f"{asked.recipe.data} is not the text of this ladder's earlier runs; give the same")
     place = None if folder is None else Path(folder) / asked.run(text).key
-    histories = train_many(
-        asked.members,
-        data=part_of(whole, asked.repeats, asked.part),
-        folder=place,
-        device=device,
-        compile=torch.cuda.is_available() and device != "cpu",
-        save_seconds=SAVE_SECONDS,
-        progress=False,
-    )
+    how: dict[str, Any] = {"compile": torch.cuda.is_available() and device != "cpu", "save_seconds": SAVE_SECONDS}
+    data = part_of(whole, asked.repeats, asked.part)
+    histories = train_many(asked.members, data=data, folder=place, device=device, progress=False, **how)
     if place is not None:  # checkpoints of a large model take gigabytes
         shutil.rmtree(place, ignore_errors=True)
     return RunOutcome(run_metrics(asked, histories, whole), device=histories[0].device)

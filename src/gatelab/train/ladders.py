@@ -194,10 +194,8 @@ class Ladder:
         """The ladder in JSON's types; raises if a unit cannot be imported."""
         for record in self.records:
             run_of(record.run.arguments).recipe.plain()
-        runs = [
-            {"arguments": r.run.arguments, "metrics": dict(r.metrics), "device": r.device, "time": r.time}
-            for r in self.records
-        ]
+        names = ("arguments", "metrics", "device", "time")
+        runs = [{name: getattr(r, name) for name in names} | {"metrics": dict(r.metrics)} for r in self.records]
         return {"text": self.text, "facts": dict(self.facts), "runs": runs}
 
     @staticmethod
@@ -221,8 +219,7 @@ class Ladder:
         try:
             return Ladder.from_plain(json.loads(Path(path).read_text()))
         except (OSError, ValueError, KeyError, TypeError) as error:
-            message = f"{path} is not a record of a ladder ({error}); give a file that Ladder.save wrote"
-            raise GatelabError(message) from error
+            raise GatelabError(f"{path} is not a record of a ladder ({error}); give one of Ladder.save") from error
 
     def fill(self, store: Store | str | Path) -> int:
         """Copy all runs to a store or its file, from which `ladder` can continue; the number of new runs in it."""

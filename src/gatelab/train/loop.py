@@ -54,9 +54,8 @@ class State:
             self.replay = Replay(len(recipes), self.recipe.batch, source.device)
         # Beyond ten times the loss of a uniform guess a training counts as diverged.
         self.bound = 10 * math.log(max(2, source.outcomes))
-        count = len(recipes)
-        self.diverged = torch.full((count,), -1, dtype=torch.int64, device=source.device)
-        self.running = torch.zeros(count, dtype=torch.float64, device=source.device)
+        self.diverged = torch.full((len(recipes),), -1, dtype=torch.int64, device=source.device)
+        self.running = torch.zeros(len(recipes), dtype=torch.float64, device=source.device)
         self.since = 0  # updates since the last measurement
         self.rows: list[dict[str, Any]] = []
         self._before = 0.0  # seconds of earlier processes
@@ -104,15 +103,8 @@ class State:
             latest, self.members.params = self.members.params, self.averages
             averaged, _ = self._loss("test")
             self.members.params = latest
-        values = (train, test, running, accuracy, averaged)
-        self.rows.append(
-            {
-                "step": self.step,
-                "seconds": self.clock(),
-                "speed": speed,
-                **{name: value.double().cpu().numpy() for name, value in zip(_MEASURES, values, strict=True)},
-            }
-        )
+        values = (value.double().cpu().numpy() for value in (train, test, running, accuracy, averaged))
+        self.rows.append(dict(zip(_ROW, (self.step, self.clock(), speed, *values), strict=True)))
         self.running.zero_()
         self.since = 0
         self._mark, self._updates = time.perf_counter(), 0
@@ -128,11 +120,6 @@ class State:
     def _note(self, bad: Tensor) -> None:
         self.diverged.copy_(torch.where((self.diverged < 0) & bad, self.count, self.diverged))
 
-    def all_diverged(self) -> bool:
-        """Whether all members have diverged; on a GPU this is checked every few steps only."""
-        asked = self.members.device.type == "cpu" or self.step % _ASKED == 0
-        return asked and bool((self.diverged >= 0).all())
-
     def clock(self) -> float:
         """Seconds of this training, including earlier processes."""
         return self._before + time.perf_counter() - self._began
@@ -144,7 +131,9 @@ class State:
         """Parameters, optimizer states and measurements by their names in a checkpoint."""
         tensors = {f"model.{name}": p for name, p in {**self.members.params, **self.members.buffers}.items()}
         tensors |= {f"average.{name}": p for name, p in self.averages.items()}
-        tensors |= optimizer_tensors(self.optimizers.parts)
+        for k, optimizer in enumerate(self.optimizers.parts):
+            for i, state in optimizer.state_dict()["state"].items():
+                tensors |= {f"optimiser.{k}.{i}.{key}": value for key, value in state.items() if value is not None}
         tensors |= {"diverged": self.diverged, "running": self.running}
         return tensors | {f"rows.{n}": torch.tensor(np.array([row[n] for row in self.rows], float)) for n in _ROW}
 
@@ -158,7 +147,12 @@ class State:
                 p.copy_(tensors[f"model.{name}"])
             for name, p in self.averages.items():
                 p.copy_(tensors[f"average.{name}"])
-        restore_optimizers(self.optimizers.parts, tensors)
+        states: list[dict[int, dict[str, Tensor]]] = [{} for _ in self.optimizers.parts]
+        for name in (name for name in tensors if name.startswith("optimiser.")):
+            _, k, number, key = name.split(".", 3)
+            states[int(k)].setdefault(int(number), {})[key] = tensors[name]
+        for optimizer, state in zip(self.optimizers.parts, states, strict=True):
+            optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
         self.diverged.copy_(tensors["diverged"])
         self.running.copy_(tensors["running"])
         absent = torch.full_like(tensors["rows.test"], torch.nan)  # in older checkpoints
@@ -170,10 +164,7 @@ class State:
         self._before, self._began = facts["seconds"], time.perf_counter()
         self._mark = self._began
 
-    def histories(self) -> tuple[History, ...]:
-        return tuple(self._history(i, r) for i, r in enumerate(self.recipes))
-
-    def _history(self, member: int, recipe: Recipe) -> History:
+    def history(self, member: int, recipe: Recipe) -> History:
         found, rows, speeds = int(self.diverged[member]), self.rows, self.speeds()
         diverged = None if found < 0 else found
         if diverged is not None:
@@ -276,12 +267,10 @@ def train_many(
 
     Args:
         recipes: one or more, no two alike.
-        folder: for checkpoints, written every `save_seconds`, at the end and at Ctrl-C. The same call resumes, and
-            returns immediately if the training is complete.
+        folder: for checkpoints, written every `save_seconds`, at the end and at Ctrl-C; the same call resumes.
         data: None for the data that the recipe names.
         device: None for a GPU if there is one, else the CPU.
-        progress: False for no progress bar, or a function of (done, total, text) that is called after every step, with
-            the speed as text.
+        progress: False for none, or a function of (done, total, text), the speed, that is called after every step.
         compile: use torch.compile, which is worthwhile for long runs on a GPU.
         save_seconds: the time between checkpoints.
         marks: further steps at which losses are measured.
@@ -291,9 +280,7 @@ def train_many(
     """
     recipes = list(recipes)
     if not recipes or any(replace(r, seed=0, lr=1) != replace(recipes[0], seed=0, lr=1) for r in recipes):
-        raise GatelabError(
-            "there is no recipe, or recipes differ in more than seed and learning rate; give one or more like that"
-        )
+        raise GatelabError("recipes differ in more than seed and learning rate, or there are none; give one or more")
     if len({(r.seed, r.lr) for r in recipes}) < len(recipes):
         raise GatelabError(f"the seeds are {[r.seed for r in recipes]}; give each pair of seed and learning rate once")
     first = recipes[0]
@@ -316,7 +303,7 @@ def train_many(
             state.load(*saved)
     with reporting(progress, "training") as report:
         run(state, file, identity, report, save_seconds, marks)
-    return state.histories()
+    return tuple(state.history(i, r) for i, r in enumerate(recipes))
 
 
 def run(
@@ -341,7 +328,8 @@ def run(
         with held_back() as interrupts:  # a checkpoint must not hold half an update
             if state.step in marks:
                 state.measure()
-            if state.step == total or state.all_diverged():
+            asked = state.source.device.type == "cpu" or state.step % _ASKED == 0
+            if state.step == total or (asked and bool((state.diverged >= 0).all())):
                 state.finished = True
                 save()
                 return
@@ -399,31 +387,6 @@ def check_same(path: Path, facts: Mapping[str, Any], wanted: Mapping[str, Any]) 
     if facts["recipes"] != wanted["recipes"]:
         pairs = zip(facts["recipes"], wanted["recipes"], strict=False)
         odd = sorted({k for a, b in pairs for k in a if a[k] != b.get(k)}) or ["seeds"]
-        raise GatelabError(
-            f"{path} holds a training of another recipe (it differs in {', '.join(odd)}); give another folder"
-        )
+        raise GatelabError(f"{path} holds another recipe (it differs in {', '.join(odd)}); give another folder")
     if facts["data"] != wanted["data"]:
-        raise GatelabError(
-            f"{path} is from other data or another split of them; give the same data, give another folder, or delete it"
-        )
-
-
-def optimizer_tensors(optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, Tensor]:
-    """Optimizer states, named by the numbers of optimizer and parameter."""
-    return {
-        f"optimiser.{k}.{i}.{key}": value
-        for k, optimizer in enumerate(optimizers)
-        for i, values in optimizer.state_dict()["state"].items()
-        for key, value in values.items()
-        if value is not None
-    }
-
-
-def restore_optimizers(optimizers: Sequence[torch.optim.Optimizer], tensors: Mapping[str, Tensor]) -> None:
-    states: list[dict[int, dict[str, Tensor]]] = [{} for _ in optimizers]
-    for name, value in tensors.items():
-        if name.startswith("optimiser."):
-            _, k, number, key = name.split(".", 3)
-            states[int(k)].setdefault(int(number), {})[key] = value
-    for optimizer, state in zip(optimizers, states, strict=True):
-        optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+        raise GatelabError(f"{path} is from other data, or split otherwise; give the same data or another folder")

@@ -51,33 +51,19 @@ class Source:
     """
 
     def __init__(self, recipe: Recipe, data: Data, device: torch.device, context: int) -> None:
-        tokens = None
+        tokens, self.counted, self.per_step = None, "images", recipe.batch
         if isinstance(data, TextData):
             measured = {part: measured_windows(data, part, context, recipe.test_size) for part in PARTS}
             kind = np.uint8 if data.train.dtype == np.uint8 else np.int32
             tokens = torch.from_numpy(data.train.astype(kind)).to(device)
+            self.outcomes, self.counted, self.per_step = data.vocabulary, "tokens", recipe.batch * context
         else:
             if recipe.batch > len(data.train):
                 raise GatelabError(f"batch is {recipe.batch} of {len(data.train)} training images; give at most that")
             data = data.to(device)
-            measured = measured_images(data, recipe.test_size)
+            measured, self.outcomes = measured_images(data, recipe.test_size), len(data.classes)
         self.data, self.recipe, self.context, self.device, self.tokens = data, recipe, context, device, tokens
         self.measured = {part: (x.to(device), y.to(device)) for part, (x, y) in measured.items()}
-
-    @property
-    def counted(self) -> str:
-        """The unit of throughput: "tokens" or "images"."""
-        return ("images", "tokens")[self.recipe.is_text]
-
-    @property
-    def per_step(self) -> int:
-        return self.recipe.batch * (self.context if self.recipe.is_text else 1)
-
-    @property
-    def outcomes(self) -> int:
-        if isinstance(self.data, TextData):
-            return self.data.vocabulary
-        return len(self.data.classes)
 
     def batch(self, step: int, seeds: Sequence[int]) -> tuple[Tensor, Tensor]:
         """The batches of a step, stacked over seeds."""
@@ -160,12 +146,9 @@ def check_members(recipe: Recipe, data: Data, count: int, device: torch.device) 
     config = config_of(recipe, data)
     parameters = config.parameter_count(recipe.unit, recipe.match_mlp)
     logits = 3 * recipe.batch * config.context * config.vocabulary if recipe.is_text else 0
-    check_memory(
-        4 * count * (5 * parameters + logits),
-        f"training {count} of {recipe.model} with {parameters} parameters",
-        "give smaller sizes, a smaller batch or fewer seeds at once",
-        device,
-    )
+    what = f"training {count} of {recipe.model} with {parameters} parameters"
+    remedy = "give smaller sizes, a smaller batch or fewer seeds at once"
+    check_memory(4 * count * (5 * parameters + logits), what, remedy, device)
 
 
 def config_of(recipe: Recipe, data: Data | None = None) -> Any:

@@ -47,9 +47,7 @@ def rate_and_curvature(lrs: Sequence[float], losses: Sequence[float]) -> tuple[f
 def at_end(lrs: Sequence[float], losses: Sequence[float]) -> int:
     """-1 or 1 if the best rate is the smallest or the largest of the sweep, diverged ones included, else 0."""
     best = int(np.argmin(np.where(np.isnan(losses), np.inf, losses)[np.argsort(lrs)]))
-    if best == 0:
-        return -1
-    return int(best == len(losses) - 1)
+    return -1 if best == 0 else int(best == len(losses) - 1)
 
 
 def excess(lr: float, lrs: Sequence[float], losses: Sequence[float]) -> float:
@@ -67,7 +65,7 @@ def further_rates(lrs: Sequence[float], losses: Sequence[float], count: int, dig
     """`count` rates beyond the end of a sweep at which its best rate is; none if it is not at an end."""
     end = at_end(lrs, losses)
     edge = {-1: min(lrs), 0: 0.0, 1: max(lrs)}[end]
-    return [rounded_rate(edge * FACTOR ** (k * end), digits) for k in range(1, count + 1)] if end else []
+    return [rounded_rate(edge * FACTOR ** (k * end), digits) for k in range(1, count * abs(end) + 1)]
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
-"""Recipes: the model, data and optimization of a training in plain values, with schedule and evaluation steps.
+"""Recipes: the model, data and optimization of a training in plain values, which determine its bits on a CPU.
 
-Two trainings of equal recipes are bitwise equal on a CPU. Values that the paper does not state, such as learning rates,
-are defaults per model and optimizer, and never depend on the unit.
+Values that the paper does not state, such as learning rates, are defaults per model and optimizer, never per unit.
 """
 
 from __future__ import annotations

@@ -57,9 +57,8 @@ def empirical(
 ) -> Kernel:
     """The tangent kernel of a model with its current weights: K_ij = <df(x_i)/dtheta, df(x_j)/dtheta>.
 
-    Frozen parameters are left out. float64 models are computed in float64. float32 models run in float32 (strictly so
-    with torch's default matmul precision "highest"), with sums over slices in float64; `error` is then 64 eps = 8e-6,
-    a typical rounding error for networks of a few dozen layers, not a bound.
+    Frozen parameters are left out. float32 models run in float32, with sums over slices in float64; `error` is then
+    64 eps = 8e-6, a typical rounding error for networks of a few dozen layers, not a bound.
 
     Args:
         model: any module in evaluation mode, with parameters of one precision on one device.
@@ -75,7 +74,7 @@ def empirical(
 
         budget: bytes of memory in addition to the model and K; None for half of the free memory.
         batch: samples per pass; None to choose it by the budget.
-        progress: shown on a terminal and in a notebook unless it is False, or a function of (done, total).
+        progress: False for none, or a function of (done, total).
 
     Returns:
         The `Kernel`, n by n in float64 on the device of the model.
@@ -90,13 +89,9 @@ def empirical(
     if batch is not None:
         batch = whole_number("batch", batch, 1, of="samples")
     whole = _COPIES * 8 * samples.n**2
-    check_memory(
-        whole,
-        f"the kernel of {samples.n} samples",
-        f"give {int(most_that_fits(_COPIES * 8, samples.device) ** 0.5)} samples or fewer, or gl.ntk.operator, which "
-        "never forms it",
-        samples.device,
-    )
+    most = int(most_that_fits(_COPIES * 8, samples.device) ** 0.5)
+    remedy = f"give {most} samples or fewer, or gl.ntk.operator, which never forms it"
+    check_memory(whole, f"the kernel of {samples.n} samples", remedy, samples.device)
     if budget is None:
         budget = (free_memory(samples.device) - whole) / 2
     budget = real_number("budget", budget, above=0)
@@ -147,9 +142,6 @@ def kernel_sum(
                 add_tile(K, i, j, product(left, jacobian(samples, free, column, j)))
             tick()
     return K
-
-
-# ---- passes over all samples
 
 
 def collect(
@@ -257,9 +249,6 @@ def jacobian(samples: Samples, free: list[nn.Parameter], column: int, which: sli
     return rows
 
 
-# ---- products with vectors
-
-
 def operator(
     model: nn.Module,
     X: Any,
@@ -319,17 +308,15 @@ def operator(
     return LinearOperator((samples.n, samples.n), matvec=times, rmatvec=times, dtype=np.dtype(np.float64))  # type: ignore[call-arg]
 
 
-# ---- the budget
-
 # Larger products are not faster: on a GPU these fill it, on a CPU larger ones exceed the caches.
 _LIMIT, _LIMIT_OF_GPU = 64 * 2**20, 2 * 2**30
 
 
 @dataclass(frozen=True)
 class PassPlan:
-    """`groups` are parameters whose factors are kept together, `free` those handled by Jacobians.
+    """Groups of parameters whose factors are kept together; `free` ones are handled by Jacobians of `block` samples.
 
-    A pass has `batch` samples, products have `workspace` bytes, and Jacobians are computed for `block` samples at once.
+    A pass has `batch` samples, and products have `workspace` bytes.
     """
 
     groups: list[list[Share]]
@@ -350,8 +337,7 @@ def make_plan(
     def require(needed: float, what: str) -> None:
         if needed > total:
             raise GatelabError(
-                f"the budget is {total / 2**20:.1f} MiB, which does not hold {what}; give {needed / 2**20:.1f} MiB or"
-                " more"
+                f"{what} need {needed / 2**20:.1f} MiB; the budget is {total / 2**20:.1f} MiB, give more"
             )
 
     # The survey needs the gradients of all parameters, and those of three samples by one of them.
