@@ -227,16 +227,6 @@ def test_derivatives_against_differences():
         np.testing.assert_allclose(here.hessian[:, k], slope, rtol=1e-5, atol=1e-6)
 
 
-def test_the_order_of_rows_does_not_matter():
-    P, D = paper_sizes(5, 4)
-    L = noisy(gl.Law(**CHINCHILLA), P, D, 0.02, 0)
-    mixed = np.random.default_rng(0).permutation(len(P))
-    one, other = gl.fit_law(P, D, L, bootstrap=20), gl.fit_law(P[mixed], D[mixed], L[mixed], bootstrap=20)
-    for name in NAMES:
-        assert getattr(one, name) == pytest.approx(getattr(other, name), rel=1e-6)
-        assert getattr(one.intervals, name) == pytest.approx(getattr(other.intervals, name), rel=1e-3)
-
-
 def test_equal_seeds_give_equal_laws_and_leave_the_data_alone():
     P, D = paper_sizes(4, 4)
     L = noisy(gl.Law(**CHINCHILLA), P, D, 0.02, 0)

@@ -340,8 +340,7 @@ def fit_token_laws(
         simulated = simulation.losses(draws, np.random.default_rng([seed, len(pairs)]))
         starts = np.tile(simulation.theta, (draws, 1))
         drawn, _ = fitted(cells, "AB", *cells.weighted(simulated, weights), starts)
-    drawn = np.concatenate((simulation.theta[None], drawn))
-    return TokenLaws(cells.units, pd.DataFrame(tests), weights, drawn, cells)
+    return TokenLaws(cells.units, pd.DataFrame(tests), weights, np.concatenate((simulation.theta[None], drawn)), cells)
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,8 +30,7 @@ from gatelab.train.recipes import Recipe, evaluation_steps, learning_rate
 
 _MEASURES = ("train", "test", "running", "accuracy", "averaged")
 _ROW = ("step", "seconds", "speed", *_MEASURES)
-# Steps between two checks for divergence on a GPU, each of which synchronizes.
-_ASKED = 25
+_ASKED = 25  # steps between two checks for divergence on a GPU, each of which synchronizes
 
 
 class State:
