@@ -173,7 +173,6 @@ def _kernels() -> dict[str, Any]:
         "spectral": expected_loss(gated, y).spectral,
         "finite width": finite_width_loss("glu", X, y, 32, 1e-3, 5, seeds=2),
         "training": a,
-        "training at several rates": dynamics.train("glu", X, y, width=16, lr=[1e-3, 2e-3], steps=5, seeds=2),
         "measured crossing": measured_crossing(a, b),
         "stable step": stable_step(gated),
     }
