@@ -223,6 +223,3 @@ def test_progress_counts_the_tiles():
     x = samples(30, 2)
     Tiling([unit("mlp")], x, 3).kernels(10, lambda done, total: seen.append((done, total)))
     assert seen == [(k, 6) for k in range(1, 7)]
-    seen.clear()
-    ntk.analytic("mlp", x, progress=lambda done, total: seen.append((done, total)))
-    assert seen == [(1, 1)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 from empirical_models import CASES, case, draw, gpt2, tokens
 from torch import nn
 
@@ -31,35 +30,6 @@ def test_fused_attention_and_sums_over_outputs():
     K = empirical(model, X, outputs).numpy()
     v = draw(5, seed=4).numpy()
     assert np.allclose(operator(model, X, outputs) @ v, K @ v, rtol=1e-10, atol=1e-10 * np.abs(K @ v).max())
-
-
-class Backward(torch.autograd.Function):
-    """A function without forward mode."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x.square()
-
-    @staticmethod
-    def backward(ctx, g):
-        return 2 * g * ctx.saved_tensors[0]
-
-
-class Own(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.a = nn.Linear(3, 4)
-
-    def forward(self, x):
-        return Backward.apply(self.a(x)).sum(1)
-
-
-def test_a_function_without_forward_mode():
-    model, X = Own().double(), draw(5, 3)
-    K = empirical(model, X).numpy()
-    v = draw(5, seed=5).numpy()
-    assert np.allclose(operator(model, X) @ v, K @ v, rtol=1e-10)
 
 
 def test_the_same_models_are_refused():

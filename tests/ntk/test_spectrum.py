@@ -138,9 +138,7 @@ def test_density_of_a_wishart_matrix_is_marchenko_and_pasturs(full):
 
 def test_the_figure(tmp_path):
     found = spectrum(wishart(50, 30) + np.eye(50))
-    found.plot(tmp_path / "spectrum.png")
     found.plot(tmp_path / "spectrum.svg", log=True)
-    assert (tmp_path / "spectrum.png").stat().st_size > 1000
     assert (tmp_path / "spectrum.svg").read_text().startswith("<?xml")
     with pytest.raises(GatelabError, match="positive points"):
         found.density([-1.0, 1.0], log=True)

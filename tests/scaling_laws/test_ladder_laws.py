@@ -1,6 +1,5 @@
 """Made-up ladders with known truth: the law, its factors, and comparisons; every fast path beside a slow one."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -199,26 +198,10 @@ def test_intervals_over_all_sizes_hold_where_seeds_of_sizes_differ():
     assert held >= 88
 
 
-def test_variances_are_drawn_together_as_far_as_they_are_alike():
-    """Where variances differ by factors of e, nearly as near to the truth as own ones, far nearer than a common one.
-
-    400 draws of five groups. Where all are equal, all get the common one in 340 of 400 or more.
-    """
-    generator = np.random.default_rng(0)
-    freedom, errors, equal = np.full(5, 10), {"drawn": 0.0, "own": 0.0, "common": 0.0}, 0
-    for _ in range(400):
-        truth = np.exp(generator.standard_normal(5))
-        squares = truth * generator.chisquare(10, 5)
-        guesses = {
-            "drawn": shrunk_variances(squares, freedom),
-            "own": squares / 10,
-            "common": np.full(5, squares.sum() / 50),
-        }
-        for name, guess in guesses.items():
-            errors[name] += np.square(np.log(guess / truth)).mean() / 400
-        same = shrunk_variances(generator.chisquare(10, 5), freedom)
-        equal += np.ptp(same) == 0
-    assert errors["drawn"] < 1.15 * errors["own"] < 0.3 * errors["common"]
+def test_equal_variances_are_drawn_together() -> None:
+    """Of 400 draws of five equal groups all get the common variance in 340 or more."""
+    generator, freedom = np.random.default_rng(0), np.full(5, 10)
+    equal = sum(np.ptp(shrunk_variances(generator.chisquare(10, 5), freedom)) == 0 for _ in range(400))
     assert equal >= 340
     assert shrunk_variances(np.array([3.0, 0.0, 5.0]), np.array([1, 0, 1])).shape == (3,)
 
@@ -267,12 +250,6 @@ def test_a_table_is_read_with_its_sizes_and_rules():
     assert fit_ladder(ladder, draws=20).losses is ladder
 
 
-def test_plain_values_and_lines(law):
-    for value in (law, law.losses):
-        assert json.loads(json.dumps(to_plain(value), allow_nan=False))
-        assert len(value.table()) and len(repr(value)) <= 110 and "array(" not in repr(value)
-
-
 def test_progress_and_equal_seeds():
     calls = []
     laws = [fit_ladder(made_up(0, 2), draws=40, seed=3, progress=lambda *done: calls.append(done)) for _ in range(2)]
@@ -288,7 +265,7 @@ def columns(**changes):
 @pytest.mark.parametrize(
     ("table", "words"),
     [
-        ({"unit": ["gelu"], "loss": [1.0]}, "no column parameters, seed"),
+        ({"unit": ["gelu"], "loss": [1.0]}, "no parameters, seed"),
         ({"unit": [], "parameters": [], "seed": [], "loss": []}, "no rows"),
         (columns(parameters=[0.0] * 30), "column parameters holds 0.0; give positive numbers"),
         (columns(seed=[0] * 30), "appears twice"),

@@ -10,8 +10,9 @@ import pytest
 
 from gatelab.errors import GatelabError
 from gatelab.scaling_laws import ladder_power, read_ladder
-from gatelab.scaling_laws.ladder_laws import own_law
-from gatelab.scaling_laws.power import PowerDesign
+from gatelab.scaling_laws.ladder_laws import Cells, loosened, own_law
+from gatelab.scaling_laws.ladder_losses import seed_noise
+from gatelab.scaling_laws.power import design_cells, rejected_shares
 
 SIZES = (1e5, 4e5, 1.6e6, 6.4e6, 2.5e7)
 
@@ -29,9 +30,9 @@ def record(gains: tuple[float, ...], deviation: float, seeds: int = 3) -> pd.Dat
 
 def test_power_is_the_share_of_simulated_ladders_that_the_test_rejects() -> None:
     """The slow twin: 60 ladders under the law, and 60 under the null, one by one; shares differ by 0.2 in 1 of 100."""
-    design = PowerDesign(read_ladder(record((1.0, 1.02), 0.012)), np.array(SIZES), 400, 0)
-    cells = design.cells(3)
-    truth = own_law(design.record).losses(cells)
+    ladder = read_ladder(record((1.0, 1.02), 0.012))
+    cells, known = design_cells(ladder, np.array(SIZES), 3), loosened(Cells.of(ladder, seed_noise(ladder)))
+    truth = own_law(known).losses(cells)
     near = own_law(replace(cells.alike(), means=truth)).losses(cells.alike())
     generator, noise = np.random.default_rng(1), np.linalg.inv(cells.root)
     reductions = []
@@ -39,7 +40,7 @@ def test_power_is_the_share_of_simulated_ladders_that_the_test_rejects() -> None
         own = [replace(cells, means=center + noise @ generator.standard_normal(len(truth))) for _ in range(60)]
         reductions.append([(own_law(one.alike()).misfit - own_law(one).misfit)[0] for one in own])
     slow = np.mean(np.array(reductions[1]) >= np.quantile(reductions[0], 0.95))
-    assert design.power(3)[0] == pytest.approx(slow, abs=0.2)
+    assert rejected_shares(known, cells, 400, 0)[0] == pytest.approx(slow, abs=0.2)
 
 
 def test_more_seeds_have_more_power_and_enough_are_found() -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from matplotlib.axes import Axes
 from training_data import images, text
 
 from gatelab.errors import GatelabError
@@ -108,13 +107,9 @@ def test_a_gap_is_written_and_read(measured: Gap, tmp_path: Path) -> None:
         Gap.load(path)
 
 
-def test_the_plane_has_a_line_a_run(measured: Gap, tmp_path: Path) -> None:
-    figure = measured.plot(tmp_path / "plane.png")
-    (panel,) = figure.axes
-    assert isinstance(panel, Axes) and len(panel.lines) == 8 + 1  # and the line at zero
-    labels = [t.get_text() for t in panel.get_legend().get_texts()]  # type: ignore[union-attr]
-    assert labels == ["mlp, sgd", "mlp, adamw", "glu, sgd", "glu, adamw"]
-    assert (tmp_path / "plane.png").stat().st_size > 10_000
+def test_the_plane_has_a_line_a_run(measured: Gap) -> None:
+    (panel,) = measured.plot().axes
+    assert len(panel.lines) == 8 + 1  # and the line at zero
 
 
 def test_text_and_resumption(tmp_path: Path) -> None:

@@ -4,11 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import signal
-import subprocess
-import sys
-import threading
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,7 +21,6 @@ from gatelab.train import train
 from gatelab.train.ladder_plans import RATES, ladder, plan_ladder
 from gatelab.train.ladder_runs import TASK, LadderRun, part_of, read_text, run_of, train_run
 from gatelab.train.ladders import Ladder
-from gatelab.train.loop import train_many
 from gatelab.train.rates import RateRule, at_end, best_rate, excess, further_rates
 
 RECORD = Path(__file__).parents[2] / "results/ladder/enwik8.json"
@@ -106,14 +100,6 @@ def test_a_run_is_its_members_one_by_one(text: Path) -> None:
     tokens = 6 * 4 * 16
     assert outcome.metrics["tokens"] == tokens
     assert outcome.metrics["flops"] == tokens * run.config.token_flops("swiglu") == run.flops / 4
-
-
-def test_the_parts_of_a_text_differ(text: Path) -> None:
-    whole = read_text(str(text), "bytes")
-    assert whole.valid is not None and abs(len(whole.valid) - len(whole.test)) <= 1
-    tuned, repeated = part_of(whole, 1, "valid"), part_of(whole, 20, "test")
-    assert np.shares_memory(tuned.test, whole.valid) and np.shares_memory(repeated.test, whole.test)
-    assert len(repeated.train) == round(len(whole.train) / 20)
 
 
 def test_a_run_refuses_another_text(text: Path) -> None:
@@ -260,44 +246,6 @@ def test_what_diverges_is_marked_and_kept(text: Path) -> None:
     assert back.trainings["diverged"].tolist() == result.trainings["diverged"].tolist()
 
 
-def killed(text: Path, store: Path, after: float) -> None:
-    """A ladder as a program of its own, killed after so many seconds."""
-    program = (
-        "from gatelab.train import ladder, ladder_runs; ladder_runs.SAVE_SECONDS = 0.01; "
-        "ladder(['glu'], %r, ['tiny'], 2, lrs={'glu': 1e-2}, store=%r, "
-        "progress=False, device='cpu', batch=4, steps=400, test_size=8, evaluations=2, options={'context': 16})"
-    )
-    process = subprocess.Popen([sys.executable, "-c", program % (str(text), str(store))])
-    deadline = time.monotonic() + 120
-    folder = store.with_name(f"{store.name}.checkpoints")
-    while process.poll() is None and not list(folder.rglob("*.safetensors")) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    time.sleep(after)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-
-
-@pytest.mark.slow
-def test_a_ladder_killed_at_random_ends_with_the_same_numbers(
-    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Five times, bit by bit: a checkpoint is written every hundredth of a second here."""
-    monkeypatch.setattr("gatelab.train.ladder_runs.SAVE_SECONDS", 0.01)
-    values = {**SMALL, "steps": 400}
-    how: dict[str, Any] = {"lrs": {"glu": 1e-2}, "progress": False, "device": "cpu", **values}
-    store = tmp_path / "runs.db"
-    for after in np.random.default_rng(0).uniform(0.0, 0.4, 5):
-        killed(text, store, float(after))
-    checkpoints = store.with_name(f"{store.name}.checkpoints")
-    for folder in checkpoints.iterdir():
-        (folder / ".checkpoint.safetensors.0.part").write_bytes(b"what a kill leaves of a checkpoint")
-    resumed = ladder(["glu"], text, ["tiny"], 2, store=store, **how)
-    alone = ladder(["glu"], text, ["tiny"], 2, **how)
-    for column in ("loss", "train"):
-        assert resumed.trainings[column].tolist() == alone.trainings[column].tolist()
-    assert list(checkpoints.iterdir()) == []
-
-
 @pytest.mark.parametrize(
     ("how", "message"),
     [
@@ -386,36 +334,6 @@ def test_several_rates_without_a_sweep_are_refused_by_name(text: Path, made_up: 
             refused()
     tuned = joined(both, ladder(["gelu"], text, ["tiny"], 2, progress=False, **SMALL))
     assert set(tuned.table()[["unit", "lr"]].itertuples(index=False, name=None)) == {("gelu", 4e-3), ("glu", 1e-2)}
-
-
-def test_two_ladders_in_threads_keep_their_folders_and_results(
-    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Both are within a training at the same time; each has its checkpoints where they belong."""
-    both, folders, results = threading.Barrier(2, timeout=60), {}, {}
-
-    def observed(recipes: Any, **how: Any) -> Any:
-        both.wait()
-        folders[threading.current_thread().name] = how["folder"].parent, how["device"]
-        return train_many(recipes, **how)
-
-    monkeypatch.setattr("gatelab.train.ladder_runs.train_many", observed)
-
-    def train_unit(unit: str, device: str | None) -> None:
-        how: dict[str, Any] = {"lrs": {unit: 1e-2}, "device": device, "progress": lambda *_: None, **SMALL}
-        results[unit] = ladder([unit], text, ["tiny"], 1, store=tmp_path / f"{unit}.db", **how)
-
-    devices = {"glu": "cpu", "gelu": None}
-    threads = [threading.Thread(target=train_unit, args=item, name=item[0]) for item in devices.items()]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert folders == {unit: (tmp_path / f"{unit}.db.checkpoints", device) for unit, device in devices.items()}
-    monkeypatch.undo()
-    for unit in devices:
-        alone = ladder([unit], text, ["tiny"], 1, lrs={unit: 1e-2}, device="cpu", progress=False, **SMALL)
-        assert losses_of(results[unit]) == losses_of(alone)
 
 
 def test_a_store_that_was_opened_is_closed_and_one_of_a_user_is_not(

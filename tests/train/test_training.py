@@ -89,10 +89,10 @@ def test_many_seeds_at_once_are_each_alone(model: str) -> None:
 
 def test_the_train_loss_is_of_a_fixed_part_without_augmentation() -> None:
     data, made = images(), small(steps=2, evaluations=1)
-    source = Source.of(made, data, torch.device("cpu"), 0)
+    source = Source(made, data, torch.device("cpu"), 0)
     bytes_, labels = source.measured["train"]
     assert len(labels) == len(data.test) == 60 < len(data.train)
-    again = Source.of(replace(made, seed=9), data, torch.device("cpu"), 0)
+    again = Source(replace(made, seed=9), data, torch.device("cpu"), 0)
     assert torch.equal(bytes_, again.measured["train"][0])
     model = Mixer("tiny", made.unit, seed=made.seed, classes=3)
     expected = model.loss(data.normalized(bytes_), labels).item()
@@ -100,7 +100,7 @@ def test_the_train_loss_is_of_a_fixed_part_without_augmentation() -> None:
 
 
 def test_text_is_measured_on_as_many_windows_of_both_parts() -> None:
-    source = Source.of(small("gpt2"), text(), torch.device("cpu"), 32)
+    source = Source(small("gpt2"), text(), torch.device("cpu"), 32)
     (x, y), (tested, _) = source.measured["train"], source.measured["test"]
     assert x.shape == tested.shape == (18, 32) and torch.equal(x[:, 1:], y[:, :-1])
     starts = [(text().train == x[i, 0].item()).nonzero()[0].tolist() for i in (0, -1)]
@@ -177,7 +177,7 @@ def test_averaged_weights_are_the_moving_average_of_every_step() -> None:
 
     def state() -> State:
         models = [build(r, data) for r in made]
-        return State(made, models, Source.of(made[0], data, torch.device("cpu"), 0), bf16=False, compile=False)
+        return State(made, models, Source(made[0], data, torch.device("cpu"), 0), bf16=False, compile=False)
 
     running = state()
     expected = {name: p.detach().clone() for name, p in running.members.params.items()}

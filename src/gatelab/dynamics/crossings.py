@@ -1,12 +1,8 @@
 """Loss crossing: when a slower unit overtakes a faster one, expected and measured.
 
-Both expected losses have a closed form at every real t. Crossings are roots of log L_a - log L_b, which is accurate
-for losses of any size. Measured losses cross between recorded steps, with an interval over seeds.
-
-The two conditions of corollary 4.2 are about the early and the late loss. Early, to first order in the step:
-L_0 - L_1 = eta [ y^T K y + tr(NNGP K) ], and with NNGP = K / m the second term is tr(K^2) / m. Late, only the
-directions of the smallest eigenvalues matter, C (1 - eta lambda_min)^(2t) with C = |u^T y|^2 + the variance of the
-initial outputs along u, and the second unit is ahead for
+Expected losses have a closed form at every real t, and cross at the roots of log L_a - log L_b. The conditions of
+corollary 4.2 are, early, L_0 - L_1 = eta [ y^T K y + tr(K^2) / m ] to first order, and late, with the loss
+C (1 - eta lambda_min)^(2t) of the slowest direction u and C = |u^T y|^2 + the variance of the initial outputs along u,
 
     t > ln(C_b / C_a) / ( 2 ln[ (1 - eta_a lambda_a) / (1 - eta_b lambda_b) ] )
 """
@@ -52,8 +48,7 @@ class Early(Compact):
 class Late(Compact):
     """For both units: the smallest eigenvalue, the weight C of its direction, and its factor 1 - eta lambda per step.
 
-    `bound` is the step after which the second unit is ahead by the paper's formula, None if the condition fails. The
-    crossing may come much earlier.
+    `bound` is the step after which the second unit is ahead by the paper's formula, None if the condition fails.
     """
 
     lambda_min: Pair
@@ -80,12 +75,10 @@ class Change:
 class Crossing(Compact):
     """When the order of two losses changes, and why.
 
-    `labels` are the names of the kernels and `lr` the learning rates. `step` is the first change, between whole steps,
-    and `loss` the loss there; None if one unit stays ahead up to `horizon`. `changes` are all of them. `first` is ahead
-    at the start, `last` at the end. `early` and `late` are the conditions of corollary 4.2. `curves` are the losses at
-    step 0; `curves[0].at(steps)` has the first one at other steps.
-
-    If a loss diverges, `reason` is a sentence, otherwise None, and `step`, `loss`, `first` and `last` are None.
+    `step` is the first of the `changes`, between whole steps, and `loss` the loss there; None if one unit stays ahead
+    up to `horizon`. `first` is ahead at the start, `last` at the end. `early` and `late` are the conditions of
+    corollary 4.2, and `curves` the losses at step 0; `curves[0].at(steps)` has the first one at other steps. If a loss
+    diverges, `reason` is a sentence, otherwise None, and `step`, `loss`, `first` and `last` are None.
     """
 
     labels: tuple[str, str]
@@ -133,8 +126,6 @@ def crossing(
 ) -> Crossing:
     """Where the expected losses of two kernels on the same targets cross.
 
-    The search uses every step up to 512 and then 1500 steps evenly spaced in log t.
-
     Args:
         K_a: the tangent kernel of the first unit, (n, n).
         K_b: the tangent kernel of the second unit.
@@ -170,12 +161,15 @@ def crossing(
     names = getattr(K_a, "label", "a"), getattr(K_b, "label", "b")
     if names[0] == names[1]:
         names = f"{names[0]} (first)", f"{names[1]} (second)"
-    horizon = slowest_steps(a, b) if steps is None else whole_number("steps", steps, 1)
-    reason = divergence_reason(curves, names)
-    order: tuple[Change, ...] = ()
-    first = last = where = height = None
+    if steps is None:
+        # The slowest direction of both has decayed there, except directions of eigenvalue 0.
+        pace = min(-float(s.log_rates[s.eigenvalues > 1e-12 * s.eigenvalues[-1]].max()) for s in (a, b))
+        steps = int(min(max(DECAYED / pace, 10), 1e9)) if pace > 0 else 1000
+    horizon = whole_number("steps", steps, 1)
+    reason, order, first, last = divergence_reason(curves, names), (), None, None
     if reason is None:
         order, first, last = order_changes(a, b, names, horizon)
+    where = height = None
     if order:
         where, height = order[0].step, order[0].loss
     return Crossing(
@@ -196,7 +190,7 @@ def pair(value: Any, what: str, *, common: bool = False) -> tuple[Any, Any]:
 
 
 def early_condition(a: Spectral, b: Spectral) -> Early:
-    start = float(np.exp(a.log_loss(np.zeros(1)))[0]), float(np.exp(b.log_loss(np.zeros(1)))[0])
+    start = a.loss(0.0), b.loss(0.0)
     signal = float(a.eigenvalues @ a.targets), float(b.eigenvalues @ b.targets)
     return Early(start, signal, (float(np.sum(a.eigenvalues**2)), float(np.sum(b.eigenvalues**2))))
 
@@ -210,14 +204,6 @@ def late_condition(a: Spectral, b: Spectral) -> Late:
         slower = math.inf if factors[1] == 0 else 2 * math.log(factors[0] / factors[1])
         bound = max(0.0, math.log(weights[1] / weights[0]) / slower)
     return Late(slowest, weights, factors, bound)
-
-
-def slowest_steps(a: Spectral, b: Spectral) -> int:
-    """The step at which the slowest direction of both units has decayed, except directions of eigenvalue 0."""
-    pace = min(-float(s.log_rates[s.eigenvalues > 1e-12 * s.eigenvalues[-1]].max()) for s in (a, b))
-    if pace <= 0:
-        return 1000
-    return int(min(max(DECAYED / pace, 10), 1e9))
 
 
 def order_changes(
@@ -241,7 +227,7 @@ def order_changes(
     order = []
     for i in np.flatnonzero(np.sign(lags[1:]) != np.sign(lags[:-1])):
         root: Any = brentq(lambda t: float(lag(np.array([t]))[0]), grid[i], grid[i + 1], xtol=1e-9)
-        order.append(Change(float(root), float(np.exp(a.log_loss(np.array([root]))[0])), ahead[i + 1]))
+        order.append(Change(float(root), a.loss(root), ahead[i + 1]))
     return tuple(order), ahead[0], ahead[-1]
 
 
@@ -260,11 +246,10 @@ def divergence_reason(curves: list[Trajectory], names: tuple[str, str]) -> str |
 
 @dataclass(frozen=True)
 class MeasuredCrossing(Compact):
-    """The last crossing of two mean losses.
+    """The last crossing of two mean losses: its `step`, None if they do not cross, and all `changes`.
 
-    `step` is None if they do not cross, and `changes` are all crossings. `low` and `high` are the ends of a bootstrap
-    interval over the seeds of both units, from the draws that cross; `share` is the share of these, and `seeds` is the
-    number of networks of each unit.
+    `low` and `high` are the ends of a bootstrap interval over the `seeds` of both units, from the draws that cross, and
+    `share` is the share of these.
     """
 
     step: float | None

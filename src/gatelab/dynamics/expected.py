@@ -6,10 +6,7 @@ mean 0 and covariance NNGP,
     E L_t = 1/2 [ y^T (I - eta K)^(2t) y + tr( NNGP (I - eta K)^(2t) ) ]
 
 The first part is the bias, the second the variance. The paper takes NNGP = K / m, with a relative error d/m for width
-m; with the exact covariance (`gl.ntk.analytic(..., kind="nngp")`) the term is exact.
-
-At finite width the kernel is random, which raises the mean loss by a share that grows with t. `finite_width_loss`
-averages the loss of linearized networks over their kernels, and exactly over the signs of the output weights.
+m. At finite width the kernel is random, which raises the mean loss; `finite_width_loss` averages over kernels.
 """
 
 from __future__ import annotations
@@ -47,9 +44,9 @@ from gatelab.feedforward.registry import product_unit
 class Trajectory(Compact):
     """The expected loss at every step: `loss` = `bias` + `variance`, for the learning rate `lr`.
 
-    `label` is the name of the kernel, `spectral` its eigenvalues and weights. `deviation` is the standard deviation of
-    one network's loss over initializations with Gaussian outputs, None if the outputs were given. `stable` is whether
-    the learning rate is at most `limit`, 2 / lambda_max; above it the loss grows without bound, to infinity.
+    `deviation` is the standard deviation of one network's loss over initializations with Gaussian outputs, None if the
+    outputs were given. `stable` is whether the learning rate is at most `limit`, 2 / lambda_max; above it the loss
+    grows without bound.
     """
 
     steps: Array
@@ -134,12 +131,8 @@ def expected_loss(
     spectral = Spectral(values, projected, outputs, covariance, step * scale, scale)
     curve = trajectory(spectral, places, step, getattr(K, "label", "kernel"))
     if not curve.stable:
-        warnings.warn(
-            f"lr is {step:.3g}, above 2 / lambda_max = {curve.limit:.3g} of {curve.label}: the loss grows without "
-            "bound; give a smaller lr",
-            UserWarning,
-            stacklevel=2,
-        )
+        above = f"lr is {step:.3g}, above 2 / lambda_max = {curve.limit:.3g} of {curve.label}"
+        warnings.warn(f"{above}: the loss grows without bound; give a smaller lr", UserWarning, stacklevel=2)
     return curve
 
 
@@ -171,10 +164,7 @@ def output_covariance(K: Any, values: Array, vectors: Array, width: int | None, 
     if width is None:
         width = getattr(K, "width", None)
     if width is None:
-        raise GatelabError(
-            "without a width the size of the initial outputs is unknown; give width (their covariance is then taken as "
-            "K / width), nngp (that covariance) or start (the outputs). For a kernel per neuron, width=1"
-        )
+        raise GatelabError("the size of the initial outputs is unknown; give width, nngp or start")
     return np.diag(values / check_width(width))
 
 
@@ -184,10 +174,7 @@ def start_weights(vectors: Array, Y: Array, start: Any) -> Array:
     if f.ndim in (1, 2):
         f = f.reshape(1, len(f), f.size // max(len(f), 1))
     if f.ndim != 3 or f.shape[1:] != Y.shape:
-        raise GatelabError(
-            f"start has shape {np.shape(start)}; give the initial outputs of one network, {Y.shape}, or of several, "
-            f"(networks, {Y.shape[0]}, {Y.shape[1]})"
-        )
+        raise GatelabError(f"start has shape {np.shape(start)}; give {Y.shape}, or a stack of these")
     return np.mean(np.sum((vectors.T @ (f - Y)) ** 2, axis=2), axis=0)
 
 
@@ -247,7 +234,7 @@ def finite_width_loss(
     losses = []
     with reporting(progress, f"linearized networks of {known.name}") as report:
         for count, seed in enumerate(which, 1):
-            maps, V = draw(known, width, x.shape[1], Y.shape[1], seed, x.shape[1], torch.float64)
+            maps, V = draw(known, width, x.shape[1], Y.shape[1], seed, x.shape[1])
             H, S = neuron_partials(known, maps @ rows.T)
             values, vectors = eigen(own_kernel(H, S, V, rows).numpy(), "the kernel of a network")
             if given_start:

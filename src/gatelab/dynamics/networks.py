@@ -2,9 +2,8 @@
 
     f(x) = V [ act(W x) * (P1 x) * ... * (Pq x) ]          W, P ~ N(0, 1/d), V ~ N(0, 1/m), no biases
 
-as in the theory of kernels. The maps of all networks are one tall matrix, so that their values are one product X -> Z.
-With one output the gradient of row i of a map is V_i sum_n S_in r_n x_n, with S the neuron's partial derivative and r
-the residual: the products S (r * X) need no other array of the size of Z. Large arrays are allocated once.
+The maps of all networks are one tall matrix, so that their values are one product X -> Z. With one output the gradient
+of row i of a map is V_i sum_n S_in r_n x_n, S the neuron's partial derivative and r the residual.
 """
 
 from __future__ import annotations
@@ -42,9 +41,7 @@ def is_product(unit: Unit) -> bool:
     return type(unit).neuron is Unit.neuron
 
 
-def draw(
-    unit: Unit, width: int, d: int, outputs: int, seed: int, fan_in: int, dtype: torch.dtype
-) -> tuple[Tensor, Tensor]:
+def draw(unit: Unit, width: int, d: int, outputs: int, seed: int, fan_in: int) -> tuple[Tensor, Tensor]:
     """The weights of one network, (q + 1, m, d) and (k, m): the draws of `unit.network(init="lecun")`, in its order."""
     generator = torch.Generator().manual_seed(seed)
 
@@ -52,7 +49,7 @@ def draw(
         return torch.randn(rows, columns, generator=generator, dtype=torch.float64) / fan**0.5
 
     maps = torch.stack([normal(width, d, fan_in) for _ in range(unit.factors + 1)])
-    return maps.to(dtype), normal(outputs, width, width).to(dtype)
+    return maps, normal(outputs, width, width)
 
 
 def neuron_partials(unit: Unit, Z: Tensor) -> tuple[Tensor, Tensor]:
@@ -74,12 +71,19 @@ class Stack:
     """s networks of these seeds: `maps` (q + 1, s, m, d) and `V` (s, k, m), which `step` changes in place."""
 
     def __init__(
-        self, unit: Unit, width: int, d: int, outputs: int, seeds: Sequence[int], lr: Tensor, fan_in: int
+        self,
+        unit: Unit,
+        width: int,
+        d: int,
+        outputs: int,
+        seeds: Sequence[int],
+        lr: float,
+        fan_in: int,
+        device: torch.device,
     ) -> None:
-        nets = [draw(unit, width, d, outputs, seed, fan_in, lr.dtype) for seed in seeds]
-        self.unit, self.lr = unit, lr[:, None, None]
-        self.maps = torch.stack([maps for maps, _ in nets], 1).to(lr.device)
-        self.V = torch.stack([V for _, V in nets]).to(lr.device)
+        maps, V = zip(*(draw(unit, width, d, outputs, seed, fan_in) for seed in seeds), strict=True)
+        self.unit, self.maps, self.V = unit, torch.stack(maps, 1).to(device), torch.stack(V).to(device)
+        self.lr = torch.full((len(seeds), 1, 1), lr, dtype=torch.float64, device=device)
         self.fused = _FUSED.get(unit.gate.function) if is_product(unit) else None
         self._arrays: dict[tuple[str, tuple[int, ...]], Tensor] = {}
 
@@ -91,14 +95,10 @@ class Stack:
 
     def outputs(self, X: Tensor) -> Tensor:
         """(s, k, n) for samples (n, d)."""
-        Z = self._maps_of(X)
-        return torch.bmm(self.V, self._neurons(Z))
+        return torch.bmm(self.V, self._neurons(self._maps_of(X)))
 
     def step(self, X: Tensor, Y: Tensor, weight: float) -> Tensor:
-        """One step of gradient descent on weight/2 |f - y|^2; the losses before it, (s,).
-
-        X is (n, d), the same for all networks; Y is (k, n), or (s, k, n) for different targets.
-        """
+        """One step of gradient descent on weight/2 |f - y|^2, X (n, d) and Y (k, n); the losses before it, (s,)."""
         Z = self._maps_of(X)
         H = self._neurons(Z)
         R = self._array("R", (len(self.V), self.V.shape[1], Z.shape[-1]))
@@ -140,7 +140,7 @@ class Stack:
         self.fused[0](Z[0], gate)
         torch.mul(gate, Z[1], out=H)
         for factor in Z[2:]:
-            torch.mul(H, factor, out=H)
+            H.mul_(factor)
         return H
 
     def _partials(self, Z: Tensor, H: Tensor) -> list[Tensor]:
@@ -154,8 +154,6 @@ class Stack:
         factors = list(Z[1:])
         gate = self._array("gate", tuple(Z.shape[1:]))
         self.fused[1](reduce(torch.mul, factors), Z[0], H)
-        if len(factors) == 1:
-            return [H, gate]
         return [H, *(reduce(torch.mul, [gate, *factors[:j], *factors[j + 1 :]]) for j in range(len(factors)))]
 
     def _array(self, name: str, shape: tuple[int, ...]) -> Tensor:

@@ -4,8 +4,8 @@ In the basis of the kernel's eigenvectors the residual f - y is multiplied by (1
 
     L_t = 1/2 sum_i w_i (1 - eta lambda_i)^(2t)            w_i = (u_i^T y)^2 + the variance of f_0 along u_i
 
-Powers are exponentials of 2t log|1 - eta lambda|, with log1p for small products, so that t may be any real number. This
-module also checks the common arguments of the package.
+Powers are exponentials of 2t log|1 - eta lambda|, so that t may be any real number. This module also checks the common
+arguments of the package.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ def step_list(steps: Any, n: int) -> Array:
     every = np.ndim(steps) == 0
     array = np.empty(0) if every else finite_array("steps", steps)
     count = whole_number("steps", steps, 0) + 1 if every else array.size
-    what, instead = f"a curve of {count} losses of {n} samples", "give fewer steps, or a list of some"
-    check_memory([(count, n + 1)] * 5, what, instead)  # powers, their copies, and products with targets
+    # Powers, their copies, and products with targets.
+    check_memory([(count, n + 1)] * 5, f"a curve of {count} losses of {n} samples", "give fewer steps")
     if every:
         return np.arange(count, dtype=np.float64)
     if array.ndim != 1 or not array.size or array.min() < 0:
@@ -86,10 +86,9 @@ def step_list(steps: Any, n: int) -> Array:
 
 @dataclass(frozen=True)
 class StableStep(Compact):
-    """Learning rates of gradient descent.
+    """Learning rates: gradient descent diverges above `limit`, 2 / lambda_max, and converges fastest at `best`.
 
-    Above `limit`, 2 / lambda_max, gradient descent diverges; `best`, 2 / (lambda_max + lambda_min), makes the slowest
-    direction converge fastest. `rate`, (kappa - 1) / (kappa + 1), is the factor of its residual per step.
+    `best` is 2 / (lambda_max + lambda_min), and `rate`, (kappa - 1) / (kappa + 1), its factor of the residual per step.
     """
 
     limit: float
@@ -124,10 +123,7 @@ def eigen(K: Array, what: str = "K") -> tuple[Array, Array]:
     """Eigenvalues, increasing and not negative, and eigenvectors."""
     values, vectors = apart(np.linalg.eigh, K)
     if values[-1] <= 0 or values[0] < -NEGATIVE * values[-1]:
-        raise GatelabError(
-            f"{what} has eigenvalues from {values[0]:.3g} to {values[-1]:.3g}; "
-            "give a kernel, whose eigenvalues are not negative and not all zero"
-        )
+        raise GatelabError(f"{what} has eigenvalues from {values[0]:.3g} to {values[-1]:.3g}; give a kernel")
     return np.maximum(values, 0.0), vectors
 
 
@@ -194,6 +190,10 @@ class Spectral(Compact):
             weights = np.log(0.5 * self.scale * np.maximum(self.targets + self.outputs, 0.0))
             exponents = np.where(steps[:, None] == 0, 0.0, 2 * steps[:, None] * self.log_rates)
         return np.asarray(logsumexp(exponents + weights, axis=1))
+
+    def loss(self, step: float) -> float:
+        """L_t at one step."""
+        return float(np.exp(self.log_loss(np.array([step]))[0]))
 
     def deviation(self, steps: Array) -> Array | None:
         """Of L = 1/2 (f_0 - y)^T M (f_0 - y): per output Var L = 1/2 tr((M N)^2) + y^T M N M y."""

@@ -1,17 +1,17 @@
 """`train`: gradient descent on two-layer networks, all seeds in one batch.
 
-The networks are split into parts that fit into a core's cache (or a GPU's memory). Each part is trained independently,
-on a CPU in a separate thread, so that results do not depend on the number of threads.
+The networks are split into parts that fit into a core's cache (or a GPU's memory), each trained in a thread of its own
+on a CPU.
 """
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,6 @@ from gatelab.display import Compact, ProgressLike, reporting
 from gatelab.dynamics.networks import Stack
 from gatelab.dynamics.spectral import Loss, loss_scale, samples, seed_numbers, targets
 from gatelab.errors import GatelabError, real_number, whole_number
-from gatelab.feedforward import Unit
 from gatelab.feedforward.definition import check_width
 from gatelab.feedforward.registry import product_unit
 from gatelab.interrupts import on_threads, stop_if_asked
@@ -39,12 +38,10 @@ BLOCK = 32  # steps between checks for divergence
 
 @dataclass(frozen=True, eq=False)
 class Training(Compact):
-    """Losses of networks of one unit.
+    """The `losses` of networks of one unit, (seeds, recorded steps), at `steps`.
 
-    `losses` is (seeds, recorded steps). `unit` is the name of the unit, `lr` the learning rate, `steps` the recorded
-    steps, and `seconds` the duration. `diverged` is the step at which a network's loss was not finite or a million
-    times the initial loss, or -1; from there on its losses are infinite. `start` are the initial outputs, (seeds, n,
-    outputs).
+    `diverged` is the step at which a network's loss was not finite or a million times the initial loss, or -1; from
+    there on its losses are infinite. `start` are the initial outputs, (seeds, n, outputs).
     """
 
     unit: str
@@ -126,61 +123,45 @@ def train(
     networks, maps = len(order), known.factors + 1
     # The maps, neurons and derivatives of one network; the initial outputs, records and weights of all.
     one = width * (3 * maps * d + (maps + 2) * n) + 4 * n * d
-    check_memory(
-        8 * (one + 2 * networks * n * Y.shape[1]) + 200 * networks + count * (100 + 16 * networks),
-        f"training {networks} networks of {known.name}, width {width}, on {n} samples, {count} steps recorded,",
-        "give a smaller width, fewer samples, fewer seeds or a shorter record",
-        device,
-    )
+    need = 8 * (one + 2 * networks * n * Y.shape[1]) + 200 * networks + count * (100 + 16 * networks)
+    what = f"training {networks} networks of {known.name}, width {width}, on {n} samples, {count} steps recorded,"
+    check_memory(need, what, "give a smaller width, fewer samples, fewer seeds or a shorter record", device)
     if not networks or len(set(order)) < len(order):
         raise GatelabError(f"seeds is {seeds!r}; give at least one, none twice")
     rows, columns = torch.from_numpy(x).to(device), torch.from_numpy(np.ascontiguousarray(Y.T)).to(device)
-    settings: dict[str, Any] = {"lr": lr, "scale": scale, "steps": steps, "record": recorded_steps(record, steps)}
-    settings["fan_in"] = d if fan_in is None else whole_number("fan_in", fan_in, 1)
+    recorded, fan_in = recorded_steps(record, steps), whole_number("fan_in", d if fan_in is None else fan_in, 1)
     # The size of a part depends on the width and the samples, not on the number of threads.
     size = max(1, (CACHE if device.type == "cpu" else CUDA) // (width * n * rows.element_size()))
-    pieces = [order[i : i + size] for i in range(0, len(order), size)]
-    done, lock = 0, threading.Lock()
+    pieces = [order[i : i + size] for i in range(0, networks, size)]
+    blocks, lock = itertools.count(1), threading.Lock()
     with reporting(progress, f"training {known.name}") as report:
 
-        def tick(count: int) -> None:
-            nonlocal done
+        def tick() -> None:
             with lock:
-                done += count
                 if report:
-                    report(done, steps * len(pieces))
+                    report(next(blocks), -(-steps // BLOCK) * len(pieces))
 
-        work = partial(train_part, unit=known, width=width, X=rows, Y=columns, tick=tick, **settings)
-        if device.type == "cpu":
-            # One torch thread per part, even for a single part, so that results are equal bit for bit.
-            parts = list(on_threads(work, pieces, min(torch.get_num_threads(), len(pieces))))
-        else:
-            parts = [work(piece) for piece in pieces]
+        def work(seeds: Sequence[int]) -> tuple[np.ndarray, ...]:
+            nets = Stack(known, width, d, len(columns), seeds, lr, fan_in, device=device)
+            return train_part(nets, rows, columns, scale, steps, recorded, tick)
 
-    def joined(name: str, axis: int = 0) -> np.ndarray:
-        return torch.cat([part[name] for part in parts], axis).numpy()
-
-    training = Training(
-        unit=known.name,
-        width=width,
-        lr=lr,
-        seeds=tuple(order),
-        steps=np.array(settings["record"], np.float64),
-        losses=joined("losses", 1).T,
-        diverged=joined("diverged"),
-        start=joined("start").swapaxes(1, 2),
-        seconds=time.perf_counter() - began,
-    )
-    if (training.diverged >= 0).any():
-        warnings.warn(divergence(training), UserWarning, stacklevel=2)
-    return training
+        # One torch thread per part, even for a single part, so that results are equal bit for bit.
+        threads = {"cpu": min(torch.get_num_threads(), len(pieces))}.get(device.type, 1)
+        parts = list(on_threads(work, pieces, threads))
+    losses, diverged, start = (np.concatenate(part) for part in zip(*parts, strict=True))
+    wild = diverged[diverged >= 0]
+    if wild.size:
+        which = f"{wild.size} of {networks} networks of {known.name!r} diverged, the first at step {wild.min()}"
+        remedy = "give at most that of gl.dynamics.stable_step(K)"
+        warnings.warn(f"{which} (lr {lr:.3g}), with infinite losses from there; {remedy}", UserWarning, stacklevel=2)
+    steps_at, seconds = np.array(recorded, float), time.perf_counter() - began
+    return Training(known.name, width, lr, tuple(order), steps_at, losses, diverged, start=start, seconds=seconds)
 
 
 def in_span(X: Any) -> np.ndarray:
     """The samples in a basis of their span: (n, min(n, d)) with the same products X X^T.
 
-    Gradient descent changes weights only within that span, and Gaussian weights have the same distribution in any
-    basis: networks on `in_span(X)` with fan_in=d have the same distribution as on X, at n / d of the cost.
+    Networks on `in_span(X)` with fan_in=d have the same distribution as on X, at n / d of the cost.
 
     Args:
         X: the samples, (n, d).
@@ -214,27 +195,14 @@ def recorded_steps(record: Any, steps: int) -> tuple[int, ...]:
     return tuple(sorted({int(s) for s in chosen}))
 
 
-def divergence(training: Training) -> str:
-    """Which networks diverged, in a sentence."""
-    first = training.diverged[training.diverged >= 0]
-    return (
-        f"{first.size} of {training.diverged.size} networks of {training.unit!r} diverged, the first at step "
-        f"{int(first.min())} (lr {training.lr:.3g}); their losses are infinite from there on. "
-        "gl.dynamics.stable_step(K) has the largest stable learning rate"
-    )
-
-
 @torch.no_grad()
 def train_part(
-    seeds: Sequence[int], *, unit: Unit, width: int, X: Tensor, Y: Tensor, lr: float, scale: float, steps: int,
-    record: tuple[int, ...], fan_in: int, tick: Callable[[int], None],
-) -> dict[str, Tensor]:  # fmt: skip
-    """Train some networks on targets (k, n); `losses` is (recorded steps, networks), `start` (networks, k, n)."""
-    rates = torch.full((len(seeds),), lr, dtype=X.dtype, device=X.device)
-    nets = Stack(unit, width, X.shape[1], len(Y), seeds, rates, fan_in)
+    nets: Stack, X: Tensor, Y: Tensor, scale: float, steps: int, record: tuple[int, ...], tick: Callable[[], None]
+) -> tuple[np.ndarray, ...]:
+    """Train some networks on targets (k, n): the losses (networks, recorded steps), `diverged` and `start`."""
     places = {step: place for place, step in enumerate(record)}
-    losses = torch.full((len(places), len(seeds)), torch.nan, dtype=X.dtype)
-    diverged = torch.full((len(seeds),), -1, dtype=torch.int64)
+    losses = torch.full((len(places), len(nets.V)), torch.nan, dtype=X.dtype)
+    diverged = torch.full((len(nets.V),), -1, dtype=torch.int64)
 
     def losses_of(outputs: Tensor) -> Tensor:
         return (outputs - Y).square().sum((1, 2)).mul_(0.5 * scale).cpu()
@@ -258,9 +226,9 @@ def train_part(
             if t in places:
                 losses[places[t]] = seen[-1].cpu()
         look(first, torch.stack(seen))
-        tick(len(seen))
+        tick()
     look(steps, losses_of(nets.outputs(X))[None])
     if steps in places:
         losses[places[steps]] = losses_of(nets.outputs(X))
     losses[(diverged >= 0) & (torch.tensor(record)[:, None] >= diverged)] = torch.inf
-    return {"start": start.cpu(), "losses": losses, "diverged": diverged}
+    return losses.T.numpy(), diverged.numpy(), start.mT.cpu().numpy()

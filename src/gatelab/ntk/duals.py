@@ -4,20 +4,15 @@ For a Gaussian pair (u, v) with standard deviations s and t and correlation rho,
 
     A = E[act(u) act(v)]        C = c E[act'(u) act'(v)]
 
-`dual(gate, s)` prepares rows of standard deviation s and returns A and C tile by tile. Powers of relu (arc-cosine
-kernels, Cho and Saul 2009), identity, erf and the exact gelu have closed forms; every other gate is a Hermite series in
-the correlation with an estimate of its error.
-
-With a_k(s) = E[act(s z) he_k(z)], he_k the Hermite polynomials of unit norm and z ~ N(0, 1) (Mehler's formula):
+`dual(gate, s)` returns both tile by tile, s the standard deviations of the rows. Powers of relu (arc-cosine kernels,
+Cho and Saul 2009), identity, erf and gelu have closed forms; other gates are Hermite series (Mehler's formula): with
+a_k(s) = E[act(s z) he_k(z)], he_k of unit norm,
 
     E[act(u) act(v)] = sum_k a_k(s) a_k(t) rho^k          E[act(u)^2] = sum_k a_k(s)^2
 
-By the Cauchy-Schwarz inequality the terms beyond K are at most the geometric mean of the two rows' tails, which sets
-the number of terms of each tile. Analytic gates need few terms (30 for silu at s = 1, growing like s^2); with a kink
-a_k decreases slowly, so that convergence relies on |rho| < 1. Parallel rows are integrated without the series.
-
-Jumps of a user's gate or of its slope are located first, and the panels that contain them are split there:
-Gauss-Legendre panels are exact to rounding on smooth pieces and inaccurate across a jump.
+The terms beyond K are at most the geometric mean of the two rows' tails. Analytic gates need few terms; with a kink a_k
+decreases slowly, so that convergence relies on |rho| < 1, and parallel rows are integrated without the series.
+Gauss-Legendre panels are cut at jumps of a user's gate or of its slope, which are located first.
 """
 
 from __future__ import annotations
@@ -25,7 +20,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 import torch
@@ -53,8 +47,6 @@ Function = Callable[[Tensor], Tensor]
 def find_breaks(function: Function, reach: float, device: torch.device) -> Tensor:
     """The points of (-reach, reach) other than 0 where the function jumps, at most one in each of 8192 cells.
 
-    Every cell is halved forty times, always towards the half with the larger change.
-
     >>> find_breaks(lambda y: (y > 0.3).double() - (y < -2).double(), 5.0, torch.device("cpu"))
     tensor([-2.0000,  0.3000], dtype=torch.float64)
     """
@@ -79,29 +71,19 @@ def finite_values(function: Function) -> Function:
     def values_at(points: Tensor) -> Tensor:
         values = function(points).detach()
         if values.shape != points.shape:
-            raise GatelabError(
-                f"the gate gave shape {tuple(values.shape)} for points of shape {tuple(points.shape)}; "
-                "it must act on each element by itself"
-            )
+            raise GatelabError(f"the gate gave shape {tuple(values.shape)}; it must act on each element")
         bad = ~torch.isfinite(values)
         if bad.any():
-            raise GatelabError(
-                f"the gate or its derivative is {float(values[bad][0])} at {float(points[bad][0]):.4g}; kernels need a "
-                f"gate that is finite wherever N(0, s^2) has weight, here up to {float(points.abs().max()):.3g}"
-            )
+            raise GatelabError(f"the gate or its slope is {values[bad][0]} at {points[bad][0]:.4g}; give a finite one")
         return values.to(points.dtype)
 
     return values_at
 
 
-@lru_cache
-def legendre(device: torch.device) -> list[Tensor]:
-    return [torch.from_numpy(v).to(device) for v in np.polynomial.legendre.leggauss(NODES)]
-
-
 def nodes_on(start: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
     """Nodes and weights (without the density) of panels from start to end."""
-    nodes, lengths = on_intervals(start, end, *legendre(start.device))
+    rule = (torch.from_numpy(v).to(start.device) for v in np.polynomial.legendre.leggauss(NODES))
+    nodes, lengths = on_intervals(start, end, *rule)
     return nodes.flatten(-2), lengths.flatten(-2)
 
 
@@ -112,10 +94,7 @@ def panel_edges(level: int, device: torch.device) -> Tensor:
 
 
 def cut_panels(edges: Tensor, breaks: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """For every row a mask of the panels without breaks, (rows, panels), and the ends of the pieces of the others.
-
-    `breaks` are (rows, breaks) in ascending order; breaks beyond the last edge have no effect.
-    """
+    """For breaks (rows, breaks), ascending: a mask of the panels without any, and the ends of pieces of the others."""
     panel = torch.bucketize(breaks, edges).clamp_(1, len(edges) - 1)
     low, high = edges[panel - 1], edges[panel]
     cuts = torch.minimum(torch.maximum(breaks, low), high)
@@ -144,8 +123,8 @@ def hermite(z: Tensor, terms: int) -> Iterator[Tensor]:
 class Expansion:
     """The coefficients a_k of every row (terms, rows), the rows' squared norms, and estimates of the errors.
 
-    `envelope` is the largest a_k^2 / E[f^2] of any row; `tail` bounds the omitted terms at |rho| = 1; `delta` is the
-    relative change of the coefficients between two resolutions.
+    `envelope` is the largest a_k^2 / E[f^2] of any row, `tail` bounds the omitted terms at |rho| = 1, and `delta` is
+    the relative change of the coefficients between two resolutions.
     """
 
     function: Function
@@ -186,20 +165,14 @@ class Expansion:
 
     def sum(self, rho: Tensor, top: float, rows: slice, cols: slice) -> Tensor:
         """The series by Horner's rule, in place; missing powers are skipped in pairs."""
-        powers = np.flatnonzero(self.envelope[: self.terms(top)] > NEGLIGIBLE)
-        if not len(powers):
-            return torch.zeros_like(rho)
-        square = rho * rho
-        last = int(powers[-1])
-        total = torch.outer(self.a[last, rows], self.a[last, cols])
-        for k in (*map(int, powers[-2::-1]), 0):
-            for _ in range((last - k) // 2):
+        powers, square = np.flatnonzero(self.envelope[: self.terms(top)] > NEGLIGIBLE), rho * rho
+        total = torch.zeros_like(rho)
+        for k, below in zip(powers[::-1].tolist(), [*powers[-2::-1].tolist(), 0], strict=False):
+            total.addr_(self.a[k, rows], self.a[k, cols])
+            for _ in range((k - below) // 2):
                 total.mul_(square)
-            if (last - k) % 2:
+            if (k - below) % 2:
                 total.mul_(rho)
-            if k < last:
-                total.addr_(self.a[k, rows], self.a[k, cols])
-            last = k
         return total
 
     def parallel(self, s: Tensor, t: Tensor, sign: int) -> Tensor:
@@ -223,10 +196,7 @@ class HermiteSeries:
     slopes: Expansion | None
 
     def tile(self, rho: Tensor, top: float, rows: slice, cols: slice) -> tuple[Tensor, Tensor | None]:
-        """A and C of every pair of `rows` with `cols`.
-
-        `rho` holds their correlations, exactly 1 or -1 where two rows are parallel; `top` is the largest other |rho|.
-        """
+        """A and C of every pair: `rho` is exactly 1 or -1 for parallel rows, and `top` is the largest other |rho|."""
         A = self.values.tile(rho, top, rows, cols)
         if self.slopes is None:
             return A, None
@@ -250,10 +220,7 @@ def series(gate: Activation, s: Tensor, *, slopes: bool) -> HermiteSeries:
         point = torch.ones(1, dtype=torch.float64, requires_grad=True)
         smooth = gate.derivative is not None or gate(point).requires_grad
     if slopes and not smooth:
-        raise GatelabError(
-            f"the gate {gate.name!r} has no derivative that torch could find; give gl.feedforward.Activation(...,"
-            " derivative=...), or take width=None or kind='nngp', which need none"
-        )
+        raise GatelabError(f"the gate {gate.name!r} has no derivative; give one to Activation, or kind='nngp'")
     functions = [finite_values(f) for f in (gate.function, gate.slope)[: 1 + smooth]]
     breaks = s.new_empty(0)
     if reach > 0:
@@ -272,10 +239,7 @@ def chunks(rows: int, each: int) -> Iterator[slice]:
 
 
 def expand(function: Function, breaks: Tensor, s: Tensor) -> Expansion:
-    """Double the nodes until coefficients converge, and the terms until the tail is small, on a sample of rows.
-
-    The sample contains the extremes and quantiles of s, which determines convergence.
-    """
+    """Double the nodes until coefficients converge, and the terms until the tail is small, on quantiles of s."""
     spread = torch.sort(s).values[torch.linspace(0, len(s) - 1, min(len(s), SAMPLE), device=s.device).round().long()]
     level, terms = 1, 32
     coarse = coefficients(function, breaks, spread, panel_edges(0, s.device), terms)

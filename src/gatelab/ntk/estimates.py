@@ -5,9 +5,8 @@ relu^k or the identity, it is (|x_i| |x_j| / d)^(k + q) h(cos), with
 
     h(t) = t^q [ (m + q d) A(t) + d C(t) ]      A(t) = E[gate(z) gate(z')]      C(t) = t E[gate'(z) gate'(z')]
 
-z and z' normal with correlation t, m the width; for width=None h(t) = t^q A(t), the limit per neuron. The paper
-replaces |x_i|^2 by its mean and keeps two terms of the series; ours keeps the lengths and all degrees
-(`gatelab.theory.random_matrix`).
+z and z' normal with correlation t, m the width; for width=None h(t) = t^q A(t). The paper replaces |x_i|^2 by its mean
+and keeps two terms of the series; ours keeps the lengths and all degrees (`gatelab.theory.random_matrix`).
 """
 
 from __future__ import annotations
@@ -66,11 +65,9 @@ class Spike:
 class Estimate(Compact):
     """The expected spectrum of the kernel of n Gaussian rows in d dimensions, typical over draws of the rows.
 
-    `unit` is the name of the unit, `width` the width of the networks, None for the limit per neuron. `limit_spectrum`
-    is the distribution of the eigenvalues, from which our estimates follow.
-
-    `ours` and `paper` hold lambda_max, lambda_min and condition. `paper` and `rates`, the paper's Theorem 3.1, are None
-    except for relu of order 0 and 1. `density` is the density of the bulk without the spike.
+    `width` is None for the limit per neuron. `ours` and `paper` hold lambda_max, lambda_min and condition; ours follow
+    from `limit_spectrum`, the distribution of the eigenvalues. `paper` and `rates`, the paper's Theorem 3.1, are None
+    except for relu of order 0 and 1.
     """
 
     unit: str
@@ -90,13 +87,10 @@ class Estimate(Compact):
     @cached_property
     def ours(self) -> ExtremeEstimate:
         """Our estimate of the ends."""
-        top = self.spike.bulk
-        if self.spike.passed:
-            top = max(self.spike.place, top)
-        return ExtremeEstimate(top, self.limit_spectrum.smallest())
+        return ExtremeEstimate(self.limit_spectrum.largest(), self.limit_spectrum.smallest())
 
     def density(self, x: ArrayLike) -> Array:
-        """The density of eigenvalues expected at each x > 0."""
+        """The density of the bulk, without the spike, at each x > 0."""
         x = np.asarray(x, float)
         if not bool((x > 0).all()):
             raise GatelabError("the density is asked for at x <= 0; give positive eigenvalues")
@@ -132,10 +126,7 @@ def estimate(unit: str | AnyUnit, n: int, d: int, width: int | None = None) -> E
     if isinstance(known, Unit) and known.gate == activation("identity"):
         degree, formula = 1, identity
     if not isinstance(known, Unit) or degree is None or formula is None:
-        raise GatelabError(
-            f"{known.name!r} has no estimate, since its kernel is not a function of lengths times one of angles; "
-            "give a unit with the gate relu, relu2, relu3 or identity and any number of factors"
-        )
+        raise GatelabError(f"{known.name!r} has no estimate; give a unit with the gate relu, relu2, relu3 or identity")
     q, one = known.factors, torch.ones((), dtype=torch.float64)
 
     def h(t: Array) -> Array:

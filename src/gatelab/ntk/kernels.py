@@ -5,10 +5,8 @@ With S = X X^T / d, width m and the duals A = E[act act], C = S * E[act' act'] o
 
     NNGP = S^q * A           NTK = S^q * [ (m + q d) A + d C ]           all products elementwise
 
-where the terms come from the weights of the output, of the q factors and of the gate. For m >> d the kernel of order 1
-is (X X^T / d) times that of order 0: eq. 5 of the paper.
-
-Only tiles on and above the diagonal are computed; all kernels of a list use the same tile of X X^T.
+where the terms come from the weights of the output, of the q factors and of the gate (eq. 5 of the paper for m >> d).
+Only tiles on and above the diagonal are computed, for all kernels of a list at once.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ import torch
 from torch import Tensor
 
 from gatelab.arrays import finite_array
-from gatelab.display import Compact, Listener, ProgressLike, reporting
+from gatelab.display import Compact, Listener, ProgressLike, counted, reporting
 from gatelab.errors import GatelabError
 from gatelab.feedforward import AnyUnit, Unit
 from gatelab.feedforward.definition import check_width
@@ -36,9 +34,8 @@ from gatelab.ntk.duals import dual
 class Kernel(Compact):
     """A kernel matrix of n samples in float64, on the device where it was computed.
 
-    `label` is the name of the unit or model, `width` the width of the networks, None for the limit. `error` is the
-    estimated largest error of an entry, relative to the geometric mean of the two diagonal entries; 0 for closed forms.
-    `np.asarray(kernel)` is the matrix.
+    `width` is that of the networks, None for the limit. `error` is the estimated largest error of an entry, relative to
+    the geometric mean of the two diagonal entries; 0 for closed forms. `np.asarray(kernel)` is the matrix.
     """
 
     matrix: Tensor
@@ -60,39 +57,29 @@ class Kernel(Compact):
 
 
 Kind = Literal["ntk", "nngp"]
+Several = list[Any] | tuple[Any, ...]
 
 TILES = {"cpu": 512, "cuda": 4096}  # rows per tile
 PROMISED = 1e-10  # larger estimated errors cause a warning
-# The product of two unit vectors has a rounding error: cosines this close to 1 are set to 1. Angles below 6e-8 are
-# lost in any case, and duplicates stay duplicates.
+# Cosines this close to 1 are set to 1, so that duplicates stay duplicates; angles below 6e-8 are lost in any case.
 ROUNDING = 8 * torch.finfo(torch.float64).eps
 
 
 @overload
 def analytic(
-    unit: list[Any] | tuple[Any, ...],
-    X: Any,
-    width: int | None = None,
-    *,
-    kind: Kind = "ntk",
-    progress: ProgressLike = None,
+    unit: Several, X: Any, width: int | None = ..., *, kind: Kind = ..., progress: ProgressLike = ...
 ) -> tuple[Kernel, ...]: ...
 @overload
 def analytic(
     unit: str | AnyUnit | Callable[..., object],
     X: Any,
-    width: int | None = None,
+    width: int | None = ...,
     *,
-    kind: Kind = "ntk",
-    progress: ProgressLike = None,
+    kind: Kind = ...,
+    progress: ProgressLike = ...,
 ) -> Kernel: ...
 def analytic(
-    unit: Any,
-    X: Any,
-    width: int | None = None,
-    *,
-    kind: Kind = "ntk",
-    progress: ProgressLike = None,
+    unit: Any, X: Any, width: int | None = None, *, kind: Kind = "ntk", progress: ProgressLike = None
 ) -> Kernel | tuple[Kernel, ...]:
     """The tangent kernel (or NNGP kernel) of a product unit on the rows of X, expected over LeCun initializations.
 
@@ -103,12 +90,10 @@ def analytic(
         unit: an argument of `gl.unit` that is a gate times affine factors; the kernels of a list are computed in one
             pass over X X^T.
         X: (n, d), one row per sample, converted to float64; the kernel is computed on the device of a tensor.
-        width: None is the limit of NTK / width for wide networks, to which only the output's weights contribute: it
-            equals the NNGP kernel. (`width=d` is d times the kernel in NTK parametrization, where the layers learn at
-            equal rates.)
+        width: None is the limit of NTK / width for wide networks, which equals the NNGP kernel. (`width=d` is d times
+            the kernel in NTK parametrization.)
         kind: "ntk", or "nngp" for the covariance of the outputs at initialization, at any width.
-        progress: shown on a terminal and in a notebook unless it is False, or a function of (done, total) that is
-            called after every tile.
+        progress: False for none, or a function of (done, total) that is called after every tile.
 
     Returns:
         The `Kernel`, n by n in float64; for a list of units, a tuple of kernels.
@@ -132,12 +117,8 @@ def analytic(
         width = check_width(width)
     x = checked_samples(X)
     n, count = len(x), len(units)
-    check_memory(
-        count * 8 * n * n,  # tiles need only a few megabytes
-        f"the kernel of {n} rows" if count == 1 else f"a list of {count} kernels of {n} rows",
-        f"give {int(most_that_fits(8 * count, x.device) ** 0.5)} rows or fewer",
-        x.device,
-    )
+    remedy = f"give {int(most_that_fits(8 * count, x.device) ** 0.5)} rows or fewer"
+    check_memory(8 * count * n * n, f"a kernel of {n} rows for {counted(count, 'unit')}", remedy, x.device)
     with reporting(progress, f"kernel of {', '.join(u.name for u in units)}") as report:
         tiling = Tiling(units, x, width if kind == "ntk" else None)
         matrices = tiling.kernels(TILES.get(x.device.type, 4096), report)
@@ -145,22 +126,17 @@ def analytic(
     for u, (matrix, error) in zip(units, matrices, strict=True):
         kernels.append(Kernel(matrix, u.name + suffix, width, error))
         if error > PROMISED:
-            warnings.warn(
-                f"the kernel of {u.name!r} is off by up to {error:.1e} of the diagonal's scale: the gate "
-                f"{u.gate.name!r} has no closed form here, and its series did not reach {PROMISED:.0e} for these "
-                "samples (kinks, steep gates and large inputs do that); scale the samples down, or use a smooth gate",
-                UserWarning,
-                stacklevel=2,
-            )
+            off = f"the kernel of {u.name!r} is off by up to {error:.1e} of the diagonal's scale"
+            why = f"the series of the gate {u.gate.name!r} did not converge for these samples"
+            warnings.warn(f"{off}: {why}; scale them down, or use a smooth gate", UserWarning, stacklevel=2)
     return tuple(kernels) if several else kernels[0]
 
 
 class Tiling:
     """Kernels of several units on the same rows x, (n, d), from the same tiles of X X^T.
 
-    Rows are scaled by powers of two, which is exact, to avoid overflow and underflow of squares; `inverse` is one over
-    their lengths, and `s` is |x| / sqrt(d) of the unscaled rows. Without a `width` only A is computed: the limit, which
-    is the NNGP kernel.
+    Rows are scaled by powers of two, against overflow of squares; `inverse` is one over their lengths, and `s` is
+    |x| / sqrt(d) of the unscaled rows. Without a `width` only A is computed: the limit, which is the NNGP kernel.
     """
 
     def __init__(self, units: Sequence[Unit], x: Tensor, width: int | None) -> None:
@@ -178,8 +154,11 @@ class Tiling:
 
     def kernels(self, size: int, progress: Listener | None = None) -> list[tuple[Tensor, float]]:
         """The matrix of each unit and its error, from tiles of `size` rows."""
-        diagonals = self.diagonals()
-        n = len(self.x)
+        pairs, squares, n = [d.diagonal() for d in self.duals], self.s.square(), len(self.x)
+        diagonals = [self.combined(*pairs[g], squares, u.factors) for u, g in zip(self.units, self.gates, strict=True)]
+        if not all(torch.isfinite(diagonal).all() for diagonal in diagonals):
+            longest = float(self.s.max()) * self.d**0.5
+            raise GatelabError(f"samples as long as {longest:.1e} overflow float64; scale them down")
         K = [torch.empty(n, n, dtype=torch.float64, device=self.x.device) for _ in self.units]
         corners = [(i, j) for i in range(0, n, size) for j in range(i, n, size)]
         top = 0.0
@@ -191,19 +170,8 @@ class Tiling:
             matrix.diagonal().copy_(diagonal)
         return [(matrix, self.duals[g].error(top)) for matrix, g in zip(K, self.gates, strict=True)]
 
-    def diagonals(self) -> list[Tensor]:
-        pairs, squares = [d.diagonal() for d in self.duals], self.s.square()
-        diagonals = [self.combined(*pairs[g], squares, u.factors) for u, g in zip(self.units, self.gates, strict=True)]
-        if not all(torch.isfinite(diagonal).all() for diagonal in diagonals):
-            longest = float(self.s.max()) * self.d**0.5
-            raise GatelabError(f"samples as long as {longest:.1e} overflow float64; scale them down")
-        return diagonals
-
     def correlations(self, rows: slice, cols: slice) -> tuple[Tensor, float]:
-        """The cosines of every pair, 1 or -1 for parallel rows, and the largest other one; 0 for zero rows.
-
-        The diagonal of the matrix is set to zero, since it is computed separately.
-        """
+        """The cosines of every pair, 1 or -1 for parallel rows, and the largest other one; 0 on the diagonal."""
         rho = (self.x[rows] @ self.x[cols].T).mul_(self.inverse[rows, None]).mul_(self.inverse[cols])
         if rows == cols:
             rho.fill_diagonal_(0.0)
@@ -219,10 +187,7 @@ class Tiling:
         """Fill tile (I, J) of every kernel and its mirror image; return the largest |rho| of pairs not parallel."""
         rho, top = self.correlations(I, J)
         pairs = [d.tile(rho, top, I, J) for d in self.duals]
-        # The memory of rho is reused for S.
-        S = rho
-        if any(u.factors for u in self.units):
-            S = rho.mul_(self.s[I, None] * self.s[J])
+        S = rho.mul_(self.s[I, None] * self.s[J])  # in the memory of rho
         for matrix, u, g in zip(K, self.units, self.gates, strict=True):
             block = self.combined(*pairs[g], S, u.factors)
             if I == J:
@@ -235,10 +200,9 @@ class Tiling:
 
     def combined(self, A: Tensor, C: Tensor | None, S: Tensor, q: int) -> Tensor:
         """S^q * [(m + q d) A + d C], or S^q * A without a width."""
-        if self.width is None or C is None:
-            total = A.clone()
-        else:
-            total = (A * (self.width + q * self.d)).add_(C, alpha=self.d)
+        total = A.clone()
+        if self.width is not None and C is not None:
+            total.mul_(self.width + q * self.d).add_(C, alpha=self.d)
         for _ in range(q):
             total.mul_(S)
         return total
@@ -248,10 +212,7 @@ def formula_unit(spec: Any) -> Unit:
     """The unit, which must be a gate times factors."""
     u = product_unit(spec, "use gl.ntk.empirical on its network")
     if u.factors and type(u).neuron is not Unit.neuron:
-        raise GatelabError(
-            f"the unit {u.name!r} is a function of {u.factors + 1} affine maps, not a gate times factors: its kernel "
-            "has no formula here; use gl.ntk.empirical on its network, or gl.Unit(activation=..., factors=...)"
-        )
+        raise GatelabError(f"{u.name!r} is a function of {u.factors + 1} affine maps; use gl.ntk.empirical")
     return u
 
 
@@ -264,10 +225,7 @@ def checked_samples(X: Any) -> Tensor:
     else:
         x = torch.from_numpy(finite_array("X", X))
     if x.ndim != 2 or not x.numel():
-        raise GatelabError(
-            f"X has the shape {tuple(x.shape)}; give (n, d), one row per sample: one sample of d values is"
-            " X.reshape(1, -1), n samples of one value are X.reshape(-1, 1)"
-        )
+        raise GatelabError(f"X has the shape {tuple(x.shape)}; give (n, d), as by X.reshape(1, -1)")
     x = x.to(device=check_device(x.device), dtype=torch.float64)
     bad = ~torch.isfinite(x).all(1)
     if bad.any():

@@ -1,8 +1,7 @@
 """The spectrum of a kernel: its ends with bounds, its condition number, its density.
 
 The ends are computed by Lanczos and Cholesky (`gatelab.linalg.eigen`) with certified intervals, including rounding and
-the kernel's own error. If lambda_min is not distinguishable from zero in float64, the interval contains zero, the
-condition number is inf with a lower bound, and a warning is issued.
+the kernel's own error.
 """
 
 from __future__ import annotations
@@ -46,8 +45,7 @@ class Spectrum:
 
     `status` is "resolved" if lambda_min is certainly positive, "indefinite" if it is certainly negative, otherwise
     "unresolved". `condition` is lambda_max / lambda_min, and inf unless resolved; `condition_bounds` has a lower bound
-    in every case. `label` is the kernel's label, and `notes` are remarks on the result. `eigenvalues` are all of them,
-    ascending, with `full=True`.
+    in every case. `eigenvalues` are all of them, ascending, with `full=True`.
     """
 
     n: int
@@ -65,19 +63,15 @@ class Spectrum:
     _device: torch.device | str = field(default="cpu", repr=False)
 
     def __repr__(self) -> str:
-        return one_line(
-            self,
-            f"{shorten(self.label or 'kernel')}: {self.n} eigenvalues, {self.status}, "
-            f"condition number {self.condition:.4g}",
-        )
+        name = shorten(self.label or "kernel")
+        return one_line(self, f"{name}: {self.n} eigenvalues, {self.status}, condition number {self.condition:.4g}")
 
     def density(
         self, points: int | ArrayLike = 400, *, log: bool = False, probes: int = 16, steps: int = 80, seed: int = 0
     ) -> tuple[Array, Array]:
         """Eigenvalues x and the spectral density there, which integrates to one (over log10 x with `log`).
 
-        The full spectrum if it is known, otherwise a stochastic Lanczos quadrature, is smoothed by a Gaussian of
-        Silverman's width.
+        It is smoothed from the full spectrum if it is known, otherwise from a stochastic Lanczos quadrature.
 
         Args:
             points: the number of points, or the points.
@@ -115,10 +109,9 @@ class Spectrum:
     def plot(
         self, path: str | Path | None = None, *, ax: Any = None, log: bool | None = None, **density: Any
     ) -> Figure:
-        """Plot the density, on a logarithmic axis if the condition number is above 30.
+        """Plot the density, by default on a logarithmic axis if the condition number is above 30.
 
-        Saved to `path` (.png, .svg or .pdf) if given, and drawn into given axes with `ax`; `density` are options of
-        that method.
+        Saved to `path` if given, and drawn into axes `ax`; `density` are options of that method.
         """
         from gatelab.plotting import saved
         from gatelab.plotting.kernels import PlotLine, density_figure
@@ -134,14 +127,10 @@ class Spectrum:
     def _repr_html_(self) -> str:
         from gatelab.plotting.theme import html
 
-        rows = [
-            (name, f"{value:.6g}", f"[{low:.6g}, {high:.6g}]")
-            for name, value, (low, high) in (
-                ("lambda_max", self.lambda_max, self.lambda_max_bounds),
-                ("lambda_min", self.lambda_min, self.lambda_min_bounds),
-                ("condition number", self.condition, self.condition_bounds),
-            )
-        ]
+        rows = []
+        for name in ("lambda_max", "lambda_min", "condition"):
+            low, high = getattr(self, f"{name}_bounds")
+            rows.append((name, f"{getattr(self, name):.6g}", f"[{low:.6g}, {high:.6g}]"))
         rows += [("status", self.status, "")] + [("note", note, "") for note in self.notes]
         # Products of an operator or of a large matrix may be slow.
         known = self.eigenvalues is not None or (isinstance(self._apply, partial) and self.n <= _GLANCE)
@@ -154,9 +143,8 @@ def spectrum(K: Kernel | Tensor | ArrayLike | LinearOperator, full: bool = False
     """The ends of the spectrum of a symmetric matrix or kernel, with bounds, and its condition number.
 
     Args:
-        K: a kernel or a matrix, (n, n). A scipy `LinearOperator`, such as the empirical kernel as an operator, is
-            assumed to be positive semidefinite. Its bounds come from products only: they are wider and fail for one
-            start vector in a million.
+        K: a kernel or a matrix, (n, n). A scipy `LinearOperator` is assumed to be positive semidefinite; its bounds
+            come from products only: they are wider and fail for one start vector in a million.
         full: compute all eigenvalues too.
 
     Returns:
@@ -192,14 +180,10 @@ def symmetric_matrix(K: Kernel | Tensor | ArrayLike, what: str = "the matrix") -
             raise GatelabError(f"a kernel is a matrix of real numbers, not {type(K).__name__}: {problem}") from None
     matrix = K.detach()
     if matrix.is_complex() or matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not len(matrix):
-        raise GatelabError(
-            f"{what} has shape {tuple(matrix.shape)} and is {matrix.dtype}; a kernel is real, n by n, n >= 1"
-        )
+        raise GatelabError(f"{what} is {matrix.dtype} of shape {tuple(matrix.shape)}; a kernel is real, n by n, n >= 1")
     # A scaled or factorized copy, and a conversion to float64.
     copies = 1 if matrix.dtype == torch.float64 else 2
-    check_memory(
-        [matrix.shape] * copies, f"the spectrum of {len(matrix)} rows", "give fewer rows", device=matrix.device
-    )
+    check_memory([matrix.shape] * copies, f"the spectrum of {len(matrix)} rows", "give fewer rows", matrix.device)
     eps = torch.finfo(matrix.dtype).eps if matrix.is_floating_point() else 0.0
     matrix = matrix.to(torch.float64)
     blocks = [slice(i, i + _BLOCK) for i in range(0, len(matrix), _BLOCK)]
@@ -213,10 +197,7 @@ def symmetric_matrix(K: Kernel | Tensor | ArrayLike, what: str = "the matrix") -
         float((matrix[a, b] - matrix[b, a].mT).abs().max()) for i, a in enumerate(blocks) for b in blocks[: i + 1]
     )
     if skew > _ROUNDING * eps * size:
-        raise GatelabError(
-            f"{what} is not symmetric: entries mirrored at the diagonal differ by up to {skew:.3g}, "
-            f"the largest entry is {size:.3g}; give (K + K.T) / 2 if that is what you mean"
-        )
+        raise GatelabError(f"{what} is not symmetric: entries differ by {skew:.3g}; give (K + K.T) / 2")
     if skew == 0:
         return matrix
     return (matrix + matrix.mT) / 2
@@ -253,45 +234,25 @@ def from_ends(ends: Extremes, n: int, notes: Sequence[str]) -> Spectrum:
     """The result, with a warning if lambda_min is not resolved."""
     low, high = ends.lambda_min, ends.lambda_max
     status: Status = "unresolved"
-    condition, bounds = math.inf, (1.0, math.inf)
-    interval = f"[{low.lower:.3g}, {low.upper:.3g}]"
-    message = ""
+    condition, bounds, message = math.inf, (1.0, math.inf), ""
     if low.lower > 0:
-        status = "resolved"
-        condition = high.value / low.value
-        bounds = (high.lower / low.upper, high.upper / low.lower)
+        status, condition, bounds = "resolved", high.value / low.value, (high.lower / low.upper, high.upper / low.lower)
     elif low.upper < 0:
-        status = "indefinite"
-        bounds = (math.inf, math.inf)
+        status, bounds = "indefinite", (math.inf, math.inf)
         message = f"the matrix is not positive semidefinite: lambda_min is {low.value:.3g}, at most {low.upper:.3g}"
     else:
         if low.upper > 0:
             bounds = (max(1.0, high.lower / low.upper), math.inf)
+        where = f"it lies in [{low.lower:.3g}, {low.upper:.3g}], the condition number is at least {bounds[0]:.3g}"
+        message = f"lambda_min is not resolved by products alone: {where}; form the matrix, or give full=True"
         if ends.proved:
-            message = (
-                f"lambda_min is not distinguishable from zero in float64: it lies in {interval}, "
-                f"lambda_max is {high.value:.6g}; the condition number is at least {bounds[0]:.3g}. Duplicate or "
-                "zero rows make a kernel singular; drop them, or add a multiple of the identity"
-            )
-        else:
-            message = (
-                f"lambda_min is not resolved by products alone: it lies in {interval}, "
-                f"the condition number is at least {bounds[0]:.3g}; form the matrix, or give full=True"
-            )
+            remedy = "drop duplicate and zero rows, or add a multiple of the identity"
+            message = f"lambda_min is not distinguishable from zero in float64: {where}; {remedy}"
     if message:
         notes = [*notes, message]
         warnings.warn(message, UserWarning, stacklevel=3)
-    return Spectrum(
-        n,
-        lambda_max=high.value,
-        lambda_min=low.value,
-        condition=condition,
-        lambda_max_bounds=(high.lower, high.upper),
-        lambda_min_bounds=(low.lower, low.upper),
-        condition_bounds=bounds,
-        status=status,
-        notes=tuple(notes),
-    )
+    top, bottom = (high.lower, high.upper), (low.lower, low.upper)
+    return Spectrum(n, high.value, low.value, condition, top, bottom, bounds, status=status, notes=tuple(notes))
 
 
 def bandwidth(nodes: Array, weights: Array, n: int) -> float:

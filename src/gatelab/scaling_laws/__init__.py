@@ -1,11 +1,9 @@
 """Scaling of the error with the size of a unit and the number of data.
 
-`scaling` fits units at many widths and seeds, `slope` and related functions measure how fast the errors fall, `decay`
-tests whether they do as a power or exponentially, `limit` is the theoretical limit, `predicted_rate` the rate of smooth
-gates, and `spline_baseline` the error of splines. `fit_law` fits a law in the numbers of parameters
-and data. `compare_ladder` tests all pairs of units by their losses at several sizes and seeds, `fit_ladder` fits a law
-to these and computes equivalent sizes, and `ladder_power` is the power of a design to find that units differ.
-`fit_token_laws` and `token_differences` separate a gain in parameters from a gain in data.
+`scaling` fits units at many widths and seeds; `slope`, `decay` and others say how the errors fall, `limit` and
+`predicted_rate` what theory expects, `spline_baseline` what splines reach. `fit_law` fits a law in the numbers of
+parameters and data. `compare_ladder`, `fit_ladder` and `ladder_power` are for losses of units at several sizes and
+seeds; `fit_token_laws` and `token_differences` separate a gain in parameters from a gain in data.
 """
 
 from gatelab.scaling_laws.curves import scaling, scaling_runs

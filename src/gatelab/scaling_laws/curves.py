@@ -1,13 +1,11 @@
-"""`scaling`: fits of units at several widths and seeds, with the theoretical limit of each.
-
-A fit is a run of a sweep. Units without a description in plain values, such as lambdas, are sent to workers as pickles.
-"""
+"""`scaling`: fits of units at several widths and seeds; lambdas are sent to workers as pickles."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -51,14 +49,8 @@ def run_of(task: Task, problem: Problem, solver: str, options: Mapping[str, Any]
     unit, width, seed = task
     if not isinstance(solver, str):
         raise GatelabError("a custom solver cannot be stored by name; leave out store and backend='ray'")
-    arguments: dict[str, Any] = {
-        "unit": describe_unit(unit),
-        "problem": describe_problem(problem),
-        "width": width,
-        "seed": seed,
-        "solver": solver,
-        "options": dict(options),
-    }
+    arguments: dict[str, Any] = {"unit": describe_unit(unit), "problem": describe_problem(problem)}
+    arguments |= {"width": width, "seed": seed, "solver": solver, "options": dict(options)}
     if start is not None:
         parameters = {name: value.tolist() for name, value in start.state_dict().items()}
         arguments["start"] = {"unit": describe_unit(start.unit), "width": start.width, "parameters": parameters}
@@ -74,7 +66,7 @@ def fit_one(
     options: Mapping[str, Any],
     start: Mapping[str, Any] | None = None,
 ) -> RunOutcome:
-    """Fit, and return errors, status and the network, in the form that `gl.load` reads."""
+    """Fit a unit that has a description."""
     target, how = restore_problem(problem), dict(options)
     if start is not None:
         begin = restore_unit(start["unit"])
@@ -82,28 +74,22 @@ def fit_one(
         state = {name: torch.tensor(value, dtype=torch.float64) for name, value in start["parameters"].items()}
         how["start"] = restored_network(begin, start["width"], target.d_in, target.d_out, state)
     result = fit(restore_unit(unit), target, width, solver=solver, seed=seed, progress=False, **how)
-    # A file cannot hold the code of a custom unit, so only its parameters are kept.
-    return RunOutcome(
-        metrics_of(result), result.history, arrays=state_of(result) if "import" in unit else packed(result)
-    )
+    return outcome_of(result, whole="import" not in unit)  # a file cannot hold the code of a custom unit
 
 
 def fit_unnamed(*, by_value: bytes, **_: Any) -> RunOutcome:
     """Fit a unit or solver that came as a pickle."""
     unit, problem, width, seed, solver, options = cloudpickle.loads(by_value)
     result = fit(unit, problem, width, solver=solver, seed=seed, progress=False, **options)
-    return RunOutcome(metrics_of(result), result.history, arrays=state_of(result))
+    return outcome_of(result)
 
 
-def metrics_of(result: Any) -> dict[str, Any]:
-    """The metrics in the record of a fit."""
+def outcome_of(result: Any, whole: bool = False) -> RunOutcome:
+    """Errors, status and the parameters of the network, or with `whole` all that `gl.load` reads."""
     names = ("parameters", "train_rmse", "test_rmse", "status", "solver", "steps")
-    return {name: getattr(result, name) for name in names} | {"status": str(result.status)}
-
-
-def state_of(result: Any) -> dict[str, np.ndarray]:
-    """The parameters of a fit's network."""
-    return {name: value.detach().numpy() for name, value in result.network.state_dict().items()}
+    metrics = {name: getattr(result, name) for name in names} | {"status": str(result.status)}
+    state = {name: value.detach().numpy() for name, value in result.network.state_dict().items()}
+    return RunOutcome(metrics, result.history, arrays=packed(result) if whole else state)
 
 
 AnySpec = str | AnyUnit | Callable[..., Any]
@@ -127,8 +113,7 @@ def scaling(
 ) -> Scaling:
     """Fit every unit at every width and seed. Equal arguments give bitwise equal errors with every backend.
 
-    A network contains narrower ones and those of simpler units. A fit with a larger training error than one of these is
-    repeated, starting from that network; see `Point`.
+    A fit with a larger training error than a network that it contains is repeated from that network; see `Point`.
 
     Args:
         units: one or more units, names, functions or classes.
@@ -138,8 +123,8 @@ def scaling(
         solver: as in `fit`.
         jobs: the number of processes with one thread each; all cores by default.
         backend: "serial", "processes" or "ray".
-        store: a file that keeps every finished fit with its network; the same call computes only missing fits. Failed
-            fits are kept and flagged; without a store, the first failure is raised.
+        store: a file that keeps every finished fit with its network; the same call computes only missing fits. Without
+            one, the first failure is raised.
         retry_failed: repeat fits that failed.
         max_hours: after which no new fit starts.
         address: of a ray cluster; a local one by default.
@@ -159,27 +144,24 @@ def scaling(
     check_backend(how, address)
     check_hours(max_hours)
     seconds = None if max_hours is None else 3600 * max_hours
-    end = math.inf if seconds is None else time.monotonic() + seconds
+    end = time.monotonic() + (seconds or math.inf)
     points: dict[Key, Point] = {}
     with TemporaryDirectory() as folder, reporting(progress, "fitting") as report:
         networks = Path(folder, "networks.db") if store is None else store
         named = store is not None or how == "ray" or _describable(tasks, solver)
-        sizes, noise = sorted({n for _, n, _ in tasks}), noise_of(target) or 0.0
-        bounds = {u.name: limits_of(u, target, sizes) for u in dict.fromkeys(u for u, _, _ in tasks)}
-        how_kept = {"store": networks, "named": named, "keep_failures": store is not None}
-        fits = _Fits(target, solver, options, limits=bounds, noise=noise, **how_kept)
+        fits = _Fits(tasks, target, solver, options, networks, named)
+        runs = {fits.run(task): task for task in tasks}
         limits = {"retry_failed": retry_failed, "max_seconds": seconds, "address": address}
-        for point in fits.points({fits.run(task): task for task in tasks}, backend=how, jobs=workers, **limits):
+        for record in map_runs(runs, store=networks, backend=how, jobs=workers, **limits):
+            if not record.ok and store is None:
+                raise_error(record)
+            point = fits.point(runs[record.run], record)
             points[point.unit, point.width, point.seed] = point
             if report:
                 report(len(points), len(tasks), point)
         if len(points) < len(tasks):
-            remedy = (
-                "the same call resumes from the store" if store is not None else "give a store to keep finished fits"
-            )
-            raise GatelabError(
-                f"stopped after {max_hours:g} hours with {len(points)} of {len(tasks)} fits done; {remedy}"
-            )
+            remedy = ("the same call resumes from the store", "give a store to keep finished fits")[store is None]
+            raise GatelabError(f"stopped after {max_hours:g} hours with {len(points)} of {len(tasks)} fits; {remedy}")
         if not options.get("ridge"):
             points = nested(tasks, points, lambda task, source: fits.refit(task, source, end))
     rank = {name: i for i, name in enumerate(names)}
@@ -238,27 +220,29 @@ def _tasks(
 
 def _describable(tasks: list[Task], solver: Any) -> bool:
     """Whether the runs have a description in plain values, which a lambda does not."""
-    try:
-        for u in dict.fromkeys(u for u, _, _ in tasks):
-            run_of((u, 1, 0), as_problem("x2", n=4), solver, {})
-    except GatelabError:
-        return False
-    return True
+    with suppress(GatelabError):
+        for u, _, _ in tasks:
+            describe_unit(u)
+        return isinstance(solver, str)
+    return False
 
 
 @dataclass(eq=False)
 class _Fits:
     """The fits of a call of `scaling`: their runs, the store of their networks, and limits of their errors."""
 
+    tasks: Sequence[Task]
     problem: Problem
     solver: Any
     options: dict[str, Any]
     store: Store | str | Path
     named: bool
-    keep_failures: bool
-    limits: dict[str, dict[int, float]]
-    noise: float
     refits: dict[Key, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        sizes = sorted({n for _, n, _ in self.tasks})
+        self.limits = {u.name: limits_of(u, self.problem, sizes) for u in dict.fromkeys(u for u, _, _ in self.tasks)}
+        self.noise = noise_of(self.problem) or 0.0
 
     def run(self, task: Task, start: Network | None = None) -> Run:
         """The run of a fit, which starts from a network if one is given."""
@@ -269,13 +253,6 @@ class _Fits:
         value = cloudpickle.dumps((unit, self.problem, width, seed, self.solver, options))
         arguments = {"unit": unit.name, "width": width, "seed": seed, "again": start is not None}
         return Run(UNNAMED_TASK, arguments, {"by_value": value})
-
-    def points(self, runs: Mapping[Run, Task], **how: Any) -> Iterator[Point]:
-        """The points of runs, as they end."""
-        for record in map_runs(runs, store=self.store, **how):
-            if not record.ok and not self.keep_failures:
-                raise_error(record)
-            yield self.point(runs[record.run], record)
 
     def point(self, task: Task, record: Record) -> Point:
         """The point of a fit, with its limit and its flag; that of one that did not end has no errors."""
@@ -338,14 +315,12 @@ def raise_error(record: Record) -> None:
     raise RuntimeError(f"a fit failed\n\n{text}")
 
 
-Refit = Callable[[Task, Task], Point | None]
-
-
-def nested(tasks: Sequence[Task], points: Mapping[Key, Point], refit: Refit) -> dict[Key, Point]:
+def nested(
+    tasks: Sequence[Task], points: Mapping[Key, Point], refit: Callable[[Task, Task], Point | None]
+) -> dict[Key, Point]:
     """The points of a study, with fits repeated whose training error exceeds that of a network that they contain.
 
-    `refit(task, source)` repeats a fit from the network of another, or returns None. The `start` of a point names the
-    network of a repeated fit, and `breaks` the network whose error is still smaller. Seeds are treated separately.
+    `refit(task, source)` repeats a fit from the network of another, or returns None. Seeds are treated separately.
     """
     points, chosen = dict(points), list(dict.fromkeys(u for u, _, _ in tasks))
     seeds = sorted({s for _, _, s in tasks})

@@ -23,11 +23,9 @@ ORDERS = 50_000  # the largest number of permutations of the units for a rank co
 def compare_ladder(ladder: LadderLosses) -> pd.DataFrame:
     """The differences of all pairs of units, paired by seed, with t-intervals and Holm's correction.
 
-    Seeds are few: three leave a pair two degrees of freedom, and an interval of 4.3 standard errors. The variance of a
-    difference is therefore pooled over all pairs of a size, with (units - 1) (seeds - 1) degrees of freedom; this
-    assumes that all units have the same variance after removal of the effect of the seed. Over all sizes, the
-    difference is the mean over the sizes that both units have, weighted by inverse variance, since seed variances can
-    differ tenfold between sizes.
+    Since seeds are few, the variance of a difference is pooled over all pairs of a size, with (units - 1) (seeds - 1)
+    degrees of freedom: units are assumed to have the same variance without the effect of the seed. Over all sizes, the
+    difference is the mean over the sizes that both units have, weighted by inverse variance.
 
     Args:
         ladder: the losses.
@@ -70,11 +68,7 @@ def _mean_difference(apart: Array, sizes: NDArray[np.intp], noise: SeedNoise) ->
 
 
 class RankAgreement(NamedTuple):
-    """Spearman's correlation of the units' losses with a score.
-
-    It has an interval over seeds, one for a random sample of units (NaN for perfect agreement), and the p-value over
-    all permutations of the units, or over 50,000 random ones.
-    """
+    """Spearman's correlation of losses with a score: intervals over seeds and units, and p by permutations of units."""
 
     correlation: Interval
     over_units: Interval
@@ -96,11 +90,8 @@ def rank_agreement(losses: Mapping[str, float], drawn: Array, scores: Mapping[st
     how = {"permutation_type": "pairings", "vectorized": True, "n_resamples": ORDERS, "random_state": 0}
     tested = stats.permutation_test((means,), spearman, **how)  # pyright: ignore[reportArgumentType, reportCallIssue]
     by_chance = np.abs(tested.null_distribution).round(9)
-    return RankAgreement(
-        correlation=percentile_interval(value, spearman(drawn)),
-        over_units=rank_interval(value, len(values)),
-        p=max(float(np.mean(by_chance >= round(abs(value), 9))), 1 / len(by_chance)),
-    )
+    p = max(float(np.mean(by_chance >= round(abs(value), 9))), 1 / len(by_chance))
+    return RankAgreement(percentile_interval(value, spearman(drawn)), rank_interval(value, len(values)), p)
 
 
 def rank_interval(correlation: float, count: int) -> Interval:

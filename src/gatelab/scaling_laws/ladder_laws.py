@@ -1,15 +1,10 @@
 """The law of a ladder, L = E + A P^-a, with one E and one exponent for all units and an amplitude A for each.
 
-At one number of tokens E contains the data term, so that a ladder cannot tell an exponent per unit from an E per unit.
-`token_laws` does, from losses on a grid of parameters and tokens.
-
-**Fit.** For a given exponent the law is linear in E >= 0 and the amplitudes, which are eliminated (variable
-projection). Residuals are weighted by the measured seed noise (`ladder_losses.seed_noise`): its variance at each size,
-pooled over units, and the correlation of losses with the same seed. The aspect ratio of a size, or a learning rate from
-a rule, moves all units of a size together; the variance of this common deviation enters the weights (`loosened`).
-
-**Intervals.** The bootstrap resamples the seeds of each size jointly for all units. Three seeds allow only ten samples,
-so the deviations of all sizes, standardized by size, are pooled, corrected, and scaled by Student's t.
+At one number of tokens an exponent per unit cannot be told from an E per unit; `token_laws` does, from losses on a grid
+of parameters and tokens.
+For a given exponent the law is linear in E >= 0 and the amplitudes. Residuals are weighted by the measured seed noise
+(`ladder_losses.seed_noise`) and by a common deviation of all units at a size (`loosened`). The bootstrap resamples the
+seeds of each size jointly for all units; since seeds are few, the deviations of all sizes, standardized, are pooled.
 """
 
 from __future__ import annotations
@@ -112,10 +107,7 @@ def linear_part(cells: Cells, targets: Array, exponents: Array) -> Constants:
 
 
 def fitted(cells: Cells, targets: Array) -> Constants:
-    """The least-squares law for each row of whitened targets: the best exponent of a grid, refined by golden sections.
-
-    The misfit has a kink where E becomes 0, so that methods with derivatives are not faster.
-    """
+    """The least-squares law for each row of whitened targets: the best of a grid, refined by golden sections."""
 
     def misfit(logs: Array) -> Array:
         return linear_part(cells, targets, np.exp(logs)).misfit
@@ -142,8 +134,8 @@ def own_law(cells: Cells) -> Constants:
 def loosened(cells: Cells) -> Cells:
     """The cells with weights that include the common deviation of the units at a size.
 
-    Its variance is that of the sizes' mean residuals from the law, with three degrees of freedom used by E, A and a,
-    minus the variance due to seeds. Three sizes leave no degree of freedom, and the weights stay unchanged.
+    Its variance is that of the sizes' mean residuals from the law, of whose degrees of freedom E, A and a take three,
+    minus the variance due to seeds.
     """
     off, precision = cells.means - own_law(cells).losses(cells), cells.root.T @ cells.root
     size = (np.unique(cells.size)[:, None] == cells.size).astype(float)
@@ -168,8 +160,7 @@ class LadderLaw(Compact):
         exponent: a.
         excess: L - E of each unit at the size `center`.
         center: The geometric mean of all sizes.
-        misfit: The sum of squared residuals of the means, weighted by seed noise and common deviations; its expected
-            value is `freedom`.
+        misfit: The weighted sum of squared residuals of the means; its expected value is `freedom`.
         freedom: The number of means minus the number of constants.
         common_misfit: The standard deviation of the units' common deviation from the law at a size.
         drawn: The constants of the law and of the bootstrap, the law's own first.
@@ -249,9 +240,7 @@ def fit_ladder(
     >>> 0.9 ** (-1 / 0.28) in law.factor("swiglu", "gelu")
     True
     """
-    ladder = table
-    if not isinstance(ladder, LadderLosses):
-        ladder = read_ladder(ladder)
+    ladder = table if isinstance(table, LadderLosses) else read_ladder(table)
     whole_number("draws", draws, 20)
     check_seed(seed)
     cells = loosened(Cells.of(ladder, seed_noise(ladder)))
@@ -269,14 +258,8 @@ def fit_ladder(
             if report:
                 report(done, draws)
     drawn = Constants(*map(np.concatenate, zip(*parts, strict=True)))
-    return LadderLaw(
-        losses=ladder,
-        E=percentile_interval(float(drawn.E[0]), drawn.E[1:]),
-        exponent=percentile_interval(float(drawn.exponent[0]), drawn.exponent[1:]),
-        excess=tuple(percentile_interval(float(own[0]), own[1:]) for own in drawn.excess.T),
-        center=cells.center,
-        misfit=float(law.misfit[0]),
-        freedom=len(cells.unit) - cells.constants,
-        common_misfit=cells.common,
-        drawn=drawn,
+    E, exponent, *excess = (
+        percentile_interval(float(own[0]), own[1:]) for own in (drawn.E, drawn.exponent, *drawn.excess.T)
     )
+    facts = {"freedom": len(cells.unit) - cells.constants, "common_misfit": cells.common, "drawn": drawn}
+    return LadderLaw(ladder, E, exponent, tuple(excess), cells.center, float(law.misfit[0]), **facts)

@@ -3,15 +3,15 @@
 A seed has the same batches for every unit, so the losses of one seed are correlated, and units are compared seed by
 seed (`ladder_comparisons`). `ladder_laws` fits a law to the same losses.
 
-**Diverged runs**, which are marked or have a loss that is not finite, are excluded. A unit's size with fewer than two
-remaining seeds is left out and reported, and so is a unit with fewer than three remaining sizes.
+Diverged runs, marked or with a loss that is not finite, are excluded; a unit's size with fewer than two remaining seeds
+is left out and reported, and so is a unit with fewer than three remaining sizes.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
@@ -35,15 +35,10 @@ AT_ONCE = 250  # draws per batch
 
 @dataclass(frozen=True, eq=False)
 class LadderLosses(Compact):
-    """The losses of a ladder by unit, size and seed; NaN for trainings that diverged or do not exist.
+    """The losses of a ladder, (units, sizes, seeds); NaN for trainings that diverged or do not exist.
 
-    Attributes:
-        units: Their names, in the order of the table.
-        parameters: The number of parameters of each size, the geometric mean over the units.
-        sizes: (units, sizes), the parameters of each unit.
-        losses: (units, sizes, seeds).
-        seeds: Their names.
-        left_out: One sentence for each unit or size that is left out.
+    `parameters` are the numbers of parameters of each size, the geometric mean over the units, `sizes` those of each
+    unit, (units, sizes), and `left_out` one sentence for each unit or size that is left out.
     """
 
     units: tuple[str, ...]
@@ -67,13 +62,10 @@ class LadderLosses(Compact):
     def table(self) -> pd.DataFrame:
         """One row per training that is not left out."""
         u, r, s = np.nonzero(self.present)
-        columns = {
-            "unit": np.array(self.units)[u],
-            "parameters": self.sizes[u, r],
-            "seed": [self.seeds[i] for i in s],
-            "loss": self.losses[u, r, s],
-        }
-        return pd.DataFrame(columns)
+        units, seeds = np.array(self.units)[u], [self.seeds[i] for i in s]
+        return pd.DataFrame(
+            {"unit": units, "parameters": self.sizes[u, r], "seed": seeds, "loss": self.losses[u, r, s]}
+        )
 
 
 def read_ladder(table: pd.DataFrame | Mapping[str, Any], *, least_sizes: int = LEAST_SIZES) -> LadderLosses:
@@ -96,44 +88,36 @@ def read_ladder(table: pd.DataFrame | Mapping[str, Any], *, least_sizes: int = L
     needed = ("unit", "parameters", "seed", "loss")
     missing = [name for name in needed if name not in frame]
     if missing or frame.empty:
-        lacks = f"no column {', '.join(missing)}" if missing else "no rows"
-        raise GatelabError(f"the table has {lacks}; it needs {', '.join(needed)}, with one row per training")
-    loss, count = (numbers_of(frame, name) for name in ("loss", "parameters"))
+        lacks = ", ".join(missing) or "rows"
+        raise GatelabError(f"the table has no {lacks}; it needs rows of {', '.join(needed)}, one per training")
+    loss, count = (np.array(pd.to_numeric(frame[name], errors="coerce"), float) for name in ("loss", "parameters"))
     wrong = frame["parameters"][~((count > 0) & (count < math.inf))].tolist()
     if wrong:
         raise GatelabError(f"column parameters holds {wrong[0]!r}; give positive numbers")
     if "diverged" in frame:
         loss = np.where(frame["diverged"].to_numpy(bool), np.nan, loss)
-    place, names = size_places(frame), frame["unit"].astype(str)
-    units, seeds = list(dict.fromkeys(names)), list(dict.fromkeys(frame["seed"]))
-    losses = np.full((len(units), int(place.max()) + 1, len(seeds)), np.nan)
-    logs = np.full_like(losses, np.nan)
-    for i, (unit, seed) in enumerate(zip(names, frame["seed"], strict=True)):
-        cell = units.index(unit), place[i], seeds.index(seed)
-        if np.isfinite(logs[cell]):
-            raise GatelabError(
-                f"{unit} with seed {seed} appears twice at about {count[i]:g} parameters; give each training "
-                "once, and a column size if sizes are closer than a factor of 1.2"
-            )
-        logs[cell], losses[cell] = math.log(count[i]), loss[i]
+    place = size_places(frame, np.log(count))
+    (u, units), (s, seeds) = (pd.factorize(frame[name]) for name in ("unit", "seed"))
+    twice = pd.DataFrame({"unit": u, "place": place, "seed": s}).duplicated()
+    if twice.any():
+        unit, seed = frame.loc[twice.argmax(), ["unit", "seed"]]
+        raise GatelabError(
+            f"{unit} with seed {seed} appears twice at about {count[twice.argmax()]:g} parameters; give each training "
+            "once, and a column size if sizes are closer than a factor of 1.2"
+        )
+    losses, logs = np.full((2, len(units), int(place.max()) + 1, len(seeds)), np.nan)
+    losses[u, place, s], logs[u, place, s] = loss, np.log(count)
     parameters = [np.log(count[place == r]).mean() for r in range(losses.shape[1])]
-    whole = LadderLosses(tuple(units), np.exp(parameters), np.empty(0), losses, tuple(seeds))
+    whole = LadderLosses(tuple(map(str, units)), np.exp(parameters), np.empty(0), losses, tuple(seeds.tolist()))
     return sifted(whole, logs, least_sizes)
 
 
-def numbers_of(frame: pd.DataFrame, name: str) -> Array:
-    """A column as numbers, NaN for other values."""
-    return np.array(pd.to_numeric(frame[name], errors="coerce"), np.float64)
-
-
-def size_places(frame: pd.DataFrame) -> NDArray[np.intp]:
-    """The index of each row's size, in the order of the parameters."""
-    logs = np.log(numbers_of(frame, "parameters"))
+def size_places(frame: Any, logs: Array) -> NDArray[np.intp]:
+    """The index of each row's size, in the order of the logarithms of the parameters."""
     if "size" in frame:
-        names = frame["size"].to_numpy()
-        means = {name: logs[names == name].mean() for name in dict.fromkeys(names)}
-        order = sorted(means, key=lambda name: means[name])
-        return np.array([order.index(name) for name in names], dtype=np.intp)
+        name = pd.factorize(frame["size"])[0]
+        means = np.bincount(name, logs) / np.bincount(name)
+        return means.argsort(kind="stable").argsort()[name]
     distinct = np.unique(logs)
     starts = np.concatenate(([0], np.diff(distinct) > math.log(NEIGHBORS)))
     return np.cumsum(starts).astype(np.intp)[np.searchsorted(distinct, logs)]
@@ -156,19 +140,14 @@ def sifted(ladder: LadderLosses, log_sizes: Array, least_sizes: int) -> LadderLo
     chosen = np.flatnonzero(enough >= least_sizes)
     if not len(chosen):
         raise GatelabError(
-            f"no unit has the required {counted(least_sizes, 'size')} with {LEAST_SEEDS} seeds each: "
-            f"{'; '.join(left_out)}"
+            f"no unit has the required {counted(least_sizes, 'size')} with {LEAST_SEEDS} seeds: {'; '.join(left_out)}"
         )
     # A size without trainings gets the mean over units, as a placeholder.
     sums = np.where(there, log_sizes, 0.0).sum(axis=2) / np.maximum(asked, 1)
-    return LadderLosses(
-        units=tuple(ladder.units[u] for u in chosen),
-        parameters=ladder.parameters,
-        sizes=np.where(asked > 0, np.exp(sums), ladder.parameters)[chosen],
-        losses=np.where(count[..., None] < LEAST_SEEDS, np.nan, ladder.losses)[chosen],
-        seeds=ladder.seeds,
-        left_out=tuple(left_out),
-    )
+    sizes = np.where(asked > 0, np.exp(sums), ladder.parameters)[chosen]
+    losses = np.where(count[..., None] < LEAST_SEEDS, np.nan, ladder.losses)[chosen]
+    units = tuple(ladder.units[u] for u in chosen)
+    return replace(ladder, units=units, sizes=sizes, losses=losses, left_out=tuple(left_out))
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,26 +172,19 @@ def seed_noise(ladder: LadderLosses) -> SeedNoise:
         expected += float((both * (1 - 1 / first - 1 / second + both / (first * second))).sum())
     total = float(squares.sum() / freedom.sum())
     if not total > 1e-20 * float(np.nanmean(ladder.losses)) ** 2:
-        raise GatelabError(
-            "the losses of different seeds are equal, so differences cannot be tested; give several seeds"
-        )
+        raise GatelabError("the losses of different seeds are equal, which allows no test; give several seeds")
     shared = products / max(expected, 1e-300) / total
     own = np.array([_without_seeds(off[:, r], there[:, r]) for r in range(len(squares))])
     own_freedom = np.maximum(freedom - np.maximum(there.any(axis=0).sum(axis=1) - 1, 0), 0)
-    return SeedNoise(
-        variance=shrunk_variances(squares, freedom),
-        own_variance=own / np.maximum(own_freedom, 1),
-        freedom=own_freedom,
-        correlation=float(np.clip(shared, 0.0, MOST_SHARED)),
-    )
+    correlation = float(np.clip(shared, 0.0, MOST_SHARED))
+    return SeedNoise(shrunk_variances(squares, freedom), own / np.maximum(own_freedom, 1), own_freedom, correlation)
 
 
 def shrunk_variances(squares: Array, freedom: Array) -> Array:
     """Variances of groups from their sums of squares, shrunk towards a common one; equal if they do not clearly differ.
 
-    The log of an estimated variance with f degrees of freedom has the variance trigamma(f / 2). The variance of the
-    groups' logs beyond that, minus twice its standard error, is the true variance between groups; its share of the
-    total is the weight of a group's own variance.
+    The log of an estimated variance with f degrees of freedom has the variance trigamma(f / 2); what the groups' logs
+    vary beyond that, minus twice its standard error, is the weight of a group's own variance.
 
     >>> shrunk_variances(np.array([1e4, 1e-4, 1.0]), np.full(3, 10)).round(6).tolist()
     [1082.382212, 1.1e-05, 0.110885]
@@ -251,8 +223,8 @@ def _without_seeds(off: Array, there: NDArray[np.bool_]) -> float:
 def redrawn_deviations(ladder: LadderLosses, *, draws: int, seed: int = 0) -> Iterator[Array]:
     """Bootstrap deviations of the losses, (draws, sizes, seeds, units), in batches of draws.
 
-    The deviations of all units are resampled jointly, from all sizes and seeds, standardized by size. A missing loss of
-    a unit gets a random one of all available deviations.
+    The deviations of all units are resampled jointly, from all sizes and seeds, standardized by size; missing ones are
+    random.
     """
     noise, there = seed_noise(ladder), ladder.present
     n = there.sum(axis=2, keepdims=True)

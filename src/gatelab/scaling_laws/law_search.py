@@ -5,14 +5,13 @@ logarithm -inf. For fixed exponents the law is linear in E, A, B >= 0, so least 
 closed form on a grid of exponents, for every set of terms.
 
 Rows of a batch are starts, or bootstrap draws, which differ in the weights of the points. With small delta the kinks of
-the loss stop Newton's method, so delta decreases in steps from the scatter of the data. (With scipy's least_squares a
-bootstrap takes 2.4 to 12 times as long, and with a scatter of 300 delta half of the draws end above the minimum.)
+the loss stop Newton's method, so delta decreases in steps from the scatter of the data. (scipy's least_squares takes
+2.4 to 12 times as long, and half of its draws can end above the minimum.)
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import NamedTuple
 
@@ -26,8 +25,7 @@ EXPONENTS = np.geomspace(0.01, STEEPEST, 28)
 NOTHING = 1e-8  # terms below this share of L are dropped
 
 
-@dataclass(frozen=True, eq=False)
-class Logs:
+class Logs(NamedTuple):
     """The table as logarithms: of P and D over their geometric means, and of L."""
 
     p: Array
@@ -40,8 +38,7 @@ def grid(
 ) -> list[tuple[Array, Array]]:
     """Least squares of the relative error on a grid of exponents: misfits (a, b) and rows (a, b, 5) per set of terms.
 
-    The misfit of a set is infinite if its least-squares terms are not all positive. The smallest misfit of all sets is
-    that of nonnegative least squares.
+    The misfit of a set is infinite unless its terms are all positive, so the least of all is that of nonnegative ones.
     """
     k, inverse = len(exponents), np.exp(logs.y.min() - logs.y)
     # Powers are relative to the smallest size, to avoid overflow.
@@ -100,7 +97,7 @@ def tame(logs: Logs) -> Logs:
         root = 1 / np.sqrt(np.maximum(np.abs(off), 1e-6))
         off = logs.y - design @ np.linalg.lstsq(design * root[:, None], logs.y * root, rcond=None)[0]
     most = 4 * np.median(np.abs(off))
-    return replace(logs, y=logs.y - off + np.clip(off, -most, most))
+    return logs._replace(y=logs.y - off + np.clip(off, -most, most))
 
 
 class Around(NamedTuple):
@@ -159,10 +156,9 @@ def derivatives(logs: Logs, weights: Array, x: Array, delta: float) -> Around:
 
 
 def descend(logs: Logs, weights: Array, x: Array, delta: float, *, steps: int, tolerance: float) -> Array:
-    """Rows after at most `steps` damped Newton steps, which never increase the loss.
+    """Rows after damped Newton steps, which never increase the loss, until the gain is below `tolerance` of it.
 
-    Negative curvature is replaced by its absolute value. A row stops when the predicted gain is below `tolerance` of
-    its loss. Exponents stay in [0, STEEPEST].
+    Negative curvature is replaced by its absolute value. Exponents stay in [0, STEEPEST].
     """
     x, live = x.copy(), np.arange(len(x))
     damping = np.full(len(x), 1e-2)

@@ -1,8 +1,7 @@
 """The loss as a function of the numbers of parameters and data, L = E + A/P^a + B/D^b: `Law` and `fit_law`.
 
 This is the form of Hoffmann et al. 2022 (*Training Compute-Optimal Large Language Models*, approach 3): E is the
-irreducible loss, the second term is due to the finite network, the third to the finite data. `law_search.py` computes
-the minimum.
+irreducible loss, the second term is due to the finite network, the third to the finite data.
 """
 
 from __future__ import annotations
@@ -56,9 +55,8 @@ class Allocation(NamedTuple):
 class Law:
     """L = E + A/P^a + B/D^b. A constant that the data do not determine is NaN, or has an infinite interval.
 
-    `E`, `A`, `a`, `B`, `b` are the constants and `intervals` their intervals at `level`; `rmse` is that of log L over
-    the fitted `points`. `data` has the columns P, D and L, and `draws` the bootstrap's laws as rows (log E, log A,
-    log B, a, b). A law can also be made from five constants, such as published ones:
+    `rmse` is that of log L over the fitted `points`, `data` has the columns P, D and L, and `draws` the laws of the
+    bootstrap as rows (log E, log A, log B, a, b). A law can also be made from five constants, such as published ones:
 
     >>> law = Law(E=1.69, A=406.4, a=0.34, B=410.7, b=0.28)
     >>> print(law, law.predict(70e9, 1.4e12).round(3))
@@ -81,13 +79,9 @@ class Law:
         return one_line(self, str(self))
 
     def __str__(self) -> str:
-        terms = []
-        if self.E or not (self.A or self.B):
-            terms.append(three_digits(self.E))
-        if self.A:
-            terms.append(f"{three_digits(self.A)}/P^{three_digits(self.a)}")
-        if self.B:
-            terms.append(f"{three_digits(self.B)}/D^{three_digits(self.b)}")
+        terms = [three_digits(self.E)] * bool(self.E or not (self.A or self.B))
+        for factor, size, exponent in ((self.A, "P", self.a), (self.B, "D", self.b)):
+            terms += [f"{three_digits(factor)}/{size}^{three_digits(exponent)}"] * bool(factor)
         return f"L = {' + '.join(terms)}"
 
     @property
@@ -163,8 +157,7 @@ class Law:
     def plot(self, path: str | Path | None = None, *, ax: Any = None, title: str | None = None) -> Figure:
         """L against P for each D and against D for each P, with the law, its band, and E.
 
-        Written to `path` (.png, .svg or .pdf) if given, and drawn into your axes `ax` if given: two, or one if P or D
-        is the same in every row.
+        Written to `path` if given, and drawn into axes `ax`: two, or one if P or D is the same in every row.
         """
         from gatelab.plotting import saved
         from gatelab.plotting.curves import law_figure
@@ -248,13 +241,10 @@ def fit_law(
 
     All constants are at least 0; E, A or B can be 0, and exponents are at most 16.
 
-    The bootstrap resamples pairs (P, D) with all their losses: repeats, such as seeds, share the deviation of their
-    pair from the law, and resampling them one by one would give too narrow intervals. Draws that do not determine the
-    law (fewer than three values of P or D) are repeated. If a term vanishes in a share of the draws above 1 - level,
-    the interval of its exponent is (0, inf). A and B refer to P = 1 and D = 1, usually far from the data, so their
-    intervals are wide.
-
-    If P or D is the same in every row, its term is not identifiable, and the law without it is fitted; see `notes`.
+    The bootstrap resamples pairs (P, D) with all their losses, since repeats, such as seeds, share the deviation of
+    their pair from the law. Draws with fewer than three values of P or D are repeated. If a term vanishes in a share of
+    the draws above 1 - level, the interval of its exponent is (0, inf). If P or D is the same in every row, the law
+    without its term is fitted; see `notes`.
 
     Args:
         P: the number of parameters of each run.
@@ -296,32 +286,23 @@ def fit_law(
 
 def _checked(P: Any, D: Any, L: Any, delta: float, bootstrap: int, level: float) -> tuple[Array, Array, Array]:
     """The three columns, checked."""
-    data = tuple(
-        finite_array(name, values, 1, "leave out failed runs") for name, values in zip("PDL", (P, D, L), strict=True)
-    )
-    for name, column in zip("PDL", data, strict=True):
+    columns = {name: finite_array(name, z, 1, "leave out failed runs") for name, z in (("P", P), ("D", D), ("L", L))}
+    data = p, d, loss = tuple(columns.values())
+    for name, column in columns.items():
         if not (column > 0).all():
             raise GatelabError(f"{name} holds {column.min():g}; give positive numbers, leave out failed runs")
     if len({len(column) for column in data}) > 1:
         raise GatelabError(f"P, D and L have {', '.join(str(len(c)) for c in data)} values; give one of each per run")
-    p, d, loss = data
     cells = len(np.unique(np.stack((p, d)), axis=1).T)
     if cells < LEAST_CELLS:
-        raise GatelabError(
-            f"the law has 5 constants and the table {cells} different (P, D); give {LEAST_CELLS} or more"
-        )
+        raise GatelabError(f"the table has {cells} different (P, D); give {LEAST_CELLS} or more for the 5 constants")
     counts = {name: len(np.unique(column)) for name, column in (("P", p), ("D", d))}
     for name, count in counts.items():
         if count == 2:
-            raise GatelabError(
-                f"{name} has 2 values; its exponent needs 3 or more (with 1, the law without that term is fitted)"
-            )
+            raise GatelabError(f"{name} has 2 values; give 3 or more, or 1 for the law without that term")
     line = np.polynomial.Polynomial.fit(np.log(p), np.log(d), 1) if min(counts.values()) > 1 else None
     if line is not None and np.std(line(np.log(p)) - np.log(d)) < 1e-3 * np.std(np.log(d)):
-        raise GatelabError(
-            "D is a power of P throughout, so the terms of P and D are not identifiable; "
-            "add runs that change only one of them"
-        )
+        raise GatelabError("D is a power of P, so their terms are not identifiable; add runs that change one of them")
     real_number("delta", delta, above=0)
     whole_number("bootstrap", bootstrap, 0)
     check_level(level)

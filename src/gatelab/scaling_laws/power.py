@@ -1,15 +1,15 @@
 """The power of a ladder to find that units differ, by simulation: which sizes and how many seeds it takes.
 
-The law of a record is taken as true, and its seed variances are interpolated in log P to the sizes of the design. The
-critical value of the test comes from ladders about the nearest law with one amplitude for all units.
+The law of a record is taken as true, and its seed variances are interpolated in log P. The critical value of the test
+comes from ladders about the nearest law with one amplitude for all units.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -52,66 +52,43 @@ def ladder_power(
     count = whole_number("seeds", seeds or len(ladder.seeds), 2)
     parameters = np.sort(np.asarray(ladder.parameters if sizes is None else sizes, float))
     if len(parameters) < LEAST_SIZES or not parameters[0] > 0:
-        raise GatelabError(
-            f"sizes are {parameters.tolist()}; give {LEAST_SIZES} or more positive numbers of parameters"
-        )
-    design = PowerDesign(ladder, parameters, draws, seed)
-    known, estimated = design.power(count)
-    return pd.DataFrame([{"power": known, "power_f": estimated, "seeds_for_95": design.enough_seeds()}])
+        raise GatelabError(f"sizes are {parameters.tolist()}; give {LEAST_SIZES} or more positive numbers")
+    record = loosened(Cells.of(ladder, seed_noise(ladder)))
+
+    def power(seeds: int) -> tuple[float, float]:
+        return rejected_shares(record, design_cells(ladder, parameters, seeds), draws, seed)
+
+    known, estimated = power(count)
+    enough: float = 2 + bisect_left(range(2, MOST_SEEDS + 1), WANTED, key=lambda seeds: power(seeds)[0])
+    if enough > MOST_SEEDS:
+        enough = math.nan
+    return pd.DataFrame([{"power": known, "power_f": estimated, "seeds_for_95": float(enough)}])
 
 
-@dataclass(frozen=True, eq=False)
-class PowerDesign:
-    """Sizes to be trained, with the law and the seed noise of a record."""
+def design_cells(ladder: LadderLosses, parameters: Array, seeds: int) -> Cells:
+    """Cells of all units at these sizes, whose means have the noise of this number of seeds."""
+    noise, units, logs = seed_noise(ladder), len(ladder.units), np.log(parameters)
+    variance = np.exp(np.interp(logs, np.log(ladder.parameters), np.log(noise.variance)))
+    unit, size = (part.ravel() for part in np.indices((units, len(logs))))
+    correlation = np.where(unit[:, None] == unit, 1.0, noise.correlation)
+    covariance = variance[size] / seeds * correlation * (size[:, None] == size)
+    root = np.linalg.cholesky(np.linalg.inv(covariance)).T
+    center = float(logs.mean())
+    return Cells(unit, size, logs[size] - center, np.zeros(len(unit)), root, np.empty((0, 0)), math.exp(center))
 
-    ladder: LadderLosses
-    parameters: Array
-    draws: int
-    seed: int
 
-    @cached_property
-    def record(self) -> Cells:
-        """The means of the record."""
-        return loosened(Cells.of(self.ladder, seed_noise(self.ladder)))
-
-    def cells(self, seeds: int) -> Cells:
-        """Cells of all units and sizes of the design, whose means have the noise of this number of seeds."""
-        noise, units = seed_noise(self.ladder), len(self.ladder.units)
-        logs = np.log(self.parameters)
-        variance = np.exp(np.interp(logs, np.log(self.ladder.parameters), np.log(noise.variance)))
-        unit, size = (part.ravel() for part in np.indices((units, len(logs))))
-        correlation = np.where(unit[:, None] == unit, 1.0, noise.correlation)
-        covariance = variance[size] / seeds * correlation * (size[:, None] == size)
-        root = np.linalg.cholesky(np.linalg.inv(covariance)).T
-        center = float(logs.mean())
-        return Cells(unit, size, logs[size] - center, np.zeros(len(unit)), root, np.empty((0, 0)), math.exp(center))
-
-    def power(self, seeds: int) -> tuple[float, float]:
-        """The power of the test with known variances and with an estimated scale."""
-        cells = self.cells(seeds)
-        shifted = replace(cells, log_size=cells.log_size + math.log(cells.center / self.record.center))
-        mean, alike = cells.root @ own_law(self.record).losses(shifted), cells.alike()
-        null = cells.root @ fitted(alike, mean[None]).losses(alike)
-        generator = np.random.default_rng(self.seed)
-        reductions, ratios = [], []
-        for center in (null, mean):
-            rows = center + generator.standard_normal((self.draws, len(center)))
-            few, many = (fitted(own, rows).misfit for own in (alike, cells))
-            reductions.append(few - many)
-            ratios.append((few - many) / many)
-        critical = 1 - SIGNIFICANT
-        known, estimated = (float((b >= np.quantile(a, critical)).mean()) for a, b in (reductions, ratios))
-        return known, estimated
-
-    def enough_seeds(self) -> float:
-        """The smallest number of seeds with the wanted power, by bisection."""
-        low, high = 1, MOST_SEEDS
-        if self.power(high)[0] < WANTED:
-            return math.nan
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self.power(middle)[0] >= WANTED:
-                high = middle
-            else:
-                low = middle
-        return float(high)
+def rejected_shares(record: Cells, cells: Cells, draws: int, seed: int) -> tuple[float, float]:
+    """The power of the test at these cells with known variances and with an estimated scale."""
+    shifted = replace(cells, log_size=cells.log_size + math.log(cells.center / record.center))
+    mean, alike = cells.root @ own_law(record).losses(shifted), cells.alike()
+    null = cells.root @ fitted(alike, mean[None]).losses(alike)
+    generator = np.random.default_rng(seed)
+    reductions, ratios = [], []
+    for center in (null, mean):
+        rows = center + generator.standard_normal((draws, len(center)))
+        few, many = (fitted(own, rows).misfit for own in (alike, cells))
+        reductions.append(few - many)
+        ratios.append((few - many) / many)
+    critical = 1 - SIGNIFICANT
+    known, estimated = (float((b >= np.quantile(a, critical)).mean()) for a, b in (reductions, ratios))
+    return known, estimated

@@ -6,8 +6,9 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
@@ -33,14 +34,12 @@ _NO_SLOPE = Slope(np.nan, np.nan, np.nan, intercept=np.nan, points=0)
 class Point:
     """One fit: its unit, width, seed, errors, limit, their ratio, and a flag if slopes leave it out.
 
-    Flags: `floor`, the error is at the rounding of float64. `interpolation`, the number of parameters is at least half
-    that of the data, which then determine the error. `noise`, at least a tenth of the error is due to noise in the
-    data, about sigma (P/N)^1/2 on clean test points. `optimizer`, the error is above 1.1 times the limit, due to the
-    solver or to a width below the asymptotic range. `failed`, the run raised an error; its errors are NaN.
+    Flags: `floor`, the error is at the rounding of float64. `interpolation`, the parameters are at least half as many
+    as the data. `noise`, at least a tenth of the error is due to noise in the data. `optimizer`, the error is above 1.1
+    times the limit, due to the solver or to a width below the asymptotic range. `failed`, the run raised an error.
 
-    A network contains narrower ones and those of simpler units, so its training error should not be larger than theirs.
-    If it was, the fit was repeated from the contained network, which `start` names. `breaks` names the network whose
-    training error is still smaller, if any.
+    A network contains narrower ones and those of simpler units. If its training error was larger than theirs, the fit
+    was repeated from the contained network, which `start` names; `breaks` names one whose error is still smaller.
     """
 
     unit: str
@@ -58,11 +57,8 @@ class Point:
     breaks: str = ""
 
     def __repr__(self) -> str:
-        return one_line(
-            self,
-            f"{self.unit}, width {self.width}, seed {self.seed}: test RMSE {self.test_rmse:.2g}, "
-            f"{self.flag or self.status}",
-        )
+        where = f"{self.unit}, width {self.width}, seed {self.seed}"
+        return one_line(self, f"{where}: test RMSE {self.test_rmse:.2g}, {self.flag or self.status}")
 
     def size(self, against: Against) -> int:
         """The number of neurons or parameters."""
@@ -152,23 +148,20 @@ class Scaling:
         import pandas as pd
 
         rows = []
-        for name in self.units:
+        for name, against, aggregate in product(self.units, AXES, get_args(Aggregate)):
             inside = [p for p in self.points if p.unit == name and (not widths or widths[0] <= p.width <= widths[1])]
-            for against in ("n", "P"):
-                for aggregate in ("best", "median"):
-                    options = {"against": against, "aggregate": aggregate}
-                    s = self.slope_or_none(name, **options, widths=widths, flagged=flagged) or _NO_SLOPE
-                    left_out = sum(bool(p.flag) and not flagged for p in inside)
-                    interval = {"slope": s.value, "low": s.low, "high": s.high}
-                    rows.append({"unit": name, **options, **interval, "widths": s.points, "left_out": left_out})
+            options = {"against": against, "aggregate": aggregate}
+            s = self.slope_or_none(name, **options, widths=widths, flagged=flagged) or _NO_SLOPE
+            left_out = sum(bool(p.flag) and not flagged for p in inside)
+            interval = {"slope": s.value, "low": s.low, "high": s.high}
+            rows.append({"unit": name, **options, **interval, "widths": s.points, "left_out": left_out})
         return pd.DataFrame(rows)
 
     def slope_or_none(self, unit: str, **options: Any) -> Slope | None:
         """The slope, or None if too few points are left."""
-        try:
+        with suppress(GatelabError):
             return self.slope(unit, **options)
-        except GatelabError:
-            return None
+        return None
 
     def local_slopes(self, unit: str, *, against: Against = "n", window: int = 5) -> tuple[np.ndarray, np.ndarray]:
         """Sizes and local slopes of the best-of-seeds curve, including flagged points."""
@@ -185,8 +178,8 @@ class Scaling:
     def plot(self, path: str | Path | None = None, *, ax: Any = None, **options: Any) -> Figure:
         """Error against n and against P with limits and slopes, and the local slopes.
 
-        Written to `path` (.png, .svg or .pdf) if given, and drawn into your three axes `ax` if given. Further options
-        are those of `gatelab.scaling_laws.result.draw`: a title, the paper's slopes, errors of other code.
+        Written to `path` (.png, .svg or .pdf) if given, and drawn into your three axes `ax` if given; `options` are
+        those of `gatelab.scaling_laws.result.draw`: a title, the paper's slopes, errors of other code.
         """
         from gatelab.plotting import saved
 
@@ -198,10 +191,9 @@ class Scaling:
         rows = []
         for name in self.units:
             mine = [p for p in self.points if p.unit == name]
-            slopes = [str(self.slope_or_none(name, against=against) or "none") for against in ("n", "P")]
+            slopes = [str(self.slope_or_none(name, against=against) or "none") for against in AXES]
             best = np.nanmin([np.inf, *(p.test_rmse for p in mine)])
-            left_out = sum(bool(p.flag) for p in mine)
-            rows.append([name, *slopes, f"{best:.2e}", str(left_out)])
+            rows.append([name, *slopes, f"{best:.2e}", str(sum(bool(p.flag) for p in mine))])
         columns = ("unit", "slope against n", "against P", "least RMSE", "left out")
         heading = f"{counted(len(self.points), 'fit')} on {self.problem}"
         return html(heading, rows, columns=columns, figure=self.plot(title=self.problem))
@@ -231,8 +223,7 @@ def draw(
     """The figure of a study: error against n, error against P, local slopes.
 
     `paper` maps (unit, "n" or "P") to a published slope, and `reference` maps a unit to {width: RMSE} of other code.
-    Slopes are over `widths`, all by default, and include flagged points with `flagged=True`. A local slope is over the
-    widths within a factor `reach` on either side. `ax` are three axes to draw into.
+    Slopes are over `widths`, local ones within a factor `reach` on either side; `ax` are three axes to draw into.
     """
     options = {"paper": paper, "reference": reference, "widths": widths, "flagged": flagged}
     panels = [(label, curves(study, against, **options)) for against, label in AXES.items()]
@@ -266,19 +257,23 @@ def curves(
         published = (paper or {}).get((name, against))
         if published is not None:
             published = f"{published:.2f}"
-        fitted, limit = _in_slope(study, name, widths, flagged and found is None), _limits(study, name)
-        crosses = _crosses(study, name, against, (reference or {}).get(name, {}))
-        shown = {"fitted": fitted, "limit": limit, "note": note, "paper": published, "reference": crosses}
+        inside, left = study.curve(name, flagged=flagged and found is None)
+        low, high = widths or (inside[0], inside[-1])
+        fitted = np.isfinite(left) & ((inside >= low) & (inside <= high))[:, None]
+        own = {p.width: p for p in sorted(study.points, key=lambda p: p.width) if p.unit == name}
+        limit = np.array([p.limit for p in own.values()])
+        other = {own[n].size(against): error for n, error in (reference or {}).get(name, {}).items() if n in own}
+        shown = {"fitted": fitted, "note": note, "paper": published}
+        if np.isfinite(limit).any():
+            shown["limit"] = limit
+        if other:
+            shown["reference"] = np.array(sorted(other.items()), float).T
         all_curves.append(Curve(label=name, sizes=sizes, errors=errors, **shown))
     return all_curves
 
 
 def local_curves(study: Scaling, reach: float = 1.5) -> list[tuple[str, np.ndarray, np.ndarray]]:
-    """For each unit its name, the centers of neighboring widths, and their slopes.
-
-    Neighbors are defined by ratio: five consecutive widths span a factor of 5 at n = 1 but 1.1 at n = 50, where the
-    slope would be dominated by scatter.
-    """
+    """For each unit its name, the centers of widths within a factor `reach`, and the slopes there."""
     all_curves = []
     for name in study.units:
         sizes, errors = study.best(name)
@@ -311,27 +306,3 @@ def _not_a_power(study: Scaling, name: str, **options: Any) -> Decay | None:
             if "power" not in found.accepted:
                 return found
     return None
-
-
-def _in_slope(study: Scaling, name: str, widths: tuple[int, int] | None, flagged: bool) -> np.ndarray:
-    """Whether each point (widths, seeds) is part of the slope."""
-    sizes, errors = study.curve(name, flagged=flagged)
-    low, high = widths or (sizes[0], sizes[-1])
-    return np.isfinite(errors) & ((sizes >= low) & (sizes <= high))[:, None]
-
-
-def _limits(study: Scaling, name: str) -> np.ndarray | None:
-    by_width = {p.width: p.limit for p in study.points if p.unit == name}
-    values = np.array([by_width[w] for w in sorted(by_width)])
-    return values if np.isfinite(values).any() else None
-
-
-def _crosses(
-    study: Scaling, name: str, against: Against, errors: Mapping[int, float]
-) -> tuple[np.ndarray, np.ndarray] | None:
-    """Errors of other code at widths of the study."""
-    sizes = {p.width: p.size(against) for p in study.points if p.unit == name}
-    common = [w for w in sorted(errors) if w in sizes]
-    if not common:
-        return None
-    return np.array([sizes[w] for w in common], float), np.array([errors[w] for w in common])

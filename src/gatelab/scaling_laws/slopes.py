@@ -1,8 +1,7 @@
 """Slopes with intervals, and their references: the free-knot limit, the noise of the data, splines.
 
-Points are (size, error) with several seeds per size, of which the best or the median is used. The interval is
-Student's, from the residuals of the line: k sizes leave k - 2 degrees of freedom, and fewer than four sizes give no
-interval.
+Points are (size, error) with several seeds per size, of which the best or the median is used. Intervals are Student's,
+from the residuals of the line; fewer than four sizes give none.
 """
 
 from __future__ import annotations
@@ -38,10 +37,7 @@ ABOVE = 1.1
 
 @dataclass(frozen=True, repr=False)
 class Slope(Interval):
-    """A log-log slope: an `Interval`, with the intercept in error ~ exp(intercept) size^slope.
-
-    `value` is the slope, `low` and `high` are the ends of its t-interval at `level`, NaN for fewer than four sizes, and
-    `points` is the number of sizes.
+    """A log-log slope of `points` sizes: an `Interval`, with the intercept in error ~ exp(intercept) size^slope.
 
     >>> print(Slope(-2.1, -2.25, -1.951, intercept=0.5, points=9))
     -2.10 [-2.25, -1.95]
@@ -55,9 +51,8 @@ class Slope(Interval):
     level: float = field(default=LEVEL, kw_only=True)
 
     def __repr__(self) -> str:
-        return one_line(
-            self, f"{self}, of {counted(self.points, 'size')}" + ", no interval below four" * (not self.known)
-        )
+        known = ", no interval below four" * (not self.known)
+        return one_line(self, f"{self}, of {counted(self.points, 'size')}{known}")
 
     def __format__(self, form: str) -> str:
         return super().__format__(form or ".2f")
@@ -66,8 +61,7 @@ class Slope(Interval):
 def slope(sizes: np.ndarray, errors: np.ndarray, *, aggregate: Aggregate = "best", level: float = LEVEL) -> Slope:
     """The log-log slope of errors against sizes, with its t-interval.
 
-    The interval covers the true slope with probability `level` if the log errors are independent and have equal
-    variance about a line. A curved relation has larger residuals, hence a wider interval.
+    The interval assumes independent log errors of equal variance about a line.
 
     Args:
         sizes: the numbers of neurons or parameters.
@@ -106,8 +100,7 @@ def _line(x: np.ndarray, log_e: np.ndarray, level: float, *, known: bool = True)
 class Decay:
     """The form in which errors fall with the size s: s^-a ("power"), exp(-a s) or exp(-a s^1/2).
 
-    `form` has the least residuals; `rates` are the a of each form, with intervals, in natural logarithms; `p_values`
-    are those of each form against the others, and `accepted` are the forms that a test of 5 % does not reject.
+    `form` has the least residuals, `rates` are the a of each form, and `p_values` those of each against the others.
     """
 
     form: str
@@ -132,9 +125,8 @@ class Decay:
 def decay(sizes: np.ndarray, errors: np.ndarray) -> Decay:
     """Which of three forms errors fall in, by a test, and the rate of each form.
 
-    A form is a line of log errors against log s, s or the root of s. Each is tested against the other two: curves are
-    drawn about its line with its residual variance, and its p-value is the share of them in which its residuals
-    exceed the smaller ones of the others by at least the measured ratio (a parametric bootstrap of 999 draws).
+    A form is a line of log errors against log s, s or the root of s. Its p-value is the share of 999 curves about its
+    line, with its residual variance, in which its residuals exceed those of the others by the measured ratio.
 
     Args:
         sizes: the numbers of neurons or parameters, five or more.
@@ -175,16 +167,10 @@ def _logarithms(sizes: Any, errors: Any, aggregate: Aggregate = "best") -> tuple
         raise unknown_name("aggregate", str(aggregate), get_args(Aggregate))
     n, e = real_array("the array of sizes", sizes), np.atleast_2d(real_array("the array of errors", errors).T).T
     if n.ndim != 1 or e.ndim != 2 or len(n) != len(e):
-        raise GatelabError(
-            f"sizes have the shape {np.shape(sizes)} and errors {np.shape(errors)}; "
-            "give one error, or a row over seeds, per size"
-        )
+        raise GatelabError(f"sizes have shape {np.shape(sizes)} and errors {np.shape(errors)}; give a row per size")
     for what, values, wrong in (("a size", n, ~(np.isfinite(n) & (n > 0))), ("an error", e, e <= 0)):
         if wrong.any():
-            raise GatelabError(
-                f"{what} is {values[wrong][0]:g}; a slope is one of logarithms: give numbers above 0, and NaN for an "
-                "error to leave out"
-            )
+            raise GatelabError(f"{what} is {values[wrong][0]:g}; a slope is one of logarithms: give numbers > 0 or NaN")
     return np.log(n), aggregated(np.log(e), aggregate)
 
 
@@ -197,8 +183,7 @@ def _measured(sizes: Any, errors: Any, aggregate: Aggregate = "best") -> tuple[n
 def corrected_slope(sizes: np.ndarray, errors: np.ndarray) -> float:
     """The slope s of log error = a + s log n + b/n: an estimate of the asymptotic order.
 
-    Networks approach their limit like a power law times 1 + O(1/n), and the second factor biases a plain slope. Since
-    three numbers are fitted, this needs a range of sizes and errors with little scatter.
+    Networks approach their limit like a power law times 1 + O(1/n), which biases a plain slope.
 
     Args:
         sizes: the numbers of neurons, four or more.
@@ -268,9 +253,7 @@ def limit(unit: str | AnyUnit | Callable[..., Any], problem: AnyProblem, width: 
     """
     chosen, target = as_unit(unit), as_problem(problem)
     if chosen.order is None:
-        raise GatelabError(
-            f"{chosen.name!r} has no known algebraic rate, so no limit; look at its local slopes, or at predicted_rate"
-        )
+        raise GatelabError(f"{chosen.name!r} has no known algebraic rate, so no limit; look at its local slopes")
     if target.interval is None or target.d_out != 1:
         raise GatelabError(f"problem {target.name!r} has no free-knot limit; give one with one input and one output")
     require_range(target.train.x, target.train.y)
@@ -306,9 +289,7 @@ def predicted_rate(unit: str | AnyUnit, problem: AnyProblem, widths: Any) -> flo
     chosen, target = as_unit(unit), as_problem(problem)
     sizes = np.array(check_widths(widths))
     if not isinstance(chosen, Unit) or chosen.gate.name not in ("silu", "sigmoid") or chosen.factors > 1:
-        raise GatelabError(
-            f"{chosen.name!r} has no predicted rate; give a silu or sigmoid gate with at most one factor"
-        )
+        raise GatelabError(f"{chosen.name!r} has no predicted rate; give a silu or sigmoid gate and at most one factor")
     if target.f is None or target.interval is None or len(set(sizes.tolist())) < 2:
         raise GatelabError("a predicted rate needs a function of one input and two widths; give them")
     found = singularities(target.f, target.interval)
@@ -333,8 +314,8 @@ def noise_of(problem: Problem) -> float | None:
 def noise_rmse(problem: Problem, noise: float, parameters: int) -> float:
     """The part of the test RMSE due to noise, for the best fit with P parameters to N values.
 
-    It is sigma (P/N)^1/2 on clean test points, such as those of a function, sigma (1 + P/N)^1/2 on rows as noisy as the
-    training rows, and sigma (1 - P/N)^1/2 on the training rows, the paper's protocol.
+    It is sigma (P/N)^1/2 on clean test points, sigma (1 + P/N)^1/2 on rows as noisy as the training rows, and
+    sigma (1 - P/N)^1/2 on these themselves, the paper's protocol.
 
     >>> round(noise_rmse(as_problem("sin4x", n=400, noise=0.1), 0.1, 16), 6)
     0.02
@@ -384,9 +365,7 @@ def spline_baseline(degree: int, problem: AnyProblem, nodes: int) -> tuple[float
     try:
         fitted = make_lsq_spline(target.train.x[rank, 0], target.train.y[rank, 0], knots, degree)
     except (ValueError, np.linalg.LinAlgError):
-        raise GatelabError(
-            f"{target.train.n} points do not determine a spline of {nodes} nodes; give more data or fewer nodes"
-        ) from None
+        raise GatelabError(f"{target.train.n} points do not determine {nodes} nodes; give more data") from None
     train, test = (
         float(np.sqrt(np.mean(np.square(fitted(d.x[:, 0]) - d.y[:, 0])))) for d in (target.train, target.test)
     )

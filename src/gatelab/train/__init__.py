@@ -1,15 +1,13 @@
 """Training of models with any unit, and tests of whether units differ in how they generalize.
 
-    r = gl.train.recipe("mixer", "swiglu", "cifar10", optimizer="adamw")   a training in plain values
-    gl.train.train(r, folder="run")               losses during training; the same call resumes an interrupted run
-    gl.train.train_many([r.with_seed(s) for s in range(5)])   many seeds in one pass
-    gl.train.load_models("run")                   the models of a folder
-    gl.train.gap(["silu", "swiglu"], model="vit") runs of several units: .table() .plot() .save()
-    gl.train.permutation_test(runs_a, runs_b)     its p-value, by permutations of whole runs
-    gl.train.matched_gap(runs_a, runs_b)          the difference of the gaps at equal training loss, with an interval
-    gl.ladder(["gelu", "swiglu"], "enwik8")       units x sizes x seeds of a language model: .table() .law() .plot()
-
-The gap is the test loss minus the training loss, both measured without augmentation on the same number of samples.
+r = gl.train.recipe("mixer", "swiglu", "cifar10", optimizer="adamw")   a training in plain values
+gl.train.train(r, folder="run")               losses during training; the same call resumes an interrupted run
+gl.train.train_many([r.with_seed(s) for s in range(5)])   many seeds in one pass
+gl.train.load_models("run")                   the models of a folder
+gl.train.gap(["silu", "swiglu"], model="vit") runs of several units: .table() .plot() .save()
+gl.train.permutation_test(runs_a, runs_b)     its p-value, by permutations of whole runs
+gl.train.matched_gap(runs_a, runs_b)          the difference of the gaps at equal training loss, with an interval
+gl.ladder(["gelu", "swiglu"], "enwik8")       units x sizes x seeds of a language model: .table() .law() .plot()
 """
 
 from gatelab.train.comparison import Matched, PermutationTest, matched_gap, permutation_test

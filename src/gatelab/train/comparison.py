@@ -5,10 +5,8 @@ The energy distance of two clouds of points (Szekely and Rizzo),
     E(X, Y) = 2 E|X - Y| - E|X - X'| - E|Y - Y'|
 
 is 0 for equal distributions and positive otherwise. The points of one run are dependent, so labels are permuted between
-runs, not between points; a test that permutes points is included because the paper probably uses it.
-
-At equal training loss, each run is a piecewise linear function through the points where its training loss reached a new
-minimum. Runs are compared by the mean of this function over the losses that all of them pass through.
+runs, not between points; a test that permutes points is included because the paper probably uses it. At equal training
+loss, runs are compared by their mean gap over the losses that all of them pass through.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from scipy.spatial.distance import cdist
 from scipy.stats import norm
 
 from gatelab.arrays import Array
-from gatelab.display import one_line
+from gatelab.display import Compact
 from gatelab.errors import GatelabError, check_seed
 from gatelab.statistics import LEVEL, Interval, resampled, t_reach
 
@@ -34,12 +32,11 @@ LEVELS = 200  # training losses at which gaps are compared
 
 
 @dataclass(frozen=True)
-class PermutationTest:
+class PermutationTest(Compact):
     """The energy distance of two groups, and its p-value under random labels.
 
-    `p` is the share of arrangements of the labels with at least this `distance`; `least_p` is the smallest value that
-    this number of runs allows. `coefficient` is E / (2 E|X - Y|), between 0 for equal distributions and 1.
-    `arrangements` is the number of arrangements used, and `exact` is whether these are all.
+    `p` is the share of the `arrangements` of labels (all of them if `exact`) with at least this `distance`, `least_p`
+    its smallest possible value, and `coefficient` E / (2 E|X - Y|), between 0 for equal distributions and 1.
     """
 
     distance: float
@@ -48,9 +45,6 @@ class PermutationTest:
     least_p: float
     arrangements: int
     exact: bool
-
-    def __repr__(self) -> str:
-        return one_line(self, str(self))
 
     def __str__(self) -> str:
         least = " (the smallest possible)" if self.p <= self.least_p else ""
@@ -68,8 +62,7 @@ def permutation_test(
 ) -> PermutationTest:
     """Test whether the runs of `a` and of `b`, each an array of points, have the same distribution.
 
-    With equal groups an arrangement and its mirror image have equal distances: 3 runs against 3 have 20 arrangements
-    and no p below 0.1, 4 against 4 none below 2/70, 5 against 5 none below 2/252.
+    3 runs against 3 have no p below 0.1, 4 against 4 none below 2/70, 5 against 5 none below 2/252.
 
     Args:
         a: the runs of the first group, (points, coordinates) each.
@@ -95,7 +88,7 @@ def permutation_test(
     if not 0 < first < len(runs):
         raise GatelabError(f"there are {len(a)} and {len(b)} runs; give one of each at least")
     between, counts = summed_distances(runs, scale)
-    masks, exact = arrangements(len(runs), first, permutations, seed)
+    masks, exact = arrangements(len(runs), first, permutations, check_seed(seed))
     observed = np.zeros((1, len(runs)), bool)
     observed[0, :first] = True
     (distance,), (cross,) = arranged_distances(observed, between, counts)
@@ -140,22 +133,15 @@ def arranged_distances(masks: NDArray[np.bool_], between: Array, counts: Array) 
     return 2 * cross - within_x - within_y, cross
 
 
+@lru_cache(maxsize=16)  # tests of many pairs of groups use the same ones
 def arrangements(count: int, first: int, permutations: int, seed: int) -> tuple[NDArray[np.bool_], bool]:
     """Masks of the runs in the first group: every choice, or a random sample of this size."""
     if (every := math.comb(count, first)) <= permutations:
         masks = np.zeros((every, count), bool)
         masks[np.arange(every)[:, None], list(combinations(range(count), first))] = True
         return masks, True
-    return _drawn_arrangements(count, first, permutations, check_seed(seed)), False
-
-
-@lru_cache(maxsize=16)
-def _drawn_arrangements(count: int, first: int, permutations: int, seed: int) -> NDArray[np.bool_]:
-    """A random sample of arrangements, read-only; tests of many pairs of groups use the same one."""
     keys = np.random.default_rng(seed).random((permutations, count))
-    masks = keys.argsort(1).argsort(1) < first
-    masks.flags.writeable = False
-    return masks
+    return keys.argsort(1).argsort(1) < first, False
 
 
 def rows_of_points(values: ArrayLike) -> Array:
@@ -174,9 +160,9 @@ def rows_of_points(values: ArrayLike) -> Array:
 class Matched(Interval):
     """Mean gap of the second group minus that of the first, at training losses from `low_loss` to `high_loss`.
 
-    `value` is the difference in nats, with a bootstrap interval over runs; `relative` is the difference over the first
-    group's mean gap, `standardized` over the standard deviation between runs of one group. `p` is from permutations of
-    whole runs, `least_p` its smallest possible value. `first` and `second` are the runs' mean gaps.
+    `value` is the difference in nats, with a bootstrap interval over runs; `relative` is over the first group's mean
+    gap, `standardized` over the deviation between runs. `p` is from permutations of whole runs, `least_p` its smallest
+    possible value. `first` and `second` are the runs' mean gaps.
     """
 
     relative: float
@@ -187,9 +173,6 @@ class Matched(Interval):
     high_loss: float
     first: Array
     second: Array
-
-    def __repr__(self) -> str:
-        return one_line(self, str(self))
 
     def __str__(self) -> str:
         return f"{self:+.3f} nats ({self.relative:+.0%}), p = {self.p:.3g}"
@@ -220,10 +203,7 @@ def matched_gap(a: Sequence[ArrayLike], b: Sequence[ArrayLike], *, draws: int = 
     everyone = [*curves[0], *curves[1]]
     low, high = max(c[0, 0] for c in everyone), min(c[-1, 0] for c in everyone)
     if not low < high:
-        raise GatelabError(
-            f"the runs have no training losses in common (one ends at {low:.3g}, one begins at {high:.3g});"
-            " train for more steps"
-        )
+        raise GatelabError(f"the runs have no training losses in common ({low:.3g} to {high:.3g}); train longer")
     levels = np.linspace(low, high, LEVELS)
     first, second = (np.array([np.interp(levels, c[:, 0], c[:, 1]).mean() for c in group]) for group in curves)
     interval = widened_bootstrap(first, second, draws, seed)
@@ -247,10 +227,9 @@ def falling_curve(points: ArrayLike) -> Array:
 
 
 def widened_bootstrap(first: Array, second: Array, draws: int, seed: int) -> Interval:
-    """The difference of two means with a percentile interval over resampled runs, corrected for few runs.
+    """The difference of two means with a percentile interval over resampled runs; NaN for fewer than two runs.
 
-    The percentile interval of n values is too short; its percentiles are moved outwards as if t quantiles replaced
-    normal ones and n - 1 replaced n (Hesterberg 2015). The interval is NaN if a group has fewer than two runs.
+    Its percentiles are moved outwards as if t quantiles replaced normal ones and n - 1 replaced n (Hesterberg 2015).
     """
     difference = float(second.mean() - first.mean())
     n = min(len(first), len(second))

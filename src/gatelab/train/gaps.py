@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -34,11 +35,10 @@ _FORMAT = 1
 
 @dataclass(frozen=True, eq=False)
 class Comparison(Compact):
-    """Two groups of runs: `first` and `second` name the groups, `where` names their common setting.
+    """Two groups of runs, `first` and `second`, with a common setting `where`.
 
-    `joint` tests whether the points (training loss, gap) have the same distribution, by permutations of whole runs;
-    `pointwise` permutes points, which are not independent. `matched` is the difference of the gaps at equal training
-    loss, None if the runs have no training losses in common.
+    `joint` tests the points (training loss, gap) by permutations of whole runs, `pointwise` by permutations of points,
+    which are not independent. `matched` compares the gaps at equal training loss, None if there is none in common.
     """
 
     where: str
@@ -64,20 +64,16 @@ def compare(where: str, first: str, second: str, a: Sequence[Array], b: Sequence
     """Compare two groups of runs of points (training loss, gap); None if a group is empty."""
     if not a or not b:
         return None
-    try:
+    matched = None
+    with suppress(GatelabError):
         matched = matched_gap(a, b)
-    except GatelabError:
-        matched = None
     joint, pointwise = permutation_test(a, b), permutation_test(a, b, exchange="points", permutations=1999)
     return Comparison(where, first, second, (len(a), len(b)), joint, pointwise, matched)
 
 
 @dataclass(frozen=True, eq=False)
 class Gap:
-    """Runs of several units, optimizers and seeds.
-
-    `histories` are the runs; `origin` is the recorded device, date and command, if any.
-    """
+    """Runs of several units, optimizers and seeds: `histories`, and in `origin` the recorded device and date."""
 
     histories: tuple[History, ...]
     origin: Mapping[str, Any] = field(default_factory=dict)
@@ -118,10 +114,10 @@ class Gap:
         of_units, of_optimizers = [], []
         for setting in self.settings():
             units, optimizers = self.units(*setting), self.optimizers(*setting)
-            for optimizer, other in product(optimizers, units[1:]):
-                of_units.append(self.compare_units(*setting, optimizer, units[0], other))
-            for unit, other in product(units, optimizers[1:]):
-                of_optimizers.append(self.compare_optimizers(*setting, unit, optimizers[0], other))
+            of_units += [self.compare_units(*setting, o, units[0], u) for o, u in product(optimizers, units[1:])]
+            of_optimizers += [
+                self.compare_optimizers(*setting, u, optimizers[0], o) for u, o in product(units, optimizers[1:])
+            ]
         return [comparison for comparison in (*of_units, *of_optimizers) if comparison is not None]
 
     def compare_units(self, model: str, data: str, optimizer: str, first: str, second: str) -> Comparison | None:
@@ -143,10 +139,7 @@ class Gap:
         return pd.concat([h.table() for h in self.histories], ignore_index=True)
 
     def plot(self, path: str | Path | None = None, *, ax: Any = None) -> Figure:
-        """The gap against the training loss, one panel per model and data set.
-
-        Written to `path` (.png, .svg or .pdf) if given, and drawn into your axes `ax`, one per panel, if given.
-        """
+        """The gap against the training loss, one panel per setting, written to `path` or drawn into axes `ax`."""
         from gatelab.plotting import saved
         from gatelab.plotting.kernels import clouds_figure
 
@@ -196,8 +189,8 @@ def gap_recipes(
 ) -> list[list[Recipe]]:
     """The recipes of each unit and optimizer.
 
-    No two runs share a seed, hence neither batches nor augmentations: under the null hypothesis that the unit has no
-    effect, all runs of an optimizer are exchangeable, as the permutation test requires.
+    No two runs share a seed: if the unit has no effect, all runs of an optimizer are exchangeable, as the permutation
+    test requires.
 
     Args:
         units: names or other arguments of `gl.unit`, each once.

@@ -19,20 +19,19 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLUMNS = ("train", "test", "running", "accuracy", "averaged", "lr", "seconds")
+FACTS = ("counted", "together", "parameters", "device", "diverged")
 
 
 @dataclass(frozen=True, eq=False)
 class History:
     """Losses after `steps` updates, in nats per sample or token; entry i of every array belongs to `steps[i]`.
 
-    `train` and `test` are measured without augmentation on the same number of samples, `train` on a fixed subset of the
-    training data: their difference is the gap. `running` is the mean loss of the augmented training batches since the
-    previous entry. `accuracy` is that on the test data, `lr` the rate of the last update, `seconds` the elapsed time,
-    and `averaged` the test loss of averaged weights, if the recipe has them.
+    `train` and `test` are measured without augmentation on the same number of samples; their difference is the gap.
+    `running` is the mean loss of the training batches since the previous entry, `accuracy` that on the test data, `lr`
+    the rate of the last update, and `averaged` the test loss of averaged weights, if the recipe has them.
 
-    `throughput` is the number of `counted` (images or tokens) per second of all models trained `together`.
-    `parameters` is the number of parameters of one model. `diverged` is the update at which a training diverged; its
-    entries end before that.
+    `throughput` is the number of `counted` (images or tokens) per second of all models trained `together`, `parameters`
+    that of one model, and `diverged` the update at which a training diverged; its entries end before that.
     """
 
     recipe: Recipe
@@ -61,10 +60,7 @@ class History:
 
     @property
     def points(self) -> Array:
-        """Training loss and gap after the warm-up, (entries, 2).
-
-        Earlier entries depend on the initialization, which differs between units.
-        """
+        """Training loss and gap after the warm-up, (entries, 2); earlier ones depend on the initialization."""
         return np.stack([self.train, self.gap], 1)[self.steps >= max(1, self.recipe.warmup)]
 
     def table(self) -> pd.DataFrame:
@@ -82,8 +78,7 @@ class History:
         steps, r = self.steps.astype(np.float64), self.recipe
         parts = (("training", self.train, "mlp"), ("test", self.test, "glu"))
         curves = [PlotLine(name, steps, losses, color=look(unit).color) for name, losses, unit in parts]
-        title = f"{r.model} with {r.unit.name} on {r.data}"
-        return saved(lines_figure(curves, title, y="loss (nats)", ax=ax), path)
+        return saved(lines_figure(curves, f"{r.model} with {r.unit.name} on {r.data}", y="loss (nats)", ax=ax), path)
 
     def __str__(self) -> str:
         r = self.recipe
@@ -96,18 +91,12 @@ class History:
 
     def plain(self) -> dict[str, Any]:
         """The history in JSON's types, with numbers rounded to six digits; NaN becomes null."""
-
-        def short(value: float) -> float | None:
-            if not np.isfinite(value):
-                return None
-            return float(f"{value:.6g}")
-
         return {
             "recipe": self.recipe.plain(),
             "steps": self.steps.tolist(),
-            **{name: [short(v) for v in getattr(self, name)] for name in COLUMNS},
-            "throughput": short(self.throughput),
-            **{name: getattr(self, name) for name in ("counted", "together", "parameters", "device", "diverged")},
+            **{name: [rounded(v) for v in getattr(self, name)] for name in COLUMNS},
+            "throughput": rounded(self.throughput),
+            **{name: getattr(self, name) for name in FACTS},
         }
 
     @staticmethod
@@ -119,5 +108,10 @@ class History:
             steps=np.array(values["steps"], np.int64),
             **{name: np.array(values.get(name, absent), float) for name in COLUMNS},  # null becomes NaN
             throughput=float(np.array(values["throughput"], float)),
-            **{name: values[name] for name in ("counted", "together", "parameters", "device", "diverged")},
+            **{name: values[name] for name in FACTS},
         )
+
+
+def rounded(value: float) -> float | None:
+    """A number with six digits; None unless it is finite."""
+    return float(f"{value:.6g}") if np.isfinite(value) else None

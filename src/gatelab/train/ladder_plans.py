@@ -1,9 +1,8 @@
 """`ladder`: the runs and learning rates of a ladder, stage by stage.
 
-At the two smallest sizes every unit is trained at several learning rates, and a parabola in log lr gives the best. A
-rule, lr = a_unit d_model^-s with one s for all units, extrapolates these rates to the larger sizes. Further sweeps at
-the third size, around the rule's rates, refine it. Then every unit is trained at all sizes with all seeds at the rule's
-rates. Learning rates are tuned on the validation part of the text; the reported losses are on its test part.
+Learning rates are swept at the two smallest sizes, a rule lr = a_unit d_model^-s extrapolates the best of them, and
+sweeps around its rates at the third size refine it. Then every unit is trained at all sizes with all seeds. Rates are
+tuned on the validation part of the text; the reported losses are on its test part.
 """
 
 from __future__ import annotations
@@ -27,8 +26,9 @@ from gatelab.memory import check_device
 from gatelab.statistics import Interval
 from gatelab.sweep import Backend, Record, Store, map_runs
 from gatelab.sweep.backends import check_hours
-from gatelab.train.ladder_runs import LadderRun, config_of, read_text, run_of, text_fingerprint
+from gatelab.train.ladder_runs import LadderRun, read_text, run_of, text_fingerprint
 from gatelab.train.ladders import Ladder
+from gatelab.train.members import config_of
 from gatelab.train.rates import FACTOR, RateRule, further_rates, rounded_rate
 from gatelab.train.recipes import TEXT_MODELS, Recipe, recipe
 
@@ -68,8 +68,7 @@ class LadderPlan:
 
     def facts(self) -> dict[str, Any]:
         first = next(iter(self.recipes.values()))
-        context = config_of(first, dict(first.options)).context
-        return {**{name: getattr(first, name) for name in SHARED}, "context": context}
+        return {**{name: getattr(first, name) for name in SHARED}, "context": config_of(first).context}
 
     def sweep(self, unit: str, size: str, lrs: Iterable[float]) -> LadderRun:
         return LadderRun(self.recipes[unit, size], tuple(lrs), (0,), 1, "valid")
@@ -90,7 +89,9 @@ class LadderPlan:
     def checks(self, rule: RateRule) -> list[LadderRun]:
         """Sweeps around the rates of the rule, at sizes that are not yet part of it."""
         return [
-            self.sweep(unit, size, [rounded_rate(rule.rate(unit, d_model(own)) * FACTOR**k) for k in (-1, 0, 1)])
+            self.sweep(
+                unit, size, [rounded_rate(rule.rate(unit, config_of(own).d_model) * FACTOR**k) for k in (-1, 0, 1)]
+            )
             for (unit, size), own in self.recipes.items()
             if size in self.checked
         ]
@@ -98,7 +99,7 @@ class LadderPlan:
     def tests(self, rate: Callable[[str, int], float]) -> list[LadderRun]:
         """All units, sizes and seeds, at the rates `rate(unit, d_model)`."""
         return [
-            LadderRun(own, (rate(unit, d_model(own)),), tuple(range(self.seeds)), repeats)
+            LadderRun(own, (rate(unit, config_of(own).d_model),), tuple(range(self.seeds)), repeats)
             for (unit, _), own in self.recipes.items()
             for repeats in self.repeats
         ]
@@ -106,8 +107,7 @@ class LadderPlan:
     def stages(self, lrs: Rates | None) -> list[Callable[[Ladder], list[LadderRun]]]:
         """The stages; each is a function from the ladder so far to the next runs."""
         if lrs is not None:
-            rate = self.given_rates(lrs)
-            return [lambda _: self.tests(rate)]
+            return [lambda _: self.expected(lrs)]
         return [
             lambda _: self.sweeps(),
             *[lambda ladder: self.extensions(ladder, self.sizes[:TUNED])] * ROUNDS,
@@ -118,24 +118,15 @@ class LadderPlan:
 
     def expected(self, lrs: Rates | None) -> list[LadderRun]:
         """The runs that are certain in advance; unknown learning rates are 1."""
-        if lrs is not None:
-            return self.tests(self.given_rates(lrs))
-        unknown = RateRule(dict.fromkeys((unit for unit, _ in self.recipes), 1.0), Interval(0.0, math.nan, math.nan))
-        return self.tests(unknown.rate) + self.sweeps() + self.checks(unknown)
-
-    def given_rates(self, lrs: Rates) -> Callable[[str, int], float]:
-        """Given learning rates as a function of unit and d_model."""
-        units = dict.fromkeys(unit for unit, _ in self.recipes)
-        if not isinstance(lrs, RateRule):
-            lrs = RateRule(rates_by_name(lrs, units), Interval(0.0, math.nan, math.nan))
-        missing = [unit for unit in units if unit not in lrs.scales]
+        units, flat = dict.fromkeys((unit for unit, _ in self.recipes), 1.0), Interval(0.0, math.nan, math.nan)
+        if lrs is None:
+            unknown = RateRule(units, flat)
+            return self.tests(unknown.rate) + self.sweeps() + self.checks(unknown)
+        rule = lrs if isinstance(lrs, RateRule) else RateRule(rates_by_name(lrs, units), flat)
+        missing = [unit for unit in units if unit not in rule.scales]
         if missing:
             raise GatelabError(f"lrs has no learning rate of {', '.join(missing)}; give one for each")
-        return lrs.rate
-
-
-def d_model(recipe: Recipe) -> int:
-    return config_of(recipe, dict(recipe.options)).d_model
+        return self.tests(rule.rate)
 
 
 def rates_by_name(lrs: Mapping[Any, float], units: Container[str]) -> dict[str, float]:
@@ -171,21 +162,18 @@ def ladder(
     """Train a language model with every unit at every size, each unit at its own best learning rate.
 
     Args:
-        units: names or other arguments of `gl.unit`, each once; units of a notebook work without a store and with the
-            serial backend.
+        units: names or other arguments of `gl.unit`, each once; those of a notebook without a store, serially.
         data: "enwik8", another text of `gl.data.text_data`, or a file.
         sizes: of the model, smallest first.
         seeds: the number of trainings per unit and size; equal seeds have the same batches for every unit.
         repeats: numbers of epochs: 1 reads every token once, 20 reads a twentieth of the text twenty times.
         lrs: learning rates by unit, for all sizes, or a rule; None sweeps them at the smallest sizes and fits a rule.
-        store: a file that keeps every finished run (a unit at a size, with all seeds), with checkpoints in a folder
-            next to it; the same call resumes.
+        store: a file that keeps every finished run, with checkpoints in a folder next to it; the same call resumes.
         backend: "serial", "processes" or "ray", which takes a GPU for each run where the device is one.
         jobs: the number of parallel runs.
         device: None for a GPU if there is one, else the CPU.
         max_hours: after which no new run starts.
-        progress: shown on a terminal and in a notebook unless it is False, or a function of (done, total, run), which
-            is called whenever a run ends; done and total count operations.
+        progress: False for none, or a function of (done, total, run), called whenever a run ends; operations count.
         **options: values of the recipes: model, optimizer, tokenizer, batch, steps, weight_decay, options and so on.
 
     Returns:
@@ -203,14 +191,11 @@ def ladder(
     result = Ladder(plan.text, (), plan.facts())
     with reporting(progress, "training the ladder") as report:
         for stage in plan.stages(lrs):
-            records = []
             for record in completed(stage(result), plan.fingerprint, began, **how):
-                records.append(record)
-                run = run_of(record.arguments)
+                result, run = replace(result, records=(*result.records, record)), run_of(record.arguments)
                 done += run.flops
                 if report:
                     report(int(PARTS * done / max(total, done)), PARTS, repr(run))
-            result = replace(result, records=(*result.records, *records))
     return result
 
 
@@ -238,13 +223,13 @@ def plan_ladder(
     for size in sizes:
         for unit in units:
             own = recipe(model, unit, str(data), size=size, sampling="epochs", lr=1.0, **{"steps": 1, **values})
-            config = config_of(own, dict(own.options))
+            config = config_of(own)
             if "steps" not in values:
                 steps = len(content.train) // (config.context * own.batch)
                 if steps < 1:
                     raise GatelabError(
                         f"{data} has {len(content.train)} training tokens, fewer than a batch of {own.batch} windows "
-                        f"of {config.context}; give a longer text, a smaller batch or options={{'context': ...}}"
+                        f"of {config.context}; give a longer text or a smaller batch"
                     )
                 own = replace(own, steps=steps, warmup=min(100, steps // 10))
             check_windows(content, config.context, repeats)
@@ -262,8 +247,7 @@ def check_windows(text: TextData, context: int, repeats: Sequence[int]) -> None:
     if min(counts) <= context:
         raise GatelabError(
             f"with repeats {max(repeats)} a run has {counts[0]} training, {counts[1]} validation and {counts[2]} test "
-            f"tokens of {text.name}, too few for a window of {context} and the token after it; give a longer text, "
-            "fewer repeats or options={'context': ...}"
+            f"tokens of {text.name}, too few for a window of {context} and the token after it; give a longer text"
         )
 
 
@@ -285,16 +269,12 @@ def completed(
     ):
         if not record.ok:
             why = " ".join((record.error or "").strip().splitlines()[-1:])
-            raise GatelabError(
-                f"{asked[record.run]!r} failed; finished runs are kept in the store, if there is one: {why}"
-            )
+            raise GatelabError(f"{asked[record.run]!r} failed; a store keeps finished runs: {why}")
         ended += 1
         yield record
     if ended < len(asked):
         remedy = "give a store to keep finished runs" if store is None else "the same call resumes from the store"
-        raise GatelabError(
-            f"stopped after {max_hours:g} hours with {ended} of {len(asked)} runs of this stage done; {remedy}"
-        )
+        raise GatelabError(f"stopped after {max_hours:g} hours with {ended} of {len(asked)} runs done; {remedy}")
 
 
 def quick_text() -> Path:

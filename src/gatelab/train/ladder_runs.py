@@ -1,8 +1,7 @@
 """A run of a ladder: one unit at one size, all its seeds and learning rates trained together, as a run of a sweep.
 
-The arguments of a run determine its numbers and its key in a store. The folder of checkpoints and the device are
-settings, which do not enter the key, so a store can be continued on another machine. If a worker is killed, only the
-steps since its last checkpoint are lost.
+The arguments of a run determine its numbers and its key in a store; the folder of checkpoints and the device are
+settings, which do not enter the key.
 """
 
 from __future__ import annotations
@@ -25,12 +24,11 @@ from gatelab.errors import GatelabError, whole_number
 from gatelab.feedforward import unit as as_unit
 from gatelab.feedforward.registry import check_source
 from gatelab.models import DecoderConfig, GPT2Config
-from gatelab.models.block import named
 from gatelab.sweep import Record, Run, RunOutcome
-from gatelab.train.history import History
+from gatelab.train.history import History, rounded
 from gatelab.train.loop import train_many
-from gatelab.train.members import model_options, token_fingerprint
-from gatelab.train.recipes import SIZES, Recipe
+from gatelab.train.members import config_of, token_fingerprint
+from gatelab.train.recipes import Recipe
 
 TASK = "gatelab.train.rungs:train_rung"  # the name that the keys of stored runs contain
 SAVE_SECONDS = 45.0  # between two checkpoints
@@ -41,14 +39,10 @@ HERE = SimpleNamespace()  # units that cannot be imported, such as those of a no
 
 @dataclass(frozen=True)
 class LadderRun:
-    """A recipe at several learning rates and seeds, which are trained together.
+    """A recipe at several learning rates and seeds, which are trained together; its own seed and rate are ignored.
 
-    Attributes:
-        recipe: of all members; its seed and learning rate are ignored.
-        lrs: the learning rates.
-        seeds: the seeds; members with the same seed see the same batches.
-        repeats: the number of epochs: 20 reads a twentieth of the text twenty times.
-        part: the part of the text for the losses: "test", or "valid" in sweeps of learning rates.
+    Members with the same seed see the same batches. `repeats` is the number of epochs, `part` the part of the text for
+    the losses: "test", or "valid" in sweeps of learning rates.
     """
 
     recipe: Recipe
@@ -70,8 +64,7 @@ class LadderRun:
 
     @property
     def config(self) -> DecoderConfig | GPT2Config:
-        """The sizes of its model, with the default vocabulary."""
-        return config_of(self.recipe, dict(self.recipe.options))
+        return config_of(self.recipe)
 
     @property
     def members(self) -> list[Recipe]:
@@ -79,20 +72,13 @@ class LadderRun:
 
     @property
     def flops(self) -> float:
-        """The number of operations of all members."""
         r, config = self.recipe, self.config
         return float(len(self.members) * r.steps * r.batch * config.context * config.token_flops(r.unit, r.match_mlp))
 
     def run(self, text: str, settings: Mapping[str, Any] | None = None) -> Run:
         """The run of the sweep; `text` is a `text_fingerprint`, and the settings are those of `train_run`."""
-        arguments: dict[str, Any] = {
-            "recipe": plain_here(self.recipe),
-            "lrs": list(self.lrs),
-            "seeds": list(self.seeds),
-            "repeats": self.repeats,
-            "purpose": STORED_PARTS[self.part],
-            "text": text,
-        }
+        arguments: dict[str, Any] = {"recipe": plain_here(self.recipe), "lrs": list(self.lrs), "text": text}
+        arguments |= {"seeds": list(self.seeds), "repeats": self.repeats, "purpose": STORED_PARTS[self.part]}
         return Run(TASK, arguments, settings)
 
 
@@ -101,10 +87,6 @@ def run_of(arguments: Mapping[str, Any]) -> LadderRun:
     lrs, seeds = tuple(arguments["lrs"]), tuple(arguments["seeds"])
     part = {purpose: part for part, purpose in STORED_PARTS.items()}[arguments["purpose"]]
     return LadderRun(Recipe.from_plain(arguments["recipe"]), lrs, seeds, arguments["repeats"], part)
-
-
-def config_of(recipe: Recipe, options: dict[str, Any]) -> DecoderConfig | GPT2Config:
-    return named(recipe.model, dict(SIZES[recipe.model]), recipe.size, options)
 
 
 def plain_here(recipe: Recipe) -> dict[str, Any]:
@@ -156,28 +138,19 @@ def text_fingerprint(source: str, text: TextData) -> str:
 
 
 def train_run(*, folder: str | None = None, device: str | None = None, **arguments: Any) -> RunOutcome:
-    """Train all members of a run; the metrics are lists over members, by learning rate and then by seed.
+    """Train all members of a run with the arguments of `LadderRun.run`; metrics are lists over members.
 
-    The arguments are those of `LadderRun.run`; `text` is the fingerprint that the text must have here. The settings are
-    the `folder` of checkpoints and the `device`, None for a GPU if there is one.
+    `folder` is that of checkpoints, and the `device` None for a GPU if there is one.
     """
     check_source(arguments["recipe"]["unit"])
     asked, text = run_of(arguments), arguments["text"]
     whole = read_text(asked.recipe.data, asked.recipe.tokenizer)
     if text_fingerprint(asked.recipe.data, whole) != text:
-        raise GatelabError(
-            f"{asked.recipe.data} is not the text of the earlier runs of this ladder; give the same text"
-        )
+        raise GatelabError(f"{asked.recipe.data} is not the text of this ladder's earlier runs; give the same")
     place = None if folder is None else Path(folder) / asked.run(text).key
-    histories = train_many(
-        asked.members,
-        data=part_of(whole, asked.repeats, asked.part),
-        folder=place,
-        device=device,
-        compile=torch.cuda.is_available() and device != "cpu",
-        save_seconds=SAVE_SECONDS,
-        progress=False,
-    )
+    how: dict[str, Any] = {"compile": torch.cuda.is_available() and device != "cpu", "save_seconds": SAVE_SECONDS}
+    data = part_of(whole, asked.repeats, asked.part)
+    histories = train_many(asked.members, data=data, folder=place, device=device, progress=False, **how)
     if place is not None:  # checkpoints of a large model take gigabytes
         shutil.rmtree(place, ignore_errors=True)
     return RunOutcome(run_metrics(asked, histories, whole), device=histories[0].device)
@@ -185,7 +158,7 @@ def train_run(*, folder: str | None = None, device: str | None = None, **argumen
 
 def run_metrics(run: LadderRun, histories: Sequence[History], data: TextData) -> dict[str, Any]:
     first, r = histories[0], run.recipe
-    config = config_of(r, model_options(r, data))
+    config = config_of(r, data)
     tokens = r.steps * r.batch * config.context
     return {
         "loss": [final_loss(h.test, h.diverged) for h in histories],
@@ -208,10 +181,6 @@ def final_loss(losses: Array, diverged: int | None) -> float | None:
     if diverged is not None or not len(losses):
         return None
     return float(f"{losses[-1]:.7g}")
-
-
-def rounded(value: float) -> float | None:
-    return float(f"{value:.6g}") if math.isfinite(value) else None
 
 
 def training_rows(record: Record) -> list[dict[str, Any]]:

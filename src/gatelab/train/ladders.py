@@ -62,12 +62,10 @@ class Ladder:
     def trainings(self) -> pd.DataFrame:
         """One row per training, including sweeps of learning rates, in a fixed order.
 
-        `unit`, `size`, `d_model`, `lr` and `seed` identify the training, `repeats` is the number of epochs, and `part`
-        the part of the text on which `loss` is measured, in nats per token: "test", or "valid" in sweeps. `parameters`
-        excludes the vocabulary's. `train` is the loss on the training part, `lowest` the lowest loss on `part` during
-        training, and `diverged` the step at which a training diverged; its losses are NaN. `tokens` and `flops` are
-        totals of the training, `seconds` is the time of all models trained `together` divided by their number, and
-        `throughput` their tokens per second. If a seed was trained twice, the later training counts.
+        `repeats` is the number of epochs, `part` the part of the text on which `loss` is measured, in nats per token:
+        "test", or "valid" in sweeps. `parameters` excludes the vocabulary's. `train` is the loss on the training part,
+        `lowest` the lowest on `part`, and `diverged` the step at which a training diverged; its losses are NaN.
+        `seconds` is the time of all models trained `together` over their number, `throughput` their tokens per second.
         """
         ended = sorted(self.records, key=lambda record: record.time)
         rows = [row for record in ended for row in training_rows(record)]
@@ -129,7 +127,7 @@ class Ladder:
 
         Returns:
             One row per sweep. `end` is -1 or 1 if the best rate is the smallest or the largest of the sweep; `excess`
-            is then a lower bound. For a unit and size without test runs, `excess` is that of the rule's rate.
+            is then a lower bound. Without test runs, `excess` is that of the rule's rate.
         """
         own = self.regime(1)
         used = dict(zip(zip(own["unit"], own["d_model"], strict=True), own["lr"], strict=True))
@@ -196,10 +194,8 @@ class Ladder:
         """The ladder in JSON's types; raises if a unit cannot be imported."""
         for record in self.records:
             run_of(record.run.arguments).recipe.plain()
-        runs = [
-            {"arguments": r.run.arguments, "metrics": dict(r.metrics), "device": r.device, "time": r.time}
-            for r in self.records
-        ]
+        names = ("arguments", "metrics", "device", "time")
+        runs = [{name: getattr(r, name) for name in names} | {"metrics": dict(r.metrics)} for r in self.records]
         return {"text": self.text, "facts": dict(self.facts), "runs": runs}
 
     @staticmethod
@@ -223,8 +219,7 @@ class Ladder:
         try:
             return Ladder.from_plain(json.loads(Path(path).read_text()))
         except (OSError, ValueError, KeyError, TypeError) as error:
-            message = f"{path} is not a record of a ladder ({error}); give a file that Ladder.save wrote"
-            raise GatelabError(message) from error
+            raise GatelabError(f"{path} is not a record of a ladder ({error}); give one of Ladder.save") from error
 
     def fill(self, store: Store | str | Path) -> int:
         """Copy all runs to a store or its file, from which `ladder` can continue; the number of new runs in it."""

@@ -1,9 +1,7 @@
 """The training loop, for one model or for many seeds and learning rates at once, with checkpoints.
 
-A step takes the batches of (seed, step), computes the losses of all members and the gradient of their sum, clips it per
-member, and updates. All random numbers are functions of the seed and the step, so a checkpoint consists of parameters,
-optimizer states, the step and the measurements. On a CPU, a resumed training ends with the same bits as an
-uninterrupted one.
+All random numbers are functions of the seed and the step, so a checkpoint consists of parameters, optimizer states, the
+step and the measurements. On a CPU, a resumed training ends with the same bits as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -31,8 +29,8 @@ from gatelab.train.optimizers import Optimizers, clip_members
 from gatelab.train.recipes import Recipe, evaluation_steps, learning_rate
 
 _MEASURES = ("train", "test", "running", "accuracy", "averaged")
-# Steps between two checks for divergence on a GPU, each of which synchronizes.
-_ASKED = 25
+_ROW = ("step", "seconds", "speed", *_MEASURES)
+_ASKED = 25  # steps between two checks for divergence on a GPU, each of which synchronizes
 
 
 class State:
@@ -55,9 +53,8 @@ class State:
             self.replay = Replay(len(recipes), self.recipe.batch, source.device)
         # Beyond ten times the loss of a uniform guess a training counts as diverged.
         self.bound = 10 * math.log(max(2, source.outcomes))
-        count = len(recipes)
-        self.diverged = torch.full((count,), -1, dtype=torch.int64, device=source.device)
-        self.running = torch.zeros(count, dtype=torch.float64, device=source.device)
+        self.diverged = torch.full((len(recipes),), -1, dtype=torch.int64, device=source.device)
+        self.running = torch.zeros(len(recipes), dtype=torch.float64, device=source.device)
         self.since = 0  # updates since the last measurement
         self.rows: list[dict[str, Any]] = []
         self._before = 0.0  # seconds of earlier processes
@@ -105,15 +102,8 @@ class State:
             latest, self.members.params = self.members.params, self.averages
             averaged, _ = self._loss("test")
             self.members.params = latest
-        values = (train, test, running, accuracy, averaged)
-        self.rows.append(
-            {
-                "step": self.step,
-                "seconds": self.clock(),
-                "speed": speed,
-                **{name: value.double().cpu().numpy() for name, value in zip(_MEASURES, values, strict=True)},
-            }
-        )
+        values = (value.double().cpu().numpy() for value in (train, test, running, accuracy, averaged))
+        self.rows.append(dict(zip(_ROW, (self.step, self.clock(), speed, *values), strict=True)))
         self.running.zero_()
         self.since = 0
         self._mark, self._updates = time.perf_counter(), 0
@@ -129,11 +119,6 @@ class State:
     def _note(self, bad: Tensor) -> None:
         self.diverged.copy_(torch.where((self.diverged < 0) & bad, self.count, self.diverged))
 
-    def all_diverged(self) -> bool:
-        """Whether all members have diverged; on a GPU this is checked every few steps only."""
-        asked = self.members.device.type == "cpu" or self.step % _ASKED == 0
-        return asked and bool((self.diverged >= 0).all())
-
     def clock(self) -> float:
         """Seconds of this training, including earlier processes."""
         return self._before + time.perf_counter() - self._began
@@ -141,18 +126,15 @@ class State:
     def speeds(self) -> list[float]:
         return [row["speed"] for row in self.rows if not math.isnan(row["speed"])]
 
-    # ---- files
-
     def tensors(self) -> dict[str, Tensor]:
         """Parameters, optimizer states and measurements by their names in a checkpoint."""
         tensors = {f"model.{name}": p for name, p in {**self.members.params, **self.members.buffers}.items()}
         tensors |= {f"average.{name}": p for name, p in self.averages.items()}
-        tensors |= optimizer_tensors(self.optimizers.parts)
+        for k, optimizer in enumerate(self.optimizers.parts):
+            for i, state in optimizer.state_dict()["state"].items():
+                tensors |= {f"optimiser.{k}.{i}.{key}": value for key, value in state.items() if value is not None}
         tensors |= {"diverged": self.diverged, "running": self.running}
-        tensors |= {f"rows.{name}": torch.tensor(np.array([row[name] for row in self.rows])) for name in _MEASURES}
-        plain = ("step", "seconds", "speed")
-        tensors |= {f"rows.{n}": torch.tensor([row[n] for row in self.rows], dtype=torch.float64) for n in plain}
-        return tensors
+        return tensors | {f"rows.{n}": torch.tensor(np.array([row[n] for row in self.rows], float)) for n in _ROW}
 
     def facts(self) -> dict[str, Any]:
         return {"step": self.step, "since": self.since, "finished": self.finished, "seconds": self.clock()}
@@ -164,28 +146,24 @@ class State:
                 p.copy_(tensors[f"model.{name}"])
             for name, p in self.averages.items():
                 p.copy_(tensors[f"average.{name}"])
-        restore_optimizers(self.optimizers.parts, tensors)
+        states: list[dict[int, dict[str, Tensor]]] = [{} for _ in self.optimizers.parts]
+        for name in (name for name in tensors if name.startswith("optimiser.")):
+            _, k, number, key = name.split(".", 3)
+            states[int(k)].setdefault(int(number), {})[key] = tensors[name]
+        for optimizer, state in zip(self.optimizers.parts, states, strict=True):
+            optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
         self.diverged.copy_(tensors["diverged"])
         self.running.copy_(tensors["running"])
         absent = torch.full_like(tensors["rows.test"], torch.nan)  # in older checkpoints
         tensors = {"rows.averaged": absent, **tensors}
-        names = ("step", "seconds", "speed", *_MEASURES)
-        columns = [tensors[f"rows.{name}"].numpy() for name in names]
-        self.rows = [
-            {n: v if n in _MEASURES else float(v) for n, v in zip(names, values, strict=True)}
-            for values in zip(*columns, strict=True)
-        ]
+        columns = [tensors[f"rows.{name}"].numpy() for name in _ROW]
+        self.rows = [dict(zip(_ROW, values, strict=True)) for values in zip(*columns, strict=True)]
         self.step, self.since, self.finished = facts["step"], facts["since"], facts["finished"]
         self.count.fill_(self.step)
         self._before, self._began = facts["seconds"], time.perf_counter()
         self._mark = self._began
 
-    # ---- results
-
-    def histories(self) -> tuple[History, ...]:
-        return tuple(self._history(i, r) for i, r in enumerate(self.recipes))
-
-    def _history(self, member: int, recipe: Recipe) -> History:
+    def history(self, member: int, recipe: Recipe) -> History:
         found, rows, speeds = int(self.diverged[member]), self.rows, self.speeds()
         diverged = None if found < 0 else found
         if diverged is not None:
@@ -210,11 +188,10 @@ class State:
 
 
 class Replay:
-    """Updates on a GPU as a CUDA graph.
+    """Updates on a GPU as a CUDA graph, since launching the kernels of a small model takes longer than computing them.
 
-    For small models, launching the hundreds of kernels of an update takes longer than computing them. The first updates
-    run eagerly, which compiles the model and creates the optimizer's state. Then one update is recorded, and replayed
-    with new positions in the text and new learning rates, which are copied to fixed buffers.
+    The first updates run eagerly, which compiles the model and creates the optimizer's state. Then one is recorded, and
+    replayed with positions in the text and learning rates that are copied to fixed buffers.
     """
 
     eager = 3  # updates before the recording
@@ -289,12 +266,10 @@ def train_many(
 
     Args:
         recipes: one or more, no two alike.
-        folder: for checkpoints, written every `save_seconds`, at the end and at Ctrl-C. The same call resumes, and
-            returns immediately if the training is complete.
+        folder: for checkpoints, written every `save_seconds`, at the end and at Ctrl-C; the same call resumes.
         data: None for the data that the recipe names.
         device: None for a GPU if there is one, else the CPU.
-        progress: False for no progress bar, or a function of (done, total, text) that is called after every step, with
-            the speed as text.
+        progress: False for none, or a function of (done, total, text), the speed, that is called after every step.
         compile: use torch.compile, which is worthwhile for long runs on a GPU.
         save_seconds: the time between checkpoints.
         marks: further steps at which losses are measured.
@@ -304,9 +279,7 @@ def train_many(
     """
     recipes = list(recipes)
     if not recipes or any(replace(r, seed=0, lr=1) != replace(recipes[0], seed=0, lr=1) for r in recipes):
-        raise GatelabError(
-            "there is no recipe, or recipes differ in more than seed and learning rate; give one or more like that"
-        )
+        raise GatelabError("recipes differ in more than seed and learning rate, or there are none; give one or more")
     if len({(r.seed, r.lr) for r in recipes}) < len(recipes):
         raise GatelabError(f"the seeds are {[r.seed for r in recipes]}; give each pair of seed and learning rate once")
     first = recipes[0]
@@ -316,7 +289,7 @@ def train_many(
         place = check_device(device, torch.float32)
     check_members(first, content, len(recipes), place)
     models = [build(r, content) for r in recipes]
-    source = Source.of(first, content, place, getattr(models[0].config, "context", 0))
+    source = Source(first, content, place, getattr(models[0].config, "context", 0))
     bf16 = first.precision == "bf16" or (first.precision == "auto" and place.type == "cuda")
     state = State(recipes, models, source, bf16=bf16, compile=compile)
     file, identity = None, {}
@@ -329,7 +302,7 @@ def train_many(
             state.load(*saved)
     with reporting(progress, "training") as report:
         run(state, file, identity, report, save_seconds, marks)
-    return state.histories()
+    return tuple(state.history(i, r) for i, r in enumerate(recipes))
 
 
 def run(
@@ -354,7 +327,8 @@ def run(
         with held_back() as interrupts:  # a checkpoint must not hold half an update
             if state.step in marks:
                 state.measure()
-            if state.step == total or state.all_diverged():
+            asked = state.source.device.type == "cpu" or state.step % _ASKED == 0
+            if state.step == total or (asked and bool((state.diverged >= 0).all())):
                 state.finished = True
                 save()
                 return
@@ -394,8 +368,6 @@ def load_models(folder: str | Path, data: Data | None = None) -> tuple[nn.Module
     return tuple(models)
 
 
-# ---- checkpoints: safetensors files, written atomically
-
 CHECKPOINT = "checkpoint.safetensors"
 _KIND, _FORMAT = "train", 2
 
@@ -414,33 +386,6 @@ def check_same(path: Path, facts: Mapping[str, Any], wanted: Mapping[str, Any]) 
     if facts["recipes"] != wanted["recipes"]:
         pairs = zip(facts["recipes"], wanted["recipes"], strict=False)
         odd = sorted({k for a, b in pairs for k in a if a[k] != b.get(k)}) or ["seeds"]
-        raise GatelabError(
-            f"{path} holds a training of another recipe (it differs in {', '.join(odd)}); give another folder, or its"
-            " recipe"
-        )
+        raise GatelabError(f"{path} holds another recipe (it differs in {', '.join(odd)}); give another folder")
     if facts["data"] != wanted["data"]:
-        raise GatelabError(
-            f"{path} is from other data, another split of them, or an older gatelab, which did not record the split; "
-            "give the same data, give another folder, or delete it"
-        )
-
-
-def optimizer_tensors(optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, Tensor]:
-    """Optimizer states, named by the numbers of optimizer and parameter."""
-    return {
-        f"optimiser.{k}.{i}.{key}": value
-        for k, optimizer in enumerate(optimizers)
-        for i, values in optimizer.state_dict()["state"].items()
-        for key, value in values.items()
-        if value is not None
-    }
-
-
-def restore_optimizers(optimizers: Sequence[torch.optim.Optimizer], tensors: Mapping[str, Tensor]) -> None:
-    states: list[dict[int, dict[str, Tensor]]] = [{} for _ in optimizers]
-    for name, value in tensors.items():
-        if name.startswith("optimiser."):
-            _, k, number, key = name.split(".", 3)
-            states[int(k)].setdefault(int(number), {})[key] = value
-    for optimizer, state in zip(optimizers, states, strict=True):
-        optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+        raise GatelabError(f"{path} is from other data, or split otherwise; give the same data or another folder")

@@ -1,8 +1,7 @@
 """Models that differ only in seed and learning rate, stacked, and their data on the training device.
 
-The parameters of all members are stacked, so that one pass serves all of them. The gradient of the sum of their losses
-holds the gradient of each, and the optimizers act per entry or per matrix: up to rounding, each member trains as it
-would alone, in much larger products. Data are batches by (seed, step), and fixed batches for measurements.
+The gradient of the sum of the members' losses holds the gradient of each, and the optimizers act per entry or per
+matrix: up to rounding, each member trains as it would alone, in much larger products.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -45,52 +43,27 @@ def data_of(recipe: Recipe, data: Data | None) -> Data:
     return data
 
 
-@dataclass(frozen=True, eq=False)
 class Source:
-    """Data for one training.
+    """Data for one training on its device, with windows of length `context` for text.
 
-    Images are copied to the device once, as bytes, and cropped and augmented there. The training loss of the gap is
-    measured on the same fixed samples in every run, without augmentation, as many as there are test samples. The
-    running loss of the batches would not do: it includes augmentation, and parameters of earlier steps.
+    The training loss of the gap is measured on the same fixed samples in every run, without augmentation, as many as
+    there are test samples.
     """
 
-    data: Data
-    recipe: Recipe
-    context: int
-    measured: dict[str, tuple[Tensor, Tensor]]
-    device: torch.device
-    tokens: Tensor | None = None
-
-    @staticmethod
-    def of(recipe: Recipe, data: Data, device: torch.device, context: int) -> Source:
-        """Select the samples for measurements and copy data to the device; `context` is the length of a window."""
-        tokens = None
+    def __init__(self, recipe: Recipe, data: Data, device: torch.device, context: int) -> None:
+        tokens, self.counted, self.per_step = None, "images", recipe.batch
         if isinstance(data, TextData):
             measured = {part: measured_windows(data, part, context, recipe.test_size) for part in PARTS}
             kind = np.uint8 if data.train.dtype == np.uint8 else np.int32
             tokens = torch.from_numpy(data.train.astype(kind)).to(device)
+            self.outcomes, self.counted, self.per_step = data.vocabulary, "tokens", recipe.batch * context
         else:
             if recipe.batch > len(data.train):
                 raise GatelabError(f"batch is {recipe.batch} of {len(data.train)} training images; give at most that")
             data = data.to(device)
-            measured = measured_images(data, recipe.test_size)
-        measured = {part: (x.to(device), y.to(device)) for part, (x, y) in measured.items()}
-        return Source(data, recipe, context, measured, device, tokens)
-
-    @property
-    def counted(self) -> str:
-        """The unit of throughput: "tokens" or "images"."""
-        return ("images", "tokens")[self.recipe.is_text]
-
-    @property
-    def per_step(self) -> int:
-        return self.recipe.batch * (self.context if self.recipe.is_text else 1)
-
-    @property
-    def outcomes(self) -> int:
-        if isinstance(self.data, TextData):
-            return self.data.vocabulary
-        return len(self.data.classes)
+            measured, self.outcomes = measured_images(data, recipe.test_size), len(data.classes)
+        self.data, self.recipe, self.context, self.device, self.tokens = data, recipe, context, device, tokens
+        self.measured = {part: (x.to(device), y.to(device)) for part, (x, y) in measured.items()}
 
     def batch(self, step: int, seeds: Sequence[int]) -> tuple[Tensor, Tensor]:
         """The batches of a step, stacked over seeds."""
@@ -169,25 +142,25 @@ def build(recipe: Recipe, data: Data) -> nn.Module:
 
 
 def check_members(recipe: Recipe, data: Data, count: int, device: torch.device) -> None:
-    """Raise if memory is insufficient for the members.
-
-    Counts the model, its copy in the stack, its gradient and two momenta, and for text the logits with their softmax
-    and gradient. Other activations depend on the model and are not counted.
-    """
-    config = named(recipe.model, dict(SIZES[recipe.model]), recipe.size, model_options(recipe, data))
+    """Raise if memory is insufficient for models, copies, gradients and momenta, and for text logits."""
+    config = config_of(recipe, data)
     parameters = config.parameter_count(recipe.unit, recipe.match_mlp)
     logits = 3 * recipe.batch * config.context * config.vocabulary if recipe.is_text else 0
-    check_memory(
-        4 * count * (5 * parameters + logits),
-        f"training {count} of {recipe.model} with {parameters} parameters",
-        "give smaller sizes, a smaller batch or fewer seeds at once",
-        device,
-    )
+    what = f"training {count} of {recipe.model} with {parameters} parameters"
+    remedy = "give smaller sizes, a smaller batch or fewer seeds at once"
+    check_memory(4 * count * (5 * parameters + logits), what, remedy, device)
 
 
-def model_options(recipe: Recipe, data: Data) -> dict[str, Any]:
+def config_of(recipe: Recipe, data: Data | None = None) -> Any:
+    """The sizes of the model of a recipe; for text with the default vocabulary without data."""
+    return named(recipe.model, dict(SIZES[recipe.model]), recipe.size, model_options(recipe, data))
+
+
+def model_options(recipe: Recipe, data: Data | None) -> dict[str, Any]:
     """The options of a model: sizes given by the data, and the options of the recipe."""
     options = dict(recipe.options)
+    if data is None:
+        return options
     if isinstance(data, TextData):
         return {"vocabulary": data.vocabulary, **options}
     _, channels, side, _ = data.train.images.shape
@@ -201,8 +174,7 @@ def model_options(recipe: Recipe, data: Data) -> dict[str, Any]:
 class Members:
     """Stacked parameters (members, ...) and the passes through all members at once.
 
-    A decoder accepts stacked parameters. For other models, a single member uses the plain module, so single-model
-    results do not depend on vmap; several members use vmap.
+    A decoder accepts stacked parameters; of other models, several members use vmap and a single one the plain module.
     """
 
     def __init__(self, models: Sequence[nn.Module], device: torch.device, *, bf16: bool, compile: bool) -> None:

@@ -1,8 +1,7 @@
 """Optimizers of stacked members, each with its own learning rate.
 
-SGD and AdamW are torch's, which act elementwise, on views of the members in the stack. Muon acts on whole matrices.
-torch.optim.Muon (torch 2.9 and later) processes them one by one; this implementation takes a stack of them in a few
-batched products, and works with older versions of torch.
+SGD and AdamW are torch's, on views of the members in the stack. torch.optim.Muon (torch 2.9 and later) processes
+matrices one by one; this implementation takes a stack of them in a few batched products.
 """
 
 from __future__ import annotations

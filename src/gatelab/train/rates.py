@@ -26,10 +26,7 @@ def rounded_rate(rate: float, digits: int = 3) -> float:
 
 
 def best_rate(lrs: Sequence[float], losses: Sequence[float]) -> float:
-    """The learning rate of least loss, by a parabola in log lr through the best of them and its two neighbors.
-
-    It is the best of the sweep itself if that is at an end or next to a training that diverged.
-    """
+    """The learning rate of least loss, by a parabola in log lr through the best of them and its two neighbors."""
     return rate_and_curvature(lrs, losses)[0]
 
 
@@ -48,21 +45,15 @@ def rate_and_curvature(lrs: Sequence[float], losses: Sequence[float]) -> tuple[f
 
 
 def at_end(lrs: Sequence[float], losses: Sequence[float]) -> int:
-    """-1 or 1 if the best rate is the smallest or the largest of the sweep, else 0.
-
-    A training that diverged has an infinite loss, so a best rate next to it is not at an end.
-    """
+    """-1 or 1 if the best rate is the smallest or the largest of the sweep, diverged ones included, else 0."""
     best = int(np.argmin(np.where(np.isnan(losses), np.inf, losses)[np.argsort(lrs)]))
-    if best == 0:
-        return -1
-    return int(best == len(losses) - 1)
+    return -1 if best == 0 else int(best == len(losses) - 1)
 
 
 def excess(lr: float, lrs: Sequence[float], losses: Sequence[float]) -> float:
     """The loss at a rate minus the least loss, by the parabola in log lr.
 
-    If the best rate is at an end there is no parabola: the result is then the difference of the measured losses, a
-    lower bound, or NaN for a rate outside the sweep.
+    If the best rate is at an end: the difference of the measured losses, or NaN for a rate outside the sweep.
     """
     best, curvature = rate_and_curvature(lrs, losses)
     if at_end(lrs, losses) and lr in lrs:
@@ -74,7 +65,7 @@ def further_rates(lrs: Sequence[float], losses: Sequence[float], count: int, dig
     """`count` rates beyond the end of a sweep at which its best rate is; none if it is not at an end."""
     end = at_end(lrs, losses)
     edge = {-1: min(lrs), 0: 0.0, 1: max(lrs)}[end]
-    return [rounded_rate(edge * FACTOR ** (k * end), digits) for k in range(1, count + 1)] if end else []
+    return [rounded_rate(edge * FACTOR ** (k * end), digits) for k in range(1, count * abs(end) + 1)]
 
 
 @dataclass(frozen=True)

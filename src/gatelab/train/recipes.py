@@ -1,7 +1,6 @@
-"""Recipes: the model, data and optimization of a training in plain values, with schedule and evaluation steps.
+"""Recipes: the model, data and optimization of a training in plain values, which determine its bits on a CPU.
 
-Two trainings of equal recipes are bitwise equal on a CPU. Values that the paper does not state, such as learning rates,
-are defaults per model and optimizer, and never depend on the unit.
+Values that the paper does not state, such as learning rates, are defaults per model and optimizer, never per unit.
 """
 
 from __future__ import annotations
@@ -71,14 +70,12 @@ class Recipe:
 
     `optimizer` is "sgd" with `momentum`, "adamw" with `beta2`, or "muon", which is Muon for the matrices of the blocks
     and AdamW otherwise; `weight_decay` applies to matrices. The learning rate rises to `lr` over `warmup` steps, and
-    then follows the `schedule`, "cosine" or "constant". `size` names one of the model's sizes, and `options` replace
-    single values of it. `steps` is the number of updates, `batch` the number of images or windows of text, and `seed`
-    determines all random numbers. Gradient norms are clipped to `clip`; `augment` crops and mirrors images at random.
-    `tokenizer` is for text, whose `sampling` is "anywhere", or "epochs" for every token once per epoch. Training and
-    test loss are measured at `evaluations` + 1 steps, which are denser at the start, on at most `test_size` images or
-    windows. With an `average` above 0, a moving average of the weights over about that share of the steps is also
-    measured. The `precision` "auto" is bf16 on a GPU and float32 elsewhere. With `match_mlp`, units have the number of
-    parameters of a plain layer of the model's width.
+    then follows the `schedule`, "cosine" or "constant". `options` replace single values of the model's `size`. `batch`
+    is the number of images or windows of text. Gradient norms are clipped to `clip`; `augment` crops and mirrors
+    images. The `sampling` of text is "anywhere", or "epochs" for every token once per epoch. Losses are measured at
+    `evaluations` + 1 steps, denser at the start, on at most `test_size` images or windows, and with an `average` above
+    0 also for a moving average of the weights over about that share of the steps. The `precision` "auto" is bf16 on a
+    GPU and float32 elsewhere. With `match_mlp`, units have the number of parameters of a plain layer.
     """
 
     model: str

@@ -1,15 +1,11 @@
 """Kernels of modules: `empirical` computes the matrix within a memory budget, `operator` only its products.
 
-`empirical` surveys the model, divides its parameters into groups, and collects and contracts their factors group by
-group. The factors of one group are kept for all n samples:
+K is a sum over parameters, which are divided into groups that fit the budget; the factors of a group are collected for
+all n samples, by a forward and backward pass over all of them, and contracted:
 
     peak = factors of the largest group + max(batch x memory of a pass per sample, workspace)
 
-K is a sum over parameters, so a smaller budget means more groups, each with a forward and backward pass over all
-samples. For parameters without factors, or whose factors do not fit, rows of the Jacobian are computed sample by
-sample, which is slower. If the Jacobian of all samples is too large, pairs of blocks are computed and multiplied.
-
-`operator` computes K v = J (J^T v) by backward passes, without K.
+For parameters without factors, or whose factors do not fit, rows of the Jacobian are computed sample by sample.
 """
 
 from __future__ import annotations
@@ -31,7 +27,7 @@ from gatelab.errors import GatelabError, real_number, whole_number
 from gatelab.interrupts import apart
 from gatelab.memory import check_memory, free_memory, most_that_fits, ran_out
 from gatelab.ntk.kernels import Kernel
-from gatelab.ntk.modules.contraction import Factors, Outer, Rows, Sum, Tied, add_gram, add_tile, cuts, product
+from gatelab.ntk.modules.contraction import Factors, Outer, Rows, Sum, add_gram, add_tied, add_tile, cuts, product
 from gatelab.ntk.modules.samples import Outputs, Samples, check_finite, trainable
 from gatelab.ntk.modules.surveys import (
     AHEAD,
@@ -61,9 +57,8 @@ def empirical(
 ) -> Kernel:
     """The tangent kernel of a model with its current weights: K_ij = <df(x_i)/dtheta, df(x_j)/dtheta>.
 
-    Frozen parameters are left out. float64 models are computed in float64. float32 models run in float32 (strictly so
-    with torch's default matmul precision "highest"), with sums over slices in float64; `error` is then 64 eps = 8e-6,
-    a typical rounding error for networks of a few dozen layers, not a bound.
+    Frozen parameters are left out. float32 models run in float32, with sums over slices in float64; `error` is then
+    64 eps = 8e-6, a typical rounding error for networks of a few dozen layers, not a bound.
 
     Args:
         model: any module in evaluation mode, with parameters of one precision on one device.
@@ -79,7 +74,7 @@ def empirical(
 
         budget: bytes of memory in addition to the model and K; None for half of the free memory.
         batch: samples per pass; None to choose it by the budget.
-        progress: shown on a terminal and in a notebook unless it is False, or a function of (done, total).
+        progress: False for none, or a function of (done, total).
 
     Returns:
         The `Kernel`, n by n in float64 on the device of the model.
@@ -94,13 +89,9 @@ def empirical(
     if batch is not None:
         batch = whole_number("batch", batch, 1, of="samples")
     whole = _COPIES * 8 * samples.n**2
-    check_memory(
-        whole,
-        f"the kernel of {samples.n} samples",
-        f"give {int(most_that_fits(_COPIES * 8, samples.device) ** 0.5)} samples or fewer, or gl.ntk.operator, which "
-        "never forms it",
-        samples.device,
-    )
+    most = int(most_that_fits(_COPIES * 8, samples.device) ** 0.5)
+    remedy = f"give {most} samples or fewer, or gl.ntk.operator, which never forms it"
+    check_memory(whole, f"the kernel of {samples.n} samples", remedy, samples.device)
     if budget is None:
         budget = (free_memory(samples.device) - whole) / 2
     budget = real_number("budget", budget, above=0)
@@ -151,9 +142,6 @@ def kernel_sum(
                 add_tile(K, i, j, product(left, jacobian(samples, free, column, j)))
             tick()
     return K
-
-
-# ---- passes over all samples
 
 
 def collect(
@@ -239,11 +227,11 @@ def add_contribution(K: Tensor, memory: Memory, share: Share, workspace: int) ->
     if isinstance(rows, Rows):
         if not isinstance(outer, Outer):
             outer = Outer(*(rows.values.new_zeros(len(K), 0, size) for size in share.shape))
-        Tied(outer, rows).add_to(K, workspace)
-    else:
-        for part in memory.values():
-            if not isinstance(part, Rows):
-                part.add_to(K, workspace)
+        add_tied(K, outer, rows, workspace)
+        return
+    for part in memory.values():
+        if not isinstance(part, Rows):
+            part.add_to(K, workspace)
 
 
 def jacobian(samples: Samples, free: list[nn.Parameter], column: int, which: slice) -> Tensor:
@@ -259,9 +247,6 @@ def jacobian(samples: Samples, free: list[nn.Parameter], column: int, which: sli
     for k, row in enumerate(rows, which.start):
         row.copy_(apart(gradient, k))
     return rows
-
-
-# ---- products with vectors
 
 
 def operator(
@@ -323,17 +308,15 @@ def operator(
     return LinearOperator((samples.n, samples.n), matvec=times, rmatvec=times, dtype=np.dtype(np.float64))  # type: ignore[call-arg]
 
 
-# ---- the budget
-
 # Larger products are not faster: on a GPU these fill it, on a CPU larger ones exceed the caches.
 _LIMIT, _LIMIT_OF_GPU = 64 * 2**20, 2 * 2**30
 
 
 @dataclass(frozen=True)
 class PassPlan:
-    """`groups` are parameters whose factors are kept together, `free` those handled by Jacobians.
+    """Groups of parameters whose factors are kept together; `free` ones are handled by Jacobians of `block` samples.
 
-    A pass has `batch` samples, products have `workspace` bytes, and Jacobians are computed for `block` samples at once.
+    A pass has `batch` samples, and products have `workspace` bytes.
     """
 
     groups: list[list[Share]]
@@ -354,8 +337,7 @@ def make_plan(
     def require(needed: float, what: str) -> None:
         if needed > total:
             raise GatelabError(
-                f"the budget is {total / 2**20:.1f} MiB, which does not hold {what}; give {needed / 2**20:.1f} MiB or"
-                " more"
+                f"{what} need {needed / 2**20:.1f} MiB; the budget is {total / 2**20:.1f} MiB, give more"
             )
 
     # The survey needs the gradients of all parameters, and those of three samples by one of them.

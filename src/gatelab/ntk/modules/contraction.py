@@ -5,15 +5,10 @@ The gradient of each sample by a parameter of p by q entries has one of these fo
     Outer    sum_t L_it R_it^T      L, R: (n, T, p), (n, T, q); weight matrices, T positions per sample
     Rows     sum_t e_{r_it} v_it^T  r: (n, T) row numbers, v: (n, T, q); embeddings
     Sum      the gradient itself    (n, p q); biases, norms, other small parameters
-    Tied     Outer + Rows           an embedding whose weight may also be used as a matrix
 
-The kernel is computed from factors in one of two ways:
-
-    gradients   form them, a chunk of rows at a time, and multiply:        2 n T p q + n^2 p q  operations
-    positions   sum_ts (L_it . L_js) (R_it . R_js), tile by tile:          n^2 T^2 (p + q)
-
-The second is faster for small T. Long sums are cut into slices, each in the precision of the model; slices and
-parameters are summed in float64.
+The kernel is computed from gradients, formed a chunk of rows at a time (2 n T p q + n^2 p q operations), or for small T
+by positions, sum_ts (L_it . L_js) (R_it . R_js), tile by tile (n^2 T^2 (p + q)). Long sums are cut into slices, each in
+the precision of the model; slices and parameters are summed in float64.
 """
 
 from __future__ import annotations
@@ -136,30 +131,23 @@ class Sum:
         add_gram(K, self.whole)
 
 
-@dataclass(frozen=True)
-class Tied:
-    """The gradients of an embedding whose weight may also be used as a matrix; both parts are summed first."""
-
-    outer: Outer
-    rows: Rows
-
-    def add_to(self, K: Tensor, workspace: int) -> None:
-        """Add the contribution of this parameter to K by the cheaper way, within `workspace` bytes."""
-        left, right, rows, values = self.outer.left, self.outer.right, self.rows.rows, self.rows.values
-        _, T, q = values.shape
-        used = left.flatten(0, 1).any(0)
-        used[rows.flatten()] = True
-        columns = used.nonzero()[:, 0]
-        cheaper = T * T * (q + _OVERHEAD) < (len(columns) + T) * q
-        if cheaper and not left.shape[1] and tile_size(T, values, workspace):
-            self.rows.add_by_positions(K, workspace)
-            return
-        numbered = Rows((torch.cumsum(used, 0) - 1)[rows], values)
-        each = len(left) * (q + left.shape[1]) * left.element_size()
-        for chunk in row_chunks(len(columns), each, workspace):
-            whole = torch.bmm(left[:, :, columns[chunk]].transpose(1, 2), right)
-            numbered.scatter(whole, chunk)
-            add_gram(K, whole.flatten(1))
+def add_tied(K: Tensor, outer: Outer, table: Rows, workspace: int) -> None:
+    """Add the contribution of an embedding whose weight may also be used as a matrix, by the cheaper way."""
+    left, right, rows, values = outer.left, outer.right, table.rows, table.values
+    _, T, q = values.shape
+    used = left.flatten(0, 1).any(0)
+    used[rows.flatten()] = True
+    columns = used.nonzero()[:, 0]
+    cheaper = T * T * (q + _OVERHEAD) < (len(columns) + T) * q
+    if cheaper and not left.shape[1] and tile_size(T, values, workspace):
+        table.add_by_positions(K, workspace)
+        return
+    numbered = Rows((torch.cumsum(used, 0) - 1)[rows], values)
+    each = len(left) * (q + left.shape[1]) * left.element_size()
+    for chunk in row_chunks(len(columns), each, workspace):
+        whole = torch.bmm(left[:, :, columns[chunk]].transpose(1, 2), right)
+        numbered.scatter(whole, chunk)
+        add_gram(K, whole.flatten(1))
 
 
 Factors = Outer | Rows | Sum

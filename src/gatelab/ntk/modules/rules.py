@@ -1,8 +1,7 @@
 """Rules for functions of parameters: the gradient of every sample by a parameter, in factors (`contraction`).
 
-`linear`, `addmm`, `matmul`, `embedding`, `conv1d`, `conv2d`, normalizations and broadcast sums, products, slices and
-expansions have a rule, which returns a `Part` for each parameter among the arguments. The rules are for functions, not
-modules, so that `F.linear(x, self.W)` in a user's forward works like `nn.Linear`.
+A rule returns a `Part` for each parameter among the arguments. Rules are for functions, not modules, so that
+`F.linear(x, self.W)` in a user's forward works like `nn.Linear`.
 """
 
 from __future__ import annotations

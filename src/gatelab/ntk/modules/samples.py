@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from gatelab.arrays import refuse_masked
 from gatelab.errors import GatelabError
@@ -24,11 +23,7 @@ _WAYS = (
 
 @dataclass(frozen=True)
 class Samples:
-    """A model and the inputs of n samples.
-
-    `inputs` are tensors by name, samples first; unless they are `named` there is one, X, the only argument of the
-    model. `outputs` selects numbers of the model's output; `device` and `dtype` are the model's.
-    """
+    """A model and the inputs of n samples by name; unless they are `named`, X is the only argument of the model."""
 
     model: nn.Module
     inputs: dict[str, Tensor]
@@ -46,9 +41,7 @@ class Samples:
         sizes = {name: next(iter(value.shape), 0) for name, value in inputs.items()}
         n = next(iter(sizes.values()), 0)
         if n == 0 or len(set(sizes.values())) > 1:
-            raise GatelabError(
-                f"the inputs have {sizes} samples in their first dimension; give the same number, 1 or more, in all"
-            )
+            raise GatelabError(f"the inputs have {sizes} samples; give the same number, 1 or more, in all")
         if isinstance(outputs, bool):
             raise GatelabError(f"outputs is {outputs}; {_WAYS}")
         if isinstance(outputs, Tensor | np.ndarray):
@@ -56,8 +49,7 @@ class Samples:
             whole = not outputs.is_floating_point() and outputs.dtype != torch.bool
             if not whole or outputs.ndim not in (1, 2) or len(outputs) != n:
                 raise GatelabError(
-                    f"outputs has the shape {tuple(outputs.shape)} and is {outputs.dtype}; give whole numbers for the"
-                    f" {n} samples, (n,) or (n, dimensions of the output)"
+                    f"outputs is {outputs.dtype} {tuple(outputs.shape)}; give rows of whole numbers for the {n} samples"
                 )
             outputs = outputs.long()
         return cls(model, inputs, named, outputs, n, parameter.device, parameter.dtype)
@@ -68,12 +60,10 @@ class Samples:
         inputs = {name: v.to(self.dtype) if v.is_floating_point() else v for name, v in inputs.items()}
         return inputs, torch.arange(self.n)[which].to(self.device)
 
-    def run(self, inputs: dict[str, Tensor], index: Tensor, parameters: dict[str, Tensor] | None = None) -> Tensor:
-        """The selected outputs (N, k) of these samples; `parameters` replace the model's."""
-        args, named = ((), inputs) if self.named else ((inputs["X"],), {})
-        if parameters is None:
-            return read(self.model(*args, **named), self.outputs, index)
-        return read(functional_call(self.model, parameters, args, named), self.outputs, index)
+    def run(self, inputs: dict[str, Tensor], index: Tensor) -> Tensor:
+        """The selected outputs (N, k) of these samples."""
+        result = self.model(**inputs) if self.named else self.model(inputs["X"])
+        return read(result, self.outputs, index)
 
 
 def input_tensor(name: Any, value: Any) -> Tensor:
@@ -98,10 +88,7 @@ def read(result: Any, outputs: Outputs, index: Tensor) -> Tensor:
         shape = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
         raise GatelabError(f"outputs gave {shape} for {len(index)} samples; it must give (N,) or (N, k)")
     if values.dtype not in (torch.float32, torch.float64):
-        raise GatelabError(
-            f"the outputs are {values.dtype}; a kernel is of real numbers, float32 or float64: give outputs that are,"
-            " or model.float() or .double(), without autocast"
-        )
+        raise GatelabError(f"the outputs are {values.dtype}; give real numbers, without autocast")
     return values.reshape(len(index), -1)
 
 
@@ -137,10 +124,7 @@ def tensor_of(result: Any) -> Tensor:
         if isinstance(value, Tensor):
             return value
     contents = f", which holds {', '.join(map(str, result))}," if isinstance(result, Mapping) else ""
-    raise GatelabError(
-        f"the model returns a {type(result).__name__}{contents} without logits or last_hidden_state; give outputs as a "
-        "function"
-    )
+    raise GatelabError(f"the model returns a {type(result).__name__}{contents} without logits; give a function outputs")
 
 
 def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
@@ -153,24 +137,18 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
         raise GatelabError(f"the model is a {type(model).__name__}; give an nn.Module")
     parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
     if not parameters:
-        raise GatelabError(
-            f"{type(model).__name__} has no parameter that requires a gradient; unfreeze some: p.requires_grad_(True)"
-        )
+        raise GatelabError(f"{type(model).__name__} has no parameter that requires a gradient; use requires_grad_()")
     kinds = {(str(p.dtype), str(p.device)) for p in parameters.values()}
     wrong = any(p.dtype not in (torch.float32, torch.float64) for p in model.parameters())
     if wrong or len(kinds) > 1 or ("meta" in {device for _, device in kinds}):
         text = ", ".join(sorted(f"{dtype} on {device}" for dtype, device in kinds))
-        raise GatelabError(
-            f"the parameters are {text}; a kernel is computed in float32 or float64, on the CPU or a GPU: give"
-            " model.float() or model.double() on one device"
-        )
+        raise GatelabError(f"the parameters are {text}; give model.float() or model.double() on one CPU or GPU")
     for name, module in model.named_modules():
         # Batch norms mix samples, and dropout is random.
         share = getattr(module, "p", 0.0) if "Dropout" in type(module).__name__ else 0.0
         if module.training and (share > 0 or isinstance(module, nn.modules.batchnorm._BatchNorm)):
             raise GatelabError(
-                f"{name or 'the model'} ({type(module).__name__}) is in training mode, where outputs are random or"
-                " depend on other samples; call model.eval() first (gradients are computed in this mode too)"
+                f"{name or 'the model'} ({type(module).__name__}) is in training mode; call model.eval()"
             )
     return parameters
 
@@ -181,10 +159,7 @@ def check_values(alone: Tensor, together: Tensor) -> None:
     slack = 1e-3 if alone.dtype == torch.float32 else 1e-7
     scale = together.abs().max().clamp_min(torch.finfo(together.dtype).tiny)
     if (alone - together[: len(alone)]).abs().max() > slack * scale:
-        raise GatelabError(
-            "the outputs of a sample change with the call or with the other samples of the batch; give a model without"
-            " random layers that processes each sample independently"
-        )
+        raise GatelabError("outputs change with the call or with other samples; use model.eval()")
 
 
 def check_finite(values: Tensor) -> None:

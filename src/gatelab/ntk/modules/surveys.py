@@ -1,13 +1,9 @@
 """Record every use of a parameter in a forward pass, and find the parameters with factors on three samples.
 
-The gradients by a call's output are per sample for two reasons: samples are independent, so one backward pass from the
-sum of all outputs serves all of them; and if a call has one result for all samples (positions, for example), this
-result is expanded over the samples, so that their gradients are separate.
-
-Passes with two and with three samples distinguish results of samples from results that all samples share. Then the
-factors are verified: for random weights v, sum_i v_i (gradient of sample i) must agree with automatic differentiation
-of sum_i v_i f_i. A parameter that fails (a use without a rule, samples that are not the first dimension, tokens routed
-between samples) is handled by automatic Jacobians.
+Samples are independent, so one backward pass from the sum of all outputs gives the gradients of each. A result that all
+samples share (of positions, for example), which passes with two and with three samples reveal, is expanded over them.
+Then the factors are verified: for random weights v, sum_i v_i (gradient of sample i) must agree with the gradient of
+sum_i v_i f_i. A parameter that fails is handled by automatic Jacobians.
 """
 
 from __future__ import annotations
@@ -38,10 +34,7 @@ class Misfit(Exception):
 
 @dataclass(frozen=True)
 class Call:
-    """A use of parameters: the shape of the result in the model, and the edge for its gradient.
-
-    `edge` is None if the result needs no gradient; `shared` says whether it was expanded over the samples.
-    """
+    """A use of parameters: the shape of the result and the edge for its gradient; `shared` if it was expanded."""
 
     parts: tuple[Part, ...]
     shape: tuple[int, ...]
@@ -66,7 +59,10 @@ class Recorder(TorchFunctionMode):
         if isinstance(out, Tensor):
             self.largest = max(self.largest, out.numel() * out.element_size())
         if not parts or not isinstance(out, Tensor):
-            self.note_other(func, args, kwargs)
+            if getattr(func, "__name__", "") != "__get__":  # reads of attributes, such as the shape
+                for value in (*args, *kwargs.values()):
+                    several = value if isinstance(value, list | tuple) else (value,)
+                    self.other |= {self.known[id(v)] for v in several if isinstance(v, Tensor) and id(v) in self.known}
             return out
         shape = tuple(out.shape)
         stretch = self.shared.get(len(self.calls)) == shape
@@ -75,15 +71,6 @@ class Recorder(TorchFunctionMode):
         edge = None if out.grad_fn is None else get_gradient_edge(out)
         self.calls.append(Call(tuple(parts), shape, edge, stretch))
         return out
-
-    def note_other(self, func: Any, args: Any, kwargs: Any) -> None:
-        """Record parameters in a call without a rule, except reads of attributes such as their shape."""
-        if getattr(func, "__name__", "") == "__get__":
-            return
-        for value in (*args, *kwargs.values()):
-            for tensor in value if isinstance(value, list | tuple) else (value,):
-                if isinstance(tensor, Tensor) and id(tensor) in self.known:
-                    self.other.add(self.known[id(tensor)])
 
     @property
     def outline(self) -> Outline:
@@ -109,10 +96,7 @@ def plain_gradients(total: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]
 
 @dataclass(frozen=True)
 class Share:
-    """How a parameter's gradients are stored: the factors of all its uses, or, if `summed`, the gradients themselves.
-
-    A use is a call and one of its parts; `numbers` is the size per sample.
-    """
+    """A parameter's factors in its uses (a call and one of its parts), or, if `summed`, its gradients themselves."""
 
     name: str
     shape: tuple[int, int]
@@ -123,10 +107,9 @@ class Share:
 
 @dataclass(frozen=True)
 class Survey:
-    """The results of a survey.
+    """The number of outputs per sample, the parameters with and without factors, and the memory of a pass per sample.
 
-    `columns` is the number of outputs per sample. `shares` are the parameters with factors, `free` those without. Every
-    later pass must agree with `outline` and `other`. `pass_bytes` is the memory of a pass per sample.
+    Every later pass must agree with `outline` and `other`.
     """
 
     columns: int
@@ -157,15 +140,8 @@ def survey(samples: Samples, parameters: dict[str, nn.Parameter]) -> Survey:
         recorder, values = forward(samples, known, index, stretched)
     saved = sum(sizes.values()) + sum(torch.Size(c.shape).numel() * values.element_size() for c in recorder.calls)
     shares, free = find_shares(recorder, values, parameters, dropped)
-    return Survey(
-        columns=values.shape[1],
-        shares=shares,
-        free=free,
-        stretched=stretched,
-        outline=recorder.outline,
-        other=recorder.other,
-        pass_bytes=-(-(saved + 3 * recorder.largest) // AHEAD),
-    )
+    bytes_each = -(-(saved + 3 * recorder.largest) // AHEAD)
+    return Survey(values.shape[1], shares, free, stretched, recorder.outline, recorder.other, pass_bytes=bytes_each)
 
 
 def forward(samples: Samples, known: Known, which: Tensor | slice, stretched: Stretched) -> tuple[Recorder, Tensor]:
@@ -240,7 +216,8 @@ def find_shares(
             uses.setdefault(part.name, []).append((k, j))
     shares, free = [], []
     for name in sorted(parameters, key=lambda n: uses.get(n, [(len(calls), 0)])):
-        shape, own = matrix_shape(parameters[name]), tuple(uses.get(name, ()))
+        rows, columns = torch.atleast_2d(parameters[name]).flatten(1).shape
+        shape, own = (rows, columns), tuple(uses.get(name, ()))
         right = name not in dropped and bool(own or name not in recorder.other)
         factors: list[Factors] = []
         if right:
@@ -254,11 +231,12 @@ def find_shares(
                 if ran_out(error):
                     raise
                 right = False
-        numbers = sum(stored_numbers(part) for part in factors) // AHEAD
+        # The values of rows are copied when chunks of rows are formed.
+        sizes = [(1 + isinstance(part, Rows)) * sum(t.numel() for t in vars(part).values()) for part in factors]
         if not right:
             free.append(name)
         elif factors:
-            size = truth[name].numel()
+            size, numbers = truth[name].numel(), sum(sizes) // AHEAD
             if any(isinstance(part, Sum) for part in factors):
                 numbers = size
             shares.append(Share(name, shape, own, size <= numbers, min(size, numbers)))
@@ -280,20 +258,8 @@ def factors_of(
     return found
 
 
-def stored_numbers(factors: Factors) -> int:
-    """The size of some factors; the values of rows are copied when chunks of rows are formed."""
-    return (1 + isinstance(factors, Rows)) * sum(t.numel() for t in vars(factors).values())
-
-
 def agree(total: Tensor, truth: Tensor, scale: float) -> bool:
     """Equal up to rounding; gradients that are only rounding errors (of a key's bias, for example) count as zero."""
     slack, floor = (1e-3, 1e-4) if truth.dtype == torch.float32 else (1e-5, 1e-6)
     size, off = float(truth.norm()), float((total - truth).norm())
     return off <= slack * size or max(size, off) <= floor * scale
-
-
-def matrix_shape(p: Tensor) -> tuple[int, int]:
-    """The shape of a parameter as a matrix: its first dimension by all others; a vector is one row."""
-    if p.ndim > 1:
-        return p.shape[0], p.numel() // p.shape[0]
-    return 1, p.numel()
