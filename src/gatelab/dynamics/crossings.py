@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.optimize import brentq
@@ -23,6 +24,9 @@ from gatelab.dynamics.spectral import Loss, Spectral, eigen, kernel_matrix, loss
 from gatelab.dynamics.training import Training
 from gatelab.errors import GatelabError, check_seed, whole_number
 from gatelab.statistics import Interval, percentile_interval, resampled
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Pair = tuple[float, float]
 EVERY, FURTHER = 512, 1500  # the grid: every step up to 512, then 1500 steps evenly spaced in log t
@@ -110,6 +114,19 @@ class Crossing(Compact):
             f"{text}; the condition for {a} to fall faster early {met[self.early.holds]},"
             f" that for {b} to fall faster late {met[self.late.holds]}"
         )
+
+    def plot(self, path: str | Path | None = None, *, ax: Any = None) -> Figure:
+        """Both losses to beyond the last change, and the first one; written to `path` or drawn into `ax` if given."""
+        from gatelab.plotting import saved
+        from gatelab.plotting.kernels import PlotLine, lines_figure
+
+        end = min(self.horizon, max([1000, *(int(4 * change.step) for change in self.changes)]))
+        steps = np.unique(np.concatenate([np.arange(min(end, 200) + 1), np.linspace(0, end, 501).round()]))
+        lines, title = [PlotLine(c.label, steps, c.at(steps).loss) for c in self.curves], "no crossing"
+        if self.step is not None and self.loss is not None:
+            title, at = f"crossing at step {self.step:.1f}", (np.array([self.step]), np.array([self.loss]))
+            lines.append(PlotLine("crossing", *at, color="#222222", marker="o"))
+        return saved(lines_figure(lines, title, ax=ax), path)
 
 
 def crossing(

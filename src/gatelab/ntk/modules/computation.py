@@ -158,12 +158,14 @@ def collect(
     numbers = sorted({k for share in shares for k, _ in share.uses})
     memory: dict[str, Memory] = {share.name: {} for share in shares}
 
-    def run(which: slice) -> None:
-        """Forward and backward for the samples in `which`."""
+    def run(which: slice) -> tuple[Recorder, dict[int, Tensor | None]]:
+        """Forward and backward for the samples in `which`: the calls, and the gradients by their numbers."""
         recorder, values = forward(samples, known, which, survey.stretched)
         check_pass(recorder, values, survey)
         by_result = gradients(values[:, column].sum(), [recorder.calls[k] for k in numbers])
-        by_call = dict(zip(numbers, by_result, strict=True))
+        return recorder, dict(zip(numbers, by_result, strict=True))
+
+    def keep(which: slice, recorder: Recorder, by_call: dict[int, Tensor | None]) -> None:
         for share in shares:
             try:
                 factors = factors_of(share.uses, recorder.calls, by_call, recorder.n)
@@ -176,7 +178,8 @@ def collect(
                 own[type(part)] = stored(own.get(type(part)), part, which, samples.n)
 
     for which in passes:
-        apart(run, which)
+        # Kept by this thread: what a thread allocates, its allocator holds back.
+        keep(which, *apart(run, which))
         tick()
     return memory
 
