@@ -1,9 +1,8 @@
 """The classifier's search: networks and trees by their log loss on held-out rows, which also ends the training.
 
 The cheapest candidates come first: the linear part alone, one width with every ridge, other widths and units with the
-best ridge, and finally inputs scaled by the sensitivity of the best network to each, so that the ridge penalizes
-irrelevant inputs more. On few rows a validation loss cannot exclude a kind of candidate, so that the best of each kind
-is averaged, which also limits overconfidence.
+best ridge, and inputs scaled by the sensitivity of the best network to each. On few rows a validation loss cannot
+exclude a kind of candidate, so that the best of each kind is averaged.
 """
 
 from __future__ import annotations

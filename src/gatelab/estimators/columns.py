@@ -1,17 +1,10 @@
 """Encoding of the columns of a table as numbers: missing values are imputed, categories are one-hot or target-encoded.
 
-    number      the value, or the median if it is missing, and an indicator column of missing values
-    levels      one-hot, for at most `MOST_LEVELS` levels
-    means       for more levels: the mean target of each given the other columns; if the slopes of levels in a number
-                differ, also the line of each level at the row's number
-    names       integers that identify something, such as a person in a panel: a number, and means
-
-The first two are the encodings of scikit-learn's SimpleImputer and OneHotEncoder. Its TargetEncoder does not adjust for
-other columns (without that the RMSE on dietox is 1.46 times as large, by the record in results/tables), and has neither
-lines (1.19 times) nor names (1.8 % of the log loss on mroz).
-
-Means and slopes of training rows are computed without the row's own fold. Unknown levels are zeros in the one-hot
-encoding and the mean of all rows in the target encoding. If most values are unique, levels with one row are left out.
+More than `MOST_LEVELS` levels become the mean target of each given the other columns and, if the slopes of levels in a
+number differ, the line of each level. scikit-learn's TargetEncoder does not adjust for other columns (without that the
+RMSE on dietox is 1.46 times as large, by the record in results/tables), and has neither lines (1.19 times) nor integers
+that are names, such as of persons in a panel (1.8 % of the log loss on mroz). Means and slopes of training rows are
+computed without the row's own fold. If most values are unique, levels with one row are left out.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Effects of the levels of a column in addition to a linear map of the others: means and slopes with shrinkage.
 
-The shrinkage depends on the spread of levels relative to that of rows. Each level has a slope in a number, about the
-mean of the number in the level, if the slopes differ significantly by the F-test of a common slope. Integers are names
-if neighboring values differ significantly, and at least half as much as any two values: smooth effects, for example of
-an age or a size, do not satisfy this.
+Each level has a slope in a number if the slopes differ significantly by the F-test of a common slope. Integers are
+names if neighboring values differ significantly, and at least half as much as any two values: smooth effects, for
+example of an age, do not satisfy this.
 """
 
 from __future__ import annotations

@@ -2,14 +2,10 @@
 
     logits(x) = A (x, 1) + D [ act(Gx + g) * (Ux + u) * ... ],        p(x) = softmax(logits)
 
-Two classes have one logit, that of the second relative to the first. The loss of a member of the batch is the weighted
-mean of -log p at the rows, whose weights sum to one, plus half the ridge times the sum of squares of all parameters but
-the constants of A. A strong ridge removes one neuron after the other, until logistic regression is left.
-
-`gauss_newton` is for small data: the Fisher information of a row's logits is diag(p) - p p^T, with the root
-diag(sqrt p) - p sqrt(p)^T, so that the Gauss-Newton matrix is the product of one tall matrix with its transpose. `adam`
-trains in single precision on minibatches, for data whose tall matrices would be too large. Each member keeps the
-parameters with the best loss on its `held_out` rows, and ends when that loss has not improved for some time.
+Two classes have one logit, that of the second relative to the first. The loss of a member is the weighted mean of
+-log p, plus half the ridge times the sum of squares of all parameters but the constants of A. `gauss_newton` is for
+small data, `adam` trains in single precision on minibatches. Each member keeps the parameters with the best loss on its
+`held_out` rows, and ends when that loss has not improved for some time.
 """
 
 from __future__ import annotations

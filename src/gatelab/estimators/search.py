@@ -1,9 +1,6 @@
 """The search of both estimators: candidates of (unit, width, ridge) by a loss on held-out rows.
 
-The training of networks, the order of candidates and the choice of those to average are in `squares` for the regressor
-and in `classes` for the classifier. Rows with equal inputs are held out together.
-
-A **committee** has several networks with weights, whose mean is predicted. A regressor picks candidates one after the
+A `Committee` has several networks with weights, whose mean is predicted. A regressor picks candidates one after the
 other, with repetition, while that lowers the error of the mean: such coarse weights do not fit the noise of the
 held-out rows. A classifier predicts a mixture whose weights and temperature maximize the likelihood of held-out rows.
 """

@@ -1,13 +1,10 @@
 """The regressor's search: unit, width and ridge by the error on held-out rows, the cheapest first.
 
-Widths double. Each width is one batch of quick fits for every remaining ridge and every fold, whose rows have weight
-zero, until wider networks gain nothing or their trend does not lead below the smallest error. An error that stays above
-`PRECISE` indicates noise or steps: trees of step gates are then tried, alone and on top of the best trained networks.
-Below it, one network is optimized as far as possible.
-
-A network with random gates is a linear least-squares problem. Smooth gates that are nearly linear across the data span
-nearly all polynomials in few dimensions, and reproduce a smooth target to eight digits. Their columns are numerically
-dependent, so that singular values below 1e-15 are dropped.
+Each width is one batch of quick fits for every remaining ridge and every fold, whose rows have weight zero; widths
+double until wider networks gain nothing or their trend does not lead below the smallest error. An error that stays
+above `PRECISE` indicates noise or steps: trees of step gates are then tried. Below it, one network is optimized as far
+as possible, or has random gates: smooth gates that are nearly linear across the data span nearly all polynomials in few
+dimensions, and reproduce a smooth target to eight digits.
 """
 
 from __future__ import annotations

@@ -1,14 +1,10 @@
 """Trees of step gates, boosted on a loss or averaged, for steps and noise in targets and classes.
 
-A gate is 1 if x_j > c and 0 otherwise; a leaf is the product of the gates on its path. In trees for classes, a gate
-depends on the values of the gates before it. In trees for squares all nodes of a level have the same gate, so that
-values are looked up in a table, which is several times as fast; for classes this was less accurate, and for squares the
-other kind was (7 % on mpg). Trees are grown on numbers of bins, and their gates then converted to thresholds.
-
-- Boosted: each tree follows the gradient of the loss at the sum of the trees before it, and every leaf makes a tenth of
-  a Newton step. The networks of several folds grow side by side and end together, where the loss on all held-out rows
-  is smallest: a separate end for each fold would be biased on few rows.
-- Averaged: a random forest, whose leaves have the class frequencies of bootstrap samples.
+A gate is 1 if x_j > c and 0 otherwise; a leaf is the product of the gates on its path. In trees for squares all nodes
+of a level have the same gate, so that values are looked up in a table; for classes this was less accurate, and for
+squares the other kind was (7 % on mpg). Every leaf of a boosted tree makes a tenth of a Newton step, and the networks
+of several folds grow side by side and end together, where the loss on all held-out rows is smallest: a separate end for
+each fold would be biased on few rows. Averaged trees are a random forest.
 """
 
 from __future__ import annotations

@@ -1,12 +1,7 @@
 """Rigorous bounds for the extreme eigenvalues of a symmetric matrix, by Lanczos and Cholesky.
 
-Lanczos runs with full reorthogonalization: every new vector is made orthogonal to all previous ones, twice, so that
-there are no spurious eigenvalues. Matrices are functions v -> A v of float64 tensors, on any device. The same Krylov
-bases give a quadrature of the spectral density.
-
-Lanczos finds lambda_max from products with K, and lambda_min too if the condition number is small; otherwise solves
-with a Cholesky factor of K minus a shift just below the spectrum find lambda_min. It is then proved that no eigenvalue
-lies beyond them. For u = 2^-53 and any symmetric A:
+Lanczos, with full reorthogonalization, finds lambda_max, and lambda_min too if the condition number is small; otherwise
+solves with a Cholesky factor of K minus a shift just below the spectrum find lambda_min. For u = 2^-53 it is proved:
 
     inner bound    the Rayleigh quotient of a vector lies within the spectrum, up to 2 (n + 2) u |K|_F of rounding
     outer bound    if Cholesky's algorithm succeeds on A, lambda_min(A) >= -(n + 2) u tr A  (J. Demmel, LAPACK

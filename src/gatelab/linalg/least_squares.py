@@ -1,9 +1,9 @@
 """Least squares for a batch of tall matrices by matrix products, on CPU and CUDA.
 
-Columns are scaled to norm one. If the Gram matrix of the scaled columns is well conditioned, its Cholesky factor solves
-the problem, and iterative refinement with true residuals restores the accuracy of QR at half its cost. Otherwise, and
-if it matters, Q and R come from shifted Cholesky-QR, applied three times (Fukaya et al., SIAM J. Sci. Comput. 42,
-2020), which is valid for condition numbers up to 1e14. The result of a matrix does not depend on the rest of the batch.
+Columns are scaled to norm one. The Cholesky factor of their Gram matrix, with iterative refinement, solves a well
+conditioned problem as accurately as QR at half its cost. Otherwise Q and R come from shifted Cholesky-QR, applied three
+times (Fukaya et al., SIAM J. Sci. Comput. 42, 2020), valid for condition numbers up to 1e14. The result of a matrix
+does not depend on the rest of the batch.
 """
 
 from __future__ import annotations

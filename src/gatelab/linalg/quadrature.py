@@ -1,8 +1,7 @@
-"""Quadrature rules and the recurrences of orthogonal polynomials.
+"""Quadrature rules and the recurrences of orthogonal polynomials, for arrays and tensors.
 
-Gauss rules of a density come from the three-term recurrence of its orthonormal polynomials,
-t p_(n-1) = b_n p_n + a_n p_(n-1) + b_(n-1) p_(n-2): its coefficients form a tridiagonal matrix, whose eigenvalues are
-the nodes (G. Golub, J. Welsch, Math. Comp. 23, 1969). Recurrences accept arrays and tensors.
+Gauss rules of a density come from the three-term recurrence of its orthonormal polynomials: the coefficients form a
+tridiagonal matrix, whose eigenvalues are the nodes (G. Golub, J. Welsch, Math. Comp. 23, 1969).
 """
 
 from __future__ import annotations

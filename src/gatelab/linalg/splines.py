@@ -1,12 +1,8 @@
 """Least squares in spline spaces, banded, in O(N) work.
 
-Three parts: the moments of the data in each cell (`CellData`), the space (`Space`: degree and the multiplicity of its
-knots, with B-splines as local basis), and the banded system (`solve`), with optional local penalties and a few global
-equality constraints. A spline is stored as its Legendre coefficients z in each cell, shape (cells, degree + 1); every
-functional of a spline is a short row on them.
-
-The condition number of the Gram matrix of B-splines does not grow with the number of cells, so that forming it loses no
-accuracy; that of truncated powers, the basis of a network, grows like n^4 or faster.
+A spline is stored as its Legendre coefficients z in each cell, (cells, degree + 1); every functional of it is a short
+row on them. B-splines are the local basis: the condition number of their Gram matrix does not grow with the number of
+cells, so that forming it loses no accuracy; that of truncated powers, the basis of a network, grows like n^4 or faster.
 """
 
 from __future__ import annotations

@@ -1,17 +1,10 @@
-"""Residuals of any closure with their derivatives by the parameters of a module.
+"""Residuals of any closure with their derivatives by the parameters of a module, by autograd alone.
 
-A closure returns one tensor or several, the blocks. A block with weight w counts w times its mean square, so that its
-elements are multiplied by sqrt(w / number of elements). All derivatives are plain autograd on the module's own
-parameters: closures may themselves call `torch.autograd.grad`, as those of differential equations do.
-
-- `Graph` has products with the Jacobian and its transpose. J t is the derivative of J^T v by v, two backward passes.
-- `jacobian` is dense: by rows if there are fewer residuals than parameters, by columns otherwise, in chunks.
-- `row_jacobian` is much faster. It applies where row n of each block depends on row n of the inputs alone, and needs
-  one backward pass per column of a block: `Tape` records the inputs a of every linear map and of its transpose in
-  backward passes, adds a zero to the output, and the derivative d by this zero gives d a^T, a row's derivative by the
-  weights. Whether rows are independent is tested by a product with the true Jacobian.
-- `Jacobian` keeps the factors d and a: products need no matrix, J J^T is a product of products of factors, and J^T J is
-  summed over some rows at a time.
+A block of residuals with weight w counts w times its mean square. `Graph` has products with the Jacobian and its
+transpose; J t is the derivative of J^T v by v. `row_jacobian` applies where row n of each block depends on row n of the
+inputs alone, and needs one backward pass per column of a block: `Tape` records the inputs a of every linear map and of
+its transpose, adds a zero to the output, and the derivative d by this zero gives d a^T, a row's derivative by the
+weights. Whether rows are independent is tested by a product with the true Jacobian.
 """
 
 from __future__ import annotations

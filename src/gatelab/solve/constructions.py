@@ -1,20 +1,11 @@
 """The paper's constructions: parameters in closed form, without training, and the error that theory predicts.
 
-Knots t_i = a + i h, every gate opens to the right, d = f(a). The paper's eq. 6 is dimensionally inconsistent; the
-recurrences here are those of a function that interpolates at the knots.
+Knots t_i = a + i h, every gate opens to the right, d = f(a); functions of three orders that interpolate at the knots:
+chords (MLP), parabolas with f'' of the left end (GLU), C1 cubics (GQU), of which one neuron supplies the slope at the
+left end. SwiGLU puts a neuron on each of the target's nearest poles, and the others interpolate what is left, with
+gates whose poles are far away: what is left is analytic up to the next pole of the target or of a neuron's ladder.
 
-- MLP, order 2: the chord of each cell. RMSE ~ h^2 rms(f'') / sqrt(120).
-- GLU, order 3: the parabola through both ends of a cell with f'' of its left end. RMSE ~ h^3 rms(f''') / sqrt(945/2).
-- GQU, order 4: one factor follows the gate, so that each neuron adds (x - t)_+^2 (A + B (x - t)), always with real
-  roots, and the network is the C1 cubic Hermite interpolant; one neuron supplies the slope at the left end, so n
-  neurons make n - 1 cells. RMSE ~ h^4 rms(f'''') / (24 sqrt 630).
-
-Smooth gates: SwiGLU puts a neuron on each of the target's nearest poles, with the factor that its residue asks for,
-and the others interpolate what is left, with gates whose poles are far away. What is left is analytic up to the next
-pole of the target or of the neurons' ladders, so that errors fall exponentially.
-
-Some units contain others (`contains`): `embedded` writes a network of one unit as a network of the other, so that a
-solver can start from it.
+Some units contain others (`contains`): `embedded` writes a network of one unit as a network of the other.
 """
 
 from __future__ import annotations

@@ -1,21 +1,14 @@
 """Models for variable projection: an output that is linear in some parameters, and its derivatives by the others.
 
-`ProductModel` is a batch of networks of a product unit or a function, with derivatives in closed form:
+`ProductModel` is a batch of networks of a product unit or a function, y(x) = F(x; theta) c. For a scalar output and at
+least one factor, the last factor is eliminated together with D: given the gates a GLU is linear in the lines
+D_i (U_i x + u_i), so that c holds n lines and d. Otherwise c holds D and d. The derivative of a neuron's column by its
+map l is b_il(x) (x, 1), so that the Jacobian is a row-wise Kronecker product; vector outputs do not enlarge it: with
+c = D the normal matrix is that of b (x) (x, 1), multiplied neuron by neuron by D^T D. Maps in which the neuron is
+homogeneous (every factor; the gate, if it is a power of relu) are kept at length one.
 
-    y(x) = F(x; theta) c,        theta = the affine maps that are not eliminated, c = the linear parameters
-
-For a scalar output and at least one factor, the last factor is eliminated together with D: given the gates (and the
-other factors) a GLU is linear in the lines D_i (U_i x + u_i), so that c holds n lines and d. Otherwise c holds D and d.
-The derivative of a neuron's column by its map l is b_il(x) (x, 1), b_il the derivative of the neuron by that map
-(times its line), so that the Jacobian is a row-wise Kronecker product of b with (x, 1). Vector outputs do not enlarge
-it: with c = D the normal matrix is that of b (x) (x, 1), multiplied neuron by neuron by D^T D.
-
-Maps in which the neuron is homogeneous (every factor; the gate, if it is a power of relu) are kept at length one.
-
-`ModuleModel` is a batch of modules of a user's class, by automatic differentiation. The linear parameters are detected:
-from the last to the first, a tensor joins those in which the output is jointly affine if a second difference in a
-random direction vanishes. The others move by Levenberg-Marquardt, with Jacobians row by row from `torch.func`. Data are
-not scaled for a class.
+`ModuleModel` is a batch of modules of a user's class, by automatic differentiation, whose linear parameters are
+detected.
 """
 
 from __future__ import annotations

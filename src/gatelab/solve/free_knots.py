@@ -1,17 +1,11 @@
 """Splines with free knots, and the networks that they are (docs/methods.md).
 
 Moving the knot t_j by delta changes a spline whose r-th derivative jumps there by a_j by
--delta a_j (x - t_j)_+^(r-1) / (r-1)!. The linearized problem is thus a least-squares spline with one continuity less at
-every knot, still banded; its jumps b_j, damped, give the step delta_j = -b_j / a_j (Golub and Pereyra 1973, with
-Kaufman's simplification).
-
-A gate that opens to the right adds its jump polynomial J_j(x) = (x - t_j)^k p_j(x) to the right of its knot; one that
-opens to the left subtracts J_j on the left. With knots inside the interval a network is therefore a spline with
-
-    y_0(x) + sum over left-opening j of J_j(x)  =  d + sum over open neurons of J_i(x),
-
-y_0 being the polynomial of the first cell and an open neuron one whose knot lies left of the interval: `degree` linear
-constraints on a spline of n + 1 cells, for 2^n choices of directions.
+-delta a_j (x - t_j)_+^(r-1) / (r-1)!: the linearized problem is a least-squares spline with one continuity less, whose
+jumps b_j, damped, give the step -b_j / a_j (Golub and Pereyra 1973, with Kaufman's simplification). Gates that open to
+the left subtract their jump polynomials J_j on the left. With knots inside the interval a network is a spline whose
+first polynomial y_0 satisfies y_0 + sum over left-opening j of J_j = d + sum over open neurons of J_i: `degree` linear
+constraints, for 2^n choices of directions.
 """
 
 from __future__ import annotations

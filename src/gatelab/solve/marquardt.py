@@ -1,10 +1,7 @@
 """Levenberg-Marquardt on a batch: every member has its own damping, number of steps and end.
 
-The search, `descend`, only sees losses: it accepts the steps that lower them, updates the dampings, and ends members
-separately. A `Batch` holds the parameters and computes the steps: the knots of a spline (`free_knots`, a banded
-system), networks in all their parameters (`polish`), networks without their linear parameters (`ProjectedBatch`), and
-networks for classes (`estimators.likelihood`). `damped_step` solves dense normal equations. `MemberSearch`, the rule of
-one member, is also that of `optim.LevenbergMarquardt`, which takes one step per call.
+`descend` only sees losses: it accepts the steps that lower them and updates the dampings. A `Batch` holds the
+parameters and computes the steps. `MemberSearch`, the rule of one member, is also that of `optim.LevenbergMarquardt`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Levenberg-Marquardt in the networks' own parameters, many small networks at once.
 
 For a handful of neurons the constraints of directions matter, and for two or more factors the roots of the jump
-polynomials, which the spline search ignores; and there are many local optima. But truncated powers are still well
-enough conditioned for the plain method: knots, lines and offset move together, the Jacobian is in closed form, and a
-batch of networks (a leading dimension of `Neurons`) shares every array operation.
+polynomials, which the spline search ignores. Truncated powers are still well enough conditioned there: knots, lines and
+offset move together, and a batch of networks (a leading dimension of `Neurons`) shares every array operation.
 """
 
 from __future__ import annotations

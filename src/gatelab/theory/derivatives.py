@@ -1,13 +1,9 @@
 """Derivatives of functions and of noisy data, for limits that need ||f^(m)||.
 
-A function is interpolated at Chebyshev points on many panels, and the interpolant is differentiated exactly; a single
-interpolant of high degree p would amplify rounding by about p^(2k). Panels that do not resolve the function can be
-halved.
-
-Data are fitted by a penalized spline (the P-spline of Eilers and Marx): many equal cells, least squares, and a penalty
-on the differences of order r of the coefficients. As a Gaussian prior, the penalty has a marginal likelihood, which
-separates noise from function, and a posterior, from which curves are drawn. The derivative is determined where these
-curves agree. Penalties of three orders are used, since the posterior of one alone is overconfident.
+A function is interpolated at Chebyshev points on many panels, and the interpolant is differentiated exactly. Data are
+fitted by a penalized spline (the P-spline of Eilers and Marx). As a Gaussian prior, the penalty has a marginal
+likelihood, which separates noise from function, and a posterior, from which curves are drawn: the derivative is
+determined where they agree. The posterior of one penalty alone would be overconfident, so there are three orders.
 """
 
 from __future__ import annotations

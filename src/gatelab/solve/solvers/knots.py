@@ -1,11 +1,10 @@
 """The knot solver: relu-gated networks of one input, trained as splines with free knots.
 
-Given the knots, the network is a least-squares spline (`gatelab.linalg.splines`). The knots move by banded variable
-projection, and the directions of the gates are chosen such that the spline is exactly a network (both in `free_knots`).
-Small networks, where these constraints matter, are finished in their own parameters (`polish`).
-
-The search starts with splines that are smoother than the unit requires. They are networks of the unit too, and their
-knots are better placed: at a C1 optimum the slope jumps of a GLU vanish, and with them the gradient of its knots.
+Given the knots, the network is a least-squares spline. The knots move by banded variable projection, and directions of
+the gates are chosen such that the spline is exactly a network (`free_knots`); small networks, where these constraints
+matter, are finished in their own parameters (`polish`). The search starts with splines that are smoother than the unit
+requires, whose knots are better placed: at a C1 optimum the slope jumps of a GLU vanish, and with them the gradient of
+its knots.
 """
 
 from __future__ import annotations

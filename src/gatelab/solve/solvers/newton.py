@@ -1,14 +1,8 @@
 """The paper's solver: Newton's method on the whole batch, layer by layer, in float64 (section 4).
 
-Four parts: which parameters when (the schedule), where to go (`direction`: Jacobi preconditioning, elimination of
-singular rows, an indefinite solve), how far (`_search`), and the loss with its exact gradient and Hessian
-(`Curvature`), two ways. The Hessian of a product unit is cheap, since its output is d + sum_i D_i h(z_i1, z_i2, ...), z
-affine in x. With residuals r and the Jacobian J of the output,
-
-    H = 2/N [ J^T J + blockdiag over neurons of sum_n r_n hess(D_i h_i)(x_n) ]
-
-and J and the blocks need only h, dh/dz and d2h/dz2, each an (N, width) array. The dense way differentiates the gradient
-of any module, as the paper's code does; the tests compare both.
+The Hessian of a product unit is cheap, since its output is d + sum_i D_i h(z_i1, z_i2, ...), z affine in x: with
+residuals r and the Jacobian J of the output, H = 2/N [J^T J + blockdiag over neurons of sum_n r_n hess(D_i h_i)(x_n)].
+The Hessian of any other module is that of its gradient by autograd, as in the paper's code.
 """
 
 from __future__ import annotations

@@ -1,14 +1,9 @@
 """The pole solver: networks of one input and one output with smooth gates, to the rounding of float64.
 
-silu(Gx + g) has its first pair of poles at -g/G ± iπ/|G|, so that a neuron can sit on a singularity of the target.
-Starts put neurons on the target's nearest poles, which the AAA algorithm finds, and the others at random; a race of
-Levenberg-Marquardt steps (`marquardt.descend`), with the output weights eliminated, picks the best of them.
-
-A smooth function needs few rows: those nearest to Gauss-Legendre nodes, with the weights of the nodes. The network is
-then evaluated at all rows. Where its error there is larger than at the nodes, or AAA needs many points (noise, kinks,
-singularities very close to the interval), variable projection on all rows is tried as well and the better one taken.
-
-Reference: Y. Nakatsukasa, O. Sète, L. N. Trefethen, The AAA algorithm for rational approximation (2018).
+silu(Gx + g) has its first poles at -g/G ± iπ/|G|, so that a neuron can sit on a singularity of the target. Starts put
+neurons on its nearest poles, by the AAA algorithm (Y. Nakatsukasa, O. Sète, L. N. Trefethen, 2018), and the others at
+random; a race of Levenberg-Marquardt steps picks the best. Rows are those nearest to Gauss-Legendre nodes; where the
+error at all rows is larger, or AAA needs many points (noise, kinks), variable projection on all rows is tried as well.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
 """Variable projection: any unit in any dimension, many networks in one batch, on CPU and CUDA.
 
-Linear parameters are eliminated (`features`, with `linalg.least_squares`), the others move by Levenberg-Marquardt
-(`marquardt`), and neurons are inserted and removed (`insertion`). A network grows by a third at a time, each new neuron
-the best of many candidates for the current residual. It then goes through rounds that exchange the neurons that matter
-least for new ones if the error falls, and finally settles. Every member of a batch has its own generator and its own
-steps: the result equals that of a single fit.
-
-`steps` bounds the sum of the steps of a network's growth, of the rounds whose change it kept and of its settling. If it
-is too small for the growth, neurons are inserted without steps in between, and all steps go into the settling.
+Linear parameters are eliminated (`features`), the others move by Levenberg-Marquardt (`marquardt`). A network grows by
+a third at a time, each new neuron the best of many candidates for the current residual (`insertion`), goes through
+rounds that exchange the neurons that matter least if the error falls, and settles. `steps` bounds the sum of the steps
+of growth, of the rounds whose change was kept and of settling; if it is too small for the growth, neurons are inserted
+without steps in between. Every member of a batch has its own generator and steps, as in a single fit.
 """
 
 from __future__ import annotations
