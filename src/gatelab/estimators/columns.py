@@ -161,10 +161,7 @@ class TableColumns(Compact):
         return encoded
 
     def averages(self, table: Any, y: Array, weight: Array, *, choose: bool) -> TableColumns:
-        """These columns with the means and slopes of levels on these rows.
-
-        With `choose`, the numbers in which levels have slopes are selected too.
-        """
+        """These columns with the means and slopes of levels on these rows; with `choose`, which numbers have slopes."""
         pairs = self.pairs(table)
         plain = [column.without_means(part) for column, part in pairs]
         indices = {i: column.positions(part) for i, (column, part) in enumerate(pairs) if column.averaged}
@@ -209,11 +206,7 @@ class TableColumns(Compact):
         return TableColumns(tuple(columns))
 
     def fold(self, table: Any, y: Array, weight: Array, folds: int, seed: int) -> NDArray[np.intp]:
-        """A fold for every row, for `training`, drawn by content: equal rows share a fold, in any order of the table.
-
-        If all rows of a level are equal, as in a table of one column, they are distributed over folds instead, since
-        the level would otherwise be unknown without its fold.
-        """
+        """A fold for every row, drawn by content: equal rows share one, unless all rows of a level are equal."""
         pairs = self.pairs(table)
         levels = {i: column.positions(part) for i, (column, part) in enumerate(pairs) if column.averaged}
         keys = []

@@ -23,10 +23,7 @@ _ROUNDS, _FEWEST_DRAWN, _MOST_DRAWN = 10, 0.1, 1e4
 
 
 def neighbor_similarity(numbers: Array, left: Array, weight: Array) -> float:
-    """The p-value of equal effects of neighboring numbers, by the F-test of pairs.
-
-    It is 1 if neighbors differ by less than half the difference of any two values.
-    """
+    """The p-value of equal effects of neighboring numbers, by the F-test of pairs; 1 if effects are smooth."""
     values, index = np.unique(numbers, return_inverse=True)
     term = LevelTerm(0, len(values), index, np.ones(len(index)))
     rows = term.sums(weight[:, None])
@@ -115,11 +112,7 @@ class LevelSpread:
 def chosen_slopes(
     x: Array, means: Sequence[LevelTerm], y: Array, weight: Array, numbers: Mapping[int, Array]
 ) -> list[LevelTerm]:
-    """The slopes of levels that differ significantly, the most significant first, and the shrinkage of each.
-
-    The shrinkage holds for all folds: in one fold slopes may be equal by chance, and a column that hardly varies in
-    training would be far out of its range in prediction.
-    """
+    """The slopes of levels that differ significantly, the most significant first, with shrinkage for all folds."""
     slopes: list[LevelTerm] = []
     effects, left = level_effects(x, means, y, weight)
     while (term := steepest(left, means, slopes, numbers, weight)) is not None:

@@ -190,11 +190,7 @@ def neurons(unit: Unit, z: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
 
 
 def log_softmax(logits: Tensor) -> Tensor:
-    """log p (..., classes) of c logits; a single logit is that of the second class relative to the first.
-
-    >>> log_softmax(torch.zeros(1)).exp()
-    tensor([0.5000, 0.5000])
-    """
+    """log p (..., classes) of c logits; a single logit is that of the second class relative to the first."""
     if logits.shape[-1] == 1:
         return torch.cat([-torch.nn.functional.softplus(logits), -torch.nn.functional.softplus(-logits)], -1)
     return logits.log_softmax(-1)

@@ -129,12 +129,7 @@ class Search:
 def folds_of(
     rows: TableRows, folds: int, seed: int, *, most: int | None = None, classes: bool = False
 ) -> tuple[NDArray[np.intp], int]:
-    """The fold of each row, or -1 beyond the `most` rows, and the number of folds, stratified by classes if asked.
-
-    >>> x = np.repeat(np.arange(4.0), 2)[:, None]
-    >>> folds_of(TableRows(x, x, np.ones(8)), 2, 0)[0].tolist()
-    [0, 0, 0, 0, 1, 1, 1, 1]
-    """
+    """The fold of each row, or -1 beyond the `most` rows, and the number of folds, stratified by classes if asked."""
     generator = np.random.default_rng(seed)
     sample = np.arange(len(rows))
     if most is not None and len(rows) > most:
@@ -197,13 +192,7 @@ def mean_and_spread(values: Array, share: Array) -> tuple[Array, Array]:
 
 
 def pick_counts(values: Array, y: Array, weight: Array, picks: int) -> NDArray[np.int64]:
-    """The number of picks of each candidate for which the mean of the picks has the smallest error.
-
-    >>> y = np.zeros((4, 1))
-    >>> values = np.stack([np.full((4, 1), v) for v in (1.0, -1.1, 5.0)])
-    >>> pick_counts(values, y, np.ones(4), 2).tolist()
-    [1, 1, 0]
-    """
+    """The number of picks of each candidate for which the mean of the picks has the smallest error."""
     count = np.zeros(len(values), dtype=np.int64)
     best, best_error = count.copy(), np.inf
     total = np.zeros_like(y)

@@ -246,11 +246,7 @@ def leaf_sums(leaf: NDArray[np.intp], values: Array, leaves: int) -> Array:
 
 
 def class_log_probability(logits: Array) -> Array:
-    """log p (rows, classes) of c logits; a single logit is that of the second class relative to the first.
-
-    >>> class_log_probability(np.zeros((1, 1))).round(3).tolist()
-    [[-0.693, -0.693]]
-    """
+    """log p (rows, classes) of c logits; a single logit is that of the second class relative to the first."""
     if logits.shape[1] == 1:
         logits = np.concatenate([np.zeros_like(logits), logits], axis=1)
     shifted = logits - logits.max(axis=1, keepdims=True)  # scipy's log_softmax takes several times as long for few rows
@@ -260,8 +256,8 @@ def class_log_probability(logits: Array) -> Array:
 class Squares:
     """Squared errors, by trees with one gate per level.
 
-    `slopes` returns the negative gradient of the loss by each output, and the curvature. `held` is the ridge on the
-    value of a leaf; growth ends after `patience` trees that do not lower the error by more than the share `gain`.
+    `held` is the ridge on the value of a leaf; growth ends after `patience` trees that do not lower the error by more
+    than the share `gain`.
     """
 
     held, most, patience, gain = 3.0, 600, 31, 0.0
@@ -317,15 +313,7 @@ def boosted_trees(
     base: Array | None = None,
     over: Callable[[], bool] = lambda: False,
 ) -> list[tuple[Any, Array]]:
-    """Networks with equal numbers of trees, on top of a base, and their outputs on the held-out rows of each.
-
-    >>> x = np.random.default_rng(0).uniform(size=(400, 2))
-    >>> y = 1.0 * (x[:, :1] > 0.3) * (x[:, 1:] > 0.6)
-    >>> rows = BinnedRows.of(x, y, np.ones(400))
-    >>> network, _ = boosted_trees(rows, Squares(), [np.arange(400) < 80], [0], 3)[0]
-    >>> bool(np.abs(network.values(x) - y).mean() < 0.03)
-    True
-    """
+    """Networks with equal numbers of trees, on top of a base, and their outputs on the held-out rows of each."""
 
     def error() -> float:
         pairs = zip(values, held, strict=True)

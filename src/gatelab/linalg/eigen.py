@@ -102,10 +102,7 @@ def krylov(apply: Apply, start: Tensor, steps: int, settled: Callable[[Array, Ar
 def both_ends(
     apply: Apply, start: Tensor, *, tol: float = 1e-8, steps: int = 300, flat: float = 0.0, least: int = 0
 ) -> tuple[Ritz, Ritz]:
-    """The largest and the smallest eigenvalue.
-
-    The smallest is accurate if the ratio of the Ritz values is below `flat`; otherwise it is that after `least` steps.
-    """
+    """The largest and the smallest eigenvalue, the latter accurate if their ratio is below `flat`."""
 
     def error(values: Array, vectors: Array, beta: float, which: int) -> float:
         """The residual of an end, or its square over the gap to the next Ritz value if that is smaller."""
@@ -142,10 +139,7 @@ def tridiagonal(alpha: Array, beta: Array) -> tuple[Array, Array]:
 def quadrature(
     apply: Apply, n: int, probes: int, steps: int, seed: int, device: torch.device | str
 ) -> tuple[Array, Array]:
-    """Nodes and weights (sum 1) whose sums approximate the means of functions over the spectrum.
-
-    Stochastic Lanczos quadrature: exact for polynomials of degree 2 steps - 1 along each of the random directions.
-    """
+    """Nodes and weights (sum 1) of stochastic Lanczos quadrature: sums approximate means over the spectrum."""
     nodes, weights = [], []
     first = check_seed(seed)
     for probe in range(probes):
@@ -180,11 +174,7 @@ class Extremes:
 
 
 def extremes(K: Tensor, *, entry_error: float = 0.0) -> Extremes:
-    """Both ends of the spectrum of a symmetric float64 matrix, on its device.
-
-    `entry_error` bounds the error of K_ij relative to sqrt(K_ii K_jj); the norm of the error is at most that times the
-    trace.
-    """
+    """Both ends of the spectrum of a symmetric float64 matrix; `entry_error` is that of K_ij over sqrt(K_ii K_jj)."""
     n = len(K)
     if not bool(K.any()):
         return Extremes(Bracket(0.0, 0.0, 0.0), Bracket(0.0, 0.0, 0.0))
@@ -298,12 +288,10 @@ def solve_factored(factor: Tensor, v: Tensor) -> Tensor:
 
 
 def operator_extremes(apply: Apply, n: int, *, unit: float = _U) -> Extremes:
-    """Both ends of the spectrum of a positive semidefinite operator, from its products alone.
+    """Both ends of the spectrum of a positive semidefinite operator, from products that are rounded to `unit`.
 
-    Ritz values lie inside the spectrum. By J. Kuczynski and H. Wozniakowski (SIAM J. Matrix Anal. Appl. 13, 1992),
-    lambda_max exceeds the largest Ritz value after k steps by at most eps lambda_max, except with probability
-    1.648 sqrt(n) exp(-sqrt(eps) (2k - 1)), here one in a million. Up to 256 rows the matrix is formed, and the
-    bounds are those of `extremes`. Products are assumed to be rounded to `unit`, as sums of n terms.
+    By J. Kuczynski and H. Wozniakowski (SIAM J. Matrix Anal. Appl. 13, 1992), lambda_max exceeds the largest Ritz value
+    after k steps by at most eps lambda_max, except with probability 1.648 sqrt(n) exp(-sqrt(eps) (2k - 1)).
     """
     if n <= _OPERATOR_STEPS:
         K = torch.stack([apply(row) for row in torch.eye(n, dtype=torch.float64)])

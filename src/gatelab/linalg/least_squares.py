@@ -77,11 +77,7 @@ class Projection:
 
 @dataclass(frozen=True)
 class SpreadColumns:
-    """The columns h_i x_k of a batch, h (B, N, n) and x (N, d), and one more, (B or 1, N, 1).
-
-    Products with vectors use h and x alone: the matrix has d times the entries of h, and on a GPU such products are
-    bound by memory.
-    """
+    """The columns h_i x_k of a batch, h (B, N, n) and x (N, d), and one more, (B or 1, N, 1), for fast products."""
 
     h: Tensor
     x: Tensor
@@ -113,10 +109,7 @@ def crossed(A: Tensor, B: Tensor) -> Tensor:
 
 
 def _in_pieces(function: Callable[[Tensor, Tensor], Tensor], A: Tensor, B: Tensor, dim: int, multiple: int) -> Tensor:
-    """function(A, B) for a batch in which rows or columns of A are independent, on a CPU in pieces if it is large.
-
-    Pieces are multiples of the libraries' blocks, so that the result is the same to the last bit.
-    """
+    """function(A, B), on a CPU in pieces of A, multiples of the libraries' blocks, if it is large."""
     work = float(A.shape[-2]) * A.shape[-1] * B.shape[-1]
     if on_gpu(A) or len(A) * work <= _PIECE:
         return function(A, B)

@@ -297,10 +297,7 @@ class _Product(torch.autograd.Function):
 def row_jacobian(
     residuals: Residuals, weights: Sequence[float] | None, parameters: Sequence[nn.Parameter]
 ) -> Jacobian | None:
-    """The Jacobian with its residuals, if row n of each block depends on row n of the inputs; None if it cannot be so.
-
-    Parameters that are not weights of linear maps have columns of the general kind. The caller tests the result.
-    """
+    """The Jacobian with its residuals if rows are independent, which the caller tests, or None."""
     with torch.enable_grad(), Tape(parameters) as tape:
         values = blocks(residuals, weights)
     uses, flat = tuple(tape.uses), values.flat

@@ -127,7 +127,7 @@ def _gqu(nodes: Array, h: float, f: Array, smooth: Any) -> Neurons:
 
 
 def _swiglu(unit: Unit, f: Callable, width: int, interval: tuple[float, float]) -> Construction:
-    """Neurons on the nearest poles, as many as give the least predicted error, and a least-squares solution for others.
+    """Neurons on the nearest poles, as many as give the least predicted error, and least squares for the others.
 
     silu has the residue iπ at iπ, so D silu(Gx + g)(Ux + u) has iπ (U p + u) D / G at its pole p.
     """
@@ -163,11 +163,7 @@ def _swiglu(unit: Unit, f: Callable, width: int, interval: tuple[float, float]) 
 
 
 def contains(unit: AnyUnit, other: AnyUnit) -> bool:
-    """Whether every network of `other` is also a network of `unit` of the same width.
-
-    Factors may be one, and may follow a relu gate: relu(z)^2 = relu(z) z. So the GQU contains the GLU and relu3, and
-    the GLU contains the MLP and relu2. Functions and classes of the user contain only themselves.
-    """
+    """Whether every network of `other` is one of `unit` of the same width: factors may be one, or follow a gate."""
     if unit == other:
         return not isinstance(unit, ModuleUnit)
     if not all(isinstance(u, Unit) and not isinstance(u, FunctionUnit) for u in (unit, other)):
@@ -188,10 +184,7 @@ def _following(unit: Unit, other: Unit) -> int | None:
 
 @torch.no_grad()
 def embedded(network: Network, unit: Unit, width: int) -> Network:
-    """The same function as a network of a unit that contains the network's unit, at least as wide.
-
-    Additional neurons are copies of the first with weight zero.
-    """
+    """The same function in a unit that contains the network's; additional neurons have weight zero."""
     if not contains(unit, network.unit) or check_width(width) < network.width:
         raise GatelabError(
             f"a {unit.name} network of width {width} does not contain a {network.unit.name} network of width "

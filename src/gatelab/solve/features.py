@@ -212,8 +212,7 @@ class ProductModel:
     def _spread(self, factors: list[Tensor], last: Tensor | None = None) -> Tensor:
         """(B, N, n) each -> (B, N, n (d_in + 1)) side by side: each column times (x, 1), and optionally a last column.
 
-        Every entry is written once, in place: on a GPU a copy would double the time. Columns are contiguous there, as
-        the neurons are, so that reads and writes have the same order.
+        Every entry is written once, in place, and columns are contiguous on a GPU: a copy would double the time.
         """
         x, d, count = self.x, self.x.shape[1], sum(b.shape[-1] for b in factors)
         columns = count * d + (last is not None)
@@ -260,8 +259,7 @@ class ProductModel:
     def _size(self, theta: Tensor) -> Tensor:
         """The weight of each neuron's squared coefficient in the ridge (B, n): the squared length of the gate's map.
 
-        A smooth gate can grow steeper and its coefficient smaller while the network stays the same; a penalty on the
-        coefficient alone would reward that.
+        A penalty on the coefficient alone would reward gates that grow steeper.
         """
         if self._has_size:
             return theta[:, 0].square().sum(-1)

@@ -167,12 +167,7 @@ class MemberSearch:
 
 
 class ProjectedBatch:
-    """A model with its nonlinear parameters, the optimal linear ones, and the normal equations.
-
-    A model has `take(members)`, the model of some members; `project(theta)`, the optimal linear parameters;
-    `normal(theta, projection)`, the normal matrices (B, p, p) and the downhill gradients (B, p) of half the projected
-    loss; and `moved(theta, step)`.
-    """
+    """A model with its nonlinear parameters, the optimal linear ones, and the normal equations."""
 
     def __init__(self, model: Any, theta: Tensor) -> None:
         self.model, self.theta, p = model, theta.clone(), theta[0].numel()
@@ -208,8 +203,7 @@ class ProjectedBatch:
 def damped_step(K: Tensor, g: Tensor, damping: Tensor, least: float = 1e-12) -> tuple[Tensor, Tensor]:
     """The step (B, p) for normal matrices and downhill gradients with Marquardt's scaling, and the predicted decrease.
 
-    The decrease is that of a sum of squares, twice the function with Hessian K and downhill gradient g. `least` bounds
-    the squared scales from below, relative to the largest.
+    The decrease is that of a sum of squares; `least` bounds the squared scales, relative to the largest.
     """
     diagonal = K.diagonal(dim1=-2, dim2=-1)
     size = diagonal.clamp_min(

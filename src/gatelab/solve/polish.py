@@ -50,10 +50,7 @@ def polish_networks(
     paths: Sequence[History] | None = None,
     most: int = UNLIMITED,
 ) -> Polished:
-    """A batch of networks after at most `steps` damped steps each; stops when all have settled.
-
-    `paths` are the histories of the networks so far; a network with `most` entries in its history does not move.
-    """
+    """A batch after at most `steps` damped steps each; `paths` are histories so far, of at most `most` entries."""
     batch = _NetworkBatch(neurons, unit, x, y)
     paths = paths or [()] * len(neurons.knots)
     budget = [min(steps, most - len(path)) for path in paths]
@@ -137,11 +134,7 @@ def grow(
     generator: np.random.Generator,
     most: int = UNLIMITED,
 ) -> Polished:
-    """Networks grown neuron by neuron: at each width, several random neurons are tried with each of the best networks.
-
-    A wider network contains the narrower one, so that its error should never be larger, which random starts alone do
-    not ensure. No network takes more than `most` steps in total.
-    """
+    """Networks grown neuron by neuron: several random neurons are tried with each of the best networks."""
 
     def polished(batch: Neurons, paths: Sequence[History] | None = None) -> Polished:
         batch = solve_linear(batch, unit, x, y)
@@ -158,9 +151,8 @@ def grow(
 def refined_network(spline: Spline, directions: Directions) -> Neurons:
     """The spline's network, refined until its own output agrees with the spline to rounding.
 
-    Jumps of high derivatives lose digits (n^3 eps for a cubic), and truncated powers carry the loss across the
-    interval. The difference is itself a spline of the same space, so that one projection of it gives a correction
-    with full relative precision: iterative refinement, as for linear systems.
+    Jumps of high derivatives lose digits; one projection of the difference, a spline too, gives a correction with full
+    relative precision.
     """
     x, target = splines.sample(spline.breaks, spline.z)
     neurons = from_spline(spline, directions)

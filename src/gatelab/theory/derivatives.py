@@ -265,10 +265,7 @@ def _norm(curves: Array, length: float, sigma: float) -> Array:
 
 
 def pilot(x: Array, y: Array, interval: tuple[float, float], order: int) -> Pilot:
-    """An estimate of a derivative of the function behind rows (x, y) with one input and one target.
-
-    Raises `LinAlgError` if the rows are too few or too clustered.
-    """
+    """An estimate of a derivative of the function behind rows; `LinAlgError` if they are too few or too clustered."""
     degree = order + 3
     cells = min(len(np.unique(x)) // _ROWS_PER_CELL, _MOST_CELLS)
     if cells < 1 or cells + degree >= len(x):
@@ -294,11 +291,7 @@ def pilot(x: Array, y: Array, interval: tuple[float, float], order: int) -> Pilo
 
 
 def _local_deviation(x: Array, y: Array) -> float:
-    """The standard deviation of rows from neighboring rows, by the median, which is robust to kinks.
-
-    Rows are compared with the mean of rows with the same x if most have such, otherwise with the cubic through two rows
-    on each side. The result is the noise, or more if the target changes within a few rows.
-    """
+    """The standard deviation of rows from rows with the same x, or from the cubic through two rows on each side."""
     _, first, group, count = np.unique(x, return_index=True, return_inverse=True, return_counts=True)
     if 2 * len(first) <= len(x):
         gaps = y - (np.bincount(group, y) / count)[group]
@@ -319,10 +312,7 @@ def _local_deviation(x: Array, y: Array) -> float:
 def _penalized(
     design: Any, y: Array, penalty: int, rounding: float, derivative: Array, generator: np.random.Generator
 ) -> tuple[Array, Array, float]:
-    """The derivative, draws of it, and the residual standard deviation, averaged over penalties by evidence.
-
-    `design` has the B-splines of every row, and `derivative` maps their coefficients to the derivative at points.
-    """
+    """The derivative, draws of it, and the residual standard deviation, averaged over penalties by evidence."""
     (count, columns), gram = design.shape, (design.T @ design).toarray()
     differences = np.diff(np.eye(columns), penalty, axis=0)
     least = _LEAST_PENALTY * np.trace(gram) / columns

@@ -54,10 +54,7 @@ def norm_of_function(f: Callable, interval: tuple[float, float], order: int, sig
 
 
 def norm_of_data(x: np.ndarray, y: np.ndarray, interval: tuple[float, float], order: int, sigma: float) -> float:
-    """The norm of a derivative estimated from rows (N,), by a penalized spline that separates noise from function.
-
-    Raises if the rows do not determine it: they are noisy or too few, or the target has a kink or a jump.
-    """
+    """The norm of a derivative estimated from rows (N,) by a penalized spline, if they determine it."""
     try:
         fitted = pilot(x, y, interval, order)
     except np.linalg.LinAlgError:

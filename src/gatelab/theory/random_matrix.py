@@ -159,10 +159,7 @@ class LimitSpectrum(Compact):
         return b0 / math.exp(critical), self._pulled(b0)[1] if math.log(b0) > critical else math.nan
 
     def _pulled(self, b0: float) -> tuple[float, float]:
-        """(slope, z) at e = -1 / b0: a spike of size b0 is at z if the slope dz/de is positive.
-
-        Lengths are cut at the longest that is expected among n rows.
-        """
+        """(slope, z) at e = -1 / b0, without lengths beyond the longest expected: a spike is at z if dz/de > 0."""
         above = self.n - self.masses.cumsum()
         a = np.minimum(self.squares, self.squares[int(np.abs(above - _BEYOND).argmin())])
         phi, change = (float(v[0].real) for v in self._phi(np.array([-1 / b0 + 0j])))

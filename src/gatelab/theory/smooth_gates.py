@@ -139,10 +139,7 @@ def smooth_error(poles: tuple[complex, ...], interval: tuple[float, float], fact
 
 
 def column_rate(singularities: NDArray[np.complex128]) -> float:
-    """1 / cap of the condenser of [-1, 1] and the vertical rays over singularities, or γ of a real one if less.
-
-    The equilibrium charges, constant on pieces, give equal potentials at the middles of the pieces of each plate.
-    """
+    """1 / cap of the condenser of [-1, 1] and the vertical rays over singularities, or γ of a real one if less."""
     real = singularities.imag == 0
     rates = list(green(singularities[real], (-1.0, 1.0)))
     columns: dict[float, float] = {}

@@ -282,11 +282,7 @@ class KnotTask:
         return best
 
     def contained_networks(self, width: int, steps: int) -> list[_Candidate]:
-        """The best network of the power of relu that this unit contains, and a fit of this unit from its knots.
-
-        The first equals the fit of that power with the same seed, so that a unit is never worse than the power that it
-        contains. For a power of relu itself the list is empty.
-        """
+        """The best network of the contained power of relu, which no fit is worse than, and a fit from its knots."""
         if not self.unit.factors:
             return []
         power = free_knots.relu_power(self.degree)
@@ -348,10 +344,7 @@ class KnotTask:
         return self.with_rows(max(_SEARCH_ROWS, _SEARCH_ROWS_PER_CELL * (inner + 1)))
 
     def smooth_splines(self, knot_density: Density, inner: int, starts: int) -> list[tuple[Spline, History]]:
-        """The smoothest free splines with `inner` knots, on thinned data, the best first.
-
-        The leading ones after a few steps continue, if their errors are close. Units of one degree share the result.
-        """
+        """The smoothest free splines with `inner` knots on thinned data, the best first; `races` has known ones."""
         key = (len(self.x), inner, starts, self.generator.bit_generator.state["state"]["state"])
         if key in self.races:
             splines_found, self.generator.bit_generator.state = self.races[key]
@@ -446,11 +439,7 @@ class KnotTask:
         return self.best_polished(polish_networks(batch, self.unit, self.x, self.y, steps=steps, paths=[best.history]))
 
     def simplest_network(self, width: int, best: _Candidate) -> _Candidate:
-        """The exact network with the fewest knots, at most those of `best`.
-
-        Superfluous knots can lie anywhere between two rows, where the data do not determine the network. So neighboring
-        knots are merged, and the remaining neurons get weight zero.
-        """
+        """The exact network with the fewest knots: superfluous ones, which lie anywhere between rows, are merged."""
         opened, ends = always_open(self.unit), self.interval
         least = min(self.degree + 2, (len(self.x) - 1) // 2)
         among = (best.neurons.knots > self.x[least]) & (best.neurons.knots < self.x[-least - 1])

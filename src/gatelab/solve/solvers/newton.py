@@ -152,8 +152,7 @@ def _step(
 def direction(gradient: Array, hessian: Array) -> tuple[Array, float]:
     """The Newton direction P s with (P H P) s = -P grad, P = diag |H_ii|^-1/2, and |P grad|^2.
 
-    Rows of H that are zero (dead neurons, typically) are left out and do not move. Where s does not descend,
-    H being indefinite, the direction is steepest descent in the scaled parameters.
+    Rows of H that are zero do not move. Where s does not descend, it is steepest descent in the scaled parameters.
     """
     rows = np.abs(hessian).max(axis=1)
     live = rows > _EPS**2 * rows.max()
@@ -169,11 +168,7 @@ def direction(gradient: Array, hessian: Array) -> tuple[Array, float]:
 
 
 def _solve(A: Array, b: Array) -> Array:
-    """A^-1 b for a symmetric indefinite A (LAPACK sysv), the least-norm solution where LAPACK calls A singular.
-
-    Scaling one factor of a neuron up and another down leaves the output unchanged, so the Hessian of all parameters is
-    singular at every minimum.
-    """
+    """A^-1 b for a symmetric indefinite A, the least-norm solution if A is singular, as at every minimum."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", linalg.LinAlgWarning)
@@ -183,11 +178,7 @@ def _solve(A: Array, b: Array) -> Array:
 
 
 def _search(loss_at: Callable[[float], float], loss: float, slope: float) -> float:
-    """Armijo backtracking from the full step, then further while the loss falls; 0 where no step helps.
-
-    Not strong Wolfe: its condition on the slope is for quasi-Newton updates, which an exact Hessian does not
-    need, and the slope jumps where a relu opens. Losses are cheap compared with Hessians.
-    """
+    """Armijo backtracking from the full step, then further while the loss falls; 0 where no step helps."""
     t, best = 1.0, loss_at(1.0)
     while not (best < loss and best <= loss + _ARMIJO * t * slope):  # NaN compares false: rejected
         t /= 2

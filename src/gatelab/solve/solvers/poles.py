@@ -225,11 +225,7 @@ def distinct(losses: Array, count: int) -> list[int]:
 
 
 class PoleBatch:
-    """Networks with their gates (B, n, 2), the output weights at their best, and the steps from there.
-
-    The features of a neuron are its gate times 1 and, with a factor, t. Steps solve the damped augmented system by QR:
-    the normal equations would lose half the digits.
-    """
+    """Networks with their gates (B, n, 2), the output weights at their best, and steps by QR of the damped system."""
 
     def __init__(self, unit: Unit, nodes: Nodes, theta: Array) -> None:
         self.unit, self.nodes, self.theta = unit, nodes, theta.copy()
