@@ -169,17 +169,13 @@ def contains(unit: AnyUnit, other: AnyUnit) -> bool:
     if not all(isinstance(u, Unit) and not isinstance(u, FunctionUnit) for u in (unit, other)):
         return False
     assert isinstance(unit, Unit) and isinstance(other, Unit)
-    following = _following(unit, other)
-    return following is not None and unit.factors >= other.factors + following
+    related = unit.gate == other.gate or (unit.gate_power or np.inf) <= (other.gate_power or 0)
+    return related and unit.factors >= other.factors + _following(unit, other)
 
 
-def _following(unit: Unit, other: Unit) -> int | None:
-    """The number of factors that follow the gate in a network of `other`; None if the gates are unrelated."""
-    if unit.gate == other.gate:
-        return 0
-    if unit.gate_power is None or other.gate_power is None or unit.gate_power > other.gate_power:
-        return None
-    return other.gate_power - unit.gate_power
+def _following(unit: Unit, other: Unit) -> int:
+    """The number of factors that follow the gate in a network of `other`: powers of relu that the gate lacks."""
+    return (other.gate_power or 0) - (unit.gate_power or 0)
 
 
 @torch.no_grad()
@@ -192,9 +188,8 @@ def embedded(network: Network, unit: Unit, width: int) -> Network:
         )
     wider, rows = Network(unit, width, network.d_in, network.d_out), torch.arange(width)
     rows[network.width :] = 0
-    following = _following(unit, network.unit) or 0
     gate, *factors = network.maps
-    for (weight, bias), source in zip_longest(wider.maps, [gate, *[gate] * following, *factors]):
+    for (weight, bias), source in zip_longest(wider.maps, [gate, *[gate] * _following(unit, network.unit), *factors]):
         if source is None:
             bias.fill_(1.0)
         else:

@@ -27,9 +27,6 @@ from gatelab.errors import GatelabError
 from gatelab.feedforward import FunctionUnit, Network, Unit
 from gatelab.linalg.least_squares import Projection, SpreadColumns, crossed, on_gpu, project
 
-# Whether neurons and their columns are contiguous on a GPU; on a CPU rows are.
-_COLUMNS_IN_ONE_PIECE = True
-
 
 @dataclass(frozen=True)
 class Standard:
@@ -59,9 +56,7 @@ class Standard:
     @torch.no_grad()
     def maps_of(self, net: Network) -> Tensor:
         """The affine maps (1, maps, n, d_in + 1) of a network as functions of the scaled data, on their device."""
-        maps = [
-            torch.cat([weight * self.x_scale, (bias + weight @ self.x_mean)[:, None]], 1) for weight, bias in net.maps
-        ]
+        maps = [torch.cat([W * self.x_scale, (b + W @ self.x_mean)[:, None]], 1) for W, b in net.maps]
         return torch.stack(maps)[None].to(self.x.device)
 
     @torch.no_grad()
@@ -188,7 +183,7 @@ class ProductModel:
 
     def affine(self, theta: Tensor) -> list[Tensor]:
         """The values of each map (B, N, n)."""
-        if on_gpu(theta) and _COLUMNS_IN_ONE_PIECE:
+        if on_gpu(theta):
             return [(theta[:, i] @ self.x.T).mT for i in range(theta.shape[1])]
         return [self.x @ theta[:, i].mT for i in range(theta.shape[1])]
 
@@ -216,7 +211,7 @@ class ProductModel:
         """
         x, d, count = self.x, self.x.shape[1], sum(b.shape[-1] for b in factors)
         columns = count * d + (last is not None)
-        if on_gpu(x) and _COLUMNS_IN_ONE_PIECE:
+        if on_gpu(x):
             x = x.mT.contiguous().mT
             out = x.new_empty(len(factors[0]), columns, len(x)).mT
         else:
@@ -360,10 +355,9 @@ class ModuleModel:
         """The parameters by name, from flat nonlinear and linear ones (m, 1)."""
         values = {}
         for names, flat in ((self.moving, theta), (self.linear, coefficients[:, 0])):
-            shapes = [self.net.get_parameter(n).shape for n in names]
-            sizes = [s.numel() for s in shapes]
-            parts = flat[: sum(sizes)].split(sizes)
-            values |= {n: v.view(s) for n, v, s in zip(names, parts, shapes, strict=True)}
+            for n in names:
+                shape = self.net.get_parameter(n).shape
+                values[n], flat = flat[: shape.numel()].view(shape), flat[shape.numel() :]
         return values
 
 

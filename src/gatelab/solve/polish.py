@@ -24,7 +24,7 @@ from gatelab.solve.solution import UNLIMITED, Status
 _ROWS_AT_ONCE = 50_000  # so that a million points need little memory
 # Growth: the first networks, of one neuron; then the number of parents, of random neurons per parent, and of steps.
 _FIRST_NEURONS, _PARENTS, _CHILDREN, _GROWING_STEPS = 32, 6, 6, 10
-_DAMPING = Damping(down=5, up=4)
+_DAMPING, _TOLERANCE = Damping(down=5, up=4), 1e-7
 # The RMSE of a network after each of its steps.
 History = tuple[float, ...]
 
@@ -46,7 +46,6 @@ def polish_networks(
     y: Array,
     *,
     steps: int,
-    tolerance: float = 1e-7,
     paths: Sequence[History] | None = None,
     most: int = UNLIMITED,
 ) -> Polished:
@@ -54,7 +53,7 @@ def polish_networks(
     batch = _NetworkBatch(neurons, unit, x, y)
     paths = paths or [()] * len(neurons.knots)
     budget = [min(steps, most - len(path)) for path in paths]
-    end = descend(batch, budget, tolerance=tolerance, damping=_DAMPING, together=True)
+    end = descend(batch, budget, tolerance=_TOLERANCE, damping=_DAMPING, together=True)
     rank = np.argsort(end.loss, kind="stable")
     histories = [(*path, *errors) for path, errors in zip(paths, end.losses, strict=True)]
     settled = np.array([status is not Status.BUDGET for status in end.status])
@@ -168,10 +167,8 @@ def refined_network(spline: Spline, directions: Directions) -> Neurons:
 
 def join(a: Neurons, b: Neurons) -> Neurons:
     """Networks of two batches side by side: their neurons together, the sum of their outputs."""
-    knots, sign, lines = (
-        np.concatenate((getattr(a, name), getattr(b, name)), axis=1) for name in ("knots", "sign", "lines")
-    )
-    return Neurons(knots, sign, lines, np.asarray(a.offset) + np.asarray(b.offset))
+    parts = [np.concatenate((getattr(a, name), getattr(b, name)), axis=1) for name in ("knots", "sign", "lines")]
+    return Neurons(*parts, offset=np.asarray(a.offset) + np.asarray(b.offset))
 
 
 def stack(batch: list[Neurons]) -> Neurons:

@@ -10,7 +10,6 @@ its knots.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from threading import Lock
@@ -97,7 +96,9 @@ def solve(
     x, y, generator = problem.train.x[order, 0], problem.train.y[order, 0], np.random.default_rng(seed)
     starts, most = whole_number("starts", starts, 1), check_steps(steps)
     task = KnotTask(unit, x, y, problem.interval, seed, generator, starts=starts, steps=most)
-    with _one_blas_thread():
+    # Products of many small matrices do not parallelize: a network of ten neurons took five times as long on two cores
+    # as on one. The limit is global to the process, so that fits in threads take turns.
+    with _TURN, _blas_libraries().limit(limits=1, user_api="blas"):
         if gates == "frozen":
             best = task.frozen_network(width)
         elif start is None:
@@ -114,17 +115,6 @@ def solve(
 
 _TURN = Lock()
 _blas_libraries = cache(ThreadpoolController)
-
-
-@contextmanager
-def _one_blas_thread() -> Iterator[None]:
-    """Limit numpy's and scipy's matrix products to one thread.
-
-    Products of many small matrices do not parallelize: a network of ten neurons took five times as long on two cores as
-    on one. The setting is global to the process, so that fits in threads take turns.
-    """
-    with _TURN, _blas_libraries().limit(limits=1, user_api="blas"):
-        yield
 
 
 class _Candidate(NamedTuple):
@@ -216,11 +206,9 @@ class KnotTask:
         knot_density = free_knots.density(self.x, self.y, self.interval, self.degree)
         tiny, small = width <= TINY, width <= SMALL
         # Tiny networks are finished on all data, so that their splines need fewer rows.
-        search, steps = self, _STEPS
+        search, steps = self, (_STEPS, _SMALL_STEPS)[small]
         if tiny:
             search, steps = self.with_rows(_SEARCH_ROWS), _TINY_STEPS
-        elif small:
-            steps = _SMALL_STEPS
         candidates, free = self.contained_networks(width, steps), True
         if small or not _smooth_is_best(candidates):
             first, free = search.spline_networks(knot_density, width, steps)
@@ -255,8 +243,9 @@ class KnotTask:
     def network_after(self, start: Network, width: int) -> _Candidate:
         """The best network from a start: the start itself, or its spline with the worst cells split, polished."""
         first = free_knots.from_network(start)
-        error = self.rmse(free_knots.padded(first, width))
-        contained = _Candidate(error, free_knots.padded(first, width), (error,), False)
+        wide = free_knots.padded(first, width)
+        error = self.rmse(wide)
+        contained = _Candidate(error, wide, (error,), False)
         candidates = [contained]
         a, b = self.interval
         inside = (first.knots > a) & (first.knots < b)
