@@ -42,10 +42,6 @@ class LevelSlopes:
     slopes: tuple[tuple[float, ...], ...]
     drawn: float
 
-    def added(self, index: NDArray[np.intp], number: Array) -> Array:
-        """The added values for rows of these levels and numbers, (rows, outputs)."""
-        return np.asarray(self.slopes)[index] * (number - np.asarray(self.centres)[index])[:, None]
-
 
 @dataclass(frozen=True)
 class TableColumn(Compact):
@@ -89,8 +85,11 @@ class TableColumn(Compact):
             index = self.positions(values)
             means = np.asarray(self.means)[index]
             parts.append(means)
+            for s in self.slopes:
+                away = numbers[s.number] - np.asarray(s.centres)[index]
+                means = means + np.asarray(s.slopes)[index] * away[:, None]
             if self.slopes:
-                parts.append(sum((s.added(index, numbers[s.number]) for s in self.slopes), means))
+                parts.append(means)
         return np.concatenate(parts, axis=1)
 
     def without_means(self, values: Any) -> Array:
@@ -241,9 +240,8 @@ def column_of(name: str, values: Any) -> TableColumn:
         return TableColumn(name, "number", float(np.median(number[~missing])), bool(missing.any()), form=form)
     levels, rows = np.unique(as_levels(values), return_counts=True)
     single = int(np.count_nonzero(rows == 1))
-    if len(levels) <= MOST_LEVELS or 2 * single <= len(values):
-        single = 0
-    else:
+    single *= len(levels) > MOST_LEVELS and 2 * single > len(values)
+    if single:
         levels = levels[rows > 1]
     kind = "means" if len(levels) > MOST_LEVELS else "levels"
     return TableColumn(name, kind, levels=tuple(levels.tolist()), single=single)

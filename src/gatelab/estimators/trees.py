@@ -77,8 +77,7 @@ class StepTrees:
         sizes = np.array([len(tree.columns) for tree in trees], dtype=np.int64)
         roots = np.cumsum(sizes) - sizes
         if not len(trees):
-            none = np.zeros(0, dtype=np.int64)
-            return cls(roots, none, np.zeros(0), none.reshape(0, 2), np.zeros((0, len(offset))), offset)
+            return cls(roots, roots, np.zeros(0), roots.reshape(0, 2), np.zeros((0, len(offset))), offset)
         columns, bins, tables = (np.concatenate([getattr(t, n) for t in trees]) for n in ("columns", "bins", "tables"))
         children = np.concatenate([tree.children + root for tree, root in zip(trees, roots, strict=True)])
         inner = children[:, 0] != np.arange(len(children))
@@ -346,12 +345,7 @@ def boosted_trees(
 
 
 def boost(
-    rows: BinnedRows,
-    loss: Squares,
-    generator: np.random.Generator,
-    values: Array,
-    trained: NDArray[np.intp],
-    depth: int,
+    rows: BinnedRows, loss: Squares, generator: Any, values: Array, trained: NDArray[np.intp], depth: int
 ) -> Tree:
     """The next tree; adds its values to the outputs of all rows."""
     stop_if_asked()
