@@ -81,15 +81,6 @@ def test_best_of_seeds_is_kept():
     assert best.seed == int(np.argmin(alone))
 
 
-def test_errors_name_the_way_out():
-    with pytest.raises(gl.GatelabError, match="'newton'"):
-        gl.fit("glu", "x2", 3, solver="newtn")
-    with pytest.raises(gl.GatelabError, match="1 or more"):
-        gl.fit("glu", "x2", 0)
-    with pytest.raises(gl.GatelabError, match="seeds"):
-        gl.fit("glu", "x2", 3, seeds=0)
-
-
 @pytest.mark.parametrize("width", [np.int8(100), np.uint8(200), np.int16(100)])
 @pytest.mark.parametrize("name", ["knots", "varpro", "adam"])
 def test_small_integers_of_numpy_do_not_overflow(name, width):
