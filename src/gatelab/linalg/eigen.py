@@ -198,26 +198,23 @@ def _top_bracket(K: Tensor, ritz: Ritz, norm: float, rounding: float) -> Bracket
         # The only eigenvalue beyond `others` lies within r of theta, and within r^2 over the gap.
         upper = theta + rounding + min(r, r * r / (theta - others))
     else:
-        upper = SignedMatrix(K, -1).outer_bound(theta, ritz.error)
+        upper = outer_bound(K, -1, theta, ritz.error)
     return Bracket(theta, theta - rounding, upper)
 
 
 def _bottom_bracket(K: Tensor, ritz: Ritz, tol: float, rounding: float) -> Bracket:
     """The interval of lambda_min around a converged Ritz value, otherwise by solves with a Cholesky factor."""
     n = len(K)
-    matrix = SignedMatrix(K, 1)
     if 0 <= ritz.error <= tol * ritz.value:
         theta = float(ritz.vector @ (K @ ritz.vector))
-        return Bracket(theta, -matrix.outer_bound(-theta, ritz.error), theta + rounding)
+        return Bracket(theta, -outer_bound(K, 1, -theta, ritz.error), theta + rounding)
     trusted = (n + 2) * _U * float(K.diagonal().abs().sum())
     # K + shift must be positive definite, and solves converge faster if its smallest eigenvalue is near 0. The Ritz
     # value is an upper bound of lambda_min.
     below = ritz.value - max(0.03 * ritz.value, 2 * ritz.error)
     shift = -below if below > trusted else 1.1 * max(-ritz.value - trusted, 0.0)
-    factor = matrix.cholesky(shift)
-    while factor is None:
+    while (factor := cholesky(K, 1, shift)) is None:
         shift = 0.0 if shift < 0 else max(4 * shift, trusted)
-        factor = matrix.cholesky(shift)
     tol = _TOL
     if shift < 0:
         # An error of 1 / (lambda_min + shift) is a smaller relative error of lambda_min.
@@ -231,43 +228,37 @@ def _bottom_bracket(K: Tensor, ritz: Ritz, tol: float, rounding: float) -> Brack
     theta = float(v @ (K @ v))
     if theta + shift <= 4 * trusted:
         # K is numerically singular at the smallest possible shift, so that a second factor cannot improve the bound.
-        return Bracket(theta, -shift - matrix.allowance(shift), theta + rounding)
+        return Bracket(theta, -shift - allowance(K, 1, shift), theta + rounding)
     error = inverse.error / abs(inverse.value) * abs(theta + shift)
-    return Bracket(theta, -matrix.outer_bound(-theta, error), theta + rounding)
+    return Bracket(theta, -outer_bound(K, 1, -theta, error), theta + rounding)
 
 
-@dataclass(frozen=True, eq=False)
-class SignedMatrix:
-    """The matrix sign * K, to which shifts are added for Cholesky's algorithm."""
+def outer_bound(K: Tensor, sign: int, theta: float, error: float) -> float:
+    """An upper bound of the eigenvalues of -sign K, as near to theta as Cholesky's algorithm permits."""
+    margin = max(4 * error, _MARGIN * abs(theta), allowance(K, sign, theta) / 16)
+    while cholesky(K, sign, theta + margin) is None:
+        margin *= 8
+    return theta + margin + allowance(K, sign, theta + margin)
 
-    K: Tensor
-    sign: int
 
-    def outer_bound(self, theta: float, error: float) -> float:
-        """An upper bound of the eigenvalues of -sign K, as near to theta as Cholesky's algorithm permits."""
-        margin = max(4 * error, _MARGIN * abs(theta), self.allowance(theta) / 16)
-        while self.cholesky(theta + margin) is None:
-            margin *= 8
-        return theta + margin + self.allowance(theta + margin)
+def allowance(K: Tensor, sign: int, shift: float) -> float:
+    """The error of Cholesky's test of sign K + shift, with the rounding of the diagonal."""
+    diagonal = K.diagonal()
+    rounding = 2 * _U * (abs(shift) + float(diagonal.abs().max()))
+    return (len(K) + 2) * _U * float((sign * diagonal + shift).abs().sum()) + rounding
 
-    def allowance(self, shift: float) -> float:
-        """The error of Cholesky's test of sign K + shift, with the rounding of the diagonal."""
-        diagonal = self.K.diagonal()
-        return (len(self.K) + 2) * _U * float((self.sign * diagonal + shift).abs().sum()) + 2 * _U * (
-            abs(shift) + float(diagonal.abs().max())
-        )
 
-    def cholesky(self, shift: float) -> Tensor | None:
-        """The factor of sign K + shift, or None if the algorithm breaks down."""
-        A = self.sign * self.K
-        A.diagonal().add_(shift)
-        # The transpose is the same matrix in the memory order of LAPACK, which can then work in place.
-        A = A.mT
-        into = (A, torch.empty((), dtype=torch.int32)) if A.device.type == "cpu" else None
-        factor, failed = apart(torch.linalg.cholesky_ex, A, out=into)
-        if int(failed) or not bool(torch.isfinite(factor.diagonal()).all()):
-            return None
-        return factor
+def cholesky(K: Tensor, sign: int, shift: float) -> Tensor | None:
+    """The factor of sign K + shift, or None if the algorithm breaks down."""
+    A = sign * K
+    A.diagonal().add_(shift)
+    # The transpose is the same matrix in the memory order of LAPACK, which can then work in place.
+    A = A.mT
+    into = (A, torch.empty((), dtype=torch.int32)) if A.device.type == "cpu" else None
+    factor, failed = apart(torch.linalg.cholesky_ex, A, out=into)
+    if int(failed) or not bool(torch.isfinite(factor.diagonal()).all()):
+        return None
+    return factor
 
 
 def product(K: Tensor) -> Apply:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -28,6 +29,7 @@ _REFINEMENTS = 3
 # Singular values of the scaled columns that count as zero: in QR, and with a shifted Gram matrix.
 _RANK, _SQUARED_RANK = 1e-10, 1e-6
 _MISSED = 1e-4
+Product = Callable[[Tensor], Tensor]
 _SHIFTS = 20  # each ten times the last, so that any finite matrix becomes positive definite
 
 
@@ -155,8 +157,10 @@ def project(
     Singular values of the scaled columns below `rank` may be treated as zero: from 1e-6 on QR is used only if the
     residual shows a loss of accuracy. `spread` is the factored form of F, if it has one and o is one.
     """
-    columns = spread or _Dense(F)
-    G = columns.gram(F)
+    if spread is None:
+        times, back, G = partial(torch.matmul, F), partial(torch.matmul, F.mT), gram(F)
+    else:
+        times, back, G = spread.times, spread.transposed_times, spread.gram(F)
     size = G.diagonal(dim1=-2, dim2=-1) + penalty
     scale = torch.where(size > 0, size.clamp_min(torch.finfo(F.dtype).tiny).rsqrt(), 0.0)
     scaled = scale[..., None] * G * scale[..., None, :]
@@ -165,7 +169,7 @@ def project(
     near = (failed != 0) | ~(lower.diagonal(dim1=-2, dim2=-1).amin(-1).square() > _WELL)
     if bool(near.any()):
         lower[near] = _shifted_cholesky(scaled[near])
-    c, r, missed = _refined(columns, y, penalty, lower, scale)
+    c, r, missed = _refined(times, back, y, penalty, lower, scale)
     loss = r.square().sum((-2, -1))
     careful = near & ((rank < _SQUARED_RANK) | ~(missed <= _MISSED * loss))
     if bool(careful.any()):
@@ -177,32 +181,16 @@ def project(
     return Projection(c, r, loss, lower, scale, careful)
 
 
-@dataclass(frozen=True)
-class _Dense:
-    """A matrix and its products."""
-
-    F: Tensor
-
-    def times(self, c: Tensor) -> Tensor:
-        return self.F @ c
-
-    def transposed_times(self, r: Tensor) -> Tensor:
-        return self.F.mT @ r
-
-    def gram(self, F: Tensor) -> Tensor:
-        return gram(F)
-
-
 def _refined(
-    F: SpreadColumns | _Dense, y: Tensor, penalty: Tensor, lower: Tensor, scale: Tensor
+    times: Product, back: Product, y: Tensor, penalty: Tensor, lower: Tensor, scale: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Coefficients, residuals, and the decrease of the loss by one further refinement."""
+    """Coefficients, residuals, and the decrease of the loss by one further refinement, from products with F and F^T."""
     c, r = torch.zeros(*scale.shape, y.shape[2], dtype=y.dtype, device=y.device), y
     for _ in range(1 + _REFINEMENTS):
-        gradient = F.transposed_times(r) - penalty[..., None] * c
+        gradient = back(r) - penalty[..., None] * c
         c = c + scale[..., None] * torch.cholesky_solve(scale[..., None] * gradient, lower)
-        r = y - F.times(c)
-    gradient = scale[..., None] * (F.transposed_times(r) - penalty[..., None] * c)
+        r = y - times(c)
+    gradient = scale[..., None] * (back(r) - penalty[..., None] * c)
     missed = torch.linalg.solve_triangular(lower, gradient, upper=False).square().sum((-2, -1))
     return c, r, missed
 

@@ -65,9 +65,9 @@ def harmonics(h: Callable[[Array], Array], d: int, n: int) -> Harmonics:
     return Harmonics(b, np.array(dimensions), tail if tail > 1e-9 * total else 0.0)
 
 
-def gaussian_lengths(d: int, points: int = 250, reach: float = 5.5) -> tuple[Array, Array]:
-    """Quantiles of |x|^2 / d of Gaussian rows, at equally spaced normal scores, and their masses."""
-    edges = np.linspace(-reach, reach, points + 1)
+def gaussian_lengths(d: int) -> tuple[Array, Array]:
+    """Quantiles of |x|^2 / d of Gaussian rows, at 250 equally spaced normal scores, and their masses."""
+    edges = np.linspace(-5.5, 5.5, 251)
     masses = np.diff(ndtr(edges))
     middle = (edges[1:] + edges[:-1]) / 2
     below = gammaincinv(d / 2, ndtr(np.minimum(middle, 0.0)))

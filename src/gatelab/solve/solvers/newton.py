@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import accumulate, chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from gatelab.data import Problem
 
 Names = tuple[str, ...]
+# A loss, and its gradient (P,) and Hessian (P, P) in the chosen parameters.
+Curvature = tuple[float, Tensor, Tensor]
 Step = Callable[[Names], Status | None]  # None where the parameters moved, else why they did not
 _EPS = float(np.finfo(np.float64).eps)
 # Residuals of at most this many roundings of the targets count as zero.
@@ -191,14 +193,6 @@ def _search(loss_at: Callable[[float], float], loss: float, slope: float) -> flo
     return t
 
 
-class Curvature(NamedTuple):
-    """A loss, and its gradient (P,) and Hessian (P, P) in the chosen parameters."""
-
-    loss: float
-    gradient: Tensor
-    hessian: Tensor
-
-
 def is_elementwise(net: Network, x: Tensor) -> bool:
     """Whether each neuron depends only on its own pre-activations, which a user's function may violate."""
     with torch.no_grad():
@@ -220,7 +214,7 @@ def dense_curvature(net: nn.Module, x: Tensor, y: Tensor, names: Sequence[str]) 
     theta = torch.cat([values[n].flatten() for n in names])
     # A few rows at a time: the activations of all P passes at once would need too much memory.
     hessian = jacrev(grad(loss), chunk_size=8)(theta)
-    return Curvature(loss(theta).item(), grad(loss)(theta), hessian)
+    return loss(theta).item(), grad(loss)(theta), hessian
 
 
 def structured_curvature(net: Network, x: Tensor, y: Tensor, names: Sequence[str]) -> Curvature:
@@ -263,7 +257,7 @@ def structured_curvature(net: Network, x: Tensor, y: Tensor, names: Sequence[str
         for (k, m), bend in bends.items():
             block = ((pull * bend).T @ x2).view(net.width, x1.shape[1], x1.shape[1])
             H[lines[k][:, :, None], lines[m][:, None, :]] += block
-    return Curvature(loss / y.numel(), 2 / y.numel() * g, 2 / y.numel() * H)
+    return loss / y.numel(), 2 / y.numel() * g, 2 / y.numel() * H
 
 
 def _neuron_derivatives(
