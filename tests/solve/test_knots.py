@@ -120,19 +120,13 @@ def test_polish_jacobian_is_that_of_autograd(u):
         np.testing.assert_allclose(-residual(neurons, u, x, np.zeros_like(x)), output(*arguments).numpy(), atol=1e-12)
 
 
-def test_polish_only_goes_down():
+def test_polish_only_goes_down_and_a_batch_is_polished_like_its_members():
     x, y, _ = _sorted(300)
     batch = random_neurons(unit("gqu"), 3, (0.0, 3.0), 5, np.random.default_rng(1))
     done = polish_networks(batch, unit("gqu"), x, y, steps=30)
     for history, error in zip(done.histories, done.rmse, strict=True):
-        assert list(history) == sorted(history, reverse=True)
-        assert history[-1] == error
-    assert done.rmse[0] < 0.5 * np.std(y)
-    assert list(done.rmse) == sorted(done.rmse)
-
-
-def test_a_batch_is_polished_like_its_members():
-    x, y, _ = _sorted(300)
+        assert list(history) == sorted(history, reverse=True) and history[-1] == error
+    assert done.rmse[0] < 0.5 * np.std(y) and list(done.rmse) == sorted(done.rmse)
     batch = random_neurons(unit("glu"), 3, (0.0, 3.0), 4, np.random.default_rng(2))
     together = polish_networks(batch, unit("glu"), x, y, steps=15)
     alone = sorted(polish_networks(take(batch, slice(i, i + 1)), unit("glu"), x, y, steps=15).rmse[0] for i in range(4))

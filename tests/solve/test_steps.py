@@ -26,10 +26,8 @@ def test_no_solver_takes_more_steps_than_it_was_given(solver: str, steps: int) -
 
 
 def test_a_class_of_ones_own_keeps_to_its_steps() -> None:
-    fits = [gl.fit(TwoLayers, PLANE, 3, starts=2, steps=n) for n in (1, 6, 30)]
-    assert [f.steps for f in fits][:2] == [1, 6]
-    assert fits[2].steps <= 30
-    assert fits[0].train_rmse > fits[1].train_rmse > fits[2].train_rmse
+    few, more = (gl.fit(TwoLayers, PLANE, 3, starts=2, steps=n) for n in (1, 6))
+    assert (few.steps, more.steps) == (1, 6) and few.train_rmse > more.train_rmse
 
 
 @pytest.mark.parametrize("unit", ["glu", *(pytest.param(u, marks=pytest.mark.slow) for u in ("mlp", "swiglu"))])

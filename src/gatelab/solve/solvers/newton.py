@@ -106,14 +106,12 @@ def layers_of(net: nn.Module) -> tuple[Names, ...]:
 
 def _layers(step: Step, layers: Sequence[Names], budget: int) -> None:
     """One step on each layer in turn, until the steps run out or no layer of a sweep moves."""
-    moves = 1
-    while budget > 0 and moves:
-        moves = 0
+    moved = True
+    while moved:
+        moved = False
         for names in layers:
-            moves += step(names) is None
-            if moves == budget:
-                return
-        budget -= moves
+            if budget and step(names) is None:
+                moved, budget = True, budget - 1
 
 
 def _stages(step: Step, stages: Sequence[tuple[Names, int | None]], budget: int) -> Status:

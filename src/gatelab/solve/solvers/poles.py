@@ -88,17 +88,13 @@ def solve(
         )
     assert isinstance(chosen, Unit)
     rows = tensors(problem)
-    random = np.random.default_rng(check_seed(seed))
-    first = None
+    random, first = np.random.default_rng(check_seed(seed)), None
     if start is not None:
         first = start_network(start, chosen, width, (1, 1))
     best: Solution | None = None
     for count in _NODES:
         coarse, nodes = (Nodes.of(problem.train.x[:, 0], problem.train.y[:, 0], k) for k in (count // 2, count))
-        poles = None
-        if 3 * width + 2 <= len(coarse.t):
-            poles = target_poles(nodes)
-        if poles is None:
+        if 3 * width + 2 > len(coarse.t) or (poles := target_poles(nodes)) is None:
             continue
         # What fewer nodes have found is refined; few other starts are worth the time.
         starts, known = starts_of(width), first
@@ -119,8 +115,8 @@ def solve(
         if best is None or mean_square(more.network, *rows) < best.history[-1] ** 2:
             return more
     assert best is not None
-    if first is not None and mean_square(first, *rows) < best.history[-1] ** 2:
-        return Solution(embedded(first, chosen, width), Status.STALLED, (math.sqrt(mean_square(first, *rows)),))
+    if first is not None and (loss := mean_square(first, *rows)) < best.history[-1] ** 2:
+        return Solution(embedded(first, chosen, width), Status.STALLED, (math.sqrt(loss),))
     return best
 
 

@@ -97,10 +97,8 @@ def solve(
         most = _SETTLING_STEPS + rounds * _ROUND_STEPS
         if steps is not None:
             most = check_steps(steps)
-        width = check_width(width)
-        nets = [
-            chosen.network(width, problem.d_in, problem.d_out, seed=start_seed(seed, s) % 2**31) for s in range(starts)
-        ]
+        sizes, seeds = (check_width(width), problem.d_in, problem.d_out), (start_seed(seed, s) for s in range(starts))
+        nets = [chosen.network(*sizes, seed=s % 2**31) for s in seeds]
         return _solve_module(chosen.name, nets, tensors(problem), most, float(_ridges(ridge, 1)[0]))
     how = {"starts": starts, "rounds": rounds, "steps": steps, "ridge": ridge, "device": device, "start": start}
     (solution,) = varpro_many(chosen, x, y, [(width, seed)], **how, progress=progress)
@@ -325,11 +323,10 @@ class _Batch:
         takes_part = self.grown & (self.left > 0)
         if not takes_part.any():
             return
-        most = [min(max(_FEW, round(_SHARE * n)), max(n - 1, 1)) for n in self.neurons().tolist()]
-        exchanged = [
-            int(torch.randint(1, k + 1, (1,), generator=g)) for k, g in zip(most, self.generators, strict=True)
-        ]
-        at = self.at
+        at, exchanged = self.at, []
+        for n, g in zip(self.neurons().tolist(), self.generators, strict=True):
+            most = min(max(_FEW, round(_SHARE * n)), max(n - 1, 1))
+            exchanged.append(int(torch.randint(1, most + 1, (1,), generator=g)))
         fewer = remove(at.model, at.projection, exchanged, self.generators)
         trial = ProjectedBatch(*insert(fewer, at.theta, fewer.project(at.theta), exchanged, self.generators))
         end = self.descend(trial, np.where(takes_part, _ROUND_STEPS, 0), _ROUGH)
