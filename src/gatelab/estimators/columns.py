@@ -31,10 +31,9 @@ FEWEST_ROWS, MOST_ROWS = 2, 50
 
 @dataclass(frozen=True)
 class LevelSlopes:
-    """The slopes of levels in a number, a column of the table: each level adds slope (number - center).
+    """The slopes of levels in a number: each level adds slope (number - center), unknown ones zero.
 
-    The last center and slopes are zeros, for unknown levels; shrinkage equals `drawn` rows of slope zero. Saved files
-    have these names.
+    Shrinkage equals `drawn` rows of slope zero. Saved files have these names.
     """
 
     number: int
@@ -53,7 +52,7 @@ class TableColumn(Compact):
         median: for a number: the imputed value.
         marked: for a number: whether an indicator column marks missing values.
         levels: for a category, or for a number that is a name: the levels, as text.
-        means: for many levels: the mean targets of each level, one entry per output, and finally those of all rows.
+        means: for many levels: the mean targets of each level, and finally those of all rows.
         slopes: for many levels: the slopes in numbers where they differ.
         form: for a number: how values are read, one of `NUMBERS`, `DURATIONS` and formats of dates.
         single: for a category: the number of levels that are left out because they have one row each.

@@ -43,9 +43,9 @@ def neighbor_similarity(numbers: Array, left: Array, weight: Array) -> float:
 class LevelTerm:
     """An effect of levels: the coefficient of each level times a factor of the row, which is one for means.
 
-    The levels are those of a `column` of the table. `index` has the level of each row, one beyond the last if it is
-    unknown. The shrinkage equals `drawn` rows of value zero; 0 means that it is estimated. For slopes the factor is the
-    column `number` minus its mean in the level, one of `centers` (last zero), in units of its deviation, `unit`.
+    `index` has the level of each row, one beyond the last if it is unknown. The shrinkage equals `drawn` rows of value
+    zero; 0 means that it is estimated. For slopes the factor is the column `number` minus its mean in the level, one of
+    `centers` (last zero), in units of its deviation, `unit`.
     """
 
     column: int

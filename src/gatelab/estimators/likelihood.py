@@ -35,17 +35,10 @@ _TALL_BYTES = 2**27
 
 @dataclass(frozen=True, eq=False)
 class Likelihood:
-    """A batch of networks of one unit and width on the same rows.
+    """A batch of networks of one unit and width on the same rows x (N, d + 1), the last column ones.
 
-    Attributes:
-        unit: the unit.
-        width: neurons, zero or more.
-        x: the inputs (N, d + 1), the last column ones.
-        target: zeros and a one for the class of each row (N, classes).
-        weight: weights of the rows for each member (B, N), zero for held-out rows; each sums to one.
-        ridge: the ridge of each member (B,).
-        relevance: factors of the inputs for each member (B, d + 1), the last factor one: the ridge then penalizes
-            inputs of low relevance more.
+    `target` is one-hot (N, classes); `weight` (B, N) sums to one for each member, zero for held-out rows; `ridge` is
+    (B,). `relevance` (B, d + 1) has factors of the inputs: the ridge penalizes inputs of low relevance more.
     """
 
     unit: Unit
@@ -206,10 +199,7 @@ def fisher_root(p: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class LikelihoodFit:
-    """The best parameters (B, p) of each member by its score: the mean of -log p on held-out rows, or the loss.
-
-    `training` (B,) is the mean of -log p on the training rows at these parameters.
-    """
+    """The best parameters (B, p) of each member by its score, and the mean of -log p on its training rows (B,)."""
 
     theta: Tensor
     score: Tensor

@@ -151,12 +151,9 @@ def folds_of(
 
 @dataclass(frozen=True, eq=False)
 class Committee(Compact):
-    """Networks, trees of step gates, and sums of one of each, whose weighted mean is predicted.
+    """Networks of the scaled inputs, trees of the raw inputs, and sums of both, whose weighted mean is predicted.
 
-    Attributes:
-        members: a network of the scaled inputs or None, and trees of the raw inputs or None.
-        candidate: the number of each member's candidate, (members,).
-        weight: the weights of the members, (members,), of sum one; members of a candidate share its weight.
+    Members have the numbers of their candidates, and share the weight of a candidate; the sum of all is one.
     """
 
     members: tuple[Member, ...]

@@ -30,9 +30,8 @@ _LEAST_RAISED = 1e-8
 class Damping:
     """The first damping, its bounds, and its updates.
 
-    An accepted step divides the damping by `down`; a rejected one multiplies it by `up`, and by twice that if the loss
-    is not finite. Without `down`, the factor depends on the ratio of the gain to the predicted gain, between 1/3 and 2;
-    without `up`, rejected steps in a row multiply by 2, 4, 8, ... (H. Nielsen, 1999).
+    An accepted step divides by `down`, a rejected one multiplies by `up`, and by twice that if the loss is not finite.
+    Without them the factors are H. Nielsen's (1999): by the ratio of the gain to the predicted one, and 2, 4, 8, ...
     """
 
     first: float = 1e-2
@@ -51,7 +50,6 @@ class Batch(Protocol):
 
     def linearize(self, members: Array) -> None:
         """Prepare the steps of these members, whose parameters have changed."""
-        ...
 
     def trial(self, members: Array, damping: Array) -> tuple[Array, Array | None]:
         """The losses after a step, infinite where the step fails, and the predicted decrease, if it is known."""
@@ -59,7 +57,6 @@ class Batch(Protocol):
 
     def accept(self, members: Array, rows: Array) -> None:
         """Accept the last trial for `members`, which are its `rows`."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -81,16 +78,10 @@ def descend(
     together: bool = False,
     stopped: Callable[[], Collection[int]] = tuple,
 ) -> Descent:
-    """At most steps[b] steps for member b.
+    """At most steps[b] steps for member b, in place.
 
-    Args:
-        batch: the members, changed in place.
-        steps: the maximum number of steps of each member.
-        tolerance: three steps in a row that gain less than this share of the loss end a member.
-        floor: a loss at or below it is rounding and ends a member.
-        damping: the start, the bounds and the updates of the damping.
-        together: whether members that have ended continue as long as others do.
-        stopped: returns the members that end for other reasons; called before each step.
+    A member ends after three steps in a row that gain less than the share `tolerance`, at a loss of `floor`, or if
+    `stopped()` has it; with `together`, members that have ended continue as long as others do.
     """
     floors = np.broadcast_to(floor, len(steps)).tolist()
     losses = batch.losses().tolist()

@@ -238,10 +238,9 @@ class Pilot:
     def norm(self, length: float, sigma: float) -> float | None:
         """||curve||_{L_sigma} over an interval of this length; None if the data do not determine it.
 
-        They determine it if the norms of drawn curves differ from it by less than 10 % on average, and if points where
-        the derivative is smaller than its uncertainty contribute less than 15 %: for sigma < 1, noise around zero has
-        a large norm. For smooth targets with 80 to 8000 rows and noise from 1e-6 to 0.1 of their size, 501 of 503
-        accepted norms were within 20 % of the truth, and most within 10 %.
+        They determine it if the norms of drawn curves differ from it by less than 10 % on average, and points where the
+        derivative is smaller than its uncertainty contribute less than 15 %. For smooth targets with 80 to 8000 rows
+        and noise from 1e-6 to 0.1 of their size, 501 of 503 accepted norms were within 20 % of the truth.
         """
         value = _norm(self.curve[:, None], length, sigma)[0]
         uncertainty = np.sqrt(np.mean(np.square(self.draws - self.curve[:, None]), axis=1))

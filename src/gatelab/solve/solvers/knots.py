@@ -134,8 +134,7 @@ Races = dict[tuple[int, int, int, int], tuple[list[tuple[Spline, History]], Any]
 class KnotTask:
     """The unit, the sorted data, the number of starts and the maximum number of steps of a network.
 
-    `races` caches the smooth splines that were found, the best first, and the state of the generator afterwards, by
-    rows, knots, starts and the state before; tasks on the same data for units of one degree share it.
+    `races` caches smooth splines and the generator's state after them, by rows, knots, starts and the state before.
     """
 
     unit: Unit
