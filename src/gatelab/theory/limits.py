@@ -1,9 +1,10 @@
-"""The smallest error with n cells, its rate in many dimensions, and the error due to noise (docs/methods.md).
+"""The smallest error with n cells, its rate in many dimensions, and the error due to noise.
 
-For piecewise polynomials of degree m - 1 on n cells, RMSE ~ c_m n^-m ||f^(m)||_{L_sigma} / sqrt(|I|) as n grows, with
-sigma = 2 / (2m + 1) and c_m the L2 norm on the unit cell of the best monospline, a Bernoulli polynomial:
-c_m^2 = |B_2m| / (2m)!. For the hardest targets in d dimensions, shallow networks of relu^k have the L2 error
-n^-(1/2 + (2k + 1) / (2 d)) (J. W. Siegel and J. Xu, Foundations of Computational Mathematics, 2022).
+By docs/derivations/spline-limit.md, for piecewise polynomials of degree m - 1 on n cells, RMSE ~ c_m n^-m
+||f^(m)||_{L_sigma} / sqrt(|I|) as n grows, with sigma = 2 / (2m + 1) and c_m the L2 norm on the unit cell of the best
+monospline, a Bernoulli polynomial: c_m^2 = |B_2m| / (2m)!. For the hardest targets in d dimensions, shallow networks of
+relu^k have the L2 error n^-(1/2 + (2k + 1) / (2 d)) (J. W. Siegel and J. Xu, Foundations of Computational Mathematics,
+2022).
 """
 
 from __future__ import annotations
